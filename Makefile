@@ -13,7 +13,7 @@ RUN := .venv/bin/python
 	.venv/bin/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@
 
-demo: .venv/installed           ## SCROLL on scikit-learn's digits: accuracies, a CSV row, a plot
+demo: .venv/installed           ## SCROLL on scikit-learn's digits: accuracies, a CSV row
 	$(RUN) main.py --model scroll --dataset seq-digits --model_config best
 
 test: .venv/installed-dev       ## lint, then the test suite but for its slow tests
@@ -23,16 +23,17 @@ test: .venv/installed-dev       ## lint, then the test suite but for its slow te
 test-slow: .venv/installed-dev  ## the slow ones: real kills, processes, training runs
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 -m slow
 
-# Other CPUs: oneDNN and torch held to AVX2, on tests that embed, train and adapt.
+# Other CPUs: oneDNN and torch held to AVX2, on tests that embed, train, adapt, lift, solve, and check a certificate.
 test-avx2: .venv/installed-dev
 	OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(RUN) -m pytest -q -n 2 -m "not slow" \
-		tests/test_pretrain*.py tests/scroll/test_integer_network.py tests/scroll/test_adaptation.py tests/scroll/test_embedding.py tests/bench/test_certificates.py tests/models \
-		tests/scroll/test_lift.py tests/scroll/test_heads.py tests/scroll/test_rounded.py
+		tests/scroll/test_embedding.py tests/scroll/test_integer_network.py tests/scroll/test_adaptation.py tests/scroll/test_lift.py \
+		tests/scroll/test_rounded.py tests/models/test_er.py tests/models/test_mir.py \
+		tests/bench/test_certificates.py::test_the_committed_certificate_of_the_digits_holds_here
 
 wheel:                          ## builds and installs the library as its users do, without torch, and learns digits
 	PYTHON=$(PYTHON) scripts/wheel_check.sh
 
-bench: .venv/installed          ## speed and memory, as ratios to common alternatives; needs nothing but the shipped weights
+bench: .venv/installed          ## speed, as ratios to common alternatives; needs nothing but the shipped weights
 	$(RUN) scripts/bench.py
 
 tune: .venv/installed           ## the values of models/config/, from held-out training data, the same number of trials for each method

@@ -6,18 +6,10 @@
 import sys
 
 from bench.cli.command import main
+from core.plugins import names_of
 
-
-def __getattr__(name: str):
-    """Mammoth's `parse_args` and `initialize`, where its users look for them."""
-    if name == 'parse_args':
-        from bench.cli.parsing import parse_args as found
-    elif name == 'initialize':
-        from bench.run.building import initialize as found
-    else:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return found
-
+# where users of Mammoth look for them
+__getattr__ = names_of(__name__, parse_args='bench.cli.parsing', initialize='bench.run.building')
 
 if __name__ == '__main__':
     sys.exit(main())

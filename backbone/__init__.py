@@ -11,13 +11,13 @@ from typing import Literal
 import torch
 from torch import nn
 
-from core.environment import check_memory
 from core.plugins import PluginFolder, keyword_flags
+from scroll.arguments import check_memory
 from scroll.errors import InputError
 
 PLUGINS = PluginFolder('backbone', 'backbone')
 register_backbone = PLUGINS.register
-get_backbone_names = PLUGINS.mapping
+get_backbone_names = PLUGINS.names
 get_backbone_class = PLUGINS.get
 REGISTERED_BACKBONES = PLUGINS.registered       # those of the files imported so far
 _USUAL = 2048           # options above this may mean a network that no machine can hold
@@ -25,11 +25,8 @@ ReturnTypes = Literal['out', 'features', 'both', 'full', 'all']
 
 
 class MammothBackbone(nn.Module):
-    """Base class of all backbones.
-
-    A subclass defines `features(x)` and `classifier` (an `nn.Linear`); `forward` and the flat parameter
-    vectors follow.
-    """
+    """Base class of all backbones: a subclass defines `features(x)` and `classifier` (an `nn.Linear`);
+    `forward` and the flat parameter vectors follow."""
 
     def __init__(self, **kwargs):
         super().__init__()
@@ -62,8 +59,7 @@ class MammothBackbone(nn.Module):
         features = self.features(x)
         if returnt == 'features':
             return features
-        logits = self.classifier(features)
-        return logits if returnt == 'out' else (logits, features)
+        return self.classifier(features) if returnt == 'out' else (self.classifier(features), features)
 
     def get_params(self) -> torch.Tensor:
         """All parameters as one flat vector."""
@@ -97,12 +93,9 @@ class MammothBackbone(nn.Module):
 class StagedBackbone(MammothBackbone):
     """A convolutional backbone of a `stem(x)` and stages `layer1`, `layer2`, ...; a map after each.
 
-    Attributes:
-        channels_last: let images and maps lie in memory with the channels of a pixel together, up to the
-            first stage that is given small maps: faster on CPUs, the same values but for rounding.
-            Parameters and gradients stay as they are, and may be viewed flat.
-        CONTIGUOUS_PIXELS: a stage whose input maps have at most this many pixels gets contiguous ones, with
-            which it is faster.
+    channels_last: let images and maps lie in memory with the channels of a pixel together, up to the first
+    stage whose maps have at most so few pixels: faster on CPUs, the same values but for rounding. Parameters
+    and gradients stay as they are, and may be viewed flat.
     """
     channels_last = False
     CONTIGUOUS_PIXELS = 10 * 10
@@ -111,14 +104,12 @@ class StagedBackbone(MammothBackbone):
         """(B, 3, H, W) -> the first map (B, C, H', W')."""
         raise NotImplementedError(f'{type(self).__name__} has no stem')
 
-    def laid_out(self, x: torch.Tensor) -> torch.Tensor:
-        """A batch in the layout that the network wants on a CPU; maps would follow that of the loader."""
-        if self.channels_last:
-            return x.contiguous(memory_format=torch.channels_last)
-        return x.contiguous() if x.device.type == 'cpu' else x
-
     def maps(self, x: torch.Tensor) -> list:
-        maps = [self.stem(self.laid_out(x))]
+        if self.channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        elif x.device.type == 'cpu':
+            x = x.contiguous()                  # maps would follow the layout of the loader
+        maps = [self.stem(x)]
         for name, stage in self.named_children():
             if name.startswith('layer'):
                 small = self.channels_last and maps[-1].shape[2:].numel() <= self.CONTIGUOUS_PIXELS
@@ -149,7 +140,7 @@ def get_backbone(args) -> nn.Module:
         if any(type(value) is int and value > _USUAL for value in given.values()):
             with torch.device('meta'):
                 size = sum(p.numel() for p in build(**given).parameters())
-            check_memory(4 * size, f'--backbone {args.backbone} of {size:,} parameters')
+            check_memory(f'--backbone {args.backbone} of {size:,} parameters', 4 * size)
         return build(**given)
     except (ValueError, RuntimeError) as error:
         options = ', '.join(f'{name} {value}' for name, value in given.items() if name != 'num_classes')

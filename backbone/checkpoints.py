@@ -5,17 +5,14 @@ What a file holds is recognised by its content, never by its name:
 | file | recognised by | backbone |
 |---|---|---|
 | training checkpoint (URL, torch's examples) | dict with `state_dict` | by its tensors |
-| RFS, SCROLL: `{opt or epoch, model}` | dict with `model` | by its tensors |
-| Mammoth: `{model, args, optimizer, ...}` | names `net.*` under `model` | by its tensors; input by data set |
+| RFS, SCROLL, Mammoth: `{model, ...}` | dict with `model` | by its tensors |
 | BYOL: `{experiment_state, step, rng}`, Haiku names | dict with `experiment_state` | resnet50-byol |
 | EfficientNet-Lite | a dict of tensors with `_conv_stem` | efficientnet-lite |
-| bare state dict (torchvision) | a dict of tensors | by its tensors |
+| bare state dict | a dict of tensors | by its tensors |
 
-Heads and batch counters are left out. What fits no backbone keeps its name, and `Weights.check` reports it.
-Where a file does not say how its images were normalised, it is what the architecture's published weights
-expect.
+Heads and batch counters are left out. What fits no backbone keeps its name, and `weights.load` reports it.
+Images are expected as the architecture's published weights expect them.
 """
-import argparse
 import re
 from collections import Counter
 from typing import NamedTuple
@@ -24,18 +21,10 @@ import numpy as np
 import torch
 
 from backbone import efficientnet_lite
+from backbone.resnet50_byol import ResNet50Byol
 from core import safe_pickle
 from core.torch_files import IGNORED, load_torch
 from scroll.errors import InputError
-
-HALF = ((0.5,) * 3, (0.5,) * 3)  # [0, 1] -> [-1, 1]
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-EFFICIENTNET_LITE = ((127 / 255,) * 3, (128 / 255,) * 3)
-CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615))
-CIFAR100 = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
-TINY_IMAGENET = ((0.4802, 0.4480, 0.3975), (0.2770, 0.2691, 0.2821))
-MINI_IMAGENET = (tuple(v / 255 for v in (120.39586422, 115.59361427, 104.54012653)),                # of RFS
-                 tuple(v / 255 for v in (70.68188272, 68.27635443, 72.54505529)))
 
 
 class Architecture(NamedTuple):
@@ -43,32 +32,29 @@ class Architecture(NamedTuple):
     backbone: str
     width: str | None
     input_size: int
-    normalisation: tuple
+    mean: tuple
+    std: tuple
 
 
+HALF = ((0.5,) * 3, (0.5,) * 3)  # [0, 1] -> [-1, 1]
+CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615))
+MINI_IMAGENET = (tuple(v / 255 for v in (120.39586422, 115.59361427, 104.54012653)),                # of RFS
+                 tuple(v / 255 for v in (70.68188272, 68.27635443, 72.54505529)))
 ARCHITECTURES = {   # (side of the stem's kernel or 0, convolutions of a block, blocks of each stage)
-    (5, 2, (2, 2, 2, 2)): Architecture('resnet18-md', 'width', 84, HALF),
-    (0, 3, (1, 1, 1, 1)): Architecture('resnet12', 'width', 84, MINI_IMAGENET),
-    (3, 2, (2, 2, 2, 2)): Architecture('resnet18', 'num_filters', 32, CIFAR10),
-    (3, 2, (3, 4, 6, 3)): Architecture('resnet34', 'num_filters', 32, CIFAR10),
-    (3, 2, (5, 5, 5)): Architecture('resnet32', 'num_filters', 32, CIFAR10),
-    (7, 2, (2, 2, 2, 2)): Architecture('resnet18-tv', None, 224, IMAGENET),
-    (7, 3, (3, 4, 6, 3)): Architecture('resnet50-tv', None, 224, IMAGENET),
+    (5, 2, (2, 2, 2, 2)): Architecture('resnet18-md', 'width', 84, *HALF),
+    (0, 3, (1, 1, 1, 1)): Architecture('resnet12', 'width', 84, *MINI_IMAGENET),
+    (3, 2, (2, 2, 2, 2)): Architecture('resnet18', 'num_filters', 32, *CIFAR10),
+    (3, 2, (3, 4, 6, 3)): Architecture('resnet34', 'num_filters', 32, *CIFAR10),
+    (3, 2, (5, 5, 5)): Architecture('resnet32', 'num_filters', 32, *CIFAR10),
 }
-BYOL = Architecture('resnet50-byol', 'width', 224, IMAGENET)
-MAMMOTH_INPUT = {'seq-cifar10': (32, CIFAR10), 'seq-cifar100': (32, CIFAR100),
-                 'seq-tinyimg': (64, TINY_IMAGENET)}
-
-_HIDDEN_OPTIONS = {'stem_padding': (1, 2), 'stride_on': ('3x3', '1x1')}     # no tensor shows them
+_BYOL = Architecture('resnet50-byol', 'width', 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _PREFIXES = ('net.', 'module.', 'backbone.')        # of Mammoth, data parallelism, SCROLL
 _LEGACY_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'  # the number that opens files of torch before 1.6
 
 
 def is_checkpoint(path) -> bool:
-    """Whether the file at `path` is one of torch's or a pickle, by its first bytes, and no safetensors file.
-
-    The latter begins with the length of a JSON text in 8 bytes, which may look like a pickle, then the text.
-    """
+    """Whether the file at `path` is one of torch's or a pickle, by its first bytes, and no safetensors file,
+    which begins with the length of a JSON text in 8 bytes, which may look like a pickle, then the text."""
     with open(path, 'rb') as file:
         start = file.read(9)
     return start.startswith((b'PK\x03\x04', b'\x80')) and not start.endswith(b'\0\0\0\0{')
@@ -85,84 +71,48 @@ def read(path) -> dict:
         content = load_torch(path)
     else:
         content = safe_pickle.load(path, records=('byol', 'haiku', 'optax'))
-    try:
-        if not isinstance(content, dict) or not content:
-            raise InputError(f'it holds a {type(content).__name__} where a dict of tensors was expected')
-        if 'experiment_state' in content:
-            return from_byol(content['experiment_state'])
-        for entry in ('state_dict', 'model'):
-            if isinstance(content.get(entry), dict):
-                return from_state_dict(content[entry], content.get('args'))
-        return from_state_dict(content)
-    except InputError as error:
-        raise InputError(f'{path}: {error}') from error
+    if not isinstance(content, dict):
+        raise InputError(f'it holds a {type(content).__name__} where a dict of tensors was expected')
+    if 'experiment_state' in content:
+        return from_byol(content['experiment_state'])
+    nested = [content[entry] for entry in ('state_dict', 'model') if isinstance(content.get(entry), dict)]
+    return from_state_dict(nested[0] if nested else content)
 
 
-def from_state_dict(state: dict, args=None) -> dict:
-    """As `read`, of a state dict (name -> tensor), whatever its names are prefixed with.
-
-    args: of the run that wrote it: its data set says what images were like, and some options show in no
-    tensor.
-
-    InputError: it is no architecture known here, or has what is no tensor of real numbers, or two tensors of
-    one name.
-    """
-    _refuse([name for name, t in state.items()
-             if not isinstance(name, str) or not isinstance(t, torch.Tensor)])
+def from_state_dict(state: dict) -> dict:
+    """As `read`, of a state dict (name -> tensor), whatever its names are prefixed with."""
     for prefix in _PREFIXES:
-        if any(name.startswith(prefix) for name in state):
-            if prefix == 'net.':                            # a method of Mammoth has more than its network
-                state = {name: t for name, t in state.items() if name.startswith(prefix)}
-            state = _renamed(state, [name.removeprefix(prefix) for name in state])
-    state = {name: t for name, t in state.items()
-             if not any(pattern.fullmatch(name) for pattern in IGNORED.values())}
-    _refuse([name for name, t in state.items()
-             if not t.is_floating_point() or t.layout != torch.strided or t.is_meta])
+        if any(str(name).startswith(prefix) for name in state):     # a method has more than its network
+            state = {name.removeprefix(prefix): t for name, t in state.items()
+                     if prefix != 'net.' or name.startswith(prefix)}
+    state = {str(name).replace('.shortcut.', '.downsample.'): t for name, t in state.items()  # Mammoth's word
+             if not any(pattern.fullmatch(str(name)) for pattern in IGNORED.values())}
+    odd = [name for name, t in state.items()
+           if not isinstance(t, torch.Tensor) or not t.is_floating_point() or t.layout != torch.strided]
+    if odd:
+        raise InputError(f'{odd[0]} is no ordinary tensor of real numbers')
     if '_conv_stem.weight' in state:
         tensors, variant = efficientnet_lite.from_published(state)
         architecture = Architecture('efficientnet-lite', None, efficientnet_lite.INPUT_SIZES[variant],
-                                    EFFICIENTNET_LITE)
+                                    (127 / 255,) * 3, (128 / 255,) * 3)
         return _checkpoint(architecture, tensors, dict(variant=variant), saw='ImageNet')
-    state = _renamed(state, [name.replace('.shortcut.', '.downsample.') for name in state])  # Mammoth's word
     stem, convolutions, stages = _anatomy(state)
     architecture = ARCHITECTURES.get((stem, convolutions, stages))
     if architecture is None:
-        raise InputError(f"its tensors ({_first(list(state))}) are those of no backbone that can be read: "
-                         f"conv1 of {stem} px, blocks {'-'.join(map(str, stages)) or 'none'} of "
-                         f"{convolutions} convolutions; known: "
+        raise InputError(f"its tensors ({', '.join(list(state)[:3])}, ...) are those of no backbone that can "
+                         f"be read: conv1 of {stem} px, blocks {'-'.join(map(str, stages)) or 'none'} of "
+                         f'{convolutions} convolutions; known: '
                          f"{', '.join(sorted(a.backbone for a in ARCHITECTURES.values()))}")
-    args = vars(args) if isinstance(args, argparse.Namespace) else args if isinstance(args, dict) else {}
-    args = {name: value for name, value in args.items() if type(value) in (int, str)}
-    if architecture.backbone == 'resnet50-tv' and args.get('backbone') == BYOL.backbone:    # the same tensors
-        architecture = BYOL
-    input_size, normalisation = MAMMOTH_INPUT.get(str(args.get('dataset')).replace('_', '-'),
-                                                  architecture[2:])
-    architecture = architecture._replace(input_size=input_size, normalisation=normalisation)
-    return _checkpoint(architecture, state, {name: args[name] for name, values in _HIDDEN_OPTIONS.items()
-                                             if args.get(name) in values})
+    return _checkpoint(architecture, state, {})
 
 
 def _checkpoint(architecture: Architecture, tensors: dict, options: dict, **info) -> dict:
-    norms = [tensors[name] for name in ('layer1.0.bn1.weight', 'layer1.0.bn1.bias') if name in tensors]
-    if architecture.width and norms and norms[0].dim() == 1:
-        options = {architecture.width: len(norms[0]), **options}
-    mean, std = architecture.normalisation
+    norm = tensors.get('layer1.0.bn1.weight')
+    if architecture.width and norm is not None:
+        options = {architecture.width: len(norm.flatten()), **options}
     return dict(tensors={name: t.detach().float() for name, t in tensors.items()}, options=options,
-                backbone=architecture.backbone, input_size=architecture.input_size, mean=mean, std=std,
-                info=info)
-
-
-def _refuse(odd: list) -> None:
-    if odd:
-        raise InputError(f'not a checkpoint known here: {_first(odd)}: not an ordinary tensor of real '
-                         'numbers under a name')
-
-
-def _renamed(state: dict, names: list) -> dict:
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise InputError(f'two of its tensors are {twice[0]} of the network')
-    return dict(zip(names, state.values()))
+                backbone=architecture.backbone, input_size=architecture.input_size, mean=architecture.mean,
+                std=architecture.std, info=info)
 
 
 def _anatomy(state: dict) -> tuple:
@@ -175,84 +125,51 @@ def _anatomy(state: dict) -> tuple:
             tuple(stages[stage] for stage in sorted(stages)))
 
 
-def _first(names: list) -> str:
-    return ', '.join(map(str, names[:3])) + (f' and {len(names) - 3} more' if len(names) > 3 else '')
-
-
-# -- BYOL: parameters as Haiku names and lays them out -------------------------------------------------------
-
-_BYOL_HEADS = {'projector', 'predictor', 'classifier'}
-_BYOL_MODULE = re.compile(r'(?:.*/)?res_net\w*/'
-                          r'(?:initial_|block_group_(?P<stage>\d)/block_(?P<block>\d)/(?P<shortcut>shortcut_)?)'
-                          r'(?P<kind>conv|batchnorm)(?:_(?P<index>\d))?')
-_BYOL_LEAVES = {('conv', 'w'): 'weight', ('batchnorm', 'scale'): 'weight', ('batchnorm', 'offset'): 'bias',
-                ('batchnorm', 'mean_ema/average'): 'running_mean',
-                ('batchnorm', 'var_ema/average'): 'running_var'}
+_BYOL_LEAVES = dict(weight='scale', bias='offset', running_mean='mean_ema/average',
+                    running_var='var_ema/average')
 
 
 def from_byol(experiment) -> dict:
-    """As `read`, of the online network's torso in BYOL's `pretrain_res50x1.pkl`.
+    """As `read`, of the online network's torso in BYOL's `pretrain_res50x1.pkl`
+    (https://github.com/google-deepmind/deepmind-research, folder byol).
 
-    The file is of https://github.com/google-deepmind/deepmind-research, folder byol. Its `experiment_state`
-    is (online parameters, target's, online state, target's, optimiser's). Parameters and state are
-    {module path: {leaf: array}}, where a batch norm's running statistics are modules `mean_ema` and
-    `var_ema` of its own. What is neither torso nor head keeps its Haiku name.
+    experiment: (online parameters, target's, online state, target's, optimiser's), the first four
+        {module path: {leaf: array}}; kernels are (height, width, in, out), norms' arrays (1, 1, 1, C).
     """
-    if not isinstance(experiment, tuple) or len(experiment) != 5:
-        raise InputError('not a BYOL checkpoint known here: its experiment_state has not the five parts')
-    tensors = {}
-    for path, leaf, array in [*_leaves(experiment[0]), *_leaves(experiment[2])]:
-        parts = [part for part in path.split('/') if part != '~']
-        uncorrected = parts[-1].endswith('_ema') and leaf in ('hidden', 'counter')
-        if uncorrected or _BYOL_HEADS & set(parts):
-            continue
-        name, tensor = _from_haiku(parts, leaf, array)
-        if name in tensors:
-            raise InputError(f'two of its arrays are {name} of the network')
-        tensors[name] = tensor
-    return _checkpoint(BYOL, tensors, {})
-
-
-def _leaves(modules):
-    """(module path, leaf, array) of Haiku's parameters or state."""
-    for path, leaves in _mapping(modules).items():
-        for leaf, array in _mapping(leaves).items():
-            array = np.asarray(array if isinstance(array, (np.ndarray, int, float)) else '')
-            if array.dtype.kind not in 'fiu':
-                raise InputError(f'{path}/{leaf} is no array of real numbers')
-            yield str(path), str(leaf), array
+    try:
+        arrays = {}
+        for modules in (experiment[0], experiment[2]):
+            for path, leaves in _mapping(modules).items():
+                path = path.replace('/~', '').partition('res_net50/')[2]
+                arrays |= {f'{path}/{leaf}': array for leaf, array in _mapping(leaves).items()}
+        with torch.device('meta'):
+            net = ResNet50Byol(1, width=arrays['initial_conv/w'].shape[-1])
+        tensors = {}
+        for name in net.state_dict():
+            if not name.startswith('classifier.') and not name.endswith('num_batches_tracked'):
+                array = np.asarray(arrays[_in_haiku(name)], np.float32)
+                array = array.reshape(-1) if array.size == array.shape[-1] else array.transpose(3, 2, 0, 1)
+                tensors[name] = torch.from_numpy(array.copy('C'))
+    except KeyError as error:
+        raise InputError(f'BYOL\'s network has no {error}') from error
+    except (TypeError, ValueError, AttributeError, IndexError) as error:
+        raise InputError(f'not a BYOL checkpoint known here: {error}') from error
+    return _checkpoint(_BYOL, tensors, {}, saw='ImageNet')
 
 
 def _mapping(value) -> dict:
     """A dict, or the one that Haiku's own mapping was made from."""
-    if isinstance(value, tuple) and len(value) == 1:
-        value = value[0]
-    if not isinstance(value, dict):
-        raise InputError(f'not a BYOL checkpoint known here: it has a {type(value).__name__} where a dict of '
-                         'arrays was expected')
-    return value
+    return value[0] if isinstance(value, tuple) else value
 
 
-def _from_haiku(parts: list, leaf: str, array: np.ndarray) -> tuple:
-    """(name in the backbone, tensor) of an array of the torso; its own name where it is none of those.
-
-    `res_net50/block_group_0/block_1/conv_2` `w`, (height, width, in, out), is `layer1.1.conv3.weight`,
-    (out, in, height, width). What a batch norm has is (1, 1, 1, channels).
-    """
-    if parts[-1].endswith('_ema'):
-        parts, leaf = parts[:-1], f'{parts[-1]}/{leaf}'
-    module = _BYOL_MODULE.fullmatch('/'.join(parts))
-    kind = module['kind'] if module else None
-    if (kind, leaf) not in _BYOL_LEAVES or array.dtype.kind != 'f':
-        return '/'.join([*parts, leaf]), torch.from_numpy(np.array(array, np.float32))
-    if module['shortcut']:
-        name = 'downsample.0' if kind == 'conv' else 'downsample.1'
-    else:
-        name = f"{'conv' if kind == 'conv' else 'bn'}{int(module['index'] or 0) + 1}"
-    stage = '' if module['stage'] is None else f"layer{int(module['stage']) + 1}.{module['block']}."
-    if kind == 'conv' and array.ndim == 4:
-        array = array.transpose(3, 2, 0, 1)
-    elif kind == 'batchnorm' and array.shape[-1:] == (array.size,):
-        array = array.reshape(-1)
-    tensor = torch.from_numpy(np.array(array, np.float32, order='C'))
-    return f'{stage}{name}.{_BYOL_LEAVES[kind, leaf]}', tensor
+def _in_haiku(name: str) -> str:
+    """`layer1.1.conv3.weight` -> `block_group_0/block_1/conv_2/w`."""
+    stage, block, kind, number, leaf = re.fullmatch(
+        r'(?:layer(\d)\.(\d)\.)?(conv|bn|downsample\.)(\d)\.(\w+)', name).groups()
+    shortcut = kind == 'downsample.'
+    conv = kind == 'conv' or shortcut and number == '0'
+    module = f"{'conv' if conv else 'batchnorm'}/{'w' if conv else _BYOL_LEAVES[leaf]}"
+    if stage is None:
+        return f'initial_{module}'
+    module = f'shortcut_{module}' if shortcut else module.replace('/', f'_{int(number) - 1}/', 1)
+    return f'block_group_{int(stage) - 1}/block_{block}/{module}'

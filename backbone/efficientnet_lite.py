@@ -1,13 +1,11 @@
 """EfficientNet-Lite: inverted residuals with ReLU6 and without squeeze-and-excitation, made for integers.
 
-A 3x3 stem, seven stages of blocks (expansion 1x1, depthwise 3x3 or 5x5, linear projection 1x1) and a 1x1
-convolution to 1,280 features. Windows of stride 2 are padded as TensorFlow's 'SAME' does. At 96 px the maps
-are 48, 48, 24, 12, 6, 6, 3, 3, 3 wide. Variants 0 to 4 are wider and deeper, but for the stem, the first and
-last stage's depth, and the features. Tan and Le 2019, "EfficientNet", as changed in
+A 3x3 stem, seven stages of blocks and a 1x1 convolution to 1,280 features. Windows of stride 2 are padded as
+TensorFlow's 'SAME' does. At 96 px the maps are 48, 48, 24, 12, 6, 6, 3, 3, 3 wide. Tan and Le 2019,
+"EfficientNet", as changed in
 https://github.com/tensorflow/tpu/tree/master/models/official/efficientnet/lite.
 """
 import math
-import re
 
 import torch
 import torch.nn.functional as F
@@ -24,16 +22,10 @@ STEM, FEATURES = 32, 1280
 EPS = 1e-3      # of its batch norms
 INPUT_SIZES = 224, 240, 260, 280, 300       # that the published weights of each variant were trained at
 
-_PUBLISHED = {'_conv_stem': 'conv1', '_bn0': 'bn1', '_conv_head': 'layer8.0', '_bn1': 'layer8.1'}
-_PUBLISHED_BLOCK = {'_expand_conv': 'conv1', '_bn0': 'bn1', '_depthwise_conv': 'conv2', '_bn1': 'bn2',
-                    '_project_conv': 'conv3', '_bn2': 'bn3'}
-
 
 def scaled_stages(variant: int) -> list:
-    """(expansion, kernel, stride, channels, blocks) of each stage of a variant.
-
-    Channels are multiples of 8, and at least nine tenths of what the factor gives.
-    """
+    """(expansion, kernel, stride, channels, blocks) of each stage of a variant; channels are multiples of 8,
+    and at least nine tenths of what the factor gives."""
     width, depth = VARIANTS[variant]
     stages = []
     for number, (expansion, kernel, stride, channels, blocks) in enumerate(STAGES):
@@ -47,11 +39,8 @@ def scaled_stages(variant: int) -> list:
 
 
 def pad_same(x: torch.Tensor, kernel: int, stride: int) -> torch.Tensor:
-    """Zeros around maps (B, C, H, W) so that ceil(side / stride) windows fit, the odd row after the last.
-
-    Before the convolution, not around its windows as `backbone.resnet50_byol.same` does: its batch norm then
-    follows it directly, and can be folded.
-    """
+    """Zeros around maps (B, C, H, W) so that ceil(side / stride) windows fit, the odd row after the last;
+    before the convolution, whose batch norm follows it directly then, and can be folded."""
     amounts = []
     for side in (x.shape[3], x.shape[2]):
         total = max((-(-side // stride) - 1) * stride + kernel - side, 0)
@@ -60,12 +49,8 @@ def pad_same(x: torch.Tensor, kernel: int, stride: int) -> torch.Tensor:
 
 
 class InvertedResidual(nn.Module):
-    """1x1 expansion - depthwise - 1x1 projection, BN behind each, ReLU6 behind the first two; plus identity
-    where input and output have one shape.
-
-    Args:
-        expansion: channels of the depthwise convolution for each of the input; 1: there is no first 1x1.
-    """
+    """1x1 expansion (unless it is 1) - depthwise - 1x1 projection, BN behind each, ReLU6 behind the first
+    two; plus identity where input and output have one shape."""
 
     def __init__(self, channels_in: int, channels: int, expansion: int, kernel: int, stride: int):
         super().__init__()
@@ -120,29 +105,14 @@ class EfficientNetLite(StagedBackbone):
 
 
 def from_published(state: dict) -> tuple:
-    """(name here -> tensor, variant) of published weights, whose blocks are numbered through the stages.
+    """(name here -> tensor, variant) of published weights, without their head; both have one order.
 
-    What has no place here keeps its name.
-
-    InputError: they have the blocks and channels of no variant.
+    InputError: they have the shapes of no variant.
     """
-    found = [re.fullmatch(r'_blocks\.(\d+)\.(\w+)\.(\w+)', name) for name in state]
-    blocks = len({m[1] for m in found if m})
-    head = state.get('_conv_head.weight')
-    channels = None if head is None else tuple(head.shape[1:2])
     for variant in range(len(VARIANTS)):
-        stages = scaled_stages(variant)
-        if (sum(stage[4] for stage in stages), stages[-1][3:4]) == (blocks, channels):
-            break
-    else:
-        raise InputError(f'EfficientNet-Lite of {blocks} blocks is none of its variants 0 to 4')
-    places = [f'layer{number}.{i}' for number, stage in enumerate(stages, 1) for i in range(stage[4])]
-    renamed = {}
-    for match, (name, tensor) in zip(found, state.items()):
-        module, _, leaf = name.rpartition('.')
-        if match and match[2] in _PUBLISHED_BLOCK and int(match[1]) < blocks:
-            name = f'{places[int(match[1])]}.{_PUBLISHED_BLOCK[match[2]]}.{match[3]}'
-        elif module in _PUBLISHED:
-            name = f'{_PUBLISHED[module]}.{leaf}'
-        renamed[name] = tensor
-    return renamed, variant
+        with torch.device('meta'):
+            known = {name: t for name, t in EfficientNetLite(1, variant).state_dict().items()
+                     if not name.startswith('classifier.') and not name.endswith('num_batches_tracked')}
+        if [t.shape for t in known.values()] == [t.shape for t in state.values()]:
+            return dict(zip(known, state.values())), variant
+    raise InputError(f'EfficientNet-Lite of {len(state)} tensors is none of its variants 0 to 4')

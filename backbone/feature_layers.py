@@ -8,11 +8,7 @@ from backbone import Mapless, register_backbone, xavier
 
 @register_backbone('linear')
 class Linear(Mapless):
-    """(B, num_inputs) -> linear head.
-
-    Args:
-        num_classes: outputs. num_inputs: d, which the data set says.
-    """
+    """(B, num_inputs) -> linear head. num_inputs: d, which the data set says."""
 
     def __init__(self, num_classes: int, num_inputs: int):
         super().__init__()
@@ -28,8 +24,7 @@ class Mlp(Linear):
     """(B, num_inputs) -> hidden layer with ReLU -> linear head.
 
     Args:
-        num_classes: outputs. num_inputs: d, which the data set says. hidden_size: units of the hidden layer,
-            hence features.
+        hidden_size: units of the hidden layer, hence features.
     """
 
     def __init__(self, num_classes: int, num_inputs: int, hidden_size: int = 512):

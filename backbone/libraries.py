@@ -5,23 +5,24 @@ with options behind commas:
 
     timm:vit_small_patch16_224                      published weights, of the hub or its local cache
     timm:vit_small_patch16_224,img_size=96          the same, its positions interpolated for images of 96 px
-    timm:deit_tiny_patch16_224,file=deit.pth        of a file; a path that has commas comes last
+    timm:deit_tiny_patch16_224,file=deit.pth        of a file
     transformers:facebook/dinov2-small              from the hub or its cache; transformers:FOLDER of a folder
     timm:vit_small_patch16_224,random=0             random weights, from a seed
 """
+from functools import lru_cache
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from backbone import MammothBackbone, ReturnTypes, register_backbone
-from scroll.embedding.libraries import LIBRARIES, LibraryNetwork, timm_network, transformers_network
+from backbone import Mapless, register_backbone
+from scroll.embedding.libraries import NETWORKS, LibraryNetwork, timm_network, transformers_network
 from scroll.errors import InputError
 
-_OPTIONS = {'timm': dict(random=int, img_size=int, file=str), 'transformers': dict(random=int, file=str)}
+_OPTIONS = {'timm': dict(random=int, img_size=int, file=str), 'transformers': dict(random=int)}
 
 
-class LibraryBackbone(LibraryNetwork, MammothBackbone):
+class LibraryBackbone(LibraryNetwork, Mapless):
     """A `LibraryNetwork` with a linear head of ours."""
 
     def __init__(self, net: LibraryNetwork, num_classes: int):
@@ -32,41 +33,32 @@ class LibraryBackbone(LibraryNetwork, MammothBackbone):
         self.num_classes, self.classifier = num_classes, nn.Linear(self.feature_dim, num_classes)
         self.train()
 
-    def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
-        """As every backbone; `full`, of timm's networks, gives (logits, list of maps (B, C, H', W')): of a
-        ViT the patches after each block."""
-        if returnt not in ('full', 'all') or not hasattr(self.body, 'forward_intermediates'):
-            return super().forward(x, returnt)
-        final, maps = self.run(self.body.forward_intermediates, x)
-        return self.classifier(self.body.forward_head(final)), [m.contiguous() for m in maps]
-
 
 def is_of_a_library(name) -> bool:
     """Whether weights of this name are those of a network of timm or transformers."""
     library, colon, _ = str(name).partition(':')
-    return library in LIBRARIES and colon == ':'
+    return library in NETWORKS and colon == ':'
 
 
+@lru_cache(maxsize=1)
 def network_of(weights: str) -> tuple:
     """(`LibraryNetwork`, `Preprocessing`, backbone, its options, what else is known) of weights so named.
 
     Published weights are assumed to have seen ImageNet, as nearly all have. InputError: the name is not as
     the head of this file says, or the network cannot be had.
     """
-    library, _, rest = str(weights).partition(':')
-    rest, last, path = rest.partition(',file=')
+    library, _, rest = weights.partition(':')
     name, *words = rest.split(',')
-    given = dict(file=path) if last else {}
+    given = {}
     for word in words:
-        option, equals, value = word.partition('=')
-        kind = _OPTIONS[library].get(option)
-        if not equals or kind is None or option in given or kind is int and not value.isdecimal():
+        option, _, value = word.partition('=')
+        try:
+            given[option] = _OPTIONS[library][option](value)
+        except (KeyError, ValueError):
             raise InputError(f'--weights {weights}: {word}: expected NAME and, behind commas, '
-                             f"{', '.join(f'{key}=...' for key in _OPTIONS[library])}, once")
-        given[option] = kind(value)
-    build = dict(timm=timm_network, transformers=transformers_network)[library]
+                             f"{', '.join(f'{key}=...' for key in _OPTIONS[library])}") from None
     try:
-        net, preprocessing = build(name, **given)
+        net, preprocessing = NETWORKS[library](name, **given)
     except InputError as error:
         raise InputError(f'--weights {weights}: {error}') from error
     options = {f'{library}_name': name} | {key: given[key] for key in ('img_size',) if key in given}
@@ -89,9 +81,9 @@ def timm(num_classes: int, timm_name: str = 'vit_small_patch16_224', img_size: i
 
 
 @register_backbone('transformers')
-def transformers(num_classes: int, transformers_name: str = 'vit') -> LibraryBackbone:
+def transformers(num_classes: int,
+                 transformers_name: str = 'google/vit-base-patch16-224') -> LibraryBackbone:
     """Args:
-        transformers_name: a type of model, a folder with a config.json, or a model on the hub; here at its
-            random start.
+        transformers_name: a folder with a config.json, or a model on the hub; here at its random start.
     """
     return LibraryBackbone(transformers_network(transformers_name, random=_seed())[0], num_classes)

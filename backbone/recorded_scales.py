@@ -2,9 +2,8 @@
 
 `backbone/weights/<name>.scales.json` has the scale of each activation, recorded once (`pretrain.py
 quantise`), and for each input size the digests of the network and of its features of built-in images. All
-else follows from the weights by correctly rounded arithmetic, so it is the same network everywhere, and a
-machine where it is not says so. A network made is kept in the cache folder: torch's export takes ten seconds
-or more.
+else follows from the weights by correctly rounded arithmetic. A network made is kept in the cache folder:
+torch's export takes ten seconds or more.
 """
 import json
 from contextlib import suppress
@@ -25,22 +24,19 @@ INPUT_SIZES = 64, 96, 128, 160, 192         # and what the weights were trained 
 
 
 def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, about: dict) -> dict:
-    """Write the scales that `net`'s activations have on these images, with the digests of its networks.
+    """Write the scales that `net`'s activations have on these images, with the digests of its networks, and
+    return what the file says.
 
     Args:
         preprocessing: of the weights, with the size that they were trained at.
         images: uint8 (N, H, W, C), of the data that the weights were trained on.
         about: facts about where the images come from, whatever JSON holds.
-
-    Returns:
-        What the file says.
     """
-    def at(size):
-        return Preprocessing(size, preprocessing.mean, preprocessing.std)
-    scales, networks = scales_of(net, at(RECORDED_AT), images), {}
-    for size in sorted({*INPUT_SIZES, preprocessing.input_size}):
-        network = quantise_with_scales(net, at(size), scales)
-        networks[str(size)] = dict(digest=network.digest(), golden=network.check())
+    at = {size: Preprocessing(size, preprocessing.mean, preprocessing.std)
+          for size in sorted({*INPUT_SIZES, RECORDED_AT, preprocessing.input_size})}
+    scales = scales_of(net, at[RECORDED_AT], images)
+    made = {str(size): quantise_with_scales(net, expected, scales) for size, expected in at.items()}
+    networks = {size: dict(digest=network.digest(), golden=network.check()) for size, network in made.items()}
     content = dict(format=FORMAT, psi=state_digest(net), scales=scales, networks=networks, about=about)
     with atomic_write(path) as file:
         file.write(f'{json.dumps(content, indent=1)}\n'.encode())
@@ -49,12 +45,10 @@ def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, ab
 
 def read(path: Path) -> dict:
     """What `record` wrote; InputError if it is something else."""
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         content = read_json(path)
         if content['format'] == FORMAT and content.keys() >= {'psi', 'scales', 'networks'}:
             return content
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     raise InputError(f'{path} cannot be read, is damaged, or no file of recorded scales')
 
 
@@ -71,11 +65,7 @@ def check_source(psi: str, net, path: Path, name: str) -> None:
 
 
 def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None) -> IntegerNetwork:
-    """The integer network of weights by their recorded scales.
-
-    Args:
-        path: of the scales. name: of the weights. net: has them.
-        cache: a folder where the network is kept, or None.
+    """The integer network of the weights `name`, which `net` has, by their recorded scales, kept in `cache`.
 
     InputError: the scales are of other weights, or not for images of this size, or give another network on
     this machine than where they were recorded.
@@ -86,7 +76,7 @@ def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None
     if expected is None:
         raise InputError(f'--embedding_dtype integer: --weights {name} has integer networks for images of '
                          f"{', '.join(map(str, sizes(path)))} pixels, and none for {size}: give --input_size "
-                         'one of these, or --embedding_dtype float32')
+                         'one of these')
     kept = None if cache is None else Path(cache) / f"{Path(name).stem}-{size}-{expected['digest'][:16]}.npz"
     if kept is not None and kept.is_file():
         with suppress(InputError):                          # only ever a copy of what can be made again
@@ -97,9 +87,7 @@ def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None
     made = quantise_with_scales(net, preprocessing, recorded['scales'])
     if made.digest() != expected['digest']:
         raise InputError(f'--embedding_dtype integer: --weights {name} give another integer network here '
-                         f"({made.digest()[:16]}) than where {path} was recorded "
-                         f"({expected['digest'][:16]}): another version of torch may help, or "
-                         '--embedding_dtype float32')
+                         f'than where {path} was recorded: another version of torch may help')
     made.golden = expected['golden']
     if kept is not None:
         made.save(kept, dict(psi=recorded['psi']))

@@ -1,8 +1,7 @@
 """`resnet18-md`, the ResNet18 of Meta-Dataset: 5x5 stem of stride 2, no max-pool, four stages of two blocks.
 
-At 84 px the maps are 41, 41, 21, 11, 6 wide (stem padding 1; 42, 42, 21, 11, 6 with padding 2). Width 64 is
-the published network (11,171,904 parameters without head, 512 features); width 32 the compact one (256
-features). Li et al. 2021, "Universal representation learning", https://github.com/VICO-UoE/URL.
+At 84 px the maps are 41, 41, 21, 11, 6 wide. Width 64 is the published network (11,171,904 parameters without
+head, 512 features). Li et al. 2021, "Universal representation learning", https://github.com/VICO-UoE/URL.
 """
 import torch
 import torch.nn.functional as F
@@ -31,21 +30,15 @@ class BasicBlock(nn.Module):
             self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False),
                                             nn.BatchNorm2d(channels))
 
-    def before_relu(self, x: torch.Tensor) -> torch.Tensor:
-        """The output without its last ReLU."""
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
         out = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        return self.bn2(self.conv2(out)) + shortcut
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.relu(self.before_relu(x), inplace=True)
+        return F.relu(self.bn2(self.conv2(out)) + shortcut, inplace=True)
 
 
 @register_backbone('resnet18-md')
 class ResNet18(StagedBackbone):
-    """Meta-Dataset ResNet18.
-
-    Args:
+    """Args:
         num_classes: outputs of the linear head.
         width: channels of the first stage; features are 8 times as many.
         stem_padding: 1 (published evaluation code) or 2 (published training code); the weights fit both.

@@ -6,8 +6,6 @@ and shapes of the tensors are torchvision's. At 224 px the maps are 56, 56, 28, 
 published network (23,508,032 parameters without head, 2048 non-negative features). Grill et al. 2020,
 "Bootstrap your own latent".
 """
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -21,34 +19,28 @@ def same(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """Apply a convolution or max-pool of stride 2, odd kernel k and padding k // 2 as if padded by 'SAME'.
 
     Of an even side, torch's windows start one pixel too early: one row more in front, and its window dropped
-    again, moves them all by one. The layer remains a plain one of symmetric padding, beside which a residual
-    adapter can stand.
+    again, moves them all by one. A residual adapter can stand next to such a plain layer.
     """
     rows, columns = (1 - side % 2 for side in x.shape[2:])
     return layer(F.pad(x, (columns, 0, rows, 0)))[:, :, rows:, columns:]
 
 
 class Bottleneck(nn.Module):
-    """1x1 - 3x3 - 1x1 convolutions with BN and ReLU between, plus identity or a projection, then ReLU.
+    """1x1 - 3x3 (of `channels` and `stride`) - 1x1 (four times the channels) convolutions with BN and ReLU
+    between, plus identity or, to `project`, a projection, then ReLU."""
 
-    Args:
-        channels: of the 3x3 convolution; the block puts out four times as many.
-        strides: of the first 1x1 and of the 3x3 convolution.
-        project: a projection instead of the identity.
-    """
-
-    def __init__(self, channels_in: int, channels: int, strides: tuple, project: bool):
+    def __init__(self, channels_in: int, channels: int, stride: int, project: bool):
         super().__init__()
-        self.conv1 = nn.Conv2d(channels_in, channels, 1, strides[0], bias=False)
+        self.conv1 = nn.Conv2d(channels_in, channels, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels, EPS)
-        self.conv2 = nn.Conv2d(channels, channels, 3, strides[1], 1, bias=False)
+        self.conv2 = nn.Conv2d(channels, channels, 3, stride, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels, EPS)
         self.conv3 = nn.Conv2d(channels, 4 * channels, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(4 * channels, EPS)
-        self.same = strides[1] == 2
+        self.same = stride == 2
         self.downsample = None
         if project:
-            self.downsample = nn.Sequential(nn.Conv2d(channels_in, 4 * channels, 1, max(strides), bias=False),
+            self.downsample = nn.Sequential(nn.Conv2d(channels_in, 4 * channels, 1, stride, bias=False),
                                             nn.BatchNorm2d(4 * channels, EPS))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -65,15 +57,12 @@ class ResNet50Byol(StagedBackbone):
     Args:
         num_classes: outputs of the linear head.
         width: channels of the stem; features are 32 times as many.
-        stride_on: the convolution of a stage's first block that has its stride. The tensors fit both:
-            versions of Haiku differ.
     """
 
-    def __init__(self, num_classes: int, width: int = 64, stride_on: Literal['3x3', '1x1'] = '3x3'):
+    def __init__(self, num_classes: int, width: int = 64):
         super().__init__()
-        if width < 1 or stride_on not in ('3x3', '1x1'):
-            raise ValueError(f"width={width}, stride_on={stride_on}: width must be positive, stride_on '3x3' "
-                             "or '1x1'")
+        if width < 1:
+            raise ValueError(f'width={width}: must be positive')
         self.num_classes, self.feature_dim = num_classes, 32 * width
         self.conv1 = nn.Conv2d(3, width, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(width, EPS)
@@ -81,10 +70,9 @@ class ResNet50Byol(StagedBackbone):
         channels_in = width
         for stage, (blocks, stride) in enumerate(zip((3, 4, 6, 3), (1, 2, 2, 2))):
             channels = width * 2 ** stage
-            strides = (1, stride) if stride_on == '3x3' else (stride, 1)
-            first = Bottleneck(channels_in, channels, strides, True)
+            first = Bottleneck(channels_in, channels, stride, True)
             channels_in = 4 * channels
-            rest = [Bottleneck(channels_in, channels, (1, 1), False) for _ in range(blocks - 1)]
+            rest = [Bottleneck(channels_in, channels, 1, False) for _ in range(blocks - 1)]
             setattr(self, f'layer{stage + 1}', nn.Sequential(first, *rest))
         self.classifier = nn.Linear(self.feature_dim, num_classes)
         kaiming(self)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from backbone import ReturnTypes, StagedBackbone, register_backbone
+from backbone import StagedBackbone, register_backbone
 from backbone.resnet18 import BasicBlock, conv3x3
 
 
@@ -16,13 +16,10 @@ class ResNet(StagedBackbone):
     """Stages of residual blocks, each but the first of stride 2 and twice as wide as the one before.
 
     Args:
-        block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (1 where it says
-            nothing) out.
-        num_blocks: of each stage.
-        num_classes: outputs of the linear head.
+        block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (default: 1) out.
+        num_blocks: of each stage. num_classes: outputs of the linear head.
         num_filters: channels of the stem and, before expansion, of the first stage; also `nf`.
     """
-    return_prerelu = False
 
     def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64):
         super().__init__()
@@ -45,20 +42,6 @@ class ResNet(StagedBackbone):
     def stem(self, x: torch.Tensor) -> torch.Tensor:
         return F.relu(self.bn1(self.conv1(x)), inplace=True)
 
-    def set_return_prerelu(self, enable: bool = True) -> None:
-        """Let `full` give the maps as they are before the last ReLU of the stem and stages; logits stay."""
-        self.return_prerelu = enable
-
-    def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
-        if not self.return_prerelu or returnt not in ('full', 'all'):
-            return super().forward(x, returnt)
-        maps = [self.bn1(self.conv1(self.laid_out(x)))]
-        for name, stage in self.named_children():
-            if name.startswith('layer'):
-                x = stage[:-1](F.relu(maps[-1]))
-                maps.append(stage[-1].before_relu(x))
-        return self.classifier(F.relu(maps[-1]).mean(dim=(2, 3))), maps
-
 
 @register_backbone('resnet18')
 def resnet18(num_classes: int, num_filters: int = 64) -> ResNet:
@@ -80,8 +63,5 @@ def resnet34(num_classes: int, num_filters: int = 64) -> ResNet:
 
 @register_backbone('resnet32')
 def resnet32(num_classes: int, num_filters: int = 16) -> ResNet:
-    """ResNet32 of He et al. 2016, section 4.2, with projections where the shape changes.
-
-    It has three stages and 64 features.
-    """
+    """ResNet32 of He et al. 2016, section 4.2, with projections; three stages and 64 features."""
     return ResNet(BasicBlock, [5, 5, 5], num_classes, num_filters)

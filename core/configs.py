@@ -1,6 +1,8 @@
 """Config files of methods (`models/config/<model>.yaml`) and data sets
 (`datasets/configs/<dataset>/<name>.yaml`)."""
+import copy
 import math
+from functools import cache
 from pathlib import Path
 
 from core.environment import warn_once
@@ -11,76 +13,77 @@ from scroll.errors import InputError
 
 def read_yaml(path: Path) -> dict:
     """A YAML mapping; InputError if the file is damaged or something else."""
+    try:
+        status = path.stat()
+        return copy.deepcopy(_read_yaml(path, status.st_mtime_ns, status.st_size))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f'{path}: cannot be read as YAML ({" ".join(str(error).split())})') from error
+
+
+@cache
+def _read_yaml(path: Path, modified: int, size: int) -> dict:
+    """The mapping; time of change and size tell the cache when the file is another."""
     import yaml
 
     from scroll.archive import open_file
+    loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
+    with open_file(path) as file:
+        text = file.read().decode()
     try:
-        with open_file(path) as file:
-            content = yaml.safe_load(file.read().decode()) or {}
-        _check_size(content)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise InputError(f'{path}: cannot be read as YAML ({" ".join(str(error).split())})') from error
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, loader)):
+            raise ValueError('it has aliases: write the values out')        # a few could fill the memory
+        content = yaml.load(text, loader) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(error) from error
     if not isinstance(content, dict):
-        raise InputError(f'{path}: expected a mapping, found {type(content).__name__}')
+        raise ValueError(f'expected a mapping, found {type(content).__name__}')
     return content
-
-
-def _check_size(content) -> None:
-    """ValueError if aliases of aliases stand for so much that printing it would fill the memory."""
-    open_values, count = [content], 0
-    while open_values:
-        value, count = open_values.pop(), count + 1
-        open_values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        if count > 100_000:
-            raise ValueError('its aliases stand for more than 100,000 values')
 
 
 def model_config(model: str, which: str, known: dict) -> tuple:
     """The values of `models/config/<model>.yaml` for a run with these `known` arguments, and the file's name.
 
     The section `default:` is taken by every `which` but 'base', which takes nothing. Any other `which` names
-    a section: a list of rules `{when: {...}, set: {...}}`, of which each whose conditions hold is applied,
-    later ones over earlier ones (a condition is a value, or `{min: a, max: b}`); or flags; or, in Mammoth's
-    form, sections by data set with flags and, under buffer sizes, more special ones. For 'best' these may
-    stand at the top of the file, as Mammoth has them. A run without such a part is warned. `by`, of the file
-    or of a rule, says how the values were chosen (`chosen_by`).
+    a section: flags, or a list of rules `{when: {...}, set: {...}}`, of which each whose conditions hold is
+    applied, later ones over earlier ones (a condition is a value, or `{min: a, max: b}`). 'best' also takes
+    the section of the run's data set, in Mammoth's form: flags and, under buffer sizes, more special ones.
+    `by`, of the file or of a rule, says how the values were chosen (`chosen_by`).
 
-    Raises:
-        InputError: there is no such section, or the file has another form.
+    InputError: there is no such section, or the file has another form.
     """
     path, known = _config_file(model), known | dict(dataset=known['dataset'].removeprefix(MAMMOTH))
     if which == 'base' or path is None and which in ('default', 'best'):
         if which == 'best':
             warn_once(f'--model_config best: models/config has no file for {model}')
         return {}, ''
-    content = read_yaml(path) if path else {}
-    content.pop('by', None)
     source = _shown(path) if path else 'models/config'
-    for name, part in content.items():
-        if name != 'best' and not isinstance(part, (dict, list, type(None))):
-            raise InputError(f'{source}: {name}: {part!r}: expected a mapping of flags; values for every run '
-                             'belong under default')
-    values = content.get('default') or {}
-    if not isinstance(values, dict):
-        raise InputError(f'{source}: default: expected a mapping of flags, found {values!r}')
-    if which not in ('default', 'best', *content):
-        have = ', '.join(dict.fromkeys(['default', 'best', 'base', *map(str, content)]))
+    sections = {name: part or {} for name, part in (read_yaml(path) if path else {}).items() if name != 'by'}
+    for name, part in sections.items():
+        if not isinstance(part, dict if name == 'default' else (dict, list)):
+            raise InputError(f'{source}: {name}: {part!r}: expected flags, or rules {{when: ..., set: ...}}; '
+                             'values for every run belong under default')
+    if which not in ('default', 'best', *sections):
+        have = ', '.join(dict.fromkeys(['default', 'best', 'base', *map(str, sections)]))
         raise InputError(f'--model_config {which}: {source} has no such section; there are: {have}')
-    has_own = any(normalise(name) == known['dataset'] for name in content)
+    by_data = {normalise(name): part for name, part in sections.items() if name not in ('default', 'best')}
+    own, values = by_data.get(known['dataset']), sections.get('default', {})
     if which == 'default':
-        if has_own:
+        if own:
             warn_once(f"{source}: its values for {known['dataset']} are taken with --model_config best")
         return values, source
     try:
-        found = _of_section(content.get(which) or {}, known, source, quiet=has_own)
-        if which == 'best':
-            by_data = {name: part or {} for name, part in content.items() if name not in ('default', 'best')
-                       and (normalise(name) == known['dataset'] or not isinstance(part, list))}    # not rules
-            found |= _of_section(by_data, known, source, quiet=bool(found))
+        part = sections.get(which, {})
+        if isinstance(part, list):
+            part = {flag: value for rule in part if _holds(rule, known)
+                    for flag, value in rule['set'].items()}
+        if which == 'best' and own is not None:
+            part = part | _of_size(own, known, source)
+        elif which == 'best' and by_data and not part:
+            warn_once(f"{source}: no section for {known['dataset']} (it has {', '.join(by_data)})")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(f'{source}: {which} must be a list of {{when: ..., set: ...}}, or have flags by '
-                         f'data set and buffer size ({error})') from error
-    return values | found, source
+        raise InputError(f'{source}: {which} must be flags or a list of {{when: ..., set: ...}}, that of a '
+                         f'data set flags by buffer size ({error})') from error
+    return values | part, source
 
 
 def chosen_by(known: dict) -> str:
@@ -111,29 +114,12 @@ def _shown(path: Path) -> str:
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
-def _of_section(section, known: dict, source: str, quiet: bool) -> dict:
-    """The values of a section for a run; ValueError if a part has another form than `model_config` says.
-
-    quiet: say nothing where sections are by data set, and the run's is missing.
-    """
-    if isinstance(section, list):
-        return {name: value for rule in section if _holds(rule, known) for name, value in rule['set'].items()}
-    by_data = {name: part for name, part in section.items() if isinstance(part, dict) and not _is_size(name)}
-    own = next((part for name, part in by_data.items() if normalise(name) == known['dataset']), None)
-    if by_data and own is None and not quiet:
-        warn_once(f"{source}: no section for {known['dataset']} (it has {', '.join(map(str, by_data))}); "
-                  'what is there for every data set is taken')
-    shared = {name: part for name, part in section.items()
-              if name not in by_data and (part is not None or not by_data)}
-    return _of_size(shared, known, source) | _of_size(own or {}, known, source)
-
-
 def _of_size(section: dict, known: dict, source: str) -> dict:
     """Flags, and under buffer sizes (or `default`, for all of them) more special ones."""
     sizes = {str(name): part for name, part in section.items() if isinstance(part, dict)}
     flags = {name: value for name, value in section.items() if not isinstance(value, dict)}
-    for name in [name for name in sizes if not _is_size(name)] + [n for n in flags if not isinstance(n, str)]:
-        raise ValueError(f'{name} is neither a flag with a value nor a buffer size with flags')
+    if odd := [name for name in sizes if not name.isdecimal() and name != 'default']:
+        raise ValueError(f'{odd[0]} is neither a flag with a value nor a buffer size with flags')
     flags |= sizes.pop('default', {})
     size = str(known.get('buffer_size'))
     if sizes and size not in sizes:
@@ -142,21 +128,14 @@ def _of_size(section: dict, known: dict, source: str) -> dict:
     return flags | sizes.get(size, {})
 
 
-def _is_size(name) -> bool:
-    return str(name).isdecimal() or name == 'default'
-
-
 def _holds(rule: dict, known: dict) -> bool:
     """Whether the conditions of a rule hold for a run."""
-    for name, condition in rule['when'].items():
-        value = known.get(name)
-        if isinstance(condition, dict):
-            least, most = condition.get('min', -math.inf), condition.get('max', math.inf)
-            if value is None or not least <= value <= most:
-                return False
-        elif condition != value:
-            return False
-    return True
+    def holds(condition, value) -> bool:
+        if not isinstance(condition, dict):
+            return condition == value
+        least, most = condition.get('min', -math.inf), condition.get('max', math.inf)
+        return value is not None and least <= value <= most
+    return all(holds(condition, known.get(name)) for name, condition in rule['when'].items())
 
 
 def dataset_config_files(dataset: str) -> dict:
@@ -171,13 +150,12 @@ def dataset_config_files(dataset: str) -> dict:
 
 
 def dataset_config(dataset: str, which) -> tuple:
-    """The values, and the file's name, of `datasets/configs/<dataset>/<which>.yaml`;
-    `which` None: `default.yaml`, if any."""
+    """(values, file name) of `datasets/configs/<dataset>/<which>.yaml`; None: of `default.yaml`, if any."""
     files = dataset_config_files(dataset)
     path = files.get(str(which or 'default'))
-    if path is None:
-        if which is None:
-            return {}, ''
-        have = ', '.join(sorted(files)) or 'none'
-        raise InputError(f'--dataset_config {which}: {dataset} has no such config; it has: {have}')
-    return read_yaml(path), _shown(path)
+    if path is not None:
+        return read_yaml(path), _shown(path)
+    if which is not None:
+        raise InputError(f'--dataset_config {which}: {dataset} has no such config; it has: '
+                         f'{", ".join(sorted(files)) or "none"}')
+    return {}, ''

@@ -1,5 +1,4 @@
 """Where a run lives (device, folders) and how its randomness begins."""
-import os
 import random
 import sys
 from functools import cache
@@ -11,54 +10,42 @@ from scroll.errors import InputError
 _run = dict(device=None, base_path='./data/', checkpoint_path='./checkpoints/')
 
 
-def choose_devices(wanted=None, several: bool = False) -> list:
-    """The torch devices that `--device` names; from now on the first is what `get_device()` gives."""
-    devices = _devices(wanted, several)
-    _run['device'] = devices[0]
-    return devices
+def choose_device(wanted=None):
+    """The torch device that `--device` names; from now on `get_device()` gives it."""
+    _run['device'] = _device(wanted)
+    return _run['device']
 
 
 def get_device(wanted=None):
     """The torch device that `wanted` names, as `--device` does; without it that
     of the run, or the best there is."""
-    return _run['device'] if wanted is None and _run['device'] is not None else _devices(wanted)[0]
+    return _run['device'] if wanted is None and _run['device'] is not None else _device(wanted)
 
 
-def _devices(wanted=None, several: bool = False) -> list:
-    """Torch devices by name.
-
-    Args:
-        wanted: None picks the GPU with most free memory, or the CPU; 'cpu', 'cuda', '1', 'cuda:1', or, if
-            `several` are allowed, '0,1'. None and 'cuda' are then all GPUs.
-    """
+def _device(wanted=None):
+    """A torch device by name: 'cpu', 'cuda', '1', 'cuda:1'. None and 'cuda': the GPU with most free memory;
+    None without GPUs: the CPU."""
     import torch
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    words = [word.strip().removeprefix('cuda:') for word in str(wanted).split(',')]
-    if count and wanted is None or str(wanted) == 'cuda':
+    count, word = torch.cuda.device_count() if torch.cuda.is_available() else 0, str(wanted)
+    if count and word in ('None', 'cuda'):
         free = [torch.cuda.mem_get_info(i)[0] for i in range(count)]
-        words = list(map(str, range(count) if several
-                         else sorted(range(count), key=lambda i: -free[i])[:1])) or words
-    elif wanted is None:
-        words = ['cpu']
-    unknown = [word for word in words if word != 'cpu' and not (word.isdecimal() and int(word) < count)]
-    if unknown or len(set(words)) < len(words) or 'cpu' in words[1:]:
+        return torch.device(f'cuda:{free.index(max(free))}')
+    number = word.strip().removeprefix('cuda:')
+    if word in ('None', 'cpu'):
+        return torch.device('cpu')
+    if not (number.isdecimal() and int(number) < count):
         raise InputError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; "
-                         "use cpu" +
-                        (f' or 0..{count - 1}' if count else ''))
-    if len(words) > 1 and not several:
-        raise InputError(f'--device {wanted}: a run uses one device, unless it has --distributed dp')
-    return [torch.device('cpu' if word == 'cpu' else f'cuda:{word}') for word in words]
+                         f'use cpu{f" or one of 0..{count - 1}" if count else ""}')
+    return torch.device(f'cuda:{number}')
 
 
 def base_path(override=None) -> str:
-    """Mammoth's folder for data, with a slash at its end: `--base_path`. Another
-    one is used from when it is given."""
+    """Mammoth's folder for data, with a slash at its end: `--base_path`; from now on `override`, if given."""
     return _folder('base_path', override)
 
 
 def get_checkpoint_path(override=None) -> str:
-    """Mammoth's folder for checkpoints, with a slash at its end. Another
-    one is used from when it is given."""
+    """Mammoth's folder for checkpoints, with a slash at its end; from now on `override`, if given."""
     return _folder('checkpoint_path', override)
 
 
@@ -76,8 +63,7 @@ def warn_once(*messages) -> None:
 
 def set_random_seed(seed: int) -> None:
     """Seed the global generators of random, numpy and torch (for code that draws from them; ours has its own
-    streams), and let cuDNN choose only algorithms that give the same result each time.
-    """
+    streams), and let cuDNN choose only algorithms that give the same result each time."""
     import numpy as np
     import torch
     random.seed(seed)
@@ -86,34 +72,6 @@ def set_random_seed(seed: int) -> None:
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 
 
-def check_memory(size: int, what: str) -> None:
-    """InputError if something takes more bytes than this machine has."""
-    there = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-    if size > there:
-        raise InputError(f'{what} takes {size / 2 ** 30:,.0f} GiB; this machine has {there / 2 ** 30:,.0f} '
-                         'GiB of memory')
-
-
 def results_folder(args, setting: str) -> Path:
     """Where the results of a run go: `<base_path>/<results_path>/<setting>/<dataset>/<model>`."""
     return Path(args.base_path) / args.results_path / setting / args.dataset / args.model
-
-
-def create_seeded_dataloader(args, dataset, non_verbose: bool = False, concern: str = 'loader', **options):
-    """A `torch` loader of any data set, seeded; its batches do not depend on `--num_workers`.
-
-    Args:
-        non_verbose: accepted for files written for Mammoth; nothing is printed.
-        concern: name of the random stream: loaders of one concern draw the same numbers.
-        options: those of `DataLoader` (batch_size, shuffle, drop_last, collate_fn, ...).
-    """
-    from torch.utils.data import DataLoader, IterableDataset
-
-    from core.seeded_loader import SeededLoader
-    from scroll.randomness import stream_seed
-    options = dict(num_workers=getattr(args, 'num_workers', None) or 0) | options
-    if isinstance(dataset, IterableDataset):
-        return DataLoader(dataset, **options)
-    options.pop('generator', None)
-    return SeededLoader(dataset, stream_seed(getattr(args, 'seed', None) or 0, f'loader {concern}'),
-                        **options)

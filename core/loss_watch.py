@@ -13,10 +13,7 @@ class Diverged(InputError):
 
 class LossWatch:
     """Stops a run whose loss is not finite; checks every so often: a check synchronises the GPU.
-
-    Attributes:
-        mean: of the losses between the last two checks; None before the first.
-    """
+    mean: of the losses between the last two checks; None before the first."""
     _BATCHES, _SECONDS = 100, 0.5
 
     def __init__(self, where: str):

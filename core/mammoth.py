@@ -38,7 +38,7 @@ class Ours:
 
 
 class Checkout:
-    """Finds modules below our packages, as the last of `sys.meta_path`: it is asked only for what we lack."""
+    """Finds modules below our packages, as the last of `sys.meta_path`: for what we lack."""
 
     def __init__(self, root: Path):
         self.root = root
@@ -61,10 +61,7 @@ class Checkout:
 
 def use_checkout(path=None) -> None:
     """Take what we lack from the checkout at `path`, or else at MAMMOTH_PATH; without both nothing changes.
-
-    Raises:
-        InputError: there is no Mammoth.
-    """
+    InputError: there is no Mammoth."""
     source, path = ('--mammoth', path) if path else ('MAMMOTH_PATH', os.environ.get('MAMMOTH_PATH'))
     if not path:
         return

@@ -11,24 +11,21 @@ user's file takes precedence over one of `SHIPPED` that declares the same name, 
 user's Mammoth checkout (`core.mammoth`), and a line says so; `mammoth:<name>` is the checkout's.
 """
 import ast
-import difflib
 import importlib
 import inspect
-from collections.abc import Mapping
 from pathlib import Path
 
 from core.environment import warn_once
 from core.mammoth import THEIRS, checkout, import_hint
-from scroll.errors import InputError
+from scroll.errors import InputError, did_you_mean
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = {         # package -> its files that declare names and come with this project; others are a user's
     'models': {'agem', 'bic', 'der', 'derpp', 'ens', 'er', 'er_ace', 'er_aml', 'ewc_on', 'gdumb', 'gem',
                'icarl', 'joint', 'lwf', 'mir', 'scroll', 'sgd', 'ssil'},
-    'datasets': {'mnist_360', 'perm_mnist', 'rot_mnist', 'seq_cifar10', 'seq_cifar100', 'seq_digits',
-                 'seq_features', 'seq_folder', 'seq_miniimg', 'seq_mnist', 'seq_tinyimg'},
-    'backbone': {'MNISTMLP', 'efficientnet_lite', 'feature_layers', 'libraries', 'resnet12', 'resnet18',
-                 'resnet50_byol', 'resnet_cifar', 'torchvision_resnets'},
+    'datasets': {'seq_cifar10', 'seq_cifar100', 'seq_digits', 'seq_features', 'seq_folder', 'seq_miniimg'},
+    'backbone': {'efficientnet_lite', 'feature_layers', 'libraries', 'resnet12', 'resnet18',
+                 'resnet50_byol', 'resnet_cifar'},
 }
 
 
@@ -42,23 +39,12 @@ def normalise(name: str) -> str:
 
 
 def backbone_name(name: str, options=()) -> str:
-    """Canonical name of a backbone with these options, also as files and rows of before call it.
-
-    Mammoth's `resnet18` was `resnet18-cifar`, and `resnet18`, with a `width` or a `stem_padding`, was what is
-    now `resnet18-md`.
-    """
+    """Canonical name of a backbone with these options, also as files and rows of before call it: Mammoth's
+    `resnet18` was `resnet18-cifar`, and one with a `width` or a `stem_padding` is now `resnet18-md`."""
     name, given = normalise(name), set(options)
     if name == 'resnet18' and given & {'width', 'stem_padding'} and 'num_filters' not in given:
         return 'resnet18-md'
     return 'resnet18' if name == 'resnet18-cifar' else name
-
-
-def nearest(name: str, known) -> str:
-    """`': did you mean ...?'` for the known names closest to `name`, or
-    the whole list where none is close."""
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
 
 
 def names_of(package: str, **homes):
@@ -71,12 +57,7 @@ def names_of(package: str, **homes):
 
 
 class PluginFolder:
-    """The plug-ins of one top-level package.
-
-    Args:
-        package: importable name and folder below the project root, for example `'models'`.
-        kind: word for messages and for the decorator `register_<kind>`, for example `'model'`.
-    """
+    """The plug-ins of one top-level package: its name, and the kind, for messages and `register_<kind>`."""
 
     def __init__(self, package: str, kind: str):
         self.package, self.kind = package, kind
@@ -167,22 +148,16 @@ class PluginFolder:
         """All known names, sorted."""
         return sorted(set(self.files()) | {name for name in self.registered if not name.startswith(MAMMOTH)})
 
-    def mapping(self) -> Mapping:
-        """name -> class or function, imported when asked for; the error where that fails."""
-        return _Named(self)
-
     def check(self, name: str) -> None:
-        """InputError, with the nearest known names, if nothing is called `name`. Imports nothing."""
+        """InputError, with the nearest known name, if nothing is called `name`. Imports nothing."""
         if normalise(name) not in self.registered and not self.offers(name):
-            raise InputError(f"--{self.kind} {name}: no such {self.kind}; "
-                             f"{nearest(normalise(name), self.names())}")
+            known = self.names()
+            hint = did_you_mean(normalise(name), known) or f'; known: {", ".join(known)}'
+            raise InputError(f'--{self.kind} {name}: no such {self.kind}{hint}')
 
     def get(self, name):
-        """The class or function of a name, or of a run's arguments, which have the name.
-
-        Raises:
-            InputError: the name is unknown (with the nearest known), or its file cannot be imported.
-        """
+        """The class or function of a name, or of a run's arguments, which have the name. InputError: the name
+        is unknown, or its file cannot be imported."""
         name = getattr(name, self.kind, name)
         key = normalise(name)
         found, offers = self.registered.get(key), self.offers(name)
@@ -196,35 +171,13 @@ class PluginFolder:
                              ' rename one of them')
         if len(offers) > 1:
             self._tell(key, _file(first), offers[1:])
-        module, attribute = first
         try:
-            return getattr(importlib.import_module(module), attribute)
+            return getattr(importlib.import_module(first[0]), first[1])
         except InputError:
             raise
         except Exception as error:      # a file may do anything when it is imported
             raise InputError(f'--{self.kind} {name}: {_file(first)} cannot be imported: '
                              f'{type(error).__name__}: {error}{import_hint(error)}') from error
-
-
-class _Named(Mapping):
-    """See `PluginFolder.mapping`."""
-
-    def __init__(self, folder: PluginFolder):
-        self.folder = folder
-
-    def __getitem__(self, name: str):
-        if normalise(name) not in self.folder.names():
-            raise KeyError(name)
-        try:
-            return self.folder.get(name)
-        except InputError as error:
-            return error
-
-    def __iter__(self):
-        return iter(self.folder.names())
-
-    def __len__(self):
-        return len(self.folder.names())
 
 
 def _file(offer: tuple) -> str:
@@ -233,35 +186,27 @@ def _file(offer: tuple) -> str:
 
 
 def _offers(path: Path, decorator: str):
-    """Yield (name, attribute) for each plug-in that a source file declares;
-    nothing for a file that does not parse."""
+    """Yield (name, attribute) for each plug-in that a source file declares."""
     try:
         tree = ast.parse(path.read_text(encoding='utf-8'))
     except (SyntaxError, UnicodeDecodeError):
         yield path.stem, path.stem     # named after the file, so that choosing it shows what is wrong with it
         return
     for node in tree.body:
-        if not isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            continue
-        for call in node.decorator_list:
+        for call in getattr(node, 'decorator_list', ()):
             if (isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Constant)
                     and ast.unparse(call.func).split('.')[-1] == decorator):
                 yield call.args[0].value, node.name
         if isinstance(node, ast.ClassDef) and not node.name.startswith('_'):
-            for statement in node.body:
-                target = getattr(statement, 'targets', [getattr(statement, 'target', None)])[0]
-                value = getattr(statement, 'value', None)
-                if (isinstance(target, ast.Name) and target.id == 'NAME'
-                        and isinstance(value, ast.Constant) and isinstance(value.value, str)):
-                    yield value.value, node.name
+            for line in node.body:
+                target = getattr(line, 'targets', [getattr(line, 'target', None)])[0]
+                value = getattr(getattr(line, 'value', None), 'value', None)
+                if isinstance(target, ast.Name) and target.id == 'NAME' and isinstance(value, str):
+                    yield value, node.name
 
 
 def keyword_flags(build) -> dict:
-    """name -> inspect.Parameter for the parameters of a class or function that become command-line flags.
-
-    `self`, `args`, `num_classes`, `num_inputs`, `*args` and `**kwargs` are not flags.
-    """
-    parameters = inspect.signature(build).parameters
-    return {name: p for name, p in parameters.items()
+    """name -> inspect.Parameter, of the parameters of a class or function that become command-line flags."""
+    return {name: p for name, p in inspect.signature(build).parameters.items()
             if name not in ('self', 'args', 'num_classes', 'num_inputs')
             and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}

@@ -1,61 +1,39 @@
-"""How far a stage of a run is, on stderr: a bar on a terminal; elsewhere, as in a log file, a line every few
-seconds."""
+"""How far a stage of a run is, on stderr: a line that is kept up to date on a terminal; elsewhere, as in a
+log file, a line every few seconds."""
 import sys
-import threading
 import time
 
-FIRST, EVERY, TICK = 4.0, 10.0, 0.5             # seconds: to the first line, between lines, between looks
-_stages = []                                    # nested: the last one speaks
+FIRST, EVERY, TICK = 4.0, 10.0, 0.5             # seconds: to the first line, between lines, between updates
 _told = time.monotonic() - EVERY + FIRST        # when a line was last written
 
 
 class Progress:
     """A stage with a name: a context, or with `over` an iterator.
 
-    A thread of its own speaks for it, so that a stage that reads or computes in one piece is shown as well.
-
-    Args:
-        stage: its name. total: steps, samples, ... of it; None: unknown. done: of them before it begins.
-        quiet: say nothing (`--non_verbose 1`).
+    total: steps, samples, ... of it; None: unknown. done: of them before it begins. quiet: say nothing.
     """
 
     def __init__(self, stage: str, total: int = None, done: int = 0, quiet: bool = False):
         self.stage, self.total, self.done, self.first = stage, total, done, done
-        self.quiet, self.note, self.bar = quiet or sys.stderr is None, '', None
+        self.quiet, self.note, self.shown = quiet or sys.stderr is None, '', 0.0
 
     def __enter__(self):
-        if self.quiet:
-            return self
-        self.began, self.ended = time.monotonic(), threading.Event()
-        if sys.stderr.isatty():
-            from tqdm import tqdm
-            shown = '{desc} [{elapsed}]' if self.total is None else None
-            self.bar = tqdm(total=self.total, desc=self.stage, initial=self.done, leave=False,
-                            mininterval=0.5, delay=0.5, bar_format=shown)
-        _stages.append(self)
-        self.thread = threading.Thread(target=self._speak, daemon=True)
-        self.thread.start()
+        self.began = time.monotonic()
+        self._speak()
         return self
 
     def __exit__(self, *error):
-        if not self.quiet:
-            self.ended.set()
-            self.thread.join()
-            _stages.remove(self)
-            if self.bar is not None:
-                self.bar.close()
+        if self.shown:
+            print('\r\x1b[K', end='', file=sys.stderr, flush=True)
 
     def update(self, count: int = 1) -> None:
         """`count` more are done."""
         self.done += count
-        if self.bar is not None:
-            self.bar.update(count)
+        self._speak()
 
     def tell(self, **values: float) -> None:
         """Numbers to show with it."""
         self.note = ', '.join(f'{name}={value:.3g}' for name, value in values.items())
-        if self.bar is not None:
-            self.bar.set_postfix_str(self.note, refresh=False)
 
     def over(self, items):
         """Yield the items, within the stage; each is done when the next one is asked for."""
@@ -66,12 +44,15 @@ class Progress:
 
     def _speak(self) -> None:
         global _told
-        while not self.ended.wait(TICK):
-            if _stages[-1] is self and self.bar is not None:
-                self.bar.refresh()
-            elif _stages[-1] is self and time.monotonic() >= _told + EVERY:
-                _told = time.monotonic()
-                print(self.line(), file=sys.stderr, flush=True)
+        now, screen = time.monotonic(), not self.quiet and sys.stderr.isatty()
+        if self.quiet or now < (self.shown + TICK if screen else _told + EVERY):
+            return
+        if screen:
+            self.shown = now
+            print(f'\r\x1b[K{self.line()}', end='', file=sys.stderr, flush=True)
+        else:
+            _told = now
+            print(self.line(), file=sys.stderr, flush=True)
 
     def line(self) -> str:
         """'Adapting: 40 of 300, 12 s, about 78 s left'."""

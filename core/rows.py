@@ -7,8 +7,9 @@ row only.
 """
 import csv
 import io
-import os
 import re
+import tempfile
+from itertools import zip_longest
 from pathlib import Path
 
 from filelock import FileLock
@@ -21,14 +22,12 @@ _LEADING = ('forward_transfer', 'backward_transfer', 'forgetting')
 
 
 def check_writable(folder: Path) -> None:
-    """Make sure, before any work, that a results folder can be written."""
+    """Make sure, before any work, that a results folder can be written, and its file take a row."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f'.{os.getpid()}.probe'
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=folder).close()
         if (folder / FILE).exists():
-            read_rows(folder / FILE)                        # a file of another kind cannot take a row
+            read_rows(folder / FILE)
     except OSError as error:
         raise InputError(f'results cannot be written to {error.filename or folder} ({error.strerror}): '
                          'choose another --base_path or --results_path, or --disable_log 1') from error
@@ -54,28 +53,24 @@ def append_row(folder: Path, row: dict) -> Path:
 
 def read_rows(path: Path) -> list:
     """All rows as dicts of text. InputError if it is not a results file."""
-    with open_file(path) as file:
-        text = io.TextIOWrapper(file, encoding='utf-8-sig', newline='')
-        try:
-            columns, *records = list(csv.reader(text)) or [[]]
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f'{path} is not a results file ({error}): move it away') from error
-    if len(set(columns)) < len(columns) or any(len(record) > len(columns) for record in records):
-        raise InputError(f'{path} is not a results file (columns of one name, or cells without a column): '
-                         'move it away')
-    return [dict(zip(columns, record + [''] * (len(columns) - len(record)))) for record in records if record]
+    try:
+        with open_file(path) as file:
+            columns, *records = list(csv.reader(io.TextIOWrapper(file, 'utf-8-sig', newline=''))) or [[]]
+        if len(set(columns)) < len(columns) or any(len(record) > len(columns) for record in records):
+            raise csv.Error('columns of one name, or cells without a column')
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f'{path} is not a results file ({error}): move it away') from error
+    return [dict(zip_longest(columns, record, fillvalue='')) for record in records if record]
 
 
 def column_order(names) -> list:
     """task1, task2, ..., the historic three, then the others as they first appear."""
     tasks = sorted((name for name in names if re.fullmatch(r'task\d+', name)), key=lambda name: int(name[4:]))
-    leading = [*tasks, *(name for name in _LEADING if name in names)]
-    return leading + [name for name in names if name not in leading]
+    return list(dict.fromkeys([*tasks, *(name for name in _LEADING if name in names), *names]))
 
 
 def _as_text(rows: list) -> bytes:
-    text = io.StringIO()
-    names = dict.fromkeys(name for row in rows for name in row)
+    text, names = io.StringIO(), dict.fromkeys(name for row in rows for name in row)
     writer = csv.DictWriter(text, column_order(names), restval='')
     writer.writeheader()
     writer.writerows(rows)

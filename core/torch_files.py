@@ -8,7 +8,6 @@ import zipfile
 
 import torch
 
-from core import safe_pickle
 from scroll.errors import InputError
 
 IGNORED = {         # why a tensor of a state dict is not needed: its name
@@ -16,31 +15,35 @@ IGNORED = {         # why a tensor of a state dict is not needed: its name
     'classifier': re.compile(r'(classifier|_?fc|linear)\..*|.*cls.*'),
 }
 
+_UNNEEDED = ('utils.buffer.Buffer', 'numpy.ndarray', 'numpy.dtype', 'numpy.core.multiarray.scalar',
+             'numpy.core.multiarray._reconstruct', 'numpy._core.multiarray.scalar',
+             'numpy._core.multiarray._reconstruct')
+
+
+class _Unneeded:
+    """Stands for numpy's values, and for the buffer in Mammoth's `old_pickle` files."""
+
+    def __init__(self, *parts):
+        pass
+
+    def __setstate__(self, state):
+        pass
+
 
 def load_torch(path):
-    """What `torch.save` wrote, as plain data and tensors."""
-    if torch.__version__ < (2, 6):
-        raise InputError(f'{path}: opening it without running what it names needs torch 2.6 or later; this '
-                         f'is {torch.__version__}')
+    """What `torch.save` wrote, as plain data and tensors, without numpy's values. InputError: it is
+    damaged, or names code."""
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > os.stat(path).st_size:
                     raise ValueError('its content is compressed, which torch does not do')
-        with torch.serialization.safe_globals([argparse.Namespace, (_PickledBuffer, 'utils.buffer.Buffer'),
-                                               *safe_pickle.torch_globals()]):
+        known = [argparse.Namespace, *((_Unneeded, name) for name in _UNNEEDED)]
+        with torch.serialization.safe_globals(known):
             return torch.load(path, map_location='cpu', weights_only=True)
     except Exception as error:      # damaged files raise almost anything
         named = re.search(r'GLOBAL (\S+)', str(error)) if isinstance(error, pickle.UnpicklingError) else None
-        reason = f'damaged? {type(error).__name__}: {error}'
-        if named:
-            reason = f'it names {named[1]}, which is not plain data'
-        raise InputError(f"{path}: not a checkpoint of plain data "
-                         f"({' '.join(reason.split())[:300]})") from error
-
-
-class _PickledBuffer:
-    """Stands for the buffer in a checkpoint of Mammoth's `old_pickle` kind, which is not needed."""
-
-    def __setstate__(self, state):
-        pass
+        reason = (f'it names {named[1]}, which is not plain data' if named else
+                  f'damaged? {type(error).__name__}: {error}')
+        raise InputError(f'{path}: not a checkpoint of plain data '
+                         f'({" ".join(reason.split())[:300]})') from error

@@ -4,7 +4,7 @@ from core.progress import Progress
 
 PLUGINS = PluginFolder('datasets', 'dataset')
 register_dataset = PLUGINS.register
-get_dataset_names = PLUGINS.mapping
+get_dataset_names = PLUGINS.names
 get_dataset_class = PLUGINS.get
 __getattr__ = names_of(__name__, ContinualDataset='datasets.utils.continual_dataset')
 

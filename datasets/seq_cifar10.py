@@ -9,7 +9,6 @@ class SequentialCIFAR10(ScheduledDataset):
     N_CLASSES = 10
     SIZE = (32, 32)
     DEFAULT_SPLITS = 5
-    CONFUSED_WITH = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}      # truck, bird, deer, cat, dog (Patrini et al. 2017)
     MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615)
 
     @classmethod

@@ -26,7 +26,7 @@ unchanged.batched = True
 
 
 class SequentialFeatures(ScheduledDataset):
-    """X and y of npz, npy and Parquet files (`scroll.files.features`).
+    """X and y of npz and Parquet files (`scroll.files.features`).
 
     Features are put on SCROLL's grid, unit vectors in whole multiples of 2^-18, which float32 holds exactly;
     every method gets these. Classes are the sorted labels. Without a split and `--test_features`, a sample
@@ -50,7 +50,7 @@ class SequentialFeatures(ScheduledDataset):
         parser = ScheduledDataset.get_parser(parser)
         flag = parser.add_argument_group('seq-features').add_argument
         flag('--features', affects='content', nargs='+', metavar='FILE',
-             help='npz, npy (X, then y) or Parquet files: X, y, and optionally id and split')
+             help='npz, npy or Parquet files: X, y, and optionally id and split')
         flag('--test_features', affects='content', nargs='+', metavar='FILE',
              help='such files, all of whose samples test; those of --features then train, unless their split '
                   'says test')
@@ -65,12 +65,10 @@ class SequentialFeatures(ScheduledDataset):
             raise InputError('--features is missing: seq-features needs npz, npy or Parquet files of X and y')
         if args.test_features and args.test_share is not None:
             raise InputError('--test_share has no effect with --test_features: leave it out')
-        if args.weights != 'none':
-            raise InputError(f'--weights {args.weights}: seq-features has no images that a backbone could '
-                             'embed: leave it out')
-        if 'num_inputs' not in inspect.signature(get_backbone_class(args.backbone)).parameters:
-            raise InputError(f'--backbone {args.backbone}: it takes images, and seq-features has vectors: '
-                             'use linear or mlp')
+        takes_vectors = 'num_inputs' in inspect.signature(get_backbone_class(args.backbone)).parameters
+        if args.weights != 'none' or not takes_vectors:
+            raise InputError(f'--weights {args.weights}, --backbone {args.backbone}: seq-features has no '
+                             'images, but vectors: leave --weights out, use linear or mlp')
 
     @classmethod
     def read(cls, args):

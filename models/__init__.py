@@ -3,7 +3,7 @@ from core.plugins import PluginFolder, names_of
 
 PLUGINS = PluginFolder('models', 'model')
 register_model = PLUGINS.register
-get_model_names = PLUGINS.mapping
+get_model_names = PLUGINS.names
 get_model_class = PLUGINS.get
 __getattr__ = names_of(__name__, ContinualModel='models.utils.continual_model')
 

@@ -6,7 +6,6 @@ Accuracy: not run yet.
 """
 import torch
 
-from models.utils.gradients import read_gradients, write_gradients
 from models.utils.replay_model import ReplayModel
 
 
@@ -35,18 +34,16 @@ class Agem(ReplayModel):
         loss.backward()
         replayed, replayed_labels = self.past_samples()
         if len(replayed):
-            gradient = read_gradients(self.net)
+            gradient = self.net.get_grads()
             self.opt.zero_grad()
             self.loss(self.net(replayed), replayed_labels).backward()
-            write_gradients(self.net, project(gradient, read_gradients(self.net)))
+            self.net.set_grads(project(gradient, self.net.get_grads()))
         self.opt.step()
-        tasks = torch.full_like(labels, self.current_task)
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels, task_labels=tasks)
+        self.store(not_aug_inputs, labels)
         return loss
 
     def past_samples(self) -> tuple:
-        """(inputs, labels) of random samples of past tasks (without tasks: of
-        earlier batches), if there are any."""
+        """(inputs, labels) of random samples of past tasks, or without tasks of earlier batches, if any."""
         if self.buffer.is_empty():
             return (), ()
         return self.replay(mask_task_out=None if self.task_free else self.current_task)[:2]

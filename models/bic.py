@@ -28,25 +28,21 @@ def corrected(logits: torch.Tensor, newest: torch.Tensor, bias: torch.Tensor) ->
 
 
 def fit_bias(logits, labels, newest, seen, iterations: int) -> torch.Tensor:
-    """argmin over (alpha, beta) of the cross-entropy over the seen classes, by Newton's method.
+    """argmin over (alpha, beta), float64 (2,) on the CPU, of the cross-entropy over the seen classes.
 
-    It is convex, since logits are affine in alpha and beta. So that there is an optimum also where samples
-    are separable, 1e-6 / 2 * |(alpha - 1, beta)|^2 is added.
+    By Newton's method: it is convex, since logits are affine in alpha and beta. So that there is an optimum
+    also where samples are separable, 1e-6 / 2 * |(alpha - 1, beta)|^2 is added.
 
     Args:
         logits: (N, K), of held-out samples. labels: int64 (N,). newest, seen: bool (K,).
         iterations: passes over the samples, at most; about ten are needed. 0 leaves (1, 0).
-
-    Returns:
-        float64 (2,), on the CPU.
     """
     logits, labels, newest, seen = logits.cpu().double(), labels.cpu(), newest.cpu(), seen.cpu()
-    identity = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    bias = identity = torch.tensor([1.0, 0.0], dtype=torch.float64)
 
     def loss(bias):
         penalty = _PENALTY / 2 * ((bias - identity) ** 2).sum()
         return masked_cross_entropy(corrected(logits, newest, bias), labels, seen) + penalty
-    bias = identity
     for _ in range(iterations):
         now, gradient = loss(bias), jacobian(loss, bias)
         step = torch.linalg.solve(hessian(loss, bias), gradient)
@@ -71,11 +67,10 @@ def some_of_each(labels: torch.Tensor, count: int, generator) -> np.ndarray:
 class Bic(ReplayModel):
     """BiC (Wu et al. 2019). Training data of a task: its own and the exemplars, less those held out.
 
-    Stage 1: lambda * s * distillation over the n old classes + (1 - lambda) * cross-entropy over all n + m
-    seen; lambda is n / (n + m), or 1 / (t + 1) with `--distill_weight mammoth`; s is 1, in Mammoth T^2
-    (`--distill_scale 4`). Stage 2, network frozen: the (alpha, beta) that are best for the held-out samples,
-    un-augmented, equally many of each class, new or old. Exemplars are herded, in equal numbers for each
-    class.
+    Stage 1: lambda * distillation over the n old classes + (1 - lambda) * cross-entropy over all n + m seen;
+    lambda = n / (n + m), or see `--distill_weight`. Stage 2, network frozen: the (alpha, beta) that are best
+    for the held-out samples, un-augmented, equally many of each class, new or old. Exemplars are herded, in
+    equal numbers for each class.
     """
     NAME = 'bic'
     COMPATIBILITY = ['class-il', 'task-il']
@@ -124,7 +119,7 @@ class Bic(ReplayModel):
         if not self.buffer.is_empty():
             self.join_and_hold_out(dataset)
         self.old, self.newest = self.seen, torch.zeros_like(self.old)
-        self.newest[torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)] = True
+        self.newest[self.new_classes(dataset)] = True
         self.bias = torch.tensor([1.0, 0.0], device=self.device)
 
     def join_and_hold_out(self, dataset) -> None:
@@ -136,25 +131,17 @@ class Bic(ReplayModel):
         train.data, train.targets = train.data[~held], train.targets[~held]
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
         logits = self.net(inputs)
         loss = masked_cross_entropy(logits, labels, self.seen)
         if self.teacher is not None:
-            weight = self.distill_weight()
+            mammoth = self.args.distill_weight == 'mammoth'                     # weight: lambda
+            weight = 1 / (self.current_task + 1) if mammoth else self.n_past_classes / self.n_seen_classes
             teacher = self.teacher_logits(inputs)[:, self.old]
             distilled = softened_cross_entropy(teacher, logits[:, self.old], self.args.temp)
             loss = weight * self.args.distill_scale * distilled + (1 - weight) * loss
         if self.args.wd_reg:
             loss = loss + self.args.wd_reg * sum((p ** 2).sum() for p in self.net.parameters())
-        loss.backward()
-        self.opt.step()
-        return loss
-
-    def distill_weight(self) -> float:
-        """lambda."""
-        if self.args.distill_weight == 'paper':
-            return self.n_past_classes / self.n_seen_classes
-        return 1 / (self.current_task + 1)
+        return self.descend(loss)
 
     @torch.no_grad()
     def teacher_logits(self, inputs) -> torch.Tensor:
@@ -171,7 +158,7 @@ class Bic(ReplayModel):
 
     def correct(self) -> None:
         """Stage 2."""
-        images, labels = (torch.as_tensor(x) for x in self.held_out)
+        images, labels = map(torch.as_tensor, self.held_out)
         logits = logits_of(self.net, images, getattr(self, 'normalization_transform', None), self.device)
         self.bias = fit_bias(logits, labels, self.newest, self.seen, self.args.bic_epochs).to(self.bias)
         self.held_out = None

@@ -26,13 +26,11 @@ class Der(ReplayModel):
         return parser
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
         logits = self.net(inputs)
         loss = self.loss(logits, labels)
         if not self.buffer.is_empty():
             replayed, stored_logits = self.replay()
             loss = loss + self.args.alpha * F.mse_loss(self.net(replayed), stored_logits)
-        loss.backward()
-        self.opt.step()
+        self.descend(loss)
         self.buffer.add_data(examples=not_aug_inputs, logits=logits.detach())
         return loss

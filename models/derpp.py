@@ -1,6 +1,6 @@
 """Dark experience replay++: logits and labels of the past are replayed, in two draws.
 
-    scripts/blurry.sh --only 'DER++/i-Blurry*'
+    scripts/tables.sh blurry --only 'DER++/i-Blurry*'
 
 23.4 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """
@@ -23,7 +23,6 @@ class Derpp(ReplayModel):
         return parser
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
         logits = self.net(inputs)
         loss = self.loss(logits, labels)
         if not self.buffer.is_empty():
@@ -31,7 +30,6 @@ class Derpp(ReplayModel):
             loss = loss + self.args.alpha * F.mse_loss(self.net(replayed), stored_logits)
             replayed, stored_labels, _ = self.replay()
             loss = loss + self.args.beta * self.loss(self.net(replayed), stored_labels)
-        loss.backward()
-        self.opt.step()
+        self.descend(loss)
         self.buffer.add_data(examples=not_aug_inputs, labels=labels, logits=logits.detach())
         return loss

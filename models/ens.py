@@ -8,15 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from core.arguments import real, whole
-from core.environment import check_memory
+from models.utils import frozen_features
 from models.utils.continual_model import ContinualModel
-from models.utils.frozen_features import (
-    TestFeatures,
-    add_embedding_args,
-    as_images,
-    make_embedder,
-    settle_dtype,
-)
+from models.utils.frozen_features import TestFeatures, as_images
+from scroll.arguments import check_memory
 from scroll.errors import InputError
 from scroll.grid import GRID
 from scroll.randomness import torch_stream
@@ -49,7 +44,7 @@ class Ens(ContinualModel):
 
     @staticmethod
     def get_parser(parser):
-        add_embedding_args(parser)
+        frozen_features.add_embedding_args(parser)
         flag = parser.add_argument_group('ENS').add_argument
         flag('--n_classifiers', type=whole(1), default=1024, help='m')
         flag('--top_k', type=whole(1), default=32, help='k, classifiers that answer')
@@ -59,7 +54,7 @@ class Ens(ContinualModel):
         parser.set_defaults(lr=1e-4, n_epochs=1, batch_size=60)
         return parser
 
-    check_args = staticmethod(settle_dtype)
+    check_args = staticmethod(frozen_features.settle_dtype)
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
@@ -67,16 +62,15 @@ class Ens(ContinualModel):
             raise InputError(f'--top_k {args.top_k}: there are {args.n_classifiers} classifiers '
                              '(--n_classifiers)')
         self.net.requires_grad_(False)
-        self.embedder = make_embedder(self.net, args, dataset, self.device)
+        self.embedder = frozen_features.make_embedder(self.net, args, dataset, self.device)
         self.features_of = TestFeatures(self.embedder)
         m, d, K = args.n_classifiers, self.embedder.dim, self.N_CLASSES
-        random = torch_stream(args.seed, 'ensemble')
-        check_memory(4 * m * K * (d + 1), f'--n_classifiers {m}')
+        random, std = torch_stream(args.seed, 'ensemble'), (m * d) ** -0.5
+        check_memory(f'--n_classifiers {m}', 4 * m * K * (d + 1))
         self.keys = F.normalize(torch.randn(m, d, generator=random)).to(self.device)
-        weight = torch.nn.init.trunc_normal_(torch.empty(m, K, d), std=(m * d) ** -0.5,
-                                             a=-2 * (m * d) ** -0.5, b=2 * (m * d) ** -0.5, generator=random)
-        self.weight, self.bias = weight.to(self.device), torch.zeros(m, K, device=self.device)
-        self.fitted_keys = args.keys == 'normal'
+        self.weight = torch.nn.init.trunc_normal_(torch.empty(m, K, d), std=std, a=-2 * std, b=2 * std,
+                                                  generator=random).to(self.device)
+        self.bias, self.fitted_keys = torch.zeros(m, K, device=self.device), args.keys == 'normal'
 
     def get_parameters(self):
         return []                                   # the backbone is frozen; `learn` has a rule of its own
@@ -96,16 +90,14 @@ class Ens(ContinualModel):
     def learn(self, z: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """One step on unit features (B, d) and labels (B,); returns the loss."""
         cosine, chosen = self.select(z)                                                 # (B, k)
-        at = (chosen * self.N_CLASSES + labels[:, None]).reshape(-1)         # rows of the weights as (m K, d)
-        weight, bias = self.weight.view(-1, z.shape[1]), self.bias.view(-1)
-        answer = torch.tanh(((weight[at].view(*chosen.shape, -1) @ z[:, :, None])[..., 0]
-                             + bias[at].view_as(chosen))
-                            / self.args.tau)                                            # (B, k), v / tau
-        share = shares(cosine)
+        weight, bias = self.weight.view(-1, z.shape[1]), self.bias.view(-1)             # (m K, d), (m K,)
+        at = (chosen * self.N_CLASSES + labels[:, None]).reshape(-1)                    # rows of these
+        v = (weight[at].view(*chosen.shape, -1) @ z[:, :, None])[..., 0] + bias[at].view_as(chosen)
+        answer, share = torch.tanh(v / self.args.tau), shares(cosine)                   # (B, k)
         push = share * (1 - answer ** 2)                                     # minus the gradient, up to 1 / B
         rows, inverse = at.unique(return_inverse=True)
         step = torch.zeros(len(rows), z.shape[1] + 1, device=self.device)
-        with_bias = torch.cat([z, torch.ones_like(z[:, :1])], dim=1)
+        with_bias = F.pad(z, (0, 1), value=1.0)
         step.index_add_(0, inverse, (push[:, :, None] * with_bias[:, None]).view(-1, z.shape[1] + 1))
         weight[rows] += self.args.lr * step[:, :-1].sign()
         bias[rows] += self.args.lr * step[:, -1].sign()

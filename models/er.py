@@ -1,6 +1,6 @@
 """Experience replay: each batch is joined by samples from a reservoir; one forward pass, one step.
 
-    scripts/blurry.sh --only 'ER/i-Blurry*'
+    scripts/tables.sh blurry --only 'ER/i-Blurry*'
 
 23.6 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """
@@ -19,9 +19,6 @@ class Er(ReplayModel):
         if not self.buffer.is_empty():
             replayed, replayed_labels = self.replay()
             batch, batch_labels = torch.cat([inputs, replayed]), torch.cat([labels, replayed_labels])
-        self.opt.zero_grad()
-        loss = self.loss(self.net(batch), batch_labels)
-        loss.backward()
-        self.opt.step()
+        loss = self.descend(self.loss(self.net(batch), batch_labels))
         self.buffer.add_data(examples=not_aug_inputs, labels=labels)
         return loss

@@ -1,6 +1,6 @@
 """ER with asymmetric cross-entropy: new samples do not push down logits of old classes absent from the batch.
 
-    scripts/blurry.sh --only 'ER-ACE/i-Blurry*'
+    scripts/tables.sh blurry --only 'ER-ACE/i-Blurry*'
 
 24.6 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """
@@ -50,14 +50,12 @@ class ErAce(ReplayModel):
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         begun = not self.buffer.is_empty() and (self.task_free or self.current_task > 0)
-        self.opt.zero_grad()
         seen = self.seen if begun else torch.zeros_like(self.seen)
         loss = asymmetric_cross_entropy(self.net(inputs), labels, seen)
         if begun:
             replayed, replayed_labels = self.replay()
             loss = loss + self.loss(self.net(replayed), replayed_labels)
-        loss.backward()
-        self.opt.step()
+        self.descend(loss)
         self.seen[labels] = True
         self.buffer.add_data(examples=not_aug_inputs, labels=labels)
         return loss

@@ -1,6 +1,6 @@
 """ER with asymmetric metric learning: new samples learn by contrast with like and unlike, not by the head.
 
-    scripts/blurry.sh --only 'ER-AML/i-Blurry*'
+    scripts/tables.sh blurry --only 'ER-AML/i-Blurry*'
 
 23.8 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """
@@ -79,18 +79,16 @@ class ErAml(ReplayModel):
         self.random = torch_stream(args.seed, 'contrast')
 
     def begin_task(self, dataset):
-        self.task_classes = torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)
+        self.task_classes = self.new_classes(dataset)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
         if self.buffer.is_empty() or not (self.task_free or self.current_task > 0):
             loss = self.loss(self.net(inputs), labels)
         else:
             replayed, replayed_labels = self.replay()
             loss = self.incoming_loss(inputs, labels, not_aug_inputs)
             loss = loss + self.loss(self.net(replayed), replayed_labels)
-        loss.backward()
-        self.opt.step()
+        self.descend(loss)
         self.buffer.add_data(examples=not_aug_inputs, labels=labels)
         return loss
 

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 
 from core.arguments import real
 from models.utils.continual_model import ContinualModel
-from models.utils.gradients import write_gradients
 from utils.evaluate import eval_mode
 
 
@@ -53,7 +52,7 @@ class EwcOn(ContinualModel):
         if self.fisher is not None:
             with torch.no_grad():
                 away = torch.cat([p.reshape(-1) for p in self.net.parameters()]) - self.anchor
-            write_gradients(self.net, 2 * self.args.e_lambda * self.fisher * away)
+            self.net.set_grads(2 * self.args.e_lambda * self.fisher * away)
         loss = self.loss(self.net(inputs), labels)
         loss.backward()                                 # adds to the penalty's gradient
         self.opt.step()

@@ -22,29 +22,24 @@ from utils.buffer import Buffer
 
 
 def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> list:
-    """The rate of each pass over the buffer.
-
-    `cosine`: one half-wave from the highest to the lowest. `restarts` (Loshchilov and Hutter 2017, as GDumb's
-    authors have it): a pass at a tenth of the highest, then half-waves over 1, 2, 4, ... passes: a number of
-    passes that is a power of two ends low.
-    """
+    """The rate of each pass over the buffer. cosine: a half-wave. restarts (Loshchilov and Hutter 2017): one
+    at a tenth of the highest, then half-waves over 1, 2, 4, ... passes, as GDumb's authors have it."""
     def wave(count, length):
         return [lowest + (highest - lowest) * (1 + math.cos(math.pi * e / length)) / 2 for e in range(count)]
     if decay == 'cosine':
         return wave(epochs, max(epochs - 1, 1))
-    rates, length = [highest / 10], 1
-    while len(rates) < epochs:
-        rates += wave(length, length)
-        length *= 2
+    rates = [highest / 10]
+    for i in range(epochs.bit_length()):
+        rates += wave(2 ** i, 2 ** i)
     return rates[:epochs]
 
 
 class Gdumb(ReplayModel):
     """GDumb (Prabhu et al. 2020): the result depends on the content of the buffer alone.
 
-    The paper of SCROLL uses a reservoir (`--sampler greedy` is GDumb's own, class-balanced one), one cosine
-    decay and no CutMix. Accuracies before the last task are those of the untrained head, unless
-    `--fit_every_task 1` (2: after every second task).
+    As in the paper of SCROLL: a reservoir (`--sampler greedy` is GDumb's own, class-balanced one), one cosine
+    decay (`--lr_decay restarts` is GDumb's own), no CutMix. Accuracies before the last task are those of the
+    untrained head, unless `--fit_every_task 1` (2: after every second task).
     """
     NAME = 'gdumb'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
@@ -98,8 +93,8 @@ class Gdumb(ReplayModel):
         if hasattr(self.transform, 'generator'):
             self.transform.generator.manual_seed(stream_seed(args.seed, 'fitting augmentation'))
         images, labels = self.buffer.get_all_data()
-        order = torch.from_numpy(np.lexsort((sample_keys(images.cpu().numpy()),
-                                             labels.cpu().numpy()))).to(self.device)
+        order = np.lexsort((sample_keys(images.cpu().numpy()), labels.cpu().numpy()))
+        order = torch.from_numpy(order).to(self.device)
         images, labels = images[order], labels[order]
         opt = torch.optim.SGD(self.net.parameters(), lr=args.maxlr, momentum=args.optim_mom,
                               weight_decay=args.optim_wd)
@@ -108,8 +103,8 @@ class Gdumb(ReplayModel):
         progress = Progress('Fitting, epochs', len(rates), quiet=args.non_verbose)
         for epoch, rate in enumerate(progress.over(rates)):
             opt.param_groups[0]['lr'], losses = rate, LossWatch(f'the buffer, epoch {epoch + 1}')
-            batches = torch.randperm(len(labels),
-                                     generator=random).to(self.device).split(args.fitting_batch_size)
+            order = torch.randperm(len(labels), generator=random).to(self.device)
+            batches = order.split(args.fitting_batch_size)
             for rows in batches[:self.get_debug_iters() if args.debug_mode else None]:
                 opt.zero_grad()
                 loss = self.loss_of(self.augment(images[rows]), labels[rows], random)

@@ -5,37 +5,16 @@
 Accuracy: not run yet.
 """
 import numpy as np
+import quadprog
 import torch
-from scipy.optimize import nnls
 
 from core.arguments import real
-from models.utils.gradients import read_gradients, write_gradients
 from models.utils.replay_model import ReplayModel
 from utils.buffer import fill_buffer
 
-try:
-    import quadprog
-except ImportError:                     # no wheel for this Python: the active-set solver gives the same
-    quadprog = None
-
 _CHUNK = 2 ** 20                        # columns turned into float64 at once
 
-
-def store_grad(params, grads: torch.Tensor, grad_dims) -> None:
-    """Write the gradients of `params()`, of `grad_dims` elements each, into the flat `grads` (P,), zeros for
-    those that have none; for methods made for Mammoth."""
-    for p, part in zip(params(), grads.split(list(grad_dims))):
-        part.copy_(torch.zeros_like(part) if p.grad is None else p.grad.reshape(-1))
-
-
-def overwrite_grad(params, newgrad: torch.Tensor, grad_dims) -> None:
-    """The inverse of `store_grad`, for those that have a gradient."""
-    for p, part in zip(params(), newgrad.split(list(grad_dims))):
-        if p.grad is not None:
-            p.grad.copy_(part.view_as(p))
-
-
-def solve_quadprog(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
+def solve(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
     """argmin_v 1/2 v'Pv + q'v subject to v >= margin, by Goldfarb and Idnani's dual method.
 
     Args:
@@ -46,13 +25,6 @@ def solve_quadprog(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
     return quadprog.solve_qp(P / scale, -q / scale, np.eye(len(q)), np.full(len(q), float(margin)))[0]
 
 
-def solve_active_set(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
-    """As `solve_quadprog`, by Lawson and Hanson's method for least squares with u = v - margin >= 0."""
-    root = np.linalg.cholesky(P).T                           # P = R'R: minimise |R u + R^-T (q + P margin)|^2
-    target = -np.linalg.solve(root.T, q + margin * P.sum(axis=1))
-    return margin + nnls(root, target, maxiter=30 * len(q))[0]
-
-
 def inner_products(rows: torch.Tensor) -> np.ndarray:
     """float64 (n, n): inner products of float32 rows (n, P); a float64 copy of all of them would not fit."""
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
@@ -61,15 +33,14 @@ def inner_products(rows: torch.Tensor) -> np.ndarray:
     return total.cpu().numpy()
 
 
-def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5, eps: float = 1e-3,
-            solve=None) -> torch.Tensor:
+def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
+            eps: float = 1e-3) -> torch.Tensor:
     """The gradient nearest to this one that no memory objects to (equations 9 to 11 of the paper).
 
     Args:
         gradient: (P,). memories: (t, P), gradients on the past tasks' memories.
         margin: lower bound of the dual variables; above 0 it pulls towards all memories once one objects.
         eps: added to the diagonal, so that the programme has one solution, also with equal memories.
-        solve: `solve_quadprog` (default where quadprog is installed) or `solve_active_set`.
 
     Returns:
         (P,): the gradient itself, bit by bit, if no inner product is negative.
@@ -78,7 +49,6 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
     along, P = products[0, 1:], products[1:, 1:]
     if (along >= 0).all():
         return gradient
-    solve = solve or (solve_quadprog if quadprog else solve_active_set)
     dual = solve((P + P.T) / 2 + eps * np.eye(len(P)), along, margin)
     return gradient + torch.from_numpy(dual).to(memories) @ memories
 
@@ -106,7 +76,7 @@ class Gem(ReplayModel):
         memories = self.memory_gradients()
         loss = self.backward(inputs, labels)
         if memories is not None:
-            write_gradients(self.net, project(read_gradients(self.net), memories, self.args.gamma))
+            self.net.set_grads(project(self.net.get_grads(), memories, self.args.gamma))
         self.opt.step()
         return loss
 
@@ -126,5 +96,5 @@ class Gem(ReplayModel):
         for task in tasks.unique():
             own = tasks == task
             self.backward(inputs[own], labels[own])
-            rows.append(read_gradients(self.net))
+            rows.append(self.net.get_grads())
         return torch.stack(rows)

@@ -48,20 +48,16 @@ class Icarl(ReplayModel):
 
     def begin_task(self, dataset):
         self.old, self.seen = self.seen, self.seen.clone()
-        self.seen[torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)] = True
+        self.seen[self.new_classes(dataset)] = True
         icarl_replay(self, dataset)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         self.class_means = None
-        self.opt.zero_grad()
         with torch.no_grad():
             old_logits = None if self.old_net is None else self.old_net(inputs)
         targets = incremental_targets(labels, old_logits, self.old)
         loss = F.binary_cross_entropy_with_logits(self.net(inputs)[:, self.seen], targets[:, self.seen])
-        loss = loss + self.args.opt_wd * sum((p ** 2).sum() for p in self.net.parameters())
-        loss.backward()
-        self.opt.step()
-        return loss
+        return self.descend(loss + self.args.opt_wd * sum((p ** 2).sum() for p in self.net.parameters()))
 
     def end_task(self, dataset):
         fill_buffer(self.buffer, dataset, self.current_task, self.net, use_herding=True,
@@ -69,8 +65,7 @@ class Icarl(ReplayModel):
         self.old_net, self.class_means = frozen_copy(self.net), None
 
     def compute_class_means(self) -> torch.Tensor:
-        """(K, F) unit rows: mean of the unit features of each class's exemplars;
-        infinite for classes without any."""
+        """(K, F) unit rows: mean of the unit features of each class's exemplars; infinite without any."""
         images, labels = self.buffer.get_all_data()
         views = [self.plain(images)]
         if getattr(self.dataset, 'FLIP', True):
@@ -83,8 +78,7 @@ class Icarl(ReplayModel):
         return means.to(self.device)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Minus the distance to each class's mean, (B, K); the network's own
-        logits before there are exemplars."""
+        """Minus the distance to each class's mean, (B, K); logits before there are exemplars."""
         if self.buffer.is_empty():
             return self.net(x)
         if self.class_means is None:

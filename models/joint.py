@@ -12,9 +12,10 @@ import torch
 from torch.utils.data import ConcatDataset, TensorDataset
 
 from core.arguments import whole
-from core.environment import create_seeded_dataloader
 from core.loss_watch import LossWatch
 from core.progress import Progress
+from core.seeded_loader import create_seeded_dataloader
+from datasets.utils.loader import InMemoryDataset
 from models.utils.continual_model import ContinualModel
 from utils.augmentations import apply_transform
 from utils.batch_norm import training_mode
@@ -65,12 +66,11 @@ class Joint(ContinualModel):
 
     def union(self):
         """The loader of all samples."""
-        if hasattr(self.loader, 'serve'):           # ours: whole arrays
-            whole = copy.copy(self.collected[-1])
-            whole.data = np.concatenate([np.asarray(train.data) for train in self.collected])
-            whole.targets = torch.cat([train.labels() for train in self.collected])
-            whole.extra_return_fields = ()
-            self.loader.dataset, self.loader.segment_ends = whole, None
+        if hasattr(self.loader, 'serve'):           # ours: all arrays as one
+            data = np.concatenate([np.asarray(train.data) for train in self.collected])
+            labels = torch.cat([train.labels() for train in self.collected])
+            self.loader.dataset = InMemoryDataset(data, labels, self.collected[-1].transform)
+            self.loader.segment_ends = None
             return self.loader
         if self.loader is not None and len(self.collected) == 1:
             return self.loader
@@ -107,11 +107,7 @@ class Joint(ContinualModel):
     def learn(self, inputs, labels) -> torch.Tensor:
         """One step; returns the loss."""
         training_mode(self.net, self.args.bn)
-        self.opt.zero_grad()
-        loss = self.loss(self.net(inputs), labels)
-        loss.backward()
-        self.opt.step()
-        return loss
+        return self.descend(self.loss(self.net(inputs), labels))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (B, K) of uint8 images (B, H, W, C) or network inputs."""

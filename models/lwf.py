@@ -38,7 +38,7 @@ class Lwf(ContinualModel):
 
     def begin_task(self, dataset):
         self.old, self.seen = self.seen, self.seen.clone()
-        self.seen[torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)] = True
+        self.seen[self.new_classes(dataset)] = True
         if self.current_task > 0:
             self.warm_up(dataset)
             train = dataset.train_loader.dataset
@@ -47,8 +47,7 @@ class Lwf(ContinualModel):
             train.add_extra_return_field('logits', logits_of(self.net, examples, transform, self.device))
 
     def warm_up(self, dataset) -> None:
-        """Train the head's rows of the new classes for `--n_epochs`, features in
-        eval mode; others get no gradient."""
+        """Train the head's rows of the new classes for `--n_epochs`, on features in eval mode."""
         new, head = self.seen & ~self.old, self.net.classifier
         opt = torch.optim.SGD(head.parameters(), lr=self.args.lr)
         with eval_mode(self.net):
@@ -64,12 +63,9 @@ class Lwf(ContinualModel):
                     opt.step()
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None, logits=None):
-        self.opt.zero_grad()
         out = self.net(inputs)
         loss = masked_cross_entropy(out, labels, self.seen)
         if logits is not None:
             old, temperature = self.old, self.args.softmax_temp
             loss = loss + self.args.alpha * softened_cross_entropy(logits[:, old], out[:, old], temperature)
-        loss.backward()
-        self.opt.step()
-        return loss
+        return self.descend(loss)

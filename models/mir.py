@@ -1,6 +1,6 @@
 """Maximally interfered retrieval: replay what the step to come would hurt most.
 
-    scripts/blurry.sh --only 'MIR/i-Blurry*'
+    scripts/tables.sh blurry --only 'MIR/i-Blurry*'
 
 21.9 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """
@@ -57,8 +57,7 @@ class Mir(ReplayModel):
         if len(replayed):
             self.loss(self.net(self.augment(replayed)), replayed_labels).backward()
         self.opt.step()
-        tasks = torch.full_like(labels, self.current_task)
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels, task_labels=tasks)
+        self.store(not_aug_inputs, labels)
         return loss
 
     def retrieve(self) -> tuple:

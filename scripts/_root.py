@@ -1,13 +1,14 @@
 """Lets a command of this folder find the project, whatever folder it is called from, and runs it."""
 import multiprocessing
 import sys
+from importlib import import_module
 from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 
-def run(main) -> None:
-    """Exit with the code of a command; in its worker processes do nothing."""
-    from core.commands import run_command
+def run(module: str) -> None:
+    """Exit with the code of the `main` of a module; in its worker processes do nothing."""
     if multiprocessing.parent_process() is None:
-        sys.exit(run_command(main))
+        from core.commands import run_command
+        sys.exit(run_command(import_module(module).main))

@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
-"""Speed and memory as ratios, both sides of each measured in turn in one process: `make bench`."""
+"""Speed as ratios, both sides of each measured in turn in one process: `make bench`."""
 import _root
 
-from bench.speed import main
-
-_root.run(main)
+_root.run('bench.speed')

@@ -2,6 +2,4 @@
 """Renew the tables and the picture of README.md and docs/ from committed rows."""
 import _root
 
-from bench.paper.documents import main
-
-_root.run(main)
+_root.run('bench.paper.documents')

@@ -4,14 +4,14 @@
 #   timeout 9m scripts/gpu.sh integers table_2      # some of: integers resnet12 table_2 resnet18 table_1
 # integers: committed certificates, made on a CPU, checked on the GPU. resnet12, resnet18: the paper's backbones, on all
 # 64 training classes of miniImageNet, and at 84 px without the classes that CIFAR has. table_2: with that ResNet12.
-# table_1: its offline baselines. GPU, SEEDS, PER_GPU, OUT (weights) are variables.
+# table_1: its offline baselines. GPU, GPUS (one that runs share several times), SEEDS, OUT (weights) are variables.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 gpu=${GPU:-0}
 out=${OUT:-data/gpu}
 mkdir -p "$out"
-sweep() { "$python" scripts/sweep.py "$1" --seeds "${SEEDS:-3}" --gpus "$gpu" --per_gpu "${PER_GPU:-6}" "${@:2}"; }
+sweep() { "$python" scripts/sweep.py "$1" --seeds "${SEEDS:-3}" --gpus "${GPUS:-$gpu,$gpu,$gpu,$gpu,$gpu,$gpu}" "${@:2}"; }
 for stage in ${*:-integers resnet12 table_2 resnet18 table_1}; do
     echo "== $stage"
     case $stage in
@@ -20,14 +20,13 @@ for stage in ${*:-integers resnet12 table_2 resnet18 table_1}; do
             "$python" scripts/certify.py --check "results/certificates/$name.json" --non_verbose 1 --feature_cache 0 --device "$gpu"
         done ;;
     resnet12)
-        [ -f "$out/resnet12.safetensors" ] || "$python" pretrain.py --out "$out/resnet12.safetensors" --recipe rfs \
-            --backbone resnet12 --leave_out none --device "$gpu" ;;
+        [ -f "$out/resnet12.safetensors" ] || "$python" pretrain.py --out "$out/resnet12.safetensors" --width 64 \
+            --input_size 84 --epochs 100 --backbone resnet12 --leave_out none --device "$gpu" ;;
     resnet18)
         [ -f "$out/resnet18-84.safetensors" ] || "$python" pretrain.py --out "$out/resnet18-84.safetensors" \
             --leave_out cifar100 cifar10 --width 64 --input_size 84 --epochs 60 --device "$gpu" ;;
     table_2)
-        cp experiments/table_2_miniimagenet.yaml "$out"
-        printf 'like: table_2_miniimagenet\nflags: {weights: %s}\n' "$out/resnet12.safetensors" > "$out/table_2_resnet12.yaml"
+        sed "s|^flags: {|&weights: $out/resnet12.safetensors, |" experiments/table_2_miniimagenet.yaml > "$out/table_2_resnet12.yaml"
         sweep "$out/table_2_resnet12.yaml"
         "$python" scripts/report.py "$out/table_2_resnet12.yaml" --collect ;;
     table_1)

@@ -2,6 +2,4 @@
 """How much the order of the classes matters to a method: easy, hard and random orders, and the worst one."""
 import _root
 
-from bench.certify.sensitivity import main
-
-_root.run(main)
+_root.run('bench.certify.sensitivity')

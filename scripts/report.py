@@ -2,6 +2,4 @@
 """Tables and figures from our own rows, compared with the paper's values; what they say of its claims."""
 import _root
 
-from bench.paper.report import main
-
-_root.run(main)
+_root.run('bench.paper.report')

@@ -2,6 +2,4 @@
 """Check a certificate under many ways to compute: threads, instructions, libraries, batches, layouts."""
 import _root
 
-from bench.certify.settings import main
-
-_root.run(main)
+_root.run('bench.certify.settings')

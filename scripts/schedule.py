@@ -2,6 +2,4 @@
 """What a schedule does to a data set: as text, as a picture, or whether it is sound."""
 import _root
 
-from bench.cli.schedule import main
-
-_root.run(main)
+_root.run('bench.cli.schedule')

@@ -2,6 +2,4 @@
 """Tune methods on held-out *training* data, as many trials for each; the values go to `models/config/`."""
 import _root
 
-from bench.paper.tune import main
-
-_root.run(main)
+_root.run('bench.paper.tune')

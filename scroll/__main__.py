@@ -8,15 +8,12 @@
     python -m scroll merge 1.npz 2.npz 3.npz -o all.npz                  # learners, or statistics
     python -m scroll remove all.npz --minus 2.npz -o rest.npz            # as if 2 had never been seen
     python -m scroll remove state.npz --classes cat dog -o rest.npz      # where their statistics are known
-    python -m scroll rename state.npz cat=kitten -o renamed.npz          # other names of classes
     python -m scroll show all.npz                                        # classes, counts, digest
     python -m scroll export state.npz -o FOLDER                          # weights, graphs, a certificate
-    python -m scroll check FOLDER --state state.npz                      # compare digests
 
 `-o -` of predict is standard output. Of several commands that write one file, one works at a time.
 
-Exit codes: 2 after a one-line error that you can mend; 1 of `check` where something differs; 141 if the
-output's reader has gone.
+Exit codes: 2 after a one-line error that you can mend; 141 if the output's reader has gone.
 """
 import argparse
 import signal
@@ -30,14 +27,13 @@ from scroll.errors import InputError
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = LineParser(prog='python -m scroll', description=__doc__,
-                        formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = dict(formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = LineParser(prog='python -m scroll', description=__doc__, **raw)
     commands = parser.add_subparsers(dest='command', required=True)
 
-    def command(name: str, run, about: str, description: str = None) -> argparse.ArgumentParser:
-        """The parser of a new command; `run(args)` carries it out and returns the exit code, or None."""
-        out = commands.add_parser(name, help=about, description=description or about,
-                                  formatter_class=argparse.RawDescriptionHelpFormatter)
+    def command(name: str, run, about: str, description: str = None, **how) -> argparse.ArgumentParser:
+        """The parser of a new command, which `run(args)` carries out."""
+        out = commands.add_parser(name, help=about, description=description or about, **raw, **how)
         out.set_defaults(run=run)
         return out
     for module in (streams, states):
@@ -61,10 +57,12 @@ def _run(words) -> int:
         args = _parser().parse_args(words)
         out = getattr(args, 'out', None)
         if out is None or (args.command, out) == ('predict', '-') or args.command == 'export':
-            return args.run(args) or 0
+            args.run(args)
+            return 0
         archive.check_target(out)
         with archive.locked(out, lambda: _say(f'waiting for another command that writes {out}')):
-            return args.run(args) or 0
+            args.run(args)
+        return 0
     except (InputError, MemoryError) as error:
         _say(f'scroll: error: {error if isinstance(error, InputError) else ending.describe(error)}')
         return 2

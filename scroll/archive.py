@@ -2,13 +2,13 @@
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
 import re
 import shutil
 import stat
-import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -53,8 +53,7 @@ def atomic_write(path):
 def new_part(target: Path, folder: bool = False):
     """A new file or folder next to `target`, to be moved there within the block; it is gone afterwards. It is
     locked: one that is not is what a killed process has left, and is removed here."""
-    name = re.compile(re.escape(target.name) + r'\.\d+-[0-9a-f]{8}\.part')
-    for old in [Path(entry.path) for entry in os.scandir(target.parent) if name.fullmatch(entry.name)]:
+    for old in target.parent.glob(f'{glob.escape(target.name)}.[0-9]*-????????.part'):
         with contextlib.suppress(OSError):
             lock = os.open(old, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
@@ -180,8 +179,8 @@ def sha256(path) -> str:
     return digest.hexdigest()
 
 
-def write(path, kind: str, facts: dict, arrays: dict) -> str:
-    """Write `path` by `atomic_write`; returns its `stamp_of`. InputError if it cannot be written.
+def write(path, kind: str, facts: dict, arrays: dict) -> None:
+    """Write `path` by `atomic_write`; InputError if it cannot be written.
 
     Args:
         kind: the format and its version: 'scroll-state-1'. facts: whatever JSON holds, and numpy's numbers.
@@ -189,25 +188,8 @@ def write(path, kind: str, facts: dict, arrays: dict) -> str:
     """
     text = json.dumps(facts, sort_keys=True, default=lambda value: value.item())
     stored = _stored(arrays)
-    digest = _digest(kind, text, stored)
     with unwritable(path), atomic_write(path) as file:
-        np.savez(file, format=kind, facts=text, sha256=digest, **stored)
-    return digest
-
-
-def stamp_of(path) -> str:
-    """The digest that `write` has put into a file, not checked; '' of something else."""
-    try:
-        return str(_content(path, ('sha256',)).get('sha256', ''))
-    except InputError:
-        return ''
-
-
-def check_unchanged(path, stamp: str | None) -> None:
-    """InputError if another process has written `path` since it had this digest; None: it was not read."""
-    if stamp is not None and os.path.exists(path) and stamp_of(path) != stamp:
-        raise InputError(f'{path}: was written by another process since this learner has read it, which '
-                         'would be lost: save to another file, and merge the two')
+        np.savez(file, format=kind, facts=text, sha256=_digest(kind, text, stored), **stored)
 
 
 def read(path, kind: str) -> tuple:
@@ -235,53 +217,41 @@ def kind_of(path) -> str:
     return str(_content(path, ('format',)).get('format', ''))
 
 
-def names_of(path) -> list:
-    """Names of the arrays of any npz file; [] of another kind of file; InputError if it cannot be read."""
-    try:
-        with open_file(path) as file:
-            return list(_content(path, ())) if zipfile.is_zipfile(file) else []
-    except OSError as error:
-        raise InputError(f'{path}: cannot be read ({error.strerror})') from error
-
-
-def arrays_of(path) -> dict:
-    """The arrays of any npz file, without pickles."""
-    return _content(path, most=available_memory() // 2)
+def arrays_of(path, names=None) -> dict:
+    """The arrays of any npz file, or those of these names, without pickles."""
+    return _content(path, names, available_memory() // 2)
 
 
 def _content(path, names=None, most: int = 0) -> dict:
-    """Arrays by name, all of them, or those of `names`: of () names alone. `most`: bytes of memory that a
-    compressed file may take; ours are not compressed."""
-    try:
-        with open_file(path) as file, zipfile.ZipFile(file) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
-            if names == ():
-                return {name.removesuffix('.npy'): None for name in archive.namelist()}
-            if size > max(os.stat(path).st_size, most):         # gigabytes of zeros make a small file
-                raise ValueError(f'its content takes {size / 2 ** 30:,.1f} GiB')
-            if names is None:
-                check_memory('its content', size)
-            with np.load(file, allow_pickle=False) as found:
-                content = {name: native(found[name]) for name in found.files
-                           if names is None or name in names}
-        for name, array in content.items():
-            check_text(name, array)
+    """Arrays by name, all of them, or those of `names`. `most`: bytes of memory that a compressed file may
+    take; ours are not compressed."""
+    with _readable(path), open_file(path) as file, zipfile.ZipFile(file) as archive:
+        sizes = {entry.filename.removesuffix('.npy'): entry.file_size for entry in archive.infolist()}
+        wanted = [name for name in sizes if names is None or name in names]
+        size = sum(sizes[name] for name in wanted)
+        if size > max(os.stat(path).st_size, most):             # gigabytes of zeros make a small file
+            raise ValueError(f'its content takes {size / 2 ** 30:,.1f} GiB')
+        check_memory('its content', size)
+        with np.load(file, allow_pickle=False) as found:
+            content = {name: native(found[name]) for name in wanted}
+        for array in content.values():
+            if array.dtype.kind == 'U':
+                array.tolist()              # fails here, not later, if a number stands for no character
         return content
-    except Exception as error:          # damaged archives raise almost anything
+
+
+@contextlib.contextmanager
+def _readable(path):
+    """Any error in the block as an InputError: damaged archives raise almost anything."""
+    try:
+        yield
+    except Exception as error:
         text = ' '.join(str(error).split())[:300]
         raise InputError(f'{path}: ' + (
             text if isinstance(error, InputError) else
             'there is no such file' if isinstance(error, FileNotFoundError) else
             f'cannot be read ({error.strerror or text})' if isinstance(error, OSError) else
             f'not an npz file, or damaged ({text})')) from error
-
-
-def check_text(name: str, array: np.ndarray) -> None:
-    """ValueError if an array of text holds numbers that stand for no character: numpy would fail later."""
-    number = np.dtype('u4').newbyteorder(array.dtype.byteorder)
-    points = np.frombuffer(array.tobytes() if array.dtype.kind == 'U' else b'', number)
-    if points.max(initial=0) > sys.maxunicode:
-        raise ValueError(f'{name} holds invalid characters')
 
 
 def _stored(arrays: dict) -> dict:

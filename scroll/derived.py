@@ -7,14 +7,13 @@ import numpy as np
 
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
-from scroll.heads.choice import choose_head
 from scroll.heads.predictors import LinearPredictor
-from scroll.heads.registry import HEADS, Settings, lift_of
+from scroll.heads.registry import HEADS, Settings, choose_head, lift_of
 from scroll.settings import AUTO, check_settings
 from scroll.state import State
 from scroll.statistics import Statistics
 
-_UNEVEN = 1000                      # times the samples of the rarest class, beyond which it is hardly found
+_UNEVEN = 1000          # times the samples of the rarest class
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Derived:
         counted = copy.copy(self.counted).remove(exemplars.features[held], exemplars.labels[held])
         rest = np.setdiff1d(np.arange(len(exemplars)), held)
         out = replace(self, online=HEADS[self.head].make(counted, self.settings), counted=counted)
-        return out.online, out.left_out(Exemplars(*(array[rest] for array in vars(exemplars).values())))
+        return out.online, out.left_out(exemplars.at(rest))
 
 
 def derive(values: dict, state: State) -> Derived:
@@ -48,7 +47,8 @@ def derive(values: dict, state: State) -> Derived:
     settings = Settings(**{field.name: values[field.name] for field in fields(Settings)})
     counted, head = state.statistics, values['head']
     if head == AUTO:
-        head, counted = choose_head(counted, settings, exemplars_of(state, 'head auto'))
+        held = exemplars_of(state, 'head auto')
+        head, counted = choose_head(counted, settings, held.features, held.labels)
     own, lift = state.statistics, lift_of(values, state.statistics.dim)
     if HEADS[head].by_class and not own.by_class or lift != own.lift:
         raise InputError(f'head {values["head"]} with lift {lift}: the samples were counted with lift '
@@ -70,8 +70,6 @@ def exemplars_of(state: State, what: str) -> Exemplars:
 def _warn_of_uneven_classes(statistics: Statistics, head: str) -> None:
     """UserWarning where ridge would find a rare class hardly ever."""
     counts = statistics.counts
-    if head not in ('ridge', 'rp', 'rff') or len(counts) < 2 or counts.max() < _UNEVEN * counts.min():
-        return
-    # the same text every time, so that Python shows it once
-    warnings.warn(f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly ever '
-                  "finds the rare one; head='balanced' counts each class alike", UserWarning, stacklevel=6)
+    if head in ('ridge', 'rp', 'rff') and len(counts) > 1 and counts.max() >= _UNEVEN * counts.min():
+        warnings.warn(f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly '
+                      "ever finds the rare one; head='balanced' counts each class alike", stacklevel=6)

@@ -17,11 +17,9 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.sparsefuncs import min_max_axis
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scroll.arguments import one_of, shown, whole
@@ -32,13 +30,12 @@ from scroll.heads.registry import lift_of
 from scroll.labels import check_labels
 from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
 from scroll.statistics import MAX_SAMPLES
-from scroll.tables import check_names, check_unmasked
+from scroll.tables import check_dense, check_names
 
 SCALES = ('unit', 'standard', None)
 STANDARDISED = ('ridge', 'ncc', 'lda')      # linear heads on counts, class sums and one Gram matrix
 _OF_BUFFER = ('buffer_size', 'strategy', 'adaptation', 'keep_keys')
 _HEAD_SETTINGS = [name for name in SETTINGS if name not in _OF_BUFFER]
-_ROWS = 4096                        # of a sparse matrix that are made dense at once
 _UNEVEN = 30                        # times the usual root mean square is another scale
 
 
@@ -99,8 +96,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                            {name: DEFAULTS[name] for name in _HEAD_SETTINGS}, positional=1)
 
     def fit(self, X, y, sample_weight=None) -> 'ScrollClassifier':
-        """Forget everything, then learn. X: numbers (N, d): array, data frame, or sparse. y: labels (N,),
-        whole numbers or text. sample_weight: whole numbers (N,), 0 or more: copies of each sample,
+        """Forget everything, then learn. X: numbers (N, d): array or data frame. y: labels (N,), whole
+        numbers or text. sample_weight: whole numbers (N,), 0 or more: copies of each sample,
         exactly."""
         fresh = clone(self)
         fresh._learn(X, y, None, sample_weight, whole_data=True)
@@ -122,7 +119,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         X, y = self._checked(X, y)
         with self._writing():
             learner = copy.copy(self.learner_)
-            learner.remove(X.toarray() if issparse(X) else X, check_labels(y, len(y)))
+            learner.remove(X, check_labels(y, len(y)))
             self._fitted = self._fitted._replace(learner=learner)
         return self
 
@@ -196,11 +193,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """Share of samples predicted right, 0 to 1."""
         return super().score(X, _plain(y), sample_weight)
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     def __sklearn_is_fitted__(self) -> bool:
         return '_fitted' in vars(self)
 
@@ -226,8 +218,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             learner = old.learner if first else copy.copy(self._ready().learner)
             if sample_weight is not None:
                 learner.merge(_copies(learner.unlearned(), X, labels, weights))
-            elif issparse(X):
-                learner.merge(_rows(learner.unlearned(), X, labels))
             else:
                 learner.partial_fit(X, labels)
             self._fitted = _Fitted(learner, _wider(old.label_type, kind),
@@ -249,10 +239,10 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return {name: getattr(self, name) for name in _HEAD_SETTINGS}
 
     def _checked(self, X, y, first: bool = False) -> tuple:
-        """X float64 (N, d), dense or rows of a sparse matrix, and y (N,)."""
-        check_unmasked(X, 'X')
+        """X float64 (N, d) and y (N,)."""
+        check_dense(X)
         with _one_line():
-            X, y = validate_data(self, X, _plain(y), reset=first, accept_sparse='csr', dtype=np.float64)
+            X, y = validate_data(self, X, _plain(y), reset=first, dtype=np.float64)
             check_classification_targets(y)
         return X, y
 
@@ -262,13 +252,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         out.standard = self.scale == 'standard'
         if self.scale == 'unit':
             out.grid = UnitLength()
-            if whole_data and not issparse(X):
+            if whole_data:
                 _warn_of_scales(X)
         elif self.limit is not None:
             out.grid = FeatureGrid.covering(self.limit, X.shape[1], common=not out.standard)
         elif whole_data:
-            low, high = min_max_axis(X, axis=0) if issparse(X) else (X.min(axis=0), X.max(axis=0))
-            out.grid = FeatureGrid.between(low, high, centred=out.standard)
+            out.grid = FeatureGrid.between(X.min(axis=0), X.max(axis=0), centred=out.standard)
         else:
             raise InputError(f'scale={self.scale!r}, limit=None: give limit, the largest absolute value of a '
                              'feature; the first batch of partial_fit may not decide on the grid')
@@ -284,10 +273,11 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return fitted
 
     def _of_rows(self, predict, X) -> np.ndarray:
-        """What a function of dense features gives for X, which may be sparse."""
+        """What a function of features gives for X."""
+        check_dense(X)
         with _one_line():
-            X = validate_data(self, X, reset=False, accept_sparse='csr', dtype=np.float64)
-        return np.concatenate([predict(rows) for rows, _ in _blocks(X)])
+            X = validate_data(self, X, reset=False, dtype=np.float64)
+        return predict(X)
 
 
 @contextlib.contextmanager
@@ -341,25 +331,9 @@ def _copies(learner: GridLearner, X, labels, weights) -> GridLearner:
     for bit in reversed(range(int(weights.max()).bit_length())):
         if hasattr(learner, 'statistics_'):
             learner.merge(learner)
-        _rows(learner, X[weights >> bit & 1 == 1], labels[weights >> bit & 1 == 1])
+        if (now := weights >> bit & 1 == 1).any():
+            learner.partial_fit(X[now], labels[now])
     return learner
-
-
-def _rows(learner: GridLearner, X, labels) -> GridLearner:
-    for rows, at in _blocks(X):
-        if len(rows):
-            learner.partial_fit(rows, labels[at])
-    return learner
-
-
-def _blocks(X):
-    """Yield (dense rows, where they are)."""
-    if not issparse(X):
-        yield X, slice(None)
-        return
-    for start in range(0, X.shape[0], _ROWS):
-        at = slice(start, start + _ROWS)
-        yield X[at].toarray(), at
 
 
 def _warn_of_scales(X: np.ndarray) -> None:

@@ -20,9 +20,8 @@ import numpy as np
 
 from scroll.arguments import MAX_SEED, one_of, whole
 from scroll.errors import InputError
-from scroll.grid import check_quantised, little_endian, native
+from scroll.grid import check_quantised, native
 from scroll.labels import by_label, check_labels, label_array
-from scroll.learned_keys import LearnedKeys
 from scroll.randomness import numpy_stream
 from scroll.rankings import by_distance, herding_orders
 from scroll.settings import STRATEGIES
@@ -72,9 +71,12 @@ class Exemplars:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def at(self, positions) -> 'Exemplars':
+        """Those at these positions, in their order."""
+        return Exemplars(*(array[positions] for array in vars(self).values()))
+
     def digest(self) -> str:
-        """SHA-256 of labels and keys: of which samples are kept (of what is kept when more come:
-        `ExemplarBuffer.state_digest`)."""
+        """SHA-256 of labels and keys: of which samples are kept."""
         sha = hashlib.sha256(json.dumps(self.labels.tolist()).encode())
         sha.update(self.keys.astype('<u8').tobytes())
         return sha.hexdigest()
@@ -139,19 +141,6 @@ class ExemplarBuffer:
         goes to the first classes: one that is now later may lose a sample."""
         self._kept = self._chosen({names[label]: kept for label, kept in self._kept.items()}, {}, statistics)
 
-    def refill(self, keys, features, samples, labels, statistics: Statistics) -> None:
-        """Offer samples again; none is taken twice. Arguments as `update`. With all samples of a class at
-        once, it is chosen as if it had just come."""
-        new = self.keys().lacks(keys, labels)
-        self.update(keys[new], features[new], samples[new], check_labels(labels, len(keys))[new], statistics)
-
-    def keys(self) -> LearnedKeys:
-        """Which samples are kept."""
-        out = LearnedKeys()
-        for label, kept in self._kept.items():
-            out.add(kept.keys, label_array([label] * len(kept.keys)))
-        return out
-
     def _chosen(self, kept: dict, offered: dict, statistics: Statistics) -> dict:
         """What is kept when classes that have new candidates are ranked, and each is cut to its quota."""
         labels = sorted(kept.keys() | offered.keys())
@@ -191,15 +180,6 @@ class ExemplarBuffer:
                     sizes=np.array([len(kept.keys) for kept in parts.values()], np.int64), **arrays,
                     random=self._random.bit_generator.state)
 
-    def load_state_dict(self, state: dict) -> None:
-        """Become what `state_dict` described."""
-        random = copy.deepcopy(self._random)                # copies of this buffer may hold the same one
-        random.bit_generator.state = state['random']
-        self._random = random
-        labels, cuts = np.asarray(state['labels']).tolist(), np.cumsum(state['sizes'])[:-1]
-        columns = [np.split(state[name], cuts) for name in _ARRAYS if labels]
-        self._kept = {label: _Kept(*arrays) for label, *arrays in zip(labels, *columns)}
-
     @classmethod
     def from_arrays(cls, arrays: dict, facts: dict, statistics: Statistics,
                     check_samples) -> 'ExemplarBuffer':
@@ -214,43 +194,21 @@ class ExemplarBuffer:
             raise InputError('the buffer has classes that the statistics lack')
         if arrays.keys() != {'labels', 'sizes', *(_ARRAYS if len(sizes) else ())}:
             raise InputError('the arrays of the buffer are not those that a buffer has')
-        if len(sizes):
-            kept = _Kept(*(arrays[name] for name in _ARRAYS))
-            count, priority = sum(sizes.tolist()), kept.random_priority
-            if {len(array) for array in kept} != {count} or not kept.keys.shape == priority.shape == (count,):
-                raise InputError('the arrays of the buffer do not go together')
-            if [kept.keys.dtype, kept.features.dtype, priority.dtype] != [np.uint64, np.int32, np.float64]:
-                raise InputError('the arrays of the buffer are of other types')
-            if not ((priority >= 0) & (priority < 1)).all():
-                raise InputError('the random priorities of the buffer are not in [0, 1)')
-            check_quantised(kept.features, statistics.dim)
-            check_samples(kept.samples)
-            order = dict(hash=kept.keys, random=priority).get(out.strategy)
-            parts = [] if order is None else np.split(order, np.cumsum(sizes)[:-1])
-            if any((part[1:] < part[:-1]).any() for part in parts):
-                raise InputError(f'the buffer is not in the order of its strategy, {out.strategy}')
         allowed = quotas(statistics.counts, out.capacity)[np.searchsorted(statistics.classes, labels)]
         for label, size, quota in zip(labels.tolist(), sizes.tolist(), allowed.tolist()):
             if size > quota:
                 raise InputError(f'the buffer has {size} samples of class {label!r}: its quota is {quota}')
-        out.load_state_dict({**arrays, 'labels': labels, 'random': _checked_random(facts['random'])})
+        if len(sizes):
+            kept = _Kept(*(arrays[name] for name in _ARRAYS))
+            _check_kept(kept, sum(sizes.tolist()), statistics.dim, check_samples)
+            out._kept = {label: _Kept(*own) for label, *own in zip(labels.tolist(), *(
+                np.split(array, np.cumsum(sizes)[:-1]) for array in kept))}
+        for own in out._kept.values():
+            order = dict(hash=own.keys, random=own.random_priority).get(out.strategy, sizes[:0])
+            if (order[1:] < order[:-1]).any():
+                raise InputError(f'the buffer is not in the order of its strategy, {out.strategy}')
+        out._random.bit_generator.state = _checked_random(facts['random'])
         return out
-
-    def state_digest(self) -> str:
-        """SHA-256 of all that later choices depend on: equal buffers stay equal under equal input. These are
-        capacity, strategy, the kept samples of each class in the order in which they would be dropped, and of
-        `random` their priorities and the random stream. Buffers of equal content may be ranked
-        differently."""
-        is_random = self.strategy == 'random'
-        state = self._random.bit_generator.state if is_random else None
-        sha = hashlib.sha256(json.dumps([self.capacity, self.strategy, state], sort_keys=True).encode())
-        for label, kept in sorted(self._kept.items()):
-            arrays = list(zip(_ARRAYS, map(little_endian, kept)))[:None if is_random else -1]
-            about = [(name, array.dtype.str, array.shape) for name, array in arrays]
-            sha.update(json.dumps([label, about]).encode())
-            for _, array in arrays:
-                sha.update(array.tobytes())
-        return sha.hexdigest()
 
     def content(self) -> Exemplars:
         """What is kept, in canonical order. An empty buffer is an InputError."""
@@ -266,6 +224,18 @@ def _joined(kept: _Kept | None, offered: _Kept) -> _Kept:
     """The candidates of a class, in order of key."""
     both = offered if kept is None else _Kept(*map(np.concatenate, zip(kept, offered)))
     return both.at(np.argsort(both.keys, kind='stable'))
+
+
+def _check_kept(kept: _Kept, count: int, dim: int, check_samples) -> None:
+    """InputError unless these are the arrays of `count` samples that a buffer can keep."""
+    shapes = {len(array) for array in kept} == {count} and kept.keys.ndim == kept.random_priority.ndim == 1
+    types = kept.keys.dtype, kept.features.dtype, kept.random_priority.dtype
+    if not shapes or types != (np.uint64, np.int32, np.float64):
+        raise InputError('the arrays of the buffer do not go together')
+    if not ((kept.random_priority >= 0) & (kept.random_priority < 1)).all():
+        raise InputError('the random priorities of the buffer are not in [0, 1)')
+    check_quantised(kept.features, dim)
+    check_samples(kept.samples)
 
 
 def _checked_random(state: dict) -> dict:

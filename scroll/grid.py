@@ -54,14 +54,18 @@ def quantise(features) -> np.ndarray:
     return out.astype(np.int32)
 
 
-def intake(features, precision: str = FLOAT32) -> np.ndarray:
+def intake(features, precision: str = FLOAT32, learned: bool = False) -> np.ndarray:
     """Numbers (N, d) as a learner of feature vectors takes them in, before `quantise`: rounded to float32, so
-    that a number and its float32 copy are one. InputError: a value is beyond float32.
+    that a number and its float32 copy are one. InputError: a value is beyond float32. `learned`: they must be
+    among what was learned; UserWarning for half precision.
 
     What float32 holds with fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors have it.
     precision: 'float64' leaves numbers as they are, for what was learned before they were rounded.
     """
     features = np.asarray(features)
+    if learned and features.dtype.kind == 'f' and features.dtype.itemsize < 4:
+        warnings.warn(f'X has dtype {features.dtype}: these are samples that were learned only if they were '
+                      'learned in that precision', stacklevel=4)
     if precision != FLOAT32 or features.dtype.kind not in 'fiu':
         return features
     with np.errstate(over='ignore'):
@@ -76,15 +80,6 @@ def intake(features, precision: str = FLOAT32) -> np.ndarray:
         row = np.argwhere(beyond & np.isfinite(features))[0][0]
         raise InputError(f'sample {row} has values beyond float32, to which features are rounded: scale them')
     return out
-
-
-def as_learned(features, precision: str) -> np.ndarray:
-    """`intake` of samples that must be among those learned; UserWarning for half precision."""
-    features = np.asarray(features)
-    if features.dtype.kind == 'f' and features.dtype.itemsize < 4:
-        warnings.warn(f'X has dtype {features.dtype}: these are samples that were learned only if they were '
-                      'learned in that precision', UserWarning, stacklevel=3)
-    return intake(features, precision)
 
 
 def _rounded_quotients(x: list, columns) -> list:

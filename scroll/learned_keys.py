@@ -94,11 +94,10 @@ class LearnedKeys:
     @classmethod
     def from_arrays(cls, arrays: dict, statistics) -> 'LearnedKeys':
         """What `state_dict` described; InputError unless these can be the keys of what `statistics` count."""
-        if not (arrays.keys() == {'labels', 'sizes', 'keys'} and arrays['keys'].dtype == np.uint64
-                and arrays['keys'].shape == (statistics.total,) and arrays['sizes'].dtype == np.int64
+        if not (arrays['keys'].dtype == np.uint64 and arrays['keys'].shape == (statistics.total,)
                 and arrays['labels'].dtype.kind == statistics.classes.dtype.kind
                 and arrays['labels'].tolist() == statistics.classes.tolist()
-                and np.array_equal(arrays['sizes'], statistics.counts)):
+                and arrays['sizes'].tolist() == statistics.counts.tolist()):
             raise InputError('the keys are not those of the samples that the statistics count')
         out = cls()
         out.load_state_dict(arrays)

@@ -9,9 +9,7 @@
     >>> learner.score(X[1::2], y[1::2]) > 0.9                           # as if all had come at once
     True
 """
-import contextlib
 import copy
-import os
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -25,9 +23,9 @@ from scroll.arguments import instance, need_torch, shown
 from scroll.derived import Derived, derive, exemplars_of
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer, Exemplars
-from scroll.grid import FLOAT32, as_learned, check_quantised, intake, quantise, sample_keys
+from scroll.grid import FLOAT32, check_quantised, intake, quantise, sample_keys
 from scroll.heads.predictors import LinearPredictor
-from scroll.heads.registry import empty_statistics, lift_of
+from scroll.heads.registry import empty_statistics
 from scroll.heads.scaling import fit_scale
 from scroll.labels import check_labels, label_array
 from scroll.learned_keys import LearnedKeys
@@ -82,8 +80,8 @@ class Scroll:
             lift_seed, lift_bandwidth: its width, random matrix, and (fourier) length scale.
         buffer_size: |M|; 0: memory-free SCROLL. strategy: 'herding', 'random', 'nearest', 'outlier', 'hash'.
         adaptation: an `Adaptation`, or None for its defaults. seed: of buffer, adaptation, random classifier.
-        keep_keys: keep the key of every sample learned (8 bytes each), so that `remove` and `refill` know
-            exactly what was learned. Without, what statistics and buffer show to be wrong is refused.
+        keep_keys: keep the key of every sample learned (8 bytes each), so that `remove` knows exactly what
+            was learned. Without, what statistics and buffer show to be wrong is refused.
 
     Attributes (to read):
         statistics_: `Statistics`. buffer_: `ExemplarBuffer`, or None without memory. keys_: `LearnedKeys`, or
@@ -93,7 +91,6 @@ class Scroll:
         head_: the head in use, of 'auto' the one chosen. ridge_lambda_: its lambda, or None.
     """
     _state: State | None = None         # what is known, replaced as a whole by whoever writes
-    _stamps = {}                        # path -> digest of the file that was read or written there last
     _KEEPS_PARTS = True                 # files say which parts they are made of
 
     __init__ = constructor(dict(embedder=None) | DEFAULTS)
@@ -123,8 +120,6 @@ class Scroll:
     def __repr__(self) -> str:
         return f"Scroll({', '.join(f'{name}={value!r}' for name, value in self._settings().items())})"
 
-    # what is known, and how it is replaced
-
     @property
     def _lock(self) -> threading.RLock:
         """Held by whoever changes what is known; made late, since constructors only store."""
@@ -152,16 +147,11 @@ class Scroll:
 
     def forget(self) -> 'Scroll':
         """Back to before the first sample."""
-        self._stamps = {}
         return self.set_state(None)
 
     def new_statistics(self, dim: int) -> Statistics:
         """Statistics of no samples, as the head needs them, of features of `dim` numbers."""
         return empty_statistics(self._settings(), dim)
-
-    def dim_of(self, size: int) -> int:
-        """d, of statistics that count `size` numbers a sample."""
-        return size - (self.lift_dim if lift_of(self._settings(), 1) else 0)
 
     def _begun(self, dim: int, names: tuple = None) -> State:
         """Of a learner that begins: nothing is counted."""
@@ -171,8 +161,6 @@ class Scroll:
 
     def _psi(self) -> str:
         return '' if self.embedder is None else self.embedder.digest
-
-    # learning
 
     def fit(self, X, y) -> 'Scroll':
         """Forget everything, then learn from one segment. Bad input changes nothing."""
@@ -185,8 +173,7 @@ class Scroll:
         (N,).
         """
         self._check_params()
-        first = self._state is None                             # whose names of columns go for all
-        with self._lock if first else contextlib.nullcontext():
+        with self._lock:                                        # names of the first columns go for all
             return self.learn(*self._embed(X), y, names_of(X) if self.embedder is None else None)
 
     def learn(self, samples, features, keys, y, names: tuple = None) -> 'Scroll':
@@ -219,25 +206,15 @@ class Scroll:
         given = other._state_for_files()
         return self._edit(lambda state: replace(state, psi=self._psi()).merged(given, self._KEEPS_PARTS))
 
-    def refill(self, X, y) -> 'Scroll':
-        """Offer samples that were learned, and are counted, to the buffer again, after `remove`. With all
-        that remain, given at once, it becomes the buffer of never having seen what was removed (`random`:
-        drawn again). Samples that cannot all have been learned, with those of the buffer, are an
-        InputError."""
-        self._learned()
-        samples, features, keys = self._embed(X)
-        labels = check_labels(y, len(features))
-        return self._edit(lambda state: state.refilled(samples, features, keys, labels))
-
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: to be cached.
         `learned`: they are to be found among what was learned."""
         if self.embedder is not None:
             features, keys = self.embedder(X, keep=keep)
             return np.asarray(X), features, keys
-        state, take_in = self._state, as_learned if learned else intake
+        state = self._state
         names, precision = (state.names, state.precision) if state else (None, FLOAT32)
-        features = quantise(take_in(numbers_of(X, names), precision))
+        features = quantise(intake(numbers_of(X, names), precision, learned))
         if state and features.shape[1] != state.statistics.dim:
             raise InputError(f'X has {features.shape[1]} features: expected {state.statistics.dim}, as in '
                              'the first call')
@@ -246,8 +223,6 @@ class Scroll:
     def _check_features(self, features: np.ndarray) -> None:
         """InputError unless these are what this learner counts."""
         check_quantised(features, getattr(self, 'n_features_in_', None))
-
-    # unlearning
 
     def remove(self, X, y) -> 'Scroll':
         """Unlearn samples that were learned, each once: the statistics are those of never having seen them,
@@ -268,30 +243,19 @@ class Scroll:
             self.embedder.forget(samples)
         return rest
 
-    def remove_class(self, label, X=None, statistics: Statistics = None) -> 'Scroll':
+    def remove_class(self, label, X=None) -> 'Scroll':
         """Unlearn a whole class: as `remove`, of all its samples.
 
         What it has added to the Gram matrix must be known, and the matrix of all classes does not tell: give
-        all its samples X, or their statistics (which do not tell what an embedder's cache should lose);
-        neither where there is a matrix a class (the heads `balanced`, `qda`), or the buffer has kept every
-        sample of the class.
+        all its samples X; not needed where there is a matrix a class (the heads `balanced`, `qda`), or the
+        buffer has kept every sample of the class.
         """
         self._learned()
         name = check_labels([label], 1).tolist()[0]
-        if X is not None and statistics is not None:
-            raise InputError('remove_class takes X or statistics, not both')
-        if statistics is not None:
-            instance('statistics', statistics, Statistics)
-        given = None if X is None else self._embed(X, keep=False)[1:]
+        given = None if X is None else self._embed(X, keep=False, learned=True)[1:]
 
         def without_it(state: State) -> State:
             count = state.count_of(name)
-            if statistics is not None:
-                if statistics.classes.tolist() != [name] or statistics.total != count:
-                    raise InputError(f'the statistics given are of {statistics.total} samples of class '
-                                     f'{shown(statistics.classes.tolist())}: expected all {count} of '
-                                     f'{name!r}')
-                return state.without_classes(statistics)
             if given is None:
                 held, rest = state.kept_of(name), state.without_class(name)
                 return rest if held is None else self._uncached(rest, held.samples)
@@ -312,17 +276,11 @@ class Scroll:
         return self._edit(lambda state: state.renamed(mapping))
 
     def learned(self, X, y) -> np.ndarray:
-        """bool (N,): which samples were learned with these labels; given twice, it must be there twice. Needs
-        `keep_keys`."""
-        known = self._learned().keys
-        if known is None:
+        """bool (N,): which samples were learned with these labels, each copy by itself (`keep_keys`)."""
+        keys = self._embed(X, keep=False)[2]
+        if self._learned().keys is None:
             raise InputError('which samples were learned is known with keep_keys=True alone')
-        _, features, keys = self._embed(X, keep=False)
-        out = np.ones(len(features), bool)
-        out[known.lacks(keys, check_labels(y, len(features)))] = False
-        return out
-
-    # predictors
+        return ~np.isin(np.arange(len(keys)), self.keys_.lacks(keys, check_labels(y, len(keys))))
 
     def predictor(self) -> LinearPredictor:
         """The online predictor f_T (paper, section 3.1); of `qda` a `QuadraticPredictor`. InputError before
@@ -339,10 +297,6 @@ class Scroll:
 
     def _derive(self, state: State) -> Derived:
         return derive(self._settings(), state)
-
-    def left_out(self, exemplars: Exemplars) -> np.ndarray:
-        """Logits float64 (m, K) of f_T on learned samples as if each had not been."""
-        return self._derived(self._learned()).left_out(exemplars)
 
     def adapt(self, progress=None) -> 'Scroll':
         """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use, and so does
@@ -373,8 +327,6 @@ class Scroll:
         """Predict with an f* (None: with f_T) that was made elsewhere of what this learner knows."""
         self._learned()
         return self._edit(lambda state: state.with_adapted(f_star, selection))
-
-    # predicting
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`."""
@@ -423,8 +375,6 @@ class Scroll:
         scale = fit_scale(logits, np.searchsorted(derived.online.classes, labels))
         return softmax(scale * logits, axis=1)
 
-    # what was learned, to read
-
     @property
     def classes_(self) -> np.ndarray:
         """(K,) labels seen, sorted."""
@@ -444,30 +394,19 @@ class Scroll:
     head_ = _fitted('head_', lambda self, state: self._derived(state).head)
     ridge_lambda_ = _fitted('ridge_lambda_', lambda self, state: self._derived(state).ridge_lambda())
 
-    # files
-
     def state_dict(self) -> dict:
-        """All that was learned, as nested dicts of arrays and numbers: statistics, buffer, keys. f* is not
-        kept, only whether there is one: it is made again from them, bit by bit the same."""
-        state = self._state
-        if state is None:
+        """All that was learned, as nested dicts of arrays and plain values. Of f* only whether there is one:
+        it is made again from the rest, with the same bits."""
+        if self._state is None:
             return {}
-        parts = dict(statistics=state.statistics, buffer=state.buffer, keys=state.keys)
-        return {name: None if part is None else part.state_dict() for name, part in parts.items()} | \
-            dict(adapted=state.adapted is not None, names=state.names, precision=state.precision)
+        facts, arrays = self._state_for_files().content()
+        return dict(facts=facts, arrays=arrays, adapted=self._state.adapted is not None)
 
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` described, for a learner made with the same arguments and backbone."""
-        if not state:
-            self.forget()
-            return
-        new = self._begun(self.dim_of(state['statistics']['sums'].shape[1] - 1))
-        for name, part in dict(statistics=new.statistics, buffer=new.buffer, keys=new.keys).items():
-            if part is not None:
-                part.load_state_dict(state[name])
-        more = {name: state[name] for name in ('names', 'precision') if name in state}
-        self.set_state(replace(new, **more))
-        if state['adapted']:
+        # of one part, like a learner that was never interrupted
+        self.set_state(replace(State.of(state['facts'], state['arrays']), parts=None) if state else None)
+        if state and state['adapted']:
             self.adapt()
 
     def end_part(self) -> 'Scroll':
@@ -482,18 +421,15 @@ class Scroll:
 
     def save(self, path) -> None:
         """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or not at all;
-        InputError, too, if another process has written it since this learner was loaded from it."""
-        self._learned()
+        InputError if it cannot be written."""
         with archive.locked(path):
-            archive.check_unchanged(path, self._stamps.get(os.path.realpath(path)))
-            stamp = self.end_part()._state_for_files().write(path)
-            self._stamps = {**self._stamps, os.path.realpath(path): stamp}
+            self.end_part()._state_for_files().write(path)
 
     @classmethod
     def load(cls, path, embedder: 'Embedder' = None) -> 'Scroll':
         """The learner that `save` wrote, to resume exactly (f*: `adapt` again). embedder: the backbone, as
         when the file was written; None for features of one's own."""
-        stamp, state = archive.stamp_of(path), State.read(path)
+        state = State.read(path)
         try:
             out = cls(embedder, **state.params)
         except TypeError as error:
@@ -503,13 +439,7 @@ class Scroll:
             own, given = (digest[:16] or 'none, but features' for digest in (state.psi, out._psi()))
             raise InputError(f'{path}: learned with another backbone ({own}) than is given ({given}): '
                              'weights, input, kind of machine and version of torch must be the same')
-        out._stamps = {os.path.realpath(path): stamp}
         return out.set_state(state)
-
-    def export(self, folder, formats=('safetensors', 'torch'), **about) -> None:
-        """Write f_T, and f* where there is one, to a new folder: `scroll.export.folders.export`."""
-        from scroll.export.folders import export
-        export(self, folder, formats, **about)
 
 
 def _some_labels(y, count: int) -> np.ndarray:

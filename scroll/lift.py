@@ -10,7 +10,7 @@ and a narrower lift is the beginning of a wider one.
 """
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from math import pi
 from typing import ClassVar
@@ -26,6 +26,7 @@ _MAX_DIM = {'relu': 1 << 12, 'square': 1 << 12, 'fourier': 1 << 14}     # produc
 SQUARE_BITS = 21                    # of the square of a product, below those that are kept
 _TABLE_BITS = 12                    # the table has 2^12 cosines
 _NORMAL_BITS = 32                   # a weight of `fourier` is the number of ones among 32 bits, less half
+_LEAST_BANDWIDTH = 1 / (2 * pi * (_NORMAL_BITS / 4) ** .5)     # with it a product of 1 is a whole turn
 _BLOCK = 1 << 24                    # numbers of h in a block
 
 
@@ -68,7 +69,7 @@ class Lift:
                              f'not {self.dim}')
         if self.kind == 'fourier' and not 1 <= self.turns < 1 << self.TURN_BITS:
             raise InputError(f'lift_bandwidth {self.bandwidth:g}: expected a number from '
-                             f'{self._least_bandwidth:.3g} to {2 * self._least_bandwidth * (1 << 15):.3g}')
+                             f'{_LEAST_BANDWIDTH:.3g} to {_LEAST_BANDWIDTH * (1 << 16):.3g}')
 
     @property
     def size(self) -> int:
@@ -81,13 +82,9 @@ class Lift:
         return ((self.dim - 1).bit_length() + 1) // 2
 
     @property
-    def _least_bandwidth(self) -> float:
-        return 1 / (2 * pi * (_NORMAL_BITS / 4) ** .5)
-
-    @property
     def turns(self) -> int:
         """c of `fourier`, turns for a product of 1, in units of 2^-16."""
-        return round((1 << self.TURN_BITS) * self._least_bandwidth / self.bandwidth)
+        return round((1 << self.TURN_BITS) * _LEAST_BANDWIDTH / self.bandwidth)
 
     @cached_property
     def matrix(self) -> np.ndarray:
@@ -115,47 +112,30 @@ class Lift:
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """h, int32 (N, d + M), of features (N, d) on the grid."""
-        features = np.asarray(features)
-        out = np.empty((len(features), self.size), np.int32)
-        out[:, :self.dim] = features
-        phi = dict(relu=self._relu, square=self._square, fourier=self._fourier)[self.kind]
-        rows = max(_BLOCK // self.width, 1)
-        for start in range(0, len(features), rows):
-            out[start:start + rows, self.dim:] = phi(features[start:start + rows])
-        return out
+        return np.concatenate([h for _, h in self.blocks(np.asarray(features))])
 
     def blocks(self, features: np.ndarray):
         """Yield (rows, h of these rows), so that not all of h is in memory at once."""
         rows = max(_BLOCK // self.size, 1)
         for start in range(0, max(len(features), 1), rows):
             part = slice(start, start + rows)
-            yield part, self(features[part])
+            yield part, np.hstack([features[part].astype(np.int32), self._phi(features[part])])
 
-    def _relu(self, features: np.ndarray) -> np.ndarray:
-        products = self._products(features)
-        return np.clip(products >> self.shift, 0, GRID, out=products)
-
-    def _square(self, features: np.ndarray) -> np.ndarray:
-        products = self._products(features).astype(np.int64)
-        return np.minimum(products * products >> SQUARE_BITS, GRID)
-
-    def _products(self, features: np.ndarray) -> np.ndarray:
-        """u R in units of 2^-18, int32 (N, M)."""
+    def _phi(self, features: np.ndarray) -> np.ndarray:
+        """The random features, int32 (N, M)."""
+        if self.kind == 'fourier':
+            angles = (features.astype(np.float64) @ self.matrix.astype(np.float64)).astype(np.int64)
+            angles = angles * self.turns + self.offsets >> GRID_BITS + self.TURN_BITS - _TABLE_BITS
+            return cosine_table()[angles & (1 << _TABLE_BITS) - 1]
         longest = int(np.abs(features).sum(axis=1, dtype=np.int64).max(initial=0))
         if longest > 1 << 24:
             raise InputError(f'a feature whose numbers add up to {longest / GRID:.3g} cannot be lifted: '
                              'expected unit length')
-        return (features.astype(np.float32) @ self.matrix).astype(np.int32)
-
-    def _fourier(self, features: np.ndarray) -> np.ndarray:
-        angles = (features.astype(np.float64) @ self.matrix.astype(np.float64)).astype(np.int64)
-        angles *= self.turns
-        angles += self.offsets
-        return cosine_table()[angles >> GRID_BITS + self.TURN_BITS - _TABLE_BITS & (1 << _TABLE_BITS) - 1]
-
-    def facts(self) -> dict:
-        """Its arguments, for files: `Lift(**facts)`."""
-        return asdict(self)
+        products = (features.astype(np.float32) @ self.matrix).astype(np.int32)             # u R, in 2^-18
+        if self.kind == 'relu':
+            return np.clip(products >> self.shift, 0, GRID)
+        squares = products.astype(np.int64) ** 2 >> SQUARE_BITS
+        return np.minimum(squares, GRID).astype(np.int32)
 
     @cached_property
     def digest(self) -> str:

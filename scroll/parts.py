@@ -1,30 +1,18 @@
 """The parts that sums are made of, so that nothing counts twice unnoticed.
 
 A part is what one learner, one run or one file has counted, and goes by the digest of its statistics,
-whatever the order. Parts of engines have a file's name behind the digest (`scroll.engines.counting`): equal
-digests with two names are two parts; a digest without a name is the same part as any with it. What was
-removed from a part stands with a minus, a part that was removed with a 0; both may come back.
+whatever the order. Parts are a dict: digest -> how many times it is in; negative: how many times it was taken
+out; 0: it was in, and is not any more. What was removed may come back.
 """
 from scroll.statistics import Statistics
 
 _SHOWN = 20
 
 
-def clash(parts: dict, others: dict, sign: int = 1) -> str | None:
-    """A part that would count twice (`sign` -1: be taken out twice) if the others were added; else None."""
-    for part, times in sorted(others.items()):
-        known = _times(parts, part)
-        if sign * times * known > 0 or sign * times < 0 and known == 0 and part in parts:
-            return part
-    return None
-
-
-def _times(parts: dict, part: str) -> int:
-    """How many times a part is in."""
-    digest, _, name = part.partition(' ')
-    known = (other.partition(' ') + (times,) for other, times in parts.items())
-    return sum(times for own, _, other, times in known
-               if own == digest and (other == name or not (other and name)))
+def clash(parts: dict, others: dict) -> str | None:
+    """A part that would count twice if the others were added; else None."""
+    return next((part for part, times in sorted(others.items())
+                 if times * parts.get(part, 0) > 0 or times < 0 and parts.get(part) == 0), None)
 
 
 def accounted(parts: dict, others: dict, sign: int = 1) -> dict:
@@ -39,24 +27,22 @@ def one_part(statistics: Statistics) -> dict:
     return {statistics.digest(): 1} if statistics.total else {}
 
 
+def by_digest(parts: dict | None) -> dict | None:
+    """The parts of a file, which version 0.2 called 'digest name'; None stays."""
+    out = None if parts is None else {}
+    for part, times in (parts or {}).items():
+        digest = part.partition(' ')[0]
+        out[digest] = out.get(digest, 0) + times
+    return out
+
+
 def counted_twice(parts: dict, statistics: Statistics, others: dict, other: Statistics) -> str | None:
     """The digest of what would count twice if two sums with these parts were added: a part of both, or the
     whole of one that is a part of the other, or equal to it; else None."""
-    again = clash(parts, others)
-    if again:
-        return again
-    one, two = (parts, statistics), (others, other)
-    for (whole, of), (rest, beyond) in ((one, two), (two, one)):
-        if of.total:
-            digest, named = of.digest(), _named(whole)
-            if (rest.get(digest, 0) > 0 or not named and _times(rest, digest) > 0
-                    or not (named and _named(rest)) and digest == beyond.digest()):
-                return digest
-    return None
-
-
-def _named(parts: dict) -> bool:
-    return all(' ' in part for part in parts)
+    one, two = statistics.digest(), other.digest()
+    if statistics.total and (others.get(one, 0) > 0 or one == two):
+        return one
+    return two if other.total and parts.get(two, 0) > 0 else clash(parts, others)
 
 
 def list_parts(parts: dict) -> str:

@@ -151,33 +151,25 @@ def imbalanced(rank, random, n, ratio) -> list:
 
 
 def from_file(rank, random, path) -> list:
-    """Segments as a text file gives them: on each line the ids of one, with blanks between; each sample once.
-    InputError: the first word that is no id, out of range or repeated, at its line; else what is missing."""
-    count, segments, line_of = len(rank), [], {}
+    """Segments as a text file gives them: on each line the ids of one, with blanks between; each sample
+    once."""
+    count = len(rank)
     try:
-        if not Path(path).is_file():
-            raise ValueError('there is no such file')
-        if Path(path).stat().st_size > 64 * (count + 64):
-            raise ValueError(f'expected {count} ids')
+        if not Path(path).is_file() or Path(path).stat().st_size > 64 * (count + 64):
+            raise ValueError(f'expected a file of {count} ids')
         lines = Path(path).read_text(encoding='ascii').splitlines()
-    except (OSError, ValueError) as error:
-        raise InputError(f'{path} is not a list of sample ids, a segment a line ({error})') from error
-    for number, line in enumerate(lines, 1):
-        for word in line.split():
-            at = f'line {number}: {word[:20]}'
-            if not re.fullmatch('-?[0-9]+', word):
-                raise InputError(f'line {number}: {word[:20]!r} is no sample id: expected 0 to {count - 1}')
-            i = int(word) if len(word) < 20 else -1
-            if not 0 <= i < count:
-                raise InputError(f'{at} is out of range: ids are 0 to {count - 1}')
-            if i in line_of:
-                raise InputError(f'{at} is repeated: line {line_of[i]} has it already')
-            line_of[i] = number
-        segments.append(np.array(line.split(), np.int64))
-    missing = [i for i in range(count) if i not in line_of]
-    if missing:
-        some = ', '.join(map(str, missing[:5])) + f' and {len(missing) - 5} more' * (len(missing) > 5)
-        raise InputError(f'{len(missing)} of the {count} sample ids are missing after the last line: {some}')
+        segments = [np.array(line.split(), np.int64) for line in lines]
+    except (OSError, ValueError, OverflowError) as error:
+        raise InputError(f'{path} is no list of sample ids, a segment a line ({str(error)[:200]})') from error
+    ids = np.concatenate([np.zeros(0, np.int64), *segments])
+    beyond = ids[(ids < 0) | (ids >= count)]
+    if len(beyond):
+        raise InputError(f'{path} has the id {beyond[0]}: ids are 0 to {count - 1}')
+    times = np.bincount(ids, minlength=count)
+    if (times != 1).any():
+        wrong = int((times != 1).argmax())
+        raise InputError(f'{path} has the id {wrong} {times[wrong]} times: expected each of 0 to {count - 1} '
+                         'once')
     return segments
 
 

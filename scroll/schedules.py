@@ -49,11 +49,11 @@ class Schedule:
         if not (inside and once):
             raise InputError(f'schedule {self.spec!r}: its order is not a permutation of the {samples} '
                              'samples')
-        for name, cuts in (('cuts', self.cuts), ('tasks', self.tasks)):
-            if len(cuts) < 2 or cuts[0] != 0 or cuts[-1] != count or (np.diff(cuts) <= 0).any():
-                raise InputError(f'schedule {self.spec!r}: its {name} must increase from 0 to {count}')
-        if not np.isin(self.tasks, self.cuts).all():
-            raise InputError(f'schedule {self.spec!r}: a task ends inside a segment')
+        for cuts in (self.cuts, self.tasks):
+            if len(cuts) < 2 or cuts[0] != 0 or cuts[-1] != count or (np.diff(cuts) <= 0).any() or \
+                    not np.isin(cuts, self.cuts).all():
+                raise InputError(f'schedule {self.spec!r}: its cuts, and tasks among them, must increase '
+                                 f'from 0 to {count}')
 
     def segments(self):
         """Yield the sample ids of each segment, in order."""

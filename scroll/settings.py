@@ -47,35 +47,18 @@ def _choice(default: str, choices: tuple, help: str, heads: tuple = ()) -> Setti
     return Setting(default, help, lambda name, value: one_of(name, value, choices), choices, heads)
 
 
-def check_lambda(value) -> None:
-    """InputError unless a number is a lambda: up to 2^63, and not 0 as a multiple of 2^-36."""
-    if not _between(value, 0, 2.0 ** 63) or not round(float(value) * 2 ** 36):
-        raise InputError(f"ridge lambda {shown(value)}: expected a positive number from 1.5e-11 (it is "
-                         f"rounded to a multiple of 2^-36) to 2^63, or '{AUTO}'")
-
-
-def check_shrinkage(value) -> None:
-    """InputError unless a number is a share below 1."""
-    if not (_between(value, 0, 1) and value < 1):
-        raise InputError(f"shrinkage {shown(value)}: expected a number from 0 up to below 1, or '{OAS}'")
-
-
-def check_pooling(value) -> None:
-    """InputError unless a number is a share."""
-    if not _between(value, 0, 1):
-        raise InputError(f'pooling {shown(value)}: expected a number from 0 to 1')
-
-
-def _or(word: str, check: Callable) -> Callable:
-    return lambda name, value: None if isinstance(value, str) and value == word else check(value)
+def _number(expected: str, takes: Callable, word: str = None) -> Callable:
+    """A check for numbers that `takes` accepts, or this word."""
+    def check(name: str, value) -> None:
+        is_number = isinstance(value, Real) and not isinstance(value, bool) and takes(value)
+        if not is_number and not (word and isinstance(value, str) and value == word):
+            raise InputError(f"{name} {shown(value)}: expected a number {expected}" +
+                             (f", or '{word}'" if word else ''))
+    return check
 
 
 def _whole(least: int, most: int) -> Callable:
     return lambda name, value: whole(name, value, least, most)
-
-
-def _between(value, least: float, most: float) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and least <= value <= most
 
 
 def _adaptation(name: str, value) -> None:
@@ -87,7 +70,9 @@ SETTINGS = dict(                    # in the order of `Scroll`'s arguments
     head=_choice('ridge', HEAD_CHOICES, 'classifier of f_T; rp, rff: ridge on lifted features; auto: '
                  'the best of ridge, lda, ncc on the buffer, leave-one-out'),
     ridge_lambda=Setting(0.1, f"added to the Gram matrix (sum, not mean); '{AUTO}': chosen from the "
-                         'statistics (generalised cross-validation)', _or(AUTO, check_lambda),
+                         'statistics (generalised cross-validation)', _number(
+                             'from 1.5e-11 (it is rounded to a multiple of 2^-36) to 2^63',
+                             lambda value: 0 < value <= 2 ** 63 and round(float(value) * 2 ** 36) > 0, AUTO),
                          heads=_RIDGES),
     targets=_choice('pm1', TARGETS, 'of ridge: +-1 or one-hot', _RIDGES),
     ncc_bias=_choice('exact', NCC_BIASES, "of ncc: -|c|^2/2, the paper's -|c|^2, or none", ('ncc',)),
@@ -98,10 +83,10 @@ SETTINGS = dict(                    # in the order of `Scroll`'s arguments
                  heads=('random',)),
     keep_keys=Setting(False, 'keep the key of every sample learned, 8 bytes each, to unlearn by', on_off),
     shrinkage=Setting(OAS, 'of lda and qda: share of the identity in the covariance, below 1; '
-                           f"'{OAS}': chosen from the statistics", _or(OAS, check_shrinkage),
-                      heads=('lda', 'qda')),
+                           f"'{OAS}': chosen from the statistics", _number(
+                          'from 0 up to below 1', lambda value: 0 <= value < 1, OAS), heads=('lda', 'qda')),
     pooling=Setting(0.5, 'of qda: share of the common covariance in that of each class',
-                    lambda name, value: check_pooling(value), heads=('qda',)),
+                    _number('from 0 to 1', lambda value: 0 <= value <= 1), heads=('qda',)),
     lift=_choice(AUTO, (AUTO, 'none', *LIFTS), 'integer random features, made before samples are counted; '
                  'auto: as the head says'),
     lift_dim=Setting(2000, 'random features', _whole(1, MAX_LIFT_WIDTH)),

@@ -21,9 +21,9 @@ from scroll.grid import FLOAT32, FLOAT64, PRECISIONS, check_quantised
 from scroll.labels import check_labels
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import Lift
-from scroll.parts import accounted, one_part
+from scroll.parts import accounted, by_digest, one_part
 from scroll.settings import check_settings
-from scroll.statistics import Statistics
+from scroll.statistics import Statistics, check_parts
 from scroll.tables import check_names
 
 KIND = 'scroll-state-1'
@@ -34,7 +34,8 @@ class State:
     """What a learner knows.
 
     Attributes:
-        params: settings, in a file. psi: digest of the embedder, '' for feature vectors.
+        params: settings, in a file; None where it is of statistics alone. psi: digest of the embedder, '' for
+            feature vectors.
         buffer: None without memory. keys: of all samples that are counted; None where they were not kept.
         parts: what `counted` is made of (`scroll.parts`); None: of one part. counted: the statistics as of
             when they were read or merged; None: these.
@@ -69,40 +70,30 @@ class State:
             raise AttributeError('feature_names_in_: what was learned has no names of columns')
         return np.array(self.names, object)
 
+    def _copy(self, **changes) -> 'State':
+        """A state to be edited: statistics, buffer and keys share what they hold with these."""
+        return replace(self, statistics=copy.copy(self.statistics), buffer=copy.copy(self.buffer),
+                       keys=copy.copy(self.keys), **changes)
+
     def with_samples(self, samples, features, keys, labels) -> 'State':
         """When these samples have been learned, too. samples: what the buffer stores, (N, ...). features:
         int32 (N, d), on the grid. keys: uint64 (N,). labels: (N,)."""
-        statistics, buffer, known = self._copies()
-        if buffer is not None:
-            buffer.check(samples)
-        statistics.add(features, labels)
-        if buffer is not None:
-            buffer.update(keys, features, samples, labels, statistics)
-        if known is not None:
-            known.add(keys, labels)
-        return replace(self, statistics=statistics, buffer=buffer, keys=known, counted=self._accounted())
+        out = self._copy(counted=self._accounted())
+        if out.buffer is not None:
+            out.buffer.check(samples)
+        out.statistics.add(features, labels)
+        if out.buffer is not None:
+            out.buffer.update(keys, features, samples, labels, out.statistics)
+        if out.keys is not None:
+            out.keys.add(keys, labels)
+        return out
 
     def with_statistics(self, statistics: Statistics) -> 'State':
         """When samples have been learned of which the statistics are known; for learners without buffer and
         keys."""
-        statistics = copy.copy(self.statistics).merge(statistics)
-        return replace(self, statistics=statistics, counted=self._accounted())
-
-    def refilled(self, samples, features, keys, labels) -> 'State':
-        """When samples that are counted have been offered to the buffer again; InputError if they cannot all
-        have been learned, with those that it holds. Arguments as `with_samples`."""
-        if self.buffer is None:
-            raise InputError('there is no buffer to refill: buffer_size is 0')
-        self.buffer.check(samples)
-        new = self.buffer.keys().lacks(keys, labels)
-        try:                            # these and what is kept, together, must be part of what was learned
-            rest = replace(self, buffer=None).without(features[new], keys[new], labels[new])
-            replace(rest, buffer=self.buffer).checked()
-        except InputError as error:
-            raise InputError(f'only samples that were learned can refill the buffer: {error}') from error
-        buffer = copy.copy(self.buffer)
-        buffer.refill(keys, features, samples, labels, self.statistics)
-        return replace(self, buffer=buffer)
+        out = self._copy(counted=self._accounted())
+        out.statistics.merge(statistics)
+        return out
 
     def merged(self, other: 'State', of_parts: bool = True) -> 'State':
         """When another learner's samples have been learned, too. `of_parts`: keep account of the parts.
@@ -121,43 +112,42 @@ class State:
             raise InputError('cannot merge a learner that keeps no keys into one that does: make both with '
                              'keep_keys=True, or both without')
         parts = accounted(self.known_parts(), other.known_parts()) if of_parts else None
-        statistics, buffer, known = self._copies()
-        statistics.merge(other.statistics)
-        if buffer is not None:
-            buffer.merge(other.buffer, statistics)
-        if known is not None:
-            known.merge(other.keys)
-        return replace(self, statistics=statistics, buffer=buffer, keys=known, counted=None, parts=parts,
-                       names=self.names or other.names)
+        out = self._copy(counted=None, parts=parts, names=self.names or other.names)
+        out.statistics.merge(other.statistics)
+        if out.buffer is not None:
+            out.buffer.merge(other.buffer, out.statistics)
+        if out.keys is not None:
+            out.keys.merge(other.keys)
+        return out
 
     def without(self, features, keys, labels) -> 'State':
         """As if these samples had never been learned; InputError if statistics, buffer or keys show that they
         cannot all have been. Arguments as `with_samples`; keys: None if neither a buffer nor keys are
         kept."""
-        statistics, buffer, known = self._copies()
-        if known is not None:
-            known.remove(keys, labels)
-        removed = statistics.empty_like().add(features, labels)
-        statistics.subtract(removed)
-        if buffer is not None:
-            buffer.remove(keys, labels)
-        return replace(self, statistics=statistics, buffer=buffer, keys=known, counted=None,
-                       parts=self._parts_without(removed)).checked()
+        removed = self.statistics.empty_like().add(features, labels)
+        out = self._copy(counted=None)
+        if out.keys is not None:
+            out.keys.remove(keys, labels)
+        out.statistics.subtract(removed)
+        if out.buffer is not None:
+            out.buffer.remove(keys, labels)
+        out.parts = self._parts_without(removed)
+        return out.checked()
 
     def without_classes(self, part: Statistics, parts: dict = None) -> 'State':
         """As `without`, of all samples of some classes, which are known by their statistics, made of `parts`.
         Where there are a buffer or keys, they must be whole classes."""
-        statistics, buffer, known = self._copies()
-        statistics.subtract(part)
-        left = np.intersect1d(part.classes, statistics.classes)
-        for kept in filter(lambda kept: kept is not None, (buffer, known)):
+        out = self._copy(counted=None)
+        out.statistics.subtract(part)
+        left = np.intersect1d(part.classes, out.statistics.classes)
+        for kept in filter(lambda kept: kept is not None, (out.buffer, out.keys)):
             if len(left):
                 raise InputError(f'holds some of the samples of class {left[0]}, and the learner cannot '
                                  'tell which of those it keeps, or knows by their keys, they are: '
                                  'give --samples')
             kept.drop(part.classes)
-        return replace(self, statistics=statistics, buffer=buffer, keys=known, counted=None,
-                       parts=self._parts_without(part, parts)).checked()
+        out.parts = self._parts_without(part, parts)
+        return out.checked()
 
     def without_class(self, label) -> 'State':
         """As `without`, of all samples of a class that was learned, if what it has added is known: from its
@@ -183,8 +173,7 @@ class State:
         if self.buffer is None or not len(self.buffer):
             return None
         held = self.buffer.content()
-        own = [kept == label for kept in held.labels.tolist()]
-        return Exemplars(*(array[own] for array in vars(held).values()))
+        return held.at([kept == label for kept in held.labels.tolist()])
 
     def renamed(self, names: dict) -> 'State':
         """As if classes had other names, {name: new name}; the others keep theirs. InputError: no such class,
@@ -194,14 +183,14 @@ class State:
         if unknown:
             raise InputError(f'rename: class {shown(unknown[0])} is not among those learned')
         new = [names.get(label, label) for label in classes]
-        statistics, (_, buffer, keys) = self.statistics.relabel(dict(zip(classes, new))), self._copies()
+        out = self._copy(counted=None, parts=None if self.parts is None else self.known_parts())
+        out.statistics = self.statistics.relabel(dict(zip(classes, new)))
         names = dict(zip(classes, check_labels(new, len(new)).tolist()))
-        if buffer is not None:
-            buffer.rename(names, statistics)
-        if keys is not None:
-            keys.rename(names)
-        return replace(self, statistics=statistics, buffer=buffer, keys=keys, counted=None,
-                       parts=None if self.parts is None else self.known_parts())
+        if out.buffer is not None:
+            out.buffer.rename(names, out.statistics)
+        if out.keys is not None:
+            out.keys.rename(names)
+        return out
 
     def checked(self) -> 'State':
         """This state; InputError if its buffer holds samples that cannot all have been learned."""
@@ -213,10 +202,6 @@ class State:
                 raise InputError('the buffer would hold samples that are not among those learned '
                                  f'({error})') from error
         return self
-
-    def _copies(self) -> tuple:
-        """Statistics, buffer and keys, to be edited; they share what they hold."""
-        return copy.copy(self.statistics), copy.copy(self.buffer), copy.copy(self.keys)
 
     def known_parts(self) -> dict:
         """The parts of all that is known: what was learned since `counted` is one."""
@@ -235,8 +220,9 @@ class State:
         """What the parts are those of."""
         return self.statistics if self.counted is None and self.parts is not None else self.counted
 
-    def write(self, path) -> str:
-        """Returns its `archive.stamp_of`. InputError if it cannot be written; what was there is as it was."""
+    def content(self) -> tuple:
+        """(facts, arrays by name): plain values and arrays, of which files and checkpoints are made; `of`
+        reads them."""
         params = dict(self.params)
         if params.get('adaptation') is not None:
             params['adaptation'] = asdict(params['adaptation'])
@@ -245,7 +231,7 @@ class State:
         if self.names is not None:
             facts['names'] = list(self.names)
         if self.statistics.lift is not None:
-            facts['lift'] = self.statistics.lift.facts()
+            facts['lift'] = asdict(self.statistics.lift)
         groups = dict(statistics=self.statistics.state_dict())
         if self.buffer is not None:
             groups['buffer'] = self.buffer.state_dict()
@@ -253,21 +239,25 @@ class State:
                                    random=groups['buffer'].pop('random'))
         if self.keys is not None:
             groups['keys'] = self.keys.state_dict()
-        return archive.write(path, KIND, facts, {f'{group}_{name}': array for group, arrays in groups.items()
-                                                 for name, array in arrays.items()})
+        return facts, {f'{group}_{name}': array for group, arrays in groups.items()
+                       for name, array in arrays.items()}
+
+    def write(self, path) -> str:
+        """Returns its `archive.stamp_of`. InputError if it cannot be written; what was there is as it was."""
+        return archive.write(path, KIND, *self.content())
 
     @classmethod
     def read(cls, path) -> 'State':
         """InputError if there is no such file, or it is something else or damaged. Runs no code from it."""
         facts, arrays = archive.read(path, KIND)
         try:
-            return cls._of(facts, arrays)
+            return cls.of(facts, arrays)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
             raise InputError(f'{path}: damaged ({" ".join(str(error).split())})') from error
 
     @classmethod
-    def _of(cls, facts: dict, arrays: dict) -> 'State':
-        """What `write` wrote; one of many errors if it did not."""
+    def of(cls, facts: dict, arrays: dict) -> 'State':
+        """What `content` gave; one of many errors if it did not."""
         params, psi, buffer, keys = dict(facts['params']), facts['psi'], None, None
         if 'classifier' in params:                                      # files of version 0.2
             params['head'] = params.pop('classifier')
@@ -289,11 +279,9 @@ class State:
             buffer = ExemplarBuffer.from_arrays(groups['buffer'], facts['buffer'], statistics, check)
         if groups['keys']:
             keys = LearnedKeys.from_arrays(groups['keys'], statistics)
-        parts = facts.get('parts', facts.get('blocks'))                 # files of version 0.2 have the latter
+        parts = by_digest(facts.get('parts', facts.get('blocks')))      # files of version 0.2 have the latter
         parts = one_part(statistics) if parts is None else parts
-        if not all(type(times) is int for times in parts.values()) or (
-                statistics.total and max(parts.values(), default=0) < 1):
-            raise InputError('its parts are not as they are written')
+        check_parts(parts, statistics)
         precision, names = facts.get('precision', FLOAT64), facts.get('names')
         if precision not in PRECISIONS or names is not None and not (
                 len(names) == statistics.dim and all(isinstance(name, str) for name in names)):

@@ -20,6 +20,7 @@ assignment of new sums, so that an interrupt leaves them as before or as after. 
 import hashlib
 import json
 import threading
+from dataclasses import asdict
 from math import prod
 from typing import NamedTuple
 
@@ -97,9 +98,6 @@ class Statistics:
         out = self.empty_like()
         out._cell = self._cell
         return out
-
-    def __deepcopy__(self, memo) -> 'Statistics':
-        return self.__copy__()
 
     def empty_like(self) -> 'Statistics':
         """Statistics of the same kind, of no samples."""
@@ -242,24 +240,21 @@ class Statistics:
         given = other._complete()
         with self._lock:
             kept = self._complete()
-            _check_labels(kept, given)
-            rows, known = _rows_of(kept.classes, given.classes)
-            have = np.where(known, kept.counts[rows] if len(kept.counts) else 0, 0)
-            for place in np.flatnonzero(have < given.counts):
-                raise InputError(f'class {given.classes[place]} has {have[place]} samples, fewer than the '
-                                 f'{given.counts[place]} given')
-            counts, sums = kept.counts.copy(), kept.sums.copy()
-            counts[rows] -= given.counts
-            sums[rows] -= given.sums
-            gram = kept.gram - (_in_rows(given.gram, given.classes, kept.classes) if self.by_class
+            classes = _all_classes(kept, given)
+            (had, sums), (gone, less) = _in_classes(kept, classes), _in_classes(given, classes)
+            for place in np.flatnonzero(had < gone):
+                raise InputError(f'class {classes[place]} has {had[place]} samples, fewer than the '
+                                 f'{gone[place]} given')
+            gram = kept.gram - (_in_rows(given.gram, given.classes, classes) if self.by_class
                                 else given.gram)
+            counts, sums = had - gone, sums - less
             wrong, left = contradiction(counts, sums, gram), counts > 0
             if wrong:
                 raise InputError(f'what is given is no part of these statistics: without it, {wrong} would '
                                  'be left')
-            classes = kept.classes[left]
-            return self.assign(label_array(classes.tolist()) if classes.dtype == object else classes,
-                               counts[left], sums[left], gram[left] if self.by_class else gram)
+            classes = classes[left]
+            return self.assign(label_array(classes.tolist()), counts[left], sums[left],
+                               gram[left] if self.by_class else gram)
 
     def _check_kind(self, other: 'Statistics', what: str, where: str) -> None:
         """InputError unless the other's sums mean what these mean."""
@@ -269,14 +264,6 @@ class Statistics:
             if own != given:
                 raise InputError(f'cannot {what} statistics {meaning.format(given)} {where} those '
                                  f'{meaning.format(own)}')
-
-    def summed(self, classes: np.ndarray, total) -> 'Statistics':
-        """The sum of the statistics of several processes, each of which calls this on its own. classes:
-        sorted, of all of them. total: array int64 -> the sum of what all processes give."""
-        own = self._complete()
-        counts, sums = (_in_rows(array, own.classes, classes) for array in (own.counts, own.sums))
-        gram = _in_rows(own.gram, own.classes, classes) if self.by_class else own.gram
-        return self.empty_like().assign(classes, *map(total, (counts, sums, gram)))
 
     def without_lift(self) -> 'Statistics':
         """The statistics of the same samples had they not been lifted: u comes first in h."""
@@ -290,21 +277,17 @@ class Statistics:
         row = own.classes.tolist().index(label)
         return self.empty_like().assign(*(array[row:row + 1] for array in own))
 
-    def pooled(self) -> 'Statistics':
-        """The same with one Gram matrix for all classes."""
-        return Statistics(self.dim, self.lift).assign(*self._complete()[:3], self.gram)
-
     def relabel(self, mapping) -> 'Statistics':
         """A copy whose class c is called mapping[c], an integer or text, as all the others. InputError: a
         class has no name, or one that is no label or that another class has."""
         own = self._complete()
-        for label in own.classes.tolist():
-            if label not in mapping:
-                raise InputError(f'relabel: no name for class {label!r}')
-        names = check_labels([mapping[c] for c in own.classes.tolist()], len(own.classes))
-        order = np.argsort(names)
+        lacking = [label for label in own.classes.tolist() if label not in mapping]
+        if lacking:
+            raise InputError(f'relabel: no name for class {lacking[0]!r}')
+        names = check_labels([mapping[label] for label in own.classes.tolist()], len(own.classes))
         if len(np.unique(names)) != len(names):
             raise InputError('relabel: two classes would get the same name')
+        order = np.argsort(names)
         return self.empty_like().assign(names[order], own.counts[order], own.sums[order],
                                         own.gram[order] if self.by_class else own.gram)
 
@@ -326,14 +309,6 @@ class Statistics:
         """All that is kept, as arrays by name; they cannot be written to."""
         return self._complete()._asdict()
 
-    def load_state_dict(self, state: dict) -> None:
-        """Become what `state_dict` of statistics with this lift described."""
-        arrays = [np.asarray(state[name]) for name in Sums._fields]
-        self.by_class = arrays[-1].ndim == 3
-        if self.lift is None:
-            self.dim = arrays[-1].shape[-1] - 1
-        self.assign(*arrays)
-
     def save(self, path, psi: str = '', parts: dict = None, precision: str = FLOAT32) -> None:
         """Write to `path` (npz, no pickles), whole or not at all.
 
@@ -342,7 +317,7 @@ class Statistics:
         features of one's own were taken in (`scroll.grid.intake`).
         """
         parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
-        lift = {} if self.lift is None else dict(lift=self.lift.facts())
+        lift = {} if self.lift is None else dict(lift=asdict(self.lift))
         archive.write(path, _FILE, dict(psi=psi, parts=parts, precision=precision, **lift), self.state_dict())
 
     @classmethod
@@ -360,9 +335,8 @@ class Statistics:
             precision = facts.get('precision', FLOAT64)             # files of versions before 0.3 have none
             if not isinstance(psi, str) or precision not in PRECISIONS:
                 raise InputError('its backbone or precision is not as it is written')
-            if not all(type(times) is int for times in parts.values()) or (
-                    out.total and max(parts.values(), default=0) < 1) or (
-                    list(parts.values()) == [1] and out.digest() not in parts):
+            check_parts(parts, out)
+            if list(parts.values()) == [1] and out.digest() not in parts:
                 raise InputError('the statistics are not those of their parts')
             return out, psi, parts, precision
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -392,36 +366,37 @@ class Statistics:
         return out.assign(classes, counts, sums, gram)
 
 
-def _check_labels(one: Sums, two: Sums) -> None:
-    """InputError unless the labels of both are of one kind."""
+def check_parts(parts: dict, statistics: Statistics) -> None:
+    """InputError unless these can be the parts (`scroll.parts`) of statistics."""
+    if not all(type(times) is int for times in parts.values()) or (
+            statistics.total and max(parts.values(), default=0) < 1):
+        raise InputError('its parts are not as they are written')
+
+
+def _all_classes(one: Sums, two: Sums) -> np.ndarray:
+    """The classes of both, sorted; InputError unless their labels are of one kind."""
+    if not len(one.classes) or not len(two.classes):
+        return one.classes if len(one.classes) else two.classes
     kinds = ['integers' if part.classes.dtype.kind == 'i' else 'strings' for part in (two, one)]
-    if len(one.classes) and len(two.classes) and kinds[0] != kinds[1]:
+    if kinds[0] != kinds[1]:
         raise InputError(f'labels are {kinds[0]} here and {kinds[1]} before: keep to integers or to strings')
-
-
-def _rows_of(classes: np.ndarray, wanted: np.ndarray) -> tuple:
-    """(rows int64, bool: there is one): where in sorted classes the wanted ones are, or would be."""
-    if not len(classes):
-        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
-    rows = np.minimum(np.searchsorted(classes, wanted), len(classes) - 1)
-    return rows, classes[rows] == wanted
+    return np.union1d(one.classes, two.classes)
 
 
 def _joined(one: Sums, two: Sums) -> Sums:
     """Classes, counts and sums of both; InputError if labels are of two kinds, or there are too many."""
-    _check_labels(one, two)
-    rows, known = _rows_of(one.classes, two.classes)
-    if known.all():                                         # the usual case, without sorting all classes
-        classes, counts, sums = one.classes, one.counts.copy(), one.sums.copy()
-    else:
-        classes = np.union1d(one.classes, two.classes) if len(one.classes) else two.classes
-        rows = np.searchsorted(classes, two.classes)
-        counts, sums = (_in_rows(array, one.classes, classes) for array in (one.counts, one.sums))
+    classes = _all_classes(one, two)
+    (counts, sums), rows = _in_classes(one, classes), np.searchsorted(classes, two.classes)
     counts[rows] += two.counts
     sums[rows] += two.sums
     if counts.sum() > MAX_SAMPLES:
         raise InputError(f'{counts.sum()} samples: exact sums hold at most {MAX_SAMPLES}')
     return Sums(classes, counts, sums)
+
+
+def _in_classes(part: Sums, classes: np.ndarray) -> tuple:
+    """(counts, sums) with rows for these classes: zeros for those that the part lacks."""
+    return tuple(_in_rows(array, part.classes, classes) for array in (part.counts, part.sums))
 
 
 def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) -> np.ndarray:

@@ -28,12 +28,8 @@ def names_of(X) -> tuple | None:
 
 def check_names(given, learned, what: str) -> None:
     """InputError if both are known and differ: sums of other columns do not mean the same."""
-    if given is None or learned is None or given == learned:
-        return
-    if sorted(given) == sorted(learned):
-        raise InputError(f'{what} has the same columns in another order ({_few(given)}; expected '
-                         f'{_few(learned)}): give them in one order')
-    raise InputError(f'{what} has other columns: {_difference(given, learned)}')
+    if given is not None and learned is not None and given != learned:
+        raise InputError(f'{what} has other columns, or in another order: {_difference(given, learned)}')
 
 
 def places(given: tuple, learned: tuple) -> np.ndarray:
@@ -45,20 +41,23 @@ def places(given: tuple, learned: tuple) -> np.ndarray:
 
 
 def _difference(given: tuple, learned: tuple) -> str:
-    parts = [('missing', [name for name in learned if name not in given]),
-             ('unknown', [name for name in given if name not in learned]),
-             ('twice', [name for name in given if given.count(name) > 1][:1])]
-    return '; '.join(f'{what} {_few(names)}' for what, names in parts if names)
+    parts = dict(missing=[name for name in learned if name not in given],
+                 unknown=[name for name in given if name not in learned],
+                 twice=[name for name in given if given.count(name) > 1][:1])
+    return '; '.join(f'{what} {_few(names)}' for what, names in parts.items() if names) or \
+        f'{_few(given)}, expected {_few(learned)}'
 
 
 def _few(names) -> str:
     return ', '.join(map(shown, names[:3])) + ', ...' * (len(names) > 3)
 
 
-def check_unmasked(values, name: str) -> None:
-    """InputError for a masked array of which something is masked: there is no number to be learned."""
-    if np.ma.is_masked(values):
-        raise InputError(f'{name} has masked values: fill them, or leave these samples out')
+def check_dense(X) -> None:
+    """InputError for a sparse matrix, or a masked array of which something is masked."""
+    if issparse(X):
+        raise InputError('X is a sparse matrix: give X.toarray()')
+    if np.ma.is_masked(X):
+        raise InputError('X has masked values: fill them, or leave these samples out')
 
 
 def numbers_of(X, learned: tuple = None) -> np.ndarray:
@@ -66,10 +65,7 @@ def numbers_of(X, learned: tuple = None) -> np.ndarray:
 
     InputError: other names, missing values, a sparse matrix, or no table of numbers.
     """
-    if issparse(X):
-        raise InputError('X is a sparse matrix: give X.toarray(), or take ScrollClassifier, which reads it '
-                         'in blocks')
-    check_unmasked(X, 'X')
+    check_dense(X)
     names, order = names_of(X), slice(None)
     if learned is not None and names is None:
         warnings.warn(f'X has no names of columns, and what was learned has ({_few(learned)}): they are '

@@ -64,7 +64,7 @@ def save_tiny(path, width: int = 4) -> str:
 
 
 def save_tiny_integers(path, width: int = 4) -> str:
-    """The same, with its integer network beside it."""
+    """The same, with its integer network in a file next to it."""
     name = save_tiny(path, width)
     net = tiny_net(width=width).half().float()                          # as files keep it
     network = quantise_network(net, Preprocessing(16, (0.5,) * 3, (0.5,) * 3), golden_images())

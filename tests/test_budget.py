@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MOST = dict(product=27_700, tests=22_700)           # lines; the plan is 22,000 and 18,000
+MOST = dict(product=22_000, tests=18_000)           # lines
 
 
 @pytest.mark.parametrize('part', MOST)
 def test_the_house_keeps_its_budget(part):
     names = subprocess.run(['git', 'ls-files', '*.py', '*.sh'], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     mine = [ROOT / name for name in names if name.startswith('tests/') == (part == 'tests')]
-    lines = sum(len(path.read_bytes().splitlines()) for path in mine if path.is_file())
+    lines = sum(len(path.read_bytes().splitlines()) for path in mine if path.is_file() and not path.is_symlink())
     assert 1000 < lines <= MOST[part], f'{lines} lines: take something out before you add'

@@ -1,11 +1,9 @@
 """Every kind of file that is read, corrupted in every way: it is refused in one line that names it, or read as it was. Nothing in
 a file is run, no other exception is raised, and time and memory are bounded."""
-import gzip
 import io
 import json
 import os
 import pickle
-import random
 import resource
 import struct
 import time
@@ -16,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,25 +22,20 @@ from PIL import Image
 from backbone import weights
 from bench.resume import checkpoints, saved_models
 from core.configs import read_yaml
-from core.rows import FILE, append_row, read_rows
 from datasets.utils import image_files, readers
-from datasets.utils.tiny_imagenet import tiny_imagenet
 from scroll import Adaptation, InputError, Scroll, archive
-from scroll.embedding.cache import FeatureCache
 from scroll.exemplars import STRATEGIES
 from scroll.files.features import open_files, read_blocks
-from scroll.grid import quantise
 from scroll.schedules import make_schedule
 from scroll.state import State
 from scroll.statistics import Statistics
 from tests.backbone.test_checkpoints import byol_content
 from tests.bench.test_safe_pickle import Calls
-from tests.conftest import files_below, refused, save_tiny
-from tests.datasets.test_mnist import idx
+from tests.conftest import files_below, save_tiny
 from tests.models.conftest import small_digits  # noqa: F401
 
 SECONDS = 10
-fuzz = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+fuzz = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 X, Y = np.random.default_rng(0).normal(size=(80, 4)), np.arange(80) % 4
 
 
@@ -62,14 +54,11 @@ def one_line(name: str, must: bool = True):
     began = time.process_time()
     try:
         yield
+        assert not must
     except InputError as error:
         assert name in str(error) and len(str(error).splitlines()) == 1 and len(str(error)) < 2000
-    else:
-        assert not must
     assert time.process_time() - began < SECONDS
 
-
-# -- kinds of files ----------------------------------------------------------------------------------------------------
 
 class Kind(NamedTuple):
     """write(path), with other files that the reader wants; read(path) -> what must be equal whatever the damage."""
@@ -77,9 +66,9 @@ class Kind(NamedTuple):
     read: callable
 
 
-def torch_file(path, legacy: bool = False):
+def torch_file(path):
     save_tiny(path)
-    torch.save(dict(weights.load(str(path)).tensors), path, _use_new_zipfile_serialization=not legacy)
+    torch.save(dict(weights.load(str(path)).tensors), path)
 
 
 def image_file(kind):
@@ -89,25 +78,6 @@ def image_file(kind):
 def mini(**changes) -> bytes:
     content = dict(image_data=np.zeros((4, 84, 84, 3), np.uint8), class_dict=dict(n01=[0, 1], n02=[2, 3])) | changes
     return pickle.dumps({name: value for name, value in content.items() if value is not None}, 2)
-
-
-def mini_table(path):
-    (path.parent / 'images').mkdir(exist_ok=True)
-    Image.new('RGB', (84, 84)).save(path.parent / 'images' / 'a.png')
-    path.write_text('filename,label\na.png,n01\n')
-
-
-def mnist_file(path):
-    for split in ('train', 't10k'):
-        (path.parent / f'{split}-images-idx3-ubyte.gz').write_bytes(gzip.compress(idx(np.zeros((9, 28, 28)))))
-        (path.parent / f'{split}-labels-idx1-ubyte.gz').write_bytes(gzip.compress(idx(np.arange(9))))
-
-
-def tiny_file(path):
-    for split in ('train', 'val'):
-        for i in range(1, 21):
-            np.save(path.parent / f'x_{split}_{i:02}.npy', np.zeros((1, 64, 64, 3), np.float32))
-            np.save(path.parent / f'y_{split}_{i:02}.npy', np.array([i]))
 
 
 def form_of_tensors(path):
@@ -123,17 +93,10 @@ def learned(**params) -> Scroll:
     return Scroll(**dict(buffer_size=9, keep_keys=True) | params).fit(X, Y)
 
 
-def write_npy(path, array):
-    with open(path, 'wb') as file:
-        np.save(file, array)
-
-
 CONFIG = (b'default:\n  lr: 0.1\n  optimizer: sgd\n'
           b'best:\n- when: {dataset: seq-digits, buffer_size: {min: 100}}\n  set: {lr: 0.2, n_epochs: 3}\n')
 KINDS = {
     'w.safetensors': Kind(save_tiny, form_of_tensors), 'w.pt': Kind(torch_file, form_of_tensors),
-    'about.pt': Kind(torch_file, lambda path: weights.load(str(path), tensors=False).options),
-    'old.pt': Kind(lambda path: torch_file(path, legacy=True), form_of_tensors),
     'statistics.npz': Kind(lambda path: learned().statistics_.save(path), lambda path: Statistics.load(path).digest()),
     'state.npz': Kind(lambda path: learned().save(path),
                       lambda path: (State.read(path).statistics.digest(), Scroll.load(path).buffer_.content().digest())),
@@ -143,19 +106,14 @@ KINDS = {
     'model.pt': Kind(lambda path: torch.save(dict(model=dict(w=torch.zeros(3)), args=dict(lr=1.0)), path),
                      lambda path: type(saved_models.read(path)['model'])),
     'MINIIMAGENET/mini-imagenet-cache-test.pkl': Kind(lambda path: path.write_bytes(mini()), mini_images),
-    'MINIIMAGENET/test.csv': Kind(mini_table, mini_images),
-    'MNIST/train-images-idx3-ubyte.gz': Kind(mnist_file, lambda path: readers.mnist(path.parents[1]).train.shape),
-    'TINYIMG/processed/x_train_07.npy': Kind(tiny_file, lambda path: tiny_imagenet(path.parents[2]).train.shape),
     'byol.pkl': Kind(lambda path: path.write_bytes(pickle.dumps(byol_content(), 2)), form_of_tensors),
     'config.yaml': Kind(lambda path: path.write_bytes(CONFIG), lambda path: isinstance(read_yaml(path), dict)),
     'schedule.txt': Kind(lambda path: path.write_text(' '.join(map(str, range(80)))),
                          lambda path: sorted(make_schedule(f'file:{path}', Y.tolist()).order)),
     **{f'x.{kind.lower()}': Kind(image_file(kind), lambda path: image_files.read_images([path], 8, path).shape) for kind in
-       ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'TGA', 'ICO')}}
+       ('PNG', 'JPEG', 'TIFF')}}
 SPECIAL = 'w.safetensors', 'statistics.npz', 'state.npz', 'features.npz'        # read from wherever a user says
 
-
-# -- ways to corrupt a file --------------------------------------------------------------------------------------------
 
 def content_of(save, *content, **options) -> bytes:
     file = io.BytesIO()
@@ -192,37 +150,29 @@ def elsewhere(make):
     return change
 
 
-class Payload:
-    """Runs a command if it is unpickled carelessly."""
-    KINDS = {
-        'pickle': pickle.dumps,
-        'pickle of a dict': lambda payload: pickle.dumps({'state_dict': {'conv1.weight': payload}}, 2),
-        'in BYOL': lambda payload: pickle.dumps(byol_content() | dict(rng=payload), 2),
-        'array of objects': lambda payload: pickle.dumps({'experiment_state': np.array([payload], object)}, 2),
-        'torch': lambda payload: content_of(torch.save, {'conv1.weight': payload}),
-        'about': lambda payload: content_of(torch.save, dict(about=payload)),
-        'old torch': lambda payload: content_of(torch.save, {'model': payload}, _use_new_zipfile_serialization=False),
-        'npy': lambda payload: content_of(np.save, np.array([payload], object)),
-        'npz': lambda payload: content_of(np.savez, X=np.array([payload], object))}
+PAYLOADS = {            # each runs a command if it is unpickled carelessly
+    'pickle of a dict': lambda payload: pickle.dumps({'state_dict': {'conv1.weight': payload}}, 2),
+    'in BYOL': lambda payload: pickle.dumps(byol_content() | dict(rng=payload), 2),
+    'array of objects': lambda payload: pickle.dumps({'experiment_state': np.array([payload], object)}, 2),
+    'torch': lambda payload: content_of(torch.save, {'conv1.weight': payload}),
+    'old torch': lambda payload: content_of(torch.save, {'model': payload}, _use_new_zipfile_serialization=False),
+    'npz': lambda payload: content_of(np.savez, X=np.array([payload], object))}
 
-    def __init__(self, kind: str):
-        self.kind = kind
 
-    def __call__(self, path):
-        marker = path.parent / 'payload-has-run'
-        path.write_bytes(self.KINDS[self.kind](Calls(os.system, f'touch {marker}')))
+def with_payload(make):
+    return lambda path: path.write_bytes(make(Calls(os.system, f"touch {path.parent / 'payload-has-run'}")))
 
 
 REFUSED = {
-    'empty': of(b''), 'text': of(b'hello'), 'a pickle': of(pickle.dumps({'a': 1})), 'deep JSON': of(b'{"format":' + b'[' * 100_000),
+    'empty': of(b''), 'text': of(b'hello'), 'a pickle': of(pickle.dumps({'a': 1})), 'deep JSON': of(b'{"format":' + b'[' * 1500),
     'gone': elsewhere(lambda path: None), 'a folder': elsewhere(lambda path: path.mkdir()),
     'a link to itself': elsewhere(lambda path: path.symlink_to(path)), 'a pipe': elsewhere(os.mkfifo),
     'endless': elsewhere(lambda path: path.symlink_to('/dev/zero')), 'other arrays': of(content_of(np.savez, a=np.zeros(3))),
-    'a torn zip': of(b'PK\x03\x04'), 'zeros': of(bytes(999)), **{f'payload: {kind}': Payload(kind) for kind in Payload.KINDS}}
+    'a torn zip': of(b'PK\x03\x04'), 'zeros': of(bytes(999)), **{f'payload: {kind}': with_payload(make) for kind, make in PAYLOADS.items()}}
 WAYS = REFUSED | {'a bomb': bomb, 'doubled': changed(lambda content: content * 2)} | {
-    f'cut to {share}': changed(lambda content, share=share: content[:int(share * len(content))]) for share in (.001, .01, .1, .3, .5, .8, .95, .999)} | {
+    f'cut to {share}': changed(lambda content, share=share: content[:int(share * len(content))]) for share in (.001, .1, .5, .999)} | {
     f'bit flipped at {share}': changed(lambda content, at=share: content[:int(at * len(content))] + bytes([content[int(at * len(content))] ^ 64])
-                                       + content[int(at * len(content)) + 1:]) for share in (0, .003, .02, .1, .5, .9, .99, .9999)}
+                                       + content[int(at * len(content)) + 1:]) for share in (0, .02, .5, .9999)}
 
 
 def about(**changes):
@@ -238,18 +188,6 @@ def about(**changes):
     return change
 
 
-def metadata(text: str):
-    return lambda path: safetensors.torch.save_file(safetensors.torch.load_file(path), path, {'about': text})
-
-
-def large_png() -> bytes:
-    """The header of a picture of 60,000 x 60,000 pixels."""
-    content = bytearray(content_of(lambda file: Image.new('RGB', (9, 9)).save(file, 'png')))
-    content[16:24] = struct.pack('>II', 60_000, 60_000)
-    content[29:33] = struct.pack('>I', zlib.crc32(bytes(content[12:29])))
-    return bytes(content)
-
-
 def shared(depth: int = 40) -> list:
     """A list that stands for 2^40 numbers."""
     value = [0, 1]
@@ -260,37 +198,23 @@ def shared(depth: int = 40) -> list:
 
 YAML_BOMB = 'a: &a [x,x,x,x,x,x,x,x,x]\n' + ''.join(f'{name}: &{name} [{",".join([f"*{before}"] * 9)}]\n'
                                                    for before, name in zip('abcdefghijk', 'bcdefghijkl'))
-CSV = b'filename,label\n'
 OWN = {             # kind -> ways of its own, all to be refused
     'w.safetensors': {
         'header of 2^63 bytes': changed(lambda content: b'\xff' * 8 + content[8:]), 'more at the end': changed(lambda content: content + b'more'),
         'another version': about(format='scroll-bench-weights-99'), 'no version': about(format=None), 'input size as text': about(input_size='84'),
-        'options of another kind': about(options=['width', 4]), 'mean of two channels': about(mean=[0.5, 0.5]), 'mean not a number': about(mean=[float('nan')] * 3),
-        'deviation 0': about(std=[0, 0, 0]), 'no JSON': metadata('{'), 'deep': metadata('[' * 10_000 + ']' * 10_000),
+        'options of another kind': about(options=['width', 4]), 'mean not a number': about(mean=[float('nan')] * 3),
+        'deviation 0': about(std=[0, 0, 0]),
         'whole numbers': lambda path: torch.save({'conv1.weight': torch.ones(4, 3, 5, 5, dtype=torch.int64)}, path),
         'a trillion numbers out of one': lambda path: torch.save({'conv1.weight': torch.zeros(1).expand(10 ** 6, 10 ** 6)}, path)},
     'config.yaml': {name: of(text) for name, text in {
-        'not UTF-8': b'lr: \xff\xfe', 'control characters': b'lr: \0\1', 'no mapping': b'- lr', 'half a mapping': b'{lr: 1', 'a list in itself': b'lr: &a [*a]',
-        'no date': b'lr: 2024-99-99', 'keys that are lists': b'? [a]\n: 1', 'a bomb': YAML_BOMB.encode() + b'lr: *l', 'ten thousand deep': b'lr: ' + b'[' * 10_000,
-        'two documents': b'lr: 1\n---\nlr: 2', 'unknown tag': b'lr: !unknown 1', 'an object': b'lr: !!python/object/apply:os.system ["ls"]',
-        'a module': b'!!python/module:os : 1', 'a function': b'lr: !!python/name:os.system ""'}.items()},
-    'schedule.txt': {name: of(text) for name, text in {
-        'not numbers': b'a b c\n', 'not ascii': '0 1 \u0662\n'.encode(), 'no text': b'\xff\xfe\0\1', 'twice': b'0 0\n', 'negative': b'-1 0 1\n',
-        'out of range': b'99999 0\n', 'beyond 64 bits': b'9' * 30, 'fractions': b'1.5 2\n', 'too large': b'0 ' * 100_000}.items()},
+        'not UTF-8': b'lr: \xff\xfe', 'no mapping': b'- lr', 'a list in itself': b'lr: &a [*a]', 'a bomb': YAML_BOMB.encode() + b'lr: *l',
+        'an object': b'lr: !!python/object/apply:os.system ["ls"]'}.items()},
     'MINIIMAGENET/mini-imagenet-cache-test.pkl': {name: of(content) for name, content in {
-        'no images': mini(image_data=None), 'no classes': mini(class_dict=None), 'a list': pickle.dumps([1]), 'a set': pickle.dumps({1, 2}),
-        'rows beyond the images': mini(class_dict=dict(n01=[9])), 'rows before the first': mini(class_dict=dict(n01=[-1])),
+        'no images': mini(image_data=None), 'a set': pickle.dumps({1, 2}), 'rows beyond the images': mini(class_dict=dict(n01=[9])),
         'rows as text': mini(class_dict=dict(n01='01')), 'rows of lists': mini(class_dict=dict(n01=[[0], [1]])), 'half rows': mini(class_dict=dict(n01=[0.5])),
-        'classes without rows': mini(class_dict={}), 'images of floats': mini(image_data=np.zeros((4, 84, 84, 3))), 'images as text': mini(image_data='x'),
-        'images without colours': mini(image_data=np.zeros((4, 84, 84), np.uint8)), 'few bytes that stand for 2^40 rows': mini(class_dict=dict(n01=shared())),
-        'few bytes that ask for 64 GB': b'\x80\x02Nr\xff\xff\xff\xff.', 'a string of 2^60 bytes': b'\x80\x04\x8e' + struct.pack('<Q', 1 << 60) + b'x.',
-        'ten thousand deep': b'\x80\x02' + b']' * 10_000 + b'a' * 9999 + b'.', 'a number of 99999 digits': b'I' + b'9' * 99_999 + b'\n.'}.items()},
-    'MINIIMAGENET/test.csv': {name: of(text) for name, text in {
-        'other columns': b'a,b\n1,2\n', 'header alone': CSV, 'no label': CSV + b'x.jpg,\n', 'no UTF-8': b'\xff\xfe\0', 'a missing image': CSV + b'no.jpg,n01\n',
-        'an image elsewhere': CSV + b'../../x.jpg,n01\n', 'an absolute path': CSV + b'/etc/passwd,n01\n', 'a folder': CSV + b'.,n01\n'}.items()},
-    'x.png': {name: of(content) for name, content in {
-        'too large': large_png(), 'PostScript': b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(x) (w) file\n',
-        'broken TIFF': b'II*\0\xff\xff\xff\x7f', 'broken GIF': b'GIF89a' + b'\xff' * 9, 'SVG': b'<svg/>'}.items()}}
+        'images of floats': mini(image_data=np.zeros((4, 84, 84, 3))), 'few bytes that stand for 2^40 rows': mini(class_dict=dict(n01=shared())),
+        'few bytes that ask for 64 GB': b'\x80\x02Nr\xff\xff\xff\xff.', 'ten thousand deep': b'\x80\x02' + b']' * 10_000 + b'a' * 9999 + b'.',
+        'a number of 99999 digits': b'I' + b'9' * 99_999 + b'\n.'}.items()}}
 
 
 def corrupt(path, how: str) -> None:
@@ -299,125 +223,49 @@ def corrupt(path, how: str) -> None:
     (WAYS | OWN.get(kind, {}))[how](path)
 
 
-CASES = [(kind, how) for kind in KINDS for how in (*WAYS, *OWN.get(kind, ()))
-         if kind in SPECIAL or how not in ('a pipe', 'endless')]
-MAY = 'config.yaml', 'MNIST/train-images-idx3-ubyte.gz'        # text or zeros may well be such a file
+MAY = 'config.yaml',        # text or zeros may well be such a file
 
 
 @pytest.fixture(scope='module')
-def originals(tmp_path_factory):
-    """name -> (path, bytes, what is read of it), made when it is first asked for."""
+def original(tmp_path_factory):
+    """original(kind): path, bytes, and what is read of a whole file, made when it is first asked for."""
     known = {}
 
-    class Originals:
-        def __getitem__(self, name):
-            if name not in known:
-                path = tmp_path_factory.mktemp('whole') / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                KINDS[name].write(path)
-                known[name] = path, path.read_bytes(), KINDS[name].read(path)
-            path, content, value = known[name]
-            if path.is_dir() and not path.is_symlink():
-                path.rmdir()
-            path.unlink(missing_ok=True)
-            path.write_bytes(content)
-            return path, content, value
-
-        def __repr__(self):
-            return 'the whole files'
-    return Originals()
-
-
-@pytest.mark.filterwarnings('ignore')
-@pytest.mark.parametrize('kind, how', CASES)
-def test_a_corrupt_file_is_refused_in_one_line_or_read_as_it_was(originals, kind, how):
-    path, _, known = originals[kind]
-    corrupt(path, how)
-    must = (how in REFUSED or how in OWN.get(kind, ())) and (kind not in MAY or how not in ('empty', 'zeros', 'gone'))
-    with one_line(path.parent.name if kind.endswith('.csv') else path.name, must):
-        assert KINDS[kind].read(path) == known
-    assert not (path.parent / 'payload-has-run').exists()
-
-
-@st.composite
-def damage(draw):
-    """bytes -> other bytes: cut, flip bits, overwrite, repeat, leave out, put in; half of it near the ends."""
-    kinds = draw(st.lists(st.sampled_from(['cut', 'flip', 'flip', 'flip', 'fill', 'double', 'drop', 'insert']), min_size=1, max_size=3))
-    chance = random.Random(draw(st.integers(0, 10 ** 6)))
-
-    def change(content: bytes) -> bytes:
-        out = bytearray(content)
-        for kind in kinds:
-            size = max(len(out), 1)
-            near = chance.randrange(min(size, 200))
-            at, length = chance.choice([chance.randrange(size), near, size - 1 - near]), chance.choice([1, 4, 8, 100])
-            old = bytes(out[at:at + length])
-            new = {'cut': b'', 'flip': bytes([old[0] ^ 1 << chance.randrange(8)]) + old[1:] if old else b'', 'drop': b'', 'double': 2 * old,
-                   'fill': bytes([chance.choice([0, 255, 127, 128])]) * len(old), 'insert': chance.randbytes(length) + old}[kind]
-            out[at:len(out) if kind == 'cut' else at + length] = new
-        return bytes(out)
-    return change
+    def whole(kind):
+        path = known[kind][0] if kind in known else tmp_path_factory.mktemp('whole') / kind
+        if kind not in known:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            KINDS[kind].write(path)
+            known[kind] = path, path.read_bytes(), KINDS[kind].read(path)
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        path.unlink(missing_ok=True)
+        path.write_bytes(known[kind][1])
+        return known[kind]
+    return whole
 
 
 @pytest.mark.filterwarnings('ignore')
 @pytest.mark.parametrize('kind', KINDS)
-@fuzz
-@given(change=damage())
-def test_random_damage_is_refused_or_read_as_it_was(originals, kind, change):
-    path, content, known = originals[kind]
-    path.write_bytes(change(content))
-    with one_line(path.parent.name if kind.endswith('.csv') else '', must=False):
-        assert KINDS[kind].read(path) == known
+def test_a_corrupt_file_is_refused_in_one_line_or_read_as_it_was(original, kind):
+    for how in (*WAYS, *OWN.get(kind, ())):
+        if kind not in SPECIAL and how in ('a pipe', 'endless'):
+            continue
+        path, _, known = original(kind)
+        corrupt(path, how)
+        must = (how in REFUSED or how in OWN.get(kind, ())) and (kind not in MAY or how not in ('empty', 'zeros', 'gone'))
+        with one_line(path.name, must):
+            assert KINDS[kind].read(path) == known, how
+        assert not (path.parent / 'payload-has-run').exists(), how
 
-
-@fuzz
-@given(change=damage())
-def test_a_damaged_cache_gives_what_was_put_in_or_nothing(tmp_path_factory, change):
-    folder, features, keys = tmp_path_factory.mktemp('cache'), quantise(X[:30]), np.arange(30, dtype=np.uint64)
-    cache = FeatureCache(folder, 4)
-    cache.add(keys, features)
-    cache.flush()
-    path, = folder.iterdir()
-    path.write_bytes(change(path.read_bytes()))
-    again, out = FeatureCache(folder, 4), np.zeros((30, 4), np.int32)
-    missing = again.read(keys, out)
-    assert len(missing) in (0, 30) and (len(missing) == 30 or (out == features).all())
-    assert path.exists() == (len(missing) == 0)                 # a damaged file is dropped
-
-
-@fuzz
-@given(change=damage())
-def test_damaged_results_lose_no_row_that_can_be_read(tmp_path_factory, change):
-    folder = tmp_path_factory.mktemp('rows')
-    for i in range(3):
-        path = append_row(folder, dict(task1=i, notes=f'a "b"\n{i}', run=f'r{i}'))
-    content = change(path.read_bytes())
-    path.write_bytes(content)
-    before = written = None
-    with one_line('', must=False):
-        before = read_rows(path)
-    with one_line('', must=False):
-        written = append_row(folder, dict(task1=9, run='new'))
-    if written is None:
-        assert path.read_bytes() == content
-    elif before is None:                                        # a row is no reason to read all of a long file
-        assert path.read_bytes().startswith(content)
-    else:
-        rows = read_rows(path)
-        assert [row['run'] for row in rows[-1:]] == ['new'] and len(rows) == len(before) + 1
-        assert all(row[name] == value for row, old in zip(rows, before) for name, value in old.items())
-
-
-# -- statistics and learners: forged, with a digest that is right ------------------------------------------------------
 
 FORMATS = {'statistics.npz': ('scroll-statistics-2', '', Statistics.load), 'state.npz': ('scroll-state-1', 'statistics_', Scroll.load)}
 TOP = 2 ** 63 - 1
 
 
 @pytest.fixture(params=FORMATS)
-def forge(request, tmp_path, monkeypatch, capsys):
+def forge(request, tmp_path):
     """forge(change): x.npz, after change(facts, arrays without the prefix of sums), must be refused. Its kind is forge.kind."""
-    monkeypatch.chdir(tmp_path)
     return forger(request.param, tmp_path)
 
 
@@ -426,22 +274,20 @@ def forger(kind: str, folder, **params):
     learned(**params).save(path) if kind == 'state.npz' else learned().statistics_.save(path)
     original = path.read_bytes()
 
-    def change_it(change, must: bool = True, words: str = ''):
+    def change_it(change):
         path.write_bytes(original)
         facts, arrays = archive.read(path, version)
         arrays = {name.removeprefix(prefix): array.copy() for name, array in arrays.items()}
         own = {name for name in arrays if name in ('classes', 'counts', 'sums', 'gram')}
         change(facts, arrays)
         archive.write(path, version, facts, {prefix + name if name in own else name: array for name, array in arrays.items()})
-        with one_line('x.npz', must):
+        with one_line('x.npz'):
             load(path)
-    change_it.kind, change_it.path = kind, path
-    change_it.content = lambda: archive.read(path, version)
+    change_it.kind, change_it.content = kind, lambda: archive.read(path, version)
     return change_it
 
 
-FORMS = {'text': lambda a: a.astype(str), 'one fewer': lambda a: a[1:], 'one axis more': lambda a: a[None],
-         'a number': lambda a: a.ravel()[0], 'complex': lambda a: a.astype(complex)}
+FORMS = {'text': lambda a: a.astype(str), 'one fewer': lambda a: a[1:], 'one axis more': lambda a: a[None], 'complex': lambda a: a.astype(complex)}
 
 
 def test_arrays_in_another_form_too_few_or_too_many_are_refused(forge):
@@ -450,17 +296,7 @@ def test_arrays_in_another_form_too_few_or_too_many_are_refused(forge):
         for form in FORMS.values():
             forge(lambda facts, arrays, name=name, form=form: arrays.update({name: form(arrays[name])}))
         forge(lambda facts, arrays, name=name: arrays.pop(name))
-        forge(lambda facts, arrays, name=name: arrays.update({f'{name}_more': np.zeros(1)}))
         forge(lambda facts, arrays, name=name: arrays.update({f'{name}_renamed': arrays.pop(name)}))
-
-
-def test_another_version_or_kind_is_named(forge):
-    facts, arrays = forge.content()
-    version, _, load = FORMATS[forge.kind]
-    for other in (f'{version[:-1]}9', 'scroll-other-1'):
-        archive.write(forge.path, other, facts, arrays)
-        with refused('x.npz', version, other):
-            load(forge.path)
 
 
 def put(*changes):
@@ -472,7 +308,6 @@ def put(*changes):
 
 
 def pair(value):
-    """Both entries of a symmetric matrix."""
     return put(('gram', (0, 1), value), ('gram', (1, 0), value))
 
 
@@ -480,67 +315,46 @@ def replaced(**arrays):
     return lambda facts, own: own.update({name: make(own[name]) if callable(make) else make for name, make in arrays.items()})
 
 
-SUMS = {
-    'an entry of 2^63 - 1': pair(TOP), 'the lowest entry': pair(-TOP - 1), 'more than its diagonal allows': pair(80 << 36),
-    'a diagonal of 2^63 - 1': put(('gram', (0, 0), TOP)), 'a negative diagonal': put(('gram', (0, 0), -1)),
-    'not symmetric': put(('gram', (0, 1), lambda x: x + 1)), 'less than its class sums need': put(*(('gram', (i, i), 1) for i in range(4))),
-    'sums that wrap to what they were': put(('sums', (0, 0), lambda x: x + 2 ** 46)),
-    'sums of more than its samples': put(('sums', (0, 0), lambda x: x + (21 << 18)), ('sums', (1, 0), lambda x: x - (21 << 18))),
-    'counts that wrap': put(('counts', 0, 2 ** 62), ('counts', 1, 2 ** 62)), 'counts below one': put(('counts', 0, -5), ('counts', 1, 45)),
-    'classes twice': put(('classes', 1, 0)), 'classes backwards': replaced(classes=lambda a: a[::-1].copy()),
-    'classes of real numbers': replaced(classes=lambda a: a / 1), 'narrow numbers': replaced(sums=lambda a: a.astype(np.int32)),
-    'invalid text': replaced(classes=np.array([0x110000 + i for i in range(4)], '<u4').view('<U1')),
-    'no features': replaced(gram=np.full((1, 1), 80 << 36), sums=np.full((1, 1), 80 << 18), counts=np.array([80]), classes=np.array([0]))}
+def fact(*place):
+    """(names of nested dicts, ..., value) -> what sets it in facts."""
+    def make(facts, arrays):
+        for name in place[:-2]:
+            facts = facts[name]
+        facts[place[-2]] = place[-1]
+    return make
 
 
-@pytest.mark.parametrize('forgery', SUMS)
-def test_sums_that_no_samples_can_have_are_refused(forge, forgery):
-    forge(SUMS[forgery])
+OF_SUMS = [
+    pair(-TOP - 1), pair(80 << 36), put(('gram', (0, 0), TOP)), put(('gram', (0, 1), lambda x: x + 1)), put(*(('gram', (i, i), 1) for i in range(4))),
+    put(('sums', (0, 0), lambda x: x + 2 ** 46)), put(('sums', (0, 0), lambda x: x + (21 << 18)), ('sums', (1, 0), lambda x: x - (21 << 18))),
+    put(('counts', 0, 2 ** 62), ('counts', 1, 2 ** 62)), put(('counts', 0, -5), ('counts', 1, 45)), put(('classes', 1, 0)),
+    replaced(classes=lambda a: a / 1), replaced(sums=lambda a: a.astype(np.int32)), replaced(classes=np.array([0x110000 + i for i in range(4)], '<u4').view('<U1')),
+    replaced(gram=np.full((1, 1), 80 << 36), sums=np.full((1, 1), 80 << 18), counts=np.array([80]), classes=np.array([0])),
+    fact('psi', 3), *(fact('parts', parts) for parts in ('none', ['a'], {}, {'a': '1'}, {'a': 0}))]
+OF_STATES = [
+    put(('buffer_labels', slice(None), lambda x: x + 7)), put(('buffer_labels', 1, 0)), put(('buffer_sizes', 0, 90)),
+    put(('buffer_sizes', 0, 2 ** 62), ('buffer_sizes', 1, -2 ** 62)), put(('buffer_sizes', 0, 5), ('buffer_sizes', 1, 0)),
+    put(('buffer_features', slice(None), lambda x: 2 * x)), put(('buffer_features', (0, 0), -2 ** 31)), put(('buffer_samples', 0, lambda x: 2 * x)),
+    put(('buffer_coins', 0, 1.0)), put(('buffer_coins', 3, np.nan)), replaced(buffer_features=np.zeros((9, 5))), replaced(buffer_keys=np.arange(9)),
+    put(('keys_keys', slice(None), lambda x: x + np.uint64(1))), put(('keys_sizes', slice(None), lambda x: x + [1, -1, 0, 0])),
+    fact('params', [1]), fact('params', dict(colour=1)), fact('params', 'seed', 10 ** 400), fact('params', 'head', 'svm'), fact('params', 'ridge_lambda', 0),
+    fact('params', 'adaptation', 'x'), fact('params', 'adaptation', dict(iterations=None, augmentation={})), fact('buffer', None),
+    *(fact('buffer', 'capacity', value) for value in (4, '9', 9.5, 10 ** 23)), fact('buffer', 'strategy', 'best'), fact('buffer', 'random', dict(state=1)),
+    fact('buffer', 'random', 'state', 'inc', 2), fact('buffer', 'random', 'uinteger', 2 ** 32), fact('buffer', 'random', 'state', 'state', -1),
+    fact('buffer', 'random', 'bit_generator', 'MT19937')]
 
 
-BUFFER = {
-    'unknown classes': put(('buffer_labels', slice(None), lambda x: x + 7)), 'a class twice': put(('buffer_labels', 1, 0)),
-    'more than there are': put(('buffer_sizes', 0, 90)), 'sizes that wrap': put(('buffer_sizes', 0, 2 ** 62), ('buffer_sizes', 1, -2 ** 62)),
-    'more than a quota': put(('buffer_sizes', 0, 5), ('buffer_sizes', 1, 0)), 'long features': put(('buffer_features', slice(None), lambda x: 2 * x)),
-    'a feature off the grid': put(('buffer_features', (0, 0), 2 ** 18 + 1)), 'the lowest feature': put(('buffer_features', (0, 0), -2 ** 31)),
-    'long samples': put(('buffer_samples', 0, lambda x: 2 * x)), 'a coin of 1': put(('buffer_coins', 0, 1.0)), 'a negative coin': put(('buffer_coins', 3, -0.1)),
-    'a coin of NaN': put(('buffer_coins', 3, np.nan)), 'wide features': replaced(buffer_features=np.zeros((9, 5))), 'signed keys': replaced(buffer_keys=np.arange(9)),
-    'other keys of samples': put(('keys_keys', slice(None), lambda x: x + np.uint64(1))), 'other labels of keys': put(('keys_labels', slice(None), lambda x: x + 1)),
-    'other sizes of keys': put(('keys_sizes', slice(None), lambda x: x + [1, -1, 0, 0]))}
-
-
-def test_buffers_and_keys_that_cannot_be_are_refused(tmp_path):
-    forge = forger('state.npz', tmp_path)
-    for change in BUFFER.values():
+def test_what_no_samples_can_have_left_is_refused(forge, tmp_path):
+    for change in OF_SUMS + OF_STATES * (forge.kind == 'state.npz'):
         forge(change)
     for strategy, name in (('hash', 'buffer_keys'), ('random', 'buffer_coins')):
         forger('state.npz', tmp_path, strategy=strategy)(put((name, [0, 1], lambda x: x[::-1].copy())))
 
 
-FACTS = {('psi',): [3], ('params',): [[1], dict(colour=1)], ('parts',): ['none', ['a'], {}, {'a': '1'}, {'a': 1.5}, {'a': 0}],
-         ('buffer',): [None], ('buffer', 'capacity'): [4, 0, '9', 9.5, 10 ** 23], ('buffer', 'strategy'): [None, ['hash'], 'best'],
-         ('buffer', 'random'): [{}, dict(state=1)], ('buffer', 'random', 'state', 'inc'): [2], ('buffer', 'random', 'uinteger'): [2 ** 32],
-         ('buffer', 'random', 'state', 'state'): [2 ** 128, -1], ('buffer', 'random', 'bit_generator'): ['MT19937'],
-         ('buffer', 'random', 'has_uint32'): [2], ('params', 'buffer_size'): [2.5], ('params', 'seed'): ['a', 10 ** 400],
-         ('params', 'head'): ['svm'], ('params', 'ridge_lambda'): [0], ('params', 'targets'): [3],
-         ('params', 'adaptation'): ['x', dict(mode='auto'), dict(iterations=None, augmentation={})]}
-
-
-def test_facts_that_cannot_be_are_refused(forge):
-    known = forge.content()[0]
-    for place, values in FACTS.items():
-        for value in values if place[0] in known and (forge.kind == 'state.npz' or len(place) == 1) else ():
-            def change(facts, arrays, place=place, value=value):
-                for name in place[:-1]:
-                    facts = facts[name]
-                facts[place[-1]] = value
-            forge(change)
-
-
 NUMBERS = st.one_of(st.integers(-2, 2), st.sampled_from([TOP, -TOP - 1, 1 << 36, 1 << 18, -(1 << 18), 1 << 62]), st.integers(-TOP - 1, TOP))
 
 
-@settings(fuzz, max_examples=40)
+@settings(fuzz, max_examples=20)
 @given(st.data(), st.sampled_from(STRATEGIES), st.sampled_from([0, 9, 100]))
 def test_whatever_one_number_of_a_file_is_the_file_is_refused_or_of_use(tmp_path_factory, data, strategy, size):
     """A state that is taken learns, forgets, adapts, is written and read again, and none of its sums leaves its bounds."""
@@ -570,101 +384,46 @@ def test_whatever_one_number_of_a_file_is_the_file_is_refused_or_of_use(tmp_path
     assert Scroll.load(path).digest() == learner.digest()
 
 
-# -- what a run takes up: checkpoints and models -----------------------------------------------------------------------
-
 QUICK = '--dataset', 'seq-digits', '--n_splits', '2', '--batch_size', '16', '--non_verbose', '1'
 ER = '--model', 'er', '--lr', '0.1', '--n_epochs', '1', '--weights', 'none', '--width', '2', '--buffer_size', '10', *QUICK
-MADE = {}
 
 
-@pytest.fixture
-def made(command_line, small_digits, tmp_path, tmp_path_factory, monkeypatch):     # noqa: F811
-    """made(kind): path and content of the checkpoint of a run that ended as the disk was full, or of a model; made once."""
-    def make(kind):
-        base = tmp_path_factory.mktemp(kind)
-        if kind == 'checkpoint':
-            def full(folder, row):
-                raise InputError(f'{folder} cannot be written (No space left on device)')
-            with monkeypatch.context() as patch:
-                patch.setattr('core.rows.append_row', full)
-                code, _, err = command_line(*ER, '--base_path', base)
-            assert code == 2 and 'No space left' in err
-            path, = (path for path in files_below(base) if path.suffix == '.pt')
-        else:
-            code, _, err = command_line(*ER, '--base_path', base, '--disable_log', '1', '--savecheck', 'task', '--checkpoint_path', base / 'kept')
-            assert (code, err) == (0, '')
-            path = min(files_below(base / 'kept'))
-        return base, path, path.read_bytes()
-    return lambda kind: MADE.setdefault(kind, None) or MADE.update({kind: make(kind)}) or MADE[kind]
-
-
-def nested(change, *place):
-    """content -> bytes of a torch file in which one entry of nested dicts is another, or gone."""
+def nested(change, name: str):
+    """content -> bytes of a torch file in which one entry is another."""
     def make(content: bytes) -> bytes:
-        parts = inner = torch.load(io.BytesIO(content), weights_only=True)
-        for name in place[:-1]:
-            inner = inner[name]
-        inner[place[-1]] = change(inner[place[-1]])
-        return content_of(torch.save, parts)
+        parts = torch.load(io.BytesIO(content), weights_only=True)
+        return content_of(torch.save, parts | {name: change(parts[name])})
     return make
 
 
-def places(content: bytes, depth: int) -> list:
-    """Names of the entries of nested dicts, down to a depth."""
-    def below(value, *place):
-        for name, inner in value.items() if isinstance(value, dict) and len(place) < depth else ():
-            yield (*place, name)
-            yield from below(inner, *place, name)
-    return list(below(torch.load(io.BytesIO(content), weights_only=True)))
-
-
-def test_a_checkpoint_is_resumed_refused_or_dropped_and_never_a_traceback(made, command_line):
-    base, path, content = made('checkpoint')
-    others = {'whole': content, 'a list': content_of(torch.save, [1]), 'an empty dict': content_of(torch.save, {}), 'cut': content[:len(content) // 2],
-              'a flipped bit': content[:9000] + bytes([content[9000] ^ 255]) + content[9001:]}
-    others |= {f'{place}, a number': nested(lambda _: 3, *place)(content) for place in places(content, 2)[::3]}
+def test_a_checkpoint_is_resumed_refused_or_dropped_and_never_a_traceback(command_line, small_digits, tmp_path, monkeypatch):     # noqa: F811
+    def full(folder, row):
+        raise InputError(f'{folder} cannot be written (No space left on device)')
+    with monkeypatch.context() as patch:
+        patch.setattr('core.rows.append_row', full)
+        code, _, err = command_line(*ER, '--base_path', tmp_path)
+    assert code == 2 and 'No space left' in err
+    path, = (path for path in files_below(tmp_path) if path.suffix == '.pt')
+    content = path.read_bytes()
+    others = {'whole': content, 'a list': content_of(torch.save, [1]), 'cut': content[:len(content) // 2]}
+    others |= {f'{name}, a number': nested(lambda _: 3, name)(content) for name in list(torch.load(path, weights_only=True))[::3]}
     for how, other in others.items():
-        for file in files_below(base / 'unfinished'):
+        for file in files_below(tmp_path / 'unfinished'):
             file.unlink()
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(other)
-        code, out, err = command_line(*ER, '--base_path', base)
+        code, out, err = command_line(*ER, '--base_path', tmp_path)
         assert code == 0 or (code, len(err.splitlines())) == (2, 1) and str(path) in err and path.read_bytes() == other, (how, err)
         assert how != 'whole' or (code, err) == (0, '') and 'continuing' in out
 
 
-def test_a_model_is_evaluated_or_refused_and_never_a_traceback(made, command_line, tmp_path):
-    _, _, content = made('model')
-    others = {'a list': content_of(torch.save, [1]), 'cut': content[:-999], 'no tensors': nested(lambda _: {}, 'model')(content),
-              'other shapes': nested(lambda model: {name: t[None] for name, t in model.items()}, 'model')(content),
-              'complex': nested(lambda model: {name: t + 0j for name, t in model.items()}, 'model')(content)}
-    for how, other in others.items():
-        (tmp_path / 'm.pt').write_bytes(other)
-        code, _, err = command_line(*ER, '--base_path', tmp_path, '--loadcheck', tmp_path / 'm.pt')
-        assert (code, len(err.splitlines())) == (2, 1) and 'm.pt' in err, (how, err)
-    for place in places(content, 2)[::3]:
-        if len(place) == 1 or place[0] != 'model':
-            (tmp_path / 'm.pt').write_bytes(nested(lambda _: 3, *place)(content))
-            code, _, err = command_line(*ER, '--base_path', tmp_path, '--loadcheck', tmp_path / 'm.pt')
-            assert code == 0 or (code, len(err.splitlines())) == (2, 1) and ('m.pt' in err or '--' in err), (place, err)
-    assert not [path for path in files_below(tmp_path) if path.name == FILE and not read_rows(path)]
-
-
-@pytest.mark.parametrize('kind', ['statistics', 'state'])
-def test_a_run_takes_up_what_was_learned_with_its_backbone_and_classes_alone(command_line, small_digits, tiny_weights, tmp_path, kind):     # noqa: F811
-    def words(*flags):
-        return ('--model', 'scroll', '--weights', tiny_weights, '--base_path', tmp_path, '--buffer_size', '20', '--adaptation', 'none',
-                '--feature_cache', '0', *QUICK, *flags)
-    path = tmp_path / 's.npz'
-    assert command_line(*words(f'--save_{kind}', path))[0] == 0
-    content, version = path.read_bytes(), archive.kind_of(path)
-    prefix = 'statistics_' * (kind == 'state')
-    for change in (lambda f, a: f.update(psi='0' * 64), lambda f, a: f.update(psi=''), lambda f, a: a.update({f'{prefix}classes': a[f'{prefix}classes'] + 90}),
-                   lambda f, a: a.update({f'{prefix}classes': a[f'{prefix}classes'].astype(str)}), None):
-        path.write_bytes(content)
-        if change is not None:
-            facts, arrays = archive.read(path, version)
-            change(facts, arrays)
-            archive.write(path, version, facts, arrays)
-        code, _, err = command_line(*words('--load_state', path, '--inference_only', '1'))
-        assert (code, err) == (0, '') if change is None else (code, len(err.splitlines())) == (2, 1) and 's.npz' in err, err
+def test_a_model_is_evaluated_or_refused_and_never_a_traceback(command_line, small_digits, tmp_path):     # noqa: F811
+    code, _, err = command_line(*ER, '--base_path', tmp_path, '--disable_log', '1', '--savecheck', 'task', '--checkpoint_path', tmp_path / 'kept')
+    assert (code, err) == (0, '')
+    content = min(files_below(tmp_path / 'kept')).read_bytes()
+    for change in (lambda _: content_of(torch.save, [1]), lambda content: content[:-999], nested(lambda _: {}, 'model'), nested(lambda _: 3, 'args'),
+                   nested(lambda model: {name: t[None] for name, t in model.items()}, 'model'),
+                   nested(lambda model: {name: t + 0j for name, t in model.items()}, 'model')):
+        (tmp_path / 'm.pt').write_bytes(change(content))
+        code, _, err = command_line(*ER, '--base_path', tmp_path, '--disable_log', '1', '--loadcheck', tmp_path / 'm.pt')
+        assert (code, len(err.splitlines())) == (2, 1) and 'm.pt' in err, err

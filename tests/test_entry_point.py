@@ -16,9 +16,8 @@ def test_on_windows_the_last_line_says_what_is_needed(module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('path', ['main.py', 'utils/main.py'])
-def test_both_paths_run_from_anywhere_and_write_nothing_if_told_so(tiny_weights, tmp_path, path):
-    result = python(ROOT / path, *QUICK, '--weights', tiny_weights, '--disable_log', '1', '--device', 'cpu', cwd=tmp_path)
+def test_mammoths_path_runs_from_anywhere_and_writes_nothing_if_asked(tiny_weights, tmp_path):
+    result = python(ROOT / 'utils/main.py', *QUICK, '--weights', tiny_weights, '--disable_log', '1', '--device', 'cpu', cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, ''), result.stderr
     assert 'Accuracy for 1 task(s)' in result.stdout and not files_below(tmp_path)
 

@@ -278,10 +278,10 @@ VECTORS = {
 def test_vectors_that_cannot_be_change_nothing(kind):
     learner = Scroll(buffer_size=4).fit(X, Y)
     before, kept = learner.digest(), learner.buffer_.content().digest()
-    for act in (learner.partial_fit, learner.fit, learner.remove, learner.refill):
+    for act in (learner.partial_fit, learner.fit, learner.remove):
         if kind in ('labels of another kind', 'wider') and act == learner.fit:
             continue                                            # `fit` starts over
-        if kind == 'none' and act in (learner.remove, learner.refill):
+        if kind == 'none' and act == learner.remove:
             act(*VECTORS[kind])                                 # to take away nothing changes nothing
         else:
             with pytest.raises(InputError) as caught:

@@ -34,7 +34,7 @@ def fails(command_line, tiny_weights, tmp_path):
     (['--backbone', 'vit'], ['--backbone vit', 'resnet18']), (['--bufer_size', '3'], ['--bufer_size', 'did you mean --buffer_size?']),
     (['--seed', '1', '--seed', '2'], ['--seed is given 2 times']), (['--n_splits', '11'], ['--n_splits 11', '10 classes', '1..10']),
     (['--n_splits', 'many'], ['--n_splits', 'many', 'whole number']), (['--buffer_size', '-1'], ['--buffer_size', '-1', 'at least 0']),
-    (['--ridge_lambda', '0'], ['--ridge_lambda', 'positive']), (['--predictor', 'svm'], ['--predictor', 'ridge', 'ncc']),
+    (['--ridge_lambda', '0'], ['--ridge_lambda', 'number from']), (['--predictor', 'svm'], ['--predictor', 'ridge', 'ncc']),
     (['--schedule', 'gauss'], ['--schedule', 'gauss', 'split:50']), (['--schedule', 'split:5\nbatch=3'], ['schedule']),
     (['--schedule', 'iid', '--n_splits', '3'], ['--n_splits and --schedule']), (['--weights', 'no-such'], ['--weights no-such', "'none'"]),
     (['--weights', 'none', '--width', '0'], ['width', '0']), (['--dataset_config', 'nope'], ['--dataset_config nope']),
@@ -139,15 +139,13 @@ def test_a_whole_run_from_another_folder_twice(tiny_weights, tmp_path):
     for name in ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest', 'schedule_digest'):
         assert table[name].nunique() == 1 and table[name].str.len().eq(64).all()
     assert table['run'].nunique() == 2
-    assert len(list((home / 'class-il' / 'seq-digits' / 'scroll' / 'plots').glob('*.png'))) == 2
     assert {p.name for p in tmp_path.iterdir()} == {'here'}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('flags', [['--n_splits', '11'], ['--bufer_size', '3']])
-def test_a_failing_process_ends_with_2_and_one_line(tiny_weights, tmp_path, flags):
+def test_a_failing_process_ends_with_2_and_one_line(tiny_weights, tmp_path):
     result = python(ROOT / 'main.py', '--model', 'scroll', '--dataset', 'seq-digits', '--weights', tiny_weights,
-                    '--base_path', tmp_path, '--non_verbose', '1', *flags, cwd=tmp_path)
+                    '--base_path', tmp_path, '--non_verbose', '1', '--n_splits', '11', cwd=tmp_path)
     assert result.returncode == 2 and result.stdout == ''
-    assert len(result.stderr.splitlines()) == 1 and flags[0] in result.stderr
+    assert len(result.stderr.splitlines()) == 1 and '--n_splits' in result.stderr
     assert not files_below(tmp_path)

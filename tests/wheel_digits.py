@@ -56,7 +56,7 @@ def main() -> None:
     assert command('merge', 'a.npz', 'b.npz', '-o', 'all.npz').strip() == one.digest()
     assert command('remove', 'all.npz', '--minus', 'b.npz', '-o', 'rest.npz').strip() == Statistics.load('a.npz').digest()
     assert one.digest() in command('show', 'all.npz') and one.digest() in command('show', 'state.npz')
-    np.savez('old.npz', features=X[:100], labels=y[:100])
+    np.savez('old.npz', X=X[:100], y=y[:100])
     forgotten = command('unlearn', 'state.npz', '--samples', 'old.npz', '-o', 'new.npz').strip()
     assert forgotten == Scroll().fit(X[100:], y[100:]).digest() == one.remove(X[:100], y[:100]).digest()
 
@@ -65,8 +65,7 @@ def main() -> None:
     assert command('learn', 'digits.npz', '-o', 'line.npz', '--ridge_lambda', 'auto').strip() == Scroll().fit(X, y).digest()
     assert f'accuracy {accuracy:.4f}' in command('predict', 'line.npz', 'digits.npz', '-o', 'labels.csv')
 
-    for action, error in ((two.adapt, InputError), (lambda: two.export('out'), InputError),
-                          (lambda: scroll.Embedder, ImportError)):
+    for action, error in ((two.adapt, InputError), (lambda: scroll.Embedder, ImportError)):
         message = says(action, error)
         assert 'pip install ".[images]"' in message and len(message.splitlines()) == 1, message
     print('merged, removed and unlearned by command line; without torch')

@@ -11,7 +11,7 @@ def create_if_not_exists(path) -> None:
 def smart_joint(*paths) -> str:
     """Join the parts of a path, or of a URL if the first is one."""
     import os
-    first, *rest = (str(path) for path in paths)
+    first, *rest = map(str, paths)
     if '://' in first:
         return '/'.join([first.rstrip('/'), *(part.strip('/') for part in rest)])
     return os.path.join(first, *rest)
@@ -20,8 +20,7 @@ def smart_joint(*paths) -> str:
 def in_notebook() -> bool:
     """Whether this runs in a Jupyter notebook."""
     import sys
-    shell = getattr(sys.modules.get('IPython'), 'get_ipython', lambda: None)()
-    return type(shell).__name__ == 'ZMQInteractiveShell'
+    return 'ipykernel' in sys.modules
 
 
 def to_parsable_obj(value):
@@ -40,26 +39,4 @@ def to_parsable_obj(value):
 def field_with_aliases(aliases, **options):
     """A dataclass field that may be given by other names, too; they are in its metadata."""
     import dataclasses
-    metadata = {**options.pop('metadata', {}), 'aliases': list(aliases)}
-    return dataclasses.field(metadata=metadata, **options)
-
-
-def setup_logging() -> None:
-    """Let `logging` write to the standard output, in lines `[LEVEL] time - message`,
-    from the level that LOG_LEVEL names.
-
-    Unless the process has a handler already: then that one stays.
-
-    Raises:
-        InputError: LOG_LEVEL is no level.
-    """
-    import logging
-    import os
-    import sys
-
-    from scroll.errors import InputError
-    level = os.environ.get('LOG_LEVEL', 'INFO').upper()
-    if not isinstance(logging.getLevelName(level), int):
-        raise InputError(f'LOG_LEVEL {level}: expected DEBUG, INFO, WARNING, ERROR or CRITICAL')
-    logging.basicConfig(level=level, stream=sys.stdout, format='[%(levelname)s] %(asctime)s - %(message)s',
-                        datefmt='%d-%b-%y %H:%M:%S')
+    return dataclasses.field(metadata=options.pop('metadata', {}) | dict(aliases=list(aliases)), **options)

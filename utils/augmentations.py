@@ -7,18 +7,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: F401
 
-from scroll.embedding import transforms
 from scroll.embedding.images import Preprocessing
-
-
-def random_flip(x: torch.Tensor, generator=None) -> torch.Tensor:
-    """Each image (B, C, H, W) mirrored left to right with probability one half."""
-    return transforms.random_flip(x, generator)
-
-
-def random_crop(x: torch.Tensor, padding: int, generator=None) -> torch.Tensor:
-    """Each image (B, C, H, W) shifted by up to `padding` pixels each way, filled with zeros."""
-    return transforms.random_crop(x, padding, generator)
+from scroll.embedding.transforms import random_crop, random_flip
 
 
 def normalize(x: torch.Tensor, mean, std) -> torch.Tensor:
@@ -28,26 +18,21 @@ def normalize(x: torch.Tensor, mean, std) -> torch.Tensor:
 
 
 class PlainTransform:
-    """Resizing and normalisation, nothing random: un-augmented images -> network input.
-
-    Args:
-        preprocessing: size and normalisation that the network expects.
-    """
+    """Un-augmented images -> network input: resizing and normalisation, nothing random."""
     batched = True                      # `apply_transform` hands it whole batches
 
     def __init__(self, preprocessing: Preprocessing):
         self.preprocessing, self.mean, self.std = preprocessing, preprocessing.mean, preprocessing.std
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, H, W, C), or float (B, C, H, W) in [0, 1] or one such
-        image (C, H, W) -> network input."""
-        batch = images if images.dim() == 4 else images[None]
-        batch = self.prepare(batch.permute(0, 3, 1, 2) if batch.dtype == torch.uint8 else batch)
+        """uint8 (B, H, W, C), or float in [0, 1] (B, C, H, W) or (C, H, W) -> network input."""
+        if images.dim() == 3:
+            return self(images[None])[0]
+        batch = self.prepare(images.permute(0, 3, 1, 2) if images.dtype == torch.uint8 else images)
         batch = batch.float().div_(255) if batch.dtype == torch.uint8 else batch
         batch = self.preprocessing.resized(batch).clamp(0, 1)
-        batch = self.preprocessing.normalise(batch if batch.shape[1] == 3
-                                             else batch.expand(-1, len(self.mean), -1, -1))
-        return batch if images.dim() == 4 else batch[0]
+        grey = batch.shape[1] != 3
+        return self.preprocessing.normalise(batch.expand(-1, len(self.mean), -1, -1) if grey else batch)
 
     def prepare(self, batch: torch.Tensor) -> torch.Tensor:
         """What happens to the images (B, C, H, W) first, at their own size."""
@@ -55,12 +40,8 @@ class PlainTransform:
 
 
 class BatchTransform(PlainTransform):
-    """Random crop and flip of each image at its own size, then as `PlainTransform`.
-
-    Args:
-        padding: pixels by which a crop may shift, filled with black. flip: mirror half of the images.
-        seed: of the transform's own random stream.
-    """
+    """Random crop (by up to `padding` pixels, filled with black) and flip of each image at its own size, then
+    as `PlainTransform`. seed: of the transform's own random stream."""
 
     def __init__(self, preprocessing: Preprocessing, padding: int, flip: bool, seed: int):
         super().__init__(preprocessing)
@@ -123,18 +104,12 @@ def _flat(transform) -> list:
 
 
 def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) -> torch.Tensor:
-    """A transform of a batch: at once if it says so, else image by image on
-    the CPU, as torchvision's expect it.
-
-    Args:
-        images: (B, ...). transform: those with a true attribute `batched` take whole batches; None changes
-            nothing.
-        autosqueeze: of a batch of one, return the image alone.
-    """
-    if transform is not None and getattr(transform, 'batched', False):
+    """Images (B, ...) transformed: at once by a transform with a true attribute `batched`, else one by one on
+    the CPU, as torchvision's expect it. autosqueeze: of a batch of one, return the image alone."""
+    if getattr(transform, 'batched', False):
         images = transform(images)
     elif transform is not None:
-        # an empty batch has a shape, too
+        # no images have a shape, too
         some = images if len(images) else images.new_zeros(1, *images.shape[1:])
         images = torch.stack([transform(image) for image in some.cpu()]).to(images.device)[:len(images)]
     return images[0] if autosqueeze and len(images) == 1 else images
@@ -142,22 +117,14 @@ def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) 
 
 def cutmix_data(x: torch.Tensor, y: torch.Tensor, alpha: float = 1.0, cutmix_prob: float = 0.5,
                 force: bool = False, generator: torch.Generator = None) -> tuple:
-    """CutMix (Yun et al. 2019): a box of each image is replaced by that of another one of the batch.
+    """CutMix (Yun et al. 2019): the same box, a share 1 - Beta(alpha, alpha) of the image, of each image
+    (B, C, H, W) is replaced by that of another one, with probability `cutmix_prob`, or always with `force`.
 
-    The box has the same position and size, a share 1 - Beta(alpha, alpha) of the image, in the whole batch.
-
-    Args:
-        x: (B, C, H, W). y: (B,). cutmix_prob: how often it happens; always with `force`.
-        generator: torch generator on the CPU; default: seeded from numpy's global one, as Mammoth draws.
-
-    Returns:
-        (mixed, y_a, y_b, share): the loss is share * L(y_a) + (1 - share) * L(y_b); share is the area
-        that was left, 1 if nothing was mixed.
+    generator: on the CPU; default: seeded from numpy's global one, as Mammoth draws. Returns (mixed, y_a,
+    y_b, share): the loss is share * L(y_a) + (1 - share) * L(y_b); share is the area left.
     """
-    if generator is None:
-        seed = np.random.randint(2 ** 31)
-    else:
-        seed = int(torch.randint(2 ** 31, (1,), generator=generator))
+    seed = (np.random.randint(2 ** 31) if generator is None
+            else int(torch.randint(2 ** 31, (1,), generator=generator)))
     random = np.random.default_rng(seed)
     if alpha <= 0 or not (force or random.random() < cutmix_prob):
         return x, y, y, 1.0

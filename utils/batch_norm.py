@@ -6,12 +6,9 @@ from torch import nn
 
 @contextmanager
 def bn_track_stats(module: nn.Module, condition: bool = True):
-    """Within the block, unless `condition`, batch norms leave their running statistics alone.
-
-    In train mode they still normalise by the batch, in eval mode by the running statistics, as ever.
-    """
-    norms = [] if condition else [m for m in module.modules()
-                                  if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    """Within the block, unless `condition`, batch norms leave their running statistics alone. They still
+    normalise by the batch in train mode, by the running statistics in eval mode."""
+    norms = [] if condition else batch_norms(module)
     before = [norm.track_running_stats for norm in norms]
     try:
         for norm in norms:
@@ -24,28 +21,24 @@ def bn_track_stats(module: nn.Module, condition: bool = True):
 
 def training_mode(net, bn: str) -> None:
     """Train mode; with `--bn frozen` batch norms keep to the statistics they came with."""
-    if net is None:
-        return
-    net.train()
-    if bn == 'frozen':
-        for module in batch_norms(net):
-            module.eval()
+    if net is not None:
+        net.train()
+    for module in batch_norms(net) if bn == 'frozen' else []:
+        module.eval()
 
 
 def batch_norms(net) -> list:
-    """All batch norms of a network."""
-    return [module for module in net.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    """All batch norms of a network; none of None."""
+    modules = [] if net is None else net.modules()
+    return [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 
 @contextmanager
 def allow_single_values(net):
-    """Within the block, batch norms in train mode accept one value per channel (one sample, maps of 1 x 1).
-
-    One value has no variance, and torch raises; such a norm uses its running statistics in that forward pass
-    alone, and does not update them. All other forward passes are torch's own.
-    """
+    """Within the block, batch norms in train mode accept one value per channel (one sample, maps of 1 x 1),
+    where torch raises: in that forward pass they use their running statistics, and do not update them."""
     handles = []
-    for norm in batch_norms(net) if net is not None else []:
+    for norm in batch_norms(net):
         handles += [norm.register_forward_pre_hook(_spare),
                     norm.register_forward_hook(_end_sparing, always_call=True)]
     try:

@@ -1,24 +1,23 @@
 """The replay buffer of the baselines, with Mammoth's interface: samples and what belongs to them, row by row.
 
-Our own methods store un-augmented `uint8` images (B, H, W, C), a quarter of the memory of floats
-(`raw=True`); methods written for Mammoth usually store float images (B, C, H, W) in [0, 1]. Which row a
-sample gets is decided for a whole batch at once (`utils.sample_selection`), on the CPU, from a random stream
-of the buffer's own. SCROLL has a buffer of its own kind, `scroll.exemplars`.
+Our own methods store un-augmented `uint8` images (B, H, W, C) (`raw=True`), those written for Mammoth floats
+(B, C, H, W) in [0, 1]. Rows and draws come from a random stream of the buffer's own. SCROLL has another kind
+of buffer, `scroll.exemplars`.
 """
-import copy
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
 
-from core.environment import check_memory
+from scroll.arguments import check_memory
 from scroll.errors import InputError
 from scroll.exemplars import quotas
 from scroll.grid import quantise
 from scroll.rankings import herding_order
 from utils.augmentations import apply_transform
 from utils.evaluate import eval_mode
-from utils.sample_selection import make_selection
+from utils.sample_selection import STRATEGIES
 
 _AT_ONCE = 256          # images that pass the network together
 ATTRIBUTES = ('examples', 'labels', 'logits', 'task_labels', 'true_labels', 'attention_maps')
@@ -28,28 +27,31 @@ class Buffer:
     """At most `buffer_size` rows on one device.
 
     Args:
-        buffer_size: |M|; -1 with the strategy 'unlimited'.
-        device: where the rows are kept.
-        sample_selection_strategy: a name in `utils.sample_selection.STRATEGIES`.
-        raw: methods of ours; what `fill_buffer` puts in is then `uint8` (B, H, W, C).
+        buffer_size: |M|; -1 with the strategy 'unlimited'. device: where the rows are kept.
+        sample_selection_strategy: 'reservoir', 'greedy' or 'unlimited'.
+        raw: what `fill_buffer` puts in is then `uint8` (B, H, W, C).
         seed: of insertion and draws; default: from numpy's global generator.
 
     Attributes:
         examples, labels, logits, task_labels, true_labels, attention_maps: tensors of buffer_size rows, of
             which the first `len(self)` are filled; only those that were given to `add_data` exist. Names that
             end in "labels" are int64, images keep `uint8`, the rest is float32.
-        num_seen_examples: samples offered so far.
+        num_seen_examples: samples offered so far. classes_seen: of 'greedy': labels offered so far.
     """
-
     open = True
 
     def __init__(self, buffer_size: int, device='cpu', sample_selection_strategy: str = 'reservoir',
-                 raw: bool = False, seed=None, **options):
+                 raw: bool = False, seed=None):
+        if sample_selection_strategy not in STRATEGIES:
+            raise ValueError(f'sample_selection_strategy {sample_selection_strategy!r}: expected one of '
+                             f'{", ".join(STRATEGIES)}')
+        if (buffer_size < 0) != (sample_selection_strategy == 'unlimited'):
+            raise ValueError(f"buffer_size {buffer_size}: -1 goes with 'unlimited', 0 or more with other "
+                             "strategies")
         self.buffer_size, self.device, self.raw = buffer_size, torch.device(device), raw
         self.generator = np.random.default_rng(np.random.randint(2 ** 31) if seed is None else seed)
-        self.sample_selection_strategy = sample_selection_strategy
-        self.sample_selection_fn = make_selection(sample_selection_strategy, self, **options)
-        self.num_seen_examples = self._filled = 0
+        self.sample_selection_fn = STRATEGIES[sample_selection_strategy]
+        self.num_seen_examples, self.classes_seen, self._filled = 0, set(), 0
 
     def __len__(self) -> int:
         return self._filled if self.buffer_size < 0 else min(self._filled, self.buffer_size)
@@ -73,8 +75,7 @@ class Buffer:
         """Forget everything, the counter of samples seen included."""
         for name in self.used_attributes:
             delattr(self, name)
-        self.num_seen_examples = self._filled = 0
-        self.sample_selection_fn.forget()
+        self.num_seen_examples, self.classes_seen, self._filled = 0, set(), 0
 
     @property
     def used_attributes(self) -> list:
@@ -92,8 +93,8 @@ class Buffer:
                  true_labels=None, sample_selection_scores=None) -> None:
         """Offer a batch, (B, ...) each, from any device; what is kept is up to the selection strategy.
 
-        Raises:
-            InputError: other attributes than the rows so far have, or images of another kind.
+        sample_selection_scores: for strategies of Mammoth's that are not here; ignored. InputError: other
+        attributes than the rows so far have, or images of another kind.
         """
         if not self.open:
             return
@@ -101,15 +102,13 @@ class Buffer:
                      true_labels=true_labels, attention_maps=attention_maps)
         given = {name: torch.as_tensor(value).detach() for name, value in given.items() if value is not None}
         self._check(given)
-        rows = self.sample_selection_fn(len(examples), labels, sample_selection_scores)
+        rows = self.sample_selection_fn(self, len(examples), labels)
         self.num_seen_examples += len(examples)
-        offered = np.flatnonzero(rows >= 0)
-        if not len(offered):
+        last = {row: i for i, row in enumerate(rows.tolist()) if row >= 0}      # of several it stays
+        if not last:
             return
-        # of samples given one row, the last stays in it
-        rows, last = np.unique(rows[offered][::-1], return_index=True)
-        source, target = torch.from_numpy(offered[::-1][last].copy()), torch.from_numpy(rows)
-        self._filled = max(self._filled, int(rows[-1]) + 1)
+        source, target = torch.tensor(list(last.values())), torch.tensor(list(last))
+        self._filled = max(self._filled, max(last) + 1)
         for name, values in given.items():
             store = self._rows(name, values)
             store[target.to(store.device)] = values[source.to(values.device)].to(store.device, store.dtype)
@@ -135,7 +134,7 @@ class Buffer:
             kind = like.dtype if like.dtype == torch.uint8 else torch.float32
             if name.endswith('labels'):
                 kind = torch.int64
-            check_memory(wanted * like[:1].numel() * kind.itemsize, f'a buffer of {wanted} samples')
+            check_memory(f'a buffer of {wanted} samples', wanted * like[:1].numel() * kind.itemsize)
             store = torch.zeros(wanted, *like.shape[1:], dtype=kind, device=self.device)
         elif len(store) < wanted:
             wanted = max(wanted, 2 * len(store)) if self.buffer_size < 0 else wanted
@@ -143,29 +142,20 @@ class Buffer:
         setattr(self, name, store)
         return store
 
-    def draw(self, size: int, allowed=None) -> np.ndarray:
-        """Up to `size` distinct rows, uniformly; `allowed`: bool (len,), only of these."""
-        if size < 0:
-            raise ValueError(f'{size} samples of a buffer: expected 0 or more')
-        rows = np.arange(len(self)) if allowed is None else np.flatnonzero(allowed.cpu().numpy())
-        return self.generator.choice(rows, min(size, len(rows)), replace=False)
-
     def get_data(self, size: int, transform=None, return_index: bool = False, device=None, mask_task_out=None,
                  cpt=None, return_not_aug: bool = False, not_aug_transform=None, force_indexes=None) -> tuple:
-        """A random batch without repetition: ([rows], [un-augmented], examples, then the other attributes).
+        """([rows], [un-augmented], examples, then the other attributes) of up to `size` random samples, or of
+        the rows `force_indexes`.
 
-        Args:
-            size: samples wanted; fewer come where fewer are there.
-            transform: applied to the examples, each with random numbers of its own.
-            mask_task_out: leave out the samples of this task, by `task_labels`, or else by labels and `cpt`.
-            cpt: classes per task: a number, or a list where tasks differ.
-            force_indexes: these rows instead of random ones.
+        mask_task_out: leave out the samples of this task, by `task_labels`, or else by labels and `cpt`, the
+        classes per task, a number, or a list where tasks differ.
         """
-        if force_indexes is not None:
-            rows = torch.as_tensor(force_indexes)
-        else:
-            allowed = None if mask_task_out is None else self._tasks(cpt) != mask_task_out
-            rows = torch.from_numpy(self.draw(size, allowed))
+        if force_indexes is None:
+            rows = np.arange(len(self))
+            if mask_task_out is not None:
+                rows = np.flatnonzero(self._tasks(cpt).cpu() != mask_task_out)
+            force_indexes = self.generator.choice(rows, min(size, len(rows)), replace=False)
+        rows = torch.as_tensor(force_indexes)
         out = self.get_data_by_index(rows, transform, device)
         if return_not_aug:
             plain = self.examples[rows.to(self.device)]
@@ -179,10 +169,9 @@ class Buffer:
         if cpt is None:
             raise InputError("the buffer's samples do not say which task they are of: start with an empty "
                              'buffer')
-        labels = self.labels[:len(self)]
-        if isinstance(cpt, int):
-            return labels // cpt
-        return torch.bucketize(labels, torch.as_tensor(cpt, device=labels.device).cumsum(0), right=True)
+        labels = self.labels[:len(self)].cpu()
+        ends = torch.as_tensor(cpt).cumsum(0) if isinstance(cpt, list) else None
+        return labels // cpt if ends is None else torch.bucketize(labels, ends, right=True)
 
     def get_data_by_index(self, indexes, transform=None, device=None) -> tuple:
         """(examples, then the other attributes) of these rows."""
@@ -196,35 +185,19 @@ class Buffer:
         """(examples, then the other attributes) of all samples, in row order."""
         return self.get_data_by_index(torch.arange(len(self)), transform, device)
 
-    def get_balanced_data(self, size: int, transform=None, n_classes: int = -1, device=None) -> tuple:
-        """A random batch, balanced over the classes as far as possible; of at most `n_classes` classes."""
-        labels = self.labels[:len(self)].cpu().numpy()
-        classes = self.generator.permutation(np.unique(labels))
-        classes = classes[:min(n_classes if n_classes > 0 else len(classes), max(size, 1))]
-        rows = [self.generator.permutation(np.flatnonzero(labels == c)) for c in classes]
-        counts = quotas([len(r) for r in rows], size)
-        return self.get_data_by_index(np.concatenate([r[:n] for r, n in zip(rows, counts)]), transform,
-                                      device)
-
-    def get_dataloader(self, args=None, batch_size=None, shuffle: bool = False, drop_last: bool = False,
-                       transform=None, sampler=None):
-        """A `DataLoader` over all samples."""
-        examples, *others = self.get_all_data(device='cpu')
-        data = torch.utils.data.TensorDataset(examples, *others)
-
-        def collate(samples):
-            first, *rest = (torch.stack(column) for column in zip(*samples))
-            return apply_transform(first, transform), *rest
-        return torch.utils.data.DataLoader(data, batch_size or args.batch_size, shuffle=shuffle,
-                                           drop_last=drop_last, sampler=sampler, collate_fn=collate)
+    def append(self, given: dict) -> None:
+        """Put samples, attribute -> (B, ...), after the last row, whatever the selection strategy."""
+        start = len(self)
+        self._filled += len(given['labels'])
+        self.num_seen_examples += len(given['labels'])
+        for name, values in given.items():
+            self._rows(name, values)[start:self._filled] = values.to(self.device)
 
     def keep(self, rows) -> None:
         """Keep only these rows, in this order."""
-        rows = torch.as_tensor(rows, dtype=torch.int64)
         for name in self.used_attributes:
             store = getattr(self, name)
-            store[:len(rows)] = store[rows.to(store.device)]
-        self.sample_selection_fn.keep(rows.cpu().numpy())
+            store[:len(rows)] = store[torch.as_tensor(rows, dtype=torch.int64, device=store.device)]
         self._filled = len(rows)
 
     def serialize(self, out_device='cpu') -> dict:
@@ -234,15 +207,15 @@ class Buffer:
         return {**tensors, 'num_seen_examples': self.num_seen_examples}
 
     def state_dict(self) -> dict:
-        """As `serialize`, with the random stream and the state of the selection strategy."""
-        own = dict(random=self.generator.bit_generator.state, selection=self.sample_selection_fn.state_dict())
-        return {**self.serialize(), **own}
+        """As `serialize`, with what else later choices follow from."""
+        return {**self.serialize(), 'random': self.generator.bit_generator.state,
+                'classes_seen': set(self.classes_seen)}
 
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` described."""
         self.load(state)
         self.generator.bit_generator.state = state['random']
-        self.sample_selection_fn.load_state_dict(state['selection'])
+        self.classes_seen = set(state['classes_seen'])
 
     def load(self, content: dict) -> 'Buffer':
         """Become what `serialize` described; returns itself. InputError if that is no buffer."""
@@ -261,27 +234,23 @@ class Buffer:
 
 
 def plain_samples(dataset, raw: bool) -> tuple:
-    """All training samples before augmentation: (examples, labels).
-
-    Examples are uint8 (N, H, W, C) with `raw`, if the data set holds such; else float (N, C, H, W) in [0, 1].
-    """
+    """(examples, labels) of a data set before augmentation: uint8 (N, H, W, C) with `raw`, if it holds such;
+    else float (N, C, H, W) in [0, 1]."""
     if raw and hasattr(dataset, 'raw'):
         return dataset.raw(slice(None)), torch.as_tensor(dataset.targets)
     rows = [dataset[i] for i in range(len(dataset))]
     return torch.stack([row[2] for row in rows]), torch.as_tensor([int(row[1]) for row in rows])
 
 
-def features_of(net, examples: torch.Tensor, transform, device) -> torch.Tensor:
-    """Features (N, F), on the CPU, of un-augmented examples, in eval mode."""
-    return logits_of(net, examples, transform, device, returnt='features')
-
-
 @torch.no_grad()
 def logits_of(net, examples: torch.Tensor, transform, device, returnt: str = 'out') -> torch.Tensor:
-    """Logits (N, K), on the CPU, of un-augmented examples, in eval mode."""
+    """Logits (N, K), on the CPU, of un-augmented examples, in eval mode; or what else the network returns."""
     with eval_mode(net):
         parts = (apply_transform(part.to(device), transform) for part in examples.split(_AT_ONCE))
         return torch.cat([net(part, returnt=returnt).cpu() for part in parts])
+
+
+features_of = partial(logits_of, returnt='features')            # (N, F)
 
 
 def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool = False,
@@ -290,15 +259,10 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
     """At the end of task `t_idx`: shrink the classes in the buffer and add those of the task, the same number
     of each class.
 
-    Old classes keep the first of what they have. New ones are chosen at random, or, with `use_herding`, by
-    greedily keeping the mean of their features (iCaRL, algorithm 4). The shares are
-    `scroll.exemplars.quotas`, which fill the buffer, so `extend_equalize_buffer` changes nothing. Samples are
-    those of `dataset.train_loader.dataset` whose class belongs to the task.
-
-    Args:
-        required_attributes: what is stored: of 'examples', 'labels' (both by default), 'logits',
-            'task_labels'.
-        normalize_features: scale features to unit length before herding.
+    Old classes keep the first of what they have. New ones, of `dataset.train_loader.dataset`, are chosen at
+    random, or, with `use_herding`, by greedily keeping the mean of their features (iCaRL, algorithm 4), of
+    unit length with `normalize_features`. The shares fill the buffer, so `extend_equalize_buffer` changes
+    nothing. required_attributes: of 'examples', 'labels' (both by default), 'logits', 'task_labels'.
     """
     wanted = required_attributes or ['examples', 'labels']
     examples, labels = plain_samples(dataset.train_loader.dataset, buffer.raw)
@@ -315,8 +279,8 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
     # of all classes together: of a thousand, each may be small
     if use_herding and any(shares[c] for c in new):
         rows = torch.from_numpy(np.concatenate([of_class[c] for c in new]))
-        parts = [features_of(net, examples[part], transform, net.device) for part in rows.split(_AT_ONCE)]
-        features = dict(zip(new, torch.cat(parts).split([len(of_class[c]) for c in new])))
+        found = features_of(net, examples[rows], transform, net.device)
+        features = dict(zip(new, found.split([len(of_class[c]) for c in new])))
     for c in new:
         chosen = buffer.generator.permutation(of_class[c])[:shares[c]]
         if use_herding and len(chosen):
@@ -325,7 +289,7 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
                      task_labels=torch.full((len(chosen),), t_idx))
         if 'logits' in wanted:
             given['logits'] = logits_of(net, examples[chosen], transform, net.device)
-        _append(buffer, {name: value for name, value in given.items() if name in wanted})
+        buffer.append({name: value for name, value in given.items() if name in wanted})
 
 
 def _herd(features: torch.Tensor, count: int, normalise: bool) -> np.ndarray:
@@ -340,47 +304,18 @@ def _herd(features: torch.Tensor, count: int, normalise: bool) -> np.ndarray:
     return herding_order(whole, whole.sum(axis=0), len(whole), count)
 
 
-def _append(buffer: Buffer, given: dict) -> None:
-    """Rows after the last, whatever the selection strategy."""
-    start = len(buffer)
-    buffer._filled += len(given['labels'])
-    buffer.num_seen_examples += len(given['labels'])
-    for name, values in given.items():
-        buffer._rows(name, values)[start:buffer._filled] = values.to(buffer.device)
-    buffer.sample_selection_fn.update(np.arange(start, buffer._filled), np.inf)         # no loss is known
-
-
-def icarl_replay(model, dataset, val_set_split: float = 0) -> None:
-    """Add the buffer's samples to `dataset.train_loader.dataset`, and set
-    some aside for validation (iCaRL, BiC).
-
-    With `val_set_split`, a random share of the buffer and equally many new samples become
-    `model.val_dataset` and `model.val_loader`, and leave the training set. Extra fields, which the buffer's
-    samples lack, no longer come with batches.
-    """
+def icarl_replay(model, dataset) -> None:
+    """Add the buffer's samples to `dataset.train_loader.dataset` (iCaRL, BiC). Extra fields, which they lack,
+    no longer come with batches."""
+    if model.buffer.is_empty():
+        return
     train = dataset.train_loader.dataset
+    train.extra_return_fields = ()
     data, targets = train.data, torch.as_tensor(train.targets)
-    if val_set_split > 0 or not model.buffer.is_empty():
-        train.extra_return_fields = ()
-    if not model.buffer.is_empty():
-        examples, labels = (rows[:len(model.buffer)].cpu()
-                            for rows in (model.buffer.examples, model.buffer.labels))
-        if examples.dtype != torch.uint8 and examples.dim() == 4 and hasattr(train, 'not_aug_transform'):
-            examples = (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
-        examples = examples.squeeze(-1) if data.ndim == 3 else examples
-        data = (np.concatenate([data, examples.numpy()]) if isinstance(data, np.ndarray)
-                else torch.cat([data, examples]))
-        targets = torch.cat([targets, labels])
-    held_out = np.zeros(0, np.int64)
-    if val_set_split > 0:
-        n_old, n_new = len(model.buffer), len(train.targets)
-        chosen = np.flatnonzero(model.buffer.generator.random(n_old) < val_set_split)
-        labelled = np.flatnonzero(targets[:n_new].numpy() >= 0)
-        count = len(chosen) or max(1, round(val_set_split * n_new))
-        fresh = model.buffer.generator.permutation(labelled)[:count]
-        held_out = np.concatenate([fresh, n_new + chosen])
-        model.val_dataset = copy.deepcopy(train)
-        model.val_dataset.data, model.val_dataset.targets = data[held_out], targets[held_out]
-        model.val_loader = torch.utils.data.DataLoader(model.val_dataset, model.args.batch_size, shuffle=True)
-    kept = np.setdiff1d(np.arange(len(targets)), held_out)
-    train.data, train.targets = data[kept], targets[kept]
+    examples, labels, *_ = model.buffer.get_all_data(device='cpu')
+    if examples.dtype != torch.uint8 and examples.dim() == 4 and hasattr(train, 'not_aug_transform'):
+        examples = (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+    examples = examples.squeeze(-1) if data.ndim == 3 else examples
+    train.data = (np.concatenate([data, examples.numpy()]) if isinstance(data, np.ndarray)
+                  else torch.cat([data, examples]))
+    train.targets = torch.cat([targets, labels])

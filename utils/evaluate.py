@@ -27,23 +27,18 @@ def serve(loader, model) -> None:
 
 
 @torch.no_grad()
-def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool = False, forward=None,
-             seen=None):
-    """Accuracies in percent for each task so far; random state and training mode are left as they were.
+def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool = False, seen=None):
+    """(class-il, task-il): two lists of accuracies in percent, of each task so far.
 
     Class-il: the prediction is the best of all classes seen so far; task-il: the best of the classes of the
-    sample's task. A task-aware method (`is_task_aware`) has no class-il accuracy; it is 0.
+    sample's task. A task-aware method (`is_task_aware`) has no class-il accuracy; it is 0. Random state and
+    training mode are left as they were.
 
     Args:
-        last: only the newest task.
-        loaders: (task, test loader) pairs; default: those of `dataset.test_loaders`.
-        return_loss: also return the mean cross-entropy over the classes seen, of all samples.
-        forward: gives the logits; default: the model.
-        seen: labels that class-il chooses among; default: those of the tasks so far, before the first task
-            all.
-
-    Returns:
-        (class-il, task-il): two lists of floats; with `return_loss` a third item, the loss.
+        last: only the newest task. loaders: (task, test loader) pairs; default: `dataset.test_loaders`.
+        return_loss: as a third item, the mean cross-entropy over the classes seen, of all samples.
+        seen: labels that class-il chooses among; default: of
+            the tasks so far, before the first task all.
     """
     if loaders is None:
         loaders = list(enumerate(dataset.test_loaders))[-1 if last else 0:]
@@ -51,16 +46,17 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
         seen = dataset.seen_classes() if dataset.c_task >= 0 else range(dataset.N_CLASSES)
     choices = torch.as_tensor(seen).to(model.device)
     class_il, task_il, losses, count = [], [], torch.zeros((), device=model.device), 0
-    task_aware = forward is None and is_task_aware(model)
-    forward = forward or model
+    task_aware = is_task_aware(model)
     quiet = getattr(getattr(model, 'args', None), 'non_verbose', False)
-    with eval_mode(model.net), Progress('Evaluating', _samples(loaders), quiet=quiet) as progress:
+    data = [getattr(loader, 'dataset', None) for _, loader in loaders]
+    total = sum(map(len, data)) if all(hasattr(part, '__len__') for part in data) else None
+    with eval_mode(model.net), Progress('Evaluating', total, quiet=quiet) as progress:
         for task, loader in loaders:
             own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
             hits, size = torch.zeros(2, dtype=torch.int64, device=model.device), 0
             for inputs, labels, *_ in _batches(loader, model):
                 inputs, labels = inputs.to(model.device), labels.to(model.device)
-                logits = forward(inputs, task) if task_aware else forward(inputs)
+                logits = model(inputs, task) if task_aware else model(inputs)
                 for row, allowed in enumerate((choices, own)):
                     hits[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
                 if return_loss:
@@ -97,31 +93,22 @@ def _batches(loader, model):
     return itertools.islice(loader, model.get_debug_iters() if debugging else None)
 
 
-def _samples(loaders: list):
-    """How many there are; None where a loader does not know."""
-    data = [getattr(loader, 'dataset', None) for _, loader in loaders]
-    return sum(map(len, data)) if all(hasattr(part, '__len__') for part in data) else None
-
-
 def is_task_aware(model) -> bool:
-    """Whether `forward` needs the task: the method is made neither for
-    class-il nor for streams without tasks."""
+    """Whether `forward` needs the task: the method is for neither class-il nor streams without tasks."""
     if not {'class-il', 'general-continual'}.isdisjoint(getattr(model, 'COMPATIBILITY', ['class-il'])):
         return False
     return len(inspect.signature(model.forward).parameters) > 1
 
 
 def mask_classes(outputs: torch.Tensor, dataset, k: int) -> None:
-    """Rule out, in place, the classes of all tasks but `k`: their logits (B,
-    N_CLASSES) become minus infinity."""
+    """Rule out, in place, the classes of all tasks but `k`: of logits (B, N_CLASSES), minus infinity."""
     others = torch.ones(outputs.shape[1], dtype=torch.bool, device=outputs.device)
     others[torch.as_tensor(dataset.task_classes(k)).to(outputs.device)] = False
     outputs[:, others] = -torch.inf
 
 
 def _loss(logits, labels, seen) -> torch.Tensor:
-    """Sum of cross-entropies over the seen classes; a class that a method rules out costs
-    as much as the least float does."""
+    """Sum of cross-entropies over the seen classes; one that a method rules out costs as the least float."""
     others = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device).index_fill(0, seen, False)
     least = torch.finfo(logits.dtype).min
     return F.cross_entropy(logits.masked_fill(others, least).clamp(min=least), labels, reduction='sum')

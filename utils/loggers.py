@@ -8,16 +8,12 @@ def settings(dataset) -> dict:
     return known.get(dataset.SETTING, {dataset.SETTING: 0})
 
 
-def print_accuracies(class_il, task_il, dataset, epoch: str = '', what: str = 'Accuracy', when=None) -> None:
-    """Mammoth's line after an evaluation; with `--raw_accuracies` its second one, too."""
+def print_accuracies(class_il, task_il, dataset, epoch: str = '', when=None) -> None:
+    """Mammoth's line after an evaluation."""
     shown = ({'Domain-IL': class_il} if dataset.SETTING == 'domain-il'
              else {'Class-IL': class_il, 'Task-IL': task_il})
-    head = f'{what}{epoch} for {when or dataset.c_task + 1} task(s):'
-    args = getattr(dataset, 'args', None)
-    if getattr(args, 'joint', 0):
-        head = f'Joint {what}{epoch}:'
+    head = f'Accuracy{epoch} for {when or dataset.c_task + 1} task(s):'
+    if getattr(getattr(dataset, 'args', None), 'joint', 0):
+        head = f'Joint Accuracy{epoch}:'
     print(f'{head} \t ' + ' \t '.join(f'[{name}]: {np.mean(values):.2f} %' for name, values in shown.items()),
           flush=True)
-    if getattr(args, 'raw_accuracies', False):
-        raw = ' | '.join(f'{name} {np.round(values, 2).tolist()}' for name, values in shown.items())
-        print(f'\tRaw accuracy values: {raw}', flush=True)

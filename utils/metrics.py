@@ -17,20 +17,13 @@ def backward_transfer(R) -> float:
 
 
 def forgetting(R) -> float:
-    """1/(T-1) sum_{j<T} (max_i R[i][j] - R[T][j]), the maximum over all rows as in Mammoth.
-
-    None for one task.
-    """
+    """1/(T-1) sum_{j<T} (max_i R[i][j] - R[T][j]), the maximum over all rows. None for one task."""
     return mean(max(row[j] for row in R[j:]) - R[-1][j] for j in range(len(R) - 1))
 
 
 def forward_transfer(before, untrained) -> float:
-    """1/(T-1) sum_{i>1} (R[i-1][i] - b_i). Lopez-Paz and Ranzato 2017.
-
-    Args:
-        before: accuracy on each task from the second on, just before it is learned.
-        untrained: accuracy on the same tasks before any training.
-    """
+    """1/(T-1) sum_{i>1} (R[i-1][i] - b_i). Lopez-Paz and Ranzato 2017. before: accuracy on each task from the
+    second on, just before it is learned. untrained: on the same tasks before any training."""
     return mean(a - b for a, b in zip(before, untrained))
 
 

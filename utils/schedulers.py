@@ -3,12 +3,8 @@ import torch
 
 
 def get_scheduler(model, args, reload_optim: bool = True):
-    """The scheduler that `--lr_scheduler` names, over the model's optimiser; None
-    without one, or for a bare network.
-
-    `reload_optim` asks Mammoth for a new optimiser; here each task begins with a new one, and one that a
-    method has put in its place stays.
-    """
+    """The scheduler that `--lr_scheduler` names, over the model's optimiser; None without one, or for a bare
+    network. `reload_optim` asks Mammoth for a new optimiser; here each task begins with a new one."""
     optimiser = getattr(model, 'opt', None)
     if not args.lr_scheduler or optimiser is None:
         return None

@@ -4,24 +4,18 @@
     python scripts/certify.py --dataset seq-digits --model er-ace --buffer_size 200 --schedules 20
     python scripts/certify.py --check results/certificates/seq-cifar100.json
 
-Label order, reversed label order, `--specs`, and random class orders. SCROLL's predictor is solved from each
-schedule's own statistics: class sums where classes arrive whole (`--stream_check` of them are streamed too,
-and must agree), streamed otherwise. Any other method is trained from scratch on each schedule, with the same
-seed and flags; those of main.py go behind the script's own. Every finished schedule is kept, so the same
-command continues a killed certificate.
+Schedules: label order, reversed label order, `--specs`, and random class orders in numbers of tasks that
+divide the number of classes. SCROLL's predictor is that of each schedule's own statistics; another method is
+trained from scratch on each schedule, with the same seed and flags; those of main.py go behind the script's
+own. Finished schedules are kept in `--out` (`<base_path>/certificates/<dataset>/<model>`), so the same
+command continues a killed certificate: `certificate-<id>.json`, and a row for each schedule in `.csv`.
 
-Written to `--out` (default `<base_path>/certificates/<dataset>/<model>`): `certificate-<id>.json`, a row for
-each schedule in `.csv`, the anytime curves in `.png`. The JSON has what holds anywhere apart from what holds
-on this kind of machine (with `--embedding_dtype integer`, f* alone). `--keep FILE` writes it without the
-schedules, to be handed on.
+`--keep FILE` writes it without the schedules, to be handed on: `--check FILE` makes SCROLL's lines again from
+the data, on any machine, and says which differ, under three schedules (label order, which is also streamed,
+with its buffer; reversed; `iid`), with `--all 1` under all. More in docs/certificates.md.
 
-`--check FILE` makes SCROLL's lines again from the data, on whatever machine, and says which differ: under
-three schedules (label order, which is also streamed, with its buffer; reversed; `iid`), with `--all 1` under
-all. Flags of main.py behind it say where things are and how to compute (`--base_path`, `--num_threads`, ...).
-
-Exit code 0: identical where the method claims it (SCROLL: statistics and f_T always, buffer and f* where
-classes arrive whole; other methods: net and predictions), or no line of the file differs; 1: not identical,
-or a line differs, and it is named; 2: nothing could be said.
+Exit code 0: identical where the method claims it, or no line of the file differs; 1: not identical, or a line
+differs, and it is named; 2: nothing could be said.
 """
 import argparse
 import hashlib
@@ -30,15 +24,14 @@ import shlex
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
-from bench.certify.store import Store, write_csv
+from bench.certify.store import Store, keep_rows, write_csv
 from bench.cli import parsing as cli
 from bench.run.building import initialize
-from core.arguments import KEY, ArgumentParser, affects, binary_to_boolean_type, whole
+from core.arguments import KEY, ArgumentParser, affects, whole
 from core.plugins import normalise
 from core.progress import Progress
 from models import get_model_class
@@ -47,9 +40,9 @@ from scroll.errors import InputError
 from scroll.grid import little_endian
 
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
+_CLOUD = 'model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome'
 _SCHEDULED = 'stream', 'part'           # flags that affect these would cut the stream otherwise
-_OWN = ('model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers',
-        'adapt', 'solves')
+_OWN = 'model', 'dataset', 'schedules', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
 
 
 def parse_options(words=None) -> tuple:
@@ -59,36 +52,29 @@ def parse_options(words=None) -> tuple:
     flag('--dataset')
     flag('--model', default='scroll', help='any method')
     flag('--schedules', type=whole(0), default=100, help='random class orders')
-    flag('--splits', help='numbers of tasks drawn from, as 5,10,50 '
-                          '(default: the divisors of the number of classes but 1)')
     flag('--specs', help="further schedules, separated by ';', each sample once "
                          "(default: for scroll 'iid;gaussian;blurry')")
     flag('--curve_points', type=whole(0), default=10, help='scroll: points of a curve; 0: one a segment')
-    flag('--solves', type=whole(0), default=0,
-         help='scroll: schedules for which f_T is solved; for others it is looked up by the digest of the '
-              'sums (0: all are solved)')
     flag('--stream_check', type=whole(0), default=3, help='scroll: class orders that are streamed as well')
     flag('--buffers', type=whole(0), default=20,
          help='scroll: first schedules whose buffer is filled; streamed, too')
     flag('--adapt', type=whole(0, 1), default=0,
-         help='1: scroll: make f* where the buffer is filled; on one job')
-    flag('--jobs', type=whole(1), default=1, help='schedules at a time; changes no result')
+         help='1: scroll: make f* where the buffer is filled')
     flag('--check', type=Path, metavar='FILE', help='a certificate whose lines are to be made again')
     flag('--all', type=whole(0, 1), default=0, help='1, with --check: under all schedules')
-    flag('--fresh', type=whole(0, 1), default=0, help='1: run schedules again that have been run')
     flag('--out', type=Path, help='folder of the certificate')
     flag('--keep', type=Path, metavar='FILE', help='write it without its schedules here, too; for --check')
-    flag('--non_verbose', type=binary_to_boolean_type, default=False, help='no progress')
+    flag('--clouds', type=Path, metavar='FOLDER',
+         help='put the accuracies into <FOLDER>/<dataset>.csv, for scripts/documents.py')
+    flag('--non_verbose', type=whole(0, 1), default=0, help='1: no progress')
     options, flags = parser.parse_known_args(words)
     if (options.dataset is None) == (options.check is None):
         raise InputError('give either --dataset, or --check with the file of a certificate')
     if options.keep:
         check_target(options.keep, '--keep')
-    idle = {*_OWN, 'fresh', 'out', 'keep'} - {'dataset', 'adapt'} if options.check else {'all'}
-    for name in sorted(idle):
+    for name in sorted({*_OWN, 'out', 'keep', 'clouds'} - {'dataset', 'adapt'}) if options.check else ['all']:
         if getattr(options, name) != parser.get_default(name):
-            raise InputError(f'--{name} has no effect {"with" if options.check else "without"} --check; '
-                             'leave it out')
+            raise InputError(f'--{name} has no effect {"with" if options.check else "without"} --check')
     return options, flags
 
 
@@ -102,12 +88,6 @@ def plan_specs(options, dataset, seed: int) -> list:
     from scroll.randomness import numpy_stream
     classes = np.unique(dataset.train_labels)
     splits = [n for n in range(2, len(classes) + 1) if len(classes) % n == 0] or [1]
-    if options.splits is not None:
-        try:
-            splits = [whole(1, len(classes))(word) for word in options.splits.split(',')]
-        except argparse.ArgumentTypeError as error:
-            raise InputError(f'--splits {options.splits}: {error}; give numbers of tasks, 1..{len(classes)}, '
-                             'as 5,10') from None
     by_default = 'iid;gaussian;blurry' if normalise(options.model) == 'scroll' else ''
     named = (by_default if options.specs is None else options.specs).split(';')
     tasks, generator = dataset.N_TASKS, numpy_stream(seed, 'certificate')
@@ -161,8 +141,8 @@ def prepare(options, words: list) -> tuple:
         args = cli.parse_args(words)
         for flag in sorted(args.given):
             if affects(args, flag) in _SCHEDULED:
-                raise InputError(f'--{flag}: every schedule is to bring the whole data set, as --schedules, '
-                                 '--splits and --specs say; leave the flag out')
+                raise InputError(f'--{flag}: every schedule is to bring the whole data set, as --schedules '
+                                 'and --specs say; leave the flag out')
         identity = dict(arguments={k: v for k, v in vars(args).items()
                                    if affects(args, k) not in {*_SCHEDULED, 'place', 'display'}})
         model, dataset, args = initialize(args)
@@ -176,37 +156,25 @@ def prepare(options, words: list) -> tuple:
             identity['decoded_by'] = dataset.decoded_by
         specs = plan_specs(options, dataset, args.seed)
         trials = (ScrollTrials(options, model, dataset, specs) if model.NAME == 'scroll'
-                  else MethodTrials(options, words, model, dataset, specs))
+                  else MethodTrials(words, model, dataset, specs))
         return identity, args, dataset, specs, trials
 
 
-def run_all(trials, specs, dataset, args, identity: dict, store: Store, options) -> tuple:
+def run_all(trials, specs, dataset, args, identity: dict, store: Store, quiet: bool) -> tuple:
     """(rows of all schedules in the order of `specs`, how many of them had been run before)."""
-    known = []
-
-    def run(numbered):
-        number, spec = numbered
+    rows, known = {}, 0
+    for number, spec in enumerate(Progress('Schedules', len(specs), quiet=quiet).over(specs)):
         schedule = schedule_of(spec, dataset, args.seed)
         about = dict(spec=spec, schedule_digest=schedule.digest(), segments=len(schedule.cuts) - 1)
         key = digest_of([_FORMAT, identity, about['schedule_digest'], trials.asks(number)])
-        if not options.fresh and (row := store.find(key)) is not None:
-            known.append(number)
-            return row
-        began = time.perf_counter()
-        row, weights, predictions = trials.run(number, spec, schedule)
-        took = dict(seconds=round(time.perf_counter() - began, 3))
-        return store.add(key, about | row | took, weights, predictions)
-
-    jobs = 1 if options.adapt else options.jobs
-    pool = ThreadPoolExecutor(jobs) if jobs > 1 else None
-    try:
-        mapped = (pool.map if pool else map)(run, enumerate(specs))
-        rows = list(Progress('Schedules', len(specs), quiet=options.non_verbose).over(mapped))
-    finally:
-        if pool:
-            pool.shutdown(cancel_futures=True)
-        trials.close()
-    return list({row['schedule_digest']: row for row in rows}.values()), len(known)
+        row, began = store.find(key), time.perf_counter()
+        known += row is not None
+        if row is None:
+            row, weights, predictions = trials.run(number, spec, schedule)
+            took = dict(seconds=round(time.perf_counter() - began, 3))
+            row = store.add(key, about | row | took, weights, predictions)
+        rows[about['schedule_digest']] = row
+    return list(rows.values()), known
 
 
 def lines_of(identity: dict, rows: list, trials) -> dict:
@@ -218,42 +186,16 @@ def lines_of(identity: dict, rows: list, trials) -> dict:
     return dict(anywhere=anywhere | travelling, here=dict(machine=describe_machine(trials.device)) | bound)
 
 
-def write(folder: Path, certificate: dict, rows: list) -> Path:
-    """The certificate with its rows as JSON, these as CSV, curves as PNG; returns the path of the first."""
-    from bench.results import plots
-    from scroll.certificates import files as certificates
-    path = folder / f"certificate-{certificate['id'][:12]}.json"
-    write_csv(path.with_suffix('.csv'), list(dict.fromkeys(name for row in rows for name in row)), rows)
-    plots.anytime_curves(path.with_suffix('.png'), [row['curve'] for row in rows],
-                         f"{certificate['model']} on {certificate['dataset']}, {len(rows)} schedules")
-    certificates.write(path, certificate | dict(schedules=rows))
-    return path
-
-
-def report(certificate: dict, verdict, path: Path, known: int, seconds: float) -> None:
-    """The verdict, in lines."""
-    digests = ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count)
-    print(f"{certificate['model']} on {certificate['dataset']}: {verdict.sentence()}\n  digests: {digests}")
-    for name, found in ('final', verdict.final), ('average incremental', verdict.incremental):
-        print(f'  {name} accuracy {found.mean:.2f} +- {found.deviation:.2f} %, worst {found.worst:.2f}, '
-              f'CVaR 10 % {found.cvar10:.2f}')
-    print(f'  largest weight difference {verdict.weight_difference:.3g}, disagreement '
-          f'{verdict.disagreement:.2f} %, AOPD {verdict.aopd:.2f}, MOPD {verdict.mopd:.2f} (classes)',
-          *certificate['remarks'], f'{seconds:.1f} s, {known} schedules had been run before',
-          f'certificate: {path}', sep='\n  ', flush=True)
-
-
 def certify(options, flags) -> int:
     """Run what is not run yet, judge, write, report; the exit code."""
     began, words = time.perf_counter(), of_main(options.model, options.dataset, flags)
     if options.model == 'scroll' and not any(word.startswith('--adapt_select') for word in flags):
         words += ['--adapt_select', 'none']             # its f* is what the updates end in
     identity, args, dataset, specs, trials = prepare(options, words)
-    from scroll.certificates.files import FORMAT
-    from scroll.certificates.files import write as write_certificate
+    from scroll.certificates import files as certificates
     from scroll.certificates.robustness import judge
     store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / identity['model'])
-    rows, known = run_all(trials, specs, dataset, args, identity, store, options)
+    rows, known = run_all(trials, specs, dataset, args, identity, store, options.non_verbose)
     digests, claimed = trials.claims(rows)
     outcomes = {d: (sum(row['outcome'] == d for row in rows), *store.outcome(d))
                 for d in {row['outcome'] for row in rows}}
@@ -262,24 +204,37 @@ def certify(options, flags) -> int:
     finite = np.isfinite(verdict.weight_difference)
     judged = {**vars(verdict), 'final': verdict.final._asdict(), 'incremental': verdict.incremental._asdict(),
               'weight_difference': verdict.weight_difference if finite else None}
-    remarks = trials.remarks(rows)
-    if dataset.decoded_by:
-        remarks.append(f'images decoded by {dataset.decoded_by}: with other versions, pixels and all digests '
-                       'may differ')
+    remarks = [f'images decoded by {dataset.decoded_by}: with other versions, pixels and all digests may '
+               'differ'] if dataset.decoded_by else []
     own, settings = {k: getattr(options, k) for k in _OWN}, settings_of(args, dataset)
     certificate = dict(
-        format=FORMAT, id=digest_of([identity, [row['schedule_digest'] for row in rows]]),
+        format=certificates.FORMAT, id=digest_of([identity, [row['schedule_digest'] for row in rows]]),
         model=identity['model'], dataset=dataset.NAME,
         command=shlex.join(['python', 'scripts/certify.py', *_words(own), *flags]),
         **lines_of(identity, rows, trials), options=own,
-        flags=_flags_that(words, lambda flag: _name(flag) not in settings and affects(args, flag.dest) in KEY,
-                          flags), settings=settings,
+        flags=_words({name: getattr(args, flag) for flag, name in _names(words).items() if flag in args.given
+                      and affects(args, flag) in KEY and name not in {*settings, 'model', 'dataset'}}),
+        settings=settings,
         verdict=dict(sentence=verdict.sentence()) | judged, remarks=remarks,
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
-    path = write(store.folder, certificate | dict(inputs=identity), rows)
+    path = store.folder / f"certificate-{certificate['id'][:12]}.json"
+    title = f'{identity["model"]} on {dataset.NAME}'
+    write_csv(path.with_suffix('.csv'), list(dict.fromkeys(name for row in rows for name in row)), rows)
+    certificates.write(path, certificate | dict(inputs=identity, schedules=rows))
+    if options.clouds:
+        keep_rows(options.clouds / f'{dataset.NAME}.csv', _CLOUD, identity['model'],
+                  [row | dict(schedule=row['spec']) for row in rows])
     if options.keep:
-        write_certificate(options.keep, certificate | dict(versions=identity['machine']))
-    report(certificate, verdict, path, known, time.perf_counter() - began)
+        certificates.write(options.keep, certificate | dict(versions=identity['machine']))
+    distinct = ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count)
+    print(f'{title}: {verdict.sentence()}\n  digests: {distinct}')
+    for name, found in ('final', verdict.final), ('average incremental', verdict.incremental):
+        print(f'  {name} accuracy {found.mean:.2f} +- {found.deviation:.2f} %, worst {found.worst:.2f}, '
+              f'CVaR 10 % {found.cvar10:.2f}')
+    print(f'  largest weight difference {verdict.weight_difference:.3g}, disagreement '
+          f'{verdict.disagreement:.2f} %, AOPD {verdict.aopd:.2f}, MOPD {verdict.mopd:.2f} (classes)',
+          *remarks, f'{time.perf_counter() - began:.1f} s, {known} schedules had been run before',
+          f'certificate: {path}', sep='\n  ', flush=True)
     return 0 if verdict.identical else 1
 
 
@@ -303,15 +258,9 @@ def _name(flag: argparse.Action) -> str:
     return flag.option_strings[0].removeprefix('--')
 
 
-def _flags_that(words: list, wanted, flags: list) -> list:
-    """Those of these flags, with their values, of which `wanted` says yes; words: of a run that has them."""
-    known, out, take = cli.parse_args(words, return_parser_only=True)._option_string_actions, [], True
-    for word in flags:
-        if word.startswith('--'):
-            flag = known.get(word.split('=')[0])
-            take = flag is None or wanted(flag)                 # what is no flag is for the parser to refuse
-        out += [word] * take
-    return out
+def _names(words: list) -> dict:
+    """What flags are stored as -> what they are called, of a run with these words."""
+    return {flag.dest: _name(flag) for flag in cli.parse_args(words, return_parser_only=True)._actions}
 
 
 def check(options, flags) -> int:
@@ -321,21 +270,24 @@ def check(options, flags) -> int:
     if certificate['model'] != 'scroll':
         raise InputError(f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on "
                          'other machines')
-    asked, unknown = parse_options(_words(certificate['options']))
+    asked, _ = parse_options(_words({name: value for name, value in certificate['options'].items()
+                                     if name in _OWN}))
     words = of_main(certificate['model'], certificate['dataset'], flags)
-    given = cli.given_flags(cli.parse_args(words, return_parser_only=True), flags)
-    words += _flags_that(words, lambda flag: flag.dest not in given,
-                         [*certificate['flags'], *unknown, *_words(certificate['settings'])])
-    vars(asked).update(adapt=options.adapt, jobs=options.jobs, non_verbose=options.non_verbose)
+    parser, more = cli.parse_args(words, return_parser_only=True), certificate['flags']
+    given, known = cli.given_flags(parser, flags), parser._option_string_actions
+    of_certificate = {flag[2:]: value for flag, value in zip(more[::2], more[1::2])} | certificate['settings']
+    words += _words({name: value for name, value in of_certificate.items()
+                     if getattr(known.get(f'--{name}'), 'dest', name) not in given})
+    vars(asked).update(adapt=options.adapt, non_verbose=options.non_verbose)
     unasked = {} if options.adapt else {'f*': '--adapt 1 makes it'}
     if not options.all:
         vars(asked).update(schedules=0, specs='iid', curve_points=1, stream_check=0, buffers=1)
         unasked['schedules'] = 'three were learned; --all 1 learns all'
     identity, args, dataset, specs, trials = prepare(asked, words)
     with tempfile.TemporaryDirectory() as folder:
-        rows, _ = run_all(trials, specs, dataset, args, identity, Store(Path(folder)), asked)
+        rows, _ = run_all(trials, specs, dataset, args, identity, Store(Path(folder)), asked.non_verbose)
     found = lines_of(identity, rows, trials)
-    lines, same = certificates.table(certificates.compare(certificate, found, unasked))
+    lines, same = certificates.compare(certificate, found, unasked)
     print(f"{options.check}: scroll on {dataset.NAME}, {certificate['verdict']['sentence']}\n"
           f"  made by: {certificate['command']}")
     print(f"  checked on: {found['here']['machine']}", *lines, sep='\n  ', flush=True)

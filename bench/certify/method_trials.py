@@ -2,17 +2,13 @@
 import contextlib
 import hashlib
 import io
-import json
-import multiprocessing
 import platform
-from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import torch
 
 from bench.certify.store import single
 from bench.cli import parsing as cli
-from bench.resume.state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.certificates.prefix_sums import class_segments
@@ -31,13 +27,13 @@ def about_machine() -> dict:
 
 
 class MethodTrials:
-    """Any method, trained from scratch on each schedule; with several jobs, in processes of their own.
+    """Any method, trained from scratch on each schedule.
 
     Attributes:
         labels: (N,), of the test samples in the order of predictions. device: where the network runs.
     """
 
-    def __init__(self, options, words, model, dataset, specs):
+    def __init__(self, words, model, dataset, specs):
         if is_task_aware(model):
             raise InputError(f'--model {model.NAME} is task-aware (it needs the task of a sample): '
                              'it has no predictor to compare')
@@ -46,8 +42,6 @@ class MethodTrials:
                 cli.parse_args([*words, '--schedule', spec])
         self.words, self.device = words, model.device
         self.labels = np.sort(dataset.test_labels, kind='stable')
-        spawn = multiprocessing.get_context('spawn')
-        self._pool = ProcessPoolExecutor(options.jobs, spawn) if options.jobs > 1 else None
 
     def asks(self, number: int) -> dict:
         """Nothing that depends on the number of the schedule."""
@@ -55,8 +49,7 @@ class MethodTrials:
 
     def run(self, number: int, spec: str, schedule) -> tuple:
         """(row, weights float32 (P,), predictions (N,)) after training on the whole stream."""
-        words = [*self.words, '--schedule', spec]
-        return self._pool.submit(run_method, words).result() if self._pool else run_method(words)
+        return run_method([*self.words, '--schedule', spec])
 
     def claims(self, rows: list) -> tuple:
         """(name -> digests, name -> whether each is claimed to equal the others)."""
@@ -67,15 +60,6 @@ class MethodTrials:
     def lines(self, rows: list) -> tuple:
         """Nothing that holds anywhere; the digest of the network, on this kind of machine."""
         return {}, dict(net=single(row['net_digest'] for row in rows))
-
-    def remarks(self, rows: list) -> list:
-        """What the reader of the verdict should know."""
-        return ['trained from scratch on each schedule, with the same seed']
-
-    def close(self) -> None:
-        """End the processes."""
-        if self._pool:
-            self._pool.shutdown(cancel_futures=True)
 
 
 def run_method(words: list) -> tuple:
@@ -93,14 +77,14 @@ def run_method(words: list) -> tuple:
         model.meta_end_eval = end_eval
         measured = train(model, dataset, args)
     labels, predictions = test_predictions(model, dataset)
-    own = measured.get('anytime_curve')                                         # of --eval_every
-    points = [list(point) for point in (json.loads(own) if own else curve.items())]
+    points = [list(point) for point in curve.items()]
     row = dict(whole_classes=class_segments(dataset.schedule, dataset.train_labels) is not None,
                net_digest=net_digest(model),
                final_accuracy=round(100 * float((predictions == labels).mean()), 4),
                average_incremental_accuracy=measured['average_incremental_accuracy'],
                anytime_area=round(anytime_area(*np.array(points).T), 4), curve=points)
-    real = [t.float().numpy().ravel() for _, t in sorted(_tensors(model).items()) if t.is_floating_point()]
+    real = [tensor.float().cpu().numpy().ravel() for _, tensor in sorted(model.net.state_dict().items())
+            if tensor.is_floating_point()]
     return row, np.concatenate(real), predictions
 
 
@@ -119,16 +103,9 @@ def test_predictions(model, dataset) -> tuple:
 
 
 def net_digest(model) -> str:
-    """SHA-256 of names and values."""
+    """SHA-256 of names and values of the network."""
     sha = hashlib.sha256()
-    for name, tensor in sorted(_tensors(model).items()):
-        sha.update(name.encode())
-        sha.update(little_endian(tensor.numpy()))
+    for name, tensor in sorted(model.net.state_dict().items()):
+        sha.update(f'net.{name}'.encode())
+        sha.update(little_endian(tensor.cpu().numpy()))
     return sha.hexdigest()
-
-
-def _tensors(model) -> dict:
-    """name -> tensor: of the network, and those that the method has besides."""
-    own = {name: packed[1] for name, packed in model_state(model).items()
-           if isinstance(packed, tuple) and packed[0] == 'tensor'}
-    return {**{f'net.{name}': t.detach().cpu() for name, t in model.net.state_dict().items()}, **own}

@@ -4,23 +4,15 @@ import hashlib
 import numpy as np
 
 from bench.certify.store import single
-from core.environment import check_memory
-from scroll.certificates.prefix_sums import (
-    Samples,
-    SummedStream,
-    TestSet,
-    class_segments,
-    class_statistics,
-    curve_points,
-    first_segments,
-    learn_stream,
-)
+from scroll.arguments import check_memory
+from scroll.certificates import prefix_sums
+from scroll.certificates.prefix_sums import Samples, SummedStream, TestSet, class_segments
 from scroll.certificates.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
 from scroll.errors import InputError
 from scroll.learner import Scroll
 from scroll.settings import AUTO
 
-_SOLVED = 64                        # predictors kept, of `--solves`
+_SOLVES, _KEPT = 3, 64              # schedules for which all is solved again; predictors kept
 
 
 class ScrollTrials:
@@ -48,10 +40,10 @@ class ScrollTrials:
         if not np.array_equal(classes, self.test.classes):
             raise InputError(f'--dataset {dataset.NAME}: training and test samples are not of the same '
                              'classes')
-        check_memory(8 * len(classes) * (self.test.size + 1) ** 2, 'class sums')
-        parts = class_statistics(features, self.samples.labels, lift, by_class)
+        check_memory('class sums', 8 * len(classes) * (self.test.size + 1) ** 2)
+        parts = prefix_sums.class_statistics(features, self.samples.labels, lift, by_class)
         self.summed = SummedStream(self.learner, parts)
-        self.solved, self.said = {}, (None, None)
+        self.solved = {}
         self.labels, self.test_images = self.test.labels, test_images[self.test.order]
         checks = min(options.stream_check, len(specs))
         self.checked = set(np.linspace(len(specs) - 1, 0, checks, dtype=int).tolist())
@@ -65,26 +57,22 @@ class ScrollTrials:
     def run(self, number: int, spec: str, schedule) -> tuple:
         """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
         asked, segments = self.asks(number), class_segments(schedule, self.ranks)
-        points, streamed = curve_points(schedule.cuts, self.options.curve_points), None
-        whole = segments is not None
+        points = prefix_sums.curve_points(schedule.cuts, self.options.curve_points)
+        whole, streamed, found = segments is not None, None, []
         if asked['stream'] or not whole:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
-            visits = learn_stream(streamed, self.samples, schedule, points)
-        learner, predictors = followed(self.summed(segments, points) if whole else visits,
-                                       self._solve(number))
-        f_T = predictors[-1]
-        row = dict(whole_classes=whole, statistics_digest=learner.digest(), streamed_digest=None)
+            visits = prefix_sums.learn_stream(streamed, self.samples, schedule, points)
+        for learner in self.summed(segments, points) if whole else visits:
+            found.append(self._solve(number, learner))
+        f_T, predictions = found[-1]
+        row = dict(whole_classes=whole, statistics_digest=learner.digest(), net_digest=f_T.digest(),
+                   streamed_digest=None, buffer_digest=None, adapted_digest=None, adapted_accuracy=None,
+                   **self._measured([said for _, said in found], segments, points, schedule))
         if streamed is not None:
-            if whole:
-                followed(visits, lambda learner: None)
+            for _ in visits:
+                pass
             row['streamed_digest'] = streamed.digest()
-        if self.said[0] is not f_T:
-            self.said = f_T, self.test.predictions(f_T)
-        predictions = self.said[1]
-        segments = segments if whole else first_segments(schedule, self.ranks)
-        row |= dict(net_digest=f_T.digest(), buffer_digest=None, adapted_digest=None, adapted_accuracy=None,
-                    **self._measured(predictors, predictions, segments, points, schedule, whole))
         if asked['buffer']:
             row['buffer_digest'] = streamed.buffer_.content().digest()
         if asked['adapt'] and streamed.adapt().adapted_ is not None:
@@ -93,29 +81,26 @@ class ScrollTrials:
                         adapted_accuracy=round(100 * float(right.mean()), 4))
         return row, f_T.parameters(), predictions
 
-    def _solve(self, number: int):
-        """A function that makes the predictor of a learner's sums, after `--solves` once for equal sums."""
-        def solve(learner):
-            digest = learner.digest() if self.options.solves else None
-            if digest not in self.solved or number < self.options.solves:
-                predictor = learner.predictor()
-                if digest is None or len(self.solved) >= _SOLVED:
-                    return predictor
-                self.solved[digest] = predictor
-            return self.solved[digest]
-        return solve
+    def _solve(self, number: int, learner):
+        """(the predictor of a learner's sums, its predictions), for equal sums once, but for `_SOLVES`."""
+        digest = learner.digest()
+        if number < _SOLVES or digest not in self.solved:
+            predictor = learner.predictor()
+            if len(self.solved) >= _KEPT:
+                self.solved.pop(next(iter(self.solved)))
+            self.solved[digest] = predictor, self.test.predictions(predictor)
+        return self.solved[digest]
 
-    def _measured(self, predictors, predictions, segments, points, schedule, whole) -> dict:
-        """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not, there are
-        none, and the average incremental accuracy is that of the curve.
+    def _measured(self, predictions, segments, points, schedule) -> dict:
+        """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not (None),
+        the average incremental accuracy is that of the curve.
         """
-        sizes, seen = self.test.sizes, segments <= points[:, None]
-        last = self.test.class_hits(predictions)
-        hits = np.concatenate([self.test.hits_in_order(predictors[:-1], segments, points[:-1]), last[None]])
-        samples, anytime = schedule.cuts[points + 1], anytime_accuracy(hits, sizes, seen)
-        average = (average_incremental_accuracy(hits, sizes, segments, points) if whole
-                   else float(anytime.mean()))
-        return dict(final_accuracy=round(100 * float(last.sum() / sizes.sum()), 4),
+        hits = np.stack([self.test.class_hits(said) for said in predictions])
+        whole, sizes = segments is not None, self.test.sizes
+        first = segments if whole else prefix_sums.first_segments(schedule, self.ranks)
+        samples, anytime = schedule.cuts[points + 1], anytime_accuracy(hits, sizes, first <= points[:, None])
+        average = average_incremental_accuracy(hits, sizes, first, points) if whole else float(anytime.mean())
+        return dict(final_accuracy=round(100 * float(hits[-1].sum() / sizes.sum()), 4),
                     average_incremental_accuracy=round(average, 4),
                     anytime_area=round(anytime_area(samples, anytime), 4),
                     curve=[[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)])
@@ -181,34 +166,3 @@ class ScrollTrials:
                                   self.samples.keys[ids], self.samples.labels[ids])
                 lines[f'buffer, {strategy}, |M| = {size}'] = learner.buffer_.content().digest()
         return lines
-
-    def remarks(self, rows: list) -> list:
-        """What the reader of the verdict should know."""
-        summed = [row for row in rows if row['whole_classes']]
-        checked = sum(row['streamed_digest'] is not None for row in summed)
-        lines = [f'statistics: {len(summed)} schedules from class sums ({checked} of them also streamed, and '
-                 f'compared), {len(rows) - len(summed)} streamed']
-        if self.embedder.dtype != 'integer':
-            lines.append(f'features in {self.embedder.dtype}: all digests but those of data, backbone and '
-                         f'schedules hold on {self.embedder.holds_on} alone')
-        if 0 < self.options.solves < len(rows):
-            lines.append(f'f_T: solved under {self.options.solves} schedules, looked up by the digest of the '
-                         'sums under the others')
-        kept = [row for row in rows if row['buffer_digest'] is not None]
-        if kept:
-            exact = dict(hash='under every schedule', random='nowhere').get(
-                self.learner.strategy, 'where classes arrive whole')
-            lines.append(f'buffers: {len(kept)} filled, {sum(row["whole_classes"] for row in kept)} of them '
-                         f'by classes that arrive whole; claimed to be the same {exact}')
-        return lines
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def followed(visits, solve) -> tuple:
-    """The learner at the end of a stream, and its predictors at all points, as `solve` makes them."""
-    predictors = []
-    for learner in visits:
-        predictors.append(solve(learner))
-    return learner, predictors

@@ -1,33 +1,26 @@
-"""How much the order of the classes matters to a method: easy, hard and random orders, and the worst one.
+"""How much the order of the classes matters to a method: easy, hard and random orders.
 
     python scripts/orders.py --dataset seq-digits --model er-ace --buffer_size 200 --num_threads 1
     python scripts/orders.py --dataset seq-cifar100 --model scroll --weights small --tasks 10
 
-Orders are drawn at random (`--orders`), and made from how alike classes are to the frozen backbone
-(`scroll.certificates.orders`, from class means and Gram matrices): *easiest* has classes that are alike in
-one task, *hardest* deals them out to different tasks. `--worst` runs are spent on a search for a worse order
-than all of these: two classes of different tasks change places, and stay where the accuracy falls. Each of
-the random orders, the easiest and the hardest are run under `--seeds` seeds, and an analysis of variance
-separates the effect of the order from that of the seed. SCROLL is run as f_T. A run whose loss ends up
-infinite counts as 0 %, and is made again by the same command.
-
-Every other run is kept at once in `--out` (default `<base_path>/certificates/<dataset>/<model>`, as those of
-`scripts/certify.py`), so the same command continues a killed study. Written there: `orders-<id>.csv`, a row
-for each run. `--keep FOLDER` puts the rows into `<FOLDER>/<dataset>.csv`, in place of the method's earlier
-ones; `scripts/documents.py` makes tables of them. Flags of main.py go behind the script's own.
+`--orders` random orders, the *easiest*, with classes alike to the frozen backbone in one task, and the
+*hardest*, which deals them out to different tasks, are run under `--seeds` seeds. SCROLL is run as f_T. A run
+whose loss ends up infinite counts as 0 %. Every other run is kept in `--out`, so the same command continues a
+killed study. `--keep FOLDER` puts the rows into `<FOLDER>/<dataset>.csv`, in place of the method's earlier
+ones, for scripts/documents.py. Flags of main.py go behind the script's own. More in docs/orders.md.
 """
+import functools
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from bench.certify import command
-from bench.certify.store import Store, write_csv
+from bench.certify.store import Store, keep_rows
 from core.arguments import ArgumentParser, whole
 from core.loss_watch import Diverged
 from core.progress import Progress
-from core.rows import read_rows
 from scroll.errors import InputError
 
 COLUMNS = ('model', 'kind', 'schedule', 'seed', 'final_accuracy', 'average_incremental_accuracy',
@@ -35,7 +28,7 @@ COLUMNS = ('model', 'kind', 'schedule', 'seed', 'final_accuracy', 'average_incre
 _VARIED = {'--seed': '--seeds says which',
            **dict.fromkeys(('--permute_classes', '--custom_class_order'),
                            'the order of the classes is what is varied here')}
-_SAME = ('weights', 'base_path', 'device', 'num_threads', 'input_size', 'feature_cache')
+_SAME = ('base_path', 'device', 'num_threads', 'input_size', 'feature_cache')
 
 
 def parse_options(words=None) -> tuple:
@@ -46,21 +39,23 @@ def parse_options(words=None) -> tuple:
     flag('--model', default='scroll', help='any method')
     flag('--tasks', type=whole(2), help="of every order (default: the data set's own number)")
     flag('--orders', type=whole(2), default=10, help='random ones')
-    flag('--worst', type=whole(0), default=20, help='runs of the search for the worst order')
-    flag('--seeds', type=whole(1), default=3, help='0, 1, ...; of the search the first alone')
+    flag('--seeds', type=whole(1), default=3, help='0, 1, ...')
     flag('--out', type=Path, help='folder of what has been run')
-    flag('--keep', type=Path, metavar='FOLDER', help='put the rows into <FOLDER>/<dataset>.csv, too')
-    return parser.parse_known_args(words)
+    flag('--keep', type=Path, metavar='FOLDER', help='put the rows into <FOLDER>/<dataset>.csv')
+    options, flags = parser.parse_known_args(words)
+    for word in flags:
+        if (flag := word.split('=')[0]) in _VARIED:
+            raise InputError(f'{flag}: {_VARIED[flag]}; leave the flag out')
+    return options, flags
 
 
 class Orders:
     """Runs of one method under orders of the classes; each once."""
 
     def __init__(self, options, flags: list):
-        self.options, self.flags, self.prepared, self.rows = options, flags, {}, []
-        for word in flags:
-            if (flag := word.split('=')[0]) in _VARIED:
-                raise InputError(f'{flag}: {_VARIED[flag]}; leave the flag out')
+        self.options, self.flags, self.rows = options, flags, []
+        self.prepare = functools.cache(
+            lambda seed: self._prepare(options.model, [*flags, '--seed', str(seed)]))
         identity, args, self.dataset, _, _ = self.prepare(0)
         self.classes = np.unique(self.dataset.train_labels)
         self.tasks = options.tasks or self.dataset.N_TASKS
@@ -70,28 +65,20 @@ class Orders:
         folder = Path(args.base_path) / 'certificates' / self.dataset.NAME
         self.store = Store(options.out or folder / identity['model'])
 
-    def prepare(self, seed: int, model: str = None, flags: list = None) -> tuple:
-        """What `bench.certify.command.prepare` gives for a method and a seed, once."""
-        model = model or self.options.model
-        if (model, seed) not in self.prepared:
-            words = ['--dataset', self.options.dataset, '--model', model, '--schedules', '0']
-            if model == 'scroll':
-                words += ['--specs', '', '--stream_check', '0', '--buffers', '0', '--curve_points', '0']
-            asked, _ = command.parse_options(words)
-            own = self.flags if flags is None else flags
-            run = command.of_main(model, self.options.dataset, [*own, '--seed', str(seed)])
-            self.prepared[model, seed] = command.prepare(asked, run)
-        return self.prepared[model, seed]
+    def _prepare(self, model: str, flags: list) -> tuple:
+        """What `bench.certify.command.prepare` gives for a method with these flags of main.py."""
+        dataset, words = self.options.dataset, ['--schedules', '0', '--specs', '', '--stream_check', '0',
+                                                '--buffers', '0', '--curve_points', '0']
+        asked, _ = command.parse_options(['--dataset', dataset, '--model', model, *words])
+        return command.prepare(asked, command.of_main(model, dataset, flags))
 
     def run(self, kind: str, order: np.ndarray, seed: int = 0) -> float:
         """The final accuracy under an order (K,), places in `classes`; its row is kept, with 0 and no digest
         where the loss ended up infinite."""
         identity, args, dataset, _, trials = self.prepare(seed)
         spec = f"split:{self.tasks},order={'-'.join(map(str, self.classes[order].tolist()))}"
-        asked, _ = command.parse_options(['--dataset', self.options.dataset, '--model', self.options.model])
-        asked.non_verbose = True
         try:
-            (row,), _ = command.run_all(trials, [spec], dataset, args, identity, self.store, asked)
+            (row,), _ = command.run_all(trials, [spec], dataset, args, identity, self.store, quiet=True)
         except Diverged:
             row = dict.fromkeys(COLUMNS, 0.0) | dict(net_digest='')
         known = dict(row, model=identity['model'], kind=kind, schedule=spec, seed=seed)
@@ -104,59 +91,44 @@ class Orders:
         from backbone import weights
         from scroll.certificates.orders import separations
         args = self.prepare(0)[1]
-        if self.options.model == 'scroll':
-            trials = self.prepare(0)[4]
-        else:
-            given = {name: getattr(args, name) for name in _SAME if name in args.given}
-            given['weights'] = args.weights if args.weights != 'none' else weights.DEFAULT
-            words = [word for name, value in given.items() for word in (f'--{name}', str(value))]
-            trials = self.prepare(0, 'scroll', [*words, '--buffer_size', '0'])[4]
-        return separations(trials.summed.parts)
+        given = {name: getattr(args, name) for name in _SAME if name in args.given} | dict(
+            weights=args.weights if args.weights != 'none' else weights.DEFAULT, buffer_size=0)
+        words = [word for name, value in given.items() for word in (f'--{name}', str(value))]
+        return separations(self._prepare('scroll', words)[4].summed.parts)
 
 
-def study(orders: Orders, quiet: bool) -> None:
+def study(orders: Orders) -> None:
     """Make all runs."""
-    from scroll.certificates.orders import chain, dealt, worse_orders
+    from scroll.certificates.orders import chain, dealt
     from scroll.randomness import numpy_stream
     options, random = orders.options, numpy_stream(0, 'class orders')
     near = chain(orders.alike())
     named = [('easiest', near), ('hardest', dealt(near, orders.tasks))]
     named += [('random', random.permutation(len(near))) for _ in range(options.orders)]
-    pairs = [(kind, order, seed) for seed in range(options.seeds) for kind, order in named]
-    found = [orders.run(*pair) for pair in Progress('Orders', len(pairs), quiet=quiet).over(pairs)]
-    worst = named[int(np.argmin(found[:len(named)]))][1]
-    with Progress('Search', options.worst, quiet=quiet) as progress:
-        def accuracy(order):
-            if order is worst:
-                return min(found[:len(named)])
-            progress.update()
-            return orders.run('searched', order)
-        worse_orders(accuracy, worst, orders.tasks, options.worst, numpy_stream(0, 'worst order'))
+    runs = [(kind, order, seed) for seed in range(options.seeds) for kind, order in named]
+    for run in Progress('Orders', len(runs)).over(runs):
+        orders.run(*run)
 
 
 def figures(rows: list) -> dict:
     """What a method's rows come to: name -> number.
 
     Of random orders under the first seed: mean, standard deviation, worst, CVaR of a tenth, anytime accuracy
-    (area, mean). Of the easiest and the hardest order the mean over seeds; the worst of all runs; of random
-    orders the shares of variance (`scroll.certificates.robustness.two_way`), None for one seed.
+    (area, mean). Of the easiest and the hardest order the mean over seeds; the worst of all runs under the
+    first seed; of random orders the shares of variance (`scroll.certificates.robustness.variance_shares`),
+    None for one seed.
     """
-    from scroll.certificates.robustness import summary, two_way
-    seeds = sorted({int(row['seed']) for row in rows})
-
-    def values(kind, seed=None, name='final_accuracy'):
-        return [float(row[name]) for row in rows if row['kind'] == kind and seed in (None, int(row['seed']))]
-    found = summary(values('random', seeds[0]))
-    out = dict(orders=len(values('random', seeds[0])), mean=found.mean, deviation=found.deviation,
-               worst=found.worst, cvar10=found.cvar10,
-               anytime=float(np.mean(values('random', seeds[0], 'anytime_area'))),
-               easiest=float(np.mean(values('easiest'))), hardest=float(np.mean(values('hardest'))),
-               searched=len(values('searched')),
-               worst_found=min(float(row['final_accuracy']) for row in rows if int(row['seed']) == seeds[0]),
-               predictors=len({row['net_digest'] for row in rows} - {''}), seeds=len(seeds),
-               diverged=sum(not row['net_digest'] for row in rows))
-    variance = two_way(np.array([values('random', seed) for seed in seeds]).T) if len(seeds) > 1 else None
-    return out | dict(variance=variance)
+    from scroll.certificates.robustness import summary, variance_shares
+    of = pd.DataFrame(rows).astype(dict(seed=int, final_accuracy=float, anytime_area=float))
+    by_seed = [run.final_accuracy.to_numpy() for _, run in of[of.kind == 'random'].groupby('seed')]
+    first, accuracy = of[of.seed == of.seed.min()], of.groupby('kind').final_accuracy.mean()
+    found = summary(by_seed[0])
+    return dict(orders=len(by_seed[0]), mean=found.mean, deviation=found.deviation, worst=found.worst,
+                cvar10=found.cvar10, anytime=first[first.kind == 'random'].anytime_area.mean(),
+                easiest=accuracy['easiest'], hardest=accuracy['hardest'],
+                worst_found=first.final_accuracy.min(), predictors=len(set(of.net_digest) - {''}),
+                diverged=int((of.net_digest == '').sum()),
+                variance=variance_shares(np.array(by_seed).T) if len(by_seed) > 1 else None)
 
 
 def predictors_of(found: dict) -> str:
@@ -164,37 +136,23 @@ def predictors_of(found: dict) -> str:
     return f"{found['predictors']}" + (f", {found['diverged']} diverged" if found['diverged'] else '')
 
 
-def summary_lines(name: str, found: dict) -> list:
-    """Lines for the console."""
-    lines = [f"{name}: {found['orders']} random orders {found['mean']:.2f} +- {found['deviation']:.2f} %, "
-             f"worst {found['worst']:.2f}, CVaR 10 % {found['cvar10']:.2f}, anytime {found['anytime']:.2f}",
-             f"  easiest {found['easiest']:.2f}, hardest {found['hardest']:.2f}; worst found in "
-             f"{found['searched']} further runs {found['worst_found']:.2f}; "
-             f"predictors: {predictors_of(found)}"]
-    v = found['variance']
-    if v is not None:
-        lines.append(f'  variance: order {v.schedule:.1f} % (p {v.p_schedule:.2g}), seed {v.seed:.1f} % '
-                     f"(p {v.p_seed:.2g}), rest {v.rest:.1f} %, {found['seeds']} seeds")
-    return lines
-
-
 def main():
     options, flags = parse_options()
-    began = time.perf_counter()
     try:
         orders = Orders(options, flags)
-        study(orders, quiet=False)
+        study(orders)
     except KeyboardInterrupt:
-        print('interrupted: the runs that were finished are kept, and the same command goes on from there',
-              file=sys.stderr)
+        print('interrupted: finished runs are kept, and the same command resumes', file=sys.stderr)
         return 130
     name = orders.rows[0]['model']
-    path = orders.store.folder / f"orders-{command.digest_of([orders.prepare(0)[0], vars(options)])[:12]}.csv"
-    write_csv(path, COLUMNS, orders.rows)
-    if options.keep:
-        kept = options.keep / f'{orders.dataset.NAME}.csv'
-        others = [row for row in (read_rows(kept) if kept.is_file() else []) if row['model'] != name]
-        write_csv(kept, COLUMNS, sorted(others + orders.rows, key=lambda row: row['model']))
-    print(*summary_lines(name, figures(orders.rows)), sep='\n')
-    print(f'  {time.perf_counter() - began:.1f} s: {path}')
+    path = (options.keep or orders.store.folder / 'orders') / f'{orders.dataset.NAME}.csv'
+    keep_rows(path, COLUMNS, name, orders.rows)
+    found = figures(orders.rows)
+    print(f"{name}: {found['orders']} random orders {found['mean']:.2f} +- {found['deviation']:.2f} %, "
+          f"worst {found['worst']:.2f}, CVaR 10 % {found['cvar10']:.2f}, anytime {found['anytime']:.2f}\n"
+          f"  easiest {found['easiest']:.2f}, hardest {found['hardest']:.2f}; "
+          f"predictors: {predictors_of(found)}")
+    if found['variance']:
+        print('  variance: order {:.1f} %, seed {:.1f} %, rest {:.1f} %'.format(*found['variance']))
+    print(f'  {path}')
     return 0

@@ -1,13 +1,13 @@
 """What a certificate has run so far, on disk."""
-import csv
 import hashlib
-import io
 import json
 import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
+from core.rows import read_rows
 from scroll.archive import atomic_write, unwritable
 from scroll.grid import little_endian
 
@@ -63,12 +63,17 @@ class Store:
 
 def write_csv(path: Path, columns, rows: list) -> None:
     """A CSV file of these columns; lists as JSON. InputError if it cannot be written."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval='', lineterminator='\n', extrasaction='ignore')
-    writer.writeheader()
-    writer.writerows({k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows)
+    rows = [{k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
+    text = pd.DataFrame(rows, columns=list(columns), dtype=object).to_csv(index=False, lineterminator='\n')
     with unwritable(path), atomic_write(path) as file:
-        file.write(text.getvalue().encode())
+        file.write(text.encode())
+
+
+def keep_rows(path: Path, columns, model: str, rows: list) -> None:
+    """Put a method's rows into a CSV file in place of its earlier ones."""
+    others = [row for row in (read_rows(path) if path.is_file() else []) if row['model'] != model]
+    mine = [{**row, 'model': model} for row in rows]
+    write_csv(path, columns, sorted(others + mine, key=lambda row: row['model']))
 
 
 def _digest(weights, predictions) -> str:

@@ -1,41 +1,32 @@
-"""What follows from a run's arguments, and what is refused because it cannot be or would have no effect."""
-import importlib.util
+"""What follows from a run's arguments, and what is refused because it is invalid or would have no effect."""
 import os
 
-from core.distributed import check_processes
 from scroll.errors import InputError
 
 _STOPPING = ('early_stopping_patience', 'early_stopping_metric', 'early_stopping_freq',
              'early_stopping_epsilon')
 _HAS_EFFECT = (         # flags; whether they have an effect in a run with these arguments; what they need
-    (('n_epochs',), lambda a, _: a.fitting_mode in ('epochs', 'early_stopping') or a.lr_scheduler == 'cosine',
+    (('n_epochs',), lambda a, _: a.fitting_mode != 'iters' or a.lr_scheduler == 'cosine',
      '--fitting_mode epochs'),
     (('n_iters',), lambda a, _: a.fitting_mode == 'iters', '--fitting_mode iters'),
-    (('fitting_minutes',), lambda a, _: a.fitting_mode == 'time', '--fitting_mode time'),
     (_STOPPING, lambda a, _: a.fitting_mode == 'early_stopping', '--fitting_mode early_stopping'),
-    (('validation_by',), lambda a, given: a.validation or 'validation' in given, '--validation'),
-    (('validation_mode',), lambda a, given: a.validation or 'validation' in given, '--validation'),
+    (('validation_by', 'validation_mode'), lambda a, given: a.validation or 'validation' in given,
+     '--validation'),
     (('noise_type', 'disable_noisy_labels_cache', 'cache_path_noisy_labels'),
-     # a sweep of rates may begin with 0
-     lambda a, given: a.noise_rate or 'noise_rate' in given, '--noise_rate'),
-    (('ckpt_name', 'save_checkpoint_mode'), lambda a, _: a.savecheck, '--savecheck'),
-    (('checkpoint_path',), lambda a, _: a.savecheck or '://' in (a.loadcheck or ''), '--savecheck'),
+     lambda a, given: a.noise_rate or 'noise_rate' in given, '--noise_rate'),   # a sweep may begin with 0
+    (('ckpt_name', 'save_checkpoint_mode', 'checkpoint_path'), lambda a, _: a.savecheck, '--savecheck'),
     (('checkpoint_every', 'resume', 'save_after_interrupt'), lambda a, _: not a.disable_log,
      '--disable_log 0'),
-    (('wandb_name',), lambda a, _: a.wandb_entity, '--wandb_entity and --wandb_project'),
 )
 
 
 def fill_in(args) -> None:
-    """Fill in what is not given: for third-party methods, and from the environment for Weights & Biases."""
+    """Set what third-party methods read and is not given."""
     if getattr(args, 'minibatch_size', None) is None:
         args.minibatch_size = args.batch_size
     if not hasattr(args, 'buffer_size'):
         args.buffer_size = 0
-    for name in ('wandb_entity', 'wandb_project'):
-        if getattr(args, name) is None and importlib.util.find_spec('wandb'):
-            setattr(args, name, os.environ.get(name.upper()))
-    args.nowand = int(bool(args.nowand or args.debug_mode or not (args.wandb_entity and args.wandb_project)))
+    args.nowand = 1
 
 
 def check_flags(args, given: set) -> None:
@@ -44,28 +35,19 @@ def check_flags(args, given: set) -> None:
         for flag in given.intersection(flags):
             if not has_effect(args, given):
                 raise InputError(f'--{flag} has no effect in this run: it needs {needed}')
-    for mode, flag in (('iters', 'n_iters'), ('time', 'fitting_minutes')):
-        if args.fitting_mode == mode and getattr(args, flag) is None:
-            raise InputError(f'--fitting_mode {mode} needs --{flag}')
-    if bool(args.wandb_entity) != bool(args.wandb_project):
-        raise InputError('--wandb_entity and --wandb_project belong together: give both of them')
+    if args.fitting_mode == 'iters' and args.n_iters is None:
+        raise InputError('--fitting_mode iters needs --n_iters')
     if args.start_from is not None and args.stop_after is not None and args.start_from >= args.stop_after:
         raise InputError(f'--start_from {args.start_from} --stop_after {args.stop_after}: '
                          'nothing is left to train')
     if args.start_from and args.enable_other_metrics:
         raise InputError('--enable_other_metrics needs the accuracies of all tasks: leave out --start_from')
-    for flag in ('start_from', 'stop_after', 'enable_other_metrics', 'eval_future'):
+    for flag in ('start_from', 'stop_after', 'enable_other_metrics'):
         if args.joint and getattr(args, flag):
             raise InputError(f'--{flag} has no effect with --joint 1: there is one task only')
-    if args.save_checkpoint_mode != 'safe':
-        raise InputError(f'--save_checkpoint_mode {args.save_checkpoint_mode}: such files hold code, and are '
-                         'not written here; leave the flag out (safe files hold the same)')
-    if args.ckpt_name and os.path.basename(args.ckpt_name) != args.ckpt_name:
+    if os.path.basename(args.ckpt_name or '') != (args.ckpt_name or ''):
         raise InputError(f'--ckpt_name {args.ckpt_name}: expected a name without folders; the folder is '
                          '--checkpoint_path')
-    if args.tensorboard and args.disable_log:
-        raise InputError('--tensorboard writes into the results folder, and --disable_log 1 wants no files: '
-                         'give one of them')
 
 
 def check_method(model, dataset, args, given: set) -> None:
@@ -74,16 +56,12 @@ def check_method(model, dataset, args, given: set) -> None:
         for flag, why in owner.REFUSED_FLAGS.items():
             if flag in given:
                 raise InputError(f'--{flag} has no effect on --{kind} {getattr(args, kind)}: {why}')
-    check_processes(model, args)
     for owner in (model, dataset):
         if hasattr(owner, 'check_args'):
             owner.check_args(args)
     if args.eval_every and (args.n_epochs != 1 or args.fitting_mode != 'epochs'):
         raise InputError('--eval_every counts the samples of a stream that passes once: give --n_epochs 1, '
                          'or --eval_epochs')
-    if args.eval_future and not hasattr(model, 'future_forward'):
-        raise InputError(f'--eval_future: {args.model} has no say on classes it was not shown (it is no '
-                         'FutureModel)')
     task_free = dataset.is_task_free(args)
     compatible = 'general-continual' in getattr(model, 'COMPATIBILITY', ['general-continual'])
     if task_free and not compatible and not args.force_compat:
@@ -92,7 +70,6 @@ def check_method(model, dataset, args, given: set) -> None:
                          'tasks (er, der, er-ace, mir, scroll, ...)')
     if task_free or model.ONLINE:
         what = 'a stream without tasks passes once' if task_free else f'{args.model} sees every sample once'
-        if args.fitting_mode != 'epochs':
-            raise InputError(f'--fitting_mode {args.fitting_mode}: {what}; leave the flag out')
-        if args.n_epochs != 1:
-            raise InputError(f'--n_epochs {args.n_epochs}: {what}; use 1 or leave the flag out')
+        for flag, only in (('fitting_mode', 'epochs'), ('n_epochs', 1)):
+            if getattr(args, flag) != only:
+                raise InputError(f'--{flag} {getattr(args, flag)}: {what}; use {only} or leave the flag out')

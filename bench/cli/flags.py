@@ -26,10 +26,9 @@ def add_selection_args(parser) -> None:
          help='outputs of the network (default: one for each class)')
     flag('--weights', affects='content',
          help="pre-trained backbone: a shipped name, a file, 'none' to start from scratch, a published "
-              'checkpoint (url-resnet18, sdl-resnet18, rfs-resnet12, byol-resnet50; the error says '
-              "where to get it), torchvision's (ResNet18_Weights.IMAGENET1K_V1), or any image network of "
-              'timm or transformers (timm:vit_small_patch16_224, transformers:facebook/dinov2-small; with '
-              ',random=SEED or ,file=PATH behind it)'
+              'checkpoint (url-resnet18, rfs-resnet12, byol-resnet50; the error says where to get it), or '
+              'any image network of timm or transformers (timm:vit_small_patch16_224, '
+              'transformers:facebook/dinov2-small; with ,random=SEED behind it)'
               ' (default: compact; none where a backbone is asked for)')
     flag('--mammoth', affects='place', metavar='PATH', default=argparse.SUPPRESS,
          help='a checkout of Mammoth: helper modules that files written for it import, and that this project '
@@ -94,10 +93,9 @@ def add_stream_args(parser) -> None:
 def add_fitting_args(parser) -> None:
     """How long a task is trained."""
     flag = argument_group(parser, 'how long').add_argument
-    flag('--fitting_mode', choices=('epochs', 'iters', 'time', 'early_stopping'), default='epochs',
-         help='until n_epochs, n_iters, fitting_minutes, or no improvement on the newest task')
+    flag('--fitting_mode', choices=('epochs', 'iters', 'early_stopping'), default='epochs',
+         help='until n_epochs, n_iters, or no improvement on the newest task')
     flag('--n_iters', type=whole(1), help='batches a task (--fitting_mode iters)')
-    flag('--fitting_minutes', type=real(positive=True), help='minutes a task (--fitting_mode time)')
     flag('--early_stopping_patience', type=whole(1), default=5, help='evaluations without improvement')
     flag('--early_stopping_metric', choices=('loss', 'accuracy'), default='loss')
     flag('--early_stopping_freq', type=whole(1), default=1, help='epochs between evaluations')
@@ -108,9 +106,7 @@ def add_fitting_args(parser) -> None:
     flag('--inference_only', affects='part', type=binary_to_boolean_type, default=False,
          help='train nothing, evaluate')
     flag('--debug_mode', affects='part', type=binary_to_boolean_type, default=False,
-         help='a few batches of each pass and evaluation, no Weights & Biases')
-    flag('--eval_future', affects='record', type=binary_to_boolean_type, default=False,
-         help='evaluate on tasks to come, too')
+         help='a few batches of each pass and evaluation')
 
 
 def add_checkpoint_args(parser) -> None:
@@ -125,24 +121,19 @@ def add_checkpoint_args(parser) -> None:
          help='on Ctrl-C and SIGTERM finish the step and write a checkpoint; 0: end at once')
     flag('--savecheck', affects='place', choices=('last', 'task'),
          help='keep the model as a file: after the last task, or each')
-    flag('--save_checkpoint_mode', affects='place', choices=('safe', 'old_pickle'), default='safe',
-         help='of such files; old_pickle, which holds code, can be read but is not written')
+    flag('--save_checkpoint_mode', affects='place', choices=('safe',), default='safe', help='of such files')
     flag('--ckpt_name', affects='place', help='how the names of these files begin')
     flag('--checkpoint_path', affects='place', default='./checkpoints/', help='folder of these files')
-    flag('--loadcheck', affects='content', help='begin with the model in such a file, or at such a URL; with '
-                             '--start_from, continue its run')
+    flag('--loadcheck', affects='content',
+         help='begin with the model in such a file; with --start_from, continue its run')
 
 
 def add_tracking_args(parser) -> None:
-    """Weights & Biases, TensorBoard; `--force_compat`, as in Mammoth."""
-    flag = argument_group(parser, 'tracking').add_argument
-    flag('--wandb_entity', affects='display', help='with wandb_project: log to Weights & Biases')
-    flag('--wandb_project', affects='display')
-    flag('--wandb_name', affects='display', help='of the run')
+    """`--nowand` and `--force_compat`, as in Mammoth."""
+    flag = argument_group(parser, "of Mammoth's").add_argument
     on_off = dict(type=binary_to_boolean_type, nargs='?', const=True)
-    flag('--tensorboard', affects='display', default=False, help='log to <results>/tensorboard', **on_off)
     flag('--nowand', affects='display', default=False,
-         help='no Weights & Biases, whatever else is said', **on_off)
+         help='no effect: there is no tracker', **on_off)
     flag('--force_compat', default=False,
          help='let a task-aware method run on a stream without tasks', **on_off)
 
@@ -155,23 +146,20 @@ def add_management_args(parser) -> None:
     flag('--base_path', affects='place', default='./data/', help='data sets, results and caches')
     flag('--results_path', affects='place', default='results/', help='below base_path')
     flag('--device', affects='speed',
-         help="'cpu', 'cuda' or the number of a GPU; with --distributed dp several, joined by commas "
-                           '(default: the GPU with most free memory, if there is one)')
+         help="'cpu', 'cuda' or the number of a GPU "
+              '(default: the GPU with most free memory, if there is one)')
     flag('--notes', affects='display', help='free text, kept in the results')
-    flag('--eval_epochs', affects='record', type=whole(1), help='also evaluate every so many epochs')
+    flag('--eval_epochs', affects='record', type=whole(1), help='also evaluate every N epochs')
     flag('--eval_every', affects='record', type=whole(1),
-         help='also evaluate every so many samples of the stream, on the classes that have come '
+         help='also evaluate every N samples of the stream, on the classes that have come '
               '(anytime accuracy)')
     flag('--enable_other_metrics', affects='record', type=binary_to_boolean_type, default=False,
          help='forward and backward transfer, forgetting')
     flag('--non_verbose', affects='display', type=binary_to_boolean_type, nargs='?', const=True,
          default=False, help='no progress: no bar on a terminal, no lines elsewhere')
-    flag('--raw_accuracies', affects='display', type=binary_to_boolean_type, default=False,
-         help="also print the accuracy on each task, after each task: Mammoth's second line")
     flag('--disable_log', affects='place', type=binary_to_boolean_type, default=False,
          help='write no results files')
     flag('--num_threads', affects='speed', type=whole(1, 1024), help='CPU threads (default: torch decides)')
     flag('-O', '--code_optimization', affects='bits', type=int, choices=(0, 1, 2, 3), default=0,
          help='1: TF32, 2: bfloat16 products, 3: also torch.compile')
-    flag('--distributed', affects='speed', choices=('no', 'dp', 'ddp'), default='no',
-         help='dp: batches split among GPUs; ddp: scroll in several processes, which torchrun starts')
+    flag('--distributed', affects='speed', choices=('no',), default='no', help='no effect')

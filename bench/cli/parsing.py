@@ -12,12 +12,11 @@ import sys
 from bench.cli import flags
 from bench.cli.checks import check_flags, check_method, fill_in
 from bench.results.keys import run_key
-from bench.results.tracking import check_tracking
 from core.arguments import FREE, ArgumentParser, of_signature
 from core.configs import dataset_config, model_config
 from core.environment import warn_once
 from core.mammoth import use_checkout
-from core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, nearest, normalise
+from core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, normalise
 from core.progress import Progress
 from scroll.errors import InputError, did_you_mean
 
@@ -50,7 +49,6 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     args.backbone, args.dataset_config = backbone_name(args.backbone), chosen.dataset_config
     fill_in(args)
     check_flags(args, given)
-    check_tracking(args)
     check_method(model, dataset, args, given)
     usual = {flag: parser.get_default(flag) for flag in given}
     usual |= dict(weights=usual_weights, backbone=None, dataset_config=None)
@@ -61,14 +59,14 @@ def parse_args(cmd=None, return_parser_only: bool = False):
 
 def _chosen(cmd):
     """What decides which other flags there are, from the flags that every run has."""
-    parser, asks_help = base_parser(add_help=False), set(HELP) & set(cmd)
+    parser = base_parser(add_help=False)
     for action in parser._actions:
         action.required = False
     chosen = parser.parse_known_args(_without_help(cmd))[0]
     use_checkout(getattr(chosen, 'mammoth', None))
     chosen.saved = _of_checkpoint(chosen)
     for number, flag in enumerate(('model', 'dataset')):
-        if not asks_help and not getattr(chosen, flag):
+        if not set(HELP) & set(cmd) and not getattr(chosen, flag):
             raise InputError(f'--{flag} is missing; {_names().splitlines()[number]}')
     return chosen
 
@@ -81,8 +79,8 @@ def _of_checkpoint(chosen) -> dict:
     """Defaults: arguments of the run that `--loadcheck` names, if of the same method and data."""
     if not chosen.loadcheck:
         return {}
-    from bench.resume.saved_models import saved_args
-    saved = saved_args(chosen.loadcheck, chosen.checkpoint_path)
+    from bench.resume.saved_models import read
+    saved = {name: value for name, value in read(chosen.loadcheck)['args'].items() if value is not None}
     for name in ('model', 'dataset'):
         given = getattr(chosen, name)
         if given and normalise(given) != normalise(saved.get(name, given)):
@@ -162,7 +160,7 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
 
 
 def _said(parser, cmd, all_flags: bool = False) -> dict:
-    """flag -> value, of the flags on the command line. all_flags: refuse those that the parser has not."""
+    """Flag -> value, of the flags on the command line. all_flags: refuse those that the parser has not."""
     given, required = given_flags(parser, cmd), [action for action in parser._actions if action.required]
     for action in required:
         action.required = False
@@ -204,8 +202,6 @@ def _flags_of(parser, build, title: str) -> None:
     """A flag for each keyword parameter of a signature (data set, backbone); one that is there serves it."""
     taken = {action.dest for action in parser._actions}
     new = {name: p for name, p in keyword_flags(build).items() if name not in taken}
-    if shared := [name for name in keyword_flags(build) if name in taken]:
-        warn_once(f"{title}: {', '.join(shared)} of its signature: a flag of that name serves both")
     group = parser.add_argument_group(title) if new else None
     for name, parameter in new.items():
         required = parameter.default is parameter.empty
@@ -215,24 +211,21 @@ def _flags_of(parser, build, title: str) -> None:
 def _names() -> str:
     """What --model, --dataset and --weights accept, read from file names and sources: no import."""
     folder = ROOT / 'backbone' / 'weights'
-    shipped = ' '.join(sorted(path.name.split('.')[0] for kind in ('safetensors', 'scales.json')
-                              for path in folder.glob(f'*.{kind}')))
+    shipped = sorted({path.name.split('.')[0] for kind in ('safetensors', 'scales.json')
+                      for path in folder.glob(f'*.{kind}')})
     lines = [f"{kind}s: {' '.join(PluginFolder(folder, kind).names())}"
              for folder, kind in (('models', 'model'), ('datasets', 'dataset'), ('backbone', 'backbone'))]
-    return '\n'.join([*lines, f'weights: {shipped or "none"}',
+    return '\n'.join([*lines, f"weights: {' '.join(shipped)}",
                       'Add --model and --dataset to see their flags.'])
 
 
 def base_parser(**kwargs) -> ArgumentParser:
     """The flags that every run has."""
     parser = ArgumentParser(prog='main.py', description='Continual learning under any schedule.', **kwargs)
-    flags.add_selection_args(parser)
-    flags.add_stream_args(parser)
-    flags.add_experiment_args(parser)
-    flags.add_fitting_args(parser)
-    flags.add_management_args(parser)
-    flags.add_checkpoint_args(parser)
-    flags.add_tracking_args(parser)
+    for add in (flags.add_selection_args, flags.add_stream_args, flags.add_experiment_args,
+                flags.add_fitting_args, flags.add_management_args, flags.add_checkpoint_args,
+                flags.add_tracking_args):
+        add(parser)
     return parser
 
 
@@ -242,12 +235,9 @@ def given_flags(parser: ArgumentParser, argv) -> set:
     for item in argv:
         option = item.split('=')[0] if item.startswith('--') else item[:2]      # -O3
         action = parser._option_string_actions.get(option)
+        if action is not None and action.dest in found:
+            raise InputError(f'{option} is given 2 times, before as {found[action.dest]}: give it once')
         if action is not None:
-            if action.dest in found:
-                first = found[action.dest]
-                twice = (f'{option} is given 2 times' if first == option
-                         else f'{first} and {option} say the same')
-                raise InputError(f'{twice}: give one of them')
             found[action.dest] = option
     return set(found)
 
@@ -262,22 +252,22 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
     actions = {action.dest: action for action in reversed(parser._actions)}
     for name, value in values.items():
         if name not in actions:
-            raise InputError(f'{source}: {name} is not a flag of this run; {nearest(name, actions)}')
+            raise InputError(f'{source}: {name} is not a flag of this run{did_you_mean(name, actions)}')
         action = actions[name]
-        value, many = None if value == 'None' else value, action.nargs not in (None, 0, '?')
-        if value is not None and isinstance(value, list) != many:
-            raise InputError(f"{source}: {name}: {value!r}: expected {'a list' if many else 'one value'}")
-        try:
-            if action.type is not None and value is not None:
-                words = value if many else [value]
-                items = [action.type(int(v) if isinstance(v, bool) else v) for v in words]
-                value = items if many else items[0]
-        except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
-            raise InputError(f'{source}: {name}: {error}') from error
-        if action.choices and value is not None and value not in action.choices:
-            raise InputError(f'{source}: {name} {value!r}: expected one of '
-                             f'{", ".join(map(str, action.choices))}{did_you_mean(value, action.choices)}')
-        parser.set_defaults(**{name: value})
+        if value is not None and value != 'None':
+            many = action.nargs not in (None, 0, '?')
+            if isinstance(value, list) != many:
+                raise InputError(f"{source}: {name}: {value!r}: expected {'a list' if many else 'one value'}")
+            words = [int(word) if isinstance(word, bool) and action.type else word
+                     for word in (value if many else [value])]
+            try:
+                items = [parser._get_value(action, word) for word in words]
+                for item in items:
+                    parser._check_value(action, item)
+            except argparse.ArgumentError as error:
+                raise InputError(f'{source}: {name}: {error.message}') from error
+            value = items if many else items[0]
+        parser.set_defaults(**{name: None if value == 'None' else value})
 
 
 def add_model_args(parser: ArgumentParser, model) -> dict:

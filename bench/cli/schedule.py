@@ -1,7 +1,6 @@
 """What a schedule does to a data set: as text, as a picture, or whether it is sound.
 
     python scripts/schedule.py show gaussian:sigma=0.5 --dataset seq-cifar10
-    python scripts/schedule.py plot split:50 --dataset seq-cifar100 --out schedule.png
     python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10    # side by side, in one scale
     python scripts/schedule.py check file:stream.txt --dataset seq-digits
 """
@@ -21,30 +20,30 @@ _PARTS = 100                    # columns of a picture
 
 
 def arrivals(schedule, labels: np.ndarray, bins: int) -> np.ndarray:
-    """int64 (K, bins): how many samples of each class come in each of equally long parts of the stream."""
+    """int64 (K, bins): samples of each class in each of equally long parts of the stream."""
     part = np.arange(len(schedule.order)) * bins // len(schedule.order)
     counts = np.zeros((int(labels.max()) + 1, bins), np.int64)
     np.add.at(counts, (labels[schedule.order], part), 1)
     return counts
 
 
-def facts(schedule, labels: np.ndarray) -> dict:
-    """What can be said of a schedule in a word each."""
-    sizes = np.diff(schedule.cuts)
-    segment_of = np.repeat(np.arange(len(sizes)), sizes)
-    arrived = labels[schedule.order]
+def check(schedule, labels: np.ndarray) -> None:
+    """Print facts; one that is not sound has ended in one line and exit code 2."""
+    sizes, count = np.diff(schedule.cuts), len(schedule.order)
+    arrived, segment_of = labels[schedule.order], np.repeat(np.arange(len(sizes)), sizes)
     whole = all(len(np.unique(segment_of[arrived == c])) == 1 for c in np.unique(arrived))
-    distinct = len(np.unique(schedule.order))
-    covers = dict(all='each sample once', part=f'{len(schedule.order)} of {len(labels)} samples, each once',
-                  repeats=f'{distinct} of {len(labels)} samples, some of them again')
-    return {'samples': f'{len(schedule.order)} ({covers[schedule.covers]})',
-            'permutation': ('yes' if schedule.covers == 'all'
-                            else 'no: no method can be exactly invariant to it'),
-            'segments': f'{len(sizes)} of {sizes.min()} to {sizes.max()} samples',
-            'tasks': 'none (general-continual)' if schedule.task_free else str(len(schedule.tasks) - 1),
-            'each class in one segment': ('yes: a herded buffer is the same as under any such schedule'
-                                          if whole else 'no'),
-            'digest': schedule.digest()}
+    covers = dict(all='each sample once', part=f'{count} of {len(labels)} samples, each once',
+                  repeats=f'{len(np.unique(schedule.order))} of {len(labels)} samples, some of them again')
+    facts = {'samples': f'{count} ({covers[schedule.covers]})',
+             'permutation': ('yes' if schedule.covers == 'all'
+                             else 'no: no method can be exactly invariant to it'),
+             'segments': f'{len(sizes)} of {sizes.min()} to {sizes.max()} samples',
+             'tasks': 'none (general-continual)' if schedule.task_free else str(len(schedule.tasks) - 1),
+             'each class in one segment': ('yes: a herded buffer is the same as under any such schedule'
+                                           if whole else 'no'),
+             'digest': schedule.digest()}
+    for name, text in facts.items():
+        print(f'{name:<26} {text}')
 
 
 def show(schedule, labels, names, most: int) -> None:
@@ -56,15 +55,9 @@ def show(schedule, labels, names, most: int) -> None:
             print(f'     ... {len(schedule.cuts) - 1 - most} more (--most)')
             break
         classes, counts = np.unique(labels[segment], return_counts=True)
-        some = [f'{names[c]} ({n})' for c, n in zip(classes[:6], counts)]
-        print(f"{t + 1:>8} {len(segment):>8}  "
-              f"{', '.join(some)}{f' and {len(classes) - 6} more' if len(classes) > 6 else ''}")
-
-
-def check(schedule, labels) -> None:
-    """Facts; one that is not sound has ended in one line and exit code 2."""
-    for name, text in facts(schedule, labels).items():
-        print(f'{name:<26} {text}')
+        some = ', '.join(f'{names[c]} ({n})' for c, n in zip(classes[:6], counts))
+        more = f' and {len(classes) - 6} more' if len(classes) > 6 else ''
+        print(f'{t + 1:>8} {len(segment):>8}  {some}{more}')
 
 
 def main():
@@ -72,20 +65,17 @@ def main():
     parser.add_argument('command', choices=('show', 'plot', 'check'))
     parser.add_argument('schedules', nargs='+', metavar='schedule', help='see below')
     parser.add_argument('--dataset', default='seq-digits')
-    parser.add_argument('--seed', default='0')
-    parser.add_argument('--base_path', default='./data/')
     parser.add_argument('--most', type=int, default=20, help='segments that show lists')
     parser.add_argument('--out', type=Path, default=Path('schedule.png'),
-                        help='picture that plot draws, with an .svg beside it')
+                        help='picture that plot draws, and its .svg')
     options, others = parser.parse_known_args()
     if options.out.suffix not in ('.png', '.svg'):
         raise InputError(f'--out {options.out}: expected a name that ends in .png or .svg')
     check_target(options.out, '--out')
     pictures = {}
     for spec in options.schedules:
-        args = cli.parse_args(['--model', 'scroll', '--dataset', options.dataset, '--schedule', spec,
-                               '--seed', options.seed, '--base_path', options.base_path, *others])
-        dataset = get_dataset(args)
+        dataset = get_dataset(cli.parse_args(['--model', 'scroll', '--dataset', options.dataset,
+                                              '--schedule', spec, *others]))
         schedule, labels = dataset.schedule, dataset.train_labels
         if options.command == 'plot':
             pictures[spec] = arrivals(schedule, labels, min(_PARTS, len(schedule.order)))

@@ -64,22 +64,22 @@ def pairs(claim: dict, here, get) -> list:
     for side in sides:
         if set(side) - {'rows', 'columns', 'experiment'}:
             raise InputError(f"claim {claim['says']!r}: a side has rows, columns, experiment; found {side!r}")
-        side['experiment'] = get(side['experiment']) if 'experiment' in side else here
-    rows, columns = (_together(claim, sides, what) for what in ('rows', 'columns'))
-    first, second = (side['experiment'] for side in sides)
+    first, second = experiments = [get(s['experiment']) if 'experiment' in s else here for s in sides]
+    rows, columns = (_matched(claim, sides, experiments, what) for what in ('rows', 'columns'))
     return [((first.name, first.cell(r1, c1)), (second.name, second.cell(r2, c2))) for r1, r2 in rows
             for c1, c2 in columns]
 
 
-def _together(claim: dict, sides: list, what: str) -> list:
+def _matched(claim: dict, sides: list, experiments: list, what: str) -> list:
     """Pairs of row or column names."""
     own = [what in side for side in sides]
     if any(own) != all(own) or (any(own) and what in claim):
         raise InputError(f"claim {claim['says']!r}: {what}: for both sides, or for the claim as a whole")
-    first, second = (_names(side['experiment'], what, side.get(what, claim.get(what))) for side in sides)
+    first, second = (_names(experiment, what, side.get(what, claim.get(what)))
+                     for experiment, side in zip(experiments, sides))
     if any(own) and what == 'rows':
         return list(itertools.product(first, second))
-    if len(first) == 1 < len(second):
+    if len(first) == 1:
         first = first * len(second)
     if len(first) != len(second):
         raise InputError(f"claim {claim['says']!r}: {len(first)} {what} against {len(second)}")
@@ -88,17 +88,14 @@ def _together(claim: dict, sides: list, what: str) -> list:
 
 def _names(experiment, what: str, wanted) -> list:
     """Rows or columns of these names or headings; all, if none is wanted."""
-    have = getattr(experiment, what)
-    headings = (lambda row: [experiment.groups.get(row)]) if what == 'rows' else (
-        lambda column: [upper(column), lower(column)])
-    found = []
+    have, found = getattr(experiment, what), []
     for name in have if wanted is None else [wanted] if isinstance(wanted, str) else wanted:
-        matching = [entry for entry in have if name == entry] or [
-            entry for entry in have if name in headings(entry)]
-        if not matching:
+        headed = [entry for entry in have if name in (
+            [experiment.groups.get(entry)] if what == 'rows' else [upper(entry), lower(entry)])]
+        found += [name] if name in have else headed
+        if name not in have and not headed:
             raise InputError(f'claims: no row, column or heading {name!r}; expected some of: '
                              f'{"; ".join(have)}')
-        found += matching
     return found
 
 

@@ -1,13 +1,9 @@
 """The tables of README.md and docs/, and their picture, from committed rows.
 
     python scripts/documents.py                         # after scripts/report.py; both are `make tables`
-    python scripts/documents.py --certificates data/certificates/seq-digits/*/certificate-*.json
 
 A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` has the names.
-`--certificates` first puts the accuracies of these certificates, which are of one data set, into
-`results/clouds/<dataset>.csv`, a row a schedule; the picture is of those of the digits.
 """
-import json
 import re
 from functools import partial
 from pathlib import Path
@@ -16,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bench.certify.sensitivity import figures, predictors_of
-from bench.paper.experiments import load
+from bench.paper.experiments import cell_rows, load
 from bench.paper.report import write
 from bench.paper.tables import NOT_RUN, md_table, number, summary
 from bench.results import plots, style
@@ -29,7 +25,6 @@ from scroll.errors import InputError
 from scroll.heads.registry import HEADS
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
-_CLOUD = ['model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome']
 _DATA_SETS = {'seq-cifar10': 'CIFAR-10, 5 tasks', 'seq-cifar100': 'CIFAR-100, 10 tasks',
               'seq-miniimg': 'miniImageNet, 10 tasks'}
 _SIZES = ('200', '500', '2000')
@@ -38,19 +33,14 @@ _SIZES = ('200', '500', '2000')
 def main_table(root: Path) -> list:
     """The paper's first table at |M| = 500: ours on EfficientNet-Lite0, and the paper's."""
     paper, label = load(ROOT / 'experiments/table_1_cifar.yaml'), 'lite_table_1_cifar'
-    ours, runs = load(ROOT / f'experiments/{label}.yaml'), _runs(root, label)
-    names, rows = ('CIFAR-10 5-split', 'CIFAR-100 10-split'), []
-    made = {'SCROLL (NCC)': ('NCC', 500), 'SCROLL (Ridge)': ('Ridge', 500),
-            'SCROLL (RP, 5,000), no sample in memory': ('RP, 5,000 (ridge, relu)', 0)}
-    for title in made:
+    runs, names, rows = _runs(root, label), ('CIFAR-10 5-split', 'CIFAR-100 10-split'), []
+    for title, row, size in (('SCROLL (NCC)', 'NCC', 500), ('SCROLL (Ridge)', 'Ridge', 500),
+                             ('SCROLL (RP, 5,000), no sample in memory', 'RP, 5,000 (ridge, relu)', 0)):
         texts = []
         for name in names:
-            row, size = made[title]
-            column = f'{name}, |M| = {size}'
-            mine = summary(runs[row, column], ours.cell(row, column).metric)
+            mine = summary(runs[row, f'{name}, |M| = {size}'], 'final_accuracy')
             of_paper = paper.cell(title, f'{name}, |M| = 500').paper if title in paper.rows else None
-            texts += [number(mine.mean, mine.deviation) if mine else NOT_RUN,
-                      number(*of_paper) if of_paper else '']
+            texts += [number(mine.mean, mine.deviation), number(*of_paper) if of_paper else '']
         rows.append([title, *texts])
     return md_table(['', *(head for name in names for head in (name, 'in the paper'))], rows)
 
@@ -58,15 +48,15 @@ def main_table(root: Path) -> list:
 def scroll_table(root: Path) -> list:
     """SCROLL with both classifiers, before and after adaptation, by data set and buffer size."""
     runs = pd.DataFrame([row for name in ('table_1_cifar', 'table_2_miniimagenet')
-                         for cell in _runs(root, name).values() for row in cell])
-    runs, rows = runs[runs.model == 'scroll'], []
-    for (dataset, name), predictor in ((item, p) for item in _DATA_SETS.items() for p in ('ridge', 'ncc')):
-        mine = runs[(runs.dataset == dataset) & (runs.predictor == predictor)].fillna('')
-        adapted = [summary(mine[mine.buffer_size == size].to_dict('records'), 'adapted_accuracy')
-                   for size in _SIZES]
-        f_t = summary(mine.to_dict('records'), 'online_accuracy')
-        rows.append([name, dict(ridge='ridge', ncc='NCC')[predictor], f'{f_t.mean:.2f}', *(
-            f'{a.mean:.2f} ± {a.deviation:.2f}' if a else NOT_RUN for a in adapted)])
+                         for cell in _runs(root, name).values() for row in cell if row['model'] == 'scroll'])
+    rows = []
+    for dataset, name in _DATA_SETS.items():
+        for predictor, title in (('ridge', 'ridge'), ('ncc', 'NCC')):
+            mine = runs[(runs.dataset == dataset) & (runs.predictor == predictor)].fillna('')
+            f_t = summary(mine.to_dict('records'), 'online_accuracy')
+            adapted = [summary(mine[mine.buffer_size == size].to_dict('records'), 'adapted_accuracy')
+                       for size in _SIZES]
+            rows.append([name, title, f'{f_t.mean:.2f}', *map(_with_deviation, adapted)])
     return md_table(['data set', 'classifier', 'f_T', *(f'f*, |M| = {size}' for size in _SIZES)], rows)
 
 
@@ -78,7 +68,7 @@ def digest_table(root: Path) -> list:
     found = {}
     for label in ('figure_2_splits', 'table_5_two_class_splits', 'table_6_ensemble'):
         for row in (row for cell in _runs(root, label).values() for row in cell):
-            if all(row.get(name) == value for name, value in wanted.items()):
+            if wanted.items() <= row.items():
                 values = tuple(row[name][:8] if 'digest' in name else f'{float(row[name]):.2f}'
                                for name in names)
                 found.setdefault(values, set()).add(row['schedule'])
@@ -100,44 +90,33 @@ def schedules_table(root: Path) -> list:
 
 def orders_table(root: Path, dataset: str = 'seq-digits') -> list:
     """How far each method depends on the order of a data set's classes, in numbers."""
-    names = dict(worst='worst', cvar10='CVaR 10 %', anytime='anytime', easiest='easiest', hardest='hardest',
-                 worst_found='worst found')
-    rows = []
+    names, rows = ('worst', 'cvar10', 'anytime', 'easiest', 'hardest', 'worst_found'), []
     for model, mine in cloud_rows(root / f'results/orders/{dataset}.csv').items():
         of = figures(mine)
-        shares = of['variance'][:3] if of['variance'] else ()
+        shares = of['variance'] or ()
         rows.append([style.name(model), number(of['mean'], of['deviation'], of['orders']),
                      *(f'{of[n]:.2f}' for n in names),
                      ', '.join(f'{share:.0f}' for share in shares) if any(shares) else 'none',
                      predictors_of(of)])
-    return md_table(['', 'random orders', *names.values(), 'variance by order, seed, rest (%)',
-                     'different predictors'], rows)
+    return md_table(['', 'random orders', 'worst', 'CVaR 10 %', 'anytime', 'easiest', 'hardest',
+                     'worst found', 'variance by order, seed, rest (%)', 'different predictors'], rows)
 
 
 def tuned_table(root: Path) -> list:
     """What `scripts/tune.py` chose for the backbone `small`, and what it was worth on held-out samples."""
-    told = re.compile(r'tuned with (\d+) trials .*? tasks(?:, \|M\| = (\d+))?: (\S+) %; with the values of '
-                      r'the first trial ([\d.]+) %')
+    found = re.compile(r'tuned with (\d+) trials .*? tasks(?:, \|M\| = (\d+))?: (\S+) %; with the values of '
+                       r'the first trial ([\d.]+) %')
     rows = []
     for path in sorted((ROOT / 'models/config').glob('*.yaml')):
         for rule in read_yaml(path).get('best') or []:
             if rule['when'].get('weights') == 'small':
-                trials, size, best, first = told.match(rule['by']).groups()
+                trials, size, best, first = found.match(rule['by']).groups()
                 values = ', '.join(f'`{name} {value}`' for name, value in rule['set'].items())
                 dataset = _DATA_SETS.get(rule['when']['dataset'], 'digits').split(',')[0]
                 if passes := rule['when'].get('n_epochs'):
                     dataset += f', {passes} {"pass" if passes == 1 else "passes"}'
                 rows.append([style.name(path.stem), dataset, size or 'none', trials, values, best, first])
     return md_table(['', 'data set', '|M|', 'trials', 'values', 'held out', 'first trial'], rows)
-
-
-def label_errors_table(root: Path) -> list:
-    """How well out-of-sample scores find wrong labels, by head; f_T learned with them."""
-    runs = _runs(root, 'label_errors')
-    heads, columns = (list(dict.fromkeys(cell[i] for cell in runs)) for i in (0, 1))
-    rows = [[head, *(_with_deviation(summary(runs[head, column], metric)) for column in columns
-                     for metric in ('label_error_auc', 'online_accuracy'))] for head in heads]
-    return md_table(['head', *(title for column in columns for title in (f'{column}, AUC', 'f_T'))], rows)
 
 
 def heads_table(root: Path, label: str, with_state=False, with_paper=False) -> list:
@@ -152,11 +131,11 @@ def heads_table(root: Path, label: str, with_state=False, with_paper=False) -> l
         cells = [experiment.cell(row, column) for column in columns]
         found = [summary(runs.get((row, cell.column), []), cell.metric) for cell in cells]
         if any(found):
-            rows.append([row, *([f'{_megabytes(cells[0].flags):.1f}'] if with_state else []),
-                         *map(_with_deviation, found)])
+            state = [f'{_megabytes(cells[0].flags):.1f}'] * with_state
+            rows.append([row, *state, *map(_with_deviation, found)])
         if with_paper and any(cell.paper for cell in cells):
             rows.append([f'{row}, the paper', *(number(*c.paper) if c.paper else '' for c in cells)])
-    return md_table(['head', *(['state, MB'] if with_state else []), *columns], rows)
+    return md_table(['head', *['state, MB'] * with_state, *columns], rows)
 
 
 def _with_deviation(of) -> str:
@@ -177,27 +156,22 @@ def certificates_table(root: Path) -> list:
     """The certificates that are handed on: digests of what holds anywhere."""
     rows = []
     for path in sorted((root / 'results/certificates').glob('*.json')):
-        certificate = json.loads(path.read_text(encoding='utf-8'))
-        settings, told = certificate['settings'], certificate['anywhere']
-        head = name = settings.get('predictor') or settings['head']
-        if head == 'ridge':
-            name = f"ridge, lambda {settings['ridge_lambda']}"
-        lift = settings.get('lift', 'auto')
+        certificate = read_json(path)
+        settings, anywhere = certificate['settings'], certificate['anywhere']
+        name = next(line for line in anywhere if line.startswith('f_T, ')).removeprefix('f_T, ')
+        head, lift = name.split(', lambda')[0], settings.get('lift', 'auto')
         if lift != 'auto':
             head += f', {lift}'
-        if HEADS[name.split(',')[0]].lift or lift != 'auto':
+        if lift != 'auto' or HEADS[head].lift:
             head += f", {settings['lift_dim']}"
         rows.append([f'`{path.name}`', head, f"{certificate['verdict']['schedules']:,}",
-                     told['statistics'][:8], told[f'f_T, {name}'][:8], told[f'right, {name}']])
+                     anywhere['statistics'][:8], anywhere[f'f_T, {name}'][:8], anywhere[f'right, {name}']])
     return md_table(['file', 'f_T', 'schedules', 'statistics', "f_T's digest", 'right'], rows)
 
 
 def _runs(root: Path, label: str) -> dict:
     """(row, column) -> committed rows."""
-    found = {}
-    for row in read_rows(root / 'results/rows' / f'{label}.csv'):
-        found.setdefault((row['row'], row['column']), []).append(row)
-    return found
+    return cell_rows(root / 'results/rows' / f'{label}.csv')
 
 
 def cloud_rows(path: Path) -> dict:
@@ -210,41 +184,12 @@ def cloud_rows(path: Path) -> dict:
 
 
 TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
-          'label_errors': label_errors_table, 'certificates': certificates_table, 'tuned': tuned_table,
+          'certificates': certificates_table, 'tuned': tuned_table,
           'heads': partial(heads_table, label='heads', with_state=True),
           'heads_adapted': partial(heads_table, label='heads_adapted'),
           'lite': partial(heads_table, label='lite_table_1_cifar', with_paper=True),
           'lite_sizes': partial(heads_table, label='lite_sizes'),
           'orders': orders_table, 'orders_cifar100': partial(orders_table, dataset='seq-cifar100')}
-
-
-def take_in(paths: list, folder: Path) -> Path:
-    """Put the accuracies of certificates of one data set into a CSV file of `folder`, in place of those of
-    the same methods.
-    """
-    rows = {}
-    for path in paths:
-        try:
-            certificate = read_json(path)
-            inputs = certificate['inputs']
-            mine = [[inputs['model'], row['spec'], row['schedule_digest'], row['final_accuracy'],
-                     row['outcome']] for row in certificate['schedules']]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f'{path}: expected a certificate of scripts/certify.py '
-                             f'({type(error).__name__})') from error
-        rows.setdefault(inputs['dataset'], {})[inputs['model']] = mine
-    if len(rows) != 1:
-        raise InputError(f'--certificates: of {", ".join(sorted(rows)) or "no data set"}: expected those of '
-                         'one data set')
-    dataset, fresh = rows.popitem()
-    path = folder / f'{dataset}.csv'
-    table = pd.DataFrame([row for mine in fresh.values() for row in mine], columns=_CLOUD)
-    if path.is_file():
-        before = pd.read_csv(path, dtype=str, keep_default_na=False)[_CLOUD]
-        table = pd.concat([before[~before.model.isin(list(fresh))], table])
-    table = table.sort_values('model', kind='stable')
-    write(path, table.to_csv(index=False, lineterminator='\n'))
-    return path
 
 
 def update(root: Path, paths: list) -> list:
@@ -280,11 +225,6 @@ def draw(root: Path) -> list:
 
 
 def main():
-    parser = ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--certificates', nargs='+', type=Path, default=[], metavar='certificate-<id>.json',
-                        help='first take in the accuracies of these')
-    options = parser.parse_args()
-    if options.certificates:
-        print(take_in(options.certificates, ROOT / 'results/clouds'))
+    ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     for path in (*draw(ROOT), *update(ROOT, documents(ROOT))):
         print(path)

@@ -13,25 +13,18 @@ _BEFORE = dict(adapt_select='none')                    # what was the default be
 _APART = ('seed', 'model_config', *_STREAM)            # looked at by themselves
 
 
-def matching_rows(cell: Cell, rows: list, earlier: bool = False) -> list:
+def matching_rows(cell: Cell, rows: list) -> list:
     """The rows that are runs of a cell, in order of their seeds: of several with one seed, the newest.
 
     A row is a run of a cell if its key has the values that the cell's command has today, flags and defaults
     alike. A flag that the key lacks, since there was none, had the default that it is declared with; of flags
-    that are gone none may have been asked for.
-
-    Args:
-        earlier: where there are none, take those that the same command made when defaults were others: rows
-            of runs that were asked for what the cell asks for, and for nothing else. Of these the newest, and
-            those of its key.
+    that are gone none may have been asked for. A command that `main.py` refuses has no rows.
     """
-    rows = [row for row in rows if _same_stream(cell, row)
+    rows = [row for row in rows if row.get('run_key') and _same_stream(cell, row)
             and all(normalise(cell.flags[name]) == row.get(name) for name in ('model', 'dataset'))]
     today = arguments(cell) if rows else None
     found = [row for row in rows if today is not None and _has_arguments(row, today)]
-    if not found and (earlier or today is None):
-        found = _of_the_same_command(cell, today, rows)
-    newest = {row.get('seed'): row for row in sorted(found, key=_finished)}
+    newest = {row.get('seed'): row for row in sorted(found, key=lambda row: row.get('finished', ''))}
     return [newest[seed] for seed in sorted(newest, key=lambda seed: int(seed or 0))]
 
 
@@ -45,13 +38,6 @@ def refusal(cell: Cell) -> str:
     return _parsed(tuple(cell.command(0)[1:]))[1]
 
 
-def affects_of(cell: Cell) -> dict:
-    """flag -> what it affects; where the cell's command is refused, of the flags that every run has."""
-    from bench.cli.parsing import base_parser
-    today = arguments(cell)
-    return base_parser().affects() if today is None else today.affects
-
-
 @functools.cache
 def _parsed(words: tuple) -> tuple:
     from bench.cli.parsing import parse_args
@@ -62,48 +48,16 @@ def _parsed(words: tuple) -> tuple:
 
 
 def _has_arguments(row: dict, today) -> bool:
-    values, given = _of_row(row)
-    # a row without a key says nothing of flags that came later; what is asked for it must say
-    absent = today.declared | _BEFORE if given is not None else dict.fromkeys(today.given)
-    wanted = {name: value for name, value in vars(today).items() if affects(today, name) in KEY
-              and name not in _APART}
-    return (given or set()) <= {*vars(today)} and all(
-        same_value(value, values.get(name, text_of(absent.get(name, value))))
-        for name, value in wanted.items())
-
-
-def _of_the_same_command(cell: Cell, today, rows: list) -> list:
-    """See `earlier`. Where the command cannot be understood (its weights are not here), its flags decide."""
-    asked = cell.flags if today is None else {name: getattr(today, name) for name in today.given}
-    of_flag, found = affects_of(cell), []
-    asked = {name: value for name, value in asked.items() if of_flag.get(name, 'result') in KEY
-             and name not in _APART}
-    config = cell.flags.get('model_config') if today is None else today.model_config
-    for row in rows:
-        values, given = _of_row(row)
-        if (given or set()) <= {*asked, *_APART} and all(
-                same_value(value, values.get(name, ''))
-                for name, value in {**asked, 'model_config': config}.items()):
-            found.append((row, given and values))
-    like = max(found, key=lambda pair: _finished(pair[0]))[1] if found else None
-    return [row for row, values in found if values == like]
-
-
-def _of_row(row: dict) -> tuple:
-    """(flag -> text, flags that were asked for) of a row's key; (columns, None) of a row without one.
-
-    The backbone has its name of today.
-    """
-    key = read_key(row['run_key']) if row.get('run_key') else None
-    values = key['given'] | key['default'] if key else {name: text for name, text in row.items() if text}
-    if 'backbone' in values:
+    key = read_key(row['run_key'])
+    values, absent = key['given'] | key['default'], today.declared | _BEFORE
+    if 'backbone' in values:                           # by its name of today
         said = [name for name, text in values.items() if text]
         values['backbone'] = backbone_name(values['backbone'], said)
-    return values, key and set(key['given'])
-
-
-def _finished(row: dict) -> str:
-    return row.get('finished', '')
+    wanted = {name: value for name, value in vars(today).items() if affects(today, name) in KEY
+              and name not in _APART}
+    return set(key['given']) <= {*vars(today)} and all(
+        same_value(value, values.get(name, text_of(absent.get(name, value))))
+        for name, value in wanted.items())
 
 
 def _same_stream(cell: Cell, row: dict) -> bool:

@@ -5,14 +5,11 @@
     python scripts/report.py ~/mine.yaml --collect --out mine           # an experiment of one's own
 
 `results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests, arguments,
-seconds, commit and versions; `--collect` adds those that fit a cell, the newest for each seed, and leaves out
-those that fit none any more. Rows that a cell's command made when its defaults were others stay until there
-are some of today's. From these come `results/tables/<experiment>.md`, `.tex`, `.png` and `.svg`, and the
-index `results/README.md`. An experiment with another backbone is a file of its own: `like: table_1_cifar`,
-`flags: {weights: ...}`.
+seconds, commit and versions; `--collect` adds those that fit a cell, the newest for each seed. Rows that a
+cell's command made when its defaults were others stay until there are some of today's. From these come
+`results/tables/<experiment>.md`, `.tex`, `.png` and `.svg`, and the index `results/README.md`.
 """
 import functools
-import io
 import os
 import re
 import sys
@@ -21,12 +18,11 @@ from pathlib import Path
 import pandas as pd
 
 from bench.paper import claims, tables
-from bench.paper.experiments import experiment_files, load, results_rows
-from bench.paper.matching import affects_of, arguments, matching_rows
+from bench.paper.experiments import cell_rows, experiment_files, load, results_rows
+from bench.paper.matching import arguments, matching_rows
 from bench.results.keys import with_values
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
-from core.rows import read_rows
 from scroll.archive import atomic_write
 from scroll.errors import InputError
 
@@ -35,37 +31,40 @@ _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted
 _LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
 
 
-def collect(experiment, pool: list) -> list:
-    """The rows of `pool` that belong to an experiment's cells, as they are committed."""
+def collect(experiment, pool: list, committed: dict) -> list:
+    """The rows of an experiment's cells as they are committed, those of results files (`pool`) among them.
+
+    committed: (row, column) -> rows.
+    """
     found = []
     for cell in experiment.cells:
-        rows = [row for row in matching_rows(cell, pool, earlier=True) if row.get(cell.metric)]
-        of_flag = affects_of(cell) if rows else {}
-        found += [{**_committed(row, of_flag), 'row': cell.row, 'column': cell.column} for row in rows]
+        mine = committed.get((cell.row, cell.column), [])
+        today = matching_rows(cell, _with_paths(experiment, mine) + pool)  # those of `pool` may know more
+        mine = [_committed(row, arguments(cell)) for row in today if row.get(cell.metric)] or mine
+        found += [{**row, 'row': cell.row, 'column': cell.column} for row in mine]
     return found
 
 
-def _committed(row: dict, of_flag: dict) -> dict:
-    """A row without what is of this machine or of this one run. of_flag: flag -> what it affects."""
+def _committed(row: dict, args) -> dict:
+    """A row without what is of this machine or of this one run."""
     def without_path(name, value):
-        return Path(value).stem if of_flag.get(name) == 'content' and os.sep in value else value
+        return Path(value).stem if args.affects.get(name) == 'content' and os.sep in value else value
     return _renamed({name: value for name, value in row.items()
                      if value not in ('', None) and not _LEFT_OUT.fullmatch(name)
-                     and of_flag.get(name) not in ('place', 'display')}, without_path)
+                     and args.affects.get(name) not in ('place', 'display')}, without_path)
+
+
+def _with_paths(experiment, rows: list) -> list:
+    """Committed rows, which have no paths, with those of an experiment's cells."""
+    paths = {(flag, Path(path).stem): path for cell in experiment.cells
+             for flag, path in cell.flags.items() if os.sep in str(path)}
+    return [_renamed(row, lambda flag, value: paths.get((flag, value), value)) for row in rows]
 
 
 def _renamed(row: dict, change) -> dict:
     """The row, and its key, with `change(flag, value)` in the place of each value."""
     row = {name: change(name, value) for name, value in row.items()}
     return row | (dict(run_key=with_values(row['run_key'], change)) if row.get('run_key') else {})
-
-
-def write_rows(path: Path, rows: list) -> None:
-    """A CSV file with these rows; equal rows make equal files."""
-    table, text = pd.DataFrame(rows), io.StringIO()
-    names = [name for name in _FIRST if name in table] + sorted(set(table) - set(_FIRST))
-    table[names].to_csv(text, index=False, lineterminator='\n')
-    write(path, text.getvalue())
 
 
 def write(path: Path, text: str) -> None:
@@ -80,62 +79,47 @@ def write(path: Path, text: str) -> None:
 class Report:
     """What is below one `--out`: committed rows, and the pages made from them.
 
-    Args:
-        asked: name -> file, of the experiments that this is about; those of experiments/ are renewed as well.
+    paths: of experiments, in addition to those of experiments/; InputError if one has the name of another.
     """
 
-    def __init__(self, out: Path, asked: dict):
-        self.out, self.asked = out, asked
-        self.files = {path.stem: path for path in experiment_files()} | asked
+    def __init__(self, out: Path, paths: list):
+        self.out, self.files = out, {path.stem: path for path in experiment_files()}
+        for path in paths:
+            if load(path).name in self.files and not path.samefile(self.files[path.stem]):
+                raise InputError(f'{path}: another has this name, and rows are kept by name: rename one')
+            self.files[path.stem] = path
         self.get = functools.cache(lambda name: load(self.files.get(name, f'experiments/{name}.yaml')))
-        self._rows = functools.cache(self._read)
+        self.rows = functools.cache(lambda name: cell_rows(out / 'rows' / f'{name}.csv'))
+        self.findings = functools.cache(self._findings)
 
-    def _read(self, name: str) -> dict:
-        """(row, column) -> committed rows."""
-        path, found = self.out / 'rows' / f'{name}.csv', {}
-        for row in read_rows(path) if path.is_file() else []:
-            found.setdefault((row['row'], row['column']), []).append(row)
-        return found
-
-    def collect(self, name: str, rows: list) -> None:
-        """Add to committed rows those of results files."""
-        committed = [row for cell in self._rows(name).values() for row in self._with_paths(name, cell)]
-        found = collect(self.get(name), committed + rows)       # rows of results files may know more
-        kept = {_identity(row) for row in found}
-        if gone := sum(_identity(row) not in kept for row in committed):
-            print(f'{name}: {gone} of {len(committed)} rows left out: of runs with other arguments than its '
-                  'cells have today')
-        path = self.out / 'rows' / f'{name}.csv'
-        if found:
-            write_rows(path, found)
-        else:
+    def collect(self, name: str, pool: list) -> None:
+        """Add to committed rows those of results files; equal rows make equal files."""
+        path, found = self.out / 'rows' / f'{name}.csv', collect(self.get(name), pool, self.rows(name))
+        self.rows.cache_clear()
+        if not found:
             path.unlink(missing_ok=True)
-        self._rows.cache_clear()
+            return
+        table = pd.DataFrame(found)
+        names = [name for name in _FIRST if name in table] + sorted(set(table) - set(_FIRST))
+        write(path, table[names].to_csv(index=False, lineterminator='\n'))
 
-    def _with_paths(self, name: str, rows: list) -> list:
-        """Committed rows, which have no paths, with those of an experiment's cells."""
-        paths = {(flag, Path(path).stem): path for cell in self.get(name).cells
-                 for flag, path in cell.flags.items() if os.sep in str(path)}
-        return [_renamed(row, lambda flag, value: paths.get((flag, value), value)) for row in rows]
-
-    def findings(self, name: str) -> dict:
-        """number of each claim -> what the rows say of it."""
+    def _findings(self, name: str) -> list:
+        """What the rows say of each claim."""
         def runs(experiment, cell):
-            return self._rows(experiment).get((cell.row, cell.column), [])
-        return {number: claims.judge(claim, self.get(name), self.get, runs)
-                for number, claim in enumerate(self.get(name).claims) if claim is not None}
+            return self.rows(experiment).get((cell.row, cell.column), [])
+        return [claims.judge(claim, self.get(name), self.get, runs) for claim in self.get(name).claims]
 
     def chosen(self, name: str) -> dict:
         """How the values of the rows were chosen, as config files say: text -> names, with the columns where
         not all are alike; nothing where only one method is run."""
-        runs, found = self._rows(name), {}
-        cells = [cell for cell in self.get(name).cells if (cell.row, cell.column) in runs]
+        experiment, runs, found = self.get(name), self.rows(name), {}
+        cells = [cell for cell in experiment.cells if (cell.row, cell.column) in runs]
         if len({cell.flags['model'] for cell in cells}) < 2:
             return {}
         for cell in cells:
             today = arguments(cell)
             text = today and chosen_by(vars(today))
-            if text and not matching_rows(cell, self._with_paths(name, runs[cell.row, cell.column])):
+            if text and not matching_rows(cell, _with_paths(experiment, runs[cell.row, cell.column])):
                 text = 'made with earlier values than those of its command today'
             if text:
                 found.setdefault(cell.row, {}).setdefault(text, []).append(cell.column)
@@ -151,19 +135,12 @@ class Report:
 
         A figure is drawn when all of its cells have rows.
         """
-        experiment, runs = self.get(name), self._rows(name)
-        folder, findings = self.out / 'tables', list(self.findings(name).values())
+        experiment, runs, findings = self.get(name), self.rows(name), self.findings(name)
+        folder = self.out / 'tables'
         picture = folder / f'{name}.png'
-        if experiment.kind == 'figure' and experiment.cells:
-            if all((cell.row, cell.column) in runs for cell in experiment.cells):
-                tables.figure(picture, experiment, runs)
-            else:
-                for path in (picture, picture.with_suffix('.svg')):
-                    path.unlink(missing_ok=True)
-        listed = experiment.values and (name in self.asked or (folder / f'{name}.md').is_file())
-        if not (runs or picture.is_file() or listed):
-            for suffix in ('.md', '.tex'):                      # of rows that are gone
-                picture.with_suffix(suffix).unlink(missing_ok=True)
+        if experiment.kind == 'figure' and 0 < len(experiment.cells) == len(runs):
+            tables.figure(picture, experiment, runs)
+        if not (runs or picture.is_file() or experiment.values):
             return ''
         about = facts(experiment, [row for rows in runs.values() for row in rows])
         text = tables.markdown(experiment, runs, findings, about, self.chosen(name))
@@ -171,56 +148,43 @@ class Report:
         write(folder / f'{name}.md', text)
         if experiment.cells:
             write(folder / f'{name}.tex', tables.latex(experiment, runs))
-        counts = [f'{n} {what}' for what in claims.VERDICTS
-                  if (n := sum(f.verdict == what for f in findings))]
+        verdicts = [finding.verdict for finding in findings]
+        counts = [f'{verdicts.count(what)} {what}' for what in claims.VERDICTS if what in verdicts]
         filled = f'{len(runs)} of {len(experiment.cells)}' if experiment.cells else ''
         return tables.md_row([f'[{name}](tables/{name}.md)', experiment.title, filled, ', '.join(counts)])
 
     def write(self) -> list:
         """All pages and their index; returns the pages' names."""
         lines = {name: line for name in self.files if (line := self.page(name))}
-        of_the_paper = [line for name, line in lines.items() if self.get(name).of_the_paper]
-        own = [line for line in lines.values() if line not in of_the_paper]
-        index = [] if own and not of_the_paper else [
+        of_the_paper = [name for name in lines if self.get(name).of_the_paper]
+        own = [line for name, line in lines.items() if name not in of_the_paper]
+        index = [
             '# Tables and figures of the paper, from our own runs', '',
             'Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is in '
-            '`experiments/`, and',
-            '`scripts/table_*.sh`, `scripts/figure_*.sh` run it all.', '',
-            '| | what | cells with rows | claims of the paper |', '|---|---|---|---|', *of_the_paper,
-            *self._each_claim(lines)]
+            '`experiments/`, and', '`scripts/tables.sh NAME` runs it all.', '',
+            '| | what | cells with rows | claims of the paper |', '|---|---|---|---|',
+            *map(lines.get, of_the_paper), *self._each_claim(of_the_paper)]
         if own:
-            heading = ['', '## Other experiments'] if index else ['# Tables and figures, from our own runs']
-            index += [*heading, '', 'Made by `scripts/report.py` from `rows/` and the experiment files.', '',
+            index += ['', '## Other experiments', '',
+                      'Made by `scripts/report.py` from `rows/` and the experiment files.', '',
                       '| | what | cells with rows | claims |', '|---|---|---|---|', *own]
         write(self.out / 'README.md', '\n'.join(index) + '\n')
         return list(lines)
 
-    def _each_claim(self, names) -> list:
-        """Lines of the index: the claims of the paper, each with what is said of it by the rows of its
-        experiment and of those that are like it, claim by claim in the same order."""
-        found = {}
-        for name in names:
-            experiment = self.get(name)
-            for number, finding in (self.findings(name) if experiment.of_the_paper else {}).items():
-                found.setdefault((experiment.like or name, number), {})[name] = finding
-        if not found:
-            return []
-        order = list(dict.fromkeys(name for name, _ in found))
-        found = dict(sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0][1])))
-        decided = sum(any(finding.verdict in (claims.SUPPORTED, claims.CONTRADICTED)
-                          for finding in by_name.values()) for by_name in found.values())
-        lines = [tables.md_row([by_name.get(name, next(iter(by_name.values()))).says,
-                                '; '.join(f'[{label}](tables/{label}.md): {finding.verdict}'
-                                          for label, finding in by_name.items())])
-                 for (name, _), by_name in found.items()]
+    def _each_claim(self, names: list) -> list:
+        """Lines of the index: each claim of the paper, and what our rows say of it."""
+        found = [(name, finding) for name in names for finding in self.findings(name)]
+        decided = sum(finding.verdict in (claims.SUPPORTED, claims.CONTRADICTED) for _, finding in found)
+        lines = [tables.md_row([finding.says, f'[{name}](tables/{name}.md): {finding.verdict}'])
+                 for name, finding in found]
         return ['', '## Each claim of the paper', '', f'{len(found)} claims; our rows decide {decided}.', '',
-                '| claim | our rows |', '|---|---|', *lines]
+                '| claim | our rows |', '|---|---|', *lines] if found else []
 
 
 def facts(experiment, rows: list) -> list:
     """Where it comes from: lines of Markdown."""
     source = f'`{experiment.source}` of the paper; made by ' if experiment.of_the_paper else 'Made by '
-    script, file = f'{experiment.name}.sh', f'experiments/{experiment.path.name}'
+    script, file = f'tables.sh {experiment.name}', f'experiments/{experiment.path.name}'
     if experiment.path not in experiment_files():
         script, file = 'sweep.py', experiment.path.name
     lines = [f'{source}`scripts/{script}`, which runs what `{file}` says.']
@@ -228,9 +192,7 @@ def facts(experiment, rows: list) -> list:
         return lines
     digests = {}
     for row in rows:
-        known = digests.setdefault(row.get('weights', ''), set())
-        if row.get('psi_digest'):
-            known.add(row['psi_digest'][:8])
+        digests.setdefault(row.get('weights', ''), set()).update({row.get('psi_digest', '')[:8]} - {''})
     backbones = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '')
                           for name, found in sorted(digests.items()))
     devices = ', '.join(sorted({re.sub(r':\d+$', '', row.get('device') or 'cpu') for row in rows}))
@@ -238,26 +200,6 @@ def facts(experiment, rows: list) -> list:
                          for name, length in (('torch', 20), ('git_commit', 8)))
     return [*lines, '', f"Backbone: {backbones}; hardware: {devices}; torch {', '.join(versions)}; "
                         f"commits {', '.join(commits)}; seeds planned: {experiment.seeds}."]
-
-
-def _identity(row: dict) -> tuple:
-    return row['row'], row['column'], row['seed']
-
-
-def chosen(paths: list) -> dict:
-    """name -> file of the experiments that are given, else of all of experiments/.
-
-    Raises:
-        InputError: a file is no experiment, or its rows would be kept under the name of another.
-    """
-    ours, found = {path.stem: path for path in experiment_files()}, {}
-    for path in paths:
-        name = load(path).name
-        other = found.get(name, ours.get(name, path))
-        if not path.samefile(other):
-            raise InputError(f'{path}: {other} has the same name, and rows are kept by name: rename one')
-        found[name] = other
-    return found or ours
 
 
 def main():
@@ -269,16 +211,15 @@ def main():
     parser.add_argument('--results', default='results/', help='--results_path of the runs, below base_path')
     parser.add_argument('--out', type=Path, default=Path('results'), help='where rows and tables are kept')
     options = parser.parse_args()
-    names = chosen(options.experiments)
-    report = Report(options.out, names)
+    paths = options.experiments or experiment_files()
+    report = Report(options.out, paths)
     if options.collect:
         rows = results_rows(options.base_path, options.results)
-        for name in names:
-            report.collect(name, rows)
+        for path in paths:
+            report.collect(path.stem, rows)
     made = report.write()
-    for name in made:
-        if name in names:
-            print(options.out / 'tables' / f'{name}.md')
-    for path in options.experiments:
-        if path.stem not in made:
+    for path in paths:
+        if path.stem in made:
+            print(options.out / 'tables' / f'{path.stem}.md')
+        elif options.experiments:
             print(f'{path}: no rows: scripts/sweep.py makes them, --collect takes them in', file=sys.stderr)

@@ -3,6 +3,7 @@
 `runs` maps (row, column) to the rows of results of that cell; cells without any say "not run yet".
 """
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +15,6 @@ from bench.results import style
 
 _TEX = ((r'\|M\| = (\d+)', r'$|M|=\1$'), (r'\bf_T\b', '$f_T$'), (r'\bf\*', '$f^*$'), ('%', r'\\%'),
         ('SCROLL', r'\\textsc{Scroll}'), ('miniImageNet', r'\\textit{mini}ImageNet'))
-
-
 NOT_RUN = 'not run yet'
 
 
@@ -141,36 +140,37 @@ def _tex(text: str) -> str:
 def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
     """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its own panel.
 
-    Columns that differ in the number of splits stand where these numbers are. Of a method that has f_T and f*
-    both are drawn. Rows of one method have a colour each, and no zero.
+    Columns that differ in the number of splits stand where these numbers are. Rows of one method have a
+    colour each, and no zero.
     """
-    lines, compared = _lines(experiment, runs), experiment.of_the_paper
-    heights = [mean + (deviation or 0) for panel in lines for *_, points in panel
-               for _, mean, deviation in points]
-    places, names = _places(experiment), [column.removesuffix('-split') for column in experiment.columns]
+    compared, places, ours = experiment.of_the_paper, _places(experiment), summaries(experiment, runs)
+    models = {row: experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows}
+    one_method, nth, drawn, heights = len(set(models.values())) == 1, Counter(), {}, []
     with style.picture(*style.with_vector(path), columns=1 + compared,
                        size=(8.6, 3.8) if compared else (6, 3.8),
                        sharex=True, sharey=True, squeeze=False) as (figure, (panels,)):
-        drawn = {}
-        for axes, panel, title in zip(panels, lines, ('ours', 'the paper, with a backbone of its own')):
-            for nth, label, look, points in panel:
-                x, mean, deviation = zip(*points)
-                drawn[nth, label] = axes.errorbar(x, mean, [d or 0 for d in deviation], capsize=2,
-                                                  label=label, **look)
+        for row, model in models.items():
+            colour, marker = style.nth(nth[model]) if one_method else style.of(model)
+            look = dict(color=colour, marker=marker, linestyle=('-', '-.', ':')[nth[model] % 3])
+            nth[model] += 1
+            cells = [experiment.cell(row, column) for column in experiment.columns]
+            found = [(c, s and (s.mean, s.deviation)) for c in cells for s in [ours[row, c.column]]]
+            for axes, values in zip(panels, (found, [(c, c.paper) for c in cells])):
+                if points := [(places[cell.column], *value) for cell, value in values if value]:
+                    x, mean, deviation = zip(*points)
+                    around = [d or 0 for d in deviation]
+                    drawn.setdefault(row, axes.errorbar(x, mean, around, capsize=2, label=row, **look))
+                    heights += np.add(mean, around).tolist()
+        for axes, title in zip(panels, ('ours', 'the paper, with a backbone of its own')):
             axes.set(xlabel=experiment.x, title=title if compared else '')
-            axes.set_xticks(list(places.values()), names)
-        lowest = min(heights, default=0) if _one_method(experiment) else 0
-        panels[0].set(ylabel='accuracy (%)', ylim=(0.92 * lowest, 1.08 * max(heights, default=100)))
+            axes.set_xticks(list(places.values()),
+                            [column.removesuffix('-split') for column in experiment.columns])
+        lowest = 0.92 * min(heights, default=0) if one_method else 0
+        panels[0].set(ylabel='accuracy (%)', ylim=(lowest, 1.08 * max(heights, default=100)))
         if drawn:
-            order = sorted(drawn)
-            figure.legend([drawn[key] for key in order], [label for _, label in order],
-                          loc='outside right center')
+            figure.legend(list(drawn.values()), list(drawn), loc='outside right center')
         figure.suptitle(experiment.title)
     return path
-
-
-def _one_method(experiment: Experiment) -> bool:
-    return len({cell.flags['model'] for cell in experiment.cells}) == 1
 
 
 def _places(experiment: Experiment) -> dict:
@@ -179,24 +179,3 @@ def _places(experiment: Experiment) -> dict:
               for column in experiment.columns]
     numbered = None not in splits and len(set(splits)) == len(splits)
     return dict(zip(experiment.columns, splits if numbered else range(len(splits))))
-
-
-def _lines(experiment: Experiment, runs: dict) -> tuple:
-    """(ours, the paper's): lists of (row number, label, look, points), points of (place, mean, deviation)."""
-    places, drawn, ours, paper, alone = _places(experiment), {}, [], [], _one_method(experiment)
-    for i, row in enumerate(experiment.rows):
-        cells = [experiment.cell(row, column) for column in experiment.columns]
-        model = cells[0].flags['model']
-        nth = drawn[model] = drawn.get(model, -1) + 1
-        colour, marker = style.nth(nth) if alone else style.of(model)
-        look = dict(color=colour, marker=marker, linestyle=('-', '-.', ':')[nth % 3])
-        both = any(r.get('adapted_accuracy') for cell in cells for r in runs.get((row, cell.column), []))
-        for metric, label, more in ((None, f'{row}, f*' if both else row, {}),
-                                    *([('online_accuracy', f'{row}, f_T', dict(linestyle='--', mfc='white'))]
-                                      if both else [])):
-            found = ((places[c.column], summary(runs.get((row, c.column), []), metric or c.metric))
-                     for c in cells)
-            ours.append((i, label, look | more, [(x, s.mean, s.deviation) for x, s in found if s]))
-        paper.append((i, f'{row}, f*' if both else row, look,
-                      [(places[c.column], *c.paper) for c in cells if c.paper]))
-    return tuple([line for line in lines if line[-1]] for lines in (ours, paper))

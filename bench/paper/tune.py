@@ -1,24 +1,13 @@
-"""Tune methods on held-out *training* data, as many trials for each; the values go to `models/config/`.
+"""Tune methods on held-out *training* data, the same number of trials for each, for `models/config/`.
 
     python scripts/tune.py --dataset seq-cifar100 --weights small --models er-ace ssil scroll --num_threads 1
 
-A trial is a run of main.py on the first `--tasks` tasks, which learns no sample whose key (a digest of the
-pixels) is divisible by ten, the same samples whatever the seed or the schedule, and is judged by its accuracy
-on those. The test set chooses nothing. The buffer of a trial is |M| times the share of the classes that it
-sees, so that a class has as many exemplars as at the end of the whole stream.
-
-`SPACES` has what is tried: of each flag some values, the paper's (else Mammoth's) first. The first trial
-takes the first of each; the others are points of the grid drawn by a fixed seed, without repetition, such
-that the values of each flag are tried about equally often. With `--finalists 2 --final_tasks 5` the two best
-trials are run again on five tasks, and the better one there wins: what suits two tasks may ruin ten.
-
-Rows go to `<out>/<dataset>/<model>.csv`. The same command resumes a killed tuning: trials with a row are not
-run again, and one that was interrupted continues from its checkpoint (in `<base_path>/unfinished/`). Several
-methods can be tuned at a time. No trial trains on a batch of fewer than four samples at the end of a task: it
-leaves such a batch out. A chosen value at the edge of its grid is named in the rule. Flags of main.py behind
-the script's own are those of every trial (`--n_splits`, `--num_threads`, `--device`, ...); a value of
-`SPACES` that is given so is not tuned, and goes into the rule as it is. `--input_size`, `--passes` and
-`--predictor` become conditions of the rule.
+A trial is a run of main.py on the first `--tasks` tasks without the samples whose key (digest of the pixels)
+is divisible by ten, and is judged by its accuracy on those; its buffer is |M| times the share of the classes
+that it sees. The first trial takes the first values of `SPACES`, the others are points of the grid drawn by a
+fixed seed. Rows go to `<out>/<dataset>/<model>.csv`; the same command resumes a killed tuning. Flags of
+main.py behind the script's own are those of every trial: one of `SPACES` is not tuned and goes into the rule;
+`--input_size`, `--n_epochs` and `--predictor` become conditions of the rule. More in docs/tuning.md.
 """
 import contextlib
 import copy
@@ -50,7 +39,8 @@ CONFIG = ROOT / 'models' / 'config'
 _STEPS = dict(lr=(.01, .001, .003, .02, .03, .05, .1, .2), batch_size=(32, 10), bn=('train', 'frozen'))
 _ONLINE = _STEPS | dict(batch_iterations=(1, 2))
 _MOST = 10 ** 9                                 # above any buffer
-_PASSES = 5                                     # over each task, of offline methods
+_PASSES = '5'                                   # over each task, of offline methods
+_CONDITIONS = 'input_size', 'predictor', 'n_epochs'     # flags that a rule names, where they are given
 _FEWEST = 4                                     # samples of a batch: fewer make batch norms diverge
 _ALPHA = (.5, .1, .3, 1., 3., 10., 30.)
 SPACES = {
@@ -87,7 +77,6 @@ def parse_options(words=None) -> tuple:
     flag('--models', nargs='+', type=normalise, default=list(SPACES), choices=list(SPACES), metavar='MODEL',
          help=f"of {', '.join(SPACES)}")
     flag('--weights', default='compact')
-    flag('--input_size', type=whole(1), help='pixels, where they are not those of the weights')
     flag('--buffer_sizes', '--buffer_size', type=whole(1), nargs='+', default=[500],
          help='each is tuned; the values of one serve from above the next smaller one up to it, of the '
               'largest beyond')
@@ -96,32 +85,32 @@ def parse_options(words=None) -> tuple:
     flag('--finalists', type=whole(1), default=1,
          help='best trials that are run again on --final_tasks (1: none)')
     flag('--final_tasks', type=whole(1), default=5, help='first tasks of the stream that finalists learn')
-    flag('--passes', type=whole(1), help='over each task, of offline methods; the values serve so many alone '
-                                         f'(default: {_PASSES}, for any number)')
-    flag('--predictor', help='of scroll; the values serve it alone (default: ridge, and the values serve '
-                             'any that has none of its own)')
     flag('--base_path', default='./data/')
     flag('--out', default='results/tuning', help='folder of the rows of trials')
     options, flags = parser.parse_known_args(words)
-    if options.predictor and options.models != ['scroll']:
-        raise InputError(f'--predictor {options.predictor}: scroll alone has one; give --models scroll')
+    if len(flags) % 2:
+        raise InputError(f"{' '.join(flags)}: expected flags of main.py with one value each")
     return options, flags
 
 
-def space_of(model: str, passes: int = None) -> dict:
+def space_of(model: str, one_pass: bool = False) -> dict:
     """What is tried of a method: flag -> values. One pass is tried as those of online methods are."""
-    online = passes == 1 and 'lr' in SPACES[model] and model != 'joint'
+    online = one_pass and 'lr' in SPACES[model] and model != 'joint'
     return (_ONLINE if online else {}) | SPACES[model]
 
 
-def plan(model: str, trials: int, fixed: dict = None, passes: int = None) -> list:
+def plan(model: str, trials: int, space: dict = None, fixed: dict = {}) -> list:    # noqa: B006  not changed
     """Flags of each trial of a method: the first values of all; then random points of the grid, those whose
     values were tried least often first.
 
     fixed: values, as text, of flags of the grid that are not tuned.
     """
-    space = space_of(model, passes)
-    space |= {name: (_as(space[name][0], name, text),) for name, text in (fixed or {}).items()}
+    space = dict(space or SPACES[model])
+    for name, text in fixed.items():
+        try:
+            space[name] = (type(space[name][0])(text),)
+        except ValueError:
+            raise InputError(f'--{name} {text}: expected a value like {space[name][0]}') from None
     points = (dict(zip(space, values)) for values in itertools.product(*space.values()))
     any_scale = space.get('scale', (None,))[0]              # one that is calibrated begins anywhere
     first, *others = (values for values in points
@@ -135,13 +124,6 @@ def plan(model: str, trials: int, fixed: dict = None, passes: int = None) -> lis
         chosen.append(least)
         tried.update(least.items())
     return chosen
-
-
-def _as(example, name: str, text: str):
-    try:
-        return type(example)(text)
-    except ValueError:
-        raise InputError(f'--{name} {text}: expected a value like {example}') from None
 
 
 def accuracy_of(words: list) -> float:
@@ -162,17 +144,18 @@ class Tuning:
         from backbone import weights
         from models import get_model_class
         given = dict(zip((flag.lstrip('-') for flag in flags[::2]), flags[1::2]))
-        self.model, self.options, self.online = model, options, get_model_class(model).ONLINE
-        self.fixed = {name: value for name, value in given.items() if name in space_of(model, options.passes)}
-        self.flags = [word for flag, value in zip(flags[::2], flags[1::2])
-                      if flag.lstrip('-') not in self.fixed for word in (flag, value)]
+        online = get_model_class(model).ONLINE                  # one pass, whatever --n_epochs says
+        passes = '' if online else given.get('n_epochs', _PASSES)
+        self.model, self.options = model, options
+        self.passes, self.space = dict(n_epochs=passes) if passes else {}, space_of(model, passes == '1')
+        self.conditions = {name: given[name] for name in _CONDITIONS
+                           if name in given and not (online and name == 'n_epochs')}
+        self.fixed = {name: value for name, value in given.items() if name in self.space}
+        self.flags = [word for name, value in given.items() if name not in {*self.fixed, *_CONDITIONS}
+                      for word in (f'--{name}', value)]
         self.psi = '' if options.weights == 'none' else weights.load(options.weights, tensors=False).digest
         self.path = Path(options.out) / options.dataset / f'{model}.csv'
         self.rows = read_rows(self.path) if self.path.is_file() else []
-
-    def plan(self, trials: int) -> list:
-        """`plan` of this method."""
-        return plan(self.model, trials, self.fixed, self.options.passes)
 
     def words(self, size: int, values: dict, tasks: int) -> list:
         """The command of a trial on the first tasks. size: of the buffer at the end of the whole stream."""
@@ -196,12 +179,8 @@ class Tuning:
             words['resume'] = 'always'                          # also if the code has changed since
         if self.model in _AT_THE_END:
             words[_AT_THE_END[self.model]] = tasks
-        chosen = dict(input_size=options.input_size, predictor=options.predictor)
-        words |= {name: value for name, value in chosen.items() if value}
-        if _has_buffer(self.model):
-            words['buffer_size'] = size
-        if not self.online:
-            words['n_epochs'] = options.passes or _PASSES
+        words |= self.conditions | (dict(buffer_size=size) if _has_buffer(self.model) else {})
+        words |= self.passes
         return [word for name, value in (words | values).items()
                 for word in (f'--{name}', str(value))] + self.flags
 
@@ -229,7 +208,7 @@ class Tuning:
         options = self.options
         if options.finalists > 1:
             self.share(options.final_tasks)                     # refused before the first trial
-        planned = plan(self.model, options.trials, self.fixed, options.passes)
+        planned = plan(self.model, options.trials, self.space, self.fixed)
         of_size = f', |M| = {size}' if _has_buffer(self.model) else ''
         title = f'{self.model}{of_size}, trial'
         found = [self.run(size, values, options.tasks, f'{title} {i + 1} of {len(planned)}')
@@ -242,27 +221,20 @@ class Tuning:
                      for i in ranked}
             best = max(ranked, key=final.get)
             again = f'; the best of {len(ranked)} finalists on {tasks} tasks: {final[best]:.1f} %'
-        when = dict(weights=options.weights, dataset=normalise(options.dataset))
-        if options.input_size:
-            when |= dict(input_size=options.input_size)
-        if options.passes and not self.online:
-            when |= dict(n_epochs=options.passes)
-        if options.predictor:
-            when |= dict(predictor=options.predictor)
+        when = dict(weights=options.weights, dataset=normalise(options.dataset)) | {
+            name: int(text) if text.isdecimal() else text for name, text in self.conditions.items()}
         sizes = sorted(options.buffer_sizes)
         if len(sizes) > 1 and _has_buffer(self.model):
             when |= dict(buffer_size=dict(min=above and above + 1, max=_MOST if size == sizes[-1] else size))
         by = (f'tuned with {len(found)} trials on held-out training samples of {options.tasks} tasks'
               f'{of_size}: {found[best]:.1f} %; with the values of the first trial {found[0]:.1f} %{again}')
-        if edges := edges_of(space_of(self.model, options.passes), planned[best], self.fixed):
-            by += f"; at the edge of the grid: {', '.join(edges)}"
         return dict(when=when, set=planned[best], by=by)
 
     @functools.cached_property
     def dataset(self):
         """The stream of every trial."""
         from datasets import get_dataset
-        first = plan(self.model, 1, self.fixed, self.options.passes)[0]
+        first = plan(self.model, 1, self.space, self.fixed)[0]
         return get_dataset(cli.parse_args(self._words(1, first, self.options.tasks)))
 
     def share(self, tasks: int) -> float:
@@ -289,12 +261,6 @@ def _too_few(samples: int, batch_size) -> int:
     """Samples of the last batch, where they are fewer than `_FEWEST`."""
     last = samples % batch_size if batch_size and samples > batch_size else 0
     return last if last < _FEWEST else 0
-
-
-def edges_of(space: dict, values: dict, fixed=()) -> list:
-    """Flags whose value is the lowest or highest of three numbers or more that were tried."""
-    return [name for name, tried in space.items() if name not in fixed and len(tried) > 2
-            and not isinstance(tried[0], str) and values[name] in (min(tried), max(tried))]
 
 
 def _has_buffer(model: str) -> bool:
@@ -332,8 +298,6 @@ def _tuned_for(rule: dict) -> tuple:
 
 def main():
     options, flags = parse_options()
-    if len(flags) % 2:
-        raise InputError(f"{' '.join(flags)}: expected flags of main.py with one value each")
     for model in options.models:
         tuning, rules, above = Tuning(model, options, flags), [], 0
         for size in sorted(options.buffer_sizes) if _has_buffer(model) else options.buffer_sizes[:1]:

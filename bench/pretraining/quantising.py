@@ -27,11 +27,8 @@ def parse_args(words) -> argparse.Namespace:
 
 
 def quantise(args) -> str:
-    """Write the integer network of `args.weights`; returns a line on its size and accuracy.
-
-    Scales come from images of the classes that the weights were trained on, accuracies (nearest centroid)
-    from those that `bench.pretraining.parts.divide` keeps apart.
-    """
+    """Write the integer network of `args.weights`, with scales from images of the classes that it was trained
+    on; returns a line on its size and accuracy."""
     path = weights.integer_file(args.weights)
     found = weights.load(args.weights, tensors=False)
     net, preprocessing = weights.network(args.weights)
@@ -49,6 +46,6 @@ def quantise(args) -> str:
     network.save(path, about | dict(psi=state_digest(net)))
     before, after = (parts.centroid_accuracy(*pair, data.probe, data.tested)
                      for pair in ((net, preprocessing), (network, network.prepare)))
-    what = 'unseen classes' if data.unseen else 'held-out images'
+    what = 'unseen' if data.unseen else 'seen'
     return (f'{path}: {path.stat().st_size / 1e6:.1f} MB, digest {network.digest()[:16]}, nearest centroid '
-            f'on {what} {before:.2f} % in floating point, {after:.2f} % in integers')
+            f'on {what} classes {before:.2f} % in floating point, {after:.2f} % in integers')

@@ -1,4 +1,4 @@
-"""What pretrain.py knows before it reads any data: classes that streams share, and the numbers of recipes."""
+"""Classes of miniImageNet's training split that streams share."""
 
 # stream -> wnid of a training class -> what it is: the stream's class that it is a kind of
 SHARED = {
@@ -16,10 +16,3 @@ SHARED = {
         'n02108915': 'French bulldog: dog', 'n02111277': 'Newfoundland: dog',
         'n02113712': 'miniature poodle: dog', 'n02687172': 'aircraft carrier: ship',
         'n04612504': 'yawl: ship'}}
-
-RECIPES = {     # values of the flags that a recipe has and that are not given
-    'compact': dict(input_size=42, epochs=20, batch_size=128, lr=0.1, warmup=1, momentum=0.9, wd=5e-4,
-                    jitter=0.4, coarse=0.5),
-    'rfs': dict(input_size=84, epochs=100, batch_size=64, lr=0.05, milestones=None, lr_decay=0.1,
-                momentum=0.9, wd=5e-4, jitter=0.4, padding=8)}
-WIDTH = dict(compact=32, rfs=64)

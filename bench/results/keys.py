@@ -28,12 +28,11 @@ def read_key(text: str) -> dict:
     """What `key_text` wrote; InputError if it is something else."""
     try:
         key = json.loads(text)
-        sound = all(isinstance(value, str) for part in ('given', 'default') for value in key[part].values())
+        if all(isinstance(value, str) for part in ('given', 'default') for value in key[part].values()):
+            return key
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        sound = False
-    if not sound:
-        raise InputError(f'run_key {text[:80]!r}: not the key of a run')
-    return key
+        pass
+    raise InputError(f'run_key {text[:80]!r}: not the key of a run')
 
 
 def with_values(text: str, change) -> str:

@@ -1,45 +1,8 @@
-"""Pictures of runs, of schedules and of methods under many schedules."""
+"""Pictures of schedules and of methods under many schedules."""
 import math
 from pathlib import Path
 
 from bench.results import style
-
-_ON_SEEN = 'accuracy on the classes seen (%)'
-
-
-def accuracy_curve(path: Path, curves: dict, title: str, seen: str = 'tasks seen') -> Path:
-    """Draw accuracy on the classes seen after each task.
-
-    curves: name -> list of (task, percent); the first is the method's, later ones are dashed and hollow, so
-    that both show where they coincide. seen: what is counted in place of tasks.
-    """
-    from matplotlib.ticker import MaxNLocator
-    with style.picture(path) as (_, axes):
-        for i, (name, points) in enumerate(curves.items()):
-            colour, marker = style.of(next(iter(curves)))
-            look = dict(linestyle='--', mfc='none', markersize=9) if i else dict(linewidth=2)
-            axes.plot(*zip(*points), marker=marker, color='black' if i else colour, label=style.name(name),
-                      clip_on=False, **look)
-        axes.set(xlabel=seen, ylabel=_ON_SEEN, title=title, ylim=(0, 100))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if len(curves) > 1:
-            axes.legend(loc='lower left')
-    return path
-
-
-def anytime_curves(path: Path, curves: list, title: str, method: str = 'scroll') -> Path:
-    """Draw many schedules' accuracy on the classes seen against the share of the stream seen, a line each.
-
-    curves: lists of (samples seen, percent), the last at the end of the stream. method: whose colour.
-    """
-    with style.picture(path) as (_, axes):
-        for points in curves:
-            samples, accuracies = zip(*points)
-            axes.plot([100 * n / samples[-1] for n in samples], accuracies, marker='.', markersize=3,
-                      linewidth=0.6, color=style.of(method)[0],
-                      alpha=min(1, max(0.1, 2 * len(curves) ** -0.5)), clip_on=False)
-        axes.set(xlabel='stream seen (%)', ylabel=_ON_SEEN, title=title, xlim=(0, 100), ylim=(0, 100))
-    return path
 
 
 def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
@@ -74,20 +37,20 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
 
 def cloud(path: Path, accuracies: dict, title: str) -> Path:
     """Draw each method's final accuracies, percent: a row a method, a point a schedule."""
-    tens = math.ceil(max(map(max, accuracies.values())) / 10)
+    top = 10 * max(math.ceil(max(map(max, accuracies.values())) / 10), 1)
     with style.picture(*style.with_vector(path), size=(7.5, 0.55 * len(accuracies) + 1.2)) as (figure, axes):
         for place, (method, values) in enumerate(accuracies.items()):
             colour, marker = style.of(method)
-            heights = [place + 0.5 * ((0.618034 * k) % 1 - 0.5) for k in range(len(values))]
-            low, high = min(values), max(values)
+            low, high, count = min(values), max(values), len(values)
             same = low == high                  # one point, for all that many may lie on it
-            axes.plot(values[:1] if same else values, [place] if same else heights, marker, color=colour,
-                      linestyle='none', markersize=10 if same else 7, mec='white', mew=0.6,
-                      alpha=1 if same else 0.8, clip_on=False)
+            points = values[:1] if same else values
+            heights = [place] if same else [place + 0.5 * ((0.618034 * k) % 1 - 0.5) for k in range(count)]
+            axes.plot(points, heights, marker, color=colour, linestyle='none', markersize=10 if same else 7,
+                      mec='white', mew=0.6, alpha=1 if same else 0.8, clip_on=False)
             said = f'{low:.1f} %, every time' if same else f'{low:.1f} to {high:.1f} %'
-            axes.annotate(f'{len(values)} schedules: {said}', (1.02, place), va='center',
+            axes.annotate(f'{count} schedules: {said}', (1.02, place), va='center',
                           xycoords=axes.get_yaxis_transform(), annotation_clip=False)
-        axes.set(xlim=(0, 10 * max(tens, 1)), ylim=(len(accuracies) - 0.5, -0.5),
+        axes.set(xlim=(0, top), ylim=(len(accuracies) - 0.5, -0.5),
                  xlabel='final accuracy on all classes (%), a point for each schedule')
         figure.suptitle(title)
         axes.set_yticks(range(len(accuracies)), [style.name(method) for method in accuracies])

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from scroll.archive import atomic_write
 
-METHODS = {
-    'scroll': ('#0072B2', 'o'), 'gdumb': ('#E69F00', 's'), 'er-ace': ('#009E73', '^'),
-    'er-aml': ('#56B4E9', 'v'), 'ssil': ('#CC79A7', 'D'), 'mir': ('#D55E00', 'P'), 'ens': ('#000000', 'X'),
-    'er': ('#882255', '<'), 'der': ('#999933', '>'), 'derpp': ('#332288', 'p'), 'bic': ('#117733', 'h'),
-    'icarl': ('#AA4499', '*'), 'gem': ('#CC6677', 'd'), 'agem': ('#DDCC77', '8'), 'lwf': ('#88CCEE', 'H'),
-    'ewc-on': ('#44AA99', '|'), 'sgd': ('#999999', 'x'), 'joint': ('#555555', '+')}
-NAMES = {'scroll': 'SCROLL', 'gdumb': 'GDumb', 'er-ace': 'ER-ACE', 'er-aml': 'ER-AML', 'ssil': 'SS-IL',
-         'mir': 'MIR', 'ens': 'ENS', 'er': 'ER', 'der': 'DER', 'derpp': 'DER++', 'bic': 'BiC',
-         'icarl': 'iCaRL', 'gem': 'GEM', 'agem': 'A-GEM', 'lwf': 'LwF', 'ewc-on': 'EWC', 'sgd': 'SGD',
-         'joint': 'joint'}
+_METHODS = {        # name -> how it is called, colour, marker
+    'scroll': ('SCROLL', '#0072B2', 'o'), 'gdumb': ('GDumb', '#E69F00', 's'),
+    'er-ace': ('ER-ACE', '#009E73', '^'), 'er-aml': ('ER-AML', '#56B4E9', 'v'),
+    'ssil': ('SS-IL', '#CC79A7', 'D'), 'mir': ('MIR', '#D55E00', 'P'), 'ens': ('ENS', '#000000', 'X'),
+    'er': ('ER', '#882255', '<'), 'der': ('DER', '#999933', '>'), 'derpp': ('DER++', '#332288', 'p'),
+    'bic': ('BiC', '#117733', 'h'), 'icarl': ('iCaRL', '#AA4499', '*'), 'gem': ('GEM', '#CC6677', 'd'),
+    'agem': ('A-GEM', '#DDCC77', '8'), 'lwf': ('LwF', '#88CCEE', 'H'), 'ewc-on': ('EWC', '#44AA99', '|'),
+    'sgd': ('SGD', '#999999', 'x'), 'joint': ('joint', '#555555', '+')}
+METHODS = {method: (colour, marker) for method, (_, colour, marker) in _METHODS.items()}
+NAMES = {method: called for method, (called, *_) in _METHODS.items()}
 SEQUENTIAL = 'Blues'            # of counts and shares: white is none
 _RC = {'font.size': 9, 'axes.titlesize': 10, 'axes.spines.top': False, 'axes.spines.right': False,
        'axes.grid': True, 'grid.alpha': 0.3, 'grid.linewidth': 0.6, 'axes.axisbelow': True,
@@ -29,10 +29,9 @@ _RC = {'font.size': 9, 'axes.titlesize': 10, 'axes.spines.top': False, 'axes.spi
 def of(method: str) -> tuple:
     """(colour, marker) of a method; a third-party one has always the same of ours."""
     method = method.replace('_', '-').lower()
-    if method not in METHODS:
-        known = sorted(METHODS)
-        return METHODS[known[int(hashlib.sha256(method.encode()).hexdigest(), 16) % len(known)]]
-    return METHODS[method]
+    if method in METHODS:
+        return METHODS[method]
+    return nth(int(hashlib.sha256(method.encode()).hexdigest(), 16))
 
 
 def nth(number: int) -> tuple:

@@ -1,1 +1,1 @@
-"""A run that is stopped goes on where it stood, bit for bit; models as files."""
+"""A stopped run resumes exactly; models as files."""

@@ -1,19 +1,14 @@
-"""Checkpoints on the way: the same command continues an interrupted run, bit for bit.
+"""Checkpoints on the way: the same command resumes an interrupted run, bit for bit.
 
 A run with a results file keeps its newest checkpoint in `<base_path>/unfinished/`, under a name that follows
 from its arguments: every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. It is
 removed when the row and the files that were asked for are written. A new one replaces the old one only once
 it is on the disk (`atomic_write`). What is killed within a step (an adaptation, a fit) is learned again.
-
-Several processes (`core.distributed`) are all at the same step: the first writes, when all agree, and when
-they begin again it sends what it reads to the others, of whatever number.
 """
 import hashlib
-import io
 import json
 import os
 import pickle
-import shlex
 import signal
 import sys
 import threading
@@ -26,8 +21,7 @@ import numpy as np
 import torch
 
 from bench.resume.run_state import Incomplete, Position, RunState
-from bench.resume.state import checksum
-from core import distributed
+from bench.resume.state import loading
 from core.arguments import FREE, affects
 from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
@@ -36,34 +30,29 @@ from scroll.archive import atomic_write
 from scroll.errors import InputError
 from utils import to_parsable_obj
 
-COST = 0.01                             # share of a run's time that its checkpoints may take
-TASK_END = 60.0  # seconds since the last checkpoint after which the end of a task is worth one
-TURNS = 16                              # batches after which several processes ask each other
+TASK_END = 60.0         # seconds since the last checkpoint after which the end of a task is worth one
 
 
 class Checkpoints:
     """Of one run; a context, in which SIGINT and SIGTERM, unless ignored, ask for a checkpoint and an end.
 
     Args:
-        state: of the run. output: `bench.run.settings.Output`. arguments: name -> value, as the run began.
+        state: of the run. arguments: name -> value, as the run began.
     """
 
-    def __init__(self, state: RunState, args, output, arguments: dict):
-        self.state, self.output, self.every = state, output, 60 * output.checkpoint_every
-        self.active = self.every > 0 and not output.disable_log       # of several processes, in the first
-        self.wanted = bool(distributed.world().from_first(b'yes' if self.active else b''))
+    def __init__(self, state: RunState, args, arguments: dict):
+        self.state, self.args, self.every = state, args, 60 * args.checkpoint_every
+        self.active = self.every > 0 and not args.disable_log
+        self.catches = self.active and args.save_after_interrupt
         name = f'{args.model}-{args.dataset}-{_digest(args, arguments)}.pt'
-        self.path = Path(output.base_path) / 'unfinished' / name
+        self.path = Path(args.base_path) / 'unfinished' / name
         self.lock = filelock.FileLock(self.path.with_suffix('.lock'), timeout=0)
         self.about = _about(state) if self.active else None
-        self.last, self.cost, self.stop, self._handlers = time.monotonic(), 0.0, None, {}
-        self._turn = 0
+        self.last, self.stop, self._handlers = time.monotonic(), None, {}
 
     def __enter__(self):
-        if (self.wanted and self.output.save_after_interrupt
-                and threading.current_thread() is threading.main_thread()):
-            self._handlers = on_stop(self._on_signal)
-            self._process = os.getpid()
+        if self.catches and threading.current_thread() is threading.main_thread():
+            self._handlers, self._process = on_stop(self._on_signal), os.getpid()
         return self
 
     def __exit__(self, *error):
@@ -80,81 +69,45 @@ class Checkpoints:
         print('stopping after this step; Ctrl-C stops at once', file=sys.stderr, flush=True)
 
     def restore(self):
-        """Continue the interrupted run with these arguments, and say so: its `Position`; None without one."""
-        content, world = self._found(), distributed.world()
-        state = content and content['state']
-        if self.wanted and world.size > 1:
-            sent = world.from_first(self.path.read_bytes() if content else b'')
-            state = sent and torch.load(io.BytesIO(sent), map_location='cpu', weights_only=True)['state']
-        if not state:
-            return None
-        try:
-            position = self.state.restore(state)
-        except InputError as error:
-            raise InputError(f'{self.path}: {error}; --resume never starts over') from error
-        if content:
-            threads, now = content['about']['threads'], self.about['threads']
-            other = '' if threads == now else f', with {now} CPU threads in place of {threads}'
-            ago = span(max(0, time.time() - content['time']))
-            print(f'continuing the run that was interrupted {ago} ago, {position}{other} (--resume never '
-                  'starts over)', flush=True)
-        return position
+        """Resume the interrupted run with these arguments, and say so: its `Position`; None without one.
 
-    def _found(self):
-        """The checkpoint of the interrupted run, or None. InputError if what it needs has changed."""
+        Raises:
+            InputError: code, weights, data or versions have changed since.
+        """
         if not (self.active and self.path.exists() and self._locked()):
             return None
-        if self.output.resume == 'never':
-            self._remove()
+        if self.args.resume == 'never':
+            self.path.unlink()
             return None
         try:
             content = read(self.path)
         except InputError as error:
             print(f'{error}; the run starts over')
             return None
-        try:
-            about, ours, _ = content['about'], self.about, (content['state'], content['time'] + 0)
-            changed = [name for name, digest in about['code'].items()
-                       if ours['code'].get(name, digest) != digest]
-            changed += [name for name in ('torch', 'numpy', 'device', 'weights', 'schedule')
-                        if about[name] != ours[name]]
-            about['threads']
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f'{self.path}: not a checkpoint of a run; --resume never starts over') from error
-        if changed and self.output.resume != 'always':
-            what = ', '.join(changed[:3]) + (f' and {len(changed) - 3} more' if changed[3:] else '')
-            raise InputError(f'a run with these arguments was interrupted ({self.path}), and since then this '
-                             f'has changed: {what}; --resume always continues it all the same, --resume '
-                             'never starts over')
-        return content
+        with loading(f'{self.path} (--resume never starts over)'):
+            was, now = content['about'], self.about
+            changed = [name for name, old in was.items() if now.get(name, old) != old]
+            if changed and self.args.resume != 'always':
+                raise InputError('a run with these arguments was interrupted, and since then this changed: '
+                                 f'{", ".join(changed[:3])}; --resume always continues it all the same')
+            position, ago = self.state.restore(content['state']), span(max(0, time.time() - content['time']))
+        print(f'continuing the run that was interrupted {ago} ago, {position} (--resume never starts over)',
+              flush=True)
+        return position
 
     def due(self, task_end: bool = False) -> bool:
-        """Whether it is time for a checkpoint, or for an end."""
-        self._turn += 1
-        if distributed.world().size > 1 and not task_end and self._turn % TURNS:
-            return False
-        since = time.monotonic() - self.last
+        """Whether it is time for a checkpoint, or a signal has asked for an end."""
         wait = min(self.every, TASK_END) if task_end else self.every
-        return self._agreed(self.active and since >= max(wait, self.cost / COST))
-
-    def _agreed(self, due: bool = False) -> bool:
-        """Whether it is time for one of the processes, or a signal has asked one of them for an end."""
-        if self.wanted:
-            said = distributed.world().exchange(f'{self.stop or 0} {int(due)}'.encode())
-            stops, dues = zip(*(map(int, text.split()) for text in said))
-            self.stop, due = max(stops) or None, any(dues)
-        return self.stop is not None or due
+        return self.stop is not None or self.active and time.monotonic() - self.last >= wait
 
     def save(self, position: Position) -> None:
         """Write a checkpoint. Interrupted if a signal has asked for an end."""
-        self._agreed()
         saved = self.active and self._locked() and self._write(position)
         if self.stop is not None:
-            then = f'to continue: {command_line()}' if saved else 'without a checkpoint'
+            then = 'the same command continues it' if saved else 'without a checkpoint'
             raise Interrupted(f'stopped {position}; {then}', 128 + self.stop)
 
     def _write(self, position: Position) -> bool:
-        began = time.monotonic()
         self.state.parts['record'].tell_total()
         try:
             write(self.path, dict(about=self.about, time=time.time(), state=self.state.gather(position)))
@@ -162,7 +115,7 @@ class Checkpoints:
             self._give_up(f'{self.state.model.NAME} keeps what no checkpoint can hold ({error})')
         except OSError as error:
             self._give_up(f'{self.path} cannot be written ({error.strerror})')
-        self.last, self.cost = time.monotonic(), time.monotonic() - began
+        self.last = time.monotonic()
         return self.active
 
     def _give_up(self, why: str) -> None:
@@ -172,7 +125,7 @@ class Checkpoints:
               file=sys.stderr)
 
     def _locked(self) -> bool:
-        """Whether these checkpoints are this run's: of several at work with one key, one has any."""
+        """Whether these checkpoints are this run's: of several at work with one name, one has any."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.lock.acquire()
@@ -184,19 +137,15 @@ class Checkpoints:
 
     def resume_hint(self) -> str:
         """What to do about what is left of a run that has its row."""
-        return f'go on from its last checkpoint: {command_line()}' if self.path.exists() else \
+        return 'give the same command again: it goes on from its last checkpoint' if self.path.exists() else \
             'make the run again: it has no checkpoint'
 
     def finished(self) -> None:
         """The row is written: the next run with these arguments is a new one."""
         if self.lock.is_locked:
-            self._remove()
+            self.path.unlink(missing_ok=True)
             Path(self.lock.lock_file).unlink(missing_ok=True)
             self.lock.release(force=True)
-
-    def _remove(self) -> None:
-        for path in (self.path, *self.path.parent.glob(f'{self.path.name}.*.part')):    # of killed processes
-            path.unlink(missing_ok=True)
 
 
 def write(path: Path, content: dict) -> None:
@@ -219,41 +168,25 @@ def read(path: Path) -> dict:
         raise InputError(f'{path} is damaged ({" ".join(str(error).split())[:100]})') from error
 
 
-def command_line() -> str:
-    """The command that this process is, without `--resume`, which only says how it begins."""
-    words, out = iter(sys.argv), []
-    for word in words:
-        if word == '--resume':
-            next(words, None)
-        elif not word.startswith('--resume='):
-            out.append(word)
-    if distributed.processes() == 1:
-        return shlex.join([sys.orig_argv[0], *out])
-    return shlex.join(['torchrun', '--nproc_per_node', os.environ['LOCAL_WORLD_SIZE'], *out])
-
-
 def _digest(args, arguments: dict) -> str:
     """12 hex digits of all that a run's row and files follow from, and of the kind of device."""
     fixed = {name: value for name, value in arguments.items() if affects(args, name) not in FREE}
-    fixed |= dict(device=str(arguments.get('device')).split(':')[0], distributed=arguments.get('distributed'))
+    fixed |= dict(device=str(arguments.get('device')).split(':')[0])
     text = json.dumps(to_parsable_obj(fixed), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _about(state: RunState) -> dict:
-    """What a run's bits follow from besides its arguments; other threads are no reason to lose it."""
-    net, schedule = state.model.net, getattr(state.dataset, 'schedule', None)
-    tensors = [] if net is None else net.state_dict().values()
-    return dict(code=_code(), torch=str(torch.__version__), numpy=np.__version__,
-                device=state.model.device.type, threads=torch.get_num_threads(),
-                weights=[checksum(t) for t in tensors if isinstance(t, torch.Tensor)],
+    """What a run's bits follow from besides its arguments."""
+    schedule = getattr(state.dataset, 'schedule', None)
+    return dict(code_digests(), torch=str(torch.__version__), numpy=np.__version__,
+                device=state.model.device.type, weights=state.model.psi_digest,
                 schedule=schedule.digest() if hasattr(schedule, 'digest') else None)
 
 
-def _code() -> dict:
-    """file -> digest, of the modules of this project that are in use."""
-    files = [getattr(module, '__file__', None) or '' for module in list(sys.modules.values())]
-    names = sorted({os.path.relpath(file, ROOT) for file in files
-                    if file.startswith(str(ROOT)) and file.endswith('.py')})
-    return {name: hashlib.sha256((ROOT / name).read_bytes()).hexdigest()[:16] for name in names
-            if name.split(os.sep)[0] not in ('.venv', 'tests')}
+def code_digests() -> dict:
+    """File -> digest, of the modules of this project that are in use."""
+    files = {Path(getattr(module, '__file__', None) or '') for module in list(sys.modules.values())}
+    own = [path for path in files if path.suffix == '.py' and path.is_relative_to(ROOT)
+           and path.relative_to(ROOT).parts[0] not in ('.venv', 'tests')]
+    return {str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest() for path in own}

@@ -1,9 +1,9 @@
-"""The whole state of a run between two steps, as plain data and back: an interrupted run keeps its bits.
+"""The whole state of a run between two steps, as plain data and back: a resumed run keeps its bits.
 
-A run is put together again from its arguments. The data of the tasks it had begun are made again, each from
-the random state of that moment; then method, loaders, optimiser, scheduler, fitting rule and record get their
-state (`bench.resume.state`). An interrupted pass is started again, and the batches that were learned are
-drawn and dropped: so any loader will do.
+A run is built again from its arguments. The data of the tasks that it had begun are made again, each from the
+random state of that moment; then method, random streams, scheduler, fitting rule and record get their state
+(`bench.resume.state`). An interrupted pass is started again and the batches that were learned are dropped, so
+any loader will do.
 """
 import dataclasses
 import itertools
@@ -12,8 +12,9 @@ import random
 import numpy as np
 import torch
 
-from bench.resume.state import Packer, Unpacker, mark
-from scroll.errors import InputError
+from bench.resume.state import Packer, load_model_state, unpack
+
+_MAX_WRAPPED = 5                        # data sets around data sets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +45,7 @@ class RunState:
     """Gathers the state of a run and restores it.
 
     Args:
-        parts: name -> whatever else has a state (the record, ...), newly made when a state is restored.
+        parts: name -> what else has a `state_dict` (the record, ...).
 
     Attributes:
         loader: training loader of the task that was begun last.
@@ -52,16 +53,10 @@ class RunState:
 
     def __init__(self, model, dataset, args, **parts):
         self.model, self.dataset, self.args, self.parts = model, dataset, args, parts
-        self.loader, self.begins, self.fitted, self.pass_start, self.resumed = None, [], {}, None, None
-        self.arguments, self.shared = dict(vars(args)), dict(model=model, dataset=dataset, args=args)
-        self.marks, packer = {}, Packer(model.device, self.shared)
-        packer.members(model, 'model.')
+        self.loader, self.begins, self.pass_start, self.resumed = None, [], None, None
+        self.given, packer = dict(vars(args)), Packer()
+        packer.members(model)
         self.there = packer.needs
-
-    def _pack_loaders(self) -> tuple:
-        """(a packer, what it made of the loaders of all tasks so far)."""
-        packer = Packer(self.model.device, self.shared, self.marks)
-        return packer, packer.pack(self._loaders(), 'loaders')
 
     def next_task(self) -> None:
         """Go on to the next task's data."""
@@ -70,27 +65,50 @@ class RunState:
 
     def _make_loaders(self) -> None:
         self.loader, _ = self.dataset.get_data_loaders()
-        self.marks = {}
-        packer, _ = self._pack_loaders()
-        own = {path: what for path, what in self.there.items() if path.startswith('model')}
-        self.there = own | packer.needs
-        self.marks = {path: found for thing, path in packer.seen.values()
-                      if path.startswith('loaders') and (found := mark(thing)) is not None}
+        self.fresh = [dict(vars(part)) for part in self._data()]
 
-    def _loaders(self) -> list:
-        return [self.loader, *self.dataset.test_loaders]
+    def _data(self) -> list:
+        """The training loader, its data set, and what that wraps."""
+        parts, part = [], self.loader
+        while hasattr(part, '__dict__') and part is not self.dataset and len(parts) < _MAX_WRAPPED:
+            parts, part = [*parts, part], vars(part).get('dataset')
+        return parts
+
+    def _changed(self) -> list:
+        """Of each of these the attributes that a method has replaced."""
+        return [{name: value for name, value in vars(part).items()
+                 if name[0] != '_' and (name not in made or value is not made[name])}
+                for part, made in zip(self._data(), self.fresh)]
+
+    def _streams(self) -> list:
+        """The generators of loaders, their data sets, and the transforms of these and of the method."""
+        parts = [*self._data(), *self.dataset.test_loaders]
+        parts += [self.model.transform, *(vars(part).get('transform') for part in parts)]
+        return [value for part in parts for value in getattr(part, '__dict__', {}).values()
+                if isinstance(value, (torch.Generator, np.random.Generator))]
+
+    def _random(self) -> dict:
+        """What the next batches follow from: random streams, and the counters of loaders."""
+        counters = [{name: value for name, value in vars(part).items() if type(value) in (bool, int)}
+                    for part in [*self._data(), *self.dataset.test_loaders]]
+        return dict(run=random_state(), streams=Packer().pack(self._streams(), 'streams'), counters=counters)
+
+    def _set_random(self, state: dict) -> None:
+        set_random_state(state['run'])
+        unpack(state['streams'], self._streams(), self.model)
+        for part, own in zip([*self._data(), *self.dataset.test_loaders], state['counters'], strict=True):
+            vars(part).update(own)
 
     def begin_learning(self, **parts) -> tuple:
         """Register what lives as long as a task (scheduler, fitting rule).
 
         Returns (passes, batches of the next pass) that were learned already.
         """
-        self.fitted = parts
+        self.parts |= parts
         if self.resumed is None:
             return 0, 0
-        state, unpacker, position = self.resumed
-        for name, part in parts.items():
-            unpacker.unpack(state[name], part, name)
+        state, position = self.resumed
+        self._fill(state, parts)
         if not position.batch:
             self.resumed = None
         return position.epoch, position.batch
@@ -98,53 +116,35 @@ class RunState:
     def batches(self, limit: int = None):
         """The batches of a pass, at most `limit`; of an interrupted one, those that were not learned."""
         if self.resumed is None:
-            self.pass_start = random_state(), self._pack_loaders()[1]
+            self.pass_start = self._random()
             return itertools.islice(self.loader, limit)
-        (state, unpacker, position), self.resumed = self.resumed, None
+        (state, position), self.resumed = self.resumed, None
         self.pass_start = state['pass_start']
-        unpacker.unpack(self.pass_start[1], self._loaders(), 'loaders')
-        set_random_state(self.pass_start[0])
+        self._set_random(self.pass_start)
         iterator = iter(self.loader)
         for _ in itertools.islice(iterator, position.batch):
             pass
-        unpacker.unpack(state['loaders'], self._loaders(), 'loaders')
-        set_random_state(state['random'])
+        self._set_random(state['random'])
         return itertools.islice(iterator, limit and limit - position.batch)
 
     def gather(self, position: Position) -> dict:
         """The state, as plain data. Incomplete if a part could not be put back into a run newly begun."""
-        packer, loaders = self._pack_loaders()
-        state = dict(position=list(dataclasses.astuple(position)), begins=self.begins, random=random_state(),
-                     marks=self.marks,
-                     pass_start=self.pass_start if position.batch else None,
-                     loaders=loaders,
-                     model=packer.members(self.model, 'model.'),
-                     args=packer.pack(self._edited_args(), 'edited'))
-        parts = {**self.parts, **(self.fitted if position.begun else {})}
-        state |= {name: packer.pack(part, name) for name, part in parts.items()}
-        network = self.there.get('model.net')
+        packer, edited = Packer(), {name: value for name, value in vars(self.args).items()
+                                    if name not in self.given or self.given[name] is not value}
+        model, network = packer.members(self.model), self.there.get('model.net')
         missing = [path for path, what in packer.needs.items()
-                   if path.split('.')[0] in ('model', 'loaders')
-                   and self.there.get(path) != what and not (what == network and isinstance(what, list))]
+                   if self.there.get(path) != what and not (what == network and isinstance(what, list))]
+        state = dict(position=list(dataclasses.astuple(position)), begins=self.begins, random=self._random(),
+                     pass_start=self.pass_start if position.batch else None, model=model,
+                     data=packer.pack(self._changed(), 'data'), args=packer.pack(edited, 'args'),
+                     parts={name: packer.pack(part.state_dict(), name)
+                            for name, part in self.parts.items() if part is not None})
         if packer.lost or missing:
             raise Incomplete(', '.join(list(dict.fromkeys([*packer.lost, *missing]))[:3]))
         return state
 
-    def _edited_args(self) -> dict:
-        """Arguments that the method has changed since it was made."""
-        return {name: value for name, value in vars(self.args).items()
-                if isinstance(value, (bool, int, float, str, type(None)))
-                and (name not in self.arguments or self.arguments[name] != value)}
-
     def restore(self, state: dict) -> Position:
-        """Give a run that is newly begun this state. InputError if it does not fit."""
-        try:
-            return self._restore(state)
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-            raise InputError('the saved state does not fit this run '
-                             f'({" ".join(str(error).split())[:300]})') from error
-
-    def _restore(self, state: dict) -> Position:
+        """Give a run that is newly begun this state."""
         position = Position(*state['position'])
         if len(state['begins']) != position.task + position.begun or position.task > self.dataset.N_TASKS:
             raise ValueError(f'it was {position}, and has the beginnings of {len(state["begins"])} tasks')
@@ -152,21 +152,21 @@ class RunState:
             set_random_state(begin)
             self._make_loaders()
             self.model.revisit_task(self.dataset)
-        if state['marks'] != self.marks:
-            raise ValueError('the data are not what they were')
         self.begins = list(state['begins'])
-        unpacker = Unpacker(self.model.device, self.model.net, self.shared)
-        unpacker.unpack(state['loaders'], self._loaders(), 'loaders')
+        for part, changed in zip(self._data(), unpack(state['data'], None, self.model)):
+            vars(part).update(changed)
+        load_model_state(self.model, state['model'])
+        vars(self.args).update(unpack(state['args'], None, self.model))
+        self._fill(state, self.parts)
+        self._set_random(state['random'])
         if position.begun:
-            self.resumed = state, unpacker, position
-        unpacker.members(state['model'], self.model, 'model.')
-        vars(self.args).update(unpacker.unpack(state['args'], None, 'edited'))
-        for name, part in self.parts.items():
-            if not isinstance(state[name], tuple):
-                raise ValueError(f'{name} is a {type(state[name]).__name__}')
-            unpacker.unpack(state[name], part, name)
-        set_random_state(state['random'])
+            self.resumed = state, position
         return position
+
+    def _fill(self, state: dict, parts: dict) -> None:
+        for name, part in parts.items():
+            if part is not None:
+                part.load_state_dict(unpack(state['parts'][name], part.state_dict(), self.model))
 
 
 def random_state() -> dict:
@@ -182,6 +182,5 @@ def set_random_state(state: dict) -> None:
     random.setstate(state['python'])
     np.random.set_state(state['numpy'])
     torch.set_rng_state(state['torch'])
-    if state['cuda'] and torch.cuda.is_available():
-        for i, one in enumerate(state['cuda'][:torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(one, i)
+    for i, one in enumerate(state['cuda'][:torch.cuda.device_count()] if torch.cuda.is_available() else []):
+        torch.cuda.set_rng_state(one, i)

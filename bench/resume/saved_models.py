@@ -6,14 +6,13 @@ needs to be resumed exactly where it was.
 """
 import argparse
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from bench.resume.checkpoints import write
 from bench.resume.run_state import Incomplete, Position
-from core.downloads import fetch
+from bench.resume.state import loading
 from core.environment import warn_once
 from core.plugins import backbone_name
 from core.torch_files import IGNORED, load_torch
@@ -24,7 +23,7 @@ from utils import to_parsable_obj
 _SAME = ('model', 'dataset', 'backbone', 'n_splits', 'schedule', 'joint', 'permute_classes',
          'custom_class_order', 'custom_task_order', 'buffer_size', 'validation', 'input_size', 'num_classes',
          'seed')                        # arguments that a run and the one that it continues share
-_COUNTER, _CLASSIFIER = IGNORED['batch counter'], IGNORED['classifier']
+_COUNTER = IGNORED['batch counter']
 
 
 def check_writable(args) -> None:
@@ -35,16 +34,16 @@ def check_writable(args) -> None:
             tempfile.TemporaryFile(dir=args.checkpoint_path).close()
 
 
-def make(state, args, arguments: dict, task: int, last: bool):
-    """What `--savecheck` asks for after this task, as it is now: (path, content) for `keep`, or None."""
-    if args.savecheck != 'task' and not (args.savecheck == 'last' and last):
-        return None
+def save(state, args, arguments: dict, task: int) -> None:
+    """Write what `--savecheck` asks for after this task. InputError if that cannot be.
+
+    arguments: name -> value, as the run began.
+    """
     model, record = state.model, state.parts['record']
     day, time, name = record.run.split('-')
     which = 'joint' if args.joint else task if args.savecheck == 'task' else 'last'
-    words = [args.model, args.dataset, args.dataset_config, args.buffer_size, args.n_epochs, f'{day}-{time}',
-             name, which]
-    words = [args.ckpt_name] * (args.ckpt_name is not None) + words
+    words = [*([] if args.ckpt_name is None else [args.ckpt_name]), args.model, args.dataset,
+             args.dataset_config, args.buffer_size, args.n_epochs, f'{day}-{time}', name, which]
     path = Path(args.checkpoint_path) / ('_'.join(map(str, words)) + '.pt')
     content = dict(model={name: t.cpu() if isinstance(t, torch.Tensor) else t
                           for name, t in model.state_dict().items()},
@@ -57,72 +56,28 @@ def make(state, args, arguments: dict, task: int, last: bool):
     except Incomplete as error:
         warn_once(f'--savecheck: {args.model} keeps what no file can hold ({error}): a run cannot be '
                   f'continued from {path}')
-    return path, content
-
-
-def keep(path: Path, content: dict) -> None:
-    """Write it. InputError if that cannot be."""
     with unwritable(path):
         write(path, content)
     print(f'  checkpoint: {path}', flush=True)
 
 
-def read(path, folder='./checkpoints/') -> dict:
+def read(path) -> dict:
     """The content of such a file, or of one that Mammoth wrote, with its arguments under today's names.
 
-    Args:
-        path: or a URL, whose file is kept in `<folder>/fetched`.
-
     Raises:
-        InputError: it cannot be had, or is neither.
+        InputError: it is neither.
     """
-    with _named(path):
-        if '://' in str(path):
-            content = _fetched(path, Path(folder) / 'fetched')
-        elif not Path(path).is_file():
+    with loading(f'--loadcheck {path}'):
+        if not Path(path).is_file():
             raise InputError('there is no such file')
-        else:
-            content = load_torch(path)
-        if not (isinstance(content, dict) and isinstance(content.get('model'), dict)):
-            content = dict(model=content)
-        args, run = content.get('args') or {}, content.get('run') or dict(position=[0])
-        known = isinstance(args, (dict, argparse.Namespace)) and all(isinstance(n, int)
-                                                                     for n in run['position'])
-        if not known or not all(isinstance(name, str) for name in content['model']):
+        content = load_torch(path)
+        if not all(isinstance(name, str) for name in content['model']):
             raise InputError('not the file of a model')
-        if 'args' in content:
-            args = dict(vars(args) if isinstance(args, argparse.Namespace) else args)
-            if isinstance(args.get('backbone'), str):
-                args['backbone'] = backbone_name(args['backbone'], args)
-            content['args'] = args
-        return content
-
-
-@contextmanager
-def _named(path):
-    """Errors say which file it is, also of what a hostile or damaged file makes Python say."""
-    try:
-        yield
-    except (InputError, KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-        known = isinstance(error, InputError) and str(error)
-        raise InputError(f'--loadcheck {path}: '
-                         + (known or f'it does not fit ({" ".join(str(error).split())[:300]})')) from error
-
-
-def _fetched(url: str, folder: Path):
-    """What torch finds in the file at a URL. One in which it finds nothing is not kept."""
-    path = fetch(url, folder)
-    try:
-        return load_torch(path)
-    except InputError as error:
-        path.unlink(missing_ok=True)
-        raise InputError(f'what is at this address is no checkpoint, a page perhaps ({error})') from error
-
-
-def saved_args(path, folder='./checkpoints/') -> dict:
-    """The arguments of the run that wrote the file (`read`), as far as they were given a value."""
-    args = read(path, folder).get('args') or {}
-    return {name: value for name, value in args.items() if value is not None}
+        args = content.get('args') or {}
+        args = dict(vars(args) if isinstance(args, argparse.Namespace) else args)
+        if isinstance(args.get('backbone'), str):
+            args['backbone'] = backbone_name(args['backbone'], args)
+        return {**content, 'args': args}
 
 
 def load(state, args) -> Position:
@@ -131,23 +86,25 @@ def load(state, args) -> Position:
     """
     if args.loadcheck is None:
         return Position()
-    content, first = read(args.loadcheck, args.checkpoint_path), args.start_from or 0
-    with _named(args.loadcheck):
+    content, first = read(args.loadcheck), args.start_from or 0
+    with loading(f'--loadcheck {args.loadcheck}'):
         if content.get('run') is not None and (first or args.inference_only):
             return _resume(state, args, content, first)
-        if content['model'] is not None:
-            _load_weights(state.model, content['model'], bare='args' not in content)
+        _load_weights(state.model, content['model'])
         if 'buffer' in content and hasattr(state.model, 'load_buffer') and hasattr(state.model, 'buffer'):
             _load_buffer(state.model, state.dataset, content['buffer'])
-        if first:
-            _continue_rows(state.parts['record'], content.get('results'), first)
+        if first and content.get('results'):                # the accuracies on the tasks before
+            rows = [[[float(a) for a in row] for row in part[:first]] for part in content['results'][:2]]
+            if len(rows[0]) == first:
+                record = state.parts['record']
+                record.first, (record.class_il, record.task_il) = 0, rows
     print(f'{args.loadcheck}: its weights are loaded', flush=True)
     return Position()
 
 
 def _resume(state, args, content: dict, first: int) -> Position:
     """Exactly where the file's run was, if it was this run; the row has a name of its own."""
-    ended, saved, record = content['run']['position'][0], content.get('args') or {}, state.parts['record']
+    ended, saved, record = content['run']['position'][0], content['args'], state.parts['record']
     if first and ended != first:
         raise InputError(f'--start_from {first}: its run ended after task {ended}; give --start_from {ended}')
     for name in _SAME:
@@ -160,23 +117,17 @@ def _resume(state, args, content: dict, first: int) -> Position:
     return position
 
 
-def _load_weights(model, tensors: dict, bare: bool) -> None:
-    """A method's tensors by name; of a bare network, all but its classifier."""
-    for prefix in ('net.', 'module.', 'backbone.') if bare else ():
-        tensors = {name.removeprefix(prefix): t for name, t in tensors.items()}
-    tensors = {name.replace('.shortcut.', '.downsample.'): t for name, t in tensors.items()}  # Mammoth's word
-    whole = model.net if bare else model
-    own = whole.state_dict()
-    wanted = {name: t for name, t in own.items()
-              if not _COUNTER.fullmatch(name) and not (bare and _CLASSIFIER.fullmatch(name))}
-    given = {name: t for name, t in tensors.items() if name in wanted or not (
-        _COUNTER.fullmatch(name) or bare and _CLASSIFIER.fullmatch(name)
-        or getattr(whole, name.split('.')[0], whole) is None)}       # a teacher, made when tasks begin
-    for name in wanted.keys() & given.keys():
-        if given[name].is_floating_point() != wanted[name].is_floating_point() or given[name].is_complex():
-            raise InputError(f'{name} is of {given[name].dtype} and should be of {wanted[name].dtype}')
-    counters = {name: t for name, t in tensors.items() if name in own and _COUNTER.fullmatch(name)}
-    whole.load_state_dict({name: t for name, t in own.items() if name not in wanted} | counters | given)
+def _load_weights(model, tensors: dict) -> None:
+    """A method's tensors by name; without counters of batches or a teacher if they are missing."""
+    own, given = model.state_dict(), {}
+    for name, tensor in tensors.items():
+        name = name.replace('.shortcut.', '.downsample.')                                   # Mammoth's word
+        if name in own or not (_COUNTER.fullmatch(name) or getattr(model, name.split('.')[0], model) is None):
+            given[name] = tensor
+    for name in own.keys() & given.keys():
+        if given[name].is_floating_point() != own[name].is_floating_point() or given[name].is_complex():
+            raise InputError(f'{name} is of {given[name].dtype} and should be of {own[name].dtype}')
+    model.load_state_dict({name: t for name, t in own.items() if _COUNTER.fullmatch(name)} | given)
 
 
 def _load_buffer(model, dataset, content) -> None:
@@ -184,30 +135,16 @@ def _load_buffer(model, dataset, content) -> None:
     if not isinstance(content, dict):
         warn_once('--loadcheck: the buffer in the file is code and not data (old_pickle), and is left out')
         return
-    examples, labels, seen = (content.get(name) for name in ('examples', 'labels', 'num_seen_examples'))
-    if seen is not None and (not isinstance(seen, int) or seen < 0):
-        raise InputError('num_seen_examples of its buffer should be a number of samples')
-    if labels is not None and len(labels):
-        whole = not (labels.is_floating_point() or labels.is_complex())
-        if not whole or not -1 <= labels.min() <= labels.max() < dataset.N_CLASSES:
-            raise InputError(f'labels of its buffer should be of {dataset.N_CLASSES} classes')
+    examples, labels = content.get('examples'), content.get('labels')
+    if labels is not None and len(labels) and not -1 <= labels.min() <= labels.max() < dataset.N_CLASSES:
+        raise InputError(f'labels of its buffer should be of {dataset.N_CLASSES} classes')
     if examples is not None and 0 <= model.buffer.buffer_size < len(examples):
         raise InputError(f'its buffer holds {len(examples)} samples, --buffer_size is '
                          f'{model.buffer.buffer_size}')
     if examples is not None and getattr(model.buffer, 'raw', False) and hasattr(dataset, 'images'):
-        size, shape = tuple(dataset.SIZE), tuple(examples.shape[1:])
-        real = examples.is_floating_point()
-        if not (shape[-len(size):] == size and examples.isfinite().all() if real
-                else shape[:2] == size and examples.dtype == torch.uint8):
-            raise InputError(f'examples of its buffer should be images of {size} pixels')
-        if real:
-            content = {**content, 'examples': (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)}
+        if examples.is_floating_point():
+            examples = (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+        if examples.dtype != torch.uint8 or examples.shape[1:3] != tuple(dataset.SIZE):
+            raise InputError(f'examples of its buffer should be images of {tuple(dataset.SIZE)} pixels')
+        content = {**content, 'examples': examples}
     model.load_buffer(content)
-
-
-def _continue_rows(record, results, first: int) -> None:
-    """The accuracies on the tasks before, where the file has them."""
-    if isinstance(results, (list, tuple)) and len(results) > 1:
-        rows = [[[float(a) for a in row] for row in part[:first]] for part in results[:2]]
-        if len(rows[0]) == first:
-            record.first, (record.class_il, record.task_il) = 0, rows

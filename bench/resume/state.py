@@ -1,162 +1,37 @@
-"""What was learned, as plain data and back: tensors, numbers, texts, lists, tuples and dicts; no code.
+"""What a method keeps, as plain data for `torch.load(weights_only=True)`, and back.
 
-A method declares its state by its attributes. All are kept, except what belongs to the run (data set,
-arguments, functions) and what its class names in `TRANSIENT`: tensors, arrays, plain values and containers of
-these; networks, optimisers, buffers and whatever else has `state_dict`; generators; other objects, attribute
-by attribute. What is no number is put back into an object that is there already, in a method made with the
-same arguments: `Packer.needs` says which these are.
-
-A packed value is plain, or (kind, content, more).
+The state of a method is its attributes but those of the run (data set, arguments, transforms) and those that
+its class names in `TRANSIENT`: numbers, texts, tensors, arrays, and lists, tuples, sets and dicts of these;
+networks; generators; objects with `state_dict` and `load_state_dict`. Anything else cannot be kept.
 """
 import collections
 import copy
-import enum
-import functools
-import io
-import itertools
-import logging
-import pathlib
-import re
 import types
-import zlib
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import nn
 
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 
-_OF_THE_RUN = {'args', 'dataset', 'loss', 'normalization_transform', 'device', 'training', 'psi_digest'}
+KIND = '__kind__'                       # key of a packed value that is more than plain data
+_OF_THE_RUN = {'args', 'dataset', 'loss', 'transform', 'original_transform', 'normalization_transform',
+               'device', 'psi_digest', *vars(nn.Module())}
 _PLAIN = (bool, int, float, str, type(None))
-_CONSTANTS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type,
-              functools.partial, range, slice, enum.Enum, torch.device, torch.dtype, torch.layout,
-              torch.memory_format, np.dtype, np.ufunc, re.Pattern, pathlib.PurePath, logging.Logger)
-_OPAQUE = (io.IOBase, collections.abc.Iterator)                     # their position cannot be seen
-_SEQUENCES = (list, tuple, set, frozenset, collections.deque)
-_KINDS = {kind.__name__: kind for kind in _SEQUENCES}
-_MISFITS = (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, StopIteration)
-LARGE, MANY = 2 ** 16, 1000             # bytes of an array, items of a list, worth leaving out if unchanged
+_CONSTANT = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, torch.device, torch.dtype)
 
 
 def model_state(model: nn.Module) -> dict:
     """The state of a method: attribute name -> plain data."""
-    return Packer(model.device).members(model, '')
+    return Packer().members(model)
 
 
 def load_model_state(model: nn.Module, state: dict) -> None:
     """Give a newly built method this state. InputError if something in it does not fit."""
-    Unpacker(model.device, model.net).members(state, model, '')
-
-
-class Packer:
-    """Values -> plain data. An object that is met again is stored once. Numbers are not copied.
-
-    Args:
-        device: of the method. shared_references: name -> what is never looked into: the method, the data set.
-        marks: path -> `mark` of what need not be stored unless it has changed.
-
-    Attributes:
-        needs: path -> what must be there when the state is loaded. lost: paths of what cannot be stored.
-        seen: id -> (object, path).
-    """
-
-    def __init__(self, device=None, shared_references: dict = None, marks: dict = None):
-        self.device, self.marks = torch.device(device or 'cpu'), marks or {}
-        self.needs, self.lost = {}, []
-        self.seen = {id(thing): (thing, name) for name, thing in (shared_references or {}).items()}
-
-    def members(self, model: nn.Module, path: str) -> dict:
-        """Attribute name -> plain data."""
-        left_out = _OF_THE_RUN.union(vars(nn.Module()), getattr(model, 'TRANSIENT', ()))
-        own = {name: value for name, value in vars(model).items() if name not in left_out}
-        attributes = {**model._modules, **model._parameters, **model._buffers, **own}
-        return {name: self.pack(value, f'{path}{name}') for name, value in attributes.items()}
-
-    def pack(self, value, path: str):
-        """Plain data of one value."""
-        try:
-            return self._pack(value, path)
-        except Exception:                               # third-party objects do as they like
-            self.lost.append(path)
-            return 'left', None, None
-
-    def _pack(self, value, path: str):
-        if isinstance(value, np.generic) and not isinstance(value, np.void):
-            value = value.item()
-        if isinstance(value, _PLAIN):
-            return value
-        if id(value) in self.seen:
-            return 'same', self.seen[id(value)][1], None
-        self.seen[id(value)] = value, path              # kept, so that nothing else gets its id
-        if path in self.marks and self.marks[path] == mark(value):
-            return 'left', None, None
-        if isinstance(value, torch.Tensor):
-            return self._tensor(value)
-        if isinstance(value, np.ndarray) and value.dtype != object:
-            writable = value if value.flags.writeable else value.copy()
-            return ('array', value.tolist() if value.dtype.kind in 'US' else torch.from_numpy(writable),
-                    value.dtype.str)
-        if isinstance(value, nn.Module):
-            return self._module(value, path)
-        if isinstance(value, dict):
-            if type(value) is not dict:                 # a defaultdict, a Counter: the one there is filled
-                self.needs[path] = type(value).__name__
-            return 'dict', [[self.pack(k, f'{path}.key'), self.pack(v, f'{path}.{k}')]
-                            for k, v in value.items()], None
-        if type(value) in _SEQUENCES:
-            items = [self.pack(item, f'{path}.{i}') for i, item in enumerate(value)]
-            return type(value).__name__, items, getattr(value, 'maxlen', None)
-        return self._object(value, path)
-
-    def _tensor(self, value) -> tuple:
-        return 'tensor', _whole(value.detach().cpu()), dict(
-            home=value.device.type == self.device.type, trained=value.requires_grad and value.is_leaf)
-
-    def _module(self, module: nn.Module, path: str) -> tuple:
-        tensors = _tensors(module)
-        self.seen |= {id(t): (t, f'{path}.{name}') for name, t in tensors.items()}
-        self.needs[path] = [(name, tuple(t.shape)) for name, t in tensors.items()]
-        own = {name: {key: value for key, value in vars(part).items()       # counters, switches, `training`
-                      if isinstance(value, _PLAIN) and not key.startswith('_')}
-               for name, part in module.named_modules()}
-        return 'module', {name: self._tensor(t) for name, t in tensors.items()}, own
-
-    def _object(self, value, path: str) -> tuple:
-        self.needs[path] = f'{type(value).__module__}.{type(value).__qualname__}'
-        if isinstance(value, torch.Generator):
-            return 'generator', value.get_state(), None
-        if isinstance(value, np.random.Generator):
-            return 'numpy_generator', self.pack(value.bit_generator.state, f'{path}.state'), None
-        if isinstance(value, _CONSTANTS):
-            return 'left', None, None
-        if hasattr(value, 'state_dict') and hasattr(value, 'load_state_dict'):
-            if isinstance(value, torch.optim.Optimizer):
-                self.needs[path] += f" {[len(group['params']) for group in value.param_groups]}"
-            return 'state', self.pack(value.state_dict(), f'{path}.state_dict'), None
-        if isinstance(value, (*_OPAQUE, *_SEQUENCES)) or not hasattr(value, '__dict__'):
-            if not path.startswith('loaders'):          # which are made again, and drawn from again
-                self.lost.append(path)
-            return 'left', None, None
-        transient = getattr(type(value), 'TRANSIENT', ())
-        return 'object', {name: self.pack(v, f'{path}.{name}') for name, v in vars(value).items()
-                          if name not in transient}, None
-
-
-class Unpacker:
-    """The inverse of `Packer`: plain data -> values, and into the objects that are there.
-
-    Args:
-        device, net: of the method; a network that is not there is a copy of `net`, a teacher as a rule.
-    """
-
-    def __init__(self, device=None, net=None, shared_references: dict = None):
-        self.device, self.net = torch.device(device or 'cpu'), net
-        self.made = dict(shared_references or {})
-
-    def members(self, state: dict, model: nn.Module, path: str) -> None:
-        """Fill a method."""
-        for name, packed in state.items():
-            value = self.unpack(packed, getattr(model, name, None), f'{path}{name}')
+    for name, packed in state.items():
+        with loading(name):
+            value = unpack(packed, getattr(model, name, None), model)
             if name in model._buffers and value is not None:
                 model._buffers[name] = value.to(model.device)
             elif name in model._parameters and value is not None:
@@ -164,108 +39,150 @@ class Unpacker:
             else:
                 setattr(model, name, value)
 
-    def unpack(self, packed, present, path: str):
-        """The value again. InputError, which names the path, if it does not fit what is there."""
+
+@contextmanager
+def loading(what):
+    """Errors in the block are InputErrors that begin with what is loaded, also of hostile or damaged data."""
+    with naming(what):
         try:
-            return self._unpack(packed, present, path)
-        except _MISFITS as error:
-            raise InputError(f'the saved state does not fit this run: {path} '
-                             f'({" ".join(str(error).split())[:300]})') from error
+            yield
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f'does not fit this run ({" ".join(str(error).split())[:300]})') from error
 
-    def _unpack(self, packed, present, path: str):
-        if isinstance(packed, _PLAIN):
-            return packed
-        kind, content, more = packed
-        if kind == 'same':
-            return self.made[content]
-        if kind == 'object':                                        # may be met again inside itself
-            self.made[path] = present
-        if kind == 'left':
-            value = present
-        elif kind == 'tensor':
-            value = self._tensor(content, more, present)
-        elif kind == 'array':
-            value = np.array(content if isinstance(content, list) else content.numpy(), more)
-        elif kind == 'generator':
-            present.set_state(content)
-            value = present
-        elif kind == 'numpy_generator':
-            present.bit_generator.state = self._unpack(content, None, f'{path}.state')
-            value = present
-        elif kind == 'state':
-            present.load_state_dict(self._unpack(content, present.state_dict(), f'{path}.state_dict'))
-            value = present
-        elif kind == 'object':
-            own, value = vars(present), present
-            for name, part in content.items():
-                own[name] = self._unpack(part, own.get(name), f'{path}.{name}')
-        elif kind == 'module':
-            value = self._module(content, more, present, path)
-        elif kind == 'dict':
-            known, value = present if isinstance(present, dict) else {}, {}
-            for packed_key, part in content:
-                key = self._unpack(packed_key, None, f'{path}.key')
-                value[key] = self._unpack(part, known.get(key), f'{path}.{key}')
-            if type(present) is not dict and isinstance(present, dict):
-                present.clear()
-                present.update(value)
-                value = present
-        else:
-            same = isinstance(present, (list, tuple, collections.deque)) and len(present) == len(content)
-            known = list(present) if same else [None] * len(content)
-            items = [self._unpack(item, known[i], f'{path}.{i}') for i, item in enumerate(content)]
-            value = collections.deque(items, more) if kind == 'deque' else _KINDS[kind](items)
-        self.made[path] = value
-        return value
 
-    def _tensor(self, content, more: dict, present):
-        value = content.to(self.device if more['home'] else 'cpu', copy=True)   # what is saved stays
-        if not more['trained']:
+class Packer:
+    """Values -> plain data; numbers are not copied.
+
+    Attributes:
+        needs: path -> what must be there when the value is unpacked. lost: paths of what cannot be kept.
+    """
+
+    def __init__(self):
+        self.needs, self.lost = {}, []
+
+    def members(self, model: nn.Module) -> dict:
+        """Attribute name -> plain data."""
+        values = {**model._modules, **model._parameters, **model._buffers,
+                  **{name: value for name, value in vars(model).items() if name not in _OF_THE_RUN}}
+        return {name: self.pack(value, f'model.{name}') for name, value in values.items()
+                if name not in getattr(model, 'TRANSIENT', ())}
+
+    def pack(self, value, path: str):
+        """Plain data of one value."""
+        try:
+            return self._pack(value, path)
+        except Exception:                               # third-party objects do as they like
+            self.lost.append(path)
+            return None
+
+    def _pack(self, value, path: str):
+        if isinstance(value, np.generic):
+            value = value.item()
+        if type(value) in _PLAIN:
             return value
-        fits = isinstance(present, torch.Tensor) and present.requires_grad and present.is_leaf
-        if fits and (present.shape, present.dtype) == (content.shape, content.dtype):
-            present.data.copy_(content)                             # an optimiser may hold it
-            return present
-        return value.requires_grad_()
-
-    def _module(self, content: dict, own: dict, present, path: str) -> nn.Module:
-        module = present if isinstance(present, nn.Module) else copy.deepcopy(self.net)
-        tensors = _tensors(module)
-        if list(tensors) != list(content):
-            raise ValueError('another network')
-        for name, tensor in tensors.items():
-            _, value, more = content[name]
-            if value.shape != tensor.shape:
-                raise ValueError(f'{name} is {tuple(value.shape)}')
-            tensor.data.copy_(value)
-            if tensor.is_leaf:
-                tensor.requires_grad_(more['trained'])
-            self.made[f'{path}.{name}'] = tensor
-        for name, part in module.named_modules():
-            vars(part).update(own[name])
-        return module
-
-
-def checksum(value) -> int:
-    """CRC-32 of the numbers in an array or a tensor."""
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().flatten().view(torch.uint8).numpy()
-    return zlib.crc32(np.ascontiguousarray(value) if value.dtype != object else b'')
-
-
-def mark(value):
-    """Tells whether something large has changed: checksum of an array, length of a container; else None."""
-    if isinstance(value, (torch.Tensor, np.ndarray)):
-        plain = isinstance(value, np.ndarray) or value.layout == torch.strided
-        return checksum(value) if plain and value.nbytes >= LARGE else None
-    long = isinstance(value, (list, tuple, dict, set)) and len(value) > MANY
-    return len(value) if long else None
+        if isinstance(value, torch.Tensor):
+            return _tensor(value)
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            texts = value.dtype.kind in 'US'
+            values = value.tolist() if texts else torch.from_numpy(np.require(value, None, 'CW'))
+            return {KIND: 'array', 'dtype': value.dtype.str, 'shape': value.shape, 'values': values}
+        if type(value) in (list, tuple, set):
+            return type(value)(self.pack(item, f'{path}.{i}') for i, item in enumerate(value))
+        if isinstance(value, dict):
+            if type(value) not in (dict, collections.OrderedDict):      # a Counter: the one there is filled
+                self.needs[path] = type(value).__name__
+            return {self.pack(key, f'{path}.{key}'): self.pack(item, f'{path}.{key}')
+                    for key, item in value.items()}
+        self.needs[path] = f'{type(value).__module__}.{type(value).__qualname__}'
+        if isinstance(value, nn.Module):
+            tensors = _tensors(value)
+            self.needs[path] = [(name, tuple(t.shape)) for name, t in tensors.items()]
+            return {KIND: 'module', 'tensors': {name: _tensor(t) for name, t in tensors.items()},
+                    'training': [part.training for part in value.modules()]}
+        if isinstance(value, torch.Generator):
+            return {KIND: 'state', 'state': value.get_state()}
+        if isinstance(value, np.random.Generator):
+            return {KIND: 'state', 'state': self.pack(value.bit_generator.state, path)}
+        if hasattr(value, 'state_dict') and hasattr(value, 'load_state_dict'):
+            if isinstance(value, torch.optim.Optimizer):
+                self.needs[path] += f" {[len(group['params']) for group in value.param_groups]}"
+            return {KIND: 'state', 'state': self.pack(value.state_dict(), f'{path}.state_dict')}
+        if not isinstance(value, _CONSTANT):
+            self.lost.append(path)
+        return {KIND: 'left'}
 
 
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of a view, whose file would hold all that it is a view of."""
-    return tensor if tensor.nbytes == tensor.untyped_storage().nbytes() else tensor.clone()
+def unpack(packed, present, model: nn.Module):
+    """The value again.
+
+    Args:
+        present: what stands in its place: objects are filled. model: whose device tensors go to, and of whose
+            `net` a network that is not there is a copy: a teacher, as a rule.
+    """
+    if isinstance(packed, torch.Tensor):
+        return packed.detach().clone().requires_grad_(packed.requires_grad)
+    if isinstance(packed, (list, tuple, set)):
+        same = type(present) is type(packed) and len(present) == len(packed)
+        known = present if same else [None] * len(packed)
+        return type(packed)(unpack(item, there, model) for item, there in zip(packed, known))
+    if not isinstance(packed, dict):
+        return packed
+    kind = packed.get(KIND)
+    if kind is None:
+        known = present if isinstance(present, dict) else {}
+        value = {key: unpack(item, known.get(key), model) for key, item in packed.items()}
+        if type(known) is dict:
+            return value
+        known.clear()
+        known.update(value)
+        return known
+    if kind == 'left':
+        return present
+    if kind == 'moved':
+        return packed['tensor'].detach().to(model.device).requires_grad_(packed['tensor'].requires_grad)
+    if kind == 'array':
+        values = packed['values']
+        values = values.numpy() if isinstance(values, torch.Tensor) else values
+        return np.array(values, packed['dtype']).reshape(packed['shape'])
+    if kind == 'module':
+        return _module(packed, present, model)
+    state = unpack(packed['state'], None, model)
+    if isinstance(present, torch.Generator):
+        present.set_state(state)
+    elif isinstance(present, np.random.Generator):
+        present.bit_generator.state = state
+    else:
+        present.load_state_dict(state)
+    return present
+
+
+def _module(packed: dict, present, model) -> nn.Module:
+    module = present if isinstance(present, nn.Module) else copy.deepcopy(model.net)
+    tensors, parts = _tensors(module), list(module.modules())
+    if list(tensors) != list(packed['tensors']) or len(parts) != len(packed['training']):
+        raise ValueError('another network')
+    for name, saved in packed['tensors'].items():
+        value, tensor = saved['tensor'] if isinstance(saved, dict) else saved, tensors[name]
+        if value.shape != tensor.shape:
+            raise ValueError(f'{name} is {tuple(value.shape)}')
+        tensor.data.copy_(value.detach())
+        if tensor.is_leaf:
+            tensor.requires_grad_(value.requires_grad)
+    for part, training in zip(parts, packed['training']):
+        part.training = training
+    return module
+
+
+def _tensor(tensor: torch.Tensor):
+    """On the CPU, of its own, so that no file holds what it is a view of."""
+    plain = tensor.detach().cpu()
+    if plain.nbytes != plain.untyped_storage().nbytes():
+        plain = plain.clone()
+    plain.requires_grad_(tensor.requires_grad and tensor.is_leaf)
+    return plain if tensor.device.type == 'cpu' else {KIND: 'moved', 'tensor': plain}
 
 
 def _tensors(module: nn.Module) -> dict:
-    return dict(itertools.chain(module.named_parameters(), module.named_buffers()))
+    return dict([*module.named_parameters(), *module.named_buffers()])

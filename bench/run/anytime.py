@@ -1,10 +1,9 @@
-"""Anytime accuracy: how well a method does after n samples, on the classes that
-have come by then (`--eval_every`).
+"""Anytime accuracy: how well a method does after n samples, on the classes that have come by then
+(`--eval_every`).
 
-A stream without task boundaries has no other moment to look at it. After Koh et al. 2022, "Online continual
-learning on class incremental blurry task configuration with anytime inference": a(n) is the accuracy after n
-samples over the test samples of the classes seen so far, chosen among these; the area under its curve, A_AUC,
-is its mean over equally spaced points.
+After Koh et al. 2022, "Online continual learning on class incremental blurry task configuration with anytime
+inference": a(n) is the accuracy after n samples over the test samples of the classes seen so far, chosen
+among these; the area under its curve, A_AUC, is its mean over equally spaced points.
 """
 import json
 
@@ -21,7 +20,7 @@ class Anytime:
     Attributes:
         curve: list of [samples seen, accuracy in percent].
         seen: labels that have come, sorted.
-        samples: how many samples have come.
+        samples: of the stream so far.
     """
 
     def __init__(self, model, dataset, every: int = None):
@@ -31,17 +30,24 @@ class Anytime:
         self.model, self.dataset, self.every = model, dataset, every
         self.curve, self.seen, self.samples = [], [], 0
 
-    def add(self, labels: torch.Tensor) -> bool:
-        """Count a batch that was learned, labels int64 (B,); returns whether an evaluation followed."""
+    def state_dict(self) -> dict:
+        """What a checkpoint keeps."""
+        return dict(curve=self.curve, seen=self.seen, samples=self.samples)
+
+    def load_state_dict(self, state: dict) -> None:
+        """The inverse."""
+        vars(self).update(state)
+
+    def add(self, labels: torch.Tensor) -> None:
+        """Count a batch that was learned, labels int64 (B,), and evaluate where one is due."""
         if not self.every:
-            return False
+            return
         before, self.samples = self.samples, self.samples + len(labels)
         self.seen = sorted(set(self.seen).union(labels[labels >= 0].tolist()))      # -1: not labelled
         if self.samples // self.every == before // self.every or not self.seen:
-            return False
+            return
         with self.model.mid_stream():
             self.curve.append([self.samples, accuracy_on_classes(self.model, self.dataset, self.seen)])
-        return True
 
     def results(self) -> dict:
         """Columns of the results row: A_AUC (percent) and the curve; nothing without `--eval_every`."""

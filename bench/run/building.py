@@ -1,22 +1,20 @@
 """From arguments to what a run consists of: data set, backbone, method."""
 from bench.run.settings import WhatToRun
-from core import distributed
 from scroll.errors import InputError
 
 
 def initialize(args=None):
-    """Data set, backbone and model of a run: (model, dataset, args). Without
-    arguments, those of the command line."""
+    """Data set, backbone and model of a run: (model, dataset, args). args: default: of the command line."""
     if args is None:
         from bench.cli.parsing import parse_args
         args = parse_args()
     import torch
 
     from backbone import get_backbone, weights
-    from bench.run.devices import arrange, optimise, reuse_memory, split_among_gpus
+    from bench.run.devices import arrange, optimise, reuse_memory
     from core.environment import (
         base_path,
-        choose_devices,
+        choose_device,
         get_checkpoint_path,
         results_folder,
         set_random_seed,
@@ -28,17 +26,19 @@ def initialize(args=None):
     run = WhatToRun.of(args)
     if run.num_threads:
         torch.set_num_threads(run.num_threads)
-    world = distributed.join(args)
-    devices = choose_devices(run.device, several=run.distributed == 'dp')
-    args.device = devices[0]
+    args.device = choose_device(run.device)
     base_path(args.base_path)
     get_checkpoint_path(args.checkpoint_path)
     set_random_seed(run.seed)
     reuse_memory()
-    if not args.disable_log:
+    if not args.disable_log:                        # before data are read
         check_writable(results_folder(args, 'class-il').parent.parent.parent)
-    dataset = world.first_then_others(lambda: get_dataset(args))
-    args.class_order, args.num_classes = getattr(dataset, 'class_order', None), _outputs(args, dataset)
+    dataset = get_dataset(args)
+    args.class_order = getattr(dataset, 'class_order', None)
+    args.num_classes = getattr(args, 'num_classes', dataset.N_CLASSES)      # outputs of the network
+    if args.num_classes < dataset.N_CLASSES:
+        raise InputError(f'--num_classes {args.num_classes}: {args.dataset} has {dataset.N_CLASSES} classes; '
+                         'give at least that')
     if hasattr(dataset, 'num_inputs'):
         args.num_inputs = dataset.num_inputs
     net = get_backbone(args)
@@ -49,15 +49,4 @@ def initialize(args=None):
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
     model.psi_digest = digest
     arrange(model)
-    if run.distributed == 'dp':
-        split_among_gpus(model, devices)
     return model, dataset, args
-
-
-def _outputs(args, dataset) -> int:
-    """Outputs of the network: one for each class, or `--num_classes`."""
-    outputs = getattr(args, 'num_classes', dataset.N_CLASSES)
-    if outputs < dataset.N_CLASSES:
-        raise InputError(f'--num_classes {outputs}: {args.dataset} has {dataset.N_CLASSES} classes; give as '
-                         'many or more')
-    return outputs

@@ -1,22 +1,17 @@
-"""Faster: memory that is used again, layout; and at a price: coarser products,
-a compiled network, several GPUs."""
+"""Faster: memory that is used again, layout; and at a price: coarser products, a compiled network."""
 import ctypes
 
 import torch
 
 from scroll.embedding.layout import layout_for
 from scroll.errors import InputError
-from utils.distributed import CustomDP
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _MOST_ON_HEAP = -1, -3, 32 << 20       # malloc.h; glibc takes no more
-_PRECISION = ('highest', 'high', 'medium', 'medium')
 
 
 def reuse_memory() -> None:
-    """Let a process keep the memory that tensors give back, where the C library is glibc.
-
-    By default large blocks go back to the kernel and are mapped again at every step: 4 to 7 % of its time.
-    """
+    """Let a process keep the memory that tensors give back, where the C library is glibc: by default large
+    blocks go back to the kernel and are mapped again at every step, 4 to 7 % of its time."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):            # another C library
@@ -26,11 +21,10 @@ def reuse_memory() -> None:
 
 
 def arrange(model) -> None:
-    """Let networks that a method trains on a CPU keep the channels of a pixel
-    together, where they can (`StagedBackbone`).
+    """Let networks that a method trains on a CPU keep the channels of a pixel together, where they can.
 
-    A method that trains none, as SCROLL, says itself how the backbone is laid out: that is part of what its
-    digests promise. On GPUs float32 gains nothing.
+    A method that trains none, as SCROLL, lays out its backbone itself: its digests depend on it. On GPUs
+    float32 gains nothing.
     """
     if model.opt is not None and model.device.type == 'cpu':
         for module in model.modules():
@@ -39,28 +33,12 @@ def arrange(model) -> None:
 
 
 def optimise(net, level: int) -> None:
-    """`-O`: 1 lets float32 products use TF32, 2 bfloat16; 3 also compiles the network.
-    Results change in their last bits."""
-    torch.set_float32_matmul_precision(_PRECISION[level])
+    """`-O`: 1 lets float32 products use TF32, 2 bfloat16; 3 also compiles the network. Changes last bits."""
+    torch.set_float32_matmul_precision(('highest', 'high', 'medium', 'medium')[level])
     if level == 3:
         try:
             torch.compile(lambda x: x + 1)(torch.zeros(2, device=next(net.parameters()).device))
-        except Exception as error:          # whatever the compilers of this machine say
+        except Exception as error:          # compilers raise anything
             raise InputError(f'-O 3: torch.compile does not work on this machine ({type(error).__name__}: '
-                             f'{error}); '
-                            'use -O 2') from error
+                             f'{error}); use -O 2') from error
         net.compile()
-
-
-def split_among_gpus(model, devices: list) -> None:
-    """`--distributed dp`: let each batch that the method gives to its network be split among these devices.
-
-    Raises:
-        InputError: there is one device only, or the method trains no network.
-    """
-    if len(devices) < 2:
-        raise InputError(f'--distributed dp: needs two CUDA devices or more, here there is {devices[0]}; '
-                         'leave the flag out')
-    if model.opt is None:
-        raise InputError(f'--distributed dp has no effect on --model {model.NAME}: it trains no network')
-    model.net = CustomDP(model.net, [device.index for device in devices])

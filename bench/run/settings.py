@@ -1,6 +1,6 @@
-"""A run's arguments, frozen into four parts: each room is handed the one that it needs.
+"""A run's arguments, frozen into four parts, each for the room that needs it.
 
-`args` itself is the face that Mammoth's methods see. They may change it, so training is frozen for each task.
+Mammoth's methods see `args`, and may change it: so training is frozen for each task.
 """
 from dataclasses import dataclass, fields
 
@@ -19,7 +19,6 @@ class WhatToRun(_Part):
     weights: str
     device: str
     num_threads: int
-    distributed: str
     code_optimization: int
     seed: int
 
@@ -39,7 +38,6 @@ class Training(_Part):
     fitting_mode: str
     n_epochs: int
     n_iters: int
-    fitting_minutes: float
     early_stopping_patience: int
     early_stopping_metric: str
     early_stopping_freq: int
@@ -56,9 +54,5 @@ class Output(_Part):
     disable_log: bool
     non_verbose: bool
     enable_other_metrics: bool
-    eval_future: bool
     eval_every: int
-    base_path: str
-    checkpoint_every: float
-    resume: str
-    save_after_interrupt: bool
+    savecheck: str

@@ -1,14 +1,10 @@
 """The training loop: tasks, epochs, batches; evaluation after each task; one results row at the end."""
-import copy
-import sys
-
 from bench.results.report import Record, Stopwatch, finish
-from bench.results.tracking import Tracker
 from bench.resume import saved_models
 from bench.resume.checkpoints import Checkpoints
 from bench.resume.run_state import Position, RunState
 from bench.run.anytime import Anytime
-from bench.run.fitting import make_fitting
+from bench.run.fitting import Fitting
 from bench.run.settings import Output, Stream, Training
 from core import rows as results
 from core.environment import results_folder
@@ -30,7 +26,7 @@ def train(model, dataset, args, test: bool = True) -> dict:
         The results row, which is also written unless `--disable_log 1`.
 
     Raises:
-        InputError: something cannot be; if that is a file of the model, only when the row is written.
+        InputError: something is invalid, or the run has its row and a file of the model cannot be written.
     """
     stream, output = Stream.of(args), Output.of(args)
     saved_models.check_writable(args)
@@ -39,69 +35,52 @@ def train(model, dataset, args, test: bool = True) -> dict:
     if not output.disable_log:
         for folder in folders.values():
             results.check_writable(folder)
-    first, tasks = _part_of_the_stream(dataset, stream)
+    first, tasks = stream.start_from or 0, stream.stop_after or dataset.N_TASKS
+    if first >= dataset.N_TASKS or tasks > dataset.N_TASKS:
+        raise InputError(f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks')
     record, anytime = Record(first), Anytime(model, dataset, output.eval_every)
-    later = _later_loaders(model, dataset) if output.eval_future else []
     state = RunState(model, dataset, args, record=record, anytime=anytime)
-    with Checkpoints(state, args, output, arguments) as checkpoints:
+    with Checkpoints(state, args, arguments) as checkpoints:
         restored = checkpoints.restore()
         start = restored or saved_models.load(state, args)
         record.began -= record.seconds['total']                 # of the run that is continued
-        tracker = Tracker(args, next(iter(folders.values())) / 'tensorboard' / record.run)
         if output.enable_other_metrics and start == Position():
             record.untrained = _evaluate_untrained(model, dataset, tasks)
-        if stream.inference_only and start.task and not restored: # a run that is evaluated where it was
+        if stream.inference_only and start.task and not restored:     # a run that is evaluated where it was
             tasks, first = start.task, record.first
             del record.class_il[-1:], record.task_il[-1:]
-            _evaluate_task(model, dataset, record, tracker)
-        ended = restored and restored.task == tasks             # all but its row, or a file
-        file = saved_models.make(state, args, arguments, tasks - 1, last=True) if ended else None
+            _evaluate_task(model, dataset, record)
 
         for task in range(start.task, tasks):
-            training, last, trained = Training.of(args), task == tasks - 1, task >= first
+            training, trained = Training.of(args), task >= first
             if not (task == start.task and start.begun):
                 _begin_task(model, dataset, state, record, training, output)
             with allow_single_values(model.net):
                 if trained and not stream.inference_only:
-                    _learn_task(model, dataset, args, state, record, anytime, checkpoints, tracker)
+                    _learn_task(model, dataset, args, state, record, anytime, checkpoints)
                 with (Stopwatch(record.seconds, 'stream'),
                       Progress(f'End of task {task + 1}', quiet=output.non_verbose)):
                     model.meta_end_task(dataset)
             if trained:
-                _evaluate_task(model, dataset, record, tracker)
-                if later[task + 1:]:
-                    _evaluate_later(model, dataset, record, later)
-            file = saved_models.make(state, args, arguments, task, last=last)
-            if file and not last:                               # the last one comes after the row
-                record.unkept += _unwritten(saved_models.keep, *file)
-            if last or checkpoints.due(task_end=True):
+                _evaluate_task(model, dataset, record)
+            if output.savecheck == 'task' and task < tasks - 1:
+                saved_models.save(state, args, arguments, task)
+            if task == tasks - 1 or checkpoints.due(task_end=True):
                 checkpoints.save(Position(task + 1))
 
         if test and stream.validation and hasattr(dataset, 'without_validation'):
             _evaluate_for_real(model, dataset, record)
         record.tell_total()
-        record.anytime = anytime
-        row = finish(model, dataset, args, arguments, record, folders)
-        tracker.finish(row)
-        unwritten = _unwritten(model.save_files) + (_unwritten(saved_models.keep, *file) if file else [])
-        if not unwritten:
-            checkpoints.finished()
-    if record.unkept or unwritten:
-        advice = '; free some space or choose other paths, and ' + checkpoints.resume_hint()
-        written = '' if output.disable_log else ' and its row is written'
-        raise InputError(f'the run has finished{written}, but '
-                         + '; '.join([*record.unkept, *unwritten]) + advice * bool(unwritten))
+        row = finish(model, dataset, args, arguments, record, anytime, folders)
+        try:                            # the row comes first: a file that cannot be written does not cost it
+            model.save_files()
+            if output.savecheck:
+                saved_models.save(state, args, arguments, tasks - 1)
+        except InputError as error:
+            raise InputError(f'the run has finished, but {error}; free some space or choose another path, '
+                             f'and {checkpoints.resume_hint()}') from error
+        checkpoints.finished()
     return row
-
-
-def _part_of_the_stream(dataset, stream: Stream) -> tuple:
-    """(first task that is trained, number of tasks that are begun)."""
-    first, last = stream.start_from or 0, stream.stop_after or dataset.N_TASKS
-    for flag, value, most in (('start_from', first, dataset.N_TASKS - 1),
-                              ('stop_after', last, dataset.N_TASKS)):
-        if value > most:
-            raise InputError(f'--{flag} {value}: this stream has {dataset.N_TASKS} tasks; use at most {most}')
-    return first, last
 
 
 def _begin_task(model, dataset, state, record, training: Training, output: Output) -> None:
@@ -116,12 +95,12 @@ def _begin_task(model, dataset, state, record, training: Training, output: Outpu
             row += accuracies
 
 
-def _learn_task(model, dataset, args, state, record, anytime, checkpoints, tracker) -> None:
+def _learn_task(model, dataset, args, state, record, anytime, checkpoints) -> None:
     """The task's epochs and batches, from where the run was interrupted."""
     training, task, loader = Training.of(args), dataset.c_task, state.loader
     serve(loader, model)
     scheduler = get_scheduler(model, args, reload_optim=False)
-    fitting = make_fitting(training, model, dataset)
+    fitting = Fitting(training, model, dataset)
     limit = model.get_debug_iters() if training.debug_mode else None
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):
@@ -138,11 +117,9 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints, track
                 if losses.add(loss):
                     rate = dict(lr=model.opt.param_groups[0]['lr']) if model.opt else {}
                     progress.tell(loss=losses.mean, **rate)
-                    tracker.log(dict(loss=losses.mean, **rate), record.images)
                 if scheduler and training.scheduler_mode == 'iter':
                     scheduler.step()
-                if anytime.add(labels):
-                    tracker.log(dict(anytime_accuracy=anytime.curve[-1][1]), record.images)
+                anytime.add(labels)
                 if fitting.end_batch():
                     break
                 if checkpoints.due():
@@ -158,7 +135,6 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints, track
         if training.eval_epochs and epoch % training.eval_epochs == 0 and fitting.wants_epoch(epoch):
             accuracies = dataset.evaluate(model, dataset)
             print_accuracies(*accuracies, dataset, f' (epoch {epoch})')
-            tracker.log_accuracies(*accuracies, dataset, f'_epoch_{epoch}')
         if checkpoints.due():
             checkpoints.save(Position(task, epoch, begun=True))
     fitting.finish()
@@ -181,23 +157,12 @@ def _learn_batch(model, loader, batch, epoch: int) -> tuple:
                          ) from error
 
 
-def _unwritten(write, *given) -> list:
-    """Call what writes files that are no reason to lose a run; a line on what could not be written."""
-    try:
-        write(*given)
-    except InputError as error:
-        print(f'warning: {error}', file=sys.stderr, flush=True)
-        return [str(error)]
-    return []
-
-
-def _evaluate_task(model, dataset, record, tracker) -> None:
+def _evaluate_task(model, dataset, record) -> None:
     with Stopwatch(record.seconds, 'evaluation'):
         accuracies = dataset.evaluate(model, dataset)
         record.class_il.append(accuracies[0])
         record.task_il.append(accuracies[1])
         print_accuracies(*accuracies, dataset)
-        tracker.log_accuracies(*accuracies, dataset)
         model.meta_end_eval(dataset, accuracies)
 
 
@@ -212,26 +177,6 @@ def _evaluate_untrained(model, dataset, tasks: int) -> tuple:
         for row, accuracies in zip(found, evaluate(model, dataset, loaders=loaders, seen=list(seen))):
             row += accuracies
     return found
-
-
-def _later_loaders(model, dataset) -> list:
-    """Test loaders of all tasks, with images as a `FutureModel` wants them (`--eval_future`)."""
-    other = copy.copy(dataset)
-    other.test_loaders = []
-    model.change_transform(other)
-    for _ in range(dataset.N_TASKS):
-        other.get_data_loaders()
-    return other.test_loaders
-
-
-def _evaluate_later(model, dataset, record, later: list) -> None:
-    """On the tasks to come, among all classes."""
-    coming = list(enumerate(later))[dataset.c_task + 1:]
-    with Stopwatch(record.seconds, 'evaluation'):
-        accuracies = evaluate(model, dataset, loaders=coming, forward=model.future_forward,
-                              seen=range(dataset.N_CLASSES))
-    record.later.append(accuracies)
-    print_accuracies(*accuracies, dataset, what='Future Accuracy')
 
 
 def _evaluate_for_real(model, dataset, record) -> None:

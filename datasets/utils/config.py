@@ -5,8 +5,8 @@ import math
 import reprlib
 
 from core.configs import dataset_config
-from core.plugins import keyword_flags, nearest
-from scroll.errors import InputError
+from core.plugins import keyword_flags
+from scroll.errors import InputError, did_you_mean
 
 _EXPECTED = dict(N_TASKS='a positive whole number', N_CLASSES='a positive whole number',
                  N_CLASSES_PER_TASK='a positive whole number, or a list of some',
@@ -95,7 +95,7 @@ def composed(steps, source: str):
         kind = getattr(transforms, name, None) if isinstance(name, str) else None
         if not isinstance(kind, type):
             known = [n for n in dir(transforms) if n[0].isupper()]
-            raise InputError(f'{source}: torchvision has no transform {name!r}; {nearest(str(name), known)}')
+            raise InputError(f'{source}: torchvision has no transform {name!r}{did_you_mean(name, known)}')
         parameters = dict(parameters or {})
         if name == 'RandomApply' and 'transforms' in parameters:
             parameters['transforms'] = composed(parameters['transforms'], source).transforms

@@ -24,8 +24,7 @@ class ContinualDataset:
     Class attributes:
         NAME, SETTING ('class-il', 'task-il', 'domain-il', 'general-continual', ...), N_TASKS, SIZE,
         N_CLASSES_PER_TASK (int, or list where tasks differ), N_CLASSES (by default it follows from these).
-        Optional: MEAN, STD, TRANSFORM, TEST_TRANSFORM; CONFUSED_WITH: class of the files -> the class that
-        asymmetric label noise takes it for; REFUSED_FLAGS: flag -> why it is refused.
+        Optional: MEAN, STD, TRANSFORM, TEST_TRANSFORM; REFUSED_FLAGS: flag -> why it is refused.
 
     Attributes:
         c_task (current_task): -1 before the first; train_loader; test_loaders: of each task so far.
@@ -50,8 +49,7 @@ class ContinualDataset:
             cls.get_data_loaders = _counted(cls.get_data_loaders)
 
     def __init__(self, args):
-        self.args = args
-        self.c_task = -1
+        self.args, self.c_task = args, -1
         self.train_loader, self.test_loaders = None, []
         self.eval_fn = self.evaluate
         self._make_stream()
@@ -66,19 +64,19 @@ class ContinualDataset:
             self.N_CLASSES = sum(sizes) if self.has_own_classes() else max(sizes)
         self.class_order = label_changes.class_order(self.args, self.N_CLASSES)
         order = label_changes.task_order(self.args, self.N_TASKS)
-        self.task_order = np.arange(self.N_TASKS) if order is None else order
         joint = label_changes.option(self.args, 'joint', False)
         if not self.has_own_classes() and (joint or order is not None):
             flag = 'joint' if joint else 'custom_task_order'
             raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream; it needs tasks with classes '
                              'of their own')
-        if joint:
-            self.N_TASKS, per_task = 1, self.N_CLASSES
-        elif order is not None:
+        self.task_order = np.arange(self.N_TASKS) if order is None else order
+        if order is not None:
             groups = np.split(np.arange(self.N_CLASSES), np.cumsum(sizes)[:-1])
             self.class_order = np.argsort(np.concatenate([groups[t] for t in order]))
-            per_task = [sizes[t] for t in order] if len(set(sizes)) > 1 else per_task
-        self.N_CLASSES_PER_TASK = list(per_task) if isinstance(per_task, tuple) else per_task
+            sizes = [sizes[t] for t in order]
+        if joint:
+            self.N_TASKS, sizes, per_task = 1, [self.N_CLASSES], None
+        self.N_CLASSES_PER_TASK = sizes if isinstance(per_task, (list, tuple)) else sizes[0]
 
     def has_own_classes(self) -> bool:
         return self.SETTING in ('class-il', 'task-il')
@@ -108,7 +106,7 @@ class ContinualDataset:
         return self.c_task
 
     def get_data_loaders(self):
-        """Go to the next task: (train loader, test loader); `_counted` counts the task and keeps both."""
+        """Go to the next task: (train loader, test loader)."""
         raise NotImplementedError(f'{type(self).__name__} has no get_data_loaders')
 
     def test_loader(self, task: int):
@@ -141,8 +139,7 @@ class ContinualDataset:
         """First and last + 1 class of a task, by default the current one; of all, where tasks share them."""
         if not self.has_own_classes():
             return 0, self.N_CLASSES
-        task = self.c_task if task is None else task
-        per_task = self.N_CLASSES_PER_TASK
+        task, per_task = self.c_task if task is None else task, self.N_CLASSES_PER_TASK
         sizes = per_task if isinstance(per_task, list) else [per_task] * self.N_TASKS
         return sum(sizes[:task]), sum(sizes[:task + 1])
 

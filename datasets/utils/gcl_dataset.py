@@ -1,4 +1,4 @@
-"""Streams without tasks, written for Mammoth: the base of its MNIST-360."""
+"""Streams without tasks, as files written for Mammoth have them."""
 from datasets.utils.continual_dataset import ContinualDataset
 
 

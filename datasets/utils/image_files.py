@@ -16,11 +16,11 @@ _SYSTEM_FOLDERS = {'@eadir', '@recycle', '__macosx', '#recycle', '#snapshot', '$
 
 def class_folders(home) -> list:
     """Names of the folders in `home` that may be classes, sorted."""
-    return sorted(p.name for p in Path(home).glob('*') if p.is_dir() and not _holds_no_images(p.name))
+    return sorted(p.name for p in Path(home).glob('*') if p.is_dir() and _may_hold_images(p.name))
 
 
-def _holds_no_images(name: str) -> bool:
-    return name.startswith('.') or name.lower() in _SYSTEM_FOLDERS
+def _may_hold_images(name: str) -> bool:
+    return not name.startswith('.') and name.lower() not in _SYSTEM_FOLDERS
 
 
 @functools.cache
@@ -45,9 +45,9 @@ def image_files(folder) -> tuple:
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = [name for name in folders if not _holds_no_images(name)]
-        paths = [Path(place, name) for name in names if not name.startswith('.')]
-        images = [path for path in paths if path.suffix.lower() in _suffixes()]
+        folders[:] = filter(_may_hold_images, folders)
+        images = [path for path in (Path(place, name) for name in names if not name.startswith('.'))
+                  if path.suffix.lower() in _suffixes()]
         found += images
         others += len(names) - len(images)
     return sorted(found), others
@@ -61,7 +61,7 @@ def read_images(paths, size: int, where) -> np.ndarray:
     from PIL import Image
     images, several = [], []
     for path in paths:
-        image, more_frames = decode(path, path)
+        image, more_frames = decode(path)
         images.append(np.asarray(image.resize((size, size), Image.Resampling.LANCZOS)))
         several += [path] * more_frames
     if several:

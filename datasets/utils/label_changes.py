@@ -25,10 +25,9 @@ def class_order(args, n_classes: int) -> np.ndarray:
     `--permute_classes` draws as Mammoth does, so that `--seed 1993` is the order of iCaRL's authors;
     `--custom_class_order` lists the classes in the order of their arrival.
     """
-    custom = option(args, 'custom_class_order')
+    custom = _given_order(args, 'custom_class_order', n_classes, 'permute_classes')
     if custom is not None:
-        _refuse_together(args, 'custom_class_order', 'permute_classes')
-        return np.argsort(permutation(custom, n_classes, '--custom_class_order', 'classes'))
+        return np.argsort(custom)
     if option(args, 'permute_classes', False):
         return np.random.RandomState(option(args, 'seed', 0) % 2 ** 32).permutation(n_classes)
     return np.arange(n_classes)
@@ -36,25 +35,22 @@ def class_order(args, n_classes: int) -> np.ndarray:
 
 def task_order(args, n_tasks: int):
     """int64 (T,): the tasks as they arrive (`--custom_task_order`); None without that flag."""
-    custom = option(args, 'custom_task_order')
-    if custom is None:
+    return _given_order(args, 'custom_task_order', n_tasks, 'custom_class_order', 'permute_classes', 'joint')
+
+
+def _given_order(args, flag: str, count: int, *others: str):
+    """int64 (count,) of the flag's '2-0-1' or '2,0,1'; None without the flag. InputError unless each of
+    0..count-1 is in it once, or if one of the other flags is given."""
+    text = option(args, flag)
+    if text is None:
         return None
-    _refuse_together(args, 'custom_task_order', 'custom_class_order', 'permute_classes', 'joint')
-    return permutation(custom, n_tasks, '--custom_task_order', 'tasks')
-
-
-def _refuse_together(args, flag: str, *others: str) -> None:
-    for other in others:
-        if option(args, other, False):
-            raise InputError(f'--{flag} and --{other} both set an order: give one of them')
-
-
-def permutation(text: str, count: int, flag: str, what: str) -> np.ndarray:
-    """'2-0-1' or '2,0,1' as an array; InputError unless each of 0..count-1 is in it once."""
+    if given := [other for other in others if option(args, other, False)]:
+        raise InputError(f'--{flag} and --{given[0]} both set an order: give one of them')
     items = re.split('[,-]', str(text).replace(' ', ''))
     if sorted(items) != sorted(map(str, range(count))):
-        raise InputError(f'{flag} {str(text)[:40]}: expected each of the {count} {what} 0..{count - 1} once, '
-                         'joined by commas or dashes')
+        what = 'tasks' if 'task' in flag else 'classes'
+        raise InputError(f'--{flag} {str(text)[:40]}: expected each of the {count} {what} 0..{count - 1} '
+                         'once, joined by commas or dashes')
     return np.array(list(map(int, items)), np.int64)
 
 
@@ -73,11 +69,10 @@ def pick(labels: np.ndarray, share: float, random: np.random.Generator, equally:
 def validation_share(args) -> float:
     """`--validation` in [0, 1): it is given in percent, or, below one, as a share."""
     percent = option(args, 'validation', 0)
-    share = percent if percent < 1 else percent / 100
-    if not 0 <= share < 1:
+    if percent >= 100:
         raise InputError(f'--validation {percent:g}: expected percent of the training samples of a class, '
                          'above 0 and below 100')
-    return share
+    return percent if percent < 1 else percent / 100
 
 
 def held_out(args, labels: np.ndarray, images) -> np.ndarray:
@@ -92,28 +87,21 @@ def held_out(args, labels: np.ndarray, images) -> np.ndarray:
     return pick(labels, validation_share(args), numpy_stream(option(args, 'seed', 0), 'validation'))
 
 
-def noisy_labels(args, labels: np.ndarray, n_classes: int, confused_with: dict = None) -> np.ndarray:
+def noisy_labels(args, labels: np.ndarray, n_classes: int) -> np.ndarray:
     """int64 (N,): labels of the files, of which `--noise_rate` in each class are wrong.
 
-    `symmetric`: any other class, uniformly (van Rooyen et al. 2015). `asymmetric`: the class that this one is
-    confused with (Patrini et al. 2017), `confused_with[c]`; without that table the next class, in a circle.
+    `symmetric`: any other class, uniformly (van Rooyen et al. 2015). `asymmetric`: the next class, in a
+    circle (Han et al. 2018, pair flip).
     """
     rate, seed = option(args, 'noise_rate', 0), option(args, 'seed', 0)
-    if not 0 <= rate <= 1:
-        raise InputError(f'--noise_rate {rate:g}: expected a share of the labels, 0..1')
     if not rate:
         return labels
     if n_classes < 2:
         raise InputError(f'--noise_rate {rate:g}: there is one class only, no label can be wrong')
-    changed = pick(labels, rate, numpy_stream(seed, 'label noise'))
+    changed, shift = pick(labels, rate, numpy_stream(seed, 'label noise')), 1
     if not option(args, 'noise_type', 'symmetric').startswith('asym'):
         shift = numpy_stream(seed, 'wrong labels').integers(1, n_classes, len(labels))
-        return np.where(changed, (labels + shift) % n_classes, labels)
-    if confused_with:
-        other = np.array([confused_with.get(c, c) for c in range(n_classes)])
-    else:
-        other = (np.arange(n_classes) + 1) % n_classes
-    return np.where(changed, other[labels], labels)
+    return np.where(changed, (labels + shift) % n_classes, labels)
 
 
 def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
@@ -123,9 +111,6 @@ def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
     class that has fewer); `--label_perc_by_class` keeps that share of each class.
     """
     by_task, by_class = option(args, 'label_perc', 1), option(args, 'label_perc_by_class', 1)
-    if not (0 < by_task <= 1 and 0 < by_class <= 1):
-        raise InputError('--label_perc, --label_perc_by_class: expected a share of the samples, above 0 and '
-                         'up to 1')
     if by_task < 1 and by_class < 1:
         raise InputError('--label_perc and --label_perc_by_class both set the number of labels: give one')
     random = numpy_stream(option(args, 'seed', 0), f'unlabelled {task}')

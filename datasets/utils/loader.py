@@ -20,8 +20,6 @@ class InMemoryDataset:
         indexes: int64 (N,), positions of the samples in the files. device: where images lie.
     """
 
-    TRANSIENT = ('_resident',)
-
     def __init__(self, data, targets, transform, train: bool = True, device='cpu', indexes=None):
         self.data, self.targets, self.transform, self.train = data, targets, transform, train
         self.device, self.indexes = torch.device(device), indexes

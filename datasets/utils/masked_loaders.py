@@ -4,12 +4,12 @@ import copy
 import numpy as np
 import torch
 
-from core.environment import create_seeded_dataloader
+from core.seeded_loader import create_seeded_dataloader
 from datasets.utils import label_changes
 from datasets.utils.label_changes import option
 from scroll.errors import InputError
 
-_PER_SAMPLE = ('data', 'targets', 'indexes', 'num_times_iterated', 'task_ids')
+_PER_SAMPLE = ('data', 'targets', 'indexes', 'task_ids')
 _TEST_BATCH = 256
 
 
@@ -29,13 +29,11 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
     Attributes:
         indexes: int64 (N,), positions of the samples in the wrapped data set as it was given.
         extra_return_fields: names of attributes, (N, ...) each, that items end with.
-        num_times_iterated: int64 (N,), how often each item was asked for in this process.
     """
 
     def __init__(self, dataset, train: bool = True):
-        count = len(dataset.targets)
-        vars(self).update(dataset=dataset, train=train, indexes=torch.arange(count), extra_return_fields=(),
-                          num_times_iterated=torch.zeros(count, dtype=torch.int64))
+        vars(self).update(dataset=dataset, train=train, indexes=torch.arange(len(dataset.targets)),
+                          extra_return_fields=())
 
     def __getattr__(self, name: str):
         if name.startswith('__') or 'dataset' not in vars(self):  # copies ask before they are filled
@@ -53,8 +51,6 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> tuple:
         item = self.dataset[index]
-        if index < len(self.num_times_iterated):  # `data` may have been replaced by more
-            self.num_times_iterated[index] += 1
         if not self.train:
             return tuple(item[:2])
         if len(item) < 3:
@@ -96,15 +92,13 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
         for name in ('data', 'targets', 'task_ids'):
             if hasattr(train, name):
                 setattr(test, name, take(getattr(train, name), np.flatnonzero(~kept)))
-    test_labels = _labels(test, setting)
+    order, true, test_labels = setting.class_order, labels[kept], _labels(test, setting)
+    noisy = label_changes.noisy_labels(args, true, setting.N_CLASSES)
     train, test = MammothDatasetWrapper(train), MammothDatasetWrapper(test, train=False)
     train.keep(kept)
-    labels, order = labels[kept], setting.class_order
-    noisy = label_changes.noisy_labels(args, labels, setting.N_CLASSES,
-                                       getattr(setting, 'CONFUSED_WITH', None))
     train.targets, test.targets = torch.from_numpy(order[noisy]), torch.from_numpy(order[test_labels])
-    if noisy is not labels:
-        train.add_extra_return_field('true_labels', torch.from_numpy(order[labels]))
+    if noisy is not true:
+        train.add_extra_return_field('true_labels', torch.from_numpy(order[true]))
     train.keep(_belongs(train, setting, task))
     test.keep(_belongs(test, setting, task, validation and option(args, 'validation_mode') == 'complete'))
     if not len(train):
@@ -120,12 +114,9 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
 
 def _labels(dataset, setting) -> np.ndarray:
     """int64 (N,): labels of the files."""
-    targets = dataset.targets
-    targets = targets.cpu() if isinstance(targets, torch.Tensor) else targets
-    labels = np.array(targets).astype(np.int64).reshape(-1)
-    wrong = labels[(labels < 0) | (labels >= setting.N_CLASSES)]
-    if len(wrong):
-        raise InputError(f'{setting.NAME}: a sample has label {wrong.max()}, but N_CLASSES is '
+    labels = torch.as_tensor(dataset.targets).cpu().long().reshape(-1).numpy()
+    if len(labels) and not 0 <= labels.min() <= labels.max() < setting.N_CLASSES:
+        raise InputError(f'{setting.NAME}: a sample has label {labels.max()}, but N_CLASSES is '
                          f'{setting.N_CLASSES}')
     return labels
 

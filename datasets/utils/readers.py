@@ -3,11 +3,8 @@
 An InputError of one line says what is missing or damaged and where it belongs. `decoded_by` names the
 decoders of image files: other versions may give other pixels.
 """
-import gzip
-import hashlib
 import http.client
-import math
-import zlib
+import re
 from collections import namedtuple
 from pathlib import Path
 
@@ -21,62 +18,24 @@ from scroll.files.images import decoders
 
 Images = namedtuple('Images', 'train train_labels test test_labels class_names decoded_by feature_names',
                     defaults=('', None))
-
-_CIFAR = {
-    'CIFAR10': dict(folder='cifar-10-batches-py', archive='cifar-10-python.tar.gz', names='label_names',
-                    label='labels', md5='c58f30108f718f92721af3b95e74349a',
-                    meta=('batches.meta', '5ff9c542aee3614f3951f8cda6e48888'),
-                    train=(('data_batch_1', 'c99cafc152244af753f735de768cd75f'),
-                           ('data_batch_2', 'd4bba439e000b95fd0a9bffe97cbabec'),
-                           ('data_batch_3', '54ebc095f3ab1f0389bbae665268c751'),
-                           ('data_batch_4', '634d18415352ddfa80567beed471001a'),
-                           ('data_batch_5', '482c414d41f54cd18b22e5b47cb7c3cb')),
-                    test=(('test_batch', '40351d587109b95175f43aff81a1287e'),)),
-    'CIFAR100': dict(folder='cifar-100-python', archive='cifar-100-python.tar.gz', names='fine_label_names',
-                     label='fine_labels', md5='eb9058c3a382ffc7106e4002c42a8d85',
-                     meta=('meta', '7973b15100ade9c7d40fb424638fde48'),
-                     train=(('train', '16019d7e3df5f24257cddd939b257f8d'),),
-                     test=(('test', 'f0ef6b0ae62326f3e7ffdfab6717acfc'),)),
-}
-_CIFAR_URL = 'https://www.cs.toronto.edu/~kriz/'
 _MINI_TEST_PER_CLASS = 100  # of 600; the paper does not say, 500 to learn from is what the ER-AML code takes
 
 
 def cifar(base_path, name: str) -> Images:
-    """CIFAR-10 or CIFAR-100 (`name` 'CIFAR10' or 'CIFAR100') from `<base_path>/<name>/`, or downloaded."""
-    facts = _CIFAR[name]
-    home = Path(base_path) / name
-    folder = home / facts['folder']
-    if not folder.is_dir():
-        _download_cifar(home, facts)
-    parts = {}
-    for part in ('train', 'test'):
-        batches = [_checked_pickle(folder / file, md5) for file, md5 in facts[part]]
-        images = np.concatenate([b['data'] for b in batches]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        labels = np.concatenate([b[facts['label']] for b in batches]).astype(np.int64)
-        parts[part] = np.ascontiguousarray(images), labels
-    names = _checked_pickle(folder / facts['meta'][0], facts['meta'][1])[facts['names']]
-    return Images(*parts['train'], *parts['test'], list(names))
+    """CIFAR-10 or CIFAR-100 (`name` 'CIFAR10' or 'CIFAR100') from `<base_path>/<name>/`, or downloaded.
 
-
-def _checked_pickle(path: Path, md5: str):
-    """The plain data of an official file whose MD5 is known."""
-    if not path.is_file():
-        raise InputError(f'{path} is missing: put the official file there, or delete {path.parent} to '
-                         'download it again')
-    if hashlib.md5(path.read_bytes()).hexdigest() != md5:
-        raise InputError(f'{path} is damaged (its MD5 is not {md5}): delete {path.parent} and fetch it again')
-    return safe_pickle.load(path)
-
-
-def _download_cifar(home: Path, facts: dict) -> None:
-    """Fetch the official archive into `home`, unless it is there whole, and unpack it."""
-    from torchvision.datasets.utils import download_and_extract_archive  # takes a second to import
+    torchvision reads only files whose MD5 is that of the official ones.
+    """
+    from torchvision import datasets  # takes a second to import
+    kind, home = getattr(datasets, name), Path(base_path) / name
     try:
-        download_and_extract_archive(_CIFAR_URL + facts['archive'], home, md5=facts['md5'])
+        train, test = kind(home, True, download=True), kind(home, False)
     except (OSError, RuntimeError, http.client.HTTPException) as error:
-        raise InputError(f"{home / facts['folder']} is missing and cannot be downloaded ({error}): unpack "
-                         f"{facts['archive']} from {_CIFAR_URL} into {home}") from error
+        raise InputError(f'{home / kind.base_folder} is missing or damaged, and cannot be downloaded '
+                         f'({error}): unpack {kind.filename} from {kind.url} into {home}') from error
+    parts = [part for data in (train, test)
+             for part in (np.ascontiguousarray(data.data), np.array(data.targets, np.int64))]
+    return Images(*parts, list(train.classes))
 
 
 def check(name: str, images) -> None:
@@ -85,24 +44,16 @@ def check(name: str, images) -> None:
         raise InputError(f'{name}: read must return datasets.utils.readers.Images')
     count = len(images[4])
     for part, pixels, labels in (('training', *images[:2]), ('test', *images[2:4])):
-        kind, shape = _kind(pixels)
-        if kind != 'uint8' or len(shape) < 3 or 0 in shape[1:] or shape[3:] not in ((), (1,), (3,)):
-            raise InputError(f'{name}: its {part} images are {kind} {shape}: expected uint8 (N, H, W, 3), '
+        kinds = [f'{array.dtype} {array.shape}' if isinstance(array, np.ndarray) else
+                 f'a {type(array).__name__}' for array in (pixels, labels)]
+        if not re.fullmatch(r'uint8 \(\d+(, [1-9]\d*){2}(, [13])?\)', kinds[0]):
+            raise InputError(f'{name}: its {part} images are {kinds[0]}: expected uint8 (N, H, W, 3), '
                              '(N, H, W, 1) or (N, H, W)')
-        kind, shape = _kind(labels)
-        if not kind.startswith(('int', 'uint')) or shape != (len(pixels),):
-            raise InputError(f'{name}: its {part} labels are {kind} {shape}: expected whole numbers '
-                             f'({len(pixels)},), one an image')
-        if len(labels) and not 0 <= labels.min() <= labels.max() < count:
-            raise InputError(f'{name}: its {part} labels are {labels.min()} to {labels.max()}: expected '
-                             f'0..{count - 1}, for its {count} classes')
+        if (not re.fullmatch(rf'u?int\d+ \({len(pixels)},\)', kinds[1])
+                or len(labels) and not 0 <= labels.min() <= labels.max() < count):
+            raise InputError(f'{name}: its {part} labels are {kinds[1]}: expected whole numbers '
+                             f'({len(pixels)},), one an image, 0..{count - 1} for its {count} classes')
     check_classes(name, images)
-
-
-def _kind(values) -> tuple:
-    if isinstance(values, np.ndarray):
-        return str(values.dtype), values.shape
-    return f'a {type(values).__name__}', ()
 
 
 def check_classes(name: str, images: Images) -> None:
@@ -117,60 +68,32 @@ def check_classes(name: str, images: Images) -> None:
 def mini_split(base_path, split: str) -> tuple:
     """One split of miniImageNet: images (N, 84, 84, 3), labels (N,) and wnids in sorted order.
 
-    From `mini-imagenet-cache-<split>.pkl`, or from `<split>.csv` (columns filename, label) and `images/`, in
-    `<base_path>/MINIIMAGENET`. Images keep the order of the file within each class.
+    From `<base_path>/MINIIMAGENET/mini-imagenet-cache-<split>.pkl`. Images keep the order of the file within
+    each class.
     """
-    home = Path(base_path) / 'MINIIMAGENET'
-    cache, table = home / f'mini-imagenet-cache-{split}.pkl', home / f'{split}.csv'
-    if cache.is_file():
-        return _mini_pickle(cache)
-    if table.is_file():
-        return _mini_table(table, home / 'images')
-    raise InputError(f'miniImageNet is missing: put mini-imagenet-cache-{split}.pkl, or {split}.csv and '
-                     f'images/, into {home}')
-
-
-def _mini_pickle(path: Path) -> tuple:
+    path = Path(base_path) / 'MINIIMAGENET' / f'mini-imagenet-cache-{split}.pkl'
+    if not path.is_file():
+        raise InputError(f'miniImageNet is missing: put {path.name} into {path.parent}')
     content = safe_pickle.load(path)
     try:
         images, rows = content['image_data'], content['class_dict']
         wnids = sorted(rows)
-        if not all(isinstance(i, (int, np.integer)) for w in wnids for i in rows[w]):  # of lists of lists
-            raise ValueError('class_dict does not list rows of image_data')
-        order = np.concatenate([np.asarray(rows[w]) for w in wnids])
-        labels = np.repeat(np.arange(len(wnids)), [len(rows[w]) for w in wnids])
-        if order.dtype.kind not in 'iu' or order.ndim != 1 or order.min() < 0:
+        if not all(isinstance(i, (int, np.integer)) and i >= 0 for w in wnids for i in rows[w]):
             raise ValueError('class_dict does not list rows of image_data')
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
             raise ValueError(f'image_data has dtype {images.dtype} and shape {images.shape}')
+        order = np.concatenate([np.asarray(rows[w]) for w in wnids])
+        labels = np.repeat(np.arange(len(wnids)), [len(rows[w]) for w in wnids])
         return np.ascontiguousarray(images[order]), labels, wnids
     except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: expected a dict with 'image_data' and 'class_dict' ({error})") from error
-
-
-def _mini_table(path: Path, home: Path) -> tuple:
-    import pandas
-    try:
-        table = pandas.read_csv(path, dtype=str, na_filter=False, encoding_errors='replace')
-        table = table.sort_values('label', kind='stable')
-        wnids, files = sorted(set(table.label)), table.filename.tolist()
-        if not files or '' in wnids or not all(Path(name).name == name and name.isprintable()
-                                               for name in files):
-            raise ValueError('an empty label, or a file name with folders or control characters')
-        labels = np.searchsorted(wnids, table.label.tolist())
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise InputError(f'{path}: expected lines with the columns filename and label '
-                         f'({" ".join(str(error).split())[:200]})') from error
-    return read_images([home / name for name in files], 84, home.parent), labels, wnids
 
 
 def mini_imagenet(base_path) -> Images:
     """The 20 test classes of miniImageNet; of each class the first 100 images test, the other 500 train."""
     images, labels, wnids = mini_split(base_path, 'test')
     test = rank(labels) < _MINI_TEST_PER_CLASS
-    from_pickle = (Path(base_path) / 'MINIIMAGENET' / 'mini-imagenet-cache-test.pkl').is_file()
-    return Images(images[~test], labels[~test], images[test], labels[test], wnids,
-                  '' if from_pickle else decoders())
+    return Images(images[~test], labels[~test], images[test], labels[test], wnids)
 
 
 def rank(labels: np.ndarray) -> np.ndarray:
@@ -190,44 +113,6 @@ def digits() -> Images:
     labels = content.target.astype(np.int64)
     test = rank(labels) % 5 == 4
     return Images(images[~test], labels[~test], images[test], labels[test], [str(y) for y in range(10)])
-
-
-def mnist(base_path, n_classes: int = 10) -> Images:
-    """MNIST from its four files, grey images (N, 28, 28); of its classes the first `n_classes`.
-
-    They lie, compressed or not, in `<base_path>/MNIST` or its `raw` or `MNIST/raw`, as torchvision has them.
-    """
-    home, parts = Path(base_path) / 'MNIST', []
-    for part in ('train', 't10k'):
-        images, labels = (_read_idx(home, f'{part}-{kind}-ubyte') for kind in ('images-idx3', 'labels-idx1'))
-        if len(images) != len(labels) or not len(labels) or labels.max() > 9:
-            raise InputError(f'{home}: {len(images)} images and {len(labels)} labels ({part}): expected the '
-                             'same number, labels 0..9; fetch the files again')
-        kept = labels < n_classes
-        parts += [images[kept], labels[kept].astype(np.int64)]
-    return Images(*parts, [str(y) for y in range(n_classes)])
-
-
-def _read_idx(home: Path, name: str) -> np.ndarray:
-    """uint8 array of an IDX file, plain or .gz: two zero bytes, type (8: uint8), number of dimensions, each
-    dimension as a big-endian int32, values."""
-    path = next((path for folder in (home, home / 'raw', home / 'MNIST' / 'raw')
-                 for path in (folder / name, folder / f'{name}.gz') if path.is_file()), None)
-    if path is None:
-        raise InputError(f'{home / name}.gz is missing: put the four files of MNIST there ({{train,t10k}}-'
-                         '{images-idx3,labels-idx1}-ubyte.gz), as they are or unpacked')
-    try:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == '.gz' else content
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f'{path}: cannot be read ({error}); fetch it again') from error
-    dimensions = 3 if 'idx3' in name else 1
-    head = 4 + 4 * dimensions
-    shape = np.frombuffer(content[4:head].ljust(head - 4, b'\xff'), '>i4').tolist()
-    if (content[:4] != bytes((0, 0, 8, dimensions)) or min(shape) < 0
-            or len(content) != head + math.prod(shape)):
-        raise InputError(f'{path}: no IDX file of {dimensions} dimensions, or damaged; fetch it again')
-    return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
 
 
 def folder(data_dir, size: int) -> Images:

@@ -66,9 +66,14 @@ class ScheduledDataset(ContinualDataset):
         readers.check(cls.NAME, images)
 
     def _make_stream(self) -> None:
-        self._check_splits(self.N_CLASSES)
-        self._read()
-        self._check_splits(self.N_CLASSES)
+        flags = {name: getattr(self.args, name, None) for name in self.READ_FLAGS}
+        self.images = _read_once(type(self), **{name: tuple(value) if isinstance(value, list) else value
+                                                for name, value in flags.items()})
+        self.decoded_by = getattr(self.images, 'decoded_by', '')
+        self.N_CLASSES, self.SIZE = len(self.images.class_names), self.images.train.shape[1:3]
+        if (self.args.n_splits or 1) > self.N_CLASSES:
+            raise InputError(f'--n_splits {self.args.n_splits}: {self.NAME} has {self.N_CLASSES} classes; '
+                             f'use 1..{self.N_CLASSES}')
         self._label()
         if self.schedule.task_free:
             self.SETTING = 'general-continual'
@@ -82,14 +87,6 @@ class ScheduledDataset(ContinualDataset):
         label_changes.check_labelled(self.args, by_task)
         self.N_CLASSES_PER_TASK = sizes[0] if len(set(sizes)) == 1 else sizes
         self.preprocessing = self._make_preprocessing()
-        self.SIZE = self.images.train.shape[1:3]
-
-    def _read(self) -> None:
-        flags = {name: getattr(self.args, name, None) for name in self.READ_FLAGS}
-        self.images = _read_once(type(self), **{name: tuple(value) if isinstance(value, list) else value
-                                                for name, value in flags.items()})
-        self.decoded_by = getattr(self.images, 'decoded_by', '')
-        self.N_CLASSES = len(self.images.class_names)
 
     def _label(self) -> None:
         """The labels of the stream, of training and test, and its schedule."""
@@ -100,11 +97,11 @@ class ScheduledDataset(ContinualDataset):
         if label_changes.validation_share(args):
             self.test_images, test_labels = images.train[held], images.train_labels[held]
         true = images.train_labels[self.train_ids]
-        noisy = label_changes.noisy_labels(args, true, self.N_CLASSES, getattr(self, 'CONFUSED_WITH', None))
+        noisy = label_changes.noisy_labels(args, true, self.N_CLASSES)
         self._noise = noisy is not true
         self.class_order = label_changes.class_order(args, self.N_CLASSES)
         self.train_labels = self.class_order[noisy]
-        self.schedule = self._make_schedule()
+        self.schedule = _of_schedule(make_schedule, self._spec(), self.train_labels, args.seed)
         order = label_changes.task_order(args, len(self.schedule.tasks) - 1)
         if order is not None:                   # labels count up as classes come
             if self.schedule.task_free:
@@ -139,14 +136,6 @@ class ScheduledDataset(ContinualDataset):
             return 'split:1'
         return f'split:{_splits(self, args)}' if args.schedule is None else args.schedule
 
-    def _check_splits(self, n_classes: int) -> None:
-        if n_classes and self.args.n_splits and self.args.n_splits > n_classes:
-            raise InputError(f'--n_splits {self.args.n_splits}: {self.NAME} has {n_classes} classes; use '
-                             f'1..{n_classes}')
-
-    def _make_schedule(self) -> Schedule:
-        return _of_schedule(make_schedule, self._spec(), self.train_labels, self.args.seed)
-
     def _classes_by_task(self) -> list:
         """Labels of the classes first seen in each task, sorted; class splits give each task its own."""
         seen, by_task = set(), []
@@ -158,8 +147,7 @@ class ScheduledDataset(ContinualDataset):
 
     def _make_preprocessing(self) -> Preprocessing:
         if self.args.weights in (None, 'none'):
-            return Preprocessing(self.args.input_size or max(_SMALLEST, *self.images.train.shape[1:3]),
-                                 self.MEAN, self.STD)
+            return Preprocessing(self.args.input_size or max(_SMALLEST, *self.SIZE), self.MEAN, self.STD)
         about = weights.load(self.args.weights, tensors=False)
         if unused := [name for name in ('MEAN', 'STD') if name in vars(self)]:
             warn_once(f"{' and '.join(unused)} of the config file are not used: --weights "

@@ -21,10 +21,8 @@ class ContinualModel(nn.Module):
     Class attributes:
         NAME: how `--model` calls it. COMPATIBILITY: settings it is made for. AVAIL_OPTIMS: choices of
             `--optimizer`.
-        RAW_STREAM: the loaders then give `observe` and `forward` un-augmented uint8 images (B, H, W, C) as
-            inputs, and spend no time on augmenting.
-        RAW_NOT_AUG: the loaders then give un-augmented images as uint8 (B, H, W, C), as a `Buffer(raw=True)`
-            keeps them.
+        RAW_STREAM: inputs of `observe` and `forward` are un-augmented uint8 images (B, H, W, C).
+        RAW_NOT_AUG: un-augmented images of `observe` are uint8 (B, H, W, C), as in a `Buffer(raw=True)`.
         ONLINE: made to see every sample once; any other `--n_epochs` is refused.
         TRANSIENT: names of attributes that a checkpoint leaves out.
         REFUSED_FLAGS: flag -> why; a run that gives one of them on the command line ends before any work.
@@ -56,10 +54,9 @@ class ContinualModel(nn.Module):
             self.SETTING = dataset.SETTING
             self.cpt = self.classes_per_task = dataset.N_CLASSES_PER_TASK
         self.device = get_device(getattr(args, 'device', None))
-        self.current_task = 0
+        self.current_task = self.task_iteration = self.epoch_iteration = 0
         self.n_seen_classes = self.n_past_classes = -1
         self.n_classes_current_task = self.n_remaining_classes = -1
-        self.task_iteration = self.epoch_iteration = 0
         self.opt = self.get_optimizer() if backbone is not None else None
         ContinualModel.to(self, self.device)    # a subclass's own may need what is yet to come: `get_model`
 
@@ -77,7 +74,7 @@ class ContinualModel(nn.Module):
 
     def revisit_task(self, dataset) -> None:
         """Called instead of `begin_task` for each task that an interrupted run had begun, before the state is
-        loaded: for what a checkpoint leaves out because the data set has it (`TRANSIENT`)."""
+        loaded: for what checkpoints leave out (`TRANSIENT`)."""
 
     def get_parameters(self):
         """What the optimiser trains."""
@@ -88,36 +85,45 @@ class ContinualModel(nn.Module):
         params = list(self.get_parameters() if params is None else params)
         if not params:
             return None
-        lr, wd = self.args.lr if lr is None else lr, self.args.optim_wd
-        if self.args.optimizer not in self.AVAIL_OPTIMS:
-            raise InputError(f"--optimizer {self.args.optimizer}: {self.NAME} takes "
+        args = self.args
+        options = dict(lr=args.lr if lr is None else lr, weight_decay=args.optim_wd)
+        if args.optimizer not in self.AVAIL_OPTIMS:
+            raise InputError(f"--optimizer {args.optimizer}: {self.NAME} takes "
                              f"{' or '.join(self.AVAIL_OPTIMS)}")
-        if self.args.optim_nesterov and not self.args.optim_mom:
+        if args.optim_nesterov and not args.optim_mom:
             raise InputError('--optim_nesterov 1 needs momentum: give --optim_mom a value above 0')
-        if self.args.optimizer == 'sgd':
-            return torch.optim.SGD(params, lr, self.args.optim_mom, weight_decay=wd,
-                                   nesterov=self.args.optim_nesterov)
-        kind = dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW)[self.args.optimizer]
-        return kind(params, lr=lr, weight_decay=wd)
+        if args.optimizer == 'sgd':
+            return torch.optim.SGD(params, momentum=args.optim_mom, nesterov=args.optim_nesterov, **options)
+        return dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW)[args.optimizer](params, **options)
 
     def ends_task_of(self, flag: str = None) -> bool:
-        """Whether the task that ends is the last of the stream or, with `--<flag> N`, an N-th one; if it is
-        neither and `--stop_after` ends the run with it, a warning says so."""
+        """Whether the task that ends is the last of the stream or, with `--<flag> N`, an N-th one; a warning
+        where it is neither and `--stop_after` ends the run with it."""
         done, every = self.current_task + 1, getattr(self.args, flag) if flag else 0
         due = done == self.n_tasks or bool(every) and done % every == 0
         if done == self.args.stop_after and not due and not self.args.inference_only:
-            warn_once(f'--stop_after {done} ends the run before the last of {self.n_tasks} tasks, after '
-                      f'which {self.NAME} makes its final predictor; it is judged without it'
-                      + (f' (--{flag} {done} makes it here)' if flag else ''))
+            warn_once(f'--stop_after {done} ends the run before {self.NAME} makes its final predictor'
+                      + f' (--{flag} {done} makes it here)' * bool(flag))
         return due
 
     def get_offsets(self, task: int):
         """First and last + 1 class of a task."""
         return self.dataset.get_offsets(task)
 
+    def new_classes(self, dataset) -> torch.Tensor:
+        """int64 (n,): classes of the current task, on the device."""
+        return torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (B, N_CLASSES)."""
         return self.net(x)
+
+    def descend(self, loss: torch.Tensor) -> torch.Tensor:
+        """One step of the optimiser; returns the loss."""
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        return loss
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         """Learn from one batch; returns the loss (a number or a tensor), or a dict with 'loss'.
@@ -152,17 +158,12 @@ class ContinualModel(nn.Module):
         """Columns of its own for the results row, asked for once, at the end of the run."""
         return {}
 
-    def curves(self) -> dict:
-        """Further lines of the run's plot: name -> list of (task, accuracy)."""
-        return {}
-
     def summary(self) -> list:
         """Further lines of the closing summary."""
         return []
 
     def save_files(self) -> None:
-        """Write the files of its own that flags ask for, at the end of a run, when its row is written.
-        InputError: one cannot be written; the run can be continued to write it."""
+        """Write the files that flags ask for, at the end of a run; InputError: one cannot be written."""
 
     @staticmethod
     def get_debug_iters() -> int:
@@ -181,11 +182,9 @@ class ContinualModel(nn.Module):
 
     @property
     def drops_unlabelled(self) -> bool:
-        """Whether samples without a label (-1) come and are left out: the method is not made for such
-        (`cssl`)."""
-        shares = (getattr(self.args, name, None) for name in ('label_perc', 'label_perc_by_class'))
-        missing = any(share is not None and share < 1 for share in shares)
-        return missing and 'cssl' not in getattr(self, 'COMPATIBILITY', ())
+        """Whether samples without a label (-1) come and the method is not made for such (`cssl`)."""
+        shares = (getattr(self.args, name, 1) for name in ('label_perc', 'label_perc_by_class'))
+        return min(shares) < 1 and 'cssl' not in getattr(self, 'COMPATIBILITY', ())
 
     def meta_begin_task(self, dataset):
         """Counters and a fresh optimiser, then `begin_task`, which may replace it."""
@@ -204,7 +203,7 @@ class ContinualModel(nn.Module):
         self.current_task += 1
 
     def meta_begin_epoch(self, epoch, dataset):
-        """Resets the epoch's counter, then `begin_epoch`."""
+        """Reset the epoch's counter, then `begin_epoch`."""
         self.epoch_iteration = 0
         self.begin_epoch(epoch, dataset)
 
@@ -221,18 +220,14 @@ class ContinualModel(nn.Module):
 
         `--batch_iterations` calls it repeatedly; only the last time the buffer takes the samples. Samples
         without a label (-1) are left out, unless the method is made for such (`cssl`); a batch of these alone
-        is skipped.
-
-        Raises:
-            InputError: it needs a field that the batches do not have.
+        is skipped. InputError: it needs a field that the batches do not have.
         """
         parameters = inspect.signature(self.observe).parameters
         for name, parameter in list(parameters.items())[3:]:
             catches_all = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
             if parameter.default is parameter.empty and not catches_all and name not in extra:
-                hint = ': it comes with --noise_rate' if name == 'true_labels' else ''
                 raise InputError(f'--model {self.NAME} needs {name} with each batch, which this stream does '
-                                 f'not give{hint}')
+                                 'not give (true_labels: it comes with --noise_rate)')
         if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
             extra = {name: value for name, value in extra.items() if name in parameters}
         if self.drops_unlabelled:

@@ -31,9 +31,8 @@ def add_embedding_args(parser) -> None:
 def settle_dtype(args) -> None:
     """Decide `--embedding_dtype auto`: integers, unless `-O` asks for products that are faster than exact."""
     if args.embed_dtype == AUTO:
-        size = getattr(args, 'input_size', None)
-        fits = not args.code_optimization and weights.has_integers(args.weights, size)
-        args.embed_dtype = 'integer' if fits else 'float32'
+        fits = weights.has_integers(args.weights, getattr(args, 'input_size', None))
+        args.embed_dtype = 'integer' if fits and not args.code_optimization else 'float32'
 
 
 class GivenFeatures:
@@ -46,7 +45,8 @@ class GivenFeatures:
     def __call__(self, samples, progress=None, keep: bool = True) -> tuple:
         """Quantised features int32 (N, d), of those or of unit vectors on the grid, and keys uint64 (N,)."""
         units = np.asarray(samples.cpu() if isinstance(samples, torch.Tensor) else samples)
-        units = _in_units(units) if units.dtype.kind == 'f' else units
+        if units.dtype.kind == 'f':
+            units = _in_units(units)
         if progress:
             progress(len(units))
         return units, sample_keys(units)
@@ -72,9 +72,8 @@ def _preprocessing(dataset, args) -> Preprocessing:
     if getattr(dataset, 'SIZE', None) is None:
         raise InputError(f'--model {args.model} needs to know how large images are: give the class of '
                          f'{args.dataset} a SIZE, or use --weights')
-    size = dataset.SIZE if isinstance(dataset.SIZE, int) else max(dataset.SIZE)
     known = [tuple(getattr(dataset, name, ())) for name in ('MEAN', 'STD')]
-    return Preprocessing(size, *known) if all(len(values) == 3 for values in known) else Preprocessing(size)
+    return Preprocessing(int(np.max(dataset.SIZE)), *(known if {*map(len, known)} == {3} else ()))
 
 
 class TestFeatures:

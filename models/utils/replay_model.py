@@ -1,4 +1,6 @@
 """Shared by methods with a replay buffer."""
+import torch
+
 from core.arguments import add_rehearsal_args
 from models.utils.continual_model import ContinualModel
 from scroll.randomness import stream_seed
@@ -37,6 +39,11 @@ class ReplayModel(ContinualModel):
         """(inputs, labels, ...) of `size` (`--minibatch_size`) random samples of the buffer, augmented."""
         return self.buffer.get_data(size or self.args.minibatch_size, transform=self.transform,
                                     device=self.device, **options)
+
+    def store(self, images, labels) -> None:
+        """Offer the buffer un-augmented images (B, H, W, C) and labels (B,), as of the current task."""
+        tasks = torch.full_like(labels, self.current_task)
+        self.buffer.add_data(examples=images, labels=labels, task_labels=tasks)
 
     def augment(self, images):
         """Network input of stored images, freshly augmented."""

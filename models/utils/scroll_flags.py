@@ -3,11 +3,12 @@ import argparse
 import inspect
 
 from core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signature, real, whole
-from models.utils import learned_files
-from models.utils.frozen_features import add_embedding_args
+from models.utils.frozen_features import add_embedding_args, settle_dtype
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
 from scroll.errors import InputError
+from scroll.export import FORMATS, USUAL, check_export
+from scroll.files.shards import shard
 from scroll.settings import DEFAULTS, SETTINGS, parse
 
 _ONLINE = dict(predictor='head', ridge_lambda='ridge_lambda', ridge_targets='targets', ncc_bias='ncc_bias',
@@ -43,46 +44,71 @@ def _reader(name: str):
     return value
 
 
-def _add_online(group) -> None:
-    for flag, name in _ONLINE.items():
-        setting, aliases = SETTINGS[name], ('--head',) * (name == 'head')
-        how = dict(choices=setting.choices) if setting.choices else dict(type=_reader(name))
-        group.add_argument(f'--{flag}', *aliases, default=setting.default, help=setting.help, **how)
-
-
-def _add_adaptation(group) -> None:
-    parameters = inspect.signature(Adaptation).parameters
-    for flag, (name, text) in _ADAPTATION.items():
-        options = of_signature(parameters[name], {int: whole(0), float: real(0)})
-        if name == 'scale':
-            options['type'] = real(positive=True)
-        group.add_argument(f'--{flag}', help=text, **options)
-
-
 def add_flags(parser) -> None:
     """All of SCROLL's flags, and its defaults of Mammoth's."""
     add_rehearsal_args(parser)
-    group = parser.add_argument_group('SCROLL, online stage')
-    _add_online(group)
-    group.add_argument('--lift_seed', type=whole(0),
-                       help="of the lift's random matrix (default: --seed)")
+    flag = parser.add_argument_group('SCROLL, online stage').add_argument
+    for name, setting in _ONLINE.items():
+        about, aliases = SETTINGS[setting], ('--head',) * (setting == 'head')
+        how = dict(choices=about.choices) if about.choices else dict(type=_reader(setting))
+        flag(f'--{name}', *aliases, default=about.default, help=about.help, **how)
+    flag('--lift_seed', type=whole(0), help="of the lift's random matrix (default: --seed)")
     add_embedding_args(parser)
-    group = parser.add_argument_group('SCROLL, adaptation')
-    _add_adaptation(group)
-    learn = next(word for word, value in _LEARN.items() if value is Adaptation.learn_scale)
-    group.add_argument('--learn_scale', choices=tuple(_LEARN), default=learn,
-                       help='auto: with adapters only')
-    group.add_argument('--adapt_every_task', affects='record', type=whole(0), default=0,
-                       help='make and evaluate f* after each n-th task (0: after the last alone)')
-    group.add_argument('--adapt_padding', type=real(0),
-                       help='largest shift of a crop, as a share of the size '
-                            '(default: the data set says)')
-    group.add_argument('--adapt_flip', type=binary_to_boolean_type,
-                       help='mirror half of the images (default: the data set says)')
-    group.add_argument('--adapt_jitter', type=real(0), default=Augmentation.jitter, help='colour jitter')
-    learned_files.add_file_args(parser)
+    flag = parser.add_argument_group('SCROLL, adaptation').add_argument
+    parameters = inspect.signature(Adaptation).parameters
+    for name, (attribute, text) in _ADAPTATION.items():
+        numbers = {int: whole(0), float: real(0, positive=attribute == 'scale')}
+        flag(f'--{name}', help=text, **of_signature(parameters[attribute], numbers))
+    flag('--learn_scale', choices=tuple(_LEARN), default='auto', help='auto: with adapters only')
+    flag('--adapt_every_task', affects='record', type=whole(0), default=0,
+         help='make and evaluate f* after each n-th task (0: after the last alone)')
+    flag('--adapt_padding', type=real(0),
+         help='largest shift of a crop, as a share of the size (default: the data set says)')
+    flag('--adapt_flip', type=binary_to_boolean_type,
+         help='mirror half of the images (default: the data set says)')
+    flag('--adapt_jitter', type=real(0), default=Augmentation.jitter, help='colour jitter')
+    _add_file_flags(parser.add_argument_group('SCROLL, files').add_argument)
     parser.set_defaults(lr=0.0, n_epochs=1, buffer_size=DEFAULTS['buffer_size'],
                         minibatch_size=Adaptation.minibatch)
+
+
+def _add_file_flags(flag) -> None:
+    flag('--shard', affects='stream', type=shard,
+         help='i/n: learn only the i-th of n shares of the samples, cut by their pixels, so that the shares '
+              'of n runs are the whole whatever their schedules and seeds')
+    flag('--save_statistics', affects='place', metavar='FILE',
+         help='write the statistics after the last task (python -m scroll)')
+    flag('--save_state', affects='place', metavar='FILE',
+         help='write statistics and buffer after the last task (scroll.Scroll.load)')
+    flag('--keep_keys', affects='record', type=binary_to_boolean_type,
+         help='--save_state keeps the key of every sample (8 bytes each), so that unlearning '
+              'knows what was learned (default: 1 with --save_state)')
+    flag('--export', affects='place', metavar='FOLDER',
+         help='write f_T and f* after the last task, for other programs, to a new folder (scroll.export)')
+    flag('--export_formats', affects='place', nargs='+', choices=FORMATS,
+         help='of --export: safetensors: weights; torch, onnx: graphs (default: safetensors)')
+    flag('--load_state', '--load_statistics', affects='content', dest='load_state', metavar='FILE',
+         help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds')
+
+
+def check_args(args) -> None:
+    """InputError, before any work, for flags that do not go together."""
+    settle_dtype(args)
+    if args.keep_keys is None:
+        args.keep_keys = bool(args.save_state)
+    for flag, needed in (('keep_keys', 'save_state'), ('load_state', 'inference_only'),
+                         ('export_formats', 'export')):
+        if getattr(args, flag) and not getattr(args, needed):
+            raise InputError(f'--{flag} has no effect in this run: it needs --{needed}')
+    if args.inference_only and not args.load_state and not getattr(args, 'loadcheck', None):
+        raise InputError('--inference_only 1: scroll knows nothing before it has learned; give --load_state')
+    for flag in ('shard', 'save_statistics', 'save_state'):
+        if args.inference_only and getattr(args, flag):
+            raise InputError(f'--{flag} has no effect with --inference_only 1: nothing is learned')
+    if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
+        raise InputError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
+    if args.export:
+        check_export(args.export, args.export_formats or USUAL)
 
 
 def online(args) -> dict:
@@ -94,10 +120,11 @@ def online(args) -> dict:
 
 def adaptation(args, dataset) -> Adaptation:
     """How f* is made, as the flags say, else the data set: the size of its shifts, and whether it mirrors."""
-    flip = getattr(dataset, 'FLIP', True) if args.adapt_flip is None else args.adapt_flip
-    padding = args.adapt_padding
+    flip, padding = args.adapt_flip, args.adapt_padding
+    if flip is None:
+        flip = getattr(dataset, 'FLIP', True)
     if padding is None:
         padding = getattr(dataset, 'ADAPT_PADDING', 6 / 84)
-    given = {name: getattr(args, flag) for flag, (name, _) in _ADAPTATION.items()}
+    given = {attribute: getattr(args, flag) for flag, (attribute, _) in _ADAPTATION.items()}
     return Adaptation(**given, learn_scale=_LEARN[args.learn_scale], minibatch=args.minibatch_size,
                       augmentation=Augmentation(padding, flip, args.adapt_jitter))

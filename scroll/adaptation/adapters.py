@@ -2,7 +2,7 @@
 
 | network | kind | after |
 |---|---|---|
-| with attention | `lora`: a product of low rank added to each linear layer, by peft | Hu et al. 2022 |
+| with attention | `lora`: a product of rank 8 added to each linear layer | Hu et al. 2022 |
 | with depthwise, or grouped, convolutions | `low-rank`: the same, added to each pointwise one | |
 | with 3x3 convolutions in blocks | `parallel`: a 1x1 convolution added to each | the paper, section 3.3 |
 
@@ -10,9 +10,6 @@ Layers outside blocks are left as they are. y = conv3x3(x) + conv1x1(x), of the 
 norm, is Li et al. 2022, "Cross-domain few-shot learning with task-specific adapters". Every kind can begin as
 nothing, bit for bit, and is folded into its layer when it has learned.
 """
-from collections.abc import Callable
-from typing import NamedTuple
-
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -35,8 +32,7 @@ class _AdaptedConvolution(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, alpha, weight, bias, stride):
-        kernel = weight.clone()
-        kernel[:, :, 1, 1] += alpha[:, :, 0, 0]
+        kernel = _with_centre(weight, alpha)
         ctx.save_for_backward(x, kernel)
         ctx.stride, ctx.dtype = stride, alpha.dtype
         return F.conv2d(x, kernel, bias, stride, padding=1)
@@ -61,55 +57,65 @@ def _convolution_backward(grad, x, kernel, stride, padding, wanted):
         grad, x, kernel, None, list(stride), [padding] * 2, [1, 1], False, [0, 0], 1, list(wanted))
 
 
-class ParallelAdapter(nn.Module):
-    """A 3x3 convolution with a 1x1 one in parallel.
+def _with_centre(weight: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
+    """A 3x3 kernel plus a 1x1 one."""
+    kernel = weight.clone()
+    kernel[:, :, 1, 1] += alpha[:, :, 0, 0]
+    return kernel
 
-    Args:
-        conv: the frozen convolution, padding 1, one group. Where a batch norm was folded into it, its
-            attribute `gain` (C,) is the factor that the adapter's output must then have too.
-        scale: the adapter starts as `scale` times the rectangular identity; with 0 the network is unchanged,
-            bit for bit.
-    """
 
-    def __init__(self, conv: nn.Conv2d, scale: float):
+class _Adapter(nn.Module):
+    """A frozen layer and what is added to it. Where a batch norm was folded into the layer, its attribute
+    `gain` (C,) is the factor that what is added must then have too."""
+
+    def __init__(self, layer: nn.Module):
         super().__init__()
-        self.conv = conv
-        weight = conv.weight
-        self.alpha = nn.Parameter(scale * torch.eye(conv.out_channels, conv.in_channels, device=weight.device,
-                                                    dtype=weight.dtype)[..., None, None])
+        self.layer = layer
+
+    def folded(self) -> nn.Module:
+        """One layer with the same output."""
+        with torch.no_grad():
+            self.layer.weight.data = self._weight()
+        return self.layer
+
+
+class ParallelAdapter(_Adapter):
+    """A 3x3 convolution (padding 1, one group) with a 1x1 one in parallel, which starts as `scale` times the
+    rectangular identity; with 0 the network is unchanged, bit for bit."""
+
+    def __init__(self, layer: nn.Conv2d, scale: float):
+        super().__init__(layer)
+        eye = torch.eye(layer.out_channels, layer.in_channels).to(layer.weight)         # device, dtype
+        self.alpha = nn.Parameter(scale * eye[..., None, None])
 
     def _kernel(self) -> torch.Tensor:
-        """The 1x1 kernel (C_out, C_in, 1, 1), with the gain of a folded batch norm."""
-        gain = getattr(self.conv, 'gain', None)
+        """The 1x1 kernel (C_out, C_in, 1, 1)."""
+        gain = getattr(self.layer, 'gain', None)
         return self.alpha if gain is None else gain.view(-1, 1, 1, 1) * self.alpha
+
+    def _weight(self) -> torch.Tensor:
+        return _with_centre(self.layer.weight, self._kernel())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Maps (B, C_in, H, W) -> (B, C_out, H', W')."""
-        conv = self.conv
-        return _AdaptedConvolution.apply(x, self._kernel(), conv.weight, conv.bias, conv.stride)
-
-    def folded(self) -> nn.Conv2d:
-        """One convolution with the same output."""
-        weight = self.conv.weight.detach().clone()
-        weight[:, :, 1, 1] += self._kernel().detach()[:, :, 0, 0]
-        self.conv.weight.data = weight
-        return self.conv
+        layer = self.layer
+        return _AdaptedConvolution.apply(x, self._kernel(), layer.weight, layer.bias, layer.stride)
 
 
-class LowRankAdapter(nn.Module):
-    """A pointwise convolution, or a linear layer, plus a product of two thin matrices.
+class LowRankAdapter(_Adapter):
+    """A pointwise convolution (one group), or a linear layer, plus a product of two thin matrices.
 
     Args:
-        layer: the frozen layer, of one group; `gain` as of `ParallelAdapter`.
+        rank: of the product; None: a ninth of the layer's parameters.
         generator: of the random one of the two matrices. The other is zero, so that the network is unchanged,
             bit for bit.
     """
 
-    def __init__(self, layer: nn.Module, generator: torch.Generator):
-        super().__init__()
-        self.layer, weight = layer, layer.weight
+    def __init__(self, layer: nn.Module, rank: int | None, generator: torch.Generator):
+        super().__init__(layer)
+        weight = layer.weight
         wide, narrow = weight.shape[:2]
-        rank = max(1, round(wide * narrow / (_SHARE * (wide + narrow))))
+        rank = rank or max(1, round(wide * narrow / (_SHARE * (wide + narrow))))
         down = torch.randn(rank, narrow, generator=generator) / narrow ** 0.5
         self.down = nn.Parameter(down.to(weight.device, weight.dtype))
         self.up = nn.Parameter(weight.new_zeros(wide, rank))
@@ -123,19 +129,8 @@ class LowRankAdapter(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """As the layer it stands for: (B, C, H, W) of a convolution, (..., C) of a linear layer."""
         if isinstance(self.layer, nn.Linear):
-            return F.linear(x, self._weight(), self.layer.bias)
+            return self.layer(x) + F.linear(F.linear(x, self.down), self.up)
         return F.conv2d(x, self._weight(), self.layer.bias, self.layer.stride)
-
-    def folded(self) -> nn.Module:
-        """One layer with the same output."""
-        self.layer.weight.data = self._weight().detach()
-        return self.layer
-
-
-def _inner(net: nn.Module) -> list:
-    """(name, module) of all that is no direct child of the network, as stem and head are."""
-    root = 'body.' if isinstance(net, LibraryNetwork) else ''
-    return [(name, module) for name, module in net.named_modules() if '.' in name.removeprefix(root)]
 
 
 def _is_plain(module: nn.Module, kind: type) -> bool:
@@ -148,85 +143,25 @@ def _is_pointwise(module: nn.Module) -> bool:
             and module.padding == (0, 0))
 
 
-def _of_transformer(net: nn.Module) -> list:
-    """Linear layers of a network with attention, but those whose weight is used by hand (`q_bias`)."""
-    inner, parents = _inner(net), dict(net.named_modules())
-    if not any('Attention' in type(module).__name__ for _, module in inner):
-        return []
-    return [name for name, module in inner if type(module) is nn.Linear
-            and not hasattr(parents[name.rpartition('.')[0]], 'q_bias')]
-
-
-def _of_depthwise(net: nn.Module) -> list:
-    """Pointwise convolutions and linear layers of a network with depthwise or grouped convolutions."""
-    inner = _inner(net)
-    grouped = any(isinstance(module, nn.Conv2d) and module.groups > 1 for _, module in inner)
-    pointwise = [module for _, module in inner if _is_pointwise(module)]
-    if not grouped or not all(_is_plain(module, nn.Conv2d) for module in pointwise):
-        return []
-    return [name for name, module in inner if _is_pointwise(module) or _is_plain(module, nn.Linear)]
-
-
-def _of_blocks(net: nn.Module) -> list:
-    """3x3 convolutions."""
-    return [name for name, module in _inner(net)
-            if _is_plain(module, nn.Conv2d) and module.kernel_size == (3, 3) and module.groups == 1
-            and module.padding == module.dilation == (1, 1)]
-
-
-def _lora(net: nn.Module, places: list, scale: float, seed: int) -> list:
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-    except ImportError as error:
-        raise InputError(f'adapters of a transformer need peft, which is not installed ({error}): pip '
-                         'install peft, or take full tuning (--adaptation full)') from error
-    inject_adapter_in_model(LoraConfig(r=RANK, lora_alpha=RANK, target_modules=places), net)
-    generator, parameters = torch_stream(seed, 'adapters'), []
-    for name in places:
-        layer = net.get_submodule(name)
-        first, second = layer.lora_A['default'].weight, layer.lora_B['default'].weight
-        with torch.no_grad():
-            first.copy_(torch.randn(first.shape, generator=generator) / first.shape[1] ** 0.5)
-        parameters += [first, second]
-    return parameters
-
-
-def _low_rank(net: nn.Module, places: list, scale: float, seed: int) -> list:
-    generator, parameters = torch_stream(seed, 'adapters'), []
-    for name in places:
-        adapter = LowRankAdapter(net.get_submodule(name), generator)
-        _put(net, name, adapter)
-        parameters += [adapter.down, adapter.up]
-    return parameters
-
-
-def _parallel(net: nn.Module, places: list, scale: float, seed: int) -> list:
-    adapters = [ParallelAdapter(net.get_submodule(name), scale) for name in places]
-    for name, adapter in zip(places, adapters):
-        _put(net, name, adapter)
-    return [adapter.alpha for adapter in adapters]
-
-
-class Kind(NamedTuple):
-    """Adapters for a kind of architecture.
-
-    places: network -> names of the layers that get one; none: it is not of this kind. attach: (network, these
-    names, scale, seed) -> the adapters' parameters, in the order of the network's modules.
-    """
-    name: str
-    places: Callable
-    attach: Callable
-
-
-KINDS = (Kind('lora', _of_transformer, _lora), Kind('low-rank', _of_depthwise, _low_rank),
-         Kind('parallel', _of_blocks, _parallel))
-
-
 def kind_for(net: nn.Module) -> tuple:
-    """(the first of `KINDS` that fits a network, names of the layers that get an adapter). InputError: none
-    fits."""
-    for kind in KINDS:
-        if places := kind.places(net):
+    """(kind of adapters, names of the layers that get one), of the first kind that fits a network; InputError
+    if none fits."""
+    parents = dict(net.named_modules())
+    root = 'body.' if isinstance(net, LibraryNetwork) else ''
+    inner = [(name, module) for name, module in parents.items() if '.' in name.removeprefix(root)]
+    attention = any('Attention' in type(module).__name__ for _, module in inner)
+    grouped = any(isinstance(module, nn.Conv2d) and module.groups > 1 for _, module in inner) and all(
+        _is_plain(module, nn.Conv2d) for _, module in inner if _is_pointwise(module))
+    kinds = {                       # a parent with `q_bias` uses the weights of its layers itself
+        'lora': [name for name, module in inner if attention and type(module) is nn.Linear
+                 and not hasattr(parents[name.rpartition('.')[0]], 'q_bias')],
+        'low-rank': [name for name, module in inner
+                     if grouped and (_is_pointwise(module) or _is_plain(module, nn.Linear))],
+        'parallel': [name for name, module in inner
+                     if _is_plain(module, nn.Conv2d) and module.kernel_size == (3, 3) and module.groups == 1
+                     and module.padding == module.dilation == (1, 1)]}
+    for kind, places in kinds.items():
+        if places:
             return kind, places
     name = type(net.body if isinstance(net, LibraryNetwork) else net).__name__
     raise InputError(f'{name}: no kind of adapters fits: it has neither attention, nor pointwise and '
@@ -245,27 +180,23 @@ def attach(net: nn.Module, scale: float = 1e-4, seed: int = 0) -> list:
         The adapters' parameters, in the order of the network's modules.
 
     Raises:
-        InputError: the network has no layer to adapt, or peft is missing.
+        InputError: the network has no layer to adapt.
     """
     kind, places = kind_for(net)
-    parameters = kind.attach(net, places, scale, seed)
-    trained = {id(p) for p in parameters}
-    for p in net.parameters():
-        p.requires_grad_(id(p) in trained)
+    net.requires_grad_(False)
+    generator, parameters = torch_stream(seed, 'adapters'), []
+    for name in places:
+        layer = net.get_submodule(name)
+        adapter = (ParallelAdapter(layer, scale) if kind == 'parallel' else
+                   LowRankAdapter(layer, RANK if kind == 'lora' else None, generator))
+        net.set_submodule(name, adapter)
+        parameters += adapter.parameters(recurse=False)
     return parameters
 
 
 def fold(net: nn.Module) -> nn.Module:
     """Replace each layer of `net` that has an adapter by one layer of the same output, in place."""
     for name, module in list(net.named_modules()):
-        if isinstance(module, (ParallelAdapter, LowRankAdapter)):
-            _put(net, name, module.folded())
-        elif hasattr(module, 'lora_A'):
-            module.merge()
-            _put(net, name, module.get_base_layer())
+        if isinstance(module, _Adapter):
+            net.set_submodule(name, module.folded())
     return net
-
-
-def _put(net: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, leaf = name.rpartition('.')
-    setattr(net.get_submodule(parent), leaf, module)

@@ -8,26 +8,7 @@ import numpy as np
 import torch
 
 from scroll.grid import GRID, GRID_BITS
-from scroll.heads.predictors import LinearPredictor
-from scroll.heads.quadratic import QuadraticPredictor
 from scroll.lift import Lift
-
-
-def linear_part(predictor: LinearPredictor | QuadraticPredictor) -> tuple:
-    """(weight float64 (K, D), bias float64 (K,)): of -(h - m)' P (h - m) = 2 m' P h - m' P m - h' P h the
-    first two."""
-    if isinstance(predictor, LinearPredictor):
-        return predictor.weight, predictor.bias
-    means, forms = predictor.means / GRID, quadratic_part(predictor)
-    weight = np.einsum('kd,kde->ke', means, forms)
-    return 2 * weight, -(weight * means).sum(axis=1)
-
-
-def quadratic_part(predictor: LinearPredictor | QuadraticPredictor) -> np.ndarray | None:
-    """P, float64 (K, D, D); None where there is none."""
-    if isinstance(predictor, LinearPredictor):
-        return None
-    return np.ldexp(predictor.forms.astype(np.float64), predictor.exponent)
 
 
 def logits(units: torch.Tensor, weight, bias, lift: Lift = None, forms: torch.Tensor = None) -> torch.Tensor:

@@ -47,30 +47,29 @@ def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, with
         The others as `scroll.adaptation.training.adapt`.
     """
     stops = sorted({max(round(share * settings.iterations), 1) for share in STOPS})
-    candidates = [(0, 0.0), *((stop, share) for stop in stops for share in SHARES)]
-    logits, columns = {candidate: [] for candidate in candidates}, []
+    logits = {(0, 0.0): [], **{(stop, share): [] for stop in stops for share in SHARES}}
+    columns = []
     for held in folds(exemplars, settings.folds, settings.held_out, herded):
         rest = np.setdiff1d(np.arange(len(exemplars)), held)
         if len(rest) < 2:                       # too few to adapt on
             continue
         online, left_out = without(held)
-        held = held[np.isin(exemplars.labels[held], online.classes)]
-        samples = exemplars.features[held] if embedder is None else exemplars.samples[held]
-        others = Exemplars(*(getattr(exemplars, name)[rest]
-                             for name in ('labels', 'keys', 'features', 'samples')))
-        path = adaptation_path(embedder, online, others, settings, seed, [0, *stops], progress, left_out)
+        held = exemplars.at(held[np.isin(exemplars.labels[held], online.classes)])
+        samples = held.features if embedder is None else held.samples
+        path = adaptation_path(embedder, online, exemplars.at(rest), settings, seed, [0, *stops], progress,
+                               left_out)
         f_T = next(path)
         logits[0, 0.0].append(f_T.decision_function(samples))
         for stop, f_star in zip(stops, path):
             for share in SHARES:
                 logits[stop, share].append(between(f_T, f_star, share).decision_function(samples))
-        columns.append(np.searchsorted(online.classes, exemplars.labels[held]))
+        columns.append(np.searchsorted(online.classes, held.labels))
     if not columns:
         return []
-    widest, columns = max(z.shape[1] for z in logits[0, 0.0]), np.concatenate(columns)
+    widest = max(z.shape[1] for z in logits[0, 0.0])
     return compared({candidate: np.concatenate([
         np.pad(z, ((0, 0), (0, widest - z.shape[1])), constant_values=-np.inf) for z in parts])
-        for candidate, parts in logits.items()}, columns)
+        for candidate, parts in logits.items()}, np.concatenate(columns))
 
 
 def compared(logits: dict, columns: np.ndarray) -> list:
@@ -89,10 +88,10 @@ def compared(logits: dict, columns: np.ndarray) -> list:
 
 
 def chosen(trials: list) -> Trial:
-    """The best of the trials; the first, f_T, where no other is surely better."""
+    """The best of the trials; the first, f_T, where no other is surely better; None of none."""
     sure = [trial for trial in trials[1:]
             if trial.gain > trial.error and trial.accuracy >= trials[0].accuracy]
-    return min(sure, key=lambda trial: trial.loss, default=trials[0])
+    return min(sure, key=lambda trial: trial.loss, default=trials[0] if trials else None)
 
 
 def adapt_selected(embedder, online, exemplars, settings, seed, without, herded, progress=None,
@@ -100,7 +99,7 @@ def adapt_selected(embedder, online, exemplars, settings, seed, without, herded,
     """(f*, or None where f_T is as good; the trials). Arguments as `select` and
     `scroll.adaptation.training.adapt`."""
     trials = select(embedder, exemplars, settings, seed, without, herded, progress)
-    best = chosen(trials) if trials else None
+    best = chosen(trials)
     if best is None or not best.updates:
         return None, trials
     path = adaptation_path(embedder, online, exemplars, replace(settings, iterations=best.updates), seed,

@@ -1,18 +1,17 @@
 """f_T + buffer M_T -> adapted predictor f* (paper, section 3.3; Algorithm 1, ResidualAdapt and FullAdapt).
 
 The network starts from the pristine backbone and the classifier from f_T; cross-entropy on the buffer alone
-trains
+trains, with AdaDelta,
 
 - `adapters`: adapters (`scroll.adaptation.adapters`), the classifier and the logit scale, batch norms in eval
   mode (small buffers);
 - `full`: every parameter of the backbone and the classifier, the scale fixed, batch norms in train mode
   (large buffers).
 
-logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|, with AdaDelta. The scale begins at the one
-of least cross-entropy on the buffer: f_T's logits are not probabilities, and with a scale far off the first
-updates undo f_T before they improve it. (The logits are the leave-one-out ones: f_T has learned from these
-samples, and where it separates them no scale would be large enough.) The buffer comes in canonical order and
-the random stream is this stage's own, so the same f_T and M_T give the same f*, bit for bit.
+logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|. The scale begins at the one of least
+cross-entropy on the buffer, of leave-one-out logits, since f_T has learned from these samples: with one far
+off, the first updates undo f_T before they improve it. The buffer comes in canonical order and the random
+stream is this stage's own, so the same f_T and M_T give the same f*, bit for bit.
 """
 import contextlib
 import copy
@@ -48,18 +47,13 @@ class AdaptedPredictor:
 
     def __init__(self, predictor, weight, bias, scale, embedder, initial_scale, losses, mode):
         self.classes, self.weight, self.bias, self.scale = predictor.classes, weight, bias, float(scale)
-        self.lift, self.forms = predictor.lift, readout.quadratic_part(predictor)
+        self.lift, self.forms = predictor.lift, predictor.quadratic
         self.embedder, self.initial_scale = embedder, float(initial_scale)
         self.losses, self.mode = losses, mode
 
     def decision_function(self, x) -> np.ndarray:
         """Scaled logits float64 (N, K) of uint8 images, or without a network of quantised features (N, d)."""
-        features = x / GRID if self.embedder is None else self.embedder.features(x)
-        return self.logits(features)
-
-    def logits(self, features) -> np.ndarray:
-        """Scaled logits float64 (N, K) of raw features of the adapted backbone."""
-        features = np.asarray(features, np.float64)
+        features = np.asarray(x / GRID if self.embedder is None else self.embedder.features(x), np.float64)
         norm = np.sqrt((features * features).sum(axis=1, keepdims=True))
         unit = features / np.maximum(norm, 1e-12)
         if self.lift is None and self.forms is None:
@@ -155,10 +149,9 @@ class _Trainee:
 
     def __init__(self, embedder, predictor, mode, scale, settings, device, seed):
         self.net, self.layout, self.autocast = None, torch.contiguous_format, (device.type, False)
-        weight, bias = readout.linear_part(predictor)
-        self.weight = nn.Parameter(torch.tensor(weight, dtype=torch.float32, device=device))
-        self.bias = nn.Parameter(torch.tensor(bias, dtype=torch.float32, device=device))
-        self.lift, self.forms = predictor.lift, readout.quadratic_part(predictor)
+        self.weight, self.bias = (nn.Parameter(torch.tensor(part, dtype=torch.float32, device=device))
+                                  for part in predictor.linear)
+        self.lift, self.forms = predictor.lift, predictor.quadratic
         if self.forms is not None:
             self.forms = torch.tensor(self.forms, dtype=torch.float32, device=device)
         self.scale = nn.Parameter(torch.tensor(float(scale), device=device))

@@ -9,24 +9,15 @@
 Each line follows from some of those above it, so the first that differs says where to look.
 """
 import json
-from typing import NamedTuple
 
 from scroll.archive import atomic_write, read_json, unwritable
 from scroll.errors import InputError
 
 FORMAT = 'schedule-certificate-2'
-SAME, DIFFERS, SKIPPED = 'the same', 'DIFFERS', 'skipped'
 # settings of earlier certificates: name -> name today
 RENAMED = {'adapt_folds': 'adapt_select_folds', 'adapt_held_out': 'adapt_select_held_out'}
-
-
-class Line(NamedTuple):
-    """A line of a check. `verdict` is SAME, DIFFERS or SKIPPED; `why` says why it was skipped."""
-    name: str
-    said: str
-    found: str
-    verdict: str
-    why: str = ''
+_PARTS = dict(model=str, dataset=str, command=str, flags=list, verdict=dict, anywhere=dict, here=dict,
+              settings=dict, options=dict)
 
 
 def write(path, certificate: dict) -> None:
@@ -48,16 +39,10 @@ def read(path) -> dict:
     if what != FORMAT:
         raise InputError(f'{path}: expected a certificate of the format {FORMAT}' +
                          (f', this is {what}: run its command again' if isinstance(what, str) else ''))
-    kinds = dict(anywhere=str, here=str, settings=(str, int, float), options=(str, int, type(None)))
-    try:
-        texts = [*(found[name] for name in ('model', 'dataset', 'command')), *found['flags'],
-                 found['verdict']['sentence']]
-        sound = all(isinstance(text, str) for text in texts) and isinstance(found['flags'], list)
-        sound = sound and all(isinstance(value, kind) for name, kind in kinds.items()
-                              for value in found[name].values())
-    except (KeyError, TypeError, AttributeError):
-        sound = False
-    if not sound:
+    sound = all(isinstance(found.get(name), kind) for name, kind in _PARTS.items()) and not any(
+        isinstance(value, (list, dict)) for part in ('anywhere', 'here', 'settings', 'options')
+        for value in found[part].values())
+    if not sound or 'sentence' not in found['verdict']:
         raise InputError(f'{path}: the certificate is damaged: it is not what certify.py writes')
     settings = {RENAMED.get(name, name): value for name, value in found['settings'].items()}
     if 'adaptation' in settings:                # f* is what the updates end in, where it does not say more
@@ -65,33 +50,23 @@ def read(path) -> dict:
     return found | dict(settings=settings)
 
 
-def compare(certificate: dict, found: dict, unasked: dict) -> list:
-    """Lines of a certificate compared with what was found here (its parts `anywhere` and `here`); unasked:
-    name -> why it was not computed."""
-    lines, there, here = [], certificate['here'].get('machine'), found['here']['machine']
-    values = found['anywhere'] | found['here']
-    for name, said in (certificate['anywhere'] | certificate['here']).items():
-        if name == 'machine':
-            continue
-        why = unasked.get(name, '')
-        if name in certificate['here'] and there != here:
-            why = f'holds on {there}; this is {here}'
-        value = values.get(name, 'nothing')
-        verdict = SKIPPED if why else SAME if value == said else DIFFERS
-        lines.append(Line(name, said, '' if why else value, verdict, why))
-    return lines
-
-
-def table(lines: list) -> tuple:
-    """(lines of text, a table and a sentence; whether all lines that could be compared agree)."""
-    width = max(len(line.name) for line in lines)
-    more = {SAME: '', DIFFERS: ': {0.found:.16} here', SKIPPED: ': {0.why}'}
-    rows = [f'{line.name:{width}}  {line.said[:16]:16}  {line.verdict}{more[line.verdict].format(line)}'
-            for line in lines]
-    differing = [line.name for line in lines if line.verdict == DIFFERS]
+def compare(certificate: dict, found: dict, unasked: dict) -> tuple:
+    """(lines of text, whether all that could be compared agree) of a certificate and what was found here (its
+    parts `anywhere` and `here`). unasked: name -> why it was not computed."""
+    there, here = certificate['here'].get('machine'), found['here']['machine']
+    said, values = ({name: str(text) for name, text in (part['anywhere'] | part['here']).items()
+                     if name != 'machine'} for part in (certificate, found))
+    skipped = {name: why for name, why in unasked.items() if name in said}
+    if there != here:
+        skipped |= {name: f'holds on {there}; this is {here}' for name in said if name in certificate['here']}
+    differing = [name for name in said if name not in skipped and values.get(name) != said[name]]
+    verdicts = {name: 'the same' for name in said} | {
+        name: f'DIFFERS: {values.get(name, "nothing"):.16} here' for name in differing} | {
+        name: f'skipped: {why}' for name, why in skipped.items()}
+    width = max(map(len, said), default=0)
+    lines = [f'{name:{width}}  {said[name][:16]:16}  {verdict}' for name, verdict in verdicts.items()]
     if differing:
         follow = f', and what follows from it: {", ".join(differing[1:])}' if differing[1:] else ''
-        return [*rows, f'not the same: {differing[0]}{follow}'], False
-    skipped = sum(line.verdict == SKIPPED for line in lines)
-    more = f'; {skipped} skipped' if skipped else ''
-    return [*rows, f'the same: {len(lines) - skipped} lines{more}'], True
+        return [*lines, f'not the same: {differing[0]}{follow}'], False
+    more = f'; {len(skipped)} skipped' if skipped else ''
+    return [*lines, f'the same: {len(said) - len(skipped)} lines{more}'], True

@@ -1,4 +1,4 @@
-"""Orders of classes that are easy or hard for a learner: from the similarity of classes, or by search.
+"""Orders of classes that are easy or hard for a learner: from the similarity of classes.
 
     >>> apart = np.array([[0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 2], [9, 9, 2, 0.]])
     >>> chain(apart).tolist(), dealt(chain(apart), 2).tolist()
@@ -8,7 +8,6 @@ import numpy as np
 
 from scroll.certificates.prefix_sums import ClassStatistics
 from scroll.errors import InputError
-from scroll.schedule_forms import class_splits
 
 
 def separations(parts: ClassStatistics) -> np.ndarray:
@@ -54,37 +53,3 @@ def dealt(order: np.ndarray, tasks: int) -> np.ndarray:
     """int64 (K,): the classes of `order` dealt out to tasks: neighbours in it never share a task."""
     task = np.arange(len(order)) % tasks                            # sizes as `split:<tasks>` cuts them
     return np.concatenate([order[task == t] for t in range(tasks)])
-
-
-def worse_orders(accuracy, start: np.ndarray, tasks: int, trials: int, random: np.random.Generator) -> list:
-    """A greedy search for the worst order: two classes of different tasks, drawn at random, change places;
-    the change is kept where the accuracy falls. Returns the orders tried, each once.
-
-    Args:
-        accuracy: order -> percent. start: int64 (K,), not counted as a trial. tasks: as `split:<tasks>` cuts
-            the order; InputError of one. trials: at most.
-    """
-    if tasks < 2:
-        raise InputError('one task: the order of its classes changes nothing')
-    task = np.repeat(np.arange(tasks), class_splits(len(start), tasks))
-    pairs = [(i, j) for i in range(len(start)) for j in range(i) if task[i] != task[j]]
-    order, lowest, tried, seen = start, accuracy(start), [], {_content(start, task)}
-
-    def untried():
-        for k in random.permutation(len(pairs)):
-            other = order.copy()
-            other[list(pairs[k])] = other[list(pairs[k][::-1])]
-            if _content(other, task) not in seen:
-                yield other
-    while len(tried) < trials and (other := next(untried(), None)) is not None:
-        tried.append(other)
-        seen.add(_content(other, task))
-        found = accuracy(other)
-        if found < lowest:
-            order, lowest = other, found
-    return tried
-
-
-def _content(order: np.ndarray, task: np.ndarray) -> tuple:
-    """The classes of each task; their order within it makes no difference."""
-    return tuple(tuple(sorted(order[task == t].tolist())) for t in range(task[-1] + 1))

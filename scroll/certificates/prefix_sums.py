@@ -14,6 +14,7 @@ from scroll.grid import GRID
 from scroll.heads.predictors import LinearPredictor
 from scroll.learner import Scroll
 from scroll.lift import Lift
+from scroll.state import State
 from scroll.statistics import Statistics
 
 
@@ -81,16 +82,16 @@ class SummedStream:
         """Yield a `Scroll` after each of `points`; `segments`: that of each class (`class_segments`)."""
         parts, order, done = self.parts, np.argsort(segments, kind='stable'), 0
         gram = np.zeros_like(parts.grams[0])
+        dim = len(gram) - 1 if parts.lift is None else parts.lift.dim
         for point in points:
             upto = int(np.searchsorted(segments[order], point, side='right'))
             for k in () if parts.by_class else order[done:upto]:
                 gram += parts.grams[k]
             seen, done = np.sort(order[:upto]), upto
-            learner = Scroll(**self.params)
-            learner.load_state_dict(dict(buffer=None, adapted=False, statistics=dict(
-                classes=parts.classes[seen], counts=parts.counts[seen], sums=parts.sums[seen],
-                gram=parts.grams[seen] if parts.by_class else gram.copy())))
-            yield learner
+            statistics = Statistics(dim, parts.lift, parts.by_class).assign(
+                parts.classes[seen], parts.counts[seen], parts.sums[seen],
+                parts.grams[seen] if parts.by_class else gram.copy())
+            yield Scroll(**self.params).set_state(State({}, '', statistics))
 
 
 def learn_stream(learner: Scroll, samples: Samples, schedule, points: np.ndarray):
@@ -121,46 +122,27 @@ class TestSet:
         self.size = lifted.shape[1]
         self._single = lifted.astype(np.float32) / np.float32(GRID)             # exact: 19 bits a number
 
-    def predictions(self, predictor: LinearPredictor, rows=None, single=None) -> np.ndarray:
-        """`predictor.predict` of the features in `rows` (all by default): (n,) labels.
+    def predictions(self, predictor) -> np.ndarray:
+        """`predictor.predict` of all samples: (N,) labels.
 
         Logits are taken in float32 first. Rounding moves each by at most gamma (|w| |u| + |b|), gamma = n e /
         (1 - n e) with n = d + 4 roundings of e = 2^-24 (Higham 2002, section 3.1); where the second is nearer
-        to the largest than twice that, the predictor's exact logits decide. single: float32 (n, d), these
-        rows.
+        to the largest than twice that, the predictor's exact logits decide.
         """
-        rows = np.arange(len(self.labels)) if rows is None else rows
         if not isinstance(predictor, LinearPredictor):
-            return predictor.predict(self.features[rows])
-        single = self._single[rows] if single is None else single
-        logits = predictor.weight.astype(np.float32) @ single.T  # (K, n): maxima over K are then contiguous
+            return predictor.predict(self.features)
+        logits = predictor.weight.astype(np.float32) @ self._single.T  # (K, N): maxima over K are contiguous
         logits += predictor.bias.astype(np.float32)[:, None]
-        roundings = (single.shape[1] + 4) * 2.0 ** -24
+        roundings = (self.size + 4) * 2.0 ** -24
         largest = float((1.01 * np.linalg.norm(predictor.weight, axis=1) + abs(predictor.bias)).max())
         error = roundings / (1 - roundings) * largest
-        near = (logits >= logits.max(axis=0) - np.float32(2.01 * error)).astype(np.float32)
-        number, place = np.stack([np.ones(len(near), np.float32),
-                                  np.arange(len(near), dtype=np.float32)]) @ near
-        out = predictor.classes[np.minimum(place, len(near) - 1).astype(np.int64)]
-        unsure = np.flatnonzero(number != 1)
+        near = logits >= logits.max(axis=0) - np.float32(2.01 * error)
+        out = predictor.classes[near.argmax(axis=0)]
+        unsure = np.flatnonzero(near.sum(axis=0) != 1)
         if len(unsure):
-            out[unsure] = predictor.predict(self.features[rows[unsure]])
+            out[unsure] = predictor.predict(self.features[unsure])
         return out
 
     def class_hits(self, predictions: np.ndarray) -> np.ndarray:
         """int64 (K,): samples of each class that predictions (N,) get right."""
         return np.add.reduceat((predictions == self.labels).astype(np.int64), self._starts)
-
-    def hits_in_order(self, predictors, segments: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """int64 (P, K): test samples of each class seen so far that are predicted right after each point;
-        segments int64 (K,): when each class is first seen."""
-        order = np.argsort(segments, kind='stable')
-        rows = np.concatenate([np.arange(self._starts[k], self._starts[k] + self.sizes[k]) for k in order])
-        single, ends = self._single[rows], np.cumsum(self.sizes[order])     # classes so far: the first rows
-        hits = np.zeros((len(points), len(order)), np.int64)
-        for p, (point, predictor) in enumerate(zip(points, predictors)):
-            upto = int(np.searchsorted(segments[order], point, side='right'))
-            n = int(ends[upto - 1])
-            right = self.predictions(predictor, rows[:n], single[:n]) == self.labels[rows[:n]]
-            hits[p, order[:upto]] = np.add.reduceat(right.astype(np.int64), (ends - self.sizes[order])[:upto])
-        return hits

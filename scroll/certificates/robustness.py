@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from scroll.errors import InputError
 
@@ -28,10 +27,8 @@ def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.
                                  points: np.ndarray) -> float:
     """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), accuracy on task j after task i.
 
-    Args:
-        hits: int (P, K), test samples of each class predicted right after each of `points`.
-        sizes: int (K,), test samples. tasks: int (K,), the task that brings each class.
-        points: int (P,), tasks i, counted as in `tasks`.
+    hits: int (P, K), test samples of each class predicted right after each of `points` int (P,), tasks i.
+    sizes: int (K,), test samples. tasks: int (K,), the task that brings each class.
     """
     means = []
     for row, point in zip(hits, points):
@@ -42,14 +39,13 @@ def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.
 
 
 class Summary(NamedTuple):
-    """Accuracies of R schedules; deviation over R - 1; relative_loss = (mean - worst) / mean."""
+    """Accuracies of R schedules; deviation over R - 1."""
     mean: float
     deviation: float
     worst: float
     best: float
     range: float
     cvar10: float
-    relative_loss: float
 
 
 def summary(accuracies) -> Summary:
@@ -60,8 +56,7 @@ def summary(accuracies) -> Summary:
     worst, best = float(a.min()), float(a.max())
     mean = min(max(float(a.mean()), worst), best)       # rounding must not make equal ones differ
     deviation = float(np.std(a, ddof=1)) if best > worst else 0.0
-    return Summary(mean, deviation, worst, best, best - worst, cvar(a, 0.1),
-                   (mean - worst) / mean if mean else 0.0)
+    return Summary(mean, deviation, worst, best, best - worst, cvar(a, 0.1))
 
 
 def cvar(accuracies, share: float) -> float:
@@ -87,20 +82,17 @@ def class_accuracies(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def disagreement(predictions: np.ndarray, times=None) -> float:
-    """Percent of samples that two schedules' predictors label differently, mean over pairs of schedules.
+    """Percent of samples that two schedules' predictors label differently, mean over pairs of schedules: with
+    n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
 
-    With n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
     predictions: (D, N), distinct rows. times: int (D,), how many schedules gave each; None: one."""
     predictions = np.asarray(predictions)
     times = np.ones(len(predictions), np.int64) if times is None else np.asarray(times, np.int64)
     total = int(times.sum())
     if total < 2:
         return 0.0
-    labels, index = np.unique(predictions, return_inverse=True)
-    votes = np.zeros((predictions.shape[1], len(labels)), np.int64)
-    for row, n in zip(index.reshape(predictions.shape), times):
-        votes[np.arange(len(row)), row] += n
-    agreeing = int((votes * (votes - 1)).sum())
+    votes = (times @ (predictions == label) for label in np.unique(predictions))
+    agreeing = sum(int((n * (n - 1)).sum()) for n in votes)
     return 100 * (1 - agreeing / (predictions.shape[1] * total * (total - 1)))
 
 
@@ -117,34 +109,15 @@ def largest_weight_difference(weights) -> float:
     return gap if np.isfinite(gap) else float('inf')
 
 
-class TwoWay(NamedTuple):
-    """Analysis of variance by schedule and seed: percent of the sum of squares (rest: interaction and noise),
-    and the probability of such an F were there no such effect; 1 where nothing varies."""
-    schedule: float
-    seed: float
-    rest: float
-    p_schedule: float
-    p_seed: float
-
-
-def two_way(accuracies) -> TwoWay:
-    """Fisher's two-way layout without replication of accuracies (R, S), of R schedules under S seeds;
-    InputError unless there are two of each. F = mean square of an effect / mean square of the rest."""
+def variance_shares(accuracies) -> tuple:
+    """(schedule, seed, rest), percent of the sum of squares of accuracies (R, S), of R schedules and S seeds:
+    Fisher's two-way layout without replication; zeros where nothing varies."""
     a = np.asarray(accuracies, np.float64)
-    if a.ndim != 2 or min(a.shape) < 2:
-        raise InputError(f'accuracies of shape {a.shape}: expected those of two schedules and two seeds or '
-                         'more')
-    r, s = a.shape
     rows, columns = a.mean(axis=1) - a.mean(), a.mean(axis=0) - a.mean()
     rest = a - a.mean() - rows[:, None] - columns
-    squares = np.array([s * (rows ** 2).sum(), r * (columns ** 2).sum(), (rest ** 2).sum()])
+    squares = np.array([a.shape[1] * (rows ** 2).sum(), a.shape[0] * (columns ** 2).sum(), (rest ** 2).sum()])
     squares[squares < 1e-18 * max(1.0, (a ** 2).sum())] = 0             # rounding errors
-    if not squares.any():
-        return TwoWay(0.0, 0.0, 0.0, 1.0, 1.0)
-    free = np.array([r - 1, s - 1, (r - 1) * (s - 1)])
-    with np.errstate(divide='ignore', invalid='ignore'):                # F of an exact effect is infinite
-        ratios = np.where(squares > 0, squares / free / (squares[2] / free[2]), 0)
-    return TwoWay(*(100 * squares / squares.sum()).tolist(), *stats.f.sf(ratios, free, free[2])[:2].tolist())
+    return tuple((100 * squares / max(squares.sum(), 1e-300)).tolist())
 
 
 @dataclass(frozen=True)
@@ -174,10 +147,9 @@ class Verdict:
 def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, final, incremental) -> Verdict:
     """The verdict over R schedules.
 
-    Args:
-        digests: name -> R digests, None where there is none. claimed: name -> R bools: whose are claimed
-            equal. outcomes: digest of an outcome -> (times, weights (P,), predictions (N,)); times add up to
-            R. labels: (N,), of the test samples. final, incremental: R accuracies, percent.
+    digests: name -> R digests, None where there is none. claimed: name -> R bools: whose are claimed equal.
+    outcomes: digest of an outcome -> (times, weights (P,), predictions (N,)); times add up to R. labels:
+    (N,), of the test samples. final, incremental: R accuracies, percent.
     """
     distinct = {name: len({*values} - {None}) for name, values in digests.items()}
     identical = all(len({d for d, c in zip(digests[name], claims) if c} - {None}) <= 1

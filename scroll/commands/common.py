@@ -1,12 +1,11 @@
-"""What several commands share: arguments, and files that may be of two kinds."""
+"""What several commands share."""
 import argparse
 
-from scroll import archive
+from scroll import edits
 from scroll.errors import InputError, naming
 from scroll.files import columns
-from scroll.files.statistics import StatisticsFile
 from scroll.learner import Scroll
-from scroll.state import KIND, State
+from scroll.state import State
 
 
 def add_columns(parser) -> None:
@@ -15,9 +14,9 @@ def add_columns(parser) -> None:
                         help='columns of features with other names; X=f*: all that match')
 
 
-def add_out(parser, **how) -> None:
+def add_out(parser, help: str = 'file to write', **how) -> None:
     """-o, the file to write."""
-    parser.add_argument('-o', '--out', **dict(required=True, help='file to write') | how)
+    parser.add_argument('-o', '--out', required=True, help=help, **how)
 
 
 def _columns(text: str) -> dict:
@@ -27,20 +26,15 @@ def _columns(text: str) -> dict:
         raise argparse.ArgumentTypeError(error) from error
 
 
-def read(path):
-    """A `StatisticsFile`, or the `State` of a learner."""
-    return (State if archive.kind_of(path) == KIND else StatisticsFile).read(path)
+def write(state: State, path) -> None:
+    """Write a file, and print the digest of its statistics."""
+    edits.write(state, path)
+    print(state.statistics.digest())
 
 
-def write(what, path) -> None:
-    """Write statistics or a state, and print the digest of its statistics."""
-    what.write(path)
-    print(what.statistics.digest())
-
-
-def adapted(args) -> Scroll:
-    """The learner of the file args.state, with f_T, and with args.adapt f*; InputError names the file."""
-    learner = Scroll.load(args.state)
-    with naming(args.state):
+def load(path) -> Scroll:
+    """The learner of a file, with f_T; InputError names the file."""
+    learner = Scroll.load(path)
+    with naming(path):
         learner.predictor()
-        return learner.adapt() if args.adapt else learner
+    return learner

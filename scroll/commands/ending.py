@@ -1,6 +1,6 @@
 """Exit codes and one-line errors; output that nobody reads any more."""
+import contextlib
 import os
-import select
 import signal
 import sys
 
@@ -13,41 +13,33 @@ def flushed(name: str, main) -> int:
     `CLOSED_PIPE`, without a word, if the reader of stdout or stderr has gone (`python -m scroll show x |
     head -1`); 2 after one line, which begins with the name of the command, for another OSError.
     """
-    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     try:
         try:
             return main()
         finally:
-            for stream in streams:
+            for stream in _streams():
                 stream.flush()
     except BrokenPipeError:
-        gone = [stream for stream in streams if _reader_is_gone(stream)]
-        if not gone:
-            raise
-        for stream in gone:
-            _discard(stream)
-        return CLOSED_PIPE
+        return _discarding(CLOSED_PIPE)
     except OSError as error:
-        print(f'{name}: error: {describe(error)}', file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):
+            print(f'{name}: error: {describe(error)}', file=sys.stderr)
+        return _discarding(2)
+
+
+def _streams() -> list:
+    return [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+
+
+def _discarding(code: int) -> int:
+    """The exit code, when what is left to print may not be written (a full disk): Python flushes once more at
+    its end, which must not fail."""
+    for stream in _streams():
         try:
-            sys.stdout.flush()
-        except OSError:                 # a full disk
-            _discard(sys.stdout)
-        return 2
-
-
-def _discard(stream) -> None:
-    """Its buffer is flushed when the process ends, which must not fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _reader_is_gone(stream) -> bool:
-    try:
-        poll = select.poll()
-        poll.register(stream.fileno(), 0)
-        return bool(poll.poll(0))
-    except (OSError, ValueError):       # it is no file
-        return False
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
 
 
 def describe(error) -> str:

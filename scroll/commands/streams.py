@@ -4,10 +4,9 @@ import sys
 
 from scroll import engines
 from scroll.commands import common
-from scroll.engines import counting
+from scroll.embedding.named import embedder_of
 from scroll.errors import InputError
 from scroll.files import features, learning
-from scroll.files.shards import shard
 from scroll.learner import Scroll
 from scroll.settings import SETTINGS, check_settings, parse
 from scroll.state import State
@@ -31,13 +30,13 @@ def add_commands(command) -> None:
         out.add_argument('--split', choices=(*features.SPLITS, features.ALL),
                          help=f'of files with splits, the samples to take (default: {usual})')
         out.add_argument('--block_size', type=parse, default=features.BLOCK, metavar='N',
-                         help='samples in memory at once, of at most 128 MiB (default: %(default)s)')
-        common.add_out(out, help='file to write' + '; - is standard output' * (out is predicted))
-    learned.add_argument('--shard', type=shard, metavar='i/n',
-                         help='learn the i-th of n shares of the samples, cut by their features or pixels')
-    _add_engines(learned.add_argument_group('whole files, by name and content, each once', engines.__doc__))
+                         help='samples learned at once, of at most 128 MiB (default: %(default)s)')
+        if out is not predicted:
+            out.add_argument('--embedder', metavar='WEIGHTS', default='',
+                             help='of images, bytes in Parquet (image, y): {timm,transformers,MODULE}:NAME')
+        common.add_out(out, 'file to write' + '; - is standard output' * (out is predicted))
+    _add_engines(learned.add_argument_group('whole files, each once', engines.__doc__))
     predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
-    predicted.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and use it')
     flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
     for name, setting in SETTINGS.items():
         if name != 'adaptation':
@@ -55,28 +54,22 @@ def _add_engines(group) -> None:
          help="instead of FILE: those that match, like 'days/*.parquet' or 's3://bucket/*.parquet'")
     flag('--engine', choices=engines.ENGINES, help=f'who reads them (default: {engines.LOCAL})')
     flag('--workers', type=parse, metavar='N', help='processes (default: as the engine likes)')
-    flag('--partitions', type=parse, metavar='N',
-         help='parts that the files are dealt into (default: one each)')
-    flag('--embedder', metavar='MODULE:NAME', default='',
-         help='what makes an Embedder, for Parquet files of images as bytes (columns image, y)')
-    flag('--gpus', type=parse, default=0, metavar='N',
-         help='GPUs of a worker, 0.5 for two workers on one')
 
 
 def learn(args) -> None:
     """A learner of files."""
     given = {name: value for name, value in vars(args).items() if name in SETTINGS}
     check_settings(given)
-    learner = Scroll(**_USUAL | dict(keep_keys=not args.patterns) | given)
+    learner = Scroll(embedder_of(args.embedder), **_USUAL | dict(keep_keys=not args.patterns) | given)
     if args.patterns:
         _learn_with_engine(learner, args)
         return
-    for name in ('engine', 'workers', 'partitions', 'embedder', 'gpus'):
+    for name in ('engine', 'workers'):
         if getattr(args, name):
             raise InputError(f'--{name} goes with --from PATTERN')
     if not args.files:
         raise InputError('expected FILE ..., or --from PATTERN')
-    _go_on(learner, args, args.shard)
+    _go_on(learner, args)
 
 
 def _learn_with_engine(learner: Scroll, args) -> None:
@@ -87,27 +80,23 @@ def _learn_with_engine(learner: Scroll, args) -> None:
         raise InputError('--from counts sums, and keeps no samples and no keys: leave out --buffer_size and '
                          '--keep_keys, or give the files without --from')
     params = {name: value for name, value in learner.get_params().items() if name != 'embedder'}
-    sources = counting.find(args.patterns)
-    names = None if args.embedder else counting.names_in(sources[0], args.columns)
-    counter = counting.Counter(params, args.columns, args.split, args.block_size, args.shard, args.embedder,
-                               'cuda' if args.gpus else 'cpu', names)
-    counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers, args.partitions,
-                            args.gpus)
+    sources = engines.find(args.patterns)
+    names = None if args.embedder else engines.names_in(sources[0], args.columns)
+    counter = engines.Counter(params, args.columns, args.split, args.block_size, names, args.embedder)
+    counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers)
     if not counted.statistics.total:
         raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
-    rows = sum(map(counting.rows_of, counted.parts))
-    print(f'learned {counted.statistics.total} of {rows} samples in {len(counted.parts)} blocks',
-          file=sys.stderr)
+    print(f'learned {counted.statistics.total} samples of {len(sources)} files', file=sys.stderr)
     common.write(State(params, counted.psi, counted.statistics, parts=counted.parts, names=names), args.out)
 
 
 def add(args) -> None:
     """A learner, and what it learns from more files."""
-    _go_on(Scroll.load(args.state), args)
+    _go_on(Scroll.load(args.state, embedder_of(args.embedder)), args)
 
 
-def _go_on(learner: Scroll, args, share: str = None) -> None:
-    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size, share)
+def _go_on(learner: Scroll, args) -> None:
+    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size)
     learner.save(args.out)
     print('learned {} of {} samples'.format(*counts), file=sys.stderr)
     print(learner.digest())
@@ -115,7 +104,7 @@ def _go_on(learner: Scroll, args, share: str = None) -> None:
 
 def predict(args) -> None:
     """Labels, and how many of them are right."""
-    learner = common.adapted(args)
+    learner = common.load(args.state)
     right, total = learning.predict(learner, args.files, args.out, args.columns, args.split, args.block_size,
                                     args.scores)
     print(f'predicted {total} samples' if right is None else

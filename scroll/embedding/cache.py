@@ -18,30 +18,23 @@ class FeatureCache:
     """Quantised features on disk by sample key, in files written once and never changed, only replaced.
 
     A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own
-    SHA-256: a damaged file, or one with content that `quantise` never gives, is dropped and made again.
-    Processes and threads may share the folder. New features are written every 8,192 samples and by `flush`.
+    SHA-256: one that is damaged, or has what `quantise` never gives, is dropped. Processes and threads may
+    share the folder. New features are written every 8,192 samples and by `flush`.
     """
     _FLUSH = 8192
 
     def __init__(self, folder: Path, dim: int):
-        self.folder, self.dim = folder, dim
-        self._new = []
-        try:
-            paths = sorted(folder.glob('*.npy'))
-        except OSError:                         # as good as empty; `flush` says so if it stays closed
-            paths = []
-        tables = [table for path in paths if (table := self._load(path)) is not None]
-        self._index(np.concatenate(tables) if tables else np.zeros((0, 2 + dim), np.int32))
-
-    def _load(self, path: Path):
-        try:
-            table = _table(path)
-            check_quantised(table[:, 2:], self.dim)
-            return table
-        except Exception:                       # damaged headers raise almost anything
-            with suppress(OSError):             # a folder, or one that is closed to us
-                path.unlink()                   # only ever a copy of what can be computed again
-            return None
+        self.folder, self.dim, self._new = folder, dim, []
+        tables = [np.zeros((0, 2 + dim), np.int32)]
+        for path in sorted(folder.glob('*.npy')):
+            try:
+                table = _table(path)
+                check_quantised(table[:, 2:], dim)
+                tables.append(table)
+            except Exception:                       # damaged headers raise almost anything
+                with suppress(OSError):             # a folder, or one that is closed to us
+                    path.unlink()                   # only ever a copy of what can be computed again
+        self._index(np.concatenate(tables))
 
     def _index(self, table: np.ndarray) -> None:
         keys, first = np.unique(keys_in(table), return_index=True)
@@ -80,22 +73,20 @@ class FeatureCache:
     def remove(self, keys: np.ndarray) -> None:
         """Forget these, here and on disk; what other processes hold in memory they keep until they end.
 
-        InputError as of `remove_from_files`.
+        InputError where a file cannot be written or replaced.
         """
         with _WRITING:
+            self.flush()
             remove_from_files(self.folder, keys)
-            self._new = [rows[~np.isin(keys_in(rows), keys)] for rows in self._new]
-            own, features = self._known
-            left = ~np.isin(own, keys)
-            self._known = own[left], features[left]
+            known = _joined(*self._known)
+            self._index(known[~np.isin(keys_in(known), keys)])
 
 
 def remove_from_files(folder, keys: np.ndarray) -> int:
     """Take features out of all feature caches in `folder` and below, of every backbone; returns how many.
 
-    A file that has some is replaced by one without them, which is there before the old one goes: processes
-    that read the folder at the same time find all others. Damaged files are left to the next cache that reads
-    the folder. InputError: a file cannot be replaced; others may have been.
+    A file that has some goes once one without them is there. Damaged files are left to the next cache that
+    reads the folder. InputError: a file cannot be replaced; others may have been.
     """
     removed = 0
     for path in sorted(Path(folder).rglob('*.npy')):
@@ -103,17 +94,16 @@ def remove_from_files(folder, keys: np.ndarray) -> int:
             table = _table(path)
         except Exception:                       # damaged headers raise almost anything
             continue
-        left = ~np.isin(keys_in(table), keys)
-        if left.all():
-            continue
+        gone = np.isin(keys_in(table), keys)
         try:
-            if left.any():
-                _write(path.parent, table[left])
-            path.unlink(missing_ok=True)
+            if gone.any() and not gone.all():
+                _write(path.parent, table[~gone])
+            if gone.any():
+                path.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f'feature cache {path}: features cannot be removed '
                              f'({error.strerror})') from error
-        removed += int((~left).sum())
+        removed += int(gone.sum())
     return removed
 
 
@@ -129,9 +119,7 @@ def keys_in(table: np.ndarray) -> np.ndarray:
 
 def _table(path: Path) -> np.ndarray:
     """The content of a cache's file, int32 (n, 2 + d); ValueError if it is not what was written."""
-    if not path.is_file():                      # a pipe would be read for ever
-        raise ValueError('it is no file')
-    content = path.read_bytes()
+    content = path.read_bytes() if path.is_file() else b''          # a pipe would be read for ever
     if hashlib.sha256(content).hexdigest()[:32] != path.stem:
         raise ValueError('it does not match its digest')
     table = np.load(io.BytesIO(content), allow_pickle=False)

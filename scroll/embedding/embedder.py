@@ -1,11 +1,9 @@
 """Images -> unit features on a fixed grid; each image's feature depends on its pixels and the backbone alone.
 
 A network's output for one image may change in its last bits with the shape of the batch around it. So the
-backbone runs in eval mode on micro-batches of one fixed shape (the last is padded): neither neighbours nor
-order matter. Features are scaled to unit length in float64 and rounded to a multiple of 2^-18, and kept on
-disk by pixel digest: a second run over a data set, under any schedule, runs no network. In floating point
-their bits hold for one kind of hardware and one version of torch, which are part of the key of the cache, as
-are other versions and switches that may matter (`scroll.embedding.machine`).
+backbone runs in eval mode on micro-batches of one fixed shape (the last is padded). Features are scaled to
+unit length, rounded to a multiple of 2^-18, and kept on disk by pixel digest. In floating point their bits
+hold for one kind of hardware and one version of torch (`scroll.embedding.machine`).
 """
 import copy
 import hashlib
@@ -39,19 +37,15 @@ class Embedder:
         net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the copy
             that runs.
         preprocessing: what the network expects of its input.
-        dtype: 'float32', 'bfloat16' (autocast), or 'integer': features of `integers`, which are the same on
-            every machine.
-        device: where it runs.
-        chunk: images per micro-batch; part of the definition of a feature.
+        dtype: 'float32', 'bfloat16' (autocast), or 'integer': features of `integers`, the integer network
+            made from `net` (`quantisation`), the same on every machine. What is adapted is `net`.
+        device: where it runs. chunk: images per micro-batch; part of the definition of a feature.
         channels_last: memory layout of the network, where that is sound for it (`scroll.embedding.layout`).
         cache: a folder for features on disk, or None.
-        integers: the integer network made from `net` (`quantisation`), for dtype 'integer'. What is adapted
-            is `net`.
 
     Attributes:
-        digest: hex SHA-256 of all that determines the bits of a feature, except the pixels: the backbone and
-            input; in floating point the machine, too.
-        psi_digest: hex SHA-256 of the tensors of `pristine`, the same on any machine.
+        digest: hex SHA-256 of all that determines the bits of a feature, except the pixels; in floating point
+            the machine, too. psi_digest: of the tensors of `pristine`, the same on any machine.
         dim: d.
         pristine: a copy of `net` as it was given; nothing changes it.
     """
@@ -67,7 +61,7 @@ class Embedder:
                              'needs an IntegerNetwork, the others take none')
         whole('chunk', chunk, 1)
         on_off('channels_last', channels_last)
-        if cache is not None and not isinstance(cache, (str, os.PathLike)):
+        if not isinstance(cache, (str, os.PathLike, type(None))):
             raise InputError(f'cache {shown(cache)}: expected a folder, or None')
         try:
             self.device = torch.device(device)
@@ -85,8 +79,8 @@ class Embedder:
             self.net = copy.deepcopy(integers).to(self.device, memory_format=self.layout)
             self.net.check(self.layout)
             self.dim = integers.dim
-        self.digest = self._digest()
-        self.cache = None if cache is None else FeatureCache(Path(cache) / self._cache_name(), self.dim)
+        self.digest, folder = self._digests()
+        self.cache = None if cache is None else FeatureCache(Path(cache) / folder[:16], self.dim)
 
     @cached_property
     def folded(self) -> nn.Module:
@@ -96,21 +90,17 @@ class Embedder:
         fold_batch_norm(net, torch.randn(shape, generator=torch_stream(0, 'example')).to(self.device))
         return net.to(memory_format=self.layout)
 
-    def _digest(self) -> str:
+    def _digests(self) -> tuple:
+        """(digest, digest of all else, too, that may decide over the bits: the folder of its features)."""
         if self.dtype == 'integer':
-            return self.net.digest()
+            return (self.net.digest(),) * 2
         facts = (self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype, self.chunk,
                  str(self.layout), torch.__version__, self.device.type, kind_of_machine(self.device))
         if depends_on_threads(self.pristine):
             facts += (torch.get_num_threads(),)
-        return hashlib.sha256(repr(facts).encode()).hexdigest()
-
-    def _cache_name(self) -> str:
-        """The folder of its features: in floating point more decides over their bits than over `digest`."""
-        if self.dtype == 'integer':
-            return self.digest[:16]
-        facts = self.digest, versions_and_switches(self.pristine)
-        return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(repr(facts).encode()).hexdigest()
+        facts = digest, versions_and_switches(self.pristine)
+        return digest, hashlib.sha256(repr(facts).encode()).hexdigest()
 
     @property
     def holds_on(self) -> str:
@@ -127,9 +117,8 @@ class Embedder:
 
         Args:
             name: as `timm.create_model` takes it, with or without a tag.
-            file: a checkpoint for it, in any layout that timm reads (DeiT's, DINOv2's, CLIP's, ...); default:
-                the published weights, from the local cache of the hub, or the hub.
-            random: seed of random weights instead.
+            file: a checkpoint for it, in any layout that timm reads; default: the published weights, from the
+                local cache of the hub, or the hub. random: seed of random weights instead.
             img_size: pixels of images, of networks that are built for one size.
             options: dtype, device, chunk, channels_last, cache, as above; never integers.
 
@@ -139,20 +128,13 @@ class Embedder:
         return cls(*timm_network(name, file, random, img_size), **options)
 
     @classmethod
-    def from_transformers(cls, name: str, *, file=None, random: int = None, **options) -> 'Embedder':
-        """An embedder of any image network of transformers, with the preprocessing of its image processor.
+    def from_transformers(cls, name: str, *, random: int = None, **options) -> 'Embedder':
+        """As `from_timm`, of a network of transformers, with the preprocessing of its image processor.
 
-        Args:
-            name: of a model on the hub, a folder that `save_pretrained` wrote, or with `random` or `file` a
-                type of model, as 'vit'.
-            file: a checkpoint for it, safetensors or torch's; default: that of the folder, or of the hub or
-                its local cache.
-            random, options: as of `from_timm`.
-
-        InputError: transformers or the weights are missing, or do not fit.
+        name: of a model on the hub, or a folder that `save_pretrained` wrote, of network and processor.
         """
         from scroll.embedding.libraries import transformers_network
-        return cls(*transformers_network(name, file, random), **options)
+        return cls(*transformers_network(name, random), **options)
 
     def with_net(self, net: nn.Module) -> 'Embedder':
         """An embedder for another network, otherwise alike, without a cache; never in integers."""
@@ -164,8 +146,10 @@ class Embedder:
     def features(self, images) -> np.ndarray:
         """Raw features float32 (N, d) of uint8 images (N, H, W, C), or of inputs (N, 3, S, S), float."""
         if not (isinstance(images, torch.Tensor) and images.is_floating_point()):
-            images = _tensor(check_images(images))
             prepare = self.net.prepare if self.dtype == 'integer' else self.preprocessing
+            with warnings.catch_warnings():     # an array that may not be written is only read
+                warnings.filterwarnings('ignore', 'The given NumPy array is not writable')
+                images = torch.from_numpy(check_images(images))
         else:
             prepare = self._as_integers if self.dtype == 'integer' else torch.Tensor.clone
         rows, at_once = [], max(1, _NUMBERS // max(1, images[:1].numel()))
@@ -180,7 +164,8 @@ class Embedder:
 
     def _as_integers(self, x: torch.Tensor) -> torch.Tensor:
         """Normalised inputs as the integers that they stand for."""
-        return self.net.centred((255 * self.preprocessing.restore(x.double())).float())
+        mean, std = self.preprocessing.moments(x, torch.float64)
+        return self.net.centred((255 * (x.double() * std + mean)).float())
 
     def _run(self, x: torch.Tensor) -> torch.Tensor:
         """float32 (B, d) on the CPU of ready inputs (B, C, S, S)."""
@@ -192,12 +177,10 @@ class Embedder:
         """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; cached ones are read.
 
         `progress`, if given, is called with the number of images done, as they are done. Without `keep` the
-        cache stays as it is. InputError: not uint8 images, or a feature that is not finite (the sample is
-        named).
+        cache stays as it is. InputError: not uint8 images, or a feature that is not finite, by its sample.
         """
         images = check_images(images)
-        keys = sample_keys(images)
-        out = np.empty((len(images), self.dim), np.int32)
+        keys, out = sample_keys(images), np.empty((len(images), self.dim), np.int32)
         names = cache_keys(keys, images)
         missing = np.arange(len(images)) if self.cache is None else self.cache.read(names, out)
         if progress and len(missing) < len(images):
@@ -222,19 +205,9 @@ class Embedder:
             self.cache.remove(cache_keys(sample_keys(images), images))
 
 
-def _tensor(images: np.ndarray) -> torch.Tensor:
-    """The same memory, also of an array that may not be written: it is only read."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', 'The given NumPy array is not writable')
-        return torch.from_numpy(images)
-
-
 def depends_on_threads(net: nn.Module) -> bool:
-    """Whether the last bits of a network's floating-point features may differ with the number of threads.
-
-    Products of matrices are cut by threads where a processor has no AVX-512 (torch 2.15); convolutions were
-    never seen to be.
-    """
+    """Whether the last bits of features may differ with the number of threads, by which products of matrices
+    are cut where a processor has no AVX-512 (torch 2.15); convolutions were never seen to be."""
     return any(isinstance(module, nn.Linear) for name, module in net.named_modules()
                if not name.startswith('classifier'))
 
@@ -256,8 +229,7 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
     (something else reads the convolution, too), the network is restored. A folded convolution has the norm's
     factor (C,) as its buffer `gain`.
     """
-    made_by, pairs, hooks = {}, [], []
-    names = {module: name for name, module in net.named_modules()}
+    made_by, pairs = {}, []
 
     def note(module, inputs, output):
         if isinstance(module, nn.Conv2d):
@@ -265,25 +237,24 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
         elif id(inputs[0]) in made_by and module.affine and module.running_var is not None:
             pairs.append((made_by[id(inputs[0])][0], module))
 
-    for module in net.modules():
-        if isinstance(module, (nn.Conv2d, nn.BatchNorm2d)):
-            hooks.append(module.register_forward_hook(note))
+    hooks = [module.register_forward_hook(note) for module in net.modules()
+             if isinstance(module, (nn.Conv2d, nn.BatchNorm2d))]
     with torch.no_grad():
         before = net.features(example)
     for hook in hooks:
         hook.remove()
-    originals = []
+    new = {}
     for conv, norm in pairs:
-        fused = nn.utils.fuse_conv_bn_eval(conv, norm)
+        new[conv], new[norm] = nn.utils.fuse_conv_bn_eval(conv, norm), nn.Identity()
         gain = norm.weight.detach() / torch.sqrt(norm.running_var + norm.eps)
-        fused.register_buffer('gain', gain, persistent=False)
-        for module, new in ((norm, nn.Identity()), (conv, fused)):
-            parent, _, leaf = names[module].rpartition('.')
-            originals.append((net.get_submodule(parent), leaf, module))
-            setattr(net.get_submodule(parent), leaf, new)
+        new[conv].register_buffer('gain', gain, persistent=False)
+    places = [(parent, name, module) for parent in net.modules() for name, module in parent.named_children()
+              if module in new]
+    for parent, name, module in places:
+        setattr(parent, name, new[module])
     with torch.no_grad():
         after = net.features(example)
     slack = 1e-4 * float(before.abs().max())
     if not (torch.isfinite(before).all() and torch.allclose(before, after, rtol=1e-3, atol=slack)):
-        for parent, leaf, module in reversed(originals):
-            setattr(parent, leaf, module)
+        for parent, name, module in places:
+            setattr(parent, name, module)

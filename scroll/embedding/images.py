@@ -1,7 +1,6 @@
 """`uint8` images: what they are, what a network expects of them, and what training may change.
 
-This file needs no torch until an image is touched, so that settings can be read, compared and saved without
-it.
+Imports no torch until an image is touched: settings can be read, compared and saved without it.
 """
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -24,12 +23,11 @@ class Preprocessing:
 
     Attributes:
         input_size: height and width in pixels.
-        mean, std: per channel, of values in [0, 1]; one number each, if the network takes grey images as they
-            are.
+        mean, std: per channel, of values in [0, 1]; one number each, if the network takes grey images.
         interpolation: how images are resampled, one of `INTERPOLATIONS`.
         crop: share of the resampled image's side that is kept, the middle; 1: all of it.
-        keep_ratio: resample the shorter side to input_size / crop, and the longer in proportion; otherwise
-            both to that, whatever the shape.
+        keep_ratio: resample the shorter side to input_size / crop, and the longer in proportion, not also to
+            that.
     """
     input_size: int
     mean: tuple = (0.5, 0.5, 0.5)
@@ -40,30 +38,27 @@ class Preprocessing:
 
     def __repr__(self):
         """Digests contain it: fields that were added later appear where they differ from their default."""
-        values = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
-        parts = [f'{name}={value!r}' for name, value, default in values
-                 if name in ('input_size', 'mean', 'std') or value != default]
+        parts = [f'{field.name}={getattr(self, field.name)!r}' for i, field in enumerate(fields(self))
+                 if i < 3 or getattr(self, field.name) != field.default]
         return f"Preprocessing({', '.join(parts)})"
 
     def __post_init__(self):
         whole('preprocessing input_size', self.input_size, 1, 1 << 16)
         one_of('preprocessing interpolation', self.interpolation, INTERPOLATIONS)
         on_off('preprocessing keep_ratio', self.keep_ratio)
-        number('preprocessing crop', self.crop, positive=True)
+        number('preprocessing crop', self.crop)
         if not 0.01 <= self.crop <= 1:
-            raise InputError(f'preprocessing crop {shown(self.crop)}: expected a share of 0.01 to 1')
+            raise InputError(f'preprocessing crop {self.crop}: expected a share of 0.01 to 1')
         for name in ('mean', 'std'):
             values = getattr(self, name)
-            listed = isinstance(values, (tuple, list))
-            if not listed or len(values) not in (1, 3) or len(values) != len(self.mean):
+            if not isinstance(values, (tuple, list)) or not len(values) == len(self.mean) in (1, 3):
                 raise InputError(f'preprocessing {name} {shown(values)}: expected a number a channel, three '
                                  '(grey: one) of each')
             for value in values:
                 number(f'preprocessing {name}', value, positive=name == 'std')
 
     def to_unit_range(self, images: 'torch.Tensor') -> 'torch.Tensor':
-        """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]; grey is
-        repeated for each channel that there is a mean of."""
+        """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]."""
         images = images if images.dim() == 4 else images.unsqueeze(-1)
         images = self.resized(images.permute(0, 3, 1, 2).double())                   # exact
         images = (images / 255).clamp_(0, 1).float()
@@ -83,15 +78,10 @@ class Preprocessing:
 
     def normalise(self, images: 'torch.Tensor') -> 'torch.Tensor':
         """float (B, 3, H, W) in [0, 1] -> zero-centred, in a new tensor."""
-        mean, std = self._moments(images)
+        mean, std = self.moments(images)
         return (images - mean).div_(std)
 
-    def restore(self, images: 'torch.Tensor') -> 'torch.Tensor':
-        """The inverse of `normalise`, to its rounding."""
-        mean, std = self._moments(images, images.dtype)
-        return images * std + mean
-
-    def _moments(self, images, dtype=None):
+    def moments(self, images, dtype=None):
         """`mean` and `std` as (1, C, 1, 1), of torch's default type unless one is given."""
         import torch
         return (torch.tensor(values, dtype=dtype, device=images.device).view(1, -1, 1, 1)
@@ -107,8 +97,7 @@ class Augmentation:
     """Random crop, flip and colour jitter, drawn per image.
 
     Attributes:
-        padding: largest shift of the crop, as a share of the image size (0.0715 is 6 of 84 pixels, 4 of 56).
-        flip: mirror half of the images.
+        padding: largest shift of the crop, as a share of the image size. flip: mirror half of the images.
         jitter: strength of brightness, contrast and saturation changes.
     """
     padding: float = 6 / 84
@@ -133,7 +122,7 @@ class Augmentation:
 def check_images(images, name: str = 'X') -> np.ndarray:
     """uint8 images (N, H, W, C) or (N, H, W), an array or a CPU tensor, as an array, C-contiguous.
 
-    InputError: they are something else, or H or W is 0, or C neither 1 nor 3. `name` is what it calls them.
+    InputError: they are something else, or H or W is 0, or C neither 1 nor 3.
     """
     try:
         images = np.asarray(images, order='C')

@@ -1,24 +1,21 @@
 """A convolutional network in integers: the same features, to the last bit, on every machine.
 
-Every activation is an integer of at most eight bits and a sign, every weight one of eight bits, and for each
-output channel sum |q| A + |b| <= 2^24 (A: the largest activation, b: the bias). So every partial sum of a
-convolution is an integer that float32 holds: order, blocking, threads, batch, memory layout and vector width
-cannot matter, nor can TF32, whose factors have eleven bits. Ordinary float32 convolutions run it. Between
-them stand one product with a float32 number, rounded as IEEE 754 says, rint and a clamp, each a call of its
-own, so that no compiler can contract them.
+Every activation is an integer of at most eight bits and a sign, every weight one of eight bits, and sums are
+bounded (`channel_bound`), so that every partial sum of a convolution is an integer that float32 holds:
+order, blocking, threads, batch, memory layout and vector width cannot matter, nor can TF32, whose factors
+have eleven bits. Ordinary float32 convolutions run it. Between them stand one product with a float32 number,
+rounded as IEEE 754 says, rint and a clamp, each a call of its own, so that no compiler can contract them.
 
 Algorithms that transform their input (Winograd, FFT) would break it: they are switched off, and since a
-library may choose by shape, sampled outputs are compared with int64 arithmetic the first time that a
-convolution meets inputs of some shape. `IntegerNetwork.check` does so on built-in images, whose features'
-digest is in the file.
-
-A network is a list of operations, plain data (`scroll.embedding.integer_program`);
-`scroll.embedding.quantisation` makes one from a float network.
+library may choose by shape, outputs of the first and the last image are compared with float64, which is
+exact, the first time that a convolution meets inputs of some shape. `IntegerNetwork.check` does so on
+built-in images, whose features' digest is in the file.
 """
 import hashlib
 import json
 import struct
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -26,33 +23,84 @@ import torch.nn.functional as F
 from torch import nn
 
 from scroll import archive
-from scroll.embedding.integer_program import Op, check_program
 from scroll.embedding.transforms import resize
 from scroll.errors import InputError
 
 FORMAT = 'scroll-integer-1'
+EXACT = 1 << 24                     # float32 holds every integer up to here
+SUM_BITS = 6                        # both branches of a residual sum come in units of 1/64 of the sum's own
+BRANCH = 1 << 22                    # largest magnitude of a branch in those
+_OF_CONV = ('stride', 'padding', 'dilation', 'groups')
 _GOLDEN, _GOLDEN_SIZE = 8, 32       # built-in images
-_ARRAYS = dict(weight='|i1', bias='<i4', multiplier='<f4', negative='<f4')
-_SAMPLED = 16                       # outputs of a layer that are computed in int64
+_ARRAYS = dict(weight='|i1', bias='<i4', multiplier='<f4')
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation, whose value later ones read by its position in the program.
+
+    Attributes:
+        kind: `input`: the resized image, 8 bits, less `mean`. `conv`: sum, times `multiplier`. `scale`: times
+            `multiplier`. `add`: of two values in units of 1/64. `pad`: with zeros. `pool`: sum over the map.
+        reads: positions of the values it reads.
+        low, high: the range that its value is clamped to, after rint.
+        options: of a convolution (stride, padding, dilation, groups) or padding (amounts).
+        multiplier: float32 (C,) or (1,).
+        weight: int8 (C, C / groups, h, w). bias: int32 (C,). Of convolutions.
+    """
+    kind: str
+    reads: tuple = ()
+    low: int = 0
+    high: int = 255
+    options: dict = field(default_factory=dict)
+    multiplier: np.ndarray = None
+    weight: np.ndarray = None
+    bias: np.ndarray = None
+
+    @property
+    def largest(self) -> int:
+        """A: the largest magnitude of its value."""
+        return max(-self.low, self.high)
+
+
+def check_program(program: list) -> None:
+    """InputError unless every operation reads earlier ones, and every sum of a convolution is exact."""
+    if not program or program[0].kind != 'input' or program[-1].kind != 'pool':
+        raise InputError('an integer network begins with its input and ends with a sum over maps')
+    for position, op in enumerate(program):
+        where = f'layer {position} of the integer network ({op.kind})'
+        early = all(0 <= read < position for read in op.reads)
+        if not early or not -BRANCH <= op.low <= 0 <= op.high <= BRANCH:
+            raise InputError(f'{where}: it reads {op.reads}, and its values go from {op.low} to {op.high}')
+        if op.kind == 'conv':
+            if op.weight.dtype != np.int8 or op.bias.dtype != np.int32:
+                raise InputError(f'{where}: its weights are {op.weight.dtype}, its biases {op.bias.dtype}')
+            bound = channel_bound(op.weight, op.bias, program[op.reads[0]].largest)
+            if bound.max() > EXACT:
+                raise InputError(f'{where}: a sum of channel {int(bound.argmax())} may reach '
+                                 f'{int(bound.max())}, more than the 2^24 up to which float32 is exact')
+
+
+def channel_bound(weight: np.ndarray, bias: np.ndarray, largest: int) -> np.ndarray:
+    """sum |q| A + |b|, int64 (C,): what no partial sum of a convolution exceeds."""
+    return np.abs(weight.astype(np.int64)).sum(axis=(1, 2, 3)) * largest + np.abs(bias.astype(np.int64))
 
 
 class IntegerNetwork(nn.Module):
     """uint8 images -> integer features.
 
     Args:
-        program: list of `Op`, the first of kind `input`, the last the features.
+        program: list of `Op`, the first of kind `input`, the last the features, of `dim` values.
         input_size: pixels. mean: three integers that are taken from the image's channels.
         golden: SHA-256 of the features of the built-in images, or '' where it is not known yet.
-
-    Attributes:
-        dim: d, length of a feature.
 
     InputError: the program cannot be run exactly, with the layer and the bound.
     """
 
     def __init__(self, program: list, input_size: int, mean: tuple, golden: str = ''):
         super().__init__()
-        self.dim = int(np.prod(check_program(program, input_size)))
+        check_program(program)
+        self.dim = [len(op.bias) for op in program if op.kind == 'conv'][-1]
         self.program, self.input_size = program, input_size
         self.mean, self.golden = tuple(map(int, mean)), golden
         self._compared = set()          # kinds of convolutions, with the shapes and places of their inputs
@@ -62,7 +110,7 @@ class IntegerNetwork(nn.Module):
                 value = getattr(op, name)
                 if value is not None:
                     tensor = torch.from_numpy(value.astype(np.float32))
-                    tensor = tensor.view(1, -1, 1, 1) if name in ('multiplier', 'negative') else tensor
+                    tensor = tensor.view(1, -1, 1, 1) if name == 'multiplier' else tensor
                     self.register_buffer(f'{name}{position}', tensor, persistent=False)
 
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
@@ -78,8 +126,8 @@ class IntegerNetwork(nn.Module):
         return images.round().clamp_(0, 255).sub_(mean)
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """Integers (B, d), float32, of a prepared input; InputError where a convolution is not computed as a
-        sum of integers on this machine."""
+        """Integers (B, d), float32, of a prepared input; InputError where this machine does not compute
+        convolutions as sums."""
         values = []
         with exact_algorithms():
             for position, op in enumerate(self.program):
@@ -90,16 +138,13 @@ class IntegerNetwork(nn.Module):
         return values[-1]
 
     def _run(self, position: int, op: Op, inputs: list) -> torch.Tensor:
-        x, options = inputs[0], op.options
+        x = inputs[0]
         if op.kind == 'input':
             return x
         if op.kind == 'conv':
-            out = F.conv2d(x, self._of('weight', position), self._of('bias', position), options['stride'],
-                           options['padding'], options['dilation'], options['groups'])
+            out = self._convolved(x, position, op)
             if not torch.compiler.is_compiling():           # there are no numbers to compare
                 self._compare(position, op, x, out)
-            if any(options['crop']):
-                out = F.pad(out, options['crop'])
             return self._requantise(out, position, op)
         if op.kind == 'scale':
             return self._requantise(x, position, op, in_place=False)
@@ -109,40 +154,34 @@ class IntegerNetwork(nn.Module):
             free = self.last_use[read] == position and self.program[read].kind != 'input'
             return self._requantise(x.add_(inputs[1]) if free else x + inputs[1], position, op)
         if op.kind == 'pad':
-            return F.pad(x, options['amounts'])
-        if op.kind == 'clamp':
-            return x.clamp(op.low, op.high)
-        if op.kind == 'max':
-            return F.max_pool2d(x, options['kernel'], options['stride'], options['padding'],
-                                options['dilation'], options['ceil'])
-        if op.kind == 'average':
-            height, width = options['kernel']
-            total = F.avg_pool2d(x, options['kernel'], options['stride'], options['padding'],
-                                 divisor_override=1)
-            return self._requantise(total, position, op)
-        if op.kind == 'pool':
-            return x.sum(dim=(2, 3))
-        return x.flatten(1)
+            return F.pad(x, op.options['amounts'])
+        if self.program[op.reads[0]].largest * x.shape[2] * x.shape[3] > EXACT:
+            raise InputError(f'layer {position} of the integer network: a sum over its map may exceed 2^24')
+        return x.sum(dim=(2, 3))
+
+    def _convolved(self, x: torch.Tensor, position: int, op: Op) -> torch.Tensor:
+        weight, bias = (self._of(name, position).to(x) for name in ('weight', 'bias'))
+        return F.conv2d(x, weight, bias, *(op.options[name] for name in _OF_CONV))
 
     def _of(self, name: str, position: int):
-        return getattr(self, f'{name}{position}', None)
+        return getattr(self, f'{name}{position}')
 
     def _compare(self, position: int, op: Op, x: torch.Tensor, out: torch.Tensor) -> None:
-        """Compare with int64 arithmetic, where such a convolution has not met such inputs before."""
-        kind = json.dumps([op.weight.shape, op.options, x.shape, x.stride(), str(x.device)])
-        if kind not in self._compared:
-            _compare_with_int64(position, op, x, out)
-            self._compared.add(kind)
+        """InputError unless outputs are exact, where such a convolution has not met such inputs before."""
+        kind, ends = json.dumps([op.weight.shape, op.options, x.shape, x.stride(), str(x.device)]), [0, -1]
+        if kind in self._compared or not len(x):
+            return
+        exact = self._convolved(x[ends].cpu().double(), position, op).round()
+        if not torch.equal(out[ends].cpu().double(), exact):
+            raise InputError(f'layer {position} of the integer network gives other numbers than the sums of '
+                             'integers on this machine: use another device')
+        self._compared.add(kind)
 
     def _requantise(self, x: torch.Tensor, position: int, op: Op, in_place: bool = True) -> torch.Tensor:
         """clamp(rint(x * multiplier))."""
-        negative = self._of('negative', position)
         factor = self._of('multiplier', position)
         if torch.compiler.is_compiling():               # the same product, which no runtime can contract
-            times = factor if negative is None else torch.where(x < 0, negative, factor)
-            x = (x.double() * times.double()).float()
-        elif negative is not None:
-            x = torch.where(x < 0, x * negative, x * factor)
+            x = (x.double() * factor.double()).float()
         else:
             x = x.mul_(factor) if in_place else x * factor
         return x.round_().clamp_(op.low, op.high)
@@ -153,7 +192,10 @@ class IntegerNetwork(nn.Module):
         machine from what integers give."""
         self._compared.clear()
         images = torch.from_numpy(golden_images()).to(next(self.buffers()).device)
-        found = self.features(self.prepare(images).contiguous(memory_format=layout))
+        try:
+            found = self.features(self.prepare(images).contiguous(memory_format=layout))
+        except (RuntimeError, TypeError, KeyError) as error:
+            raise InputError(f'this integer network cannot be run ({type(error).__name__})') from error
         digest = hashlib.sha256(found.cpu().numpy().astype('<i8').tobytes()).hexdigest()
         if self.golden and digest != self.golden:
             raise InputError(f'the integer network gives other features of the built-in images here '
@@ -174,10 +216,8 @@ class IntegerNetwork(nn.Module):
         return sha.hexdigest()
 
     def save(self, path, about: dict) -> None:
-        """Write program, numbers and golden digest to `path` (npz, no pickles), whole or not at all.
-
-        about: facts about where it comes from, whatever JSON holds.
-        """
+        """Write program, numbers, golden digest and facts about where it comes from, whatever JSON holds, to
+        `path` (npz, no pickles), whole or not at all."""
         program = [[op.kind, op.reads, op.low, op.high, op.options] for op in self.program]
         arrays = {f'{name}{position}': getattr(op, name) for position, op in enumerate(self.program)
                   for name in _ARRAYS if getattr(op, name) is not None}
@@ -192,45 +232,15 @@ class IntegerNetwork(nn.Module):
         InputError: there is no such file, it is damaged or something else, or it cannot be run exactly.
         """
         facts, arrays = archive.read(path, FORMAT)
-        try:
-            program = [Op(str(kind), tuple(map(int, reads)), int(low), int(high), dict(options),
-                          **{name: arrays.get(f'{name}{position}') for name in _ARRAYS})
-                       for position, (kind, reads, low, high, options) in enumerate(facts['program'])]
-            network = cls(program, facts['input_size'], facts['mean'], str(facts['golden']))
-            return network, dict(facts['about'])
-        except InputError as error:
-            raise InputError(f'{path}: {error}') from error
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
-            raise InputError(f'{path}: damaged ({" ".join(str(error).split())[:200]})') from error
-
-
-def _compare_with_int64(position: int, op: Op, x: torch.Tensor, out: torch.Tensor) -> None:
-    """InputError unless sampled outputs of a convolution are what int64 arithmetic gives."""
-    options, (_, per_group, height, width) = op.options, op.weight.shape
-    random = np.random.default_rng(position)
-    at = [random.integers(0, size, _SAMPLED) for size in out.shape]
-    at[2][:2], at[3][:2] = (0, out.shape[2] - 1), (0, out.shape[3] - 1)  # two corners, where padding is read
-    (top, left), (down, right), gaps = options['padding'], options['stride'], options['dilation']
-    group = at[1] // (len(op.weight) // options['groups'])
-    for i in range(_SAMPLED):
-        total = int(op.bias[at[1][i]])
-        rows = at[2][i] * down - top + np.arange(height) * gaps[0]
-        columns = at[3][i] * right - left + np.arange(width) * gaps[1]
-        rows_in, columns_in = (rows >= 0) & (rows < x.shape[2]), (columns >= 0) & (columns < x.shape[3])
-        block = x[int(at[0][i]), int(group[i]) * per_group:(int(group[i]) + 1) * per_group].cpu().numpy()
-        block = block[:, rows[rows_in]][:, :, columns[columns_in]].astype(np.int64)
-        weight = op.weight[at[1][i]][:, rows_in][:, :, columns_in].astype(np.int64)
-        total += int((block * weight).sum())
-        found = float(out[tuple(int(a[i]) for a in at)])
-        if found != total:
-            raise InputError(f'layer {position} of the integer network gives {found} on this machine where '
-                             f'the sum of integers is {total}: its convolutions are not computed as sums; '
-                             'use another device')
+        program = [Op(kind, tuple(reads), low, high, options,
+                      **{name: arrays.get(f'{name}{position}') for name in _ARRAYS})
+                   for position, (kind, reads, low, high, options) in enumerate(facts['program'])]
+        return cls(program, facts['input_size'], facts['mean'], facts['golden']), facts['about']
 
 
 @contextmanager
 def exact_algorithms():
-    """Libraries whose convolutions transform their input are left out."""
+    """Leave out libraries whose convolutions transform their input."""
     with torch.backends.nnpack.flags(enabled=False), \
             torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False,
                                        deterministic=True, allow_tf32=False):

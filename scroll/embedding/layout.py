@@ -8,11 +8,9 @@ _FEWEST = 8
 def layout_for(net: nn.Module) -> torch.memory_format:
     """The memory format that `net` may run and train in: channels-last (faster on CPUs) where it is sound.
 
-    oneDNN's backward pass of a strided 1x1 convolution, as the shortcuts of ResNets are, works on eight
-    channels at a time on a CPU with AVX2 and no AVX-512, and writes past its memory where a channels-last
-    input has fewer: the process dies, or goes on with other numbers (torch 2.15). So a network with a
-    convolution of fewer than eight output channels, or a 1x1 one that reads fewer, keeps contiguous maps, on
-    every machine.
+    With AVX2 and no AVX-512, oneDNN's backward pass of a strided 1x1 convolution writes past its memory where
+    a channels-last input has fewer than eight channels (torch 2.15). So a network with a convolution of fewer
+    output channels, or a 1x1 one that reads fewer, keeps contiguous maps, on every machine.
     """
     for conv in (m for m in net.modules() if isinstance(m, nn.Conv2d)):
         reads_few = conv.in_channels < _FEWEST and max(conv.kernel_size) == 1

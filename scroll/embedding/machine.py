@@ -19,8 +19,7 @@ def kind_of_machine(device='cpu') -> str:
 
 
 def describe_machine(device='cpu') -> str:
-    """Kind of machine, threads and version of torch: 'x86_64 AVX512, 2 threads, torch 2.15.0'. What is
-    trained, as f*, has the same bits where these are the same."""
+    """'x86_64 AVX512, 2 threads, torch 2.15.0': where it is the same, what is trained has the same bits."""
     count = torch.get_num_threads()
     return f"{kind_of_machine(device)}, {count} thread{'s' * (count != 1)}, torch {torch.__version__}"
 

@@ -1,10 +1,10 @@
 """A float network -> an `IntegerNetwork`, by torch's export.
 
-It may have convolutions, batch norms, ReLU, ReLU6, LeakyReLU, sums and poolings. Batch norms are folded in
-float64, before rounding. Activations are scaled by a high quantile over calibration images, weights by their
-largest magnitude in each output channel, or more where the bound of exact sums asks for it. Of all this only
-the scales of activations depend on the machine, and they can be recorded (`scales_of`): all else is correctly
-rounded, so that the same weights and scales give the same network anywhere (`quantise_with_scales`).
+It may have convolutions, batch norms right behind them, ReLU, ReLU6, sums, and a pooling at the end. Batch
+norms are folded in float64, before rounding. Activations are scaled by a high quantile over calibration
+images, weights by their largest magnitude in each output channel, or more where the bound of exact sums asks
+for it. Only the scales of activations depend on the machine, and they can be recorded (`scales_of`): all else
+is correctly rounded, so that the same weights and scales give the same network (`quantise_with_scales`).
 """
 import math
 import operator
@@ -15,8 +15,7 @@ import torch
 from torch import nn
 
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.integer_network import IntegerNetwork
-from scroll.embedding.integer_program import BRANCH, EXACT, SUM_BITS, Op, channel_bound
+from scroll.embedding.integer_network import BRANCH, EXACT, SUM_BITS, IntegerNetwork, Op, channel_bound
 from scroll.errors import InputError
 
 _IMAGE = 0.0                        # the unit of the image, whose channels have each their own
@@ -27,20 +26,14 @@ _BATCH = 32                         # of calibration: the graph has one batch si
 
 
 def quantise_network(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> IntegerNetwork:
-    """The integer network of `net.features`, calibrated on these images.
-
-    Args:
-        net: has `features(x)`, (B, 3, S, S) -> (B, d). images: uint8 (N, H, W, C), of the data that it was
-            trained on.
-
-    InputError: a layer that integers cannot do, by name.
-    """
+    """The integer network of `net.features`, (B, 3, S, S) -> (B, d), calibrated on images of the data that it
+    was trained on, uint8 (N, H, W, C). InputError: a layer that integers cannot do, by name."""
     return _calibrated(net, preprocessing, images).build()
 
 
 def scales_of(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> list:
     """What `quantise_network` takes from these images, to four digits: the magnitude of each value that it
-    rounds, in the order in which they are computed."""
+    rounds, in their order."""
     builder = _calibrated(net, preprocessing, images)
     builder.build()
     return [float(f'{magnitude:.4g}') for magnitude in builder.magnitudes]
@@ -59,23 +52,12 @@ def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -
     return network
 
 
-# -- the float network as a graph, and how large its values get ---------------------------------------------
-
-class _Features(nn.Module):
-    """A network whose `forward` is another's `features`."""
-
-    def __init__(self, net):
-        super().__init__()
-        self.net = net
-
-    def forward(self, x):
-        return self.net.features(x)
-
-
 def _exported(net, preprocessing) -> torch.fx.GraphModule:
     """The graph of `net.features` in torch's operators, in eval mode, for batches of `_BATCH`."""
     example = torch.zeros(_BATCH, 3, preprocessing.input_size, preprocessing.input_size)
-    program = torch.export.export(_Features(net).eval(), (example,), strict=False)
+    holder = nn.Module()
+    holder.net, holder.forward = net, lambda x: net.features(x)
+    program = torch.export.export(holder.eval(), (example,), strict=False)
     return program.run_decompositions({}).module()
 
 
@@ -87,7 +69,6 @@ class _Watch(torch.fx.Interpreter):
         self.quantiles = {}
 
     def run_node(self, node):
-        """What the node gives; of its first output the quantile is kept."""
         value = super().run_node(node)
         watched = value[0] if isinstance(value, (tuple, list)) else value
         if isinstance(watched, torch.Tensor) and watched.is_floating_point() and node.op == 'call_function':
@@ -109,8 +90,6 @@ def _calibrated(net, preprocessing, images) -> '_Builder':
     return _Builder(graph, means, preprocessing)
 
 
-# -- from the graph to the program --------------------------------------------------------------------------
-
 @dataclass
 class _Value:
     """What a node of the float network is in the integer one: its position, and reals a unit."""
@@ -125,31 +104,13 @@ class _Linear:
     weight: np.ndarray              # float64
     bias: np.ndarray
     options: dict
-    crop: tuple = (0, 0, 0, 0)      # taken off the sums: left, right, top, bottom
-
-
-@dataclass
-class _Sum:
-    """A residual sum that is not rounded yet; its operands are values, or convolutions."""
-    operands: list
-
-
-@dataclass(frozen=True)
-class _Activation:
-    """What follows a sum: cut at `low` (ReLU: 0) and `cap` (ReLU6), `slope` below zero (LeakyReLU)."""
-    low: int = None
-    cap: float = np.inf
-    slope: float = 0.0
 
 
 class _Builder:
-    """Walks the graph once; each node becomes a value, a sum that waits for what follows it, or nothing.
+    """Walks the graph once; each node becomes a value, or a sum that waits for what follows it: a convolution
+    or a list of two, each a value or a convolution.
 
-    Args:
-        scales: node name -> magnitude, or an iterator over those of the values that are rounded.
-
-    Attributes:
-        magnitudes: of the values rounded so far.
+    scales: node name -> magnitude, or an iterator over those of the values that are rounded, as `magnitudes`.
     """
 
     def __init__(self, graph, scales, preprocessing):
@@ -178,36 +139,29 @@ class _Builder:
         name = {'_native_batch_norm_legit_no_training': 'batch_norm'}.get(name, name)
         method = getattr(self, f'_on_{name}', None)
         if method is None:
-            raise _unsupported(node, f'its operation {name}', 'convolutions, batch norms, ReLU, ReLU6, '
-                               'LeakyReLU, sums and poolings can')
+            raise _unsupported(node, f'its operation {name}', 'convolutions, batch norms, ReLU, ReLU6 and '
+                               'sums can')
         self.known[node] = method(node, *node.args, **node.kwargs)
 
     def _emit(self, op: Op, unit: float) -> _Value:
         self.program.append(op)
         return _Value(len(self.program) - 1, unit)
 
-    def _same_range(self, kind: str, value: _Value, options=None, multiplier=None) -> _Value:
-        """An operation whose value has the range and unit of the one that it reads."""
-        op = self.program[value.position]
-        return self._emit(Op(kind, (value.position,), op.low, op.high, options or {}, multiplier), value.unit)
-
     def _waiting(self, node, reader):
         """The sum that waits at a node for what follows it, if `reader` alone reads it; else None."""
         node = _base(node)
         found = self.known.get(node)
-        return found if isinstance(found, (_Linear, _Sum)) and _readers(node) == [reader] else None
+        return found if isinstance(found, (_Linear, list)) and _readers(node) == [reader] else None
 
     def _value(self, node) -> _Value:
         """The value of a node; a sum that waits is rounded as it is, without an activation."""
         node = _base(node)
-        if isinstance(self.known[node], (_Linear, _Sum)):
-            self.known[node] = self._finish(self.known[node], node, _Activation())
+        if isinstance(self.known[node], (_Linear, list)):
+            self.known[node] = self._finish(self.known[node], node)
         return self.known[node]
 
     def _constant(self, node) -> np.ndarray:
         return self.tensors[node.target].detach().double().numpy()
-
-    # What each operation becomes.
 
     def _on_conv2d(self, node, x, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1),
                    groups=1):
@@ -227,64 +181,31 @@ class _Builder:
         gain = (1 if weight is None else self._constant(weight)) / np.sqrt(self._constant(var) + eps)
         shift = (0 if bias is None else self._constant(bias)) - self._constant(mean) * gain
         waiting = self._waiting(x, node)
-        if isinstance(waiting, _Linear):
-            return replace(waiting, weight=waiting.weight * gain[:, None, None, None],
-                           bias=waiting.bias * gain + shift)
-        options = dict(stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=len(gain))
-        return _Linear(self._value(x), gain[:, None, None, None], shift, options)
-
-    def _on_relu(self, node, x):
-        return self._activated(node, x, _Activation(low=0))
+        if not isinstance(waiting, _Linear):
+            raise _unsupported(node, 'a batch norm', 'right behind a convolution it can')
+        return replace(waiting, weight=waiting.weight * gain[:, None, None, None],
+                       bias=waiting.bias * gain + shift)
 
     def _on_hardtanh(self, node, x, low=-1.0, high=1.0):
-        if low != 0:
-            raise _unsupported(node, f'a clamp from {low}', 'from 0 (ReLU6) it can')
-        return self._activated(node, x, _Activation(low=0, cap=float(high)))
+        waiting = self._waiting(x, node)
+        if low != 0 or waiting is None:
+            raise _unsupported(node, f'a clamp from {low}', 'from 0, behind a convolution or a sum, it can')
+        return self._finish(waiting, node, low=0, cap=float(high))
 
     _on_clamp = _on_hardtanh
 
-    def _on_leaky_relu(self, node, x, slope=0.01):
-        return self._activated(node, x, _Activation(slope=float(slope)))
+    def _on_relu(self, node, x):
+        return self._on_hardtanh(node, x, 0, np.inf)
 
     def _on_add(self, node, one, other):
-        return _Sum([self._waiting(operand, node) or self._value(operand) for operand in (one, other)])
-
-    def _on_max_pool2d(self, node, x, kernel, stride=(), padding=(0, 0), dilation=(1, 1), ceil=False):
-        value = self._value(x)
-        if any(_pair(padding)) and self.program[value.position].low < 0:
-            raise _unsupported(node, 'max-pool with padding of values below zero')
-        options = dict(kernel=_pair(kernel), stride=_pair(stride or kernel), padding=_pair(padding),
-                       dilation=_pair(dilation), ceil=bool(ceil))
-        return self._same_range('max', value, options)
+        return [self._waiting(operand, node) or self._value(operand) for operand in (one, other)]
 
     def _on_pad(self, node, x, amounts, mode='constant', fill=0.0):
         if mode != 'constant' or fill not in (0, None) or len(amounts) != 4:
             raise _unsupported(node, 'this padding', 'with zeros it can')
-        return self._same_range('pad', self._value(x), dict(amounts=list(amounts)))
-
-    def _on_slice(self, node, x, dim=0, start=None, end=None, step=1):
-        size = _base(x).meta['val'].shape[dim] if _base(x) is x else _base(x).meta['val'][0].shape[dim]
-        start, end = slice(start, end).indices(size)[:2]
-        if step != 1 or (dim < 2 and (start, end) != (0, size)):
-            raise _unsupported(node, 'to take this part of a map')
-        amounts = [0, 0, 0, 0]
-        if dim >= 2:
-            amounts[2 * (3 - dim)], amounts[2 * (3 - dim) + 1] = -start, end - size
-        waiting = self._waiting(x, node)
-        if isinstance(waiting, _Linear):
-            return replace(waiting, crop=tuple(a + b for a, b in zip(waiting.crop, amounts)))
-        return self._on_pad(node, x, amounts) if any(amounts) else self._value(x)
-
-    def _on_avg_pool2d(self, node, x, kernel, stride=(), padding=(0, 0), ceil=False, include_padding=True,
-                       divisor=None):
-        value, padded = self._value(x), any(_pair(padding))
-        if ceil or divisor or (padded and not include_padding):
-            raise _unsupported(node, 'this average-pooling')
-        if tuple(node.meta['val'].shape[2:]) == (1, 1) and not padded:
-            return self._pooled(value)
-        options = dict(kernel=_pair(kernel), stride=_pair(stride or kernel), padding=_pair(padding))
-        factor = np.array([1 / math.prod(_pair(kernel))], np.float32)
-        return self._same_range('average', value, options, factor)
+        position, unit = self._value(x).position, self._value(x).unit
+        low, high = self.program[position].low, self.program[position].high
+        return self._emit(Op('pad', (position,), low, high, dict(amounts=list(amounts))), unit)
 
     def _on_adaptive_avg_pool2d(self, node, x, size):
         if _pair(size) != [1, 1]:
@@ -302,11 +223,9 @@ class _Builder:
 
     def _on_view(self, node, x, *shape):
         value = self._value(x)
-        if self.program[value.position].kind in ('pool', 'flatten'):
+        if self.program[value.position].kind == 'pool':
             return value
-        if len(node.meta['val'].shape) != 2:
-            raise _unsupported(node, 'to change the shape of maps')
-        return self._same_range('flatten', value)
+        raise _unsupported(node, 'to change the shape of maps')
 
     _on_flatten = _on_reshape = _on__unsafe_view = _on_view
 
@@ -315,53 +234,35 @@ class _Builder:
 
     _on_dropout = _on_clone = _on_alias = _on_contiguous = _on_detach = _same
 
-    # Rounding.
-
-    def _activated(self, node, x, activation: _Activation):
-        waiting = self._waiting(x, node)
-        if waiting is not None:
-            return self._finish(waiting, node, activation)
-        value = self._value(x)
-        op = self.program[value.position]
-        if activation.slope:
-            factor, negative = np.ones(1, np.float32), np.full(1, activation.slope, np.float32)
-            low = -int(np.ceil(-op.low * activation.slope))
-            return self._emit(Op('scale', (value.position,), low, op.high, {}, factor, negative), value.unit)
-        high = int(min(op.high, np.rint(activation.cap / value.unit)))
-        return self._emit(Op('clamp', (value.position,), 0, high), value.unit)
-
-    def _finish(self, waiting, node, activation: _Activation) -> _Value:
-        """Round a sum to the eight bits, and the sign, of its value."""
+    def _finish(self, waiting, node, low: int = -_LINEAR, cap: float = np.inf) -> _Value:
+        """Round a sum to the eight bits, and the sign, of its value; from `low` (ReLU: 0) to `cap`."""
         found = self.scales[node.name] if isinstance(self.scales, dict) else next(self.scales, 0.0)
         magnitude = max(found, 1e-12)
         self.magnitudes.append(magnitude)
-        unit = magnitude / (_LINEAR if activation.low != 0 and not activation.slope else 255)
-        low = 0 if activation.low == 0 else -255 if activation.slope else -_LINEAR
-        high = _LINEAR if low == -_LINEAR else int(min(255, np.rint(activation.cap / unit)))
+        unit = magnitude / (_LINEAR if low == -_LINEAR else 255)
+        high = _LINEAR if low == -_LINEAR else int(min(255, np.rint(cap / unit)))
         if isinstance(waiting, _Linear):
-            return self._emit_linear(waiting, unit, low, high, activation.slope)
+            return self._emit_linear(waiting, unit, low, high)
         fine = unit / (1 << SUM_BITS)
         reads = []
-        for operand in waiting.operands:
+        for operand in waiting:
             if isinstance(operand, _Linear):
-                operand = self._emit_linear(operand, fine, -BRANCH, BRANCH, 0.0)
+                operand = self._emit_linear(operand, fine, -BRANCH, BRANCH)
             else:
                 factor = np.array([operand.unit / fine], np.float32)
                 operand = self._emit(Op('scale', (operand.position,), -BRANCH, BRANCH, {}, factor), fine)
             reads.append(operand.position)
         factor = np.array([1 / (1 << SUM_BITS)], np.float32)
-        negative = np.array([activation.slope / (1 << SUM_BITS)], np.float32) if activation.slope else None
-        return self._emit(Op('add', tuple(reads), low, high, {}, factor, negative), unit)
+        return self._emit(Op('add', tuple(reads), low, high, {}, factor), unit)
 
-    def _emit_linear(self, linear: _Linear, unit: float, low: int, high: int, slope: float) -> _Value:
+    def _emit_linear(self, linear: _Linear, unit: float, low: int, high: int) -> _Value:
         """A convolution with integer weights, one scale for each output channel, within the exact bound."""
         largest, source = self.program[linear.source.position].largest, linear.source
         if not (np.isfinite(linear.weight).all() and np.isfinite(linear.bias).all() and source.unit > 0):
             raise InputError('a convolution has weights that are not finite, or reads what is no map of '
                              'numbers')
-        scale = np.abs(linear.weight).reshape(len(linear.weight), -1).max(axis=1) / 127
-        # also where all weights are zero
-        scale = np.maximum(scale, np.abs(linear.bias) / source.unit / (EXACT // 4))
+        scale = np.maximum(np.abs(linear.weight).reshape(len(linear.weight), -1).max(axis=1) / 127,
+                           np.abs(linear.bias) / source.unit / (EXACT // 4))        # all weights may be zero
         scale = np.where(scale > 0, scale, 1.0)
         while True:
             weight = np.rint(linear.weight / scale[:, None, None, None]).astype(np.int8)
@@ -371,10 +272,8 @@ class _Builder:
                 break
             scale = np.where(over, scale * 1.02, scale)
         factor = (source.unit * scale / unit).astype(np.float32)
-        negative = factor * np.float32(slope) if slope else None
-        options = linear.options | dict(crop=list(linear.crop))
-        return self._emit(Op('conv', (source.position,), low, high, options, factor, negative, weight, bias),
-                          unit)
+        options = linear.options | dict(crop=[0, 0, 0, 0])                  # part of digests
+        return self._emit(Op('conv', (source.position,), low, high, options, factor, weight, bias), unit)
 
 
 def _unsupported(node, what: str, instead: str = '') -> InputError:

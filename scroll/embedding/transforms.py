@@ -2,9 +2,8 @@
 
 Resampling is two small matrix products (rows, columns) with the weights of a kernel, widened when shrinking:
 Pillow's `LANCZOS`, `BICUBIC` and `BILINEAR` without their two roundings to 8 bits. The weights are multiples
-of 2^-15, so that on 8-bit images in float64 every product and sum is exact: the result has the same bits on
-any device, for any batch. The weights themselves come from operations that IEEE 754 rounds correctly and from
-exactly rounded sums, so that they do not depend on the processor or on the version of numpy either.
+of 2^-15, made of operations that IEEE 754 rounds correctly and of exactly rounded sums, so that on 8-bit
+images in float64 every product and sum is exact: the result has the same bits on any machine, for any batch.
 """
 from functools import lru_cache
 from math import fsum
@@ -17,9 +16,8 @@ _WEIGHT_GRID = 1 << 15
 
 def _sinc(x: np.ndarray) -> np.ndarray:
     """sin(pi x) / (pi x) by Taylor's series: the last bits of `np.sin` differ with the processor."""
-    turns = np.rint(x)
+    turns, series = np.rint(x), np.ones_like(x)
     angle = np.pi * (x - turns)                                             # -pi/2 to pi/2
-    series = np.ones_like(x)
     for k in range(21, 1, -2):
         series = 1 - series * angle * angle / (k * (k - 1))
     sign = 1 - 2 * (turns % 2)
@@ -38,19 +36,13 @@ def _bicubic(x: np.ndarray) -> np.ndarray:
     return np.where(x < 1, (1.5 * x - 2.5) * x * x + 1, np.where(x < 2, ((2.5 - 0.5 * x) * x - 4) * x + 2, 0))
 
 
-def _bilinear(x: np.ndarray) -> np.ndarray:
-    return np.maximum(1 - np.abs(x), 0)
-
-
-KERNELS = dict(lanczos=_lanczos, bicubic=_bicubic, bilinear=_bilinear)
+KERNELS = dict(lanczos=_lanczos, bicubic=_bicubic, bilinear=lambda x: np.maximum(1 - np.abs(x), 0))
 
 
 def resize_matrix(size_in: int, size_out: int, kept: int = None,
                   interpolation: str = 'lanczos') -> np.ndarray:
-    """(kept, size_in) float64 weights, multiples of 2^-15, of the middle of `size_out` pixels (default: all).
-
-    Each row sums to one. The middle is torchvision's `CenterCrop`.
-    """
+    """(kept, size_in) float64 weights, multiples of 2^-15, of the middle of `size_out` pixels (default: all;
+    the middle is that of torchvision's `CenterCrop`). Each row sums to one."""
     kept, scale = kept or size_out, size_in / size_out
     place = round((size_out - kept) / 2) + np.arange(kept)
     centre = (place + 0.5) * scale                                           # in input pixels
@@ -69,11 +61,8 @@ def _resize_tensor(sizes: tuple, interpolation: str, dtype: torch.dtype, device:
 
 def resize(images: torch.Tensor, size: int, interpolation: str = 'lanczos',
            scaled: tuple = None) -> torch.Tensor:
-    """Resample float images (B, C, H, W) to (B, C, size, size); ringing may leave the range of the input.
-
-    scaled: (height, width) of the whole images once resampled, of which the middle is kept; default: `size`
-    each.
-    """
+    """Resample float images (B, C, H, W) to (B, C, size, size), the middle of images of `scaled` (height,
+    width; default: `size` each); ringing may leave the range of the input."""
     sides, scaled = tuple(images.shape[-2:]), scaled or (size, size)
     if sides == scaled == (size, size):
         return images
@@ -82,20 +71,19 @@ def resize(images: torch.Tensor, size: int, interpolation: str = 'lanczos',
     return rows @ (images @ columns.T)
 
 
-def random_crop(images: torch.Tensor, padding: int, generator: torch.Generator) -> torch.Tensor:
+def random_crop(images: torch.Tensor, padding: int, generator: torch.Generator = None) -> torch.Tensor:
     """Shift each image (B, C, H, W) by up to `padding` pixels each way, each its own way; fill with 0."""
     if padding == 0:
         return images
     count, _, height, width = images.shape
     padded = torch.nn.functional.pad(images, (padding,) * 4).permute(0, 2, 3, 1).contiguous()
-    shifts = torch.randint(0, 2 * padding + 1, (2, count, 1), generator=generator).to(images.device)
-    row, column = shifts[..., 0]
+    row, column = torch.randint(0, 2 * padding + 1, (2, count), generator=generator).to(images.device)
     windows = padded.unfold(1, height, 1).unfold(2, width, 1)           # view (B, rows, columns, C, H, W)
     windows = windows.permute(0, 1, 2, 4, 5, 3)
     return windows[torch.arange(count, device=images.device), row, column].permute(0, 3, 1, 2)
 
 
-def random_flip(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def random_flip(images: torch.Tensor, generator: torch.Generator = None) -> torch.Tensor:
     """Mirror each image (B, C, H, W) left to right with probability one half."""
     flip = (torch.rand(len(images), generator=generator) < 0.5).to(images.device)
     which, images = flip.nonzero()[:, 0], images.clone()

@@ -1,159 +1,103 @@
-"""Count a file once, by name and content; merge two counts.
-
-A block is a file: what an engine gives to a worker, loses, or runs twice. Its name has three parts:
-
-    4a9d...c13e day1/part-3.parquet[0:65536]
-
-the digest of its statistics, which does not depend on order, kind of file or who counts it; the file's name
-below the folder where the patterns begin; and its rows. Equal name and content: the same block, which counts
-once. Another name or other content: another block, which counts, since two files may well hold equal samples;
-so a copy of a file under a new name is not recognised.
-"""
-import copy
+"""Count a file; merge two counts; which files there are."""
 import functools
 import glob
-import importlib
 import os
-import re
 import tempfile
+from collections import Counter as Times
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scroll.errors import InputError
+from scroll.embedding.named import embedder_of
+from scroll.errors import InputError, naming
 from scroll.files import features
-from scroll.files.learning import learn_blocks
-from scroll.files.statistics import StatisticsFile
+from scroll.files.learning import learn_file, open_for
 from scroll.learner import Scroll
-from scroll.parts import clash
+from scroll.parts import one_part
+from scroll.state import State
 
 
-class Source(NamedTuple):
-    """A file: where it is, a path or a URL, and what it is called in names of blocks."""
-    path: str
-    name: str
-
-
-def rows_of(block: str) -> int:
-    """How many rows a block's file has."""
-    return int(block.rpartition(':')[2].rstrip(']'))
+class Count(NamedTuple):
+    """What was counted: a `State` of statistics, and the sources that it is of."""
+    state: State
+    sources: tuple
 
 
 def find(patterns: list) -> list:
-    """`Source`s: the files that match any of these patterns (`dir/*.parquet`, `s3://bucket/**/*.npz`), each
-    once, in the order of their names; InputError where none matches."""
-    paths, starts = set(), []
+    """Paths and URLs that match any of these patterns (`dir/*.parquet`, `s3://bucket/**/*.npz`), each once,
+    sorted; InputError where none matches."""
+    paths = set()
     for pattern in patterns:
-        folder = os.path.dirname(re.split(r'[*?[]', pattern)[0])
         if '://' in pattern:
-            files, path = _file_system(pattern)
-            with _one_line(f'--from {pattern}'):
-                found = [files.unstrip_protocol(found) for found in files.glob(path)]
+            found = _at_url(pattern, _matching)
         else:
             found = [os.path.abspath(path) for path in glob.glob(pattern, recursive=True)]
-            folder = os.path.abspath(folder)
         if not found:
             raise InputError(f'--from {pattern}: no file matches')
         paths.update(found)
-        starts.append(f"{folder.rstrip('/')}/")
-    start = os.path.commonprefix(starts).rpartition('/')[0]
-    return [Source(path, path[len(start) + 1:]) for path in sorted(paths)]
+    return sorted(paths)
 
 
-@contextmanager
-def _one_line(what: str):
-    """Any error in the block as an InputError: each kind of store has errors of its own."""
+def _at_url(url: str, use):
+    """use(fsspec, url); InputError for whatever goes wrong, since each kind of store has its own errors."""
     try:
-        yield
-    except Exception as error:
-        raise InputError(f'{what}: {" ".join(str(error).split())[:300]}') from error
-
-
-def _file_system(url: str) -> tuple:
-    """(file system, path in it) of a URL."""
-    try:
-        from fsspec.core import url_to_fs
+        import fsspec
     except ModuleNotFoundError:
         raise InputError(f'{url}: URLs need fsspec, which is not installed: pip install fsspec') from None
     try:
-        return url_to_fs(url)
-    except (ImportError, ValueError) as error:          # says which package has its protocol
-        raise InputError(f'{url}: {error}') from error
+        return use(fsspec, url)
+    except Exception as error:
+        raise InputError(f'{url}: cannot be read ({" ".join(str(error).split())[:300]})') from error
+
+
+def _matching(fsspec, url: str) -> list:
+    files, path = fsspec.core.url_to_fs(url)
+    return [files.unstrip_protocol(found) for found in files.glob(path)]
 
 
 @contextmanager
-def _here(path: str) -> Iterator[str]:
+def _here(source: str) -> Iterator[str]:
     """A path on this machine: of what a URL names a copy, for as long as it is needed."""
-    if '://' not in path:
-        yield path
+    if '://' not in source:
+        yield source
         return
-    files, remote = _file_system(path)
-    with tempfile.TemporaryDirectory() as folder:
-        local = os.path.join(folder, 'file')
-        with _one_line(f'{path} cannot be read'):
-            files.get(remote, local)
-        try:
-            yield local
-        except InputError as error:
-            raise InputError(str(error).replace(local, path)) from error
+    with tempfile.TemporaryDirectory() as folder, naming(source):
+        yield _at_url(source, lambda fsspec, url: fsspec.open_local(
+            f'simplecache::{url}', simplecache=dict(cache_storage=folder)))
 
 
 @dataclass(frozen=True)
 class Counter:
-    """Counts a file of features, or of images; plain data, so that any process can be given it.
+    """Counts a file of features; plain data, so that any process can be given it.
 
     Attributes:
-        params: of `Scroll`, without buffer, keys and embedder. columns, split, size, shard: as of
-            `scroll.files.learning.learn`. names: of the columns of features, in order (`names_in`). embedder:
-            'MODULE:NAME' of what makes an `Embedder`, once in each process: the files then hold images. ''
-            for features. device: given to it, unless it is cpu.
+        params: of `Scroll`, without buffer and keys. columns, split, size: as of
+            `scroll.files.learning.learn`. names: of the columns of features, in order (`names_in`).
+        embedder: of files of images, as `embedder_of` takes it; '' for features.
     """
     params: dict
     columns: dict = None
     split: str = None
     size: int = features.BLOCK
-    shard: str = None
-    embedder: str = ''
-    device: str = 'cpu'
     names: tuple = None
+    embedder: str = ''
 
-    def __call__(self, source: Source) -> StatisticsFile:
-        """The statistics of a file, and its block as their one part; InputError if it cannot be counted."""
-        embedder = embedder_of(self.embedder, self.device) if self.embedder else None
-        learner = Scroll(embedder, **self.params)
-        with _here(source.path) as path:
-            if embedder is None:
-                file, = features.open_files([path], self.columns, ('X', 'y'), self.names)
-            else:
-                from scroll.files.images import ImageFile
-                file = ImageFile(path, self.columns)
-            learn_blocks(learner, [file], self.split, self.size, self.shard)
-        dim = file.dim if embedder is None else embedder.dim
-        statistics = learner.statistics_ if hasattr(learner, 'statistics_') else learner.new_statistics(dim)
-        block = f'{statistics.digest()} {source.name}[0:{file.rows}]'
-        return StatisticsFile(source.path, statistics, embedder.digest if embedder else '', {block: 1})
+    def __call__(self, source: str) -> Count:
+        """What a file counts; InputError if it cannot be counted."""
+        learner = Scroll(embedder_of(self.embedder), **self.params)
+        with _here(source) as path:
+            file, = open_for(learner, [path], self.columns, self.names)
+            learn_file(learner, file, self.split, self.size)
+        dim, psi = (file.dim, '') if not self.embedder else (learner.embedder.dim, learner.embedder.digest)
+        counted = getattr(learner, 'statistics_', None) or learner.new_statistics(dim)
+        return Count(State(None, psi, counted, parts=one_part(counted)), (source,))
 
 
-def names_in(source: Source, columns: dict = None) -> tuple | None:
+def names_in(source: str, columns: dict = None) -> tuple | None:
     """Names of the columns that X of a file of features is made of; None where it is one column."""
-    with _here(source.path) as path:
+    with _here(source) as path:
         return features.open_files([path], columns)[0].names
-
-
-@functools.cache
-def embedder_of(name: str, device: str = 'cpu'):
-    """The `Embedder` that 'MODULE:NAME' makes, one for the process; InputError if it makes none."""
-    module, _, attribute = name.partition(':')
-    try:
-        make = getattr(importlib.import_module(module), attribute)
-        out = make() if device == 'cpu' else make(device=device)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise InputError(f'--embedder {name}: expected MODULE:NAME of a function that makes an Embedder '
-                         f'({" ".join(str(error).split())[:300]})') from error
-    if not (callable(out) and hasattr(out, 'digest')):
-        raise InputError(f'--embedder {name}: makes a {type(out).__name__}: expected an Embedder')
-    return out
 
 
 @dataclass(frozen=True)
@@ -162,41 +106,31 @@ class ReturningErrors:
     wraps it."""
     counter: Counter
 
-    def __call__(self, source: Source):
+    def __call__(self, source: str):
         try:
             return self.counter(source)
         except InputError as error:
             return error
 
 
-def merge_counts(one, two):
-    """The sum of two counts; neither is changed, since an engine may use them again. None counts nothing. A
-    count whose blocks are all in the other comes from a task that was run twice: it adds nothing. The
-    first error stays. InputError: they have some blocks in common, and each has others, too; or other
-    backbones."""
+def merge(one, two):
+    """The sum of two counts; neither is changed, since an engine may use them again. None counts nothing; the
+    first error stays."""
     for part, other in ((one, two), (two, one)):
-        if part is None:
+        if part is None or isinstance(other, InputError):
             return other
-        if isinstance(part, InputError):
-            return part
-    for part, other in ((one, two), (two, one)):
-        if other.parts.keys() <= part.parts.keys():
-            return part
-    again = clash(one.parts, two.parts)
-    if again:
-        raise InputError(f'{again}: counted in two parts of which each has other blocks, too')
-    out = StatisticsFile(one.path, copy.copy(one.statistics), one.psi, one.parts)
-    return out.merge(two, repeated=True)                # equal content under two names is two blocks
+    return Count(one.state.merged(two.state), one.sources + two.sources)
 
 
-def check_complete(counted: StatisticsFile, sources: list) -> None:
-    """InputError unless each source was counted once: which was lost, or changed between two times that it
-    was read."""
-    names = sorted(block.partition(' ')[2].rpartition('[')[0] for block in counted.parts)
-    twice = [name for name, after in zip(names, names[1:]) if name == after]
-    if twice:
-        raise InputError(f'{twice[0]}: was read twice, with different content: it was changed meanwhile')
-    lost = sorted({source.name for source in sources} - set(names))
-    if lost:
-        raise InputError(f'{lost[0]}: was not counted, nor were {len(lost) - 1} others of {len(sources)}: '
-                         'the engine has lost them')
+def sum_of(counts):
+    """The sum of any number of counts; None of none."""
+    return functools.reduce(merge, counts, None)
+
+
+def check_complete(counted: Count, sources: list) -> None:
+    """InputError unless each source was counted once."""
+    times = Times(counted.sources)
+    wrong = [source for source in sources if times[source] != 1]
+    if wrong:
+        raise InputError(f'{wrong[0]}: was counted {times[wrong[0]]} times, expected once, as were '
+                         f'{len(wrong) - 1} others of {len(sources)}: the engine has lost or repeated them')

@@ -1,1 +1,1 @@
-"""Statistics files, files of features and of images: read, checked, learned from."""
+"""Files of features and of images: read, checked, learned from."""

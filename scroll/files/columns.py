@@ -3,21 +3,18 @@ from scroll.errors import InputError
 
 NAMES = dict(X=('X', 'features'), y=('y', 'labels'), id=('id',), split=('split',))     # the latter: our own
 MAX_WIDTH = 1 << 16                 # features of a sample, and bytes of a label
-BLOCK_BYTES = 1 << 27               # of the samples that are in memory at once
-_WORDS = dict(f='numbers', i='numbers', u='numbers', U='text', S='bytes', b='yes or no', O='Python objects',
-              c='complex numbers')
+BLOCK_BYTES = 1 << 27               # of the samples that are in memory at once, as float64
+_WORDS = dict(f='numbers', i='numbers', u='numbers', U='text', S='bytes', O='Python objects')
 
 
 def columns_of(text: str) -> dict:
     """'X=embedding,y=label' as a dict; InputError if it is something else."""
     pairs = [item.partition('=') for item in text.split(',')]
-    for name, equals, column in pairs:
-        if name not in NAMES or not equals or not column:
-            raise InputError(f'columns {text!r}: expected X=<name>, joined by commas, also of '
-                             f'{", ".join(list(NAMES)[1:])}')
-    if len({name for name, _, _ in pairs}) < len(pairs):
-        raise InputError(f'columns {text!r}: a column is named twice')
-    return {name: column for name, _, column in pairs}
+    columns = {name: column for name, _, column in pairs}
+    if not all(columns.values()) or not columns.keys() <= NAMES.keys() or len(columns) < len(pairs):
+        raise InputError(f'columns {text!r}: expected X=<name>, joined by commas, also of '
+                         f'{", ".join(list(NAMES)[1:])}, each once')
+    return columns
 
 
 def found_in(known: list, columns: dict) -> dict:
@@ -25,11 +22,6 @@ def found_in(known: list, columns: dict) -> dict:
     wanted = {name: [columns[name]] if name in columns else own for name, own in NAMES.items()}
     found = {name: next((column for column in own if column in known), None) for name, own in wanted.items()}
     return {name: column for name, column in found.items() if column is not None}
-
-
-def rows_at_once(size: int, row_bytes: int) -> int:
-    """`size`, or as many rows as `BLOCK_BYTES` hold."""
-    return max(min(size, BLOCK_BYTES // max(row_bytes, 1)), 1)
 
 
 def check_shape(name: str, shape: tuple, kind: str, rows: int) -> None:

@@ -1,19 +1,18 @@
-"""Files of features: npz, npy and Parquet files of any size, read one block after the other.
+"""Files of features: npz, npy and Parquet files, read one block after the other.
 
     X      numbers (N, d): embeddings of anything; each becomes a unit vector on the grid (`scroll.grid`)
     y      labels (N,), all integers or all text
     id     names of samples (N,), integers or text          split  'train' or 'test' (N,)
 
-An npz file has arrays of these names, and needs X alone. `X.npy y.npy`, one after the other, are a pair. In a
-Parquet file (which needs pyarrow) X is a column of lists or, as a pattern like `X=f*`, all columns of numbers
-that match, in the order of the first file, by path, or of what was learned before. Other names:
-`X=embedding,y=label`. The first bytes of a file say its kind. Nothing in a file is run, and no more of it is
-in memory than a block (of Parquet, a row group; an npz array in Fortran order is read whole).
+An npz file has arrays of these names, and needs X alone; it is read whole. `features.npy` (or `X.npy`) is X,
+and `labels.npy` (`y.npy`) next to it y. In a Parquet file (which needs pyarrow) X is a column of lists or, as
+a pattern like `X=f*`, all columns of numbers that match, in the order of the first file, by path, or of what
+was learned before; no more of it is in memory than a block (or row group). Other names:
+`X=embedding,y=label`. The first bytes of a file say its kind. Nothing in a file is run.
 """
 import warnings
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -21,14 +20,16 @@ import numpy as np
 from scroll.archive import open_file
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError, naming
-from scroll.files.arrays import Arrays, is_column
-from scroll.files.columns import NAMES, rows_at_once
+from scroll.files import columns as limits
+from scroll.files.arrays import Arrays, Mapped, labels_of
+from scroll.files.columns import NAMES
 from scroll.labels import check_labels
 from scroll.tables import Columns, places
 
 BLOCK = 1 << 13                     # samples
 SPLITS = ('train', 'test')
 ALL = 'all'
+_KINDS = dict(npz=b'PK\x03\x04', npy=b'\x93NUMPY', parquet=b'PAR1')
 
 
 class Block(NamedTuple):
@@ -44,7 +45,7 @@ class Block(NamedTuple):
 
 
 def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple = None) -> list:
-    """A `FeatureFile` for each file, or pair of npy files.
+    """A `FeatureFile` for each file.
 
     Args:
         columns: other names of columns, by 'X', 'y', 'id' and 'split'. need: those that each file must have.
@@ -54,33 +55,28 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple =
         InputError: there is no such file, it is of another kind, damaged, or lacks what is needed; or files
             that differ in their number of features, or of which some have y or split.
     """
-    groups = []
-    for path in map(str, paths):
-        kind = _kind(path)
-        alone = groups and kind == groups[-1][1] == 'npy' and len(groups[-1][0]) == 1
-        if alone and is_column(path):
-            groups[-1][0].append(path)
-        else:
-            groups.append(([path], kind))
-    found = [FeatureFile(group, kind, columns or {}, (*need, *(columns or {}))) for group, kind in groups]
+    columns = columns or {}
+    paths = list(map(str, paths))
+    labels = set(map(labels_of, paths))
+    found = [FeatureFile(path, columns, (*need, *columns)) for path in paths if path not in labels]
     found = [file for file in found if file.rows] or found[:1]          # parts of a table may be empty
+    first = found[0]
+    if not first.rows:
+        raise InputError(f'{first.path}: there are no samples')
     if names is None:
         names = next((file.names for file in sorted(found, key=lambda file: file.path) if file.names), None)
     for file in found:
         file.put_in_order(names)
-        if file.dim != found[0].dim:
-            raise InputError(f'{file.path}: X has {file.dim} features: {found[0].path} has {found[0].dim}')
-        for name in ('y', 'split'):
-            if (name in file.has) != (name in found[0].has):
-                one, other = (file, found[0])[::1 if name in file.has else -1]
-                raise InputError(f'{other.path}: there is no {name}, but in {one.path} there is')
-    if not found[0].rows:
-        raise InputError(f'{found[0].path}: there are no samples')
+        if file.dim != first.dim:
+            raise InputError(f'{file.path}: X has {file.dim} features: {first.path} has {first.dim}')
+        if {'y', 'split'} & set(file.has) != {'y', 'split'} & set(first.has):
+            raise InputError(f'{file.path}: it has {", ".join(file.has)}, but {first.path} has '
+                             f'{", ".join(first.has)}')
     return found
 
 
 class FeatureFile:
-    """A file, or a pair of npy files, whose form has been read, not its samples.
+    """A file whose form has been read, not its samples.
 
     Attributes:
         path: what errors call it. rows: N. dim: d. has: those of X, y, id and split that it has.
@@ -88,13 +84,11 @@ class FeatureFile:
     """
     names = None
 
-    def __init__(self, paths: list, kind: str, columns: dict, need: tuple):
-        self.path, self._paths, self._kind, self._columns = ' '.join(paths), paths, kind, columns
+    def __init__(self, path: str, columns: dict, need: tuple):
+        self.path, self._kind, self._columns = path, _kind(path), columns
         with self._opened() as source:
             self.has, self.rows, self.dim = tuple(source.has), source.rows, source.dim
             self.names = source.x_names
-            if 'y' in need and getattr(source, 'no_labels', False):
-                raise InputError('y has no label at all: expected one a sample')
             if not set(need) <= set(self.has):
                 wanted = ', '.join(' or '.join([columns[name]] if name in columns else NAMES[name])
                                    for name in dict.fromkeys(need))
@@ -102,7 +96,7 @@ class FeatureFile:
 
     def put_in_order(self, names: tuple | None) -> None:
         """Read the columns of X in the order of these names; InputError if it has others."""
-        if names is None or not self.rows or self.names == names:
+        if names is None or self.names == names:
             return
         if self.names is None:
             warnings.warn(f'{self.path}: X has no names of columns: they are taken to stand in the order of '
@@ -120,19 +114,19 @@ class FeatureFile:
     def _opened(self):
         """Its reader; whatever goes wrong there is an InputError that names the file."""
         try:
-            with naming(self.path), ExitStack() as stack:
-                yield self._reader(stack)
+            with naming(self.path):
+                yield self._reader()
         except InputError:
             raise
         except Exception as error:          # damaged archives raise almost anything
             raise InputError(f'{self.path}: cannot be read as {self._kind}, or damaged '
                              f'({" ".join(str(error).split())[:300]})') from error
 
-    def _reader(self, stack: ExitStack):
+    def _reader(self):
         if self._kind != 'parquet':
-            return Arrays(self._paths, self._kind, self._columns, stack)
+            return dict(npz=Arrays, npy=Mapped)[self._kind](self.path, self._columns)
         from scroll.files.parquet import Table
-        return Table(*self._paths, self._columns, stack, self.names)
+        return Table(self.path, self._columns, self.names)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
         """Yield all samples, in the file's order, `size` at once; fewer where they would take more than
@@ -141,7 +135,7 @@ class FeatureFile:
         """
         with self._opened() as source:
             start = 0
-            for columns in source.blocks(rows_at_once(size, 8 * source.dim)):
+            for columns in source.blocks(max(min(size, limits.BLOCK_BYTES // (8 * source.dim or 1)), 1)):
                 with naming(f"samples {start} to {start + len(columns['X']) - 1}"):
                     block = _checked(Block(**columns), start)
                 start += len(block.X)
@@ -170,35 +164,13 @@ def read_blocks(files: list, split: str = None, size: int = BLOCK, usual: str = 
                 yield file, block
 
 
-def show(files: list) -> None:
-    """Print the content of files of features, after reading them through."""
-    counts, splits = Counter(), Counter()
-    for _, block in read_blocks(files, ALL):
-        for column, known in ((block.y, counts), (block.split, splits)):
-            known.update(() if column is None else column.tolist())
-    facts = dict(samples=sum(file.rows for file in files), dim=files[0].dim, columns=', '.join(files[0].has))
-    if splits:
-        facts['split'] = ', '.join(f'{count} {split}' for split, count in sorted(splits.items()))
-    print_facts(facts | (dict(classes=len(counts)) if counts else {}), sorted(counts.items()) or None)
-
-
-def print_facts(facts: dict, counts=None) -> None:
-    """Print named facts, then how many samples each class has, if pairs (label, count) are given."""
-    for name, value in facts.items():
-        print(f'{name:<8} {value}')
-    if counts is not None:
-        print(f"\n{'samples':>8}  class")
-    for label, count in counts or ():
-        print(f'{count:>8}  {label if str(label).isprintable() else repr(label)}')
-
-
 def _kind(path: str) -> str:
     try:
         with open_file(path) as file:
             head = file.read(6)
     except OSError as error:
         raise InputError(f'{path}: cannot be read ({error.strerror})') from error
-    for kind, magic in (('npz', b'PK\x03\x04'), ('npy', b'\x93NUMPY'), ('parquet', b'PAR1')):
+    for kind, magic in _KINDS.items():
         if head.startswith(magic):
             return kind
     raise InputError(f'{path}: expected features in a file of kind npz, npy or Parquet')
@@ -206,21 +178,18 @@ def _kind(path: str) -> str:
 
 def _checked(block: Block, start: int) -> Block:
     """The block, its labels as `check_labels` gives them."""
-    X = block.X
+    X, y, names, split = block
     if X.dtype.kind == 'f' and not np.isfinite(X).all():
         row = start + int(np.flatnonzero(~np.isfinite(X).all(axis=1))[0])
         raise InputError(f'X of sample {row} is not finite')
-    y = None if block.y is None else check_labels(block.y, len(X))
-    for name in ('id', 'split'):
-        column = getattr(block, name)
-        if column is not None:
-            try:
-                check_labels(column, len(X))
-            except InputError as error:
-                raise InputError(f'{name}: expected integers or text, one a sample') from error
-    split = None if block.split is None else np.asarray(block.split).astype(str)
-    wrong = np.flatnonzero(~np.isin(split, SPLITS)) if split is not None else ()
-    if len(wrong):
-        raise InputError(f'split of sample {start + int(wrong[0])} is {shown(str(split[wrong[0]]))}: '
-                         'expected train or test')
-    return Block(X, y, block.id, split)
+    y = None if y is None else check_labels(y, len(X))
+    if names is not None:
+        with naming('id'):
+            check_labels(names, len(X))
+    if split is not None:
+        split = np.asarray(split).astype(str)
+        wrong = np.flatnonzero(~np.isin(split, SPLITS))
+        if len(wrong):
+            raise InputError(f'split of sample {start + int(wrong[0])} is {shown(str(split[wrong[0]]))}: '
+                             'expected train or test')
+    return Block(X, y, names, split)

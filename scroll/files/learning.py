@@ -13,40 +13,37 @@ from scroll.archive import atomic_write, unwritable
 from scroll.arguments import shown
 from scroll.errors import InputError, naming
 from scroll.files.features import BLOCK, open_files, read_blocks
-from scroll.files.shards import in_shard
-from scroll.grid import intake, quantise
 from scroll.learner import Scroll
 
 
-def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK,
-          shard: str = None) -> tuple:
-    """Let a learner of features learn from files, each a part (`scroll.parts`): of those with splits
-    what is to train, unless `split` says otherwise; with `shard` the i-th of n shares, 'i/n'
-    (`scroll.files.shards`). Returns (samples learned, samples in the files). InputError: a file cannot be
-    read or learned from; the learner may then have learned a part."""
-    files = open_files(paths, columns, ('X', 'y'), _names(learner))
-    learned = 0
+def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK) -> tuple:
+    """Let a learner learn from files (`open_for`), each a part (`scroll.parts`): of those with splits what is
+    to train, unless `split` says otherwise. Returns (samples learned, samples in the files). InputError: a
+    file cannot be read or learned from; the learner may then have learned a part."""
+    files, learned = open_for(learner, paths, columns, _names(learner)), 0
     for file in files:
-        learned += learn_blocks(learner, [file], split, size, shard)
+        learned += learn_file(learner, file, split, size)
         if learned:
             learner.end_part()
     if not learned:
-        what = f'share {shard}, or of the split' if shard else 'the split'
-        raise InputError(f'{files[0].path}: there are no samples of {what} that is to be learned')
+        raise InputError(f'{files[0].path}: there are no samples of the split that is to be learned')
     return learned, sum(file.rows for file in files)
 
 
-def learn_blocks(learner: Scroll, files: list, split: str = None, size: int = BLOCK,
-                 shard: str = None) -> int:
-    """`learn`, of files that are open; returns how many samples were learned, which may be none."""
+def open_for(learner: Scroll, paths, columns: dict = None, names: tuple = None) -> list:
+    """What a learner learns from: Parquet files of images where it has a backbone, else `open_files`."""
+    if learner.embedder is None:
+        return open_files(paths, columns, ('X', 'y'), names)
+    from scroll.files.images import ImageFile
+    return [ImageFile(str(path), columns) for path in paths]
+
+
+def learn_file(learner: Scroll, file, split: str = None, size: int = BLOCK) -> int:
+    """`learn`, of a `FeatureFile`; returns how many samples were learned, which may be none."""
     learned = 0
-    for file, block in read_blocks(files, split, size):
-        images = block.X.ndim > 2
+    for _, block in read_blocks([file], split, size):
         with naming(file.path):
-            if shard:
-                block = block.part(in_shard(block.X if images else quantise(intake(block.X)), shard))
-            if len(block.X):
-                learner.partial_fit(block.X if images else file.named(block.X), block.y)
+            learner.partial_fit(file.named(block.X), block.y)
         learned += len(block.X)
     return learned
 

@@ -1,5 +1,4 @@
-"""Parquet files of features, for `scroll.files.features`, through pyarrow."""
-from contextlib import ExitStack
+"""Parquet files of features and of images, through pyarrow."""
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -19,37 +18,29 @@ class Table:
 
     Attributes:
         names: of its columns. has: those of X, y, id and split that it has. rows: N. dim: d. x_names: of the
-            columns of X, None where it is one of lists. no_labels: whether its y has no label, and is
-            ignored.
+            columns of X, None where it is one of lists.
     """
 
-    def __init__(self, path: str, columns: dict, stack: ExitStack, names: tuple = None):
+    def __init__(self, path: str, columns: dict, names: tuple = None):
         # else all that is read of the file stays in memory until its end
-        self._file = stack.enter_context(parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20))
+        self._file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
         schema, pattern = self._file.schema_arrow, columns.get('X', '')
         self.names, self.rows, self.dim, self.x_names = schema.names, self._file.metadata.num_rows, 0, None
         if len(set(self.names)) < len(self.names):
             raise InputError('two columns have one name')
-        self._read = {name: [column] for name, column in found_in(self.names, columns).items()}
+        self._read = {name: [own] for name, own in found_in(self.names, columns).items()}
         matching = [column for column in self.names if fnmatchcase(column, pattern)]
         if '*' in pattern and matching:
             self._read = dict(X=matching) | self._read
         if names is not None:
             self._read['X'] = list(names)
-        self.no_labels = bool('y' in self._read and self.rows and self._is_empty(*self._read['y']))
-        if self.no_labels:
-            del self._read['y']
         self.has = list(self._read)
         if 'X' in self._read:
             kinds = [schema.field(name).type for name in self._read['X']]
+            self.dim = self._width(kinds)
             if not types.is_nested(kinds[0]):
                 self.x_names = tuple(self._read['X'])
-            self.dim = self._width(kinds)
             check_shape('X', (self.rows, self.dim), 'f', self.rows)
-
-    def _is_empty(self, column: str) -> bool:
-        values = (batch.column(0) for batch in self._file.iter_batches(columns=[column]))
-        return all(part.null_count == len(part) for part in values)
 
     def _width(self, kinds: list) -> int:
         """d; InputError unless X is a column of lists of numbers, or of numbers each."""
@@ -69,43 +60,39 @@ class Table:
         wanted = [column for names in self._read.values() for column in names]
         for batch in self._file.iter_batches(size, columns=wanted):
             columns = {name: [batch.column(n) for n in names] for name, names in self._read.items()}
-            yield {name: self._matrix(parts) if name == 'X' else self._column(name, *parts)
+            yield {name: self._matrix(parts) if name == 'X' else _column(name, *parts)
                    for name, parts in columns.items()}
 
     def _matrix(self, parts: list) -> np.ndarray:
         """X (n, d)."""
         if not types.is_nested(parts[0].type):
-            return np.stack([self._column('X', part) for part in parts], axis=1)
+            return np.stack([_column('X', part) for part in parts], axis=1)
         if parts[0].null_count:
             raise InputError('X has missing values')
         lengths = parts[0].value_lengths().to_numpy(zero_copy_only=False)
         if (lengths != self.dim).any():
             raise InputError(f'X has lists of {lengths[lengths != self.dim][0]} numbers: the first has '
                              f'{self.dim}')
-        return self._column('X', parts[0].flatten()).reshape(-1, self.dim)
-
-    def _column(self, name: str, values) -> np.ndarray:
-        """y, id or split (n,)."""
-        if values.null_count:
-            raise InputError(f'{name} has missing values')
-        if types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        return values.to_numpy(zero_copy_only=False)
+        return _column('X', parts[0].flatten()).reshape(-1, self.dim)
 
 
 class ImageTable(Table):
-    """A Parquet file whose X is a column of encoded images: (n,) bytes, structs with bytes, or None."""
+    """A Parquet file whose X is a column of encoded images: (n,) bytes, structs with `bytes`, or None."""
 
     def _width(self, kinds: list) -> int:
-        kind = kinds[0]
-        if types.is_struct(kind) and kind.get_field_index('bytes') >= 0:
-            kind = kind.field('bytes').type
-        known = types.is_binary(kind) or types.is_large_binary(kind) or types.is_null(kind)
-        if len(kinds) > 1 or not known:
+        kind = kinds[0].field('bytes').type if types.is_struct(kinds[0]) else kinds[0]
+        if not (types.is_binary(kind) or types.is_large_binary(kind)):
             raise InputError(f'images are {kind}: expected a column of bytes, or of structs with bytes')
         return 1
 
     def _matrix(self, parts: list) -> np.ndarray:
-        out = np.empty(len(parts[0]), object)
-        out[:] = parts[0].to_pylist()
-        return out
+        return np.array(parts[0].to_pylist(), object)
+
+
+def _column(name: str, values) -> np.ndarray:
+    """Values of one column (n,)."""
+    if values.null_count:
+        raise InputError(f'{name} has missing values')
+    if types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values.to_numpy(zero_copy_only=False)

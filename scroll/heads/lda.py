@@ -10,7 +10,7 @@ import numpy as np
 from scroll.grid import GRID_BITS
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor, check_seen
 from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
-from scroll.settings import OAS, check_shrinkage
+from scroll.settings import OAS
 from scroll.statistics import Statistics
 
 _SHARE_BITS = 30                    # shrinkage is a multiple of 2^-30
@@ -85,22 +85,14 @@ def oas(scatter: np.ndarray, freedom: int) -> Fraction:
     Args:
         scatter: int64 (d, d). freedom: n, of samples less classes.
     """
-    dim, trace, squares = len(scatter), sum(np.diagonal(scatter).tolist()), _sum_of_squares(scatter)
+    dim, trace = len(scatter), sum(np.diagonal(scatter).tolist())
+    squares = sum(sum(value * value for value in row) for row in scatter.tolist())         # exactly
     above = (1 - Fraction(2, dim)) * squares + trace ** 2
     below = (freedom + 1 - Fraction(2, dim)) * (squares - Fraction(trace ** 2, dim))
-    return _on_grid(above / below if below > 0 else Fraction(1))
+    return exact_share(above / below if below > 0 else 1)
 
 
-def exact_share(shrinkage: float) -> Fraction:
-    """The multiple of 2^-30 that `lda` takes for this shrinkage. InputError: not from 0 up to below 1."""
-    check_shrinkage(shrinkage)
-    return _on_grid(Fraction(float(shrinkage)))
-
-
-def _on_grid(share: Fraction) -> Fraction:
-    return Fraction(max(0, min(round(share * (1 << _SHARE_BITS)), (1 << _SHARE_BITS) - 1)), 1 << _SHARE_BITS)
-
-
-def _sum_of_squares(matrix: np.ndarray) -> int:
-    """Of int64 entries, exactly."""
-    return sum(sum(value * value for value in row) for row in matrix.tolist())
+def exact_share(share: float | Fraction) -> Fraction:
+    """The multiple of 2^-30, below 1, that `lda` takes for this share."""
+    one = 1 << _SHARE_BITS
+    return Fraction(min(round(share * one), one - 1), one)

@@ -14,8 +14,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from scroll.grid import GRID
 from scroll.heads import lda, quadratic
-from scroll.heads.balanced import evened, usable_with
-from scroll.heads.predictors import NCC_FACTOR, LinearPredictor, usable_lambda
+from scroll.heads.predictors import NCC_FACTOR, LinearPredictor, evened, usable_lambda, usable_with
 from scroll.heads.rounded import solved_rows
 from scroll.heads.scaling import row_sums
 from scroll.statistics import Statistics
@@ -90,7 +89,7 @@ def qda_left_out(online, statistics: Statistics, settings, features: np.ndarray,
     rows = np.searchsorted(statistics.classes, labels)
     counts = statistics.counts[rows]
     factor = np.where(counts > 1, counts / np.maximum(counts - 1.0, 1), 0)      # n / (n - 1)
-    common = quadratic.exact_pooling(settings.pooling) / quadratic.POOLING
+    common = round(settings.pooling * quadratic.POOLING) / quadratic.POOLING
     freedom = max(lda.degrees(statistics), 1)
     logits = np.empty((len(features), len(means)))
     x, m = lifted(statistics, features) / GRID, means / GRID

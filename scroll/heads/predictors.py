@@ -1,4 +1,4 @@
-"""Statistics -> linear classifier: nearest centroid (NCC), ridge regression, or random, for the ablation.
+"""Statistics -> linear classifier: nearest centroid, ridge, balanced ridge, or random, for the ablation.
 
 Each is a pure function of the exact statistics, so it is the same, to the last bit, under every schedule.
 Weights are integers in units of a power of two: quotients and solutions of integer systems, correctly rounded
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,12 +20,12 @@ from scroll.grid import GRID, GRID_BITS
 from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
 from scroll.lift import Lift
 from scroll.randomness import numpy_stream
-from scroll.settings import NCC_BIASES, TARGETS, check_lambda
 from scroll.statistics import Statistics
+from scroll.sums import lifted_blocks
 
 NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
 WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features
-_LOGITS, _ROWS = 1 << 20, 1 << 7    # logits in a block, and its least number of rows
+_LOGITS, _ROWS = 1 << 18, 1 << 7    # logits in a block, which caches hold, and its least number of rows
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,7 @@ class LinearPredictor:
     units: np.ndarray
     exponent: int
     lift: Lift = None
-
-    @classmethod
-    def nearest(cls, classes: np.ndarray, weight: np.ndarray, bias: np.ndarray,
-                lift: Lift = None) -> 'LinearPredictor':
-        """Float weights (K, d) and biases (K,), rounded to 2^-47 of the power of two above the largest."""
-        both = np.column_stack([weight, bias])
-        exponent = int(np.frexp(np.abs(both).max())[1]) - WEIGHT_BITS
-        return cls(classes, np.rint(np.ldexp(both, -exponent)).astype(np.int64), exponent, lift)
+    quadratic: ClassVar[None] = None
 
     @property
     def weight(self) -> np.ndarray:
@@ -58,6 +52,11 @@ class LinearPredictor:
         """float64 (K,), exact."""
         return np.ldexp(self.units[:, -1].astype(np.float64), self.exponent)
 
+    @property
+    def linear(self) -> tuple:
+        """(weight, bias) of logits that are linear in h; `quadratic`: the forms of others."""
+        return self.weight, self.bias
+
     def parameters(self) -> np.ndarray:
         """All weights, then all biases, float64 (P,), exact."""
         return np.append(self.weight.ravel(), self.bias)
@@ -66,19 +65,20 @@ class LinearPredictor:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, correctly rounded."""
         limbs, width = self.limbs()
         shift, unit = (len(limbs) - 1) * width, self.exponent - GRID_BITS
-        blocks = (exact_logits(h.astype(np.float64), limbs, width) for h in self._blocks(on_grid(features)))
+        blocks = (exact_logits(h, limbs, width) for h in self._blocks(features))
         return np.concatenate([np.ldexp(np.ldexp(high, shift) + low, unit) for high, low in blocks])
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of equals."""
-        return self.classes[np.concatenate([self._largest(h) for h in self._blocks(on_grid(features))])]
+        return self.classes[np.concatenate([self._largest(h) for h in self._blocks(features)])]
 
     def _blocks(self, features: np.ndarray):
-        """Yield h of some rows at a time, so that neither all of h nor all logits are in memory at once."""
+        """Yield h, float64, of some rows at a time, so that neither all of h nor all logits are in memory at
+        once."""
         rows = max(_LOGITS // len(self.units), _ROWS)
-        for _, h in [(None, features)] if self.lift is None else self.lift.blocks(features):
+        for _, h in lifted_blocks(on_grid(features), self.lift):
             for start in range(0, max(len(h), 1), rows):
-                yield h[start:start + rows]
+                yield h[start:start + rows].astype(np.float64)
 
     def _largest(self, h: np.ndarray) -> np.ndarray:
         """Columns (n,) of the largest exact logits, the first of equals.
@@ -86,21 +86,17 @@ class LinearPredictor:
         A float64 logit is off by at most (D + 1) 2^-53 |[h; 1]| |[w; b]|, in whatever order it is summed
         (Higham 2002, section 3.1). Where others are closer to the largest than that, exact logits decide.
         """
-        h = np.column_stack([h, np.full(len(h), GRID)]).astype(np.float64)
         weights, longest = self._in_float64
-        logits, rows = h @ weights.T, np.arange(len(h))
-        best = logits.argmax(axis=1)
-        top = logits[rows, best]
-        limit = top - (h.shape[1] + 4) * 2.0 ** -52 * longest * np.sqrt(np.einsum('nd,nd->n', h, h))
-        logits[rows, best] = -np.inf
-        unsure = np.flatnonzero(logits.max(axis=1) >= limit)
+        logits = h @ weights[:, :-1].T + weights[:, -1] * GRID
+        top = logits.max(axis=1)
+        lengths = np.sqrt(np.einsum('nd,nd->n', h, h) + GRID ** 2)
+        limit = top - (h.shape[1] + 5) * 2.0 ** -52 * longest * lengths
+        best, near = logits.argmax(axis=1), logits >= limit[:, None]
+        unsure = np.flatnonzero(near.sum(axis=1) > 1)
         if len(unsure):
-            logits[rows, best] = top
-            near = np.flatnonzero((logits[unsure] >= limit[unsure, None]).any(axis=0))
-            few = LinearPredictor(self.classes[near], self.units[near], self.exponent)
-            high, low = exact_logits(h[unsure, :-1], *few.limbs())
-            exact = np.where(high == high.max(axis=1, keepdims=True), low, -1)
-            best[unsure] = near[exact.argmax(axis=1)]
+            columns = np.flatnonzero(near[unsure].any(axis=0))
+            few = LinearPredictor(self.classes[columns], self.units[columns], self.exponent)
+            best[unsure] = columns[largest(*exact_logits(h[unsure], *few.limbs()))]
         return best
 
     @cached_property
@@ -142,6 +138,11 @@ def exact_logits(h, limbs, width: int, floor=np.floor) -> tuple:
     return high, low
 
 
+def largest(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """Columns (N,) of the largest of exact logits (high, low), the first of equals."""
+    return np.where(high == high.max(axis=1, keepdims=True), low, -1).argmax(axis=1)
+
+
 def digest_of(classes: np.ndarray, exponent: int, lift: Lift | None, *arrays: np.ndarray) -> str:
     """SHA-256 of a predictor's labels, integers and lift."""
     lift = [lift.digest] if lift is not None else []
@@ -159,8 +160,6 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
     largest possible weight, 1, or of the largest bias if that is more.
     """
     check_seen(statistics)
-    if bias not in NCC_FACTOR:
-        raise InputError(f'ncc bias {bias!r}: expected one of {", ".join(NCC_BIASES)}')
     sums, counts = statistics.sums[:, :-1], statistics.counts
     high, low = sums >> 20, sums & (1 << 20) - 1            # |c|^2 from products that int64 can sum
     squares = sum((a * b).sum(axis=1).astype(object) << shift
@@ -177,9 +176,8 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
 def exact_lambda(alpha: float) -> float:
     """The lambda that `ridge` uses for this one: the nearest multiple of 2^-36, the unit of the Gram matrix.
 
-    Of 0.1 it is 0.10000000000582077. InputError: not a number up to 2^63, or one that would be rounded to 0.
+    Of 0.1 it is 0.10000000000582077.
     """
-    check_lambda(alpha)
     return round(float(alpha) * GRID ** 2) / GRID ** 2
 
 
@@ -213,9 +211,7 @@ def target_sums(statistics: Statistics, targets: str) -> np.ndarray:
     """R = sum [u; 1] t^T over all samples, t the targets of `ridge`: int64 (d + 1, K) in units of 2^-18."""
     if targets == 'pm1':
         return 2 * statistics.sums.T - (statistics.gram[:, -1:] >> GRID_BITS)       # that column is sum_y S_y
-    if targets == 'onehot':
-        return statistics.sums.T.copy()
-    raise InputError(f'targets {targets!r}: expected one of {", ".join(TARGETS)}')
+    return statistics.sums.T.copy()                                                 # onehot
 
 
 def usable_lambda(statistics: Statistics, alpha: float) -> int:
@@ -227,12 +223,35 @@ def usable_lambda(statistics: Statistics, alpha: float) -> int:
     return units
 
 
+def evened(statistics: Statistics) -> Statistics:
+    """Statistics as if every class had come equally often, for head `balanced`: with classes of very
+    different sizes ridge fits the large ones (for streams: AIR, Fang et al. 2024).
+
+    Each class has t = N / K samples, rounded, 1 or more: t s_c / n_c and sum_c t G_c / n_c, each entry
+    rounded half to even. InputError: nothing seen, or one Gram matrix for all classes.
+    """
+    check_seen(statistics)
+    counts, grams = statistics.counts, statistics.grams
+    share = np.full(len(counts), max(round(statistics.total / len(counts)), 1))
+    sums = scaled(statistics.sums, share[:, None], counts[:, None])
+    gram = sum(scaled(gram, share[0], count) for gram, count in zip(grams, counts))
+    gram[-1] = gram[:, -1] = GRID * sums.sum(axis=0)        # of the constant feature: as the sums say
+    return Statistics(statistics.dim, statistics.lift).assign(statistics.classes, share, sums, gram)
+
+
+def usable_with(even: Statistics, alpha: float) -> float:
+    """The lambda of `balanced` for this one: at least what the rounding of K Gram matrices needs."""
+    return max(alpha, max(smallest_units(even.gram), len(even.classes) * len(even.gram)) / GRID ** 2)
+
+
 def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:
     """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's."""
     check_seen(statistics)
     shape = (len(statistics.classes), statistics.size + 1)
     weights = (2 * numpy_stream(seed, 'initialisation').random(shape) - 1) * (1 / np.sqrt(statistics.size))
-    return LinearPredictor.nearest(statistics.classes, weights[:, :-1], weights[:, -1], statistics.lift)
+    exponent = int(np.frexp(np.abs(weights).max())[1]) - WEIGHT_BITS
+    units = np.rint(np.ldexp(weights, -exponent)).astype(np.int64)
+    return LinearPredictor(statistics.classes, units, exponent, statistics.lift)
 
 
 def on_grid(features) -> np.ndarray:

@@ -10,11 +10,12 @@ import numpy as np
 
 from scroll.grid import GRID_BITS
 from scroll.heads.lda import class_means, degrees, exact_share, oas
-from scroll.heads.predictors import check_seen, digest_of, on_grid
+from scroll.heads.predictors import check_seen, digest_of, largest, on_grid
 from scroll.heads.rounded import scaled, smallest_units, solve
 from scroll.lift import Lift
-from scroll.settings import OAS, check_pooling
+from scroll.settings import OAS
 from scroll.statistics import Statistics
+from scroll.sums import lifted_blocks
 
 POOLING = 1 << 10                  # pooling is a multiple of 2^-10
 PIECE = 18                         # bits of products that are multiplied once more
@@ -34,10 +35,21 @@ class QuadraticPredictor:
     exponent: int
     lift: Lift = None
 
+    @property
+    def quadratic(self) -> np.ndarray:
+        """P, float64 (K, D, D), exact."""
+        return np.ldexp(self.forms.astype(np.float64), self.exponent)
+
+    @property
+    def linear(self) -> tuple:
+        """(weight (K, D), bias (K,)), float64: of -(h - m)' P (h - m) = 2 m' P h - m' P m - h' P h."""
+        means = np.ldexp(self.means.astype(np.float64), -GRID_BITS)
+        weight = np.einsum('kd,kde->ke', means, self.quadratic)
+        return 2 * weight, -(weight * means).sum(axis=1)
+
     def parameters(self) -> np.ndarray:
         """All forms, then all means, float64 (P,), exact."""
-        forms = np.ldexp(self.forms.astype(np.float64), self.exponent)
-        return np.append(forms.ravel(), np.ldexp(self.means.astype(np.float64), -GRID_BITS).ravel())
+        return np.append(self.quadratic.ravel(), np.ldexp(self.means.astype(np.float64), -GRID_BITS).ravel())
 
     def decision_function(self, features: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, rounded."""
@@ -46,9 +58,7 @@ class QuadraticPredictor:
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of equals."""
-        high, low = self._logits(features)
-        least = np.iinfo(np.int64).min
-        return self.classes[np.where(high == high.max(axis=1, keepdims=True), low, least).argmax(axis=1)]
+        return self.classes[largest(*self._logits(features))]
 
     def _logits(self, features: np.ndarray) -> tuple:
         """(high, low), int64 (N, K), 0 <= low < 2^36: logits are high 2^36 + low in 2^(exponent - 36).
@@ -58,8 +68,7 @@ class QuadraticPredictor:
         """
         features = on_grid(features)
         high, low = (np.empty((len(features), len(self.classes)), np.int64) for _ in range(2))
-        blocks = [(slice(None), features)] if self.lift is None else self.lift.blocks(features)
-        for rows, h in blocks:
+        for rows, h in lifted_blocks(features, self.lift):
             for k, (mean, form) in enumerate(zip(self.means, self.forms)):
                 difference = (h - mean).astype(np.float64)
                 products, total = (difference @ form.astype(np.float64)).astype(np.int64), []
@@ -113,7 +122,7 @@ def covariances(statistics: Statistics, means: np.ndarray, pooling: float, shrin
     both in units of 2^-36."""
     scatters, freedom = class_scatters(statistics, means), max(degrees(statistics), 1)
     pooled = scatters.sum(axis=0)
-    b = exact_pooling(pooling)
+    b = round(float(pooling) * POOLING)
     a = oas(pooled, degrees(statistics)) if shrinkage == OAS else exact_share(shrinkage)
     for k, count in enumerate(statistics.counts.tolist()):
         own = scaled(scatters[k], freedom, max(count - 1, 1))
@@ -130,9 +139,3 @@ def class_scatters(statistics: Statistics, means: np.ndarray) -> np.ndarray:
         cross = np.outer(total, mean)
         scatter += count * np.outer(mean, mean) - (cross + cross.T)
     return out
-
-
-def exact_pooling(pooling: float) -> int:
-    """b in units of 2^-10. InputError: not from 0 to 1."""
-    check_pooling(pooling)
-    return round(float(pooling) * POOLING)

@@ -4,30 +4,30 @@ To add a head: a function that makes a predictor of `Statistics`, one in `left_o
 logits, a line in `HEADS`, and its name in `scroll.settings`.
 """
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
+from math import fsum
 
 import numpy as np
 
 from scroll.heads import left_out
-from scroll.heads.balanced import evened, usable_with
 from scroll.heads.lda import lda
-from scroll.heads.predictors import exact_lambda, ncc, random_weights, ridge
+from scroll.heads.predictors import evened, exact_lambda, ncc, random_weights, ridge, usable_with
 from scroll.heads.quadratic import qda
 from scroll.heads.ridge_lambda import choose_lambda
+from scroll.heads.scaling import cross_entropies, fit_scale
 from scroll.lift import Lift
-from scroll.settings import AUTO, DEFAULTS
+from scroll.settings import AUTO, SETTINGS
 from scroll.statistics import Statistics
 
+_CANDIDATES = ('ridge', 'lda', 'ncc')           # of head 'auto'; of equals the first
+_SCALES = 1e-6, 1e6                             # of logits
+_EQUAL = 1e-9                                   # losses this close, relatively, are equal
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of all heads; each reads its own. `scroll.Scroll` documents them."""
-    ridge_lambda: float | str = DEFAULTS['ridge_lambda']
-    targets: str = DEFAULTS['targets']
-    ncc_bias: str = DEFAULTS['ncc_bias']
-    shrinkage: float | str = DEFAULTS['shrinkage']
-    pooling: float = DEFAULTS['pooling']
-    seed: int = DEFAULTS['seed']
+Settings = make_dataclass(
+    'Settings', [(name, object, setting.default) for name, setting in SETTINGS.items() if setting.heads],
+    frozen=True, namespace=dict(
+        __module__=__name__,
+        __doc__='Settings of all heads; each reads its own. `scroll.Scroll` documents them.'))
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,33 @@ HEADS = {
     'random': Head(lambda statistics, settings: random_weights(statistics, settings.seed),
                    lambda online, statistics, settings, features, labels: online.decision_function(features)),
 }
+
+
+def choose_head(statistics: Statistics, settings: Settings, features, labels) -> tuple:
+    """Head 'auto': (name, the statistics to make it of), of the candidate with the least cross-entropy on
+    samples that were learned, each left out (exactly, so no validation set is needed); of equals the first,
+    and the one without the lift.
+
+    Losses have the same bits on every machine, and so has the choice; with samples of a `hash` buffer it is
+    the same under every schedule. features: (N, d), quantised. labels: (N,).
+    """
+    found = [(_left_out_loss(HEADS[name], sums, settings, features, labels), name, sums)
+             for sums in ([statistics.without_lift()] if statistics.lift else []) + [statistics]
+             for name in _CANDIDATES]
+    least = min(loss for loss, *_ in found)
+    return next(rest for loss, *rest in found if loss <= least * (1 + _EQUAL))
+
+
+def _left_out_loss(head: Head, statistics: Statistics, settings: Settings, features, labels) -> float:
+    """Mean cross-entropy, in nats, of a head's leave-one-out logits at their best scale; samples that are
+    the only one of their class do not count."""
+    settings = head.settled(statistics, settings)
+    online = head.make(statistics, settings)
+    logits = head.left_out(online, statistics, settings, features, labels)
+    targets = np.searchsorted(online.classes, labels)
+    losses = cross_entropies(logits, targets, fit_scale(logits, targets, _SCALES))
+    losses = losses[np.isfinite(losses)]
+    return fsum(losses) / max(len(losses), 1)
 
 
 def lift_of(settings: dict, dim: int) -> Lift | None:

@@ -13,7 +13,6 @@ import numpy as np
 from scroll.grid import GRID, GRID_BITS
 from scroll.heads.predictors import check_seen, target_sums, usable_lambda
 from scroll.heads.rounded import Refinement
-from scroll.settings import TARGETS
 from scroll.statistics import Statistics
 
 _LIMIT, _STEPS = 80, (16, 4, 1)     # lambda = 2^(k / 4), |k| <= 80: factors of 16 first, then finer
@@ -23,29 +22,22 @@ _PRECISION = Fraction(1, 1 << 62)   # of the parts of an exact criterion
 
 def choose_lambda(statistics: Statistics, targets: str = 'pm1') -> float:
     """The lambda of least GCV, from 2^-20 to 2^20; of equals the largest. First every sixteenth of the
-    numbers 2^(k / 4), then every fourth, then each between the best one's neighbours.
-
-    Raises:
-        InputError: nothing seen, or other targets.
-    """
+    numbers 2^(k / 4), then every fourth, then each between the best one's neighbours. InputError: nothing
+    seen."""
     bounds_of, exact = gcv_bounds(statistics, targets), {}
     # no bound on an eigenvalue says much below 2^-32 of the trace
     least = sum(np.diagonal(statistics.gram).tolist()) >> 32 or 1
     best, reach = 0, _LIMIT
     for step in _STEPS:
         near = range(max(best - reach, -_LIMIT), min(best + reach, _LIMIT) + 1, step)
-        usable = [k for k in near if int(grid_lambda(k) * GRID ** 2) >= least]
-        bounds, best = {k: bounds_of(grid_lambda(k)) for k in usable}, None
-        while best is None:
-            bounds |= {k: (exact[k], exact[k]) for k in usable if k in exact}
-            smallest = min(high for _, high in bounds.values())
-            open_ = [k for k in usable if bounds[k][0] <= smallest * (1 + _TIE)]
-            last = open_[-1]
-            others = min((low for k, (low, _) in bounds.items() if k != last), default=smallest)
-            if bounds[last][1] <= others * (1 + _TIE) or all(k in exact for k in open_):
-                best, reach = last, step
-            else:
-                exact |= {k: exact_gcv(statistics, targets, grid_lambda(k)) for k in open_ if k not in exact}
+        bounds = {k: bounds_of(grid_lambda(k)) for k in near if int(grid_lambda(k) * GRID ** 2) >= least}
+        smallest = min(high for _, high in bounds.values())
+        best_ones = [k for k, (low, _) in bounds.items() if low <= smallest * (1 + _TIE)]
+        if len(best_ones) > 1:                              # the bounds leave it open
+            exact |= {k: exact_gcv(statistics, targets, grid_lambda(k)) for k in best_ones if k not in exact}
+            smallest = min(exact[k] for k in best_ones)
+            best_ones = [k for k in best_ones if exact[k] <= smallest * (1 + _TIE)]
+        best, reach = best_ones[-1], step
     return grid_lambda(best)
 
 
@@ -57,22 +49,17 @@ def grid_lambda(k: int) -> float:
 def gcv_bounds(statistics: Statistics, targets: str):
     """lambda -> (the least, the most) that GCV can be, whichever LAPACK computed the spectrum.
 
-    With A = Q diag(s) Q' and c = Q'R, RSS = tr(Y'Y) - sum |c|^2 (s + 2 lambda) / (s + lambda)^2 and df = sum
-    s / (s + lambda). Computed eigenpairs are those of a matrix no further from A than e = 4 n 2^-52 tr(A) (in
-    practice a thousandth of that). An eigenvalue within e of s changes 1 / (s + lambda) by at most
-    e / (s + lambda - e), relatively, and RSS by less than 5 e |W|^2. Without the m pairs that are zero to
-    rounding it is 2 e, and of Y no more than 2 e m / lambda can lie along them.
+    With A = Q diag(s) Q' and c = Q'R, RSS = tr(Y'Y) - sum |c|^2 (s + 2 lambda) / (s + lambda)^2 and N - df =
+    N - n + sum lambda / (s + lambda). Computed eigenpairs are those of a matrix no further from A than e =
+    4 n 2^-52 tr(A) (in practice a thousandth of that). An eigenvalue within e of s changes 1 / (s + lambda)
+    by at most e / (s + lambda - e), relatively, and RSS by less than 5 e |W|^2.
     """
     check_seen(statistics)
     gram, total = statistics.gram / float(GRID) ** 2, statistics.total
     right, most = target_sums(statistics, targets) / float(GRID), float(_target_squares(statistics, targets))
-    values, vectors = np.linalg.eigh(gram)
-    size = len(values)
-    kept = values > size * np.finfo(np.float64).eps * values[-1]
-    s, projected = values[kept], vectors[:, kept].T @ right
-    rank = min(len(s), total)
-    s, squares = s[-rank:], (projected[-rank:] ** 2).sum(axis=1)                            # (r,)
-    rounding = 4 * size * np.finfo(np.float64).eps
+    s, vectors = np.linalg.eigh(gram)
+    s, squares = np.maximum(s, 0), ((vectors.T @ right) ** 2).sum(axis=1)                   # (n,)
+    rounding = 4 * len(s) * np.finfo(np.float64).eps
     off = rounding * float(np.trace(gram))
 
     def bounds(alpha: float) -> tuple:
@@ -80,13 +67,12 @@ def gcv_bounds(statistics: Statistics, targets: str):
             return 0.0, np.inf
         sums = s + alpha
         rss = most - (squares * (sums + alpha) / sums ** 2).sum()
-        rss_off = 10 * off * (squares / sums ** 2).sum() + 4 * most * (rounding + (size - rank) * off / alpha)
-        freedom = total - rank + (alpha / sums).sum()
-        freedom_off = ((alpha / sums * (off / (sums - off))).sum() + rounding * total
-                       + (min(total, size) - rank) * 2 * off / alpha)
-        low = total * max(rss - rss_off, 0) / (freedom + freedom_off) ** 2
+        rss_off = 10 * off * (squares / sums ** 2).sum() + 4 * most * rounding
+        freedom = total - len(s) + (alpha / sums).sum()
+        freedom_off = (alpha / sums * (off / (sums - off))).sum() + rounding * (total + len(s))
         least = freedom - freedom_off
-        return low, total * (rss + rss_off) / least ** 2 if least > 0 else np.inf
+        return (total * max(rss - rss_off, 0) / (freedom + freedom_off) ** 2,
+                total * (rss + rss_off) / least ** 2 if least > 0 else np.inf)
     return bounds
 
 
@@ -114,4 +100,4 @@ def exact_gcv(statistics: Statistics, targets: str, alpha: float) -> Fraction:
 
 def _target_squares(statistics: Statistics, targets: str) -> int:
     """tr(Y'Y): each target is +-1, or one of a sample's is 1."""
-    return statistics.total * (len(statistics.classes) if targets == TARGETS[0] else 1)
+    return statistics.total * (len(statistics.classes) if targets == 'pm1' else 1)

@@ -7,10 +7,9 @@ from backbone import get_backbone
 
 OPTIONS = {         # that make the network small, where it can be
     'resnet18-md': dict(width=4), 'resnet12': dict(width=2), 'resnet50-byol': dict(width=2), 'resnet18': dict(num_filters=4),
-    'reduced-resnet18': dict(num_filters=3), 'resnet34': dict(num_filters=2), 'resnet32': dict(num_filters=4), 'resnet18-tv': {},
-    'efficientnet-lite': {}, 'mnistmlp': dict(mlp_hidden_size=6, mlp_input_size=3 * 32 * 32),
+    'reduced-resnet18': dict(num_filters=3), 'resnet34': dict(num_filters=2), 'resnet32': dict(num_filters=4),
+    'efficientnet-lite': {},
 }
-CONVOLUTIONAL = [name for name in OPTIONS if not name.startswith(('mnistmlp', 'efficientnet-lite'))]
 
 
 def build(name: str, num_classes: int = 5, **options):

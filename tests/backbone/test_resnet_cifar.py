@@ -1,21 +1,19 @@
 """ResNets for small images against torchvision's, their stem replaced; what files written for Mammoth import."""
-import pytest
 import torch
 from torch import nn
 from torchvision import models
 
 from backbone import get_backbone_class
-from backbone.ResNetBlock import BasicBlock, ResNet, conv3x3, reduced_resnet18, resnet18, resnet34
+from backbone.ResNetBlock import BasicBlock, ResNet, reduced_resnet18, resnet18
 from tests.backbone.conftest import pictures, settle, small
 
 
-@pytest.mark.parametrize('build, theirs', [(resnet18, models.resnet18), (resnet34, models.resnet34)])
 @torch.no_grad()
-def test_features_are_those_of_torchvision_with_a_3x3_stem(build, theirs):
-    reference = theirs(num_classes=4)
+def test_features_are_those_of_torchvision_with_a_3x3_stem():
+    reference = models.resnet18(num_classes=4)
     reference.conv1, reference.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
     settle(reference)
-    net = build(4)
+    net = resnet18(4)
     net.load_state_dict({name.replace('fc.', 'classifier.'): t for name, t in reference.state_dict().items()})
     x = pictures(2, 16)
     torch.testing.assert_close(net.eval()(x), reference(x), rtol=1e-4, atol=1e-4 * float(reference(x).abs().max()))
@@ -26,42 +24,6 @@ def test_names_that_foreign_files_import_and_the_flag_num_filters():
     net = ResNet(BasicBlock, [1, 1, 1], 6, 2)
     assert net.feature_dim == 8 and net(pictures()).shape == (3, 6) and isinstance(resnet18(2, num_filters=1), ResNet)
     assert small('resnet18', num_filters=5).feature_dim == 40 and small('resnet32', num_filters=5).feature_dim == 20
-
-
-def test_a_run_from_the_command_line(command_line):
-    code, out, err = command_line('--model', 'sgd', '--dataset', 'seq-digits', '--weights', 'none', '--backbone', 'reduced_resnet18',
-                                  '--num_filters', '2', '--lr', '0.1', '--n_epochs', '1', '--disable_log', '1', '--non_verbose', '1')
-    assert code == 0, err
-
-
-def test_maps_before_the_last_relu():
-    net = settle(ResNet(BasicBlock, [2, 1, 1], 6, 3))
-    x = pictures(2, 16)
-    logits, maps = net(x, returnt='full')
-    net.set_return_prerelu(True)
-    same, before = net(x, returnt='full')
-    assert torch.equal(same, logits) and len(before) == len(maps) == 4
-    assert all(b.shape == m.shape and b.min() < 0 and torch.equal(b.relu(), m) for b, m in zip(before, maps))
-    assert torch.equal(net(x), logits) and torch.equal(net(x, returnt='features'), maps[-1].mean(dim=(2, 3)))
-    sum(b.sum() for b in before).backward()
-    assert net.conv1.weight.grad.any()
-    net.set_return_prerelu(False)
-    assert all(torch.equal(a, m) for a, m in zip(net(x, returnt='full')[1], maps))
-
-
-def test_a_block_of_ones_own_with_an_expansion():
-    class Wide(nn.Module):
-        expansion = 2
-
-        def __init__(self, in_planes, planes, stride=1):
-            super().__init__()
-            self.conv = conv3x3(in_planes, planes * self.expansion, stride)
-
-        def forward(self, x):
-            return self.conv(x)
-    net = ResNet(Wide, [1, 2], 6, 3)
-    assert net.nf == 3 and net.feature_dim == 12 and net(pictures(2, 16)).shape == (2, 6)
-    assert conv3x3(3, 5, 2)(pictures(2, 16)).shape == (2, 5, 8, 8)
 
 
 def test_maps_lie_as_the_network_wants_them_and_not_as_the_batch_did():

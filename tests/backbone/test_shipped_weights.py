@@ -20,11 +20,3 @@ def test_classes_of_streams_are_left_out_and_every_tensor_has_its_place(name, wi
     with torch.no_grad():
         features = net(torch.randn(4, 3, size, size, generator=torch.Generator().manual_seed(0)), returnt='features')
     assert features.shape == (4, 8 * width) and features.isfinite().all() and features.std(dim=0).mean() > 0.01
-
-
-def test_the_wide_one_is_no_mere_copy_of_the_compact_one():
-    """It began with every channel of the compact one twice; training had to tell the copies apart."""
-    first = weights.load('wide').tensors['layer1.0.conv1.weight'].float()
-    rows = first.flatten(1)
-    distances = torch.cdist(rows, rows) + 1e9 * torch.eye(len(rows))
-    assert distances.min() > 0.01 * rows.norm(dim=1).mean()

@@ -86,7 +86,7 @@ def test_shipped_names_come_first_and_unknown_ones_get_the_nearest(path, tmp_pat
     monkeypatch.setattr(weight_files, 'SHIPPED', tmp_path)
     assert weight_files.names() == ['w'] and weight_files.find('w') == path and weights.load('w').name == 'w'
     save_tiny(tmp_path / 'compact.safetensors')
-    with refused('--weights compct', 'did you mean compact?', "'none'"):
+    with refused('--weights compct', 'did you mean compact', "'none'"):
         weight_files.find('compct')
-    with refused('--weights zzz', 'shipped: compact, w'):
+    with refused('--weights zzz', 'known: byol-resnet50, compact,'):
         weight_files.find('zzz')

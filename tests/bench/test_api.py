@@ -4,7 +4,6 @@ import sys
 import pytest
 
 import bench
-from bench.run.building import initialize
 from core.rows import read_rows
 from tests.conftest import ROOT, python, refused
 from tests.models.conftest import small_digits  # noqa: F401
@@ -23,14 +22,6 @@ def test_a_run_from_keyword_arguments_gives_its_row(tmp_path, tiny_weights):
     assert len(model.buffer) == 20 and dataset.N_TASKS == 2
     with refused('has begun already', 'load_runner'):
         bench.train(model, dataset)
-
-
-def test_the_same_words_give_the_same_run_as_on_the_command_line(parse, tiny_weights):
-    from bench.run.training import train
-    flags = FIXED | dict(buffer_size=20, weights=tiny_weights, n_splits=2)
-    row = bench.train(*bench.load_runner('er', 'seq-digits', flags))
-    args = parse('er', *(word for name, value in flags.items() for word in (f'--{name}', str(int(value) if value is True else value))))
-    assert train(*initialize(args))['accuracy_per_task'] == row['accuracy_per_task']
 
 
 def test_a_method_of_a_notebook(monkeypatch):

@@ -43,8 +43,8 @@ def made(tiny, tmp_path_factory):
     def make(*flags):
         if flags not in known:
             folder = tmp_path_factory.mktemp('made')
-            words = ['--dataset', 'seq-digits', '--weights', tiny[0], '--schedules', 2, '--specs', 'iid;split:5,batch=90',
-                     '--buffers', 2, '--buffer_size', 20, '--keep', folder / 'kept.json', '--base_path', folder, '--device', 'cpu']
+            words = ['--dataset', 'seq-digits', '--weights', tiny[0], '--schedules', 1, '--specs', 'iid',
+                     '--buffers', 1, '--buffer_size', 20, '--keep', folder / 'kept.json', '--base_path', folder, '--device', 'cpu']
             assert certify.certify(*certify.parse_options([*map(str, words), '--non_verbose', '1', *flags])) == 0
             known[flags] = folder / 'kept.json'
         return known[flags], json.loads(known[flags].read_text())
@@ -70,23 +70,18 @@ def test_all_lines_but_the_schedules_are_made_again_from_three_of_them(call, mad
                                              'statistics']
     assert 'thread' in content['here']['machine'] and list(content['here']) == ['machine']
     assert '--embedding_dtype integer' in content['command'] and path.stat().st_size < 10_000
-    for flags in ([], ['--feature_cache', 0, '--embed_chunk', 7, '--channels_last', 0]):
-        code, lines, said = call('--check', path, *flags)
-        assert code == 0 and list(lines) == list(content['anywhere']), said
-        assert lines.pop('schedules').startswith('skipped: three') and set(lines.values()) == {'the same'}
-        assert said.splitlines()[-1] == f'  the same: {len(lines)} lines; 1 skipped'
-    code, lines, said = call('--check', path, '--all', 1)
-    assert code == 0 and set(lines.values()) == {'the same'}, said
+    code, lines, said = call('--check', path, '--feature_cache', 0, '--embed_chunk', 7, '--channels_last', 0)
+    assert code == 0 and list(lines) == list(content['anywhere']), said
+    assert lines.pop('schedules').startswith('skipped: three') and set(lines.values()) == {'the same'}
+    assert said.splitlines()[-1] == f'  the same: {len(lines)} lines; 1 skipped'
 
 
 def test_lines_that_say_something_else_are_named_alone(call, made):
     names = ['data', 'statistics', 'predictions, ridge, lambda 0.1', 'right, ridge, lambda auto', 'f_T, nearest centroid',
              'buffer, hash, |M| = 200']
-    code, lines, said = call('--check', changed(made(*INTEGER)[0], 'anywhere', *names))
-    assert code == 1 and [line for line, what in lines.items() if what.startswith('DIFFERS')] == names
+    code, lines, said = call('--check', changed(made(*INTEGER)[0], 'anywhere', *names), '--all', 1)
+    assert code == 1 and set(lines.values()) - {'the same'} == {lines[name] for name in names} and [line for line, what in lines.items() if what.startswith('DIFFERS')] == names
     assert said.splitlines()[-1] == f"  not the same: data, and what follows from it: {', '.join(names[1:])}"
-    code, _, said = call('--check', changed(made(*INTEGER)[0], 'anywhere', 'f_T, nearest centroid'))
-    assert code == 1 and said.splitlines()[-1] == '  not the same: f_T, nearest centroid'
 
 
 def test_other_weights_data_and_settings_are_named(call, made, tiny):
@@ -98,8 +93,6 @@ def test_other_weights_data_and_settings_are_named(call, made, tiny):
         assert code == 1 and said.splitlines()[-1].startswith(f'  not the same: {differing[0]}')
         return differing
     assert first('--weights', tiny[1])[:3] == ['backbone', 'integer network', 'features of built-in images']
-    assert first('--embedding_dtype', 'float32')[0] == 'integer network'
-    assert first('--ridge_lambda', 7)[0] == 'f_T, ridge, lambda 0.1'
     differing = first('--noise_rate', 0.01)
     assert differing[:2] == ['data', 'statistics'] and 'backbone' not in differing
 
@@ -107,8 +100,6 @@ def test_other_weights_data_and_settings_are_named(call, made, tiny):
 def test_a_certificate_of_another_head_says_its_settings(call, made):
     path, content = made('--embedding_dtype', 'float32', '--predictor', 'lda', '--shrinkage', '0.25')
     assert (content['settings']['predictor'], content['settings']['shrinkage'], content['flags']) == ('lda', 0.25, [])
-    code, lines, said = call('--check', path)
-    assert code == 0 and lines['f_T, lda'] == 'the same', said
     code, lines, _ = call('--check', path, '--shrinkage', 0.5)
     assert code == 1 and lines['f_T, lda'].startswith('DIFFERS') and lines['statistics'] == 'the same'
 
@@ -116,10 +107,8 @@ def test_a_certificate_of_another_head_says_its_settings(call, made):
 def test_floating_point_holds_on_its_kind_of_machine_and_the_check_says_so(call, made):
     path, content = made('--embedding_dtype', 'float32')
     assert list(content['anywhere']) == ['data', 'backbone', 'schedules'] and {'network', 'statistics'} < set(content['here'])
-    code, lines, said = call('--check', path)
-    assert code == 0 and lines['statistics'] == 'the same', said
-    code, lines, _ = call('--check', changed(path, 'here', 'statistics'))
-    assert code == 1 and lines['statistics'].startswith('DIFFERS')
+    code, lines, said = call('--check', changed(path, 'here', 'statistics'))
+    assert code == 1 and [name for name, what in lines.items() if what.startswith('DIFFERS')] == ['statistics'], said
     code, lines, _ = call('--check', changed(path, 'here', 'machine', value='an abacus, 2 threads'))
     assert code == 0 and lines['data'] == 'the same'
     assert lines['statistics'].startswith('skipped: holds on an abacus, 2 threads; this is ')
@@ -129,11 +118,10 @@ def test_floating_point_holds_on_its_kind_of_machine_and_the_check_says_so(call,
 def test_adapted_predictors_stand_among_what_holds_here(call, made):
     path, content = made(*INTEGER, '--adapt', '1', '--iterations', '2')
     assert list(content['here']) == ['machine', 'f*']
-    assert call('--check', path)[1]['f*'] == 'skipped: --adapt 1 makes it'
     assert call('--check', path, '--adapt', 1)[1]['f*'] == 'the same'
-    assert call('--check', path, '--adapt', 1, '--iterations', 3)[1]['f*'].startswith('DIFFERS')
 
 
+@pytest.mark.slow
 def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
     path, content = made(*INTEGER)
     capsys.readouterr()
@@ -141,19 +129,14 @@ def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
     def table(certificate, only):
         monkeypatch.setattr(sys, 'argv', ['', str(certificate), '--only', only, '--base_path', str(tmp_path)])
         return run_command(settings.main), [line.split(' | ') for line in capsys.readouterr().out.splitlines()[2:]]
-    code, rows = table(path, 'no oneDNN; batches of 7')
-    assert code == 0 and len(rows) == 2 and rows[0][1:7] == rows[1][1:7] and rows[0][6].startswith('the same')
-    assert rows[0][2] == content['anywhere']['statistics'][:8]
-    code, rows = table(changed(path, 'anywhere', 'statistics'), 'one thread')
-    assert code == 1 and rows[0][2] == f"**{content['anywhere']['statistics'][:8]}**" and 'not the same' in rows[0][6]
+    code, rows = table(changed(path, 'anywhere', 'statistics'), 'no oneDNN')
+    assert code == 1 and len(rows) == 1 and rows[0][1] == 'not the same: statistics'
     assert table(path, 'an abacus')[0] == 2
 
 
 @pytest.mark.parametrize('content, said', [
-    (None, ['No such file']), ('{', ['no certificate']), ('[1]', ['schedule-certificate-2']),
-    ('{"format": "schedule-certificate-1"}', ['this is schedule-certificate-1', 'run its command again']),
-    (dict(anywhere={}), ['damaged']), (dict(anywhere=dict(data=3), here={}), ['damaged']),
-    (dict(anywhere={}, here={}, settings={}, options={}), ['damaged']),
+    (None, ['No such file']), ('{', ['no certificate']), ('{"format": "schedule-certificate-1"}', ['this is schedule-certificate-1']),
+    (dict(anywhere={}), ['damaged']),
     (dict(anywhere={}, here={}, settings={}, options={}, model='er', dataset='seq-digits', command='', verdict=dict(sentence=''),
           flags=[]), ['a certificate of er']),
     (dict(anywhere={}, here={}, settings={}, options=dict(dataset='seq-digits', schedules=-1), model='scroll',
@@ -167,15 +150,15 @@ def test_what_is_no_certificate_ends_in_one_line(call, tmp_path, content, said):
 
 
 def test_the_committed_certificate_of_the_digits_holds_here(call):
-    """The shipped network in integers; under AVX2, too (`make test-avx2` runs this file)."""
+    """The shipped network in integers; under AVX2, too (`make test-avx2`)."""
     code, lines, said = call('--check', COMMITTED / 'seq-digits.json', '--num_threads', 1, '--feature_cache', 0)
     assert code == 0 and np.sum([what == 'the same' for what in lines.values()]) >= 20, said
 
 
 @pytest.mark.parametrize('path', sorted(COMMITTED.glob('*.json')), ids=lambda path: path.stem)
 def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_path):
-    """Many schedules, the shipped integers, its settings, and, one file a head, a line of each of its names; of the digits and a
-    tiny network, whose values are others."""
+    """Many schedules, the shipped integers, its settings; for one file a line of each of its names, of the digits and a tiny
+    network, whose values are others."""
     content, digits = json.loads(path.read_text()), json.loads((COMMITTED / 'seq-digits.json').read_text())
     assert content['verdict']['identical'] and content['verdict']['schedules'] >= 100 and path.stat().st_size < 10_000
     head = path.stem.removeprefix(content['dataset']).split('-')[1:2]       # of the file's name, where it is not ridge
@@ -188,7 +171,7 @@ def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_p
     taken = {name: getattr(args, flags[f'--{name}']) for name in read['settings']}
     assert taken == read['settings'] and read['settings'].pop('adapt_select') == 'none'         # which was the default
     assert list(read['settings'].values()) == [value for name, value in content['settings'].items() if name != 'adapt_select']
-    if not head and path.stem != 'seq-digits':
+    if path.stem != 'seq-cifar100-lda-square':
         return
     other = tmp_path / 'digits.json'
     other.write_text(json.dumps(content | dict(dataset='seq-digits', options=content['options'] | dict(dataset='seq-digits'))))

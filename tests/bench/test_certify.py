@@ -10,11 +10,12 @@ from bench.certify import command as certify
 from bench.certify import method_trials, scroll_trials
 from bench.run.building import initialize
 from bench.run.training import train
-from tests.conftest import ROOT, python, refused
+from scroll.certificates import prefix_sums
+from tests.conftest import refused
 from utils.evaluate import evaluate
 
-SCROLL = ['--schedules', '4', '--splits', '2,5', '--specs', 'iid;split:5,batch=200', '--stream_check', '1', '--buffers', '3']
-SGD = ['--model', 'sgd', '--lr', '0.05', '--n_epochs', '1', '--batch_size', '64', '--schedules', '1', '--splits', '5', '--num_threads', '1']
+SCROLL = ['--schedules', '4', '--specs', 'iid;split:5,batch=200', '--stream_check', '1', '--buffers', '3']
+SGD = ['--model', 'sgd', '--lr', '0.05', '--n_epochs', '1', '--batch_size', '64', '--schedules', '1', '--num_threads', '1']
 
 
 @pytest.fixture(scope='module')
@@ -45,27 +46,25 @@ def test_scroll_is_certified_identical(scroll):
     assert verdict['distinct'] == {'statistics': 1, 'f_T': 1, 'weights and predictions': 1, 'buffer': 1, 'f*': 0}
     assert (verdict['disagreement'], verdict['weight_difference'], verdict['mopd'], verdict['final']['range']) == (0, 0, 0, 0)
     assert [row['spec'] for row in rows][:4] == ['split:5', 'split:5,order=9-8-7-6-5-4-3-2-1-0', 'iid', 'split:5,batch=200']
-    assert len({row['schedule_digest'] for row in rows}) == 8 and len(list(folder.glob('*.png'))) == 1
+    assert len({row['schedule_digest'] for row in rows}) == 8
     assert [bool(row['buffer_digest']) for row in rows] == [True] * 3 + [False] * 5
     assert [bool(row['streamed_digest']) for row in rows] == [True] * 4 + [False] * 3 + [True]
     assert [row['whole_classes'] for row in rows] == ['True'] * 3 + ['False'] + ['True'] * 4
     assert certificate['inputs']['data_digest'] and certificate['inputs']['seed'] == 0
 
 
-@pytest.mark.parametrize('number', [1, 3, 6])
-def test_a_row_is_what_main_finds_under_that_schedule(scroll, parse, number):
-    row = scroll[3][number]
+def test_a_row_is_what_main_finds_under_that_schedule(scroll, parse):
+    row = scroll[3][1]
     model, dataset, args = initialize(parse('scroll', '--schedule', row['spec'], '--adaptation', 'none', '--feature_cache', 0))
     measured = train(model, dataset, args)
     for ours, theirs in (('statistics_digest', 'statistics_digest'), ('net_digest', 'online_digest'), ('buffer_digest', 'buffer_digest'),
                          ('schedule_digest', 'schedule_digest')):
         assert row[ours] in ('', measured[theirs])
     assert float(row['final_accuracy']) == pytest.approx(measured['final_accuracy'], abs=1e-3)
-    if row['whole_classes'] == 'True':
-        assert float(row['average_incremental_accuracy']) == pytest.approx(measured['average_incremental_accuracy'], abs=1e-3)
-        sizes = [len(loader.dataset) for loader in dataset.test_loaders]
-        last = np.average(evaluate(model, dataset)[0], weights=sizes)
-        assert json.loads(row['curve'])[-1] == [len(dataset.train_labels), pytest.approx(last, abs=1e-3)]
+    assert float(row['average_incremental_accuracy']) == pytest.approx(measured['average_incremental_accuracy'], abs=1e-3)
+    sizes = [len(loader.dataset) for loader in dataset.test_loaders]
+    last = np.average(evaluate(model, dataset)[0], weights=sizes)
+    assert json.loads(row['curve'])[-1] == [len(dataset.train_labels), pytest.approx(last, abs=1e-3)]
 
 
 def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
@@ -88,13 +87,6 @@ def test_other_arguments_or_a_lost_outcome_are_run(call, tmp_path):
         path.write_bytes(path.read_bytes()[:100])
     call(tmp_path, *words)
     assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 5        # the second has the same outcome as the first, again
-    call(tmp_path, *words, '--fresh', 1)
-    assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 7
-
-
-def test_jobs_change_nothing_but_times(scroll, call, tmp_path):
-    rows = call(tmp_path, *SCROLL, '--jobs', 2)[2]
-    assert [{**row, 'seconds': 0} for row in rows] == [{**row, 'seconds': 0} for row in scroll[3]]
 
 
 def test_a_short_cut_that_is_wrong_is_found_by_streaming(call, tmp_path, monkeypatch):
@@ -104,8 +96,8 @@ def test_a_short_cut_that_is_wrong_is_found_by_streaming(call, tmp_path, monkeyp
         grams = parts.grams.copy()
         grams[3, 0, 0] += 1
         return replace(parts, grams=grams)
-    class_statistics = scroll_trials.class_statistics
-    monkeypatch.setattr(scroll_trials, 'class_statistics', wrong)
+    class_statistics = prefix_sums.class_statistics
+    monkeypatch.setattr(prefix_sums, 'class_statistics', wrong)
     words = '--schedules', 1, '--specs', '', '--buffers', 0, '--stream_check'
     code, certificate, _ = call(tmp_path, *words, 1)
     assert code == 1 and not certificate['verdict']['identical'] and certificate['verdict']['distinct']['statistics'] == 2
@@ -119,29 +111,13 @@ def test_buffers_are_claimed_where_classes_arrive_whole_and_hashed_ones_everywhe
     assert code == 0 and certificate['verdict']['distinct']['buffer'] == 1
 
 
-@pytest.mark.slow
-def test_adapted_predictors_are_the_same_where_classes_arrive_whole(call, tmp_path):
-    words = '--schedules', 1, '--specs', '', '--buffers', 3, '--adapt', 1, '--buffer_size', 20, '--iterations', 2
-    code, certificate, rows = call(tmp_path, *words)
-    assert code == 0 and certificate['verdict']['distinct']['f*'] == 1 and len({row['adapted_accuracy'] for row in rows}) == 1
-
-
 @pytest.mark.parametrize('words, said', [
-    (['--specs', 'imbalanced:5'], ['imbalanced:5', 'leaves out samples']), (['--specs', 'gaussian-resample'], ['repeats samples']),
-    (['--specs', 'split:0'], ['split:0']), (['--splits', '5,11'], ['--splits', '1..10']), (['--splits', 'x'], ['--splits']),
-    (['--schedule', 'iid'], ['--schedule:']), (['--n_splits=2'], ['--n_splits:']), (['--lpt', '0.5'], ['--label_perc:']), (['--shard', '1/2'], ['--shard:']), (['--stop_after', '1'], ['--stop_after:']),
-    (['--schedules', '-1'], ['--schedules']), (['--no_such_flag', '1'], ['--no_such_flag']), (['--model', 'nobody'], ['nobody']),
+    (['--specs', 'imbalanced:5'], ['imbalanced:5', 'leaves out samples']), (['--specs', 'split:0'], ['split:0']), (['--schedule', 'iid'], ['--schedule:']),
     (['--model', 'icarl', '--buffer_size', '20', '--specs', 'gaussian'], ['icarl', 'no tasks'])])
 def test_what_the_user_can_mend_ends_in_one_line(call, tmp_path, words, said):
     with refused(*said):
         call(tmp_path, *words)
     assert not (tmp_path / 'runs.jsonl').exists() or not (tmp_path / 'runs.jsonl').read_text()
-
-
-def test_help_imports_no_torch(tmp_path):
-    code = f'import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ["certify.py", "--help"]; import bench.certify.command as c\n' \
-           'try: c.main()\nexcept SystemExit: print("torch" in sys.modules)'
-    assert python('-c', code, cwd=tmp_path).stdout.splitlines()[-1] == 'False'
 
 
 @pytest.fixture(scope='module')

@@ -10,21 +10,13 @@ FALLING = [[80], [60, 90], [50, 70, 95]]
 RISING = [[50], [80, 90], [70, 95, 60]]
 
 
-def test_backward_transfer():
+def test_by_hand():
+    """Forgetting is measured from the best ever."""
     assert backward_transfer(FALLING) == -25                    # (50 - 80 + 70 - 90) / 2
     assert backward_transfer(RISING) == 12.5                    # (70 - 50 + 95 - 90) / 2
-
-
-def test_forgetting_is_measured_from_the_best_ever():
     assert forgetting(FALLING) == 25                            # (80 - 50 + 90 - 70) / 2
     assert forgetting(RISING) == 5                              # (80 - 70 + 95 - 95) / 2
-
-
-def test_forward_transfer():
     assert forward_transfer(before=[20, 30], untrained=[10, 5]) == 17.5
-
-
-def test_average_incremental_accuracy():
     assert average_incremental_accuracy(FALLING) == pytest.approx((80 + 75 + 215 / 3) / 3)
 
 

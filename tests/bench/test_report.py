@@ -1,6 +1,6 @@
 """Reports: means, deviations and p-values agree with hand and scipy; empty cells stay empty; claims get the verdict they deserve."""
 import csv
-import itertools
+import functools
 import re
 import sys
 from dataclasses import replace
@@ -15,7 +15,7 @@ from bench.paper.experiments import load
 from bench.results.keys import key_text
 from core.commands import run_command
 from core.rows import append_row
-from tests.conftest import ROOT, files_below, refused
+from tests.conftest import files_below, refused
 
 EXPERIMENT = '''
 title: Some methods, |M| = 20
@@ -43,7 +43,6 @@ claims:
   as: {columns: 5-split}
   rows: SCROLL
 '''
-SECOND = '- says: the others fall' + EXPERIMENT.split('- says: the others fall')[1].split('- says')[0]
 
 
 @pytest.fixture
@@ -65,11 +64,16 @@ def make(monkeypatch, capsys, tmp_path):
     return run
 
 
+@functools.cache
+def parsed(words: tuple):
+    return parse_args(list(words))
+
+
 def run_of(cell, seed: int, accuracy: float, **more) -> dict:
     """A row as a run of the cell would leave it."""
-    args = parse_args(cell.command(seed)[1:])
+    args = parsed(tuple(cell.command(0)[1:]))
     schedule = f'split:{args.n_splits}'
-    return {**vars(args), 'run_key': key_text(args.key, seed, schedule, None), 'schedule': schedule, 'num_threads': 1,
+    return {**vars(args), 'seed': seed, 'run_key': key_text(args.key, seed, schedule, None), 'schedule': schedule, 'num_threads': 1,
             'final_accuracy': accuracy, 'finished': f'2026-01-0{seed + 1}', 'host': 'secret', 'git_commit': 'c' * 40,
             'torch': '9.9', 'device': 'cpu', 'task1': 1.0, **more}
 
@@ -110,45 +114,17 @@ def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(experime
     assert 'tiny (abcdef01)' in text and 'torch 9.9' in text and 'commits cccccccc' in text and 'hardware: cpu' in text
     index = (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8')
     assert '| [some](tables/some.md) | Some methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |' in index
+    said = index.split('## Each claim of the paper')[1]
+    assert '3 claims; our rows decide 1.' in said and table_of(said)[1:] == [
+        ['SCROLL is above the others', '[some](tables/some.md): undecided'], ['the others fall', '[some](tables/some.md): undecided'],
+        ['SCROLL stays', '[some](tables/some.md): supported']]
 
 
-def test_the_index_has_each_claim_with_what_every_scale_says(experiment, make, tmp_path):
-    """A claim of an experiment, and the same of those that are like it, in one line, but where they leave it out."""
-    write_runs(tmp_path / 'data', experiment, VALUES)
-    small = experiment.path.with_name('small.yaml')
-    small.write_text('like: some\ntitle: Fewer samples\nseeds: 2\nflags: {buffer_size: 10}\n'
-                     'rows: {ER: {buffer_size: 10}, ACE: {buffer_size: 10}, SCROLL: {buffer_size: 10}}\nclaims:'
-                     + EXPERIMENT.split('claims:')[1].replace(SECOND, '- null\n'), encoding='utf-8')
-    write_runs(tmp_path / 'data', load(small), {key: VALUES['SCROLL', TWO][:2] if key[0] == 'SCROLL' else [20, 21]
-                                                for key in itertools.product(('ER', 'ACE', 'SCROLL'), (TWO, FIVE))})
-    make('--collect', '--base_path', tmp_path / 'data')
-    said = (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8').split('## Each claim of the paper')[1]
-    here, other = '[some](tables/some.md): ', '[small](tables/small.md): '
-    assert '3 claims; our rows decide 2.' in said and table_of(said)[1:] == [
-        ['SCROLL is above the others', f'{other}supported; {here}undecided'],
-        ['the others fall', f'{here}undecided'],
-        ['SCROLL stays', f'{other}supported; {here}supported']]
-
-
-def test_a_page_says_how_the_values_of_each_method_were_chosen(experiment, make, tmp_path, monkeypatch):
+def test_a_page_says_how_the_values_of_each_method_were_chosen(experiment, make, tmp_path):
     write_runs(tmp_path / 'data', experiment, VALUES)
     make('--collect', '--base_path', tmp_path / 'data')
-    page = tmp_path / 'out' / 'tables' / 'some.md'
-    said = page.read_text(encoding='utf-8').split('were chosen')[1]
+    said = (tmp_path / 'out' / 'tables' / 'some.md').read_text(encoding='utf-8').split('were chosen')[1]
     assert "- ER, ACE: the paper's values." in said and '- SCROLL: tuned on held-out' in said and 'Bound' not in said
-    monkeypatch.setattr(report, 'matching_rows', lambda cell, rows: rows if cell.column == FIVE else [])
-    make()
-    earlier = f'- ER ({TWO}), ACE, SCROLL ({TWO}): made with earlier values'
-    assert earlier in page.read_text(encoding='utf-8').split('were chosen')[1]
-
-
-def test_summaries_agree_with_numpy_and_leave_nothing_out():
-    values = np.random.default_rng(0).normal(50, 5, 7)
-    found = tables.summary([dict(a=str(v)) for v in values] + [dict(a='')], 'a')
-    assert np.allclose((found.mean, found.deviation, found.n), (values.mean(), values.std(ddof=1), 7))
-    equal = tables.summary([dict(a='45.95'), dict(a='45.95'), dict(a='45.95')], 'a')        # whose deviation is 9e-15
-    assert 0 < equal.deviation < 1e-9 and tables.number(*vars(equal).values()) == '46.0 ± 0.0 (3)'
-    assert tables.summary([dict(a='3')], 'a') == tables.Summary(3.0, None, 1) and tables.summary([dict(a='')], 'a') is None
 
 
 def test_committed_rows_make_the_same_pages_without_results_files(experiment, make, tmp_path):
@@ -165,24 +141,27 @@ def test_committed_rows_make_the_same_pages_without_results_files(experiment, ma
     assert {'buffer_size', 'git_commit', 'torch', 'online_digest', 'seed', 'lr'} <= set(rows[0])
 
 
-def test_newer_runs_replace_and_runs_of_other_arguments_leave(experiment, make, tmp_path):
+def test_newer_runs_replace_and_those_of_other_arguments_stay_until_there_are_some_of_today(experiment, make, tmp_path):
     write_runs(tmp_path / 'data', experiment, {('ER', TWO): [50, 60]})
     make('--collect', '--base_path', tmp_path / 'data')
-    cell = experiment.cell('ER', TWO)
-    folder = tmp_path / 'more' / 'results' / 'class-il' / 'seq-digits' / 'er'
-    append_row(folder, run_of(cell, 1, 80.0, finished='2026-02-01'))
-    append_row(folder, run_of(replace(cell, flags=cell.flags | dict(lr=7.0)), 0, 10.0, finished='2026-02-01'))
-    make('--collect', '--base_path', tmp_path / 'more')
-    path = tmp_path / 'out' / 'rows' / 'some.csv'
-    assert [(r['seed'], r['final_accuracy']) for r in csv.DictReader(path.open())] == [('0', '50'), ('1', '80.0')]
+    cell, path = experiment.cell('ER', TWO), tmp_path / 'out' / 'rows' / 'some.csv'
+
+    def after(seed, accuracy, **flags):
+        append_row(tmp_path / 'more' / 'results' / 'class-il' / 'seq-digits' / 'er',
+                   run_of(replace(cell, flags=cell.flags | flags), seed, accuracy, finished='2026-02-01'))
+        make('--collect', '--base_path', tmp_path / 'more')
+        return [(r['seed'], r['final_accuracy']) for r in csv.DictReader(path.open())]
+    assert after(1, 80.0) == [('0', '50'), ('1', '80.0')]
+    assert after(0, 10.0, lr=7.0) == [('0', '50'), ('1', '80.0')]
     path.write_text(path.read_text().replace('""given"":{', '""given"":{""notch"":""3"",'))
-    assert 'some: 2 of 2 rows left out' in make('--collect', '--base_path', tmp_path / 'nowhere')[1]
-    assert [path.name for path in files_below(tmp_path / 'out')] == ['README.md']
+    make('--collect', '--base_path', tmp_path / 'nowhere')
+    assert len(path.read_text().splitlines()) == 3
+    assert after(2, 70.0) == [('1', '80.0'), ('2', '70.0')]
 
 
 @pytest.fixture
 def own(experiment, tmp_path, tiny_weights):
-    """An experiment file of one's own, beside no other, without values of a paper."""
+    """An experiment file of one's own, in a folder of its own, without values of a paper."""
     lines = EXPERIMENT.replace('WEIGHTS', tiny_weights).replace('Some methods', 'My methods').splitlines()
     text = '\n'.join(re.sub(', paper: .*}', '}', line) for line in lines if not line.startswith('source'))
     path = tmp_path / 'elsewhere' / 'mine.yaml'
@@ -197,13 +176,12 @@ def test_an_experiment_of_ones_own_has_its_page_without_a_paper(own, make, tmp_p
     assert (code, out, err) == (0, f"{tmp_path / 'out' / 'tables' / 'mine.md'}\n", '')
     made = {path.name: path.read_text(encoding='utf-8') for path in files_below(tmp_path / 'out')}
     assert set(made) == {'mine.csv', 'mine.md', 'mine.tex', 'README.md'}
-    assert not [name for name, text in made.items() if 'paper' in text.split('## How the values')[0].lower()]
+    assert not [name for name in ('mine.md', 'mine.tex') if 'paper' in made[name].split('## How the values')[0].lower()]
     assert table_of(made['mine.md'])[:5] == [
         ['', TWO, FIVE], ['Bound', 'not run yet', 'not run yet'], ['ER', '53.0 ± 3.6 (3)', '41.2 ± 1.3 (3)'], ['ACE', '61.0 (1)', 'not run yet'],
         ['SCROLL', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)']]
     assert '`mine.yaml`' in made['mine.md'] and '## Claims' in made['mine.md'] and str(tmp_path) not in made['mine.md']
     assert '| [mine](tables/mine.md) | My methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |' in made['README.md']
-    assert r'\label{mine}' in made['mine.tex'] and r'& ER & $53.0$ \tiny{$\pm 3.6$} & $41.2$' in made['mine.tex']
 
 
 def test_a_figure_is_drawn_when_it_is_full_and_one_of_ones_own_names_no_paper(own, make, tmp_path, drawn):
@@ -218,71 +196,25 @@ def test_a_figure_is_drawn_when_it_is_full_and_one_of_ones_own_names_no_paper(ow
     assert axes.get_xticks().tolist() == [2, 5]
 
 
-def test_pages_of_ones_own_are_listed_apart_from_those_of_the_paper(experiment, own, make, tmp_path):
-    write_runs(tmp_path / 'data', experiment, VALUES)
-    make('--collect', '--base_path', tmp_path / 'data')
-    make(own, '--collect', '--base_path', tmp_path / 'data')
-    paper, others = (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8').split('## Other experiments')
-    assert 'claims of the paper' in paper and '[some](' in paper and '[mine](' not in paper
-    assert 'paper' not in others and '[mine](tables/mine.md) | My methods' in others and '[some](' not in others
-    (tmp_path / 'out' / 'rows' / 'mine.csv').unlink()
-    make(own)
-    assert '[mine](' not in (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8')
-    assert not (tmp_path / 'out' / 'tables' / 'mine.md').exists()
-
-
-def test_rows_of_two_experiments_are_not_kept_under_one_name(own, make, tmp_path):
-    for name, more in (('some.yaml', []), ('mine.yaml', [own])):
-        other = tmp_path / 'third' / name
-        other.parent.mkdir(exist_ok=True)
-        other.write_bytes(own.read_bytes())
-        code, _, err = make(*more, other)
-        assert code == 2 and len(err.splitlines()) == 1 and str(other) in err and 'rename' in err
-    assert not (tmp_path / 'out').exists()
-
-
-def test_mistakes_end_in_one_line(experiment, make, tmp_path):
+def test_mistakes_end_in_one_line(own, make, tmp_path):
     for words in (('--no_such', 'x'), ('experiments/none.yaml',)):
         code, _, err = make(*words)
         assert code == 2 and len(err.splitlines()) == 1
-    (tmp_path / 'out').mkdir()
-    (tmp_path / 'out' / 'README.md').mkdir()
-    code, _, err = make()
-    assert code == 2 and 'README.md' in err and files_below(tmp_path / 'out') == []
-
-
-def braces_match(text: str) -> bool:
-    depth = 0
-    for character in re.sub(r'\\[{}]', '', text):
-        depth += (character == '{') - (character == '}')
-        if depth < 0:
-            return False
-    return depth == 0
+    other = tmp_path / 'some.yaml'
+    other.write_bytes(own.read_bytes())
+    code, _, err = make(own, other)
+    assert code == 2 and len(err.splitlines()) == 1 and str(other) in err and 'rename' in err
+    assert not (tmp_path / 'out').exists()
 
 
 def test_latex_has_ours_and_below_the_papers(experiment):
     rows = {key: [dict(final_accuracy=str(v)) for v in values] for key, values in VALUES.items()}
     text = tables.latex(experiment, rows)
-    assert braces_match(text) and text.count(r'\begin{') == text.count(r'\end{') == 2
+    assert text.count(r'\begin{') == text.count(r'\end{') == 2 and text.count('{') == text.count('}')
     assert r'\multicolumn{2}{c}{digits}' in text and '2-split & 5-split' in text and '$|M|=20$' in text
     assert r'& ER & $53.0$ \tiny{$\pm 3.6$} & $41.2$ \tiny{$\pm 1.3$} \\' in text and r'\multirow[c]{4}{*}{\textsc{base}}' in text
     assert r'$\mathbf{70.0}$ \tiny{$\pm 0.0$} & $\mathbf{70.0}$ \tiny{$\pm 0.0$} \\' in text          # the highest of ours
     assert r'\color{gray}$50.0$ \tiny{$\pm 1.0$} & \color{gray}$40.5$' in text and r'ACE & $61.0$ & --' in text
-
-
-def test_every_page_of_the_real_experiments_can_be_made_from_rows(make, tmp_path):
-    """Also with every cell filled: a row for each cell of the figure and of a table."""
-    for name in ('figure_2_splits', 'table_6_ensemble'):
-        experiment = load(ROOT / 'experiments' / f'{name}.yaml')
-        rows = [dict(row=c.row, column=c.column, seed=str(s), final_accuracy=str(50 + s)) for c in experiment.cells for s in range(2)]
-        report.write_rows(tmp_path / 'out' / 'rows' / f'{name}.csv', rows)
-    code, out, err = make()
-    assert code == 0 and {line.rpartition('/')[2] for line in out.splitlines()} == {
-        'figure_2_splits.md', 'table_6_ensemble.md', 'table_8_hyperparameters.md'}
-    assert (tmp_path / 'out' / 'tables' / 'figure_2_splits.png').read_bytes().startswith(b'\x89PNG')
-    assert '(figure_2_splits.png)' in (tmp_path / 'out' / 'tables' / 'figure_2_splits.md').read_text(encoding='utf-8')
-    assert '0.5, 0.1, 0.01, 0.001' in (tmp_path / 'out' / 'tables' / 'table_8_hyperparameters.md').read_text(encoding='utf-8')
-    assert braces_match((tmp_path / 'out' / 'tables' / 'table_6_ensemble.tex').read_text(encoding='utf-8'))
 
 
 def verdicts(experiment, values: dict, claim: dict = None, **more) -> list:
@@ -310,8 +242,7 @@ def test_p_values_are_those_of_paired_tests(experiment):
 
 @pytest.mark.parametrize('scroll, er, verdict', [
     ([70, 71, 72], [60, 60, 63], 'supported'), ([60, 60, 63], [70, 71, 72], 'contradicted'), ([70, 60, 65], [65, 66, 60], 'undecided'),
-    ([70], [60], 'not run yet'), ([70, None, 71], [None, 60, 61], 'not run yet'), ([], [60, 61], 'not run yet'),
-    ([70, 70], [60, 60], 'supported'), ([60, 60], [60, 60], 'undecided')])
+    ([70, None, 71], [None, 60, 61], 'not run yet'), ([70, 70], [60, 60], 'supported'), ([60, 60], [60, 60], 'undecided')])
 def test_which_is_higher_is_decided_over_the_seeds_in_common(experiment, scroll, er, verdict):
     assert verdicts(experiment, {('SCROLL', TWO): scroll, ('ER', TWO): er}, higher(columns='2-split'))[0][0] == verdict
 
@@ -340,14 +271,13 @@ def test_contradiction_is_corrected_for_the_number_of_pairs(experiment):
 
 
 @pytest.mark.parametrize('changes, within, verdict', [
-    ([0.1, -0.2, 0.1], 1.0, 'supported'), ([3.0, 3.2, 3.1], 1.0, 'contradicted'), ([-3.0, -3.2, -3.1], 1.0, 'contradicted'),
-    ([0.5, 2.0, -1.0], 1.0, 'undecided'), ([0.5], 1.0, 'not run yet'), ([0, 0], 1.0, 'supported')])
+    ([0.1, -0.2, 0.1], 1.0, 'supported'), ([-3.0, -3.2, -3.1], 1.0, 'contradicted'), ([0.5, 2.0, -1.0], 1.0, 'undecided'), ([0.5], 1.0, 'not run yet')])
 def test_what_is_near_is_decided_by_two_one_sided_tests(experiment, changes, within, verdict):
     claim = dict(says='a claim', near=dict(columns='2-split'), to=dict(columns='5-split'), rows='ER', within=within)
     values = {('ER', TWO): [50 + c for c in changes], ('ER', FIVE): [50 for _ in changes]}
     found, evidence = verdicts(experiment, values, claim)[0]
     assert found == verdict
-    if len(changes) == 3 and verdict == 'supported':
+    if verdict == 'supported':
         p = max(stats.ttest_1samp(changes, -within, alternative='greater').pvalue, stats.ttest_1samp(changes, within, alternative='less').pvalue)
         assert f'p = {p:.2g}' in evidence
 
@@ -357,18 +287,16 @@ SAME['as'] = dict(columns='5-split')
 
 
 @pytest.mark.parametrize('first, second, digests, verdict', [
-    ([70, 71], [70, 71], 'aa', 'supported'), ([70], [70], 'aa', 'supported'), ([70], [70.01], 'aa', 'contradicted'),
-    ([70], [70], 'ab', 'contradicted'), ([70], [None, 70], 'aa', 'not run yet'), ([70, 71], [70], 'aa', 'supported')])
+    ([70, 71], [70], 'aa', 'supported'), ([70], [70.01], 'aa', 'contradicted'), ([70], [70], 'ab', 'contradicted'), ([70], [None, 70], 'aa', 'not run yet')])
 def test_the_same_is_the_same_in_accuracy_and_digest(experiment, first, second, digests, verdict):
     common = dict(git_commit='c', torch='t', device='cpu')
     more = {'2_split': dict(online_digest=digests[0], **common), '5_split': dict(online_digest=digests[1], **common)}
     assert verdicts(experiment, {('SCROLL', TWO): first, ('SCROLL', FIVE): second}, SAME, **more)[0][0] == verdict
 
 
-@pytest.mark.parametrize('what', ['torch', 'device', 'num_threads'])
-def test_bits_are_compared_within_one_kind_of_machine(experiment, what):
+def test_bits_are_compared_within_one_kind_of_machine(experiment):
     """Sums that are made in another order differ in their last bits, and one prediction in ten thousand with them."""
-    more = {'2_split': {what: '1'}, '5_split': {what: '2'}}
+    more = {'2_split': dict(torch='1'), '5_split': dict(torch='2')}
     values = {('SCROLL', TWO): [70, 71], ('SCROLL', FIVE): [70.01, 71]}
     verdict, evidence = verdicts(experiment, values, SAME, **more)[0]
     assert verdict == 'undecided' and 'no rows of one kind of machine' in evidence
@@ -376,9 +304,8 @@ def test_bits_are_compared_within_one_kind_of_machine(experiment, what):
 
 
 @pytest.mark.parametrize('change, words', [
-    (dict(says=None), ['says']), (dict(lower=None), ['lower']), (dict(extra=1), ['extra']), (dict(rows='ER'), ['rows', 'both']),
-    (dict(lower=dict(columns=TWO)), ['rows', 'both']), (dict(lower=dict(rows='Nobody')), ['Nobody']), (dict(within=1), ['within']),
-    (dict(of='some'), ['of']), (dict(lower=dict(rows='ER', seeds=1)), ['seeds'])])
+    (dict(lower=None), ['lower']), (dict(extra=1), ['extra']), (dict(rows='ER'), ['rows', 'both']), (dict(lower=dict(rows='Nobody')), ['Nobody']),
+    (dict(within=1), ['within']), (dict(lower=dict(rows='ER', seeds=1)), ['seeds'])])
 def test_claims_that_cannot_be_read_are_refused(experiment, change, words):
     claim = {key: value for key, value in {**higher(), **change}.items() if value is not None}
     with refused(*words):

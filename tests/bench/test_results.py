@@ -1,6 +1,5 @@
 """Results files: nothing lost, nothing torn, readable by anyone."""
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -21,31 +20,17 @@ def test_a_row_comes_back_as_written_and_none_is_an_empty_cell(tmp_path):
     path = append_row(tmp_path / 'made' / 'on the way', AWKWARD)
     assert path == tmp_path / 'made' / 'on the way' / FILE
     assert read_rows(path) == [{'task1': '1.5', 'notes': AWKWARD['notes'], 'forgetting': '', 'empty': ''}]
-    append_row(path.parent, dict(task1=1, notes='caf\udce9'))         # of a latin-1 terminal: utf-8 cannot hold it
-    assert read_rows(path)[1]['task1'] == '1' and read_rows(path)[1]['notes'].startswith('caf')
-
-
-def test_pandas_reads_it(tmp_path):
-    for tasks in (2, 1):
-        path = append_row(tmp_path, {**AWKWARD, **{f'task{i + 1}': 10.0 * i for i in range(tasks)}, 'final': 0.25})
+    append_row(path.parent, dict(task1=1, notes=AWKWARD['notes'], task2=0.25))
     table = pandas.read_csv(path)
-    assert table['notes'].tolist() == [AWKWARD['notes']] * 2 and table['final'].tolist() == [0.25] * 2
-    assert table['task2'].isna().tolist() == [False, True] and table['forgetting'].isna().all()
+    assert table['notes'].tolist() == [AWKWARD['notes']] * 2 and table['task2'].isna().tolist() == [True, False]
+    append_row(path.parent, dict(task1=1, notes='caf\udce9'))         # of a latin-1 terminal: utf-8 cannot hold it
+    assert read_rows(path)[2]['task1'] == '1' and read_rows(path)[2]['notes'].startswith('caf')
 
 
 def test_columns_are_tasks_by_number_then_the_historic_three_then_as_they_came():
     names = ['model', 'task10', 'forgetting', 'task2', 'seed', 'backward_transfer', 'task1', 'forward_transfer', 'taskless']
     assert column_order(names) == ['task1', 'task2', 'task10', 'forward_transfer', 'backward_transfer', 'forgetting',
                                    'model', 'seed', 'taskless']
-
-
-def test_rows_with_other_tasks_and_columns_widen_the_file(tmp_path):
-    append_row(tmp_path, dict(task1=1, task2=2, forgetting=None, model='a'))
-    append_row(tmp_path, dict(task1=3, forgetting=0.5, seed=7))
-    path = append_row(tmp_path, dict(task1=4, task2=5, task3=6, model='c'))
-    assert path.read_text().splitlines()[0] == 'task1,task2,task3,forgetting,model,seed'
-    assert [list(row.values()) for row in read_rows(path)] == [
-        ['1', '2', '', '', 'a', ''], ['3', '', '', '0.5', '', '7'], ['4', '5', '6', '', 'c', '']]
 
 
 @quick
@@ -74,8 +59,8 @@ for i in range(20):
 
 
 @pytest.mark.slow
-def test_eight_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_path):
-    writers = [subprocess.Popen([sys.executable, '-c', WRITER, ROOT, tmp_path, str(n)]) for n in range(8)]
+def test_four_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_path):
+    writers = [subprocess.Popen([sys.executable, '-c', WRITER, ROOT, tmp_path, str(n)]) for n in range(4)]
     torn, done, reads = [], threading.Event(), 0
 
     def watch():
@@ -90,10 +75,10 @@ def test_eight_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_pa
     codes = [writer.wait(120) for writer in writers]
     done.set()
     reader.join()
-    assert codes == [0] * 8 and reads > 0 and not torn
+    assert codes == [0] * 4 and reads > 0 and not torn
     ids = [row['id'] for row in read_rows(tmp_path / FILE)]
-    assert sorted(ids) == sorted(f'{n}-{i}' for n in range(8) for i in range(20))
-    for n in range(8):                                          # each writer's rows are in its order
+    assert sorted(ids) == sorted(f'{n}-{i}' for n in range(4) for i in range(20))
+    for n in range(4):                                          # each writer's rows are in its order
         assert [i for i in ids if i.startswith(f'{n}-')] == [f'{n}-{i}' for i in range(20)]
     assert not list(tmp_path.glob('*.part'))
 
@@ -123,32 +108,6 @@ def in_a_child(act) -> int:
         finally:
             os._exit(code)
     return os.waitpid(child, 0)[1]
-
-
-def test_the_system_s_own_limit_on_a_file_is_met(tmp_path):
-    """As a quota does it: a part of the row is written before there is an error."""
-    before = append_row(tmp_path, dict(task1=1, notes='a')).read_bytes()
-
-    def act():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, resource.RLIM_INFINITY))
-        with refused('File too large', 'as they were'):
-            append_row(tmp_path, dict(task1=2, notes='b' * 100))
-    assert in_a_child(act) == 0 and (tmp_path / FILE).read_bytes() == before
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason='only root can become somebody else')
-def test_a_folder_that_is_read_only(tmp_path):
-    before = append_row(tmp_path, dict(task1=1)).read_bytes()
-    for folder in (tmp_path, *list(tmp_path.parents)[:3]):
-        folder.chmod(0o755)
-
-    def act():
-        os.seteuid(65534)
-        for write in (check_writable, lambda folder: append_row(folder, dict(task1=2))):
-            with refused(str(tmp_path), 'Permission denied'):
-                write(tmp_path)
-        assert read_rows(tmp_path / FILE) == [dict(task1='1')]
-    assert in_a_child(act) == 0 and (tmp_path / FILE).read_bytes() == before
 
 
 @pytest.mark.parametrize('step', ['fsync', 'replace'])
@@ -188,9 +147,5 @@ def test_a_folder_that_cannot_be_made_is_told_before_any_work(tmp_path):
     for act in (check_writable, lambda folder: append_row(folder, dict(task1=1))):
         with refused(str(tmp_path / 'file' / 'below')):
             act(tmp_path / 'file' / 'below')
-    assert (tmp_path / 'file').read_text() == 'in the way'
-
-
-def test_checking_leaves_nothing_behind(tmp_path):
     check_writable(tmp_path / 'new')
-    assert (tmp_path / 'new').is_dir() and not files_below(tmp_path)
+    assert (tmp_path / 'file').read_text() == 'in the way' and files_below(tmp_path) == [tmp_path / 'file']

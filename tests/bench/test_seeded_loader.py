@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-from core.environment import create_seeded_dataloader
+from core.seeded_loader import create_seeded_dataloader
 
 
 class Draws(Dataset):
@@ -58,10 +58,11 @@ def test_options_reach_the_loader_and_other_data_are_seen():
     assert list(loader) == [3, 3, 3] and len(loader) == 3
 
 
+class Flow(IterableDataset):
+    def __iter__(self):
+        return iter(range(5))
+
+
 def test_single_items_and_iterables():
     assert [i for i, _ in create_seeded_dataloader(SimpleNamespace(seed=1), Draws(), batch_size=None)] == list(range(7))
-
-    class Flow(IterableDataset):
-        def __iter__(self):
-            return iter(range(5))
     assert torch.cat(list(create_seeded_dataloader(SimpleNamespace(seed=1, num_workers=0), Flow(), batch_size=2))).tolist() == [*range(5)]

@@ -1,5 +1,4 @@
 """The benchmark: each stage has its line; its numbers are those of what it measures."""
-import json
 import sys
 
 import numpy as np
@@ -7,37 +6,28 @@ import pytest
 import torch
 
 from bench import speed
-from bench.speed import PASSES, Line, fastest, make_method, operations, watch_memory
+from bench.speed import BATCH, Line, fastest, make_er
 from scroll.embedding.images import Preprocessing
 from tests.conftest import save_tiny_integers
 from tests.scroll.conftest import tiny_net
 
-STAGES = ('online stage', 'cached', 'in integers', 'exact statistics', 'herding buffer', 'hash buffer', 'learned, d = 768, ridge',
-          'removed, d = 768, ridge', 'learned, d = 768, lda', 'removed, d = 768, lda', 'adaptation', '`er`', '`derpp`', '`er_ace`', '`mir`', '`gem`',
-          'training steps', 'PIL', '10,000 features')
+STAGES = ('online stage', 'cached', 'in integers', 'exact statistics', 'herding buffer', 'hash buffer', 'adaptation', '`er`', 'training steps', 'PIL')
 
 
 @pytest.mark.slow
 def test_every_stage_has_its_line(monkeypatch, capsys, tmp_path):
     name = save_tiny_integers(tmp_path / 'tiny.safetensors')
-    monkeypatch.setattr(sys, 'argv', ['bench', '--weights', name, '--rounds', '1', '--images', '500', '--features', '10000', '--json'])
+    monkeypatch.setattr(sys, 'argv', ['bench', '--weights', name, '--rounds', '1', '--images', '500'])
     speed.main()
-    machine, *lines = map(json.loads, capsys.readouterr().out.splitlines())
-    assert machine['gigaflops'] > 0 and machine['threads'] == torch.get_num_threads()
-    told = [f"{line['stage']} {line['against']}" for line in lines]
-    assert [stage in text for stage, text in zip(STAGES, told, strict=True)] == [True] * len(STAGES), told
-    for line in lines:
-        value = line['ours'] if line['other'] is None else line['ratio']
-        assert value > 0 and line['met'] is (None if line['target'] is None else value <= line['target'])
-        assert line['share'] is None or 0 < line['share'] < 1.5, line
+    machine, _, _, *lines = capsys.readouterr().out.splitlines()
+    assert f'threads {torch.get_num_threads()}' in machine
+    assert [stage in line for stage, line in zip(STAGES, lines, strict=True)] == [True] * len(STAGES), lines
+    assert all(float(line.split(' | ')[4]) > 0 for line in lines)
 
 
-@pytest.mark.parametrize('line, expected', [
-    (Line('a', 0.05, 2.0, 'b', 0.1, share=0.5), '| a | 50 ms | b | 2.00 s | 0.03 | 0.10 | yes | 50% |'),
-    (Line('a', 700, unit='MB', target=600), '| a | 700 MB |  |  |  | 600 MB | no |  |'),
-    (Line('a', 3.0, 1.5, 'b'), '| a | 3.00 s | b | 1.50 s | 2.00 |  |  |  |')])
-def test_a_line_is_a_row_of_the_table(line, expected):
-    assert str(line) == expected
+def test_a_line_is_a_row_of_the_table():
+    assert str(Line('a', 0.05, 2.0, 'b', 0.1)) == '| a | 50 ms | b | 2.00 s | 0.03 | 0.10 | yes |'
+    assert str(Line('a', 3, 2, 'b', 1.1)).endswith('| 1.50 | 1.10 | no |') and str(Line('a', 3, 2, 'b')).endswith('| 1.50 |  |  |')
 
 
 def test_the_fastest_of_several_calls_counts_and_the_first_does_not():
@@ -50,23 +40,10 @@ def test_the_fastest_of_several_calls_counts_and_the_first_does_not():
     assert ''.join(order) == 'abababab'
 
 
-def test_operations_are_those_of_products():
-    a, b = torch.rand(3, 5), torch.rand(5, 7)
-    assert operations(lambda: a @ b) == 2 * 3 * 5 * 7
-
-
-@pytest.mark.parametrize('name', PASSES)
-def test_the_bare_step_has_the_passes_that_its_method_makes(name):
+def test_a_step_of_er_passes_the_batch_and_the_memory_and_updates():
     net, seen, images = tiny_net(), [], np.random.default_rng(0).integers(0, 256, (600, 16, 16, 3), dtype=np.uint8)
-    method = make_method(name, net, Preprocessing(16), images)
+    method = make_er(net, Preprocessing(16), images)
     before = method.net.get_params()
     method.net.register_forward_pre_hook(lambda net, given: seen.append((len(given[0]), torch.is_grad_enabled())))
     method.step()
-    trained, looked = PASSES[name]
-    assert sorted(seen) == sorted([(n, True) for n in trained] + [(n, False) for n in looked])
-    assert not torch.equal(before, method.net.get_params())
-
-
-def test_memory_is_that_of_this_process_after_a_tenth_of_the_stream_and_at_its_end():
-    early, late = watch_memory(40_000, dim=8)
-    assert 50 < early <= late
+    assert seen == [(2 * BATCH, True)] and not torch.equal(before, method.net.get_params())

@@ -2,6 +2,7 @@
 
 Most tests put a stub in the place of `main.py`: it notes when it begins and ends, may sleep or fail, and writes a row.
 """
+import functools
 import itertools
 import json
 import multiprocessing
@@ -10,13 +11,13 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 import yaml
 
+from bench.cli.parsing import parse_args
 from bench.paper import sweep
 from bench.paper.experiments import Cell
 from bench.paper.matching import arguments
@@ -45,16 +46,25 @@ if flags['model'] in wish.get('fail', ()):
     sys.exit(3)
 if flags['model'] not in wish.get('rowless', ()):
     folder = here / 'results' / 'class-il' / flags['dataset'] / flags['model']
-    told = dict(schedule='split:5', final_accuracy=50 + int(flags['seed']), seconds_total=100, finished='2026')
-    append_row(folder, told | flags)
+    values = json.loads((here / 'keys.json').read_text())[flags['model']]
+    key = json.dumps(dict(given=dict(), default=values | dict((name, flags[name]) for name in values if name in flags)))
+    append_row(folder, dict(flags, run_key=key, schedule='split:5', final_accuracy=50 + int(flags['seed']), finished='2026'))
 note('end')
 '''
+
+
+@functools.cache
+def values_of(model: str, weights: str) -> dict:
+    """What the key of a run of a model has."""
+    buffer = ['--buffer_size', '20'] if model != 'sgd' else []
+    key = parse_args(['--model', model, '--dataset', 'seq-digits', '--weights', weights, *buffer]).key
+    return key['given'] | key['default']
 
 
 @pytest.fixture
 def bench(tmp_path, tiny_weights, capfd):
     """An experiment of two cells (sgd and er) with a stub; bench(*words): (exit code, stdout, stderr) of a sweep."""
-    stub, base, background = tmp_path / 'stub main.py', tmp_path / 'data', []
+    stub, base, background, keys = tmp_path / 'stub main.py', tmp_path / 'data', [], {}
     stub.write_text(STUB.format(root=str(ROOT)))
     base.mkdir()
 
@@ -63,6 +73,8 @@ def bench(tmp_path, tiny_weights, capfd):
                        rows={f'the {m}/{m}': dict(model=m) | (dict(buffer_size=20) if m != 'sgd' else {}) for m in models})
         path = tmp_path / f'{name}.yaml'
         path.write_text(yaml.safe_dump(content, sort_keys=False))
+        keys.update((m, values_of(m, tiny_weights)) for m in models)
+        (base / 'keys.json').write_text(json.dumps(keys))
         return path
 
     def words(*more, extra=()):
@@ -131,20 +143,18 @@ def test_each_cell_is_made_with_each_seed_seeds_outermost_and_never_again(bench)
     code, out, _ = bench(bench.two, '--jobs', 1)
     assert code == 0 and begun(bench.calls()) == ['sgd 0', 'er 0', 'sgd 1', 'er 1']
     assert '4 runs, 0 of them finished' in out and '[4/4] the er/er, digits, |M| = 20, seed 1: 51.00 % in ' in out
-    logs = sorted(p.name for p in (bench.base / 'sweeps' / 'two').iterdir())
-    assert logs == [f'the_{m}_{m}-digits_M_=_20-s{s}.log' for m in ('er', 'sgd') for s in (0, 1)]
+    assert len(list((bench.base / 'sweeps' / 'two').iterdir())) == 4
     assert bench(bench.two)[:2] == (0, '4 runs, 4 of them finished\n') and len(begun(bench.calls())) == 4
-    assert bench(bench.two, '--seeds', 3, '--jobs', 1)[0] == 0 and begun(bench.calls())[4:] == ['sgd 2', 'er 2']
+    assert bench(bench.two, '--seeds', 3, '--only', 'THE SGD/*')[0] == 0 and begun(bench.calls())[4:] == ['sgd 2']
 
 
 def test_a_row_counts_only_with_the_same_extra_flags_and_the_same_psi(bench, tmp_path, tiny_weights):
-    other = tmp_path / 'other.safetensors'
+    other, words = tmp_path / 'other.safetensors', (bench.two, '--seeds', 1, '--only', 'the sgd*', '--dry_run')
     other.write_bytes(Path(tiny_weights).read_bytes())
-    assert bench(bench.two, '--seeds', 1, '--only', 'the sgd*')[0] == 0
-    assert '1 of them finished' in bench(bench.two, '--seeds', 1, '--only', 'the sgd*')[1]
-    assert '0 of them finished' in bench(bench.two, '--seeds', 1, '--only', 'the sgd*', extra=['--n_epochs', 2])[1]
-    words = [str(other) if word == tiny_weights else word for word in bench.words(bench.two, '--seeds', 1, '--only', 'the sgd*')]
-    assert sweep.main(words, command=[sys.executable, str(bench.stub)]) == 0 and begun(bench.calls()) == ['sgd 0'] * 3
+    assert bench(*words[:-1])[0] == 0
+    assert bench(*words)[1] == '' != bench(*words, extra=['--n_epochs', 2])[1]
+    assert sweep.main([str(other) if word == tiny_weights else word for word in bench.words(*words)], command=['x']) == 0
+    assert begun(bench.calls()) == ['sgd 0']
 
 
 def test_a_dry_run_prints_what_a_shell_can_run(bench):
@@ -156,8 +166,8 @@ def test_a_dry_run_prints_what_a_shell_can_run(bench):
     assert (interpreter, stub) == (sys.executable, str(bench.stub)) and variable.startswith('OMP_NUM_THREADS=')
     flags = dict(zip(flags[::2], flags[1::2]))
     assert flags['--model'] == 'er' and flags['--notes'] == 'a "b" $c; d' and flags['--seed'] == '0'
-    assert subprocess.run(['bash', '-e'], input=out, text=True, cwd='/').returncode == 0
-    assert begun(bench.calls()) == ['sgd 0', 'er 0', 'sgd 1', 'er 1'] and bench(bench.two)[1].startswith('4 runs, 4 of them')
+    assert subprocess.run(['bash', '-e'], input=lines[0], text=True, cwd='/').returncode == 0
+    assert begun(bench.calls()) == ['sgd 0', 'er 0'] and bench(bench.two, '--dry_run')[1].count('main.py') == 2
 
 
 def test_what_several_experiments_share_is_made_once(bench):
@@ -165,46 +175,28 @@ def test_what_several_experiments_share_is_made_once(bench):
     same = bench.write('same', ('sgd',), n_epochs=50)                           # the default, said aloud: the same run
     default = arguments(Cell('', '', dict(model='sgd', dataset='seq-digits', lr=.1), None)).n_epochs
     same.write_text(same.read_text().replace('50', str(default)))
-    code, out, _ = bench(bench.two, more, same, '--seeds', 1, '--jobs', 1)
-    assert code == 0 and begun(bench.calls()) == ['sgd 0', 'er 0', 'derpp 0'] and out.startswith('3 runs,')
-    assert {p.parent.name for p in (bench.base / 'sweeps').rglob('*.log')} == {'two', 'more'}
-
-
-@pytest.mark.parametrize('pattern, expected', [('the er*', ['er 0']), ('THE SGD/*', ['sgd 0']), ('*/digits*', ['sgd 0', 'er 0']),
-                                               ('digits, |M| = 20', ['sgd 0', 'er 0'])])
-def test_only_cells_with_such_names(bench, pattern, expected):
-    assert bench(bench.two, '--seeds', 1, '--jobs', 1, '--only', pattern)[0] == 0 and begun(bench.calls()) == expected
+    lines = bench(bench.two, more, same, '--seeds', 1, '--dry_run')[1].splitlines()
+    assert [line.split('--model ')[1].split()[0] for line in lines] == ['sgd', 'er', 'derpp']
 
 
 def test_failed_runs_are_reported_and_the_others_go_on(bench):
     bench.wish(fail=['sgd'])
     code, out, err = bench(bench.two, '--seeds', 1, '--jobs', 1)
     assert code == 1 and begun(bench.calls()) == ['sgd 0', 'er 0'] and 'er/er, digits, |M| = 20, seed 0: 50.00 %' in out
-    assert err.startswith('failed: the sgd/sgd, digits, |M| = 20, seed 0: exit code 3: out of memory, poor sgd 0') and '-s0.log' in err
+    assert err.startswith('failed: the sgd/sgd, digits, |M| = 20, seed 0: exit code 3: out of memory, poor sgd 0') and '-s0-' in err
     bench.wish(rowless=['sgd'])
     code, _, err = bench(bench.two, '--seeds', 1, '--jobs', 1)
     assert code == 1 and 'left no row' in err and begun(bench.calls())[2:] == ['sgd 0']     # tried again; er is not
-    bench.wish()
-    assert bench(bench.two, '--seeds', 1, '--jobs', 1)[0] == 0
     log, = (bench.base / 'sweeps' / 'two').glob('*sgd*')
     lines = log.read_text().splitlines()                                                    # every try, with its command
-    assert [line for line in lines if not line.startswith('$')] == ['working', 'out of memory, poor sgd 0', 'working', 'working']
+    assert [line for line in lines if not line.startswith('$')] == ['working', 'out of memory, poor sgd 0', 'working']
     assert len({line for line in lines if line.startswith('$')}) == 1 and shlex.split(lines[0])[1:3] == [sys.executable, str(bench.stub)]
 
 
-def test_what_is_made_by_other_commands_is_named(bench, tmp_path):
+def test_other_commands_of_an_experiment_are_called(bench, tmp_path, capfd):
     figure = tmp_path / 'figure.yaml'
-    figure.write_text(yaml.safe_dump(dict(title='t', source='s', commands=['scripts/show.py'])))
-    code, _, err = bench(bench.two, figure, '--seeds', 1, '--only', 'the sgd*')
-    assert code == 0 and err.startswith('figure: no runs') and begun(bench.calls()) == ['sgd 0']
-    assert bench(figure)[0] == 2
-
-
-def test_a_run_that_takes_too_long_is_ended(bench):
-    (bench.base / 'hold').touch()
-    code, _, err = bench(bench.two, '--seeds', 1, '--timeout', 0.1, '--only', 'the sgd*')
-    assert code == 1 and 'took longer than 0.1 minutes: working' in err
-    assert [call[0] for call in bench.calls()] == ['begin']
+    figure.write_text(yaml.safe_dump(dict(title='t', commands=['-c "print(6 * 7)"', '-c "exit(3)"'])))
+    assert bench(figure)[:2] == (1, '42\n') and 'print(6 * 7)' in bench(figure, '--dry_run')[1]
 
 
 def test_a_cell_that_main_py_refuses_does_not_keep_others_from_running(bench):
@@ -213,27 +205,15 @@ def test_a_cell_that_main_py_refuses_does_not_keep_others_from_running(bench):
     assert code == 1 and begun(bench.calls()) == ['agem 0'] and 'failed: the sgd/sgd' in err and '--minibatch_size' in err
 
 
-@pytest.mark.parametrize('words, told', [
-    (['--no_such', '1'], ['--no_such']),
-    (['--extra', '--lr'], ['--lr', 'one value']),
-    (['--extra', 'lr', '.1'], ['lr']),
-    (['--extra', '--', '--seed', '3'], ['--seeds']),
-    (['--extra', '--', '--disable_log', '1'], ['--disable_log']),
-    (['--extra', '--', '--num_threads', 'many'], ['--num_threads many']),
-    (['--extra', '--', '--notes', 'a', '--notes', 'b'], ['--notes', 'once']),
-    (['--extra', '--', '--no_such_flag', '1'], ['--no_such_flag']),
-    (['--per_gpu', '2'], ['--gpus']),
-    (['--gpus', '0', '--jobs', '2'], ['capacity of 1 runs']),
-    (['--gpus', '0', '--engine', 'slurm'], ['SBATCH_GRES']),
-    (['--only', 'nothing'], ['nothing']),
-    (['--seeds', '0'], ['too small']),
-    (['--timeout', '0'], ['above 0']),
-    (['missing.yaml'], ['missing.yaml']),
-])
-def test_what_the_user_can_mend_ends_in_one_line_before_anything_runs(bench, words, told, capfd):
+@pytest.mark.parametrize('words, said', [
+    (['--no_such', '1'], '--no_such'), (['--extra', 'lr', '.1'], 'lr'), (['--extra', '--', '--seed', '3'], '--seeds'),
+    (['--extra', '--', '--num_threads', 'many'], '--num_threads many'), (['--extra', '--', '--notes', 'a', '--notes', 'b'], 'once'),
+    (['--extra', '--', '--no_such_flag', '1'], '--no_such_flag'), (['--gpus', '0', '--jobs', '2'], '1 GPUs are named'),
+    (['--only', 'nothing'], 'nothing'), (['--seeds', '0'], 'too small'), (['missing.yaml'], 'missing.yaml')])
+def test_what_the_user_can_mend_ends_in_one_line_before_anything_runs(bench, words, said, capfd):
     assert sweep.main([str(bench.two), *words]) == 2
     out, err = capfd.readouterr()
-    assert [word for word in told if word not in err] == [] and len(err.splitlines()[-1:]) == 1 and 'Traceback' not in err and out == ''
+    assert said in err and 'Traceback' not in err and out == ''
 
 
 def test_a_killed_sweep_leaves_runs_behind_that_the_next_one_waits_for(bench):
@@ -246,7 +226,7 @@ def test_a_killed_sweep_leaves_runs_behind_that_the_next_one_waits_for(bench):
     wait(lambda: len(second.out.splitlines()) == 3)
     lines = second.out.splitlines()
     assert lines[0] == '4 runs, 0 of them finished' and all('by a process of another sweep' in line for line in lines[1:])
-    time.sleep(0.5)
+    time.sleep(0.3)
     assert len(bench.calls()) == 2                                              # both places are taken
     (bench.base / 'hold').unlink()
     assert (second.ended(), second.err) == (0, '') and '[4/4]' in second.out
@@ -254,132 +234,41 @@ def test_a_killed_sweep_leaves_runs_behind_that_the_next_one_waits_for(bench):
     assert len(read_rows(bench.base / 'results' / 'class-il' / 'seq-digits' / 'er' / 'mean_accs.csv')) == 2
 
 
-def test_two_sweeps_at_once_share_the_runs(bench):
-    bench.wish(seconds=1)
-    both = [bench.begin(bench.two, '--jobs', 2) for _ in range(2)]
-    assert [one.ended() for one in both] == [0, 0]
-    assert all('[4/4]' in one.out for one in both) and any('is being made by' in one.out for one in both)
-    assert sorted(begun(bench.calls())) == ['er 0', 'er 1', 'sgd 0', 'sgd 1']
-
-
-@pytest.mark.parametrize('number, code', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_runs_and_says_how_to_go_on(bench, number, code):
+def test_a_signal_ends_the_runs_and_says_how_to_go_on(bench):
     (bench.base / 'hold').touch()
     one = bench.begin(bench.two, '--jobs', 2)
     wait(lambda: len(bench.calls()) == 2)
-    os.kill(one.pid, number)
-    assert one.ended() == code and '0 of 4 runs were made, 2 were ended' in one.err and 'the same command resumes' in one.err
+    os.kill(one.pid, signal.SIGTERM)
+    assert one.ended() == 143 and '0 of 4 runs were made' in one.err and 'the same command resumes' in one.err
     (bench.base / 'hold').unlink()
     time.sleep(0.2)
     assert [call[0] for call in bench.calls()] == ['begin'] * 2                 # nobody came to an end later
-    assert bench(bench.two)[0] == 0 and len(begun(bench.calls())) == 6
-
-
-def test_a_sweep_in_the_background_of_a_shell_leaves_ctrl_c_to_others(bench):
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)                       # inherited, as from a shell
-    try:
-        bench.wish(seconds=0.5)
-        one = bench.begin(bench.two, '--seeds', 1, '--jobs', 1)
-        wait(bench.calls)
-        os.kill(one.pid, signal.SIGINT)
-        assert one.ended() == 0 and '[2/2]' in one.out
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def test_gpus_are_shared_out_evenly_and_cores_are_used_up(bench, monkeypatch):
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _: set(range(8)), raising=False)
-    (bench.base / 'wish.json').write_text(json.dumps(dict(seconds=1)))
-    assert bench(bench.two, '--gpus', '3,7', '--per_gpu', 2)[0] == 0
+    bench.wish(seconds=.5)
+    assert bench(bench.two, '--gpus', '3,7,3,7')[0] == 0
     assert sorted(call[3] for call in bench.calls() if call[0] == 'begin') == ['3', '3', '7', '7']
     assert {tuple(call[4:]) for call in bench.calls()} == {('2', '2')}          # 8 cores, 4 places
 
 
-@pytest.mark.parametrize('words, threads, expected', [((), None, (8, 1)), (('--jobs', '2'), None, (2, 4)), ((), '3', (2, 3)), ((), '16', (1, 16)),
-                                                      (('--gpus', '0,1'), None, (2, 4)), (('--jobs', '3'), '1', (3, 1)),
-                                                      (('--gpus', '0,1', '--per_gpu', '3', '--jobs', '4'), None, (4, 2)),
-                                                      (('--engine', 'slurm'), None, (256, 1)), (('--engine', 'slurm', '--jobs', '5'), '4', (5, 4))])
+@pytest.mark.parametrize('words, threads, expected', [((), None, (8, 1)), ((), '3', (2, 3)), (('--gpus', '0,0,0,1,1', '--jobs', '4'), None, (4, 2))])
 def test_runs_times_threads_are_the_cores(monkeypatch, words, threads, expected):
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _: set(range(8)), raising=False)
     options, extra = sweep.parse_args(['x.yaml', *words, *(['--extra', '--num_threads', threads] if threads else [])])
     assert sweep.shares(options, extra) == expected
 
 
-def test_slurm_without_submitit_or_sbatch_is_one_line(bench, monkeypatch):
-    for patch, said in (((sweep.importlib.util, 'find_spec', lambda name: None), 'pip install submitit'), ((sweep.shutil, 'which', lambda name: None), 'sbatch')):
-        with monkeypatch.context() as context:
-            context.setattr(*patch)
-            code, _, err = bench(bench.two, '--engine', 'slurm')
-        assert code == 2 and said in err and len(err.splitlines()) == 1
-
-
-def submitted(bench, monkeypatch, cluster, *words):
-    """The jobs of a sweep with --engine slurm on one of submitit's other clusters."""
-    jobs, real = [], sweep.submit
-    with monkeypatch.context() as patch:
-        patch.setattr(sweep.shutil, 'which', lambda command: command)
-        patch.setattr(sweep, 'submit', lambda *given: jobs.extend(real(*given, cluster=cluster)) or jobs)
-        assert bench(bench.two, '--engine', 'slurm', *words)[0] == 0
-    return jobs
-
-
-def test_submitted_jobs_make_the_runs_once(bench, monkeypatch):
-    pytest.importorskip('submitit')
-    bench.wish(fail=['er'])
-    monkeypatch.setattr('pdb.post_mortem', lambda *_: None)
-    jobs = submitted(bench, monkeypatch, 'debug', '--seeds', 1)
-    assert jobs[0].result() is None and begun(bench.calls()) == ['sgd 0']
-    with pytest.raises(Exception, match='exit code 3: out of memory, poor er 0'):
-        jobs[1].result()
-    bench.wish()
-    again = submitted(bench, monkeypatch, 'debug', '--seeds', 1)
-    assert len(again) == 1 and again[0].result() is None and begun(bench.calls()) == ['sgd 0', 'er 0', 'er 0']
-    again[0].submission().result()                                              # run once more, as after a node failure
-    assert len(begun(bench.calls())) == 3
-
-
-def test_a_preempted_job_ends_its_process_and_is_queued_again(bench):
-    pytest.importorskip('submitit')
-    (bench.base / 'hold').touch()
-    options, extra = sweep.parse_args(bench.words(bench.two, '--seeds', 1, '--only', 'the sgd*'))
-    job = sweep.Job(sweep.expand(options, extra, 1, [sys.executable, str(bench.stub)])[0])
-    queued = None
-
-    def preempted(*_):
-        nonlocal queued
-        queued = job.checkpoint()
-        raise InterruptedError
-    before = signal.signal(signal.SIGALRM, preempted)
-    threading.Thread(target=lambda: (wait(bench.calls), time.sleep(0.2), os.kill(os.getpid(), signal.SIGALRM))).start()
-    began = time.monotonic()
-    with pytest.raises(InterruptedError):
-        job()
-    signal.signal(signal.SIGALRM, before)
-    assert time.monotonic() - began < 50                                        # SLURM ends it after 90 seconds
-    assert job.process.poll() is not None and queued.function.run == job.run and queued.function.process is None
-    (bench.base / 'hold').unlink()
-    queued.result()
-    assert [call[0] for call in bench.calls()] == ['begin', 'begin', 'end']
-
-
 @pytest.mark.slow
-def test_jobs_in_processes_of_their_own(bench, monkeypatch):
-    pytest.importorskip('submitit')
-    for job in submitted(bench, monkeypatch, 'local', '--seeds', 1):
-        job.result()
-    assert sorted(begun(bench.calls())) == ['er 0', 'sgd 0'] and bench(bench.two, '--seeds', 1)[1].startswith('2 runs, 2 of them')
-
-
-@pytest.mark.slow
-def test_a_sweep_over_real_runs(bench, tiny_weights):
-    experiment = bench.write('real', ('sgd', 'er-ace'), n_epochs=1, schedule='gaussian:sigma=2')
+def test_a_sweep_over_a_real_run(bench, tiny_weights):
+    experiment = bench.write('real', ['er-ace'], n_epochs=1, schedule='gaussian:sigma=2')
     words = ['scripts/sweep.py', experiment, '--seeds', 1, '--extra', '--', '--base_path', bench.base, '--weights', tiny_weights,
              '--device', 'cpu']
     first = python(*words, cwd=ROOT)
     assert first.returncode == 0, first.stderr
-    for model in ('sgd', 'er-ace'):
-        row, = read_rows(bench.base / 'results' / 'general-continual' / 'seq-digits' / model / 'mean_accs.csv')
-        assert f"the {model}/{model}, digits, |M| = 20, seed 0: {float(row['final_accuracy']):.2f} %" in first.stdout
-    assert python(*words, cwd=ROOT).stdout == '2 runs, 2 of them finished\n'
+    row, = read_rows(bench.base / 'results' / 'general-continual' / 'seq-digits' / 'er-ace' / 'mean_accs.csv')
+    assert f"the er-ace/er-ace, digits, |M| = 20, seed 0: {float(row['final_accuracy']):.2f} %" in first.stdout
+    assert python(*words, cwd=ROOT).stdout == '1 runs, 1 of them finished\n'
     log = next((bench.base / 'sweeps' / 'real').glob('*er-ace*')).read_text()
     assert 'Summary' in log

@@ -177,7 +177,6 @@ class FlowingDigits(GCLDataset):
 '''
 
 DOMAINS = PARTS + '''
-from datasets.transforms.permutation import FixedPermutation
 from datasets.utils.continual_dataset import ContinualDataset, store_masked_loaders
 
 
@@ -189,7 +188,8 @@ class ShuffledDigits(ContinualDataset):
 
     def get_data_loaders(self):
         self.c_task += 1
-        permute = transforms.Compose([transforms.ToTensor(), FixedPermutation(self.c_task)])
+        order = torch.from_numpy(np.random.RandomState(self.c_task).permutation(192))
+        permute = transforms.Compose([transforms.ToTensor(), lambda x: x.flatten()[order].view_as(x)])
         return store_masked_loaders(Digits(True, permute), Digits(False, permute), self)
 
     def get_epochs():

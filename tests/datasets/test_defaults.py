@@ -24,22 +24,7 @@ class Decorated:
         return [35, 45]
 
 
-class Plain:
-    def get_epochs():
-        return 7
-
-    def get_batch_size(self):
-        return 16
-
-    @classmethod
-    def get_backbone(cls):
-        return cls.__name__
-
-    def get_iters(self):
-        return self.args.n_iters            # known only in a run
-
-
-class Twice(Plain):
+class Twice:
     @set_default_from_args('lr_scheduler')
     def get_scheduler_name():
         return 'multisteplr'
@@ -59,8 +44,7 @@ class Heir(Decorated):
 @pytest.mark.parametrize('kind, expected', [
     (Decorated, dict(n_epochs=50, batch_size=41, lr_milestones=[35, 45])),
     (Heir, dict(n_epochs=53, batch_size=61, lr_milestones=[35, 45])),
-    (Twice, dict(n_epochs=7, batch_size=16, backbone='Twice', lr_scheduler='multisteplr', lr_milestones=[35, 45])),
-    (Plain, dict(n_epochs=7, batch_size=16, backbone='Plain')),
+    (Twice, dict(lr_scheduler='multisteplr', lr_milestones=[35, 45])),
     (ContinualDataset, dict(n_epochs=50, batch_size=32, backbone='resnet18'))])
 def test_defaults_of_a_class(kind, expected):
     assert dataset_defaults(kind) == expected

@@ -72,14 +72,6 @@ def test_every_pass_has_its_own_shuffle_and_the_seed_decides():
     assert a != b and [a, b] == [labels_of(twin), labels_of(twin)] and a != labels_of(other)
 
 
-def test_an_item_is_a_batch_of_one_without_its_first_dimension():
-    train, test = numbered(5), numbered(5, transform=lambda raw: raw.float(), train=False)
-    image, label, plain = train[3]
-    assert label == 3 and torch.equal(image, plain * 2) and plain[1, 0, 0] == pytest.approx(4 / 255)
-    image, label = test[3]
-    assert label == 3 and image[0, 0].tolist() == [3, 4, 5]
-
-
 def test_test_batches_are_pairs_raw_or_not():
     loader = ImageLoader(numbered(5, transform=lambda raw: raw.float(), train=False), 2)
     assert [tuple(len(x) for x in batch) for batch in loader] == [(2, 2), (2, 2), (1, 1)]
@@ -117,17 +109,3 @@ def test_grey_images_float_images_and_labels_of_any_kind_may_take_their_place(ta
         plain = torch.cat([batch[2] for batch in batches])
         assert plain.shape[1:] == shape and torch.allclose(plain, torch.full_like(plain, 0.2))
         assert torch.equal(torch.cat([batch[0] for batch in batches]), plain * 2)
-
-
-def test_extra_fields_follow_their_samples_raw_or_not():
-    """LwF: `extra_return_fields += ('logits',)` and an attribute of that name."""
-    loader = ImageLoader(numbered(9), 4, shuffle=True)
-    loader.dataset.logits = torch.arange(18.).view(9, 2)
-    loader.dataset.extra_return_fields += ('logits',)
-    for raw in (False, True):
-        loader.raw = raw
-        for _, labels, _, logits in loader:
-            assert torch.equal(logits, loader.dataset.logits[labels])
-    assert len(loader.dataset[3]) == 4 and loader.dataset[3][3].tolist() == [6, 7]
-    mask = loader.dataset.targets < 4
-    assert len(loader.dataset.data[mask]) == 4                  # a torch mask of numpy images

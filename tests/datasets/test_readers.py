@@ -1,16 +1,14 @@
 """Official files -> arrays: tiny imitations of each layout, whole and damaged."""
-import copy
 import hashlib
 import shutil
 import tarfile
 
 import numpy as np
-import PIL
 import pytest
+import torchvision
 from PIL import Image
 
 from datasets.utils import readers
-from datasets.utils.tiny_imagenet import tiny_imagenet
 from scroll.files.images import decoders
 from tests.bench.test_safe_pickle import dump
 from tests.conftest import refused
@@ -24,41 +22,40 @@ def md5(path) -> str:
 
 @pytest.fixture(params=['CIFAR10', 'CIFAR100'])
 def cifar_home(request, tmp_path, monkeypatch):
-    """<base>/<name> with a tiny data set in the official layout; the table of MD5 sums is that of its files.
+    """<base>/<name> with a tiny data set in the official layout; the MD5 sums are those of its files.
 
     Sample i's pixel (channel, row, column) is (i + channel * 7 + row * 3 + column) % 256.
     """
-    name = request.param
-    facts = copy.deepcopy(readers._CIFAR[name])
-    folder = tmp_path / name / facts['folder']
+    kind = getattr(torchvision.datasets, request.param)
+    folder = tmp_path / request.param / kind.base_folder
     folder.mkdir(parents=True)
     channel, row, column = np.ogrid[:3, :32, :32]
-    count = 0
-    for part in ('train', 'test'):
+    label, count = 'labels' if request.param == 'CIFAR10' else 'fine_labels', 0
+    for part in ('train_list', 'test_list'):
         files = []
-        for file, _ in facts[part]:
+        for file, _ in getattr(kind, part):
             ids = np.arange(count, count := count + 4)
             data = (ids[:, None, None, None] + channel * 7 + row * 3 + column).astype(np.uint8).reshape(4, 3072)
-            dump(folder / file, {facts['label']: (ids % 10).tolist(), 'data': data}, python2=True)
-            files.append((file, md5(folder / file)))
-        facts[part] = tuple(files)
-    dump(folder / facts['meta'][0], {facts['names']: [f'class {i}' for i in range(10)]}, python2=True)
-    facts['meta'] = facts['meta'][0], md5(folder / facts['meta'][0])
-    monkeypatch.setitem(readers._CIFAR, name, facts)
-    monkeypatch.setattr(readers, '_CIFAR_URL', (tmp_path / 'nowhere').as_uri() + '/')
-    return tmp_path / name
+            dump(folder / file, {label: (ids % 10).tolist(), 'data': data}, python2=True)
+            files.append([file, md5(folder / file)])
+        monkeypatch.setattr(kind, part, files)
+    file = folder / kind.meta['filename']
+    dump(file, {kind.meta['key']: [f'class {i}' for i in range(10)]}, python2=True)
+    monkeypatch.setattr(kind, 'meta', kind.meta | dict(md5=md5(file)))
+    monkeypatch.setattr(kind, 'url', (tmp_path / 'nowhere').as_uri())
+    return tmp_path / request.param
 
 
 @pytest.mark.parametrize('by_hand', [False, True], ids=['unpacked', 'archive put there by hand'])
-def test_cifar_files_are_read_in_order_with_colours_last(cifar_home, by_hand):
-    name, facts = cifar_home.name, readers._CIFAR[cifar_home.name]
+def test_cifar_files_are_read_in_order_with_colours_last(cifar_home, by_hand, monkeypatch):
+    kind = getattr(torchvision.datasets, cifar_home.name)
     if by_hand:
-        with tarfile.open(cifar_home / facts['archive'], 'w:gz') as tar:
-            tar.add(cifar_home / facts['folder'], facts['folder'])
-        shutil.rmtree(cifar_home / facts['folder'])
-        facts['md5'] = md5(cifar_home / facts['archive'])
-    images = readers.cifar(cifar_home.parent, name)
-    count = 20 if name == 'CIFAR10' else 4
+        with tarfile.open(cifar_home / kind.filename, 'w:gz') as tar:
+            tar.add(cifar_home / kind.base_folder, kind.base_folder)
+        shutil.rmtree(cifar_home / kind.base_folder)
+        monkeypatch.setattr(kind, 'tgz_md5', md5(cifar_home / kind.filename))
+    images = readers.cifar(cifar_home.parent, cifar_home.name)
+    count = 20 if cifar_home.name == 'CIFAR10' else 4
     assert images.train.shape == (count, 32, 32, 3) and images.train.dtype == np.uint8
     ids = np.arange(count + 4)
     np.testing.assert_array_equal(np.concatenate([images.train_labels, images.test_labels]), ids % 10)
@@ -68,19 +65,15 @@ def test_cifar_files_are_read_in_order_with_colours_last(cifar_home, by_hand):
     assert images.class_names == [f'class {i}' for i in range(10)]
 
 
-@pytest.mark.parametrize('which', ['train', 'test', 'meta'])
-def test_a_damaged_cifar_file_is_named(cifar_home, which):
-    facts = readers._CIFAR[cifar_home.name]
-    file = cifar_home / facts['folder'] / (facts['meta'][0] if which == 'meta' else facts[which][-1][0])
-    file.write_bytes(file.read_bytes()[:-1] + b'!')
-    with refused(str(file), 'MD5', f'delete {file.parent}'):
-        readers.cifar(cifar_home.parent, cifar_home.name)
-    file.unlink()
-    with refused(str(file), 'missing'):
-        readers.cifar(cifar_home.parent, cifar_home.name)
-    shutil.rmtree(file.parent)
-    with refused(str(file.parent), facts['archive'], f'into {cifar_home}'):
-        readers.cifar(cifar_home.parent, cifar_home.name)
+def test_cifar_that_is_damaged_or_missing_is_named(cifar_home):
+    kind = getattr(torchvision.datasets, cifar_home.name)
+    folder = cifar_home / kind.base_folder
+    for file, damage in ((kind.train_list[-1][0], b'!'), (kind.meta['filename'], b'?'), (kind.test_list[0][0], None)):
+        path, whole = folder / file, (folder / file).read_bytes()
+        path.write_bytes(whole[:-1] + damage) if damage else path.unlink()
+        with refused(str(folder), kind.filename, f'into {cifar_home}'):
+            readers.cifar(cifar_home.parent, cifar_home.name)
+        path.write_bytes(whole)
 
 
 # -- miniImageNet ------------------------------------------------------------------------------------------------------
@@ -119,45 +112,15 @@ def test_the_first_hundred_of_a_class_test_and_the_rest_train(mini_home):
     assert images.train.dtype == np.uint8
 
 
-def write_csv(home, split, lines):
-    """The table, and an 84x84 picture of one grey value for each line (label, file name, value)."""
-    (home / 'images').mkdir(parents=True, exist_ok=True)
-    (home / f'{split}.csv').write_text('filename,label\n' + ''.join(f'{name},{label}\n' for label, name, _ in lines))
-    for _, name, value in lines:
-        Image.fromarray(flat([value])[0]).save(home / 'images' / name)
-
-
-def test_the_table_with_a_folder_of_images_gives_the_same_as_the_pickle(tmp_path):
-    write_csv(tmp_path / 'csv' / 'MINIIMAGENET', 'train',
-              [('n02', 'b.png', 5), ('n01', 'z.png', 1), ('n02', 'a.png', 6), ('n01', 'y.png', 2)])
-    (tmp_path / 'pkl' / 'MINIIMAGENET').mkdir(parents=True)
-    dump(tmp_path / 'pkl' / 'MINIIMAGENET' / 'mini-imagenet-cache-train.pkl',
-         {'image_data': np.ascontiguousarray(flat([5, 1, 6, 2])), 'class_dict': {'n02': [0, 2], 'n01': [1, 3]}})
-    for base in ('csv', 'pkl'):
-        images, labels, wnids = readers.mini_split(tmp_path / base, 'train')
-        assert wnids == ['n01', 'n02'] and labels.tolist() == [0, 0, 1, 1]
-        np.testing.assert_array_equal(images, flat([1, 2, 5, 6]))
-
-
-@pytest.mark.parametrize('text', ['', 'filename,label\n', 'a,b\n1,2\n', 'filename,label\n../x.png,n01\n', 'filename,label\nx.png\n'])
-def test_a_table_with_other_content_is_named(tmp_path, text):
+def test_a_split_is_read_by_its_name_or_named(tmp_path):
     (tmp_path / 'MINIIMAGENET').mkdir()
-    (tmp_path / 'MINIIMAGENET' / 'test.csv').write_text(text)
-    with refused('test.csv', 'filename and label'):
-        readers.mini_split(tmp_path, 'test')
-    with refused('mini-imagenet-cache-train.pkl', 'train.csv', str(tmp_path / 'MINIIMAGENET')):
-        readers.mini_split(tmp_path, 'train')
-
-
-def test_decoders_are_named_where_pixels_come_from_image_files(tmp_path, mini_home, home, tiny_parts):
-    """The versions that the pixels of a JPEG depend on."""
-    write_csv(tmp_path / 'csv' / 'MINIIMAGENET', 'test', [('n01', 'a.png', 5)])
-    assert decoders().startswith(f'Pillow {PIL.__version__}, ') and 'webp ' in decoders()
-    tiny = tiny_imagenet(tiny_parts.parent.parent)
-    for images in (readers.digits(), readers.mini_imagenet(mini_home.parent), tiny):
-        assert images.decoded_by == ''
-    for images in (readers.mini_imagenet(tmp_path / 'csv'), readers.folder(home, 8)):
-        assert images.decoded_by == decoders()
+    dump(tmp_path / 'MINIIMAGENET' / 'mini-imagenet-cache-train.pkl',
+         {'image_data': np.ascontiguousarray(flat([5, 1, 6, 2])), 'class_dict': {'n02': [0, 2], 'n01': [1, 3]}})
+    images, labels, wnids = readers.mini_split(tmp_path, 'train')
+    assert wnids == ['n01', 'n02'] and labels.tolist() == [0, 0, 1, 1]
+    np.testing.assert_array_equal(images, flat([1, 2, 5, 6]))
+    with refused('mini-imagenet-cache-test.pkl', str(tmp_path / 'MINIIMAGENET')):
+        readers.mini_imagenet(tmp_path)
 
 
 # -- digits ------------------------------------------------------------------------------------------------------------
@@ -196,7 +159,7 @@ def test_a_folder_of_grey_and_coloured_images(home):
     images = readers.folder(home, 84)
     assert images.class_names == ['a', 'b']
     assert images.train_labels.tolist() == images.test_labels.tolist() == [0, 0, 0, 1, 1]
-    assert images.train.shape == (5, 84, 84, 3) and images.train.dtype == np.uint8
+    assert images.train.shape == (5, 84, 84, 3) and images.train.dtype == np.uint8 and images.decoded_by == decoders()
     assert [image[40, 40].tolist() for image in images.train] == [[128, 128, 129], [0, 0, 0], [255] * 3, [10, 20, 30], [77] * 3]
     with refused(str(home / 'none'), 'train/<class>/'):
         readers.folder(home / 'none', 84)
@@ -204,81 +167,12 @@ def test_a_folder_of_grey_and_coloured_images(home):
 
 @pytest.mark.parametrize('damage, words', [
     (lambda home: ((home / 'test').rename(home / 'x'), (home / 'test').write_text('')), ['test']),
-    (lambda home: (home / 'test' / 'b' / '1.png').write_bytes(b'cut'), ['test/b/1.png', 'not a readable image']),
     (lambda home: (home / 'test' / 'b').rename(home / 'test' / 'c'), ['test/c', 'no such class in train/']),
     (lambda home: [p.unlink() for p in (home / 'test' / 'b').iterdir()], ['test/b', 'no images']),
     (lambda home: (home / 'train' / 'empty').mkdir(), ['train/empty', 'no images']),
     (lambda home: (home / 'train').rename(home / 'training'), ['train/<class>/', '--data_dir']),
-], ids=['file for folder', 'truncated', 'unknown class', 'empty in test', 'empty in train', 'no train'])
+], ids=['file for folder', 'unknown class', 'empty in test', 'empty in train', 'no train'])
 def test_damage_to_a_folder_is_named(home, damage, words):
     damage(home)
     with refused(*words):
         readers.folder(home, 84)
-
-
-# -- TinyImageNet ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def tiny_home(tmp_path):
-    """Three classes, two training images and one validation image each; grey value 10 a class, 1 an image."""
-    home = tmp_path / 'TINYIMG' / 'tiny-imagenet-200'
-    wnids = ['n03', 'n01', 'n02']
-    for i, wnid in enumerate(wnids):
-        for k in range(2):
-            path = home / 'train' / wnid / 'images' / f'{wnid}_{k}.JPEG'
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.new('L' if k else 'RGB', (64, 64), 40 * i + k if k else (40 * i,) * 3).save(path, quality=95)
-        (home / 'train' / wnid / f'{wnid}_boxes.txt').write_text('n\t0\t0\t3\t3')
-        (home / 'val' / 'images').mkdir(parents=True, exist_ok=True)
-        Image.new('RGB', (64, 64), (40 * i + 2,) * 3).save(home / 'val' / 'images' / f'val_{i}.JPEG', quality=95)
-    (home / 'val' / 'val_annotations.txt').write_text(''.join(f'val_{i}.JPEG\t{w}\t0\t0\t9\t9\n' for i, w in enumerate(wnids)))
-    (home / 'words.txt').write_text('n01\tgoldfish, Carassius auratus\nn03\tlamp\n')
-    return home
-
-
-def test_tiny_imagenet_in_its_official_folder(tiny_home):
-    images = tiny_imagenet(tiny_home.parent.parent)
-    assert images.class_names == ['goldfish', 'n02', 'lamp']
-    assert images.train_labels.tolist() == [0, 0, 1, 1, 2, 2] and images.test_labels.tolist() == [2, 0, 1]
-    assert images.train.shape == (6, 64, 64, 3) and images.train.dtype == images.test.dtype == np.uint8
-    assert images.train[:, 9, 9, 1].tolist() == [40, 41, 80, 81, 0, 1] and images.test[:, 9, 9, 1].tolist() == [2, 42, 82]
-    table = tiny_home / 'val' / 'val_annotations.txt'
-    for text, words in (('val_0.JPEG n01', ['val_annotations.txt', 'wnid']), ('val_0.JPEG\tn99', ['n99']), ('', ['no images'])):
-        table.write_text(text)
-        with refused(*words):
-            tiny_imagenet(tiny_home.parent.parent)
-    tiny_home.rename(tiny_home.with_name('elsewhere'))
-    with refused('TINYIMG', 'tiny-imagenet-200.zip', 'x_train_01.npy'):
-        tiny_imagenet(tiny_home.parent.parent)
-
-
-@pytest.fixture
-def tiny_parts(tmp_path):
-    """Mammoth's 20 parts a split, of ten training images or one test image: part i of class 10 (i - 1) + its place."""
-    home = tmp_path / 'TINYIMG' / 'processed'
-    home.mkdir(parents=True)
-    for split, count in (('train', 10), ('val', 1)):
-        for i in range(20):
-            levels = (np.arange(count) + 10 * i) % 256
-            x = np.broadcast_to((levels / 255)[:, None, None, None], (count, 64, 64, 3))
-            np.save(home / f'x_{split}_{i + 1:02d}.npy', x.astype(np.float32 if i % 2 else np.float64))
-            np.save(home / f'y_{split}_{i + 1:02d}.npy', (levels % 200).astype(np.int32))
-    return home
-
-
-def test_tiny_imagenet_in_mammoths_parts(tiny_parts):
-    images = tiny_imagenet(tiny_parts.parent.parent)
-    assert images.train.dtype == np.uint8 and images.train_labels.dtype == np.int64 and len(images.class_names) == 200
-    assert images.train[:, 0, 0, 2].tolist() == list(range(200)) == images.train_labels.tolist()    # every level comes back
-    assert images.test_labels.tolist() == list(range(0, 200, 10)) and images.test.shape == (20, 64, 64, 3)
-
-
-@pytest.mark.parametrize('damage, words', [
-    (lambda home: (home / 'x_train_20.npy').unlink(), ['x_train_20.npy', 'all 20 parts']),
-    (lambda home: (home / 'y_val_07.npy').write_bytes(b'nothing'), ['y_val_07.npy', 'cannot be read']),
-    (lambda home: np.save(home / 'x_train_02.npy', np.zeros((10, 64, 64, 3), np.uint8)), ['part 2 of train', 'uint8'])])
-def test_damage_to_the_parts_is_named(tiny_parts, damage, words):
-    damage(tiny_parts)
-    with refused(*words):
-        tiny_imagenet(tiny_parts.parent.parent)

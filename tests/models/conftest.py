@@ -19,16 +19,19 @@ from datasets.utils import readers, scheduled_dataset
 from tests.conftest import ROOT
 
 
+def first_of_each(whole: readers.Images, train: int, test: int) -> readers.Images:
+    """The first training and test images of each digit."""
+    def first(labels, count):
+        return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
+    rows, test_rows = first(whole.train_labels, train), first(whole.test_labels, test)
+    return readers.Images(whole.train[rows], whole.train_labels[rows], whole.test[test_rows], whole.test_labels[test_rows], whole.class_names)
+
+
 @pytest.fixture
 def small_digits(monkeypatch):
     """The first 8 training and 4 test images of each digit: enough for what holds of any data."""
-    whole = readers.digits()
-
-    def first(labels, count):
-        return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
-    train_ids, test_ids = first(whole.train_labels, 8), first(whole.test_labels, 4)
-    arrays = (whole.train[train_ids], whole.train_labels[train_ids], whole.test[test_ids], whole.test_labels[test_ids])
-    monkeypatch.setattr(readers, 'digits', lambda: readers.Images(*(np.copy(a) for a in arrays), whole.class_names))
+    few = first_of_each(readers.digits(), 8, 4)
+    monkeypatch.setattr(readers, 'digits', lambda: readers.Images(*map(np.copy, few[:4]), few.class_names))
     scheduled_dataset._read_once.cache_clear()
     yield
     scheduled_dataset._read_once.cache_clear()

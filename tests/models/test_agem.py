@@ -28,8 +28,7 @@ def test_what_opposes_the_reference_goes_and_nothing_else(seed, scale):
     assert torch.equal(project(g, torch.zeros(50)), g)
 
 
-@pytest.mark.parametrize('flags', ['', '--schedule gaussian:batch=12'])
-@pytest.mark.parametrize('disagree', [True, False])
+@pytest.mark.parametrize('flags, disagree', [('', True), ('', False), ('--schedule gaussian:batch=12', True)])
 def test_a_step_follows_the_projected_gradient(start, flags, disagree):
     """The reference gradient is of past tasks, whatever is kept of this one; without tasks, of all that came before."""
     model, dataset, _ = start('agem', '--minibatch_size', '99', '--lr', '0.1', *flags.split())

@@ -4,12 +4,10 @@ import copy
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from models.bic import corrected, fit_bias, some_of_each
+from models.bic import corrected, fit_bias
 from models.utils.losses import frozen_copy, masked_cross_entropy
-from tests.conftest import quick, refused
+from tests.conftest import refused
 from tests.models.conftest import classes, cross_entropy, next_task, seeded, softmax
 
 NEWEST = torch.tensor([False, True, False, True, False])
@@ -30,7 +28,7 @@ def best_bias(logits, labels) -> torch.Tensor:
     return bias.detach()
 
 
-@pytest.mark.parametrize('alpha, beta', [(1.25, 0.3), (1, 4), (1, -4), (1, 12)])
+@pytest.mark.parametrize('alpha, beta', [(1.25, 0.3), (1, 12)])
 def test_stage_two_undoes_a_planted_affine_map(alpha, beta):
     """Labels drawn from the softmax of logits, of which those of the newest
     classes then become alpha o + beta.
@@ -51,38 +49,13 @@ def test_stage_two_undoes_a_planted_affine_map(alpha, beta):
     assert torch.equal(fit_bias(poisoned, labels, NEWEST, SEEN, 250), fitted)
 
 
-@quick
-@given(seed=st.integers(0, 2 ** 20), count=st.integers(1, 30), scale=st.floats(-2, 2))
-def test_stage_two_ends_at_an_optimum_that_is_finite(seed, count, scale):
-    """Samples that can be told apart without a mistake, too: no small step lowers cross-entropy and penalty."""
-    random = seeded(seed)
-    logits = torch.randn(count, 5, generator=random) * 10 ** scale
-    labels = torch.randint(4, (count,), generator=random)
-    fitted = fit_bias(logits, labels, NEWEST, SEEN, 250)
-    assert torch.isfinite(fitted).all()
-
-    def loss(bias):
-        hard = masked_cross_entropy(corrected(logits.double(), NEWEST, bias), labels, SEEN)
-        return float(hard + 1e-6 / 2 * ((bias - torch.tensor([1.0, 0.0])) ** 2).sum())
-    for step in torch.tensor([[1e-3, 0], [-1e-3, 0], [0, 1e-3], [0, -1e-3]], dtype=torch.float64):
-        assert loss(fitted + step) >= loss(fitted) - 1e-12
-
-
-def test_some_of_each_class():
-    labels = torch.tensor([5] * 10 + [2] * 3 + [7])
-    chosen = some_of_each(labels, 3, seeded())
-    assert np.bincount(labels[chosen]).tolist() == [0, 0, 3, 0, 0, 3, 0, 1]
-    assert len({tuple(some_of_each(labels, 3, seeded(s))) for s in range(9)}) > 1
-
-
 def as_set(images, labels) -> list:
     return sorted((int(y), np.asarray(image).tobytes()) for image, y in zip(images, labels))
 
 
-@pytest.mark.parametrize('size, share, per_class', [(31, 0.1, 1), (32, 0.4, 3), (5, 0.1, 1), (32, 0.01, 1)])
+@pytest.mark.parametrize('size, share, per_class', [(32, 0.4, 3), (5, 0.1, 1)])
 def test_what_is_held_out(start, size, share, per_class):
-    """Equally many of each class, old ones out of the exemplars; nothing is lost,
-    nothing is trained on and held out."""
+    """Equally many of each class, old ones out of the exemplars; nothing is lost, nothing is trained on and held out."""
     model, dataset, _ = start('bic', '--buffer_size', size, '--valset_split', share)
     next_task(model, dataset, 0)
     model.meta_end_task(dataset)
@@ -102,9 +75,7 @@ def test_what_is_held_out(start, size, share, per_class):
 
 
 @pytest.mark.parametrize('flags, tasks, weight', [
-    ('', 1, 4 / 7), ('', 2, 7 / 10), ('--distill_weight mammoth', 1, 1 / 2),
-    ('--distill_weight mammoth', 2, 1 / 3),
-    ('--distill_after_bic 0', 1, 4 / 7), ('--distill_scale 9', 1, 4 / 7)])
+    ('', 2, 7 / 10), ('--distill_after_bic 0', 1, 4 / 7), ('--distill_weight mammoth --distill_scale 9', 2, 1 / 3)])
 def test_the_loss_by_hand(start, flags, tasks, weight):
     """Tasks of 4, 3 and 3 classes; the teacher speaks with its correction, of what was newest to it, or without."""
     model, dataset, _ = start('bic', '--lr', '0', '--temp', '3', '--wd_reg', '0.01', *flags.split())
@@ -121,8 +92,7 @@ def test_the_loss_by_hand(start, flags, tasks, weight):
         z_old[:, newest] = z_old[:, newest] * 0.7 + 0.2
     soft = -(softmax(z_old[:, old] / 3) * np.log(softmax(z[:, old] / 3))).sum(1).mean()
     decay = 0.01 * sum((p ** 2).sum().item() for p in model.net.parameters())
-    scale = 9 if 'scale' in flags else 1
-    expected = weight * scale * soft + (1 - weight) * cross_entropy(z, labels, seen) + decay
+    expected = weight * (9 if 'scale' in flags else 1) * soft + (1 - weight) * cross_entropy(z, labels, seen) + decay
     assert model.meta_observe(inputs, labels, images).item() == pytest.approx(expected, rel=1e-4)
 
 

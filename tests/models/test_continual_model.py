@@ -1,12 +1,9 @@
 """Mammoth's contract of a method, and the plainest method under it."""
-import json
 
 import pytest
 import torch
 
 from backbone import get_backbone
-from bench.run.building import initialize
-from bench.run.training import train
 from datasets import get_dataset
 from models.utils.continual_model import ContinualModel
 from tests.conftest import refused
@@ -39,21 +36,12 @@ def test_attributes_are_ready_after_the_constructor(build):
     assert model.transform is model.original_transform
     assert model.transform(torch.rand(3, 8, 8)).shape == (3, 16, 16)
     assert model.normalization_transform(torch.rand(2, 3, 8, 8)).shape == (2, 3, 16, 16)
-    assert (model.N_CLASSES, model.num_classes, model.N_TASKS, model.n_tasks,
-            model.SETTING) == (10, 10, 3, 3, 'class-il')
+    assert (model.N_CLASSES, model.num_classes, model.N_TASKS, model.n_tasks, model.SETTING) == (10, 10, 3, 3, 'class-il')
     assert model.cpt == model.classes_per_task == [4, 3, 3] and build('--n_splits', '5').cpt == 2
     assert (model.current_task, model.task_iteration, model.epoch_iteration) == (0, 0, 0)
-    assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task,
-            model.n_remaining_classes) == (-1,) * 4
+    assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task, model.n_remaining_classes) == (-1,) * 4
     assert model.device == model.net.device == torch.device('cpu') and isinstance(model.opt, torch.optim.SGD)
     assert model.get_offsets(1) == (4, 7)
-
-
-def test_the_base_owns_no_parameters_but_those_of_the_network(build):
-    """GEM and A-GEM size their gradient vectors from `self.parameters()`."""
-    model = build()
-    assert [id(p) for p in model.parameters()] == [id(p) for p in model.net.parameters()]
-    assert set(model.state_dict()) == {f'net.{name}' for name in model.net.state_dict()}
 
 
 def test_counters_before_and_after_tasks(build):
@@ -65,8 +53,7 @@ def test_counters_before_and_after_tasks(build):
         model.task_iteration = 99
         model.meta_begin_task(dataset)
         assert model.opt is not old and model.current_task == task and model.task_iteration == 0
-        assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task,
-                model.n_remaining_classes) == counts
+        assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task, model.n_remaining_classes) == counts
         model.meta_begin_epoch(0, dataset)
         assert model.epoch_iteration == 0
         model.meta_observe(1, 2, 3)
@@ -104,19 +91,6 @@ def test_optimisers(build, flags, kind, expected):
     assert sum(p.numel() for p in made.param_groups[0]['params']) == len(model.net.get_params())
 
 
-@pytest.mark.slow
-def test_sgd_learns_a_task_and_forgets_it_under_splits(parse):
-    flags = ['--lr', '0.03', '--optim_mom', '0.9', '--n_epochs', '4', '--drop_last', '1',
-             '--enable_other_metrics', '1', '--n_splits']
-    whole = train(*initialize(parse('sgd', *flags, '1')))
-    assert whole['final_accuracy'] > 50                         # chance is 10
-    split = train(*initialize(parse('sgd', *flags, '5')))
-    last = json.loads(split['accuracy_per_task'])
-    assert split['task1'] > 80 and sum(last[:3]) / 3 < 15       # learned when it came, lost at the end
-    assert split['forgetting'] > 40 and split['backward_transfer'] < -40
-    assert split['final_accuracy'] < whole['final_accuracy'] - 20
-
-
 @pytest.mark.parametrize('flag', ['--label_perc', '--label_perc_by_class'])
 def test_samples_without_a_label_are_left_out_with_all_that_belongs_to_them(build, flag):
     model, y = build(flag, '0.5'), torch.tensor([3, -1, 0, -1])
@@ -127,24 +101,6 @@ def test_samples_without_a_label_are_left_out_with_all_that_belongs_to_them(buil
     assert model.given['epoch'] == 2
     del model.given
     assert model.meta_observe(x, torch.full((4,), -1), x, epoch=2) == 0 and not hasattr(model, 'given')
-
-
-def test_methods_made_for_missing_labels_get_all_samples(build):
-    class SemiSupervised(Noting):
-        COMPATIBILITY = ['class-il', 'cssl']
-    model, y = build('--label_perc', '0.1', kind=SemiSupervised), torch.tensor([3, -1])
-    model.meta_observe(torch.zeros(2, 1), y, torch.zeros(2, 1))
-    assert model.given['labels'] is y
-
-
-@pytest.mark.parametrize('method', [lambda self, inputs, labels, not_aug_inputs, true_labels: 1,
-                                    lambda self, inputs, labels, not_aug_inputs, epoch=None, *,
-                                    true_labels: 1])
-def test_a_field_that_observe_needs_and_does_not_get(build, method):
-    model = build(kind=type('Needy', (Noting,), dict(observe=method)))
-    with refused('--model noting', 'true_labels', '--noise_rate'):
-        model.meta_observe(1, 2, 3, epoch=0)
-    assert model.meta_observe(1, 2, 3, epoch=0, true_labels=4) == 1
 
 
 def test_loading_a_buffer(build):
@@ -158,20 +114,3 @@ def test_loading_a_buffer(build):
     assert model.buffer is full
     with refused('7 samples', '--buffer_size 6'):
         model.load_buffer(Buffer(7, seed=0))
-
-
-def test_an_optimiser_that_a_method_does_not_take(build):
-    class Choosy(Noting):
-        AVAIL_OPTIMS = ['adam']
-    with refused('--optimizer sgd', 'noting', 'adam'):
-        build(kind=Choosy)
-
-
-def test_a_constructor_may_change_arguments_and_backbone_first(build):
-    class Early(Noting):
-        def __init__(self, backbone, loss, args, transform, dataset=None):
-            backbone.classifier, args.lr = torch.nn.Linear(backbone.classifier.in_features, 3), 0.125
-            super().__init__(backbone, loss, args, transform, dataset)
-    model = build(kind=Early)
-    assert model.opt.param_groups[0]['lr'] == 0.125
-    assert any(p is model.net.classifier.weight for p in model.opt.param_groups[0]['params'])

@@ -22,8 +22,7 @@ def test_stored_logits_are_those_of_the_augmented_batch_in_training_before_the_s
     assert not any(torch.allclose(kept, other, atol=1e-4) for other in others)
 
 
-@pytest.mark.parametrize('method, weights',
-                         [('der', (0.3,)), ('der', (2.0,)), ('derpp', (0.3, 0.7)), ('derpp', (0.0, 2.0))])
+@pytest.mark.parametrize('method, weights', [('der', (2.0,)), ('derpp', (0.3, 0.7))])
 def test_the_loss_by_hand(start, method, weights):
     """Means over samples and classes; of a buffer that is replayed whole."""
     flags = [word for pair in zip(('--alpha', '--beta'), map(str, weights)) for word in pair]
@@ -38,19 +37,3 @@ def test_the_loss_by_hand(start, method, weights):
     if method == 'derpp':
         expected += weights[1] * cross_entropy(model.net(images), labels)
     assert model.meta_observe(*second).item() == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize('method, sizes', [('der', [12, 6]), ('derpp', [12, 6, 6])])
-def test_each_term_has_a_draw_of_its_own(start, method, sizes):
-    """Two draws of 6 out of 12 are neither always the same nor halves of one draw, which would share none."""
-    model, dataset, _ = start(method, '--minibatch_size', '6', '--buffer_size', '12')
-    first, *_ = batches(model, dataset)
-    still(model).meta_observe(*first)
-    passes, shared = [], []
-    model.net.register_forward_hook(lambda net, given, out: passes.append([row.numpy().tobytes() for row in given[0]]))
-    for _ in range(10):
-        passes.clear()
-        model.meta_observe(*first)
-        assert list(map(len, passes)) == sizes
-        shared.append(len(set(passes[1]) & set(passes[-1])))
-    assert method == 'der' or len(set(shared)) > 1

@@ -1,43 +1,15 @@
 """EWC: the Fisher information of a model small enough to do by hand, and the penalty's gradient."""
 import copy
-import math
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
-from models.ewc_on import fisher
 from tests.models.conftest import batches, close, gradient, seeded, step_of, still
 
 
-class OneWeight(nn.Module):
-    """Logistic regression with one weight: logits (0, w x)."""
-
-    def __init__(self, w):
-        super().__init__()
-        self.w = nn.Parameter(torch.tensor(float(w)))
-
-    def forward(self, x):
-        return torch.stack([torch.zeros_like(x), self.w * x], dim=1)
-
-
-def test_logistic_regression_by_hand():
-    """sum of p (x (1 - p))^2, p the likelihood of the label; of squares, so that gradients that cancel count twice."""
-    w, samples = 0.7, [(1.5, 1), (-2.0, 1), (0.3, 0), (4.0, 0)]
-    expected = 0.0
-    for x, y in samples:
-        p = 1 / (1 + math.exp(-w * x if y else w * x))
-        expected += p * (x * (1 - p)) ** 2
-    inputs, labels = (torch.tensor(column) for column in zip(*samples))
-    assert fisher(OneWeight(w), inputs, labels).tolist() == [pytest.approx(expected, rel=1e-5)]
-    assert fisher(OneWeight(0), torch.tensor([1.0, -1.0]),
-                  torch.tensor([1, 1])).tolist() == [pytest.approx(2 * 0.5 * 0.25)]
-
-
 def test_at_the_end_of_a_task_it_is_the_mean_over_samples(start):
-    """Whatever the batches (the last is short), with nothing of the network changed;
-    later tasks add to what gamma leaves."""
+    """Whatever the batches (the last is short), with nothing of the network changed; later tasks add to what gamma leaves."""
     model, dataset, _ = start('ewc-on', '--gamma', '0.5', '--batch_size', '10')
     totals = []
     for task in range(2):

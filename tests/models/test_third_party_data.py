@@ -12,19 +12,15 @@ ENS = ['--n_classifiers', '6', '--top_k', '2']
 
 
 @pytest.mark.parametrize('method, dataset, flags', [
-    ('ens', 'picture-digits', ENS),
-    ('joint', 'picture-digits', []), ('joint', 'picture-digits', ['--noise_rate', '0.3']),
-    ('joint', 'unequal-digits', ['--label_perc', '0.5']), ('joint', 'flowing-digits', []),
-    ('joint', 'shuffled-digits', [])])
+    ('ens', 'picture-digits', ENS), ('joint', 'unequal-digits', ['--label_perc', '0.5']), ('joint', 'flowing-digits', [])])
 def test_a_run(arguments, tmp_path, method, dataset, flags):  # noqa: F811
     assert 0 <= run(arguments(dataset, *flags, '--base_path', tmp_path, model=method))['final_accuracy'] <= 100
 
 
-@pytest.mark.parametrize('dataset', ['picture-digits', 'unequal-digits', 'flowing-digits'])
-def test_a_run_of_gdumb(parse, foreign, dataset):  # noqa: F811
-    flags = ['--weights', 'none', '--backbone', 'resnet18-md', '--width', '2', '--buffer_size', '21',
-             '--fitting_epochs', '1']
-    assert 0 <= train(*initialize(parse('gdumb', *flags, dataset=dataset)))['final_accuracy'] <= 100
+def test_a_run_of_gdumb(parse, foreign):  # noqa: F811
+    flags = ['--weights', 'none', '--backbone', 'resnet18-md', '--width', '2', '--buffer_size', '21', '--fitting_epochs', '1']
+    for dataset in ('unequal-digits', 'flowing-digits'):
+        assert 0 <= train(*initialize(parse('gdumb', *flags, dataset=dataset)))['final_accuracy'] <= 100
 
 
 def test_frozen_features_of_images_of_no_known_size(arguments, tmp_path):  # noqa: F811

@@ -8,7 +8,6 @@ from bench.run.building import initialize
 from bench.run.training import train
 from core.rows import read_rows
 from tests.conftest import refused
-from utils.schedulers import get_scheduler
 
 HEAD = '''
 from copy import deepcopy
@@ -21,25 +20,6 @@ from models.utils.continual_model import ContinualModel
 from utils.args import ArgumentParser, add_rehearsal_args
 from utils.augmentations import apply_transform
 from utils.buffer import Buffer
-'''
-
-PARSER = HEAD + '''
-
-class GroupsAndDefaults(ContinualModel):
-    """Returns nothing, sets defaults of flags before they exist, groups its flags."""
-    NAME = 'groups_and_defaults'
-    COMPATIBILITY = ['class-il']
-
-    @staticmethod
-    def get_parser(parser):
-        parser.set_defaults(lr=0, strength=0.75, optim_mom=0.5, not_a_flag='kept')
-        add_rehearsal_args(parser)
-        group = parser.add_argument_group('further')
-        group.add_argument('--strength', type=float, default=0.25)
-        group.add_argument('--switch', action='store_true')
-
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        return 0
 '''
 
 STAR = '''
@@ -232,13 +212,19 @@ class Buffers(ContinualModel):
 FIELDS = HEAD + '''
 ALWAYS = ('lr batch_size minibatch_size n_epochs buffer_size optim_wd optim_mom optim_nesterov optimizer '
           'debug_mode dataset model backbone seed num_workers nowand label_perc device start_from '
-          'eval_future n_iters fitting_mode non_verbose joint permute_classes noise_rate validation').split()
+          'n_iters fitting_mode non_verbose joint permute_classes noise_rate validation').split()
 
 
 class Fields(ContinualModel):
-    """Reads arguments without asking whether they are there; needs the true labels."""
+    """Reads arguments without asking whether they are there; needs the true labels. Its parser returns nothing, sets defaults
+    of flags before they exist, and groups its flags."""
     NAME = 'fields'
     COMPATIBILITY = ['class-il']
+
+    @staticmethod
+    def get_parser(parser):
+        parser.set_defaults(strength=0.75, optim_mom=0.5, not_a_flag='kept')
+        parser.add_argument_group('further').add_argument('--strength', type=float, default=0.25)
 
     def observe(self, inputs, labels, not_aug_inputs, true_labels, epoch=None):
         self.values = [getattr(self.args, name) for name in ALWAYS]
@@ -246,7 +232,7 @@ class Fields(ContinualModel):
         return 0
 '''
 
-FILES = dict(parser=PARSER, star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS,
+FILES = dict(star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS,
              fields=FIELDS)
 
 
@@ -264,16 +250,6 @@ def run(parse):
         model, dataset, args = initialize(parse(name, *words, *flags))
         return model, dataset, train(model, dataset, args)
     return start
-
-
-def test_a_parser_with_groups_and_defaults_of_flags_to_come(parse):
-    args = parse('groups_and_defaults', '--buffer_size', '3')
-    assert (args.lr, args.strength, args.optim_mom, args.switch,
-            args.not_a_flag) == (0, 0.75, 0.5, False, 'kept')
-    args = parse('groups-and-defaults', '--buffer_size', '3', '--lr', '0.5', '--strength', '2', '--switch')
-    assert (args.lr, args.strength, args.switch) == (0.5, 2, True)
-    with refused('--buffer_size', 'required'):
-        parse('groups_and_defaults')
 
 
 def test_a_file_of_2020_with_a_star_import_and_a_function_for_its_parser(run, parse):
@@ -319,17 +295,12 @@ def test_buffers_are_read_and_written_directly(run):
 def test_arguments_that_are_always_there(run):
     model, dataset, _ = run('fields', '--noise_rate', '0.25', '--disable_noisy_labels_cache', '1',
                             '--n_splits', '1')
-    assert len(model.values) == 27 and model.wrong == len(dataset.train_labels) / 4
+    assert len(model.values) == 26 and model.wrong == len(dataset.train_labels) / 4
     args = model.args
-    assert (args.buffer_size, args.minibatch_size, args.nowand, args.start_from,
-            args.num_workers) == (0, 16, 1, None, 0)
+    assert (args.buffer_size, args.minibatch_size, args.nowand, args.start_from, args.num_workers) == (0, 16, 1, None, 0)
+    assert (args.strength, args.optim_mom, args.not_a_flag) == (0.75, 0.5, 'kept')
 
 
 def test_a_field_that_the_stream_does_not_give_is_named(run):
     with refused('--model fields', 'true_labels', '--noise_rate'):
         run('fields')
-
-
-def test_a_scheduler_of_a_bare_network_does_nothing(parse):
-    args = parse('sgd', '--lr', '1', '--lr_scheduler', 'cosine')
-    assert get_scheduler(torch.nn.Linear(2, 2), args, reload_optim=True) is None

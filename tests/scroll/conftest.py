@@ -106,7 +106,7 @@ def toy_images(per_class: int = 8, size: int = 12, seed: int = 0) -> tuple:
 
 @pytest.fixture(scope='package', autouse=True)
 def one_thread():
-    """Networks this small run slower on many threads, far slower beside another process."""
+    """Networks this small run slower on many threads, far slower while another process runs."""
     with threads(1):
         yield
 

@@ -109,8 +109,7 @@ def flat():
     return predictor, Exemplars(part.labels, part.keys, part.features, part.features)
 
 
-@pytest.mark.parametrize('learn_scale', [None, True, False])
-@pytest.mark.parametrize('minibatch', [12, 50])
+@pytest.mark.parametrize('learn_scale, minibatch', [(None, 12), (True, 50), (False, 50)])
 def test_the_first_update_of_a_classifier_of_features_by_hand(flat, learn_scale, minibatch):
     f_T, buffer = flat
     f_star = adapt(None, f_T, buffer, Adaptation(iterations=1, minibatch=minibatch, calibrate=False, scale=2.0, classifier_lr=0.5,
@@ -123,16 +122,6 @@ def test_the_first_update_of_a_classifier_of_features_by_hand(flat, learn_scale,
     assert f_star.losses == pytest.approx([cross_entropy(2 * logits, buffer.labels)], rel=1e-5)
     assert f_star.mode == 'classifier' and f_star.embedder is None
     assert np.abs(first_step(weight, 0.5)).max() > 1e-4                     # above the tolerance
-
-
-def test_the_first_update_of_the_classifier_above_a_network_by_hand(run, f_T, buffer):
-    """lr 0 holds psi still; no augmentation, one minibatch of all samples."""
-    f_star = run(mode='adapters', iterations=1, minibatch=24, calibrate=False, classifier_lr=1.0, lr=0, adapter_scale=0,
-                 augmentation=PLAIN)
-    weight, bias, scale = by_hand(f_T, buffer, 1.0)
-    np.testing.assert_allclose(f_star.weight, f_T.weight - first_step(weight, 1.0), atol=2e-6)
-    np.testing.assert_allclose(f_star.bias, f_T.bias - first_step(bias, 1.0), atol=2e-6)
-    assert f_star.scale == pytest.approx(1 - first_step(scale, 1.0), abs=2e-6)
 
 
 def same(one: dict, two: dict) -> dict:
@@ -151,19 +140,9 @@ def test_psi_the_predictor_and_the_buffer_are_left_alone(run, embedder, f_T, buf
     assert not embedder.pristine.training and not any(p.requires_grad for p in embedder.pristine.parameters())
 
 
-@pytest.fixture
-def unfolded(net, monkeypatch):
-    """An embedder of a network whose batch norms cannot be folded."""
-    monkeypatch.setattr('scroll.embedding.embedder.fold_batch_norm', lambda net, example: None)
-    return Embedder(net, PREPROCESSING, chunk=8)
-
-
-@pytest.mark.parametrize('folded', [True, False])
-def test_adapters_change_the_centres_of_the_blocks_kernels_and_no_batch_norm(run, embedder, unfolded, folded):
-    psi = embedder if folded else unfolded
-    after = run(mode='adapters', embedder=psi).embedder.net.state_dict()
-    assert folded != any('running_mean' in name for name in after)
-    for name, tensor in psi.net.state_dict().items():
+def test_adapters_change_the_centres_of_the_blocks_kernels_and_no_batch_norm(run, embedder):
+    after = run(mode='adapters').embedder.net.state_dict()
+    for name, tensor in embedder.net.state_dict().items():
         changed = (after[name] != tensor).nonzero()
         if '.conv' in name and name.endswith('weight'):
             assert len(changed) and (changed[:, 2:] == 1).all()
@@ -190,8 +169,8 @@ def test_equal_input_gives_equal_bits_and_another_seed_other_ones(run, toy, mode
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_f_star_on_the_way_is_f_star_of_fewer_updates(run, embedder, f_T, buffer, mode):
-    path = adaptation_path(embedder, f_T, buffer, Adaptation(mode=mode, minibatch=6), 0, [0, 2, 3])
-    assert [f_star.digest() for f_star in path] == [run(mode=mode, iterations=n).digest() for n in (0, 2, 3)]
+    path = adaptation_path(embedder, f_T, buffer, Adaptation(mode=mode, minibatch=6), 0, [0, 2])
+    assert [f_star.digest() for f_star in path] == [run(mode=mode, iterations=n).digest() for n in (0, 2)]
 
 
 def test_global_state_of_torch_is_left_alone(run):
@@ -215,12 +194,11 @@ class Dropping(nn.Module):
 
 
 def test_layers_that_draw_repeat_too(run):
-    embedder, digests = Embedder(Dropping(), PREPROCESSING, chunk=8), set()
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        digests.add(run(mode='full', embedder=embedder).digest())
-    assert len(digests) == 1
-    assert run(mode='full', embedder=embedder, seed=1).digest() not in digests
+    embedder, digests = Embedder(Dropping(), PREPROCESSING, chunk=8), []
+    for seed in (0, 0, 1):
+        torch.manual_seed(len(digests))
+        digests.append(run(mode='full', embedder=embedder, seed=seed).digest())
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_string_labels_and_classes_that_left_the_buffer(embedder, toy):
@@ -235,8 +213,7 @@ def test_string_labels_and_classes_that_left_the_buffer(embedder, toy):
 
 
 @pytest.mark.parametrize('settings', [
-    dict(lr=1e30), dict(lr=1e30, mode='full'), dict(lr=1e37, iterations=1), dict(lr=1e37, iterations=1, mode='full'),
-    dict(classifier_lr=1e38, iterations=1), dict(classifier_lr=1e38, iterations=4), dict(scale_lr=1e38, iterations=1)], ids=str)
+    dict(lr=1e30), dict(lr=1e37, iterations=1, mode='full'), dict(classifier_lr=1e38, iterations=4), dict(scale_lr=1e38, iterations=1)], ids=str)
 def test_divergence_is_refused_or_everything_is_finite(run, toy, settings):
     try:
         f_star = run(**settings)

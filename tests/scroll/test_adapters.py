@@ -1,6 +1,5 @@
 """Adapters of every kind: which network gets which, that they start as nothing, that they fold away."""
 import copy
-import sys
 
 import pytest
 import torch
@@ -13,42 +12,6 @@ from tests.scroll.conftest import refused, tiny_net
 X = torch.randn(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
-def adapted(scale: float) -> tuple:
-    """A network with random adapters, and their parameters."""
-    net = tiny_net()
-    parameters = attach(net, scale)
-    with torch.no_grad():
-        for p in parameters:
-            p.add_(scale * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
-    return net, parameters
-
-
-@pytest.mark.parametrize('stride', [1, 2])
-def test_an_adapter_adds_a_1x1_convolution_by_hand(stride):
-    conv = nn.Conv2d(3, 4, 3, stride, 1)
-    adapter = ParallelAdapter(conv, 2.0)
-    expected = conv(X)
-    expected[:, :3] += 2 * X[:, :, ::stride, ::stride]
-    torch.testing.assert_close(adapter(X), expected)
-
-
-def test_folded_equals_unfolded_and_has_the_shape_of_the_original():
-    net, _ = adapted(0.2)
-    expected, pristine = net.features(X).detach(), tiny_net()
-    assert (expected - pristine.features(X)).abs().max() > 0.01             # the adapters do something
-    assert fold(net) is net
-    torch.testing.assert_close(net.features(X).detach(), expected, atol=1e-5, rtol=1e-5)
-    assert [(n, type(m)) for n, m in net.named_modules()] == [(n, type(m)) for n, m in pristine.named_modules()]
-
-
-def test_only_adapters_get_gradients():
-    net, parameters = adapted(0.1)
-    net.features(X).square().sum().backward()
-    assert all(p.grad.abs().sum() > 0 for p in parameters)
-    trained = {id(p) for p in parameters}
-    assert all(p.grad is None and not p.requires_grad for p in net.parameters() if id(p) not in trained)
-
-
 class Mlp(nn.Module):
     def __init__(self):
         super().__init__()
@@ -56,20 +19,6 @@ class Mlp(nn.Module):
 
     def features(self, x):
         return self.body(x)
-
-
-class OnlyStem(nn.Module):
-    def __init__(self, conv=nn.Conv2d(3, 8, 3, padding=1)):
-        super().__init__()
-        self.conv = conv
-
-
-class Unfit(nn.Module):
-    """Convolutions in a block to which no 1x1 one can be added."""
-    def __init__(self):
-        super().__init__()
-        self.block = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 5, padding=2),
-                                   nn.Conv2d(4, 4, 3, padding=1, dilation=2), nn.Conv2d(4, 4, 1))
 
 
 class Standardised(nn.Conv2d):
@@ -84,7 +33,7 @@ class OfItsOwn(nn.Module):
         self.block = nn.Sequential(Standardised(4, 4, 3, padding=1))
 
 
-@pytest.mark.parametrize('make', [Mlp, OnlyStem, Unfit, OfItsOwn])
+@pytest.mark.parametrize('make', [Mlp, OfItsOwn])
 def test_a_network_without_such_convolutions_is_refused_and_left_alone(make):
     net = make()
     before = copy.deepcopy(net)
@@ -163,18 +112,15 @@ def of_timm(name: str):
 
 
 # the layers' widths by hand: low rank has r (in + out) parameters, r = in out / 9 (in + out) or, of LoRA, 8
-OTHERS = {'depthwise': (Inverted, 'low-rank', [24, 28, 32]), 'transformer': (Transformer, 'lora', [8 * (8 + 24), 8 * 16] * 2),
+OTHERS = {'blocks': (tiny_net, 'parallel', None), 'depthwise': (Inverted, 'low-rank', [24, 28, 32]), 'transformer': (Transformer, 'lora', [8 * (8 + 24), 8 * 16] * 2),
           'timm ViT': (lambda: of_timm('test_vit'), 'lora', [8 * 256, 8 * 128, 8 * 256, 8 * 256] * 6),
-          'timm ConvNeXt': (lambda: of_timm('test_convnext'), 'low-rank', None),
-          'timm MobileNet': (lambda: of_timm('mobilenetv2_035'), 'low-rank', None)}
+          'timm ConvNeXt': (lambda: of_timm('test_convnext'), 'low-rank', None)}
 
 
 @pytest.fixture(params=OTHERS)
 def other(request):
     """(network in eval mode, kind of adapters, parameters of each adapter or None)."""
     make, kind, counts = OTHERS[request.param]
-    if kind == 'lora':
-        pytest.importorskip('peft')
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return make().eval(), kind, counts
@@ -184,14 +130,13 @@ def image(net) -> torch.Tensor:
     return torch.randn(3, 3, *[getattr(net, 'input_size', 16)] * 2, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize('layout', [torch.contiguous_format, torch.channels_last], ids=['contiguous', 'channels last'])
-def test_every_kind_starts_as_nothing_learns_and_folds_away(other, layout):
+def test_every_kind_starts_as_nothing_learns_and_folds_away(other):
     pristine, kind, counts = other
-    net, x = copy.deepcopy(pristine).to(memory_format=layout), image(pristine).contiguous(memory_format=layout)
+    net, x = (value.to(memory_format=torch.channels_last) for value in (copy.deepcopy(pristine), image(pristine)))
     with torch.no_grad():
         before = net.features(x)
-        parameters = attach(net)
-        assert kind_for(pristine)[0].name == kind and torch.equal(net.features(x), before)
+        parameters = attach(net, 0.0)
+        assert kind_for(pristine)[0] == kind and torch.equal(net.features(x), before)
         for p in parameters:
             p.add_(0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
     after = net.features(x)
@@ -220,25 +165,3 @@ def test_low_rank_adapters_carry_the_gain_of_a_folded_norm():
         for p in attach(net):
             p.data += 0.3 * torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel()))
     torch.testing.assert_close(ours.features(X), plain.features(X), rtol=1e-4, atol=1e-5)
-
-
-def test_the_random_half_is_of_the_seed():
-    one, two, other = (attach(Inverted(), seed=seed) for seed in (0, 0, 1))
-    assert torch.equal(one[0], two[0]) and not torch.equal(one[0], other[0]) and not one[1].any()
-
-
-def test_without_peft_a_transformer_is_refused_in_one_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, 'peft', None)
-    with refused('pip install peft'):
-        attach(Transformer())
-
-
-def test_a_strided_adapter_of_few_channels_learns_in_channels_last_layout():
-    """oneDNN's gradient of the weight of such a 1x1 convolution writes past its memory (torch 2.15)."""
-    adapter = ParallelAdapter(nn.Conv2d(4, 16, 3, 2, 1), 1.0)
-    for layout in (torch.contiguous_format, torch.channels_last):
-        x = torch.randn(4, 4, 64, 64, generator=torch.Generator().manual_seed(0)).contiguous(memory_format=layout)
-        adapter(x).square().sum().backward()
-    first, adapter.alpha.grad = adapter.alpha.grad / 2, None
-    adapter(x).square().sum().backward()
-    torch.testing.assert_close(adapter.alpha.grad, first, rtol=1e-4, atol=1e-2)

@@ -8,7 +8,6 @@ import pytest
 from bench.certify.command import data_digest
 from scroll import Scroll, ScrollClassifier, archive
 from scroll.__main__ import main
-from scroll.statistics import Statistics
 from tests.scroll.conftest import make_stream
 
 RANDOM = np.random.default_rng(0)
@@ -29,12 +28,12 @@ def known(learner: Scroll, path) -> list:
     with zipfile.ZipFile(path) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
     loaded = Scroll.load(path)
-    return [learner.digest(), learner.predictor().digest(), learner.buffer_.content().digest(), learner.buffer_.state_digest(),
-            loaded.buffer_.state_digest(), learner.predict(X).tolist(), content]
+    return [learner.digest(), learner.predictor().digest(), learner.buffer_.content().digest(),
+            loaded.buffer_.content().digest(), learner.predict(X).tolist(), content]
 
 
 @pytest.mark.parametrize('labels', [NUMBERS, NUMBERS.astype('u2'), NAMES], ids=['i8', 'u2', 'text'])
-@pytest.mark.parametrize('kind', ['f8', 'f4', 'f2', 'i4'])
+@pytest.mark.parametrize('kind', ['f8', 'i4'])
 def test_a_learner_of_features(tmp_path, kind, labels):
     x = (100 * X).astype(kind)
     one, two = (Scroll(buffer_size=9, keep_keys=True).partial_fit(a, b).remove(a[:5], b[:5]) for a, b in
@@ -44,7 +43,7 @@ def test_a_learner_of_features(tmp_path, kind, labels):
         known(two.partial_fit(x[:5], swapped(labels[:5])), tmp_path / 'two.npz')
 
 
-@pytest.mark.parametrize('strategy', ['herding', 'hash', 'random', 'outlier'])
+@pytest.mark.parametrize('strategy', ['herding', 'random'])
 def test_samples_that_were_embedded_elsewhere(tmp_path, strategy):
     stream = make_stream(NUMBERS)
     learners = [Scroll(buffer_size=9, strategy=strategy, keep_keys=True) for _ in range(3)]
@@ -68,20 +67,15 @@ def test_files_hold_one_order(tmp_path):
 
 
 def test_files_of_features_and_of_samples_to_remove(tmp_path, capsys):
-    stream = make_stream(NUMBERS)
     for name, order in (('here', lambda a: a), ('there', swapped)):
-        np.savez(tmp_path / f'{name}.npz', X=order(X), y=order(NAMES))
-        np.savez(tmp_path / f'part-{name}.npz', quantised=order(stream.features[:7]), labels=order(stream.labels[:7]), keys=order(stream.keys[:7]))
-        state = tmp_path / f'{name}.state'
-        assert main(['learn', str(tmp_path / f'{name}.npz'), '-o', str(state), '--buffer_size', '9']) == 0
-        whole = Scroll(keep_keys=True, buffer_size=9, strategy='hash')
-        whole.learn(stream.features, stream.features, stream.keys, stream.labels).save(tmp_path / f'whole-{name}')
-        left = tmp_path / f'left-{name}'
-        assert main(['unlearn', str(tmp_path / f'whole-{name}'), '--samples', str(tmp_path / f'part-{name}.npz'), '-o', str(left)]) == 0
+        data, part, state, left = (str(tmp_path / f'{what}-{name}.npz') for what in ('data', 'part', 'state', 'left'))
+        np.savez(data, X=order(X), y=order(NAMES))
+        np.savez(part, X=order(X[:7]), y=order(NAMES[:7]))
+        assert main(['learn', data, '-o', state, '--buffer_size', '9']) == main(['unlearn', state, '--samples', part, '-o', left]) == 0
     capsys.readouterr()
-    assert Scroll.load(tmp_path / 'here.state').digest() == Scroll.load(tmp_path / 'there.state').digest()
-    rest = Statistics(5).add(stream.features[7:], stream.labels[7:]).digest()
-    assert Scroll.load(tmp_path / 'left-here').digest() == Scroll.load(tmp_path / 'left-there').digest() == rest
+    for name in ('state', 'left'):
+        assert Scroll.load(tmp_path / f'{name}-here.npz').digest() == Scroll.load(tmp_path / f'{name}-there.npz').digest()
+    assert Scroll.load(tmp_path / 'left-here.npz').digest() == Scroll().fit(X[7:], NAMES[7:]).digest()
 
 
 def test_an_estimator_and_the_data_of_a_certificate():

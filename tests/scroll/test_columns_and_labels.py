@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from scroll import Scroll, ScrollClassifier, Statistics
+from scroll import Scroll, ScrollClassifier
 from scroll.__main__ import main
 from scroll.grid import intake, quantise
 from scroll.state import State
+from scroll.statistics import Statistics
 from tests.scroll.conftest import refused
 
 pytest.importorskip('pyarrow')
@@ -37,15 +38,13 @@ def test_columns_of_a_frame_are_put_in_the_order_that_was_learned():
     assert learner.remove(OTHER[:20], Y[:20]).digest() == Scroll().partial_fit(X[20:], Y[20:]).digest()
 
 
-@pytest.mark.parametrize('use', [lambda m, t: m.partial_fit(t, Y), lambda m, t: m.predict(t), lambda m, t: m.remove(t, Y),
-                                 lambda m, t: m.refill(t, Y), lambda m, t: m.out_of_sample(t, Y)])
-@pytest.mark.parametrize('table, word', [(GONE, "missing 'f5'; unknown 'f9'"), (FRAME[NAMES[:5]], "missing 'f5'"),
-                                         (FRAME[[*NAMES[:5], 'f0']], 'twice')])
-def test_other_columns_are_refused_and_nothing_is_changed(use, table, word):
+@pytest.mark.parametrize('table, word', [(GONE, "missing 'f5'; unknown 'f9'"), (FRAME[NAMES[:5]], "missing 'f5'"), (FRAME[[*NAMES[:5], 'f0']], 'twice')])
+def test_other_columns_are_refused_and_nothing_is_changed(table, word):
     learner = Scroll().partial_fit(FRAME, Y)
     before = learner.digest()
-    with refused(word):
-        use(learner, table)
+    for use in (learner.partial_fit, learner.remove, learner.out_of_sample, lambda X, y: learner.predict(X)):
+        with refused(word):
+            use(table, Y)
     assert learner.digest() == before
 
 
@@ -71,7 +70,7 @@ def test_names_are_in_the_file_and_a_state_without_names_stays_without(tmp_path,
 
 # precision
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.floats(width=64, allow_nan=False, min_value=-1e30, max_value=1e30), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_a_value_and_its_float32_copy_are_one(rows):
     features = np.array(rows)
@@ -82,7 +81,7 @@ def test_a_value_and_its_float32_copy_are_one(rows):
         Scroll(buffer_size=0).partial_fit(copy, [0] * len(rows)).digest()
 
 
-@pytest.mark.parametrize('make', [lambda: Scroll(keep_keys=True), lambda: ScrollClassifier(), lambda: ScrollClassifier(scale=None, limit=8),
+@pytest.mark.parametrize('make', [lambda: Scroll(keep_keys=True), lambda: ScrollClassifier(), lambda: ScrollClassifier('ncc'),
                                   lambda: ScrollClassifier(scale='standard', limit=8)])
 def test_what_was_learned_in_float64_is_removed_as_its_float32_copy(make):
     learner = make().partial_fit(X, Y)
@@ -110,12 +109,11 @@ def test_denormals_are_zero_whatever_the_processor_does_with_them():
 def test_beyond_float32_is_refused_and_half_precision_is_said():
     with refused('sample 1 has values beyond float32'):
         Scroll().partial_fit([[1, 2], [1e39, 1]], [0, 1])
-    learner = Scroll(buffer_size=0).partial_fit(X, Y)
     with pytest.warns(UserWarning, match='float16'), pytest.raises(ValueError):
         Scroll(keep_keys=True).partial_fit(X, Y).remove(X[:3].astype(np.float16), Y[:3])
     with warnings.catch_warnings():
         warnings.simplefilter('error')
-        learner.remove(X[:3].astype(np.float32), Y[:3])
+        Scroll(buffer_size=0).partial_fit(X, Y).remove(X[:3].astype(np.float32), Y[:3])
 
 
 def test_an_older_state_goes_on_in_its_own_precision(tmp_path):
@@ -145,25 +143,25 @@ def test_parquet_columns_go_by_their_names(tmp_path, monkeypatch, capsys):
 
 # labels
 
-INTEGERS = [np.int8, np.int64, np.uint16, np.float32, np.float64, object, 'Int64', 'Int8', 'UInt8', 'Float64', 'int64[pyarrow]', 'category']
-
-
-@pytest.mark.parametrize('dtype', INTEGERS)
-@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
-def test_whole_numbers_are_labels_whatever_holds_them(make, dtype):
-    labels = pd.Series(Y).astype(dtype)
-    expected = make().partial_fit(X, Y).digest()
-    for given_ in (labels, labels.to_numpy(), labels.tolist()):
-        learner = make().partial_fit(X, given_)
-        assert learner.digest() == expected and learner.score(X, given_) == make().partial_fit(X, Y).score(X, Y)
+INTEGERS = [np.int8, np.uint16, np.float64, object, 'Int64', 'int64[pyarrow]', 'category']
 
 
 @pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
-@pytest.mark.parametrize('labels', [[0, 1.5, 1], [0, np.nan, 1], [0, None, 1], ['a', 1, 'b'], ['a', None, 'b'], [True, 'b', 'c'], [2.0 ** 63, 0, 1],
-                                    [1 << 70, 0, 1], [b'a', b'b', b'c'], pd.array([1, pd.NA, 0], 'Int64'), [1j, 0, 1], [np.inf, 0, 1]])
-def test_other_labels_are_refused_in_one_line(make, labels):
-    with refused():
-        make().partial_fit(X[:3], labels)
+def test_whole_numbers_are_labels_whatever_holds_them(make):
+    expected = make().partial_fit(X, Y)
+    for dtype in INTEGERS:
+        labels = pd.Series(Y).astype(dtype)
+        for given_ in (labels, labels.to_numpy(), labels.tolist()):
+            learner = make().partial_fit(X, given_)
+            assert learner.digest() == expected.digest() and learner.score(X, given_) == expected.score(X, Y)
+
+
+@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
+def test_other_labels_are_refused_in_one_line(make):
+    for labels in ([0, 1.5, 1], [0, np.nan, 1], ['a', None, 'b'], [True, 'b', 'c'], [2.0 ** 63, 0, 1], [1 << 70, 0, 1], [b'a', b'b', b'c'],
+                   pd.array([1, pd.NA, 0], 'Int64'), [1j, 0, 1]):
+        with refused():
+            make().partial_fit(X[:3], labels)
 
 
 @pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
@@ -182,7 +180,7 @@ def test_what_is_masked_is_not_learned(make):
 
 
 def test_sparse_matrices_are_named_and_columns_with_gaps_are_read():
-    with refused('ScrollClassifier'):
+    with refused('toarray'):
         Scroll().partial_fit(csr_array(X), Y)
     gaps = FRAME.astype('Float64')
     assert Scroll().partial_fit(gaps, Y).digest() == Scroll().partial_fit(X, Y).digest()

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from scroll import Scroll
-from scroll.__main__ import main
 from scroll.grid import quantise
 from scroll.statistics import Statistics
 
@@ -52,9 +51,3 @@ def test_statistics_are_read_and_go_on(name):
     assert statistics.digest() == expected['learned']
     X, y = samples(12, 112, names_of(statistics.classes))
     assert statistics.add(quantise(X), y).digest() == expected['after']
-
-
-@pytest.mark.parametrize('name', DIGESTS)
-def test_the_command_shows_each(name, capsys):
-    assert main(['digest', str(FOLDER / f'{name}.npz')]) == 0
-    assert capsys.readouterr().out.split()[0] == DIGESTS[name]['learned']

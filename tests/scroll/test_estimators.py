@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
-from scipy.sparse import csr_array
 from sklearn.datasets import load_digits, load_wine
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -19,10 +18,8 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from scroll import ScrollClassifier
-from scroll.settings import HEAD_CHOICES
 from tests.scroll.conftest import cuttings, quick, refused
 
-HEADS = [head for head in HEAD_CHOICES if head != 'random']         # which learns nothing, as scikit-learn's checks find
 RAW = [dict(scale='standard', limit=100), dict(scale=None, limit=100)]
 SCALES = pytest.mark.parametrize('params', [{}, *RAW], ids=['unit', 'standard', 'raw'])
 WINE = load_wine(return_X_y=True)
@@ -43,14 +40,13 @@ def fingerprint(estimator) -> tuple:
         estimator.predict_proba(X).tobytes()
 
 
-@parametrize_with_checks([*(ScrollClassifier(head, lift_dim=40) for head in HEADS), ScrollClassifier('lda', scale='standard', limit=1e4),
-                          ScrollClassifier(scale=None, limit=1e4)])
+@parametrize_with_checks([ScrollClassifier(), ScrollClassifier('lda', scale='standard', limit=1e4, calibration_size=20)])
 def test_scikit_learn_finds_nothing_wrong(estimator, check):
     check(estimator)
 
 
 @SCALES
-@settings(quick, max_examples=10)
+@settings(quick, max_examples=5)
 @given(cut=cuttings(len(Y)), head=st.sampled_from(['ridge', 'ncc', 'lda']))
 def test_any_order_batching_and_sharding_ends_in_the_same_bits(params, cut, head):
     whole = ScrollClassifier(head, **params).fit(X, Y)
@@ -64,7 +60,7 @@ def test_any_order_batching_and_sharding_ends_in_the_same_bits(params, cut, head
 
 
 @SCALES
-@settings(quick, max_examples=10)
+@settings(quick, max_examples=5)
 @given(weights=st.lists(st.integers(0, 9), min_size=60, max_size=60).filter(any))
 def test_weights_are_copies_to_the_bit(params, weights):
     weighted = ScrollClassifier(**params, calibration_size=30).fit(X, Y, sample_weight=weights)
@@ -172,7 +168,7 @@ def test_beyond_the_limit_nothing_is_learned_and_all_is_predicted(params):
 @pytest.mark.parametrize('params, word', [
     (dict(scale='minmax'), 'scale'), (dict(head='svm'), 'head'), (dict(head='random', scale='standard'), 'standard'), (dict(scale=None, limit=0), 'limit'),
     (dict(scale=None, limit=[1, 2]), 'limit'), (dict(scale=None, limit='a'), 'limit'), (dict(scale=None, limit=True), 'limit'),
-    (dict(calibration_size=-1), 'calibration_size'), (dict(ridge_lambda=-1), 'ridge lambda'), (dict(scale='standard', limit=np.inf), 'limit')])
+    (dict(calibration_size=-1), 'calibration_size'), (dict(ridge_lambda=-1), 'ridge_lambda'), (dict(scale='standard', limit=np.inf), 'limit')])
 def test_parameters_that_cannot_be_are_refused(params, word):
     with refused(word):
         ScrollClassifier(**params).fit(X, Y)
@@ -219,13 +215,12 @@ def test_probabilities_are_scaled_by_leaving_each_sample_out(params, head):
     np.testing.assert_allclose(estimator.predict_proba(X), np.exp(z) / np.exp(z).sum(axis=1, keepdims=True), atol=2e-3)
 
 
-def test_sparse_matrices_and_data_frames_are_numbers():
+def test_data_frames_and_lists_are_numbers():
     x = np.where(X > 1, X, 0)
     for params in ({}, dict(scale='standard'), *RAW):
-        estimators = [ScrollClassifier(**params).fit(form(x), Y) for form in (np.asarray, csr_array, pd.DataFrame)]
+        estimators = [ScrollClassifier(**params).fit(form(x), Y) for form in (np.asarray, pd.DataFrame)]
         assert len({fingerprint(estimator) for estimator in estimators}) == 1
-        np.testing.assert_array_equal(estimators[0].predict(csr_array(x)), estimators[0].predict(x))
-        weighted = [ScrollClassifier(**params).fit(form(x), Y, Y + 1) for form in (np.asarray, csr_array)]
+        weighted = [ScrollClassifier(**params).fit(form(x), Y, Y + 1) for form in (np.asarray, list)]
         assert fingerprint(weighted[0]) == fingerprint(weighted[1])
     frame = pd.DataFrame(x, columns=list('abcde'))
     assert ScrollClassifier().fit(frame, Y).feature_names_in_.tolist() == list('abcde')

@@ -16,8 +16,8 @@ CAPACITY = st.integers(1, 60)
 
 
 @quick
-@given(COUNTS, CAPACITY)
-def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity):
+@given(COUNTS, CAPACITY, st.lists(st.integers(0, 12), min_size=8, max_size=8))
+def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity, more):
     q, counts = quotas(counts, capacity), np.array(counts)
     assert q.sum() == min(capacity, counts.sum())
     assert (q >= 0).all() and (q <= counts).all()
@@ -25,12 +25,13 @@ def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity):
     if len(wanting):
         assert q.max() - wanting.min() <= 1
         assert (np.diff(wanting) <= 0).all()                 # the surplus goes to the first
+    later = quotas(counts + more[:len(counts)], capacity)
+    assert ((later <= q) | (q == counts)).all()              # what a class has lost it would not be allowed to keep later
 
 
 @pytest.mark.parametrize('counts, capacity, expected', [
-    ([9, 9, 9], 10, [4, 3, 3]), ([2, 9, 9], 10, [2, 4, 4]), ([3, 9, 9], 10, [3, 4, 3]), ([9, 9, 3], 10, [4, 3, 3]),
-    ([5, 5, 5, 5], 2, [1, 1, 0, 0]), ([0, 4, 0], 3, [0, 3, 0]), ([1, 2, 3], 6, [1, 2, 3]),
-    ([1, 2, 3], 99, [1, 2, 3]), ([], 5, [])])
+    ([9, 9, 9], 10, [4, 3, 3]), ([2, 9, 9], 10, [2, 4, 4]), ([9, 9, 3], 10, [4, 3, 3]), ([5, 5, 5, 5], 2, [1, 1, 0, 0]),
+    ([0, 4, 0], 3, [0, 3, 0]), ([1, 2, 3], 99, [1, 2, 3]), ([], 5, [])])
 def test_quotas_by_hand(counts, capacity, expected):
     assert quotas(counts, capacity).tolist() == expected
 
@@ -43,15 +44,6 @@ def exact_herding(f, total, count, k) -> list:
         chosen.append(min((j for j in range(len(f)) if j not in chosen), key=lambda j: distance[j]))
         s = s + f[chosen[-1]]
     return chosen
-
-
-@quick
-@given(st.integers(2, 30), st.integers(0, 999), st.data())
-def test_herding_again_what_was_herded_keeps_the_order(count, seed, data):
-    f = make_stream(np.zeros(count), seed=seed).features
-    total, k = f.sum(axis=0, dtype=np.int64), data.draw(st.integers(1, count))
-    chosen = herding_order(f, total, count, k)
-    assert herding_order(f[chosen], total, count, k).tolist() == list(range(k))
 
 
 def test_equal_candidates_are_taken_first_come():
@@ -70,8 +62,7 @@ def test_choices_are_those_of_pythons_integers(n, dim, power, seed):
     distance = ((count * f.astype(object) - total.astype(object)) ** 2).sum(axis=1).tolist()
     orders = dict(nearest=sorted(range(n), key=lambda j: distance[j]), outlier=sorted(range(n), key=lambda j: -distance[j]))
     stats = Statistics(dim)
-    stats.load_state_dict(dict(classes=np.zeros(1, int), counts=np.array([count]), gram=np.zeros((dim + 1,) * 2, np.int64),
-                               sums=np.append(total, count << 18)[None]))
+    stats.assign(np.zeros(1, int), np.array([count]), np.append(total, count << 18)[None], np.zeros((dim + 1,) * 2, np.int64))
     for strategy, order in orders.items():
         for capacity in (1, n // 2 or 1, n):
             buffer = ExemplarBuffer(capacity, strategy)
@@ -119,9 +110,8 @@ def check_content(content, stream: Stream):
     np.testing.assert_array_equal(content.samples, pictures(stream.part(at)))
 
 
-@pytest.mark.parametrize('strategy', STRATEGIES)
 @quick
-@given(streams(), st.data(), st.integers(1, 30))
+@given(st.sampled_from(STRATEGIES), streams(), st.data(), st.integers(1, 30))
 def test_the_buffer_is_always_as_full_as_can_be_and_divided_by_the_quotas(strategy, stream, data, capacity):
     buffer, seen = ExemplarBuffer(capacity, strategy), 0
     statistics = Statistics(5)
@@ -136,9 +126,8 @@ def test_the_buffer_is_always_as_full_as_can_be_and_divided_by_the_quotas(strate
     assert dict(zip(classes.tolist(), counts.tolist())) == {c: n for c, n in expected.items() if n}
 
 
-@pytest.mark.parametrize('strategy', ['herding', 'nearest', 'outlier', 'hash'])
 @quick
-@given(streams(), st.permutations(range(5)), st.randoms(), st.integers(1, 30), st.integers(0, 4))
+@given(st.sampled_from(['herding', 'nearest', 'outlier', 'hash']), streams(), st.permutations(range(5)), st.randoms(), st.integers(1, 30), st.integers(0, 4))
 def test_whole_classes_in_any_order_give_the_same_buffer(strategy, stream, classes, random, capacity, together):
     """Also with some classes in one segment, and whatever the order of the samples in a segment."""
     groups = [[c] for c in classes[together:]] + [classes[:together]]
@@ -148,7 +137,7 @@ def test_whole_classes_in_any_order_give_the_same_buffer(strategy, stream, class
     one, two = ExemplarBuffer(capacity, strategy), ExemplarBuffer(capacity, strategy)
     fill(one, stream, pieces)
     fill(two, stream, [np.arange(len(stream.labels))])
-    assert one.content().digest() == two.content().digest() and one.state_digest() == two.state_digest()
+    assert one.content().digest() == two.content().digest()
     check_content(one.content(), stream)
 
 
@@ -172,29 +161,18 @@ def test_hash_keeps_the_lowest_keys_under_every_schedule_and_sharding(stream, da
     assert merged.content().digest() == content.digest()
 
 
-def test_herding_in_pieces_aims_at_the_mean_of_all_that_was_seen():
-    """Candidates are what was kept and what is new; the target is not their own mean."""
-    stream = make_stream(np.zeros(40, int), seed=2)
-    f, buffer = stream.features.astype(np.int64), ExemplarBuffer(7)
-    fill(buffer, stream, [np.arange(20), np.arange(20, 40)])
-    candidates = np.concatenate([exact_herding(f[:20], f[:20].sum(axis=0), 20, 7), np.arange(20, 40)])
-    expected = candidates[exact_herding(f[candidates], f.sum(axis=0), 40, 7)]
-    assert sorted(buffer.content().keys) == sorted(stream.keys[expected])
-    assert sorted(expected) != sorted(candidates[exact_herding(f[candidates], f[candidates].sum(axis=0), len(candidates), 7)])
-
-
 def test_random_keeps_every_sample_with_equal_chance_however_the_class_arrives():
-    """Chi-square over 400 seeds, 16 samples in four pieces beside another class; at the 1e-4 level."""
+    """Chi-square over 200 seeds, 16 samples in four pieces among those of another class; at the 1e-4 level."""
     stream = make_stream(np.repeat([0, 1], [16, 4]))
     pieces = [[0, 1, 2, 3, 4, 5, 6, 7], [16, 17, 8], [9, 10, 11, 18, 19], [12, 13, 14, 15]]
     kept = np.zeros(16)
-    for seed in range(400):
+    for seed in range(200):
         buffer = ExemplarBuffer(8, 'random', seed)
         fill(buffer, stream, pieces)
         kept += np.isin(stream.keys[:16], buffer.content().keys)
-    assert kept.sum() == 400 * 4
+    assert kept.sum() == 200 * 4
     # Inclusions of 4 of 16 without replacement: the statistic below is chi-square of 15 degrees of freedom
-    statistic = ((kept - 100) ** 2).sum() / (400 * 0.25 * 0.75) * 15 / 16
+    statistic = ((kept - 50) ** 2).sum() / (200 * 0.25 * 0.75) * 15 / 16
     assert statistic < chi2.isf(1e-4, 15)
 
 
@@ -212,53 +190,8 @@ def test_the_removed_are_gone_and_their_places_are_filled_by_the_new(strategy):
     assert len(buffer) <= 12 and 2 in buffer.content().labels and not np.isin(stream.keys[gone], buffer.content().keys).any()
 
 
-# -- two digests: which samples are kept, and what becomes of them -----------------------------------------------------
-
-def filled(stream: Stream, pieces, *args) -> tuple:
-    buffer = ExemplarBuffer(*args)
-    return buffer, fill(buffer, stream, pieces)
-
-
-def after(buffer: ExemplarBuffer, statistics: Statistics, later: Stream) -> str:
-    """Content digest once more samples have come."""
-    offer(buffer, later, statistics)
-    return buffer.content().digest()
-
-
-@quick
-@given(streams(max_size=16), st.data(), st.sampled_from(STRATEGIES), st.integers(1, 8))
-def test_equal_state_digests_have_equal_futures(stream, data, strategy, capacity):
-    """Over all schedules of a few samples; coins and random state count for `random` alone."""
-    one, two = (filled(stream, data.draw(cuttings(len(stream.labels))), capacity, strategy, data.draw(st.integers(0, 1)))
-                for _ in range(2))
-    equal = one[0].state_digest() == two[0].state_digest()
-    assert equal <= (one[0].content().digest() == two[0].content().digest())
-    later = make_stream(data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=20)), seed=500)
-    futures = after(*one, later), after(*two, later)
-    if equal:
-        assert futures[0] == futures[1] and one[0].state_digest() == two[0].state_digest()
-    if strategy == 'hash':
-        assert equal
-
-
-@pytest.mark.parametrize('args, word', [((2.5,), 'buffer size 2.5'), (('3',), "'3'"), ((None,), 'None'), ((True,), 'True'), ((0,), 'buffer size 0'),
-                                        ((10 ** 23,), 'buffer size 1'), ((10 ** 5000,), 'buffer size'), ((3, 'best'), 'best'), ((3, None), 'None'),
-                                        ((3, ['hash']), 'strategy'), ((3, 'hash', 'a'), "seed 'a'"), ((3, 'hash', 1.5), 'seed'),
-                                        ((3, 'hash', -1), 'seed'), ((3, 'hash', None), 'seed')])
-def test_arguments_that_cannot_be_are_refused(args, word):
+@pytest.mark.parametrize('args, word', [((2.5,), 'buffer size 2.5'), ((0,), 'buffer size 0'), ((10 ** 5000,), 'buffer size'), ((3, 'best'), 'best'),
+                                        ((3, ['hash']), 'strategy'), ((3, 'hash', -1), 'seed')])
+def test_invalid_arguments_are_refused(args, word):
     with refused(word):
         ExemplarBuffer(*args)
-
-
-@quick
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=20), CAPACITY)
-def test_a_quota_never_grows_unless_all_of_its_class_is_stored(arrivals, capacity):
-    """Hence what a class has lost it would not be allowed to keep later either."""
-    counts = np.zeros(6, np.int64)
-    before = quotas(counts, capacity)
-    for label, more in arrivals:
-        stored = before == counts
-        counts[label] += more
-        after = quotas(counts, capacity)
-        assert ((after <= before) | stored).all()
-        before = after

@@ -1,10 +1,6 @@
-"""Learners as files for other programs: the same labels on a whole test set, a certificate that is checked."""
+"""Learners as files for other programs: weights and graphs give the same labels; a certificate of digests."""
 import copy
-import importlib.util
 import json
-import re
-import warnings
-from functools import cache
 
 import numpy as np
 import onnxruntime
@@ -17,263 +13,175 @@ from sklearn.datasets import load_digits
 
 from scroll import Adaptation, Embedder, Scroll
 from scroll.__main__ import main
+from scroll.archive import sha256
 from scroll.embedding.integer_network import IntegerNetwork, golden_images
 from scroll.embedding.quantisation import quantise_network
-from scroll.export.modules import OnGrid, torch_module, whole_module
+from scroll.export import FORMATS, export
+from scroll.graphs import whole_module
 from scroll.grid import GRID, quantise
 from scroll.heads.predictors import LinearPredictor
 from scroll.settings import HEAD_CHOICES
-from scroll.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net, toy_images
 
 X, Y = load_digits(return_X_y=True)
 WORDS = np.array(['zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine'])
 TRAIN, TEST = slice(0, 900), slice(900, None)
-EVERY = ('safetensors', 'torch', 'onnx')
+U = quantise(X[TEST])
 
 
 def of_features(**settings) -> Scroll:
-    settings = dict(buffer_size=60, adaptation=Adaptation(select='none', iterations=20)) | settings
+    settings = dict(buffer_size=60, adaptation=Adaptation(select='none', iterations=5)) | settings
     return Scroll(**settings).fit(X[TRAIN], WORDS[Y[TRAIN]])
 
 
 @pytest.fixture(scope='module')
 def exported(tmp_path_factory) -> tuple:
-    """(folder, learner of digits with f*): all formats."""
+    """(folder, learner of digits with f*)."""
     folder = tmp_path_factory.mktemp('export') / 'digits'
     learner = of_features().adapt()
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')                         # of torch and onnxscript, about themselves
-        learner.export(folder, EVERY)
+    export(learner, folder, FORMATS)
     learner.save(folder.parent / 'state.npz')
     return folder, learner
 
 
-def run_torch(path, samples) -> list:
-    with torch.inference_mode():
-        return [t.numpy() for t in torch.export.load(path).module()(torch.from_numpy(samples))]
+def h_of(head: dict, formula: str) -> np.ndarray:
+    """What the logits are made of, in units of 2^-18."""
+    if 'head.matrix' not in head:
+        return U
+    products = U @ head['head.matrix'].astype(np.float64)
+    if 'max(0' in formula:
+        random = np.maximum(0, np.floor(products / 2 ** np.ceil(np.log2(64 ** .5) + 1e-9)))
+    elif '(u matrix)^2' in formula:
+        random = np.minimum(np.floor(products ** 2 / 2 ** 21), 2 ** 18)
+    else:
+        turns = products / GRID * head['head.turns'] + head['head.offsets']
+        random = head['head.table'][((turns - np.floor(turns)) * len(head['head.table'])).astype(int)]
+    return np.concatenate([U, random], axis=1)
 
 
-def run_onnx(path, samples) -> list:
-    return onnxruntime.InferenceSession(path).run(None, dict(X=samples))
+@pytest.mark.parametrize('settings', [dict(), dict(head='rff', lift_dim=50), dict(head='lda', lift='square', lift_dim=50), dict(head='qda')], ids=str)
+def test_weights_and_formula_are_the_predictor(tmp_path, settings):
+    learner = of_features(**settings)
+    export(learner, tmp_path / 'out')
+    about, head = json.loads((tmp_path / 'out/f_T.json').read_text()), load_file(tmp_path / 'out/f_T.safetensors')
+    h, expected = h_of(head, about['formula']), learner.decision_function(X[TEST])
+    if 'head.means' in head:
+        difference = h[:, None] - head['head.means']
+        logits = -np.einsum('nkd,kde,nke->nk', difference, head['head.forms'].astype(float), difference) * 2. ** int(about['formula'].split('2^')[1].split(',')[0])
+    else:
+        logits = h / GRID @ head['head.weight'].T + head['head.bias']
+    np.testing.assert_allclose(logits, expected, rtol=1e-9, atol=1e-9)
+    assert np.array(about['classes'])[logits.argmax(1)].tolist() == learner.predict(X[TEST]).tolist() and about['digest'] == learner.predictor().digest()
 
 
-@pytest.mark.parametrize('run, ending', [(run_torch, 'pt2'), (run_onnx, 'onnx')])
-def test_f_t_is_the_same_to_the_last_bit_and_f_star_gives_the_same_labels(exported, run, ending):
-    """On the whole test set, in batches of any size."""
+def test_f_star_is_there_too(exported):
+    folder, learner = exported
+    about, head = json.loads((folder / 'f_star.json').read_text()), load_file(folder / 'f_star.safetensors')
+    u = U / np.linalg.norm(U, axis=1)[:, None]
+    logits = head['head.scale'] * (u @ head['head.weight'].T + head['head.bias'])
+    assert np.allclose(logits, learner.decision_function(X[TEST])) and about['digest'] == learner.adapted_.digest()
+
+
+RUN = dict(pt2=lambda path, samples: [t.detach().numpy() for t in torch.export.load(path).module()(torch.from_numpy(samples))],
+           onnx=lambda path, samples: onnxruntime.InferenceSession(path).run(None, dict(X=samples)))
+
+
+@pytest.mark.parametrize('ending', RUN)
+def test_graphs_of_f_t_have_its_bits_and_those_of_f_star_its_labels(exported, ending):
+    """In batches of any size."""
     folder, learner = exported
     online = copy.copy(learner)
     online.use_adapted(None)
-    for at in (TEST, slice(900, 901), slice(900, 907)):
-        logits, label = run(folder / f'f_T.{ending}', X[at])
-        assert np.array_equal(logits, online.decision_function(X[at]))
-        assert np.array_equal(learner.classes_[label], online.predict(X[at]))
-    logits, label = run(folder / f'f_star.{ending}', X[TEST])
+    for at in (TEST, slice(900, 901)):
+        logits, label = RUN[ending](folder / f'f_T.{ending}', X[at])
+        assert np.array_equal(logits, online.decision_function(X[at])) and np.array_equal(learner.classes_[label], online.predict(X[at]))
+    logits, label = RUN[ending](folder / f'f_star.{ending}', X[TEST])
     assert np.array_equal(learner.classes_[label], learner.predict(X[TEST]))
     assert np.allclose(logits, learner.decision_function(X[TEST]), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize('head', HEAD_CHOICES)
-def test_every_head_has_a_module(head):
-    learner = of_features(head=head)
+@pytest.mark.parametrize('settings', [*(dict(head=head, lift_dim=30) for head in HEAD_CHOICES),
+                                      dict(head='qda', lift='square', lift_dim=20)], ids=str)
+def test_every_head_has_a_module(settings):
+    """f_T to the last bit, f* to its rounding."""
+    learner = of_features(**settings)
     logits, label = whole_module(learner.predictor())(torch.from_numpy(X[TEST]))
-    assert np.array_equal(logits.numpy(), learner.decision_function(X[TEST]))
-    assert np.array_equal(learner.classes_[label.numpy()], learner.predict(X[TEST]))
+    assert np.array_equal(logits, learner.decision_function(X[TEST])) and np.array_equal(learner.classes_[label], learner.predict(X[TEST]))
+    logits, _ = whole_module(learner.adapt().adapted_)(torch.from_numpy(X[TEST]))
+    assert np.allclose(logits.numpy(), learner.decision_function(X[TEST]), rtol=1e-6)
 
 
 @quick
-@given(st.integers(1, 1200), st.integers(1, 4), st.integers(0, 2 ** 32), st.integers(-80, 20), st.booleans())
-def test_logits_are_exact_whatever_the_weights(dim, classes, seed, exponent, tie):
-    """Also of largest weights, and of weights that differ in the last bit alone."""
+@given(st.integers(1, 600), st.integers(1, 3), st.integers(0, 2 ** 32), st.sampled_from([1e-300, 1.0, 1e300]))
+def test_logits_are_exact_whatever_the_weights(dim, classes, seed, size):
+    """Of weights that differ in the last bit alone, and features of any length."""
     random = np.random.default_rng(seed)
-    units = random.integers(-2 ** 47, 2 ** 47, (classes, dim + 1), endpoint=True)
-    if tie:
-        units[:] = units[0]
-        units[-1, 0] += 1 if units[-1, 0] < 2 ** 47 else -1
-    predictor = LinearPredictor(np.arange(classes), units, exponent)
-    features = quantise(random.normal(size=(9, dim)))
-    logits, label = torch_module(predictor)(torch.from_numpy(features).double())
-    assert np.array_equal(logits.numpy(), predictor.decision_function(features))
-    assert np.array_equal(label.numpy(), predictor.predict(features))
+    units = np.tile(random.integers(-2 ** 47, 2 ** 47, dim + 1), (classes, 1))
+    units[-1, 0] += 1
+    predictor, features = LinearPredictor(np.arange(classes), units, -47), random.normal(size=(5, dim)) * size
+    logits, label = whole_module(predictor)(torch.from_numpy(features))
+    assert np.array_equal(logits, predictor.decision_function(quantise(features))) and np.array_equal(label, predictor.predict(quantise(features)))
 
 
-@quick
-@given(st.integers(1, 600), st.integers(0, 2 ** 32), st.sampled_from([1e-300, 1e-3, 1.0, 1e300]), st.sampled_from([np.float32, np.float64]))
-def test_features_come_to_the_same_place_on_the_grid(dim, seed, size, kind):
-    with np.errstate(over='ignore', under='ignore'):
-        features = np.nan_to_num(np.random.default_rng(seed).normal(size=(8, dim)) * size).astype(kind)
-    features[3] = 0
-    features = np.nan_to_num(features, posinf=1, neginf=-1)
-    assert np.array_equal(OnGrid()(torch.from_numpy(features)).numpy(), quantise(features))
-
-
-def test_tensors_are_the_weights_and_say_what_they_are_for(exported):
-    """f_T and f* with numpy alone."""
+def test_the_certificate_has_the_digest_of_each_file(exported):
     folder, learner = exported
-    about, tensors = json.loads((folder / 'f_T.json').read_text()), load_file(folder / 'f_T.safetensors')
-    units = quantise(X[TEST]) / GRID
-    labels = np.array(about['classes'])[(units @ tensors['head.weight'].T + tensors['head.bias']).argmax(1)]
-    assert np.array_equal(tensors['head.weight'], learner.predictor().weight)
-    assert np.array_equal(labels, learner.predictor().predict(quantise(X[TEST]))) and about['digest'] == learner.predictor().digest()
-    about, tensors = json.loads((folder / 'f_star.json').read_text()), load_file(folder / 'f_star.safetensors')
-    logits = tensors['head.scale'] * (units / np.linalg.norm(units, axis=1)[:, None] @ tensors['head.weight'].T + tensors['head.bias'])
-    assert np.allclose(logits, learner.decision_function(X[TEST])) and about['digest'] == learner.adapted_.digest()
-    assert 'weight' in about['formula'] and about['input'] == dict(name='X', dtype='float64', shape=['samples', 64])
-
-
-def test_a_check_finds_what_is_not_the_same(exported, tmp_path, capsys):
-    folder, learner = exported
-    state = str(folder.parent / 'state.npz')
-    assert main(['check', str(folder), '--state', state]) == 0
-    learner.statistics_.save(tmp_path / 'sums.npz')
-    assert main(['check', str(folder), '--state', str(tmp_path / 'sums.npz')]) == 0
-    capsys.readouterr()
-    Scroll().fit(X[:500], WORDS[Y[:500]]).save(tmp_path / 'other.npz')
-    assert main(['check', str(folder), '--state', str(tmp_path / 'other.npz')]) == 1
-    assert re.search('^statistics +.*DIFFERS', capsys.readouterr().out, re.M)
-    moved = tmp_path / 'moved'
-    moved.mkdir()
-    for path in folder.iterdir():
-        (moved / path.name).write_bytes(path.read_bytes())
-    assert main(['check', str(moved)]) == 0
-    content = bytearray((moved / 'f_T.safetensors').read_bytes())
-    content[-1] ^= 1
-    (moved / 'f_T.safetensors').write_bytes(content)
-    (moved / 'f_star.pt2').unlink()
-    capsys.readouterr()
-    assert main(['check', str(moved), '--state', state]) == 1
-    out = capsys.readouterr().out
-    assert re.findall(r'^(.*?)  .*DIFFERS', out, re.M) == ['f_T.safetensors', 'f_star.pt2']
-
-
-def test_a_damaged_certificate_is_one_line(exported, tmp_path, capsys):
-    facts = json.loads((exported[0] / 'certificate.json').read_text())
-    state = ['--state', str(exported[0].parent / 'state.npz')]
-    for other, words in (('{', []), ('[' * 100_000, []), (json.dumps([]), []), *((json.dumps(facts | change), state) for change in (
-            {'format': 'scroll-model-9'}, {'anywhere': {}}, {'files': 3}, {'settings': []}, {'embedder': 3}, {'files': {}, 'settings': facts['settings'] | {'head': 'svm'}}))):
-        (tmp_path / 'certificate.json').write_text(other)
-        capsys.readouterr()
-        assert main(['check', str(tmp_path), *words]) == 2
-        err = capsys.readouterr().err
-        assert len(err.splitlines()) == 1 and ('certificate.json' in err or 'svm' in err)
+    facts = json.loads((folder / 'certificate.json').read_text())
+    assert facts['files'] == {path.name: sha256(path) for path in folder.iterdir() if path.name != 'certificate.json'}
+    assert facts['anywhere'] == dict(statistics=learner.digest(), f_T=learner.predictor().digest())
+    assert facts['here']['f*'] == learner.adapted_.digest() and facts['classes'] == learner.classes_.tolist()
 
 
 def test_the_command_line_exports_what_the_library_does(exported, tmp_path, capsys):
-    folder, learner = exported
+    folder, _ = exported
     state, out = str(folder.parent / 'state.npz'), tmp_path / 'out'
-    assert main(['export', state, '-o', str(out), '--formats', 'safetensors', '--adapt']) == 0
-    for name in ('f_T.safetensors', 'f_star.safetensors', 'f_T.json', 'f_star.json'):
-        assert (out / name).read_bytes() == (folder / name).read_bytes()
-    assert main(['export', state, '-o', str(tmp_path / 'online'), '--formats', 'safetensors']) == 0
-    assert sorted(path.name for path in (tmp_path / 'online').iterdir()) == ['certificate.json', 'f_T.json', 'f_T.safetensors']
-    for words, word in (([state, '-o', str(out)], 'is there already'), ([state, '-o', str(tmp_path / 'x'), '--formats', 'coreml'], 'coreml'),
-                        ([str(tmp_path / 'none.npz'), '-o', str(tmp_path / 'x')], 'none.npz')):
+    assert main(['export', state, '-o', str(out), '--formats', 'safetensors', 'torch']) == 0
+    assert sorted(path.name for path in out.iterdir()) == ['certificate.json', 'f_T.json', 'f_T.pt2', 'f_T.safetensors']
+    assert (out / 'f_T.safetensors').read_bytes() == (folder / 'f_T.safetensors').read_bytes()
+    for words, word in (([state, '-o', str(out)], 'is there already'), ([str(tmp_path / 'none.npz'), '-o', str(tmp_path / 'x')], 'none.npz')):
         assert main(['export', *words]) == 2
         err = capsys.readouterr().err
         assert len(err.splitlines()) == 1 and word in err and not (tmp_path / 'x').exists()
 
 
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
-    learner, folder = of_features(), tmp_path / 'out'
-    for formats, word in (((), 'formats'), ('torch', 'formats'), (('coreml',), 'coreml')):
-        with refused(word):
-            learner.export(folder, formats)
+    for formats in ((), 'torch', ('coreml',)):
+        with refused('formats'):
+            export(of_features(), tmp_path / 'out', formats)
     with refused('learned nothing'):
-        Scroll().export(folder)
-    for package, formats in (('torch', ('torch',)), ('safetensors', ('safetensors',)), ('onnxscript', ('onnx',))):
-        with monkeypatch.context() as patch:
-            find = importlib.util.find_spec
-            patch.setattr(importlib.util, 'find_spec', lambda name, gone=package, find=find: None if name == gone else find(name))
-            with refused(f'needs {package}'):
-                learner.export(folder, formats)
+        export(Scroll(), tmp_path / 'out')
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(28, 'No space left on device')
-    monkeypatch.setattr(torch.export, 'save', full)
+    monkeypatch.setattr('safetensors.numpy.save_file', full)
     with refused('No space left'):
-        learner.export(folder)
+        export(of_features(), tmp_path / 'out')
     assert not list(tmp_path.iterdir())
 
 
 IMAGES, LABELS = toy_images(12)
 
 
-@cache
-def integers() -> IntegerNetwork:
-    return quantise_network(tiny_net(width=8), PREPROCESSING, golden_images())
-
-
-def of_images(kind: str, shape=(12, 12, 3), **settings) -> tuple:
-    """(learner of images of this shape, images to test)."""
-    images = IMAGES if len(shape) == 3 else IMAGES.mean(axis=3).astype(np.uint8)
-    images = np.repeat(np.repeat(images, shape[0] // 12, axis=1), shape[1] // 12, axis=2)
-    embedder = Embedder(tiny_net(width=8), PREPROCESSING, kind, chunk=8, integers=integers() if kind == 'integer' else None)
-    learner = Scroll(embedder, adaptation=Adaptation(select='none', iterations=3, minibatch=10), **settings)
-    return learner.fit(images[::2], LABELS[::2]), images
-
-
-@pytest.mark.parametrize('kind, shape', [('float32', (12, 12, 3)), ('float32', (24, 12)), ('integer', (24, 12))])
-def test_images_to_labels_in_one_graph(kind, shape, tmp_path):
-    """Of any size, grey or not; an integer backbone gives the same bits in every batch."""
-    learner, images = of_images(kind, shape, buffer_size=12)
-    learner.export(tmp_path / 'out')
-    logits, label = run_torch(tmp_path / 'out' / 'f_T.pt2', images)
-    assert np.array_equal(learner.classes_[label], learner.predict(images))
-    expected = learner.decision_function(images)
-    assert np.array_equal(logits, expected) if kind == 'integer' else np.allclose(logits, expected, atol=1e-3)
-    facts = json.loads((tmp_path / 'out' / 'certificate.json').read_text())
-    assert facts['anywhere']['backbone'] == learner.embedder.psi_digest and facts['embedder']['digest'] == learner.embedder.digest
-    assert facts['input']['shape'] == ['samples', *images.shape[1:]]
-    learner.statistics_.save(tmp_path / 'sums.npz', psi=learner.embedder.digest)
-    assert main(['check', str(tmp_path / 'out'), '--state', str(tmp_path / 'sums.npz')]) == 0
-    learner.statistics_.save(tmp_path / 'sums.npz', psi='0' * 64)
-    assert main(['check', str(tmp_path / 'out'), '--state', str(tmp_path / 'sums.npz')]) == 1
+def of_images(kind: str, **settings) -> Scroll:
+    net = tiny_net(width=8)
+    integers = quantise_network(net, PREPROCESSING, golden_images()) if kind == 'integer' else None
+    learner = Scroll(Embedder(net, PREPROCESSING, kind, chunk=8, integers=integers), adaptation=Adaptation(select='none', iterations=3, minibatch=10), **settings)
+    return learner.fit(IMAGES[::2], LABELS[::2])
 
 
 def test_the_backbone_is_there_too(tmp_path):
     """As it was given; of f*, as it was adapted."""
-    learner, images = of_images('float32', buffer_size=12)
-    learner.adapt().export(tmp_path / 'out')
+    learner = of_images('float32', buffer_size=12)
+    export(learner.adapt(), tmp_path / 'out')
     net, tensors = tiny_net(seed=1, width=8), load_file(tmp_path / 'out' / 'f_T.safetensors')
     net.load_state_dict({key[9:]: torch.from_numpy(value) for key, value in tensors.items() if key.startswith('backbone.')}, strict=False)
-    again = Scroll(Embedder(net, PREPROCESSING, chunk=8)).fit(images[::2], LABELS[::2])
+    again = Scroll(Embedder(net, PREPROCESSING, chunk=8)).fit(IMAGES[::2], LABELS[::2])
     assert again.predictor().digest() == learner.predictor().digest()
-    _, label = run_torch(tmp_path / 'out' / 'f_star.pt2', images)
-    assert np.array_equal(learner.classes_[label], learner.predict(images))
-    learner, _ = of_images('integer', buffer_size=0)
-    learner.export(tmp_path / 'integer', ('safetensors',))
+    facts = json.loads((tmp_path / 'out' / 'certificate.json').read_text())
+    assert facts['anywhere']['backbone'] == learner.embedder.psi_digest and facts['embedder']['digest'] == learner.embedder.digest
+    learner = of_images('integer', buffer_size=0)
+    export(learner, tmp_path / 'integer')
     assert IntegerNetwork.load(tmp_path / 'integer' / 'backbone.integer.npz')[0].digest() == learner.embedder.digest
     assert set(load_file(tmp_path / 'integer' / 'f_T.safetensors')) == {'head.weight', 'head.bias'}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('kind', ['float32', 'integer'])
-def test_images_to_labels_in_onnx(kind, tmp_path):
-    """An integer backbone gives the library's bits also there, with all its optimisations."""
-    learner, images = of_images(kind, buffer_size=12)
-    online = copy.copy(learner)
-    learner.adapt().export(tmp_path / 'out', ('onnx',))
-    logits, label = run_onnx(tmp_path / 'out' / 'f_T.onnx', images)
-    assert np.array_equal(learner.classes_[label], online.predict(images))
-    expected = online.decision_function(images)
-    assert np.array_equal(logits, expected) if kind == 'integer' else np.allclose(logits, expected, atol=1e-3)
-    assert np.array_equal(learner.classes_[run_onnx(tmp_path / 'out' / 'f_star.onnx', images)[1]], learner.predict(images))
-
-
-class Branching(torch.nn.Module):
-    def features(self, x):
-        return x.mean(dim=(2, 3)) if x.sum() > 0 else x.amax(dim=(2, 3))
-
-
-def test_a_backbone_that_no_graph_can_hold_is_one_line(tmp_path):
-    learner = Scroll(Embedder(Branching(), PREPROCESSING, chunk=8), buffer_size=0, seed=np.int64(3)).fit(IMAGES, LABELS)
-    with refused('bfloat16'):
-        of_images('bfloat16', buffer_size=0)[0].export(tmp_path / 'out')
-    with refused('cannot be exported as a graph'):
-        learner.export(tmp_path / 'out')
-    assert not list(tmp_path.iterdir())
-    learner.export(tmp_path / 'out', ('safetensors',))
-    assert json.loads((tmp_path / 'out' / 'certificate.json').read_text())['settings']['seed'] == 3
 
 
 def test_what_is_exported_is_of_statistics_alone(tmp_path):
@@ -282,6 +190,27 @@ def test_what_is_exported_is_of_statistics_alone(tmp_path):
     for at in np.array_split(np.random.default_rng(0).permutation(900), 7):
         learners[1].partial_fit(X[at], Y[at])
     for name, learner in zip('ab', learners):
-        learner.export(tmp_path / name, ('safetensors',))
+        export(learner, tmp_path / name)
     one, two = ((tmp_path / name / 'f_T.safetensors').read_bytes() for name in 'ab')
-    assert one == two and isinstance(learners[0].statistics_, Statistics)
+    assert one == two
+
+
+@pytest.mark.parametrize('kind, sides', [('float32', (24, 12)), pytest.param('integer', (24, 12), marks=pytest.mark.slow)])
+def test_images_to_labels_in_one_graph(kind, sides, tmp_path):
+    """An integer backbone gives the library's bits; a graph of f* has its backbone."""
+    learner = of_images(kind, buffer_size=12)
+    images = np.repeat(np.repeat(IMAGES, sides[0] // 12, axis=1), sides[1] // 12, axis=2)
+    ending, expected = 'onnx' if kind == 'integer' else 'pt2', learner.decision_function(images)
+    export(learner, tmp_path / 'out', ['onnx'] if kind == 'integer' else ['torch'], image_shape=images.shape[1:])
+    logits, label = RUN[ending](tmp_path / 'out' / f'f_T.{ending}', images)
+    assert np.array_equal(learner.classes_[label], learner.predict(images))
+    assert np.array_equal(logits, expected) if kind == 'integer' else np.allclose(logits, expected, atol=1e-3)
+    module = whole_module(learner.adapt().adapted_, learner.adapted_.embedder, images.shape[1:])
+    assert np.array_equal(learner.classes_[module(torch.from_numpy(images))[1].numpy()], learner.predict(images))
+
+
+def test_what_no_graph_can_hold_is_one_line(tmp_path):
+    for kind, shape, word in (('float32', (12,), 'cannot be exported as a graph'), ('bfloat16', None, 'bfloat16')):
+        with refused(word):
+            export(of_images(kind, buffer_size=0), tmp_path / 'out', ('torch',), shape)
+    assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ from scroll.heads.predictors import ridge
 from scroll.heads.quadratic import qda
 from scroll.heads.registry import HEADS, Settings
 from scroll.lift import Lift
-from scroll.settings import HEAD_CHOICES
+from scroll.settings import HEAD_CHOICES, NCC_BIASES
 from tests.scroll.conftest import quick, refused
 
 
@@ -35,7 +35,7 @@ def test_gram_matrices_by_class_are_those_of_the_classes_and_add_up(seed, cuts, 
     order, by_class = np.random.default_rng(seed).permutation(60), Statistics(4, by_class=True)
     for part in np.split(order, sorted(cuts)):
         by_class.add(u[part], y[part])
-    assert by_class.pooled() == Statistics(4).add(u, y)
+    assert np.array_equal(by_class.gram, Statistics(4).add(u, y).gram)
     for gram, label in zip(by_class.grams, by_class.classes):
         assert np.array_equal(gram, Statistics(4).add(u[y == label], y[y == label]).gram)
     half = order[:30]
@@ -44,21 +44,11 @@ def test_gram_matrices_by_class_are_those_of_the_classes_and_add_up(seed, cuts, 
 
 
 def test_sums_by_class_and_of_all_do_not_mix():
-    u, y = sample()
-    pooled, by_class = Statistics(4).add(u, y), Statistics(4, by_class=True).add(u, y)
-    for one, other in ((pooled, by_class), (by_class, pooled)):
-        with refused('Gram matrix for each class'):
-            one.merge(other)
-    with refused('learn|one Gram matrix'):
+    pooled, by_class = Statistics(4).add(*sample()), Statistics(4, by_class=True).add(*sample())
+    with refused('Gram matrix for each class'):
+        pooled.merge(by_class)
+    with refused('one Gram matrix'):
         qda(pooled)
-
-
-def test_balanced_is_ridge_where_classes_are_of_equal_size():
-    u, y = sample(count=60)
-    by_class = Statistics(4, by_class=True).add(u, y)
-    expected = ridge(by_class.pooled(), .1)
-    balanced = made('balanced', by_class, ridge_lambda=.1)
-    assert balanced.exponent == expected.exponent and np.array_equal(balanced.units, expected.units)
 
 
 def test_balanced_is_scikit_learns_weighted_ridge():
@@ -105,24 +95,22 @@ def test_qdas_logits_are_exact_integers():
     assert (predictor.predict(points) == predictor.decision_function(points).argmax(axis=1)).all()
 
 
-def test_qda_of_one_covariance_predicts_as_lda():
-    u, y = sample(3, 300, noise=.8)
-    statistics = Statistics(4, by_class=True).add(u, y)
-    assert (qda(statistics, pooling=1.0, shrinkage=.1).predict(u) == made('lda', statistics, shrinkage=.1).predict(u)).all()
-
-
 def left_out(name, statistics, u, y, **settings):
     settings = Settings(**settings)
     return HEADS[name].left_out(HEADS[name].make(statistics, settings), statistics, settings, u, y)
 
 
-@pytest.mark.parametrize('name, lift', [('ridge', 'relu'), ('ncc', 'fourier')])
-def test_leaving_one_out_of_a_lift_is_learning_without_it(name, lift):
-    (u, y), lift = sample(6, 45), Lift(lift, 4, 3)
-    logits = left_out(name, Statistics(4, lift).add(u, y), u, y)
-    for i in range(9):
-        without = made(name, Statistics(4, lift).add(np.delete(u, i, 0), np.delete(y, i)))
-        np.testing.assert_allclose(logits[i], without.decision_function(u[i:i + 1])[0], atol=1e-9)
+@pytest.mark.parametrize('name, lift, settings', [
+    ('ridge', None, dict(targets='pm1')), ('ridge', None, dict(targets='onehot')), ('ridge', 'relu', {}), ('ncc', 'fourier', {}),
+    *(('ncc', None, dict(ncc_bias=bias)) for bias in NCC_BIASES)])
+def test_leaving_one_out_is_learning_without_it(name, lift, settings):
+    """The last sample is the only one of its class: without it that is unknown."""
+    (u, y), lift = sample(6, 25), lift and Lift(lift, 4, 3)
+    y[-1] = 3
+    logits = left_out(name, Statistics(4, lift).add(u, y), u, y, **settings)
+    for i in (*range(9), 24):
+        without = made(name, Statistics(4, lift).add(np.delete(u, i, 0), np.delete(y, i)), **settings).decision_function(u[i:i + 1])[0]
+        np.testing.assert_allclose(logits[i], without if i < 24 else [*without, -np.inf], atol=1e-9)
 
 
 def test_leaving_one_out_of_balanced_is_weighted_ridge_without_it():
@@ -130,7 +118,7 @@ def test_leaving_one_out_of_balanced_is_weighted_ridge_without_it():
     u = quantise(np.random.default_rng(2).normal(size=(3, 4))[y] + np.random.default_rng(1).normal(size=(46, 4)))
     logits = left_out('balanced', Statistics(4, by_class=True).add(u, y), u, y, ridge_lambda=.3)
     x, weights = np.concatenate([u / GRID, np.ones((46, 1))], axis=1), 15 / np.bincount(y)[y]
-    for i in range(0, 46, 5):
+    for i in range(0, 46, 9):
         rest = np.delete(np.arange(46), i)
         other = RidgeClassifier(alpha=.3, fit_intercept=False).fit(x[rest], y[rest], sample_weight=weights[rest])
         np.testing.assert_allclose(logits[i], other.decision_function(x[i:i + 1])[0], atol=1e-5)
@@ -168,22 +156,12 @@ def test_the_chosen_head_is_the_one_that_is_right():
         Scroll(head='auto', buffer_size=0, lift='none').fit(x, inside).predictor()
 
 
-def test_of_equal_heads_the_first_is_chosen():
-    """Of classes of one sample each, left out, nothing is known: nothing tells one head from another."""
-    x = np.random.default_rng(0).normal(size=(12, 3))
-    learner = Scroll(head='auto', lift_dim=9, buffer_size=12).fit(x, np.arange(12))
-    assert learner.head_ == 'ridge' and learner.predictor().lift is None
-
-
-@pytest.mark.parametrize('make', [lambda **how: Scroll(buffer_size=30, **how), lambda **how: ScrollClassifier(**how),
-                                  lambda **how: ScrollClassifier(scale='standard', **how)])
-def test_the_head_in_use_is_known_once_something_was_learned(make):
+def test_the_head_in_use_is_known_once_something_was_learned():
     u, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
-    for name, possible in (('lda', ['lda']), ('auto', ['ridge', 'ncc', 'lda'])):
-        if name != 'auto' or getattr(make(), 'scale', '') != 'standard':
-            assert make(head=name, lift='none').fit(u, y).head_ in possible
-    with pytest.raises((InputError, AttributeError), match='learned'):
-        make().head_.upper()
+    for make in (lambda **how: Scroll(buffer_size=30, **how), ScrollClassifier):
+        assert make(head='lda').fit(u, y).head_ == 'lda' and make(head='auto', lift='none').fit(u, y).head_ in ('ridge', 'ncc', 'lda')
+        with pytest.raises((InputError, AttributeError), match='learned'):
+            make().head_.upper()
 
 
 @pytest.mark.parametrize('name', HEAD_CHOICES)
@@ -192,14 +170,11 @@ def test_f_star_starts_from_any_head(name):
     learner = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(select='none', iterations=0, calibrate=False)).fit(u, y)
     f_T = learner.decision_function(u)
     np.testing.assert_allclose(learner.adapt().decision_function(u), f_T, rtol=1e-3, atol=2e-3 * np.abs(f_T).max())
-    again = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(select='none', iterations=3)).fit(u, y).adapt()
-    once = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(select='none', iterations=3)).fit(u, y).adapt()
-    assert again.adapted_.digest() == once.adapted_.digest() and len(again.adapted_.losses) == 3
 
 
 def by_folds(head, x, y, count, rate, size):
     """f_T's accuracy on what was not learned, and the learner after adaptation."""
-    how = Adaptation(select='folds', iterations=60, lr=rate, classifier_lr=rate, scale_lr=0.0)
+    how = Adaptation(select='folds', iterations=30, lr=rate, classifier_lr=rate, scale_lr=0.0)
     learner = Scroll(head=head, buffer_size=size, strategy='hash', adaptation=how).fit(x[:count], y[:count])
     before = learner.score(x[count:], y[count:])
     return before, learner.adapt()
@@ -216,7 +191,7 @@ def test_f_star_is_f_T_where_nothing_is_gained():
         assert learner.selection_[0].updates == 0 and len(learner.selection_) == 5
 
 
-@pytest.mark.parametrize('buffered, asked', [(100, 4), (200, 4), (250, 4), (251, 4), (334, 3), (500, 2), (1000, 1), (5000, 1)])
+@pytest.mark.parametrize('buffered, asked', [(100, 4), (251, 4), (334, 3), (1000, 1)])
 def test_folds_are_asked_until_enough_samples_have_been(buffered, asked):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(buffered, 3)), np.arange(buffered) % 2
@@ -249,10 +224,10 @@ def test_f_star_is_kept_where_it_gains():
     assert learner.adapted_ is not None and learner.score(x[200:], y[200:]) > before
 
 
-@pytest.mark.parametrize('labels', [[0], [0, 1], [0, 1, 2], [0, 0, 1], [0] * 8])
+@pytest.mark.parametrize('labels', [[0], [0, 1, 2], [0, 0, 1], [0] * 8])
 def test_a_buffer_too_small_for_folds_leaves_f_T_in_use(labels):
     """By default f* is chosen by folds, and without held-out samples it is f_T."""
     x = np.random.default_rng(0).normal(size=(len(labels), 3))
-    learner = Scroll(buffer_size=9).fit(x, labels)
+    learner = Scroll(buffer_size=9, adaptation=Adaptation(iterations=4)).fit(x, labels)
     before = learner.decision_function(x)
     assert Adaptation().select == 'folds' and np.array_equal(learner.adapt().decision_function(x), before)

@@ -22,7 +22,7 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize('size_in, size_out', [(32, 42), (84, 42), (8, 42), (42, 42), (33, 7)])
+@pytest.mark.parametrize('size_in, size_out', [(32, 42), (84, 42), (42, 42)])
 def test_resize_agrees_with_pillow(size_in, size_out):
     """Values that keep clear of the ends of the range: Pillow clips between its two passes, we do not."""
     images = pictures(4, size_in, 50, 206)
@@ -42,7 +42,7 @@ def test_resize_of_8_bit_images_equals_integer_arithmetic(height, width, size, s
                                   images if (height, width) == (size, size) else rows @ images @ columns.T)
 
 
-@pytest.mark.parametrize('size_in, size_out', [(192, 8), (768, 32), (4, 64)])
+@pytest.mark.parametrize('size_in, size_out', [(192, 8), (4, 64)])
 def test_bicubic_weights_are_exact_quotients_rounded_also_where_they_are_ties(size_in, size_out):
     """Keys 1981 in rational arithmetic. In two of the cases a sum in another order puts ties on the other side."""
     def kernel(x):
@@ -75,14 +75,6 @@ def test_lanczos_weights_do_not_depend_on_the_sine_of_the_machine(monkeypatch):
         assert np.sort(off, axis=1)[:, :-1].max() <= 0.5 + 1e-6                 # the largest of a row takes the remainder
 
 
-def test_preprocessing_rounds_nothing_but_its_result():
-    images = pictures(size=11)
-    weights = np.rint(resize_matrix(11, 16) * 2 ** 15).astype(np.int64)
-    exact = weights @ images.astype(np.int64).transpose(0, 3, 1, 2) @ weights.T / 2 ** 30
-    np.testing.assert_array_equal(Preprocessing(16).to_unit_range(torch.from_numpy(images)).numpy(),
-                                  (exact / 255).clip(0, 1).astype(np.float32))
-
-
 def test_grey_images_are_three_equal_channels():
     grey, preprocessing = pictures(channels=1), Preprocessing(20)
     expected = preprocessing(torch.from_numpy(grey.repeat(3, axis=3)))
@@ -91,23 +83,14 @@ def test_grey_images_are_three_equal_channels():
 
 
 @pytest.mark.parametrize('images', [
-    np.zeros((2, 4, 4, 3), np.float32), np.zeros((2, 4, 4, 3), np.int64), np.zeros((2, 4, 4, 2), np.uint8), np.zeros((2, 3, 4, 4), np.uint8),
-    np.zeros(3, np.uint8), torch.zeros(2, 4, 4, 3), [[1, 2]], np.array(['a.png', 'b.png']), None, np.zeros((2, 0, 4, 3), np.uint8)],
+    np.zeros((2, 4, 4, 3), np.float32), np.zeros((2, 4, 4, 2), np.uint8), np.zeros(3, np.uint8), [[1, 2]], None, np.zeros((2, 0, 4, 3), np.uint8)],
     ids=lambda x: f'{getattr(x, "dtype", type(x).__name__)}{list(getattr(x, "shape", []))}')
 def test_what_is_no_uint8_image_is_refused(images):
     with refused():
         check_images(images)
 
 
-@pytest.mark.parametrize('view', [lambda x: x[:, ::2, ::-1], lambda x: x[::-1], np.asfortranarray])
-def test_strided_views_are_read_as_they_look(view):
-    images = view(pictures())
-    np.testing.assert_array_equal(check_images(images), images)
-
-
-@pytest.mark.parametrize('make', [lambda: torch.rand(20, 3, 7, 9), lambda: torch.rand(20, 1, 6, 6).expand(-1, 3, -1, -1),
-                                  lambda: torch.randint(0, 256, (20, 6, 5, 3), dtype=torch.uint8).permute(0, 3, 1, 2),
-                                  lambda: torch.rand(0, 3, 8, 8)])
+@pytest.mark.parametrize('make', [lambda: torch.rand(20, 3, 7, 9), lambda: torch.randint(0, 256, (20, 6, 5, 3), dtype=torch.uint8).permute(0, 3, 1, 2)])
 def test_crops_and_flips_are_those_of_the_textbook_image_by_image(make):
     """Of the same draws, in the same order, and nothing else drawn: results of earlier versions hold."""
     images, ours, theirs = make(), generator(7), generator(7)
@@ -141,19 +124,7 @@ def test_augmentation_is_its_parts_in_order():
     assert torch.equal(Augmentation(padding=2 / 14, jitter=0.3)(images, preprocessing, two), expected)
 
 
-def test_augmentation_is_fixed_by_its_generator_and_differs_between_images():
-    images = torch.from_numpy(pictures(1)).repeat(10, 1, 1, 1)
-    augment, preprocessing = Augmentation(padding=0.3, jitter=0.4), Preprocessing(16)
-    state = torch.get_rng_state()
-    out = augment(images, preprocessing, generator(3))
-    assert torch.equal(out, augment(images, preprocessing, generator(3)))
-    assert not torch.equal(out, augment(images, preprocessing, generator(4)))
-    assert len({x.numpy().tobytes() for x in out}) == 10
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-@pytest.mark.parametrize('channels', [1, 3])
-@pytest.mark.parametrize('size', [12, 20])
+@pytest.mark.parametrize('channels, size', [(1, 12), (3, 20)])
 def test_neither_preprocessing_nor_augmentation_changes_its_input(channels, size):
     images = torch.from_numpy(pictures(channels=channels))
     before = images.clone()
@@ -161,3 +132,10 @@ def test_neither_preprocessing_nor_augmentation_changes_its_input(channels, size
     Preprocessing(size)(images).zero_()
     assert torch.equal(images, before)
     assert augmented.shape == (6, 3, size, size) and augmented.dtype == torch.float32
+
+
+@pytest.mark.parametrize('interpolation, sizes', [('lanczos', (40, 64)), ('bicubic', (64, 40)), ('bilinear', (50, 50))])
+def test_resampling_weights_are_exact_and_the_middle_is_the_middle(interpolation, sizes):
+    whole = resize_matrix(*sizes, interpolation=interpolation)
+    assert (whole * 2 ** 15 == np.rint(whole * 2 ** 15)).all() and (whole.sum(axis=1) == 1).all()
+    np.testing.assert_array_equal(resize_matrix(*sizes, sizes[1] - 2, interpolation), whole[1:-1])

@@ -3,6 +3,7 @@ import copy
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from backbone import get_backbone_class
 from scroll import Adaptation, Scroll
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.integer_network import IntegerNetwork, golden_images
-from scroll.embedding.integer_program import Op
+from scroll.embedding.integer_network import IntegerNetwork, Op, golden_images
 from scroll.embedding.quantisation import quantise_network
+from scroll.errors import InputError
 from scroll.grid import quantise
 from tests.scroll.conftest import refused, threads, tiny_net, toy_images
 
@@ -26,8 +26,7 @@ PREPROCESSING = Preprocessing(32, (0.48, 0.45, 0.4), (0.25, 0.24, 0.27))
 
 
 class Mobile(nn.Module):
-    """An inverted residual: ReLU6, depthwise convolution, linear bottleneck, one of stride 2 with TensorFlow's 'SAME' padding;
-    average-pooling; a batch norm by itself."""
+    """An inverted residual: ReLU6, depthwise convolution, linear bottleneck, one of stride 2 with TensorFlow's 'SAME' padding."""
 
     def __init__(self):
         super().__init__()
@@ -37,12 +36,11 @@ class Mobile(nn.Module):
                                    nn.Conv2d(24, 8, 1), nn.BatchNorm2d(8))
         self.smaller = nn.Sequential(nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(8, 8, 5, 2, groups=8, bias=False),
                                      nn.BatchNorm2d(8), nn.ReLU6())
-        self.norm, self.last = nn.BatchNorm2d(8), nn.Conv2d(8, 16, 1)
+        self.last = nn.Conv2d(8, 16, 1)
 
     def features(self, x):
         x = self.stem(x)
         x = self.smaller(x + self.block(x))
-        x = F.avg_pool2d(F.relu(self.norm(F.avg_pool2d(x, 2))), 2)
         return F.adaptive_avg_pool2d(F.relu(self.last(x)), 1).flatten(1)
 
 
@@ -63,12 +61,7 @@ def settled(net) -> nn.Module:
     return net.eval()
 
 
-NETWORKS = {                            # torchvision's ResNets are made of the same operations
-    'resnet18-md': lambda: tiny_net(width=8), 'resnet12': lambda: get_backbone_class('resnet12')(3, width=4),
-    'resnet18': lambda: get_backbone_class('resnet18')(3, num_filters=4),
-    'resnet50-byol': lambda: get_backbone_class('resnet50-byol')(3, width=2),
-    'mobile': Mobile, 'efficientnet-lite': lambda: get_backbone_class('efficientnet-lite')(3)}
-slow = pytest.mark.slow
+NETWORKS = {'resnet18-md': lambda: tiny_net(width=8), 'mobile': Mobile}
 
 
 @pytest.fixture(scope='module')
@@ -104,71 +97,57 @@ def reference(network, images) -> np.ndarray:
         values = []
         for op in network.program:
             x, o = (values[op.reads[0]] if op.reads else image), op.options
-            if op.kind in ('conv', 'max', 'average'):
+            if op.kind == 'conv':
                 down, right = o['padding']
-                fill = np.iinfo(np.int32).min if op.kind == 'max' else 0
-                x = np.pad(x, ((0, 0), (down, down), (right, right)), constant_values=fill)
-                size = op.weight.shape[2:] if op.kind == 'conv' else o['kernel']
-                windows = np.lib.stride_tricks.sliding_window_view(x, size, (1, 2))[:, ::o['stride'][0], ::o['stride'][1]]
-                if op.kind == 'max':
-                    x = windows.max(axis=(3, 4))
-                elif op.kind == 'average':
-                    x = windows.sum(axis=(3, 4))
-                else:
-                    per, each = op.weight.shape[1], len(op.weight) // o['groups']
-                    x = np.concatenate([np.tensordot(                       # in float64, which holds these sums as well
-                        op.weight[g * each:(g + 1) * each].astype(np.float64),
-                        windows[g * per:(g + 1) * per].astype(np.float64), ((1, 2, 3), (0, 3, 4)))
-                        for g in range(o['groups'])]).astype(np.int64) + op.bias[:, None, None]
-                    left, right, top, bottom = o['crop']
-                    x = x[:, -top or None:bottom or None, -left or None:right or None]
+                x = np.pad(x, ((0, 0), (down, down), (right, right)))
+                windows = np.lib.stride_tricks.sliding_window_view(x, op.weight.shape[2:], (1, 2))[:, ::o['stride'][0], ::o['stride'][1]]
+                per, each = op.weight.shape[1], len(op.weight) // o['groups']
+                x = np.concatenate([np.tensordot(                           # in float64, which holds these sums as well
+                    op.weight[g * each:(g + 1) * each].astype(np.float64),
+                    windows[g * per:(g + 1) * per].astype(np.float64), ((1, 2, 3), (0, 3, 4)))
+                    for g in range(o['groups'])]).astype(np.int64) + op.bias[:, None, None]
             elif op.kind == 'add':
                 x = x + values[op.reads[1]]
             elif op.kind == 'pad':
                 left, right, top, bottom = o['amounts']
-                x = np.pad(x, ((0, 0), (max(top, 0), max(bottom, 0)), (max(left, 0), max(right, 0))))
-                x = x[:, max(-top, 0):min(bottom, 0) or None, max(-left, 0):min(right, 0) or None]
+                x = np.pad(x, ((0, 0), (top, bottom), (left, right)))
             elif op.kind == 'pool':
                 x = x.sum(axis=(1, 2))
             if op.multiplier is not None:
-                low = x if op.negative is None else rint_times(x, op.negative)
-                x = np.where((x < 0) & (op.negative is not None), low, rint_times(x, op.multiplier))
+                x = rint_times(x, op.multiplier)
             values.append(x if op.kind in ('pool', 'input') else np.clip(x, op.low, op.high))
         out.append(values[-1].ravel())
     return np.array(out)
 
 
-@pytest.mark.parametrize('name', [pytest.param(name, marks=slow if name == 'efficientnet-lite' else ()) for name in NETWORKS])
+@pytest.mark.parametrize('name', NETWORKS)
 def test_every_value_is_what_int64_arithmetic_gives(made, name):
     network = made(name)[1]
-    np.testing.assert_array_equal(run(network, IMAGES[:5]), reference(network, IMAGES[:5]))
+    np.testing.assert_array_equal(run(network, IMAGES[:2]), reference(network, IMAGES[:2]))
 
 
-@pytest.mark.parametrize('name', [name for name in NETWORKS if name not in ('resnet50-byol', 'efficientnet-lite')])     # 50 layers amplify all, untrained
+@pytest.mark.parametrize('name', NETWORKS)
 def test_features_are_near_those_of_the_float_network(made, name):
     net, network = made(name)
     with torch.no_grad():
-        expected = net.features(PREPROCESSING(torch.from_numpy(IMAGES))).numpy()
-    ours, theirs = (f / np.linalg.norm(f, axis=1, keepdims=True) for f in (run(network), expected))
-    assert (ours * theirs).sum(axis=1).min() > 0.98
+        expected = net.features(PREPROCESSING(torch.from_numpy(IMAGES)))
+    assert F.cosine_similarity(torch.from_numpy(run(network)), expected).min() > 0.98
 
 
-@pytest.mark.parametrize('name', ['resnet18-md', 'mobile'])
+@pytest.mark.parametrize('name', NETWORKS)
 def test_batch_layout_and_threads_do_not_matter(made, name):
     network = made(name)[1]
     expected = run(network)
-    for count in (1, 2):
+    for count, size, layout in ((1, 7, torch.contiguous_format), (2, 32, torch.channels_last)):
         with threads(count):
-            for size in (7, 32):
-                for layout in (torch.channels_last, torch.contiguous_format):
-                    parts = [run(network, IMAGES[i:i + size], layout) for i in range(0, len(IMAGES), size)]
-                    np.testing.assert_array_equal(np.concatenate(parts), expected)
+            parts = [run(network, IMAGES[i:i + size], layout) for i in range(0, len(IMAGES), size)]
+            np.testing.assert_array_equal(np.concatenate(parts), expected)
 
 
 OTHER_MACHINE = '''
 import sys
 import torch
-torch.backends.mkldnn.enabled = sys.argv[2] == '1'
+torch.backends.mkldnn.enabled = False
 from scroll.embedding.integer_network import IntegerNetwork
 print(IntegerNetwork.load(sys.argv[1])[0].check())
 '''
@@ -178,10 +157,10 @@ def test_one_digest_on_other_kinds_of_machine(made, tmp_path):
     network = copy.deepcopy(made('resnet18-md')[1])
     network.golden = network.check()
     network.save(tmp_path / 'net.npz', {})
-    for env, onednn in ((dict(ONEDNN_MAX_CPU_ISA='AVX2'), '1'), (dict(ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE'), '0')):
-        ended = subprocess.run([sys.executable, '-c', OTHER_MACHINE, tmp_path / 'net.npz', onednn], env=os.environ | env,
-                               capture_output=True, text=True, timeout=300)
-        assert (ended.returncode, ended.stdout) == (0, network.golden + '\n'), (env, ended.stderr[-1000:])
+    env = dict(ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE')                        # AVX2: `make test-avx2`
+    ended = subprocess.run([sys.executable, '-c', OTHER_MACHINE, tmp_path / 'net.npz'], env=os.environ | env,
+                           capture_output=True, text=True, timeout=300)
+    assert (ended.returncode, ended.stdout) == (0, network.golden + '\n'), ended.stderr[-1000:]
 
 
 @pytest.mark.parametrize('at_least', [1, 9])
@@ -200,7 +179,7 @@ def test_an_algorithm_that_transforms_is_caught(made, monkeypatch, at_least):
         network.check()
     network.golden = golden
     monkeypatch.setattr(F, 'conv2d', winograd)
-    with refused('layer .* gives .* where the sum of integers is'):
+    with refused('layer .* gives other numbers'):
         network.check()
         run(network)
 
@@ -208,7 +187,7 @@ def test_an_algorithm_that_transforms_is_caught(made, monkeypatch, at_least):
 def plain(weight=1, bias=0, channels=8, high=255, **more) -> list:
     """An input and a 1x1 convolution."""
     options = dict(stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1, crop=[0, 0, 0, 0])
-    conv = Op('conv', (0,), 0, high, options, np.ones(1, np.float32), None, np.full((channels, 3, 1, 1), weight, np.int8),
+    conv = Op('conv', (0,), 0, high, options, np.ones(1, np.float32), np.full((channels, 3, 1, 1), weight, np.int8),
               np.full(channels, bias, np.int32))
     return [Op('input', low=-128, high=255), replace(conv, **more), Op('pool', (1,))]
 
@@ -219,21 +198,16 @@ def test_a_sum_is_bounded_by_what_float32_holds():
     IntegerNetwork(plain(bias=765 - (1 << 24)), 4, (0, 0, 0))
     with refused(r'layer 1 .*channel 0 may reach 16777217, more than the 2\^24'):
         IntegerNetwork(plain(bias=(1 << 24) - 764), 4, (0, 0, 0))
-    with refused('layer 2 .*windows'):
-        IntegerNetwork(plain(high=(1 << 20)), 8, (0, 0, 0))             # 64 pixels of 2^20
+    with refused('layer 2 .*a sum over its map'):
+        IntegerNetwork(plain(high=(1 << 20)), 8, (0, 0, 0)).check()     # 64 pixels of 2^20
 
 
 @pytest.mark.parametrize('program, words', [
-    ([], 'begins with its one input'), ([*plain(), Op('input')], 'begins with its one input'),
-    (plain(reads=(1,)), 'reads'), (plain(reads=()), 'reads'), (plain(kind='swish'), 'reads'),
-    (plain(weight=0, channels=8)[:1] + [Op('conv', (0,), 0, 1, plain()[1].options, np.ones(1, np.float32), None,
-                                           np.ones((8, 4, 1, 1), np.int8), np.zeros(8, np.int32))], '3 channels'),
-    (plain(multiplier=np.ones(1)), 'multiplier'), (plain(multiplier=np.full(8, np.nan, np.float32)), 'multiplier'),
-    (plain(multiplier=np.ones(5, np.float32)), 'multiplier'), (plain(low=1), 'values go from'),
-    (plain(bias=0)[:2] + [Op('add', (0, 1), 0, 255, {}, np.ones(1, np.float32))], 'shapes')])
+    ([], 'begins with its input'), (plain()[:2], 'ends with a sum'), (plain(reads=(1,)), 'reads'), (plain(low=1), 'values go from'),
+    (plain(bias=0)[:1] + plain(channels=9)[1:2] + [Op('add', (0, 1), 0, 255, {}, np.ones(1, np.float32)), Op('pool', (2,))], 'cannot be run')])
 def test_a_program_that_cannot_be_run_exactly_is_refused(program, words):
     with refused(words):
-        IntegerNetwork(program, 4, (0, 0, 0))
+        IntegerNetwork(program, 4, (0, 0, 0)).check()
 
 
 class Other(nn.Module):
@@ -246,14 +220,13 @@ class Other(nn.Module):
 
 
 def test_a_layer_that_integers_cannot_do_is_named():
-    for layer, words in ((nn.SiLU(), 'last: its operation silu'), (nn.LayerNorm(30), 'last: its operation layer_norm'),
-                         (nn.Hardtanh(), 'last: a clamp from -1'), (nn.MaxPool2d(3, 1, 1), 'last: max-pool with padding')):
+    for layer, words in ((nn.SiLU(), 'last: its operation silu'), (nn.Hardtanh(), 'last: a clamp from -1')):
         with refused(words):
-            quantise_network(Other(layer).eval(), PREPROCESSING, IMAGES)
+            quantise_network(Other(layer).eval(), PREPROCESSING, IMAGES[:2])
 
 
 def test_a_file_gives_the_same_network(made, tmp_path):
-    for name in ('resnet12', 'resnet50-byol'):
+    for name in NETWORKS:
         network = made(name)[1]
         network.save(tmp_path / 'a.npz', dict(source=name))
         loaded, about = IntegerNetwork.load(tmp_path / 'a.npz')
@@ -263,17 +236,11 @@ def test_a_file_gives_the_same_network(made, tmp_path):
 
 def test_a_damaged_file_is_refused(made, tmp_path):
     made('mobile')[1].save(tmp_path / 'a.npz', {})
-    content = bytearray((tmp_path / 'a.npz').read_bytes())
-    for at in range(100, len(content), len(content) // 37):
-        changed = content.copy()
-        changed[at] ^= 255
-        (tmp_path / 'b.npz').write_bytes(changed)
-        try:
-            loaded, _ = IntegerNetwork.load(tmp_path / 'b.npz')
-        except Exception as error:
-            assert 'b.npz' in str(error) and len(str(error).splitlines()) == 1
-        else:
-            assert loaded.digest() == made('mobile')[1].digest()        # a byte of the archive that says nothing
+    content = (tmp_path / 'a.npz').read_bytes()
+    for at in range(100, len(content), len(content) // 17):
+        (tmp_path / 'b.npz').write_bytes(content[:at] + bytes([content[at] ^ 255]) + content[at + 1:])
+        with suppress(InputError):                                      # or a byte of the archive that says nothing
+            assert IntegerNetwork.load(tmp_path / 'b.npz')[0].digest() == made('mobile')[1].digest()
 
 
 def test_an_embedder_in_integers_promises_no_kind_of_machine(made, tmp_path):

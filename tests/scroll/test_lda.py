@@ -1,4 +1,5 @@
 """Linear discriminant analysis from the sums: against rational arithmetic, scikit-learn, and its own limits."""
+import copy
 from fractions import Fraction
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.covariance import shrunk_covariance
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from scroll import InputError, ScrollClassifier, Statistics
+from scroll import Statistics
 from scroll.grid import GRID, quantise
 from scroll.heads import lda as head
 from scroll.heads.registry import HEADS, Settings
@@ -47,10 +48,14 @@ def test_weights_are_those_of_rational_arithmetic_rounded(seed, dim, spread, shr
 
 
 @pytest.mark.parametrize('shrinkage', ['oas', 0])
-@pytest.mark.parametrize('weight', [10 ** 5, 2 ** 26, MAX_SAMPLES - 2])
+@pytest.mark.parametrize('weight', [10 ** 5, MAX_SAMPLES - 2])
 def test_one_sample_of_most_of_the_weight_is_no_contradiction(weight, shrinkage):
     X, y = np.array([[3., 4.], [1., 0.], [-1., .5]]), [0, 1, 1]
-    statistics = ScrollClassifier(calibration_size=0).fit(X, y, sample_weight=[weight, 1, 1]).learner_.statistics_
+    one, statistics = Statistics(2).add(quantise(X[:1]), y[:1]), Statistics(2)
+    for bit in f'{weight:b}':                               # of the first sample `weight` copies
+        statistics.merge(copy.copy(statistics))
+        statistics = statistics.merge(one) if bit == '1' else statistics
+    statistics.add(quantise(X[1:]), y[1:])
     means, scatter = head.class_means(statistics), head.within_scatter(statistics)
     predictor, trace = head.lda(statistics, shrinkage), int(np.trace(scatter))
     share = head.oas(scatter, weight) if shrinkage == 'oas' else 0
@@ -84,13 +89,6 @@ def test_the_shrinkage_is_the_formulas(spread):
     assert float(head.oas(head.within_scatter(statistics), 87)) == pytest.approx(expected, abs=1e-8)
 
 
-@pytest.mark.parametrize('shrinkage', [-0.1, 1, 'auto', float('nan')])
-def test_other_shrinkages_are_refused(shrinkage):
-    u, y = sample(5)
-    with pytest.raises(InputError, match='shrinkage'):
-        head.lda(Statistics(4).add(u, y), shrinkage)
-
-
 def test_leaving_one_out_is_learning_without_it():
     u, y = sample(6, 31, 5, 3)
     u, y = np.concatenate([u, sample(7, 1, 5)[0]]), np.r_[y, 3]             # a class of one
@@ -99,7 +97,7 @@ def test_leaving_one_out_is_learning_without_it():
     settings = Settings(shrinkage=0.3)
     left_out = HEADS['lda'].left_out(HEADS['lda'].make(statistics, settings), statistics, settings, u, y)
     units = round(Fraction(int(np.trace(scatter)), 5) * head.exact_share(0.3) / (1 - head.exact_share(0.3)))
-    for i in range(31):
+    for i in range(0, 31, 3):
         rest = Statistics(5).add(np.delete(u, i, axis=0), np.delete(y, i))
         without = head.within_scatter(rest) / GRID ** 2 + units / GRID ** 2 * np.eye(5)
         means = rest.sums[:, :-1] / rest.counts[:, None] / GRID

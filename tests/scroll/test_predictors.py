@@ -15,18 +15,11 @@ from sklearn.neighbors import NearestCentroid
 
 from scroll import Scroll
 from scroll.grid import GRID, quantise
-from scroll.heads.predictors import (
-    NCC_BIASES,
-    TARGETS,
-    LinearPredictor,
-    exact_lambda,
-    ncc,
-    random_weights,
-    ridge,
-)
+from scroll.heads.predictors import LinearPredictor, exact_lambda, ncc, random_weights, ridge
 from scroll.heads.registry import HEADS, Settings
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.lift import Lift
+from scroll.settings import NCC_BIASES, TARGETS
 from scroll.statistics import Statistics
 from tests.scroll.conftest import exact_solution, make_stream, quick, refused, streams
 
@@ -45,7 +38,7 @@ def weights(predictor) -> np.ndarray:
     return np.concatenate([predictor.weight, predictor.bias[:, None]], axis=1)
 
 
-@pytest.mark.parametrize('alpha', [1e-3, 0.1, 1.0, 100.0])
+@pytest.mark.parametrize('alpha', [1e-3, 100.0])
 @pytest.mark.parametrize('targets, y', [('pm1', 2 * ONEHOT - 1), ('onehot', ONEHOT)])
 def test_ridge_equals_scikit_learns(alpha, targets, y):
     ours = ridge(of(STREAM.features, STREAM.labels), alpha, targets)
@@ -87,8 +80,7 @@ def test_ncc_counts_the_longest_streams_and_halves_to_even():
     """2^27 samples a class; centroids that lie in the middle between two numbers of the grid, or close to it."""
     s = Statistics(4)
     counts, sums = np.array([2 ** 27, 3]), np.array([[2 ** 45, 2 ** 45 - 1, -2 ** 45 + 3, 1], [1, 2, -1, 3 << 18]])
-    s.load_state_dict(dict(classes=np.arange(2), counts=counts, gram=np.zeros((5, 5), np.int64),
-                           sums=np.column_stack([sums, counts << 18])))
+    s.assign(np.arange(2), counts, np.column_stack([sums, counts << 18]), np.zeros((5, 5), np.int64))
     ours = ncc(s)
     rows = [[Fraction(int(x), int(n) << 18) for x in row] for row, n in zip(sums, counts)]
     assert ours.units[:, :-1].tolist() == in_units(rows, ours.exponent)
@@ -121,24 +113,11 @@ def test_predicting_many_samples_of_many_classes_needs_no_memory_for_all_logits(
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize('features', [np.array([[0.5, 1]]), np.array([[GRID + 1, 0]]), np.array([[0, -GRID - 1]])], ids=str)
-def test_features_off_the_grid_are_refused(features):
-    with refused('integers'):
-        LinearPredictor(np.arange(1), np.ones((1, 3), np.int64), 0).predict(features)
-
-
-@pytest.mark.parametrize('given, used', [(0.1, 6871947674 / 2 ** 36), (1.0, 1.0), (2.0 ** -36, 2.0 ** -36), (1e9, 1e9),
-                                         (12345.678, round(12345.678 * 2 ** 36) / 2 ** 36)])
-def test_lambda_is_a_multiple_of_the_unit_of_the_gram_matrix(given, used):
+def test_lambda_is_a_multiple_of_the_unit_of_the_gram_matrix_and_the_least_is_named_and_serves():
+    """The least is 2^-40 of the trace, whatever a factorisation in float64 makes of it."""
+    assert exact_lambda(0.1) == 6871947674 / 2 ** 36 == exact_lambda(exact_lambda(0.1)) and exact_lambda(2.0 ** -36) == 2.0 ** -36
     s = of(STREAM.features, STREAM.labels)
-    assert exact_lambda(given) == used == exact_lambda(used)
-    if given > 1e-6:
-        assert ridge(s, given).digest() == ridge(s, used).digest()
-
-
-def test_the_least_lambda_is_named_and_serves():
-    """2^-40 of the trace, whatever a factorisation in float64 makes of it."""
-    s = of(STREAM.features, STREAM.labels)
+    assert ridge(s, 0.1).digest() == ridge(s, exact_lambda(0.1)).digest()
     least = -(-int(np.trace(s.gram)) >> 40) / 2 ** 36
     with refused('use a larger one, .* or more') as caught:
         ridge(s, least / 2)
@@ -147,16 +126,16 @@ def test_the_least_lambda_is_named_and_serves():
 
 
 def fingerprint() -> str:
-    """Of predictors and logits on 300 features whose Gram matrix has eigenvalues over 18 orders of magnitude."""
+    """Of predictors and logits on 100 features whose Gram matrix has eigenvalues over 18 orders of magnitude."""
     r, sha = np.random.default_rng(0), hashlib.sha256()
-    scales = 2.0 ** -np.arange(0, 30, 0.1)
-    features = quantise(np.maximum(r.normal(size=(400, 300)) @ (r.normal(size=(300, 300)) * scales), 0) + 1e-9)
-    s = of(features, np.arange(400) % 7)
+    scales = 2.0 ** -np.arange(0, 30, 0.3)
+    features = quantise(np.maximum(r.normal(size=(200, 100)) @ (r.normal(size=(100, 100)) * scales), 0) + 1e-9)
+    labels = np.arange(200) % 7
+    s = of(features, labels)
     for f_T in (ridge(s, 0.1), ridge(s, 1e-6, 'onehot'), ridge(s, choose_lambda(s)), ncc(s)):
         sha.update(f_T.digest().encode() + f_T.decision_function(features).tobytes())
-    labels = np.arange(400) % 7
     for name in ('ridge', 'ncc', 'lda', 'balanced'):
-        own = Statistics(300, by_class=name == 'balanced').add(features, labels)
+        own = Statistics(100, by_class=name == 'balanced').add(features, labels)
         sha.update(left_out(name, own, features[:50], labels[:50]).tobytes())
     for params in (dict(head='auto', buffer_size=60, strategy='hash', lift_dim=20), dict(head='lda', buffer_size=0)):
         learner = Scroll(**params).fit(features[:, :40], labels)
@@ -164,6 +143,7 @@ def fingerprint() -> str:
     return sha.hexdigest()
 
 
+@pytest.mark.slow
 def test_digests_and_logits_are_those_of_another_machine():
     """The vector units of an old processor, other BLAS kernels, other threads: a process of its own."""
     held = dict(ONEDNN_MAX_CPU_ISA='SSE41', ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE', OMP_NUM_THREADS='2',
@@ -192,59 +172,12 @@ def test_exact_ncc_equals_scikit_learns(stream):
     np.testing.assert_array_equal(predictor.predict(stream.features)[clear], theirs.predict(u)[clear])
 
 
-def mirrored(*firsts) -> np.ndarray:
-    """Pairs of unit vectors (a, +-sqrt(1 - a^2)), whose mean is (a, 0)."""
-    return quantise([(a, sign * (1 - a * a) ** 0.5) for a in firsts for sign in (1, -1)])
-
-
-@pytest.mark.parametrize('first, truth, wrong', [(0.65, 0, 'paper'), (0.55, 1, 'zero')])
-def test_only_the_exact_bias_finds_the_nearest_centroid(first, truth, wrong):
-    """Centroids (.9, 0) and (.3, 0), of the spec, section 4.3."""
-    s = of(mirrored(0.9, 0.3), [0, 0, 1, 1])
-    query = mirrored(first)[:1]
-    np.testing.assert_allclose(ncc(s).weight, [[0.9, 0], [0.3, 0]], atol=1e-5)
-    np.testing.assert_allclose([ncc(s, b).bias for b in ('exact', 'paper', 'zero')],
-                               [[-0.405, -0.045], [-0.81, -0.09], [0, 0]], atol=1e-5)
-    assert ncc(s).predict(query) == truth != ncc(s, wrong).predict(query)
-
-
-def test_digests_tell_predictors_apart():
-    s = of(STREAM.features, STREAM.labels)
-    others = [ridge(s, 0.1), ridge(s, 0.2), ridge(s, 0.1, 'onehot'), ncc(s), ncc(s, 'paper'), ncc(s, 'zero'), random_weights(s),
-              ncc(s.relabel({0: 'a', 1: 'b', 2: 'c', 3: 'd'}))]
-    assert len({p.digest() for p in others}) == len(others)
-
-
-@pytest.mark.parametrize('call', [
-    lambda s: ridge(s, 0), lambda s: ridge(s, -1), lambda s: ridge(s, np.nan), lambda s: ridge(s, np.inf),
-    lambda s: ridge(s, 1e20), lambda s: ridge(s, 1e-13),
-    lambda s: ridge(s, 1, 'pm2'), lambda s: ncc(s, 'half'), lambda s: ridge(Statistics(8), 1), lambda s: ncc(Statistics(8)),
-    lambda s: random_weights(Statistics(8))])
-def test_what_cannot_be_is_refused(call):
-    with refused():
-        call(of(STREAM.features, STREAM.labels))
+@pytest.mark.parametrize('make', [lambda s: ridge(s, 1), ncc, random_weights])
+def test_before_the_first_sample_there_is_no_predictor(make):
+    with refused('first sample'):
+        make(Statistics(8))
 
 
 def left_out(name, statistics, features, labels, **settings):
     settings = Settings(**settings)
     return HEADS[name].left_out(HEADS[name].make(statistics, settings), statistics, settings, features, labels)
-
-
-@pytest.mark.parametrize('targets', TARGETS)
-def test_ridge_left_out_is_ridge_without_the_sample(targets):
-    features, labels = quantise(np.random.default_rng(0).normal(size=(30, 5))), np.arange(30) % 3
-    logits = left_out('ridge', Statistics(5).add(features, labels), features, labels, targets=targets)
-    for i in range(30):
-        without = Statistics(5).add(np.delete(features, i, 0), np.delete(labels, i))
-        np.testing.assert_allclose(logits[i], ridge(without, 0.1, targets).decision_function(features[i:i + 1])[0], atol=1e-12)
-
-
-@pytest.mark.parametrize('bias', NCC_BIASES)
-def test_ncc_left_out_is_ncc_without_the_sample(bias):
-    features, labels = quantise(np.random.default_rng(1).normal(size=(10, 5))), np.array([0, 0, 1, 1, 1, 2, 2, 2, 2, 3])
-    logits = left_out('ncc', Statistics(5).add(features, labels), features, labels, ncc_bias=bias)
-    for i in range(9):
-        without = Statistics(5).add(np.delete(features, i, 0), np.delete(labels, i))
-        np.testing.assert_allclose(logits[i], ncc(without, bias).decision_function(features[i:i + 1])[0], atol=1e-12)
-    without = ncc(Statistics(5).add(features[:9], labels[:9]), bias)
-    np.testing.assert_allclose(logits[9], [*without.decision_function(features[9:])[0], -np.inf], atol=1e-12)   # unknown without it

@@ -3,20 +3,20 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import RidgeCV
 
 from scroll import Scroll
 from scroll.grid import GRID, quantise
-from scroll.heads.predictors import TARGETS, exact_lambda, ridge
+from scroll.heads.predictors import exact_lambda, ridge
 from scroll.heads.registry import HEADS, Settings
 from scroll.heads.ridge_lambda import choose_lambda, exact_gcv, gcv_bounds, grid_lambda
+from scroll.settings import TARGETS
 from scroll.statistics import Statistics
-from tests.scroll.conftest import cuttings, exact_solution, quick, refused, streams
+from tests.scroll.conftest import exact_solution, quick, refused, streams
 
 LAMBDAS = (1e-4, 3e-3, 0.1, 1.0, 50.0)
-every_target = pytest.mark.parametrize('targets', TARGETS)
 
 
 def noisy(count: int = 120, dim: int = 6, seed: int = 0) -> tuple:
@@ -33,7 +33,7 @@ def of(features, labels) -> Statistics:
     return Statistics(features.shape[1]).add(features, labels)
 
 
-@every_target
+@pytest.mark.parametrize('targets', TARGETS)
 def test_leave_one_out_and_the_choice_are_those_of_scikit_learn(targets):
     """What RidgeCV calls GCV is leave-one-out: ours must equal it, while GCV proper stays near and chooses the same."""
     x = np.hstack([FEATURES / GRID, np.ones((len(FEATURES), 1))])
@@ -43,27 +43,12 @@ def test_leave_one_out_and_the_choice_are_those_of_scikit_learn(targets):
     per_lambda = theirs.cv_results_.sum(axis=1).mean(axis=0)                    # (N, K, L): squared errors
     gcv = []
     for alpha, expected in zip(LAMBDAS, per_lambda):
-        settings = Settings(ridge_lambda=exact_lambda(alpha), targets=targets)
-        head = HEADS['ridge']
-        logits = head.left_out(head.make(s, settings), s, settings, FEATURES, LABELS)
+        own, head = Settings(ridge_lambda=exact_lambda(alpha), targets=targets), HEADS['ridge']
+        logits = head.left_out(head.make(s, own), s, own, FEATURES, LABELS)
         assert ((y - logits) ** 2).sum(axis=1).mean() == pytest.approx(expected, rel=1e-4)
         gcv.append(float(exact_gcv(s, targets, exact_lambda(alpha))))
     np.testing.assert_allclose(gcv, per_lambda, rtol=0.02)
     assert theirs.alpha_ == LAMBDAS[np.argmin(gcv)]
-
-
-@quick
-@given(streams(min_size=2), st.data(), st.sampled_from(TARGETS))
-def test_the_choice_is_the_same_under_every_schedule_and_sharding(stream, data, targets):
-    """Also for one sample, one class, equal samples, fewer than dimensions; ridge can use it."""
-    whole = Scroll(ridge_lambda='auto', targets=targets, buffer_size=0).fit(stream.features, stream.labels)
-    first, *rest = (Scroll(ridge_lambda='auto', targets=targets, buffer_size=0).fit(stream.features[at], stream.labels[at])
-                    for at in data.draw(cuttings(len(stream.labels))))
-    assert np.isfinite(first.decision_function(stream.features)).all() and 2 ** -20 <= first.ridge_lambda_ <= 2 ** 20
-    for other in rest:
-        first.merge(other)
-    assert first.ridge_lambda_ == whole.ridge_lambda_ == choose_lambda(of(stream.features, stream.labels), targets)
-    assert first.predictor().digest() == whole.predictor().digest()
 
 
 def exact_criterion(s: Statistics, targets: str, alpha: float) -> Fraction:
@@ -78,9 +63,8 @@ def exact_criterion(s: Statistics, targets: str, alpha: float) -> Fraction:
     return s.total * rss / (s.total - n + Fraction(units, unit ** 2) * trace) ** 2
 
 
-@every_target
 @quick
-@given(streams(max_size=12), st.integers(-80, 80), st.booleans())
+@given(st.sampled_from(TARGETS), streams(max_size=12), st.integers(-80, 80), st.booleans())
 def test_bounds_hold_what_fractions_say_and_60_bits_are_right(targets, stream, k, twice):
     """One sample, repeated ones, fewer than dimensions: where eigenvalues are zero to rounding, the bounds are wide."""
     at = np.repeat(np.arange(len(stream.labels)), 1 + twice)
@@ -91,9 +75,8 @@ def test_bounds_hold_what_fractions_say_and_60_bits_are_right(targets, stream, k
     assert low <= expected <= high
 
 
-@every_target
-@quick
-@given(streams(max_size=10))
+@settings(quick, max_examples=10)
+@given(st.sampled_from(TARGETS), streams(max_size=8))
 def test_the_choice_is_that_of_exact_arithmetic(targets, stream):
     """Of criteria that are equal, the largest lambda: two orthogonal samples, or one, leave all equal."""
     s = of(stream.features, stream.labels)
@@ -118,15 +101,7 @@ def test_the_last_bits_of_eigenvalues_choose_nothing(features, labels, monkeypat
         noise = r.normal(size=matrix.shape) * 1e-16 * matrix.trace()
         return eigh(matrix + noise + noise.T)
     monkeypatch.setattr(np.linalg, 'eigh', another)
-    assert {choose_lambda(s) for _ in range(5)} == {expected}
-
-
-def test_the_grid_is_the_same_number_everywhere():
-    """Quarters of octaves, to the unit of the Gram matrix."""
-    for k in range(-80, 81):
-        assert grid_lambda(k) == exact_lambda(grid_lambda(k))
-        assert abs(grid_lambda(k) - 2.0 ** (k / 4)) <= 2.0 ** -37 + 2.0 ** (k / 4 - 52)
-    assert (grid_lambda(-80), grid_lambda(0), grid_lambda(8), grid_lambda(80)) == (2.0 ** -20, 1.0, 4.0, 2.0 ** 20)
+    assert {choose_lambda(s) for _ in range(3)} == {expected}
 
 
 def test_a_lambda_that_rounding_swallows_is_never_chosen():
@@ -142,20 +117,12 @@ def test_a_lambda_that_rounding_swallows_is_never_chosen():
 def test_the_choice_is_made_again_when_more_is_learned_or_settings_change(tmp_path):
     learner = Scroll(ridge_lambda='auto', buffer_size=20).fit(FEATURES, FEATURES[:, :3].argmax(axis=1))
     before = learner.ridge_lambda_
-    number, content = Scroll(**{**learner.get_params(), 'ridge_lambda': before}), learner.buffer_.content()
+    number = Scroll(**{**learner.get_params(), 'ridge_lambda': before})
     number.fit(FEATURES, FEATURES[:, :3].argmax(axis=1))
     assert number.predictor().digest() == learner.predictor().digest() and number.ridge_lambda_ == before
-    np.testing.assert_array_equal(learner.left_out(content), number.left_out(content))
     learner.save(tmp_path / 'state')
     learner = Scroll.load(tmp_path / 'state').partial_fit(FEATURES, np.random.default_rng(2).integers(0, 3, len(FEATURES)))
     assert learner.ridge_lambda_ == choose_lambda(learner.statistics_) > before and learner.ridge_lambda == 'auto'
     assert learner.set_params(targets='onehot').ridge_lambda_ == choose_lambda(learner.statistics_, 'onehot')
     assert learner.set_params(ridge_lambda=2.5).ridge_lambda_ == 2.5
     assert learner.set_params(head='ncc').ridge_lambda_ is None
-
-
-def test_invalid_input_is_refused():
-    with refused('first sample'):
-        choose_lambda(Statistics(4))
-    with refused('targets'):
-        choose_lambda(of(FEATURES, LABELS), 'pm2')

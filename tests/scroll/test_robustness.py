@@ -7,18 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 
-from scroll.certificates.robustness import (
-    anytime_accuracy,
-    anytime_area,
-    average_incremental_accuracy,
-    class_accuracies,
-    cvar,
-    disagreement,
-    judge,
-    largest_weight_difference,
-    order_disparity,
-    summary,
-)
+from scroll.certificates import robustness
+from scroll.certificates.robustness import cvar, disagreement, summary
 from tests.scroll.conftest import quick, refused
 
 accuracies = st.lists(st.floats(0, 100), min_size=1, max_size=40)
@@ -26,7 +16,9 @@ accuracies = st.lists(st.floats(0, 100), min_size=1, max_size=40)
 
 def test_spread_by_hand():
     got = summary([40, 36, 44, 40])
-    assert got == (40, pytest.approx((32 / 3) ** 0.5), 36, 44, 8, 36, 0.1)
+    assert got == (40, pytest.approx((32 / 3) ** 0.5), 36, 44, 8, 36)
+    with refused('no accuracies'):
+        summary([])
 
 
 @quick
@@ -34,17 +26,11 @@ def test_spread_by_hand():
 def test_equal_accuracies_differ_in_nothing(value, count):
     """Whatever rounding does to a mean of equal numbers."""
     got = summary([value] * count)
-    assert (got.mean, got.deviation, got.worst, got.best, got.range, got.cvar10, got.relative_loss) == (value, 0, value, value, 0,
-                                                                                                        value, 0)
-
-
-def test_nothing_to_compare():
-    with refused('no accuracies'):
-        summary([])
+    assert got == (value, 0, value, value, 0, value)
 
 
 @pytest.mark.parametrize('values, share, expected', [
-    (range(1, 11), 0.1, 1), (range(1, 21), 0.1, 1.5), (range(1, 31), 0.1, 2),
+    (range(1, 21), 0.1, 1.5), (range(1, 31), 0.1, 2),
     (range(1, 16), 0.1, (1 + 0.5 * 2) / 1.5),           # one and a half of fifteen
     ([9, 5, 7], 0.1, 5),                                # of fewer than ten: the worst
     ([9, 5, 7], 1, 7)])
@@ -66,12 +52,7 @@ def test_cvar_is_the_maximum_of_its_variational_form(values, share):
 def test_disagreement_is_the_mean_hamming_distance_of_pairs(schedules, samples, seed):
     predictions = np.random.default_rng(seed).integers(-3, 3, (schedules, samples))
     assert disagreement(predictions) == pytest.approx(100 * pdist(predictions, 'hamming').mean())
-
-
-@quick
-@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 999))
-def test_disagreement_counts_repeated_rows_as_often_as_they_occur(times, seed):
-    predictions = np.random.default_rng(seed).integers(0, 3, (len(times), 6))
+    times = np.arange(1, schedules + 1)
     assert disagreement(predictions, times) == pytest.approx(disagreement(np.repeat(predictions, times, axis=0)))
 
 
@@ -80,20 +61,20 @@ def test_disagreement_counts_repeated_rows_as_often_as_they_occur(times, seed):
 def test_largest_weight_difference_is_that_of_the_farthest_pair(schedules, weights, seed):
     w = np.random.default_rng(seed).normal(size=(schedules, weights))
     farthest = max((np.abs(a - b).max() for a, b in itertools.combinations(w, 2)), default=0)
-    assert largest_weight_difference(iter(w)) == farthest
+    assert robustness.largest_weight_difference(iter(w)) == farthest
 
 
 @pytest.mark.parametrize('weights', [[[1.0], [1.0, 2.0]], [[1.0], [np.nan]], [[1.0], [np.inf]]])
 def test_weights_that_cannot_be_compared_are_infinitely_far(weights):
-    assert largest_weight_difference(map(np.array, weights)) == np.inf
+    assert robustness.largest_weight_difference(map(np.array, weights)) == np.inf
 
 
 @pytest.mark.parametrize('got, expected', [
-    (order_disparity([[50, 80, 10], [70, 80, 15], [60, 80, 40]]), ((20 + 0 + 30) / 3, 30)),
+    (robustness.order_disparity([[50, 80, 10], [70, 80, 15], [60, 80, 40]]), ((20 + 0 + 30) / 3, 30)),
     # two classes of 4 and 6 samples; the second one's hits do not count before it is seen
-    (anytime_accuracy(np.array([[3, 5], [2, 3]]), np.array([4, 6]), np.array([[True, False], [True, True]])).tolist(), [75, 50]),
-    (anytime_area(np.array([10, 40, 50]), [90, 60, 30]), (90 * 10 + 60 * 30 + 30 * 10) / 50),
-    (class_accuracies([[3, 3, 5, 5], [5, 3, 5, 3]], np.array([3, 3, 5, 5])).tolist(), [[100, 100], [50, 50]])])
+    (robustness.anytime_accuracy(np.array([[3, 5], [2, 3]]), np.array([4, 6]), np.array([[True, False], [True, True]])).tolist(), [75, 50]),
+    (robustness.anytime_area(np.array([10, 40, 50]), [90, 60, 30]), (90 * 10 + 60 * 30 + 30 * 10) / 50),
+    (robustness.class_accuracies([[3, 3, 5, 5], [5, 3, 5, 3]], np.array([3, 3, 5, 5])).tolist(), [[100, 100], [50, 50]])])
 def test_formulas_by_hand(got, expected):
     assert got == expected
 
@@ -101,8 +82,8 @@ def test_formulas_by_hand(got, expected):
 def test_average_incremental_accuracy_by_hand():
     """Task 0: classes 0 and 2 (4 and 6 test samples), task 1: class 1 (10). R = [[70]], [[40, 90]]."""
     hits, sizes, tasks = np.array([[3, 0, 4], [2, 9, 2]]), np.array([4, 10, 6]), np.array([0, 1, 0])
-    assert average_incremental_accuracy(hits, sizes, tasks, np.array([0, 1])) == (70 + (40 + 90) / 2) / 2
-    assert average_incremental_accuracy(hits[1:], sizes, tasks, np.array([1])) == 65
+    assert robustness.average_incremental_accuracy(hits, sizes, tasks, np.array([0, 1])) == (70 + (40 + 90) / 2) / 2
+    assert robustness.average_incremental_accuracy(hits[1:], sizes, tasks, np.array([1])) == 65
 
 
 LABELS = np.array([0, 0, 1, 1])
@@ -110,7 +91,7 @@ SAME, OTHER = (1, np.array([1.0, 2.0]), np.array([0, 0, 1, 0])), (1, np.array([1
 
 
 def _judge(digests, claims, outcomes=None):
-    return judge(dict(buffer=digests), dict(buffer=claims), outcomes or dict(a=SAME, b=OTHER), LABELS, [75, 75], [80, 90])
+    return robustness.judge(dict(buffer=digests), dict(buffer=claims), outcomes or dict(a=SAME, b=OTHER), LABELS, [75, 75], [80, 90])
 
 
 @pytest.mark.parametrize('digests, claims, identical', [

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from scroll.errors import InputError
 from scroll.schedule_forms import FORMS
 from scroll.schedules import is_task_free, make_schedule
 from tests.scroll.conftest import quick, refused
@@ -24,41 +23,33 @@ def table(spec, labels=LABELS, seed=0) -> np.ndarray:
 
 
 @quick
-@given(st.lists(st.integers(0, 5), min_size=6, max_size=60), st.sampled_from(SPECS), st.integers(0, 9))
-def test_each_form_covers_the_data_as_it_says(labels, spec, seed):
-    labels = labels + [0, 1, 2]                                     # enough classes for every split
+@given(st.lists(st.integers(0, 5), min_size=6, max_size=40), st.sampled_from(SPECS), st.integers(0, 9),
+       st.lists(st.integers(-50, 50), min_size=6, max_size=6, unique=True))
+def test_each_form_covers_the_data_as_it_says_however_classes_are_numbered(labels, spec, seed, names):
+    labels = np.array(labels + [0, 1, 2])                           # enough classes for every split
     schedule = make_schedule(spec, labels, seed)
+    assert schedule.digest() == make_schedule(spec, np.sort(names)[labels], seed).digest()
     times = np.bincount(schedule.order, minlength=len(labels))
     assert {'all': (times == 1).all(), 'part': times.max() == 1 and len(schedule.order) <= len(labels),
             'repeats': True}[schedule.covers]
     assert schedule.covers == FORMS[spec.partition(':')[0]].covers and schedule.task_free == is_task_free(spec)
     if schedule.covers != 'repeats':
-        assert set(np.asarray(labels)[schedule.order]) == set(labels)           # no class is lost
+        assert set(labels[schedule.order]) == set(labels)           # no class is lost
     if schedule.task_free:
         assert schedule.tasks.tolist() == [0, len(schedule.order)]
 
 
-@quick
-@given(st.lists(st.integers(0, 5), min_size=6, max_size=40), st.sampled_from(SPECS), st.integers(0, 9),
-       st.lists(st.integers(-50, 50), min_size=6, max_size=6, unique=True))
-def test_numbering_the_classes_otherwise_changes_nothing(labels, spec, seed, names):
-    labels = np.array(labels + [0, 1, 2])
-    renamed = np.sort(names)[labels]
-    assert make_schedule(spec, labels, seed).digest() == make_schedule(spec, renamed, seed).digest()
+def test_the_seed_fixes_each_form():
+    for spec in SPECS:
+        digests = [make_schedule(spec, LABELS, seed).digest() for seed in (0, 0, 1, 2)]
+        assert digests[0] == digests[1] and len(set(digests)) == 3, spec
 
 
-@pytest.mark.parametrize('spec', SPECS)
-def test_the_seed_fixes_each_form(spec):
-    digests = [make_schedule(spec, LABELS, seed).digest() for seed in (0, 0, 1, 2)]
-    assert digests[0] == digests[1] and len(set(digests)) == 3
-
-
-@pytest.mark.parametrize('seed', [0, 1, 2])
-@pytest.mark.parametrize('sizes, sigma', [([5000] * 10, 0.5), ([500] * 100, 0.5), ([500] * 100, 5), ([4000, 200, 2000, 100], 1)])
-def test_a_gaussian_stream_follows_its_bells_to_the_end(sizes, sigma, seed):
-    """Shares of the classes in each tenth, and in the first and the last hundredth, beside those of the bells there."""
+@pytest.mark.parametrize('sizes, sigma', [([500] * 100, 0.5), ([4000, 200, 2000, 100], 1)])
+def test_a_gaussian_stream_follows_its_bells_to_the_end(sizes, sigma):
+    """Shares of the classes in each tenth, and in the first and the last hundredth, compared with those of the bells there."""
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    arrived = labels[make_schedule(f'gaussian:sigma={sigma}', labels, seed).order]
+    arrived = labels[make_schedule(f'gaussian:sigma={sigma}', labels).order]
     peaks, width = (np.arange(len(sizes)) + 0.5) / len(sizes), sigma / len(sizes)
     time = np.linspace(-5 * width, 1 + 5 * width, 20001)
     come = norm.cdf(time[:, None], peaks, width) * sizes                       # of each class, up to each time
@@ -80,19 +71,11 @@ def test_the_published_gaussian_has_as_many_classes_at_once_as_its_formula_says(
     p = np.exp(-(starts - peaks) ** 2 / (2 * 50 ** 2))
     assert p.sum(axis=1).mean() == pytest.approx(drawn, abs=0.005)
     expected = (p.sum(axis=1) / (1 - (1 - p).prod(axis=1))).mean()
-    for seed in range(4):
+    for seed in range(2):
         schedule = make_schedule('gaussian-resample:batch=60', labels, seed)
         assert len(schedule.order) == 60_000 and len(schedule.cuts) == 1001 and schedule.covers == 'repeats'
         present += [len(np.unique(labels[schedule.order[a:a + 300]])) for a in range(0, 60_000, 300)]
     assert np.mean(present) == pytest.approx(expected, rel=0.05)
-
-
-def test_an_episode_of_the_published_gaussian_repeats_no_image_while_there_are_enough():
-    labels = np.repeat(np.arange(5), 1000)
-    schedule = make_schedule('gaussian-resample:batches=20,batch=10,width=5', labels)
-    for a in range(0, 200, 50):
-        assert len(set(schedule.order[a:a + 50])) == 50
-    assert len(schedule.order) == 200
 
 
 def test_major_classes_of_a_blurry_stream_have_one_task_and_the_others_leave_theirs_by_the_share():
@@ -108,14 +91,14 @@ def test_major_classes_of_a_blurry_stream_have_one_task_and_the_others_leave_the
 
 def test_si_blurry_moves_the_share_of_all_blurred_samples_and_loses_none():
     numbers = set()
-    for seed in range(20):
+    for seed in range(12):
         counts = table('siblurry:tasks=4,major=40,minor=25', seed=seed)
         assert counts.sum() == 600
         majors = (counts == 60).sum()
         spread = 600 - counts.max(axis=0).sum()                     # samples outside their class's largest task
         assert majors >= 4 and spread <= 0.25 * 360
         numbers.add(tuple((counts > 0).sum(axis=1)))
-    assert len(numbers) > 10                                        # the tasks' numbers of classes are random
+    assert len(numbers) > 6                                        # the tasks' numbers of classes are random
 
 
 def test_classes_of_a_recurring_stream_return_with_other_samples():
@@ -140,25 +123,14 @@ def test_a_file_is_taken_as_it_is(tmp_path):
     assert make_schedule(f'file:{path},batch=2', [0, 0, 1, 1, 1]).cuts.tolist() == [0, 2, 4, 5]
 
 
-def refusal(path, count: int) -> str:
-    """The one line that says why a file is no schedule for so many samples."""
-    with pytest.raises(InputError, match='file:') as caught:
-        make_schedule(f'file:{path}', np.arange(count) // 2)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
-
-
-@pytest.mark.parametrize('text, words', [
-    ('0 1 2\n\n3 4 1\n', ['line 3: 1 is repeated', 'line 1 has it']), ('0 1\n2 2\n3 4', ['line 2: 2 is repeated', 'line 2 has it']),
-    ('0 1 2\n3 4 5', ['line 2: 5 is out of range', '0 to 4']), ('-1 0 1 2 3 4', ['line 1: -1 is out of range']),
-    ('9' * 30, ['line 1: 99999', 'out of range']), ('9' * 4360, ['line 1: 99999', 'out of range']),
-    ('0 1 2\n3', ['1 of the 5 sample ids are missing', ': 4']), ('', ['5 of the 5', 'missing', ': 0, 1, 2, 3, 4']),
-    ('0 1\na b', ["line 2: 'a' is no sample id", '0 to 4']), ('0 1.5', ["line 1: '1.5' is no sample id"]), ('0,1,2,3,4', ["'0,1,2,3,4'"]),
-    ('\u00e9', ['not a list of sample ids']), ('0 ' * 10_000, ['expected 5 ids'])])
-def test_what_is_wrong_with_a_file_is_said_at_its_line(tmp_path, text, words):
+@pytest.mark.parametrize('text, word', [
+    ('0 1 2\n\n3 4 1\n', 'id 1 2 times'), ('0 1 2\n3 4 5', 'id 5: ids are 0 to 4'), ('-1 0 1 2 3 4', 'id -1'), ('9' * 30, 'no list'), ('0 1 2\n3', 'id 4 0 times'),
+    ('', 'id 0 0 times'), ('0 1\na b', 'no list'), ('0 1.5', 'no list'), ('\u00e9', 'no list'), ('0 ' * 10_000, 'file of 5 ids')])
+def test_what_is_wrong_with_a_file_is_said(tmp_path, text, word):
     (tmp_path / 'x').write_text(text, encoding='utf-8')
-    message = refusal(tmp_path / 'x', 5)
-    assert not [word for word in words if word not in message] and 'a schedule is' not in message and len(message) < 400, message
+    with refused(f'file:.*{word}') as caught:
+        make_schedule(f'file:{tmp_path / "x"}', np.arange(5) // 2)
+    assert 'a schedule is' not in str(caught.value) and len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize('spec', ['gaussian:sigma=0', 'gaussian:sigma=-1', 'gaussian:0.5', 'gaussian:sigma=x', 'blurry:major=101',

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll.errors import InputError
-from scroll.randomness import numpy_stream, stream_seed
+from scroll.randomness import stream_seed
 from scroll.schedule_forms import class_splits
 from scroll.schedules import Schedule, make_schedule
 from tests.scroll.conftest import quick, refused
@@ -48,18 +48,6 @@ def test_each_class_of_a_split_is_whole_in_one_task_and_tasks_differ_by_at_most_
 
 
 @quick
-@given(st.integers(1, 60), st.integers(-1, 60))
-def test_class_splits_sum_and_differ_by_at_most_one_larger_first(classes, splits):
-    if not 1 <= splits <= classes:
-        with refused(f'1..{classes}'):
-            class_splits(classes, splits)
-        return
-    sizes = class_splits(classes, splits)
-    assert sum(sizes) == classes and len(sizes) == splits
-    assert sizes[0] - sizes[-1] <= 1 and sizes == sorted(sizes, reverse=True)
-
-
-@quick
 @given(labels_and_specs())
 def test_batch_cuts_each_task_in_pieces_and_changes_neither_order_nor_tasks(case):
     labels, spec, batch, seed = case
@@ -79,13 +67,6 @@ def test_the_parts_of_a_schedule_by_hand():
     assert [[a.tolist() for a in schedule.task(t)] for t in (0, 1)] == [[[3, 1, 0], [2, 3]], [[2, 4], [2]]]
 
 
-@pytest.mark.parametrize('spec', ['iid', 'split:3', 'split:6,order=random', 'split:2,batch=7'])
-def test_the_seed_fixes_a_schedule_and_another_seed_gives_another(spec):
-    digests = [make_schedule(spec, LABELS, seed).digest() for seed in range(8)]
-    assert digests == [make_schedule(spec, LABELS, seed).digest() for seed in range(8)]
-    assert len(set(digests)) == 8
-
-
 def test_the_digest_changes_with_order_and_with_cuts_only():
     order, cuts = np.arange(4), np.array([0, 2, 4])
     digest = Schedule(order, cuts, cuts, 'a').digest()
@@ -103,12 +84,9 @@ def test_a_schedule_that_is_none_is_refused(order, cuts, tasks):
 
 
 @pytest.mark.parametrize('spec', [
-    '', ' ', ',', ':', 'split', 'split:', 'split:0', 'split:-1', 'split:1.5', 'split:x', 'split:7', 'split:2:3', 'Split:2',
-    'iid:', 'iid:3', 'iid,', 'iid,batch', 'iid,batch=', 'iid,batch=0', 'iid,batch=-4', 'iid,batch=1e3', 'iid,batch=2,batch=2',
-    'iid,order=label', 'iid,speed=3', 'split:2,order', 'split:2,order=', 'split:2,order=alphabet', 'split:2,order=0-1',
-    'split:2,order=0-1-2-3-4-4', 'split:2,order=0-1-2-3-4-5-6', 'split:2,order=5,order=label', 'split:2;batch=3', 'iid\nbatch=2',
-    'split:2,order=0-1-2-junk-3-4-5', 'split:2,order=0-1-2-3-4-5-', 'split:2,order=0--1-2-3-4-5', 'split:²', None, 3,
-    *(f'{name}{"9" * digits}' for name in ('split:', 'iid,batch=', 'split:2,order=') for digits in (25, 5000))])
+    '', ':', 'split', 'split:0', 'split:1.5', 'split:7', 'split:2:3', 'iid:', 'iid:3', 'iid,', 'iid,batch', 'iid,batch=0', 'iid,batch=2,batch=2', 'iid,order=label',
+    'split:2,order=alphabet', 'split:2,order=0-1', 'split:2,order=0-1-2-3-4-4', 'split:2,order=0--1-2-3-4-5', 'split:2;batch=3', 'iid\nbatch=2', 'split:²', None, 3,
+    *(f'{name}{"9" * 5000}' for name in ('split:', 'iid,batch=', 'split:2,order='))])
 def test_a_malformed_spec_is_refused_in_one_line(spec):
     with refused():
         make_schedule(spec, LABELS)
@@ -136,6 +114,4 @@ def test_any_text_gives_a_schedule_or_a_refusal(spec, labels):
 
 
 def test_each_concern_has_a_random_stream_of_its_own():
-    seeds = {stream_seed(seed, concern) for seed in range(20) for concern in ('schedule', 'buffer', 'adaptation')}
-    assert len(seeds) == 60 and all(0 <= s < 2 ** 63 for s in seeds)
-    np.testing.assert_array_equal(numpy_stream(3, 'x').random(4), numpy_stream(3, 'x').random(4))
+    assert len({stream_seed(seed, concern) for seed in range(20) for concern in ('schedule', 'buffer', 'adaptation')}) == 60

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scroll import Scroll, ScrollClassifier, Statistics
-from scroll.grid import GRID, quantise
+from scroll.grid import GRID, quantise, sample_keys
 
 LABELS = np.array(['a', 'b', 'c', 'd'])
 
@@ -22,7 +22,7 @@ def data(n: int, d: int = 5, seed: int = 0) -> tuple:
 
 
 def by_hand(X, y, times) -> dict:
-    """Counts, sums and Gram matrix of samples, each so many times, in Python's integers."""
+    """Counts, sums and Gram matrix of samples, each repeated, in Python's integers."""
     h = np.column_stack([quantise(X), np.full(len(X), GRID)]).astype(object)
     w = np.asarray(times, object)
     return dict(counts={c: int(w[y == c].sum()) for c in np.unique(y[w > 0])},
@@ -77,11 +77,12 @@ SETTINGS = [dict(buffer_size=0), dict(buffer_size=6, keep_keys=True), dict(buffe
 
 def whole(learner) -> tuple:
     """Digests of all that is known."""
-    return (learner.digest(), learner.buffer_ and learner.buffer_.state_digest(),
+    held = learner.buffer_ and {name: repr(array) for name, array in learner.buffer_.state_dict().items()}
+    return (learner.digest(), held,
             learner.keys_ and learner.keys_.state_dict()['keys'].tolist(), learner.predictor().digest())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_an_interrupt_at_any_line_leaves_a_learner_as_before_or_as_after(draw):
     X, y = data(60)
@@ -89,7 +90,6 @@ def test_an_interrupt_at_any_line_leaves_a_learner_as_before_or_as_after(draw):
     other = Scroll(**how).partial_fit(X[40:], y[40:])
     calls = dict(partial_fit=lambda m: m.partial_fit(X[20:40], y[20:40]), merge=lambda m: m.merge(other),
                  remove=lambda m: m.remove(X[:5], y[:5]), rename=lambda m: m.rename({'a': 'z'}),
-                 refill=lambda m: m.refill(X[:20], y[:20]) if m.buffer_ is not None else m,
                  digest=lambda m: m.digest(), predict=lambda m: m.predict(X))
     call = calls[draw.draw(st.sampled_from(sorted(calls)))]
     learner, before, after = (Scroll(**how).partial_fit(X[:20], y[:20]) for _ in range(3))
@@ -99,21 +99,24 @@ def test_an_interrupt_at_any_line_leaves_a_learner_as_before_or_as_after(draw):
     assert whole(learner) in (whole(before), whole(after))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.data())
 def test_threads_that_read_write_and_are_interrupted_leave_the_sums_of_what_was_done(draw):
     X, y = data(90)
     parts = [slice(i, i + 5) for i in range(10, 90, 5)]
     learner = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[:10], y[:10])
     times = np.r_[np.ones(10, int), np.zeros(80, int)]
+
+    def known(X, y) -> bool:
+        return not len(learner.keys_.lacks(sample_keys(quantise(X)), y))
     reads = [lambda: learner.predict(X), lambda: learner.digest(), lambda: learner.statistics_.gram,
-             lambda: pickle.dumps(learner), lambda: learner.learned(X, y), lambda: learner.out_of_sample(X[:5], y[:5])]
+             lambda: pickle.dumps(learner), lambda: known(X, y), lambda: learner.out_of_sample(X[:5], y[:5])]
     lock, where = threading.Lock(), draw.draw(st.lists(st.integers(1, 600), min_size=16, max_size=16))
 
     def write(part: slice, line: int) -> None:
         with interrupted(line) as stop, suppress(KeyboardInterrupt):
             learner.partial_fit(X[part], y[part])
-        if stop.hit and not learner.learned(X[part], y[part]).all():
+        if stop.hit and not known(X[part], y[part]):
             return
         with lock:
             times[part] += 1
@@ -126,39 +129,23 @@ def test_threads_that_read_write_and_are_interrupted_leave_the_sums_of_what_was_
 
 
 @pytest.mark.parametrize('make', [lambda: Scroll(buffer_size=0), lambda: Scroll(head='balanced', buffer_size=3),
-                                  lambda: ScrollClassifier(), lambda: ScrollClassifier(scale=None, limit=9)])
+                                  lambda: ScrollClassifier(), lambda: ScrollClassifier(scale='standard', limit=9)])
 def test_one_sample_a_call_from_many_threads_counts_every_sample(make):
-    X, y = data(200)
+    X, y = data(100)
     learner = make()
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: learner.partial_fit(X[i:i + 1], y[i:i + 1]), range(200)))
+        list(pool.map(lambda i: learner.partial_fit(X[i:i + 1], y[i:i + 1]), range(100)))
     assert learner.digest() == make().partial_fit(X, y).digest()
 
 
 @pytest.mark.parametrize('make', [lambda: Scroll(buffer_size=0), lambda: Scroll(head='qda'), lambda: ScrollClassifier()])
 def test_threads_that_only_read_change_nothing(make):
-    X, y = data(3000, 30)
+    X, y = data(1000, 20)
     right = make().partial_fit(X, y)
     expected, digest = right.predict(X[:50]), right.digest()
     for learner in (make().partial_fit(X, y) for _ in range(3)):
         assert at_once(*[lambda m=learner: np.testing.assert_array_equal(m.predict(X[:50]), expected)] * 6) == []
         assert learner.digest() == digest
-
-
-def test_readers_of_a_classifier_whose_head_was_changed_all_see_the_new_head():
-    X, y = data(500)
-    learner = ScrollClassifier().fit(X, y)
-    learner.predict(X)
-    expected = ScrollClassifier('ncc').fit(X, y).decision_function(X)
-    learner.set_params(head='ncc')
-    assert at_once(*[lambda: np.testing.assert_array_equal(learner.decision_function(X), expected)] * 6) == []
-
-
-def test_statistics_by_themselves_are_as_safe():
-    X, y = data(300)
-    features, s = quantise(X), Statistics(5)
-    assert at_once(*[lambda i=i: s.add(features[i::6], y[i::6]) for i in range(6)], s.digest, lambda: s.gram) == []
-    assert s == Statistics(5).add(features, y)
 
 
 @pytest.mark.parametrize('how', SETTINGS)
@@ -177,21 +164,21 @@ def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learne
 
 def test_a_feature_cache_that_some_read_while_others_fill_and_empty_it_gives_each_key_its_own(tmp_path):
     cache_of = pytest.importorskip('scroll.embedding.cache').FeatureCache
-    cache, features = cache_of(tmp_path, 3), quantise(data(400, 3)[0])
-    keys = np.random.default_rng(1).permutation(400).astype(np.uint64)
+    cache, features = cache_of(tmp_path, 3), quantise(data(100, 3)[0])
+    keys = np.random.default_rng(1).permutation(100).astype(np.uint64)
 
     def fill(start: int) -> None:
-        for i in range(start, 400, 4):
+        for i in range(start, 100, 4):
             cache.add(keys[i:i + 1], features[i:i + 1])
             cache.flush()
             if i % 3 == 0:
                 cache.remove(keys[i:i + 1])
 
     def look() -> None:
-        for _ in range(300):
-            out = np.zeros((400, 3), np.int32)
-            known = np.setdiff1d(np.arange(400), cache.read(keys, out))
+        for _ in range(60):
+            out = np.zeros((100, 3), np.int32)
+            known = np.setdiff1d(np.arange(100), cache.read(keys, out))
             np.testing.assert_array_equal(out[known], features[known])
     assert at_once(*[lambda start=start: fill(start) for start in range(4)], look, look) == []
-    kept = np.setdiff1d(np.arange(400), cache.read(keys, np.zeros((400, 3), np.int32)))
-    assert kept.tolist() == [i for i in range(400) if i % 3]
+    kept = np.setdiff1d(np.arange(100), cache.read(keys, np.zeros((100, 3), np.int32)))
+    assert kept.tolist() == [i for i in range(100) if i % 3]

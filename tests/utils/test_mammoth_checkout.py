@@ -6,7 +6,6 @@ import pytest
 from bench.cli.parsing import parse_args
 from bench.run.building import initialize
 from bench.run.training import train
-from core.mammoth import Checkout
 from tests.conftest import python, refused
 
 METHOD = '''
@@ -130,10 +129,3 @@ def test_help_imports_nothing_of_it(checkout, tmp_path):
             'try: main.main()\nexcept SystemExit: pass\nprint("theirs:", [n for n, m in sys.modules.items() if "their" in str(m)])')
     result = python('-c', code, checkout, cwd=tmp_path.cwd())
     assert '--mammoth PATH' in result.stdout and 'theirs: []' in result.stdout, result.stderr
-
-
-def test_other_names_are_none_of_its_business(checkout):
-    finder = Checkout(checkout)
-    for name in ('utils', 'main', 'os.path', 'torch.utils.ring', 'utils.no_such'):
-        assert finder.find_spec(name) is None
-    assert finder.find_spec('utils.ring').origin == str(checkout / 'utils' / 'ring.py')

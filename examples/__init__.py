@@ -1,1 +1,0 @@
-"""Worked examples, each a command: `python -m examples.photographs FOLDER`."""

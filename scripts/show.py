@@ -1,7 +1,0 @@
-#!/usr/bin/env python3
-"""Print chosen columns of a results file as a Markdown table; digests are shortened."""
-import _root
-
-from bench.results.show import main
-
-_root.run(main)

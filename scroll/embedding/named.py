@@ -1,0 +1,26 @@
+"""Embedders by name, as command lines give them."""
+import importlib
+from functools import cache
+
+from scroll.errors import InputError
+
+
+@cache
+def embedder_of(text: str):
+    """The `Embedder` that a text names, one for the process; None of ''; InputError if it names none.
+
+    `timm:NAME` and `transformers:NAME`: by `Embedder.from_timm` and `from_transformers`. `MODULE:NAME`: what
+    this function returns. Options follow: `timm:vit_small_patch16_224,file=vit.safetensors,dtype=bfloat16`.
+    """
+    module, _, rest = text.partition(':')
+    name, *options = rest.split(',')
+    given = {key: int(value) if value.isdecimal() else value
+             for key, _, value in (option.partition('=') for option in options)}
+    try:
+        if module in ('timm', 'transformers'):
+            from scroll.embedding.embedder import Embedder
+            return getattr(Embedder, f'from_{module}')(name, **given)
+        return getattr(importlib.import_module(module), name)(**given) if text else None
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise InputError(f'--embedder {text}: expected timm:NAME, transformers:NAME or MODULE:NAME of what '
+                         f'makes an Embedder ({" ".join(str(error).split())[:300]})') from error

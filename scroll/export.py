@@ -1,0 +1,150 @@
+"""A learner as files for other programs: tensors, graphs, and a certificate of their digests.
+
+    f_T.safetensors, f_T.json      weights, exact; classes, formula (format safetensors)
+    f_T.pt2, f_T.onnx              graphs to logits and labels (torch, onnx; `scroll.graphs`)
+    f_star.*                       the same of f*, where `adapt` has made one
+    backbone.integer.npz           an integer backbone (`scroll.embedding.integer_network`)
+    certificate.json               digests of statistics, f_T, f* and each file; classes, settings
+
+Logits of f_T are sums of products of whole numbers (in units of 2^-18) and exact weights.
+"""
+import importlib.util
+import json
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+import scroll
+from scroll.archive import new_part, sha256, unwritable
+from scroll.arguments import not_installed, shown
+from scroll.errors import InputError
+from scroll.grid import GRID_BITS, little_endian
+from scroll.lift import cosine_table
+
+CERTIFICATE = 'certificate.json'
+FORMAT = 'scroll-model-1'
+_NEEDS = dict(safetensors=('safetensors',), torch=('torch',), onnx=('torch', 'onnx', 'onnxscript'))
+FORMATS = tuple(_NEEDS)
+USUAL = FORMATS[:1]
+_UNIT = 'u = round(2^18 x / |x|) / 2^18'
+_LIFTED = dict(relu='h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
+               square='h = [u, min(floor((u matrix)^2 / 2^21), 2^18)]',
+               fourier='h = [u, table[angles]], angles = u matrix turns + offsets, in turns')
+
+
+def check_export(folder, formats=USUAL) -> Path:
+    """The folder after all links; InputError unless it can be written whole: it is new, or empty; or for an
+    unknown format, or one whose packages are not installed."""
+    if not isinstance(formats, (tuple, list)) or not formats or any(name not in FORMATS for name in formats):
+        raise InputError(f'formats {shown(formats)}: expected some of {", ".join(FORMATS)}')
+    for package in sorted({package for name in formats for package in _NEEDS[name]}):
+        if importlib.util.find_spec(package) is None:
+            raise not_installed('export', package, 'export')
+    if os.fspath(folder) == '-':
+        raise InputError('- is standard output: expected a folder (one of this name is ./-)')
+    folder = Path(os.path.realpath(folder))
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise InputError(f'{folder} is there already: give a folder that is new')
+    return folder
+
+
+def export(learner, folder, formats=USUAL, image_shape=None, names=None) -> None:
+    """Write what a `Scroll` predicts with to a new folder, whole or not at all; f* where `adapt` was called
+    since.
+
+    formats: of `FORMATS`. image_shape: (H, W, C), or (H, W), of the images that graphs take; default: the
+    size that the backbone works at. names: (K,), of the classes, for the certificate. InputError: nothing was
+    learned, the folder is there or cannot be written, or there can be no graph.
+    """
+    folder, embedder = check_export(folder, formats), learner.embedder
+    predictors = {'f_T': learner.predictor()}
+    if learner.adapted_ is not None:
+        predictors['f_star'] = learner.adapted_
+    facts, shape = _certificate(learner, predictors, names), (learner.n_features_in_,)
+    if embedder is not None:
+        shape = tuple(image_shape or (embedder.preprocessing.input_size,) * 2 + (3,))
+    with unwritable(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with new_part(folder, folder=True) as part:
+            for name, predictor in predictors.items():
+                backbone = embedder if name == 'f_T' else predictor.embedder
+                _write(part, name, predictor, backbone, formats, shape)
+            facts['files'] = {path.name: sha256(path) for path in sorted(part.iterdir())}
+            (part / CERTIFICATE).write_text(f'{_json(facts)}\n', encoding='utf-8')
+            os.replace(part, folder)
+
+
+def _json(facts: dict) -> str:
+    return json.dumps(facts, indent=1, default=lambda value: value.item())          # numpy's numbers
+
+
+def _certificate(learner, predictors: dict, names) -> dict:
+    """The certificate, without the digests of files."""
+    params, statistics = learner.get_params(), learner.statistics_
+    embedder = params.pop('embedder')
+    if params['adaptation'] is not None:
+        params['adaptation'] = asdict(params['adaptation'])
+    facts = dict(format=FORMAT, anywhere=dict(statistics=learner.digest(), f_T=predictors['f_T'].digest()))
+    if embedder is not None:
+        facts['anywhere'] = dict(backbone=embedder.psi_digest) | facts['anywhere']
+        facts['embedder'] = dict(digest=embedder.digest, arithmetic=embedder.dtype,
+                                 **asdict(embedder.preprocessing))
+    if 'f_star' in predictors:
+        from scroll.embedding.machine import describe_machine
+        facts['here'] = {'machine': describe_machine('cpu' if embedder is None else embedder.device),
+                         'f*': predictors['f_star'].digest()}
+    return facts | dict(
+        samples=statistics.total, dim=learner.n_features_in_, classes=statistics.classes.tolist(),
+        counts=statistics.counts.tolist(), names=None if names is None else list(map(str, names)),
+        settings=params, ridge_lambda=learner.ridge_lambda_,
+        versions={'python': platform.python_version(), 'scroll': scroll.__version__, 'numpy': np.__version__})
+
+
+def _write(folder: Path, name: str, predictor, embedder, formats, shape: tuple) -> None:
+    """Graphs; weights, exact, and the backbone: as given for f_T, for f* with adapters and norms folded."""
+    arrays, formula = _head(predictor)
+    about = _json(dict(format='scroll-predictor-1', predictor=name, digest=predictor.digest(),
+                       classes=predictor.classes.tolist(), formula=formula))
+    if set(formats) != set(USUAL):
+        from scroll.graphs import write_graphs
+        write_graphs(folder, name, predictor, embedder, shape, formats, about)
+    if 'safetensors' not in formats:
+        return
+    from safetensors.numpy import save_file
+    tensors = {f'head.{key}': little_endian(array) for key, array in arrays.items()}
+    if embedder is not None and embedder.dtype == 'integer':
+        embedder.net.save(folder / 'backbone.integer.npz', dict(psi=embedder.psi_digest))
+    elif embedder is not None:
+        tensors |= {f'backbone.{key}': little_endian(tensor.detach().cpu().numpy())
+                    for key, tensor in embedder.pristine.state_dict().items()
+                    if not key.startswith('classifier.')}
+    save_file(tensors, folder / f'{name}.safetensors', metadata=dict(about=about))
+    (folder / f'{name}.json').write_text(f'{about}\n', encoding='utf-8')
+
+
+def _head(predictor) -> tuple:
+    """(arrays by name, the formula of the logits in them)."""
+    f_star = hasattr(predictor, 'scale')
+    unit = 'u = x / |x|' if f_star else _UNIT
+    if hasattr(predictor, 'means'):                             # of qda
+        arrays = dict(means=predictor.means, forms=predictor.forms)
+        formula = 'logits_c = -(h - means_c)^T forms_c (h - means_c) ' \
+                  f'2^{predictor.exponent - 2 * GRID_BITS}, h and means in units of 2^-18'
+    else:
+        arrays, formula = dict(weight=predictor.weight, bias=predictor.bias), 'logits = h weight^T + bias'
+    if f_star:
+        arrays['scale'], formula = np.float64(predictor.scale), f'{formula}, times scale'
+        if predictor.forms is not None:
+            arrays['forms'], formula = predictor.forms, f'{formula}, less scale h^T forms h'
+    if predictor.lift is None:
+        return arrays, f'{formula}; h = u; {unit}'
+    lift, lifted = predictor.lift, _LIFTED[predictor.lift.kind]
+    arrays['matrix'] = lift.matrix
+    if lift.kind == 'fourier':
+        turn = 2.0 ** -(GRID_BITS + lift.TURN_BITS)
+        arrays |= dict(offsets=lift.offsets * turn, table=cosine_table(),
+                       turns=np.float64(lift.turns * 2.0 ** -lift.TURN_BITS))
+    return arrays, f'{formula}; {lifted}, in units of 2^-18; {unit}'

@@ -1,1 +1,0 @@
-"""Learners as files for other programs."""

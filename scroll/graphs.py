@@ -1,0 +1,159 @@
+"""Predictors as graphs for other programs, torch (.pt2) and ONNX: features or images -> logits and labels.
+
+Graphs work in float64. Those of f_T cut weights and products into pieces so short that every sum is exact:
+logits and labels are those of the library, to the last bit.
+"""
+import warnings
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from scroll.adaptation import readout
+from scroll.adaptation.training import AdaptedPredictor
+from scroll.embedding.transforms import resize_matrix
+from scroll.errors import InputError
+from scroll.grid import GRID, GRID_BITS
+from scroll.heads.predictors import exact_logits
+from scroll.heads.quadratic import PIECE, QuadraticPredictor
+from scroll.lift import cosine_table
+
+
+def write_graphs(folder: Path, name: str, predictor, embedder, shape: tuple, formats, about: str) -> None:
+    """Write `name`.pt2 and `name`.onnx, as the formats say, the latter with the text `about`; embedder and
+    shape: as of `whole_module`. InputError: the backbone cannot be a graph."""
+    if embedder is not None and embedder.dtype == 'bfloat16':
+        raise InputError('graphs do not work in bfloat16, as this backbone does: give it another dtype')
+    example = torch.ones((2, *shape), dtype=torch.float64 if embedder is None else torch.uint8)
+    free = ({0: torch.export.Dim('samples')},)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter('ignore')                     # of torch and onnxscript, about themselves
+            module = whole_module(predictor, embedder, shape)
+            program = torch.export.export(module, (example,), dynamic_shapes=free)
+            if 'torch' in formats:
+                torch.export.save(program, folder / f'{name}.pt2')
+            if 'onnx' in formats:
+                graph = torch.onnx.export(program, (example,), dynamic_shapes=free, input_names=['X'],
+                                          output_names=['logits', 'label'], dynamo=True, verbose=False)
+                graph.model.metadata_props['scroll'] = about
+                graph.save(folder / f'{name}.onnx', external_data=False)
+    except Exception as error:                                  # torch and onnxscript raise almost anything
+        text = ' '.join(str(error).split())[:200]
+        raise InputError(f'{name} cannot be exported as a graph of samples {shape} ({type(error).__name__}: '
+                         f'{text}): export the format safetensors alone') from error
+
+
+def whole_module(predictor, embedder=None, shape: tuple = None) -> nn.Module:
+    """float (N, d), or with an embedder (of f_T or f*) uint8 images (N, *shape), -> (logits float64 (N, K),
+    column of the label int64 (N,))."""
+    adapted = isinstance(predictor, AdaptedPredictor)
+    front = [] if embedder is None else [ImageFeatures(embedder, shape)]
+    grid = [] if adapted and embedder is not None else [OnGrid()]
+    exact = ExactQuadratic if isinstance(predictor, QuadraticPredictor) else ExactLinear
+    return nn.Sequential(*front, *grid, (ScaledLinear if adapted else exact)(predictor)).eval()
+
+
+class ImageFeatures(nn.Module):
+    """uint8 images (N, H, W, C) or (N, H, W), of one size -> features (N, d) of the backbone, float32."""
+
+    def __init__(self, embedder, shape: tuple):
+        super().__init__()
+        asked = embedder.preprocessing
+        size, scaled, self.net = asked.input_size, asked.scaled(*shape[:2]), deepcopy(embedder.net).cpu()
+        sized = replace(asked, crop=1.0, keep_ratio=False)                  # it gets images of its size
+        self.prepare = self.net.prepare if embedder.dtype == 'integer' else sized
+        for name, side, new in zip(('rows', 'columns'), shape, scaled):
+            self.register_buffer(name, torch.from_numpy(resize_matrix(side, new, size, asked.interpolation)))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        images = (images.unsqueeze(-1) if images.dim() == 3 else images).double().permute(0, 3, 1, 2)
+        images = self.rows @ (images @ self.columns.T)      # as `scroll.embedding.transforms.resize`: exact
+        return self.net.features(self.prepare(images.permute(0, 2, 3, 1)))
+
+
+class OnGrid(nn.Module):
+    """Vectors (N, d) -> whole multiples of 2^-18, float64, as `scroll.grid.quantise`, but for quotients that
+    are nearer to a tie than float64 can tell: fewer than one in 10^7."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.double()
+        largest = x.abs().amax(dim=1, keepdim=True)
+        x = x / torch.where(largest > 0, largest, 1.0)
+        norm = (x * x).sum(dim=1, keepdim=True).sqrt()
+        return torch.round(x / torch.where(norm > 0, norm, 1.0) * GRID)
+
+
+class Head(nn.Module):
+    """What every predictor has: `h`, its features or their lift. exact: whole numbers, in units of 2^-18."""
+
+    def __init__(self, predictor, exact: bool = True, **arrays):
+        super().__init__()
+        self.lift, self.exact = predictor.lift, exact
+        fourier = self.lift is not None and self.lift.kind == 'fourier'
+        arrays |= dict(matrix=None if self.lift is None else self.lift.matrix,
+                       offsets=readout.offsets(self.lift) if fourier else None,
+                       table=cosine_table() if fourier else None)
+        for name, array in arrays.items():
+            self.register_buffer(name, None if array is None else torch.from_numpy(array).double())
+
+    def h(self, u: torch.Tensor) -> torch.Tensor:
+        more = self.matrix, self.offsets, self.exact, self.table
+        return u if self.lift is None else readout.lifted(u, self.lift, *more)
+
+
+def _result(high: torch.Tensor, low: torch.Tensor, base: float, unit: float) -> tuple:
+    """(logits, column of the largest) of exact logits high base + low, 0 <= low < base."""
+    largest = high == high.amax(dim=1, keepdim=True)
+    return (high * base + low) * unit, torch.where(largest, low, -1.0).argmax(dim=1)
+
+
+class ExactLinear(Head):
+    """f_T of `LinearPredictor`: its logits, correctly rounded, and the column of the largest exact one."""
+
+    def __init__(self, predictor):
+        limbs, width = predictor.limbs()
+        super().__init__(predictor, limbs=np.stack(limbs))
+        self.width, self.unit = width, 2.0 ** (predictor.exponent - GRID_BITS)
+
+    def forward(self, u: torch.Tensor) -> tuple:
+        high, low = exact_logits(self.h(u), self.limbs, self.width, torch.floor)
+        return _result(high, low, 2.0 ** (self.width * (len(self.limbs) - 1)), self.unit)
+
+
+class ExactQuadratic(Head):
+    """f_T of `QuadraticPredictor`: products of products are summed in pieces of 18 bits, as it does."""
+
+    def __init__(self, predictor):
+        super().__init__(predictor, means=predictor.means, forms=predictor.forms)
+        self.unit = 2.0 ** (predictor.exponent - 2 * GRID_BITS)
+
+    def forward(self, u: torch.Tensor) -> tuple:
+        base, difference = 2.0 ** PIECE, self.h(u) - self.means[:, None]        # (K, N, D)
+        rest, sums = difference @ self.forms, []
+        for place in range(3):
+            above = torch.floor(rest / base) if place < 2 else 0.0
+            sums.append(-((rest - above * base) * difference).sum(dim=2).T)
+            rest = above
+        carry = torch.floor(sums[1] / base)
+        below = sums[0] + (sums[1] - carry * base) * base
+        more = torch.floor(below / base ** 2)
+        return _result(sums[2] + carry + more, below - more * base ** 2, base ** 2, self.unit)
+
+
+class ScaledLinear(Head):
+    """f*: scaled logits of features brought to unit length, to their rounding."""
+
+    def __init__(self, f_star: AdaptedPredictor):
+        super().__init__(f_star, exact=False, weight=f_star.weight, bias=f_star.bias, forms=f_star.forms)
+        self.scale = f_star.scale
+
+    def forward(self, features: torch.Tensor) -> tuple:
+        h = self.h(nn.functional.normalize(features.double()))
+        logits = h @ self.weight.T + self.bias
+        if self.forms is not None:
+            logits = logits - ((h @ self.forms) * h).sum(dim=2).T
+        return self.scale * logits, logits.argmax(dim=1)
