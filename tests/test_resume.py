@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torchvision.transforms import Compose
 
 import models
 from bench.resume import checkpoints, run_state
@@ -163,13 +164,25 @@ def test_every_kind_of_state_and_stream_ends_with_the_same_bits(start, reaper, t
     killed_twice(lambda folder, kills: run_with_kills(start, reaper, folder, kills, *STREAMS[name]), reaper, tmp_path, name)
 
 
-@pytest.mark.parametrize('data', ['flowing-digits', pytest.param('shuffled-digits', marks=pytest.mark.slow)])
+class Noise:
+    """A transform that draws from a stream of its own."""
+    def __init__(self):
+        self.stream = torch.Generator().manual_seed(3)
+
+    def __call__(self, image):
+        return image + 0.1 * torch.rand(image.shape, generator=self.stream)
+
+
+@pytest.mark.parametrize('data', ['flowing-digits', 'picture-digits', pytest.param('shuffled-digits', marks=pytest.mark.slow)])
 def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch, data):     # noqa: F811
     """Their loaders, of any make, begin an interrupted pass again."""
     def start(folder):
         torch.rand(3), np.random.rand(2)                            # the global generators were elsewhere
-        return initialize(arguments(data, '--disable_log', '0', '--base_path', str(folder), '--checkpoint_every', '1e-9',
-                                         '--buffer_size', '20', model='er'))
+        model, dataset, args = initialize(arguments(data, '--disable_log', '0', '--base_path', str(folder), '--checkpoint_every', '1e-9',
+                                                    '--buffer_size', '20', model='er'))
+        if data == 'picture-digits':
+            dataset.TRANSFORM = Compose([*dataset.TRANSFORM.transforms, Noise()])
+        return model, dataset, args
     killed_twice(lambda folder, kills: run_with_kills(start, reaper, folder, kills), reaper, tmp_path, data)
 
 

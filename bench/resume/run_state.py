@@ -84,6 +84,8 @@ class RunState:
         """The generators of loaders, their data sets, and the transforms of these and of the method."""
         parts = [*self._data(), *self.dataset.test_loaders]
         parts += [self.model.transform, *(vars(part).get('transform') for part in parts)]
+        for part in parts:                                  # which grows by the parts of a `Compose`
+            parts += inner if isinstance(inner := getattr(part, 'transforms', None), list) else []
         return [value for part in parts for value in getattr(part, '__dict__', {}).values()
                 if isinstance(value, (torch.Generator, np.random.Generator))]
 
