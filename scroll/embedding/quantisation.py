@@ -6,6 +6,7 @@ images, weights by their largest magnitude in each output channel, or more where
 for it. Only the scales of activations depend on the machine, and they can be recorded (`scales_of`): all else
 is correctly rounded, so that the same weights and scales give the same network (`quantise_with_scales`).
 """
+import copy
 import math
 import operator
 from dataclasses import dataclass, replace
@@ -56,7 +57,8 @@ def _exported(net, preprocessing) -> torch.fx.GraphModule:
     """The graph of `net.features` in torch's operators, in eval mode, for batches of `_BATCH`."""
     example = torch.zeros(_BATCH, 3, preprocessing.input_size, preprocessing.input_size)
     holder = nn.Module()
-    holder.net, holder.forward = net, lambda x: net.features(x)
+    holder.net = copy.deepcopy(net).cpu()       # where the example is
+    holder.forward = lambda x: holder.net.features(x)
     program = torch.export.export(holder.eval(), (example,), strict=False)
     return program.run_decompositions({}).module()
 

@@ -39,7 +39,7 @@ def _with_black_test_images():
 
 def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, tmp_path, monkeypatch, tiny_weights):
     path = tmp_path / 'models' / 'config' / 'er_ace.yaml'
-    before = dict(when=dict(dataset='seq-digits'), set=dict(lr=.5)), dict(when=dict(weights='other', dataset='seq-digits'), set=dict(lr=.3))
+    before = dict(when=dict(dataset='seq-digits'), set=dict(lr=.5)), dict(when=dict(weights='other', dataset='seq-digits', buffer_size=90), set=dict(lr=.3))
     path.write_text('# Said by hand.\n' + yaml.safe_dump(dict(by='the paper', default=dict(lr=.4), best=list(before)), sort_keys=False))
     monkeypatch.setattr('datasets.utils.readers.digits', _with_black_test_images())
     call('--models', 'er-ace', '--trials', 1, '--tasks', 1, '--buffer_size', 25, '--num_threads', 1)
