@@ -27,6 +27,7 @@ SETTINGS = {
     'oneDNN held to SSE4.1': (dict(ONEDNN_MAX_CPU_ISA='SSE41'), [], _RUN),
     'torch without vectors': (dict(ATEN_CPU_CAPABILITY='default'), [], _RUN),
     'both of these': (dict(ONEDNN_MAX_CPU_ISA='SSE41', ATEN_CPU_CAPABILITY='default'), [], _RUN),
+    'float32, not 8 bits': (dict(SCROLL_EIGHT_BIT='0'), [], _RUN),
     'no oneDNN': ({}, [], _NO_ONEDNN),
     'no oneDNN, MKL in compatible mode': (dict(MKL_CBWR='COMPATIBLE'), [], _NO_ONEDNN),
     'OpenBLAS for Nehalem': (dict(OPENBLAS_CORETYPE='Nehalem'), [], _RUN),

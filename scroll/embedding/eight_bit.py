@@ -26,7 +26,7 @@ class EightBits:
     """
 
     def __init__(self, network):
-        if network.version < 2 or not torch.backends.mkldnn.is_available():
+        if network.version < 2 or not torch.backends.mkldnn.enabled:
             raise Unfit
         self.network, self.zero, self._packed = network, [], {}
         for op in network.program:

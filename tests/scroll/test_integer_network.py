@@ -135,7 +135,7 @@ def test_every_value_is_what_int64_arithmetic_gives(made, name):
 def test_8_bit_kernels_run_what_is_made_where_torch_has_them(made, name):
     network = copy.deepcopy(made(name)[1])
     run(network)
-    assert bool(network.eight_bits) == torch.backends.mkldnn.is_available()
+    assert bool(network.eight_bits) == torch.backends.mkldnn.enabled
 
 
 def in_float32(network) -> IntegerNetwork:
