@@ -5,13 +5,11 @@ Our own methods store un-augmented `uint8` images (B, H, W, C) (`raw=True`), tho
 of buffer, `scroll.exemplars`.
 """
 from contextlib import contextmanager
-from copy import deepcopy
 from functools import partial
 
 import numpy as np
 import torch
 
-from core.seeded_loader import create_seeded_dataloader
 from scroll.arguments import check_memory
 from scroll.errors import InputError
 from scroll.exemplars import quotas
@@ -306,12 +304,9 @@ def _herd(features: torch.Tensor, count: int, normalise: bool) -> np.ndarray:
     return herding_order(whole, whole.sum(axis=0), len(whole), count)
 
 
-def icarl_replay(model, dataset, val_set_split: float = 0) -> None:
+def icarl_replay(model, dataset) -> None:
     """Add the buffer's samples to `dataset.train_loader.dataset` (iCaRL, BiC). Extra fields, which they lack,
-    no longer come with batches.
-
-    val_set_split: about this share of them, and the same number of others, go to `model.val_loader` instead.
-    """
+    no longer come with batches."""
     if model.buffer.is_empty():
         return
     train = dataset.train_loader.dataset
@@ -324,12 +319,3 @@ def icarl_replay(model, dataset, val_set_split: float = 0) -> None:
     train.data = (np.concatenate([data, examples.numpy()]) if isinstance(data, np.ndarray)
                   else torch.cat([data, examples]))
     train.targets = torch.cat([targets, labels])
-    if val_set_split:
-        old = torch.rand(len(labels)) < val_set_split
-        new = torch.randperm(len(targets)) < old.sum()
-        held_out = torch.cat([new, old]).numpy()
-        model.val_dataset = deepcopy(train)
-        for part, rows in (model.val_dataset, held_out), (train, ~held_out):
-            part.data, part.targets = part.data[rows], part.targets[rows]
-        model.val_loader = create_seeded_dataloader(model.args, model.val_dataset, shuffle=True,
-                                                    batch_size=model.args.batch_size)

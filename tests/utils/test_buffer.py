@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from datasets.utils.loader import InMemoryDataset
 from tests.conftest import refused
-from utils.buffer import Buffer, fill_buffer, icarl_replay
+from utils.buffer import Buffer, fill_buffer
 
 
 def numbered(count: int, start: int = 0) -> torch.Tensor:
@@ -210,16 +209,3 @@ def test_a_task_may_lack_a_class():
     net.forward = lambda x, returnt: x.flatten(1) * float('nan')
     with refused('finite features', '--lr'):
         fill_buffer(Buffer(4, raw=True, seed=0), _Task, 0, net, use_herding=True)
-
-
-def test_part_of_the_replayed_samples_and_as_many_others_can_be_held_out():
-    torch.manual_seed(0)
-    train = InMemoryDataset(np.zeros((60, 2, 2, 3), np.uint8), torch.zeros(60, dtype=torch.int64), None)
-    buffer = Buffer(40, raw=True)
-    buffer.add_data(torch.zeros(40, 2, 2, 3, dtype=torch.uint8), labels=torch.ones(40, dtype=torch.int64))
-    model = SimpleNamespace(buffer=buffer, args=SimpleNamespace(batch_size=8, seed=0, num_workers=0))
-    icarl_replay(model, SimpleNamespace(train_loader=SimpleNamespace(dataset=train)), val_set_split=0.5)
-    held = model.val_dataset.targets
-    assert 0 < held.sum() < 40 and held.sum() == (held == 0).sum() and len(train.targets) + len(held) == 100
-    assert len(train.data) == len(train.targets) and len(model.val_dataset.data) == len(held)
-    assert model.val_loader.batch_size == 8
