@@ -15,7 +15,7 @@ from bench.results.keys import run_key
 from core.arguments import FREE, ArgumentParser, of_signature
 from core.configs import dataset_config, model_config
 from core.environment import warn_once
-from core.mammoth import use_checkout
+from core.mammoth import checkout, use_checkout
 from core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, normalise
 from core.progress import Progress
 from scroll.errors import InputError, did_you_mean
@@ -137,6 +137,8 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     fixed |= dict(dataset_config=chosen.dataset_config)
     _flags_of(parser, get_backbone_class(fixed['backbone']), f"backbone {fixed['backbone']}")
     flags = {action.dest for action in parser._actions}
+    if 'buffer_size' not in flags and any(word.partition('=')[0] == '--buffer_size' for word in cmd):
+        parser.add_argument('--buffer_size', action=_WithoutEffect, default=0, help=argparse.SUPPRESS)
     online, passed_on = dict(n_epochs=1) if model.ONLINE else {}, parser.affects()
     saved = {flag: value for flag, value in chosen.saved.items()
              if passed_on.get(flag) not in FREE | {'part', 'run'}}
@@ -157,6 +159,11 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     if configured.is_task_free(argparse.Namespace(**known)):
         parser.set_defaults(n_epochs=1)
     return configured, usual
+
+
+class _WithoutEffect(argparse.Action):
+    def __call__(self, parser, namespace, values, option_string=None):
+        warn_once(f'{option_string} has no effect: this method has no buffer')
 
 
 def _said(parser, cmd, all_flags: bool = False) -> dict:
@@ -246,11 +253,15 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
     """Make `values` the defaults of flags that exist, passed through each flag's type.
 
     Raises:
-        InputError: no such flag, or a value that its type or choices refuse; `source` is named.
+        InputError: no such flag, except in files of a Mammoth checkout, or a value that its type or choices
+            refuse; `source` is named.
     """
     # of several names of a flag, the first is its own
     actions = {action.dest: action for action in reversed(parser._actions)}
     for name, value in values.items():
+        if name not in actions and source.startswith(f'{checkout()}/'):
+            warn_once(f'{source}: {name} is not a flag of this run, and has no effect')
+            continue
         if name not in actions:
             raise InputError(f'{source}: {name} is not a flag of this run{did_you_mean(name, actions)}')
         action = actions[name]

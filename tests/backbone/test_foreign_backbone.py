@@ -100,7 +100,7 @@ def arguments(parse, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(plugins, 'ROOT', tmp_path)
         found = PluginFolder('backbone', 'backbone').files()
-    monkeypatch.setattr(backbone.PLUGINS, '_files', backbone.PLUGINS.files() | found)
+    monkeypatch.setattr(backbone.PLUGINS, '_own', backbone.PLUGINS.files() | found)
     monkeypatch.setattr(backbone.PLUGINS, 'registered', dict(backbone.PLUGINS.registered))
     monkeypatch.setattr(backbone, '__path__', [*backbone.__path__, str(folder)])
 

@@ -3,9 +3,11 @@ import sys
 
 import pytest
 
+import core.configs
 from bench.cli.parsing import parse_args
 from bench.run.building import initialize
 from bench.run.training import train
+from core.environment import warn_once
 from tests.conftest import python, refused
 
 METHOD = '''
@@ -129,3 +131,22 @@ def test_help_imports_nothing_of_it(checkout, tmp_path):
             'try: main.main()\nexcept SystemExit: pass\nprint("theirs:", [n for n, m in sys.modules.items() if "their" in str(m)])')
     result = python('-c', code, checkout, cwd=tmp_path.cwd())
     assert '--mammoth PATH' in result.stdout and 'theirs: []' in result.stdout, result.stderr
+
+
+def test_unknown_keys_in_config_files_of_the_checkout_are_warned_of_and_in_ours_refused(checkout, capsys, monkeypatch, tmp_path):
+    (checkout / 'models' / 'theirs.py').write_text(METHOD.replace("'gentle'", "'theirs'"))
+    for place in 'models/config/theirs.yaml', 'datasets/configs/seq-digits/rare.yaml':
+        (checkout / place).parent.mkdir(parents=True)
+        (checkout / place).write_text('default: {odd_m: 1, batch_size: 7}' if place[0] == 'm' else 'odd_d: 1\nn_epochs: 3\n')
+    warn_once.cache_clear()
+    flags = [*FLAGS[2:14], '--model', 'theirs', '--mammoth', str(checkout), '--dataset_config', 'rare']
+    args = parse_args(flags)
+    assert (args.batch_size, args.n_epochs) == (7, 3)
+    warned = capsys.readouterr().err
+    assert all(f'{name} is not a flag of this run' in warned for name in ('theirs.yaml: odd_m', 'rare.yaml: odd_d'))
+    monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
+    ours = tmp_path / 'datasets' / 'configs' / 'seq-digits' / 'rare.yaml'
+    ours.parent.mkdir(parents=True)
+    ours.write_text('odd_d: 1\n')
+    with refused('rare.yaml', 'odd_d'):
+        parse_args(flags)
