@@ -16,7 +16,7 @@ from core.arguments import FREE, ArgumentParser, of_signature
 from core.configs import dataset_config, model_config
 from core.environment import warn_once
 from core.mammoth import checkout, use_checkout
-from core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, normalise
+from core.plugins import MAMMOTH, ROOT, PluginFolder, backbone_name, keyword_flags, normalise
 from core.progress import Progress
 from scroll.errors import InputError, did_you_mean
 
@@ -186,7 +186,8 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
     Args:
         asked: what config files and the method say. default: the data set's own backbone.
     """
-    from backbone import weights
+    from backbone import PLUGINS, weights
+    from models import PLUGINS as METHODS
 
     def unless_given(backbone):             # one that is asked for by name is made from scratch
         start = 'none' if backbone else dataset.DEFAULT_WEIGHTS or weights.DEFAULT
@@ -194,7 +195,10 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
     wanted, usual = chosen.backbone or asked.get('backbone'), unless_given(asked.get('backbone'))
     chosen.weights = str(chosen.weights or unless_given(wanted))
     if chosen.weights == 'none':
-        return None, dict(backbone=backbone_name(wanted or default), weights='none'), usual
+        name = backbone_name(wanted or default)
+        if not chosen.backbone and METHODS.is_theirs(chosen.model) and PLUGINS.offers(MAMMOTH + name):
+            name = MAMMOTH + name           # the checkout's methods may reach into its networks
+        return None, dict(backbone=name, weights='none'), usual
     about = weights.load(chosen.weights, tensors=False)
     if wanted and backbone_name(wanted) != about.backbone:
         if chosen.backbone:

@@ -150,3 +150,13 @@ def test_unknown_keys_in_config_files_of_the_checkout_are_warned_of_and_in_ours_
     ours.write_text('odd_d: 1\n')
     with refused('rare.yaml', 'odd_d'):
         parse_args(flags)
+
+
+def test_a_method_of_the_checkout_gets_its_network_unless_another_is_asked_for(checkout):
+    (checkout / 'models' / 'theirs.py').write_text(METHOD.replace("'gentle'", "'theirs'"))
+    (checkout / 'backbone' / 'net.py').write_text('from backbone import register_backbone\n\n\n@register_backbone("resnet18")\n'
+                                                  'def resnet18(num_classes, num_filters: int = 3):\n    pass\n')
+    (checkout / 'models' / 'config').mkdir()
+    (checkout / 'models' / 'config' / 'theirs.yaml').write_text('default: {backbone: resnet18}')
+    flags = ['--model', 'theirs', '--mammoth', str(checkout), *FLAGS[2:4], *FLAGS[8:]]
+    assert parse_args(flags).backbone == 'mammoth:resnet18' and parse_args([*flags, '--backbone', 'resnet18']).backbone == 'resnet18'
