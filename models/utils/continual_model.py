@@ -182,7 +182,9 @@ class ContinualModel(nn.Module):
 
     def load_buffer(self, buffer) -> None:
         """Take over a replay buffer: one of the same size, or the dict that its `serialize` gives."""
-        if isinstance(buffer, dict):
+        if isinstance(buffer, dict) and not hasattr(self.buffer, 'load'):       # of a Mammoth checkout
+            vars(self.buffer).update(buffer, num_seen_examples=len(buffer['examples']))
+        elif isinstance(buffer, dict):
             self.buffer.load(buffer)
         elif buffer.buffer_size != self.buffer.buffer_size:
             raise InputError(f'a buffer of {buffer.buffer_size} samples does not fit --buffer_size '

@@ -160,3 +160,19 @@ def test_a_method_of_the_checkout_gets_its_network_unless_another_is_asked_for(c
     (checkout / 'models' / 'config' / 'theirs.yaml').write_text('default: {backbone: resnet18}')
     flags = ['--model', 'theirs', '--mammoth', str(checkout), *FLAGS[2:4], *FLAGS[8:]]
     assert parse_args(flags).backbone == 'mammoth:resnet18' and parse_args([*flags, '--backbone', 'resnet18']).backbone == 'resnet18'
+
+
+def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(checkout, third_party, tmp_path):
+    own = METHOD.replace('from utils import ring', 'from utils.buffer import Buffer').replace('ring.RingBuffer is RingBuffer', 'Buffer')
+    own = own.replace('RingBuffer(self.args.buffer_size, self.device)', "Buffer(9, self.device, sample_selection_strategy='rare')")
+    (checkout / 'models' / 'theirs.py').write_text(own.replace("'gentle'", "'theirs'"))
+    (checkout / 'utils' / 'buffer.py').write_text(
+        'class Buffer:\n    def __init__(self, size, device, sample_selection_strategy):\n        self.kept = []\n\n'
+        '    def add_data(self, examples, labels):\n        self.kept += labels.tolist()\n')
+    flags = ['--mammoth', str(checkout), *FLAGS[2:], '--base_path', str(tmp_path)]
+    model, dataset, args = initialize(parse_args(['--model', 'theirs', *flags]))
+    assert 'task2' in train(model, dataset, args) and len(model.buffer.kept) > 50
+    third_party(models=dict(mine=own.replace("'gentle'", "'mine'")))
+    with refused('rare', 'reservoir', '--mammoth'):
+        initialize(parse_args(['--model', 'mine', *flags]))
+    assert not list(checkout.glob('models/**/*.pyc'))
