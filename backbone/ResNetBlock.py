@@ -5,6 +5,5 @@ from backbone.resnet_cifar import (  # noqa: F401
     conv3x3,
     reduced_resnet18,
     resnet18,
-    resnet32,
     resnet34,
 )

@@ -3,14 +3,16 @@
 Its models, data sets, backbones and configurations are found by name (`core.plugins`, `core.configs`), and
 a module that this project does not have, such as `utils.ring_buffer`, is imported from it, and so is a name
 that a module of ours lacks. What this project has takes precedence; the checkout's module of that name is
-`mammoth_checkout.<name>`. Nothing of the checkout is
-imported before it is asked for, and the `__init__` files of folders that are here, too, never run.
+`mammoth_checkout.<name>`; but the checkout's methods have the checkout's buffer, all parts of which they may
+use. Nothing of the checkout is imported before it is asked for, and the `__init__` files of folders that are
+here, too, never run.
 """
+import ast
 import importlib
 import importlib.util
 import os
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 
 from scroll.errors import InputError
@@ -49,14 +51,27 @@ class Checkout:
         if below is None or below and below[0] not in PACKAGES:
             return None
         place = self.root.joinpath(*below)
-        if place.with_suffix('.py').is_file():
-            return importlib.util.spec_from_file_location(name, place.with_suffix('.py'))
+        if (file := place.with_suffix('.py')).is_file():
+            loader = _OfMethods(name, str(file)) if below[0] == 'models' else None
+            return importlib.util.spec_from_file_location(name, file, loader=loader)
         if place.is_dir():          # without folders of its own: all below it is asked for here
             init = place / '__init__.py'
             if len(below) > 1 and init.is_file() and not (ROOT / place.relative_to(self.root)).is_dir():
                 return importlib.util.spec_from_file_location(name, init, submodule_search_locations=[])
             return ModuleSpec(name, None, is_package=True)
         return None
+
+
+class _OfMethods(SourceFileLoader):
+    """Compiles a file of the checkout's `models` so that its `utils.buffer` is the checkout's; keeps no
+    bytecode, which Mammoth itself would run."""
+
+    def get_code(self, fullname: str):
+        tree = ast.parse(self.get_data(self.path), self.path)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == 'utils.buffer':
+                node.module = f'{THEIRS}.utils.buffer'
+        return compile(tree, self.path, 'exec')
 
 
 def use_checkout(path=None) -> None:

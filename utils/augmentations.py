@@ -20,6 +20,7 @@ def normalize(x: torch.Tensor, mean, std) -> torch.Tensor:
 class PlainTransform:
     """Un-augmented images -> network input: resizing and normalisation, nothing random."""
     batched = True                      # `apply_transform` hands it whole batches
+    contiguous = False                  # the layout of what it gives is that of the images
 
     def __init__(self, preprocessing: Preprocessing):
         self.preprocessing, self.mean, self.std = preprocessing, preprocessing.mean, preprocessing.std
@@ -32,7 +33,8 @@ class PlainTransform:
         batch = batch.float().div_(255) if batch.dtype == torch.uint8 else batch
         batch = self.preprocessing.resized(batch).clamp(0, 1)
         grey = batch.shape[1] != 3
-        return self.preprocessing.normalise(batch.expand(-1, len(self.mean), -1, -1) if grey else batch)
+        batch = self.preprocessing.normalise(batch.expand(-1, len(self.mean), -1, -1) if grey else batch)
+        return batch.contiguous() if self.contiguous else batch
 
     def prepare(self, batch: torch.Tensor) -> torch.Tensor:
         """What happens to the images (B, C, H, W) first, at their own size."""
@@ -69,7 +71,7 @@ class BatchedCompose:
         """(B, C, H, W) in [0, 1], or one such image (C, H, W) -> network input."""
         batch = images if images.dim() == 4 else images[None]
         for step in self.steps:
-            batch = self._apply(step, batch)
+            batch = self._apply(step, batch).contiguous()
         return batch if images.dim() == 4 else batch[0]
 
     @staticmethod

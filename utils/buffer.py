@@ -30,7 +30,8 @@ class Buffer:
         buffer_size: |M|; -1 with the strategy 'unlimited'. device: where the rows are kept.
         sample_selection_strategy: 'reservoir', 'greedy' or 'unlimited'.
         raw: what `fill_buffer` puts in is then `uint8` (B, H, W, C).
-        seed: of insertion and draws; default: from numpy's global generator.
+        seed: of insertion and draws; default: from numpy's global generator. of_others: refused, with the
+            strategies that they are for.
 
     Attributes:
         examples, labels, logits, task_labels, true_labels, attention_maps: tensors of buffer_size rows, of
@@ -41,10 +42,12 @@ class Buffer:
     open = True
 
     def __init__(self, buffer_size: int, device='cpu', sample_selection_strategy: str = 'reservoir',
-                 raw: bool = False, seed=None):
-        if sample_selection_strategy not in STRATEGIES:
-            raise ValueError(f'sample_selection_strategy {sample_selection_strategy!r}: expected one of '
-                             f'{", ".join(STRATEGIES)}')
+                 raw: bool = False, seed=None, **of_others):
+        if sample_selection_strategy not in STRATEGIES or of_others:
+            others = ''.join(f', {name}' for name in of_others)
+            raise InputError(f'buffer: sample_selection_strategy {sample_selection_strategy}{others}: '
+                             f"expected one of {', '.join(STRATEGIES)}; methods of a Mammoth checkout "
+                             '(--mammoth PATH) have its own buffer')
         if (buffer_size < 0) != (sample_selection_strategy == 'unlimited'):
             raise ValueError(f"buffer_size {buffer_size}: -1 goes with 'unlimited', 0 or more with other "
                              "strategies")

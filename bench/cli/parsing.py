@@ -15,8 +15,8 @@ from bench.results.keys import run_key
 from core.arguments import FREE, ArgumentParser, of_signature
 from core.configs import dataset_config, model_config
 from core.environment import warn_once
-from core.mammoth import use_checkout
-from core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, normalise
+from core.mammoth import checkout, use_checkout
+from core.plugins import MAMMOTH, ROOT, PluginFolder, backbone_name, keyword_flags, normalise
 from core.progress import Progress
 from scroll.errors import InputError, did_you_mean
 
@@ -137,6 +137,8 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     fixed |= dict(dataset_config=chosen.dataset_config)
     _flags_of(parser, get_backbone_class(fixed['backbone']), f"backbone {fixed['backbone']}")
     flags = {action.dest for action in parser._actions}
+    if 'buffer_size' not in flags and any(word.partition('=')[0] == '--buffer_size' for word in cmd):
+        parser.add_argument('--buffer_size', action=_WithoutEffect, default=0, help=argparse.SUPPRESS)
     online, passed_on = dict(n_epochs=1) if model.ONLINE else {}, parser.affects()
     saved = {flag: value for flag, value in chosen.saved.items()
              if passed_on.get(flag) not in FREE | {'part', 'run'}}
@@ -159,6 +161,11 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     return configured, usual
 
 
+class _WithoutEffect(argparse.Action):
+    def __call__(self, parser, namespace, values, option_string=None):
+        warn_once(f'{option_string} has no effect: this method has no buffer')
+
+
 def _said(parser, cmd, all_flags: bool = False) -> dict:
     """Flag -> value, of the flags on the command line. all_flags: refuse those that the parser has not."""
     given, required = given_flags(parser, cmd), [action for action in parser._actions if action.required]
@@ -179,7 +186,8 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
     Args:
         asked: what config files and the method say. default: the data set's own backbone.
     """
-    from backbone import weights
+    from backbone import PLUGINS, weights
+    from models import PLUGINS as METHODS
 
     def unless_given(backbone):             # one that is asked for by name is made from scratch
         start = 'none' if backbone else dataset.DEFAULT_WEIGHTS or weights.DEFAULT
@@ -187,7 +195,10 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
     wanted, usual = chosen.backbone or asked.get('backbone'), unless_given(asked.get('backbone'))
     chosen.weights = str(chosen.weights or unless_given(wanted))
     if chosen.weights == 'none':
-        return None, dict(backbone=backbone_name(wanted or default), weights='none'), usual
+        name = backbone_name(wanted or default)
+        if not chosen.backbone and METHODS.is_theirs(chosen.model) and PLUGINS.offers(MAMMOTH + name):
+            name = MAMMOTH + name           # the checkout's methods may reach into its networks
+        return None, dict(backbone=name, weights='none'), usual
     about = weights.load(chosen.weights, tensors=False)
     if wanted and backbone_name(wanted) != about.backbone:
         if chosen.backbone:
@@ -246,11 +257,15 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
     """Make `values` the defaults of flags that exist, passed through each flag's type.
 
     Raises:
-        InputError: no such flag, or a value that its type or choices refuse; `source` is named.
+        InputError: no such flag, except in files of a Mammoth checkout, or a value that its type or choices
+            refuse; `source` is named.
     """
     # of several names of a flag, the first is its own
     actions = {action.dest: action for action in reversed(parser._actions)}
     for name, value in values.items():
+        if name not in actions and source.startswith(f'{checkout()}/'):
+            warn_once(f'{source}: {name} is not a flag of this run, and has no effect')
+            continue
         if name not in actions:
             raise InputError(f'{source}: {name} is not a flag of this run{did_you_mean(name, actions)}')
         action = actions[name]

@@ -195,6 +195,8 @@ class Buffers(ContinualModel):
                 self.buffer.logits[idx] = self.net(images)
             for task in tasks:
                 self.tasks[task].append(1)
+        assert inputs.is_contiguous() and not_aug_inputs.is_contiguous()            # it may view them as vectors
+        assert apply_transform(not_aug_inputs, self.transform).is_contiguous()
         plain = apply_transform(not_aug_inputs, self.normalization_transform)
         assert torch.equal(plain, self.normalization_transform(not_aug_inputs))
         self.buffer.add_data(examples=not_aug_inputs, labels=labels, logits=self.net(inputs).data,

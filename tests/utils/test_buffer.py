@@ -63,7 +63,7 @@ def test_sizes_of_zero_and_without_end():
     for size, strategy in ((-1, 'reservoir'), (5, 'unlimited')):
         with pytest.raises(ValueError, match='unlimited'):
             Buffer(size, sample_selection_strategy=strategy)
-    with pytest.raises(ValueError, match="'lars'.*reservoir"):
+    with pytest.raises(ValueError, match='lars.*reservoir.*--mammoth'):
         Buffer(4, sample_selection_strategy='lars')
 
 
