@@ -3,9 +3,9 @@
 Its models, data sets, backbones and configurations are found by name (`core.plugins`, `core.configs`), and
 a module that this project does not have, such as `utils.ring_buffer`, is imported from it, and so is a name
 that a module of ours lacks. What this project has takes precedence; the checkout's module of that name is
-`mammoth_checkout.<name>`; but the checkout's methods have the checkout's buffer, all parts of which they may
-use. Nothing of the checkout is imported before it is asked for, and the `__init__` files of folders that are
-here, too, never run.
+`mammoth_checkout.<name>`; but the checkout's methods and backbones have the checkout's buffer and ResNets,
+all parts of which they may use. Nothing of the checkout is imported before it is asked for, and the
+`__init__` files of folders that are here, too, never run.
 """
 import ast
 import importlib
@@ -52,7 +52,7 @@ class Checkout:
             return None
         place = self.root.joinpath(*below)
         if (file := place.with_suffix('.py')).is_file():
-            loader = _OfMethods(name, str(file)) if below[0] == 'models' else None
+            loader = _WithTheirs(name, str(file)) if below[0] in ('backbone', 'models') else None
             return importlib.util.spec_from_file_location(name, file, loader=loader)
         if place.is_dir():          # without folders of its own: all below it is asked for here
             init = place / '__init__.py'
@@ -62,15 +62,16 @@ class Checkout:
         return None
 
 
-class _OfMethods(SourceFileLoader):
-    """Compiles a file of the checkout's `models` so that its `utils.buffer` is the checkout's; keeps no
+class _WithTheirs(SourceFileLoader):
+    """Compiles a method or backbone of the checkout so that its `WHOLE` modules are the checkout's; keeps no
     bytecode, which Mammoth itself would run."""
+    WHOLE = 'utils.buffer', 'backbone.ResNetBlock'
 
     def get_code(self, fullname: str):
         tree = ast.parse(self.get_data(self.path), self.path)
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module == 'utils.buffer':
-                node.module = f'{THEIRS}.utils.buffer'
+            if isinstance(node, ast.ImportFrom) and node.module in self.WHOLE:
+                node.module = f'{THEIRS}.{node.module}'
         return compile(tree, self.path, 'exec')
 
 

@@ -1,10 +1,13 @@
 """`scripts/mammoth.py` on a small made-up checkout."""
 import sys
+from argparse import Namespace
 
 import pytest
 
 from bench import checkout
+from core.mammoth import use_checkout
 from core.rows import read_rows
+from models import get_model
 from scroll.errors import InputError
 
 MAIN = '''
@@ -27,8 +30,21 @@ class Odd(ContinualModel):
     NAME = 'odd'
     COMPATIBILITY = ['class-il']
 '''
+PLAIN = '''
+from backbone.wide import WideNet
+class Plain:
+    NAME = 'plain'
+    device = 'cpu'
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        self.args, self.net = args, WideNet()
+        args.n_epochs = 1
+    def to(self, device):
+        return self
+'''
 FILES = {'main.py': MAIN, 'models/odd.py': MODEL, 'backbone/__init__.py': '', 'utils/__init__.py': '', 'datasets/__init__.py': '',
          'models/sgd.py': MODEL.replace('import no_such_package', '').replace("'odd'", "'sgd'"),
+         'models/plain.py': PLAIN, 'backbone/ResNetBlock.py': 'class ResNet:\n    whose = "theirs"\n',
+         'backbone/wide.py': 'from backbone.ResNetBlock import ResNet\nclass WideNet(ResNet):\n    pass\n',
          'models/config/sgd.yaml': 'seq-digits: {lr: 0.25}\nseq-digits-none: {lr: 0.5}\n'}
 
 
@@ -70,3 +86,11 @@ def test_side_by_side_gives_the_interval_of_the_difference():
     rows = [dict(model='er', where=where, accuracy=str(value), seconds=str(seconds))
             for where, seconds, values in (('here', 1, (10, 12, 14)), ('there', 2, (11, 13, 15))) for value in values]
     assert checkout.side_by_side('er', rows) == ['3', '12.0 ± 2.0', '13.0 ± 2.0', '-1.0 (-5.5 to +3.5)', '0.50']
+
+
+def test_a_method_of_the_checkout_sees_plain_names_and_has_networks_of_the_checkout(root):
+    use_checkout(root)
+    args = Namespace(model='mammoth:plain', dataset='mammoth:seq-cifar10', n_epochs=5)
+    method = get_model(args, None, None, None, None)
+    assert (method.args.model, method.args.dataset, method.net.whose) == ('plain', 'seq-cifar10', 'theirs')
+    assert (args.model, args.dataset, args.n_epochs) == ('mammoth:plain', 'mammoth:seq-cifar10', 1)
