@@ -1,4 +1,4 @@
-"""The user's own Mammoth checkout beside this project: `--mammoth PATH`, or the variable MAMMOTH_PATH.
+"""The user's own Mammoth checkout next to this project: `--mammoth PATH`, or the variable MAMMOTH_PATH.
 
 Its models, data sets, backbones and configurations are found by name (`core.plugins`, `core.configs`), and
 a module that this project does not have, such as `utils.ring_buffer`, is imported from it, and so is a name
