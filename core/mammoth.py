@@ -4,8 +4,8 @@ Its models, data sets, backbones and configurations are found by name (`core.plu
 a module that this project does not have, such as `utils.ring_buffer`, is imported from it, and so is a name
 that a module of ours lacks. What this project has takes precedence; the checkout's module of that name is
 `mammoth_checkout.<name>`; but the checkout's methods have the checkout's buffer, all parts of which they may
-use. Nothing of the checkout is imported before it is asked for, and the `__init__` files of folders that are
-here, too, never run.
+use. Nothing of the checkout is imported before it is asked for; of the `__init__` files of folders that are
+here, too, only that of `utils` may run.
 """
 import ast
 import importlib
@@ -26,7 +26,7 @@ class Ours:
     """Finds our own modules, before others do: what they lack comes from the checkout."""
 
     def find_spec(self, name: str, path=None, target=None):
-        ours = '.' in name and name.partition('.')[0] in PACKAGES
+        ours = name == 'utils' or '.' in name and name.partition('.')[0] in PACKAGES
         spec = PathFinder.find_spec(name, path) if ours else None
         if spec is None or spec.origin is None:
             return None
@@ -92,7 +92,7 @@ def use_checkout(path=None) -> None:
         if not any(isinstance(finder, Ours) for finder in sys.meta_path):
             sys.meta_path.insert(0, Ours())
             for name, module in list(sys.modules.items()):
-                if '.' in name and name.partition('.')[0] in PACKAGES:
+                if name == 'utils' or '.' in name and name.partition('.')[0] in PACKAGES:
                     complete(module)
 
 
@@ -105,6 +105,7 @@ def complete(module) -> None:
     """Let a module of ours give what it lacks from the checkout's module of that name, also to
     `from ... import *` where it does not say what that is."""
     name, before = module.__name__, getattr(module, '__getattr__', None)
+    theirs_of = name if '.' in name else f'{name}.__init__'
 
     def get(attribute: str):
         root = None if attribute.startswith('__') and attribute != '__all__' else checkout()
@@ -113,8 +114,9 @@ def complete(module) -> None:
                 return before(attribute)
             except AttributeError:
                 pass
-        if root and root.joinpath(*name.split('.')).with_suffix('.py').is_file():
-            theirs = importlib.import_module(f'{THEIRS}.{name}')
+        is_module = root and (root / name / f'{attribute}.py').is_file()        # for Python to import
+        if root and not is_module and root.joinpath(*theirs_of.split('.')).with_suffix('.py').is_file():
+            theirs = importlib.import_module(f'{THEIRS}.{theirs_of}')
             if attribute == '__all__':
                 return sorted(n for n in {*vars(module), *vars(theirs)} if not n.startswith('_'))
             if hasattr(theirs, attribute):

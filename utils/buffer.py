@@ -20,7 +20,7 @@ from utils.evaluate import eval_mode
 from utils.sample_selection import STRATEGIES
 
 _AT_ONCE = 256          # images that pass the network together
-ATTRIBUTES = ('examples', 'labels', 'logits', 'task_labels', 'true_labels', 'attention_maps')
+ATTRIBUTES = ('examples', 'labels', 'logits', 'task_labels', 'true_labels')
 
 
 class Buffer:
@@ -34,8 +34,8 @@ class Buffer:
             strategies that they are for.
 
     Attributes:
-        examples, labels, logits, task_labels, true_labels, attention_maps: tensors of buffer_size rows, of
-            which the first `len(self)` are filled; only those that were given to `add_data` exist. Names that
+        examples, labels, logits, task_labels, true_labels: tensors of buffer_size rows, of which the first
+            `len(self)` are filled; only those that were given to `add_data` exist. Names that
             end in "labels" are int64, images keep `uint8`, the rest is float32.
         num_seen_examples: samples offered so far. classes_seen: of 'greedy': labels offered so far.
     """
@@ -92,17 +92,13 @@ class Buffer:
             setattr(self, name, getattr(self, name).to(self.device))
         return self
 
-    def add_data(self, examples, labels=None, logits=None, task_labels=None, attention_maps=None,
-                 true_labels=None, sample_selection_scores=None) -> None:
+    def add_data(self, examples, labels=None, logits=None, task_labels=None, true_labels=None) -> None:
         """Offer a batch, (B, ...) each, from any device; what is kept is up to the selection strategy.
-
-        sample_selection_scores: for strategies of Mammoth's that are not here; ignored. InputError: other
-        attributes than the rows so far have, or images of another kind.
+        InputError: other attributes than the rows so far have, or images of another kind.
         """
         if not self.open:
             return
-        given = dict(examples=examples, labels=labels, logits=logits, task_labels=task_labels,
-                     true_labels=true_labels, attention_maps=attention_maps)
+        given = dict(zip(ATTRIBUTES, (examples, labels, logits, task_labels, true_labels)))
         given = {name: torch.as_tensor(value).detach() for name, value in given.items() if value is not None}
         self._check(given)
         rows = self.sample_selection_fn(self, len(examples), labels)
@@ -208,17 +204,6 @@ class Buffer:
         tensors = {name: getattr(self, name)[:len(self)].to(out_device, copy=True)
                    for name in self.used_attributes}
         return {**tensors, 'num_seen_examples': self.num_seen_examples}
-
-    def state_dict(self) -> dict:
-        """As `serialize`, with what else later choices follow from."""
-        return {**self.serialize(), 'random': self.generator.bit_generator.state,
-                'classes_seen': set(self.classes_seen)}
-
-    def load_state_dict(self, state: dict) -> None:
-        """Become what `state_dict` described."""
-        self.load(state)
-        self.generator.bit_generator.state = state['random']
-        self.classes_seen = set(state['classes_seen'])
 
     def load(self, content: dict) -> 'Buffer':
         """Become what `serialize` described; returns itself. InputError if that is no buffer."""

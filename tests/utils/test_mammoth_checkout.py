@@ -105,6 +105,9 @@ def test_a_run_with_modules_and_names_of_a_checkout(checkout, tmp_path, monkeypa
     assert type(model.buffer).__mro__[1].__module__ == 'utils.buffer' and len(model.buffer) == 20
     assert ('mammoth' in row) == (by == 'flag') and 'task2' in row
     assert sys.modules['utils.ring'].__file__.startswith(str(checkout))
+    (checkout / 'utils' / '__init__.py').write_text('def joined(*parts):\n    return "/".join(parts)\n')
+    from utils import joined
+    assert joined('a', 'b') == 'a/b'
     import models.er
     assert not models.er.__file__.startswith(str(checkout)) and 'models.other' not in sys.modules
 
