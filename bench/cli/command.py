@@ -6,8 +6,6 @@ from core.commands import run_command
 def run(args=None) -> None:
     """One run, from arguments to results."""
     model, dataset, args = initialize(args)             # first: `--help` ends here, and needs no torch
-    if getattr(args, 'differs', ''):
-        print(args.differs, flush=True)
     from bench.run.training import train
     train(model, dataset, args)
 
