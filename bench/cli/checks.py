@@ -2,6 +2,7 @@
 Where one script gives every method the same of Mammoth's flags, those without effect are only warned of."""
 import os
 
+from bench.cli.mammoth_defaults import sees_once
 from core.environment import warn_once
 from scroll.errors import InputError
 
@@ -74,7 +75,7 @@ def check_method(model, dataset, args, given: set) -> None:
         raise InputError(f'--model {args.model} is task-aware (it needs to know where tasks begin), '
                          'and this stream has no tasks: use --n_splits, or a method for streams without '
                          'tasks (er, der, er-ace, mir, scroll, ...)')
-    if task_free or model.ONLINE:
+    if task_free or sees_once(model, getattr(args, 'mammoth_defaults', False)):
         what = 'a stream without tasks passes once' if task_free else f'{args.model} sees every sample once'
         for flag, only in (('fitting_mode', 'epochs'), ('n_epochs', 1)):
             if getattr(args, flag) != only:

@@ -11,12 +11,13 @@ import sys
 
 from bench.cli import flags
 from bench.cli.checks import check_flags, check_method, fill_in
+from bench.cli.mammoth_defaults import differences, of_data, of_method, sees_once
 from bench.results.keys import run_key
 from core.arguments import FREE, ArgumentParser, of_signature
 from core.configs import dataset_config, model_config
 from core.environment import warn_once
 from core.mammoth import checkout, use_checkout
-from core.plugins import MAMMOTH, ROOT, PluginFolder, backbone_name, keyword_flags, normalise
+from core.plugins import MAMMOTH, ROOT, PluginFolder, backbone_name, is_shipped, keyword_flags, normalise
 from core.progress import Progress
 from scroll.errors import InputError, did_you_mean
 
@@ -53,6 +54,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     usual = {flag: parser.get_default(flag) for flag in given}
     usual |= dict(weights=usual_weights, backbone=None, dataset_config=None)
     args.given = given
+    args.differs = differences(args, model, dataset)
     args.key = run_key(args, {flag for flag in given if getattr(args, flag) != usual[flag]})
     return args
 
@@ -113,6 +115,10 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     dataset.get_parser(parser)
     _flags_of(parser, build, 'data set')
     from_model, own = add_model_args(parser, model), dataset_defaults(dataset)
+    mammoths = getattr(chosen, 'mammoth_defaults', False)
+    if mammoths:
+        from_model |= {k: v for k, v in of_method(model).items() if v is not None}
+        own |= of_data(dataset)
     said = _said(parser, cmd)
 
     def from_model_config(defaults: dict, dataset):
@@ -121,7 +127,8 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
         known = {k: None if v is argparse.SUPPRESS else v for k, v in known.items()} | defaults | said
         known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
         known['n_splits'] = dataset.get_n_splits(argparse.Namespace(**known))
-        return model_config(known['model'], known['model_config'] or 'default', known), known
+        section = 'base' if mammoths and is_shipped(model) else 'default'
+        return model_config(known['model'], known['model_config'] or section, known), known
     (asked, _), _ = from_model_config(own | from_model, dataset)
     name = asked.get('dataset_config')                              # takes precedence, as in Mammoth
     if name and chosen.dataset_config not in (None, name):
@@ -131,7 +138,7 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     values, data_file = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
     constants, from_data = split_config(values)
     configured = type(dataset.__name__, (dataset,), constants)
-    asked = from_data | from_model
+    asked = {k: own[k] for k in own.keys() & {'weights'}} | from_data | from_model
     asked |= from_model_config(own | asked, configured)[0][0]
     about, fixed, usual = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
     fixed |= dict(dataset_config=chosen.dataset_config)
@@ -139,7 +146,7 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     flags = {action.dest for action in parser._actions}
     if 'buffer_size' not in flags and any(word.partition('=')[0] == '--buffer_size' for word in cmd):
         parser.add_argument('--buffer_size', action=_WithoutEffect, default=0, help=argparse.SUPPRESS)
-    online, passed_on = dict(n_epochs=1) if model.ONLINE else {}, parser.affects()
+    online, passed_on = dict(n_epochs=1) if sees_once(model, mammoths) else {}, parser.affects()
     saved = {flag: value for flag, value in chosen.saved.items()
              if passed_on.get(flag) not in FREE | {'part', 'run'}}
 

@@ -18,7 +18,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from backbone import MammothBackbone, ReturnTypes, num_flat_features, register_backbone, xavier
-from backbone.ResNetBlock import BasicBlock, ResNet
+from backbone.resnet_cifar import BasicBlock, ResNet
 
 
 class WeeNet(MammothBackbone):

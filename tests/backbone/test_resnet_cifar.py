@@ -6,7 +6,7 @@ from torch import nn
 from torchvision import models
 
 from backbone import get_backbone_class, weights
-from backbone.ResNetBlock import BasicBlock, ResNet, reduced_resnet18, resnet18
+from backbone.resnet_cifar import BasicBlock, ResNet, reduced_resnet18, resnet18
 from scroll.embedding.embedder import state_digest
 from tests.backbone.conftest import pictures, settle, small
 

@@ -141,7 +141,7 @@ class UnequalDigits(ContinualDataset):
 '''
 
 STREAM = PARTS + '''
-from datasets.utils.gcl_dataset import GCLDataset
+from datasets.utils.continual_dataset import ContinualDataset
 
 
 class Flow:
@@ -161,7 +161,8 @@ class Flow:
         return torch.stack(x), torch.tensor(y), torch.stack(plain)
 
 
-class FlowingDigits(GCLDataset):
+class FlowingDigits(ContinualDataset):
+    SETTING, N_TASKS, EPOCHS = 'general-continual', 1, 1
     NAME = 'flowing-digits'
     SETTING = 'general-continual'
     N_CLASSES = 10

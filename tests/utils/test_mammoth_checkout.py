@@ -105,6 +105,9 @@ def test_a_run_with_modules_and_names_of_a_checkout(checkout, tmp_path, monkeypa
     assert type(model.buffer).__mro__[1].__module__ == 'utils.buffer' and len(model.buffer) == 20
     assert ('mammoth' in row) == (by == 'flag') and 'task2' in row
     assert sys.modules['utils.ring'].__file__.startswith(str(checkout))
+    (checkout / 'utils' / '__init__.py').write_text('def joined(*parts):\n    return "/".join(parts)\n')
+    from utils import joined
+    assert joined('a', 'b') == 'a/b'
     import models.er
     assert not models.er.__file__.startswith(str(checkout)) and 'models.other' not in sys.modules
 
@@ -173,6 +176,6 @@ def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(checkout, t
     model, dataset, args = initialize(parse_args(['--model', 'theirs', *flags]))
     assert 'task2' in train(model, dataset, args) and len(model.buffer.kept) > 50
     third_party(models=dict(mine=own.replace("'gentle'", "'mine'")))
-    with refused('rare', 'reservoir', '--mammoth'):
+    with refused('rare', 'reservoir or greedy', '--mammoth'):
         initialize(parse_args(['--model', 'mine', *flags]))
     assert not list(checkout.glob('models/**/*.pyc'))

@@ -67,7 +67,7 @@ class TheirData(ContinualDataset):
 '''
 NETS = '''
 from backbone import MammothBackbone, register_backbone
-from backbone.ResNetBlock import BasicBlock, ResNet
+from backbone.resnet_cifar import BasicBlock, ResNet
 
 
 @register_backbone('their-net')
