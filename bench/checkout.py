@@ -40,7 +40,7 @@ _REASONS = [
      'needs weights or data'),
     (r'No such file|not found|FileNotFound|does not exist|corrupted', 'needs weights or data')]
 _LAST = re.compile(r'\[Class-IL\]: ([\d.]+) %')
-_SHORT = dict(buffer_size='100', minibatch_size='16', lr='0.01', n_epochs='1', batch_size='16',
+_SHORT = dict(buffer_size='100', minibatch_size='16', lr='0.01', batch_size='16',
               debug_mode='1', non_verbose='1', disable_log='1', stop_after='2', device='cpu',
               num_threads='1')
 _NOT_COMPARED = {'seed', 'base_path', 'results_path', 'checkpoint_path', 'device', 'num_workers', 'model',
@@ -91,7 +91,8 @@ def short(model: str, dataset: str, root: str, words: list) -> tuple:
     from models import get_model_class
     fixed = dict(mammoth=root, model=model, dataset=dataset)
     required, optional = bench.get_avail_args(**fixed)
-    flags = {name: value for name, value in _SHORT.items() if name in required or name in optional}
+    flags = {name: '1' for name in required | optional if name.endswith('_epochs') and name != 'eval_epochs'}
+    flags |= {name: value for name, value in _SHORT.items() if name in required or name in optional}
     if 'true_labels' in inspect.signature(get_model_class(model).observe).parameters:
         flags['noise_rate'] = '0.2'
     for name, about in required.items():
@@ -275,7 +276,7 @@ def main() -> None:
     parser.add_argument('--dataset', default=f'{MAMMOTH}seq-cifar10', help='what models are run on')
     parser.add_argument('--models', nargs='+', default=[], help='only these; required by `compare`')
     parser.add_argument('--seeds', type=whole(1), default=10, help='runs of a method, here and there each')
-    parser.add_argument('--seconds', type=whole(1), default=300, help='patience with one model or data set')
+    parser.add_argument('--seconds', type=whole(1), default=900, help='patience with one model or data set')
     parser.add_argument('--base_path', type=Path, default=Path('data'), help='where the data is')
     parser.add_argument('--images', type=whole(0), default=0,
                         help='training images of a class of CIFAR (default: all)')
