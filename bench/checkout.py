@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.paper.tables import NOT_RUN
 from core.arguments import ArgumentParser, whole
 from core.mammoth import use_checkout
 from core.plugins import FOLDERS, MAMMOTH, ROOT
@@ -232,11 +233,9 @@ def compare(args) -> None:
                 flags=' '.join([*args.flags, *args.ours]),
                 seconds=round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)))
             progress.update()
-    if args.seeds > 1:
-        for model in args.models:
-            found = side_by_side(model, _rows(args.out / 'compare.csv'))
-            print('{}, {} pairs of runs: {} here, {} there, difference {}, {} of its processor time'.format(
-                  model, *found))
+    for model in args.models:
+        print('{}, {} pairs of runs: {} here, {} there, difference {}, {} of its processor time'.format(
+              model, *side_by_side(model, _rows(args.out / 'compare.csv'))))
 
 
 def side_by_side(model: str, rows: list) -> list:
@@ -246,6 +245,9 @@ def side_by_side(model: str, rows: list) -> list:
     ours, theirs = ([(float(row['accuracy']), float(row['seconds'])) for row in rows
                      if row['model'] == model and row['where'] == where] for where in ('here', 'there'))
     pairs = min(len(ours), len(theirs))
+    if pairs < 2:
+        once = (f'{of[0][0]:.1f}' if of else NOT_RUN for of in (ours, theirs))
+        return [f'{pairs}', *once, NOT_RUN, NOT_RUN]
     (a, s), (b, t) = (np.array(values[:pairs]).T for values in (ours, theirs))
     interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval()
     return [f'{pairs}', *(f'{of.mean():.1f} ± {of.std(ddof=1):.1f}' for of in (a, b)),
