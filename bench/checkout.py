@@ -95,7 +95,8 @@ def short(model: str, dataset: str, root: str, words: list) -> tuple:
     flags = {name: '1' for name in required | optional if name.endswith('_epochs') and name != 'eval_epochs'}
     flags |= {name: value for name, value in _SHORT.items() if name in required or name in optional}
     if 'true_labels' in inspect.signature(get_model_class(model).observe).parameters:
-        flags['noise_rate'] = '0.2'
+        # they fill a buffer of purified samples, some of them in every other pass
+        flags |= dict(noise_rate='0.2', n_epochs='3', buffer_size='50')
     for name, about in required.items():
         flags.setdefault(name, next(iter(about['choices'] or ['1'])))
     line = [word for name, value in (fixed | flags).items() if f'--{name}' not in words

@@ -111,7 +111,10 @@ def _is_kornia(transform) -> bool:
 
 def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) -> torch.Tensor:
     """Images (B, ...) transformed: at once by a transform with a true attribute `batched`, or by kornia's,
-    else one by one on the CPU, as torchvision's expect it. autosqueeze: of one image, return it alone."""
+    else one by one on the CPU, as torchvision's expect it. autosqueeze: of one image, which may also be given
+    alone, return it alone."""
+    if autosqueeze and images.dim() == 3:
+        images = images[None]
     if getattr(transform, 'batched', False) or _is_kornia(transform):
         images = transform(images)
     elif transform is not None:

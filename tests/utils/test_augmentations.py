@@ -126,3 +126,8 @@ def test_transforms_of_kornia_get_whole_batches():
     Doubled.__module__ = 'kornia.augmentation.doubled'
     images = torch.rand(3, 3, 4, 4)
     assert torch.equal(apply_transform(images, Doubled()), 2 * images)
+
+
+def test_an_image_alone_is_transformed_and_returned_alone():
+    image = torch.rand(3, 4, 4)
+    assert torch.equal(apply_transform(image, transforms.Normalize(MEAN, STD), autosqueeze=True), transforms.Normalize(MEAN, STD)(image))
