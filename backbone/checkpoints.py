@@ -45,7 +45,6 @@ ARCHITECTURES = {   # (side of the stem's kernel or 0, convolutions of a block, 
     (0, 3, (1, 1, 1, 1)): Architecture('resnet12', 'width', 84, *MINI_IMAGENET),
     (3, 2, (2, 2, 2, 2)): Architecture('resnet18', 'num_filters', 32, *CIFAR10),
     (3, 2, (3, 4, 6, 3)): Architecture('resnet34', 'num_filters', 32, *CIFAR10),
-    (3, 2, (5, 5, 5)): Architecture('resnet32', 'num_filters', 32, *CIFAR10),
 }
 _BYOL = Architecture('resnet50-byol', 'width', 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _PREFIXES = ('net.', 'module.', 'backbone.')        # of Mammoth, data parallelism, SCROLL
@@ -85,7 +84,7 @@ def from_state_dict(state: dict) -> dict:
         if any(str(name).startswith(prefix) for name in state):     # a method has more than its network
             state = {name.removeprefix(prefix): t for name, t in state.items()
                      if prefix != 'net.' or name.startswith(prefix)}
-    state = {str(name).replace('.shortcut.', '.downsample.'): t for name, t in state.items()  # Mammoth's word
+    state = {str(name): t for name, t in state.items()
              if not any(pattern.fullmatch(str(name)) for pattern in IGNORED.values())}
     odd = [name for name, t in state.items()
            if not isinstance(t, torch.Tensor) or not t.is_floating_point() or t.layout != torch.strided]
@@ -103,7 +102,14 @@ def from_state_dict(state: dict) -> dict:
                          f"be read: conv1 of {stem} px, blocks {'-'.join(map(str, stages)) or 'none'} of "
                          f'{convolutions} convolutions; known: '
                          f"{', '.join(sorted(a.backbone for a in ARCHITECTURES.values()))}")
-    return _checkpoint(architecture, state, {})
+    return _checkpoint(architecture, named_for(architecture.backbone, state), {})
+
+
+def named_for(backbone: str, tensors: dict) -> dict:
+    """A state dict with the names that the backbone has for projections: Mammoth's in its ResNets, torch's
+    in others."""
+    word = 'shortcut' if backbone in ('resnet18', 'reduced-resnet18', 'resnet34') else 'downsample'
+    return {re.sub(r'\.(shortcut|downsample)\.', f'.{word}.', name): t for name, t in tensors.items()}
 
 
 def _checkpoint(architecture: Architecture, tensors: dict, options: dict, **info) -> dict:

@@ -216,6 +216,6 @@ def _read_safetensors(path: Path) -> dict:
         sound = False
     if not sound:
         raise InputError('it does not say what it is; expected the metadata that pretrain.py writes')
-    return dict(tensors={key: t.float() for key, t in values.items()}, backbone=backbone, options=options,
-                input_size=preprocessing.input_size, mean=preprocessing.mean, std=preprocessing.std,
-                info=info)
+    tensors = {key: t.float() for key, t in checkpoints.named_for(backbone, values).items()}
+    return dict(tensors=tensors, backbone=backbone, options=options, input_size=preprocessing.input_size,
+                mean=preprocessing.mean, std=preprocessing.std, info=info)

@@ -38,6 +38,12 @@ def normalise(name: str) -> str:
     return str(name).strip().lower().replace('_', '-')
 
 
+def is_shipped(kind: type) -> bool:
+    """Whether a class is of a plug-in file of this project."""
+    package, _, stem = kind.__module__.rpartition('.')
+    return stem in SHIPPED.get(package, ())
+
+
 def backbone_name(name: str, options=()) -> str:
     """Canonical name of a backbone with these options, also as files and rows of before call it: Mammoth's
     `resnet18` was `resnet18-cifar`, and one with a `width` or a `stem_padding` is now `resnet18-md`."""

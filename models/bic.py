@@ -7,13 +7,14 @@ Accuracy: not run yet.
 import numpy as np
 import torch
 from torch.autograd.functional import hessian, jacobian
+from torch.utils.data import Subset
 
 from core.arguments import binary_to_boolean_type, real, whole
 from models.utils.losses import frozen_copy, masked_cross_entropy, softened_cross_entropy
 from models.utils.replay_model import ReplayModel
 from scroll.errors import InputError
 from scroll.randomness import torch_stream
-from utils.buffer import fill_buffer, icarl_replay, logits_of
+from utils.buffer import fill_buffer, icarl_replay, logits_of, plain_samples
 
 _PENALTY = 1e-6         # of stage 2: moves a beta of -12 by less than .01
 
@@ -127,7 +128,8 @@ class Bic(ReplayModel):
         icarl_replay(self, dataset)
         train, per_class = dataset.train_loader.dataset, len(self.buffer) / self.n_past_classes
         held = some_of_each(train.targets, max(1, round(self.args.valset_split * per_class)), self.random)
-        self.held_out = train.data[held], train.targets[held]
+        self.held_out = (train.data[held], train.targets[held]) if hasattr(train, 'raw') else plain_samples(
+            Subset(train, np.flatnonzero(held)), raw=False)
         train.data, train.targets = train.data[~held], train.targets[~held]
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):

@@ -176,15 +176,15 @@ def test_compact_batches_are_those_that_made_the_shipped_weights():
 
 
 def test_another_backbone_and_another_seed_give_other_weights(learn, base):
-    loaded = weights.load(str(learn(base, backbone='ResNet32', width=None)))
-    assert (loaded.backbone, loaded.options) == ('resnet32', {})
+    loaded = weights.load(str(learn(base, backbone='Reduced_ResNet18', width=None)))
+    assert (loaded.backbone, loaded.options) == ('reduced-resnet18', {})
     assert not same(learn(base), learn(base, 'seed', seed=1))
 
 
 @pytest.mark.parametrize('flags, words', [
     (dict(leave_out=['none', 'cifar10']), '--leave_out'), (dict(leave_out='cifar'), '--leave_out cifar: expected'),
     (dict(epochs=0), 'epochs'), (dict(batch_size=101), '--batch_size 101: there are 100 images'),
-    (dict(backbone='resnet19'), '--backbone resnet19'), (dict(backbone='resnet32'), '--backbone resnet32 has no width'),
+    (dict(backbone='resnet19'), '--backbone resnet19'), (dict(backbone='resnet34'), '--backbone resnet34 has no width'),
     (dict(backbone='resnet12', width=3), 'must be even'), (dict(input_size=1), 'cannot take images of 1 pixels'),
     (dict(out=ROOT / 'missing' / 'w'), '/missing/w: expected a file name'), (dict(lr=1e30), 'not finite')], ids=str)
 def test_what_a_user_can_get_wrong_is_one_line(learn, base, tmp_path, flags, words):

@@ -20,6 +20,7 @@ def normalize(x: torch.Tensor, mean, std) -> torch.Tensor:
 class PlainTransform:
     """Un-augmented images -> network input: resizing and normalisation, nothing random."""
     batched = True                      # `apply_transform` hands it whole batches
+    contiguous = False                  # the layout of what it gives is that of the images
 
     def __init__(self, preprocessing: Preprocessing):
         self.preprocessing, self.mean, self.std = preprocessing, preprocessing.mean, preprocessing.std
@@ -32,7 +33,8 @@ class PlainTransform:
         batch = batch.float().div_(255) if batch.dtype == torch.uint8 else batch
         batch = self.preprocessing.resized(batch).clamp(0, 1)
         grey = batch.shape[1] != 3
-        return self.preprocessing.normalise(batch.expand(-1, len(self.mean), -1, -1) if grey else batch)
+        batch = self.preprocessing.normalise(batch.expand(-1, len(self.mean), -1, -1) if grey else batch)
+        return batch.contiguous() if self.contiguous else batch
 
     def prepare(self, batch: torch.Tensor) -> torch.Tensor:
         """What happens to the images (B, C, H, W) first, at their own size."""
@@ -69,7 +71,7 @@ class BatchedCompose:
         """(B, C, H, W) in [0, 1], or one such image (C, H, W) -> network input."""
         batch = images if images.dim() == 4 else images[None]
         for step in self.steps:
-            batch = self._apply(step, batch)
+            batch = self._apply(step, batch).contiguous()
         return batch if images.dim() == 4 else batch[0]
 
     @staticmethod
@@ -103,10 +105,17 @@ def _flat(transform) -> list:
     return [transform, *(step for steps in inner for step in (steps[1:] or steps))]
 
 
+def _is_kornia(transform) -> bool:
+    return any(kind.__module__.startswith('kornia.') for kind in type(transform).__mro__)
+
+
 def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) -> torch.Tensor:
-    """Images (B, ...) transformed: at once by a transform with a true attribute `batched`, else one by one on
-    the CPU, as torchvision's expect it. autosqueeze: of a batch of one, return the image alone."""
-    if getattr(transform, 'batched', False):
+    """Images (B, ...) transformed: at once by a transform with a true attribute `batched`, or by kornia's,
+    else one by one on the CPU, as torchvision's expect it. autosqueeze: of one image, which may also be given
+    alone, return it alone."""
+    if autosqueeze and images.dim() == 3:
+        images = images[None]
+    if getattr(transform, 'batched', False) or _is_kornia(transform):
         images = transform(images)
     elif transform is not None:
         # no images have a shape, too

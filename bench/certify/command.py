@@ -32,9 +32,9 @@ from bench.certify.store import Store, keep_rows, write_csv
 from bench.cli import parsing as cli
 from bench.run.building import initialize
 from core.arguments import KEY, ArgumentParser, affects, whole
-from core.plugins import normalise
+from core.plugins import MAMMOTH, normalise
 from core.progress import Progress
-from models import get_model_class
+from models import PLUGINS, get_model_class
 from scroll.archive import check_target
 from scroll.errors import InputError
 from scroll.grid import little_endian
@@ -149,7 +149,8 @@ def prepare(options, words: list) -> tuple:
         if not isinstance(dataset, ScheduledDataset):
             raise InputError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be '
                              'certified')
-        identity |= dict(model=model.NAME, dataset=dataset.NAME, seed=args.seed,
+        theirs = PLUGINS.is_theirs(args.model)
+        identity |= dict(model=f'{MAMMOTH * theirs}{model.NAME}', dataset=dataset.NAME, seed=args.seed,
                          data_digest=data_digest(dataset), psi_digest=state_digest(model.net),
                          machine=about_machine())
         if dataset.decoded_by:

@@ -121,7 +121,7 @@ def _load_weights(model, tensors: dict) -> None:
     """A method's tensors by name; without counters of batches or a teacher if they are missing."""
     own, given = model.state_dict(), {}
     for name, tensor in tensors.items():
-        name = name.replace('.shortcut.', '.downsample.')                                   # Mammoth's word
+        name = next((n for n in (name, name.replace('.downsample.', '.shortcut.')) if n in own), name)
         if name in own or not (_COUNTER.fullmatch(name) or getattr(model, name.split('.')[0], model) is None):
             given[name] = tensor
     for name in own.keys() & given.keys():

@@ -2,7 +2,8 @@
 
 The state of a method is its attributes but those of the run (data set, arguments, transforms) and those that
 its class names in `TRANSIENT`: numbers, texts, tensors, arrays, and lists, tuples, sets and dicts of these;
-networks; generators; objects with `state_dict` and `load_state_dict`. Anything else cannot be kept.
+networks; generators; objects with `state_dict` and `load_state_dict`, or whose state is their attributes.
+What is of the stream (a loader that a method holds) is kept as its place there. Anything else cannot be kept.
 """
 import collections
 import copy
@@ -55,15 +56,20 @@ def loading(what):
 class Packer:
     """Values -> plain data; numbers are not copied.
 
+    Args:
+        stream: id of an object -> place of this part of the stream.
+
     Attributes:
         needs: path -> what must be there when the value is unpacked. lost: paths of what cannot be kept.
+        places: of the parts of the stream that were met.
     """
 
-    def __init__(self):
-        self.needs, self.lost = {}, []
+    def __init__(self, stream: dict = {}):          # noqa: B006  never changed
+        self.needs, self.lost, self.places, self.stream, self._left = {}, [], set(), stream, set()
 
     def members(self, model: nn.Module) -> dict:
         """Attribute name -> plain data."""
+        self._left.update(map(id, (model, *(getattr(model, name, None) for name in _OF_THE_RUN))))
         values = {**model._modules, **model._parameters, **model._buffers,
                   **{name: value for name, value in vars(model).items() if name not in _OF_THE_RUN}}
         return {name: self.pack(value, f'model.{name}') for name, value in values.items()
@@ -82,12 +88,17 @@ class Packer:
             value = value.item()
         if type(value) in _PLAIN:
             return value
+        if id(value) in self.stream:
+            self.places.add(self.stream[id(value)])
+            return {KIND: 'stream', 'place': self.stream[id(value)]}
         if isinstance(value, torch.Tensor):
             return _tensor(value)
         if isinstance(value, np.ndarray) and value.dtype != object:
             texts = value.dtype.kind in 'US'
             values = value.tolist() if texts else torch.from_numpy(np.require(value, None, 'CW'))
             return {KIND: 'array', 'dtype': value.dtype.str, 'shape': value.shape, 'values': values}
+        if isinstance(value, torch.Size):
+            value = tuple(value)
         if type(value) in (list, tuple, set):
             return type(value)(self.pack(item, f'{path}.{i}') for i, item in enumerate(value))
         if isinstance(value, dict):
@@ -109,9 +120,14 @@ class Packer:
             if isinstance(value, torch.optim.Optimizer):
                 self.needs[path] += f" {[len(group['params']) for group in value.param_groups]}"
             return {KIND: 'state', 'state': self.pack(value.state_dict(), f'{path}.state_dict')}
-        if not isinstance(value, _CONSTANT):
-            self.lost.append(path)
-        return {KIND: 'left'}
+        if isinstance(value, _CONSTANT) or id(value) in self._left:
+            return {KIND: 'left'}
+        self._left.add(id(value))
+        if not hasattr(value, '__dict__') or type(value).__reduce__ is not object.__reduce__:
+            self.lost.append(path)              # its state is not its attributes
+            return {KIND: 'left'}
+        return {KIND: 'object', 'values': {name: self.pack(part, f'{path}.{name}')
+                                           for name, part in vars(value).items()}}
 
 
 def unpack(packed, present, model: nn.Module):
@@ -139,6 +155,10 @@ def unpack(packed, present, model: nn.Module):
         known.update(value)
         return known
     if kind == 'left':
+        return present
+    if kind == 'object':
+        for name, value in packed['values'].items():
+            vars(present)[name] = unpack(value, vars(present).get(name), model)
         return present
     if kind == 'moved':
         return packed['tensor'].detach().to(model.device).requires_grad_(packed['tensor'].requires_grad)

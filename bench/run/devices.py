@@ -3,6 +3,7 @@ import ctypes
 
 import torch
 
+from core.plugins import is_shipped
 from scroll.embedding.layout import layout_for
 from scroll.errors import InputError
 
@@ -28,7 +29,7 @@ def arrange(model) -> None:
     """
     if model.opt is not None and model.device.type == 'cpu':
         for module in model.modules():
-            if hasattr(module, 'channels_last'):
+            if hasattr(module, 'channels_last') and is_shipped(type(module)):
                 module.channels_last = layout_for(module) == torch.channels_last
 
 

@@ -38,6 +38,8 @@ def train(model, dataset, args, test: bool = True) -> dict:
     first, tasks = stream.start_from or 0, stream.stop_after or dataset.N_TASKS
     if first >= dataset.N_TASKS or tasks > dataset.N_TASKS:
         raise InputError(f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks')
+    if getattr(args, 'differs', ''):
+        print(args.differs, flush=True)
     record, anytime = Record(first), Anytime(model, dataset, output.eval_every)
     state = RunState(model, dataset, args, record=record, anytime=anytime)
     with Checkpoints(state, args, arguments) as checkpoints:

@@ -81,7 +81,7 @@ class ImageLoader:
             segments; None: one segment. drop_last: leave out batches that are not full. seed: of the shuffle.
 
     Attributes:
-        raw, raw_not_aug: as of `InMemoryDataset.batch`.
+        raw, raw_not_aug: as of `InMemoryDataset.batch`. contiguous: also where the images are not.
     """
 
     def __init__(self, dataset, batch_size: int, shuffle: bool = False, segment_ends=None,
@@ -89,11 +89,11 @@ class ImageLoader:
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
         self.segment_ends = None if segment_ends is None else np.asarray(segment_ends)
         self.generator = torch.Generator().manual_seed(seed)
-        self.raw = self.raw_not_aug = False
+        self.raw = self.raw_not_aug = self.contiguous = False
 
-    def serve(self, raw: bool, raw_not_aug: bool, device) -> 'ImageLoader':
+    def serve(self, raw: bool, raw_not_aug: bool, device, contiguous: bool = False) -> 'ImageLoader':
         """Give batches as a method wants them, on its device (raw ones on the CPU); returns itself."""
-        self.raw, self.raw_not_aug = raw, raw_not_aug
+        self.raw, self.raw_not_aug, self.contiguous = raw, raw_not_aug, contiguous
         if not raw:
             self.dataset.device = torch.device(device)
         return self
@@ -118,4 +118,6 @@ class ImageLoader:
             order = torch.cat([a + torch.randperm(b - a, generator=self.generator)
                                for a, b in self._segments()]).numpy()
         for a, b in self._batches():
-            yield self.dataset.batch(slice(a, b) if order is None else order[a:b], self.raw, self.raw_not_aug)
+            batch = self.dataset.batch(slice(a, b) if order is None else order[a:b], self.raw,
+                                       self.raw_not_aug)
+            yield tuple(field.contiguous() for field in batch) if self.contiguous else batch

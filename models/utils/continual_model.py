@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from core.environment import get_device, warn_once
+from core.plugins import is_shipped
 from scroll.errors import InputError
 from utils.augmentations import for_batches
 
@@ -53,6 +54,9 @@ class ContinualModel(nn.Module):
             self.N_TASKS = self.n_tasks = dataset.N_TASKS
             self.SETTING = dataset.SETTING
             self.cpt = self.classes_per_task = dataset.N_CLASSES_PER_TASK
+        for made_here in (self.transform, getattr(self, 'normalization_transform', None)):
+            if hasattr(made_here, 'contiguous'):
+                made_here.contiguous = self.is_foreign
         self.device = get_device(getattr(args, 'device', None))
         self.current_task = self.task_iteration = self.epoch_iteration = 0
         self.n_seen_classes = self.n_past_classes = -1
@@ -71,6 +75,12 @@ class ContinualModel(nn.Module):
         if self.net is not None:
             self.net.to(device)
         return self
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the method or its network is not of this project: it may view batches and maps as vectors,
+        so these come contiguous."""
+        return not (is_shipped(type(self)) and (self.net is None or is_shipped(type(self.net))))
 
     def revisit_task(self, dataset) -> None:
         """Called instead of `begin_task` for each task that an interrupted run had begun, before the state is
@@ -172,7 +182,9 @@ class ContinualModel(nn.Module):
 
     def load_buffer(self, buffer) -> None:
         """Take over a replay buffer: one of the same size, or the dict that its `serialize` gives."""
-        if isinstance(buffer, dict):
+        if isinstance(buffer, dict) and not hasattr(self.buffer, 'load'):       # of a Mammoth checkout
+            vars(self.buffer).update(buffer, num_seen_examples=len(buffer['examples']))
+        elif isinstance(buffer, dict):
             self.buffer.load(buffer)
         elif buffer.buffer_size != self.buffer.buffer_size:
             raise InputError(f'a buffer of {buffer.buffer_size} samples does not fit --buffer_size '

@@ -94,8 +94,9 @@ class Embedder:
         """(digest, digest of all else, too, that may decide over the bits: the folder of its features)."""
         if self.dtype == 'integer':
             return (self.net.digest(),) * 2
-        facts = (self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype, self.chunk,
-                 str(self.layout), torch.__version__, self.device.type, kind_of_machine(self.device))
+        network = _as_before(self.pristine, repr(self.pristine))
+        facts = (self.psi_digest, network, self.preprocessing, self.dtype, self.chunk, str(self.layout),
+                 torch.__version__, self.device.type, kind_of_machine(self.device))
         if depends_on_threads(self.pristine):
             facts += (torch.get_num_threads(),)
         digest = hashlib.sha256(repr(facts).encode()).hexdigest()
@@ -217,9 +218,16 @@ def state_digest(net: nn.Module) -> str:
     sha = hashlib.sha256()
     for name, tensor in sorted(net.state_dict().items()):
         if not name.startswith('classifier.'):
-            sha.update(name.encode())
+            sha.update(_as_before(net, name).encode())
             sha.update(little_endian(tensor.detach().cpu().numpy()).tobytes())
     return sha.hexdigest()
+
+
+def _as_before(net: nn.Module, text: str) -> str:
+    """The text with the names that modules of this network had before (`RENAMED`): digests keep to them."""
+    for name, before in getattr(net, 'RENAMED', {}).items():
+        text = text.replace(name, before)
+    return text
 
 
 def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:

@@ -64,12 +64,12 @@ def test_a_backbone_of_the_config(config, arguments):
     flags = ['--model', 'sgd', '--dataset', 'picture-digits', '--lr', '0.1']
     with refused('--backbone resnet19', 'resnet18'):
         parse_args(flags)
-    config('picture-digits', backbone='resnet32', num_filters=3)
+    config('picture-digits', backbone='resnet34', num_filters=3)
     args = parse_args(flags)
-    assert (args.backbone, args.weights, args.num_filters) == ('resnet32', 'none', 3)
-    config('seq-digits', backbone='resnet32', num_filters=3)                    # also where psi is the default
+    assert (args.backbone, args.weights, args.num_filters) == ('resnet34', 'none', 3)
+    config('seq-digits', backbone='resnet34', num_filters=3)                    # also where psi is the default
     args = parse_args([*flags[:3], 'seq-digits', *flags[4:]])
-    assert (args.backbone, args.weights, args.num_filters) == ('resnet32', 'none', 3)
+    assert (args.backbone, args.weights, args.num_filters) == ('resnet34', 'none', 3)
 
 
 @pytest.mark.parametrize('steps, words', [
