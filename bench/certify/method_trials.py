@@ -90,14 +90,15 @@ def run_method(words: list) -> tuple:
 
 @torch.no_grad()
 def test_predictions(model, dataset) -> tuple:
-    """Labels and predictions int64 (N,) of all test samples, by class and, within, as in the files."""
+    """Labels of the files and predictions, int64 (N,), of all test samples, by class and, within, as there."""
     seen, pairs = torch.as_tensor(dataset.seen_classes()).to(model.device), []
     with eval_mode(model.net):
         for loader in dataset.test_loaders:
             serve(loader, model)
             for inputs, labels, *_ in loader:
                 pairs.append((labels.cpu(), seen[model(inputs.to(model.device))[:, seen].argmax(1)].cpu()))
-    labels, predictions = (torch.cat(part).numpy() for part in zip(*pairs))
+    of_files = np.argsort(dataset.class_order)
+    labels, predictions = (of_files[torch.cat(part).numpy()] for part in zip(*pairs))
     order = np.argsort(labels, kind='stable')
     return labels[order], predictions[order]
 

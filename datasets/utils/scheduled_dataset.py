@@ -9,6 +9,7 @@ import torch
 from backbone import weights
 from core.arguments import whole
 from core.environment import warn_once
+from core.plugins import FOLDERS, is_shipped
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import label_changes, readers
 from datasets.utils.continual_dataset import ContinualDataset
@@ -103,14 +104,22 @@ class ScheduledDataset(ContinualDataset):
         self.train_labels = self.class_order[noisy]
         self.schedule = _of_schedule(make_schedule, self._spec(), self.train_labels, args.seed)
         order = label_changes.task_order(args, len(self.schedule.tasks) - 1)
-        if order is not None:                   # labels count up as classes come
+        if order is not None:
             if self.schedule.task_free:
                 raise InputError(f'--custom_task_order: {self.schedule.spec} has no tasks')
-            by_task = self._classes_by_task()
             self.schedule = reordered(self.schedule, order)
-            self.class_order = np.argsort(np.concatenate([by_task[t] for t in order]))
+        if order is not None or self._counts_up():
+            came = np.concatenate(self._classes_by_task())
+            came = np.append(came, np.setdiff1d(np.arange(self.N_CLASSES), came))
+            self.class_order = np.argsort(came)[self.class_order]
             self.train_labels = self.class_order[noisy]
         self.true_labels, self.test_labels = self.class_order[true], self.class_order[test_labels]
+
+    def _counts_up(self) -> bool:
+        """Whether labels count up as classes come: for methods that are not of this project. As Mammoth's, they
+        may take the classes of a task for a range."""
+        name = label_changes.option(self.args, 'model')
+        return not (name is None or self.schedule.task_free or is_shipped(FOLDERS['models'].get(name)))
 
     @classmethod
     def is_task_free(cls, args) -> bool:

@@ -179,3 +179,21 @@ def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(checkout, t
     with refused('rare', 'reservoir or greedy', '--mammoth'):
         initialize(parse_args(['--model', 'mine', *flags]))
     assert not list(checkout.glob('models/**/*.pyc'))
+
+
+def test_a_method_that_is_not_ours_gets_labels_that_count_up_as_classes_come(checkout, tmp_path, monkeypatch):
+    """As in Mammoth, where the classes of a task are a range; under any order of the classes of the files."""
+    last = (4, 0, 9, 1, 7), (2, 8, 3, 5, 6)
+    at = FLAGS.index('--n_splits')
+    args = parse_args([*FLAGS[:at], *FLAGS[at + 2:], '--base_path', str(tmp_path), '--mammoth', str(checkout), '--schedule',
+                       f"split:2,order={'-'.join(map(str, last[0] + last[1]))}"])
+    model, dataset, args = initialize(args)
+    assert [dataset.task_classes(t).tolist() for t in (0, 1)] == [list(range(5)), list(range(5, 10))]
+    names = dataset.get_class_names()
+    assert [{int(name.split()[-1]) for name in names[part]} for part in (slice(5), slice(5, 10))] == [set(classes) for classes in last]
+    seen = []
+    monkeypatch.setattr(model, 'observe', lambda inputs, labels, not_aug_inputs, epoch=None: seen.append((dataset.c_task, *labels.tolist())) or 0.0)
+    train(model, dataset, args)
+    assert all(5 * task <= label < 5 * task + 5 for task, *labels in seen for label in labels)
+    args = parse_args(['--model', 'sgd', '--dataset', 'seq-digits', '--schedule', args.schedule, '--lr', '0.1', '--n_epochs', '1'])
+    assert sorted(initialize(args)[1].task_classes(0).tolist()) == sorted(last[0])         # ours take any labels
