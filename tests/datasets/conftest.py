@@ -208,7 +208,7 @@ def foreign(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(plugins, 'ROOT', tmp_path)
         known |= PluginFolder('datasets', 'dataset').files()
-    monkeypatch.setattr(datasets.PLUGINS, '_files', known)
+    monkeypatch.setattr(datasets.PLUGINS, '_own', known)
     monkeypatch.setattr(datasets, '__path__', [*datasets.__path__, str(folder)])
     yield folder
     for name in [name for name in sys.modules if name.startswith('datasets.foreign_')]:
