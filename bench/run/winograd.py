@@ -23,11 +23,11 @@ def suits(conv) -> bool:
 def convolve(x: torch.Tensor, weight: torch.Tensor, bias: None) -> torch.Tensor:
     """(B, C, H, W) and (K, C, 3, 3) -> (B, K, H, W), channels-last; direct where that is faster."""
     count, channels, height, width = x.shape
-    size = next((size for size in (4, 2) if height % size == width % size == 0 and height > size), None)
-    if count < _FEWEST_IMAGES or size is None or size == 2 and height * width > 64:
+    size = next((size for size in (4, 2) if height % size == width % size == 0 and height > size), 0)
+    if (count < _FEWEST_IMAGES or not size or size == 2 and height * width > 64 or x.device.type != 'cpu'
+            or x.dtype.itemsize < 4 or torch.is_autocast_enabled('cpu') or torch.compiler.is_compiling()):
         return F.conv2d(x, weight, padding=1)
-    of_inputs, of_weights, of_outputs = _transforms(size, x.dtype)
-    n = len(of_inputs)
+    n, (of_inputs, of_weights, of_outputs) = (size + 2) ** 2, _transforms(size, x.dtype)
     weights = (of_weights @ weight.reshape(-1, 9).T).view(n, -1, channels)
     inputs = (of_inputs @ _Tiles.apply(x, size)).view(n, -1, channels)
     tiles = of_outputs @ (inputs @ weights.mT).view(n, -1)
@@ -41,9 +41,8 @@ class _Tiles(torch.autograd.Function):
 
     @staticmethod
     def forward(x, size):
-        padded = F.pad(x.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))
-        tiles = padded.unfold(1, size + 2, size).unfold(2, size + 2, size)
-        return tiles.permute(4, 5, 0, 1, 2, 3).reshape((size + 2) ** 2, -1)
+        padded = F.pad(x.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1)).unfold(1, size + 2, size)
+        return padded.unfold(2, size + 2, size).permute(4, 5, 0, 1, 2, 3).reshape((size + 2) ** 2, -1)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -60,6 +59,7 @@ class _Tiles(torch.autograd.Function):
 
 
 @cache
+@torch.inference_mode(False)                    # the first call may be an evaluation's
 def _transforms(size: int, dtype: torch.dtype) -> tuple:
     """Matrices (Toom, Cook) that make factors of inputs and of weights, and outputs of their products."""
     points = np.array([0.0, 1.0, -1.0, 2.0, -2.0][:size + 1])
