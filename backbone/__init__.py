@@ -98,7 +98,7 @@ class StagedBackbone(MammothBackbone):
     and gradients stay as they are, and may be viewed flat.
     """
     channels_last = False
-    CONTIGUOUS_PIXELS = 10 * 10
+    CONTIGUOUS_PIXELS = 7 * 7
 
     def stem(self, x: torch.Tensor) -> torch.Tensor:
         """(B, 3, H, W) -> the first map (B, C, H', W')."""

@@ -68,7 +68,9 @@ class BatchedCompose:
         self.steps = steps
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """(B, C, H, W) in [0, 1], or one such image (C, H, W) -> network input."""
+        """uint8 (B, H, W, C), or float in [0, 1] (B, C, H, W) or (C, H, W) -> network input."""
+        if images.dtype == torch.uint8:
+            images = images.movedim(-1, -3).float().div_(255)
         batch = images if images.dim() == 4 else images[None]
         for step in self.steps:
             batch = self._apply(step, batch).contiguous()

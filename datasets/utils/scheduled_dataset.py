@@ -19,7 +19,7 @@ from scroll.errors import InputError
 from scroll.randomness import stream_seed
 from scroll.schedule_forms import GRAMMAR
 from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
-from utils.augmentations import BatchTransform, PlainTransform, apply_transform
+from utils.augmentations import BatchTransform, PlainTransform, for_batches
 
 _SMALLEST = 8                       # pixels that a network can take
 
@@ -198,10 +198,7 @@ class ScheduledDataset(ContinualDataset):
         return BatchTransform(self.preprocessing, self.PADDING, self.FLIP, seed)
 
     def _test_transform(self):
-        if not hasattr(self, 'TEST_TRANSFORM'):
-            return self.preprocessing
-        transform = _from_pil(self.TEST_TRANSFORM)
-        return lambda images: apply_transform(InMemoryDataset.not_aug_transform(images), transform)
+        return _from_pil(self.TEST_TRANSFORM) if hasattr(self, 'TEST_TRANSFORM') else self.preprocessing
 
     def get_normalization_transform(self):
         return PlainTransform(self.preprocessing)
@@ -239,9 +236,9 @@ def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:
 
 
 def _from_pil(transform):
-    """A config file's transform of PIL images, for float images in [0, 1]."""
+    """A config file's transform of PIL images, for batches."""
     from torchvision.transforms import Compose, ToPILImage
-    return Compose([ToPILImage(), transform])
+    return for_batches(Compose([ToPILImage(), transform]))
 
 
 @lru_cache(maxsize=2)
