@@ -40,7 +40,11 @@ def normalise(name: str) -> str:
 
 def is_shipped(kind: type) -> bool:
     """Whether a class is of a plug-in file of this project."""
-    package, _, stem = kind.__module__.rpartition('.')
+    return _is_shipped(kind.__module__)
+
+
+def _is_shipped(module: str) -> bool:
+    package, _, stem = module.rpartition('.')
     return stem in SHIPPED.get(package, ())
 
 
@@ -144,6 +148,11 @@ class PluginFolder:
         key = normalise(name)
         found = self.files().get(key.removeprefix(MAMMOTH), [])
         return [o for o in found if self._rank(o[0]) == 2] if key.startswith(MAMMOTH) else found
+
+    def is_ours(self, name: str) -> bool:
+        """Whether what a name stands for comes with this project."""
+        offers = self.offers(name)
+        return bool(offers) and _is_shipped(offers[0][0])
 
     def is_theirs(self, name: str) -> bool:
         """Whether what a name stands for is the checkout's."""

@@ -90,7 +90,7 @@ def run_method(words: list) -> tuple:
 
 @torch.no_grad()
 def test_predictions(model, dataset) -> tuple:
-    """Labels of the files and predictions, int64 (N,), of all test samples, by class and, within, as there."""
+    """Labels, as of the files, and predictions, int64 (N,), of all test samples, by class, then as there."""
     seen, pairs = torch.as_tensor(dataset.seen_classes()).to(model.device), []
     with eval_mode(model.net):
         for loader in dataset.test_loaders:

@@ -9,7 +9,7 @@ import torch
 from backbone import weights
 from core.arguments import whole
 from core.environment import warn_once
-from core.plugins import FOLDERS, is_shipped
+from core.plugins import FOLDERS
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import label_changes, readers
 from datasets.utils.continual_dataset import ContinualDataset
@@ -116,10 +116,10 @@ class ScheduledDataset(ContinualDataset):
         self.true_labels, self.test_labels = self.class_order[true], self.class_order[test_labels]
 
     def _counts_up(self) -> bool:
-        """Whether labels count up as classes come: for methods that are not of this project. As Mammoth's, they
-        may take the classes of a task for a range."""
+        """Whether labels count up as classes come: for methods that are not of this project. As Mammoth's,
+        they may take the classes of a task for a range."""
         name = label_changes.option(self.args, 'model')
-        return not (name is None or self.schedule.task_free or is_shipped(FOLDERS['models'].get(name)))
+        return not (name is None or self.schedule.task_free or FOLDERS['models'].is_ours(name))
 
     @classmethod
     def is_task_free(cls, args) -> bool:
