@@ -81,9 +81,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             quantities and the heads ridge, ncc and lda: each feature less its mean, over its standard
             deviation and sqrt(d), both from the sums (`scroll.feature_grid.Standardised`).
         limit: without unit length, the largest absolute value that a feature will have, a number or (with
-            'standard') one for each feature. Values beyond cannot be learned; linear heads predict them, in
-            float64. None: `fit` makes a grid that reaches four times as far as its data; `partial_fit` cannot
-            begin, since its first batch would decide.
+            'standard') one for each feature. Values beyond cannot be learned, and are predicted as those at
+            the edge of the grid. None: `fit` makes a grid that reaches four times as far as its data;
+            `partial_fit` cannot begin, since its first batch would decide.
         calibration_size: samples to keep, drawn by hash and shared among the classes, to calibrate
             `predict_proba` on. 0: none, and probabilities are the softmax of plain logits.
 

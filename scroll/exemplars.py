@@ -203,11 +203,7 @@ class ExemplarBuffer:
             _check_kept(kept, sum(sizes.tolist()), statistics.dim, check_samples)
             out._kept = {label: _Kept(*own) for label, *own in zip(labels.tolist(), *(
                 np.split(array, np.cumsum(sizes)[:-1]) for array in kept))}
-        for own in out._kept.values():
-            order = dict(hash=own.keys, random=own.random_priority).get(out.strategy, sizes[:0])
-            if (order[1:] < order[:-1]).any():
-                raise InputError(f'the buffer is not in the order of its strategy, {out.strategy}')
-        out._random.bit_generator.state = _checked_random(facts['random'])
+        out._random.bit_generator.state = facts['random']
         return out
 
     def content(self) -> Exemplars:
@@ -232,19 +228,6 @@ def _check_kept(kept: _Kept, count: int, dim: int, check_samples) -> None:
     types = kept.keys.dtype, kept.features.dtype, kept.random_priority.dtype
     if not shapes or types != (np.uint64, np.int32, np.float64):
         raise InputError('the arrays of the buffer do not go together')
-    if not ((kept.random_priority >= 0) & (kept.random_priority < 1)).all():
-        raise InputError('the random priorities of the buffer are not in [0, 1)')
     check_quantised(kept.features, dim)
     check_samples(kept.samples)
 
-
-def _checked_random(state: dict) -> dict:
-    """A state of numpy's PCG64: two numbers of 128 bits, the increment odd, and a half of one of 64 bits that
-    is left over; InputError if it is something else."""
-    numbers = state['state']
-    for name, value, bits in (('state', numbers['state'], 128), ('increment', numbers['inc'], 128),
-                              ('has_uint32', state['has_uint32'], 1), ('uinteger', state['uinteger'], 32)):
-        whole(f'random state: {name}', value, 0, 2 ** bits - 1)
-    if state['bit_generator'] != 'PCG64' or numbers['inc'] % 2 == 0 or len(state) != 4 or len(numbers) != 2:
-        raise InputError('the random state is none of PCG64')
-    return state

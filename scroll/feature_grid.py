@@ -26,7 +26,6 @@ _MARGIN = 4                         # a grid made from data reaches this many ti
 _POINT = 96                         # bits of a factor of `Standardised` below the point
 _EXTRA = 24                         # bits of class sums below the grid
 _ROWS = 256                         # of a Gram matrix at once
-_FURTHEST = 2.0 ** 900              # what lies beyond is as good as there; products stay finite
 
 
 @dataclass(frozen=True)
@@ -65,17 +64,20 @@ class FeatureGrid:
         beyond = (self.exponents > 127) | (self.exponents < GRID_BITS - 126)
         return FLOAT64 if (coarse | beyond).any() else FLOAT32
 
-    def place(self, X: np.ndarray) -> np.ndarray:
+    def _place(self, X: np.ndarray) -> np.ndarray:
         """float64 (N, d), whole numbers, also beyond the grid. What is beyond float32 is clipped."""
         most = float(np.finfo(np.float32).max)
         X = np.asarray(X) if self.precision == FLOAT64 else intake(np.clip(X, -most, most))
         with np.errstate(over='ignore'):
-            out = np.rint(np.ldexp(X.astype(np.float64) - self.centres, GRID_BITS - self.exponents))
-        return np.clip(out, -_FURTHEST, _FURTHEST)
+            return np.rint(np.ldexp(X.astype(np.float64) - self.centres, GRID_BITS - self.exponents))
+
+    def within(self, X: np.ndarray) -> np.ndarray:
+        """int32 (N, d); what is beyond the grid is taken to its edge."""
+        return np.clip(self._place(X), -GRID, GRID).astype(np.int32)
 
     def on_it(self, X: np.ndarray) -> np.ndarray:
         """int32 (N, d); InputError names the first value that is beyond the grid."""
-        out = self.place(X)
+        out = self._place(X)
         beyond = np.argwhere(np.abs(out) > GRID)
         if len(beyond):
             row, column = beyond[0].tolist()
@@ -94,11 +96,11 @@ class FeatureGrid:
 class UnitLength:
     """What `Scroll` does with features, as a grid: unit rows, in units of 2^-18."""
 
-    def place(self, X: np.ndarray) -> np.ndarray:
+    def within(self, X: np.ndarray) -> np.ndarray:
         """int32 (N, d)."""
         return quantise(intake(X))
 
-    on_it = place
+    on_it = within
 
     def digest(self) -> str:
         """'': digests of sums say nothing of it."""

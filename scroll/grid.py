@@ -4,7 +4,6 @@
     ([[157286, 209715]], 262144)
 """
 import hashlib
-import warnings
 from fractions import Fraction
 from math import isqrt
 
@@ -54,18 +53,14 @@ def quantise(features) -> np.ndarray:
     return out.astype(np.int32)
 
 
-def intake(features, precision: str = FLOAT32, learned: bool = False) -> np.ndarray:
+def intake(features, precision: str = FLOAT32) -> np.ndarray:
     """Numbers (N, d) as a learner of feature vectors takes them in, before `quantise`: rounded to float32, so
-    that a number and its float32 copy are one. InputError: a value is beyond float32. `learned`: they must be
-    among what was learned; UserWarning for half precision.
+    that a number and its float32 copy are one. InputError: a value is beyond float32.
 
     What float32 holds with fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors have it.
     precision: 'float64' leaves numbers as they are, for what was learned before they were rounded.
     """
     features = np.asarray(features)
-    if learned and features.dtype.kind == 'f' and features.dtype.itemsize < 4:
-        warnings.warn(f'X has dtype {features.dtype}: these are samples that were learned only if they were '
-                      'learned in that precision', stacklevel=4)
     if precision != FLOAT32 or features.dtype.kind not in 'fiu':
         return features
     with np.errstate(over='ignore'):

@@ -11,10 +11,8 @@ from math import fsum
 import numpy as np
 
 from scroll.derived import Derived
-from scroll.errors import InputError
 from scroll.feature_grid import Standardised
-from scroll.grid import GRID, sample_keys
-from scroll.heads.predictors import LinearPredictor
+from scroll.grid import sample_keys
 from scroll.heads.scaling import fit_scale, row_sums
 from scroll.learner import Scroll
 from scroll.settings import AUTO
@@ -49,28 +47,11 @@ class GridLearner(Scroll):
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K)."""
-        online, placed, beyond = self._placed(X)
-        logits = online.decision_function(np.where(beyond[:, None], 0, placed).astype(np.int32))
-        if beyond.any():
-            logits[beyond] = placed[beyond] / GRID @ online.weight.T + online.bias
-        return logits
+        return self.predictor().decision_function(self.grid.within(X))
 
     def predict(self, X) -> np.ndarray:
-        """Labels (N,), those of exact logits for samples that the grid reaches."""
-        online, placed, beyond = self._placed(X)
-        labels = online.predict(np.where(beyond[:, None], 0, placed).astype(np.int32))
-        if beyond.any():
-            labels[beyond] = online.classes[self.decision_function(X[beyond]).argmax(axis=1)]
-        return labels
-
-    def _placed(self, X) -> tuple:
-        """(f_T, whole numbers (N, d), bool (N,): the grid does not reach)."""
-        online, placed = self.predictor(), self.grid.place(X)
-        beyond = (np.abs(placed) > GRID).any(axis=1)
-        if beyond.any() and not isinstance(online, LinearPredictor):
-            raise InputError(f'sample {np.flatnonzero(beyond)[0]} has values beyond the grid: the head '
-                             f'{self.head} predicts within limit alone')
-        return online, placed, beyond
+        """Labels (N,), those of exact logits."""
+        return self.predictor().predict(self.grid.within(X))
 
     def probability_scale(self) -> float:
         """The factor of logits with which their softmax has the least cross-entropy on samples left out; 1
@@ -100,7 +81,7 @@ class GridLearner(Scroll):
         out = turn >= 0
         return _best_scale(logits[out], own[out], (counts[own] / kept)[out]) if out.any() else 1.0
 
-    def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
+    def _embed(self, X, keep: bool = True) -> tuple:
         features = self.grid.on_it(X)
         return features, features, sample_keys(features)
 

@@ -46,8 +46,9 @@ def check_labels(labels, count: int) -> np.ndarray:
 def _of_objects(labels: list) -> np.ndarray:
     text = bool(labels) and isinstance(labels[0], str)
     for place, label in enumerate(labels):
-        if isinstance(label, str) != text or not (text or _is_whole(label)):
-            raise InputError(f'y[{place}] is {shown(label)}: labels must be all integers or all strings')
+        if isinstance(label, str) != text or not (text or _is_whole(label)) or text and label.endswith('\0'):
+            raise InputError(f'y[{place}] is {shown(label)}: labels must be all integers or all strings, '
+                             'without NUL at their end')
     return label_array([_normal(label) for label in labels] if text else [int(label) for label in labels])
 
 
@@ -64,16 +65,14 @@ def _normal(label: str) -> str:
 
 
 def label_array(labels: list) -> np.ndarray:
-    """Labels (K,) of one kind: int64; text; or objects if one ends in NUL, which numpy takes for padding."""
+    """Labels (K,) of one kind as an array: int64 or text."""
     if not labels or not isinstance(labels[0], str):
         return np.array(labels, np.int64)
-    ends = any(label.endswith('\0') for label in labels)
-    return np.array([str.__str__(label) for label in labels], object if ends else str)
+    return np.array([str.__str__(label) for label in labels])
 
 
 def by_label(labels: np.ndarray):
     """Yield (label, its positions) of checked labels (N,), labels in ascending order."""
-    # comparing an array with one string would drop a NUL at its end
     found, rows = np.unique(labels, return_inverse=True)
     for row, label in enumerate(found.tolist()):
         yield label, np.flatnonzero(rows == row)

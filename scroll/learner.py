@@ -206,15 +206,14 @@ class Scroll:
         given = other._state_for_files()
         return self._edit(lambda state: replace(state, psi=self._psi()).merged(given, self._KEEPS_PARTS))
 
-    def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
-        """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: to be cached.
-        `learned`: they are to be found among what was learned."""
+    def _embed(self, X, keep: bool = True) -> tuple:
+        """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: to be cached."""
         if self.embedder is not None:
             features, keys = self.embedder(X, keep=keep)
             return np.asarray(X), features, keys
         state = self._state
         names, precision = (state.names, state.precision) if state else (None, FLOAT32)
-        features = quantise(intake(numbers_of(X, names), precision, learned))
+        features = quantise(intake(numbers_of(X, names), precision))
         if state and features.shape[1] != state.statistics.dim:
             raise InputError(f'X has {features.shape[1]} features: expected {state.statistics.dim}, as in '
                              'the first call')
@@ -233,7 +232,7 @@ class Scroll:
         never learned and are much like those that were may pass.)
         """
         self._learned()
-        _, features, keys = self._embed(X, keep=False, learned=True)
+        _, features, keys = self._embed(X, keep=False)
         labels = check_labels(y, len(features))
         return self._edit(lambda state: self._uncached(state.without(features, keys, labels), X))
 
@@ -252,7 +251,7 @@ class Scroll:
         """
         self._learned()
         name = check_labels([label], 1).tolist()[0]
-        given = None if X is None else self._embed(X, keep=False, learned=True)[1:]
+        given = None if X is None else self._embed(X, keep=False)[1:]
 
         def without_it(state: State) -> State:
             count = state.count_of(name)

@@ -351,7 +351,7 @@ class Statistics:
         shapes = (counts.shape, sums.shape, gram.shape) == \
             ((K,), (K, size), (K,) * (gram.ndim == 3) + (size, size))
         types = {array.dtype for array in (counts, sums, gram)} == {np.dtype(np.int64)}
-        if not (shapes and size == lifted + 1 > 1 and types and classes.dtype.kind in 'iUO'
+        if not (shapes and size == lifted + 1 > 1 and types and classes.dtype.kind in 'iU'
                 and len(arrays) == 4):
             raise InputError('the arrays of these statistics have other shapes or types')
         classes = check_labels(classes.tolist(), K)

@@ -13,7 +13,7 @@ from backbone import weights
 from backbone.resnet18 import ResNet18
 from bench.pretraining import command as pretrain
 from bench.pretraining import parts, training
-from bench.pretraining.recipes import SHARED
+from bench.pretraining.command import SHARED
 from tests.bench.test_safe_pickle import dump
 from tests.conftest import ROOT, files_below, python, quick, refused
 

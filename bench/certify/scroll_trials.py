@@ -6,11 +6,13 @@ import numpy as np
 from bench.certify.store import single
 from scroll.arguments import check_memory
 from scroll.certificates import prefix_sums
-from scroll.certificates.prefix_sums import Samples, SummedStream, TestSet, class_segments
+from scroll.certificates.prefix_sums import SummedStream, TestSet, class_segments
 from scroll.certificates.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
 from scroll.errors import InputError
+from scroll.exemplars import Exemplars
 from scroll.learner import Scroll
 from scroll.settings import AUTO
+from scroll.statistics import Statistics
 
 _SOLVES, _KEPT = 3, 64              # schedules for which all is solved again; predictors kept
 
@@ -30,9 +32,8 @@ class ScrollTrials:
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
         features, keys = model.embedder(images)
         kept = features if self.learner.embedder is None else images
-        self.samples = Samples(features, keys, model.to_file[dataset.train_labels], kept)
-        empty = self.learner.new_statistics(features.shape[1])
-        lift, by_class = empty.lift, empty.by_class
+        self.samples = Exemplars(model.to_file[dataset.train_labels], keys, features, kept)
+        lift = self.learner.new_statistics(features.shape[1]).lift
         self.test = TestSet(model.embedder(test_images)[0], model.to_file[dataset.test_labels], lift)
         if model.embedder.cache is not None:
             model.embedder.cache.flush()
@@ -41,7 +42,7 @@ class ScrollTrials:
             raise InputError(f'--dataset {dataset.NAME}: training and test samples are not of the same '
                              'classes')
         check_memory('class sums', 8 * len(classes) * (self.test.size + 1) ** 2)
-        parts = prefix_sums.class_statistics(features, self.samples.labels, lift, by_class)
+        parts = Statistics(features.shape[1], lift, by_class=True).add(features, self.samples.labels)
         self.summed = SummedStream(self.learner, parts)
         self.solved = {}
         self.labels, self.test_images = self.test.labels, test_images[self.test.order]
@@ -162,7 +163,7 @@ class ScrollTrials:
             for size in self.SIZES:
                 learner = Scroll(**{**self.learner.get_params(), 'buffer_size': size, 'strategy': strategy})
                 for ids in np.split(order, np.cumsum(np.bincount(self.ranks))[:-1]):
-                    learner.learn(self.samples.images[ids], self.samples.features[ids],
+                    learner.learn(self.samples.samples[ids], self.samples.features[ids],
                                   self.samples.keys[ids], self.samples.labels[ids])
                 lines[f'buffer, {strategy}, |M| = {size}'] = learner.buffer_.content().digest()
         return lines

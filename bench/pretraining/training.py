@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from backbone import weights
 from bench.pretraining import parts
-from bench.pretraining.recipes import SHARED
+from bench.pretraining.command import SHARED
 from core.arguments import affects
 from core.environment import choose_device
 from datasets.utils.readers import mini_split

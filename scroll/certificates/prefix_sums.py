@@ -5,45 +5,15 @@ far. Sums of integers are exact, so this short cut (`SummedStream`) gives the sa
 (`learn_stream`), and a thousand schedules of CIFAR-100 in minutes. Each schedule's predictor is still solved
 from that schedule's own sums.
 """
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import numpy as np
 
+from scroll.exemplars import Exemplars
 from scroll.grid import GRID
 from scroll.heads.predictors import LinearPredictor
 from scroll.learner import Scroll
 from scroll.lift import Lift
 from scroll.state import State
 from scroll.statistics import Statistics
-
-
-class Samples(NamedTuple):
-    """Embedded samples: features int32 (N, d), quantised; keys uint64 (N,); labels (N,); what a buffer
-    stores."""
-    features: np.ndarray
-    keys: np.ndarray
-    labels: np.ndarray
-    images: np.ndarray
-
-
-@dataclass(frozen=True)
-class ClassStatistics:
-    """Exact statistics of each class by itself: sums int64 (K, D + 1), grams int64 (K, D + 1, D + 1).
-    by_class: whether learners keep these matrices, or their sum."""
-    classes: np.ndarray
-    counts: np.ndarray
-    sums: np.ndarray
-    grams: np.ndarray
-    lift: Lift = None
-    by_class: bool = False
-
-
-def class_statistics(features: np.ndarray, labels: np.ndarray, lift: Lift = None,
-                     by_class: bool = False) -> ClassStatistics:
-    """The parts whose sums are the statistics of streams of whole classes; 8 (D + 1)^2 bytes a class."""
-    parts = Statistics(features.shape[1], lift, by_class=True).add(features, labels)
-    return ClassStatistics(parts.classes, parts.counts, parts.sums, parts.grams, lift, by_class)
 
 
 def first_segments(schedule, ranks: np.ndarray) -> np.ndarray:
@@ -73,33 +43,34 @@ def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
 
 
 class SummedStream:
-    """What a learner without memory has learned after segments of a stream of whole classes, from sums."""
+    """What a learner without memory has learned after segments of a stream of whole classes, from sums.
+    parts: of all samples, `by_class`."""
 
-    def __init__(self, learner: Scroll, parts: ClassStatistics):
+    def __init__(self, learner: Scroll, parts: Statistics):
         self.params, self.parts = {**learner.get_params(), 'buffer_size': 0, 'keep_keys': False}, parts
+        self.by_class = learner.new_statistics(parts.dim).by_class
 
     def __call__(self, segments: np.ndarray, points: np.ndarray):
         """Yield a `Scroll` after each of `points`; `segments`: that of each class (`class_segments`)."""
         parts, order, done = self.parts, np.argsort(segments, kind='stable'), 0
-        gram = np.zeros_like(parts.grams[0])
-        dim = len(gram) - 1 if parts.lift is None else parts.lift.dim
+        grams, gram = parts.grams, np.zeros_like(parts.grams[0])
         for point in points:
             upto = int(np.searchsorted(segments[order], point, side='right'))
-            for k in () if parts.by_class else order[done:upto]:
-                gram += parts.grams[k]
+            for k in () if self.by_class else order[done:upto]:
+                gram += grams[k]
             seen, done = np.sort(order[:upto]), upto
-            statistics = Statistics(dim, parts.lift, parts.by_class).assign(
+            statistics = Statistics(parts.dim, parts.lift, self.by_class).assign(
                 parts.classes[seen], parts.counts[seen], parts.sums[seen],
-                parts.grams[seen] if parts.by_class else gram.copy())
+                grams[seen] if self.by_class else gram.copy())
             yield Scroll(**self.params).set_state(State({}, '', statistics))
 
 
-def learn_stream(learner: Scroll, samples: Samples, schedule, points: np.ndarray):
+def learn_stream(learner: Scroll, samples: Exemplars, schedule, points: np.ndarray):
     """Learn segment by segment; yield the learner, one and the same, after each of `points`."""
     learner.forget()
     wanted = set(points.tolist())
     for t, ids in enumerate(schedule.segments()):
-        learner.learn(samples.images[ids], samples.features[ids], samples.keys[ids], samples.labels[ids])
+        learner.learn(samples.samples[ids], samples.features[ids], samples.keys[ids], samples.labels[ids])
         if t in wanted:
             yield learner
 

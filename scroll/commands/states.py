@@ -1,7 +1,12 @@
 """Commands on files of learners and of statistics: show, digest, merge, remove, export."""
+import argparse
+
 from scroll import edits, export
-from scroll.commands import common
+from scroll.errors import InputError, naming
+from scroll.files.arrays import columns_of
+from scroll.learner import Scroll
 from scroll.parts import list_parts
+from scroll.state import State
 
 
 def add_commands(command) -> None:
@@ -15,7 +20,7 @@ def add_commands(command) -> None:
     out.add_argument('file', help=f'{learner_or_statistics}, whose settings are kept')
     out.add_argument('others', nargs='+', metavar='file', help='files of the same kind')
     out.add_argument('--repeated', action='store_true', help='let samples count as often as they come')
-    common.add_out(out)
+    add_out(out)
     out = command('remove', remove, 'take samples out of a learner, or of statistics', edits.__doc__,
                   aliases=['unlearn'])
     out.add_argument('file', help=learner_or_statistics)
@@ -30,13 +35,13 @@ def add_commands(command) -> None:
                       help='whole classes: where there is a Gram matrix for each class (heads balanced, '
                            'qda), or the buffer has all their samples')
     out.add_argument('--repeated', action='store_true', help='remove again what was removed before')
-    common.add_columns(out)
-    common.add_out(out)
+    add_columns(out)
+    add_out(out)
     out = command('export', to_folder, 'a learner as files for other programs', export.__doc__)
     out.add_argument('state', help='file of a learner of features')
     out.add_argument('--formats', nargs='+', choices=export.FORMATS, default=list(export.USUAL),
                      help='safetensors: weights; torch, onnx: graphs (default: safetensors)')
-    common.add_out(out, 'new folder', metavar='FOLDER')
+    add_out(out, 'new folder', metavar='FOLDER')
 
 
 def show(args) -> None:
@@ -68,7 +73,7 @@ def merge(args) -> None:
     state = edits.read(args.file)
     for path in args.others:
         state = edits.merged(state, edits.read(path), path, args.repeated)
-    common.write(state, args.out)
+    write(state, args.out)
 
 
 def remove(args) -> None:
@@ -80,11 +85,43 @@ def remove(args) -> None:
         state = edits.without_statistics(state, path, args.repeated)
     for text in args.classes or ():
         state = edits.without_class(state, text, args.file)
-    common.write(state, args.out)
+    write(state, args.out)
 
 
 def to_folder(args) -> None:
     """The files of an export."""
-    learner = common.load(args.state)
+    learner = load(args.state)
     export.export(learner, args.out, args.formats)
     print(learner.predictor().digest())
+
+
+def add_columns(parser) -> None:
+    """--columns, of files of features."""
+    parser.add_argument('--columns', metavar='X=NAME,y=NAME', type=_columns,
+                        help='columns of features with other names; X=f*: all that match')
+
+
+def add_out(parser, help: str = 'file to write', **how) -> None:
+    """-o, the file to write."""
+    parser.add_argument('-o', '--out', required=True, help=help, **how)
+
+
+def _columns(text: str) -> dict:
+    try:
+        return columns_of(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(error) from error
+
+
+def write(state: State, path) -> None:
+    """Write a file, and print the digest of its statistics."""
+    edits.write(state, path)
+    print(state.statistics.digest())
+
+
+def load(path) -> Scroll:
+    """The learner of a file, with f_T; InputError names the file."""
+    learner = Scroll.load(path)
+    with naming(path):
+        learner.predictor()
+    return learner

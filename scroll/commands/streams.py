@@ -3,7 +3,7 @@ import argparse
 import sys
 
 from scroll import engines
-from scroll.commands import common
+from scroll.commands import states
 from scroll.embedding.named import embedder_of
 from scroll.errors import InputError
 from scroll.files import features, learning
@@ -26,7 +26,7 @@ def add_commands(command) -> None:
             out.add_argument('state', help='file of a learner')
         out.add_argument('files', metavar='FILE', nargs='*' if out is learned else '+',
                          help='npz, npy or Parquet files')
-        common.add_columns(out)
+        states.add_columns(out)
         out.add_argument('--split', choices=(*features.SPLITS, features.ALL),
                          help=f'of files with splits, the samples to take (default: {usual})')
         out.add_argument('--block_size', type=parse, default=features.BLOCK, metavar='N',
@@ -34,7 +34,7 @@ def add_commands(command) -> None:
         if out is not predicted:
             out.add_argument('--embedder', metavar='WEIGHTS', default='',
                              help='of images, bytes in Parquet (image, y): {timm,transformers,MODULE}:NAME')
-        common.add_out(out, 'file to write' + '; - is standard output' * (out is predicted))
+        states.add_out(out, 'file to write' + '; - is standard output' * (out is predicted))
     _add_engines(learned.add_argument_group('whole files, each once', engines.__doc__))
     predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
     flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
@@ -87,7 +87,7 @@ def _learn_with_engine(learner: Scroll, args) -> None:
     if not counted.statistics.total:
         raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
     print(f'learned {counted.statistics.total} samples of {len(sources)} files', file=sys.stderr)
-    common.write(State(params, counted.psi, counted.statistics, parts=counted.parts, names=names), args.out)
+    states.write(State(params, counted.psi, counted.statistics, parts=counted.parts, names=names), args.out)
 
 
 def add(args) -> None:
@@ -104,7 +104,7 @@ def _go_on(learner: Scroll, args) -> None:
 
 def predict(args) -> None:
     """Labels, and how many of them are right."""
-    learner = common.load(args.state)
+    learner = states.load(args.state)
     right, total = learning.predict(learner, args.files, args.out, args.columns, args.split, args.block_size,
                                     args.scores)
     print(f'predicted {total} samples' if right is None else

@@ -20,9 +20,8 @@ import numpy as np
 from scroll.archive import open_file
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError, naming
-from scroll.files import columns as limits
-from scroll.files.arrays import Arrays, Mapped, labels_of
-from scroll.files.columns import NAMES
+from scroll.files import arrays as limits
+from scroll.files.arrays import NAMES, Arrays, Mapped, labels_of
 from scroll.labels import check_labels
 from scroll.tables import Columns, places
 

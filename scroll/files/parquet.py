@@ -5,7 +5,7 @@ import numpy as np
 
 from scroll.arguments import not_installed
 from scroll.errors import InputError
-from scroll.files.columns import check_shape, found_in
+from scroll.files.arrays import check_shape, found_in
 
 try:
     from pyarrow import parquet, types

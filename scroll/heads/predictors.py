@@ -9,7 +9,6 @@ import hashlib
 import json
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from math import ceil
 from typing import ClassVar
 
@@ -70,7 +69,9 @@ class LinearPredictor:
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of equals."""
-        return self.classes[np.concatenate([self._largest(h) for h in self._blocks(features)])]
+        limbs = self.limbs()
+        return self.classes[np.concatenate([largest(*exact_logits(h, *limbs))
+                                            for h in self._blocks(features)])]
 
     def _blocks(self, features: np.ndarray):
         """Yield h, float64, of some rows at a time, so that neither all of h nor all logits are in memory at
@@ -79,31 +80,6 @@ class LinearPredictor:
         for _, h in lifted_blocks(on_grid(features), self.lift):
             for start in range(0, max(len(h), 1), rows):
                 yield h[start:start + rows].astype(np.float64)
-
-    def _largest(self, h: np.ndarray) -> np.ndarray:
-        """Columns (n,) of the largest exact logits, the first of equals.
-
-        A float64 logit is off by at most (D + 1) 2^-53 |[h; 1]| |[w; b]|, in whatever order it is summed
-        (Higham 2002, section 3.1). Where others are closer to the largest than that, exact logits decide.
-        """
-        weights, longest = self._in_float64
-        logits = h @ weights[:, :-1].T + weights[:, -1] * GRID
-        top = logits.max(axis=1)
-        lengths = np.sqrt(np.einsum('nd,nd->n', h, h) + GRID ** 2)
-        limit = top - (h.shape[1] + 5) * 2.0 ** -52 * longest * lengths
-        best, near = logits.argmax(axis=1), logits >= limit[:, None]
-        unsure = np.flatnonzero(near.sum(axis=1) > 1)
-        if len(unsure):
-            columns = np.flatnonzero(near[unsure].any(axis=0))
-            few = LinearPredictor(self.classes[columns], self.units[columns], self.exponent)
-            best[unsure] = columns[largest(*exact_logits(h[unsure], *few.limbs()))]
-        return best
-
-    @cached_property
-    def _in_float64(self) -> tuple:
-        """(`units`, float64, exact; the largest length of a row)."""
-        weights = self.units.astype(np.float64)
-        return weights, np.sqrt(np.einsum('kd,kd->k', weights, weights).max())
 
     def limbs(self) -> tuple:
         """([float64 (K, D + 1), ...], width): whole numbers; `units` is the sum of limbs[i] 2^(i width)."""

@@ -1,7 +1,6 @@
 """Certificates: what they say is what runs of main.py do; they find a difference where there is one; they go on where they were."""
 import csv
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from bench.certify import command as certify
 from bench.certify import method_trials, scroll_trials
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.certificates import prefix_sums
+from scroll.statistics import Statistics
 from tests.conftest import refused
 from utils.evaluate import evaluate
 
@@ -91,13 +90,13 @@ def test_other_arguments_or_a_lost_outcome_are_run(call, tmp_path):
 
 def test_a_short_cut_that_is_wrong_is_found_by_streaming(call, tmp_path, monkeypatch):
     """One unit of 2^-36 in one class's Gram matrix."""
-    def wrong(*how):
-        parts = class_statistics(*how)
-        grams = parts.grams.copy()
-        grams[3, 0, 0] += 1
-        return replace(parts, grams=grams)
-    class_statistics = prefix_sums.class_statistics
-    monkeypatch.setattr(prefix_sums, 'class_statistics', wrong)
+    class Wrong(Statistics):
+        @property
+        def grams(self):
+            grams = super().grams.copy()
+            grams[3, 0, 0] += 1
+            return grams
+    monkeypatch.setattr(scroll_trials, 'Statistics', Wrong)
     words = '--schedules', 1, '--specs', '', '--buffers', 0, '--stream_check'
     code, certificate, _ = call(tmp_path, *words, 1)
     assert code == 1 and not certificate['verdict']['identical'] and certificate['verdict']['distinct']['statistics'] == 2
