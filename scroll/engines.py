@@ -213,10 +213,8 @@ def total(engine: str, counter: Counter, sources: list, workers: int = None) -> 
         engine: of `ENGINES`. workers: processes; None: the engine's default; ignored where an engine runs
             already.
 
-    Raises:
-        InputError: the engine is not installed or gave up, a file cannot be counted (which), or not each file
-            was counted once.
-    """
+    InputError: the engine is not installed or gave up, a file cannot be counted (which), or not each file was
+    counted once."""
     one_of('engine', engine, ENGINES)
     if workers is not None:
         whole('workers', workers, 1)

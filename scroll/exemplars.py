@@ -34,8 +34,7 @@ def quotas(counts, capacity: int) -> np.ndarray:
     """How many samples of each class to keep, int64 (K,), by water-filling: every class gets all it has up to
     a common level; what is left over goes, one each, to the first classes that have more.
 
-    counts: int (K,), samples seen of each class, classes in sorted order.
-    """
+    counts: int (K,), samples seen of each class, classes in sorted order."""
     counts = np.asarray(counts, np.int64)
     if counts.sum() <= capacity:
         return counts.copy()
@@ -86,8 +85,7 @@ class ExemplarBuffer:
     """At most `capacity` samples (|M|, at least one), shared among the classes seen.
 
     What it holds is replaced, never changed, so that `copy.copy` copies it. `strategy`: one of `STRATEGIES`;
-    `seed`: for `random`.
-    """
+    `seed`: for `random`."""
 
     def __init__(self, capacity: int, strategy: str = 'herding', seed: int = 0):
         one_of('buffer strategy', strategy, STRATEGIES)

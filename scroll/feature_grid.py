@@ -121,8 +121,7 @@ class Standardised:
     is rounded: factors 1 / (s sqrt(d)) to 96 bits below the point, class sums and the Gram matrix to the
     units of `Statistics`. A class's features are moved by less than a unit / n_c for its sum to be whole,
     and some d (K + 2) units, 2^-36 each, go to the diagonal of the Gram matrix: what rounding can take from
-    an eigenvalue at most, so that it stays positive semidefinite. `statistics`: those of z.
-    """
+    an eigenvalue at most, so that it stays positive semidefinite. `statistics`: those of z."""
 
     def __init__(self, statistics: Statistics):
         dim, count, total = statistics.dim, statistics.counts, statistics.total

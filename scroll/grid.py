@@ -24,8 +24,7 @@ def quantise(features) -> np.ndarray:
 
     features: numbers (N, d), taken as float64; denormals of float32 and float64 as 0. A zero row stays zero.
     Returns int32 (N, d) in units of 2^-18. InputError: not a 2-D numeric array, or a value that is not
-    finite.
-    """
+    finite."""
     try:
         features = np.asarray(features)
     except ValueError as error:
@@ -58,8 +57,7 @@ def intake(features, precision: str = FLOAT32) -> np.ndarray:
     that a number and its float32 copy are one. InputError: a value is beyond float32.
 
     What float32 holds with fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors have it.
-    precision: 'float64' leaves numbers as they are, for what was learned before they were rounded.
-    """
+    precision: 'float64' leaves numbers as they are, for what was learned before they were rounded."""
     features = np.asarray(features)
     if precision != FLOAT32 or features.dtype.kind not in 'fiu':
         return features

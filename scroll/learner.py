@@ -88,8 +88,7 @@ class Scroll:
             None where they are not kept. n_features_in_: d. feature_names_in_: (d,) of a data frame.
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since. selection_: of
             `Adaptation(select='folds')`, what each candidate said of samples held out.
-        head_: the head in use, of 'auto' the one chosen. ridge_lambda_: its lambda, or None.
-    """
+        head_: the head in use, of 'auto' the one chosen. ridge_lambda_: its lambda, or None."""
     _state: State | None = None         # what is known, replaced as a whole by whoever writes
     _KEEPS_PARTS = True                 # files say which parts they are made of
 
@@ -170,8 +169,7 @@ class Scroll:
         """Learn from one segment of the stream: the buffer chooses among its samples at once.
 
         X: uint8 images (N, H, W, C), or features (N, d) without an embedder. y: integer or string labels
-        (N,).
-        """
+        (N,)."""
         self._check_params()
         with self._lock:                                        # names of the first columns go for all
             return self.learn(*self._embed(X), y, names_of(X) if self.embedder is None else None)
@@ -181,8 +179,7 @@ class Scroll:
 
         samples: what the buffer stores: uint8 images (N, H, W, C), or without an embedder the features.
         features: int32 (N, d), quantised. keys: uint64 (N,). names: of d columns; kept if these are the
-        first.
-        """
+        first."""
         self._check_params()
         self._check_features(features)
         if samples is not features and self.buffer_size != 0:
@@ -229,8 +226,7 @@ class Scroll:
         embedder's cache loses their features. Files that were written before still hold what they held.
 
         Samples that cannot all have been learned are an InputError. (Without `keep_keys`, samples that were
-        never learned and are much like those that were may pass.)
-        """
+        never learned and are much like those that were may pass.)"""
         self._learned()
         _, features, keys = self._embed(X, keep=False)
         labels = check_labels(y, len(features))
@@ -247,8 +243,7 @@ class Scroll:
 
         What it has added to the Gram matrix must be known, and the matrix of all classes does not tell: give
         all its samples X; not needed where there is a matrix a class (the heads `balanced`, `qda`), or the
-        buffer has kept every sample of the class.
-        """
+        buffer has kept every sample of the class."""
         self._learned()
         name = check_labels([label], 1).tolist()[0]
         given = None if X is None else self._embed(X, keep=False)[1:]
@@ -268,8 +263,7 @@ class Scroll:
         """Call classes by other names: {name: new name}; those left out keep theirs. Two may swap theirs.
 
         What was learned is that of a stream with these names; so is the buffer, where its capacity is shared
-        evenly (what is left over goes to the first classes: one that is now later may lose a sample).
-        """
+        evenly (what is left over goes to the first classes: one that is now later may lose a sample)."""
         self._learned()
         instance('mapping', mapping, dict)
         return self._edit(lambda state: state.renamed(mapping))
@@ -359,8 +353,7 @@ class Scroll:
         has probability 0 in it. The one scale of the logits is that of least cross-entropy on these samples
         (Guo et al. 2017). X, y: best all that was learned; others are an InputError, as of `remove`.
         cleanlab's `find_label_issues` takes the result as `pred_probs`, with
-        `np.searchsorted(learner.classes_, y)` as `labels`.
-        """
+        `np.searchsorted(learner.classes_, y)` as `labels`."""
         state = self._learned()
         derived, (samples, features, keys) = self._derived(state), self._embed(X)
         labels = _some_labels(y, len(features))

@@ -49,9 +49,7 @@ class Lift:
     Args:
         kind: 'relu', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
 
-    Raises:
-        InputError: an invalid value.
-    """
+    InputError: an invalid value."""
     kind: str
     dim: int
     width: int

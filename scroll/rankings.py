@@ -15,8 +15,7 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
 
     Step i takes argmin_j |mu - (f_j + sum of the chosen) / (i + 1)|, mu = class_sum / count; ties to the
     first position. float64 decides where distances are further apart than its rounding, integers where they
-    are not. features: int (n, d) on the grid. class_sum: int64 (d,), of all `count` samples of the class.
-    """
+    are not. features: int (n, d) on the grid. class_sum: int64 (d,), of all `count` samples of the class."""
     return _herd(features[None], class_sum[None], np.array([count]), k)[0]
 
 

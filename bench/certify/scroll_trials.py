@@ -94,8 +94,7 @@ class ScrollTrials:
 
     def _measured(self, predictions, segments, points, schedule) -> dict:
         """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not (None),
-        the average incremental accuracy is that of the curve.
-        """
+        the average incremental accuracy is that of the curve."""
         hits = np.stack([self.test.class_hits(said) for said in predictions])
         whole, sizes = segments is not None, self.test.sizes
         first = segments if whole else prefix_sums.first_segments(schedule, self.ranks)

@@ -39,8 +39,7 @@ class Cell:
     """One cell of a table, or one point of a figure.
 
     flags: name without dashes -> value. paper: (mean, standard deviation or None), percent, or None. metric:
-    column of the results file.
-    """
+    column of the results file."""
     row: str
     column: str
     flags: dict = field(hash=False)
@@ -57,8 +56,7 @@ class Cell:
 class Experiment:
     """A table or figure; `path`: its file; `groups`: row -> heading; `x`: the horizontal axis of a figure.
 
-    The rest is as in its file.
-    """
+    The rest is as in its file."""
     path: Path
     title: str
     rows: list

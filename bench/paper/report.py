@@ -34,8 +34,7 @@ _LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accur
 def collect(experiment, pool: list, committed: dict) -> list:
     """The rows of an experiment's cells as they are committed, those of results files (`pool`) among them.
 
-    committed: (row, column) -> rows.
-    """
+    committed: (row, column) -> rows."""
     found = []
     for cell in experiment.cells:
         mine = committed.get((cell.row, cell.column), [])
@@ -79,8 +78,7 @@ def write(path: Path, text: str) -> None:
 class Report:
     """What is below one `--out`: committed rows, and the pages made from them.
 
-    paths: of experiments, in addition to those of experiments/; InputError if one has the name of another.
-    """
+    paths: of experiments, in addition to those of experiments/; InputError if one has the name of another."""
 
     def __init__(self, out: Path, paths: list):
         self.out, self.files = out, {path.stem: path for path in experiment_files()}
@@ -133,8 +131,7 @@ class Report:
     def page(self, name: str) -> str:
         """Write an experiment's files; returns its line of the index, empty where nothing is to be shown.
 
-        A figure is drawn when all of its cells have rows.
-        """
+        A figure is drawn when all of its cells have rows."""
         experiment, runs, findings = self.get(name), self.rows(name), self.findings(name)
         folder = self.out / 'tables'
         picture = folder / f'{name}.png'

@@ -47,8 +47,7 @@ def say(text: str) -> None:
 class Run:
     """A cell, with the flags that the sweep adds, and a seed.
 
-    key: equal for runs with equal arguments. command: words before the flags. experiment: its name.
-    """
+    key: equal for runs with equal arguments. command: words before the flags. experiment: its name."""
     cell: Cell
     seed: int
     key: str
@@ -84,8 +83,7 @@ class Run:
         """Run until there is a row, or until the sweep is stopped; why it failed, or ''.
 
         gpu: for CUDA_VISIBLE_DEVICES. The process inherits the lock, so it is free again when the run has
-        ended, whatever ended the sweep.
-        """
+        ended, whatever ended the sweep."""
         path = self.folder / 'locks' / self.key
         for folder in (path.parent, self.log.parent):
             folder.mkdir(parents=True, exist_ok=True)

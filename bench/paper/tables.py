@@ -54,8 +54,7 @@ def _rounded(deviation: float) -> str:
 def markdown(experiment: Experiment, runs: dict, findings: list, facts: list, chosen: dict) -> str:
     """The whole page: title, facts, table, claims, how values were chosen (text -> rows).
 
-    Of each row of the table ours (number of seeds), then the paper's.
-    """
+    Of each row of the table ours (number of seeds), then the paper's."""
     lines = [f'# {experiment.title}', '', *([experiment.about, ''] if experiment.about else []), *facts, '']
     if experiment.cells:
         ours, compared, rows = summaries(experiment, runs), experiment.of_the_paper, []
@@ -141,8 +140,7 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
     """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its own panel.
 
     Columns that differ in the number of splits stand where these numbers are. Rows of one method have a
-    colour each, and no zero.
-    """
+    colour each, and no zero."""
     compared, places, ours = experiment.of_the_paper, _places(experiment), summaries(experiment, runs)
     models = {row: experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows}
     one_method, nth, drawn, heights = len(set(models.values())) == 1, Counter(), {}, []

@@ -71,9 +71,7 @@ class Checkpoints:
     def restore(self):
         """Resume the interrupted run with these arguments, and say so: its `Position`; None without one.
 
-        Raises:
-            InputError: code, weights, data or versions have changed since.
-        """
+        InputError: code, weights, data or versions have changed since."""
         if not (self.active and self.path.exists() and self._locked()):
             return None
         if self.args.resume == 'never':

@@ -103,8 +103,7 @@ class RunState:
     def begin_learning(self, **parts) -> tuple:
         """Register what lives as long as a task (scheduler, fitting rule).
 
-        Returns (passes, batches of the next pass) that were learned already.
-        """
+        Returns (passes, batches of the next pass) that were learned already."""
         self.parts |= parts
         if self.resumed is None:
             return 0, 0

@@ -27,8 +27,7 @@ class _AdaptedConvolution(torch.autograd.Function):
     """conv3x3(x) + conv1x1(x) as one: the 1x1 kernel is added to the centre of the frozen 3x3 one.
 
     One forward, one input-gradient and one (1x1) weight-gradient product: about two thirds of training the
-    3x3 kernel.
-    """
+    3x3 kernel."""
 
     @staticmethod
     def forward(ctx, x, alpha, weight, bias, stride):
@@ -179,9 +178,7 @@ def attach(net: nn.Module, scale: float = 1e-4, seed: int = 0) -> list:
     Returns:
         The adapters' parameters, in the order of the network's modules.
 
-    Raises:
-        InputError: the network has no layer to adapt.
-    """
+    InputError: the network has no layer to adapt."""
     kind, places = kind_for(net)
     net.requires_grad_(False)
     generator, parameters = torch_stream(seed, 'adapters'), []

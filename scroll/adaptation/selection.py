@@ -111,8 +111,7 @@ def folds(exemplars: Exemplars, count: int, asked: int, herded: bool) -> list:
     """Positions of the samples of the first of `count` folds that have `asked` samples together, or of all.
 
     Herded samples balance each other: without some of them the others are off the class mean. The beginning
-    of their order is not, so folds are cut from its end.
-    """
+    of their order is not, so folds are cut from its end."""
     cut = [[] for _ in range(count)]
     for label in np.unique(exemplars.labels):
         rows = np.flatnonzero(exemplars.labels == label)

@@ -98,8 +98,7 @@ class TestSet:
 
         Logits are taken in float32 first. Rounding moves each by at most gamma (|w| |u| + |b|), gamma = n e /
         (1 - n e) with n = d + 4 roundings of e = 2^-24 (Higham 2002, section 3.1); where the second is nearer
-        to the largest than twice that, the predictor's exact logits decide.
-        """
+        to the largest than twice that, the predictor's exact logits decide."""
         if not isinstance(predictor, LinearPredictor):
             return predictor.predict(self.features)
         logits = predictor.weight.astype(np.float32) @ self._single.T  # (K, N): maxima over K are contiguous

@@ -28,8 +28,7 @@ def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.
     """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), accuracy on task j after task i.
 
     hits: int (P, K), test samples of each class predicted right after each of `points` int (P,), tasks i.
-    sizes: int (K,), test samples. tasks: int (K,), the task that brings each class.
-    """
+    sizes: int (K,), test samples. tasks: int (K,), the task that brings each class."""
     means = []
     for row, point in zip(hits, points):
         seen = tasks <= point
@@ -149,8 +148,7 @@ def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, fina
 
     digests: name -> R digests, None where there is none. claimed: name -> R bools: whose are claimed equal.
     outcomes: digest of an outcome -> (times, weights (P,), predictions (N,)); times add up to R. labels:
-    (N,), of the test samples. final, incremental: R accuracies, percent.
-    """
+    (N,), of the test samples. final, incremental: R accuracies, percent."""
     distinct = {name: len({*values} - {None}) for name, values in digests.items()}
     identical = all(len({d for d, c in zip(digests[name], claims) if c} - {None}) <= 1
                     for name, claims in claimed.items())

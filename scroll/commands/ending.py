@@ -11,8 +11,7 @@ def flushed(name: str, main) -> int:
     """What `main()` returns, once all that it has printed is written.
 
     `CLOSED_PIPE`, without a word, if the reader of stdout or stderr has gone (`python -m scroll show x |
-    head -1`); 2 after one line, which begins with the name of the command, for another OSError.
-    """
+    head -1`); 2 after one line, which begins with the name of the command, for another OSError."""
     try:
         try:
             return main()

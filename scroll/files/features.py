@@ -50,10 +50,8 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple =
         columns: other names of columns, by 'X', 'y', 'id' and 'split'. need: those that each file must have.
         names: of the columns of X, in the order wanted; None: that of the first file, by path.
 
-    Raises:
-        InputError: there is no such file, it is of another kind, damaged, or lacks what is needed; or files
-            that differ in their number of features, or of which some have y or split.
-    """
+    InputError: there is no such file, it is of another kind, damaged, or lacks what is needed; or files that
+    differ in their number of features, or of which some have y or split."""
     columns = columns or {}
     paths = list(map(str, paths))
     labels = set(map(labels_of, paths))
@@ -130,8 +128,7 @@ class FeatureFile:
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
         """Yield all samples, in the file's order, `size` at once; fewer where they would take more than
         `BLOCK_BYTES` as float64. InputError (which sample) for values that are not finite, invalid labels
-        or splits, or damage.
-        """
+        or splits, or damage."""
         with self._opened() as source:
             start = 0
             for columns in source.blocks(max(min(size, limits.BLOCK_BYTES // (8 * source.dim or 1)), 1)):

@@ -28,9 +28,7 @@ def lda(statistics: Statistics, shrinkage: float | str = OAS) -> LinearPredictor
     Args:
         shrinkage: a, from 0 up to below 1, or 'oas' (`oas`).
 
-    Raises:
-        InputError: nothing seen, or another shrinkage.
-    """
+    InputError: nothing seen, or another shrinkage."""
     means, scatter, units, freedom = system(statistics, shrinkage)
     longest = max(sum(v * v for v in row) for row in means.tolist()) or 1       # in 2^-36
     bound = Fraction(longest * freedom ** 2 << 2 * GRID_BITS, units ** 2)       # of a weight's squared length
@@ -63,8 +61,7 @@ def within_scatter(statistics: Statistics) -> np.ndarray:
     """W = sum_i (u_i - m)(u_i - m)', m the rounded mean of each sample's class: int64 (d, d), in 2^-36.
 
     From the sums, G - sum_c (s_c m_c' + m_c s_c' - n_c m_c m_c'). What int64 wraps on the way comes back: the
-    result is below 2^65 times the share of the samples that it holds.
-    """
+    result is below 2^65 times the share of the samples that it holds."""
     means, sums = class_means(statistics), statistics.sums[:, :-1]
     cross = sums.T @ means
     scatter = statistics.gram[:-1, :-1] - (cross + cross.T)

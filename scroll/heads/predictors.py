@@ -133,8 +133,7 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
 
     |u - c_y|^2 = |u|^2 - 2 (u . c_y - |c_y|^2 / 2), so the exact bias is -|c_y|^2 / 2. `paper` is the
     -|c_y|^2 of the paper's appendix, which lacks the factor; `zero` has no bias. The unit is 2^-47 of the
-    largest possible weight, 1, or of the largest bias if that is more.
-    """
+    largest possible weight, 1, or of the largest bias if that is more."""
     check_seen(statistics)
     sums, counts = statistics.sums[:, :-1], statistics.counts
     high, low = sums >> 20, sums & (1 << 20) - 1            # |c|^2 from products that int64 can sum
@@ -152,8 +151,7 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
 def exact_lambda(alpha: float) -> float:
     """The lambda that `ridge` uses for this one: the nearest multiple of 2^-36, the unit of the Gram matrix.
 
-    Of 0.1 it is 0.10000000000582077.
-    """
+    Of 0.1 it is 0.10000000000582077."""
     return round(float(alpha) * GRID ** 2) / GRID ** 2
 
 
@@ -169,9 +167,7 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
     alpha) / 2 (a singular value s enters as s / (s^2 + alpha)), and |R_y| / alpha with |R_y|^2 <= (d + 1) max
     |R|^2.
 
-    Raises:
-        InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 could not steer the
-            solution.
+    InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 could not steer the solution.
     """
     check_seen(statistics)
     gram, right, units = statistics.gram, target_sums(statistics, targets), usable_lambda(statistics, alpha)
@@ -204,8 +200,7 @@ def evened(statistics: Statistics) -> Statistics:
     different sizes ridge fits the large ones (for streams: AIR, Fang et al. 2024).
 
     Each class has t = N / K samples, rounded, 1 or more: t s_c / n_c and sum_c t G_c / n_c, each entry
-    rounded half to even. InputError: nothing seen, or one Gram matrix for all classes.
-    """
+    rounded half to even. InputError: nothing seen, or one Gram matrix for all classes."""
     check_seen(statistics)
     counts, grams = statistics.counts, statistics.grams
     share = np.full(len(counts), max(round(statistics.total / len(counts)), 1))

@@ -64,8 +64,7 @@ class QuadraticPredictor:
         """(high, low), int64 (N, K), 0 <= low < 2^36: logits are high 2^36 + low in 2^(exponent - 36).
 
         Differences have 19 bits and forms so few more that float64 holds a row of their products; of these,
-        pieces of 18 bits are multiplied by the differences again.
-        """
+        pieces of 18 bits are multiplied by the differences again."""
         features = on_grid(features)
         high, low = (np.empty((len(features), len(self.classes)), np.int64) for _ in range(2))
         for rows, h in lifted_blocks(features, self.lift):
@@ -103,9 +102,7 @@ def qda(statistics: Statistics, pooling: float = .5, shrinkage: float | str = OA
     Args:
         pooling: b, from 0 to 1, a multiple of 2^-10. shrinkage: a, from 0 up to below 1, or 'oas', of W.
 
-    Raises:
-        InputError: nothing seen, one Gram matrix for all classes, or other parameters.
-    """
+    InputError: nothing seen, one Gram matrix for all classes, or other parameters."""
     check_seen(statistics)
     means = class_means(statistics)
     systems, units = covariances(statistics, means, pooling, shrinkage)

@@ -98,8 +98,7 @@ def choose_head(statistics: Statistics, settings: Settings, features, labels) ->
     and the one without the lift.
 
     Losses have the same bits on every machine, and so has the choice; with samples of a `hash` buffer it is
-    the same under every schedule. features: (N, d), quantised. labels: (N,).
-    """
+    the same under every schedule. features: (N, d), quantised. labels: (N,)."""
     found = [(_left_out_loss(HEADS[name], sums, settings, features, labels), name, sums)
              for sums in ([statistics.without_lift()] if statistics.lift else []) + [statistics]
              for name in _CANDIDATES]

@@ -27,8 +27,7 @@ _NO_GRAM = ('the Gram matrix has negative eigenvalues, as far as float64 can tel
 def scaled(array: np.ndarray, times, over) -> np.ndarray:
     """array times / over, rounded to integers, half to even: int64.
 
-    times and over: whole, 1 to 2^31; results must be below 2^62.
-    """
+    times and over: whole, 1 to 2^31; results must be below 2^62."""
     whole, rest = np.divmod(array, over)
     more, rest = np.divmod(rest * times, over)
     out = whole * times + more
@@ -51,9 +50,7 @@ class Refinement:
         unit: X is known in units of 2^unit.
         pieces: [(float64 (n, K), whole numbers, unit), ...]: X is the sum of pieces 2^unit, up to `error`.
 
-    Raises:
-        InputError: the matrix is not positive semidefinite, as far as float64 can tell.
-    """
+    InputError: the matrix is not positive semidefinite, as far as float64 can tell."""
 
     def __init__(self, gram: np.ndarray, units: int, right: np.ndarray):
         size, top = len(gram), int(np.abs(gram).max())
@@ -151,8 +148,7 @@ def grid_for(square: Fraction, bits: int) -> int:
 def solve(gram: np.ndarray, units: int, right: np.ndarray, grid: int) -> np.ndarray:
     """(gram + units I)^-1 right in units of 2^grid, rounded half to even: int64 (n, K), below 2^62 in size.
 
-    Arguments and errors as `Refinement`.
-    """
+    Arguments and errors as `Refinement`."""
     refinement, columns = Refinement(gram, units, right), np.arange(right.shape[1])
     out = np.zeros(right.shape, np.int64)
     while len(columns):
