@@ -181,10 +181,8 @@ def sha256(path) -> str:
 def write(path, kind: str, facts: dict, arrays: dict) -> None:
     """Write `path` by `atomic_write`; InputError if it cannot be written.
 
-    Args:
-        kind: the format and its version: 'scroll-state-1'. facts: whatever JSON holds, and numpy's numbers.
-        arrays: of numbers or text, by name.
-    """
+    kind: the format and its version: 'scroll-state-1'. facts: whatever JSON holds, and numpy's numbers.
+    arrays: of numbers or text, by name."""
     text = json.dumps(facts, sort_keys=True, default=lambda value: value.item())
     stored = {name: little_endian(array) for name, array in arrays.items()}
     with unwritable(path), atomic_write(path) as file:

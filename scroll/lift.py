@@ -46,8 +46,7 @@ class Lift:
 
     `scroll.adaptation.readout.lifted` does the same with tensors.
 
-    Args:
-        kind: 'relu', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
+    kind: 'relu', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
 
     InputError: an invalid value."""
     kind: str

@@ -36,9 +36,7 @@ TASK_END = 60.0         # seconds since the last checkpoint after which the end 
 class Checkpoints:
     """Of one run; a context, in which SIGINT and SIGTERM, unless ignored, ask for a checkpoint and an end.
 
-    Args:
-        state: of the run. arguments: name -> value, as the run began.
-    """
+    state: of the run. arguments: name -> value, as the run began."""
 
     def __init__(self, state: RunState, args, arguments: dict):
         self.state, self.args, self.every = state, args, 60 * args.checkpoint_every

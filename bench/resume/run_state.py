@@ -45,8 +45,7 @@ class Incomplete(Exception):
 class RunState:
     """Gathers the state of a run and restores it.
 
-    Args:
-        parts: name -> what else has a `state_dict` (the record, ...).
+    parts: name -> what else has a `state_dict` (the record, ...).
 
     Attributes:
         loader: training loader of the task that was begun last.

@@ -56,8 +56,7 @@ def loading(what):
 class Packer:
     """Values -> plain data; numbers are not copied.
 
-    Args:
-        stream: id of an object -> place of this part of the stream.
+    stream: id of an object -> place of this part of the stream.
 
     Attributes:
         needs: path -> what must be there when the value is unpacked. lost: paths of what cannot be kept.
@@ -133,10 +132,8 @@ class Packer:
 def unpack(packed, present, model: nn.Module):
     """The value again.
 
-    Args:
-        present: what stands in its place: objects are filled. model: whose device tensors go to, and of whose
-            `net` a network that is not there is a copy: a teacher, as a rule.
-    """
+    present: what stands in its place: objects are filled. model: whose device tensors go to, and of whose
+    `net` a network that is not there is a copy: a teacher, as a rule."""
     if isinstance(packed, torch.Tensor):
         return packed.detach().clone().requires_grad_(packed.requires_grad)
     if isinstance(packed, (list, tuple, set)):

@@ -104,11 +104,8 @@ class ParallelAdapter(_Adapter):
 class LowRankAdapter(_Adapter):
     """A pointwise convolution (one group), or a linear layer, plus a product of two thin matrices.
 
-    Args:
-        rank: of the product; None: a ninth of the layer's parameters.
-        generator: of the random one of the two matrices. The other is zero, so that the network is unchanged,
-            bit for bit.
-    """
+    rank: of the product; None: a ninth of the layer's parameters. generator: of the random one of the two
+    matrices. The other is zero, so that the network is unchanged, bit for bit."""
 
     def __init__(self, layer: nn.Module, rank: int | None, generator: torch.Generator):
         super().__init__(layer)
@@ -171,9 +168,8 @@ def kind_for(net: nn.Module) -> tuple:
 def attach(net: nn.Module, scale: float = 1e-4, seed: int = 0) -> list:
     """Give each eligible layer of `net` an adapter, in place, and freeze everything else.
 
-    Args:
-        scale: `parallel` adapters begin as this times the identity; the others as nothing. seed: of their
-            random halves.
+    scale: `parallel` adapters begin as this times the identity; the others as nothing. seed: of their random
+    halves.
 
     Returns:
         The adapters' parameters, in the order of the network's modules.

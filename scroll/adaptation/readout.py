@@ -14,9 +14,7 @@ from scroll.lift import Lift
 def logits(units: torch.Tensor, weight, bias, lift: Lift = None, forms: torch.Tensor = None) -> torch.Tensor:
     """Differentiable logits (B, K) of unit features (B, d).
 
-    Args:
-        weight: (K, D). bias: (K,). lift: of the predictor. forms: (K, D, D), or None.
-    """
+    weight: (K, D). bias: (K,). lift: of the predictor. forms: (K, D, D), or None."""
     h = units if lift is None else lifted(units, lift)
     out = h @ weight.T + bias
     if forms is not None:
@@ -33,11 +31,9 @@ def lifted(units: torch.Tensor, lift: Lift, matrix=None, angles=None, exact: boo
            table=None) -> torch.Tensor:
     """h (B, D) of unit features (B, d), as `Lift`, in torch.
 
-    Args:
-        matrix, angles: the lift's R and `offsets`, if the caller has them as tensors.
-        exact: units are whole numbers on the grid, float64, and h is what `Lift` gives; else h is not
-            rounded, and has gradients. table: `cosine_table` as a tensor, of an exact `fourier` lift.
-    """
+    matrix, angles: the lift's R and `offsets`, if the caller has them as tensors. exact: units are whole
+    numbers on the grid, float64, and h is what `Lift` gives; else h is not rounded, and has gradients. table:
+    `cosine_table` as a tensor, of an exact `fourier` lift."""
     if matrix is None:
         matrix = torch.as_tensor(lift.matrix, dtype=units.dtype, device=units.device)
     one, products = float(GRID) if exact else 1.0, units @ matrix

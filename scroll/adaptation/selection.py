@@ -41,10 +41,8 @@ def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, with
            progress=None) -> list:
     """Trials of all candidates, f_T first; none if the buffer is too small to leave a fold out.
 
-    Args:
-        without: positions of exemplars -> (f_T without these, its leave-one-out logits on the rest).
-        herded: whether the exemplars were chosen for their common mean.
-        The others as `scroll.adaptation.training.adapt`.
+    without: positions of exemplars -> (f_T without these, its leave-one-out logits on the rest). herded:
+    whether the exemplars were chosen for their common mean. The others as `scroll.adaptation.training.adapt`.
     """
     stops = sorted({max(round(share * settings.iterations), 1) for share in STOPS})
     logits = {(0, 0.0): [], **{(stop, share): [] for stop in stops for share in SHARES}}

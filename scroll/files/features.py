@@ -46,9 +46,8 @@ class Block(NamedTuple):
 def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple = None) -> list:
     """A `FeatureFile` for each file.
 
-    Args:
-        columns: other names of columns, by 'X', 'y', 'id' and 'split'. need: those that each file must have.
-        names: of the columns of X, in the order wanted; None: that of the first file, by path.
+    columns: other names of columns, by 'X', 'y', 'id' and 'split'. need: those that each file must have.
+    names: of the columns of X, in the order wanted; None: that of the first file, by path.
 
     InputError: there is no such file, it is of another kind, damaged, or lacks what is needed; or files that
     differ in their number of features, or of which some have y or split."""

@@ -25,8 +25,7 @@ def lda(statistics: Statistics, shrinkage: float | str = OAS) -> LinearPredictor
     (`scroll.heads.rounded`). Logits are multiplied by 1 - a. Where nothing varies within classes, S = I:
     nearest centroids.
 
-    Args:
-        shrinkage: a, from 0 up to below 1, or 'oas' (`oas`).
+    shrinkage: a, from 0 up to below 1, or 'oas' (`oas`).
 
     InputError: nothing seen, or another shrinkage."""
     means, scatter, units, freedom = system(statistics, shrinkage)
@@ -79,9 +78,7 @@ def oas(scatter: np.ndarray, freedom: int) -> Fraction:
     Oracle approximating shrinkage (Chen, Wiesel, Eldar and Hero 2010, eq. 23), from tr(W) and tr(W^2) in
     integers.
 
-    Args:
-        scatter: int64 (d, d). freedom: n, of samples less classes.
-    """
+    scatter: int64 (d, d). freedom: n, of samples less classes."""
     dim, trace = len(scatter), sum(np.diagonal(scatter).tolist())
     squares = sum(sum(value * value for value in row) for row in scatter.tolist())         # exactly
     above = (1 - Fraction(2, dim)) * squares + trace ** 2

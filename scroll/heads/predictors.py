@@ -101,10 +101,8 @@ def exact_logits(h, limbs, width: int, floor=np.floor) -> tuple:
 
     Limbs are so short that no sum of products reaches 2^53, so every one is exact.
 
-    Args:
-        h: float64 (N, D), on the grid; an array, or with `floor=torch.floor` a tensor.
-        limbs, width: of `LinearPredictor.limbs`.
-    """
+    h: float64 (N, D), on the grid; an array, or with `floor=torch.floor` a tensor. limbs, width: of
+    `LinearPredictor.limbs`."""
     base, low = 2.0 ** width, 0.0
     high = h @ limbs[0][:, :-1].T + limbs[0][:, -1] * GRID
     for place, limb in enumerate(limbs[1:]):

@@ -99,8 +99,7 @@ def qda(statistics: Statistics, pooling: float = .5, shrinkage: float | str = OA
     Means and N - K times the covariances are rounded to integers first; the inverses are rounded correctly
     (`scroll.heads.rounded`). Logits are multiplied by 1 - a.
 
-    Args:
-        pooling: b, from 0 to 1, a multiple of 2^-10. shrinkage: a, from 0 up to below 1, or 'oas', of W.
+    pooling: b, from 0 to 1, a multiple of 2^-10. shrinkage: a, from 0 up to below 1, or 'oas', of W.
 
     InputError: nothing seen, one Gram matrix for all classes, or other parameters."""
     check_seen(statistics)

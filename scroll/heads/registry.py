@@ -60,10 +60,8 @@ class Head:
 
         Without the only sample of a class that class is unknown: its logit is -inf.
 
-        Args:
-            online: what `make` made of the statistics and the `settled` settings.
-            features: (N, d), quantised. labels: (N,).
-        """
+        online: what `make` made of the statistics and the `settled` settings. features: (N, d), quantised.
+        labels: (N,)."""
         logits = self.leaves_out(online, statistics, settings, features, labels)
         rows = np.searchsorted(statistics.classes, labels)
         alone = np.flatnonzero(statistics.counts[rows] == 1) if len(statistics.classes) > 1 else []

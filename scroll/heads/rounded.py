@@ -42,9 +42,8 @@ def smallest_units(gram: np.ndarray) -> int:
 class Refinement:
     """X = (gram + units I)^-1 right, to more bits with every step.
 
-    Args:
-        gram: int64 (n, n), positive semidefinite, n < 2^16. units: int, `smallest_units` or more.
-        right: int64 (n, K).
+    gram: int64 (n, n), positive semidefinite, n < 2^16. units: int, `smallest_units` or more. right: int64
+    (n, K).
 
     Attributes:
         unit: X is known in units of 2^unit.
@@ -168,9 +167,7 @@ def solved_rows(gram: np.ndarray, units: int, rows: np.ndarray) -> np.ndarray:
 
     The bits are the same on every machine. Many rows are multiplied by the correctly rounded inverse.
 
-    Args:
-        gram, units: as `Refinement`. rows: int (N, n), numbers up to 2^19 in size.
-    """
+    gram, units: as `Refinement`. rows: int (N, n), numbers up to 2^19 in size."""
     size, out = len(gram), np.empty(rows.shape)
     if len(rows) <= 2 * size:
         grid = grid_for(Fraction(size << 38, units ** 2), 54)

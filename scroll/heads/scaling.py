@@ -18,10 +18,8 @@ def fit_scale(logits: np.ndarray, targets: np.ndarray, bounds=(1e-2, 1e3), weigh
 
     Samples whose own class has the logit -inf, an unknown class, are left out; 1 if none is left.
 
-    Args:
-        logits: float64 (N, K). targets: int (N,), columns of the true classes. weights: (N,), or None: all
-            count alike. smoothing: share of each target that goes to all classes equally.
-    """
+    logits: float64 (N, K). targets: int (N,), columns of the true classes. weights: (N,), or None: all count
+    alike. smoothing: share of each target that goes to all classes equally."""
     own = logits[np.arange(len(targets)), targets]
     known = np.isfinite(own)
     if not known.any():
