@@ -198,7 +198,12 @@ class ExemplarBuffer:
                 raise InputError(f'the buffer has {size} samples of class {label!r}: its quota is {quota}')
         if len(sizes):
             kept = _Kept(*(arrays[name] for name in _ARRAYS))
-            _check_kept(kept, sum(sizes.tolist()), statistics.dim, check_samples)
+            types = kept.keys.dtype, kept.features.dtype, kept.random_priority.dtype
+            if {len(array) for array in kept} != {sum(sizes.tolist())} or \
+                    types != (np.uint64, np.int32, np.float64):
+                raise InputError('the arrays of the buffer do not go together')
+            check_quantised(kept.features, statistics.dim)
+            check_samples(kept.samples)
             out._kept = {label: _Kept(*own) for label, *own in zip(labels.tolist(), *(
                 np.split(array, np.cumsum(sizes)[:-1]) for array in kept))}
         out._random.bit_generator.state = facts['random']
@@ -218,14 +223,3 @@ def _joined(kept: _Kept | None, offered: _Kept) -> _Kept:
     """The candidates of a class, in order of key."""
     both = offered if kept is None else _Kept(*map(np.concatenate, zip(kept, offered)))
     return both.at(np.argsort(both.keys, kind='stable'))
-
-
-def _check_kept(kept: _Kept, count: int, dim: int, check_samples) -> None:
-    """InputError unless these are the arrays of `count` samples that a buffer can keep."""
-    shapes = {len(array) for array in kept} == {count} and kept.keys.ndim == kept.random_priority.ndim == 1
-    types = kept.keys.dtype, kept.features.dtype, kept.random_priority.dtype
-    if not shapes or types != (np.uint64, np.int32, np.float64):
-        raise InputError('the arrays of the buffer do not go together')
-    check_quantised(kept.features, dim)
-    check_samples(kept.samples)
-

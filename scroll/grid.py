@@ -89,17 +89,24 @@ def _rounded_quotients(x: list, columns) -> list:
     return out
 
 
-def check_quantised(features, dim: int = None) -> None:
-    """InputError unless features are what `quantise` gives: integers (N, d), each row zero or, to its
-    rounding, of length 2^18."""
+def on_grid(features, dim: int = None) -> np.ndarray:
+    """Features as an array. InputError unless they are integers (N, d), from -2^18 to 2^18."""
     features = np.asarray(features)
     if features.ndim != 2 or (dim and features.shape[1] != dim) or features.dtype.kind not in 'iu':
         raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: '
                          f'expected integers (N, {dim or "d"})')
-    exact = features.astype(np.float64)
+    if max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:
+        raise InputError(f'features are off the grid: expected integers from -{GRID} to {GRID}, as '
+                         '`scroll.grid.quantise` makes them')
+    return features
+
+
+def check_quantised(features, dim: int = None) -> None:
+    """InputError unless features are what `quantise` gives: `on_grid`, each row zero or, to its rounding, of
+    length 2^18."""
+    exact = on_grid(features, dim).astype(np.float64)
     length = np.sqrt(np.einsum('nd,nd->n', exact, exact))
-    far = np.abs(length - GRID) > 0.5 * features.shape[1] ** 0.5 + 0.01
-    wrong = far & (length > 0) | (np.abs(exact).max(axis=1, initial=0) > GRID)
+    wrong = (np.abs(length - GRID) > 0.5 * exact.shape[1] ** 0.5 + 0.01) & (length > 0)
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
         raise InputError(f'the feature of sample {first} has length {length[first] / GRID:.6g}: expected '

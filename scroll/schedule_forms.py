@@ -47,10 +47,14 @@ def class_splits(n_classes: int, n_splits: int) -> list:
     return [n_classes // n_splits + (i < n_classes % n_splits) for i in range(n_splits)]
 
 
+def _groups(rank, n) -> np.ndarray:
+    """int64 (K,): of n groups of classes, the one of each class."""
+    return np.repeat(np.arange(n), class_splits(rank.max() + 1, n))
+
+
 def split(rank, random, n) -> list:
     """n tasks of whole classes, in order of arrival; samples of a task in random order."""
-    sizes = class_splits(rank.max() + 1, n)
-    return _shuffled(np.repeat(np.arange(n), sizes)[rank], n, random)
+    return _shuffled(_groups(rank, n)[rank], n, random)
 
 
 def iid(rank, random) -> list:
@@ -126,8 +130,7 @@ def siblurry(rank, random, tasks, major, minor) -> list:
 
 def recurring(rank, random, n, times) -> list:
     """n groups of classes come one after the other, `times` times in all, each time with other samples."""
-    sizes = class_splits(rank.max() + 1, n)
-    groups = np.repeat(np.arange(n), sizes)[rank]
+    groups = _groups(rank, n)[rank]
     parts(n * times)
     visit = np.empty(len(rank), np.int64)
     for j in range(rank.max() + 1):
@@ -139,13 +142,12 @@ def recurring(rank, random, n, times) -> list:
 def imbalanced(rank, random, n, ratio) -> list:
     """A class split of part of the data: the j-th of K classes keeps N_j ratio^(-j / (K - 1)) samples, at
     least one (Cui et al. 2019), so the first to arrive is the largest."""
-    n_classes, chosen = rank.max() + 1, []
-    sizes = class_splits(n_classes, n)
+    n_classes, chosen, groups = rank.max() + 1, [], _groups(rank, n)
     for j in range(n_classes):
         samples = random.permutation(np.flatnonzero(rank == j))
         chosen.append(samples[:max(1, round(len(samples) * ratio ** (-j / max(n_classes - 1, 1))))])
-    kept, part = np.concatenate(chosen), np.repeat(np.arange(n), sizes)
-    return [kept[segment] for segment in _shuffled(part[rank[kept]], n, random)]
+    kept = np.concatenate(chosen)
+    return [kept[segment] for segment in _shuffled(groups[rank[kept]], n, random)]
 
 
 def from_file(rank, random, path) -> list:

@@ -30,7 +30,7 @@ from scipy.sparse import csr_array
 from scroll import archive
 from scroll.arguments import check_memory
 from scroll.errors import InputError
-from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, PRECISIONS
+from scroll.grid import FLOAT32, FLOAT64, GRID_BITS, PRECISIONS, on_grid
 from scroll.labels import by_label, check_labels, label_array
 from scroll.lift import Lift
 from scroll.sums import add_products, contradiction, lifted_blocks
@@ -197,15 +197,8 @@ class Statistics:
 
     def _part(self, features, labels) -> tuple:
         """Checked features int32 and labels, and their `Sums` (without Gram matrix)."""
-        features = np.asarray(features)
-        if features.ndim != 2 or features.shape[1] != self.dim or features.dtype.kind not in 'iu':
-            raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected '
-                             f'integers (N, {self.dim})')
+        features = on_grid(features, self.dim).astype(np.int32)     # a copy: the caller may write to his own
         labels = check_labels(labels, len(features))
-        if len(features) and max(int(features.max()), -int(features.min())) > GRID:
-            raise InputError(f'features exceed the grid: {features.min()}..{features.max()}, expected '
-                             f'-{GRID}..{GRID}')
-        features = features.astype(np.int32)                # a copy: the caller may write to his own
         classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
         sums = np.zeros((len(classes), self.size + 1), np.int64)
         sums[:, -1] = counts << GRID_BITS

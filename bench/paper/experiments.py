@@ -76,11 +76,6 @@ class Experiment:
     def name(self) -> str:
         return self.path.stem
 
-    @property
-    def of_the_paper(self) -> bool:
-        """Whether the paper has it."""
-        return bool(self.source)
-
     def cell(self, row: str, column: str) -> Cell:
         """The cell of a row and a column."""
         return next(cell for cell in self.cells if (cell.row, cell.column) == (row, column))

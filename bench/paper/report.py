@@ -153,7 +153,7 @@ class Report:
     def write(self) -> list:
         """All pages and their index; returns the pages' names."""
         lines = {name: line for name in self.files if (line := self.page(name))}
-        of_the_paper = [name for name in lines if self.get(name).of_the_paper]
+        of_the_paper = [name for name in lines if self.get(name).source]
         own = [line for name, line in lines.items() if name not in of_the_paper]
         index = [
             '# Tables and figures of the paper, from our own runs', '',
@@ -180,7 +180,7 @@ class Report:
 
 def facts(experiment, rows: list) -> list:
     """Where it comes from: lines of Markdown."""
-    source = f'`{experiment.source}` of the paper; made by ' if experiment.of_the_paper else 'Made by '
+    source = f'`{experiment.source}` of the paper; made by ' if experiment.source else 'Made by '
     script, file = f'tables.sh {experiment.name}', f'experiments/{experiment.path.name}'
     if experiment.path not in experiment_files():
         script, file = 'sweep.py', experiment.path.name

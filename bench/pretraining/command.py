@@ -63,8 +63,6 @@ def parse_args(argv=None) -> argparse.Namespace:
     if args.leave_out != ['none'] and not set(args.leave_out) <= set(SHARED):
         raise InputError(f"--leave_out {' '.join(args.leave_out)}: expected {', '.join(SHARED)} or both, or "
                          'none')
-    if not Path(args.out).absolute().parent.is_dir() or Path(args.out).is_dir():
-        raise InputError(f'--out {args.out}: expected a file name in a folder that exists')
     from scroll.archive import check_target  # numpy: --help needs none
     check_target(args.out, '--out')
     return args

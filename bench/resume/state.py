@@ -23,11 +23,6 @@ _PLAIN = (bool, int, float, str, type(None))
 _CONSTANT = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, torch.device, torch.dtype)
 
 
-def model_state(model: nn.Module) -> dict:
-    """The state of a method: attribute name -> plain data."""
-    return Packer().members(model)
-
-
 def load_model_state(model: nn.Module, state: dict) -> None:
     """Give a newly built method this state. InputError if something in it does not fit."""
     for name, packed in state.items():

@@ -35,7 +35,11 @@ def add_commands(command) -> None:
             out.add_argument('--embedder', metavar='WEIGHTS', default='',
                              help='of images, bytes in Parquet (image, y): {timm,transformers,MODULE}:NAME')
         states.add_out(out, 'file to write' + '; - is standard output' * (out is predicted))
-    _add_engines(learned.add_argument_group('whole files, each once', engines.__doc__))
+    flag = learned.add_argument_group('whole files, each once', engines.__doc__).add_argument
+    flag('--from', dest='patterns', metavar='PATTERN', nargs='+',
+         help="instead of FILE: those that match, like 'days/*.parquet' or 's3://bucket/*.parquet'")
+    flag('--engine', choices=engines.ENGINES, help=f'who reads them (default: {engines.LOCAL})')
+    flag('--workers', type=parse, metavar='N', help='processes (default: as the engine likes)')
     predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
     flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
     for name, setting in SETTINGS.items():
@@ -46,14 +50,6 @@ def add_commands(command) -> None:
             among = f' ({", ".join(setting.choices)})' if setting.choices else ''
             flag(f'--{name}', default=argparse.SUPPRESS, **how,
                  help=f'{setting.help}{among}; default: {default}')
-
-
-def _add_engines(group) -> None:
-    flag = group.add_argument
-    flag('--from', dest='patterns', metavar='PATTERN', nargs='+',
-         help="instead of FILE: those that match, like 'days/*.parquet' or 's3://bucket/*.parquet'")
-    flag('--engine', choices=engines.ENGINES, help=f'who reads them (default: {engines.LOCAL})')
-    flag('--workers', type=parse, metavar='N', help='processes (default: as the engine likes)')
 
 
 def learn(args) -> None:

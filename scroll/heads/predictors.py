@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from scroll.errors import InputError
-from scroll.grid import GRID, GRID_BITS
+from scroll.grid import GRID, GRID_BITS, on_grid
 from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
 from scroll.lift import Lift
 from scroll.randomness import numpy_stream
@@ -221,16 +221,6 @@ def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:
     exponent = int(np.frexp(np.abs(weights).max())[1]) - WEIGHT_BITS
     units = np.rint(np.ldexp(weights, -exponent)).astype(np.int64)
     return LinearPredictor(statistics.classes, units, exponent, statistics.lift)
-
-
-def on_grid(features) -> np.ndarray:
-    """Features (N, d) as an array. InputError unless they are integers on the grid."""
-    features = np.asarray(features)
-    whole = features.dtype.kind in 'iu'
-    if not whole or max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:
-        raise InputError(f'features of dtype {features.dtype} are off the grid: expected integers from '
-                         f'-{GRID} to {GRID}, as `scroll.grid.quantise` makes them')
-    return features
 
 
 def check_seen(statistics: Statistics) -> None:

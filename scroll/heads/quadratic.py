@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from scroll.grid import GRID_BITS
+from scroll.grid import GRID_BITS, on_grid
 from scroll.heads.lda import class_means, degrees, exact_share, oas
-from scroll.heads.predictors import check_seen, digest_of, largest, on_grid
+from scroll.heads.predictors import check_seen, digest_of, largest
 from scroll.heads.rounded import scaled, smallest_units, solve
 from scroll.lift import Lift
 from scroll.settings import OAS
