@@ -88,8 +88,7 @@ class Counter:
     Attributes:
         params: of `Scroll`, without buffer and keys. columns, split, size: as of
             `scroll.files.learning.learn`. names: of the columns of features, in order (`names_in`).
-        embedder: of files of images, as `embedder_of` takes it; '' for features.
-    """
+        embedder: of files of images, as `embedder_of` takes it; '' for features."""
     params: dict
     columns: dict = None
     split: str = None

@@ -90,8 +90,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     Attributes:
         classes_: (K,) labels, with those that were named as `classes` and not yet seen. head_: the head in
             use. n_features_in_: d. feature_names_in_: (d,) of a data frame. learner_: the `Scroll` below;
-            `learner_.statistics_` are its sums, of features on the grid.
-    """
+            `learner_.statistics_` are its sums, of features on the grid."""
     __init__ = constructor(dict(head=DEFAULTS['head'], scale='unit', limit=None, calibration_size=500) |
                            {name: DEFAULTS[name] for name in _HEAD_SETTINGS}, positional=1)
 

@@ -201,8 +201,7 @@ class Form(NamedTuple):
             to `build`, except `batch` to forms that repeat samples.
         argument: the option that stands behind the colon by itself.
         task_free: no task boundaries; otherwise each segment is a task, before `batch` cuts it.
-        covers: see `scroll.schedules.Schedule`.
-    """
+        covers: see `scroll.schedules.Schedule`."""
     build: Callable
     options: dict
     argument: str = None

@@ -31,8 +31,7 @@ class Schedule:
         task_free: classes come and go without boundaries; `tasks` is then the whole stream.
         covers: 'all': a permutation, what the paper calls a schedule; 'part': samples are left out;
             'repeats': samples come again, and nothing can be invariant to that.
-        samples: N; M where nothing is said.
-    """
+        samples: N; M where nothing is said."""
     order: np.ndarray
     cuts: np.ndarray
     tasks: np.ndarray

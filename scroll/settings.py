@@ -34,8 +34,7 @@ class Setting:
 
     Attributes:
         check: (name, value) -> InputError if the value is invalid. choices: of text; (): whatever `check`
-            takes. heads: that look at it; (): it is not one of a head.
-    """
+            takes. heads: that look at it; (): it is not one of a head."""
     default: object
     help: str
     check: Callable

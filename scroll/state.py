@@ -43,8 +43,7 @@ class State:
         precision: 'float32' where features were rounded to that on intake (`scroll.grid.intake`); 'float64'
             in files of versions before 0.3.
         adapted, selection: f* that was made of exactly this, and what cross-validation said of it; gone after
-            any edit. derived: what a learner has made of it last (settings, `Derived`).
-    """
+            any edit. derived: what a learner has made of it last (settings, `Derived`)."""
     params: dict
     psi: str
     statistics: Statistics

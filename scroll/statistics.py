@@ -47,8 +47,7 @@ class Sums(NamedTuple):
 
     Attributes:
         classes: (K,), sorted. counts: int64 (K,). sums: int64 (K, D + 1). gram: int64 (D + 1, D + 1), or one
-            for each class, (K, D + 1, D + 1).
-    """
+            for each class, (K, D + 1, D + 1)."""
     classes: np.ndarray
     counts: np.ndarray
     sums: np.ndarray

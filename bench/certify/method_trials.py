@@ -30,8 +30,7 @@ class MethodTrials:
     """Any method, trained from scratch on each schedule.
 
     Attributes:
-        labels: (N,), of the test samples in the order of predictions. device: where the network runs.
-    """
+        labels: (N,), of the test samples in the order of predictions. device: where the network runs."""
 
     def __init__(self, words, model, dataset, specs):
         if is_task_aware(model):

@@ -22,8 +22,7 @@ class ScrollTrials:
 
     Attributes:
         labels: (N,), of the test samples in the order of predictions.
-        device: where the backbone runs.
-    """
+        device: where the backbone runs."""
     SIZES = 200, 500, 2000              # |M| of the buffers whose digests stand in a certificate
 
     def __init__(self, options, model, dataset, specs):

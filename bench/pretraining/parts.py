@@ -29,8 +29,7 @@ class Data(NamedTuple):
     Attributes:
         images, labels: uint8 (N, 84, 84, 3) and int64 (N,), a label being a place in `classes`, sorted wnids.
         probe: uint8 (C, F + T, 84, 84, 3): of each of C classes F images for its centroid, then T = `tested`.
-        unseen: whether those classes are no part of `classes`. digest: SHA-256 of images and labels.
-    """
+        unseen: whether those classes are no part of `classes`. digest: SHA-256 of images and labels."""
     images: torch.Tensor
     labels: torch.Tensor
     classes: list

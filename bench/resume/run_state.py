@@ -24,8 +24,7 @@ class Position:
 
     Attributes:
         task: tasks that have ended. begun: whether the next one has begun; then
-        epoch: its passes that have ended. batch: batches of the next pass that were learned.
-    """
+        epoch: its passes that have ended. batch: batches of the next pass that were learned."""
     task: int = 0
     epoch: int = 0
     batch: int = 0
@@ -48,8 +47,7 @@ class RunState:
     parts: name -> what else has a `state_dict` (the record, ...).
 
     Attributes:
-        loader: training loader of the task that was begun last.
-    """
+        loader: training loader of the task that was begun last."""
 
     def __init__(self, model, dataset, args, **parts):
         self.model, self.dataset, self.args, self.parts = model, dataset, args, parts

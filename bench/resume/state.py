@@ -55,8 +55,7 @@ class Packer:
 
     Attributes:
         needs: path -> what must be there when the value is unpacked. lost: paths of what cannot be kept.
-        places: of the parts of the stream that were met.
-    """
+        places: of the parts of the stream that were met."""
 
     def __init__(self, stream: dict = {}):          # noqa: B006  never changed
         self.needs, self.lost, self.places, self.stream, self._left = {}, [], set(), stream, set()

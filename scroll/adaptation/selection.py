@@ -27,8 +27,7 @@ class Trial:
 
     Attributes:
         updates, share: the candidate; both 0 for f_T. loss: mean cross-entropy, nats. gain: how far below
-            f_T's, and error: the standard error of that. accuracy: 0 to 1.
-    """
+            f_T's, and error: the standard error of that. accuracy: 0 to 1."""
     updates: int
     share: float
     loss: float

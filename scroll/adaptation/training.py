@@ -42,8 +42,7 @@ class AdaptedPredictor:
         lift, forms: of the predictor that it was made from, or None; forms float64 (K, D, D).
         embedder: the adapted backbone (adapters folded in), or None for a predictor of features.
         initial_scale: the scale the first update met. losses: float32 (iterations,), of each update.
-        mode: 'adapters' or 'full' ('classifier' without a network).
-    """
+        mode: 'adapters' or 'full' ('classifier' without a network)."""
 
     def __init__(self, predictor, weight, bias, scale, embedder, initial_scale, losses, mode):
         self.classes, self.weight, self.bias, self.scale = predictor.classes, weight, bias, float(scale)
@@ -86,8 +85,7 @@ def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, 
         seed: of the run; this stage draws from a stream of its own.
         progress: called after each update with its loss tensor.
         left_out: float (m, K), f_T's leave-one-out logits on the exemplars, to calibrate the scale on;
-            default: its logits as they are.
-    """
+            default: its logits as they are."""
     stops = [settings.iterations]
     return next(adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress, left_out))
 

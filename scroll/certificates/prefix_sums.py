@@ -80,8 +80,7 @@ class TestSet:
 
     Attributes:
         order: int64 (N,), where the samples were. size: D, numbers of a lifted feature. sizes: int64 (K,),
-            samples of each class.
-    """
+            samples of each class."""
     __test__ = False                    # not a test case of pytest
 
     def __init__(self, features: np.ndarray, labels: np.ndarray, lift: Lift = None):

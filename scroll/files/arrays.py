@@ -44,8 +44,7 @@ class Arrays:
     """Arrays of an npz file, read whole when they are asked for.
 
     Attributes:
-        names: of its arrays. has: those of X, y, id and split that it has. rows: N. dim: d.
-    """
+        names: of its arrays. has: those of X, y, id and split that it has. rows: N. dim: d."""
     x_names = None
 
     def __init__(self, path: str, columns: dict):

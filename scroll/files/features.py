@@ -76,8 +76,7 @@ class FeatureFile:
 
     Attributes:
         path: what errors call it. rows: N. dim: d. has: those of X, y, id and split that it has.
-        names: of the columns that X is made of; None where X is one column, or an array.
-    """
+        names: of the columns that X is made of; None where X is one column, or an array."""
     names = None
 
     def __init__(self, path: str, columns: dict, need: tuple):

@@ -33,8 +33,7 @@ class LinearPredictor:
 
     Attributes:
         classes: (K,) sorted labels. units: int64 (K, D + 1), weights and, last, bias, in units of 2^exponent;
-            none is above 2^47 in size. lift: u -> h; None: h is u.
-    """
+            none is above 2^47 in size. lift: u -> h; None: h is u."""
     classes: np.ndarray
     units: np.ndarray
     exponent: int

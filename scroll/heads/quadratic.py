@@ -27,8 +27,7 @@ class QuadraticPredictor:
 
     Attributes:
         classes: (K,) sorted labels. means: int64 (K, D), in units of 2^-18. forms: int64 (K, D, D), P in
-            units of 2^exponent; none is above `form_bits(D)` bits in size. lift: u -> h; None: h is u.
-    """
+            units of 2^exponent; none is above `form_bits(D)` bits in size. lift: u -> h; None: h is u."""
     classes: np.ndarray
     means: np.ndarray
     forms: np.ndarray
