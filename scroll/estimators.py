@@ -24,8 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError
-from scroll.feature_grid import FeatureGrid, UnitLength
-from scroll.grid_learner import GridLearner
+from scroll.grid_learner import FeatureGrid, GridLearner, UnitLength
 from scroll.heads.registry import lift_of
 from scroll.labels import check_labels
 from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
@@ -79,7 +78,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         scale: 'unit': each sample has its length scaled to one, as embeddings want it. None: features as they
             are, in units of the power of two at or above `limit`. 'standard', for tables of measured
             quantities and the heads ridge, ncc and lda: each feature less its mean, over its standard
-            deviation and sqrt(d), both from the sums (`scroll.feature_grid.Standardised`).
+            deviation and sqrt(d), both from the sums (`scroll.grid_learner.Standardised`).
         limit: without unit length, the largest absolute value that a feature will have, a number or (with
             'standard') one for each feature. Values beyond cannot be learned, and are predicted as those at
             the edge of the grid. None: `fit` makes a grid that reaches four times as far as its data;

@@ -19,8 +19,7 @@ from scroll.grid import GRID, GRID_BITS, on_grid
 from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
 from scroll.lift import Lift
 from scroll.randomness import numpy_stream
-from scroll.statistics import Statistics
-from scroll.sums import lifted_blocks
+from scroll.statistics import Statistics, lifted_blocks
 
 NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
 WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features

@@ -14,8 +14,7 @@ from scroll.heads.predictors import check_seen, digest_of, largest
 from scroll.heads.rounded import scaled, smallest_units, solve
 from scroll.lift import Lift
 from scroll.settings import OAS
-from scroll.statistics import Statistics
-from scroll.sums import lifted_blocks
+from scroll.statistics import Statistics, lifted_blocks
 
 POOLING = 1 << 10                  # pooling is a multiple of 2^-10
 PIECE = 18                         # bits of products that are multiplied once more

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.certificates.orders import chain, dealt, separations
+from bench.certify.sensitivity import chain, dealt, separations
 from scroll.certificates.robustness import variance_shares
 from scroll.grid import GRID
 from scroll.statistics import Statistics
