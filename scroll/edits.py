@@ -101,12 +101,7 @@ def without_statistics(state: State, path, repeated: bool = False) -> State:
     InputError if they were removed already, unless `repeated`."""
     part = read(path)
     with naming(path):
-        if part.psi != state.psi:
-            raise InputError('made with another backbone: weights, input, kind of machine and version of '
-                             'torch must be the same')
-        if not part.psi and part.precision != state.precision:
-            raise InputError(f'its features were taken in as {part.precision}, the others as '
-                             f'{state.precision} (before version 0.3): count one of them again')
+        state.check_alike(part)
     return _removed(path, state, lambda: state.without_classes(part.statistics, part.known_parts()), repeated)
 
 

@@ -134,8 +134,7 @@ def digest_of(content) -> str:
 def prepare(options, words: list) -> tuple:
     """(identity, arguments, data set, specs, what runs a schedule)."""
     with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
-        from bench.certify.method_trials import MethodTrials, about_machine
-        from bench.certify.scroll_trials import ScrollTrials
+        from bench.certify.trials import MethodTrials, ScrollTrials, about_machine
         from datasets.utils.scheduled_dataset import ScheduledDataset
         from scroll.embedding.embedder import state_digest
         args = cli.parse_args(words)

@@ -18,12 +18,11 @@ from pathlib import Path
 import pandas as pd
 
 from bench.paper import claims, tables
-from bench.paper.experiments import cell_rows, experiment_files, load, results_rows
-from bench.paper.matching import arguments, matching_rows
+from bench.paper.experiments import arguments, cell_rows, experiment_files, load, matching_rows, results_rows
 from bench.results.keys import with_values
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
-from scroll.archive import atomic_write
+from scroll.archive import atomic_write, unwritable
 from scroll.errors import InputError
 
 _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy',
@@ -68,11 +67,8 @@ def _renamed(row: dict, change) -> dict:
 
 def write(path: Path, text: str) -> None:
     """A text file, whole or not at all."""
-    try:
-        with atomic_write(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise InputError(f'{path} cannot be written ({error.strerror}): choose another --out') from error
+    with unwritable(path, '--out:'), atomic_write(path) as file:
+        file.write(text.encode())
 
 
 class Report:

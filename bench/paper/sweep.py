@@ -26,8 +26,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.paper.experiments import Cell, load, results_rows
-from bench.paper.matching import arguments, matching_rows, refusal
+from bench.paper.experiments import Cell, arguments, load, matching_rows, refusal, results_rows
 from core.arguments import KEY, ArgumentParser, affects, whole
 from core.commands import on_stop, run_command
 from core.plugins import ROOT
