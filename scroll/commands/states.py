@@ -1,4 +1,4 @@
-"""Commands on features (learn, add, predict) and on what was learned (show, digest, merge, remove, export)."""
+"""Commands on features (learn, add, predict), on what was learned (show, digest, merge, remove, export)."""
 import argparse
 import sys
 
