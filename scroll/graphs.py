@@ -17,8 +17,8 @@ from scroll.adaptation.training import AdaptedPredictor
 from scroll.embedding.transforms import resize_matrix
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
+from scroll.heads.discriminants import PIECE, QuadraticPredictor
 from scroll.heads.predictors import exact_logits
-from scroll.heads.quadratic import PIECE, QuadraticPredictor
 from scroll.lift import cosine_table
 
 

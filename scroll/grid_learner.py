@@ -23,7 +23,7 @@ import numpy as np
 from scroll.arguments import shown
 from scroll.errors import InputError
 from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, intake, quantise, sample_keys
-from scroll.heads.lda import class_means
+from scroll.heads.discriminants import class_means
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor
 from scroll.heads.scaling import fit_scale, row_sums
 from scroll.learner import Derived, Scroll

@@ -114,9 +114,9 @@ def figures(rows: list) -> dict:
 
     Of random orders under the first seed: mean, standard deviation, worst, CVaR of a tenth, anytime accuracy
     (area, mean). Of the easiest and the hardest order the mean over seeds; the worst of all runs under the
-    first seed; of random orders the shares of variance (`scroll.certificates.robustness.variance_shares`),
+    first seed; of random orders the shares of variance (`scroll.certificates.variance_shares`),
     None for one seed."""
-    from scroll.certificates.robustness import summary, variance_shares
+    from scroll.certificates import summary, variance_shares
     of = pd.DataFrame(rows).astype(dict(seed=int, final_accuracy=float, anytime_area=float))
     by_seed = [run.final_accuracy.to_numpy() for _, run in of[of.kind == 'random'].groupby('seed')]
     first, accuracy = of[of.seed == of.seed.min()], of.groupby('kind').final_accuracy.mean()

@@ -12,9 +12,17 @@ from bench.cli import parsing as cli
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.arguments import check_memory
-from scroll.certificates import prefix_sums
-from scroll.certificates.prefix_sums import SummedStream, TestSet, class_segments
-from scroll.certificates.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
+from scroll.certificates import (
+    SummedStream,
+    TestSet,
+    anytime_accuracy,
+    anytime_area,
+    average_incremental_accuracy,
+    class_segments,
+    curve_points,
+    first_segments,
+    learn_stream,
+)
 from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
@@ -65,12 +73,12 @@ class ScrollTrials:
     def run(self, number: int, spec: str, schedule) -> tuple:
         """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
         asked, segments = self.asks(number), class_segments(schedule, self.ranks)
-        points = prefix_sums.curve_points(schedule.cuts, self.options.curve_points)
+        points = curve_points(schedule.cuts, self.options.curve_points)
         whole, streamed, found = segments is not None, None, []
         if asked['stream'] or not whole:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
-            visits = prefix_sums.learn_stream(streamed, self.samples, schedule, points)
+            visits = learn_stream(streamed, self.samples, schedule, points)
         for learner in self.summed(segments, points) if whole else visits:
             found.append(self._solve(number, learner))
         f_T, predictions = found[-1]
@@ -104,7 +112,7 @@ class ScrollTrials:
         the average incremental accuracy is that of the curve."""
         hits = np.stack([self.test.class_hits(said) for said in predictions])
         whole, sizes = segments is not None, self.test.sizes
-        first = segments if whole else prefix_sums.first_segments(schedule, self.ranks)
+        first = segments if whole else first_segments(schedule, self.ranks)
         samples, anytime = schedule.cuts[points + 1], anytime_accuracy(hits, sizes, first <= points[:, None])
         average = average_incremental_accuracy(hits, sizes, first, points) if whole else float(anytime.mean())
         return dict(final_accuracy=round(100 * float(hits[-1].sum() / sizes.sum()), 4),

@@ -10,9 +10,8 @@ from math import fsum
 import numpy as np
 
 from scroll.heads import left_out
-from scroll.heads.lda import lda
+from scroll.heads.discriminants import lda, qda
 from scroll.heads.predictors import evened, exact_lambda, ncc, random_weights, ridge, usable_with
-from scroll.heads.quadratic import qda
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.heads.scaling import cross_entropies, fit_scale
 from scroll.lift import Lift

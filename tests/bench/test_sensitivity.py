@@ -8,7 +8,7 @@ import pytest
 from bench.certify import sensitivity, trials
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.certificates.robustness import variance_shares
+from scroll.certificates import variance_shares
 from tests.conftest import refused
 
 FEW = '--orders', '2', '--seeds', '2', '--num_threads', '1', '--device', 'cpu'

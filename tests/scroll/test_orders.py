@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.certify.sensitivity import chain, dealt, separations
-from scroll.certificates.robustness import variance_shares
+from scroll.certificates import variance_shares
 from scroll.grid import GRID
 from scroll.statistics import Statistics
 from tests.scroll.conftest import make_stream, quick, refused

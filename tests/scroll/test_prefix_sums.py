@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.certificates import prefix_sums
-from scroll.certificates.prefix_sums import TestSet, class_segments, curve_points
+from scroll import certificates as prefix_sums
+from scroll.certificates import TestSet, class_segments, curve_points
 from scroll.exemplars import Exemplars
 from scroll.grid import GRID
 from scroll.heads.predictors import LinearPredictor, ridge
