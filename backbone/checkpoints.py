@@ -61,7 +61,6 @@ def is_checkpoint(path) -> bool:
 
 def read(path) -> dict:
     """What a file of torch's or a pickle holds: all fields of `backbone.weights.Weights` but name and digest.
-
     InputError: it is damaged, names code, or holds no network that is known here."""
     with open(path, 'rb') as file:
         start = file.read(len(_LEGACY_TORCH))

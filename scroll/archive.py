@@ -25,7 +25,6 @@ _held = threading.local()
 @contextlib.contextmanager
 def atomic_write(path):
     """A binary file to write into, which becomes `path` when the block ends: whole and on disk or not at all.
-
     Links are followed: their target is replaced, and keeps its mode. A missing folder is made. OSError: it
     cannot be written (`target_of`); whatever was there is as it was."""
     target = target_of(path)
@@ -116,10 +115,8 @@ def unwritable(path, flag: str = ''):
 @contextlib.contextmanager
 def locked(path, on_wait=None):
     """Hold `path`, if it is there, from before it is read until it is replaced: of several processes and
-    threads that do, one works at a time. Within the block it may be held again.
-
-    The lock is that of the file (flock), and goes when its process ends. `on_wait` is called before a wait.
-    """
+    threads that do, one works at a time. Within the block it may be held again. The lock is that of the file
+    (flock), and goes when its process ends. `on_wait` is called before a wait."""
     target, held = os.path.realpath(path), vars(_held).setdefault('paths', set())
     lock = None if target in held else _lock(target, on_wait)
     if lock is None:
@@ -179,10 +176,8 @@ def sha256(path) -> str:
 
 
 def write(path, kind: str, facts: dict, arrays: dict) -> None:
-    """Write `path` by `atomic_write`; InputError if it cannot be written.
-
-    kind: the format and its version: 'scroll-state-1'. facts: whatever JSON holds, and numpy's numbers.
-    arrays: of numbers or text, by name."""
+    """Write `path` by `atomic_write`; InputError if it cannot be written. kind: the format and its version:
+    'scroll-state-1'. facts: whatever JSON holds, and numpy's numbers. arrays: of numbers or text, by name."""
     text = json.dumps(facts, sort_keys=True, default=lambda value: value.item())
     stored = {name: little_endian(array) for name, array in arrays.items()}
     with unwritable(path), atomic_write(path) as file:

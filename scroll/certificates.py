@@ -199,10 +199,9 @@ def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
 
 def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.ndarray,
                                  points: np.ndarray) -> float:
-    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), accuracy on task j after task i.
-
-    hits: int (P, K), test samples of each class predicted right after each of `points` int (P,), tasks i.
-    sizes: int (K,), test samples. tasks: int (K,), the task that brings each class."""
+    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), accuracy on task j after task i. hits: int
+    (P, K), test samples of each class predicted right after each of `points` int (P,), tasks i. sizes: int
+    (K,), test samples. tasks: int (K,), the task that brings each class."""
     means = []
     for row, point in zip(hits, points):
         seen = tasks <= point
@@ -257,7 +256,6 @@ def class_accuracies(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def disagreement(predictions: np.ndarray, times=None) -> float:
     """Percent of samples that two schedules' predictors label differently, mean over pairs of schedules: with
     n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
-
     predictions: (D, N), distinct rows. times: int (D,), how many schedules gave each; None: one."""
     predictions = np.asarray(predictions)
     times = np.ones(len(predictions), np.int64) if times is None else np.asarray(times, np.int64)
@@ -318,11 +316,9 @@ class Verdict:
 
 
 def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, final, incremental) -> Verdict:
-    """The verdict over R schedules.
-
-    digests: name -> R digests, None where there is none. claimed: name -> R bools: whose are claimed equal.
-    outcomes: digest of an outcome -> (times, weights (P,), predictions (N,)); times add up to R. labels:
-    (N,), of the test samples. final, incremental: R accuracies, percent."""
+    """The verdict over R schedules. digests: name -> R digests, None where there is none. claimed: name -> R
+    bools: whose are claimed equal. outcomes: digest of an outcome -> (times, weights (P,), predictions (N,));
+    times add up to R. labels: (N,), of the test samples. final, incremental: R accuracies, percent."""
     distinct = {name: len({*values} - {None}) for name, values in digests.items()}
     identical = all(len({d for d, c in zip(digests[name], claims) if c} - {None}) <= 1
                     for name, claims in claimed.items())

@@ -48,10 +48,8 @@ def write(state: State, path) -> None:
 
 def merged(state: State, other: State, path, repeated: bool = False) -> State:
     """What two learners know, with the settings of the first, or two files of statistics. `path`: of the
-    other, for errors.
-
-    InputError: backbones differ, one keeps keys and the other does not, or, as far as parts, keys or equal
-    sums show, they have learned the same samples (unless `repeated`)."""
+    other, for errors. InputError: backbones differ, one keeps keys and the other does not, or, as far as
+    parts, keys or equal sums show, they have learned the same samples (unless `repeated`)."""
     if (state.params is None) != (other.params is None):
         raise InputError(f'{path}: expected files of one kind, all of learners or all of statistics')
     again = counted_twice(state.known_parts(), state.statistics, other.known_parts(), other.statistics)

@@ -35,9 +35,8 @@ _ARRAYS = ('keys', 'features', 'samples', 'coins')      # names in files and dig
 
 def quotas(counts, capacity: int) -> np.ndarray:
     """How many samples of each class to keep, int64 (K,), by water-filling: every class gets all it has up to
-    a common level; what is left over goes, one each, to the first classes that have more.
-
-    counts: int (K,), samples seen of each class, classes in sorted order."""
+    a common level; what is left over goes, one each, to the first classes that have more. counts: int (K,),
+    samples seen of each class, classes in sorted order."""
     counts = np.asarray(counts, np.int64)
     if counts.sum() <= capacity:
         return counts.copy()
@@ -85,10 +84,9 @@ class Exemplars:
 
 
 class ExemplarBuffer:
-    """At most `capacity` samples (|M|, at least one), shared among the classes seen.
-
-    What it holds is replaced, never changed, so that `copy.copy` copies it. `strategy`: one of `STRATEGIES`;
-    `seed`: for `random`."""
+    """At most `capacity` samples (|M|, at least one), shared among the classes seen. What it holds is
+    replaced, never changed, so that `copy.copy` copies it. `strategy`: one of `STRATEGIES`; `seed`: for
+    `random`."""
 
     def __init__(self, capacity: int, strategy: str = 'herding', seed: int = 0):
         one_of('buffer strategy', strategy, STRATEGIES)
@@ -296,10 +294,8 @@ def _towards(f: np.ndarray, class_sum: np.ndarray) -> tuple:
 
 def _distances(squares: np.ndarray, towards: tuple, size: int, count: int) -> tuple:
     """count squares - 2 size f . class_sum as (high, low), 0 <= low < 2^20: with squares = |f + s|^2 - |s|^2
-    the order of the distances of (f + s) / size from the class mean, s the sum of size - 1 others.
-
-    int64 is enough for 2^27 samples of a class, 2^16 of them kept, and unit features of up to 2^14 numbers.
-    """
+    the order of the distances of (f + s) / size from the class mean, s the sum of size - 1 others. int64 is
+    enough for 2^27 samples of a class, 2^16 of them kept, and unit features of up to 2^14 numbers."""
     squares = squares.astype(np.int64)
     low = count * (squares & (1 << _SPLIT) - 1) - 2 * size * towards[1]
     return count * (squares >> _SPLIT) - 2 * size * towards[0] + (low >> _SPLIT), low & (1 << _SPLIT) - 1

@@ -226,10 +226,8 @@ class Scroll:
         return self.set_state(type(self)(**self.get_params()).partial_fit(X, y)._state)
 
     def partial_fit(self, X, y) -> 'Scroll':
-        """Learn from one segment of the stream: the buffer chooses among its samples at once.
-
-        X: uint8 images (N, H, W, C), or features (N, d) without an embedder. y: integer or string labels
-        (N,)."""
+        """Learn from one segment of the stream: the buffer chooses among its samples at once. X: uint8 images
+        (N, H, W, C), or features (N, d) without an embedder. y: integer or string labels (N,)."""
         self._check_params()
         with self._lock:                                        # names of the first columns go for all
             return self.learn(*self._embed(X), y, names_of(X) if self.embedder is None else None)
@@ -321,7 +319,6 @@ class Scroll:
 
     def rename(self, mapping: dict) -> 'Scroll':
         """Call classes by other names: {name: new name}; those left out keep theirs. Two may swap theirs.
-
         What was learned is that of a stream with these names; so is the buffer, where its capacity is shared
         evenly (what is left over goes to the first classes: one that is now later may lose a sample)."""
         self._learned()

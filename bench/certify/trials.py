@@ -36,9 +36,8 @@ _SOLVES, _KEPT = 3, 64              # schedules for which all is solved again; p
 
 
 class ScrollTrials:
-    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once.
-
-    labels: (N,), of the test samples in the order of predictions. device: where the backbone runs."""
+    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once. labels:
+    (N,), of the test samples in the order of predictions. device: where the backbone runs."""
     SIZES = 200, 500, 2000              # |M| of the buffers whose digests stand in a certificate
 
     def __init__(self, options, model, dataset, specs):

@@ -47,10 +47,9 @@ class Finding:
 
 
 def pairs(claim: dict, here, get) -> list:
-    """The pairs of ((experiment name, Cell), (experiment name, Cell)) that a claim is about.
-
-    here: the experiment of the claim. get: name -> Experiment. InputError: the claim cannot be read,
-    or names what is not there."""
+    """The pairs of ((experiment name, Cell), (experiment name, Cell)) that a claim is about. here: the
+    experiment of the claim. get: name -> Experiment. InputError: the claim cannot be read, or names what is
+    not there."""
     kind = next((kind for kind in KINDS if kind in claim), None)
     expected = {'says', kind, KINDS.get(kind)}
     if kind is None or expected - set(claim) or set(claim) - _MORE - expected:

@@ -42,10 +42,8 @@ _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table, or one point of a figure.
-
-    flags: name without dashes -> value. paper: (mean, standard deviation or None), percent, or None. metric:
-    column of the results file."""
+    """One cell of a table, or one point of a figure. flags: name without dashes -> value. paper: (mean,
+    standard deviation or None), percent, or None. metric: column of the results file."""
     row: str
     column: str
     flags: dict = field(hash=False)
@@ -61,7 +59,6 @@ class Cell:
 @dataclass(frozen=True)
 class Experiment:
     """A table or figure; `path`: its file; `groups`: row -> heading; `x`: the horizontal axis of a figure.
-
     The rest is as in its file."""
     path: Path
     title: str

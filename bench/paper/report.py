@@ -32,7 +32,6 @@ _LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accur
 
 def collect(experiment, pool: list, committed: dict) -> list:
     """The rows of an experiment's cells as they are committed, those of results files (`pool`) among them.
-
     committed: (row, column) -> rows."""
     found = []
     for cell in experiment.cells:
@@ -72,9 +71,8 @@ def write(path: Path, text: str) -> None:
 
 
 class Report:
-    """What is below one `--out`: committed rows, and the pages made from them.
-
-    paths: of experiments, in addition to those of experiments/; InputError if one has the name of another."""
+    """What is below one `--out`: committed rows, and the pages made from them. paths: of experiments, in
+    addition to those of experiments/; InputError if one has the name of another."""
 
     def __init__(self, out: Path, paths: list):
         self.out, self.files = out, {path.stem: path for path in experiment_files()}
@@ -125,9 +123,8 @@ class Report:
         return texts
 
     def page(self, name: str) -> str:
-        """Write an experiment's files; returns its line of the index, empty where nothing is to be shown.
-
-        A figure is drawn when all of its cells have rows."""
+        """Write an experiment's files; returns its line of the index, empty where nothing is to be shown. A
+        figure is drawn when all of its cells have rows."""
         experiment, runs, findings = self.get(name), self.rows(name), self.findings(name)
         folder = self.out / 'tables'
         picture = folder / f'{name}.png'

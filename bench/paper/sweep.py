@@ -44,9 +44,8 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """A cell, with the flags that the sweep adds, and a seed.
-
-    key: equal for runs with equal arguments. command: words before the flags. experiment: its name."""
+    """A cell, with the flags that the sweep adds, and a seed. key: equal for runs with equal arguments.
+    command: words before the flags. experiment: its name."""
     cell: Cell
     seed: int
     key: str
@@ -79,10 +78,9 @@ class Run:
         return next(iter(matching_rows(self.cell, mine)), None)
 
     def make(self, stop: threading.Event, gpu: str = None) -> str:
-        """Run until there is a row, or until the sweep is stopped; why it failed, or ''.
-
-        gpu: for CUDA_VISIBLE_DEVICES. The process inherits the lock, so it is free again when the run has
-        ended, whatever ended the sweep."""
+        """Run until there is a row, or until the sweep is stopped; why it failed, or ''. gpu: for
+        CUDA_VISIBLE_DEVICES. The process inherits the lock, so it is free again when the run has ended,
+        whatever ended the sweep."""
         path = self.folder / 'locks' / self.key
         for folder in (path.parent, self.log.parent):
             folder.mkdir(parents=True, exist_ok=True)

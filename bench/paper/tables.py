@@ -52,9 +52,8 @@ def _rounded(deviation: float) -> str:
 
 
 def markdown(experiment: Experiment, runs: dict, findings: list, facts: list, chosen: dict) -> str:
-    """The whole page: title, facts, table, claims, how values were chosen (text -> rows).
-
-    Of each row of the table ours (number of seeds), then the paper's."""
+    """The whole page: title, facts, table, claims, how values were chosen (text -> rows). Of each row of the
+    table ours (number of seeds), then the paper's."""
     lines = [f'# {experiment.title}', '', *([experiment.about, ''] if experiment.about else []), *facts, '']
     if experiment.cells:
         ours, compared, rows = summaries(experiment, runs), bool(experiment.source), []
@@ -138,7 +137,6 @@ def _tex(text: str) -> str:
 
 def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
     """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its own panel.
-
     Columns that differ in the number of splits stand where these numbers are. Rows of one method have a
     colour each, and no zero."""
     compared, places, ours = bool(experiment.source), _places(experiment), summaries(experiment, runs)

@@ -101,9 +101,7 @@ def space_of(model: str, one_pass: bool = False) -> dict:
 
 def plan(model: str, trials: int, space: dict = None, fixed: dict = {}) -> list:    # noqa: B006  not changed
     """Flags of each trial of a method: the first values of all; then random points of the grid, those whose
-    values were tried least often first.
-
-    fixed: values, as text, of flags of the grid that are not tuned."""
+    values were tried least often first. fixed: values, as text, of flags of the grid that are not tuned."""
     space = dict(space or SPACES[model])
     for name, text in fixed.items():
         try:

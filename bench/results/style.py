@@ -45,7 +45,6 @@ def name(method: str) -> str:
 @contextmanager
 def picture(*paths: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6), **options):
     """Give (figure, axes) of one look, written at the end of the block into each file, as its suffix says.
-
     Equal drawings make equal files. `options` go to `subplots`."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg

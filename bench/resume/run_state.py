@@ -98,9 +98,8 @@ class RunState:
         return [*self._data(), *self.dataset.test_loaders, self.model.transform]
 
     def begin_learning(self, **parts) -> tuple:
-        """Register what lives as long as a task (scheduler, fitting rule).
-
-        Returns (passes, batches of the next pass) that were learned already."""
+        """Register what lives as long as a task (scheduler, fitting rule). Returns (passes, batches of the
+        next pass) that were learned already."""
         self.parts |= parts
         if self.resumed is None:
             return 0, 0

@@ -35,9 +35,8 @@ def check_writable(args) -> None:
 
 
 def save(state, args, arguments: dict, task: int) -> None:
-    """Write what `--savecheck` asks for after this task. InputError if that cannot be.
-
-    arguments: name -> value, as the run began."""
+    """Write what `--savecheck` asks for after this task. InputError if that cannot be. arguments: name ->
+    value, as the run began."""
     model, record = state.model, state.parts['record']
     day, time, name = record.run.split('-')
     which = 'joint' if args.joint else task if args.savecheck == 'task' else 'last'
@@ -62,7 +61,6 @@ def save(state, args, arguments: dict, task: int) -> None:
 
 def read(path) -> dict:
     """The content of such a file, or of one that Mammoth wrote, with its arguments under today's names.
-
     InputError: it is neither."""
     with loading(f'--loadcheck {path}'):
         if not Path(path).is_file():

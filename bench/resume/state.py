@@ -124,10 +124,8 @@ class Packer:
 
 
 def unpack(packed, present, model: nn.Module):
-    """The value again.
-
-    present: what stands in its place: objects are filled. model: whose device tensors go to, and of whose
-    `net` a network that is not there is a copy: a teacher, as a rule."""
+    """The value again. present: what stands in its place: objects are filled. model: whose device tensors go
+    to, and of whose `net` a network that is not there is a copy: a teacher, as a rule."""
     if isinstance(packed, torch.Tensor):
         return packed.detach().clone().requires_grad_(packed.requires_grad)
     if isinstance(packed, (list, tuple, set)):

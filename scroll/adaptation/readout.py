@@ -12,9 +12,8 @@ from scroll.lift import Lift
 
 
 def logits(units: torch.Tensor, weight, bias, lift: Lift = None, forms: torch.Tensor = None) -> torch.Tensor:
-    """Differentiable logits (B, K) of unit features (B, d).
-
-    weight: (K, D). bias: (K,). lift: of the predictor. forms: (K, D, D), or None."""
+    """Differentiable logits (B, K) of unit features (B, d). weight: (K, D). bias: (K,). lift: of the
+    predictor. forms: (K, D, D), or None."""
     h = units if lift is None else lifted(units, lift)
     out = h @ weight.T + bias
     if forms is not None:

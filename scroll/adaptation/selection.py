@@ -37,11 +37,9 @@ class Trial:
 
 def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, without, herded: bool,
            progress=None) -> list:
-    """Trials of all candidates, f_T first; none if the buffer is too small to leave a fold out.
-
-    without: positions of exemplars -> (f_T without these, its leave-one-out logits on the rest). herded:
-    whether the exemplars were chosen for their common mean. The others as `scroll.adaptation.training.adapt`.
-    """
+    """Trials of all candidates, f_T first; none if the buffer is too small to leave a fold out. without:
+    positions of exemplars -> (f_T without these, its leave-one-out logits on the rest). herded: whether the
+    exemplars were chosen for their common mean. The others as `scroll.adaptation.training.adapt`."""
     stops = sorted({max(round(share * settings.iterations), 1) for share in STOPS})
     logits = {(0, 0.0): [], **{(stop, share): [] for stop in stops for share in SHARES}}
     columns = []
@@ -105,7 +103,6 @@ def adapt_selected(embedder, online, exemplars, settings, seed, without, herded,
 
 def folds(exemplars: Exemplars, count: int, asked: int, herded: bool) -> list:
     """Positions of the samples of the first of `count` folds that have `asked` samples together, or of all.
-
     Herded samples balance each other: without some of them the others are off the class mean. The beginning
     of their order is not, so folds are cut from its end."""
     cut = [[] for _ in range(count)]

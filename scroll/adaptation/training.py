@@ -91,9 +91,8 @@ def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, 
 
 
 def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress=None, left_out=None):
-    """Yield f* after each of the numbers of updates in `stops` (increasing); arguments as `adapt`.
-
-    There is no schedule of rates, so f* after n updates on the way is f* of `iterations=n`."""
+    """Yield f* after each of the numbers of updates in `stops` (increasing); arguments as `adapt`. There is
+    no schedule of rates, so f* after n updates on the way is f* of `iterations=n`."""
     if settings.mode == 'none':
         raise InputError('adaptation mode none: there is no f*, use f_T')
     mode = settings.mode_for(len(exemplars)) if embedder is not None else 'classifier'

@@ -63,9 +63,8 @@ def class_means(statistics: Statistics) -> np.ndarray:
 
 
 def within_scatter(statistics: Statistics) -> np.ndarray:
-    """W = sum_i (u_i - m)(u_i - m)', m the rounded mean of each sample's class: int64 (d, d), in 2^-36.
-
-    From the sums, G - sum_c (s_c m_c' + m_c s_c' - n_c m_c m_c'). What int64 wraps on the way comes back: the
+    """W = sum_i (u_i - m)(u_i - m)', m the rounded mean of each sample's class: int64 (d, d), in 2^-36. From
+    the sums, G - sum_c (s_c m_c' + m_c s_c' - n_c m_c m_c'). What int64 wraps on the way comes back: the
     result is below 2^65 times the share of the samples that it holds."""
     means, sums = class_means(statistics), statistics.sums[:, :-1]
     cross = sums.T @ means
@@ -80,11 +79,8 @@ def degrees(statistics: Statistics) -> int:
 
 def oas(scatter: np.ndarray, freedom: int) -> Fraction:
     """The share a of the identity that is best for normal samples, a multiple of 2^-30, at most 1 - 2^-30.
-
     Oracle approximating shrinkage (Chen, Wiesel, Eldar and Hero 2010, eq. 23), from tr(W) and tr(W^2) in
-    integers.
-
-    scatter: int64 (d, d). freedom: n, of samples less classes."""
+    integers. scatter: int64 (d, d). freedom: n, of samples less classes."""
     dim, trace = len(scatter), sum(np.diagonal(scatter).tolist())
     squares = sum(sum(value * value for value in row) for row in scatter.tolist())         # exactly
     above = (1 - Fraction(2, dim)) * squares + trace ** 2
@@ -138,7 +134,6 @@ class QuadraticPredictor:
 
     def _logits(self, features: np.ndarray) -> tuple:
         """(high, low), int64 (N, K), 0 <= low < 2^36: logits are high 2^36 + low in 2^(exponent - 36).
-
         Differences have 19 bits and forms so few more that float64 holds a row of their products; of these,
         pieces of 18 bits are multiplied by the differences again."""
         features = on_grid(features)

@@ -146,7 +146,6 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
 
 def exact_lambda(alpha: float) -> float:
     """The lambda that `ridge` uses for this one: the nearest multiple of 2^-36, the unit of the Gram matrix.
-
     Of 0.1 it is 0.10000000000582077."""
     return round(float(alpha) * GRID ** 2) / GRID ** 2
 

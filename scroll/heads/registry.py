@@ -55,12 +55,9 @@ class Head:
 
     def left_out(self, online, statistics: Statistics, settings: Settings, features: np.ndarray,
                  labels: np.ndarray) -> np.ndarray:
-        """Logits float64 (N, K) on samples that were learned, as if each had not been.
-
-        Without the only sample of a class that class is unknown: its logit is -inf.
-
-        online: what `make` made of the statistics and the `settled` settings. features: (N, d), quantised.
-        labels: (N,)."""
+        """Logits float64 (N, K) on samples that were learned, as if each had not been. Without the only
+        sample of a class that class is unknown: its logit is -inf. online: what `make` made of the statistics
+        and the `settled` settings. features: (N, d), quantised. labels: (N,)."""
         logits = self.leaves_out(online, statistics, settings, features, labels)
         rows = np.searchsorted(statistics.classes, labels)
         alone = np.flatnonzero(statistics.counts[rows] == 1) if len(statistics.classes) > 1 else []

@@ -49,10 +49,9 @@ def cross_entropies(logits: np.ndarray, targets: np.ndarray, scale: float,
 
 
 def better_than_guessing(logits: np.ndarray, targets: np.ndarray) -> bool:
-    """Whether softmax(s * logits) has a smaller mean cross-entropy for some s > 0 than for s = 0.
-
-    The cross-entropy is convex in s, so its slope at 0 decides: the mean over samples of the logits' mean
-    less the true class's. Arguments, and samples that are left out, as `fit_scale`."""
+    """Whether softmax(s * logits) has a smaller mean cross-entropy for some s > 0 than for s = 0. The
+    cross-entropy is convex in s, so its slope at 0 decides: the mean over samples of the logits' mean less
+    the true class's. Arguments, and samples that are left out, as `fit_scale`."""
     own = logits[np.arange(len(targets)), targets]
     known = np.isfinite(own)
     return bool(fsum(own[known] - row_sums(logits[known]) / logits.shape[1]) > 0)
