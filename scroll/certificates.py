@@ -161,11 +161,10 @@ class TestSet:
         self._single = lifted.astype(np.float32) / np.float32(GRID)             # exact: 19 bits a number
 
     def predictions(self, predictor) -> np.ndarray:
-        """`predictor.predict` of all samples: (N,) labels.
-
-        Logits are taken in float32 first. Rounding moves each by at most gamma (|w| |u| + |b|), gamma = n e /
-        (1 - n e) with n = d + 4 roundings of e = 2^-24 (Higham 2002, section 3.1); where the second is nearer
-        to the largest than twice that, the predictor's exact logits decide."""
+        """`predictor.predict` of all samples: (N,) labels. Logits are taken in float32 first. Rounding moves
+        each by at most gamma (|w| |u| + |b|), gamma = n e / (1 - n e) with n = d + 4 roundings of e = 2^-24
+        (Higham 2002, section 3.1); where the second is nearer to the largest than twice that, the predictor's
+        exact logits decide."""
         if not isinstance(predictor, LinearPredictor):
             return predictor.predict(self.features)
         logits = predictor.weight.astype(np.float32) @ self._single.T  # (K, N): maxima over K are contiguous

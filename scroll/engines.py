@@ -206,13 +206,10 @@ ENGINES = dict(local=_local, ray=_ray, spark=_spark, dask=_dask)
 
 
 def total(engine: str, counter: Counter, sources: list, workers: int = None) -> State:
-    """The sum of what `counter` counts in each source, each of which counts once.
-
-    engine: of `ENGINES`. workers: processes; None: the engine's default; ignored where an engine runs
-    already.
-
-    InputError: the engine is not installed or gave up, a file cannot be counted (which), or not each file was
-    counted once."""
+    """The sum of what `counter` counts in each source, each of which counts once. engine: of `ENGINES`.
+    workers: processes; None: the engine's default; ignored where an engine runs already. InputError: the
+    engine is not installed or gave up, a file cannot be counted (which), or not each file was counted
+    once."""
     one_of('engine', engine, ENGINES)
     if workers is not None:
         whole('workers', workers, 1)

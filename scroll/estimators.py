@@ -163,12 +163,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     @property
     def head_(self) -> str:
         """The head in use, of 'auto' the one chosen."""
-        return self._ready(self._known()).learner.head_
+        return self._ready().learner.head_
 
     def _known(self) -> _Fitted:
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError('nothing was learned yet')
+        check_is_fitted(self)
         return self._fitted
+
     def predict(self, X) -> np.ndarray:
         """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
         fitted = self._ready()
@@ -261,11 +261,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                              'feature; the first batch of partial_fit may not decide on the grid')
         return out
 
-    def _ready(self, fitted: _Fitted = None) -> _Fitted:
+    def _ready(self) -> _Fitted:
         """What was fitted, with the head that is asked for now."""
-        if fitted is None:
-            check_is_fitted(self)
-            fitted = self._fitted
+        fitted = self._known()
         if self._of_head() != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
             fitted.learner.set_params(**self._of_head())
         return fitted

@@ -227,11 +227,10 @@ def _joined(kept: _Kept | None, offered: _Kept) -> _Kept:
 
 
 def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: int) -> np.ndarray:
-    """Greedy herding: positions of the first k of the candidates, in order of choice.
-
-    Step i takes argmin_j |mu - (f_j + sum of the chosen) / (i + 1)|, mu = class_sum / count; ties to the
-    first position. float64 decides where distances are further apart than its rounding, integers where they
-    are not. features: int (n, d) on the grid. class_sum: int64 (d,), of all `count` samples of the class."""
+    """Greedy herding: positions of the first k of the candidates, in order of choice. Step i takes argmin_j
+    |mu - (f_j + sum of the chosen) / (i + 1)|, mu = class_sum / count; ties to the first position. float64
+    decides where distances are further apart than its rounding, integers where they are not. features: int
+    (n, d) on the grid. class_sum: int64 (d,), of all `count` samples of the class."""
     return _herd(features[None], class_sum[None], np.array([count]), k)[0]
 
 

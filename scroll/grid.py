@@ -54,10 +54,9 @@ def quantise(features) -> np.ndarray:
 
 def intake(features, precision: str = FLOAT32) -> np.ndarray:
     """Numbers (N, d) as a learner of feature vectors takes them in, before `quantise`: rounded to float32, so
-    that a number and its float32 copy are one. InputError: a value is beyond float32.
-
-    What float32 holds with fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors have it.
-    precision: 'float64' leaves numbers as they are, for what was learned before they were rounded."""
+    that a number and its float32 copy are one. InputError: a value is beyond float32. What float32 holds with
+    fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors have it. precision: 'float64'
+    leaves numbers as they are, for what was learned before they were rounded."""
     features = np.asarray(features)
     if precision != FLOAT32 or features.dtype.kind not in 'fiu':
         return features

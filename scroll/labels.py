@@ -10,11 +10,10 @@ from scroll.errors import InputError
 
 
 def check_labels(labels, count: int) -> np.ndarray:
-    """A copy of labels as an array (N,) of int64, or of text (`label_array`); else an InputError.
-
-    One rule for arrays, lists, categoricals and columns of a data frame, whatever their dtype: all labels are
-    whole numbers (3, True, 3.0), or all are text. Text is compared in Unicode's normal form C, so that a
-    letter and its accent, as one sign or as two, are the same label."""
+    """A copy of labels as an array (N,) of int64, or of text (`label_array`); else an InputError. One rule
+    for arrays, lists, categoricals and columns of a data frame, whatever their dtype: all labels are whole
+    numbers (3, True, 3.0), or all are text. Text is compared in Unicode's normal form C, so that a letter and
+    its accent, as one sign or as two, are the same label."""
     if np.ma.is_masked(labels):
         raise InputError('y has masked labels: leave these samples out')
     try:

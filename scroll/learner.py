@@ -234,7 +234,6 @@ class Scroll:
 
     def learn(self, samples, features, keys, y, names: tuple = None) -> 'Scroll':
         """`partial_fit` for a caller that has embedded already, for example many small segments at once.
-
         samples: what the buffer stores: uint8 images (N, H, W, C), or without an embedder the features.
         features: int32 (N, d), quantised. keys: uint64 (N,). names: of d columns; kept if these are the
         first."""
@@ -297,11 +296,10 @@ class Scroll:
         return rest
 
     def remove_class(self, label, X=None) -> 'Scroll':
-        """Unlearn a whole class: as `remove`, of all its samples.
-
-        What it has added to the Gram matrix must be known, and the matrix of all classes does not tell: give
-        all its samples X; not needed where there is a matrix a class (the heads `balanced`, `qda`), or the
-        buffer has kept every sample of the class."""
+        """Unlearn a whole class: as `remove`, of all its samples. What it has added to the Gram matrix must
+        be known, and the matrix of all classes does not tell: give all its samples X; not needed where there
+        is a matrix a class (the heads `balanced`, `qda`), or the buffer has kept every sample of the
+        class."""
         self._learned()
         name = check_labels([label], 1).tolist()[0]
         given = None if X is None else self._embed(X, keep=False)[1:]
@@ -372,11 +370,6 @@ class Scroll:
             return training.adapt(*how, progress, left_out), None
         return selection.adapt_selected(*how, lambda held: derived.without_held_out(exemplars, held),
                                         self.strategy == 'herding', progress, left_out)
-
-    def use_adapted(self, f_star, selection: list = None) -> 'Scroll':
-        """Predict with an f* (None: with f_T) that was made elsewhere of what this learner knows."""
-        self._learned()
-        return self._edit(lambda state: state.with_adapted(f_star, selection))
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`."""

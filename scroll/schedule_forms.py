@@ -63,21 +63,19 @@ def iid(rank, random) -> list:
 
 
 def gaussian(rank, random, sigma) -> list:
-    """A Gaussian schedule that is a permutation: classes rise and fall one after the other.
-
-    Each sample draws its time of arrival from the bell of its class, N(mu_j, s^2) with mu_j = (j + 1/2) / K
-    for the j-th class and s = sigma / K. So the share of class j around time t is proportional to
-    N_j exp(-(t - mu_j)^2 / (2 s^2)), from the first sample to the last; every sample comes once."""
+    """A Gaussian schedule that is a permutation: classes rise and fall one after the other. Each sample draws
+    its time of arrival from the bell of its class, N(mu_j, s^2) with mu_j = (j + 1/2) / K for the j-th class
+    and s = sigma / K. So the share of class j around time t is proportional to N_j exp(-(t - mu_j)^2 / (2
+    s^2)), from the first sample to the last; every sample comes once."""
     peaks = (np.arange(rank.max() + 1) + 0.5) / (rank.max() + 1)
     return [np.argsort(peaks[rank] + sigma / len(peaks) * random.standard_normal(len(rank)), kind='stable')]
 
 
 def gaussian_resample(rank, random, batch, batches, width) -> list:
-    """The Gaussian schedule as published (Shanahan et al. 2021), with repetition.
-
-    L batches in episodes of 5. The j-th of K classes peaks at batch floor(D / 2) + j D, D = floor(L / K), and
-    takes part in the episode that starts at batch t with probability exp(-(t - peak)^2 / (2 w^2)); an empty
-    set is drawn again. Each episode draws its images from all those of its classes."""
+    """The Gaussian schedule as published (Shanahan et al. 2021), with repetition. L batches in episodes of 5.
+    The j-th of K classes peaks at batch floor(D / 2) + j D, D = floor(L / K), and takes part in the episode
+    that starts at batch t with probability exp(-(t - peak)^2 / (2 w^2)); an empty set is drawn again. Each
+    episode draws its images from all those of its classes."""
     n_classes = rank.max() + 1
     spacing, segments = batches // n_classes, []
     if not spacing:

@@ -71,11 +71,10 @@ class _Content(NamedTuple):
 
 
 class Statistics:
-    """Exact sufficient statistics of a labelled stream of features; a commutative monoid under `merge`.
-
-    dim: d, numbers of a feature. lift: what makes h of u before it is counted (`scroll.lift.Lift`); None: h
-    is u. by_class: keep a Gram matrix for each class, 8 (d + 1)^2 bytes each, and not only their sum. Copies
-    share what they hold; what is given out cannot be written to."""
+    """Exact sufficient statistics of a labelled stream of features; a commutative monoid under `merge`. dim:
+    d, numbers of a feature. lift: what makes h of u before it is counted (`scroll.lift.Lift`); None: h is u.
+    by_class: keep a Gram matrix for each class, 8 (d + 1)^2 bytes each, and not only their sum. Copies share
+    what they hold; what is given out cannot be written to."""
 
     def __init__(self, dim: int, lift: Lift = None, by_class: bool = False):
         if lift is not None and lift.dim != dim:
@@ -302,11 +301,10 @@ class Statistics:
         return self._complete()._asdict()
 
     def save(self, path, psi: str = '', parts: dict = None, precision: str = FLOAT32) -> None:
-        """Write to `path` (npz, no pickles), whole or not at all.
-
-        psi: digest of the embedder that made the features; '' where they are features of one's own. parts:
-        what these statistics are made of (`scroll.parts`); None: one part, these. precision: in which
-        features of one's own were taken in (`scroll.grid.intake`)."""
+        """Write to `path` (npz, no pickles), whole or not at all. psi: digest of the embedder that made the
+        features; '' where they are features of one's own. parts: what these statistics are made of
+        (`scroll.parts`); None: one part, these. precision: in which features of one's own were taken in
+        (`scroll.grid.intake`)."""
         parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
         lift = {} if self.lift is None else dict(lift=asdict(self.lift))
         archive.write(path, _FILE, dict(psi=psi, parts=parts, precision=precision, **lift), self.state_dict())

@@ -110,12 +110,10 @@ def study(orders: Orders) -> None:
 
 
 def figures(rows: list) -> dict:
-    """What a method's rows come to: name -> number.
-
-    Of random orders under the first seed: mean, standard deviation, worst, CVaR of a tenth, anytime accuracy
-    (area, mean). Of the easiest and the hardest order the mean over seeds; the worst of all runs under the
-    first seed; of random orders the shares of variance (`scroll.certificates.variance_shares`),
-    None for one seed."""
+    """What a method's rows come to: name -> number. Of random orders under the first seed: mean, standard
+    deviation, worst, CVaR of a tenth, anytime accuracy (area, mean). Of the easiest and the hardest order the
+    mean over seeds; the worst of all runs under the first seed; of random orders the shares of variance
+    (`scroll.certificates.variance_shares`), None for one seed."""
     from scroll.certificates import summary, variance_shares
     of = pd.DataFrame(rows).astype(dict(seed=int, final_accuracy=float, anytime_area=float))
     by_seed = [run.final_accuracy.to_numpy() for _, run in of[of.kind == 'random'].groupby('seed')]
@@ -158,9 +156,7 @@ def main():
 
 def separations(parts: Statistics) -> np.ndarray:
     """float64 (K, K): |m_a - m_b|^2 / (v_a + v_b), Fisher's ratio, the distance of classes relative to their
-    width.
-
-    v_c = tr(G_c) / n_c - |m_c|^2, in integers up to one correctly rounded division: the same on every
+    width. v_c = tr(G_c) / n_c - |m_c|^2, in integers up to one correctly rounded division: the same on every
     machine. Classes without width have that of one unit of the grid. parts: `by_class`. InputError of one
     class."""
     if len(parts.classes) < 2:

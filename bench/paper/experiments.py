@@ -183,11 +183,10 @@ def _text(value) -> str:
 
 
 def matching_rows(cell: Cell, rows: list) -> list:
-    """The rows that are runs of a cell, in order of their seeds: of several with one seed, the newest.
-
-    A row is a run of a cell if its key has the values that the cell's command has today, flags and defaults
-    alike. A flag that the key lacks, since there was none, had the default that it is declared with; of flags
-    that are gone none may have been asked for. A command that `main.py` refuses has no rows."""
+    """The rows that are runs of a cell, in order of their seeds: of several with one seed, the newest. A row
+    is a run of a cell if its key has the values that the cell's command has today, flags and defaults alike.
+    A flag that the key lacks, since there was none, had the default that it is declared with; of flags that
+    are gone none may have been asked for. A command that `main.py` refuses has no rows."""
     rows = [row for row in rows if row.get('run_key') and _same_stream(cell, row)
             and all(normalise(cell.flags[name]) == row.get(name) for name in ('model', 'dataset'))]
     today = arguments(cell) if rows else None

@@ -28,11 +28,10 @@ def offsets(lift: Lift) -> np.ndarray:
 
 def lifted(units: torch.Tensor, lift: Lift, matrix=None, angles=None, exact: bool = False,
            table=None) -> torch.Tensor:
-    """h (B, D) of unit features (B, d), as `Lift`, in torch.
-
-    matrix, angles: the lift's R and `offsets`, if the caller has them as tensors. exact: units are whole
-    numbers on the grid, float64, and h is what `Lift` gives; else h is not rounded, and has gradients. table:
-    `cosine_table` as a tensor, of an exact `fourier` lift."""
+    """h (B, D) of unit features (B, d), as `Lift`, in torch. matrix, angles: the lift's R and `offsets`, if
+    the caller has them as tensors. exact: units are whole numbers on the grid, float64, and h is what `Lift`
+    gives; else h is not rounded, and has gradients. table: `cosine_table` as a tensor, of an exact `fourier`
+    lift."""
     if matrix is None:
         matrix = torch.as_tensor(lift.matrix, dtype=units.dtype, device=units.device)
     one, products = float(GRID) if exact else 1.0, units @ matrix

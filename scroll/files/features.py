@@ -44,13 +44,10 @@ class Block(NamedTuple):
 
 
 def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple = None) -> list:
-    """A `FeatureFile` for each file.
-
-    columns: other names of columns, by 'X', 'y', 'id' and 'split'. need: those that each file must have.
-    names: of the columns of X, in the order wanted; None: that of the first file, by path.
-
-    InputError: there is no such file, it is of another kind, damaged, or lacks what is needed; or files that
-    differ in their number of features, or of which some have y or split."""
+    """A `FeatureFile` for each file. columns: other names of columns, by 'X', 'y', 'id' and 'split'. need:
+    those that each file must have. names: of the columns of X, in the order wanted; None: that of the first
+    file, by path. InputError: there is no such file, it is of another kind, damaged, or lacks what is needed;
+    or files that differ in their number of features, or of which some have y or split."""
     columns = columns or {}
     paths = list(map(str, paths))
     labels = set(map(labels_of, paths))

@@ -95,12 +95,9 @@ class LinearPredictor:
 
 def exact_logits(h, limbs, width: int, floor=np.floor) -> tuple:
     """(high, low), float64 (N, K) whole numbers, 0 <= low < 2^w, w = (number of limbs - 1) width: logits are
-    high 2^w + low in units of 2^(exponent - 18).
-
-    Limbs are so short that no sum of products reaches 2^53, so every one is exact.
-
-    h: float64 (N, D), on the grid; an array, or with `floor=torch.floor` a tensor. limbs, width: of
-    `LinearPredictor.limbs`."""
+    high 2^w + low in units of 2^(exponent - 18). Limbs are so short that no sum of products reaches 2^53, so
+    every one is exact. h: float64 (N, D), on the grid; an array, or with `floor=torch.floor` a tensor. limbs,
+    width: of `LinearPredictor.limbs`."""
     base, low = 2.0 ** width, 0.0
     high = h @ limbs[0][:, :-1].T + limbs[0][:, -1] * GRID
     for place, limb in enumerate(limbs[1:]):
@@ -192,10 +189,9 @@ def usable_lambda(statistics: Statistics, alpha: float) -> int:
 
 def evened(statistics: Statistics) -> Statistics:
     """Statistics as if every class had come equally often, for head `balanced`: with classes of very
-    different sizes ridge fits the large ones (for streams: AIR, Fang et al. 2024).
-
-    Each class has t = N / K samples, rounded, 1 or more: t s_c / n_c and sum_c t G_c / n_c, each entry
-    rounded half to even. InputError: nothing seen, or one Gram matrix for all classes."""
+    different sizes ridge fits the large ones (for streams: AIR, Fang et al. 2024). Each class has t = N / K
+    samples, rounded, 1 or more: t s_c / n_c and sum_c t G_c / n_c, each entry rounded half to even.
+    InputError: nothing seen, or one Gram matrix for all classes."""
     check_seen(statistics)
     counts, grams = statistics.counts, statistics.grams
     share = np.full(len(counts), max(round(statistics.total / len(counts)), 1))

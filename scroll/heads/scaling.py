@@ -14,12 +14,10 @@ _NUMBERS = 1 << 16                              # logits in a block, in the proc
 
 def fit_scale(logits: np.ndarray, targets: np.ndarray, bounds=(1e-2, 1e3), weights=None,
               smoothing: float = 0.0) -> float:
-    """The s within `bounds` with the least mean cross-entropy of softmax(s * logits).
-
-    Samples whose own class has the logit -inf, an unknown class, are left out; 1 if none is left.
-
-    logits: float64 (N, K). targets: int (N,), columns of the true classes. weights: (N,), or None: all count
-    alike. smoothing: share of each target that goes to all classes equally."""
+    """The s within `bounds` with the least mean cross-entropy of softmax(s * logits). Samples whose own class
+    has the logit -inf, an unknown class, are left out; 1 if none is left. logits: float64 (N, K). targets:
+    int (N,), columns of the true classes. weights: (N,), or None: all count alike. smoothing: share of each
+    target that goes to all classes equally."""
     own = logits[np.arange(len(targets)), targets]
     known = np.isfinite(own)
     if not known.any():
