@@ -61,9 +61,7 @@ def is_checkpoint(path) -> bool:
 
 def read(path) -> dict:
     """What a file of torch's or a pickle holds: all fields of `backbone.weights.Weights` but name and digest.
-
-    InputError: it is damaged, names code, or holds no network that is known here.
-    """
+    InputError: it is damaged, names code, or holds no network that is known here."""
     with open(path, 'rb') as file:
         start = file.read(len(_LEGACY_TORCH))
     if start.startswith(b'PK') or start == _LEGACY_TORCH:
@@ -140,8 +138,7 @@ def from_byol(experiment) -> dict:
     (https://github.com/google-deepmind/deepmind-research, folder byol).
 
     experiment: (online parameters, target's, online state, target's, optimiser's), the first four
-        {module path: {leaf: array}}; kernels are (height, width, in, out), norms' arrays (1, 1, 1, C).
-    """
+        {module path: {leaf: array}}; kernels are (height, width, in, out), norms' arrays (1, 1, 1, C)."""
     try:
         arrays = {}
         for modules in (experiment[0], experiment[2]):

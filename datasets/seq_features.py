@@ -11,7 +11,7 @@ from core.arguments import share
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from scroll.errors import InputError
-from scroll.files.columns import columns_of
+from scroll.files.arrays import columns_of
 from scroll.files.features import open_files, read_blocks
 from scroll.grid import GRID, intake, quantise, sample_keys
 

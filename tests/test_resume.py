@@ -17,7 +17,7 @@ from torchvision.transforms import Compose
 
 import models
 from bench.resume import checkpoints, run_state
-from bench.resume.state import model_state
+from bench.resume.state import Packer
 from bench.run.building import initialize
 from bench.run.training import train
 from core import rows as results
@@ -94,7 +94,7 @@ def start(parse, small_digits, monkeypatch):             # noqa: F811
 
 def the_end(model, row) -> dict:
     """All that must be the same."""
-    learned = {name: value for name, value in model_state(model).items() if name != 'seconds'}
+    learned = {name: value for name, value in Packer().members(model).items() if name != 'seconds'}
     columns = {name: value for name, value in row.items() if not name.startswith(NOT_BITS)}
     return dict(state=learned, row=columns, random=run_state.random_state() if not hasattr(model, 'learner') else None)
 

@@ -12,9 +12,8 @@ import torch
 
 from scroll.arguments import check_memory
 from scroll.errors import InputError
-from scroll.exemplars import quotas
+from scroll.exemplars import herding_order, quotas
 from scroll.grid import quantise
-from scroll.rankings import herding_order
 from utils.augmentations import apply_transform
 from utils.evaluate import eval_mode
 from utils.sample_selection import STRATEGIES

@@ -121,11 +121,8 @@ def tuned_table(root: Path) -> list:
 
 
 def heads_table(root: Path, label: str, with_state=False, with_paper=False) -> list:
-    """The rows and columns of an experiment that have runs.
-
-    with_state: and the megabytes of what a head is solved from, for 256 features and 100 classes. with_paper:
-    what the paper has in a line below.
-    """
+    """The rows and columns of an experiment that have runs. with_state: and the megabytes of what a head is
+    solved from, for 256 features and 100 classes. with_paper: what the paper has in a line below."""
     experiment, runs, rows = load(ROOT / f'experiments/{label}.yaml'), _runs(root, label), []
     columns = [column for column in experiment.columns if any(column == known for _, known in runs)]
     for row in experiment.rows:
@@ -224,11 +221,8 @@ TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, '
 
 
 def update(root: Path, paths: list) -> list:
-    """Renew the tables of these Markdown files; returns the files that changed.
-
-    Raises:
-        InputError: a table is named that is not in `TABLES`.
-    """
+    """Renew the tables of these Markdown files; returns the files that changed. InputError: a table is named
+    that is not in `TABLES`."""
     changed = []
     for path in paths:
         def renewed(found, path=path):

@@ -24,8 +24,7 @@ class Position:
 
     Attributes:
         task: tasks that have ended. begun: whether the next one has begun; then
-        epoch: its passes that have ended. batch: batches of the next pass that were learned.
-    """
+        epoch: its passes that have ended. batch: batches of the next pass that were learned."""
     task: int = 0
     epoch: int = 0
     batch: int = 0
@@ -45,12 +44,10 @@ class Incomplete(Exception):
 class RunState:
     """Gathers the state of a run and restores it.
 
-    Args:
-        parts: name -> what else has a `state_dict` (the record, ...).
+    parts: name -> what else has a `state_dict` (the record, ...).
 
     Attributes:
-        loader: training loader of the task that was begun last.
-    """
+        loader: training loader of the task that was begun last."""
 
     def __init__(self, model, dataset, args, **parts):
         self.model, self.dataset, self.args, self.parts = model, dataset, args, parts
@@ -101,10 +98,8 @@ class RunState:
         return [*self._data(), *self.dataset.test_loaders, self.model.transform]
 
     def begin_learning(self, **parts) -> tuple:
-        """Register what lives as long as a task (scheduler, fitting rule).
-
-        Returns (passes, batches of the next pass) that were learned already.
-        """
+        """Register what lives as long as a task (scheduler, fitting rule). Returns (passes, batches of the
+        next pass) that were learned already."""
         self.parts |= parts
         if self.resumed is None:
             return 0, 0

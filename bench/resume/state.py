@@ -23,11 +23,6 @@ _PLAIN = (bool, int, float, str, type(None))
 _CONSTANT = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, torch.device, torch.dtype)
 
 
-def model_state(model: nn.Module) -> dict:
-    """The state of a method: attribute name -> plain data."""
-    return Packer().members(model)
-
-
 def load_model_state(model: nn.Module, state: dict) -> None:
     """Give a newly built method this state. InputError if something in it does not fit."""
     for name, packed in state.items():
@@ -56,13 +51,11 @@ def loading(what):
 class Packer:
     """Values -> plain data; numbers are not copied.
 
-    Args:
-        stream: id of an object -> place of this part of the stream.
+    stream: id of an object -> place of this part of the stream.
 
     Attributes:
         needs: path -> what must be there when the value is unpacked. lost: paths of what cannot be kept.
-        places: of the parts of the stream that were met.
-    """
+        places: of the parts of the stream that were met."""
 
     def __init__(self, stream: dict = {}):          # noqa: B006  never changed
         self.needs, self.lost, self.places, self.stream, self._left = {}, [], set(), stream, set()
@@ -131,12 +124,8 @@ class Packer:
 
 
 def unpack(packed, present, model: nn.Module):
-    """The value again.
-
-    Args:
-        present: what stands in its place: objects are filled. model: whose device tensors go to, and of whose
-            `net` a network that is not there is a copy: a teacher, as a rule.
-    """
+    """The value again. present: what stands in its place: objects are filled. model: whose device tensors go
+    to, and of whose `net` a network that is not there is a copy: a teacher, as a rule."""
     if isinstance(packed, torch.Tensor):
         return packed.detach().clone().requires_grad_(packed.requires_grad)
     if isinstance(packed, (list, tuple, set)):

@@ -8,8 +8,8 @@ from sklearn.linear_model import RidgeClassifier
 from scroll import Adaptation, InputError, Scroll, ScrollClassifier, Statistics
 from scroll.adaptation.selection import folds
 from scroll.grid import GRID, quantise
+from scroll.heads.discriminants import qda
 from scroll.heads.predictors import ridge
-from scroll.heads.quadratic import qda
 from scroll.heads.registry import HEADS, Settings
 from scroll.lift import Lift
 from scroll.settings import HEAD_CHOICES, NCC_BIASES
