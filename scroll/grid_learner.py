@@ -237,7 +237,7 @@ class GridLearner(Scroll):
         out = turn >= 0
         return _best_scale(logits[out], own[out], (counts[own] / kept)[out]) if out.any() else 1.0
 
-    def _embed(self, X, keep: bool = True) -> tuple:
+    def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         features = self.grid.on_it(X)
         return features, features, sample_keys(features)
 

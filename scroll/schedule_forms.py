@@ -49,7 +49,8 @@ def class_splits(n_classes: int, n_splits: int) -> list:
 
 def _groups(rank, n) -> np.ndarray:
     """int64 (K,): of n groups of classes, the one of each class."""
-    return np.repeat(np.arange(n), class_splits(rank.max() + 1, n))
+    sizes = class_splits(rank.max() + 1, n)         # refuses more groups than classes
+    return np.repeat(np.arange(n), sizes)
 
 
 def split(rank, random, n) -> list:
