@@ -71,12 +71,13 @@ def test_a_model_that_lacks_a_package_is_a_row_and_is_not_run_twice(root, tmp_pa
     run(monkeypatch, root, *words)
 
 
+@pytest.mark.slow
 def test_runs_here_and_there_are_rows_with_the_flags_that_each_takes(root, tmp_path, monkeypatch):
     monkeypatch.setattr(checkout, 'ROOT', root)
-    run(monkeypatch, root, 'compare', root, '--models', 'er', '--seeds', 2, '--out', tmp_path, '--', '--lr', '1', '--', '--ours', '2')
+    run(monkeypatch, root, 'compare', root, '--models', 'er', '--seeds', 1, '--out', tmp_path, '--', '--lr', '1', '--', '--ours', '2')
     rows = read_rows(tmp_path / 'compare.csv')
     assert [(row['seed'], row['where'], row['accuracy']) for row in rows] == [
-        (seed, where, '12.5') for seed in '01' for where in ('here', 'there')]
+        ('0', where, '12.5') for where in ('here', 'there')]
     assert all(row['flags'] == '--lr 1 --ours 2' for row in rows)
     with pytest.raises(InputError, match='--models'):
         run(monkeypatch, root, 'compare', root)

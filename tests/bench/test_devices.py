@@ -55,7 +55,7 @@ def test_precision_of_products(level, precision):
     assert torch.get_float32_matmul_precision() == precision and net._compiled_call_impl is None
 
 
-@pytest.mark.parametrize('size', [16, 8, 6, 4, 7])
+@pytest.mark.parametrize('size', [8, 6, 7])
 def test_wide_convolutions_of_fewer_products_learn_the_same(size):
     """In float64 they differ from direct ones by rounding alone; also under a gradient of a gradient, and in copies."""
     kind = type('Ours', (torch.nn.Sequential,), dict(__module__='backbone.resnet18'))
