@@ -120,12 +120,12 @@ class Augmentation:
 
 
 def check_images(images, name: str = 'X') -> np.ndarray:
-    """uint8 images (N, H, W, C) or (N, H, W), an array or a CPU tensor, as an array, C-contiguous.
+    """uint8 images (N, H, W, C) or (N, H, W), an array or a tensor of any device, as an array, C-contiguous.
 
     InputError: they are something else, or H or W is 0, or C neither 1 nor 3.
     """
     try:
-        images = np.asarray(images, order='C')
+        images = np.asarray(images.cpu() if hasattr(images, 'cpu') else images, order='C')
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f'{name} is not an array of images: {error}') from error
     grey_or_colour = images.ndim == 3 or images.ndim == 4 and images.shape[3] in (1, 3)
