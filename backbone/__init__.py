@@ -95,8 +95,7 @@ class StagedBackbone(MammothBackbone):
 
     channels_last: let images and maps lie in memory with the channels of a pixel together, up to the first
     stage whose maps have at most so few pixels: faster on CPUs, the same values but for rounding. Parameters
-    and gradients stay as they are, and may be viewed flat.
-    """
+    and gradients stay as they are, and may be viewed flat."""
     channels_last = False
     CONTIGUOUS_PIXELS = 7 * 7
 

@@ -44,8 +44,7 @@ class ResNet18(StagedBackbone):
     """Args:
         num_classes: outputs of the linear head.
         width: channels of the first stage; features are 8 times as many.
-        stem_padding: 1 (published evaluation code) or 2 (published training code); the weights fit both.
-    """
+        stem_padding: 1 (published evaluation code) or 2 (published training code); the weights fit both."""
 
     def __init__(self, num_classes: int, width: int = 64, stem_padding: int = 1):
         super().__init__()

@@ -21,11 +21,9 @@ class BasicBlock(Block):
 class ResNet(StagedBackbone):
     """Stages of residual blocks, each but the first of stride 2 and twice as wide as the one before.
 
-    Args:
-        block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (default: 1) out.
-        num_blocks: of each stage. num_classes: outputs of the linear head.
-        num_filters: channels of the stem and, before expansion, of the first stage; also `nf`.
-    """
+    block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (default: 1) out.
+    num_blocks: of each stage. num_classes: outputs of the linear head. num_filters: channels of the stem and,
+    before expansion, of the first stage; also `nf`."""
     RENAMED = {'shortcut': 'downsample'}        # what digests call it, as before
 
     def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64):

@@ -39,8 +39,7 @@ class Weights:
         backbone: registered backbone name. options: its keyword arguments, for example `{'width': 32}`.
         input_size: pixels. mean, std: per channel, for images in [0, 1].
         info: classes seen, data digest, recipe, accuracies; a data set that it `saw` with all classes.
-        resampling: other arguments of `Preprocessing`.
-    """
+        resampling: other arguments of `Preprocessing`."""
     name: str
     digest: str
     tensors: dict

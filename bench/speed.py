@@ -67,10 +67,8 @@ def fastest(*functions, rounds: int, seconds=clock) -> list:
 
 
 def embedding(backbone, integers, images, rounds):
-    """The online stage, and the integer network, compared with a forward pass.
-
-    integers: the integer network, or None.
-    """
+    """The online stage, and the integer network, compared with a forward pass. integers: the integer network,
+    or None."""
     net, preprocessing = backbone
     embedder, labels = Embedder(net, preprocessing), np.arange(len(images)) % CLASSES
     bare = copy.deepcopy(net).to(memory_format=torch.channels_last)

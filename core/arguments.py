@@ -48,8 +48,7 @@ class Arguments(argparse.Namespace):
         affects: flag -> what it affects, a key of `AFFECTS`.
         declared: flag -> the default it was declared with.
         Of a run: given: flags of the command line. key: what tells it from others, `bench.results.keys`.
-            differs: from Mammoth's defaults, a line.
-    """
+            differs: from Mammoth's defaults, a line."""
     __slots__ = ('affects', 'declared', 'given', 'key', 'differs')
 
 

@@ -77,11 +77,7 @@ class PluginFolder:
 
     def register(self, name: str):
         """Decorator: make a class or function available under `name`; a user's takes precedence over ours,
-        and ours over the checkout's.
-
-        Raises:
-            ValueError: two files of the user's, or two of ours, take one name.
-        """
+        and ours over the checkout's. ValueError: two files of the user's, or two of ours, take one name."""
         key = normalise(name)
 
         def add(obj):

@@ -72,19 +72,17 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     Head and its parameters may be changed at any time, since sums are those of all; the others affect `fit`.
     Bad input is an `InputError` of one line, and changes nothing.
 
-    Args:
-        head, ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
-        lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length.
-        scale: 'unit': each sample has its length scaled to one, as embeddings want it. None: features as they
-            are, in units of the power of two at or above `limit`. 'standard', for tables of measured
-            quantities and the heads ridge, ncc and lda: each feature less its mean, over its standard
-            deviation and sqrt(d), both from the sums (`scroll.grid_learner.Standardised`).
-        limit: without unit length, the largest absolute value that a feature will have, a number or (with
-            'standard') one for each feature. Values beyond cannot be learned, and are predicted as those at
-            the edge of the grid. None: `fit` makes a grid that reaches four times as far as its data;
-            `partial_fit` cannot begin, since its first batch would decide.
-        calibration_size: samples to keep, drawn by hash and shared among the classes, to calibrate
-            `predict_proba` on. 0: none, and probabilities are the softmax of plain logits.
+    head, ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
+    lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length. scale:
+    'unit': each sample has its length scaled to one, as embeddings want it. None: features as they are, in
+    units of the power of two at or above `limit`. 'standard', for tables of measured quantities and the heads
+    ridge, ncc and lda: each feature less its mean, over its standard deviation and sqrt(d), both from the
+    sums (`scroll.grid_learner.Standardised`). limit: without unit length, the largest absolute value that a
+    feature will have, a number or (with 'standard') one for each feature. Values beyond cannot be learned,
+    and are predicted as those at the edge of the grid. None: `fit` makes a grid that reaches four times as
+    far as its data; `partial_fit` cannot begin, since its first batch would decide. calibration_size: samples
+    to keep, drawn by hash and shared among the classes, to calibrate `predict_proba` on. 0: none, and
+    probabilities are the softmax of plain logits.
 
     Attributes:
         classes_: (K,) labels, with those that were named as `classes` and not yet seen. head_: the head in

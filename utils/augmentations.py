@@ -59,9 +59,7 @@ class BatchedCompose:
     """A `Compose` of torchvision for batches: crops, flips and normalisation of all images at once, other
     steps image by image. Draws from torch's global random stream, as torchvision does.
 
-    Args:
-        steps: transforms of torchvision; those from and to PIL images have nothing to do here.
-    """
+    steps: transforms of torchvision; those from and to PIL images have nothing to do here."""
     batched = True
 
     def __init__(self, steps: list):
@@ -132,8 +130,7 @@ def cutmix_data(x: torch.Tensor, y: torch.Tensor, alpha: float = 1.0, cutmix_pro
     (B, C, H, W) is replaced by that of another one, with probability `cutmix_prob`, or always with `force`.
 
     generator: on the CPU; default: seeded from numpy's global one, as Mammoth draws. Returns (mixed, y_a,
-    y_b, share): the loss is share * L(y_a) + (1 - share) * L(y_b); share is the area left.
-    """
+    y_b, share): the loss is share * L(y_a) + (1 - share) * L(y_b); share is the area left."""
     seed = (np.random.randint(2 ** 31) if generator is None
             else int(torch.randint(2 ** 31, (1,), generator=generator)))
     random = np.random.default_rng(seed)

@@ -25,19 +25,15 @@ ATTRIBUTES = ('examples', 'labels', 'logits', 'task_labels', 'true_labels')
 class Buffer:
     """At most `buffer_size` rows on one device.
 
-    Args:
-        buffer_size: |M|. device: where the rows are kept.
-        sample_selection_strategy: 'reservoir' or 'greedy'.
-        raw: what `fill_buffer` puts in is then `uint8` (B, H, W, C).
-        seed: of insertion and draws; default: from numpy's global generator. of_others: refused, with the
-            strategies that they are for.
+    buffer_size: |M|. device: where the rows are kept. sample_selection_strategy: 'reservoir' or 'greedy'.
+    raw: what `fill_buffer` puts in is then `uint8` (B, H, W, C). seed: of insertion and draws; default: from
+    numpy's global generator. of_others: refused, with the strategies that they are for.
 
     Attributes:
         examples, labels, logits, task_labels, true_labels: tensors of buffer_size rows, of which the first
             `len(self)` are filled; only those that were given to `add_data` exist. Names that
             end in "labels" are int64, images keep `uint8`, the rest is float32.
-        num_seen_examples: samples offered so far. classes_seen: of 'greedy': labels offered so far.
-    """
+        num_seen_examples: samples offered so far. classes_seen: of 'greedy': labels offered so far."""
     open = True
 
     def __init__(self, buffer_size: int, device='cpu', sample_selection_strategy: str = 'reservoir',
@@ -90,8 +86,7 @@ class Buffer:
 
     def add_data(self, examples, labels=None, logits=None, task_labels=None, true_labels=None) -> None:
         """Offer a batch, (B, ...) each, from any device; what is kept is up to the selection strategy.
-        InputError: other attributes than the rows so far have, or images of another kind.
-        """
+        InputError: other attributes than the rows so far have, or images of another kind."""
         if not self.open:
             return
         given = dict(zip(ATTRIBUTES, (examples, labels, logits, task_labels, true_labels)))
@@ -138,10 +133,8 @@ class Buffer:
 
     def get_data(self, size: int, transform=None, return_index: bool = False, device=None,
                  mask_task_out=None) -> tuple:
-        """([rows], examples, then the other attributes) of up to `size` random samples.
-
-        mask_task_out: leave out the samples of this task, by `task_labels`.
-        """
+        """([rows], examples, then the other attributes) of up to `size` random samples. mask_task_out: leave
+        out the samples of this task, by `task_labels`."""
         rows = np.arange(len(self))
         if mask_task_out is not None:
             if not hasattr(self, 'task_labels'):
@@ -230,8 +223,7 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
     Old classes keep the first of what they have. New ones, of `dataset.train_loader.dataset`, are chosen at
     random, or, with `use_herding`, by greedily keeping the mean of their features (iCaRL, algorithm 4), of
     unit length with `normalize_features`. The shares fill the buffer, so `extend_equalize_buffer` changes
-    nothing. required_attributes: of 'examples', 'labels' (both by default), 'logits', 'task_labels'.
-    """
+    nothing. required_attributes: of 'examples', 'labels' (both by default), 'logits', 'task_labels'."""
     wanted = required_attributes or ['examples', 'labels']
     examples, labels = plain_samples(dataset.train_loader.dataset, buffer.raw)
     new = [int(c) for c in dataset.task_classes(t_idx)]

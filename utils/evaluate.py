@@ -35,12 +35,9 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
     sample's task. A task-aware method (`is_task_aware`) has no class-il accuracy; it is 0. Random state and
     training mode are left as they were.
 
-    Args:
-        last: only the newest task. loaders: (task, test loader) pairs; default: `dataset.test_loaders`.
-        return_loss: as a third item, the mean cross-entropy over the classes seen, of all samples.
-        seen: labels that class-il chooses among; default: of
-            the tasks so far, before the first task all.
-    """
+    last: only the newest task. loaders: (task, test loader) pairs; default: `dataset.test_loaders`.
+    return_loss: as a third item, the mean cross-entropy over the classes seen, of all samples. seen: labels
+    that class-il chooses among; default: of the tasks so far, before the first task all."""
     if loaders is None:
         loaders = list(enumerate(dataset.test_loaders))[-1 if last else 0:]
     if seen is None:

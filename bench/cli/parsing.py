@@ -30,9 +30,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     What is parsed decides which further flags there are: model and data set first, then their own flags and
     config files, then backbone and weights.
 
-    Raises:
-        InputError: anything wrong with the command line or a config file, in one line.
-    """
+    InputError: anything wrong with the command line or a config file, in one line."""
     cmd = sys.argv[1:] if cmd is None else list(cmd)
     chosen, parser = _chosen(cmd), base_parser()
     parser.set_defaults(model=chosen.model, dataset=chosen.dataset)
@@ -105,10 +103,8 @@ def _plugins(chosen) -> tuple:
 
 
 def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
-    """Add the flags of data set, method and backbone, and set defaults, the weakest source first.
-
-    Returns (the data set as its config file has it, weights by default); fills in `chosen`.
-    """
+    """Add the flags of data set, method and backbone, and set defaults, the weakest source first. Returns
+    (the data set as its config file has it, weights by default); fills in `chosen`."""
     from backbone import get_backbone_class
     from datasets.utils.config import split_config
     from datasets.utils.defaults import dataset_defaults
@@ -190,9 +186,7 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
 
     Fills in `chosen.weights`.
 
-    Args:
-        asked: what config files and the method say. default: the data set's own backbone.
-    """
+    asked: what config files and the method say. default: the data set's own backbone."""
     from backbone import PLUGINS, weights
     from models import PLUGINS as METHODS
 
@@ -263,10 +257,8 @@ def given_flags(parser: ArgumentParser, argv) -> set:
 def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
     """Make `values` the defaults of flags that exist, passed through each flag's type.
 
-    Raises:
-        InputError: no such flag, except in files of a Mammoth checkout, or a value that its type or choices
-            refuse; `source` is named.
-    """
+    InputError: no such flag, except in files of a Mammoth checkout, or a value that its type or choices
+    refuse; `source` is named."""
     # of several names of a flag, the first is its own
     actions = {action.dest: action for action in reversed(parser._actions)}
     for name, value in values.items():
@@ -297,8 +289,7 @@ def add_model_args(parser: ArgumentParser, model) -> dict:
 
     `get_parser(parser)` adds to what it is given, and may return it, another parser or nothing; in files
     written for earlier versions of Mammoth `get_parser()` returns a parser of its own. Some of these flags
-    may still be to come.
-    """
+    may still be to come."""
     before, get_parser = dict(parser._defaults), model.get_parser
     own = any('get_parser' in vars(kind) for kind in model.__mro__ if kind.__module__ == model.__module__)
     if not own:  # the oldest files have a function in the place of a method

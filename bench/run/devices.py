@@ -27,8 +27,7 @@ def arrange(model) -> None:
     convolve with fewer products.
 
     A method that trains none, as SCROLL, lays out its backbone itself: its digests depend on it. On GPUs
-    float32 gains nothing.
-    """
+    float32 gains nothing."""
     if model.opt is not None and model.device.type == 'cpu':
         for module in model.modules():
             if hasattr(module, 'channels_last') and is_shipped(type(module)):

@@ -17,8 +17,7 @@ class InMemoryDataset:
         transform: of `utils.augmentations`, or, as in Mammoth, of one float image (C, H, W) in [0, 1]; for
             test data of uint8 (B, H, W, C).
         extra_return_fields: names of further attributes, (N, ...) each, that batches end with.
-        indexes: int64 (N,), positions of the samples in the files. device: where images lie.
-    """
+        indexes: int64 (N,), positions of the samples in the files. device: where images lie."""
 
     def __init__(self, data, targets, transform, train: bool = True, device='cpu', indexes=None):
         self.data, self.targets, self.transform, self.train = data, targets, transform, train
@@ -52,10 +51,8 @@ class InMemoryDataset:
         return images.unsqueeze(-1) if images.dim() == 3 else images
 
     def batch(self, ids, raw: bool = False, raw_not_aug: bool = False) -> tuple:
-        """These samples stacked, as of `__getitem__`.
-
-        raw: uint8 images in place of input and un-augmented image. raw_not_aug: of the latter alone.
-        """
+        """These samples stacked, as of `__getitem__`. raw: uint8 images in place of input and un-augmented
+        image. raw_not_aug: of the latter alone."""
         images, labels = self.raw(ids), self.labels()[ids]
         if not self.train:
             return images if raw else self.transform(images), labels
@@ -76,13 +73,11 @@ class InMemoryDataset:
 class ImageLoader:
     """Iterates over an `InMemoryDataset` in batches; the last batch of a segment may be smaller.
 
-    Args:
-        shuffle: a new order for every pass, within segments. segment_ends: int (S,), ends of the schedule's
-            segments; None: one segment. drop_last: leave out batches that are not full. seed: of the shuffle.
+    shuffle: a new order for every pass, within segments. segment_ends: int (S,), ends of the schedule's
+    segments; None: one segment. drop_last: leave out batches that are not full. seed: of the shuffle.
 
     Attributes:
-        raw, raw_not_aug: as of `InMemoryDataset.batch`. contiguous: also where the images are not.
-    """
+        raw, raw_not_aug: as of `InMemoryDataset.batch`. contiguous: also where the images are not."""
 
     def __init__(self, dataset, batch_size: int, shuffle: bool = False, segment_ends=None,
                  drop_last: bool = False, seed: int = 0):

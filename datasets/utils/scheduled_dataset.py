@@ -35,8 +35,7 @@ class ScheduledDataset(ContinualDataset):
         train_ids: int64 (N,), positions in the files of the training samples, without `--validation`.
         train_labels, true_labels: int64 (N,), labels in the stream, with and without `--noise_rate`.
         decoded_by: the decoders of image files, which pixels depend on; '' where there were none.
-        preprocessing: size and normalisation of network input: of the weights, or of the data set without.
-    """
+        preprocessing: size and normalisation of network input: of the weights, or of the data set without."""
     SETTING = 'class-il'
     MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     DEFAULT_SPLITS = 10

@@ -33,8 +33,7 @@ class ContinualModel(nn.Module):
         cpt (classes_per_task): int, or list where tasks differ; current_task: 0, counted up when a task ends;
         n_seen_classes, n_past_classes, n_classes_current_task, n_remaining_classes: -1 before the first task;
         task_iteration, epoch_iteration: batches seen in this task and epoch;
-        psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None if not given.
-    """
+        psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None if not given."""
     NAME: str
     COMPATIBILITY: list
     AVAIL_OPTIMS = ['sgd', 'adam', 'adamw']
@@ -136,12 +135,8 @@ class ContinualModel(nn.Module):
         return loss
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        """Learn from one batch; returns the loss (a number or a tensor), or a dict with 'loss'.
-
-        Args:
-            inputs: augmented, normalised (B, 3, S, S). labels: int64 (B,). not_aug_inputs: (B, 3, H, W) in
-                [0, 1].
-        """
+        """Learn from one batch; returns the loss (a number or a tensor), or a dict with 'loss'. inputs:
+        augmented, normalised (B, 3, S, S). labels: int64 (B,). not_aug_inputs: (B, 3, H, W) in [0, 1]."""
         raise NotImplementedError(f'{type(self).__name__} has no observe')
 
     def begin_task(self, dataset):
@@ -232,8 +227,7 @@ class ContinualModel(nn.Module):
 
         `--batch_iterations` calls it repeatedly; only the last time the buffer takes the samples. Samples
         without a label (-1) are left out, unless the method is made for such (`cssl`); a batch of these alone
-        is skipped. InputError: it needs a field that the batches do not have.
-        """
+        is skipped. InputError: it needs a field that the batches do not have."""
         parameters = inspect.signature(self.observe).parameters
         for name, parameter in list(parameters.items())[3:]:
             catches_all = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)

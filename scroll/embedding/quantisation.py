@@ -41,10 +41,8 @@ def scales_of(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) 
 
 
 def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -> IntegerNetwork:
-    """The integer network of `net.features` by recorded scales, the same on every machine.
-
-    InputError: they are of another network, or a layer is one that integers cannot do.
-    """
+    """The integer network of `net.features` by recorded scales, the same on every machine. InputError: they
+    are of another network, or a layer is one that integers cannot do."""
     builder = _Builder(_exported(net, preprocessing), iter(scales), preprocessing)
     network = builder.build()
     if len(builder.magnitudes) != len(scales):

@@ -82,8 +82,7 @@ class LinearPredictor:
         """Columns (n,) of the largest exact logits, the first of equals.
 
         A float64 logit is off by at most (D + 1) 2^-53 |[h; 1]| |[w; b]|, in whatever order it is summed
-        (Higham 2002, section 3.1). Where others are closer to the largest than that, exact logits decide.
-        """
+        (Higham 2002, section 3.1). Where others are closer to the largest than that, exact logits decide."""
         weights, longest = self._in_float64
         logits = h @ weights[:, :-1].T + weights[:, -1] * GRID
         top = logits.max(axis=1)
