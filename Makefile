@@ -27,7 +27,7 @@ test-slow: .venv/installed-dev  ## the slow ones: real kills, processes, trainin
 test-avx2: .venv/installed-dev
 	OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(RUN) -m pytest -q -n 2 -m "not slow" \
 		tests/scroll/test_embedding.py tests/scroll/test_integer_network.py tests/scroll/test_adaptation.py tests/scroll/test_lift.py \
-		tests/scroll/test_rounded.py tests/models/test_er.py tests/models/test_mir.py \
+		tests/scroll/test_rounded.py tests/models/test_mir.py \
 		tests/bench/test_certificates.py::test_the_committed_certificate_of_the_digits_holds_here
 
 wheel:                          ## builds and installs the library as its users do, without torch, and learns digits

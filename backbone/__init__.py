@@ -95,10 +95,9 @@ class StagedBackbone(MammothBackbone):
 
     channels_last: let images and maps lie in memory with the channels of a pixel together, up to the first
     stage whose maps have at most so few pixels: faster on CPUs, the same values but for rounding. Parameters
-    and gradients stay as they are, and may be viewed flat.
-    """
+    and gradients stay as they are, and may be viewed flat."""
     channels_last = False
-    CONTIGUOUS_PIXELS = 10 * 10
+    CONTIGUOUS_PIXELS = 7 * 7
 
     def stem(self, x: torch.Tensor) -> torch.Tensor:
         """(B, 3, H, W) -> the first map (B, C, H', W')."""

@@ -45,7 +45,6 @@ ARCHITECTURES = {   # (side of the stem's kernel or 0, convolutions of a block, 
     (0, 3, (1, 1, 1, 1)): Architecture('resnet12', 'width', 84, *MINI_IMAGENET),
     (3, 2, (2, 2, 2, 2)): Architecture('resnet18', 'num_filters', 32, *CIFAR10),
     (3, 2, (3, 4, 6, 3)): Architecture('resnet34', 'num_filters', 32, *CIFAR10),
-    (3, 2, (5, 5, 5)): Architecture('resnet32', 'num_filters', 32, *CIFAR10),
 }
 _BYOL = Architecture('resnet50-byol', 'width', 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _PREFIXES = ('net.', 'module.', 'backbone.')        # of Mammoth, data parallelism, SCROLL
@@ -62,9 +61,7 @@ def is_checkpoint(path) -> bool:
 
 def read(path) -> dict:
     """What a file of torch's or a pickle holds: all fields of `backbone.weights.Weights` but name and digest.
-
-    InputError: it is damaged, names code, or holds no network that is known here.
-    """
+    InputError: it is damaged, names code, or holds no network that is known here."""
     with open(path, 'rb') as file:
         start = file.read(len(_LEGACY_TORCH))
     if start.startswith(b'PK') or start == _LEGACY_TORCH:
@@ -85,7 +82,7 @@ def from_state_dict(state: dict) -> dict:
         if any(str(name).startswith(prefix) for name in state):     # a method has more than its network
             state = {name.removeprefix(prefix): t for name, t in state.items()
                      if prefix != 'net.' or name.startswith(prefix)}
-    state = {str(name).replace('.shortcut.', '.downsample.'): t for name, t in state.items()  # Mammoth's word
+    state = {str(name): t for name, t in state.items()
              if not any(pattern.fullmatch(str(name)) for pattern in IGNORED.values())}
     odd = [name for name, t in state.items()
            if not isinstance(t, torch.Tensor) or not t.is_floating_point() or t.layout != torch.strided]
@@ -103,7 +100,14 @@ def from_state_dict(state: dict) -> dict:
                          f"be read: conv1 of {stem} px, blocks {'-'.join(map(str, stages)) or 'none'} of "
                          f'{convolutions} convolutions; known: '
                          f"{', '.join(sorted(a.backbone for a in ARCHITECTURES.values()))}")
-    return _checkpoint(architecture, state, {})
+    return _checkpoint(architecture, named_for(architecture.backbone, state), {})
+
+
+def named_for(backbone: str, tensors: dict) -> dict:
+    """A state dict with the names that the backbone has for projections: Mammoth's in its ResNets, torch's
+    in others."""
+    word = 'shortcut' if backbone in ('resnet18', 'reduced-resnet18', 'resnet34') else 'downsample'
+    return {re.sub(r'\.(shortcut|downsample)\.', f'.{word}.', name): t for name, t in tensors.items()}
 
 
 def _checkpoint(architecture: Architecture, tensors: dict, options: dict, **info) -> dict:
@@ -134,8 +138,7 @@ def from_byol(experiment) -> dict:
     (https://github.com/google-deepmind/deepmind-research, folder byol).
 
     experiment: (online parameters, target's, online state, target's, optimiser's), the first four
-        {module path: {leaf: array}}; kernels are (height, width, in, out), norms' arrays (1, 1, 1, C).
-    """
+        {module path: {leaf: array}}; kernels are (height, width, in, out), norms' arrays (1, 1, 1, C)."""
     try:
         arrays = {}
         for modules in (experiment[0], experiment[2]):

@@ -75,12 +75,8 @@ class InvertedResidual(nn.Module):
 
 @register_backbone('efficientnet-lite')
 class EfficientNetLite(StagedBackbone):
-    """EfficientNet-Lite 0 to 4; 0 has 3,371,008 parameters without head.
-
-    Args:
-        num_classes: outputs of the linear head.
-        variant: 0 to 4.
-    """
+    """EfficientNet-Lite 0 to 4; 0 has 3,371,008 parameters without head. num_classes: outputs of the linear
+    head. variant: 0 to 4."""
 
     def __init__(self, num_classes: int, variant: int = 0):
         super().__init__()
@@ -106,9 +102,7 @@ class EfficientNetLite(StagedBackbone):
 
 def from_published(state: dict) -> tuple:
     """(name here -> tensor, variant) of published weights, without their head; both have one order.
-
-    InputError: they have the shapes of no variant.
-    """
+    InputError: they have the shapes of no variant."""
     for variant in range(len(VARIANTS)):
         with torch.device('meta'):
             known = {name: t for name, t in EfficientNetLite(1, variant).state_dict().items()

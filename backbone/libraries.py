@@ -45,8 +45,7 @@ def network_of(weights: str) -> tuple:
     """(`LibraryNetwork`, `Preprocessing`, backbone, its options, what else is known) of weights so named.
 
     Published weights are assumed to have seen ImageNet, as nearly all have. InputError: the name is not as
-    the head of this file says, or the network cannot be had.
-    """
+    the head of this file says, or the network cannot be had."""
     library, _, rest = weights.partition(':')
     name, *words = rest.split(',')
     given = {}
@@ -75,8 +74,7 @@ def _seed() -> int:
 def timm(num_classes: int, timm_name: str = 'vit_small_patch16_224', img_size: int = None) -> LibraryBackbone:
     """Args:
         timm_name: any image network of timm's, here at its random start.
-        img_size: pixels of the images that it gets, of networks that are built for one size.
-    """
+        img_size: pixels of the images that it gets, of networks that are built for one size."""
     return LibraryBackbone(timm_network(timm_name, random=_seed(), img_size=img_size)[0], num_classes)
 
 
@@ -84,6 +82,5 @@ def timm(num_classes: int, timm_name: str = 'vit_small_patch16_224', img_size: i
 def transformers(num_classes: int,
                  transformers_name: str = 'google/vit-base-patch16-224') -> LibraryBackbone:
     """Args:
-        transformers_name: a folder with a config.json, or a model on the hub; here at its random start.
-    """
+        transformers_name: a folder with a config.json, or a model on the hub; here at its random start."""
     return LibraryBackbone(transformers_network(transformers_name, random=_seed())[0], num_classes)

@@ -27,10 +27,8 @@ def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, ab
     """Write the scales that `net`'s activations have on these images, with the digests of its networks, and
     return what the file says.
 
-    Args:
-        preprocessing: of the weights, with the size that they were trained at.
-        images: uint8 (N, H, W, C), of the data that the weights were trained on.
-        about: facts about where the images come from, whatever JSON holds.
+    preprocessing: of the weights, with the size that they were trained at. images: uint8 (N, H, W, C), of the
+    data that the weights were trained on. about: facts about where the images come from, whatever JSON holds.
     """
     at = {size: Preprocessing(size, preprocessing.mean, preprocessing.std)
           for size in sorted({*INPUT_SIZES, RECORDED_AT, preprocessing.input_size})}
@@ -68,8 +66,7 @@ def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None
     """The integer network of the weights `name`, which `net` has, by their recorded scales, kept in `cache`.
 
     InputError: the scales are of other weights, or not for images of this size, or give another network on
-    this machine than where they were recorded.
-    """
+    this machine than where they were recorded."""
     recorded, size = read(path), preprocessing.input_size
     check_source(recorded['psi'], net, path, name)
     expected = recorded['networks'].get(str(size))

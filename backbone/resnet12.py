@@ -37,8 +37,7 @@ class Block(nn.Module):
 class ResNet12(MammothBackbone):
     """Args:
         num_classes: outputs of the linear head.
-        width: channels of the first stage, even; the others have 2.5, 5 and 10 times as many, features 10.
-    """
+        width: channels of the first stage, even; the others have 2.5, 5 and 10 times as many, features 10."""
 
     def __init__(self, num_classes: int, width: int = 64):
         super().__init__()

@@ -18,6 +18,7 @@ def conv3x3(channels_in: int, channels: int, stride: int = 1) -> nn.Conv2d:
 class BasicBlock(nn.Module):
     """conv3x3 - BN - ReLU - conv3x3 - BN, plus identity or a strided 1x1 projection, then ReLU."""
     expansion = 1                       # channels of the output for each of `channels`
+    SHORTCUT = 'downsample'             # name of the projection
 
     def __init__(self, channels_in: int, channels: int, stride: int = 1):
         super().__init__()
@@ -25,13 +26,15 @@ class BasicBlock(nn.Module):
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = conv3x3(channels, channels)
         self.bn2 = nn.BatchNorm2d(channels)
-        self.downsample = None
+        projection = None
         if stride != 1 or channels_in != channels:
-            self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False),
-                                            nn.BatchNorm2d(channels))
+            projection = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False),
+                                       nn.BatchNorm2d(channels))
+        setattr(self, self.SHORTCUT, projection)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        shortcut = x if self.downsample is None else self.downsample(x)
+        projection = getattr(self, self.SHORTCUT)
+        shortcut = x if projection is None else projection(x)
         out = F.relu(self.bn1(self.conv1(x)), inplace=True)
         return F.relu(self.bn2(self.conv2(out)) + shortcut, inplace=True)
 
@@ -41,8 +44,7 @@ class ResNet18(StagedBackbone):
     """Args:
         num_classes: outputs of the linear head.
         width: channels of the first stage; features are 8 times as many.
-        stem_padding: 1 (published evaluation code) or 2 (published training code); the weights fit both.
-    """
+        stem_padding: 1 (published evaluation code) or 2 (published training code); the weights fit both."""
 
     def __init__(self, num_classes: int, width: int = 64, stem_padding: int = 1):
         super().__init__()

@@ -19,8 +19,7 @@ def same(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """Apply a convolution or max-pool of stride 2, odd kernel k and padding k // 2 as if padded by 'SAME'.
 
     Of an even side, torch's windows start one pixel too early: one row more in front, and its window dropped
-    again, moves them all by one. A residual adapter can stand next to such a plain layer.
-    """
+    again, moves them all by one. A residual adapter can stand next to such a plain layer."""
     rows, columns = (1 - side % 2 for side in x.shape[2:])
     return layer(F.pad(x, (columns, 0, rows, 0)))[:, :, rows:, columns:]
 
@@ -52,12 +51,8 @@ class Bottleneck(nn.Module):
 
 @register_backbone('resnet50-byol')
 class ResNet50Byol(StagedBackbone):
-    """ResNet50 v1 with 'SAME' padding.
-
-    Args:
-        num_classes: outputs of the linear head.
-        width: channels of the stem; features are 32 times as many.
-    """
+    """ResNet50 v1 with 'SAME' padding. num_classes: outputs of the linear head. width: channels of the stem;
+    features are 32 times as many."""
 
     def __init__(self, num_classes: int, width: int = 64):
         super().__init__()

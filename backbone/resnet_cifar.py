@@ -1,4 +1,4 @@
-"""ResNets for small images, as in Mammoth: a 3x3 stem of stride 1 and no max-pool.
+"""ResNets for small images, as in Mammoth, with its names of tensors: a 3x3 stem of stride 1 and no max-pool.
 
 At 32 px the maps of `resnet18` are 32, 32, 16, 8, 4 wide. It has 11.22 M parameters with a head of 100
 classes and 512 features; `reduced-resnet18`, of 20 filters, 1.11 M and 160. He et al. 2016, "Deep residual
@@ -9,17 +9,22 @@ import torch.nn.functional as F
 from torch import nn
 
 from backbone import StagedBackbone, register_backbone
-from backbone.resnet18 import BasicBlock, conv3x3
+from backbone.resnet18 import BasicBlock as Block
+from backbone.resnet18 import conv3x3
+
+
+class BasicBlock(Block):
+    """That of `resnet18-md`; its projection is called as in Mammoth."""
+    SHORTCUT = 'shortcut'
 
 
 class ResNet(StagedBackbone):
     """Stages of residual blocks, each but the first of stride 2 and twice as wide as the one before.
 
-    Args:
-        block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (default: 1) out.
-        num_blocks: of each stage. num_classes: outputs of the linear head.
-        num_filters: channels of the stem and, before expansion, of the first stage; also `nf`.
-    """
+    block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (default: 1) out.
+    num_blocks: of each stage. num_classes: outputs of the linear head. num_filters: channels of the stem and,
+    before expansion, of the first stage; also `nf`."""
+    RENAMED = {'shortcut': 'downsample'}        # what digests call it, as before
 
     def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64):
         super().__init__()
@@ -59,9 +64,3 @@ def reduced_resnet18(num_classes: int, num_filters: int = 20) -> ResNet:
 def resnet34(num_classes: int, num_filters: int = 64) -> ResNet:
     """ResNet34 with the stem for small images."""
     return ResNet(BasicBlock, [3, 4, 6, 3], num_classes, num_filters)
-
-
-@register_backbone('resnet32')
-def resnet32(num_classes: int, num_filters: int = 16) -> ResNet:
-    """ResNet32 of He et al. 2016, section 4.2, with projections; three stages and 64 features."""
-    return ResNet(BasicBlock, [5, 5, 5], num_classes, num_filters)

@@ -44,10 +44,8 @@ def names() -> list:
 
 
 def find(name: str) -> Path:
-    """The file of a shipped, published or packaged name, or at a path.
-
-    InputError: there is none; with where to fetch it and where to put it, or else the nearest known names.
-    """
+    """The file of a shipped, published or packaged name, or at a path. InputError: there is none; with where
+    to fetch it and where to put it, or else the nearest known names."""
     name, (fetched, source) = str(name), PUBLISHED.get(str(name), (None, ''))
     for path in [*([SHIPPED / fetched] if fetched else []), SHIPPED / f'{name}.safetensors', Path(name)]:
         try:

@@ -39,8 +39,7 @@ class Weights:
         backbone: registered backbone name. options: its keyword arguments, for example `{'width': 32}`.
         input_size: pixels. mean, std: per channel, for images in [0, 1].
         info: classes seen, data digest, recipe, accuracies; a data set that it `saw` with all classes.
-        resampling: other arguments of `Preprocessing`.
-    """
+        resampling: other arguments of `Preprocessing`."""
     name: str
     digest: str
     tensors: dict
@@ -216,6 +215,6 @@ def _read_safetensors(path: Path) -> dict:
         sound = False
     if not sound:
         raise InputError('it does not say what it is; expected the metadata that pretrain.py writes')
-    return dict(tensors={key: t.float() for key, t in values.items()}, backbone=backbone, options=options,
-                input_size=preprocessing.input_size, mean=preprocessing.mean, std=preprocessing.std,
-                info=info)
+    tensors = {key: t.float() for key, t in checkpoints.named_for(backbone, values).items()}
+    return dict(tensors=tensors, backbone=backbone, options=options, input_size=preprocessing.input_size,
+                mean=preprocessing.mean, std=preprocessing.std, info=info)

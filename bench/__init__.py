@@ -29,23 +29,18 @@ __getattr__ = names_of(__name__, **_FROM)
 def load_runner(model: str, dataset: str, args: dict = None, **flags) -> tuple:
     """(method, data set) of a run, ready for `train`; the backbone is the method's `net`.
 
-    Args:
-        model, dataset: names, as `--model` and `--dataset` take them.
-        args, flags: flag -> value; None is one that is not given, a list one with several words.
+    model, dataset: names, as `--model` and `--dataset` take them. args, flags: flag -> value; None is one
+    that is not given, a list one with several words.
 
-    Raises:
-        InputError: what `main.py` would refuse.
-    """
+    InputError: what `main.py` would refuse."""
     from bench.cli.parsing import parse_args
     from bench.run.building import initialize
     return initialize(parse_args(_words(model=model, dataset=dataset, **(args or {}), **flags)))[:2]
 
 
 def train(model, dataset, args=None) -> dict:
-    """Run the whole stream: the results row, which is also written unless `disable_log` is set.
-
-    args: of the run; by default those of `load_runner`.
-    """
+    """Run the whole stream: the results row, which is also written unless `disable_log` is set. args: of the
+    run; by default those of `load_runner`."""
     from bench.run.training import train as run
     from scroll.errors import InputError
     if dataset.c_task >= 0:

@@ -1,25 +1,30 @@
 """What of a Mammoth checkout runs here, and how our methods compare with its own.
 
-    python scripts/mammoth.py verdicts ~/mammoth --base_path data
+    python scripts/mammoth.py verdicts ~/mammoth --images 100
     python scripts/mammoth.py configs ~/mammoth
-    python scripts/mammoth.py compare ~/mammoth --models er derpp --seeds 10 -- --n_epochs 1 --buffer_size 200
+    python scripts/mammoth.py compare ~/mammoth --models er --images 960 -- --n_epochs 1 --buffer_size 200
 
 `verdicts` runs every model and reads every data set of the checkout, each in a process of its own, for a few
 batches (`--debug_mode`) of two tasks. `configs` compares the effective values of each of its configurations
-(model, data set, buffer size) with those of its own parser. `compare` runs methods that both have, here and
-there in turn, under several seeds. Each writes rows to `--out`, results/mammoth, at once: the same command
-goes on where it stopped; `scripts/documents.py` makes the tables of docs/mammoth.md of them.
+with those of its own parser. `compare` runs methods that both have, here and there in turn, under several
+seeds; flags behind a second `--` are for ours alone. Each writes rows to `--out`, results/mammoth, at once,
+and the same command continues; `scripts/documents.py` makes the tables of docs/mammoth.md from them.
 """
+import ast
+import inspect
 import json
 import os
 import re
 import resource
 import subprocess
 import sys
+from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
+from bench.paper.tables import NOT_RUN
 from core.arguments import ArgumentParser, whole
 from core.mammoth import use_checkout
 from core.plugins import FOLDERS, MAMMOTH, ROOT
@@ -36,11 +41,11 @@ _REASONS = [
      'needs weights or data'),
     (r'No such file|not found|FileNotFound|does not exist|corrupted', 'needs weights or data')]
 _LAST = re.compile(r'\[Class-IL\]: ([\d.]+) %')
-_SHORT = dict(buffer_size='100', minibatch_size='16', lr='0.01', n_epochs='1', batch_size='16',
-              debug_mode='1', non_verbose='1', disable_log='1', stop_after='2', noise_rate='0.2',
-              device='cpu', num_threads='1')
+_SHORT = dict(buffer_size='100', minibatch_size='16', lr='0.01', batch_size='16',
+              debug_mode='1', non_verbose='1', disable_log='1', stop_after='2', device='cpu',
+              num_threads='1')
 _NOT_COMPARED = {'seed', 'base_path', 'results_path', 'checkpoint_path', 'device', 'num_workers', 'model',
-                 'dataset', 'validation', 'minibatch_size', 'notes'}
+                 'dataset', 'validation', 'minibatch_size', 'notes', 'model_config'}
 _THEIR_PARSER = '''
 import json, sys
 sys.path.insert(0, ".")
@@ -53,37 +58,68 @@ for line in sys.stdin:
         found = f"{type(error).__name__}: {error}"
     print("ARGUMENTS " + json.dumps(found), flush=True)
 '''
+_MAIN = '''
+import os, runpy, sys, torch
+fewer_images({})
+torch.set_num_threads(1)
+torch.set_num_threads = lambda count: None
+del sys.argv[0]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
+runpy.run_path(sys.argv[0], run_name='__main__')
+'''
 
 
-def run_short(model: str, dataset: str, root: str, words: list) -> None:
-    """A run of a few batches, with values for whatever the method requires; raises what goes wrong."""
+def fewer_images(count: int) -> None:
+    """Let torchvision's CIFAR have the first `count` training images of each class."""
+    import numpy as np
+    from torchvision.datasets import CIFAR10
+    read = CIFAR10.__init__
+
+    def cut(self, *args, **kwargs):
+        read(self, *args, **kwargs)
+        if self.train and count:
+            labels = np.array(self.targets)
+            kept = np.concatenate([np.flatnonzero(labels == label)[:count] for label in set(self.targets)])
+            self.data, self.targets = self.data[np.sort(kept)], labels[np.sort(kept)].tolist()
+    CIFAR10.__init__ = cut
+
+
+def short(model: str, dataset: str, root: str, words: list) -> tuple:
+    """(method, data set, arguments) of a run of a few batches, with values for whatever is required."""
     import bench
-    given = {word[2:] for word in words if word.startswith('--')}
-    fixed = dict(mammoth=root, model=model, dataset=dataset)
-    required, optional = bench.get_avail_args(**fixed)
-    flags = {name: value for name, value in _SHORT.items() if name in required or name in optional}
-    for name, about in required.items():
-        flags.setdefault(name, next(iter(about['choices'] or ['1'])))
-    flags = {name: value for name, value in flags.items() if name not in given}
     from bench.cli.parsing import parse_args
     from bench.run.building import initialize
-    line = [word for name, value in (fixed | flags).items() for word in (f'--{name}', str(value))]
-    method, data, args = initialize(parse_args([*line, *words]))
-    bench.train(method, data, args)
+    from models import get_model_class
+    fixed = dict(mammoth=root, model=model, dataset=dataset)
+    required, optional = bench.get_avail_args(**fixed)
+    flags = {name: '1' for name in required | optional if name.endswith('_epochs') and name != 'eval_epochs'}
+    flags |= {name: value for name, value in _SHORT.items() if name in required or name in optional}
+    if 'true_labels' in inspect.signature(get_model_class(model).observe).parameters:
+        # they fill a buffer of purified samples, some of them in every other pass
+        flags |= dict(noise_rate='0.2', n_epochs='3', buffer_size='50')
+    for name, about in required.items():
+        flags.setdefault(name, next(iter(about['choices'] or ['1'])))
+    line = [word for name, value in (fixed | flags).items() if f'--{name}' not in words
+            for word in (f'--{name}', str(value))]
+    return initialize(parse_args([*line, *words]))
 
 
-def read_only(model: str, dataset: str, root: str, words: list) -> None:
-    """Build a data set and take its first batch."""
+def run_model(*what) -> None:
+    """Run a method for a few batches of two tasks."""
     import bench
-    line = dict(zip([word[2:] for word in words[::2]], words[1::2]))
-    _, data = bench.load_runner(model, dataset, dict(_SHORT, mammoth=root, n_epochs=1) | line)
-    next(iter(data.get_data_loaders()[0]))
+    bench.train(*short(*what))
 
 
-def verdict_of(action: str, model: str, dataset: str, root, words: list, seconds: int) -> tuple:
-    """(verdict, reason): what `run_short` or `read_only` does in a process of its own."""
-    code = (f'import sys; sys.path.insert(0, {str(ROOT)!r}); from bench.checkout import {action}; '
-            f'{action}({model!r}, {dataset!r}, {str(root)!r}, {list(words)!r})')
+def read_dataset(*what) -> None:
+    """Build a data set and take its first batch."""
+    next(iter(short(*what)[1].get_data_loaders()[0]))
+
+
+def verdict_of(action: str, model: str, dataset: str, args) -> tuple:
+    """(verdict, reason): what `run_model` or `read_dataset` does in a process of its own."""
+    root, words, seconds = str(args.path), [*_place(args), *args.flags], args.seconds
+    code = (f'import sys; sys.path.insert(0, {str(ROOT)!r}); from bench.checkout import *; '
+            f'fewer_images({args.images}); {action}({model!r}, {dataset!r}, {root!r}, {words!r})')
     environment = dict(os.environ, HF_HUB_OFFLINE='1', OMP_NUM_THREADS='1')
     try:
         done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=seconds,
@@ -96,7 +132,7 @@ def verdict_of(action: str, model: str, dataset: str, root, words: list, seconds
     reason = next((line for line in reversed(lines) if re.match(r'[\w.]+(Error|Exception|Exit)\b', line)),
                   lines[-1] if lines else f'exit code {done.returncode}')
     kind = next((name for pattern, name in _REASONS if re.search(pattern, reason)), 'fails')
-    return kind, reason.replace(str(root), 'PATH')[:200]
+    return kind, reason.replace(root, 'PATH')[:200]
 
 
 def verdicts(args) -> None:
@@ -109,46 +145,52 @@ def verdicts(args) -> None:
     jobs = [job for job in jobs if job not in done and (not args.models or job[1] in args.models)]
     with Progress('Models and data sets', len(jobs)) as progress:
         for kind, name in jobs:
-            what = (('run_short', MAMMOTH + name, args.dataset) if kind == 'model' else
-                    ('read_only', f'{MAMMOTH}sgd', MAMMOTH + name))
-            found = verdict_of(*what, args.path, args.flags, args.seconds)
+            what = (('run_model', MAMMOTH + name, args.dataset) if kind == 'model' else
+                    ('read_dataset', f'{MAMMOTH}sgd', MAMMOTH + name))
+            found = verdict_of(*what, args)
             _append(args.out / 'verdicts.csv', dict(kind=kind, name=name, verdict=found[0], reason=found[1]))
             progress.update()
 
 
 def configurations(root: Path) -> list:
-    """(model, data set, buffer size or None) of the checkout's files of values."""
+    """Flags of each section of the checkout's files of values: of models, by data set and buffer size, and of
+    data sets, with their defaults; a method without settings of its own goes with these."""
+    import datasets
     from core.configs import read_yaml
     found = []
     for path in sorted((root / 'models' / 'config').glob('*.yaml')):
         for dataset, part in read_yaml(path).items():
-            sizes = [size for size, flags in part.items() if isinstance(flags, dict)] or [None]
-            found += [(path.stem, dataset, None if size == 'default' else size) for size in sizes
+            sizes = [size for size, flags in part.items() if isinstance(flags, dict)] or ['default']
+            found += [dict(model=path.stem, dataset=dataset, model_config='best') | (
+                      {} if size == 'default' else dict(buffer_size=size)) for size in sizes
                       if dataset != 'default']
+    names = [name for name in datasets.PLUGINS.names() if datasets.PLUGINS.is_theirs(MAMMOTH + name)]
+    for name in names:
+        files = sorted((root / 'datasets' / 'configs' / name).glob('*.yaml'))
+        found += [dict(model='sgd', dataset=name, lr=0.1) | (dict(dataset_config=config) if config else {})
+                  for config in [None, *(path.stem for path in files if path.stem != 'default')]]
     return found
 
 
 def configs(args) -> None:
     """A row for each configuration: which effective values differ."""
     (args.out / 'configs.csv').unlink(missing_ok=True)
+    from bench import _words
     from bench.cli.parsing import parse_args
     asked = configurations(args.path)
-    lines = [['--model', model, '--dataset', dataset, '--model_config', 'best',
-              *(['--buffer_size', str(size)] if size is not None else [])] for model, dataset, size in asked]
-    done = subprocess.run([sys.executable, '-c', _THEIR_PARSER], input='\n'.join(map(json.dumps, lines)),
-                          cwd=args.path, capture_output=True, text=True,
+    done = subprocess.run([sys.executable, '-c', _THEIR_PARSER], cwd=args.path, capture_output=True,
+                          input='\n'.join(json.dumps(_words(**flags)) for flags in asked), text=True,
                           env=dict(os.environ, HF_HUB_OFFLINE='1'))
     theirs = [json.loads(line[10:]) for line in done.stdout.splitlines() if line.startswith('ARGUMENTS ')]
-    if len(theirs) != len(lines):
+    if len(theirs) != len(asked):
         raise InputError(f'{args.path}: its own parser ended: {done.stderr.strip().splitlines()[-1:]}')
-    for (model, dataset, size), line, their in zip(asked, lines, theirs):
-        line = [MAMMOTH + word if before in ('--model', '--dataset') else word
-                for before, word in zip(['', *line], line)]
+    for flags, their in zip(asked, theirs):
+        named = flags | {name: MAMMOTH + flags[name] for name in ('model', 'dataset')}
+        row = {name: flags.get(name) for name in ('model', 'dataset', 'buffer_size', 'dataset_config')}
         try:
-            ours = vars(parse_args(['--mammoth', str(args.path), *line, *args.flags]))
+            ours = vars(parse_args([*_words(mammoth=args.path, **named), *_place(args), *args.flags]))
         except InputError as error:
             ours = str(error)
-        row = dict(model=model, dataset=dataset, buffer_size=size)
         if isinstance(their, str) or isinstance(ours, str):
             said = f'theirs: {their}' if isinstance(their, str) else ours
             row |= dict(equal='', difference=said[:200])
@@ -161,53 +203,61 @@ def configs(args) -> None:
 
 def _same(theirs: str, ours) -> bool:
     """Whether a value, as its `repr`, is ours: numbers as numbers, names however they are spelt."""
-    try:
-        return float(theirs) == float(ours)
-    except (TypeError, ValueError):
-        plain = [str(value).strip('\'"').replace('_', '-').removeprefix(MAMMOTH) for value in (theirs, ours)]
-        return plain[0] == plain[1]
+    with suppress(SyntaxError, ValueError):
+        theirs = ast.literal_eval(theirs)
+    plain = [str(value).replace('_', '-').removeprefix(MAMMOTH) for value in (theirs, ours)]
+    return theirs == ours or plain[0] == plain[1]
 
 
 def compare(args) -> None:
-    """A row for each run of a method here and there, in turn; prints what they say of the method."""
+    """A row for each run of a method here and there, in turn."""
     done = {(row['model'], row['seed'], row['where']) for row in _rows(args.out / 'compare.csv')}
-    jobs = [(model, seed, where) for model in args.models for seed in range(args.seeds)
+    jobs = [(model, seed, where) for seed in range(args.seeds) for model in args.models
             for where in ('here', 'there') if (model, str(seed), where) not in done]
+    code = inspect.getsource(fewer_images) + _MAIN.format(args.images)
     with Progress('Runs', len(jobs)) as progress:
         for model, seed, where in jobs:
-            line = ['--model', model, '--seed', str(seed), '--non_verbose', '1', *args.flags]
-            if where == 'there':
-                line = ['main.py', *line, '--dataset', args.dataset.removeprefix(MAMMOTH)]
-            else:
-                line = [ROOT / 'main.py', '--mammoth', args.path, *line, '--dataset', args.dataset]
+            line = ['--model', model, '--seed', seed, '--non_verbose', '1', *_place(args), *args.flags]
+            line += (['--dataset', args.dataset.removeprefix(MAMMOTH)] if where == 'there' else
+                     ['--dataset', args.dataset, '--mammoth', args.path, *args.ours])
+            root = ROOT if where == 'here' else args.path
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            run = subprocess.run([sys.executable, *map(str, line)], capture_output=True, text=True,
-                                 cwd=args.path if where == 'there' else None)
+            run = subprocess.run([sys.executable, '-c', code, root / 'main.py', *map(str, line)], cwd=root,
+                                 capture_output=True, text=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             found = _LAST.findall(run.stdout + run.stderr)
             if run.returncode or not found:
                 last = [text for text in run.stderr.splitlines() if text.strip()][-1:] or ['']
                 raise InputError(f'{model} {where}: {last[0]}')
             _append(args.out / 'compare.csv', dict(
-                model=model, seed=seed, where=where, accuracy=float(found[-1]), flags=' '.join(args.flags),
+                model=model, seed=seed, where=where, accuracy=float(found[-1]),
+                flags=' '.join([*args.flags, *args.ours]),
                 seconds=round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)))
             progress.update()
     for model in args.models:
-        print(side_by_side(model, _rows(args.out / 'compare.csv')))
+        print('{}, {} pairs of runs: {} here, {} there, difference {}, {} of its processor time'.format(
+              model, *side_by_side(model, _rows(args.out / 'compare.csv'))))
 
 
-def side_by_side(model: str, rows: list) -> str:
-    """A line on a method: means and deviations here and there, their difference with its 95 % interval
-    (Welch), and the ratio of processor times."""
+def side_by_side(model: str, rows: list) -> list:
+    """Of a method: how many pairs of runs, mean and deviation here and there, their difference with its 95 %
+    interval (Welch), and the ratio of processor times, as texts."""
     from scipy import stats
     ours, theirs = ([(float(row['accuracy']), float(row['seconds'])) for row in rows
                      if row['model'] == model and row['where'] == where] for where in ('here', 'there'))
-    (a, s), (b, t) = (np.array(values).T for values in (ours, theirs))
+    pairs = min(len(ours), len(theirs))
+    if pairs < 2:
+        once = (f'{of[0][0]:.1f}' if of else NOT_RUN for of in (ours, theirs))
+        return [f'{pairs}', *once, NOT_RUN, NOT_RUN]
+    (a, s), (b, t) = (np.array(values[:pairs]).T for values in (ours, theirs))
     interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval()
-    return (f'{model}: {a.mean():.1f} +- {a.std(ddof=1):.1f} here, '
-            f'{b.mean():.1f} +- {b.std(ddof=1):.1f} there, '
-            f'difference {a.mean() - b.mean():+.1f} ({interval.low:+.1f} to {interval.high:+.1f}), '
-            f'{np.median(s) / np.median(t):.2f} of its processor time')
+    return [f'{pairs}', *(f'{of.mean():.1f} ± {of.std(ddof=1):.1f}' for of in (a, b)),
+            f'{a.mean() - b.mean():+.1f} ({interval.low:+.1f} to {interval.high:+.1f})',
+            f'{np.median(s) / np.median(t):.2f}']
+
+
+def _place(args) -> list:
+    return ['--base_path', f'{args.base_path.expanduser().resolve()}/']
 
 
 def _rows(path: Path) -> list:
@@ -229,12 +279,14 @@ def main() -> None:
     parser.add_argument('--dataset', default=f'{MAMMOTH}seq-cifar10', help='what models are run on')
     parser.add_argument('--models', nargs='+', default=[], help='only these; required by `compare`')
     parser.add_argument('--seeds', type=whole(1), default=10, help='runs of a method, here and there each')
-    parser.add_argument('--seconds', type=whole(1), default=300, help='patience with one model or data set')
+    parser.add_argument('--seconds', type=whole(1), default=900, help='patience with one model or data set')
+    parser.add_argument('--base_path', type=Path, default=Path('data'), help='where the data is')
+    parser.add_argument('--images', type=whole(0), default=0,
+                        help='training images of a class of CIFAR (default: all)')
     parser.add_argument('--out', type=Path, default=ROOT / 'results' / 'mammoth', help='folder of the rows')
-    words = [*sys.argv[1:], '--']
-    at = words.index('--')
-    args = parser.parse_args(words[:at])
-    args.flags = words[at + 1:-1]
+    parts = [list(part) for split, part in groupby(sys.argv[1:], '--'.__eq__) if not split]
+    args = parser.parse_args(parts[0] if parts else [])
+    args.flags, args.ours = (parts[1:] + [[], []])[:2]
     args.path = args.path.expanduser().resolve()
     use_checkout(args.path)
     if args.action == 'compare' and not args.models:

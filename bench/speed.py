@@ -7,15 +7,11 @@ ours divided by the alternative: smaller is better. `target` is the largest want
 import argparse
 import copy
 import os
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
-from torchvision import transforms
 
 from backbone import weights
 from bench.run.devices import arrange, reuse_memory
@@ -24,7 +20,6 @@ from datasets.utils.loader import ImageLoader, InMemoryDataset
 from models import get_model_class
 from scroll.adaptation.settings import Adaptation
 from scroll.adaptation.training import adapt
-from scroll.embedding.cache import FeatureCache
 from scroll.embedding.embedder import Embedder
 from scroll.grid import quantise
 from scroll.learner import Scroll
@@ -72,10 +67,8 @@ def fastest(*functions, rounds: int, seconds=clock) -> list:
 
 
 def embedding(backbone, integers, images, rounds):
-    """The online stage, on new and cached images, and the integer network, compared with a forward pass.
-
-    integers: the integer network, or None.
-    """
+    """The online stage, and the integer network, compared with a forward pass. integers: the integer network,
+    or None."""
     net, preprocessing = backbone
     embedder, labels = Embedder(net, preprocessing), np.arange(len(images)) % CLASSES
     bare = copy.deepcopy(net).to(memory_format=torch.channels_last)
@@ -86,23 +79,13 @@ def embedding(backbone, integers, images, rounds):
         for _ in range(len(images) // embedder.chunk):
             bare.features(x)
 
-    def online(parts=2):
+    def online():
         learner = Scroll(embedder, buffer_size=500)
-        for part in np.array_split(np.argsort(labels, kind='stable'), parts):
+        for part in np.array_split(np.argsort(labels, kind='stable'), 2):
             learner.partial_fit(images[part], labels[part])
-
-    def cached():
-        embedder.cache = FeatureCache(embedder.cache.folder, embedder.dim)
-        online(parts=50)
 
     ours, plain = fastest(online, forward, rounds=rounds)
     yield Line('online stage', ours, plain, 'bare forward pass')
-    with tempfile.TemporaryDirectory() as folder:
-        embedder.cache = FeatureCache(Path(folder), embedder.dim)
-        embedder(images)
-        embedder.cache.flush()
-        ours, plain = fastest(cached, forward, rounds=rounds)
-    yield Line('online stage, cached features, 50 tasks', ours, plain, 'bare forward pass')
     if integers is not None:
         floats, exact = Embedder(*backbone), Embedder(*backbone, 'integer', integers=integers)
         ours, plain = fastest(lambda: exact.features(images), lambda: floats.features(images), rounds=rounds)
@@ -188,30 +171,11 @@ def steps(backbone, images, rounds):
     yield Line('a step of `er`', ours, plain, 'forward, backward, update')
 
 
-def loading(backbone, images, rounds):
-    """An epoch of the loader, compared with the steps it feeds and with the usual pipeline: a PIL image at a
-    time, cropped, flipped, resized, made a tensor and normalised."""
-    net, preprocessing = backbone
-    data = InMemoryDataset(images, torch.arange(len(images)), BatchTransform(preprocessing, 4, True, 0))
-    loader = ImageLoader(data, BATCH, shuffle=True)
-    transform = transforms.Compose([
-        transforms.RandomCrop(images.shape[1], padding=4), transforms.RandomHorizontalFlip(),
-        transforms.Resize(preprocessing.input_size), transforms.ToTensor(),
-        transforms.Normalize(preprocessing.mean, preprocessing.std)])
-    usual = torch.utils.data.DataLoader(images, BATCH, shuffle=True, collate_fn=lambda batch: torch.stack(
-        [transform(Image.fromarray(image)) for image in batch]))
-    step = bare_step(make_er(net, preprocessing, images), preprocessing, BATCH)
-    epoch, one, theirs = fastest(lambda: list(loader), step, lambda: list(usual), rounds=rounds)
-    title = f'loader and augmentation, an epoch of {len(images):,} images'
-    yield Line(title, epoch, one * len(loader), "the backbone's training steps", 0.1)
-    yield Line(title, epoch, theirs, 'PIL, an image at a time')
-
-
 def main():
     parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--weights', default=weights.DEFAULT)
     parser.add_argument('--rounds', type=whole(1), default=5, help='of which the fastest counts')
-    parser.add_argument('--images', type=whole(500), default=1000, help='of an epoch of the loader')
+    parser.add_argument('--images', type=whole(500), default=1000, help='to learn from')
     options = parser.parse_args()
     reuse_memory()
     backbone, rounds = weights.network(options.weights), options.rounds
@@ -222,7 +186,6 @@ def main():
           f'instructions {torch.backends.cpu.get_cpu_capability()}, backbone {options.weights}\n'
           '| stage | ours | alternative | takes | ratio | target | met |\n|' + 7 * '---|')
     for lines in (embedding(backbone, integers, images[:512], rounds), sums(backbone[0].feature_dim, rounds),
-                  adaptation(backbone, images, rounds), steps(backbone, images, rounds),
-                  loading(backbone, images, rounds)):
+                  adaptation(backbone, images, rounds), steps(backbone, images, rounds)):
         for line in lines:
             print(line, flush=True)

@@ -48,8 +48,8 @@ class Arguments(argparse.Namespace):
         affects: flag -> what it affects, a key of `AFFECTS`.
         declared: flag -> the default it was declared with.
         Of a run: given: flags of the command line. key: what tells it from others, `bench.results.keys`.
-    """
-    __slots__ = ('affects', 'declared', 'given', 'key')
+            differs: from Mammoth's defaults, a line."""
+    __slots__ = ('affects', 'declared', 'given', 'key', 'differs')
 
 
 def affects(args, flag: str) -> str:

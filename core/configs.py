@@ -49,8 +49,7 @@ def model_config(model: str, which: str, known: dict) -> tuple:
     the section of the run's data set, in Mammoth's form: flags and, under buffer sizes, more special ones.
     `by`, of the file or of a rule, says how the values were chosen (`chosen_by`).
 
-    InputError: there is no such section, or the file has another form.
-    """
+    InputError: there is no such section, or the file has another form."""
     path, known = _config_file(model), known | dict(dataset=known['dataset'].removeprefix(MAMMOTH))
     if which == 'base' or path is None and which in ('default', 'best'):
         if which == 'best':
@@ -139,10 +138,8 @@ def _holds(rule: dict, known: dict) -> bool:
 
 
 def dataset_config_files(dataset: str) -> dict:
-    """name -> path of the files in `datasets/configs/<dataset>/`, however the folder spells the data set.
-
-    A checkout's come after ours; a data set of the checkout has only those.
-    """
+    """name -> path of the files in `datasets/configs/<dataset>/`, however the folder spells the data set. A
+    checkout's come after ours; a data set of the checkout has only those."""
     name, own = _place('datasets', 'dataset', dataset)
     return {path.stem: path for root in filter(None, (checkout(), own))
             for path in sorted((root / 'datasets' / 'configs').glob('*/*.yaml'))

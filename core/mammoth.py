@@ -1,16 +1,18 @@
-"""The user's own Mammoth checkout beside this project: `--mammoth PATH`, or the variable MAMMOTH_PATH.
+"""The user's own Mammoth checkout next to this project: `--mammoth PATH`, or the variable MAMMOTH_PATH.
 
 Its models, data sets, backbones and configurations are found by name (`core.plugins`, `core.configs`), and
 a module that this project does not have, such as `utils.ring_buffer`, is imported from it, and so is a name
 that a module of ours lacks. What this project has takes precedence; the checkout's module of that name is
-`mammoth_checkout.<name>`. Nothing of the checkout is
-imported before it is asked for, and the `__init__` files of folders that are here, too, never run.
+`mammoth_checkout.<name>`; but the checkout's methods have the checkout's buffer, all parts of which they may
+use. Nothing of the checkout is imported before it is asked for; of the `__init__` files of folders that are
+here, too, only that of `utils` may run.
 """
+import ast
 import importlib
 import importlib.util
 import os
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 
 from scroll.errors import InputError
@@ -24,7 +26,7 @@ class Ours:
     """Finds our own modules, before others do: what they lack comes from the checkout."""
 
     def find_spec(self, name: str, path=None, target=None):
-        ours = '.' in name and name.partition('.')[0] in PACKAGES
+        ours = name == 'utils' or '.' in name and name.partition('.')[0] in PACKAGES
         spec = PathFinder.find_spec(name, path) if ours else None
         if spec is None or spec.origin is None:
             return None
@@ -49,14 +51,27 @@ class Checkout:
         if below is None or below and below[0] not in PACKAGES:
             return None
         place = self.root.joinpath(*below)
-        if place.with_suffix('.py').is_file():
-            return importlib.util.spec_from_file_location(name, place.with_suffix('.py'))
+        if (file := place.with_suffix('.py')).is_file():
+            loader = _OfMethods(name, str(file)) if below[0] == 'models' else None
+            return importlib.util.spec_from_file_location(name, file, loader=loader)
         if place.is_dir():          # without folders of its own: all below it is asked for here
             init = place / '__init__.py'
             if len(below) > 1 and init.is_file() and not (ROOT / place.relative_to(self.root)).is_dir():
                 return importlib.util.spec_from_file_location(name, init, submodule_search_locations=[])
             return ModuleSpec(name, None, is_package=True)
         return None
+
+
+class _OfMethods(SourceFileLoader):
+    """Compiles a file of the checkout's `models` so that its `utils.buffer` is the checkout's; keeps no
+    bytecode, which Mammoth itself would run."""
+
+    def get_code(self, fullname: str):
+        tree = ast.parse(self.get_data(self.path), self.path)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == 'utils.buffer':
+                node.module = f'{THEIRS}.utils.buffer'
+        return compile(tree, self.path, 'exec')
 
 
 def use_checkout(path=None) -> None:
@@ -77,7 +92,7 @@ def use_checkout(path=None) -> None:
         if not any(isinstance(finder, Ours) for finder in sys.meta_path):
             sys.meta_path.insert(0, Ours())
             for name, module in list(sys.modules.items()):
-                if '.' in name and name.partition('.')[0] in PACKAGES:
+                if name == 'utils' or '.' in name and name.partition('.')[0] in PACKAGES:
                     complete(module)
 
 
@@ -90,6 +105,7 @@ def complete(module) -> None:
     """Let a module of ours give what it lacks from the checkout's module of that name, also to
     `from ... import *` where it does not say what that is."""
     name, before = module.__name__, getattr(module, '__getattr__', None)
+    theirs_of = name if '.' in name else f'{name}.__init__'
 
     def get(attribute: str):
         root = None if attribute.startswith('__') and attribute != '__all__' else checkout()
@@ -98,8 +114,9 @@ def complete(module) -> None:
                 return before(attribute)
             except AttributeError:
                 pass
-        if root and root.joinpath(*name.split('.')).with_suffix('.py').is_file():
-            theirs = importlib.import_module(f'{THEIRS}.{name}')
+        is_module = root and (root / name / f'{attribute}.py').is_file()        # for Python to import
+        if root and not is_module and root.joinpath(*theirs_of.split('.')).with_suffix('.py').is_file():
+            theirs = importlib.import_module(f'{THEIRS}.{theirs_of}')
             if attribute == '__all__':
                 return sorted(n for n in {*vars(module), *vars(theirs)} if not n.startswith('_'))
             if hasattr(theirs, attribute):

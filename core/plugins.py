@@ -38,6 +38,16 @@ def normalise(name: str) -> str:
     return str(name).strip().lower().replace('_', '-')
 
 
+def is_shipped(kind: type) -> bool:
+    """Whether a class is of a plug-in file of this project."""
+    return _is_shipped(kind.__module__)
+
+
+def _is_shipped(module: str) -> bool:
+    package, _, stem = module.rpartition('.')
+    return stem in SHIPPED.get(package, ())
+
+
 def backbone_name(name: str, options=()) -> str:
     """Canonical name of a backbone with these options, also as files and rows of before call it: Mammoth's
     `resnet18` was `resnet18-cifar`, and one with a `width` or a `stem_padding` is now `resnet18-md`."""
@@ -67,11 +77,7 @@ class PluginFolder:
 
     def register(self, name: str):
         """Decorator: make a class or function available under `name`; a user's takes precedence over ours,
-        and ours over the checkout's.
-
-        Raises:
-            ValueError: two files of the user's, or two of ours, take one name.
-        """
+        and ours over the checkout's. ValueError: two files of the user's, or two of ours, take one name."""
         key = normalise(name)
 
         def add(obj):
@@ -138,6 +144,11 @@ class PluginFolder:
         key = normalise(name)
         found = self.files().get(key.removeprefix(MAMMOTH), [])
         return [o for o in found if self._rank(o[0]) == 2] if key.startswith(MAMMOTH) else found
+
+    def is_ours(self, name: str) -> bool:
+        """Whether what a name stands for comes with this project."""
+        offers = self.offers(name)
+        return bool(offers) and _is_shipped(offers[0][0])
 
     def is_theirs(self, name: str) -> bool:
         """Whether what a name stands for is the checkout's."""

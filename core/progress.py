@@ -8,10 +8,8 @@ _told = time.monotonic() - EVERY + FIRST        # when a line was last written
 
 
 class Progress:
-    """A stage with a name: a context, or with `over` an iterator.
-
-    total: steps, samples, ... of it; None: unknown. done: of them before it begins. quiet: say nothing.
-    """
+    """A stage with a name: a context, or with `over` an iterator. total: steps, samples, ... of it; None:
+    unknown. done: of them before it begins. quiet: say nothing."""
 
     def __init__(self, stage: str, total: int = None, done: int = 0, quiet: bool = False):
         self.stage, self.total, self.done, self.first = stage, total, done, done

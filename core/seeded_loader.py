@@ -14,8 +14,7 @@ def create_seeded_dataloader(args, dataset, non_verbose: bool = False, concern: 
     """A loader of any data set, seeded; its batches do not depend on `--num_workers`.
 
     non_verbose: Mammoth's; nothing is printed. concern: name of the random stream, which is the same for all
-    loaders of one concern. options: those of `DataLoader`.
-    """
+    loaders of one concern. options: those of `DataLoader`."""
     options = dict(num_workers=getattr(args, 'num_workers', None) or 0) | options
     if isinstance(dataset, IterableDataset):
         return DataLoader(dataset, **options)

@@ -11,7 +11,7 @@ from core.arguments import share
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from scroll.errors import InputError
-from scroll.files.columns import columns_of
+from scroll.files.arrays import columns_of
 from scroll.files.features import open_files, read_blocks
 from scroll.grid import GRID, intake, quantise, sample_keys
 
@@ -31,8 +31,7 @@ class SequentialFeatures(ScheduledDataset):
     Features are put on SCROLL's grid, unit vectors in whole multiples of 2^-18, which float32 holds exactly;
     every method gets these. Classes are the sorted labels. Without a split and `--test_features`, a sample
     tests if the key of its id, or else of its features, is among the lowest `--test_share` of all possible
-    keys, so that neither order nor other samples matter.
-    """
+    keys, so that neither order nor other samples matter."""
     NAME = 'seq-features'
     N_CLASSES = 0                       # known once the files are read
     SIZE = ()
@@ -106,10 +105,8 @@ class SequentialFeatures(ScheduledDataset):
 def _parts(flag: str, paths, columns: dict, drawn: float, names: tuple = None) -> tuple:
     """([(features float32 (n, d), labels (n,), bool (n,) whether a sample tests), ...], names of features).
 
-    Args:
-        flag: of the files, for errors. drawn: share of samples that test in files without split; None: all
-            samples test, whatever their split. names: the wanted columns of features, in order.
-    """
+    flag: of the files, for errors. drawn: share of samples that test in files without split; None: all
+    samples test, whatever their split. names: the wanted columns of features, in order."""
     parts = []
     try:
         files = open_files(paths, columns, ('X', 'y'), names)

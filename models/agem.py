@@ -23,8 +23,7 @@ class Agem(ReplayModel):
 
     The memory is a reservoir of the stream. The reference gradient is of samples of past tasks, so the first
     task is learned as by SGD; on a stream without tasks it is of samples of all earlier batches. (Mammoth's
-    memory gains one training batch a task, whatever |M| is.)
-    """
+    memory gains one training batch a task, whatever |M| is.)"""
     NAME = 'agem'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 

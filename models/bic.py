@@ -7,23 +7,21 @@ Accuracy: not run yet.
 import numpy as np
 import torch
 from torch.autograd.functional import hessian, jacobian
+from torch.utils.data import Subset
 
 from core.arguments import binary_to_boolean_type, real, whole
 from models.utils.losses import frozen_copy, masked_cross_entropy, softened_cross_entropy
 from models.utils.replay_model import ReplayModel
 from scroll.errors import InputError
 from scroll.randomness import torch_stream
-from utils.buffer import fill_buffer, icarl_replay, logits_of
+from utils.buffer import fill_buffer, icarl_replay, logits_of, plain_samples
 
 _PENALTY = 1e-6         # of stage 2: moves a beta of -12 by less than .01
 
 
 def corrected(logits: torch.Tensor, newest: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """alpha * o + beta for the newest classes, the others as they are (Wu et al. 2019, equation 4).
-
-    Args:
-        logits: (B, K). newest: bool (K,). bias: (alpha, beta).
-    """
+    """alpha * o + beta for the newest classes, the others as they are (Wu et al. 2019, equation 4). logits:
+    (B, K). newest: bool (K,). bias: (alpha, beta)."""
     return torch.where(newest, bias[0] * logits + bias[1], logits)
 
 
@@ -33,10 +31,8 @@ def fit_bias(logits, labels, newest, seen, iterations: int) -> torch.Tensor:
     By Newton's method: it is convex, since logits are affine in alpha and beta. So that there is an optimum
     also where samples are separable, 1e-6 / 2 * |(alpha - 1, beta)|^2 is added.
 
-    Args:
-        logits: (N, K), of held-out samples. labels: int64 (N,). newest, seen: bool (K,).
-        iterations: passes over the samples, at most; about ten are needed. 0 leaves (1, 0).
-    """
+    logits: (N, K), of held-out samples. labels: int64 (N,). newest, seen: bool (K,). iterations: passes over
+    the samples, at most; about ten are needed. 0 leaves (1, 0)."""
     logits, labels, newest, seen = logits.cpu().double(), labels.cpu(), newest.cpu(), seen.cpu()
     bias = identity = torch.tensor([1.0, 0.0], dtype=torch.float64)
 
@@ -70,8 +66,7 @@ class Bic(ReplayModel):
     Stage 1: lambda * distillation over the n old classes + (1 - lambda) * cross-entropy over all n + m seen;
     lambda = n / (n + m), or see `--distill_weight`. Stage 2, network frozen: the (alpha, beta) that are best
     for the held-out samples, un-augmented, equally many of each class, new or old. Exemplars are herded, in
-    equal numbers for each class.
-    """
+    equal numbers for each class."""
     NAME = 'bic'
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
@@ -127,7 +122,8 @@ class Bic(ReplayModel):
         icarl_replay(self, dataset)
         train, per_class = dataset.train_loader.dataset, len(self.buffer) / self.n_past_classes
         held = some_of_each(train.targets, max(1, round(self.args.valset_split * per_class)), self.random)
-        self.held_out = train.data[held], train.targets[held]
+        self.held_out = (train.data[held], train.targets[held]) if hasattr(train, 'raw') else plain_samples(
+            Subset(train, np.flatnonzero(held)), raw=False)
         train.data, train.targets = train.data[~held], train.targets[~held]
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):

@@ -14,8 +14,7 @@ class Der(ReplayModel):
     """DER (Buzzega et al. 2020, equation 6): CE(f(x), y) + alpha |f(x') - z'|^2.
 
     The square is a mean over samples and classes; z' are the logits of the training-mode forward pass in
-    which x' was first seen; labels of the buffer are not used.
-    """
+    which x' was first seen; labels of the buffer are not used."""
     NAME = 'der'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 

@@ -32,8 +32,7 @@ class Ens(ContinualModel):
     cosine s_i to z answer v_i = tau tanh((W_i z + b_i) / tau); the output is sum_i s_i v_i / sum_i s_i. Loss:
     minus the output of the true class; each weight moves by the rate, in the direction of the sign of its
     gradient. So a batch changes its true classes' weights in the classifiers it selects, and nothing else.
-    (The authors' decay of 1e-8 a step, of the wrong sign, is left out.)
-    """
+    (The authors' decay of 1e-8 a step, of the wrong sign, is left out.)"""
     NAME = 'ens'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     RAW_STREAM = ONLINE = True

@@ -18,10 +18,8 @@ def contrastive_loss(anchors, positives, negatives, labels, negative_labels, val
     """SupCon (Khosla et al. 2020) of each anchor against all positives and
     negatives, those of its class being its like.
 
-    Args:
-        anchors, positives, negatives: unit rows (n, F). labels: int64 (n,), of anchors and positives.
-        negative_labels: int64 (n,). valid: bool (n,), rows that count; without any the loss is 0.
-    """
+    anchors, positives, negatives: unit rows (n, F). labels: int64 (n,), of anchors and positives.
+    negative_labels: int64 (n,). valid: bool (n,), rows that count; without any the loss is 0."""
     contrast, contrast_labels = torch.cat([positives, negatives]), torch.cat([labels, negative_labels])
     similarity, counts = anchors @ contrast.T / temperature, valid.repeat(2)                  # (n, 2n), (2n,)
     log_p = similarity.masked_fill(~counts, torch.finfo(similarity.dtype).min).log_softmax(dim=1)
@@ -33,14 +31,12 @@ def contrastive_loss(anchors, positives, negatives, labels, negative_labels, val
 def partners(labels, pool, rivals, generator) -> tuple:
     """A random positive and negative for each sample of a batch.
 
-    Args:
-        labels: int64 (B,). pool: int64 (N,), labels of what is chosen from; its first B are the batch itself.
-        rivals: int64 (R,), classes that negatives may have. generator: torch generator on the CPU.
+    labels: int64 (B,). pool: int64 (N,), labels of what is chosen from; its first B are the batch itself.
+    rivals: int64 (R,), classes that negatives may have. generator: torch generator on the CPU.
 
     Returns:
         (positions of positives, of negatives, int64 (B,) each; bool (B,), whether
-        there is a positive and a negative).
-    """
+        there is a positive and a negative)."""
     position = torch.arange(len(pool), device=pool.device)
     alike, rival = labels[:, None] == pool, (pool[:, None] == rivals).any(dim=1)                # (B, N), (N,)
     allowed = torch.stack([alike & (position[:len(labels), None] != position), ~alike & rival])    # (2, B, N)
@@ -56,8 +52,7 @@ class ErAml(ReplayModel):
     with `--task_free 0`: of this task) out of buffer and batch; samples for which there is none do not count.
     So where tasks have one class, incoming data teach nothing, and the method learns from replay alone, which
     draws from the whole buffer. Until the buffer holds something (`--task_free 0`, the default of the
-    authors' code: in the first task): cross-entropy.
-    """
+    authors' code: in the first task): cross-entropy."""
     NAME = 'er_aml'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
     ONLINE = True

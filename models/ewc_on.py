@@ -17,8 +17,7 @@ def fisher(net, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
     The likelihood p(y|x) as a weight is Mammoth's; the empirical Fisher information has none. One sample
     after the other: on a CPU that is seven times as fast as gradients vectorised over samples, which
-    turn convolutions into grouped ones.
-    """
+    turn convolutions into grouped ones."""
     parameters, total = list(net.parameters()), 0
     for x, y in zip(inputs.split(1), labels.split(1)):
         log_likelihood = -F.cross_entropy(net(x), y)
@@ -31,8 +30,7 @@ class EwcOn(ContinualModel):
     """Online EWC (Kirkpatrick et al. 2017; Schwarz et al. 2018).
 
     At the end of each task F <- gamma F + F_t and theta* <- theta. The penalty's gradient is
-    2 e_lambda F (theta - theta*): e_lambda is half the textbook's lambda.
-    """
+    2 e_lambda F (theta - theta*): e_lambda is half the textbook's lambda."""
     NAME = 'ewc_on'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']
 

@@ -39,8 +39,7 @@ class Gdumb(ReplayModel):
 
     As in the paper of SCROLL: a reservoir (`--sampler greedy` is GDumb's own, class-balanced one), one cosine
     decay (`--lr_decay restarts` is GDumb's own), no CutMix. Accuracies before the last task are those of the
-    untrained head, unless `--fit_every_task 1` (2: after every second task).
-    """
+    untrained head, unless `--fit_every_task 1` (2: after every second task)."""
     NAME = 'gdumb'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
     ONLINE = True

@@ -15,11 +15,8 @@ from utils.buffer import fill_buffer
 _CHUNK = 2 ** 20                        # columns turned into float64 at once
 
 def solve(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
-    """argmin_v 1/2 v'Pv + q'v subject to v >= margin, by Goldfarb and Idnani's dual method.
-
-    Args:
-        P: float64 (t, t), symmetric, positive definite. q: float64 (t,).
-    """
+    """argmin_v 1/2 v'Pv + q'v subject to v >= margin, by Goldfarb and Idnani's dual method. P: float64 (t,
+    t), symmetric, positive definite. q: float64 (t,)."""
     # the same v; quadprog's tolerances are absolute, and fail on large gradients
     scale = np.trace(P) / len(P)
     return quadprog.solve_qp(P / scale, -q / scale, np.eye(len(q)), np.full(len(q), float(margin)))[0]
@@ -37,14 +34,12 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
             eps: float = 1e-3) -> torch.Tensor:
     """The gradient nearest to this one that no memory objects to (equations 9 to 11 of the paper).
 
-    Args:
-        gradient: (P,). memories: (t, P), gradients on the past tasks' memories.
-        margin: lower bound of the dual variables; above 0 it pulls towards all memories once one objects.
-        eps: added to the diagonal, so that the programme has one solution, also with equal memories.
+    gradient: (P,). memories: (t, P), gradients on the past tasks' memories. margin: lower bound of the dual
+    variables; above 0 it pulls towards all memories once one objects. eps: added to the diagonal, so that the
+    programme has one solution, also with equal memories.
 
     Returns:
-        (P,): the gradient itself, bit by bit, if no inner product is negative.
-    """
+        (P,): the gradient itself, bit by bit, if no inner product is negative."""
     products = inner_products(torch.cat([gradient[None], memories]))
     along, P = products[0, 1:], products[1:, 1:]
     if (along >= 0).all():
@@ -57,8 +52,7 @@ class Gem(ReplayModel):
     """GEM (Lopez-Paz and Ranzato 2017).
 
     At a task's end the memory is divided equally among all classes seen. Each step passes the whole memory
-    through the network, augmented, task by task; batch norms see these passes, too.
-    """
+    through the network, augmented, task by task; batch norms see these passes, too."""
     NAME = 'gem'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']
 

@@ -15,10 +15,7 @@ from utils.buffer import features_of, fill_buffer, icarl_replay
 
 def incremental_targets(labels: torch.Tensor, old_logits, old: torch.Tensor) -> torch.Tensor:
     """What each sigmoid should give, (B, K): the old network's for old classes, one-hot for the others.
-
-    Args:
-        labels: int64 (B,). old_logits: (B, K), or None in the first task. old: bool (K,).
-    """
+    labels: int64 (B,). old_logits: (B, K), or None in the first task. old: bool (K,)."""
     targets = F.one_hot(labels, len(old)).float()
     return targets if old_logits is None else torch.where(old, old_logits.sigmoid(), targets)
 
@@ -29,8 +26,7 @@ class Icarl(ReplayModel):
     Loss: binary cross-entropy, mean over samples and the classes seen (the paper sums over these;
     the rates, as Mammoth's, go with the mean), + opt_wd * |theta|^2. Exemplars are herded on
     unit-length features, in equal numbers for each class. Their means also see the mirrored images,
-    where the data set is augmented with such.
-    """
+    where the data set is augmented with such."""
     NAME = 'icarl'
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}

@@ -27,8 +27,7 @@ class Joint(ContinualModel):
     """Standard training on the union of all tasks, augmented afresh each epoch; on one task it is `sgd`.
 
     Samples come in random order, whatever the schedule; those without a label are left out. Of a stream that
-    is not made from a data set, batches are learned as they came, with the augmentation that they had.
-    """
+    is not made from a data set, batches are learned as they came, with the augmentation that they had."""
     NAME = 'joint'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     RAW_STREAM = True                   # nothing is learned while tasks come

@@ -17,8 +17,7 @@ class Lwf(ContinualModel):
     """LwF (Li and Hoiem 2016): cross-entropy over the classes seen + alpha * distillation over the old ones.
 
     When a task begins, the head's new rows are warmed up by cross-entropy over the new classes, on frozen
-    features; then the logits of all its un-augmented images are recorded, and come along with the batches.
-    """
+    features; then the logits of all its un-augmented images are recorded, and come along with the batches."""
     NAME = 'lwf'
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}

@@ -17,8 +17,7 @@ def interference(net, lr: float, images: torch.Tensor, labels: torch.Tensor) -> 
     """CE after minus CE before the virtual step theta - lr * gradient, (C,), with the gradients `net` holds.
 
     Batch norms use the statistics of these images if the network is in train mode; running statistics are
-    left alone.
-    """
+    left alone."""
     now = dict(net.named_parameters())
     then = {name: p if p.grad is None else p - lr * p.grad for name, p in now.items()}
     losses = []
@@ -35,8 +34,7 @@ class Mir(ReplayModel):
     The gradient of the replayed samples is added to that of the batch; then one step. Candidates are
     scored un-augmented; the virtual step knows the learning rate only, no momentum. Equal scores (a rate
     of zero) leave the order of the draw, and with C = b what is replayed is ER's draw. The current task is
-    not replayed, unless `--task_free 1`.
-    """
+    not replayed, unless `--task_free 1`."""
     NAME = 'mir'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
     ONLINE = True

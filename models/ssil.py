@@ -15,23 +15,16 @@ _TEMPERATURE = 2.0
 
 
 def separated_cross_entropy(logits, labels, classes) -> torch.Tensor:
-    """Cross-entropy of a softmax over some classes.
-
-    Args:
-        logits: (B, K). labels: int64 (B,), all among the classes. classes: int64 (n,).
-    """
+    """Cross-entropy of a softmax over some classes. logits: (B, K). labels: int64 (B,), all among the
+    classes. classes: int64 (n,)."""
     allowed = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device)
     allowed[classes] = True
     return masked_cross_entropy(logits, labels, allowed)
 
 
 def task_wise_distillation(teacher, student, tasks) -> torch.Tensor:
-    """KL divergence at T = 2 of a softmax for each task's classes apart,
-    mean over samples, summed over tasks.
-
-    Args:
-        teacher, student: logits (B, K). tasks: list of int64 (n_t,), the classes of each task.
-    """
+    """KL divergence at T = 2 of a softmax for each task's classes apart, mean over samples, summed over
+    tasks. teacher, student: logits (B, K). tasks: list of int64 (n_t,), the classes of each task."""
     return sum(softened_kl(teacher[:, classes], student[:, classes], _TEMPERATURE) for classes in tasks)
 
 
@@ -41,8 +34,7 @@ class Ssil(ReplayModel):
     Incoming samples: cross-entropy over the classes of the current task. Replayed samples, of earlier
     tasks only: cross-entropy over the earlier classes, and distillation from the network as the last
     task left it, for each earlier task's classes apart. With one class a task the first and the last
-    vanish: incoming data teach nothing.
-    """
+    vanish: incoming data teach nothing."""
     NAME = 'ssil'
     COMPATIBILITY = ['class-il', 'task-il']
     ONLINE = True

@@ -21,7 +21,7 @@ import sys
 import warnings
 
 from scroll import archive
-from scroll.commands import ending, states, streams
+from scroll.commands import ending, states
 from scroll.commands.parser import LineParser
 from scroll.errors import InputError
 
@@ -36,8 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         out = commands.add_parser(name, help=about, description=description or about, **raw, **how)
         out.set_defaults(run=run)
         return out
-    for module in (streams, states):
-        module.add_commands(command)
+    states.add_commands(command)
     return parser
 
 

@@ -20,13 +20,11 @@ from scroll.errors import InputError
 from scroll.grid import little_endian, native
 
 _held = threading.local()
-_STOPPED = '.stopped'               # ends the names of arrays of text that have a full stop behind each
 
 
 @contextlib.contextmanager
 def atomic_write(path):
     """A binary file to write into, which becomes `path` when the block ends: whole and on disk or not at all.
-
     Links are followed: their target is replaced, and keeps its mode. A missing folder is made. OSError: it
     cannot be written (`target_of`); whatever was there is as it was."""
     target = target_of(path)
@@ -117,10 +115,8 @@ def unwritable(path, flag: str = ''):
 @contextlib.contextmanager
 def locked(path, on_wait=None):
     """Hold `path`, if it is there, from before it is read until it is replaced: of several processes and
-    threads that do, one works at a time. Within the block it may be held again.
-
-    The lock is that of the file (flock), and goes when its process ends. `on_wait` is called before a wait.
-    """
+    threads that do, one works at a time. Within the block it may be held again. The lock is that of the file
+    (flock), and goes when its process ends. `on_wait` is called before a wait."""
     target, held = os.path.realpath(path), vars(_held).setdefault('paths', set())
     lock = None if target in held else _lock(target, on_wait)
     if lock is None:
@@ -180,14 +176,10 @@ def sha256(path) -> str:
 
 
 def write(path, kind: str, facts: dict, arrays: dict) -> None:
-    """Write `path` by `atomic_write`; InputError if it cannot be written.
-
-    Args:
-        kind: the format and its version: 'scroll-state-1'. facts: whatever JSON holds, and numpy's numbers.
-        arrays: of numbers or text, by name; of objects, if they are text.
-    """
+    """Write `path` by `atomic_write`; InputError if it cannot be written. kind: the format and its version:
+    'scroll-state-1'. facts: whatever JSON holds, and numpy's numbers. arrays: of numbers or text, by name."""
     text = json.dumps(facts, sort_keys=True, default=lambda value: value.item())
-    stored = _stored(arrays)
+    stored = {name: little_endian(array) for name, array in arrays.items()}
     with unwritable(path), atomic_write(path) as file:
         np.savez(file, format=kind, facts=text, sha256=_digest(kind, text, stored), **stored)
 
@@ -204,12 +196,12 @@ def read(path, kind: str) -> tuple:
         text, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
         del content['format']
         sound = digest == _digest(kind, text, content)
-        facts, arrays = json.loads(text), _loaded(content)
+        facts = json.loads(text)
     except (AttributeError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f'{path}: damaged ({type(error).__name__})') from error
     if not (sound and isinstance(facts, dict)):
         raise InputError(f'{path}: damaged (its content does not match its digest)')
-    return facts, arrays
+    return facts, content
 
 
 def kind_of(path) -> str:
@@ -252,24 +244,6 @@ def _readable(path):
             'there is no such file' if isinstance(error, FileNotFoundError) else
             f'cannot be read ({error.strerror or text})' if isinstance(error, OSError) else
             f'not an npz file, or damaged ({text})')) from error
-
-
-def _stored(arrays: dict) -> dict:
-    """Arrays as they are written: those of objects are text that ends in NUL, and get a full stop behind."""
-    return {(name + _STOPPED if array.dtype == object else name):
-            little_endian([text + '.' for text in array.tolist()] if array.dtype == object else array)
-            for name, array in arrays.items()}
-
-
-def _loaded(arrays: dict) -> dict:
-    """Undo `_stored`; ValueError or TypeError if that did not write it."""
-    out = {name: array for name, array in arrays.items() if not name.endswith(_STOPPED)}
-    for name in arrays.keys() - out.keys():
-        plain, texts = name.removesuffix(_STOPPED), arrays[name].tolist()
-        if plain in out or not all(text.endswith('.') for text in texts):
-            raise ValueError(f'{name} is not as it is written')
-        out[plain] = np.array([text[:-1] for text in texts], object)
-    return out
 
 
 def _digest(kind: str, facts: str, arrays: dict) -> str:

@@ -48,10 +48,8 @@ def write(state: State, path) -> None:
 
 def merged(state: State, other: State, path, repeated: bool = False) -> State:
     """What two learners know, with the settings of the first, or two files of statistics. `path`: of the
-    other, for errors.
-
-    InputError: backbones differ, one keeps keys and the other does not, or, as far as parts, keys or equal
-    sums show, they have learned the same samples (unless `repeated`)."""
+    other, for errors. InputError: backbones differ, one keeps keys and the other does not, or, as far as
+    parts, keys or equal sums show, they have learned the same samples (unless `repeated`)."""
     if (state.params is None) != (other.params is None):
         raise InputError(f'{path}: expected files of one kind, all of learners or all of statistics')
     again = counted_twice(state.known_parts(), state.statistics, other.known_parts(), other.statistics)
@@ -101,12 +99,7 @@ def without_statistics(state: State, path, repeated: bool = False) -> State:
     InputError if they were removed already, unless `repeated`."""
     part = read(path)
     with naming(path):
-        if part.psi != state.psi:
-            raise InputError('made with another backbone: weights, input, kind of machine and version of '
-                             'torch must be the same')
-        if not part.psi and part.precision != state.precision:
-            raise InputError(f'its features were taken in as {part.precision}, the others as '
-                             f'{state.precision} (before version 0.3): count one of them again')
+        state.check_alike(part)
     return _removed(path, state, lambda: state.without_classes(part.statistics, part.known_parts()), repeated)
 
 

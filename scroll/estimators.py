@@ -24,8 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError
-from scroll.feature_grid import FeatureGrid, UnitLength
-from scroll.grid_learner import GridLearner
+from scroll.grid_learner import FeatureGrid, GridLearner, UnitLength
 from scroll.heads.registry import lift_of
 from scroll.labels import check_labels
 from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
@@ -73,25 +72,22 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     Head and its parameters may be changed at any time, since sums are those of all; the others affect `fit`.
     Bad input is an `InputError` of one line, and changes nothing.
 
-    Args:
-        head, ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
-        lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length.
-        scale: 'unit': each sample has its length scaled to one, as embeddings want it. None: features as they
-            are, in units of the power of two at or above `limit`. 'standard', for tables of measured
-            quantities and the heads ridge, ncc and lda: each feature less its mean, over its standard
-            deviation and sqrt(d), both from the sums (`scroll.feature_grid.Standardised`).
-        limit: without unit length, the largest absolute value that a feature will have, a number or (with
-            'standard') one for each feature. Values beyond cannot be learned; linear heads predict them, in
-            float64. None: `fit` makes a grid that reaches four times as far as its data; `partial_fit` cannot
-            begin, since its first batch would decide.
-        calibration_size: samples to keep, drawn by hash and shared among the classes, to calibrate
-            `predict_proba` on. 0: none, and probabilities are the softmax of plain logits.
+    head, ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
+    lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length. scale:
+    'unit': each sample has its length scaled to one, as embeddings want it. None: features as they are, in
+    units of the power of two at or above `limit`. 'standard', for tables of measured quantities and the heads
+    ridge, ncc and lda: each feature less its mean, over its standard deviation and sqrt(d), both from the
+    sums (`scroll.grid_learner.Standardised`). limit: without unit length, the largest absolute value that a
+    feature will have, a number or (with 'standard') one for each feature. Values beyond cannot be learned,
+    and are predicted as those at the edge of the grid. None: `fit` makes a grid that reaches four times as
+    far as its data; `partial_fit` cannot begin, since its first batch would decide. calibration_size: samples
+    to keep, drawn by hash and shared among the classes, to calibrate `predict_proba` on. 0: none, and
+    probabilities are the softmax of plain logits.
 
     Attributes:
         classes_: (K,) labels, with those that were named as `classes` and not yet seen. head_: the head in
             use. n_features_in_: d. feature_names_in_: (d,) of a data frame. learner_: the `Scroll` below;
-            `learner_.statistics_` are its sums, of features on the grid.
-    """
+            `learner_.statistics_` are its sums, of features on the grid."""
     __init__ = constructor(dict(head=DEFAULTS['head'], scale='unit', limit=None, calibration_size=500) |
                            {name: DEFAULTS[name] for name in _HEAD_SETTINGS}, positional=1)
 
@@ -165,12 +161,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     @property
     def head_(self) -> str:
         """The head in use, of 'auto' the one chosen."""
-        return self._ready(self._known()).learner.head_
+        return self._ready().learner.head_
 
     def _known(self) -> _Fitted:
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError('nothing was learned yet')
+        check_is_fitted(self)
         return self._fitted
+
     def predict(self, X) -> np.ndarray:
         """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
         fitted = self._ready()
@@ -263,11 +259,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                              'feature; the first batch of partial_fit may not decide on the grid')
         return out
 
-    def _ready(self, fitted: _Fitted = None) -> _Fitted:
+    def _ready(self) -> _Fitted:
         """What was fitted, with the head that is asked for now."""
-        if fitted is None:
-            check_is_fitted(self)
-            fitted = self._fitted
+        fitted = self._known()
         if self._of_head() != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
             fitted.learner.set_params(**self._of_head())
         return fitted

@@ -8,6 +8,7 @@ pixels) first, so a choice depends on the set of candidates, never on their orde
   samples of the class seen so far, known exactly from the statistics. With classes that arrive whole the
   buffer is the same in any order.
 - `hash`: the samples of lowest key. The same buffer under every schedule; shards can be merged.
+  Integer arithmetic decides wherever float64 cannot: as distances, herding is the same on any machine.
 - `random`: a reservoir for each class. `nearest`, `outlier`: smallest or largest distance to the class mean.
 """
 import copy
@@ -23,19 +24,19 @@ from scroll.errors import InputError
 from scroll.grid import check_quantised, native
 from scroll.labels import by_label, check_labels, label_array
 from scroll.randomness import numpy_stream
-from scroll.rankings import by_distance, herding_orders
 from scroll.settings import STRATEGIES
 from scroll.statistics import Statistics
 
+_TOGETHER = 1 << 12                 # candidates of whom all products are held at once
+_NUMBERS = 1 << 20                  # of candidates that are ranked together
+_SPLIT = 20                         # bits of the lower part of integers that int64 cannot hold
 _ARRAYS = ('keys', 'features', 'samples', 'coins')      # names in files and digests, of the fields of `_Kept`
 
 
 def quotas(counts, capacity: int) -> np.ndarray:
     """How many samples of each class to keep, int64 (K,), by water-filling: every class gets all it has up to
-    a common level; what is left over goes, one each, to the first classes that have more.
-
-    counts: int (K,), samples seen of each class, classes in sorted order.
-    """
+    a common level; what is left over goes, one each, to the first classes that have more. counts: int (K,),
+    samples seen of each class, classes in sorted order."""
     counts = np.asarray(counts, np.int64)
     if counts.sum() <= capacity:
         return counts.copy()
@@ -83,11 +84,9 @@ class Exemplars:
 
 
 class ExemplarBuffer:
-    """At most `capacity` samples (|M|, at least one), shared among the classes seen.
-
-    What it holds is replaced, never changed, so that `copy.copy` copies it. `strategy`: one of `STRATEGIES`;
-    `seed`: for `random`.
-    """
+    """At most `capacity` samples (|M|, at least one), shared among the classes seen. What it holds is
+    replaced, never changed, so that `copy.copy` copies it. `strategy`: one of `STRATEGIES`; `seed`: for
+    `random`."""
 
     def __init__(self, capacity: int, strategy: str = 'herding', seed: int = 0):
         one_of('buffer strategy', strategy, STRATEGIES)
@@ -200,14 +199,15 @@ class ExemplarBuffer:
                 raise InputError(f'the buffer has {size} samples of class {label!r}: its quota is {quota}')
         if len(sizes):
             kept = _Kept(*(arrays[name] for name in _ARRAYS))
-            _check_kept(kept, sum(sizes.tolist()), statistics.dim, check_samples)
+            types = kept.keys.dtype, kept.features.dtype, kept.random_priority.dtype
+            if {len(array) for array in kept} != {sum(sizes.tolist())} or \
+                    types != (np.uint64, np.int32, np.float64):
+                raise InputError('the arrays of the buffer do not go together')
+            check_quantised(kept.features, statistics.dim)
+            check_samples(kept.samples)
             out._kept = {label: _Kept(*own) for label, *own in zip(labels.tolist(), *(
                 np.split(array, np.cumsum(sizes)[:-1]) for array in kept))}
-        for own in out._kept.values():
-            order = dict(hash=own.keys, random=own.random_priority).get(out.strategy, sizes[:0])
-            if (order[1:] < order[:-1]).any():
-                raise InputError(f'the buffer is not in the order of its strategy, {out.strategy}')
-        out._random.bit_generator.state = _checked_random(facts['random'])
+        out._random.bit_generator.state = facts['random']
         return out
 
     def content(self) -> Exemplars:
@@ -226,25 +226,75 @@ def _joined(kept: _Kept | None, offered: _Kept) -> _Kept:
     return both.at(np.argsort(both.keys, kind='stable'))
 
 
-def _check_kept(kept: _Kept, count: int, dim: int, check_samples) -> None:
-    """InputError unless these are the arrays of `count` samples that a buffer can keep."""
-    shapes = {len(array) for array in kept} == {count} and kept.keys.ndim == kept.random_priority.ndim == 1
-    types = kept.keys.dtype, kept.features.dtype, kept.random_priority.dtype
-    if not shapes or types != (np.uint64, np.int32, np.float64):
-        raise InputError('the arrays of the buffer do not go together')
-    if not ((kept.random_priority >= 0) & (kept.random_priority < 1)).all():
-        raise InputError('the random priorities of the buffer are not in [0, 1)')
-    check_quantised(kept.features, dim)
-    check_samples(kept.samples)
+def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: int) -> np.ndarray:
+    """Greedy herding: positions of the first k of the candidates, in order of choice. Step i takes argmin_j
+    |mu - (f_j + sum of the chosen) / (i + 1)|, mu = class_sum / count; ties to the first position. float64
+    decides where distances are further apart than its rounding, integers where they are not. features: int
+    (n, d) on the grid. class_sum: int64 (d,), of all `count` samples of the class."""
+    return _herd(features[None], class_sum[None], np.array([count]), k)[0]
 
 
-def _checked_random(state: dict) -> dict:
-    """A state of numpy's PCG64: two numbers of 128 bits, the increment odd, and a half of one of 64 bits that
-    is left over; InputError if it is something else."""
-    numbers = state['state']
-    for name, value, bits in (('state', numbers['state'], 128), ('increment', numbers['inc'], 128),
-                              ('has_uint32', state['has_uint32'], 1), ('uinteger', state['uinteger'], 32)):
-        whole(f'random state: {name}', value, 0, 2 ** bits - 1)
-    if state['bit_generator'] != 'PCG64' or numbers['inc'] % 2 == 0 or len(state) != 4 or len(numbers) != 2:
-        raise InputError('the random state is none of PCG64')
-    return state
+def herding_orders(features: list, sums: np.ndarray, counts: np.ndarray, allowed: np.ndarray) -> list:
+    """Herding orders of several classes; those with the same number of candidates are made together."""
+    out, by_size = [None] * len(features), {}
+    for place, own in enumerate(features):
+        by_size.setdefault(own.shape, []).append(place)
+    for (size, dim), places in by_size.items():
+        step = max(_NUMBERS // (size * dim), 1)
+        for at in (places[start:start + step] for start in range(0, len(places), step)):
+            orders = _herd(np.stack([features[place] for place in at]), sums[at], counts[at],
+                           int(allowed[at].max()))
+            for place, order in zip(at, orders):
+                out[place] = order[:allowed[place]]
+    return out
+
+
+def by_distance(features: np.ndarray, class_sum: np.ndarray, count: int, sign: int) -> np.ndarray:
+    """Candidates by distance to the class mean, nearest (sign 1) or furthest (-1) first; ties in order."""
+    f = features.astype(np.float64)
+    high, low = _distances((f * f).sum(axis=1), _towards(f, class_sum), 1, count)
+    return np.lexsort((sign * low, sign * high))
+
+
+def _herd(features: np.ndarray, class_sums: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:
+    """`herding_order` of C classes that have n candidates each, at once: int64 (C, min(k, n)). features: int
+    (C, n, d). class_sums: int64 (C, d). counts: int64 (C,)."""
+    f, each, number = features.astype(np.float64), np.arange(len(features)), counts.astype(float)[:, None]
+    towards, squares = _towards(f, class_sums), np.einsum('cnd,cnd->cn', f, f)
+    rounded = 2 * (towards[0] * float(1 << _SPLIT) + towards[1])
+    longest, furthest = (np.abs(part).max(axis=1, keepdims=True) for part in (squares, rounded))
+    off = 2.0 ** -49 * (2 * number * longest + furthest)
+    together = f.shape[1] <= min(2 * k, _TOGETHER)          # all products, or those of one after the other
+    twice = 2 * np.stack([own @ own.T for own in f]) if together else None
+    chosen = np.zeros((len(f), min(k, f.shape[1])), np.int64)
+    for size in range(1, chosen.shape[1] + 1):  # squares: |f + s|^2 - |s|^2, s the sum of the chosen
+        distances = number * squares - size * rounded       # each is off by less than half of size off
+        best = distances.argmin(axis=1)
+        near = distances <= distances[each, best][:, None] + size * off
+        if np.count_nonzero(near) > len(f):
+            for row in np.flatnonzero(near.sum(axis=1) > 1):
+                at = np.flatnonzero(near[row])
+                high, low = _distances(squares[row, at], [part[row, at] for part in towards], size,
+                                       counts[row])
+                nearest = np.flatnonzero(high == high.min())
+                best[row] = at[nearest[low[nearest].argmin()]]
+        chosen[:, size - 1] = best
+        if size < chosen.shape[1]:
+            squares += twice[each, best] if together else 2 * (f @ f[each, best][:, :, None])[..., 0]
+            squares[each, best] = np.inf                    # not again
+    return chosen
+
+
+def _towards(f: np.ndarray, class_sum: np.ndarray) -> tuple:
+    """f . class_sum as (high, low), int64 (..., n) each, in units of 2^20 and 1; exact, all is < 2^53."""
+    parts = class_sum >> _SPLIT, class_sum & (1 << _SPLIT) - 1
+    return tuple((f @ part.astype(np.float64)[..., None])[..., 0].astype(np.int64) for part in parts)
+
+
+def _distances(squares: np.ndarray, towards: tuple, size: int, count: int) -> tuple:
+    """count squares - 2 size f . class_sum as (high, low), 0 <= low < 2^20: with squares = |f + s|^2 - |s|^2
+    the order of the distances of (f + s) / size from the class mean, s the sum of size - 1 others. int64 is
+    enough for 2^27 samples of a class, 2^16 of them kept, and unit features of up to 2^14 numbers."""
+    squares = squares.astype(np.int64)
+    low = count * (squares & (1 << _SPLIT) - 1) - 2 * size * towards[1]
+    return count * (squares >> _SPLIT) - 2 * size * towards[0] + (low >> _SPLIT), low & (1 << _SPLIT) - 1

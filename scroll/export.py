@@ -53,12 +53,9 @@ def check_export(folder, formats=USUAL) -> Path:
 
 def export(learner, folder, formats=USUAL, image_shape=None, names=None) -> None:
     """Write what a `Scroll` predicts with to a new folder, whole or not at all; f* where `adapt` was called
-    since.
-
-    formats: of `FORMATS`. image_shape: (H, W, C), or (H, W), of the images that graphs take; default: the
-    size that the backbone works at. names: (K,), of the classes, for the certificate. InputError: nothing was
-    learned, the folder is there or cannot be written, or there can be no graph.
-    """
+    since. formats: of `FORMATS`. image_shape: (H, W, C), or (H, W), of the images that graphs take; default:
+    the size that the backbone works at. names: (K,), of the classes, for the certificate. InputError: nothing
+    was learned, the folder is there or cannot be written, or there can be no graph."""
     folder, embedder = check_export(folder, formats), learner.embedder
     predictors = {'f_T': learner.predictor()}
     if learner.adapted_ is not None:

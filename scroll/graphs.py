@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from scroll.adaptation import readout
-from scroll.adaptation.training import AdaptedPredictor
+from scroll.adaptation.training import AdaptedPredictor, lifted, offsets_of
 from scroll.embedding.transforms import resize_matrix
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
+from scroll.heads.discriminants import PIECE, QuadraticPredictor
 from scroll.heads.predictors import exact_logits
-from scroll.heads.quadratic import PIECE, QuadraticPredictor
 from scroll.lift import cosine_table
 
 
@@ -95,14 +94,14 @@ class Head(nn.Module):
         self.lift, self.exact = predictor.lift, exact
         fourier = self.lift is not None and self.lift.kind == 'fourier'
         arrays |= dict(matrix=None if self.lift is None else self.lift.matrix,
-                       offsets=readout.offsets(self.lift) if fourier else None,
+                       offsets=offsets_of(self.lift) if fourier else None,
                        table=cosine_table() if fourier else None)
         for name, array in arrays.items():
             self.register_buffer(name, None if array is None else torch.from_numpy(array).double())
 
     def h(self, u: torch.Tensor) -> torch.Tensor:
         more = self.matrix, self.offsets, self.exact, self.table
-        return u if self.lift is None else readout.lifted(u, self.lift, *more)
+        return u if self.lift is None else lifted(u, self.lift, *more)
 
 
 def _result(high: torch.Tensor, low: torch.Tensor, base: float, unit: float) -> tuple:

@@ -25,8 +25,7 @@ def quantise(features) -> np.ndarray:
 
     features: numbers (N, d), taken as float64; denormals of float32 and float64 as 0. A zero row stays zero.
     Returns int32 (N, d) in units of 2^-18. InputError: not a 2-D numeric array, or a value that is not
-    finite.
-    """
+    finite."""
     try:
         features = np.asarray(features)
     except ValueError as error:
@@ -56,12 +55,10 @@ def quantise(features) -> np.ndarray:
 
 def intake(features, precision: str = FLOAT32, learned: bool = False) -> np.ndarray:
     """Numbers (N, d) as a learner of feature vectors takes them in, before `quantise`: rounded to float32, so
-    that a number and its float32 copy are one. InputError: a value is beyond float32. `learned`: they must be
-    among what was learned; UserWarning for half precision.
-
-    What float32 holds with fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors have it.
-    precision: 'float64' leaves numbers as they are, for what was learned before they were rounded.
-    """
+    that a number and its float32 copy are one. InputError: a value is beyond float32. What float32 holds with
+    fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors have it. precision: 'float64'
+    leaves numbers as they are, for what was learned before they were rounded. learned: they must be among
+    what was learned; UserWarning for half precision."""
     features = np.asarray(features)
     if learned and features.dtype.kind == 'f' and features.dtype.itemsize < 4:
         warnings.warn(f'X has dtype {features.dtype}: these are samples that were learned only if they were '
@@ -96,17 +93,24 @@ def _rounded_quotients(x: list, columns) -> list:
     return out
 
 
-def check_quantised(features, dim: int = None) -> None:
-    """InputError unless features are what `quantise` gives: integers (N, d), each row zero or, to its
-    rounding, of length 2^18."""
+def on_grid(features, dim: int = None) -> np.ndarray:
+    """Features as an array. InputError unless they are integers (N, d), from -2^18 to 2^18."""
     features = np.asarray(features)
     if features.ndim != 2 or (dim and features.shape[1] != dim) or features.dtype.kind not in 'iu':
         raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: '
                          f'expected integers (N, {dim or "d"})')
-    exact = features.astype(np.float64)
+    if max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:
+        raise InputError(f'features are off the grid: expected integers from -{GRID} to {GRID}, as '
+                         '`scroll.grid.quantise` makes them')
+    return features
+
+
+def check_quantised(features, dim: int = None) -> None:
+    """InputError unless features are what `quantise` gives: `on_grid`, each row zero or, to its rounding, of
+    length 2^18."""
+    exact = on_grid(features, dim).astype(np.float64)
     length = np.sqrt(np.einsum('nd,nd->n', exact, exact))
-    far = np.abs(length - GRID) > 0.5 * features.shape[1] ** 0.5 + 0.01
-    wrong = far & (length > 0) | (np.abs(exact).max(axis=1, initial=0) > GRID)
+    wrong = (np.abs(length - GRID) > 0.5 * exact.shape[1] ** 0.5 + 0.01) & (length > 0)
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
         raise InputError(f'the feature of sample {first} has length {length[first] / GRID:.6g}: expected '

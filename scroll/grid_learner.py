@@ -3,25 +3,179 @@
 Probabilities are calibrated on what the head has not seen. The buffer's samples are taken out of the sums in
 turns, exactly, and the head is made of the rest, lambda, shrinkage, mean and standard deviation of features
 with it. A turn takes a twentieth of all samples at most: of twenty samples that is leave-one-out.
+
+Neither grid nor standardised features depend on an order: a feature x becomes the integer nearest to
+2^18 (x - centre) / 2^p, with centre and p fixed before the first sample is counted. Mean and variance follow
+from the sums: `Standardised` is a function of these alone.
+
+    >>> grid = FeatureGrid.covering(3.0, 2, common=True)        # 2^p = 4
+    >>> grid.on_it(np.array([[1.0, -4.0]])).tolist()
+    [[65536, -262144]]
 """
 import copy
-from dataclasses import replace
-from math import fsum
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from math import fsum, isqrt
 
 import numpy as np
 
-from scroll.derived import Derived
+from scroll.arguments import shown
 from scroll.errors import InputError
-from scroll.feature_grid import Standardised
-from scroll.grid import GRID, sample_keys
-from scroll.heads.predictors import LinearPredictor
+from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, intake, quantise, sample_keys
+from scroll.heads.discriminants import class_means
+from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor
 from scroll.heads.scaling import fit_scale, row_sums
-from scroll.learner import Scroll
+from scroll.learner import Derived, Scroll
 from scroll.settings import AUTO
 from scroll.state import State
+from scroll.statistics import Statistics, Sums
 
+_MARGIN = 4                         # a grid made from data reaches this many times as far
+_POINT = 96                         # bits of a factor of `Standardised` below the point
+_EXTRA = 24                         # bits of class sums below the grid
+_ROWS = 256                         # of a Gram matrix at once
 _SHARE = 20                         # a turn takes at most one in 20 of all samples
 _SCALES = 1e-3, 1e5                 # of a standard deviation of the logits
+
+
+@dataclass(frozen=True)
+class FeatureGrid:
+    """Features (N, d) -> whole numbers. centres: float64 (d,); exponents: int64 (d,), p."""
+    centres: np.ndarray
+    exponents: np.ndarray
+
+    @classmethod
+    def covering(cls, limit, dim: int, common: bool) -> 'FeatureGrid':
+        """Up to `limit` in size, a positive number or one for each of d features; `common`: one p for all."""
+        try:
+            limits = np.broadcast_to(np.asarray(limit, np.float64), (dim,))
+        except (TypeError, ValueError):
+            limits = np.zeros(1)
+        if isinstance(limit, (bool, str)) or not (np.isfinite(limits) & (limits > 0)).all():
+            raise InputError(f'limit {shown(limit)}: expected a positive number, the largest absolute value '
+                             f'of a feature, or one for each of {dim} features')
+        return cls(np.zeros(dim), _exponents(limits, common))
+
+    @classmethod
+    def between(cls, low: np.ndarray, high: np.ndarray, centred: bool) -> 'FeatureGrid':
+        """Four times as far as from the least to the largest values of features, float64 (d,) each.
+        `centred`: from the middle between them; else from zero, with one p for all."""
+        centres = low / 2 + high / 2 if centred else np.zeros(len(low))
+        reach = high / 2 - low / 2 if centred else np.maximum(-low, high)
+        reach = _MARGIN * np.minimum(reach, np.finfo(float).max / _MARGIN)
+        reach = np.where(reach > 0, reach, np.where(centres != 0, np.abs(centres), 1.0))
+        return cls(centres, _exponents(reach, not centred))
+
+    @property
+    def precision(self) -> str:
+        """How features are taken in: in float32, unless that would move them by a unit of the grid or more,
+        since their centre is far off or the grid is beyond float32."""
+        coarse = np.abs(self.centres) >= np.ldexp(1.0, self.exponents + 24 - GRID_BITS)
+        beyond = (self.exponents > 127) | (self.exponents < GRID_BITS - 126)
+        return FLOAT64 if (coarse | beyond).any() else FLOAT32
+
+    def _place(self, X: np.ndarray) -> np.ndarray:
+        """float64 (N, d), whole numbers, also beyond the grid. What is beyond float32 is clipped."""
+        most = float(np.finfo(np.float32).max)
+        X = np.asarray(X) if self.precision == FLOAT64 else intake(np.clip(X, -most, most))
+        with np.errstate(over='ignore'):
+            return np.rint(np.ldexp(X.astype(np.float64) - self.centres, GRID_BITS - self.exponents))
+
+    def within(self, X: np.ndarray) -> np.ndarray:
+        """int32 (N, d); what is beyond the grid is taken to its edge."""
+        return np.clip(self._place(X), -GRID, GRID).astype(np.int32)
+
+    def on_it(self, X: np.ndarray) -> np.ndarray:
+        """int32 (N, d); InputError names the first value that is beyond the grid."""
+        out = self._place(X)
+        beyond = np.argwhere(np.abs(out) > GRID)
+        if len(beyond):
+            row, column = beyond[0].tolist()
+            far, centre = 2.0 ** self.exponents[column], self.centres[column]
+            where = f' from {centre:g}' if centre else ''
+            raise InputError(f'X[{row}, {column}] is {X[row, column]:g}: the grid reaches {far:g}{where}; '
+                             'begin again with a larger limit, the largest absolute value expected')
+        return out.astype(np.int32)
+
+    def digest(self) -> str:
+        """SHA-256 of centres and exponents."""
+        text = json.dumps([self.centres.tolist(), self.exponents.tolist()])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class UnitLength:
+    """What `Scroll` does with features, as a grid: unit rows, in units of 2^-18."""
+
+    def within(self, X: np.ndarray) -> np.ndarray:
+        """int32 (N, d)."""
+        return quantise(intake(X))
+
+    on_it = within
+
+    def digest(self) -> str:
+        """'': digests of sums say nothing of it."""
+        return ''
+
+
+def _exponents(limits: np.ndarray, common: bool) -> np.ndarray:
+    """The least p with limit <= 2^p, int64 (d,)."""
+    share, exponents = np.frexp(limits)
+    exponents = exponents.astype(np.int64) - (share == 0.5)
+    return np.full_like(exponents, exponents.max()) if common else exponents
+
+
+class Standardised:
+    """Statistics of z = (u - m) / (s sqrt(d)): each feature u has mean m and standard deviation s.
+
+    So z has a mean squared length of one, as unit features have. Features that do not vary become zero. What
+    is rounded: factors 1 / (s sqrt(d)) to 96 bits below the point, class sums and the Gram matrix to the
+    units of `Statistics`. A class's features are moved by less than a unit / n_c for its sum to be whole,
+    and some d (K + 2) units, 2^-36 each, go to the diagonal of the Gram matrix: what rounding can take from
+    an eigenvalue at most, so that it stays positive semidefinite. `statistics`: those of z."""
+
+    def __init__(self, statistics: Statistics):
+        dim, count, total = statistics.dim, statistics.counts, statistics.total
+        sums = statistics.sums[:, :-1].astype(object)                       # Python's integers: none wraps
+        self._total, self._sums = total, sums.sum(axis=0)
+        squares = total * np.diagonal(statistics.gram)[:-1].astype(object) - self._sums ** 2        # N^2 s^2
+        one = 1 << 2 * (GRID_BITS + _POINT)
+        self._factors = np.array([isqrt(one // (dim * v)) if v else 0 for v in squares], object)
+        centred = total * sums - count[:, None].astype(object) * self._sums
+        fine = _shifted(centred * self._factors, _POINT - _EXTRA)
+        rounded = statistics.sums.copy()
+        rounded[:, :-1] = _shifted(fine, _EXTRA).astype(np.int64)
+        moved = (rounded[:, :-1].astype(object) * (1 << _EXTRA) - fine).astype(np.int64)
+        means = class_means(Sums(statistics.classes, count, rounded))
+        change = moved.T @ means
+        gram = _shifted(np.pad(change + change.T, (0, 1)), _EXTRA)
+        for start in range(0, dim, _ROWS):                                  # Python's integers take memory
+            rows = slice(start, min(start + _ROWS, dim))
+            cross = total * statistics.gram[rows, :-1].astype(object) - np.outer(self._sums[rows], self._sums)
+            scaled = total * cross * np.outer(self._factors[rows], self._factors)
+            gram[rows, :-1] += _shifted(scaled, 2 * _POINT).astype(np.int64)
+        # of an entry: 1/2 and 1/2 by these roundings; of each class 1/2 by its mean's, 1/4 by a square left
+        # out, and 2^-24 of the mean by its sum's
+        off = len(count) + 2 + (int(np.abs(means).sum(axis=0).max()) >> _EXTRA)
+        np.einsum('ii->i', gram)[:] += dim * off
+        gram[-1] = gram[:, -1] = GRID * rounded.sum(axis=0)
+        self.statistics = Statistics(dim).assign(statistics.classes, count, rounded, gram)
+
+    def of_raw(self, predictor: LinearPredictor) -> LinearPredictor:
+        """The same predictor, of u instead of z: weights rounded once more, to 47 bits of the largest."""
+        units = predictor.units.astype(object)
+        slopes = units[:, :-1] * self._factors                              # of N u - sum u, in 2^-96
+        weights = slopes * self._total
+        ends = units[:, -1] * (1 << _POINT) - _shifted(slopes @ self._sums, GRID_BITS)
+        both = np.column_stack([weights, ends])
+        shift = max(0, max(int(abs(value)).bit_length() for value in both.ravel()) - WEIGHT_BITS)
+        return LinearPredictor(predictor.classes, _shifted(both, shift).astype(np.int64),
+                               predictor.exponent - _POINT + shift)
+
+
+def _shifted(values: np.ndarray, bits: int) -> np.ndarray:
+    """values / 2^bits, to the nearest integers."""
+    return values + (1 << bits - 1) >> bits if bits else values
 
 
 class GridLearner(Scroll):
@@ -49,28 +203,11 @@ class GridLearner(Scroll):
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K)."""
-        online, placed, beyond = self._placed(X)
-        logits = online.decision_function(np.where(beyond[:, None], 0, placed).astype(np.int32))
-        if beyond.any():
-            logits[beyond] = placed[beyond] / GRID @ online.weight.T + online.bias
-        return logits
+        return self.predictor().decision_function(self.grid.within(X))
 
     def predict(self, X) -> np.ndarray:
-        """Labels (N,), those of exact logits for samples that the grid reaches."""
-        online, placed, beyond = self._placed(X)
-        labels = online.predict(np.where(beyond[:, None], 0, placed).astype(np.int32))
-        if beyond.any():
-            labels[beyond] = online.classes[self.decision_function(X[beyond]).argmax(axis=1)]
-        return labels
-
-    def _placed(self, X) -> tuple:
-        """(f_T, whole numbers (N, d), bool (N,): the grid does not reach)."""
-        online, placed = self.predictor(), self.grid.place(X)
-        beyond = (np.abs(placed) > GRID).any(axis=1)
-        if beyond.any() and not isinstance(online, LinearPredictor):
-            raise InputError(f'sample {np.flatnonzero(beyond)[0]} has values beyond the grid: the head '
-                             f'{self.head} predicts within limit alone')
-        return online, placed, beyond
+        """Labels (N,), those of exact logits."""
+        return self.predictor().predict(self.grid.within(X))
 
     def probability_scale(self) -> float:
         """The factor of logits with which their softmax has the least cross-entropy on samples left out; 1

@@ -10,12 +10,10 @@ from scroll.errors import InputError
 
 
 def check_labels(labels, count: int) -> np.ndarray:
-    """A copy of labels as an array (N,) of int64, or of text (`label_array`); else an InputError.
-
-    One rule for arrays, lists, categoricals and columns of a data frame, whatever their dtype: all labels are
-    whole numbers (3, True, 3.0), or all are text. Text is compared in Unicode's normal form C, so that a
-    letter and its accent, as one sign or as two, are the same label.
-    """
+    """A copy of labels as an array (N,) of int64, or of text (`label_array`); else an InputError. One rule
+    for arrays, lists, categoricals and columns of a data frame, whatever their dtype: all labels are whole
+    numbers (3, True, 3.0), or all are text. Text is compared in Unicode's normal form C, so that a letter and
+    its accent, as one sign or as two, are the same label."""
     if np.ma.is_masked(labels):
         raise InputError('y has masked labels: leave these samples out')
     try:
@@ -46,8 +44,9 @@ def check_labels(labels, count: int) -> np.ndarray:
 def _of_objects(labels: list) -> np.ndarray:
     text = bool(labels) and isinstance(labels[0], str)
     for place, label in enumerate(labels):
-        if isinstance(label, str) != text or not (text or _is_whole(label)):
-            raise InputError(f'y[{place}] is {shown(label)}: labels must be all integers or all strings')
+        if isinstance(label, str) != text or not (text or _is_whole(label)) or text and label.endswith('\0'):
+            raise InputError(f'y[{place}] is {shown(label)}: labels must be all integers or all strings, '
+                             'without NUL at their end')
     return label_array([_normal(label) for label in labels] if text else [int(label) for label in labels])
 
 
@@ -64,16 +63,14 @@ def _normal(label: str) -> str:
 
 
 def label_array(labels: list) -> np.ndarray:
-    """Labels (K,) of one kind: int64; text; or objects if one ends in NUL, which numpy takes for padding."""
+    """Labels (K,) of one kind as an array: int64 or text."""
     if not labels or not isinstance(labels[0], str):
         return np.array(labels, np.int64)
-    ends = any(label.endswith('\0') for label in labels)
-    return np.array([str.__str__(label) for label in labels], object if ends else str)
+    return np.array([str.__str__(label) for label in labels])
 
 
 def by_label(labels: np.ndarray):
     """Yield (label, its positions) of checked labels (N,), labels in ascending order."""
-    # comparing an array with one string would drop a NUL at its end
     found, rows = np.unique(labels, return_inverse=True)
     for row, label in enumerate(found.tolist()):
         yield label, np.flatnonzero(rows == row)

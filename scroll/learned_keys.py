@@ -86,11 +86,6 @@ class LearnedKeys:
         return dict(labels=label_array(list(parts)), sizes=np.array(list(map(len, parts.values())), np.int64),
                     keys=np.concatenate([np.zeros(0, np.uint64), *parts.values()]))
 
-    def load_state_dict(self, state: dict) -> None:
-        """Become what `state_dict` described."""
-        parts = np.split(np.asarray(state['keys']), np.cumsum(state['sizes'])[:-1])
-        self._kept = dict(zip(np.asarray(state['labels']).tolist(), map(np.sort, parts))), ()
-
     @classmethod
     def from_arrays(cls, arrays: dict, statistics) -> 'LearnedKeys':
         """What `state_dict` described; InputError unless these can be the keys of what `statistics` count."""
@@ -99,8 +94,8 @@ class LearnedKeys:
                 and arrays['labels'].tolist() == statistics.classes.tolist()
                 and arrays['sizes'].tolist() == statistics.counts.tolist()):
             raise InputError('the keys are not those of the samples that the statistics count')
-        out = cls()
-        out.load_state_dict(arrays)
+        parts, out = np.split(arrays['keys'], np.cumsum(arrays['sizes'])[:-1]), cls()
+        out._kept = dict(zip(arrays['labels'].tolist(), map(np.sort, parts))), ()
         return out
 
 

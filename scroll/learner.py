@@ -11,7 +11,8 @@
 """
 import copy
 import threading
-from dataclasses import replace
+import warnings
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,16 +21,15 @@ from scipy.special import softmax
 from scroll import archive
 from scroll.adaptation.settings import Adaptation
 from scroll.arguments import instance, need_torch, shown
-from scroll.derived import Derived, derive, exemplars_of
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.grid import FLOAT32, check_quantised, intake, quantise, sample_keys
 from scroll.heads.predictors import LinearPredictor
-from scroll.heads.registry import empty_statistics
+from scroll.heads.registry import HEADS, Settings, choose_head, empty_statistics, lift_of
 from scroll.heads.scaling import fit_scale
 from scroll.labels import check_labels, label_array
 from scroll.learned_keys import LearnedKeys
-from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
+from scroll.settings import AUTO, DEFAULTS, SETTINGS, check_settings, constructor
 from scroll.state import State, check_samples
 from scroll.statistics import Statistics
 from scroll.tables import names_of, numbers_of
@@ -37,7 +37,67 @@ from scroll.tables import names_of, numbers_of
 if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
 
+_UNEVEN = 1000                      # times the samples of the rarest class
 _LEFT_OUT = 1 << 13                 # samples of `out_of_sample` at once
+
+
+@dataclass(frozen=True)
+class Derived:
+    """f_T (`online`), the statistics that it was made of (`counted`), head and settings in numbers."""
+    online: LinearPredictor
+    counted: Statistics
+    settings: Settings
+    head: str
+
+    def ridge_lambda(self) -> float | None:
+        """The number used, rounded to a multiple of 2^-36; None where the head has none."""
+        return self.settings.ridge_lambda if HEADS[self.head].sums_for_lambda else None
+
+    def left_out(self, exemplars: Exemplars) -> np.ndarray:
+        """Logits float64 (m, K) on learned samples as if each had not been."""
+        return HEADS[self.head].left_out(self.online, self.counted, self.settings, exemplars.features,
+                                         exemplars.labels)
+
+    def without_held_out(self, exemplars: Exemplars, held: np.ndarray) -> tuple:
+        """(f_T without the samples at these positions, its leave-one-out logits on the others)."""
+        counted = copy.copy(self.counted).remove(exemplars.features[held], exemplars.labels[held])
+        rest = np.setdiff1d(np.arange(len(exemplars)), held)
+        out = replace(self, online=HEADS[self.head].make(counted, self.settings), counted=counted)
+        return out.online, out.left_out(exemplars.at(rest))
+
+
+def derive(values: dict, state: State) -> Derived:
+    """f_T of a state; values: all of `scroll.settings.SETTINGS`."""
+    check_settings(values)
+    settings = Settings(**{field.name: values[field.name] for field in fields(Settings)})
+    counted, head = state.statistics, values['head']
+    if head == AUTO:
+        held = exemplars_of(state, 'head auto')
+        head, counted = choose_head(counted, settings, held.features, held.labels)
+    own, lift = state.statistics, lift_of(values, state.statistics.dim)
+    if HEADS[head].by_class and not own.by_class or lift != own.lift:
+        raise InputError(f'head {values["head"]} with lift {lift}: the samples were counted with lift '
+                         f'{own.lift}' + ' for each class' * own.by_class +
+                         ', and another head needs other sums: learn again')
+    _warn_of_uneven_classes(counted, head)
+    settings = HEADS[head].settled(counted, settings)
+    return Derived(HEADS[head].make(counted, settings), counted, settings, head)
+
+
+def exemplars_of(state: State, what: str) -> Exemplars:
+    """What the buffer keeps; InputError where there is none."""
+    if state.buffer is None:
+        raise InputError(f'{what} needs a buffer: buffer_size is 0' + (
+            ', use f_T or adaptation mode none' if what == 'adaptation' else ''))
+    return state.buffer.content()
+
+
+def _warn_of_uneven_classes(statistics: Statistics, head: str) -> None:
+    """UserWarning where ridge would find a rare class hardly ever."""
+    counts = statistics.counts
+    if head in ('ridge', 'rp', 'rff') and len(counts) > 1 and counts.max() >= _UNEVEN * counts.min():
+        warnings.warn(f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly '
+                      "ever finds the rare one; head='balanced' counts each class alike", stacklevel=6)
 
 
 def _fitted(name: str, read) -> property:
@@ -88,8 +148,7 @@ class Scroll:
             None where they are not kept. n_features_in_: d. feature_names_in_: (d,) of a data frame.
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since. selection_: of
             `Adaptation(select='folds')`, what each candidate said of samples held out.
-        head_: the head in use, of 'auto' the one chosen. ridge_lambda_: its lambda, or None.
-    """
+        head_: the head in use, of 'auto' the one chosen. ridge_lambda_: its lambda, or None."""
     _state: State | None = None         # what is known, replaced as a whole by whoever writes
     _KEEPS_PARTS = True                 # files say which parts they are made of
 
@@ -167,22 +226,17 @@ class Scroll:
         return self.set_state(type(self)(**self.get_params()).partial_fit(X, y)._state)
 
     def partial_fit(self, X, y) -> 'Scroll':
-        """Learn from one segment of the stream: the buffer chooses among its samples at once.
-
-        X: uint8 images (N, H, W, C), or features (N, d) without an embedder. y: integer or string labels
-        (N,).
-        """
+        """Learn from one segment of the stream: the buffer chooses among its samples at once. X: uint8 images
+        (N, H, W, C), or features (N, d) without an embedder. y: integer or string labels (N,)."""
         self._check_params()
         with self._lock:                                        # names of the first columns go for all
             return self.learn(*self._embed(X), y, names_of(X) if self.embedder is None else None)
 
     def learn(self, samples, features, keys, y, names: tuple = None) -> 'Scroll':
         """`partial_fit` for a caller that has embedded already, for example many small segments at once.
-
         samples: what the buffer stores: uint8 images (N, H, W, C), or without an embedder the features.
         features: int32 (N, d), quantised. keys: uint64 (N,). names: of d columns; kept if these are the
-        first.
-        """
+        first."""
         self._check_params()
         self._check_features(features)
         if samples is not features and self.buffer_size != 0:
@@ -230,8 +284,7 @@ class Scroll:
         embedder's cache loses their features. Files that were written before still hold what they held.
 
         Samples that cannot all have been learned are an InputError. (Without `keep_keys`, samples that were
-        never learned and are much like those that were may pass.)
-        """
+        never learned and are much like those that were may pass.)"""
         self._learned()
         _, features, keys = self._embed(X, keep=False, learned=True)
         labels = check_labels(y, len(features))
@@ -244,15 +297,13 @@ class Scroll:
         return rest
 
     def remove_class(self, label, X=None) -> 'Scroll':
-        """Unlearn a whole class: as `remove`, of all its samples.
-
-        What it has added to the Gram matrix must be known, and the matrix of all classes does not tell: give
-        all its samples X; not needed where there is a matrix a class (the heads `balanced`, `qda`), or the
-        buffer has kept every sample of the class.
-        """
+        """Unlearn a whole class: as `remove`, of all its samples. What it has added to the Gram matrix must
+        be known, and the matrix of all classes does not tell: give all its samples X; not needed where there
+        is a matrix a class (the heads `balanced`, `qda`), or the buffer has kept every sample of the
+        class."""
         self._learned()
         name = check_labels([label], 1).tolist()[0]
-        given = None if X is None else self._embed(X, keep=False, learned=True)[1:]
+        given = None if X is None else self._embed(X, keep=False)[1:]
 
         def without_it(state: State) -> State:
             count = state.count_of(name)
@@ -267,10 +318,8 @@ class Scroll:
 
     def rename(self, mapping: dict) -> 'Scroll':
         """Call classes by other names: {name: new name}; those left out keep theirs. Two may swap theirs.
-
         What was learned is that of a stream with these names; so is the buffer, where its capacity is shared
-        evenly (what is left over goes to the first classes: one that is now later may lose a sample).
-        """
+        evenly (what is left over goes to the first classes: one that is now later may lose a sample)."""
         self._learned()
         instance('mapping', mapping, dict)
         return self._edit(lambda state: state.renamed(mapping))
@@ -323,11 +372,6 @@ class Scroll:
         return selection.adapt_selected(*how, lambda held: derived.without_held_out(exemplars, held),
                                         self.strategy == 'herding', progress, left_out)
 
-    def use_adapted(self, f_star, selection: list = None) -> 'Scroll':
-        """Predict with an f* (None: with f_T) that was made elsewhere of what this learner knows."""
-        self._learned()
-        return self._edit(lambda state: state.with_adapted(f_star, selection))
-
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`."""
         return self._logits(X, self._learned())
@@ -360,8 +404,7 @@ class Scroll:
         has probability 0 in it. The one scale of the logits is that of least cross-entropy on these samples
         (Guo et al. 2017). X, y: best all that was learned; others are an InputError, as of `remove`.
         cleanlab's `find_label_issues` takes the result as `pred_probs`, with
-        `np.searchsorted(learner.classes_, y)` as `labels`.
-        """
+        `np.searchsorted(learner.classes_, y)` as `labels`."""
         state = self._learned()
         derived, (samples, features, keys) = self._derived(state), self._embed(X)
         labels = _some_labels(y, len(features))

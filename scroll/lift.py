@@ -44,14 +44,11 @@ class Lift:
     offset b random and c such that h' h - u' u follows exp(-|u - u'|^2 / (2 bandwidth^2)); angles and cosines
     are looked up.
 
-    `scroll.adaptation.readout.lifted` does the same with tensors.
+    `scroll.adaptation.training.lifted` does the same with tensors.
 
-    Args:
-        kind: 'relu', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
+    kind: 'relu', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
 
-    Raises:
-        InputError: an invalid value.
-    """
+    InputError: an invalid value."""
     kind: str
     dim: int
     width: int

@@ -47,10 +47,15 @@ def class_splits(n_classes: int, n_splits: int) -> list:
     return [n_classes // n_splits + (i < n_classes % n_splits) for i in range(n_splits)]
 
 
+def _groups(rank, n) -> np.ndarray:
+    """int64 (K,): of n groups of classes, the one of each class."""
+    sizes = class_splits(rank.max() + 1, n)         # refuses more groups than classes
+    return np.repeat(np.arange(n), sizes)
+
+
 def split(rank, random, n) -> list:
     """n tasks of whole classes, in order of arrival; samples of a task in random order."""
-    sizes = class_splits(rank.max() + 1, n)
-    return _shuffled(np.repeat(np.arange(n), sizes)[rank], n, random)
+    return _shuffled(_groups(rank, n)[rank], n, random)
 
 
 def iid(rank, random) -> list:
@@ -59,23 +64,19 @@ def iid(rank, random) -> list:
 
 
 def gaussian(rank, random, sigma) -> list:
-    """A Gaussian schedule that is a permutation: classes rise and fall one after the other.
-
-    Each sample draws its time of arrival from the bell of its class, N(mu_j, s^2) with mu_j = (j + 1/2) / K
-    for the j-th class and s = sigma / K. So the share of class j around time t is proportional to
-    N_j exp(-(t - mu_j)^2 / (2 s^2)), from the first sample to the last; every sample comes once.
-    """
+    """A Gaussian schedule that is a permutation: classes rise and fall one after the other. Each sample draws
+    its time of arrival from the bell of its class, N(mu_j, s^2) with mu_j = (j + 1/2) / K for the j-th class
+    and s = sigma / K. So the share of class j around time t is proportional to N_j exp(-(t - mu_j)^2 / (2
+    s^2)), from the first sample to the last; every sample comes once."""
     peaks = (np.arange(rank.max() + 1) + 0.5) / (rank.max() + 1)
     return [np.argsort(peaks[rank] + sigma / len(peaks) * random.standard_normal(len(rank)), kind='stable')]
 
 
 def gaussian_resample(rank, random, batch, batches, width) -> list:
-    """The Gaussian schedule as published (Shanahan et al. 2021), with repetition.
-
-    L batches in episodes of 5. The j-th of K classes peaks at batch floor(D / 2) + j D, D = floor(L / K), and
-    takes part in the episode that starts at batch t with probability exp(-(t - peak)^2 / (2 w^2)); an empty
-    set is drawn again. Each episode draws its images from all those of its classes.
-    """
+    """The Gaussian schedule as published (Shanahan et al. 2021), with repetition. L batches in episodes of 5.
+    The j-th of K classes peaks at batch floor(D / 2) + j D, D = floor(L / K), and takes part in the episode
+    that starts at batch t with probability exp(-(t - peak)^2 / (2 w^2)); an empty set is drawn again. Each
+    episode draws its images from all those of its classes."""
     n_classes = rank.max() + 1
     spacing, segments = batches // n_classes, []
     if not spacing:
@@ -128,8 +129,7 @@ def siblurry(rank, random, tasks, major, minor) -> list:
 
 def recurring(rank, random, n, times) -> list:
     """n groups of classes come one after the other, `times` times in all, each time with other samples."""
-    sizes = class_splits(rank.max() + 1, n)
-    groups = np.repeat(np.arange(n), sizes)[rank]
+    groups = _groups(rank, n)[rank]
     parts(n * times)
     visit = np.empty(len(rank), np.int64)
     for j in range(rank.max() + 1):
@@ -141,13 +141,12 @@ def recurring(rank, random, n, times) -> list:
 def imbalanced(rank, random, n, ratio) -> list:
     """A class split of part of the data: the j-th of K classes keeps N_j ratio^(-j / (K - 1)) samples, at
     least one (Cui et al. 2019), so the first to arrive is the largest."""
-    n_classes, chosen = rank.max() + 1, []
-    sizes = class_splits(n_classes, n)
+    n_classes, chosen, groups = rank.max() + 1, [], _groups(rank, n)
     for j in range(n_classes):
         samples = random.permutation(np.flatnonzero(rank == j))
         chosen.append(samples[:max(1, round(len(samples) * ratio ** (-j / max(n_classes - 1, 1))))])
-    kept, part = np.concatenate(chosen), np.repeat(np.arange(n), sizes)
-    return [kept[segment] for segment in _shuffled(part[rank[kept]], n, random)]
+    kept = np.concatenate(chosen)
+    return [kept[segment] for segment in _shuffled(groups[rank[kept]], n, random)]
 
 
 def from_file(rank, random, path) -> list:
@@ -201,8 +200,7 @@ class Form(NamedTuple):
             to `build`, except `batch` to forms that repeat samples.
         argument: the option that stands behind the colon by itself.
         task_free: no task boundaries; otherwise each segment is a task, before `batch` cuts it.
-        covers: see `scroll.schedules.Schedule`.
-    """
+        covers: see `scroll.schedules.Schedule`."""
     build: Callable
     options: dict
     argument: str = None

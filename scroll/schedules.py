@@ -31,8 +31,7 @@ class Schedule:
         task_free: classes come and go without boundaries; `tasks` is then the whole stream.
         covers: 'all': a permutation, what the paper calls a schedule; 'part': samples are left out;
             'repeats': samples come again, and nothing can be invariant to that.
-        samples: N; M where nothing is said.
-    """
+        samples: N; M where nothing is said."""
     order: np.ndarray
     cuts: np.ndarray
     tasks: np.ndarray
@@ -72,11 +71,9 @@ class Schedule:
 
 
 def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
-    """The schedule that `spec` describes over samples with these labels.
-
-    spec: see `GRAMMAR`; `batch=<b>` cuts each segment of a form into pieces of b (the last may be smaller);
-    tasks stay. labels: int (N,). seed: of the run; the schedule draws from a stream of its own.
-    """
+    """The schedule that `spec` describes over samples with these labels. spec: see `GRAMMAR`; `batch=<b>`
+    cuts each segment of a form into pieces of b (the last may be smaller); tasks stay. labels: int (N,).
+    seed: of the run; the schedule draws from a stream of its own."""
     name, options = _parse(spec)
     form, labels, random = FORMS[name], np.asarray(labels), numpy_stream(seed, 'schedule')
     if not len(labels):

@@ -34,8 +34,7 @@ class Setting:
 
     Attributes:
         check: (name, value) -> InputError if the value is invalid. choices: of text; (): whatever `check`
-            takes. heads: that look at it; (): it is not one of a head.
-    """
+            takes. heads: that look at it; (): it is not one of a head."""
     default: object
     help: str
     check: Callable
@@ -116,11 +115,8 @@ def parse(text):
 
 
 def constructor(defaults: dict, positional: int = None) -> Callable:
-    """An `__init__` that stores its arguments and does nothing else, as scikit-learn has it.
-
-    Args:
-        defaults: argument -> default, in order. positional: how many may be given without their name.
-    """
+    """An `__init__` that stores its arguments and does nothing else, as scikit-learn has it. defaults:
+    argument -> default, in order. positional: how many may be given without their name."""
     kinds = [inspect.Parameter.POSITIONAL_OR_KEYWORD if positional is None or i < positional
              else inspect.Parameter.KEYWORD_ONLY for i in range(len(defaults))]
     first = inspect.Parameter('self', inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -43,8 +43,7 @@ class State:
         precision: 'float32' where features were rounded to that on intake (`scroll.grid.intake`); 'float64'
             in files of versions before 0.3.
         adapted, selection: f* that was made of exactly this, and what cross-validation said of it; gone after
-            any edit. derived: what a learner has made of it last (settings, `Derived`).
-    """
+            any edit. derived: what a learner has made of it last (settings, `Derived`)."""
     params: dict
     psi: str
     statistics: Statistics
@@ -95,17 +94,21 @@ class State:
         out.statistics.merge(statistics)
         return out
 
+    def check_alike(self, other: 'State') -> None:
+        """InputError unless features of the other mean what features of this one mean."""
+        if self.psi != other.psi:
+            raise InputError('made with another backbone: weights, input, kind of machine and version of '
+                             'torch must be the same')
+        check_names(other.names, self.names, 'the other')
+        if not self.psi and self.precision != other.precision:
+            raise InputError(f'features of one were taken in as {self.precision}, of the other as '
+                             f'{other.precision} (before version 0.3): learn one of them again')
+
     def merged(self, other: 'State', of_parts: bool = True) -> 'State':
         """When another learner's samples have been learned, too. `of_parts`: keep account of the parts.
         InputError if backbones, columns, precision or shapes of samples differ, or the other keeps no
         keys."""
-        if self.psi != other.psi:
-            raise InputError('cannot merge learners with different backbones: their features do not mean '
-                             'the same')
-        check_names(other.names, self.names, 'cannot merge: the other learner')
-        if not self.psi and self.precision != other.precision:
-            raise InputError(f'cannot merge: features of one were taken in as {self.precision}, of the other '
-                             f'as {other.precision} (before version 0.3): learn one of them again')
+        self.check_alike(other)
         if self.buffer is not None and other.buffer is not None and len(other.buffer):
             self.buffer.check(other.buffer.content().samples)
         if self.keys is not None and other.keys is None:

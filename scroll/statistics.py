@@ -30,16 +30,17 @@ from scipy.sparse import csr_array
 from scroll import archive
 from scroll.arguments import check_memory
 from scroll.errors import InputError
-from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, PRECISIONS
+from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, PRECISIONS, on_grid
 from scroll.labels import by_label, check_labels, label_array
 from scroll.lift import Lift
-from scroll.sums import add_products, contradiction, lifted_blocks
 
 _BLOCK = 1 << 13                     # samples that wait to be multiplied together
 _NUMBERS = 1 << 26                   # and numbers of all of them
 MAX_SAMPLES = (1 << 27) - 1          # int64 holds this many products of 2^36; one more is 2^63, and wraps
 _FORMAT = 'scroll-statistics-1'      # of what is kept; part of every digest
 _FILE = 'scroll-statistics-2'        # of files
+_PRODUCT = 1 << 12                   # rows per matrix product; exactness would allow 2^17, caches like less
+_PANEL, _OF_PRODUCT = 1 << 10, 1 << 23       # columns, and numbers of all rows, of a matrix product
 
 
 class Sums(NamedTuple):
@@ -47,8 +48,7 @@ class Sums(NamedTuple):
 
     Attributes:
         classes: (K,), sorted. counts: int64 (K,). sums: int64 (K, D + 1). gram: int64 (D + 1, D + 1), or one
-            for each class, (K, D + 1, D + 1).
-    """
+            for each class, (K, D + 1, D + 1)."""
     classes: np.ndarray
     counts: np.ndarray
     sums: np.ndarray
@@ -71,12 +71,10 @@ class _Content(NamedTuple):
 
 
 class Statistics:
-    """Exact sufficient statistics of a labelled stream of features; a commutative monoid under `merge`.
-
-    dim: d, numbers of a feature. lift: what makes h of u before it is counted (`scroll.lift.Lift`); None: h
-    is u. by_class: keep a Gram matrix for each class, 8 (d + 1)^2 bytes each, and not only their sum. Copies
-    share what they hold; what is given out cannot be written to.
-    """
+    """Exact sufficient statistics of a labelled stream of features; a commutative monoid under `merge`. dim:
+    d, numbers of a feature. lift: what makes h of u before it is counted (`scroll.lift.Lift`); None: h is u.
+    by_class: keep a Gram matrix for each class, 8 (d + 1)^2 bytes each, and not only their sum. Copies share
+    what they hold; what is given out cannot be written to."""
 
     def __init__(self, dim: int, lift: Lift = None, by_class: bool = False):
         if lift is not None and lift.dim != dim:
@@ -198,15 +196,8 @@ class Statistics:
 
     def _part(self, features, labels) -> tuple:
         """Checked features int32 and labels, and their `Sums` (without Gram matrix)."""
-        features = np.asarray(features)
-        if features.ndim != 2 or features.shape[1] != self.dim or features.dtype.kind not in 'iu':
-            raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected '
-                             f'integers (N, {self.dim})')
+        features = on_grid(features, self.dim).astype(np.int32)     # a copy: the caller may write to his own
         labels = check_labels(labels, len(features))
-        if len(features) and max(int(features.max()), -int(features.min())) > GRID:
-            raise InputError(f'features exceed the grid: {features.min()}..{features.max()}, expected '
-                             f'-{GRID}..{GRID}')
-        features = features.astype(np.int32)                # a copy: the caller may write to his own
         classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
         sums = np.zeros((len(classes), self.size + 1), np.int64)
         sums[:, -1] = counts << GRID_BITS
@@ -310,12 +301,10 @@ class Statistics:
         return self._complete()._asdict()
 
     def save(self, path, psi: str = '', parts: dict = None, precision: str = FLOAT32) -> None:
-        """Write to `path` (npz, no pickles), whole or not at all.
-
-        psi: digest of the embedder that made the features; '' where they are features of one's own. parts:
-        what these statistics are made of (`scroll.parts`); None: one part, these. precision: in which
-        features of one's own were taken in (`scroll.grid.intake`).
-        """
+        """Write to `path` (npz, no pickles), whole or not at all. psi: digest of the embedder that made the
+        features; '' where they are features of one's own. parts: what these statistics are made of
+        (`scroll.parts`); None: one part, these. precision: in which features of one's own were taken in
+        (`scroll.grid.intake`)."""
         parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
         lift = {} if self.lift is None else dict(lift=asdict(self.lift))
         archive.write(path, _FILE, dict(psi=psi, parts=parts, precision=precision, **lift), self.state_dict())
@@ -351,7 +340,7 @@ class Statistics:
         shapes = (counts.shape, sums.shape, gram.shape) == \
             ((K,), (K, size), (K,) * (gram.ndim == 3) + (size, size))
         types = {array.dtype for array in (counts, sums, gram)} == {np.dtype(np.int64)}
-        if not (shapes and size == lifted + 1 > 1 and types and classes.dtype.kind in 'iUO'
+        if not (shapes and size == lifted + 1 > 1 and types and classes.dtype.kind in 'iU'
                 and len(arrays) == 4):
             raise InputError('the arrays of these statistics have other shapes or types')
         classes = check_labels(classes.tolist(), K)
@@ -406,3 +395,61 @@ def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) ->
     out = np.zeros((len(all_classes), *array.shape[1:]), array.dtype)
     out[np.searchsorted(all_classes, classes)] = array
     return out
+
+
+def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str:
+    """Why no samples on the grid can have these statistics (see `Sums`), in short; '' where nothing says so.
+
+    Checked in integers, none of which wraps: each sum and product is within its bound, the constant feature
+    has the sums that follow from the others, and each diagonal entry is at least the least sum of squares of
+    integers with the sums of the classes. Then the scatter within classes, G - sum_c s_c s_c^T / n_c, must be
+    positive semidefinite: its Cholesky decomposition, scaled to a diagonal of at most 1, may not fail after
+    more than the largest rounding error (Higham 2002, theorem 10.7) was added, so what is refused is certain.
+    """
+    if gram.ndim == 3:
+        each = (contradiction(counts[k:k + 1], sums[k:k + 1], gram[k]) for k in range(len(counts)))
+        return next(filter(None, each), '')
+    if not _within(sums, GRID * counts[:, None]) or (sums[:, -1] != GRID * counts).any():
+        return 'class sums that samples on the grid cannot have'
+    constant = (gram[-1] == GRID * sums.sum(axis=0)).all()
+    if not _within(gram, GRID * GRID * counts.sum()) or (gram != gram.T).any() or not constant:
+        return 'a Gram matrix that does not go with the sums'
+    some, diagonal = np.maximum(counts, 1)[:, None], gram.diagonal()
+    mean, rest = np.divmod(sums, some)          # the squares are least where all are one of mean, mean + 1
+    least = (some * mean * mean + rest * (2 * mean + 1)).sum(axis=0)
+    if (diagonal < least).any() or gram[diagonal == 0].any():
+        return 'a Gram matrix too small for the sums'
+    scale = 1 / np.sqrt(np.maximum(diagonal, 1))
+    between = sums / np.sqrt(some) * scale
+    rounding = 2 * len(gram) * (len(gram) + len(counts) + 20) * np.finfo(float).eps
+    try:
+        np.linalg.cholesky(gram * scale * scale[:, None] - between.T @ between + rounding * np.eye(len(gram)))
+    except np.linalg.LinAlgError:
+        return 'a Gram matrix too small for the sums'
+    return ''
+
+
+def _within(array: np.ndarray, bound) -> bool:
+    """Whether -bound <= array <= bound; the absolute value of the least int64 would be negative."""
+    return bool(((array >= -bound) & (array <= bound)).all())
+
+
+def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift = None) -> None:
+    """Add sum [h; 1][h; 1]^T over quantised features (N, d) to gram, int64 (D + 1, D + 1), exactly."""
+    size = len(gram)
+    rows = max(min(_PRODUCT, _OF_PRODUCT // size, len(features)), 1)
+    block = np.full((rows, size), float(GRID))                                  # last: the constant feature
+    for _, lifted in lifted_blocks(features, lift):
+        for start in range(0, len(lifted), rows):
+            part = lifted[start:start + rows]
+            x = block[:len(part)]
+            x[:, :-1] = part
+            for i in range(0, size, _PANEL):                                    # of a wide one half is enough
+                products = (x[:, i:i + _PANEL].T @ x[:, i:]).astype(np.int64)
+                gram[i:i + _PANEL, i:] += products
+                gram[i + _PANEL:, i:i + _PANEL] += products[:, _PANEL:].T
+
+
+def lifted_blocks(features: np.ndarray, lift: Lift = None):
+    """Yield (rows, h of these rows), so that not all of h is in memory at once."""
+    return [(slice(None), features)] if lift is None else lift.blocks(features)

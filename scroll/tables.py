@@ -61,10 +61,8 @@ def check_dense(X) -> None:
 
 
 def numbers_of(X, learned: tuple = None) -> np.ndarray:
-    """X as an array, its columns in the order of the names that were learned, if both have names.
-
-    InputError: other names, missing values, a sparse matrix, or no table of numbers.
-    """
+    """X as an array, its columns in the order of the names that were learned, if both have names. InputError:
+    other names, missing values, a sparse matrix, or no table of numbers."""
     check_dense(X)
     names, order = names_of(X), slice(None)
     if learned is not None and names is None:

@@ -43,7 +43,7 @@ def fails(command_line, tiny_weights, tmp_path):
     (['--dataset', 'seq-miniimg'], ['MINIIMAGENET', 'mini-imagenet-cache-test.pkl']), (['--n_epochs', '5'], ['--n_epochs 5']),
     (['--model', 'sgd', '--model_config', 'base'], ['--lr', 'required']),
     (['--model', 'sgd', '--lr', '0.1', '--optim_nesterov', '1'], ['optim_nesterov', 'optim_mom']),
-    (['--model', 'sgd', '--lr', '0.1', '--buffer_size', '5'], ['--buffer_size', 'no such flag']),
+    (['--model', 'sgd', '--lr', '0.1', '--alpha', '5'], ['--alpha', 'no such flag']),
 ], ids=lambda value: ' '.join(value).replace('\n', ' ') if value and value[0].startswith('--') else '')
 def test_what_a_user_gets_wrong_is_one_line(fails, flags, words):
     line = fails(*flags)

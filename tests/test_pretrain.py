@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from backbone import weights
 from backbone.resnet18 import ResNet18
 from bench.pretraining import command as pretrain
-from bench.pretraining import parts, training
-from bench.pretraining.recipes import SHARED
+from bench.pretraining import training
+from bench.pretraining.command import SHARED
 from tests.bench.test_safe_pickle import dump
 from tests.conftest import ROOT, files_below, python, quick, refused
 
@@ -118,7 +118,7 @@ def test_what_probes_the_features_is_not_learned(counts, out):
     images, labels = numbered(counts)
     wnids = [f'n{i}' for i in range(len(counts))]
     left_out = set(wnids[:min(out, len(counts) - 1)])
-    data = parts.divide(images, labels, wnids, left_out)
+    data = training.divide(images, labels, wnids, left_out)
     assert data.unseen == bool(left_out) and data.classes == [w for w in wnids if w not in left_out]
     assert torch.equal(ids(data.images), ids(data.images).unique())
     whose = torch.from_numpy(labels)
@@ -129,7 +129,7 @@ def test_what_probes_the_features_is_not_learned(counts, out):
     assert not (left_out and set(probe.flatten().tolist()) & set(ids(data.images).tolist()))
     assert len(data.images) == sum(n for w, n in zip(wnids, counts) if w not in left_out)
     with refused('are left out'):
-        parts.divide(images, labels, wnids, set(wnids))
+        training.divide(images, labels, wnids, set(wnids))
 
 
 def test_centroid_accuracy_of_features_that_tell_and_of_features_that_mislead():
@@ -139,9 +139,9 @@ def test_centroid_accuracy_of_features_that_tell_and_of_features_that_mislead():
     probe = torch.zeros(2, 6, 4, 4, 3, dtype=torch.uint8)                       # red, then green
     probe[0, :, ..., 0] = probe[1, :, ..., 1] = 255
     preprocess = lambda x: x.permute(0, 3, 1, 2).float()
-    assert parts.centroid_accuracy(Corner(), preprocess, probe, 2) == 100
+    assert training.centroid_accuracy(Corner(), preprocess, probe, 2) == 100
     probe[0, 5] = probe[1, 0]                                                   # one of four tests is wrong
-    assert parts.centroid_accuracy(Corner(), preprocess, probe, 2) == 75
+    assert training.centroid_accuracy(Corner(), preprocess, probe, 2) == 75
 
 
 def parsed(tmp_path, *flags):
@@ -169,24 +169,24 @@ def test_compact_batches_are_those_that_made_the_shipped_weights():
         generator = torch.Generator().manual_seed(3000 + epoch)
         order = torch.randperm(60, generator=generator)
         for rows in order.split(6)[:4]:
-            x = parts.training_batch(images[rows], size, generator)
+            x = training.training_batch(images[rows], size, generator)
             assert x.shape == (6, 3, size, size) and x.min() >= 0 and x.max() <= 1
             found.append((x.double().flatten() * torch.linspace(-1, 1, x.numel(), dtype=torch.double).cos()).mean().item())
     assert found == pytest.approx(GOLDEN, abs=2e-6)
 
 
 def test_another_backbone_and_another_seed_give_other_weights(learn, base):
-    loaded = weights.load(str(learn(base, backbone='ResNet32', width=None)))
-    assert (loaded.backbone, loaded.options) == ('resnet32', {})
+    loaded = weights.load(str(learn(base, backbone='Reduced_ResNet18', width=None)))
+    assert (loaded.backbone, loaded.options) == ('reduced-resnet18', {})
     assert not same(learn(base), learn(base, 'seed', seed=1))
 
 
 @pytest.mark.parametrize('flags, words', [
     (dict(leave_out=['none', 'cifar10']), '--leave_out'), (dict(leave_out='cifar'), '--leave_out cifar: expected'),
     (dict(epochs=0), 'epochs'), (dict(batch_size=101), '--batch_size 101: there are 100 images'),
-    (dict(backbone='resnet19'), '--backbone resnet19'), (dict(backbone='resnet32'), '--backbone resnet32 has no width'),
+    (dict(backbone='resnet19'), '--backbone resnet19'), (dict(backbone='resnet34'), '--backbone resnet34 has no width'),
     (dict(backbone='resnet12', width=3), 'must be even'), (dict(input_size=1), 'cannot take images of 1 pixels'),
-    (dict(out=ROOT / 'missing' / 'w'), '/missing/w: expected a file name'), (dict(lr=1e30), 'not finite')], ids=str)
+    (dict(out=ROOT / 'docs'), 'docs cannot be written'), (dict(lr=1e30), 'not finite')], ids=str)
 def test_what_a_user_can_get_wrong_is_one_line(learn, base, tmp_path, flags, words):
     with refused(words):
         learn(base, **flags)

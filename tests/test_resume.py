@@ -17,7 +17,7 @@ from torchvision.transforms import Compose
 
 import models
 from bench.resume import checkpoints, run_state
-from bench.resume.state import model_state
+from bench.resume.state import Packer
 from bench.run.building import initialize
 from bench.run.training import train
 from core import rows as results
@@ -94,7 +94,7 @@ def start(parse, small_digits, monkeypatch):             # noqa: F811
 
 def the_end(model, row) -> dict:
     """All that must be the same."""
-    learned = {name: value for name, value in model_state(model).items() if name != 'seconds'}
+    learned = {name: value for name, value in Packer().members(model).items() if name != 'seconds'}
     columns = {name: value for name, value in row.items() if not name.startswith(NOT_BITS)}
     return dict(state=learned, row=columns, random=run_state.random_state() if not hasattr(model, 'learner') else None)
 
@@ -186,6 +186,61 @@ def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch,
     killed_twice(lambda folder, kills: run_with_kills(start, reaper, folder, kills), reaper, tmp_path, data)
 
 
+class Bare:
+    """A network without `state_dict`."""
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __call__(self, x):
+        return self.inner(x)
+
+    def __getattr__(self, name):
+        if 'state_dict' in name or name.startswith('__') or name == 'inner':
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+class Store:
+    """As the buffers of files written for Mammoth: its state is its attributes."""
+    def __init__(self, owner):
+        self.owner, self.count, self.rows, self.random = owner, 0, [], np.random.default_rng(0)
+
+
+class Holder(Sgd):
+    """Holds loaders of earlier tasks, transforms, a store and a bare network."""
+    NAME = 'holder'
+
+    def __init__(self, backbone, *given):
+        super().__init__(backbone, *given)
+        del self.net
+        self.net, self.store, self.loaders, self.jitter = Bare(backbone), Store(self), [], Compose([Noise()])
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.store.count += 1
+        if self.store.random.random() < 0.5:
+            self.store.rows.append(self.jitter(inputs[0]).clone())
+        return super().observe(inputs + 0.1 * sum(self.store.rows[-3:]), labels, not_aug_inputs)
+
+    def end_task(self, dataset):
+        self.loaders.append(dataset.train_loader)
+        for loader in self.loaders:
+            for inputs, labels, *_ in loader:
+                super().observe(inputs, labels, None)
+
+
+@pytest.mark.parametrize('data', ['picture-digits', 'seq-digits'])
+def test_loaders_transforms_stores_and_bare_networks_that_a_method_holds(arguments, reaper, tmp_path, monkeypatch, data, capsys):     # noqa: F811
+    monkeypatch.setitem(models.PLUGINS.registered, 'holder', Holder)
+
+    def start(folder):
+        torch.rand(3), np.random.rand(2)
+        return initialize(arguments(data, '--disable_log', '0', '--base_path', str(folder), '--checkpoint_every', '1e-9', '--stop_after', '3',
+                                    '--batch_size', '100', model='holder'))
+    killed_twice(lambda folder, kills: run_with_kills(start, reaper, folder, kills), reaper, tmp_path, data)
+    out, err = capsys.readouterr()
+    assert 'continuing' in out and 'no more checkpoints' not in err
+
+
 def interrupted(start, folder, method='er', *flags, moment=12, reaper=None):
     """A run that was killed; returns what `start` needs to begin it again."""
     reaper.left = moment
@@ -206,8 +261,8 @@ def test_it_says_so_in_one_line_and_a_finished_run_is_not_continued(start, reape
     train(*start(*words, '--seed', '7'))                            # another run
     assert 'continuing' not in capsys.readouterr().out and saved_below(tmp_path)
     train(*start(*words, '--checkpoint_every', '30'))               # which changes no result
-    out = capsys.readouterr().out
-    assert [line for line in out.splitlines() if 'continuing' in line] == [out.splitlines()[0]] and 'in task' in out.splitlines()[0]
+    said, = (line for line in capsys.readouterr().out.splitlines() if 'continuing' in line)
+    assert 'in task' in said
     assert not saved_below(tmp_path)
     shutil.copytree(copy, tmp_path / 'unfinished', dirs_exist_ok=True)
     train(*start(*words, '--resume', 'never'))

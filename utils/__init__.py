@@ -1,26 +1,5 @@
-"""What files written for Mammoth import from `utils`, under Mammoth's names, and nothing else."""
+"""What files written for Mammoth import from `utils`; other names come from the user's checkout."""
 from core.arguments import binary_to_boolean_type, custom_str_underscore, none_or_float  # noqa: F401
-
-
-def create_if_not_exists(path) -> None:
-    """Make a folder, and those above it."""
-    import os
-    os.makedirs(path, exist_ok=True)
-
-
-def smart_joint(*paths) -> str:
-    """Join the parts of a path, or of a URL if the first is one."""
-    import os
-    first, *rest = map(str, paths)
-    if '://' in first:
-        return '/'.join([first.rstrip('/'), *(part.strip('/') for part in rest)])
-    return os.path.join(first, *rest)
-
-
-def in_notebook() -> bool:
-    """Whether this runs in a Jupyter notebook."""
-    import sys
-    return 'ipykernel' in sys.modules
 
 
 def to_parsable_obj(value):
@@ -34,9 +13,3 @@ def to_parsable_obj(value):
     if hasattr(value, 'tolist'):                            # arrays, tensors and their scalars
         return to_parsable_obj(value.tolist())
     return to_parsable_obj(vars(value)) if type(value).__name__ == 'Namespace' else str(value)
-
-
-def field_with_aliases(aliases, **options):
-    """A dataclass field that may be given by other names, too; they are in its metadata."""
-    import dataclasses
-    return dataclasses.field(metadata=options.pop('metadata', {}) | dict(aliases=list(aliases)), **options)

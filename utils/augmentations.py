@@ -20,6 +20,7 @@ def normalize(x: torch.Tensor, mean, std) -> torch.Tensor:
 class PlainTransform:
     """Un-augmented images -> network input: resizing and normalisation, nothing random."""
     batched = True                      # `apply_transform` hands it whole batches
+    contiguous = False                  # the layout of what it gives is that of the images
 
     def __init__(self, preprocessing: Preprocessing):
         self.preprocessing, self.mean, self.std = preprocessing, preprocessing.mean, preprocessing.std
@@ -32,7 +33,8 @@ class PlainTransform:
         batch = batch.float().div_(255) if batch.dtype == torch.uint8 else batch
         batch = self.preprocessing.resized(batch).clamp(0, 1)
         grey = batch.shape[1] != 3
-        return self.preprocessing.normalise(batch.expand(-1, len(self.mean), -1, -1) if grey else batch)
+        batch = self.preprocessing.normalise(batch.expand(-1, len(self.mean), -1, -1) if grey else batch)
+        return batch.contiguous() if self.contiguous else batch
 
     def prepare(self, batch: torch.Tensor) -> torch.Tensor:
         """What happens to the images (B, C, H, W) first, at their own size."""
@@ -57,19 +59,19 @@ class BatchedCompose:
     """A `Compose` of torchvision for batches: crops, flips and normalisation of all images at once, other
     steps image by image. Draws from torch's global random stream, as torchvision does.
 
-    Args:
-        steps: transforms of torchvision; those from and to PIL images have nothing to do here.
-    """
+    steps: transforms of torchvision; those from and to PIL images have nothing to do here."""
     batched = True
 
     def __init__(self, steps: list):
         self.steps = steps
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """(B, C, H, W) in [0, 1], or one such image (C, H, W) -> network input."""
+        """uint8 (B, H, W, C), or float in [0, 1] (B, C, H, W) or (C, H, W) -> network input."""
+        if images.dtype == torch.uint8:
+            images = images.movedim(-1, -3).float().div_(255)
         batch = images if images.dim() == 4 else images[None]
         for step in self.steps:
-            batch = self._apply(step, batch)
+            batch = self._apply(step, batch).contiguous()
         return batch if images.dim() == 4 else batch[0]
 
     @staticmethod
@@ -103,10 +105,17 @@ def _flat(transform) -> list:
     return [transform, *(step for steps in inner for step in (steps[1:] or steps))]
 
 
+def _is_kornia(transform) -> bool:
+    return any(kind.__module__.startswith('kornia.') for kind in type(transform).__mro__)
+
+
 def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) -> torch.Tensor:
-    """Images (B, ...) transformed: at once by a transform with a true attribute `batched`, else one by one on
-    the CPU, as torchvision's expect it. autosqueeze: of a batch of one, return the image alone."""
-    if getattr(transform, 'batched', False):
+    """Images (B, ...) transformed: at once by a transform with a true attribute `batched`, or by kornia's,
+    else one by one on the CPU, as torchvision's expect it. autosqueeze: of one image, which may also be given
+    alone, return it alone."""
+    if autosqueeze and images.dim() == 3:
+        images = images[None]
+    if getattr(transform, 'batched', False) or _is_kornia(transform):
         images = transform(images)
     elif transform is not None:
         # no images have a shape, too
@@ -121,8 +130,7 @@ def cutmix_data(x: torch.Tensor, y: torch.Tensor, alpha: float = 1.0, cutmix_pro
     (B, C, H, W) is replaced by that of another one, with probability `cutmix_prob`, or always with `force`.
 
     generator: on the CPU; default: seeded from numpy's global one, as Mammoth draws. Returns (mixed, y_a,
-    y_b, share): the loss is share * L(y_a) + (1 - share) * L(y_b); share is the area left.
-    """
+    y_b, share): the loss is share * L(y_a) + (1 - share) * L(y_b); share is the area left."""
     seed = (np.random.randint(2 ** 31) if generator is None
             else int(torch.randint(2 ** 31, (1,), generator=generator)))
     random = np.random.default_rng(seed)

@@ -12,49 +12,44 @@ import torch
 
 from scroll.arguments import check_memory
 from scroll.errors import InputError
-from scroll.exemplars import quotas
+from scroll.exemplars import herding_order, quotas
 from scroll.grid import quantise
-from scroll.rankings import herding_order
 from utils.augmentations import apply_transform
 from utils.evaluate import eval_mode
 from utils.sample_selection import STRATEGIES
 
 _AT_ONCE = 256          # images that pass the network together
-ATTRIBUTES = ('examples', 'labels', 'logits', 'task_labels', 'true_labels', 'attention_maps')
+ATTRIBUTES = ('examples', 'labels', 'logits', 'task_labels', 'true_labels')
 
 
 class Buffer:
     """At most `buffer_size` rows on one device.
 
-    Args:
-        buffer_size: |M|; -1 with the strategy 'unlimited'. device: where the rows are kept.
-        sample_selection_strategy: 'reservoir', 'greedy' or 'unlimited'.
-        raw: what `fill_buffer` puts in is then `uint8` (B, H, W, C).
-        seed: of insertion and draws; default: from numpy's global generator.
+    buffer_size: |M|. device: where the rows are kept. sample_selection_strategy: 'reservoir' or 'greedy'.
+    raw: what `fill_buffer` puts in is then `uint8` (B, H, W, C). seed: of insertion and draws; default: from
+    numpy's global generator. of_others: refused, with the strategies that they are for.
 
     Attributes:
-        examples, labels, logits, task_labels, true_labels, attention_maps: tensors of buffer_size rows, of
-            which the first `len(self)` are filled; only those that were given to `add_data` exist. Names that
+        examples, labels, logits, task_labels, true_labels: tensors of buffer_size rows, of which the first
+            `len(self)` are filled; only those that were given to `add_data` exist. Names that
             end in "labels" are int64, images keep `uint8`, the rest is float32.
-        num_seen_examples: samples offered so far. classes_seen: of 'greedy': labels offered so far.
-    """
+        num_seen_examples: samples offered so far. classes_seen: of 'greedy': labels offered so far."""
     open = True
 
     def __init__(self, buffer_size: int, device='cpu', sample_selection_strategy: str = 'reservoir',
-                 raw: bool = False, seed=None):
-        if sample_selection_strategy not in STRATEGIES:
-            raise ValueError(f'sample_selection_strategy {sample_selection_strategy!r}: expected one of '
-                             f'{", ".join(STRATEGIES)}')
-        if (buffer_size < 0) != (sample_selection_strategy == 'unlimited'):
-            raise ValueError(f"buffer_size {buffer_size}: -1 goes with 'unlimited', 0 or more with other "
-                             "strategies")
+                 raw: bool = False, seed=None, **of_others):
+        if sample_selection_strategy not in STRATEGIES or of_others or buffer_size < 0:
+            others = ''.join(f', {name}' for name in of_others)
+            raise InputError(f'buffer of {buffer_size}, {sample_selection_strategy}{others}: expected 0 or '
+                             f"more, {' or '.join(STRATEGIES)}; methods of a Mammoth checkout (--mammoth "
+                             'PATH) have its own buffer')
         self.buffer_size, self.device, self.raw = buffer_size, torch.device(device), raw
         self.generator = np.random.default_rng(np.random.randint(2 ** 31) if seed is None else seed)
         self.sample_selection_fn = STRATEGIES[sample_selection_strategy]
         self.num_seen_examples, self.classes_seen, self._filled = 0, set(), 0
 
     def __len__(self) -> int:
-        return self._filled if self.buffer_size < 0 else min(self._filled, self.buffer_size)
+        return min(self._filled, self.buffer_size)
 
     @contextmanager
     def closed(self):
@@ -89,17 +84,12 @@ class Buffer:
             setattr(self, name, getattr(self, name).to(self.device))
         return self
 
-    def add_data(self, examples, labels=None, logits=None, task_labels=None, attention_maps=None,
-                 true_labels=None, sample_selection_scores=None) -> None:
+    def add_data(self, examples, labels=None, logits=None, task_labels=None, true_labels=None) -> None:
         """Offer a batch, (B, ...) each, from any device; what is kept is up to the selection strategy.
-
-        sample_selection_scores: for strategies of Mammoth's that are not here; ignored. InputError: other
-        attributes than the rows so far have, or images of another kind.
-        """
+        InputError: other attributes than the rows so far have, or images of another kind."""
         if not self.open:
             return
-        given = dict(examples=examples, labels=labels, logits=logits, task_labels=task_labels,
-                     true_labels=true_labels, attention_maps=attention_maps)
+        given = dict(zip(ATTRIBUTES, (examples, labels, logits, task_labels, true_labels)))
         given = {name: torch.as_tensor(value).detach() for name, value in given.items() if value is not None}
         self._check(given)
         rows = self.sample_selection_fn(self, len(examples), labels)
@@ -137,41 +127,23 @@ class Buffer:
             check_memory(f'a buffer of {wanted} samples', wanted * like[:1].numel() * kind.itemsize)
             store = torch.zeros(wanted, *like.shape[1:], dtype=kind, device=self.device)
         elif len(store) < wanted:
-            wanted = max(wanted, 2 * len(store)) if self.buffer_size < 0 else wanted
             store = torch.cat([store, store.new_zeros(wanted - len(store), *store.shape[1:])])
         setattr(self, name, store)
         return store
 
-    def get_data(self, size: int, transform=None, return_index: bool = False, device=None, mask_task_out=None,
-                 cpt=None, return_not_aug: bool = False, not_aug_transform=None, force_indexes=None) -> tuple:
-        """([rows], [un-augmented], examples, then the other attributes) of up to `size` random samples, or of
-        the rows `force_indexes`.
-
-        mask_task_out: leave out the samples of this task, by `task_labels`, or else by labels and `cpt`, the
-        classes per task, a number, or a list where tasks differ.
-        """
-        if force_indexes is None:
-            rows = np.arange(len(self))
-            if mask_task_out is not None:
-                rows = np.flatnonzero(self._tasks(cpt).cpu() != mask_task_out)
-            force_indexes = self.generator.choice(rows, min(size, len(rows)), replace=False)
-        rows = torch.as_tensor(force_indexes)
+    def get_data(self, size: int, transform=None, return_index: bool = False, device=None,
+                 mask_task_out=None) -> tuple:
+        """([rows], examples, then the other attributes) of up to `size` random samples. mask_task_out: leave
+        out the samples of this task, by `task_labels`."""
+        rows = np.arange(len(self))
+        if mask_task_out is not None:
+            if not hasattr(self, 'task_labels'):
+                raise InputError("the buffer's samples do not say which task they are of: start with an "
+                                 'empty buffer')
+            rows = np.flatnonzero(self.task_labels[:len(self)].cpu() != mask_task_out)
+        rows = torch.as_tensor(self.generator.choice(rows, min(size, len(rows)), replace=False))
         out = self.get_data_by_index(rows, transform, device)
-        if return_not_aug:
-            plain = self.examples[rows.to(self.device)]
-            out = (apply_transform(plain, not_aug_transform).to(device or self.device), *out)
         return (rows.to(device or self.device), *out) if return_index else out
-
-    def _tasks(self, cpt) -> torch.Tensor:
-        """Number of the task of each sample: as it was given, or by its label and the classes per task."""
-        if hasattr(self, 'task_labels'):
-            return self.task_labels[:len(self)]
-        if cpt is None:
-            raise InputError("the buffer's samples do not say which task they are of: start with an empty "
-                             'buffer')
-        labels = self.labels[:len(self)].cpu()
-        ends = torch.as_tensor(cpt).cumsum(0) if isinstance(cpt, list) else None
-        return labels // cpt if ends is None else torch.bucketize(labels, ends, right=True)
 
     def get_data_by_index(self, indexes, transform=None, device=None) -> tuple:
         """(examples, then the other attributes) of these rows."""
@@ -205,17 +177,6 @@ class Buffer:
         tensors = {name: getattr(self, name)[:len(self)].to(out_device, copy=True)
                    for name in self.used_attributes}
         return {**tensors, 'num_seen_examples': self.num_seen_examples}
-
-    def state_dict(self) -> dict:
-        """As `serialize`, with what else later choices follow from."""
-        return {**self.serialize(), 'random': self.generator.bit_generator.state,
-                'classes_seen': set(self.classes_seen)}
-
-    def load_state_dict(self, state: dict) -> None:
-        """Become what `state_dict` described."""
-        self.load(state)
-        self.generator.bit_generator.state = state['random']
-        self.classes_seen = set(state['classes_seen'])
 
     def load(self, content: dict) -> 'Buffer':
         """Become what `serialize` described; returns itself. InputError if that is no buffer."""
@@ -262,8 +223,7 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
     Old classes keep the first of what they have. New ones, of `dataset.train_loader.dataset`, are chosen at
     random, or, with `use_herding`, by greedily keeping the mean of their features (iCaRL, algorithm 4), of
     unit length with `normalize_features`. The shares fill the buffer, so `extend_equalize_buffer` changes
-    nothing. required_attributes: of 'examples', 'labels' (both by default), 'logits', 'task_labels'.
-    """
+    nothing. required_attributes: of 'examples', 'labels' (both by default), 'logits', 'task_labels'."""
     wanted = required_attributes or ['examples', 'labels']
     examples, labels = plain_samples(dataset.train_loader.dataset, buffer.raw)
     new = [int(c) for c in dataset.task_classes(t_idx)]
@@ -272,7 +232,7 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
     labels = labels.cpu().numpy()
     of_class.update({c: np.flatnonzero(labels == c) for c in new})
     counts = [len(rows) for rows in of_class.values()]
-    shares = dict(zip(of_class, counts if buffer.buffer_size < 0 else quotas(counts, buffer.buffer_size)))
+    shares = dict(zip(of_class, quotas(counts, buffer.buffer_size)))
     buffer.keep(np.concatenate([np.zeros(0, np.int64),
                                 *(rows[:shares[c]] for c, rows in of_class.items() if c not in new)]))
     transform = dataset.get_normalization_transform()

@@ -23,7 +23,8 @@ def eval_mode(net):
 def serve(loader, model) -> None:
     """Let a loader of ours give batches as the method wants them; third-party loaders give what they give."""
     if hasattr(loader, 'serve'):
-        loader.serve(model.RAW_STREAM, model.RAW_NOT_AUG, model.device)
+        loader.serve(model.RAW_STREAM, model.RAW_NOT_AUG, model.device,
+                     getattr(model, 'is_foreign', False))
 
 
 @torch.no_grad()
@@ -34,12 +35,9 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
     sample's task. A task-aware method (`is_task_aware`) has no class-il accuracy; it is 0. Random state and
     training mode are left as they were.
 
-    Args:
-        last: only the newest task. loaders: (task, test loader) pairs; default: `dataset.test_loaders`.
-        return_loss: as a third item, the mean cross-entropy over the classes seen, of all samples.
-        seen: labels that class-il chooses among; default: of
-            the tasks so far, before the first task all.
-    """
+    last: only the newest task. loaders: (task, test loader) pairs; default: `dataset.test_loaders`.
+    return_loss: as a third item, the mean cross-entropy over the classes seen, of all samples. seen: labels
+    that class-il chooses among; default: of the tasks so far, before the first task all."""
     if loaders is None:
         loaders = list(enumerate(dataset.test_loaders))[-1 if last else 0:]
     if seen is None:

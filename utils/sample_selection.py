@@ -18,11 +18,6 @@ def reservoir(buffer, count: int, labels) -> np.ndarray:
     return rows
 
 
-def unlimited(buffer, count: int, labels) -> np.ndarray:
-    """Every sample gets a row of its own."""
-    return len(buffer) + np.arange(count)
-
-
 def greedy(buffer, count: int, labels) -> np.ndarray:
     """Balanced: |M| / (classes seen) rows for each class; a sample of a smaller one replaces a random sample
     of a largest class."""
@@ -46,4 +41,4 @@ def greedy(buffer, count: int, labels) -> np.ndarray:
     return rows
 
 
-STRATEGIES = dict(reservoir=reservoir, greedy=greedy, unlimited=unlimited)
+STRATEGIES = dict(reservoir=reservoir, greedy=greedy)

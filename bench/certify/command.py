@@ -32,9 +32,9 @@ from bench.certify.store import Store, keep_rows, write_csv
 from bench.cli import parsing as cli
 from bench.run.building import initialize
 from core.arguments import KEY, ArgumentParser, affects, whole
-from core.plugins import normalise
+from core.plugins import MAMMOTH, normalise
 from core.progress import Progress
-from models import get_model_class
+from models import PLUGINS, get_model_class
 from scroll.archive import check_target
 from scroll.errors import InputError
 from scroll.grid import little_endian
@@ -134,8 +134,7 @@ def digest_of(content) -> str:
 def prepare(options, words: list) -> tuple:
     """(identity, arguments, data set, specs, what runs a schedule)."""
     with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
-        from bench.certify.method_trials import MethodTrials, about_machine
-        from bench.certify.scroll_trials import ScrollTrials
+        from bench.certify.trials import MethodTrials, ScrollTrials, about_machine
         from datasets.utils.scheduled_dataset import ScheduledDataset
         from scroll.embedding.embedder import state_digest
         args = cli.parse_args(words)
@@ -149,7 +148,8 @@ def prepare(options, words: list) -> tuple:
         if not isinstance(dataset, ScheduledDataset):
             raise InputError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be '
                              'certified')
-        identity |= dict(model=model.NAME, dataset=dataset.NAME, seed=args.seed,
+        theirs = PLUGINS.is_theirs(args.model)
+        identity |= dict(model=f'{MAMMOTH * theirs}{model.NAME}', dataset=dataset.NAME, seed=args.seed,
                          data_digest=data_digest(dataset), psi_digest=state_digest(model.net),
                          machine=about_machine())
         if dataset.decoded_by:
@@ -192,15 +192,14 @@ def certify(options, flags) -> int:
     if options.model == 'scroll' and not any(word.startswith('--adapt_select') for word in flags):
         words += ['--adapt_select', 'none']             # its f* is what the updates end in
     identity, args, dataset, specs, trials = prepare(options, words)
-    from scroll.certificates import files as certificates
-    from scroll.certificates.robustness import judge
+    from scroll import certificates
     store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / identity['model'])
     rows, known = run_all(trials, specs, dataset, args, identity, store, options.non_verbose)
     digests, claimed = trials.claims(rows)
     outcomes = {d: (sum(row['outcome'] == d for row in rows), *store.outcome(d))
                 for d in {row['outcome'] for row in rows}}
-    verdict = judge(digests, claimed, outcomes, trials.labels, *([row[name] for row in rows] for name in (
-        'final_accuracy', 'average_incremental_accuracy')))
+    accuracies = ([row[name] for row in rows] for name in ('final_accuracy', 'average_incremental_accuracy'))
+    verdict = certificates.judge(digests, claimed, outcomes, trials.labels, *accuracies)
     finite = np.isfinite(verdict.weight_difference)
     judged = {**vars(verdict), 'final': verdict.final._asdict(), 'incremental': verdict.incremental._asdict(),
               'weight_difference': verdict.weight_difference if finite else None}
@@ -265,7 +264,7 @@ def _names(words: list) -> dict:
 
 def check(options, flags) -> int:
     """Make the lines of a certificate again; 0 if none differs."""
-    from scroll.certificates import files as certificates
+    from scroll import certificates
     certificate = certificates.read(options.check)
     if certificate['model'] != 'scroll':
         raise InputError(f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on "

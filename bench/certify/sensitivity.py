@@ -22,6 +22,7 @@ from core.arguments import ArgumentParser, whole
 from core.loss_watch import Diverged
 from core.progress import Progress
 from scroll.errors import InputError
+from scroll.statistics import Statistics
 
 COLUMNS = ('model', 'kind', 'schedule', 'seed', 'final_accuracy', 'average_incremental_accuracy',
            'anytime_area', 'net_digest')
@@ -89,7 +90,6 @@ class Orders:
         """`separations` of the classes on the features of the run's backbone, or of the default one where it
         has none that is pre-trained."""
         from backbone import weights
-        from scroll.certificates.orders import separations
         args = self.prepare(0)[1]
         given = {name: getattr(args, name) for name in _SAME if name in args.given} | dict(
             weights=args.weights if args.weights != 'none' else weights.DEFAULT, buffer_size=0)
@@ -99,7 +99,6 @@ class Orders:
 
 def study(orders: Orders) -> None:
     """Make all runs."""
-    from scroll.certificates.orders import chain, dealt
     from scroll.randomness import numpy_stream
     options, random = orders.options, numpy_stream(0, 'class orders')
     near = chain(orders.alike())
@@ -111,14 +110,11 @@ def study(orders: Orders) -> None:
 
 
 def figures(rows: list) -> dict:
-    """What a method's rows come to: name -> number.
-
-    Of random orders under the first seed: mean, standard deviation, worst, CVaR of a tenth, anytime accuracy
-    (area, mean). Of the easiest and the hardest order the mean over seeds; the worst of all runs under the
-    first seed; of random orders the shares of variance (`scroll.certificates.robustness.variance_shares`),
-    None for one seed.
-    """
-    from scroll.certificates.robustness import summary, variance_shares
+    """What a method's rows come to: name -> number. Of random orders under the first seed: mean, standard
+    deviation, worst, CVaR of a tenth, anytime accuracy (area, mean). Of the easiest and the hardest order the
+    mean over seeds; the worst of all runs under the first seed; of random orders the shares of variance
+    (`scroll.certificates.variance_shares`), None for one seed."""
+    from scroll.certificates import summary, variance_shares
     of = pd.DataFrame(rows).astype(dict(seed=int, final_accuracy=float, anytime_area=float))
     by_seed = [run.final_accuracy.to_numpy() for _, run in of[of.kind == 'random'].groupby('seed')]
     first, accuracy = of[of.seed == of.seed.min()], of.groupby('kind').final_accuracy.mean()
@@ -156,3 +152,47 @@ def main():
         print('  variance: order {:.1f} %, seed {:.1f} %, rest {:.1f} %'.format(*found['variance']))
     print(f'  {path}')
     return 0
+
+
+def separations(parts: Statistics) -> np.ndarray:
+    """float64 (K, K): |m_a - m_b|^2 / (v_a + v_b), Fisher's ratio, the distance of classes relative to their
+    width. v_c = tr(G_c) / n_c - |m_c|^2, in integers up to one correctly rounded division: the same on every
+    machine. Classes without width have that of one unit of the grid. parts: `by_class`. InputError of one
+    class."""
+    if len(parts.classes) < 2:
+        raise InputError('there is one class only: its order cannot matter')
+    counts, n = parts.counts.tolist(), len(parts.classes)
+    sums = parts.sums[:, :-1].astype(object)
+    products = sums @ sums.T                                        # s_a' s_b, in 2^-36
+    traces = [sum(np.diagonal(gram)[:-1].tolist()) for gram in parts.grams]
+    widths = [max(trace * count - products[k, k], 1) for k, (trace, count) in enumerate(zip(traces, counts))]
+    out = np.zeros((n, n))                                          # widths: v_c n_c^2
+    for a in range(n):
+        for b in range(a):
+            p, q = counts[a], counts[b]
+            gap = q * q * products[a, a] - 2 * p * q * products[a, b] + p * p * products[b, b]
+            out[a, b] = out[b, a] = gap / (widths[a] * q * q + widths[b] * p * p)
+    return out
+
+
+def chain(apart: np.ndarray) -> np.ndarray:
+    """int64 (K,): classes, each followed by the nearest of the rest; of the chains from all K beginnings the
+    shortest, the first of several. Tasks cut from it hold classes that are alike. apart: `separations`."""
+    best, shortest = None, np.inf
+    for begin in range(len(apart)):
+        order, left, length = [begin], np.ones(len(apart), bool), 0.0
+        left[begin] = False
+        while left.any():
+            distances = np.where(left, apart[order[-1]], np.inf)
+            order.append(int(distances.argmin()))
+            left[order[-1]] = False
+            length += distances.min()
+        if length < shortest:
+            best, shortest = order, length
+    return np.array(best, np.int64)
+
+
+def dealt(order: np.ndarray, tasks: int) -> np.ndarray:
+    """int64 (K,): the classes of `order` dealt out to tasks: neighbours in it never share a task."""
+    task = np.arange(len(order)) % tasks                            # sizes as `split:<tasks>` cuts them
+    return np.concatenate([order[task == t] for t in range(tasks)])

@@ -14,8 +14,7 @@ from scroll.grid import little_endian
 
 class Store:
     """A line of JSON for each schedule that has been run in `runs.jsonl`; weights and predictions in files
-    named by their digest (`outcomes/` may be deleted: the schedules are then run again).
-    """
+    named by their digest (`outcomes/` may be deleted: the schedules are then run again)."""
 
     def __init__(self, folder: Path):
         self.folder, self.path, self.rows = folder, folder / 'runs.jsonl', {}

@@ -1,10 +1,14 @@
-"""What follows from a run's arguments, and what is refused because it is invalid or would have no effect."""
+"""What follows from a run's arguments, and what is refused because it is invalid or would have no effect.
+Where one script gives every method the same of Mammoth's flags, those without effect are only warned of."""
 import os
 
+from bench.cli.mammoth_defaults import sees_once
+from core.environment import warn_once
 from scroll.errors import InputError
 
 _STOPPING = ('early_stopping_patience', 'early_stopping_metric', 'early_stopping_freq',
              'early_stopping_epsilon')
+_OF_TRAINING = {'lr', 'optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov', 'minibatch_size'}
 _HAS_EFFECT = (         # flags; whether they have an effect in a run with these arguments; what they need
     (('n_epochs',), lambda a, _: a.fitting_mode != 'iters' or a.lr_scheduler == 'cosine',
      '--fitting_mode epochs'),
@@ -34,7 +38,7 @@ def check_flags(args, given: set) -> None:
     for flags, has_effect, needed in _HAS_EFFECT:
         for flag in given.intersection(flags):
             if not has_effect(args, given):
-                raise InputError(f'--{flag} has no effect in this run: it needs {needed}')
+                warn_once(f'--{flag} has no effect in this run: it needs {needed}')
     if args.fitting_mode == 'iters' and args.n_iters is None:
         raise InputError('--fitting_mode iters needs --n_iters')
     if args.start_from is not None and args.stop_after is not None and args.start_from >= args.stop_after:
@@ -54,8 +58,11 @@ def check_method(model, dataset, args, given: set) -> None:
     """InputError if the method cannot run on this stream, or was given a flag that it has no use for."""
     for kind, owner in (('model', model), ('dataset', dataset)):
         for flag, why in owner.REFUSED_FLAGS.items():
+            message = f'--{flag} has no effect on --{kind} {getattr(args, kind)}: {why}'
+            if flag in given - _OF_TRAINING:
+                raise InputError(message)
             if flag in given:
-                raise InputError(f'--{flag} has no effect on --{kind} {getattr(args, kind)}: {why}')
+                warn_once(message)
     for owner in (model, dataset):
         if hasattr(owner, 'check_args'):
             owner.check_args(args)
@@ -68,7 +75,7 @@ def check_method(model, dataset, args, given: set) -> None:
         raise InputError(f'--model {args.model} is task-aware (it needs to know where tasks begin), '
                          'and this stream has no tasks: use --n_splits, or a method for streams without '
                          'tasks (er, der, er-ace, mir, scroll, ...)')
-    if task_free or model.ONLINE:
+    if task_free or sees_once(model, getattr(args, 'mammoth_defaults', False)):
         what = 'a stream without tasks passes once' if task_free else f'{args.model} sees every sample once'
         for flag, only in (('fitting_mode', 'epochs'), ('n_epochs', 1)):
             if getattr(args, flag) != only:

@@ -33,6 +33,9 @@ def add_selection_args(parser) -> None:
     flag('--mammoth', affects='place', metavar='PATH', default=argparse.SUPPRESS,
          help='a checkout of Mammoth: helper modules that files written for it import, and that this project '
               'does not have, are taken from there (default: the variable MAMMOTH_PATH)')
+    flag('--mammoth_defaults', affects='run', type=binary_to_boolean_type, default=argparse.SUPPRESS,
+         help="1: Mammoth's defaults where ours differ: no pre-trained weights, no learning rate, ...; a run "
+              'says which')
     flag('--model_config', affects='run', metavar='{default,best,base,<section>}',
          help='which values of models/config/<model>.yaml to take: default, and with best or '
               'the name of another section its own; base: none')

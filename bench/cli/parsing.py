@@ -11,12 +11,13 @@ import sys
 
 from bench.cli import flags
 from bench.cli.checks import check_flags, check_method, fill_in
+from bench.cli.mammoth_defaults import differences, of_data, of_method, sees_once
 from bench.results.keys import run_key
 from core.arguments import FREE, ArgumentParser, of_signature
 from core.configs import dataset_config, model_config
 from core.environment import warn_once
-from core.mammoth import use_checkout
-from core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, normalise
+from core.mammoth import checkout, use_checkout
+from core.plugins import MAMMOTH, ROOT, PluginFolder, backbone_name, is_shipped, keyword_flags, normalise
 from core.progress import Progress
 from scroll.errors import InputError, did_you_mean
 
@@ -29,9 +30,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     What is parsed decides which further flags there are: model and data set first, then their own flags and
     config files, then backbone and weights.
 
-    Raises:
-        InputError: anything wrong with the command line or a config file, in one line.
-    """
+    InputError: anything wrong with the command line or a config file, in one line."""
     cmd = sys.argv[1:] if cmd is None else list(cmd)
     chosen, parser = _chosen(cmd), base_parser()
     parser.set_defaults(model=chosen.model, dataset=chosen.dataset)
@@ -53,6 +52,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     usual = {flag: parser.get_default(flag) for flag in given}
     usual |= dict(weights=usual_weights, backbone=None, dataset_config=None)
     args.given = given
+    args.differs = differences(args, model, dataset)
     args.key = run_key(args, {flag for flag in given if getattr(args, flag) != usual[flag]})
     return args
 
@@ -103,16 +103,18 @@ def _plugins(chosen) -> tuple:
 
 
 def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
-    """Add the flags of data set, method and backbone, and set defaults, the weakest source first.
-
-    Returns (the data set as its config file has it, weights by default); fills in `chosen`.
-    """
+    """Add the flags of data set, method and backbone, and set defaults, the weakest source first. Returns
+    (the data set as its config file has it, weights by default); fills in `chosen`."""
     from backbone import get_backbone_class
     from datasets.utils.config import split_config
     from datasets.utils.defaults import dataset_defaults
     dataset.get_parser(parser)
     _flags_of(parser, build, 'data set')
     from_model, own = add_model_args(parser, model), dataset_defaults(dataset)
+    mammoths = getattr(chosen, 'mammoth_defaults', False)
+    if mammoths:
+        from_model |= {k: v for k, v in of_method(model).items() if v is not None}
+        own |= of_data(dataset)
     said = _said(parser, cmd)
 
     def from_model_config(defaults: dict, dataset):
@@ -121,7 +123,8 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
         known = {k: None if v is argparse.SUPPRESS else v for k, v in known.items()} | defaults | said
         known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
         known['n_splits'] = dataset.get_n_splits(argparse.Namespace(**known))
-        return model_config(known['model'], known['model_config'] or 'default', known), known
+        section = 'base' if mammoths and is_shipped(model) else 'default'
+        return model_config(known['model'], known['model_config'] or section, known), known
     (asked, _), _ = from_model_config(own | from_model, dataset)
     name = asked.get('dataset_config')                              # takes precedence, as in Mammoth
     if name and chosen.dataset_config not in (None, name):
@@ -131,13 +134,15 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     values, data_file = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
     constants, from_data = split_config(values)
     configured = type(dataset.__name__, (dataset,), constants)
-    asked = from_data | from_model
+    asked = {k: own[k] for k in own.keys() & {'weights'}} | from_data | from_model
     asked |= from_model_config(own | asked, configured)[0][0]
     about, fixed, usual = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
     fixed |= dict(dataset_config=chosen.dataset_config)
     _flags_of(parser, get_backbone_class(fixed['backbone']), f"backbone {fixed['backbone']}")
     flags = {action.dest for action in parser._actions}
-    online, passed_on = dict(n_epochs=1) if model.ONLINE else {}, parser.affects()
+    if 'buffer_size' not in flags and any(word.partition('=')[0] == '--buffer_size' for word in cmd):
+        parser.add_argument('--buffer_size', action=_WithoutEffect, default=0, help=argparse.SUPPRESS)
+    online, passed_on = dict(n_epochs=1) if sees_once(model, mammoths) else {}, parser.affects()
     saved = {flag: value for flag, value in chosen.saved.items()
              if passed_on.get(flag) not in FREE | {'part', 'run'}}
 
@@ -159,6 +164,11 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     return configured, usual
 
 
+class _WithoutEffect(argparse.Action):
+    def __call__(self, parser, namespace, values, option_string=None):
+        warn_once(f'{option_string} has no effect: this method has no buffer')
+
+
 def _said(parser, cmd, all_flags: bool = False) -> dict:
     """Flag -> value, of the flags on the command line. all_flags: refuse those that the parser has not."""
     given, required = given_flags(parser, cmd), [action for action in parser._actions if action.required]
@@ -176,10 +186,9 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
 
     Fills in `chosen.weights`.
 
-    Args:
-        asked: what config files and the method say. default: the data set's own backbone.
-    """
-    from backbone import weights
+    asked: what config files and the method say. default: the data set's own backbone."""
+    from backbone import PLUGINS, weights
+    from models import PLUGINS as METHODS
 
     def unless_given(backbone):             # one that is asked for by name is made from scratch
         start = 'none' if backbone else dataset.DEFAULT_WEIGHTS or weights.DEFAULT
@@ -187,7 +196,10 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
     wanted, usual = chosen.backbone or asked.get('backbone'), unless_given(asked.get('backbone'))
     chosen.weights = str(chosen.weights or unless_given(wanted))
     if chosen.weights == 'none':
-        return None, dict(backbone=backbone_name(wanted or default), weights='none'), usual
+        name = backbone_name(wanted or default)
+        if not chosen.backbone and METHODS.is_theirs(chosen.model) and PLUGINS.offers(MAMMOTH + name):
+            name = MAMMOTH + name           # the checkout's methods may reach into its networks
+        return None, dict(backbone=name, weights='none'), usual
     about = weights.load(chosen.weights, tensors=False)
     if wanted and backbone_name(wanted) != about.backbone:
         if chosen.backbone:
@@ -245,12 +257,14 @@ def given_flags(parser: ArgumentParser, argv) -> set:
 def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
     """Make `values` the defaults of flags that exist, passed through each flag's type.
 
-    Raises:
-        InputError: no such flag, or a value that its type or choices refuse; `source` is named.
-    """
+    InputError: no such flag, except in files of a Mammoth checkout, or a value that its type or choices
+    refuse; `source` is named."""
     # of several names of a flag, the first is its own
     actions = {action.dest: action for action in reversed(parser._actions)}
     for name, value in values.items():
+        if name not in actions and source.startswith(f'{checkout()}/'):
+            warn_once(f'{source}: {name} is not a flag of this run, and has no effect')
+            continue
         if name not in actions:
             raise InputError(f'{source}: {name} is not a flag of this run{did_you_mean(name, actions)}')
         action = actions[name]
@@ -275,8 +289,7 @@ def add_model_args(parser: ArgumentParser, model) -> dict:
 
     `get_parser(parser)` adds to what it is given, and may return it, another parser or nothing; in files
     written for earlier versions of Mammoth `get_parser()` returns a parser of its own. Some of these flags
-    may still be to come.
-    """
+    may still be to come."""
     before, get_parser = dict(parser._defaults), model.get_parser
     own = any('get_parser' in vars(kind) for kind in model.__mro__ if kind.__module__ == model.__module__)
     if not own:  # the oldest files have a function in the place of a method

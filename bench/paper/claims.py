@@ -47,11 +47,9 @@ class Finding:
 
 
 def pairs(claim: dict, here, get) -> list:
-    """The pairs of ((experiment name, Cell), (experiment name, Cell)) that a claim is about.
-
-    here: the experiment of the claim. get: name -> Experiment. InputError: the claim cannot be read,
-    or names what is not there.
-    """
+    """The pairs of ((experiment name, Cell), (experiment name, Cell)) that a claim is about. here: the
+    experiment of the claim. get: name -> Experiment. InputError: the claim cannot be read, or names what is
+    not there."""
     kind = next((kind for kind in KINDS if kind in claim), None)
     expected = {'says', kind, KINDS.get(kind)}
     if kind is None or expected - set(claim) or set(claim) - _MORE - expected:
@@ -147,8 +145,7 @@ def _verdict(each: list, pairs_in_all: int, of: str) -> str:
 
 def probability(differences, beyond: float = 0.0) -> float:
     """p of the one-sided t-test that the mean of these (at least two) differences is above `beyond`; where
-    all are the same, 0 or 1.
-    """
+    all are the same, 0 or 1."""
     differences = np.asarray(differences, float) - beyond
     if np.ptp(differences) < 1e-9:
         return 0.0 if differences.mean() > 1e-9 else 1.0

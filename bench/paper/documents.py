@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bench.certify.sensitivity import figures, predictors_of
+from bench.checkout import side_by_side
 from bench.paper.experiments import cell_rows, load
 from bench.paper.report import write
 from bench.paper.tables import NOT_RUN, md_table, number, summary
@@ -78,10 +79,10 @@ def digest_table(root: Path) -> list:
                      for values, specs in found.items()])
 
 
-def schedules_table(root: Path) -> list:
+def schedules_table(root: Path, folder: str = 'clouds') -> list:
     """How far each method depends on the schedule of the digits."""
     rows = []
-    for model, mine in cloud_rows(root / 'results/clouds/seq-digits.csv').items():
+    for model, mine in cloud_rows(root / f'results/{folder}/seq-digits.csv').items():
         values = np.array([float(row['final_accuracy']) for row in mine])
         rows.append([style.name(model), len(mine), f'{values.mean():.2f} ± {values.std(ddof=1):.2f}',
                      f'{values.min():.2f}', f'{np.ptp(values):.2f}', len({row['outcome'] for row in mine})])
@@ -120,11 +121,8 @@ def tuned_table(root: Path) -> list:
 
 
 def heads_table(root: Path, label: str, with_state=False, with_paper=False) -> list:
-    """The rows and columns of an experiment that have runs.
-
-    with_state: and the megabytes of what a head is solved from, for 256 features and 100 classes. with_paper:
-    what the paper has in a line below.
-    """
+    """The rows and columns of an experiment that have runs. with_state: and the megabytes of what a head is
+    solved from, for 256 features and 100 classes. with_paper: what the paper has in a line below."""
     experiment, runs, rows = load(ROOT / f'experiments/{label}.yaml'), _runs(root, label), []
     columns = [column for column in experiment.columns if any(column == known for _, known in runs)]
     for row in experiment.rows:
@@ -169,6 +167,34 @@ def certificates_table(root: Path) -> list:
     return md_table(['file', 'f_T', 'schedules', 'statistics', "f_T's digest", 'right'], rows)
 
 
+def verdicts_table(root: Path) -> list:
+    """What of a Mammoth checkout runs here."""
+    found = pd.read_csv(root / 'results/mammoth/verdicts.csv', keep_default_na=False)
+    rows = []
+    for (kind, verdict), mine in found.groupby(['kind', 'verdict'], sort=False):
+        names = [f'`{name}`' + f': {reason}' * (verdict == 'fails')
+                 for name, reason in zip(mine['name'], mine.reason)]
+        rows.append([kind, verdict, len(mine), ', '.join(names)])
+    return md_table(['', 'verdict', '', 'which'], sorted(rows, key=lambda row: (row[0] != 'model', -row[2])))
+
+
+def configs_table(root: Path) -> list:
+    """The configurations of a Mammoth checkout whose values are not the same here."""
+    found = pd.read_csv(root / 'results/mammoth/configs.csv', dtype=str, keep_default_na=False)
+    other = found[found.equal != '1']
+    names = ['model', 'dataset', 'buffer_size', 'dataset_config', 'difference']
+    rows = [[f'{len(found) - len(other)} of {len(found)}', '', '', '', 'none'], *other[names].to_numpy()]
+    return md_table(['model', 'data set', '|M|', 'file', 'difference, theirs / ours'], rows)
+
+
+def compare_table(root: Path) -> list:
+    """Our methods and those of a Mammoth checkout with the same flags."""
+    rows = read_rows(root / 'results/mammoth/compare.csv')
+    return md_table(['', 'runs, each', 'ours', "Mammoth's", 'difference (95 %)', 'processor time, of theirs'],
+                    [[style.name(model), *side_by_side(model, rows)]
+                     for model in sorted({row['model'] for row in rows})])
+
+
 def _runs(root: Path, label: str) -> dict:
     """(row, column) -> committed rows."""
     return cell_rows(root / 'results/rows' / f'{label}.csv')
@@ -189,15 +215,14 @@ TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, '
           'heads_adapted': partial(heads_table, label='heads_adapted'),
           'lite': partial(heads_table, label='lite_table_1_cifar', with_paper=True),
           'lite_sizes': partial(heads_table, label='lite_sizes'),
+          'mammoth_verdicts': verdicts_table, 'mammoth_configs': configs_table,
+          'mammoth_schedules': partial(schedules_table, folder='mammoth'), 'mammoth_compare': compare_table,
           'orders': orders_table, 'orders_cifar100': partial(orders_table, dataset='seq-cifar100')}
 
 
 def update(root: Path, paths: list) -> list:
-    """Renew the tables of these Markdown files; returns the files that changed.
-
-    Raises:
-        InputError: a table is named that is not in `TABLES`.
-    """
+    """Renew the tables of these Markdown files; returns the files that changed. InputError: a table is named
+    that is not in `TABLES`."""
     changed = []
     for path in paths:
         def renewed(found, path=path):

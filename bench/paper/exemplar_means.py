@@ -31,11 +31,8 @@ POINTS = 25                                                 # of a curve, at mos
 
 def follow(features, keys, buffer_size: int, batch_size: int, seed: int) -> list:
     """Rows (b1, b2, strategy, points to come, samples seen, distance, digest of the buffer) on the way
-    through one class, at up to `POINTS` segments, evenly spaced, the last among them.
-
-    Args:
-        features: int (n, d), all of the class, quantised. keys: uint64 (n,). seed: of shuffle and `random`.
-    """
+    through one class, at up to `POINTS` segments, evenly spaced, the last among them. features: int (n, d),
+    all of the class, quantised. keys: uint64 (n,). seed: of shuffle and `random`."""
     labels, mean, rows = np.zeros(len(keys), np.int64), features.mean(axis=0) / GRID, []
     segments = list(make_schedule(f'iid,batch={batch_size}', labels, seed).segments())
     places = dict.fromkeys(len(segments) - 1 - int(k * len(segments) / POINTS) for k in range(POINTS))

@@ -18,12 +18,11 @@ from pathlib import Path
 import pandas as pd
 
 from bench.paper import claims, tables
-from bench.paper.experiments import cell_rows, experiment_files, load, results_rows
-from bench.paper.matching import arguments, matching_rows
+from bench.paper.experiments import arguments, cell_rows, experiment_files, load, matching_rows, results_rows
 from bench.results.keys import with_values
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
-from scroll.archive import atomic_write
+from scroll.archive import atomic_write, unwritable
 from scroll.errors import InputError
 
 _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy',
@@ -33,9 +32,7 @@ _LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accur
 
 def collect(experiment, pool: list, committed: dict) -> list:
     """The rows of an experiment's cells as they are committed, those of results files (`pool`) among them.
-
-    committed: (row, column) -> rows.
-    """
+    committed: (row, column) -> rows."""
     found = []
     for cell in experiment.cells:
         mine = committed.get((cell.row, cell.column), [])
@@ -69,18 +66,13 @@ def _renamed(row: dict, change) -> dict:
 
 def write(path: Path, text: str) -> None:
     """A text file, whole or not at all."""
-    try:
-        with atomic_write(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise InputError(f'{path} cannot be written ({error.strerror}): choose another --out') from error
+    with unwritable(path, '--out:'), atomic_write(path) as file:
+        file.write(text.encode())
 
 
 class Report:
-    """What is below one `--out`: committed rows, and the pages made from them.
-
-    paths: of experiments, in addition to those of experiments/; InputError if one has the name of another.
-    """
+    """What is below one `--out`: committed rows, and the pages made from them. paths: of experiments, in
+    addition to those of experiments/; InputError if one has the name of another."""
 
     def __init__(self, out: Path, paths: list):
         self.out, self.files = out, {path.stem: path for path in experiment_files()}
@@ -131,10 +123,8 @@ class Report:
         return texts
 
     def page(self, name: str) -> str:
-        """Write an experiment's files; returns its line of the index, empty where nothing is to be shown.
-
-        A figure is drawn when all of its cells have rows.
-        """
+        """Write an experiment's files; returns its line of the index, empty where nothing is to be shown. A
+        figure is drawn when all of its cells have rows."""
         experiment, runs, findings = self.get(name), self.rows(name), self.findings(name)
         folder = self.out / 'tables'
         picture = folder / f'{name}.png'
@@ -156,7 +146,7 @@ class Report:
     def write(self) -> list:
         """All pages and their index; returns the pages' names."""
         lines = {name: line for name in self.files if (line := self.page(name))}
-        of_the_paper = [name for name in lines if self.get(name).of_the_paper]
+        of_the_paper = [name for name in lines if self.get(name).source]
         own = [line for name, line in lines.items() if name not in of_the_paper]
         index = [
             '# Tables and figures of the paper, from our own runs', '',
@@ -183,7 +173,7 @@ class Report:
 
 def facts(experiment, rows: list) -> list:
     """Where it comes from: lines of Markdown."""
-    source = f'`{experiment.source}` of the paper; made by ' if experiment.of_the_paper else 'Made by '
+    source = f'`{experiment.source}` of the paper; made by ' if experiment.source else 'Made by '
     script, file = f'tables.sh {experiment.name}', f'experiments/{experiment.path.name}'
     if experiment.path not in experiment_files():
         script, file = 'sweep.py', experiment.path.name

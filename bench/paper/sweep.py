@@ -26,8 +26,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.paper.experiments import Cell, load, results_rows
-from bench.paper.matching import arguments, matching_rows, refusal
+from bench.paper.experiments import Cell, arguments, load, matching_rows, refusal, results_rows
 from core.arguments import KEY, ArgumentParser, affects, whole
 from core.commands import on_stop, run_command
 from core.plugins import ROOT
@@ -45,10 +44,8 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """A cell, with the flags that the sweep adds, and a seed.
-
-    key: equal for runs with equal arguments. command: words before the flags. experiment: its name.
-    """
+    """A cell, with the flags that the sweep adds, and a seed. key: equal for runs with equal arguments.
+    command: words before the flags. experiment: its name."""
     cell: Cell
     seed: int
     key: str
@@ -81,11 +78,9 @@ class Run:
         return next(iter(matching_rows(self.cell, mine)), None)
 
     def make(self, stop: threading.Event, gpu: str = None) -> str:
-        """Run until there is a row, or until the sweep is stopped; why it failed, or ''.
-
-        gpu: for CUDA_VISIBLE_DEVICES. The process inherits the lock, so it is free again when the run has
-        ended, whatever ended the sweep.
-        """
+        """Run until there is a row, or until the sweep is stopped; why it failed, or ''. gpu: for
+        CUDA_VISIBLE_DEVICES. The process inherits the lock, so it is free again when the run has ended,
+        whatever ended the sweep."""
         path = self.folder / 'locks' / self.key
         for folder in (path.parent, self.log.parent):
             folder.mkdir(parents=True, exist_ok=True)

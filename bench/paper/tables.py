@@ -52,13 +52,11 @@ def _rounded(deviation: float) -> str:
 
 
 def markdown(experiment: Experiment, runs: dict, findings: list, facts: list, chosen: dict) -> str:
-    """The whole page: title, facts, table, claims, how values were chosen (text -> rows).
-
-    Of each row of the table ours (number of seeds), then the paper's.
-    """
+    """The whole page: title, facts, table, claims, how values were chosen (text -> rows). Of each row of the
+    table ours (number of seeds), then the paper's."""
     lines = [f'# {experiment.title}', '', *([experiment.about, ''] if experiment.about else []), *facts, '']
     if experiment.cells:
-        ours, compared, rows = summaries(experiment, runs), experiment.of_the_paper, []
+        ours, compared, rows = summaries(experiment, runs), bool(experiment.source), []
         for row in experiment.rows:
             cells = [experiment.cell(row, column) for column in experiment.columns]
             means = [ours[c.row, c.column] for c in cells]
@@ -75,7 +73,7 @@ def markdown(experiment: Experiment, runs: dict, findings: list, facts: list, ch
                           [[name, v['is'], f"`--{v['flag']}`", ', '.join(map(str, v['paper']))]
                            for name, v in experiment.values.items()])
     if findings:
-        heading = 'What the paper says of it' if experiment.of_the_paper else 'Claims'
+        heading = 'What the paper says of it' if experiment.source else 'Claims'
         lines += ['', f'## {heading}', '', *md_table(
             ['claim', 'our rows', 'why'], [[f.says, f'**{f.verdict}**', f.evidence] for f in findings])]
     if chosen:
@@ -104,7 +102,7 @@ def latex(experiment: Experiment, runs: dict) -> str:
                       for cell, of in zip(cells, found)])
         group = experiment.groups.get(row)
         index.append((rf'\textsc{{{group}}}' if group else '', _tex(row)))
-        if experiment.of_the_paper:
+        if experiment.source:
             texts.append([rf'\color{{gray}}{_latex_number(*cell.paper)}' if cell.paper else ''
                           for cell in cells])
             index.append((index[-1][0], ''))
@@ -113,7 +111,7 @@ def latex(experiment: Experiment, runs: dict) -> str:
         columns = [(heading,) for heading, _ in columns]
     frame = pd.DataFrame(texts, pd.MultiIndex.from_tuples(index), pd.MultiIndex.from_tuples(columns))
     caption = f'{_tex(experiment.title)}. --: not run yet.'
-    caption += ' Below our values, in grey, those of the paper.' * experiment.of_the_paper
+    caption += ' Below our values, in grey, those of the paper.' * bool(experiment.source)
     return frame.style.to_latex(
         hrules=True, clines='skip-last;index', multicol_align='c', position='tb', position_float='centering',
         column_format='ll' + 'c' * len(columns), caption=caption, label=experiment.source or experiment.name)
@@ -139,11 +137,9 @@ def _tex(text: str) -> str:
 
 def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
     """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its own panel.
-
     Columns that differ in the number of splits stand where these numbers are. Rows of one method have a
-    colour each, and no zero.
-    """
-    compared, places, ours = experiment.of_the_paper, _places(experiment), summaries(experiment, runs)
+    colour each, and no zero."""
+    compared, places, ours = bool(experiment.source), _places(experiment), summaries(experiment, runs)
     models = {row: experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows}
     one_method, nth, drawn, heights = len(set(models.values())) == 1, Counter(), {}, []
     with style.picture(*style.with_vector(path), columns=1 + compared,

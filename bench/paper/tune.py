@@ -101,10 +101,7 @@ def space_of(model: str, one_pass: bool = False) -> dict:
 
 def plan(model: str, trials: int, space: dict = None, fixed: dict = {}) -> list:    # noqa: B006  not changed
     """Flags of each trial of a method: the first values of all; then random points of the grid, those whose
-    values were tried least often first.
-
-    fixed: values, as text, of flags of the grid that are not tuned.
-    """
+    values were tried least often first. fixed: values, as text, of flags of the grid that are not tuned."""
     space = dict(space or SPACES[model])
     for name, text in fixed.items():
         try:
@@ -277,8 +274,7 @@ def _shown(words: list) -> str:
 
 def write_rules(path: Path, rules: list) -> None:
     """Put the tuned rules of a backbone and data set into a config file in place of older ones, behind all
-    others; the comment at its head stays.
-    """
+    others; the comment at its head stays."""
     text = path.read_text(encoding='utf-8') if path.is_file() else ''
     head = ''.join(itertools.takewhile(lambda line: line.startswith('#'), text.splitlines(keepends=True)))
     content = read_yaml(path) if text else {}

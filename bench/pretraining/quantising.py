@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from backbone import recorded_scales, weight_files, weights
-from bench.pretraining import parts
+from bench.pretraining.training import centroid_accuracy, divide
 from core.arguments import ArgumentParser, whole
 from datasets.utils.readers import mini_split
 from scroll.embedding.embedder import state_digest
@@ -32,7 +32,7 @@ def quantise(args) -> str:
     path = weights.integer_file(args.weights)
     found = weights.load(args.weights, tensors=False)
     net, preprocessing = weights.network(args.weights)
-    data = parts.divide(*mini_split(args.base_path, 'train'), found.info.get('left_out', {}))
+    data = divide(*mini_split(args.base_path, 'train'), found.info.get('left_out', {}))
     chosen = np.random.default_rng(args.seed).choice(len(data.images), min(args.images, len(data.images)),
                                                      replace=False)
     images = data.images[torch.from_numpy(np.sort(chosen))].numpy()
@@ -44,7 +44,7 @@ def quantise(args) -> str:
     network = quantise_network(net, preprocessing, images)
     network.golden = network.check()
     network.save(path, about | dict(psi=state_digest(net)))
-    before, after = (parts.centroid_accuracy(*pair, data.probe, data.tested)
+    before, after = (centroid_accuracy(*pair, data.probe, data.tested)
                      for pair in ((net, preprocessing), (network, network.prepare)))
     what = 'unseen' if data.unseen else 'seen'
     return (f'{path}: {path.stat().st_size / 1e6:.1f} MB, digest {network.digest()[:16]}, nearest centroid '

@@ -7,9 +7,7 @@ from bench.results import style
 
 def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
     """Draw when samples of which class arrive, class against time: a panel a schedule, one colour scale.
-
-    pictures: name -> int (K, bins), samples of each class in each of equally long parts of the stream.
-    """
+    pictures: name -> int (K, bins), samples of each class in each of equally long parts of the stream."""
     shares = {name: 100 * counts / counts.sum(axis=0).clip(1) for name, counts in pictures.items()}
     top, columns = max(share.max() for share in shares.values()), min(len(shares), 2)
     rows = math.ceil(len(shares) / columns)

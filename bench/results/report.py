@@ -74,11 +74,8 @@ class Stopwatch:
 
 
 def finish(model, dataset, args, arguments: dict, record: Record, anytime, folders: dict) -> dict:
-    """Rows and closing summary; returns the row of the first setting.
-
-    Args:
-        arguments: as the run began. anytime: `bench.run.anytime.Anytime`. folders: setting -> of its rows.
-    """
+    """Rows and closing summary; returns the row of the first setting. arguments: as the run began. anytime:
+    `bench.run.anytime.Anytime`. folders: setting -> of its rows."""
     schedule = getattr(dataset, 'schedule', None)           # third-party data sets have none
     spec = schedule.spec if schedule else f'split:{dataset.N_TASKS}'
     common = dict(schedule=spec, schedule_digest=schedule and schedule.digest(), n_tasks=dataset.N_TASKS)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scroll.archive import atomic_write
 
-_METHODS = {        # name -> how it is called, colour, marker
+METHODS = {        # name -> how it is called, colour, marker
     'scroll': ('SCROLL', '#0072B2', 'o'), 'gdumb': ('GDumb', '#E69F00', 's'),
     'er-ace': ('ER-ACE', '#009E73', '^'), 'er-aml': ('ER-AML', '#56B4E9', 'v'),
     'ssil': ('SS-IL', '#CC79A7', 'D'), 'mir': ('MIR', '#D55E00', 'P'), 'ens': ('ENS', '#000000', 'X'),
@@ -17,8 +17,6 @@ _METHODS = {        # name -> how it is called, colour, marker
     'bic': ('BiC', '#117733', 'h'), 'icarl': ('iCaRL', '#AA4499', '*'), 'gem': ('GEM', '#CC6677', 'd'),
     'agem': ('A-GEM', '#DDCC77', '8'), 'lwf': ('LwF', '#88CCEE', 'H'), 'ewc-on': ('EWC', '#44AA99', '|'),
     'sgd': ('SGD', '#999999', 'x'), 'joint': ('joint', '#555555', '+')}
-METHODS = {method: (colour, marker) for method, (_, colour, marker) in _METHODS.items()}
-NAMES = {method: called for method, (called, *_) in _METHODS.items()}
 SEQUENTIAL = 'Blues'            # of counts and shares: white is none
 _RC = {'font.size': 9, 'axes.titlesize': 10, 'axes.spines.top': False, 'axes.spines.right': False,
        'axes.grid': True, 'grid.alpha': 0.3, 'grid.linewidth': 0.6, 'axes.axisbelow': True,
@@ -30,26 +28,24 @@ def of(method: str) -> tuple:
     """(colour, marker) of a method; a third-party one has always the same of ours."""
     method = method.replace('_', '-').lower()
     if method in METHODS:
-        return METHODS[method]
+        return METHODS[method][1:]
     return nth(int(hashlib.sha256(method.encode()).hexdigest(), 16))
 
 
 def nth(number: int) -> tuple:
     """(colour, marker) of a curve by its number, where all are of one method."""
-    return list(METHODS.values())[number % len(METHODS)]
+    return list(METHODS.values())[number % len(METHODS)][1:]
 
 
 def name(method: str) -> str:
     """How a method is called in pictures and tables."""
-    return NAMES.get(method.replace('_', '-').lower(), method)
+    return METHODS.get(method.replace('_', '-').lower(), [method])[0]
 
 
 @contextmanager
 def picture(*paths: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6), **options):
     """Give (figure, axes) of one look, written at the end of the block into each file, as its suffix says.
-
-    Equal drawings make equal files. `options` go to `subplots`.
-    """
+    Equal drawings make equal files. `options` go to `subplots`."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -35,10 +35,7 @@ TASK_END = 60.0         # seconds since the last checkpoint after which the end 
 
 class Checkpoints:
     """Of one run; a context, in which SIGINT and SIGTERM, unless ignored, ask for a checkpoint and an end.
-
-    Args:
-        state: of the run. arguments: name -> value, as the run began.
-    """
+    state: of the run. arguments: name -> value, as the run began."""
 
     def __init__(self, state: RunState, args, arguments: dict):
         self.state, self.args, self.every = state, args, 60 * args.checkpoint_every
@@ -70,10 +67,7 @@ class Checkpoints:
 
     def restore(self):
         """Resume the interrupted run with these arguments, and say so: its `Position`; None without one.
-
-        Raises:
-            InputError: code, weights, data or versions have changed since.
-        """
+        InputError: code, weights, data or versions have changed since."""
         if not (self.active and self.path.exists() and self._locked()):
             return None
         if self.args.resume == 'never':

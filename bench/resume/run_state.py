@@ -8,11 +8,12 @@ any loader will do.
 import dataclasses
 import itertools
 import random
+import weakref
 
 import numpy as np
 import torch
 
-from bench.resume.state import Packer, load_model_state, unpack
+from bench.resume.state import KIND, Packer, load_model_state, unpack
 
 _MAX_WRAPPED = 5                        # data sets around data sets
 
@@ -23,8 +24,7 @@ class Position:
 
     Attributes:
         task: tasks that have ended. begun: whether the next one has begun; then
-        epoch: its passes that have ended. batch: batches of the next pass that were learned.
-    """
+        epoch: its passes that have ended. batch: batches of the next pass that were learned."""
     task: int = 0
     epoch: int = 0
     batch: int = 0
@@ -44,28 +44,34 @@ class Incomplete(Exception):
 class RunState:
     """Gathers the state of a run and restores it.
 
-    Args:
-        parts: name -> what else has a `state_dict` (the record, ...).
+    parts: name -> what else has a `state_dict` (the record, ...).
 
     Attributes:
-        loader: training loader of the task that was begun last.
-    """
+        loader: training loader of the task that was begun last."""
 
     def __init__(self, model, dataset, args, **parts):
         self.model, self.dataset, self.args, self.parts = model, dataset, args, parts
         self.loader, self.begins, self.pass_start, self.resumed = None, [], None, None
-        self.given, packer = dict(vars(args)), Packer()
+        self.given, packer, self._places = dict(vars(args)), Packer(), {}
         packer.members(model)
         self.there = packer.needs
 
     def next_task(self) -> None:
         """Go on to the next task's data."""
+        task = len(self.begins) - 1                         # that ended
+        changed = [value for part in self._changed() for value in part.values()] if self.loader else []
+        if any(type(value) not in (bool, int, torch.device) for value in changed):  # not what is made again
+            self._places = {place: part for place, part in self._places.items() if place[0] != task}
         self.begins.append(random_state())
-        self._make_loaders()
+        self._make_loaders(task + 1)
 
-    def _make_loaders(self) -> None:
+    def _make_loaders(self, task: int) -> list:
+        """Of the next task; its parts, to which `_places` has references: methods may hold some."""
         self.loader, _ = self.dataset.get_data_loaders()
-        self.fresh = [dict(vars(part)) for part in self._data()]
+        parts = self._data()
+        self.fresh = [dict(vars(part)) for part in parts]
+        self._places |= {(task, i): weakref.ref(part) for i, part in enumerate(parts)}
+        return parts
 
     def _data(self) -> list:
         """The training loader, its data set, and what that wraps."""
@@ -80,32 +86,20 @@ class RunState:
                  if name[0] != '_' and (name not in made or value is not made[name])}
                 for part, made in zip(self._data(), self.fresh)]
 
-    def _streams(self) -> list:
-        """The generators of loaders, their data sets, and the transforms of these and of the method."""
-        parts = [*self._data(), *self.dataset.test_loaders]
-        parts += [self.model.transform, *(vars(part).get('transform') for part in parts)]
-        for part in parts:                                  # which grows by the parts of a `Compose`
-            parts += inner if isinstance(inner := getattr(part, 'transforms', None), list) else []
-        return [value for part in parts for value in getattr(part, '__dict__', {}).values()
-                if isinstance(value, (torch.Generator, np.random.Generator))]
-
     def _random(self) -> dict:
-        """What the next batches follow from: random streams, and the counters of loaders."""
-        counters = [{name: value for name, value in vars(part).items() if type(value) in (bool, int)}
-                    for part in [*self._data(), *self.dataset.test_loaders]]
-        return dict(run=random_state(), streams=Packer().pack(self._streams(), 'streams'), counters=counters)
+        """What the next batches follow from."""
+        return dict(run=random_state(), parts=part_states(self._in_use()))
 
     def _set_random(self, state: dict) -> None:
         set_random_state(state['run'])
-        unpack(state['streams'], self._streams(), self.model)
-        for part, own in zip([*self._data(), *self.dataset.test_loaders], state['counters'], strict=True):
-            vars(part).update(own)
+        set_part_states(self._in_use(), state['parts'], self.model)
+
+    def _in_use(self) -> list:
+        return [*self._data(), *self.dataset.test_loaders, self.model.transform]
 
     def begin_learning(self, **parts) -> tuple:
-        """Register what lives as long as a task (scheduler, fitting rule).
-
-        Returns (passes, batches of the next pass) that were learned already.
-        """
+        """Register what lives as long as a task (scheduler, fitting rule). Returns (passes, batches of the
+        next pass) that were learned already."""
         self.parts |= parts
         if self.resumed is None:
             return 0, 0
@@ -131,33 +125,45 @@ class RunState:
 
     def gather(self, position: Position) -> dict:
         """The state, as plain data. Incomplete if a part could not be put back into a run newly begun."""
-        packer, edited = Packer(), {name: value for name, value in vars(self.args).items()
+        places = {id(part()): place for place, part in self._places.items() if part() is not None}
+        packer, edited = Packer(places), {name: value for name, value in vars(self.args).items()
                                     if name not in self.given or self.given[name] is not value}
         model, network = packer.members(self.model), self.there.get('model.net')
         missing = [path for path, what in packer.needs.items()
                    if self.there.get(path) != what and not (what == network and isinstance(what, list))]
         state = dict(position=list(dataclasses.astuple(position)), begins=self.begins, random=self._random(),
                      pass_start=self.pass_start if position.batch else None, model=model,
-                     data=packer.pack(self._changed(), 'data'), args=packer.pack(edited, 'args'),
+                     data=packer.pack(self._changed(), 'data'), held=self._held(packer.places),
+                     args=packer.pack(edited, 'args'),
                      parts={name: packer.pack(part.state_dict(), name)
                             for name, part in self.parts.items() if part is not None})
         if packer.lost or missing:
             raise Incomplete(', '.join(list(dict.fromkeys([*packer.lost, *missing]))[:3]))
         return state
 
+    def _held(self, places) -> list:
+        """(places, state) of the parts of earlier tasks of which a method holds one."""
+        tasks = {task for task, _ in places} - {len(self.begins) - 1}
+        alive = {task: {at: ref() for at, ref in self._places.items() if at[0] == task and ref() is not None}
+                 for task in tasks}
+        return [(list(parts), part_states(list(parts.values()))) for parts in alive.values()]
+
     def restore(self, state: dict) -> Position:
         """Give a run that is newly begun this state."""
         position = Position(*state['position'])
         if len(state['begins']) != position.task + position.begun or position.task > self.dataset.N_TASKS:
             raise ValueError(f'it was {position}, and has the beginnings of {len(state["begins"])} tasks')
-        for begin in state['begins']:
+        made = []
+        for task, begin in enumerate(state['begins']):
             set_random_state(begin)
-            self._make_loaders()
+            made.append(self._make_loaders(task))
             self.model.revisit_task(self.dataset)
         self.begins = list(state['begins'])
         for part, changed in zip(self._data(), unpack(state['data'], None, self.model)):
             vars(part).update(changed)
-        load_model_state(self.model, state['model'])
+        for places, own in state['held']:
+            set_part_states([made[task][i] for task, i in places], own, self.model)
+        load_model_state(self.model, with_parts(state['model'], made))
         vars(self.args).update(unpack(state['args'], None, self.model))
         self._fill(state, self.parts)
         self._set_random(state['random'])
@@ -169,6 +175,42 @@ class RunState:
         for name, part in parts.items():
             if part is not None:
                 part.load_state_dict(unpack(state['parts'][name], part.state_dict(), self.model))
+
+
+def with_parts(packed, made: list):
+    """Packed values with the parts of the stream, `made[task][number]`, at their places."""
+    if isinstance(packed, (list, tuple)):
+        return type(packed)(with_parts(item, made) for item in packed)
+    if not isinstance(packed, dict) or packed.get(KIND) in ('module', 'array', 'moved', 'state'):
+        return packed
+    if packed.get(KIND) == 'stream':
+        task, number = packed['place']
+        return made[task][number]
+    return {key: with_parts(item, made) for key, item in packed.items()}
+
+
+def part_states(parts: list) -> dict:
+    """Of loaders, data sets and transforms: their counters and generators, as plain data."""
+    counters = [{name: value for name, value in getattr(part, '__dict__', {}).items()
+                 if type(value) in (bool, int)} for part in parts]
+    return dict(counters=counters, generators=Packer().pack(_generators(parts), 'generators'))
+
+
+def set_part_states(parts: list, state: dict, model) -> None:
+    """The inverse."""
+    unpack(state['generators'], _generators(parts), model)
+    for part, own in zip(parts, state['counters'], strict=True):
+        if own:
+            vars(part).update(own)
+
+
+def _generators(parts: list) -> list:
+    """Of these, and of their transforms."""
+    parts = [*parts, *(getattr(part, '__dict__', {}).get('transform') for part in parts)]
+    for part in parts:                                      # which grows by the parts of a `Compose`
+        parts += inner if isinstance(inner := getattr(part, 'transforms', None), list) else []
+    return [value for part in parts for value in getattr(part, '__dict__', {}).values()
+            if isinstance(value, (torch.Generator, np.random.Generator))]
 
 
 def random_state() -> dict:

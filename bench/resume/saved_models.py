@@ -35,10 +35,8 @@ def check_writable(args) -> None:
 
 
 def save(state, args, arguments: dict, task: int) -> None:
-    """Write what `--savecheck` asks for after this task. InputError if that cannot be.
-
-    arguments: name -> value, as the run began.
-    """
+    """Write what `--savecheck` asks for after this task. InputError if that cannot be. arguments: name ->
+    value, as the run began."""
     model, record = state.model, state.parts['record']
     day, time, name = record.run.split('-')
     which = 'joint' if args.joint else task if args.savecheck == 'task' else 'last'
@@ -63,10 +61,7 @@ def save(state, args, arguments: dict, task: int) -> None:
 
 def read(path) -> dict:
     """The content of such a file, or of one that Mammoth wrote, with its arguments under today's names.
-
-    Raises:
-        InputError: it is neither.
-    """
+    InputError: it is neither."""
     with loading(f'--loadcheck {path}'):
         if not Path(path).is_file():
             raise InputError('there is no such file')
@@ -82,8 +77,7 @@ def read(path) -> dict:
 
 def load(state, args) -> Position:
     """Begin as `--loadcheck` says: with a file's weights and buffer, or, with `--start_from` or to evaluate
-    it (`--inference_only`), exactly where its run was.
-    """
+    it (`--inference_only`), exactly where its run was."""
     if args.loadcheck is None:
         return Position()
     content, first = read(args.loadcheck), args.start_from or 0
@@ -121,7 +115,7 @@ def _load_weights(model, tensors: dict) -> None:
     """A method's tensors by name; without counters of batches or a teacher if they are missing."""
     own, given = model.state_dict(), {}
     for name, tensor in tensors.items():
-        name = name.replace('.shortcut.', '.downsample.')                                   # Mammoth's word
+        name = next((n for n in (name, name.replace('.downsample.', '.shortcut.')) if n in own), name)
         if name in own or not (_COUNTER.fullmatch(name) or getattr(model, name.split('.')[0], model) is None):
             given[name] = tensor
     for name in own.keys() & given.keys():

@@ -2,7 +2,8 @@
 
 The state of a method is its attributes but those of the run (data set, arguments, transforms) and those that
 its class names in `TRANSIENT`: numbers, texts, tensors, arrays, and lists, tuples, sets and dicts of these;
-networks; generators; objects with `state_dict` and `load_state_dict`. Anything else cannot be kept.
+networks; generators; objects with `state_dict` and `load_state_dict`, or whose state is their attributes.
+What is of the stream (a loader that a method holds) is kept as its place there. Anything else cannot be kept.
 """
 import collections
 import copy
@@ -20,11 +21,6 @@ _OF_THE_RUN = {'args', 'dataset', 'loss', 'transform', 'original_transform', 'no
                'device', 'psi_digest', *vars(nn.Module())}
 _PLAIN = (bool, int, float, str, type(None))
 _CONSTANT = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, torch.device, torch.dtype)
-
-
-def model_state(model: nn.Module) -> dict:
-    """The state of a method: attribute name -> plain data."""
-    return Packer().members(model)
 
 
 def load_model_state(model: nn.Module, state: dict) -> None:
@@ -55,15 +51,18 @@ def loading(what):
 class Packer:
     """Values -> plain data; numbers are not copied.
 
+    stream: id of an object -> place of this part of the stream.
+
     Attributes:
         needs: path -> what must be there when the value is unpacked. lost: paths of what cannot be kept.
-    """
+        places: of the parts of the stream that were met."""
 
-    def __init__(self):
-        self.needs, self.lost = {}, []
+    def __init__(self, stream: dict = {}):          # noqa: B006  never changed
+        self.needs, self.lost, self.places, self.stream, self._left = {}, [], set(), stream, set()
 
     def members(self, model: nn.Module) -> dict:
         """Attribute name -> plain data."""
+        self._left.update(map(id, (model, *(getattr(model, name, None) for name in _OF_THE_RUN))))
         values = {**model._modules, **model._parameters, **model._buffers,
                   **{name: value for name, value in vars(model).items() if name not in _OF_THE_RUN}}
         return {name: self.pack(value, f'model.{name}') for name, value in values.items()
@@ -82,12 +81,17 @@ class Packer:
             value = value.item()
         if type(value) in _PLAIN:
             return value
+        if id(value) in self.stream:
+            self.places.add(self.stream[id(value)])
+            return {KIND: 'stream', 'place': self.stream[id(value)]}
         if isinstance(value, torch.Tensor):
             return _tensor(value)
         if isinstance(value, np.ndarray) and value.dtype != object:
             texts = value.dtype.kind in 'US'
             values = value.tolist() if texts else torch.from_numpy(np.require(value, None, 'CW'))
             return {KIND: 'array', 'dtype': value.dtype.str, 'shape': value.shape, 'values': values}
+        if isinstance(value, torch.Size):
+            value = tuple(value)
         if type(value) in (list, tuple, set):
             return type(value)(self.pack(item, f'{path}.{i}') for i, item in enumerate(value))
         if isinstance(value, dict):
@@ -109,18 +113,19 @@ class Packer:
             if isinstance(value, torch.optim.Optimizer):
                 self.needs[path] += f" {[len(group['params']) for group in value.param_groups]}"
             return {KIND: 'state', 'state': self.pack(value.state_dict(), f'{path}.state_dict')}
-        if not isinstance(value, _CONSTANT):
-            self.lost.append(path)
-        return {KIND: 'left'}
+        if isinstance(value, _CONSTANT) or id(value) in self._left:
+            return {KIND: 'left'}
+        self._left.add(id(value))
+        if not hasattr(value, '__dict__') or type(value).__reduce__ is not object.__reduce__:
+            self.lost.append(path)              # its state is not its attributes
+            return {KIND: 'left'}
+        return {KIND: 'object', 'values': {name: self.pack(part, f'{path}.{name}')
+                                           for name, part in vars(value).items()}}
 
 
 def unpack(packed, present, model: nn.Module):
-    """The value again.
-
-    Args:
-        present: what stands in its place: objects are filled. model: whose device tensors go to, and of whose
-            `net` a network that is not there is a copy: a teacher, as a rule.
-    """
+    """The value again. present: what stands in its place: objects are filled. model: whose device tensors go
+    to, and of whose `net` a network that is not there is a copy: a teacher, as a rule."""
     if isinstance(packed, torch.Tensor):
         return packed.detach().clone().requires_grad_(packed.requires_grad)
     if isinstance(packed, (list, tuple, set)):
@@ -139,6 +144,10 @@ def unpack(packed, present, model: nn.Module):
         known.update(value)
         return known
     if kind == 'left':
+        return present
+    if kind == 'object':
+        for name, value in packed['values'].items():
+            vars(present)[name] = unpack(value, vars(present).get(name), model)
         return present
     if kind == 'moved':
         return packed['tensor'].detach().to(model.device).requires_grad_(packed['tensor'].requires_grad)

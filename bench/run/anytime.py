@@ -20,8 +20,7 @@ class Anytime:
     Attributes:
         curve: list of [samples seen, accuracy in percent].
         seen: labels that have come, sorted.
-        samples: of the stream so far.
-    """
+        samples: of the stream so far."""
 
     def __init__(self, model, dataset, every: int = None):
         if every and is_task_aware(model):

@@ -3,10 +3,12 @@ import ctypes
 
 import torch
 
+from bench.run import winograd
+from core.plugins import is_shipped
 from scroll.embedding.layout import layout_for
 from scroll.errors import InputError
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _MOST_ON_HEAP = -1, -3, 32 << 20       # malloc.h; glibc takes no more
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4          # malloc.h
 
 
 def reuse_memory() -> None:
@@ -16,20 +18,22 @@ def reuse_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):            # another C library
         return
-    mallopt(_M_MMAP_THRESHOLD, _MOST_ON_HEAP)
+    mallopt(_M_MMAP_MAX, 0)
     mallopt(_M_TRIM_THRESHOLD, 2 ** 31 - 1)
 
 
 def arrange(model) -> None:
-    """Let networks that a method trains on a CPU keep the channels of a pixel together, where they can.
+    """Let networks that a method trains on a CPU keep the channels of a pixel together, where they can, and
+    convolve with fewer products.
 
     A method that trains none, as SCROLL, lays out its backbone itself: its digests depend on it. On GPUs
-    float32 gains nothing.
-    """
+    float32 gains nothing."""
     if model.opt is not None and model.device.type == 'cpu':
         for module in model.modules():
-            if hasattr(module, 'channels_last'):
+            if hasattr(module, 'channels_last') and is_shipped(type(module)):
                 module.channels_last = layout_for(module) == torch.channels_last
+                for conv in filter(winograd.suits, module.modules() if module.channels_last else ()):
+                    conv._conv_forward = winograd.convolve      # hooks, weights and copies stay as they are
 
 
 def optimise(net, level: int) -> None:

@@ -13,8 +13,7 @@ class Fitting:
     `early_stopping`: until the newest task's loss or accuracy, on its test loader, has not improved for
     `--early_stopping_patience` evaluations, at most `--n_epochs` passes; the network of the best one is kept.
     With `--validation` that loader holds held-out training samples; without, the test set chooses, and
-    accuracies are flattered.
-    """
+    accuracies are flattered."""
 
     def __init__(self, training, model, dataset):
         self.training, self.model, self.dataset = training, model, dataset

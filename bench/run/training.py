@@ -25,9 +25,7 @@ def train(model, dataset, args, test: bool = True) -> dict:
     Returns:
         The results row, which is also written unless `--disable_log 1`.
 
-    Raises:
-        InputError: something is invalid, or the run has its row and a file of the model cannot be written.
-    """
+    InputError: something is invalid, or the run has its row and a file of the model cannot be written."""
     stream, output = Stream.of(args), Output.of(args)
     saved_models.check_writable(args)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
@@ -38,6 +36,8 @@ def train(model, dataset, args, test: bool = True) -> dict:
     first, tasks = stream.start_from or 0, stream.stop_after or dataset.N_TASKS
     if first >= dataset.N_TASKS or tasks > dataset.N_TASKS:
         raise InputError(f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks')
+    if getattr(args, 'differs', ''):
+        print(args.differs, flush=True)
     record, anytime = Record(first), Anytime(model, dataset, output.eval_every)
     state = RunState(model, dataset, args, record=record, anytime=anytime)
     with Checkpoints(state, args, arguments) as checkpoints:
@@ -168,8 +168,7 @@ def _evaluate_task(model, dataset, record) -> None:
 
 def _evaluate_untrained(model, dataset, tasks: int) -> tuple:
     """(class-il, task-il) on each task from the second on, before any training, among the same classes as
-    just before that task is learned.
-    """
+    just before that task is learned."""
     found, seen = ([], []), dict.fromkeys(dataset.task_classes(0).tolist())
     for task in range(1, tasks):
         seen |= dict.fromkeys(dataset.task_classes(task).tolist())

@@ -85,8 +85,7 @@ def composed(steps, source: str):
     """A torchvision transform from a list of names, or of `{Name: {parameter: value}}`.
 
     `RandomApply` takes its `transforms` as such a list. InputError: torchvision has no such transform, or it
-    refuses the parameters.
-    """
+    refuses the parameters."""
     from torchvision import transforms
     made = []
     for step in steps if isinstance(steps, list) else [steps]:

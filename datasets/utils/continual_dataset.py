@@ -29,8 +29,7 @@ class ContinualDataset:
     Attributes:
         c_task (current_task): -1 before the first; train_loader; test_loaders: of each task so far.
         class_order: int64 (N_CLASSES,), label in the stream of each class of the files.
-        task_order: int64 (N_TASKS,), the tasks of the class in the order of their arrival.
-    """
+        task_order: int64 (N_TASKS,), the tasks of the class in the order of their arrival."""
     NAME: str
     SETTING: str
     N_CLASSES: int

@@ -13,8 +13,7 @@ def set_default_from_args(flag: str):
 
         @set_default_from_args('n_epochs')
         def get_epochs():
-            return 50
-    """
+            return 50"""
     return functools.partial(_Default, flag)
 
 
@@ -40,10 +39,8 @@ class _Default:
 
 
 def dataset_defaults(kind) -> dict:
-    """flag -> default of a data-set class: of decorated functions and of Mammoth's getters.
-
-    A getter that needs the arguments of the run, or returns None, gives no default.
-    """
+    """flag -> default of a data-set class: of decorated functions and of Mammoth's getters. A getter that
+    needs the arguments of the run, or returns None, gives no default."""
     named = dict(_GETTERS)
     for name in dir(kind):
         attribute = inspect.getattr_static(kind, name)

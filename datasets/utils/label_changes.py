@@ -20,11 +20,9 @@ def option(args, name: str, default=None):
 
 
 def class_order(args, n_classes: int) -> np.ndarray:
-    """int64 (N,): the label in the stream of each class of the files.
-
-    `--permute_classes` draws as Mammoth does, so that `--seed 1993` is the order of iCaRL's authors;
-    `--custom_class_order` lists the classes in the order of their arrival.
-    """
+    """int64 (N,): the label in the stream of each class of the files. `--permute_classes` draws as Mammoth
+    does, so that `--seed 1993` is the order of iCaRL's authors; `--custom_class_order` lists the classes in
+    the order of their arrival."""
     custom = _given_order(args, 'custom_class_order', n_classes, 'permute_classes')
     if custom is not None:
         return np.argsort(custom)
@@ -55,10 +53,8 @@ def _given_order(args, flag: str, count: int, *others: str):
 
 
 def pick(labels: np.ndarray, share: float, random: np.random.Generator, equally: bool = False) -> np.ndarray:
-    """bool (N,): a share of the samples of each class, at random, rounded to whole samples.
-
-    equally: the same number of each class, that share of the mean size of a class, or all that it has.
-    """
+    """bool (N,): a share of the samples of each class, at random, rounded to whole samples. equally: the same
+    number of each class, that share of the mean size of a class, or all that it has."""
     picked, classes = np.zeros(len(labels), bool), np.unique(labels)
     for label in classes:
         ids = random.permutation(np.flatnonzero(labels == label))
@@ -76,11 +72,9 @@ def validation_share(args) -> float:
 
 
 def held_out(args, labels: np.ndarray, images) -> np.ndarray:
-    """bool (N,): the training samples of the files that `--validation` sets aside.
-
-    Drawn by the seed, a share of each class; or with `--validation_by key` about a share p / q of all: the
-    samples whose key, a digest of the pixels, leaves a remainder below p when divided by q.
-    """
+    """bool (N,): the training samples of the files that `--validation` sets aside. Drawn by the seed, a share
+    of each class; or with `--validation_by key` about a share p / q of all: the samples whose key, a digest
+    of the pixels, leaves a remainder below p when divided by q."""
     if option(args, 'validation_by', 'seed') == 'key' and validation_share(args):
         share = Fraction(validation_share(args)).limit_denominator(10_000)
         return sample_keys(np.asarray(images)) % np.uint64(share.denominator) < share.numerator
@@ -88,11 +82,9 @@ def held_out(args, labels: np.ndarray, images) -> np.ndarray:
 
 
 def noisy_labels(args, labels: np.ndarray, n_classes: int) -> np.ndarray:
-    """int64 (N,): labels of the files, of which `--noise_rate` in each class are wrong.
-
-    `symmetric`: any other class, uniformly (van Rooyen et al. 2015). `asymmetric`: the next class, in a
-    circle (Han et al. 2018, pair flip).
-    """
+    """int64 (N,): labels of the files, of which `--noise_rate` in each class are wrong. `symmetric`: any
+    other class, uniformly (van Rooyen et al. 2015). `asymmetric`: the next class, in a circle (Han et al.
+    2018, pair flip)."""
     rate, seed = option(args, 'noise_rate', 0), option(args, 'seed', 0)
     if not rate:
         return labels
@@ -105,11 +97,9 @@ def noisy_labels(args, labels: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
-    """bool (N,): the samples of a task whose label is withheld.
-
-    `--label_perc` keeps the same number of labels of each class, together that share of the task (all of a
-    class that has fewer); `--label_perc_by_class` keeps that share of each class.
-    """
+    """bool (N,): the samples of a task whose label is withheld. `--label_perc` keeps the same number of
+    labels of each class, together that share of the task (all of a class that has fewer);
+    `--label_perc_by_class` keeps that share of each class."""
     by_task, by_class = option(args, 'label_perc', 1), option(args, 'label_perc_by_class', 1)
     if by_task < 1 and by_class < 1:
         raise InputError('--label_perc and --label_perc_by_class both set the number of labels: give one')
@@ -118,10 +108,8 @@ def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
 
 
 def check_labelled(args, tasks) -> None:
-    """InputError if the shares of labels, rounded to whole samples, leave none in any task.
-
-    tasks: iterable of the labels (N_t,) of each task; read up to the first that keeps a label.
-    """
+    """InputError if the shares of labels, rounded to whole samples, leave none in any task. tasks: iterable
+    of the labels (N_t,) of each task; read up to the first that keeps a label."""
     if all(unlabelled(args, labels, task).all() for task, labels in enumerate(tasks)):
         flag = 'label_perc' if option(args, 'label_perc', 1) < 1 else 'label_perc_by_class'
         raise InputError(f'--{flag} {option(args, flag):g}: rounded to whole samples that is no label in any '

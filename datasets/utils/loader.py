@@ -17,8 +17,7 @@ class InMemoryDataset:
         transform: of `utils.augmentations`, or, as in Mammoth, of one float image (C, H, W) in [0, 1]; for
             test data of uint8 (B, H, W, C).
         extra_return_fields: names of further attributes, (N, ...) each, that batches end with.
-        indexes: int64 (N,), positions of the samples in the files. device: where images lie.
-    """
+        indexes: int64 (N,), positions of the samples in the files. device: where images lie."""
 
     def __init__(self, data, targets, transform, train: bool = True, device='cpu', indexes=None):
         self.data, self.targets, self.transform, self.train = data, targets, transform, train
@@ -52,10 +51,8 @@ class InMemoryDataset:
         return images.unsqueeze(-1) if images.dim() == 3 else images
 
     def batch(self, ids, raw: bool = False, raw_not_aug: bool = False) -> tuple:
-        """These samples stacked, as of `__getitem__`.
-
-        raw: uint8 images in place of input and un-augmented image. raw_not_aug: of the latter alone.
-        """
+        """These samples stacked, as of `__getitem__`. raw: uint8 images in place of input and un-augmented
+        image. raw_not_aug: of the latter alone."""
         images, labels = self.raw(ids), self.labels()[ids]
         if not self.train:
             return images if raw else self.transform(images), labels
@@ -76,24 +73,22 @@ class InMemoryDataset:
 class ImageLoader:
     """Iterates over an `InMemoryDataset` in batches; the last batch of a segment may be smaller.
 
-    Args:
-        shuffle: a new order for every pass, within segments. segment_ends: int (S,), ends of the schedule's
-            segments; None: one segment. drop_last: leave out batches that are not full. seed: of the shuffle.
+    shuffle: a new order for every pass, within segments. segment_ends: int (S,), ends of the schedule's
+    segments; None: one segment. drop_last: leave out batches that are not full. seed: of the shuffle.
 
     Attributes:
-        raw, raw_not_aug: as of `InMemoryDataset.batch`.
-    """
+        raw, raw_not_aug: as of `InMemoryDataset.batch`. contiguous: also where the images are not."""
 
     def __init__(self, dataset, batch_size: int, shuffle: bool = False, segment_ends=None,
                  drop_last: bool = False, seed: int = 0):
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
         self.segment_ends = None if segment_ends is None else np.asarray(segment_ends)
         self.generator = torch.Generator().manual_seed(seed)
-        self.raw = self.raw_not_aug = False
+        self.raw = self.raw_not_aug = self.contiguous = False
 
-    def serve(self, raw: bool, raw_not_aug: bool, device) -> 'ImageLoader':
+    def serve(self, raw: bool, raw_not_aug: bool, device, contiguous: bool = False) -> 'ImageLoader':
         """Give batches as a method wants them, on its device (raw ones on the CPU); returns itself."""
-        self.raw, self.raw_not_aug = raw, raw_not_aug
+        self.raw, self.raw_not_aug, self.contiguous = raw, raw_not_aug, contiguous
         if not raw:
             self.dataset.device = torch.device(device)
         return self
@@ -118,4 +113,6 @@ class ImageLoader:
             order = torch.cat([a + torch.randperm(b - a, generator=self.generator)
                                for a, b in self._segments()]).numpy()
         for a, b in self._batches():
-            yield self.dataset.batch(slice(a, b) if order is None else order[a:b], self.raw, self.raw_not_aug)
+            batch = self.dataset.batch(slice(a, b) if order is None else order[a:b], self.raw,
+                                       self.raw_not_aug)
+            yield tuple(field.contiguous() for field in batch) if self.contiguous else batch

@@ -28,8 +28,7 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
 
     Attributes:
         indexes: int64 (N,), positions of the samples in the wrapped data set as it was given.
-        extra_return_fields: names of attributes, (N, ...) each, that items end with.
-    """
+        extra_return_fields: names of attributes, (N, ...) each, that items end with."""
 
     def __init__(self, dataset, train: bool = True):
         vars(self).update(dataset=dataset, train=train, indexes=torch.arange(len(dataset.targets)),
@@ -80,8 +79,7 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     Args:
         train_dataset, test_dataset: with `data` (N, ...), an array, tensor or list, and `targets` (N,),
             labels of the files; `task_ids` (N,), if present, assign samples to tasks instead of the labels.
-        setting: the `ContinualDataset`.
-    """
+        setting: the `ContinualDataset`."""
     task, args = setting.begin_task(), setting.args
     train, test = copy.copy(train_dataset), copy.copy(test_dataset)
     labels = _labels(train, setting)

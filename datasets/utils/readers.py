@@ -23,9 +23,7 @@ _MINI_TEST_PER_CLASS = 100  # of 600; the paper does not say, 500 to learn from 
 
 def cifar(base_path, name: str) -> Images:
     """CIFAR-10 or CIFAR-100 (`name` 'CIFAR10' or 'CIFAR100') from `<base_path>/<name>/`, or downloaded.
-
-    torchvision reads only files whose MD5 is that of the official ones.
-    """
+    torchvision reads only files whose MD5 is that of the official ones."""
     from torchvision import datasets  # takes a second to import
     kind, home = getattr(datasets, name), Path(base_path) / name
     try:
@@ -66,11 +64,9 @@ def check_classes(name: str, images: Images) -> None:
 
 
 def mini_split(base_path, split: str) -> tuple:
-    """One split of miniImageNet: images (N, 84, 84, 3), labels (N,) and wnids in sorted order.
-
-    From `<base_path>/MINIIMAGENET/mini-imagenet-cache-<split>.pkl`. Images keep the order of the file within
-    each class.
-    """
+    """One split of miniImageNet: images (N, 84, 84, 3), labels (N,) and wnids in sorted order. From
+    `<base_path>/MINIIMAGENET/mini-imagenet-cache-<split>.pkl`. Images keep the order of the file within each
+    class."""
     path = Path(base_path) / 'MINIIMAGENET' / f'mini-imagenet-cache-{split}.pkl'
     if not path.is_file():
         raise InputError(f'miniImageNet is missing: put {path.name} into {path.parent}')
@@ -117,9 +113,7 @@ def digits() -> Images:
 
 def folder(data_dir, size: int) -> Images:
     """A user's own images, `<data_dir>/{train,test}/<class>/` at any depth, each resized to `size` x `size`.
-
-    One line says how many files were left out: no images, hidden, or outside the class folders.
-    """
+    One line says how many files were left out: no images, hidden, or outside the class folders."""
     home, left_out, paths, labels = Path(data_dir), 0, [], []
     classes = class_folders(home / 'train')
     if not classes:

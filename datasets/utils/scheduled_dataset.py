@@ -9,6 +9,7 @@ import torch
 from backbone import weights
 from core.arguments import whole
 from core.environment import warn_once
+from core.plugins import FOLDERS
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import label_changes, readers
 from datasets.utils.continual_dataset import ContinualDataset
@@ -18,7 +19,7 @@ from scroll.errors import InputError
 from scroll.randomness import stream_seed
 from scroll.schedule_forms import GRAMMAR
 from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
-from utils.augmentations import BatchTransform, PlainTransform, apply_transform
+from utils.augmentations import BatchTransform, PlainTransform, for_batches
 
 _SMALLEST = 8                       # pixels that a network can take
 
@@ -34,8 +35,7 @@ class ScheduledDataset(ContinualDataset):
         train_ids: int64 (N,), positions in the files of the training samples, without `--validation`.
         train_labels, true_labels: int64 (N,), labels in the stream, with and without `--noise_rate`.
         decoded_by: the decoders of image files, which pixels depend on; '' where there were none.
-        preprocessing: size and normalisation of network input: of the weights, or of the data set without.
-    """
+        preprocessing: size and normalisation of network input: of the weights, or of the data set without."""
     SETTING = 'class-il'
     MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     DEFAULT_SPLITS = 10
@@ -103,14 +103,22 @@ class ScheduledDataset(ContinualDataset):
         self.train_labels = self.class_order[noisy]
         self.schedule = _of_schedule(make_schedule, self._spec(), self.train_labels, args.seed)
         order = label_changes.task_order(args, len(self.schedule.tasks) - 1)
-        if order is not None:                   # labels count up as classes come
+        if order is not None:
             if self.schedule.task_free:
                 raise InputError(f'--custom_task_order: {self.schedule.spec} has no tasks')
-            by_task = self._classes_by_task()
             self.schedule = reordered(self.schedule, order)
-            self.class_order = np.argsort(np.concatenate([by_task[t] for t in order]))
+        if order is not None or self._counts_up():
+            came = np.concatenate(self._classes_by_task())
+            came = np.append(came, np.setdiff1d(np.arange(self.N_CLASSES), came))
+            self.class_order = np.argsort(came)[self.class_order]
             self.train_labels = self.class_order[noisy]
         self.true_labels, self.test_labels = self.class_order[true], self.class_order[test_labels]
+
+    def _counts_up(self) -> bool:
+        """Whether labels count up as classes come: for methods that are not of this project. As Mammoth's,
+        they may take the classes of a task for a range."""
+        name = label_changes.option(self.args, 'model')
+        return not (name is None or self.schedule.task_free or FOLDERS['models'].is_ours(name))
 
     @classmethod
     def is_task_free(cls, args) -> bool:
@@ -189,10 +197,7 @@ class ScheduledDataset(ContinualDataset):
         return BatchTransform(self.preprocessing, self.PADDING, self.FLIP, seed)
 
     def _test_transform(self):
-        if not hasattr(self, 'TEST_TRANSFORM'):
-            return self.preprocessing
-        transform = _from_pil(self.TEST_TRANSFORM)
-        return lambda images: apply_transform(InMemoryDataset.not_aug_transform(images), transform)
+        return _from_pil(self.TEST_TRANSFORM) if hasattr(self, 'TEST_TRANSFORM') else self.preprocessing
 
     def get_normalization_transform(self):
         return PlainTransform(self.preprocessing)
@@ -230,9 +235,9 @@ def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:
 
 
 def _from_pil(transform):
-    """A config file's transform of PIL images, for float images in [0, 1]."""
+    """A config file's transform of PIL images, for batches."""
     from torchvision.transforms import Compose, ToPILImage
-    return Compose([ToPILImage(), transform])
+    return for_batches(Compose([ToPILImage(), transform]))
 
 
 @lru_cache(maxsize=2)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from core.environment import get_device, warn_once
+from core.plugins import is_shipped
 from scroll.errors import InputError
 from utils.augmentations import for_batches
 
@@ -32,8 +33,7 @@ class ContinualModel(nn.Module):
         cpt (classes_per_task): int, or list where tasks differ; current_task: 0, counted up when a task ends;
         n_seen_classes, n_past_classes, n_classes_current_task, n_remaining_classes: -1 before the first task;
         task_iteration, epoch_iteration: batches seen in this task and epoch;
-        psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None if not given.
-    """
+        psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None if not given."""
     NAME: str
     COMPATIBILITY: list
     AVAIL_OPTIMS = ['sgd', 'adam', 'adamw']
@@ -53,6 +53,9 @@ class ContinualModel(nn.Module):
             self.N_TASKS = self.n_tasks = dataset.N_TASKS
             self.SETTING = dataset.SETTING
             self.cpt = self.classes_per_task = dataset.N_CLASSES_PER_TASK
+        for made_here in (self.transform, getattr(self, 'normalization_transform', None)):
+            if hasattr(made_here, 'contiguous'):
+                made_here.contiguous = self.is_foreign
         self.device = get_device(getattr(args, 'device', None))
         self.current_task = self.task_iteration = self.epoch_iteration = 0
         self.n_seen_classes = self.n_past_classes = -1
@@ -71,6 +74,12 @@ class ContinualModel(nn.Module):
         if self.net is not None:
             self.net.to(device)
         return self
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the method or its network is not of this project: it may view batches and maps as vectors,
+        so these come contiguous."""
+        return not (is_shipped(type(self)) and (self.net is None or is_shipped(type(self.net))))
 
     def revisit_task(self, dataset) -> None:
         """Called instead of `begin_task` for each task that an interrupted run had begun, before the state is
@@ -126,12 +135,8 @@ class ContinualModel(nn.Module):
         return loss
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        """Learn from one batch; returns the loss (a number or a tensor), or a dict with 'loss'.
-
-        Args:
-            inputs: augmented, normalised (B, 3, S, S). labels: int64 (B,). not_aug_inputs: (B, 3, H, W) in
-                [0, 1].
-        """
+        """Learn from one batch; returns the loss (a number or a tensor), or a dict with 'loss'. inputs:
+        augmented, normalised (B, 3, S, S). labels: int64 (B,). not_aug_inputs: (B, 3, H, W) in [0, 1]."""
         raise NotImplementedError(f'{type(self).__name__} has no observe')
 
     def begin_task(self, dataset):
@@ -172,7 +177,9 @@ class ContinualModel(nn.Module):
 
     def load_buffer(self, buffer) -> None:
         """Take over a replay buffer: one of the same size, or the dict that its `serialize` gives."""
-        if isinstance(buffer, dict):
+        if isinstance(buffer, dict) and not hasattr(self.buffer, 'load'):       # of a Mammoth checkout
+            vars(self.buffer).update(buffer, num_seen_examples=len(buffer['examples']))
+        elif isinstance(buffer, dict):
             self.buffer.load(buffer)
         elif buffer.buffer_size != self.buffer.buffer_size:
             raise InputError(f'a buffer of {buffer.buffer_size} samples does not fit --buffer_size '
@@ -220,8 +227,7 @@ class ContinualModel(nn.Module):
 
         `--batch_iterations` calls it repeatedly; only the last time the buffer takes the samples. Samples
         without a label (-1) are left out, unless the method is made for such (`cssl`); a batch of these alone
-        is skipped. InputError: it needs a field that the batches do not have.
-        """
+        is skipped. InputError: it needs a field that the batches do not have."""
         parameters = inspect.signature(self.observe).parameters
         for name, parameter in list(parameters.items())[3:]:
             catches_all = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)

@@ -5,10 +5,7 @@ from torch import nn
 
 class CosineClassifier(nn.Module):
     """logit_k = scale * cos(feature, weight_k), no bias, as in ER-ACE and ER-AML (Caccia et al. 2022).
-
-    Args:
-        in_features, out_features: F and K. scale: 10 in the paper's code.
-    """
+    in_features, out_features: F and K. scale: 10 in the paper's code."""
     _EPS = 1e-5                         # added to both norms
 
     def __init__(self, in_features: int, out_features: int, scale: float = 10.0):

@@ -6,6 +6,7 @@ import torch
 
 from backbone import weights
 from core.arguments import binary_to_boolean_type, whole
+from core.plugins import is_shipped
 from scroll.embedding.embedder import DTYPES, Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.errors import InputError
@@ -61,7 +62,8 @@ def make_embedder(net, args, dataset, device):
     cache, integers = Path(args.base_path) / 'cache' if args.feature_cache else None, None
     if args.embed_dtype == 'integer':
         integers = weights.integers_of(args.weights, net, preprocessing, cache and cache / 'integers')
-    return Embedder(net, preprocessing, args.embed_dtype, device, args.embed_chunk, args.channels_last,
+    channels_last = args.channels_last and is_shipped(type(net))        # others may view maps as vectors
+    return Embedder(net, preprocessing, args.embed_dtype, device, args.embed_chunk, channels_last,
                     cache and cache / 'features', integers)
 
 

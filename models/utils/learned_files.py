@@ -26,10 +26,8 @@ def check_writable(args) -> None:
 
 
 def save(learner: Scroll, args, images=None) -> None:
-    """Write the files that the flags ask for, each whole or not at all; InputError if one cannot be.
-
-    images: `datasets.utils.readers.Images`, for the names of classes in an export.
-    """
+    """Write the files that the flags ask for, each whole or not at all; InputError if one cannot be. images:
+    `datasets.utils.readers.Images`, for the names of classes in an export."""
     if args.save_statistics:
         learner.statistics_.save(args.save_statistics, _backbone(learner))
     if args.save_state:

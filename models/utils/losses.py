@@ -8,10 +8,7 @@ from torch import nn
 
 def masked_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of a softmax over some of the classes; the other logits have a gradient of exactly zero.
-
-    Args:
-        logits: (B, K). labels: int64 (B,), all of them allowed. allowed: bool (K,).
-    """
+    logits: (B, K). labels: int64 (B,), all of them allowed. allowed: bool (K,)."""
     return F.cross_entropy(logits.masked_fill(~allowed, torch.finfo(logits.dtype).min), labels)
 
 

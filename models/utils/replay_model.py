@@ -15,8 +15,7 @@ class ReplayModel(ContinualModel):
         SELECTION: how the buffer chooses what it keeps (`utils.sample_selection`).
 
     Attributes:
-        buffer: `utils.buffer.Buffer`, with a random stream of its own.
-    """
+        buffer: `utils.buffer.Buffer`, with a random stream of its own."""
     RAW_NOT_AUG = True
     SELECTION = 'reservoir'
 

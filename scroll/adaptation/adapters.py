@@ -24,11 +24,9 @@ _FEW = 8                    # channels: see `scroll.embedding.layout`
 
 
 class _AdaptedConvolution(torch.autograd.Function):
-    """conv3x3(x) + conv1x1(x) as one: the 1x1 kernel is added to the centre of the frozen 3x3 one.
-
-    One forward, one input-gradient and one (1x1) weight-gradient product: about two thirds of training the
-    3x3 kernel.
-    """
+    """conv3x3(x) + conv1x1(x) as one: the 1x1 kernel is added to the centre of the frozen 3x3 one. One
+    forward, one input-gradient and one (1x1) weight-gradient product: about two thirds of training the 3x3
+    kernel."""
 
     @staticmethod
     def forward(ctx, x, alpha, weight, bias, stride):
@@ -103,13 +101,9 @@ class ParallelAdapter(_Adapter):
 
 
 class LowRankAdapter(_Adapter):
-    """A pointwise convolution (one group), or a linear layer, plus a product of two thin matrices.
-
-    Args:
-        rank: of the product; None: a ninth of the layer's parameters.
-        generator: of the random one of the two matrices. The other is zero, so that the network is unchanged,
-            bit for bit.
-    """
+    """A pointwise convolution (one group), or a linear layer, plus a product of two thin matrices. rank: of
+    the product; None: a ninth of the layer's parameters. generator: of the random one of the two matrices.
+    The other is zero, so that the network is unchanged, bit for bit."""
 
     def __init__(self, layer: nn.Module, rank: int | None, generator: torch.Generator):
         super().__init__(layer)
@@ -172,16 +166,13 @@ def kind_for(net: nn.Module) -> tuple:
 def attach(net: nn.Module, scale: float = 1e-4, seed: int = 0) -> list:
     """Give each eligible layer of `net` an adapter, in place, and freeze everything else.
 
-    Args:
-        scale: `parallel` adapters begin as this times the identity; the others as nothing. seed: of their
-            random halves.
+    scale: `parallel` adapters begin as this times the identity; the others as nothing. seed: of their random
+    halves.
 
     Returns:
         The adapters' parameters, in the order of the network's modules.
 
-    Raises:
-        InputError: the network has no layer to adapt.
-    """
+    InputError: the network has no layer to adapt."""
     kind, places = kind_for(net)
     net.requires_grad_(False)
     generator, parameters = torch_stream(seed, 'adapters'), []

@@ -14,9 +14,8 @@ import numpy as np
 
 from scroll.adaptation.settings import Adaptation
 from scroll.adaptation.training import AdaptedPredictor, adaptation_path
-from scroll.exemplars import Exemplars
+from scroll.exemplars import Exemplars, herding_order
 from scroll.heads.scaling import cross_entropies, fit_scale
-from scroll.rankings import herding_order
 
 STOPS, SHARES = (1 / 3, 1.0), (0.5, 1.0)        # of the updates; of the way from f_T to f*
 
@@ -27,8 +26,7 @@ class Trial:
 
     Attributes:
         updates, share: the candidate; both 0 for f_T. loss: mean cross-entropy, nats. gain: how far below
-            f_T's, and error: the standard error of that. accuracy: 0 to 1.
-    """
+            f_T's, and error: the standard error of that. accuracy: 0 to 1."""
     updates: int
     share: float
     loss: float
@@ -39,13 +37,9 @@ class Trial:
 
 def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, without, herded: bool,
            progress=None) -> list:
-    """Trials of all candidates, f_T first; none if the buffer is too small to leave a fold out.
-
-    Args:
-        without: positions of exemplars -> (f_T without these, its leave-one-out logits on the rest).
-        herded: whether the exemplars were chosen for their common mean.
-        The others as `scroll.adaptation.training.adapt`.
-    """
+    """Trials of all candidates, f_T first; none if the buffer is too small to leave a fold out. without:
+    positions of exemplars -> (f_T without these, its leave-one-out logits on the rest). herded: whether the
+    exemplars were chosen for their common mean. The others as `scroll.adaptation.training.adapt`."""
     stops = sorted({max(round(share * settings.iterations), 1) for share in STOPS})
     logits = {(0, 0.0): [], **{(stop, share): [] for stop in stops for share in SHARES}}
     columns = []
@@ -109,10 +103,8 @@ def adapt_selected(embedder, online, exemplars, settings, seed, without, herded,
 
 def folds(exemplars: Exemplars, count: int, asked: int, herded: bool) -> list:
     """Positions of the samples of the first of `count` folds that have `asked` samples together, or of all.
-
     Herded samples balance each other: without some of them the others are off the class mean. The beginning
-    of their order is not, so folds are cut from its end.
-    """
+    of their order is not, so folds are cut from its end."""
     cut = [[] for _ in range(count)]
     for label in np.unique(exemplars.labels):
         rows = np.flatnonzero(exemplars.labels == label)

@@ -31,9 +31,7 @@ class Adaptation:
         folds: parts that the buffer is cut into for that, each with its share of every class.
         held_out: samples to predict at least; no further fold is held out after these.
 
-    Raises:
-        InputError: an invalid value.
-    """
+    InputError: an invalid value."""
     mode: Literal[MODES] = 'auto'
     threshold: int = 500
     iterations: int = 300

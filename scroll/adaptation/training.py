@@ -16,20 +16,22 @@ stream is this stage's own, so the same f_T and M_T give the same f*, bit for bi
 import contextlib
 import copy
 import hashlib
+from math import pi
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from scroll.adaptation import adapters, readout
+from scroll.adaptation import adapters
 from scroll.adaptation.settings import Adaptation
 from scroll.embedding.embedder import Embedder
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
-from scroll.grid import GRID, little_endian
+from scroll.grid import GRID, GRID_BITS, little_endian
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.scaling import better_than_guessing, fit_scale
+from scroll.lift import Lift
 from scroll.randomness import stream_seed, torch_stream
 
 
@@ -42,8 +44,7 @@ class AdaptedPredictor:
         lift, forms: of the predictor that it was made from, or None; forms float64 (K, D, D).
         embedder: the adapted backbone (adapters folded in), or None for a predictor of features.
         initial_scale: the scale the first update met. losses: float32 (iterations,), of each update.
-        mode: 'adapters' or 'full' ('classifier' without a network).
-    """
+        mode: 'adapters' or 'full' ('classifier' without a network)."""
 
     def __init__(self, predictor, weight, bias, scale, embedder, initial_scale, losses, mode):
         self.classes, self.weight, self.bias, self.scale = predictor.classes, weight, bias, float(scale)
@@ -59,8 +60,8 @@ class AdaptedPredictor:
         if self.lift is None and self.forms is None:
             return self.scale * (unit @ self.weight.T.astype(np.float64) + self.bias)
         forms = None if self.forms is None else torch.from_numpy(self.forms)
-        parts = [readout.logits(part, torch.from_numpy(self.weight).double(), torch.from_numpy(self.bias),
-                                self.lift, forms) for part in torch.from_numpy(unit).split(256)]
+        parts = [logits_of(part, torch.from_numpy(self.weight).double(), torch.from_numpy(self.bias),
+                           self.lift, forms) for part in torch.from_numpy(unit).split(256)]
         return self.scale * torch.cat(parts).numpy()
 
     def digest(self) -> str:
@@ -86,17 +87,14 @@ def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, 
         seed: of the run; this stage draws from a stream of its own.
         progress: called after each update with its loss tensor.
         left_out: float (m, K), f_T's leave-one-out logits on the exemplars, to calibrate the scale on;
-            default: its logits as they are.
-    """
+            default: its logits as they are."""
     stops = [settings.iterations]
     return next(adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress, left_out))
 
 
 def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress=None, left_out=None):
-    """Yield f* after each of the numbers of updates in `stops` (increasing); arguments as `adapt`.
-
-    There is no schedule of rates, so f* after n updates on the way is f* of `iterations=n`.
-    """
+    """Yield f* after each of the numbers of updates in `stops` (increasing); arguments as `adapt`. There is
+    no schedule of rates, so f* after n updates on the way is f* of `iterations=n`."""
     if settings.mode == 'none':
         raise InputError('adaptation mode none: there is no f*, use f_T')
     mode = settings.mode_for(len(exemplars)) if embedder is not None else 'classifier'
@@ -180,7 +178,7 @@ class _Trainee:
             with torch.autocast(self.autocast[0], torch.bfloat16, enabled=self.autocast[1]):
                 features = self.net.features(x.contiguous(memory_format=self.layout)).float()
         unit = F.normalize(features)
-        logits = self.scale * readout.logits(unit, self.weight, self.bias, self.lift, self.forms)
+        logits = self.scale * logits_of(unit, self.weight, self.bias, self.lift, self.forms)
         loss = F.cross_entropy(logits, y)
         self.optimiser.zero_grad()
         loss.backward()
@@ -206,3 +204,40 @@ def _reproducible(device: torch.device):
             yield
         finally:
             cudnn.deterministic, cudnn.benchmark = before
+
+
+def logits_of(units: torch.Tensor, weight, bias, lift: Lift = None, forms=None) -> torch.Tensor:
+    """Differentiable logits (B, K) of unit features (B, d). weight: (K, D). bias: (K,). lift: of the
+    predictor. forms: (K, D, D), or None."""
+    h = units if lift is None else lifted(units, lift)
+    out = h @ weight.T + bias
+    if forms is not None:
+        out = out - torch.einsum('bd,kde,be->bk', h, forms, h)
+    return out
+
+
+def offsets_of(lift: Lift) -> np.ndarray:
+    """b of a `fourier` lift, float64 (M,), in turns."""
+    return lift.offsets * 2.0 ** -(GRID_BITS + lift.TURN_BITS)
+
+
+def lifted(units: torch.Tensor, lift: Lift, matrix=None, angles=None, exact: bool = False,
+           table=None) -> torch.Tensor:
+    """h (B, D) of unit features (B, d), as `Lift`, in torch. matrix, angles: the lift's R and its offsets,
+    if the caller has them as tensors. exact: units are whole numbers on the grid, float64, and h is what
+    `Lift` gives; else h is not rounded, and has gradients. table: `cosine_table` as a tensor, of an exact
+    `fourier` lift."""
+    if matrix is None:
+        matrix = torch.as_tensor(lift.matrix, dtype=units.dtype, device=units.device)
+    one, products = float(GRID) if exact else 1.0, units @ matrix
+    if lift.kind == 'relu':
+        random = torch.relu(products) * 2.0 ** -lift.shift
+    elif lift.kind == 'square':
+        random = (products * products / (8 * one)).clamp(max=one)
+    else:
+        if angles is None:
+            angles = torch.as_tensor(offsets_of(lift), dtype=units.dtype, device=units.device)
+        turns = products * (lift.turns * 2.0 ** -lift.TURN_BITS / one) + angles
+        random = (table[((turns - turns.floor()) * len(table)).long()] if exact
+                  else torch.cos(2 * pi * turns) / 16)
+    return torch.cat([units, random.floor().clamp(max=one) if exact else random], dim=1)

@@ -8,11 +8,9 @@ CLOSED_PIPE = 128 + signal.SIGPIPE      # as shells have it of a command that th
 
 
 def flushed(name: str, main) -> int:
-    """What `main()` returns, once all that it has printed is written.
-
-    `CLOSED_PIPE`, without a word, if the reader of stdout or stderr has gone (`python -m scroll show x |
-    head -1`); 2 after one line, which begins with the name of the command, for another OSError.
-    """
+    """What `main()` returns, once all that it has printed is written. `CLOSED_PIPE`, without a word, if the
+    reader of stdout or stderr has gone (`python -m scroll show x | head -1`); 2 after one line, which begins
+    with the name of the command, for another OSError."""
     try:
         try:
             return main()

@@ -1,11 +1,120 @@
-"""Commands on files of learners and of statistics: show, digest, merge, remove, export."""
-from scroll import edits, export
-from scroll.commands import common
+"""Commands on features (learn, add, predict), on what was learned (show, digest, merge, remove, export)."""
+import argparse
+import sys
+
+from scroll import edits, engines, export
+from scroll.embedding.named import embedder_of
+from scroll.errors import InputError, naming
+from scroll.files import features, learning
+from scroll.files.arrays import columns_of
+from scroll.learner import Scroll
 from scroll.parts import list_parts
+from scroll.settings import SETTINGS, check_settings, parse
+from scroll.state import State
+
+# other defaults than those of Scroll: keep no samples, but keys, to unlearn by
+_USUAL = dict(buffer_size=0, keep_keys=True)
 
 
 def add_commands(command) -> None:
     """`command(name, run, about, description)` adds a parser and returns it."""
+    _of_streams(command)
+    _of_states(command)
+
+
+def _of_streams(command) -> None:
+    about = f'{features.__doc__}\n{learning.__doc__}'
+    learned = command('learn', learn, 'make a learner of files of features', about)
+    longer = command('add', add, 'let a learner learn more files', about)
+    predicted = command('predict', predict, 'labels of samples, as CSV', learning.predict.__doc__)
+    for out, usual in ((learned, 'train'), (longer, 'train'), (predicted, 'test')):
+        if out is not learned:
+            out.add_argument('state', help='file of a learner')
+        out.add_argument('files', metavar='FILE', nargs='*' if out is learned else '+',
+                         help='npz, npy or Parquet files')
+        add_columns(out)
+        out.add_argument('--split', choices=(*features.SPLITS, features.ALL),
+                         help=f'of files with splits, the samples to take (default: {usual})')
+        out.add_argument('--block_size', type=parse, default=features.BLOCK, metavar='N',
+                         help='samples learned at once, of at most 128 MiB (default: %(default)s)')
+        if out is not predicted:
+            out.add_argument('--embedder', metavar='WEIGHTS', default='',
+                             help='of images, bytes in Parquet (image, y): {timm,transformers,MODULE}:NAME')
+        add_out(out, 'file to write' + '; - is standard output' * (out is predicted))
+    flag = learned.add_argument_group('whole files, each once', engines.__doc__).add_argument
+    flag('--from', dest='patterns', metavar='PATTERN', nargs='+',
+         help="instead of FILE: those that match, like 'days/*.parquet' or 's3://bucket/*.parquet'")
+    flag('--engine', choices=engines.ENGINES, help=f'who reads them (default: {engines.LOCAL})')
+    flag('--workers', type=parse, metavar='N', help='processes (default: as the engine likes)')
+    predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
+    flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
+    for name, setting in SETTINGS.items():
+        if name != 'adaptation':
+            default = _USUAL.get(name, setting.default)
+            on_off = isinstance(default, bool)
+            how = dict(action=argparse.BooleanOptionalAction) if on_off else dict(type=parse)
+            among = f' ({", ".join(setting.choices)})' if setting.choices else ''
+            flag(f'--{name}', default=argparse.SUPPRESS, **how,
+                 help=f'{setting.help}{among}; default: {default}')
+
+
+def learn(args) -> None:
+    """A learner of files."""
+    given = {name: value for name, value in vars(args).items() if name in SETTINGS}
+    check_settings(given)
+    learner = Scroll(embedder_of(args.embedder), **_USUAL | dict(keep_keys=not args.patterns) | given)
+    if args.patterns:
+        _learn_with_engine(learner, args)
+        return
+    for name in ('engine', 'workers'):
+        if getattr(args, name):
+            raise InputError(f'--{name} goes with --from PATTERN')
+    if not args.files:
+        raise InputError('expected FILE ..., or --from PATTERN')
+    _go_on(learner, args)
+
+
+def _learn_with_engine(learner: Scroll, args) -> None:
+    """The state of a learner whose statistics an engine has made."""
+    if args.files:
+        raise InputError(f'{args.files[0]}: expected files or --from PATTERN, not both')
+    if learner.buffer_size or learner.keep_keys:
+        raise InputError('--from counts sums, and keeps no samples and no keys: leave out --buffer_size and '
+                         '--keep_keys, or give the files without --from')
+    params = {name: value for name, value in learner.get_params().items() if name != 'embedder'}
+    sources = engines.find(args.patterns)
+    names = None if args.embedder else engines.names_in(sources[0], args.columns)
+    counter = engines.Counter(params, args.columns, args.split, args.block_size, names, args.embedder)
+    counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers)
+    if not counted.statistics.total:
+        raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
+    print(f'learned {counted.statistics.total} samples of {len(sources)} files', file=sys.stderr)
+    write(State(params, counted.psi, counted.statistics, parts=counted.parts, names=names), args.out)
+
+
+def add(args) -> None:
+    """A learner, and what it learns from more files."""
+    _go_on(Scroll.load(args.state, embedder_of(args.embedder)), args)
+
+
+def _go_on(learner: Scroll, args) -> None:
+    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size)
+    learner.save(args.out)
+    print('learned {} of {} samples'.format(*counts), file=sys.stderr)
+    print(learner.digest())
+
+
+def predict(args) -> None:
+    """Labels, and how many of them are right."""
+    learner = load(args.state)
+    right, total = learning.predict(learner, args.files, args.out, args.columns, args.split, args.block_size,
+                                    args.scores)
+    print(f'predicted {total} samples' if right is None else
+          f'accuracy {right / total:.4f} ({right} of {total} samples)',
+          file=sys.stderr if args.out == '-' else sys.stdout)
+
+
+def _of_states(command) -> None:
     learner_or_statistics = 'file of a learner, or of statistics'
     out = command('show', show, 'what a file holds: classes, counts, digest')
     out.add_argument('file', help=learner_or_statistics)
@@ -15,7 +124,7 @@ def add_commands(command) -> None:
     out.add_argument('file', help=f'{learner_or_statistics}, whose settings are kept')
     out.add_argument('others', nargs='+', metavar='file', help='files of the same kind')
     out.add_argument('--repeated', action='store_true', help='let samples count as often as they come')
-    common.add_out(out)
+    add_out(out)
     out = command('remove', remove, 'take samples out of a learner, or of statistics', edits.__doc__,
                   aliases=['unlearn'])
     out.add_argument('file', help=learner_or_statistics)
@@ -30,13 +139,13 @@ def add_commands(command) -> None:
                       help='whole classes: where there is a Gram matrix for each class (heads balanced, '
                            'qda), or the buffer has all their samples')
     out.add_argument('--repeated', action='store_true', help='remove again what was removed before')
-    common.add_columns(out)
-    common.add_out(out)
+    add_columns(out)
+    add_out(out)
     out = command('export', to_folder, 'a learner as files for other programs', export.__doc__)
     out.add_argument('state', help='file of a learner of features')
     out.add_argument('--formats', nargs='+', choices=export.FORMATS, default=list(export.USUAL),
                      help='safetensors: weights; torch, onnx: graphs (default: safetensors)')
-    common.add_out(out, 'new folder', metavar='FOLDER')
+    add_out(out, 'new folder', metavar='FOLDER')
 
 
 def show(args) -> None:
@@ -68,7 +177,7 @@ def merge(args) -> None:
     state = edits.read(args.file)
     for path in args.others:
         state = edits.merged(state, edits.read(path), path, args.repeated)
-    common.write(state, args.out)
+    write(state, args.out)
 
 
 def remove(args) -> None:
@@ -80,11 +189,43 @@ def remove(args) -> None:
         state = edits.without_statistics(state, path, args.repeated)
     for text in args.classes or ():
         state = edits.without_class(state, text, args.file)
-    common.write(state, args.out)
+    write(state, args.out)
 
 
 def to_folder(args) -> None:
     """The files of an export."""
-    learner = common.load(args.state)
+    learner = load(args.state)
     export.export(learner, args.out, args.formats)
     print(learner.predictor().digest())
+
+
+def add_columns(parser) -> None:
+    """--columns, of files of features."""
+    parser.add_argument('--columns', metavar='X=NAME,y=NAME', type=_columns,
+                        help='columns of features with other names; X=f*: all that match')
+
+
+def add_out(parser, help: str = 'file to write', **how) -> None:
+    """-o, the file to write."""
+    parser.add_argument('-o', '--out', required=True, help=help, **how)
+
+
+def _columns(text: str) -> dict:
+    try:
+        return columns_of(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(error) from error
+
+
+def write(state: State, path) -> None:
+    """Write a file, and print the digest of its statistics."""
+    edits.write(state, path)
+    print(state.statistics.digest())
+
+
+def load(path) -> Scroll:
+    """The learner of a file, with f_T; InputError names the file."""
+    learner = Scroll.load(path)
+    with naming(path):
+        learner.predictor()
+    return learner

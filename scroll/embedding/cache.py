@@ -19,8 +19,7 @@ class FeatureCache:
 
     A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own
     SHA-256: one that is damaged, or has what `quantise` never gives, is dropped. Processes and threads may
-    share the folder. New features are written every 8,192 samples and by `flush`.
-    """
+    share the folder. New features are written every 8,192 samples and by `flush`."""
     _FLUSH = 8192
 
     def __init__(self, folder: Path, dim: int):
@@ -72,9 +71,7 @@ class FeatureCache:
 
     def remove(self, keys: np.ndarray) -> None:
         """Forget these, here and on disk; what other processes hold in memory they keep until they end.
-
-        InputError where a file cannot be written or replaced.
-        """
+        InputError where a file cannot be written or replaced."""
         with _WRITING:
             self.flush()
             remove_from_files(self.folder, keys)
@@ -86,8 +83,7 @@ def remove_from_files(folder, keys: np.ndarray) -> int:
     """Take features out of all feature caches in `folder` and below, of every backbone; returns how many.
 
     A file that has some goes once one without them is there. Damaged files are left to the next cache that
-    reads the folder. InputError: a file cannot be replaced; others may have been.
-    """
+    reads the folder. InputError: a file cannot be replaced; others may have been."""
     removed = 0
     for path in sorted(Path(folder).rglob('*.npy')):
         try:

@@ -33,22 +33,18 @@ _NUMBERS = 1 << 23                  # of large images, resized at once in float6
 class Embedder:
     """A backbone: uint8 images -> quantised unit features. InputError for invalid arguments.
 
-    Args:
-        net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the copy
-            that runs.
-        preprocessing: what the network expects of its input.
-        dtype: 'float32', 'bfloat16' (autocast), or 'integer': features of `integers`, the integer network
-            made from `net` (`quantisation`), the same on every machine. What is adapted is `net`.
-        device: where it runs. chunk: images per micro-batch; part of the definition of a feature.
-        channels_last: memory layout of the network, where that is sound for it (`scroll.embedding.layout`).
-        cache: a folder for features on disk, or None.
+    net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the copy that
+    runs. preprocessing: what the network expects of its input. dtype: 'float32', 'bfloat16' (autocast), or
+    'integer': features of `integers`, the integer network made from `net` (`quantisation`), the same on every
+    machine. What is adapted is `net`. device: where it runs. chunk: images per micro-batch; part of the
+    definition of a feature. channels_last: memory layout of the network, where that is sound for it
+    (`scroll.embedding.layout`). cache: a folder for features on disk, or None.
 
     Attributes:
         digest: hex SHA-256 of all that determines the bits of a feature, except the pixels; in floating point
             the machine, too. psi_digest: of the tensors of `pristine`, the same on any machine.
         dim: d.
-        pristine: a copy of `net` as it was given; nothing changes it.
-    """
+        pristine: a copy of `net` as it was given; nothing changes it."""
 
     def __init__(self, net: nn.Module, preprocessing: Preprocessing, dtype: str = 'float32', device='cpu',
                  chunk: int = 64, channels_last: bool = True, cache=None, integers: IntegerNetwork = None):
@@ -94,8 +90,9 @@ class Embedder:
         """(digest, digest of all else, too, that may decide over the bits: the folder of its features)."""
         if self.dtype == 'integer':
             return (self.net.digest(),) * 2
-        facts = (self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype, self.chunk,
-                 str(self.layout), torch.__version__, self.device.type, kind_of_machine(self.device))
+        network = _as_before(self.pristine, repr(self.pristine))
+        facts = (self.psi_digest, network, self.preprocessing, self.dtype, self.chunk, str(self.layout),
+                 torch.__version__, self.device.type, kind_of_machine(self.device))
         if depends_on_threads(self.pristine):
             facts += (torch.get_num_threads(),)
         digest = hashlib.sha256(repr(facts).encode()).hexdigest()
@@ -115,24 +112,19 @@ class Embedder:
                   **options) -> 'Embedder':
         """An embedder of any image network of timm, with the preprocessing that timm names for it.
 
-        Args:
-            name: as `timm.create_model` takes it, with or without a tag.
-            file: a checkpoint for it, in any layout that timm reads; default: the published weights, from the
-                local cache of the hub, or the hub. random: seed of random weights instead.
-            img_size: pixels of images, of networks that are built for one size.
-            options: dtype, device, chunk, channels_last, cache, as above; never integers.
+        name: as `timm.create_model` takes it, with or without a tag. file: a checkpoint for it, in any layout
+        that timm reads; default: the published weights, from the local cache of the hub, or the hub. random:
+        seed of random weights instead. img_size: pixels of images, of networks that are built for one size.
+        options: dtype, device, chunk, channels_last, cache, as above; never integers.
 
-        InputError: timm or the weights are missing, or do not fit.
-        """
+        InputError: timm or the weights are missing, or do not fit."""
         from scroll.embedding.libraries import timm_network
         return cls(*timm_network(name, file, random, img_size), **options)
 
     @classmethod
     def from_transformers(cls, name: str, *, random: int = None, **options) -> 'Embedder':
-        """As `from_timm`, of a network of transformers, with the preprocessing of its image processor.
-
-        name: of a model on the hub, or a folder that `save_pretrained` wrote, of network and processor.
-        """
+        """As `from_timm`, of a network of transformers, with the preprocessing of its image processor. name:
+        of a model on the hub, or a folder that `save_pretrained` wrote, of network and processor."""
         from scroll.embedding.libraries import transformers_network
         return cls(*transformers_network(name, random), **options)
 
@@ -177,8 +169,7 @@ class Embedder:
         """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; cached ones are read.
 
         `progress`, if given, is called with the number of images done, as they are done. Without `keep` the
-        cache stays as it is. InputError: not uint8 images, or a feature that is not finite, by its sample.
-        """
+        cache stays as it is. InputError: not uint8 images, or a feature that is not finite, by its sample."""
         images = check_images(images)
         keys, out = sample_keys(images), np.empty((len(images), self.dim), np.int32)
         names = cache_keys(keys, images)
@@ -217,9 +208,16 @@ def state_digest(net: nn.Module) -> str:
     sha = hashlib.sha256()
     for name, tensor in sorted(net.state_dict().items()):
         if not name.startswith('classifier.'):
-            sha.update(name.encode())
+            sha.update(_as_before(net, name).encode())
             sha.update(little_endian(tensor.detach().cpu().numpy()).tobytes())
     return sha.hexdigest()
+
+
+def _as_before(net: nn.Module, text: str) -> str:
+    """The text with the names that modules of this network had before (`RENAMED`): digests keep to them."""
+    for name, before in getattr(net, 'RENAMED', {}).items():
+        text = text.replace(name, before)
+    return text
 
 
 def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
@@ -227,8 +225,7 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
 
     A forward pass of `example` shows which follows which; should outputs then differ by more than rounding
     (something else reads the convolution, too), the network is restored. A folded convolution has the norm's
-    factor (C,) as its buffer `gain`.
-    """
+    factor (C,) as its buffer `gain`."""
     made_by, pairs = {}, []
 
     def note(module, inputs, output):

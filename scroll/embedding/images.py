@@ -27,8 +27,7 @@ class Preprocessing:
         interpolation: how images are resampled, one of `INTERPOLATIONS`.
         crop: share of the resampled image's side that is kept, the middle; 1: all of it.
         keep_ratio: resample the shorter side to input_size / crop, and the longer in proportion, not also to
-            that.
-    """
+            that."""
     input_size: int
     mean: tuple = (0.5, 0.5, 0.5)
     std: tuple = (0.5, 0.5, 0.5)
@@ -98,8 +97,7 @@ class Augmentation:
 
     Attributes:
         padding: largest shift of the crop, as a share of the image size. flip: mirror half of the images.
-        jitter: strength of brightness, contrast and saturation changes.
-    """
+        jitter: strength of brightness, contrast and saturation changes."""
     padding: float = 6 / 84
     flip: bool = True
     jitter: float = 0.0
@@ -120,12 +118,10 @@ class Augmentation:
 
 
 def check_images(images, name: str = 'X') -> np.ndarray:
-    """uint8 images (N, H, W, C) or (N, H, W), an array or a CPU tensor, as an array, C-contiguous.
-
-    InputError: they are something else, or H or W is 0, or C neither 1 nor 3.
-    """
+    """uint8 images (N, H, W, C) or (N, H, W), an array or a tensor of any device, as an array, C-contiguous.
+    InputError: they are something else, or H or W is 0, or C neither 1 nor 3."""
     try:
-        images = np.asarray(images, order='C')
+        images = np.asarray(images.cpu() if hasattr(images, 'cpu') else images, order='C')
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f'{name} is not an array of images: {error}') from error
     grey_or_colour = images.ndim == 3 or images.ndim == 4 and images.shape[3] in (1, 3)

@@ -50,8 +50,7 @@ class Op:
         low, high: the range that its value is clamped to, after rint.
         options: of a convolution (stride, padding, dilation, groups, ratio) or padding (amounts).
         multiplier: float32 (C,) or (1,).
-        weight: int8 (C, C / groups, h, w). bias: int32 (C,). Of convolutions.
-    """
+        weight: int8 (C, C / groups, h, w). bias: int32 (C,). Of convolutions."""
     kind: str
     reads: tuple = ()
     low: int = 0
@@ -95,14 +94,11 @@ def channel_bound(weight: np.ndarray, bias: np.ndarray, largest: int) -> np.ndar
 class IntegerNetwork(nn.Module):
     """uint8 images -> integer features.
 
-    Args:
-        program: list of `Op`, the first of kind `input`, the last the features, of `dim` values.
-        input_size: pixels. mean: three integers that are taken from the image's channels.
-        golden: SHA-256 of the features of the built-in images, or '' where it is not known yet.
-        version: of the program.
+    program: list of `Op`, the first of kind `input`, the last the features, of `dim` values. input_size:
+    pixels. mean: three integers that are taken from the image's channels. golden: SHA-256 of the features of
+    the built-in images, or '' where it is not known yet. version: of the program.
 
-    InputError: the program cannot be run exactly, with the layer and the bound.
-    """
+    InputError: the program cannot be run exactly, with the layer and the bound."""
 
     def __init__(self, program: list, input_size: int, mean: tuple, golden: str = '', version: int = VERSION):
         super().__init__()
@@ -256,9 +252,7 @@ class IntegerNetwork(nn.Module):
     @classmethod
     def load(cls, path) -> tuple:
         """(network, about) that `save` wrote; its bounds are checked again. Runs no code from the file.
-
-        InputError: there is no such file, it is damaged or something else, or it cannot be run exactly.
-        """
+        InputError: there is no such file, it is damaged or something else, or it cannot be run exactly."""
         versions = {_format(version): version for version in range(1, VERSION + 1)}
         kind = archive.kind_of(path)
         facts, arrays = archive.read(path, kind if kind in versions else _format(VERSION))

@@ -10,8 +10,7 @@ def layout_for(net: nn.Module) -> torch.memory_format:
 
     With AVX2 and no AVX-512, oneDNN's backward pass of a strided 1x1 convolution writes past its memory where
     a channels-last input has fewer than eight channels (torch 2.15). So a network with a convolution of fewer
-    output channels, or a 1x1 one that reads fewer, keeps contiguous maps, on every machine.
-    """
+    output channels, or a 1x1 one that reads fewer, keeps contiguous maps, on every machine."""
     for conv in (m for m in net.modules() if isinstance(m, nn.Conv2d)):
         reads_few = conv.in_channels < _FEWEST and max(conv.kernel_size) == 1
         if conv.out_channels < _FEWEST or reads_few:

@@ -23,12 +23,10 @@ _WEIGHTS = ('model.safetensors', 'pytorch_model.bin')
 class LibraryNetwork(nn.Module):
     """A network of another library: (B, 3, S, S) -> what its own head would get, (B, d).
 
-    Args:
-        body: the network without its head. input_size: pixels that it is used at. made_from: what it is:
-            library, name, options, digest of the weights' file or seed. Its SHA-256 is the buffer `origin`,
-            uint8 (32,), part of every digest that the tensors are part of (networks of the same tensors may
-            differ, as in their number of heads).
-    """
+    body: the network without its head. input_size: pixels that it is used at. made_from: what it is: library,
+    name, options, digest of the weights' file or seed. Its SHA-256 is the buffer `origin`, uint8 (32,), part
+    of every digest that the tensors are part of (networks of the same tensors may differ, as in their number
+    of heads)."""
 
     def __init__(self, body: nn.Module, input_size: int, made_from: tuple):
         super().__init__()

@@ -43,10 +43,8 @@ def scales_of(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) 
 
 
 def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -> IntegerNetwork:
-    """The integer network of `net.features` by recorded scales, the same on every machine.
-
-    InputError: they are of another network, or a layer is one that integers cannot do.
-    """
+    """The integer network of `net.features` by recorded scales, the same on every machine. InputError: they
+    are of another network, or a layer is one that integers cannot do."""
     graph = _exported(net, preprocessing)
     sketch = _sketch(graph, iter(scales), preprocessing)
     if len(sketch.magnitudes) != len(scales):

@@ -20,9 +20,8 @@ import numpy as np
 from scroll.archive import open_file
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError, naming
-from scroll.files import columns as limits
-from scroll.files.arrays import Arrays, Mapped, labels_of
-from scroll.files.columns import NAMES
+from scroll.files import arrays as limits
+from scroll.files.arrays import NAMES, Arrays, Mapped, labels_of
 from scroll.labels import check_labels
 from scroll.tables import Columns, places
 
@@ -45,16 +44,10 @@ class Block(NamedTuple):
 
 
 def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple = None) -> list:
-    """A `FeatureFile` for each file.
-
-    Args:
-        columns: other names of columns, by 'X', 'y', 'id' and 'split'. need: those that each file must have.
-        names: of the columns of X, in the order wanted; None: that of the first file, by path.
-
-    Raises:
-        InputError: there is no such file, it is of another kind, damaged, or lacks what is needed; or files
-            that differ in their number of features, or of which some have y or split.
-    """
+    """A `FeatureFile` for each file. columns: other names of columns, by 'X', 'y', 'id' and 'split'. need:
+    those that each file must have. names: of the columns of X, in the order wanted; None: that of the first
+    file, by path. InputError: there is no such file, it is of another kind, damaged, or lacks what is needed;
+    or files that differ in their number of features, or of which some have y or split."""
     columns = columns or {}
     paths = list(map(str, paths))
     labels = set(map(labels_of, paths))
@@ -80,8 +73,7 @@ class FeatureFile:
 
     Attributes:
         path: what errors call it. rows: N. dim: d. has: those of X, y, id and split that it has.
-        names: of the columns that X is made of; None where X is one column, or an array.
-    """
+        names: of the columns that X is made of; None where X is one column, or an array."""
     names = None
 
     def __init__(self, path: str, columns: dict, need: tuple):
@@ -131,8 +123,7 @@ class FeatureFile:
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
         """Yield all samples, in the file's order, `size` at once; fewer where they would take more than
         `BLOCK_BYTES` as float64. InputError (which sample) for values that are not finite, invalid labels
-        or splits, or damage.
-        """
+        or splits, or damage."""
         with self._opened() as source:
             start = 0
             for columns in source.blocks(max(min(size, limits.BLOCK_BYTES // (8 * source.dim or 1)), 1)):

@@ -5,7 +5,7 @@ import numpy as np
 
 from scroll.arguments import not_installed
 from scroll.errors import InputError
-from scroll.files.columns import check_shape, found_in
+from scroll.files.arrays import check_shape, found_in
 
 try:
     from pyarrow import parquet, types
@@ -18,8 +18,7 @@ class Table:
 
     Attributes:
         names: of its columns. has: those of X, y, id and split that it has. rows: N. dim: d. x_names: of the
-            columns of X, None where it is one of lists.
-    """
+            columns of X, None where it is one of lists."""
 
     def __init__(self, path: str, columns: dict, names: tuple = None):
         # else all that is read of the file stays in memory until its end

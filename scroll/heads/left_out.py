@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from scroll.grid import GRID
-from scroll.heads import lda, quadratic
+from scroll.heads import discriminants
 from scroll.heads.predictors import NCC_FACTOR, LinearPredictor, evened, usable_lambda, usable_with
 from scroll.heads.rounded import solved_rows
 from scroll.heads.scaling import row_sums
@@ -59,7 +59,7 @@ def lda_left_out(online: LinearPredictor, statistics: Statistics, settings, feat
     """Without x its class has the mean m_c - v / (n_c - 1) and the scatter W - v v' n_c / (n_c - 1), whose
     inverse P follows from that of W (Sherman and Morrison 1950). What is added to the diagonal stays. Means
     are those rounded to the grid."""
-    means, scatter, units, freedom = lda.system(statistics, settings.shrinkage)
+    means, scatter, units, freedom = discriminants.system(statistics, settings.shrinkage)
     rows, each = np.searchsorted(statistics.classes, labels), np.arange(len(features))
     count = statistics.counts[rows]
     others = np.maximum(count, 2) - 1.0                                         # n_c - 1, (N,)
@@ -84,13 +84,13 @@ def qda_left_out(online, statistics: Statistics, settings, features: np.ndarray,
                  labels: np.ndarray) -> np.ndarray:
     """As `lda_left_out`; the covariance of every class changes by a matrix of rank one. The factors of the
     scatters and the diagonal part stay."""
-    means = lda.class_means(statistics)
-    systems, units = quadratic.covariances(statistics, means, settings.pooling, settings.shrinkage)
+    means = discriminants.class_means(statistics)
+    systems, units = discriminants.covariances(statistics, means, settings.pooling, settings.shrinkage)
     rows = np.searchsorted(statistics.classes, labels)
     counts = statistics.counts[rows]
     factor = np.where(counts > 1, counts / np.maximum(counts - 1.0, 1), 0)      # n / (n - 1)
-    common = round(settings.pooling * quadratic.POOLING) / quadratic.POOLING
-    freedom = max(lda.degrees(statistics), 1)
+    common = round(settings.pooling * discriminants.POOLING) / discriminants.POOLING
+    freedom = max(discriminants.degrees(statistics), 1)
     logits = np.empty((len(features), len(means)))
     x, m = lifted(statistics, features) / GRID, means / GRID
     v = x - m[rows]

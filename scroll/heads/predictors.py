@@ -16,12 +16,11 @@ from typing import ClassVar
 import numpy as np
 
 from scroll.errors import InputError
-from scroll.grid import GRID, GRID_BITS
+from scroll.grid import GRID, GRID_BITS, on_grid
 from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
 from scroll.lift import Lift
 from scroll.randomness import numpy_stream
-from scroll.statistics import Statistics
-from scroll.sums import lifted_blocks
+from scroll.statistics import Statistics, lifted_blocks
 
 NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
 WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features
@@ -34,8 +33,7 @@ class LinearPredictor:
 
     Attributes:
         classes: (K,) sorted labels. units: int64 (K, D + 1), weights and, last, bias, in units of 2^exponent;
-            none is above 2^47 in size. lift: u -> h; None: h is u.
-    """
+            none is above 2^47 in size. lift: u -> h; None: h is u."""
     classes: np.ndarray
     units: np.ndarray
     exponent: int
@@ -84,8 +82,7 @@ class LinearPredictor:
         """Columns (n,) of the largest exact logits, the first of equals.
 
         A float64 logit is off by at most (D + 1) 2^-53 |[h; 1]| |[w; b]|, in whatever order it is summed
-        (Higham 2002, section 3.1). Where others are closer to the largest than that, exact logits decide.
-        """
+        (Higham 2002, section 3.1). Where others are closer to the largest than that, exact logits decide."""
         weights, longest = self._in_float64
         logits = h @ weights[:, :-1].T + weights[:, -1] * GRID
         top = logits.max(axis=1)
@@ -121,14 +118,9 @@ class LinearPredictor:
 
 def exact_logits(h, limbs, width: int, floor=np.floor) -> tuple:
     """(high, low), float64 (N, K) whole numbers, 0 <= low < 2^w, w = (number of limbs - 1) width: logits are
-    high 2^w + low in units of 2^(exponent - 18).
-
-    Limbs are so short that no sum of products reaches 2^53, so every one is exact.
-
-    Args:
-        h: float64 (N, D), on the grid; an array, or with `floor=torch.floor` a tensor.
-        limbs, width: of `LinearPredictor.limbs`.
-    """
+    high 2^w + low in units of 2^(exponent - 18). Limbs are so short that no sum of products reaches 2^53, so
+    every one is exact. h: float64 (N, D), on the grid; an array, or with `floor=torch.floor` a tensor. limbs,
+    width: of `LinearPredictor.limbs`."""
     base, low = 2.0 ** width, 0.0
     high = h @ limbs[0][:, :-1].T + limbs[0][:, -1] * GRID
     for place, limb in enumerate(limbs[1:]):
@@ -157,8 +149,7 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
 
     |u - c_y|^2 = |u|^2 - 2 (u . c_y - |c_y|^2 / 2), so the exact bias is -|c_y|^2 / 2. `paper` is the
     -|c_y|^2 of the paper's appendix, which lacks the factor; `zero` has no bias. The unit is 2^-47 of the
-    largest possible weight, 1, or of the largest bias if that is more.
-    """
+    largest possible weight, 1, or of the largest bias if that is more."""
     check_seen(statistics)
     sums, counts = statistics.sums[:, :-1], statistics.counts
     high, low = sums >> 20, sums & (1 << 20) - 1            # |c|^2 from products that int64 can sum
@@ -175,9 +166,7 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
 
 def exact_lambda(alpha: float) -> float:
     """The lambda that `ridge` uses for this one: the nearest multiple of 2^-36, the unit of the Gram matrix.
-
-    Of 0.1 it is 0.10000000000582077.
-    """
+    Of 0.1 it is 0.10000000000582077."""
     return round(float(alpha) * GRID ** 2) / GRID ** 2
 
 
@@ -193,9 +182,7 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
     alpha) / 2 (a singular value s enters as s / (s^2 + alpha)), and |R_y| / alpha with |R_y|^2 <= (d + 1) max
     |R|^2.
 
-    Raises:
-        InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 could not steer the
-            solution.
+    InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 could not steer the solution.
     """
     check_seen(statistics)
     gram, right, units = statistics.gram, target_sums(statistics, targets), usable_lambda(statistics, alpha)
@@ -225,11 +212,9 @@ def usable_lambda(statistics: Statistics, alpha: float) -> int:
 
 def evened(statistics: Statistics) -> Statistics:
     """Statistics as if every class had come equally often, for head `balanced`: with classes of very
-    different sizes ridge fits the large ones (for streams: AIR, Fang et al. 2024).
-
-    Each class has t = N / K samples, rounded, 1 or more: t s_c / n_c and sum_c t G_c / n_c, each entry
-    rounded half to even. InputError: nothing seen, or one Gram matrix for all classes.
-    """
+    different sizes ridge fits the large ones (for streams: AIR, Fang et al. 2024). Each class has t = N / K
+    samples, rounded, 1 or more: t s_c / n_c and sum_c t G_c / n_c, each entry rounded half to even.
+    InputError: nothing seen, or one Gram matrix for all classes."""
     check_seen(statistics)
     counts, grams = statistics.counts, statistics.grams
     share = np.full(len(counts), max(round(statistics.total / len(counts)), 1))
@@ -252,16 +237,6 @@ def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:
     exponent = int(np.frexp(np.abs(weights).max())[1]) - WEIGHT_BITS
     units = np.rint(np.ldexp(weights, -exponent)).astype(np.int64)
     return LinearPredictor(statistics.classes, units, exponent, statistics.lift)
-
-
-def on_grid(features) -> np.ndarray:
-    """Features (N, d) as an array. InputError unless they are integers on the grid."""
-    features = np.asarray(features)
-    whole = features.dtype.kind in 'iu'
-    if not whole or max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:
-        raise InputError(f'features of dtype {features.dtype} are off the grid: expected integers from '
-                         f'-{GRID} to {GRID}, as `scroll.grid.quantise` makes them')
-    return features
 
 
 def check_seen(statistics: Statistics) -> None:

@@ -10,9 +10,8 @@ from math import fsum
 import numpy as np
 
 from scroll.heads import left_out
-from scroll.heads.lda import lda
+from scroll.heads.discriminants import lda, qda
 from scroll.heads.predictors import evened, exact_lambda, ncc, random_weights, ridge, usable_with
-from scroll.heads.quadratic import qda
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.heads.scaling import cross_entropies, fit_scale
 from scroll.lift import Lift
@@ -56,14 +55,9 @@ class Head:
 
     def left_out(self, online, statistics: Statistics, settings: Settings, features: np.ndarray,
                  labels: np.ndarray) -> np.ndarray:
-        """Logits float64 (N, K) on samples that were learned, as if each had not been.
-
-        Without the only sample of a class that class is unknown: its logit is -inf.
-
-        Args:
-            online: what `make` made of the statistics and the `settled` settings.
-            features: (N, d), quantised. labels: (N,).
-        """
+        """Logits float64 (N, K) on samples that were learned, as if each had not been. Without the only
+        sample of a class that class is unknown: its logit is -inf. online: what `make` made of the statistics
+        and the `settled` settings. features: (N, d), quantised. labels: (N,)."""
         logits = self.leaves_out(online, statistics, settings, features, labels)
         rows = np.searchsorted(statistics.classes, labels)
         alone = np.flatnonzero(statistics.counts[rows] == 1) if len(statistics.classes) > 1 else []
@@ -98,8 +92,7 @@ def choose_head(statistics: Statistics, settings: Settings, features, labels) ->
     and the one without the lift.
 
     Losses have the same bits on every machine, and so has the choice; with samples of a `hash` buffer it is
-    the same under every schedule. features: (N, d), quantised. labels: (N,).
-    """
+    the same under every schedule. features: (N, d), quantised. labels: (N,)."""
     found = [(_left_out_loss(HEADS[name], sums, settings, features, labels), name, sums)
              for sums in ([statistics.without_lift()] if statistics.lift else []) + [statistics]
              for name in _CANDIDATES]

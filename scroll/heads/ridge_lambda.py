@@ -52,8 +52,7 @@ def gcv_bounds(statistics: Statistics, targets: str):
     With A = Q diag(s) Q' and c = Q'R, RSS = tr(Y'Y) - sum |c|^2 (s + 2 lambda) / (s + lambda)^2 and N - df =
     N - n + sum lambda / (s + lambda). Computed eigenpairs are those of a matrix no further from A than e =
     4 n 2^-52 tr(A) (in practice a thousandth of that). An eigenvalue within e of s changes 1 / (s + lambda)
-    by at most e / (s + lambda - e), relatively, and RSS by less than 5 e |W|^2.
-    """
+    by at most e / (s + lambda - e), relatively, and RSS by less than 5 e |W|^2."""
     check_seen(statistics)
     gram, total = statistics.gram / float(GRID) ** 2, statistics.total
     right, most = target_sums(statistics, targets) / float(GRID), float(_target_squares(statistics, targets))

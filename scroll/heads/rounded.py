@@ -25,10 +25,8 @@ _NO_GRAM = ('the Gram matrix has negative eigenvalues, as far as float64 can tel
 
 
 def scaled(array: np.ndarray, times, over) -> np.ndarray:
-    """array times / over, rounded to integers, half to even: int64.
-
-    times and over: whole, 1 to 2^31; results must be below 2^62.
-    """
+    """array times / over, rounded to integers, half to even: int64. times and over: whole, 1 to 2^31; results
+    must be below 2^62."""
     whole, rest = np.divmod(array, over)
     more, rest = np.divmod(rest * times, over)
     out = whole * times + more
@@ -43,17 +41,14 @@ def smallest_units(gram: np.ndarray) -> int:
 class Refinement:
     """X = (gram + units I)^-1 right, to more bits with every step.
 
-    Args:
-        gram: int64 (n, n), positive semidefinite, n < 2^16. units: int, `smallest_units` or more.
-        right: int64 (n, K).
+    gram: int64 (n, n), positive semidefinite, n < 2^16. units: int, `smallest_units` or more. right: int64
+    (n, K).
 
     Attributes:
         unit: X is known in units of 2^unit.
         pieces: [(float64 (n, K), whole numbers, unit), ...]: X is the sum of pieces 2^unit, up to `error`.
 
-    Raises:
-        InputError: the matrix is not positive semidefinite, as far as float64 can tell.
-    """
+    InputError: the matrix is not positive semidefinite, as far as float64 can tell."""
 
     def __init__(self, gram: np.ndarray, units: int, right: np.ndarray):
         size, top = len(gram), int(np.abs(gram).max())
@@ -150,9 +145,7 @@ def grid_for(square: Fraction, bits: int) -> int:
 
 def solve(gram: np.ndarray, units: int, right: np.ndarray, grid: int) -> np.ndarray:
     """(gram + units I)^-1 right in units of 2^grid, rounded half to even: int64 (n, K), below 2^62 in size.
-
-    Arguments and errors as `Refinement`.
-    """
+    Arguments and errors as `Refinement`."""
     refinement, columns = Refinement(gram, units, right), np.arange(right.shape[1])
     out = np.zeros(right.shape, np.int64)
     while len(columns):
@@ -169,12 +162,8 @@ def solve(gram: np.ndarray, units: int, right: np.ndarray, grid: int) -> np.ndar
 
 def solved_rows(gram: np.ndarray, units: int, rows: np.ndarray) -> np.ndarray:
     """(gram + units I)^-1 row of each row, float64 (N, n), to 50 bits or more of the largest possible one.
-
-    The bits are the same on every machine. Many rows are multiplied by the correctly rounded inverse.
-
-    Args:
-        gram, units: as `Refinement`. rows: int (N, n), numbers up to 2^19 in size.
-    """
+    The bits are the same on every machine. Many rows are multiplied by the correctly rounded inverse. gram,
+    units: as `Refinement`. rows: int (N, n), numbers up to 2^19 in size."""
     size, out = len(gram), np.empty(rows.shape)
     if len(rows) <= 2 * size:
         grid = grid_for(Fraction(size << 38, units ** 2), 54)

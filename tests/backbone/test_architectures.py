@@ -18,7 +18,7 @@ from tests.backbone.conftest import OPTIONS, build, pictures, small
 from tests.conftest import refused
 
 
-@pytest.fixture(params=['resnet18-md', 'resnet12', 'resnet50-byol', 'resnet32'])
+@pytest.fixture(params=['resnet18-md', 'resnet12', 'resnet50-byol', 'resnet34'])
 def net(request):
     return small(request.param)
 
@@ -55,7 +55,7 @@ def test_published_sizes(name, parameters, features, adapters, adapter_parameter
 @pytest.mark.parametrize('name, size, sides', [
     ('resnet18-md', 84, [41, 41, 21, 11, 6]), ('resnet12', 84, [42, 21, 10, 5]), ('resnet12', 16, [8, 4, 2, 1]),
     ('resnet50-byol', 224, [56, 56, 28, 14, 7]), ('resnet50-byol', 33, [9, 9, 5, 3, 2]),
-    ('efficientnet-lite', 96, [48, 48, 24, 12, 6, 6, 3, 3, 3]), ('resnet18', 32, [32, 32, 16, 8, 4]), ('resnet32', 32, [32, 32, 16, 8])])
+    ('efficientnet-lite', 96, [48, 48, 24, 12, 6, 6, 3, 3, 3]), ('resnet18', 32, [32, 32, 16, 8, 4]), ('resnet34', 32, [32, 32, 16, 8, 4])])
 def test_map_sizes(name, size, sides):
     with torch.device('meta'):
         maps = build(name).maps(torch.zeros(2, 3, size, size))

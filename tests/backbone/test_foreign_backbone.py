@@ -18,7 +18,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from backbone import MammothBackbone, ReturnTypes, num_flat_features, register_backbone, xavier
-from backbone.ResNetBlock import BasicBlock, ResNet
+from backbone.resnet_cifar import BasicBlock, ResNet
 
 
 class WeeNet(MammothBackbone):
@@ -49,6 +49,16 @@ def wee_net(num_classes: int, num_filters: int = 8, flat: bool = False) -> WeeNe
 def wee_resnet(num_classes: int) -> ResNet:
     return ResNet(BasicBlock, [1, 1], num_classes, 3)
 
+
+class ViewNet(ResNet):
+    def features(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        return x.view(len(x), 8, -1).mean(-1) + 0 * self.layer1(x).view(len(x), -1).sum()
+
+
+@register_backbone('view-net')
+def view_net(num_classes: int) -> ViewNet:
+    return ViewNet(BasicBlock, [1], num_classes, 8)
 '''
 
 LEGACY = '''
@@ -87,7 +97,7 @@ def broken(num_classes):
     pass
 '''
 
-RUNS = {'wee-net': ['--num_filters', '4', '--flat', '1'], 'wee-resnet': [], 'plain': ['--act', 'tanh']}
+RUNS = {'view-net': [], 'wee-net': ['--num_filters', '4', '--flat', '1'], 'wee-resnet': [], 'plain': ['--act', 'tanh']}
 
 
 @pytest.fixture
@@ -100,7 +110,7 @@ def arguments(parse, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(plugins, 'ROOT', tmp_path)
         found = PluginFolder('backbone', 'backbone').files()
-    monkeypatch.setattr(backbone.PLUGINS, '_files', backbone.PLUGINS.files() | found)
+    monkeypatch.setattr(backbone.PLUGINS, '_own', backbone.PLUGINS.files() | found)
     monkeypatch.setattr(backbone.PLUGINS, 'registered', dict(backbone.PLUGINS.registered))
     monkeypatch.setattr(backbone, '__path__', [*backbone.__path__, str(folder)])
 
@@ -148,6 +158,7 @@ def test_a_file_that_cannot_be_imported_hurts_only_who_chooses_it(arguments):
         arguments('wee-nett')
 
 
-def test_scroll_runs_on_a_backbone_with_a_forward_of_its_own(arguments):
-    row = train(*initialize(arguments('wee-net', '--buffer_size', '0', model='scroll')))
+@pytest.mark.parametrize('name', ['wee-net', 'view-net'])
+def test_scroll_runs_on_a_backbone_with_a_forward_of_its_own(arguments, name):
+    row = train(*initialize(arguments(name, '--buffer_size', '0', model='scroll')))
     assert row['task5'] > 20                                    # chance is 10

@@ -1,10 +1,13 @@
 """ResNets for small images against torchvision's, their stem replaced; what files written for Mammoth import."""
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import nn
 from torchvision import models
 
-from backbone import get_backbone_class
-from backbone.ResNetBlock import BasicBlock, ResNet, reduced_resnet18, resnet18
+from backbone import get_backbone_class, weights
+from backbone.resnet_cifar import BasicBlock, ResNet, reduced_resnet18, resnet18
+from scroll.embedding.embedder import state_digest
 from tests.backbone.conftest import pictures, settle, small
 
 
@@ -14,7 +17,7 @@ def test_features_are_those_of_torchvision_with_a_3x3_stem():
     reference.conv1, reference.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
     settle(reference)
     net = resnet18(4)
-    net.load_state_dict({name.replace('fc.', 'classifier.'): t for name, t in reference.state_dict().items()})
+    net.load_state_dict({name.replace('fc.', 'classifier.').replace('downsample', 'shortcut'): t for name, t in reference.state_dict().items()})
     x = pictures(2, 16)
     torch.testing.assert_close(net.eval()(x), reference(x), rtol=1e-4, atol=1e-4 * float(reference(x).abs().max()))
 
@@ -23,7 +26,7 @@ def test_names_that_foreign_files_import_and_the_flag_num_filters():
     assert resnet18 is get_backbone_class('resnet18') and reduced_resnet18 is get_backbone_class('reduced_resnet18')
     net = ResNet(BasicBlock, [1, 1, 1], 6, 2)
     assert net.feature_dim == 8 and net(pictures()).shape == (3, 6) and isinstance(resnet18(2, num_filters=1), ResNet)
-    assert small('resnet18', num_filters=5).feature_dim == 40 and small('resnet32', num_filters=5).feature_dim == 20
+    assert small('resnet18', num_filters=5).feature_dim == 40 and small('resnet34', num_filters=5).feature_dim == 40
 
 
 def test_maps_lie_as_the_network_wants_them_and_not_as_the_batch_did():
@@ -32,3 +35,25 @@ def test_maps_lie_as_the_network_wants_them_and_not_as_the_batch_did():
     for last, layout in ((False, torch.contiguous_format), (True, torch.channels_last)):
         net.channels_last = last
         assert net.maps(x)[0].is_contiguous(memory_format=layout) and net.maps(x.contiguous())[0].is_contiguous(memory_format=layout)
+
+
+def test_names_of_tensors_are_mammoths_and_digests_those_of_before():
+    """Of a stage that halves: the projection."""
+    for name in ('resnet18', 'resnet34', 'reduced-resnet18'):
+        words = {key.split('.')[2] for key in small(name).state_dict() if key.startswith('layer2.0')}
+        assert words == {'conv1', 'bn1', 'conv2', 'bn2', 'shortcut'}
+    net = small('resnet18')
+    for at, tensor in enumerate(net.state_dict().values()):
+        tensor.copy_(torch.arange(tensor.numel()).view(tensor.shape) % 7 + at)
+    assert state_digest(net) == '7191560f2b364c66ba5e315436085b54e9a09bcaeec59d67216566b4d00994b8'
+
+
+def test_weights_of_before_are_read(tmp_path):
+    """Files of this project, whose projections were called as torch has them."""
+    net = small('reduced-resnet18')
+    weights.save(tmp_path / 'new.safetensors', net, 'reduced-resnet18', dict(num_filters=3), 32, (0.5,) * 3, (0.5,) * 3, {})
+    with safe_open(tmp_path / 'new.safetensors', 'pt') as file:
+        tensors = {key.replace('shortcut', 'downsample'): file.get_tensor(key) for key in file.keys()}      # noqa: SIM118
+        save_file(tensors, tmp_path / 'old.safetensors', file.metadata())
+    new, old = (weights.load(str(tmp_path / f'{name}.safetensors')).tensors for name in ('new', 'old'))
+    assert new.keys() == old.keys() and all(torch.equal(new[key], old[key]) for key in new)

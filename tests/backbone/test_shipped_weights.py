@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from backbone import weights
-from bench.pretraining.recipes import SHARED
+from bench.pretraining.command import SHARED
 from tests.conftest import ROOT
 
 NAMES = 'compact', 'wide', 'small'

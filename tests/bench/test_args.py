@@ -156,7 +156,7 @@ def test_a_command_line_that_cannot_be_meant_is_refused(probe, flags, words):
         probe(*flags)
 
 
-@pytest.mark.parametrize('flag', ['--lr=0.1', '--optimizer=adam', '--code_optimization=0'])
+@pytest.mark.parametrize('flag', ['--batch_iterations=2', '--drop_last=1', '--code_optimization=0'])
 def test_scroll_refuses_flags_without_effect(parse, flag):
     with refused(flag.split('=')[0]):
         parse('scroll', flag)

@@ -9,7 +9,7 @@ from bench.certify import command as certify
 from bench.certify import settings
 from bench.cli.parsing import parse_args
 from core.commands import run_command
-from scroll.certificates import files as certificates
+from scroll import certificates
 from tests.conftest import ROOT, save_tiny_integers
 
 COMMITTED = ROOT / 'results' / 'certificates'

@@ -1,16 +1,15 @@
 """Certificates: what they say is what runs of main.py do; they find a difference where there is one; they go on where they were."""
 import csv
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bench.certify import command as certify
-from bench.certify import method_trials, scroll_trials
+from bench.certify import trials
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.certificates import prefix_sums
+from scroll.statistics import Statistics
 from tests.conftest import refused
 from utils.evaluate import evaluate
 
@@ -71,7 +70,7 @@ def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
     folder, _, certificate, rows = scroll
     with open(folder / 'runs.jsonl', 'a') as file:
         file.write('{"key": "killed while wri')
-    monkeypatch.setattr(scroll_trials.ScrollTrials, 'run', lambda *_: pytest.fail('it had a row'))
+    monkeypatch.setattr(trials.ScrollTrials, 'run', lambda *_: pytest.fail('it had a row'))
     again = call(folder, *SCROLL)
     assert again[0] == 0 and again[2] == rows and again[1]['id'] == certificate['id'] and again[1]['verdict'] == certificate['verdict']
 
@@ -91,13 +90,13 @@ def test_other_arguments_or_a_lost_outcome_are_run(call, tmp_path):
 
 def test_a_short_cut_that_is_wrong_is_found_by_streaming(call, tmp_path, monkeypatch):
     """One unit of 2^-36 in one class's Gram matrix."""
-    def wrong(*how):
-        parts = class_statistics(*how)
-        grams = parts.grams.copy()
-        grams[3, 0, 0] += 1
-        return replace(parts, grams=grams)
-    class_statistics = prefix_sums.class_statistics
-    monkeypatch.setattr(prefix_sums, 'class_statistics', wrong)
+    class Wrong(Statistics):
+        @property
+        def grams(self):
+            grams = super().grams.copy()
+            grams[3, 0, 0] += 1
+            return grams
+    monkeypatch.setattr(trials, 'Statistics', Wrong)
     words = '--schedules', 1, '--specs', '', '--buffers', 0, '--stream_check'
     code, certificate, _ = call(tmp_path, *words, 1)
     assert code == 1 and not certificate['verdict']['identical'] and certificate['verdict']['distinct']['statistics'] == 2
@@ -123,7 +122,7 @@ def test_what_the_user_can_mend_ends_in_one_line(call, tmp_path, words, said):
 @pytest.fixture(scope='module')
 def sgd(call, tmp_path_factory):
     """A method that forgets, stopped before its third schedule, then continued: (folder, exit code, certificate, rows)."""
-    folder, ran, run_method = tmp_path_factory.mktemp('sgd'), [], method_trials.run_method
+    folder, ran, run_method = tmp_path_factory.mktemp('sgd'), [], trials.run_method
 
     def until_killed(words):
         ran.append(words)
@@ -131,7 +130,7 @@ def sgd(call, tmp_path_factory):
             raise KeyboardInterrupt
         return run_method(words)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(method_trials, 'run_method', until_killed)
+        patch.setattr(trials, 'run_method', until_killed)
         with pytest.raises(KeyboardInterrupt):
             call(folder, *SGD)
         assert len((folder / 'runs.jsonl').read_text().splitlines()) == 2
@@ -158,7 +157,7 @@ def test_a_row_of_another_method_is_its_run(sgd, parse):
     model, dataset, args = initialize(parse('sgd', '--lr', 0.05, '--n_epochs', 1, '--batch_size', 64, '--num_threads', 1, '--schedule', row['spec']))
     measured = train(model, dataset, args)
     assert float(row['final_accuracy']) == pytest.approx(measured['final_accuracy'], abs=1e-3)
-    assert row['net_digest'] == method_trials.net_digest(model) and row['schedule_digest'] == measured['schedule_digest']
+    assert row['net_digest'] == trials.net_digest(model) and row['schedule_digest'] == measured['schedule_digest']
     curve = json.loads(row['curve'])
     assert [n for n, _ in curve] == dataset.schedule.tasks[1:].tolist() and curve[0][1] == pytest.approx(measured['task1'], abs=1e-3)
     assert curve[-1][1] == pytest.approx(measured['final_accuracy'], abs=1e-3)

@@ -1,7 +1,8 @@
-"""Flags of Mammoth: what they mean, what they need, and what is refused because it would have no effect."""
+"""Flags of Mammoth: what they mean, what they need, what is refused, and what is warned of because it has no effect."""
 import pytest
 
 from bench.cli.parsing import parse_args
+from core.environment import warn_once
 from tests.conftest import refused
 
 
@@ -38,9 +39,28 @@ EARLY = '--fitting_mode early_stopping'
     (['--early_stopping_patience', '3'], EARLY), (['--validation_mode', 'complete'], '--validation'),
     (['--noise_type', 'sym'], '--noise_rate'),
 ])
-def test_flags_that_would_do_nothing(sgd, flags, needed):
-    with refused(flags[-2], 'no effect', needed):
-        sgd(*flags)
+def test_flags_that_do_nothing(sgd, flags, needed, capsys):
+    warn_once.cache_clear()
+    sgd(*flags)
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f'warning: {flags[-2]} has no effect') and needed in line
+
+
+@pytest.mark.parametrize('model, flags, why', [
+    ('gdumb', ['--buffer_size', '5', '--lr', '0.1'], '--maxlr'), ('scroll', ['--optimizer', 'adam'], 'AdaDelta'),
+    ('sgd', ['--lr', '0.1', '--buffer_size', '5'], 'no buffer'),
+])
+def test_a_script_may_give_every_method_the_same_flags_of_training(parse, model, flags, why, capsys):
+    warn_once.cache_clear()
+    args = parse(model, *flags)
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f'warning: {flags[-2]} has no effect') and why in line
+    assert model != 'sgd' or args.buffer_size == 0 and args.key == parse(model, *flags[:2]).key
+
+
+def test_other_flags_without_effect_on_a_method_are_refused(parse):
+    with refused('--bn', 'no effect', 'frozen'):
+        parse('scroll', '--bn', 'frozen')
 
 
 @pytest.mark.parametrize('flags, words', [

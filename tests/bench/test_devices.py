@@ -53,3 +53,24 @@ def test_precision_of_products(level, precision):
     net = tiny_net()
     optimise(net, level)
     assert torch.get_float32_matmul_precision() == precision and net._compiled_call_impl is None
+
+
+@pytest.mark.parametrize('size', [8, 6, 7])
+def test_wide_convolutions_of_fewer_products_learn_the_same(size):
+    """In float64 they differ from direct ones by rounding alone; also under a gradient of a gradient, and in copies."""
+    kind = type('Ours', (torch.nn.Sequential,), dict(__module__='backbone.resnet18'))
+    plain = kind(torch.nn.Conv2d(80, 96, 3, 1, 1, bias=False), torch.nn.Conv2d(96, 80, 3, 1, 1, bias=False)).double()
+    plain.channels_last = False
+    model, x = model_of(copy.deepcopy(plain)), torch.randn(16, 80, size, size, dtype=torch.float64, requires_grad=True)
+    arrange(model)
+    with torch.inference_mode():
+        model.net(x)                                                # what it keeps for later calls can still be trained with
+    found = []
+    for net in (plain, model.net, copy.deepcopy(model.net)):
+        out = net(x)
+        inner, = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+        found.append((out, inner, *torch.autograd.grad(inner.square().sum(), [x, *net.parameters()])))
+    for others in found[1:]:
+        for ours, theirs in zip(others, found[0], strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9 * float(theirs.detach().abs().max()))
+    assert torch.equal(found[0][0], found[1][0]) == (size == 7)     # whose maps are no whole number of tiles

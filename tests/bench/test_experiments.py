@@ -9,8 +9,7 @@ import pytest
 
 from bench.cli.parsing import parse_args
 from bench.paper import claims
-from bench.paper.experiments import Cell, experiment_files, load, lower, upper
-from bench.paper.matching import matching_rows
+from bench.paper.experiments import Cell, experiment_files, load, lower, matching_rows, upper
 from bench.results.keys import key_text
 from tests.conftest import ROOT, refused
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from bench.resume.state import load_model_state, model_state
+from bench.resume.state import Packer, load_model_state
 from tests.conftest import refused
 from tests.scroll.conftest import tiny_net
 
@@ -48,7 +48,7 @@ def through_a_file(state: dict) -> dict:
 
 def test_everything_comes_back():
     model, again = Everything(0, learned=True), Everything(1)
-    load_model_state(again, through_a_file(model_state(model)))
+    load_model_state(again, through_a_file(Packer().members(model)))
     for name in ('net', 'old_net'):
         ours, theirs = (getattr(m, name) for m in (again, model))
         assert ours is not theirs and ours.training == theirs.training
@@ -73,7 +73,7 @@ def test_everything_comes_back():
 @pytest.mark.parametrize('damage', [lambda s: s.update(opt=s['torch_random']), lambda s: s['net']['tensors'].popitem(),
                                     lambda s: s['numpy_random'].update(state=3)])
 def test_a_state_that_does_not_fit_is_refused(damage):
-    state = model_state(Everything(0, learned=True))
+    state = Packer().members(Everything(0, learned=True))
     damage(state)
     with refused('does not fit'):
         load_model_state(Everything(1), state)

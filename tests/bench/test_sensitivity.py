@@ -5,10 +5,10 @@ import sys
 import numpy as np
 import pytest
 
-from bench.certify import method_trials, sensitivity
+from bench.certify import sensitivity, trials
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.certificates.robustness import variance_shares
+from scroll.certificates import variance_shares
 from tests.conftest import refused
 
 FEW = '--orders', '2', '--seeds', '2', '--num_threads', '1', '--device', 'cpu'
@@ -31,7 +31,7 @@ def call(tiny_weights):
 @pytest.fixture(scope='module')
 def sgd(call, tmp_path_factory):
     """A method that forgets, killed at its fourth run, then continued: (folder, rows)."""
-    folder, ran, run_method = tmp_path_factory.mktemp('orders'), [], method_trials.run_method
+    folder, ran, run_method = tmp_path_factory.mktemp('orders'), [], trials.run_method
 
     def until_killed(words):
         ran.append(words)
@@ -39,7 +39,7 @@ def sgd(call, tmp_path_factory):
             raise KeyboardInterrupt
         return run_method(words)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(method_trials, 'run_method', until_killed)
+        patch.setattr(trials, 'run_method', until_killed)
         patch.setattr('builtins.print', lambda *_, **__: None)
         with pytest.raises(FileNotFoundError):              # main returned 130: nothing is kept yet
             call(folder, *SGD, *FEW)

@@ -11,7 +11,7 @@ from scroll.embedding.images import Preprocessing
 from tests.conftest import save_tiny_integers
 from tests.scroll.conftest import tiny_net
 
-STAGES = ('online stage', 'cached', 'in integers', 'exact statistics', 'herding buffer', 'hash buffer', 'adaptation', '`er`', 'training steps', 'PIL')
+STAGES = ('online stage', 'in integers', 'exact statistics', 'herding buffer', 'hash buffer', 'adaptation', '`er`')
 
 
 @pytest.mark.slow

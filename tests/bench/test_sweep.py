@@ -19,8 +19,7 @@ import yaml
 
 from bench.cli.parsing import parse_args
 from bench.paper import sweep
-from bench.paper.experiments import Cell
-from bench.paper.matching import arguments
+from bench.paper.experiments import Cell, arguments
 from core.rows import read_rows
 from tests.conftest import ROOT, python
 

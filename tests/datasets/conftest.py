@@ -141,7 +141,7 @@ class UnequalDigits(ContinualDataset):
 '''
 
 STREAM = PARTS + '''
-from datasets.utils.gcl_dataset import GCLDataset
+from datasets.utils.continual_dataset import ContinualDataset
 
 
 class Flow:
@@ -161,7 +161,8 @@ class Flow:
         return torch.stack(x), torch.tensor(y), torch.stack(plain)
 
 
-class FlowingDigits(GCLDataset):
+class FlowingDigits(ContinualDataset):
+    SETTING, N_TASKS, EPOCHS = 'general-continual', 1, 1
     NAME = 'flowing-digits'
     SETTING = 'general-continual'
     N_CLASSES = 10
@@ -208,7 +209,7 @@ def foreign(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(plugins, 'ROOT', tmp_path)
         known |= PluginFolder('datasets', 'dataset').files()
-    monkeypatch.setattr(datasets.PLUGINS, '_files', known)
+    monkeypatch.setattr(datasets.PLUGINS, '_own', known)
     monkeypatch.setattr(datasets, '__path__', [*datasets.__path__, str(folder)])
     yield folder
     for name in [name for name in sys.modules if name.startswith('datasets.foreign_')]:

@@ -8,6 +8,7 @@ from bench.cli.parsing import parse_args
 from datasets import get_dataset, get_dataset_class
 from datasets.utils.config import composed
 from tests.conftest import refused
+from utils.augmentations import apply_transform
 
 
 @pytest.fixture
@@ -49,6 +50,8 @@ def test_data_sets_of_ours_take_tasks_normalisation_and_transforms(config, argum
     train, test = dataset.get_data_loaders()
     inputs, _, plain = next(iter(train))
     assert torch.equal(inputs, plain)
+    raw = train.dataset.raw(slice(None))                                # what a buffer holds
+    assert torch.equal(apply_transform(raw, dataset.get_transform()), train.dataset.not_aug_transform(raw))
     images, labels = next(iter(test))
     assert torch.equal(images[3], torch.from_numpy(test.dataset.data[3]).permute(2, 0, 1) / 255)
     assert get_dataset(arguments('seq-digits', '--n_splits', '3')).N_TASKS == 3
@@ -64,12 +67,12 @@ def test_a_backbone_of_the_config(config, arguments):
     flags = ['--model', 'sgd', '--dataset', 'picture-digits', '--lr', '0.1']
     with refused('--backbone resnet19', 'resnet18'):
         parse_args(flags)
-    config('picture-digits', backbone='resnet32', num_filters=3)
+    config('picture-digits', backbone='resnet34', num_filters=3)
     args = parse_args(flags)
-    assert (args.backbone, args.weights, args.num_filters) == ('resnet32', 'none', 3)
-    config('seq-digits', backbone='resnet32', num_filters=3)                    # also where psi is the default
+    assert (args.backbone, args.weights, args.num_filters) == ('resnet34', 'none', 3)
+    config('seq-digits', backbone='resnet34', num_filters=3)                    # also where psi is the default
     args = parse_args([*flags[:3], 'seq-digits', *flags[4:]])
-    assert (args.backbone, args.weights, args.num_filters) == ('resnet32', 'none', 3)
+    assert (args.backbone, args.weights, args.num_filters) == ('resnet34', 'none', 3)
 
 
 @pytest.mark.parametrize('steps, words', [

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import models
-from bench.resume.state import load_model_state, model_state
+from bench.resume.state import Packer, load_model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from core.environment import warn_once
@@ -224,7 +224,7 @@ def test_a_saved_and_reloaded_method_predicts_the_same(watched_run, start, metho
     """Through a file that holds plain data only."""
     model, _, expected, _ = watched_run(method)
     file = io.BytesIO()
-    torch.save(model_state(model), file)
+    torch.save(Packer().members(model), file)
     file.seek(0)
     again, dataset, _ = start(method, *SPLIT)
     load_model_state(again, torch.load(file, weights_only=True))

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.resume.state import load_model_state, model_state
+from bench.resume.state import Packer, load_model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll import InputError, Scroll
@@ -84,7 +84,7 @@ def test_a_run_that_keeps_keys_unlearns_what_it_learned(alone, parse, tmp_path, 
     assert state.statistics == Scroll(model.embedder).fit(images[rest], labels[rest]).statistics_
     assert len(state.keys.state_dict()['keys']) == len(rest)
     again = initialize(parse('scroll', *flags, **SHORT))[0]
-    load_model_state(again, model_state(model))
+    load_model_state(again, Packer().members(model))
     with refused_input('never learned'):
         again.learner.remove(images[[5, 5]], labels[[5, 5]])
     assert again.learner.remove(images[[5, 7]], labels[[5, 7]]).digest() == state.statistics.digest()

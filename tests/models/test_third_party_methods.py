@@ -183,7 +183,6 @@ class Buffers(ContinualModel):
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
         self.buffer = Buffer(self.args.buffer_size)
-        self.all = Buffer(-1, device='cpu', sample_selection_strategy='unlimited')
         self.tasks = [[] for _ in range(dataset.N_TASKS)]
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
@@ -195,11 +194,12 @@ class Buffers(ContinualModel):
                 self.buffer.logits[idx] = self.net(images)
             for task in tasks:
                 self.tasks[task].append(1)
+        assert inputs.is_contiguous() and not_aug_inputs.is_contiguous()            # it may view them as vectors
+        assert apply_transform(not_aug_inputs, self.transform).is_contiguous()
         plain = apply_transform(not_aug_inputs, self.normalization_transform)
         assert torch.equal(plain, self.normalization_transform(not_aug_inputs))
         self.buffer.add_data(examples=not_aug_inputs, labels=labels, logits=self.net(inputs).data,
                              task_labels=torch.ones(len(labels)) * self.current_task)
-        self.all.add_data(examples=not_aug_inputs, labels=labels)
         assert len(self.buffer.examples) == self.args.buffer_size
         return 0.0
 
@@ -287,7 +287,7 @@ def test_new_networks_data_sets_and_optimisers_in_the_middle_of_a_run(run):
 
 def test_buffers_are_read_and_written_directly(run):
     model, dataset, _ = run('buffers', '--buffer_size', '40', '--minibatch_size', '9')
-    assert len(model.all) == len(dataset.train_labels) and len(model.buffer) == 40
+    assert len(model.buffer) == 40
     assert model.buffer.task_labels.dtype == torch.int64 and all(model.tasks)
     assert model.args.minibatch_size == 9
 

@@ -18,7 +18,6 @@ from sklearn.datasets import load_digits
 
 from scroll import Embedder, Scroll, engines
 from scroll.__main__ import main
-from scroll.engines import counting
 from scroll.state import State
 from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net
 
@@ -93,7 +92,7 @@ def test_any_tree_of_sums_is_the_whole(home, order, data):
     parts = list(counts)
     while len(counts) > 1:
         i = data.draw(st.integers(0, len(counts) - 2))
-        counts[i:i + 2] = [counting.merge(counts[i], counts[i + 1])]
+        counts[i:i + 2] = [engines.merge(counts[i], counts[i + 1])]
     assert counts[0].state.statistics.digest() == WHOLE and len(counts[0].sources) == 5
     assert sorted(part.state.statistics.digest() for part in parts) == sorted(before)
 
@@ -138,7 +137,7 @@ def test_urls(home, command):
 @dataclass(frozen=True)
 class Killed:
     """Counts as `counter`; the first process that takes the file `victim` ends at once."""
-    counter: counting.Counter
+    counter: engines.Counter
     folder: str
     victim: str
 

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from scroll.exemplars import STRATEGIES, ExemplarBuffer, quotas
+from scroll.exemplars import STRATEGIES, ExemplarBuffer, herding_order, quotas
 from scroll.grid import GRID
-from scroll.rankings import herding_order
 from scroll.statistics import Statistics
 from tests.scroll.conftest import Stream, cuttings, make_stream, quick, refused, streams
 

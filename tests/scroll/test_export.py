@@ -90,8 +90,7 @@ RUN = dict(pt2=lambda path, samples: [t.detach().numpy() for t in torch.export.l
 def test_graphs_of_f_t_have_its_bits_and_those_of_f_star_its_labels(exported, ending):
     """In batches of any size."""
     folder, learner = exported
-    online = copy.copy(learner)
-    online.use_adapted(None)
+    online = copy.copy(learner).set_params(adaptation=Adaptation(mode='none')).adapt()
     for at in (TEST, slice(900, 901)):
         logits, label = RUN[ending](folder / f'f_T.{ending}', X[at])
         assert np.array_equal(logits, online.decision_function(X[at])) and np.array_equal(learner.classes_[label], online.predict(X[at]))

@@ -13,7 +13,7 @@ import pytest
 from scroll import Scroll, Statistics, arguments
 from scroll.__main__ import main
 from scroll.archive import arrays_of
-from scroll.files.columns import BLOCK_BYTES
+from scroll.files.arrays import BLOCK_BYTES
 from scroll.files.features import open_files, read_blocks
 from scroll.lift import Lift
 from tests.scroll.conftest import refused
@@ -130,11 +130,11 @@ def test_blocks_are_bounded_in_bytes_and_change_no_digest(command, monkeypatch):
     def sizes(path) -> list:
         return [len(block.X) for _, block in read_blocks(open_files([path]))]
     expected = command('learn', 'narrow.npz', '-o', 'o')[1]
-    monkeypatch.setattr('scroll.files.columns.BLOCK_BYTES', 30_000 * 8 * 7)
+    monkeypatch.setattr('scroll.files.arrays.BLOCK_BYTES', 30_000 * 8 * 7)
     assert sizes('wide.npz') == [7] * 5 + [5] and sizes('narrow.npz') == [40]           # as float64, whatever the file has
-    monkeypatch.setattr('scroll.files.columns.BLOCK_BYTES', 300)
+    monkeypatch.setattr('scroll.files.arrays.BLOCK_BYTES', 300)
     assert sizes('narrow.npz') == [7] * 5 + [5] and command('learn', 'narrow.npz', '-o', 'o')[1] == expected
-    monkeypatch.setattr('scroll.files.columns.BLOCK_BYTES', 1)
+    monkeypatch.setattr('scroll.files.arrays.BLOCK_BYTES', 1)
     assert sizes('narrow.npz') == [1] * 40 and BLOCK_BYTES == 1 << 27
 
 

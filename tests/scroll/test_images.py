@@ -90,6 +90,18 @@ def test_what_is_no_uint8_image_is_refused(images):
         check_images(images)
 
 
+def test_images_may_lie_on_another_device():
+    """Such a tensor refuses to be an array until it is copied to the CPU."""
+    class Elsewhere:
+        def __array__(self, *_, **__):
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+        def cpu(self):
+            return torch.ones(2, 4, 4, 3, dtype=torch.uint8)
+
+    assert np.array_equal(check_images(Elsewhere()), np.ones((2, 4, 4, 3), np.uint8))
+
+
 @pytest.mark.parametrize('make', [lambda: torch.rand(20, 3, 7, 9), lambda: torch.randint(0, 256, (20, 6, 5, 3), dtype=torch.uint8).permute(0, 3, 1, 2)])
 def test_crops_and_flips_are_those_of_the_textbook_image_by_image(make):
     """Of the same draws, in the same order, and nothing else drawn: results of earlier versions hold."""

@@ -17,7 +17,7 @@ CHECKED = '/lib/x86_64-linux-gnu/libc_malloc_debug.so.0'
 TRAIN = '''
 import copy, sys
 import torch
-from bench.pretraining.parts import make_net
+from bench.pretraining.training import make_net
 from scroll import Adaptation, Embedder, Preprocessing, Scroll
 from scroll.embedding.layout import layout_for
 from tests.scroll.conftest import tiny_net, toy_images

@@ -11,7 +11,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from scroll import Statistics
 from scroll.grid import GRID, quantise
-from scroll.heads import lda as head
+from scroll.heads import discriminants as head
 from scroll.heads.registry import HEADS, Settings
 from scroll.statistics import MAX_SAMPLES
 from tests.scroll.conftest import exact_solution, quick

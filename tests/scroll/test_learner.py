@@ -66,7 +66,7 @@ def test_learners_of_different_psi_do_not_merge(embedder, toy):
     one, two = (Scroll(e).fit(*toy) for e in (embedder, Embedder(tiny_net(7, 8), PREPROCESSING, chunk=8)))
     three, before = Scroll().fit(X, Y), one.digest()
     for other in (two, three):
-        with refused('backbones'):
+        with refused('another backbone'):
             one.merge(other)
     with refused():
         three.merge(Scroll().fit(X[:, :3], Y))

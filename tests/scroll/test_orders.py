@@ -6,30 +6,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.certificates.orders import chain, dealt, separations
-from scroll.certificates.prefix_sums import class_statistics
-from scroll.certificates.robustness import variance_shares
+from bench.certify.sensitivity import chain, dealt, separations
+from scroll.certificates import variance_shares
 from scroll.grid import GRID
+from scroll.statistics import Statistics
 from tests.scroll.conftest import make_stream, quick, refused
+
+
+def summed(features, labels) -> Statistics:
+    return Statistics(features.shape[1], by_class=True).add(features, labels)
 
 
 def test_separations_are_fishers_ratio_and_the_same_in_any_order():
     stream = make_stream(np.random.default_rng(0).integers(0, 4, 90), dim=6)
-    found = separations(class_statistics(stream.features, stream.labels))
+    found = separations(summed(stream.features, stream.labels))
     of = [stream.features[stream.labels == c] / GRID for c in range(4)]
     for a, b in itertools.permutations(range(4), 2):
         gap = ((of[a].mean(axis=0) - of[b].mean(axis=0)) ** 2).sum()
         assert found[a, b] == pytest.approx(gap / (of[a].var(axis=0).sum() + of[b].var(axis=0).sum()))
     assert np.array_equal(found, found.T) and not found.diagonal().any()
     shuffled = np.random.default_rng(1).permutation(90)
-    assert np.array_equal(found, separations(class_statistics(stream.features[shuffled], stream.labels[shuffled])))
+    assert np.array_equal(found, separations(summed(stream.features[shuffled], stream.labels[shuffled])))
 
 
 def test_classes_without_width_are_finite_and_one_class_has_no_order():
     features = np.eye(3, dtype=np.int32)[[0, 1, 2]] * GRID
-    assert np.isfinite(separations(class_statistics(features, np.arange(3)))).all()
+    assert np.isfinite(separations(summed(features, np.arange(3)))).all()
     with refused('one class only'):
-        separations(class_statistics(features[:1], np.zeros(1, int)))
+        separations(summed(features[:1], np.zeros(1, int)))
 
 
 def test_a_chain_goes_to_the_nearest_and_dealing_parts_neighbours():

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.certificates import prefix_sums
-from scroll.certificates.prefix_sums import Samples, TestSet, class_segments, curve_points
+from scroll import certificates as prefix_sums
+from scroll.certificates import TestSet, class_segments, curve_points
+from scroll.exemplars import Exemplars
 from scroll.grid import GRID
 from scroll.heads.predictors import LinearPredictor, ridge
 from scroll.learner import Scroll
@@ -14,9 +15,9 @@ from scroll.statistics import Statistics
 from tests.scroll.conftest import make_stream, quick
 
 
-def samples_of(labels, seed: int = 0) -> Samples:
+def samples_of(labels, seed: int = 0) -> Exemplars:
     stream = make_stream(labels, seed=seed)
-    return Samples(stream.features, stream.keys, stream.labels, stream.features)
+    return Exemplars(stream.labels, stream.keys, stream.features, stream.features)
 
 
 @st.composite
@@ -35,7 +36,8 @@ def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, mo
     labels, schedule = order
     samples, ranks = samples_of(labels), np.unique(labels, return_inverse=True)[1]
     learner, points = Scroll(buffer_size=5, **settings), curve_points(schedule.cuts, most)
-    summed = prefix_sums.SummedStream(learner, prefix_sums.class_statistics(samples.features, labels))(class_segments(schedule, ranks), points)
+    parts = Statistics(5, by_class=True).add(samples.features, labels)
+    summed = prefix_sums.SummedStream(learner, parts)(class_segments(schedule, ranks), points)
     streamed = prefix_sums.learn_stream(learner, samples, schedule, points)
     pairs = [((a.digest(), a.predictor().digest()), (b.digest(), b.predictor().digest())) for a, b in zip(summed, streamed, strict=True)]
     assert len(pairs) == len(points) and all(a == b for a, b in pairs)

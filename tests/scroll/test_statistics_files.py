@@ -165,10 +165,10 @@ def test_samples_that_cannot_be_are_refused(shares, command, wrong):
 
 
 def test_a_class_is_shown_on_its_line_whatever_its_name(shares, command):
-    names = ['a', 'a\0', 'b\nc', '\ud800']
+    names = ['a', 'a\0b', 'b\nc', '\ud800']
     Statistics(5).add(STREAM.features, [names[label] for label in STREAM.labels]).save('named.npz')
     code, out, err = command('show', 'named.npz')
-    assert (code, err) == (0, '') and [line.split()[-1] for line in out.splitlines()[-4:]] == ['a', repr('a\0'), repr('b\nc'), repr('\ud800')]
+    assert (code, err) == (0, '') and [line.split()[-1] for line in out.splitlines()[-4:]] == ['a', repr('a\0b'), repr('b\nc'), repr('\ud800')]
     command('merge', 'named.npz', 'named.npz', '--repeated', '-o', 'twice.npz')
     assert Statistics.load('twice.npz').classes.tolist() == names and Statistics.load('twice.npz').counts.tolist() == [30] * 4
     assert command('remove', 'twice.npz', '--minus', 'named.npz', '-o', 'once.npz')[0] == 0

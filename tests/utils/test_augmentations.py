@@ -116,3 +116,18 @@ def test_a_compose_of_torchvision_serves_whole_batches():
     own = lambda image: image
     for other in (None, own, transforms.Compose([own])):
         assert for_batches(other) is other
+
+
+def test_transforms_of_kornia_get_whole_batches():
+    class Doubled:
+        def __call__(self, x):
+            assert x.dim() == 4
+            return 2 * x
+    Doubled.__module__ = 'kornia.augmentation.doubled'
+    images = torch.rand(3, 3, 4, 4)
+    assert torch.equal(apply_transform(images, Doubled()), 2 * images)
+
+
+def test_an_image_alone_is_transformed_and_returned_alone():
+    image = torch.rand(3, 4, 4)
+    assert torch.equal(apply_transform(image, transforms.Normalize(MEAN, STD), autosqueeze=True), transforms.Normalize(MEAN, STD)(image))

@@ -3,9 +3,11 @@ import sys
 
 import pytest
 
+import core.configs
 from bench.cli.parsing import parse_args
 from bench.run.building import initialize
 from bench.run.training import train
+from core.environment import warn_once
 from tests.conftest import python, refused
 
 METHOD = '''
@@ -103,6 +105,9 @@ def test_a_run_with_modules_and_names_of_a_checkout(checkout, tmp_path, monkeypa
     assert type(model.buffer).__mro__[1].__module__ == 'utils.buffer' and len(model.buffer) == 20
     assert ('mammoth' in row) == (by == 'flag') and 'task2' in row
     assert sys.modules['utils.ring'].__file__.startswith(str(checkout))
+    (checkout / 'utils' / '__init__.py').write_text('def joined(*parts):\n    return "/".join(parts)\n')
+    from utils import joined
+    assert joined('a', 'b') == 'a/b'
     import models.er
     assert not models.er.__file__.startswith(str(checkout)) and 'models.other' not in sys.modules
 
@@ -129,3 +134,66 @@ def test_help_imports_nothing_of_it(checkout, tmp_path):
             'try: main.main()\nexcept SystemExit: pass\nprint("theirs:", [n for n, m in sys.modules.items() if "their" in str(m)])')
     result = python('-c', code, checkout, cwd=tmp_path.cwd())
     assert '--mammoth PATH' in result.stdout and 'theirs: []' in result.stdout, result.stderr
+
+
+def test_unknown_keys_in_config_files_of_the_checkout_are_warned_of_and_in_ours_refused(checkout, capsys, monkeypatch, tmp_path):
+    (checkout / 'models' / 'theirs.py').write_text(METHOD.replace("'gentle'", "'theirs'"))
+    for place in 'models/config/theirs.yaml', 'datasets/configs/seq-digits/rare.yaml':
+        (checkout / place).parent.mkdir(parents=True)
+        (checkout / place).write_text('default: {odd_m: 1, batch_size: 7}' if place[0] == 'm' else 'odd_d: 1\nn_epochs: 3\n')
+    warn_once.cache_clear()
+    flags = [*FLAGS[2:14], '--model', 'theirs', '--mammoth', str(checkout), '--dataset_config', 'rare']
+    args = parse_args(flags)
+    assert (args.batch_size, args.n_epochs) == (7, 3)
+    warned = capsys.readouterr().err
+    assert all(f'{name} is not a flag of this run' in warned for name in ('theirs.yaml: odd_m', 'rare.yaml: odd_d'))
+    monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
+    ours = tmp_path / 'datasets' / 'configs' / 'seq-digits' / 'rare.yaml'
+    ours.parent.mkdir(parents=True)
+    ours.write_text('odd_d: 1\n')
+    with refused('rare.yaml', 'odd_d'):
+        parse_args(flags)
+
+
+def test_a_method_of_the_checkout_gets_its_network_unless_another_is_asked_for(checkout):
+    (checkout / 'models' / 'theirs.py').write_text(METHOD.replace("'gentle'", "'theirs'"))
+    (checkout / 'backbone' / 'net.py').write_text('from backbone import register_backbone\n\n\n@register_backbone("resnet18")\n'
+                                                  'def resnet18(num_classes, num_filters: int = 3):\n    pass\n')
+    (checkout / 'models' / 'config').mkdir()
+    (checkout / 'models' / 'config' / 'theirs.yaml').write_text('default: {backbone: resnet18}')
+    flags = ['--model', 'theirs', '--mammoth', str(checkout), *FLAGS[2:4], *FLAGS[8:]]
+    assert parse_args(flags).backbone == 'mammoth:resnet18' and parse_args([*flags, '--backbone', 'resnet18']).backbone == 'resnet18'
+
+
+def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(checkout, third_party, tmp_path):
+    own = METHOD.replace('from utils import ring', 'from utils.buffer import Buffer').replace('ring.RingBuffer is RingBuffer', 'Buffer')
+    own = own.replace('RingBuffer(self.args.buffer_size, self.device)', "Buffer(9, self.device, sample_selection_strategy='rare')")
+    (checkout / 'models' / 'theirs.py').write_text(own.replace("'gentle'", "'theirs'"))
+    (checkout / 'utils' / 'buffer.py').write_text(
+        'class Buffer:\n    def __init__(self, size, device, sample_selection_strategy):\n        self.kept = []\n\n'
+        '    def add_data(self, examples, labels):\n        self.kept += labels.tolist()\n')
+    flags = ['--mammoth', str(checkout), *FLAGS[2:], '--base_path', str(tmp_path)]
+    model, dataset, args = initialize(parse_args(['--model', 'theirs', *flags]))
+    assert 'task2' in train(model, dataset, args) and len(model.buffer.kept) > 50
+    third_party(models=dict(mine=own.replace("'gentle'", "'mine'")))
+    with refused('rare', 'reservoir or greedy', '--mammoth'):
+        initialize(parse_args(['--model', 'mine', *flags]))
+    assert not list(checkout.glob('models/**/*.pyc'))
+
+
+def test_a_method_that_is_not_ours_gets_labels_that_count_up_as_classes_come(checkout, tmp_path, monkeypatch):
+    """As in Mammoth, where the classes of a task are a range; under any order of the classes of the files."""
+    last = (4, 0, 9, 1, 7), (2, 8, 3, 5, 6)
+    at = FLAGS.index('--n_splits')
+    args = parse_args([*FLAGS[:at], *FLAGS[at + 2:], '--base_path', str(tmp_path), '--mammoth', str(checkout), '--schedule',
+                       f"split:2,order={'-'.join(map(str, last[0] + last[1]))}"])
+    model, dataset, args = initialize(args)
+    assert [dataset.task_classes(t).tolist() for t in (0, 1)] == [list(range(5)), list(range(5, 10))]
+    names = dataset.get_class_names()
+    assert [{int(name.split()[-1]) for name in names[part]} for part in (slice(5), slice(5, 10))] == [set(classes) for classes in last]
+    seen = []
+    monkeypatch.setattr(model, 'observe', lambda inputs, labels, not_aug_inputs, epoch=None: seen.append((dataset.c_task, *labels.tolist())) or 0.0)
+    train(model, dataset, args)
+    assert all(5 * task <= label < 5 * task + 5 for task, *labels in seen for label in labels)
+    args = parse_args(['--model', 'sgd', '--dataset', 'seq-digits', '--schedule', args.schedule, '--lr', '0.1', '--n_epochs', '1'])
+    assert sorted(initialize(args)[1].task_classes(0).tolist()) == sorted(last[0])         # ours take any labels

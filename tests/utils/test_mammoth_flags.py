@@ -9,7 +9,7 @@ import pytest
 from bench.cli.parsing import parse_args
 from core.plugins import normalise
 from scroll.errors import InputError
-from tests.conftest import ROOT
+from tests.conftest import ROOT, refused
 
 REGISTERED = '''
     model dataset backbone load_best_args loadcheck dataset_config model_config lr batch_size label_perc
@@ -73,3 +73,23 @@ def test_a_flag_is_what_the_page_says(flag, words, state):
     if action.dest in ('model', 'dataset', 'backbone'):
         expected = [normalise(expected[0])]
     assert getattr(args, action.dest) == (expected if action.nargs == '+' else expected[0])
+
+
+def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path):
+    """A run says in a line what differs, and the flag takes theirs."""
+    line = ['--model', 'er_ace', '--dataset', 'seq-cifar100', '--buffer_size', '20']
+    ours, theirs = parse_args(line), parse_args([*line, '--lr', '0.1', '--mammoth_defaults', '1'])
+    for word in ('weights compact (none)', 'lr 0.01 (required)', 'task_free True (False)', 'n_epochs 1 (of the data set)', 'lr_milestones'):
+        assert word in ours.differs
+    assert theirs.differs == '' and (theirs.weights, theirs.backbone, theirs.task_free, theirs.n_epochs) == ('none', 'resnet18', False, 50)
+    assert (theirs.lr_scheduler, theirs.lr_milestones, theirs.num_filters) == ('multisteplr', [35, 45], 64)
+    with refused('--lr', 'required'):
+        parse_args([*line, '--mammoth_defaults', '1'])
+    given = parse_args([*line, '--lr', '0.1', '--mammoth_defaults', '1', '--task_free', '1', '--n_epochs', '2', '--backbone', 'resnet34'])
+    assert (given.task_free, given.n_epochs, given.backbone) == (True, 2, 'resnet34')
+    gdumb = parse_args(['--model', 'gdumb', *line[2:], '--mammoth_defaults', '1'])
+    assert (gdumb.fitting_epochs, gdumb.cutmix_alpha, gdumb.n_epochs, gdumb.lr) == (256, 1, 1, 0)
+    assert not parse_args(['--model', 'scroll', *line[2:]]).differs and 'mammoth_defaults' not in ours
+    code, out, _ = command_line('--model', 'er', '--dataset', 'seq-digits', '--weights', 'none', '--backbone', 'reduced-resnet18', '--n_epochs', '0',
+                                '--buffer_size', '9', '--base_path', tmp_path)
+    assert code == 0 and out.splitlines()[0].startswith("Mammoth's defaults differ: lr 0.01 (required); --mammoth_defaults 1")

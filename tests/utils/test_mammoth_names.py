@@ -67,7 +67,7 @@ class TheirData(ContinualDataset):
 '''
 NETS = '''
 from backbone import MammothBackbone, register_backbone
-from backbone.ResNetBlock import BasicBlock, ResNet
+from backbone.resnet_cifar import BasicBlock, ResNet
 
 
 @register_backbone('their-net')
@@ -197,9 +197,9 @@ def test_a_config_file_may_ask_for_a_backbone_which_starts_from_scratch(config, 
                  dataset='seq-cifar10')
     assert (args.backbone, args.weights) == ('resnet18-md', tiny_weights)
     assert 'takes precedence over backbone reduced-resnet18' in capsys.readouterr().err
-    args = derpp('--buffer_size', '200', '--model_config', 'best', '--backbone', 'resnet32',
+    args = derpp('--buffer_size', '200', '--model_config', 'best', '--backbone', 'resnet34',
                  dataset='seq-cifar10')
-    assert (args.backbone, args.weights, args.num_filters) == ('resnet32', 'none', 16)
+    assert (args.backbone, args.weights, args.num_filters) == ('resnet34', 'none', 64)
 
 
 def test_data_set_configs_are_found_however_their_folder_is_spelled(config, capsys):

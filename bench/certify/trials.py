@@ -1,27 +1,43 @@
-"""SCROLL under a schedule: its predictor f_T and its curve."""
+"""A predictor and its curve under a schedule: SCROLL's from sums, any other method's by runs of main.py."""
+import contextlib
 import hashlib
+import io
+import platform
 
 import numpy as np
+import torch
 
 from bench.certify.store import single
+from bench.cli import parsing as cli
+from bench.run.building import initialize
+from bench.run.training import train
 from scroll.arguments import check_memory
-from scroll.certificates import prefix_sums
-from scroll.certificates.prefix_sums import Samples, SummedStream, TestSet, class_segments
-from scroll.certificates.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
+from scroll.certificates import (
+    SummedStream,
+    TestSet,
+    anytime_accuracy,
+    anytime_area,
+    average_incremental_accuracy,
+    class_segments,
+    curve_points,
+    first_segments,
+    learn_stream,
+)
+from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
+from scroll.exemplars import Exemplars
+from scroll.grid import little_endian
 from scroll.learner import Scroll
 from scroll.settings import AUTO
+from scroll.statistics import Statistics
+from utils.evaluate import eval_mode, is_task_aware, serve
 
 _SOLVES, _KEPT = 3, 64              # schedules for which all is solved again; predictors kept
 
 
 class ScrollTrials:
-    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once.
-
-    Attributes:
-        labels: (N,), of the test samples in the order of predictions.
-        device: where the backbone runs.
-    """
+    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once. labels:
+    (N,), of the test samples in the order of predictions. device: where the backbone runs."""
     SIZES = 200, 500, 2000              # |M| of the buffers whose digests stand in a certificate
 
     def __init__(self, options, model, dataset, specs):
@@ -30,9 +46,8 @@ class ScrollTrials:
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
         features, keys = model.embedder(images)
         kept = features if self.learner.embedder is None else images
-        self.samples = Samples(features, keys, model.to_file[dataset.train_labels], kept)
-        empty = self.learner.new_statistics(features.shape[1])
-        lift, by_class = empty.lift, empty.by_class
+        self.samples = Exemplars(model.to_file[dataset.train_labels], keys, features, kept)
+        lift = self.learner.new_statistics(features.shape[1]).lift
         self.test = TestSet(model.embedder(test_images)[0], model.to_file[dataset.test_labels], lift)
         if model.embedder.cache is not None:
             model.embedder.cache.flush()
@@ -41,7 +56,7 @@ class ScrollTrials:
             raise InputError(f'--dataset {dataset.NAME}: training and test samples are not of the same '
                              'classes')
         check_memory('class sums', 8 * len(classes) * (self.test.size + 1) ** 2)
-        parts = prefix_sums.class_statistics(features, self.samples.labels, lift, by_class)
+        parts = Statistics(features.shape[1], lift, by_class=True).add(features, self.samples.labels)
         self.summed = SummedStream(self.learner, parts)
         self.solved = {}
         self.labels, self.test_images = self.test.labels, test_images[self.test.order]
@@ -57,12 +72,12 @@ class ScrollTrials:
     def run(self, number: int, spec: str, schedule) -> tuple:
         """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
         asked, segments = self.asks(number), class_segments(schedule, self.ranks)
-        points = prefix_sums.curve_points(schedule.cuts, self.options.curve_points)
+        points = curve_points(schedule.cuts, self.options.curve_points)
         whole, streamed, found = segments is not None, None, []
         if asked['stream'] or not whole:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
-            visits = prefix_sums.learn_stream(streamed, self.samples, schedule, points)
+            visits = learn_stream(streamed, self.samples, schedule, points)
         for learner in self.summed(segments, points) if whole else visits:
             found.append(self._solve(number, learner))
         f_T, predictions = found[-1]
@@ -93,11 +108,10 @@ class ScrollTrials:
 
     def _measured(self, predictions, segments, points, schedule) -> dict:
         """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not (None),
-        the average incremental accuracy is that of the curve.
-        """
+        the average incremental accuracy is that of the curve."""
         hits = np.stack([self.test.class_hits(said) for said in predictions])
         whole, sizes = segments is not None, self.test.sizes
-        first = segments if whole else prefix_sums.first_segments(schedule, self.ranks)
+        first = segments if whole else first_segments(schedule, self.ranks)
         samples, anytime = schedule.cuts[points + 1], anytime_accuracy(hits, sizes, first <= points[:, None])
         average = average_incremental_accuracy(hits, sizes, first, points) if whole else float(anytime.mean())
         return dict(final_accuracy=round(100 * float(hits[-1].sum() / sizes.sum()), 4),
@@ -162,7 +176,99 @@ class ScrollTrials:
             for size in self.SIZES:
                 learner = Scroll(**{**self.learner.get_params(), 'buffer_size': size, 'strategy': strategy})
                 for ids in np.split(order, np.cumsum(np.bincount(self.ranks))[:-1]):
-                    learner.learn(self.samples.images[ids], self.samples.features[ids],
+                    learner.learn(self.samples.samples[ids], self.samples.features[ids],
                                   self.samples.keys[ids], self.samples.labels[ids])
                 lines[f'buffer, {strategy}, |M| = {size}'] = learner.buffer_.content().digest()
         return lines
+
+
+def about_machine() -> dict:
+    """What bits may depend on besides data and arguments."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return dict(processor=kind_of_machine(), gpu=gpu, torch=torch.__version__,
+                numpy=np.__version__, python=platform.python_version(), threads=torch.get_num_threads())
+
+
+class MethodTrials:
+    """Any method, trained from scratch on each schedule.
+
+    Attributes:
+        labels: (N,), of the test samples in the order of predictions. device: where the network runs."""
+
+    def __init__(self, words, model, dataset, specs):
+        if is_task_aware(model):
+            raise InputError(f'--model {model.NAME} is task-aware (it needs the task of a sample): '
+                             'it has no predictor to compare')
+        for spec in specs:
+            if not spec.startswith('split:'):  # may be refused: better now than after hours
+                cli.parse_args([*words, '--schedule', spec])
+        self.words, self.device = words, model.device
+        self.labels = np.sort(dataset.test_labels, kind='stable')
+
+    def asks(self, number: int) -> dict:
+        """Nothing that depends on the number of the schedule."""
+        return {}
+
+    def run(self, number: int, spec: str, schedule) -> tuple:
+        """(row, weights float32 (P,), predictions (N,)) after training on the whole stream."""
+        return run_method([*self.words, '--schedule', spec])
+
+    def claims(self, rows: list) -> tuple:
+        """(name -> digests, name -> whether each is claimed to equal the others)."""
+        digests = {'net': [row['net_digest'] for row in rows],
+                   'weights and predictions': [row['outcome'] for row in rows]}
+        return digests, {name: [True] * len(rows) for name in digests}
+
+    def lines(self, rows: list) -> tuple:
+        """Nothing that holds anywhere; the digest of the network, on this kind of machine."""
+        return {}, dict(net=single(row['net_digest'] for row in rows))
+
+
+def run_method(words: list) -> tuple:
+    """One run of main.py with these words: (row, weights float32 (P,), predictions (N,))."""
+    curve = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        model, dataset, args = initialize(cli.parse_args(words))
+        after = model.meta_end_eval
+
+        def end_eval(dataset, accuracies):
+            sizes = [len(loader.dataset) for loader in dataset.test_loaders]
+            seen = int(dataset.schedule.tasks[dataset.c_task + 1])
+            curve[seen] = round(float(np.average(accuracies[0], weights=sizes)), 4)
+            after(dataset, accuracies)
+        model.meta_end_eval = end_eval
+        measured = train(model, dataset, args)
+    labels, predictions = test_predictions(model, dataset)
+    points = [list(point) for point in curve.items()]
+    row = dict(whole_classes=class_segments(dataset.schedule, dataset.train_labels) is not None,
+               net_digest=net_digest(model),
+               final_accuracy=round(100 * float((predictions == labels).mean()), 4),
+               average_incremental_accuracy=measured['average_incremental_accuracy'],
+               anytime_area=round(anytime_area(*np.array(points).T), 4), curve=points)
+    real = [tensor.float().cpu().numpy().ravel() for _, tensor in sorted(model.net.state_dict().items())
+            if tensor.is_floating_point()]
+    return row, np.concatenate(real), predictions
+
+
+@torch.no_grad()
+def test_predictions(model, dataset) -> tuple:
+    """Labels, as of the files, and predictions, int64 (N,), of all test samples, by class, then as there."""
+    seen, pairs = torch.as_tensor(dataset.seen_classes()).to(model.device), []
+    with eval_mode(model.net):
+        for loader in dataset.test_loaders:
+            serve(loader, model)
+            for inputs, labels, *_ in loader:
+                pairs.append((labels.cpu(), seen[model(inputs.to(model.device))[:, seen].argmax(1)].cpu()))
+    of_files = np.argsort(dataset.class_order)
+    labels, predictions = (of_files[torch.cat(part).numpy()] for part in zip(*pairs))
+    order = np.argsort(labels, kind='stable')
+    return labels[order], predictions[order]
+
+
+def net_digest(model) -> str:
+    """SHA-256 of names and values of the network."""
+    sha = hashlib.sha256()
+    for name, tensor in sorted(model.net.state_dict().items()):
+        sha.update(f'net.{name}'.encode())
+        sha.update(little_endian(tensor.cpu().numpy()))
+    return sha.hexdigest()

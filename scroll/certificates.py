@@ -1,0 +1,328 @@
+"""Certificates in JSON: digests that hold on any machine, and those that hold on one kind of machine.
+
+    {"format": "schedule-certificate-2", "model": "scroll", "dataset": "seq-cifar100",
+     "command": "python ...",
+     "verdict": {"sentence": "bit-identical under 1005 schedules", ...},
+     "anywhere": {"data": "<SHA-256>", "statistics": "<SHA-256>", ...},
+     "here": {"machine": "x86_64 AVX512, 1 thread, torch 2.15.0", "f*": "<SHA-256>"}, ...}
+
+Each line follows from some of those above it, so the first that differs says where to look.
+"""
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from scroll.archive import atomic_write, read_json, unwritable
+from scroll.errors import InputError
+from scroll.exemplars import Exemplars
+from scroll.grid import GRID
+from scroll.heads.predictors import LinearPredictor
+from scroll.learner import Scroll
+from scroll.lift import Lift
+from scroll.state import State
+from scroll.statistics import Statistics
+
+FORMAT = 'schedule-certificate-2'
+# settings of earlier certificates: name -> name today
+RENAMED = {'adapt_folds': 'adapt_select_folds', 'adapt_held_out': 'adapt_select_held_out'}
+_PARTS = dict(model=str, dataset=str, command=str, flags=list, verdict=dict, anywhere=dict, here=dict,
+              settings=dict, options=dict)
+
+
+def write(path, certificate: dict) -> None:
+    """Write it whole or not at all, with its folder; InputError if it cannot be written."""
+    with unwritable(path), atomic_write(path) as file:
+        file.write(f'{json.dumps(certificate, indent=1)}\n'.encode())
+
+
+def read(path) -> dict:
+    """What `write` wrote, its settings under their present names (`RENAMED`). InputError: there is no such
+    file, or it is no certificate of this format."""
+    try:
+        found = read_json(path)
+    except OSError as error:
+        raise InputError(f'{path}: {error.strerror}') from error
+    except ValueError as error:
+        raise InputError(f'{path}: no certificate ({" ".join(str(error).split())[:200]})') from error
+    what = found.get('format') if isinstance(found, dict) else None
+    if what != FORMAT:
+        raise InputError(f'{path}: expected a certificate of the format {FORMAT}' +
+                         (f', this is {what}: run its command again' if isinstance(what, str) else ''))
+    sound = all(isinstance(found.get(name), kind) for name, kind in _PARTS.items()) and not any(
+        isinstance(value, (list, dict)) for part in ('anywhere', 'here', 'settings', 'options')
+        for value in found[part].values())
+    if not sound or 'sentence' not in found['verdict']:
+        raise InputError(f'{path}: the certificate is damaged: it is not what certify.py writes')
+    settings = {RENAMED.get(name, name): value for name, value in found['settings'].items()}
+    if 'adaptation' in settings:                # f* is what the updates end in, where it does not say more
+        settings.setdefault('adapt_select', 'none')
+    return found | dict(settings=settings)
+
+
+def compare(certificate: dict, found: dict, unasked: dict) -> tuple:
+    """(lines of text, whether all that could be compared agree) of a certificate and what was found here (its
+    parts `anywhere` and `here`). unasked: name -> why it was not computed."""
+    there, here = certificate['here'].get('machine'), found['here']['machine']
+    said, values = ({name: str(text) for name, text in (part['anywhere'] | part['here']).items()
+                     if name != 'machine'} for part in (certificate, found))
+    skipped = {name: why for name, why in unasked.items() if name in said}
+    if there != here:
+        skipped |= {name: f'holds on {there}; this is {here}' for name in said if name in certificate['here']}
+    differing = [name for name in said if name not in skipped and values.get(name) != said[name]]
+    verdicts = {name: 'the same' for name in said} | {
+        name: f'DIFFERS: {values.get(name, "nothing"):.16} here' for name in differing} | {
+        name: f'skipped: {why}' for name, why in skipped.items()}
+    width = max(map(len, said), default=0)
+    lines = [f'{name:{width}}  {said[name][:16]:16}  {verdict}' for name, verdict in verdicts.items()]
+    if differing:
+        follow = f', and what follows from it: {", ".join(differing[1:])}' if differing[1:] else ''
+        return [*lines, f'not the same: {differing[0]}{follow}'], False
+    more = f'; {len(skipped)} skipped' if skipped else ''
+    return [*lines, f'the same: {len(said) - len(skipped)} lines{more}'], True
+
+
+def first_segments(schedule, ranks: np.ndarray) -> np.ndarray:
+    """int64 (K,): the segment in which a class is first seen; ranks: int64 (N,), place of each sample's class
+    among the sorted classes."""
+    segment = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts))
+    return segment[np.unique(ranks[schedule.order], return_index=True)[1]]
+
+
+def class_segments(schedule, ranks: np.ndarray):
+    """`first_segments`; None if a class arrives in several."""
+    first = first_segments(schedule, ranks)
+    segment = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts))
+    return first if (first[ranks[schedule.order]] == segment).all() else None
+
+
+def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
+    """Segments after which the predictor is evaluated: those that end next to N/P, 2N/P, ..., N; P = 0: all.
+    """
+    ends = cuts[1:]
+    if most == 0:
+        return np.arange(len(ends))
+    wanted = ends[-1] * np.arange(1, most + 1) / most
+    after = np.minimum(np.searchsorted(ends, wanted), len(ends) - 1)
+    before = np.maximum(after - 1, 0)
+    return np.unique(np.where(wanted - ends[before] < ends[after] - wanted, before, after))
+
+
+class SummedStream:
+    """What a learner without memory has learned after segments of a stream of whole classes, from sums: the
+    same bits as of `learn_stream`, and a thousand schedules of CIFAR-100 in minutes. parts: of all samples,
+    `by_class`."""
+
+    def __init__(self, learner: Scroll, parts: Statistics):
+        self.params, self.parts = {**learner.get_params(), 'buffer_size': 0, 'keep_keys': False}, parts
+        self.by_class = learner.new_statistics(parts.dim).by_class
+
+    def __call__(self, segments: np.ndarray, points: np.ndarray):
+        """Yield a `Scroll` after each of `points`; `segments`: that of each class (`class_segments`)."""
+        parts, order, done = self.parts, np.argsort(segments, kind='stable'), 0
+        grams, gram = parts.grams, np.zeros_like(parts.grams[0])
+        for point in points:
+            upto = int(np.searchsorted(segments[order], point, side='right'))
+            for k in () if self.by_class else order[done:upto]:
+                gram += grams[k]
+            seen, done = np.sort(order[:upto]), upto
+            statistics = Statistics(parts.dim, parts.lift, self.by_class).assign(
+                parts.classes[seen], parts.counts[seen], parts.sums[seen],
+                grams[seen] if self.by_class else gram.copy())
+            yield Scroll(**self.params).set_state(State({}, '', statistics))
+
+
+def learn_stream(learner: Scroll, samples: Exemplars, schedule, points: np.ndarray):
+    """Learn segment by segment; yield the learner, one and the same, after each of `points`."""
+    learner.forget()
+    wanted = set(points.tolist())
+    for t, ids in enumerate(schedule.segments()):
+        learner.learn(samples.samples[ids], samples.features[ids], samples.keys[ids], samples.labels[ids])
+        if t in wanted:
+            yield learner
+
+
+class TestSet:
+    """Embedded test samples, sorted by class, on which linear predictors are evaluated fast, and exactly.
+
+    Attributes:
+        order: int64 (N,), where the samples were. size: D, numbers of a lifted feature. sizes: int64 (K,),
+            samples of each class."""
+    __test__ = False                    # not a test case of pytest
+
+    def __init__(self, features: np.ndarray, labels: np.ndarray, lift: Lift = None):
+        self.order = np.argsort(labels, kind='stable')
+        self.features, self.labels = features[self.order], np.asarray(labels)[self.order]
+        self.classes, self.sizes = np.unique(self.labels, return_counts=True)
+        self._starts = np.cumsum(self.sizes) - self.sizes
+        lifted = self.features if lift is None else lift(self.features)
+        self.size = lifted.shape[1]
+        self._single = lifted.astype(np.float32) / np.float32(GRID)             # exact: 19 bits a number
+
+    def predictions(self, predictor) -> np.ndarray:
+        """`predictor.predict` of all samples: (N,) labels. Logits are taken in float32 first. Rounding moves
+        each by at most gamma (|w| |u| + |b|), gamma = n e / (1 - n e) with n = d + 4 roundings of e = 2^-24
+        (Higham 2002, section 3.1); where the second is nearer to the largest than twice that, the predictor's
+        exact logits decide."""
+        if not isinstance(predictor, LinearPredictor):
+            return predictor.predict(self.features)
+        logits = predictor.weight.astype(np.float32) @ self._single.T  # (K, N): maxima over K are contiguous
+        logits += predictor.bias.astype(np.float32)[:, None]
+        roundings = (self.size + 4) * 2.0 ** -24
+        largest = float((1.01 * np.linalg.norm(predictor.weight, axis=1) + abs(predictor.bias)).max())
+        error = roundings / (1 - roundings) * largest
+        near = logits >= logits.max(axis=0) - np.float32(2.01 * error)
+        out = predictor.classes[near.argmax(axis=0)]
+        unsure = np.flatnonzero(near.sum(axis=0) != 1)
+        if len(unsure):
+            out[unsure] = predictor.predict(self.features[unsure])
+        return out
+
+    def class_hits(self, predictions: np.ndarray) -> np.ndarray:
+        """int64 (K,): samples of each class that predictions (N,) get right."""
+        return np.add.reduceat((predictions == self.labels).astype(np.int64), self._starts)
+
+
+def anytime_accuracy(hits: np.ndarray, sizes: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """float (P,), percent: a(n), accuracy over all test samples of the classes seen (Koh et al. 2022), of
+    hits int (P, K), sizes int (K,) and seen bool (P, K)."""
+    return 100 * (hits * seen).sum(axis=1) / (sizes * seen).sum(axis=1)
+
+
+def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
+    """A_AUC = sum_k a(n_k) (n_k - n_{k-1}) / N (Koh et al. 2022, whose steps are equal), of n int (P,) and a
+    (P,)."""
+    return float((np.asarray(accuracies) * np.diff(samples, prepend=0)).sum() / samples[-1])
+
+
+def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.ndarray,
+                                 points: np.ndarray) -> float:
+    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), accuracy on task j after task i. hits: int
+    (P, K), test samples of each class predicted right after each of `points` int (P,), tasks i. sizes: int
+    (K,), test samples. tasks: int (K,), the task that brings each class."""
+    means = []
+    for row, point in zip(hits, points):
+        seen = tasks <= point
+        right, count = (np.bincount(tasks[seen], weights=x[seen]) for x in (row, sizes))
+        means.append(100 * (right[count > 0] / count[count > 0]).mean())
+    return float(np.mean(means))
+
+
+class Summary(NamedTuple):
+    """Accuracies of R schedules; deviation over R - 1."""
+    mean: float
+    deviation: float
+    worst: float
+    best: float
+    range: float
+    cvar10: float
+
+
+def summary(accuracies) -> Summary:
+    """How accuracies (R,) differ; InputError of none."""
+    a = np.asarray(accuracies, np.float64)
+    if not len(a):
+        raise InputError('there are no accuracies to compare')
+    worst, best = float(a.min()), float(a.max())
+    mean = min(max(float(a.mean()), worst), best)       # rounding must not make equal ones differ
+    deviation = float(np.std(a, ddof=1)) if best > worst else 0.0
+    return Summary(mean, deviation, worst, best, best - worst, cvar(a, 0.1))
+
+
+def cvar(accuracies, share: float) -> float:
+    """Conditional value at risk, the mean of the worst `share` of accuracies (R,): with m = share R, at least
+    1, the floor(m) worst and m - floor(m) of the next, over m (Rockafellar and Uryasev 2000)."""
+    a = np.sort(np.asarray(accuracies, np.float64))
+    m = max(1.0, round(share * len(a), 9))                                      # 0.1 * 30 is not 3
+    weights = np.clip(m - np.arange(len(a)), 0, 1)
+    return float(np.clip((a * weights).sum() / m, a[0], a[-1]))
+
+
+def order_disparity(accuracies) -> tuple:
+    """(AOPD, MOPD) of accuracies (R, K), of K classes under R schedules (Yoon et al. 2020): mean and maximum
+    over k of max_r P_k^r - min_r P_k^r."""
+    opd = np.ptp(np.asarray(accuracies, np.float64), axis=0)
+    return float(opd.mean()), float(opd.max())
+
+
+def class_accuracies(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """float (R, K), percent: accuracy on the samples of each class. predictions: (R, N). labels: (N,)."""
+    right = np.asarray(predictions) == labels
+    return np.stack([100 * right[:, labels == c].mean(axis=1) for c in np.unique(labels)], axis=1)
+
+
+def disagreement(predictions: np.ndarray, times=None) -> float:
+    """Percent of samples that two schedules' predictors label differently, mean over pairs of schedules: with
+    n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
+    predictions: (D, N), distinct rows. times: int (D,), how many schedules gave each; None: one."""
+    predictions = np.asarray(predictions)
+    times = np.ones(len(predictions), np.int64) if times is None else np.asarray(times, np.int64)
+    total = int(times.sum())
+    if total < 2:
+        return 0.0
+    votes = (times @ (predictions == label) for label in np.unique(predictions))
+    agreeing = sum(int((n * (n - 1)).sum()) for n in votes)
+    return 100 * (1 - agreeing / (predictions.shape[1] * total * (total - 1)))
+
+
+def largest_weight_difference(weights) -> float:
+    """max over pairs of schedules and over weights of |w_r - w_s|; infinite if not finite, or of different
+    numbers of weights. weights: an iterable of arrays (P,)."""
+    low = high = None
+    for row in weights:
+        row = np.asarray(row, np.float64)
+        if low is not None and row.shape != low.shape:
+            return float('inf')
+        low, high = (row, row) if low is None else (np.minimum(low, row), np.maximum(high, row))
+    gap = float((high - low).max(initial=0))
+    return gap if np.isfinite(gap) else float('inf')
+
+
+def variance_shares(accuracies) -> tuple:
+    """(schedule, seed, rest), percent of the sum of squares of accuracies (R, S), of R schedules and S seeds:
+    Fisher's two-way layout without replication; zeros where nothing varies."""
+    a = np.asarray(accuracies, np.float64)
+    rows, columns = a.mean(axis=1) - a.mean(), a.mean(axis=0) - a.mean()
+    rest = a - a.mean() - rows[:, None] - columns
+    squares = np.array([a.shape[1] * (rows ** 2).sum(), a.shape[0] * (columns ** 2).sum(), (rest ** 2).sum()])
+    squares[squares < 1e-18 * max(1.0, (a ** 2).sum())] = 0             # rounding errors
+    return tuple((100 * squares / max(squares.sum(), 1e-300)).tolist())
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The effect of R schedules on one method: whether digests claimed to be equal are, how many different
+    ones there are by name, the largest difference of weights, percent of disagreement, accuracies in
+    percent, and order-normalised disparity of classes in points."""
+    schedules: int
+    identical: bool
+    distinct: dict
+    weight_difference: float
+    disagreement: float
+    final: Summary
+    incremental: Summary
+    aopd: float
+    mopd: float
+
+    def sentence(self) -> str:
+        """The verdict in a line."""
+        if self.identical:
+            return f'bit-identical under {self.schedules} schedules'
+        return (f'not identical under {self.schedules} schedules: weights up to {self.weight_difference:.3g} '
+                f'apart, two predictors disagree on {self.disagreement:.2f} % of the test samples, accuracy '
+                f'{self.final.worst:.2f} to {self.final.best:.2f} %')
+
+
+def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, final, incremental) -> Verdict:
+    """The verdict over R schedules. digests: name -> R digests, None where there is none. claimed: name -> R
+    bools: whose are claimed equal. outcomes: digest of an outcome -> (times, weights (P,), predictions (N,));
+    times add up to R. labels: (N,), of the test samples. final, incremental: R accuracies, percent."""
+    distinct = {name: len({*values} - {None}) for name, values in digests.items()}
+    identical = all(len({d for d, c in zip(digests[name], claims) if c} - {None}) <= 1
+                    for name, claims in claimed.items())
+    times, weights, predictions = zip(*outcomes.values())
+    predictions = np.stack(predictions)
+    return Verdict(len(final), identical, distinct, largest_weight_difference(weights),
+                   disagreement(predictions, times), summary(final), summary(incremental),
+                   *order_disparity(class_accuracies(predictions, labels)))

@@ -1,0 +1,97 @@
+"""`scripts/mammoth.py` on a small made-up checkout."""
+import sys
+from argparse import Namespace
+
+import pytest
+
+from bench import checkout
+from core.mammoth import use_checkout
+from core.rows import read_rows
+from models import get_model
+from scroll.errors import InputError
+
+MAIN = '''
+import argparse, sys
+def parse_args():
+    parser = argparse.ArgumentParser()
+    for name in ('model', 'dataset', 'model_config', 'dataset_config'):
+        parser.add_argument('--' + name)
+    parser.add_argument('--lr', type=float, default=0.25)
+    parser.add_argument('--n_epochs', type=int, default=5)
+    return parser.parse_args()
+if __name__ == '__main__':
+    print(sys.argv[1:], file=sys.stderr)
+    print('[Class-IL]: 12.5 %')
+'''
+MODEL = '''
+import no_such_package
+from models.utils.continual_model import ContinualModel
+class Odd(ContinualModel):
+    NAME = 'odd'
+    COMPATIBILITY = ['class-il']
+'''
+PLAIN = '''
+from backbone.wide import WideNet
+class Plain:
+    NAME = 'plain'
+    device = 'cpu'
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        self.args, self.net = args, WideNet()
+        args.n_epochs = 1
+    def to(self, device):
+        return self
+'''
+FILES = {'main.py': MAIN, 'models/odd.py': MODEL, 'backbone/__init__.py': '', 'utils/__init__.py': '', 'datasets/__init__.py': '',
+         'models/sgd.py': MODEL.replace('import no_such_package', '').replace("'odd'", "'sgd'"),
+         'models/plain.py': PLAIN, 'backbone/ResNetBlock.py': 'class ResNet:\n    whose = "theirs"\n',
+         'backbone/wide.py': 'from backbone.ResNetBlock import ResNet\nclass WideNet(ResNet):\n    pass\n',
+         'models/config/sgd.yaml': 'seq-digits: {lr: 0.25}\nseq-digits-none: {lr: 0.5}\n'}
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        (tmp_path / 'theirs' / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / 'theirs' / name).write_text(text)
+    monkeypatch.setattr(sys, 'meta_path', list(sys.meta_path))
+    return tmp_path / 'theirs'
+
+
+def run(monkeypatch, root, *words):
+    monkeypatch.setattr(sys, 'argv', ['mammoth.py', *map(str, words)])
+    checkout.main()
+
+
+def test_a_model_that_lacks_a_package_is_a_row_and_is_not_run_twice(root, tmp_path, monkeypatch):
+    words = 'verdicts', root, '--dataset', 'seq-digits', '--models', 'odd', '--out', tmp_path
+    run(monkeypatch, root, *words)
+    (row,) = read_rows(tmp_path / 'verdicts.csv')
+    assert (row['kind'], row['name'], row['verdict']) == ('model', 'odd', 'needs a package') and 'no_such_package' in row['reason']
+    monkeypatch.setattr(checkout, 'verdict_of', None)
+    run(monkeypatch, root, *words)
+
+
+@pytest.mark.slow
+def test_runs_here_and_there_are_rows_with_the_flags_that_each_takes(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkout, 'ROOT', root)
+    run(monkeypatch, root, 'compare', root, '--models', 'er', '--seeds', 1, '--out', tmp_path, '--', '--lr', '1', '--', '--ours', '2')
+    rows = read_rows(tmp_path / 'compare.csv')
+    assert [(row['seed'], row['where'], row['accuracy']) for row in rows] == [
+        ('0', where, '12.5') for where in ('here', 'there')]
+    assert all(row['flags'] == '--lr 1 --ours 2' for row in rows)
+    with pytest.raises(InputError, match='--models'):
+        run(monkeypatch, root, 'compare', root)
+
+
+def test_side_by_side_gives_the_interval_of_the_difference():
+    rows = [dict(model='er', where=where, accuracy=str(value), seconds=str(seconds))
+            for where, seconds, values in (('here', 1, (10, 12, 14)), ('there', 2, (11, 13, 15))) for value in values]
+    assert checkout.side_by_side('er', rows) == ['3', '12.0 ± 2.0', '13.0 ± 2.0', '-1.0 (-5.5 to +3.5)', '0.50']
+
+
+def test_a_method_of_the_checkout_sees_plain_names_and_has_networks_of_the_checkout(root):
+    use_checkout(root)
+    args = Namespace(model='mammoth:plain', dataset='mammoth:seq-cifar10', n_epochs=5)
+    method = get_model(args, None, None, None, None)
+    assert (method.args.model, method.args.dataset, method.net.whose) == ('plain', 'seq-cifar10', 'theirs')
+    assert (args.model, args.dataset, args.n_epochs) == ('mammoth:plain', 'mammoth:seq-cifar10', 1)
