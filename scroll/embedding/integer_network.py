@@ -96,16 +96,19 @@ class IntegerNetwork(nn.Module):
 
     program: list of `Op`, the first of kind `input`, the last the features, of `dim` values. input_size:
     pixels. mean: three integers that are taken from the image's channels. golden: SHA-256 of the features of
-    the built-in images, or '' where it is not known yet. version: of the program.
+    the built-in images, or '' where it is not known yet. version: of the program. stages: positions of the
+    last map of each stage.
 
     InputError: the program cannot be run exactly, with the layer and the bound."""
 
-    def __init__(self, program: list, input_size: int, mean: tuple, golden: str = '', version: int = VERSION):
+    def __init__(self, program: list, input_size: int, mean: tuple, golden: str = '', version: int = VERSION,
+                 stages=()):
         super().__init__()
         check_program(program)
         self.dim = [len(op.bias) for op in program if op.kind == 'conv'][-1]
         self.program, self.input_size = program, input_size
         self.mean, self.golden, self.version = tuple(map(int, mean)), golden, version
+        self.stages = tuple(stages)
         self.eight_bits = None          # `EightBits`, or False where it is not to be, once it is known
         self._compared = set()          # kinds of convolutions, with the shapes and places of their inputs
         self.last_use = {read: position for position, op in enumerate(program) for read in op.reads}
@@ -246,7 +249,7 @@ class IntegerNetwork(nn.Module):
         arrays = {f'{name}{position}': getattr(op, name) for position, op in enumerate(self.program)
                   for name in _ARRAYS if getattr(op, name) is not None}
         facts = dict(program=program, input_size=self.input_size, mean=self.mean, golden=self.golden,
-                     about=about)
+                     stages=self.stages, about=about)
         archive.write(path, _format(self.version), facts, arrays)
 
     @classmethod
@@ -259,7 +262,8 @@ class IntegerNetwork(nn.Module):
         program = [Op(kind, tuple(reads), low, high, options,
                       **{name: arrays.get(f'{name}{position}') for name in _ARRAYS})
                    for position, (kind, reads, low, high, options) in enumerate(facts['program'])]
-        return (cls(program, facts['input_size'], facts['mean'], facts['golden'], versions[kind]),
+        return (cls(program, facts['input_size'], facts['mean'], facts['golden'], versions[kind],
+                    facts.get('stages', ())),
                 facts['about'])
 
 

@@ -117,7 +117,7 @@ def _built(graph, sketch: '_Builder', preprocessing) -> IntegerNetwork:
         units[name] = most / 2.0 ** math.floor(math.log2(most / unit))
     builder = _Builder(graph, sketch.magnitudes, preprocessing, units)
     builder.walk()
-    return IntegerNetwork(builder.program, preprocessing.input_size, builder.mean)
+    return IntegerNetwork(builder.program, preprocessing.input_size, builder.mean, stages=builder.stages())
 
 
 @dataclass
@@ -169,6 +169,16 @@ class _Builder:
                 last = self._value(node.args[0][0])
                 if last.position != len(self.program) - 1:
                     raise InputError('the features of this network are not what it computes last')
+
+    def stages(self) -> list:
+        """Positions of the last map of each stage, `layer1`, `layer2`, ...; none of a network without."""
+        last = {}
+        for node in self.graph.graph.nodes:
+            stack = [place for place, _ in (node.meta.get('nn_module_stack') or {}).values()]
+            name = stack[-1].removeprefix('net.').split('.')[0] if stack else ''
+            if name.startswith('layer') and isinstance(self.known.get(node), _Value):
+                last[name] = self.known[node].position
+        return list(last.values())
 
     def _visit(self, node) -> None:
         name = getattr(node.target, '__name__', str(node.target)).split('.')[0]
