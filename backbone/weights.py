@@ -138,15 +138,16 @@ def network(name: str, input_size: int = None) -> tuple:
     return net.eval(), about.preprocessing(input_size)
 
 
-def embedder(name: str = DEFAULT, cache=None, input_size: int = None) -> Embedder:
+def embedder(name: str = DEFAULT, cache=None, input_size: int = None, stages: tuple = (),
+             mirror: bool = False) -> Embedder:
     """An `Embedder` of these weights, in integers where they have an integer network, with a folder for
-    features or None."""
+    features or None. stages, mirror: as of `Embedder`."""
     net, preprocessing = network(name, input_size)
     integers = None
     if has_integers(name, input_size):
         integers = integers_of(name, net, preprocessing, None if cache is None else Path(cache) / 'integers')
     return Embedder(net, preprocessing, 'float32' if integers is None else 'integer', cache=cache,
-                    integers=integers)
+                    integers=integers, stages=stages, mirror=mirror)
 
 
 def load(name: str, tensors: bool = True) -> Weights:

@@ -25,6 +25,10 @@ def add_embedding_args(parser) -> None:
          help='images it sees at once; part of what a feature is')
     flag('--channels_last', affects='bits', type=binary_to_boolean_type, default=True,
          help='its memory layout; contiguous all the same where a convolution has fewer than 8 channels')
+    flag('--stages', type=whole(1), nargs='*', default=[],
+         help='beside its own features those of these stages, numbered from 1, each part of unit length')
+    flag('--mirror', type=binary_to_boolean_type, default=False,
+         help='add the features of the mirror image to those of the image')
     flag('--feature_cache', affects='speed', type=binary_to_boolean_type, default=True,
          help='keep features below <base_path>/cache')
 
@@ -57,6 +61,8 @@ def make_embedder(net, args, dataset, device):
     """The backbone as the flags say, with the data set's preprocessing, as an `Embedder`; `GivenFeatures`
     where samples are features."""
     if hasattr(dataset, 'num_inputs'):
+        if args.stages or args.mirror:
+            raise InputError(f'--stages, --mirror: samples of {args.dataset} are features already')
         return GivenFeatures(dataset.num_inputs)
     preprocessing = getattr(dataset, 'preprocessing', None) or _preprocessing(dataset, args)
     cache, integers = Path(args.base_path) / 'cache' if args.feature_cache else None, None
@@ -64,7 +70,7 @@ def make_embedder(net, args, dataset, device):
         integers = weights.integers_of(args.weights, net, preprocessing, cache and cache / 'integers')
     channels_last = args.channels_last and is_shipped(type(net))        # others may view maps as vectors
     return Embedder(net, preprocessing, args.embed_dtype, device, args.embed_chunk, channels_last,
-                    cache and cache / 'features', integers)
+                    cache and cache / 'features', integers, args.stages, bool(args.mirror))
 
 
 def _preprocessing(dataset, args) -> Preprocessing:

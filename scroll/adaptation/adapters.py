@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from scroll.embedding.libraries import LibraryNetwork
+from scroll.embedding.wide import WideNetwork
 from scroll.errors import InputError
 from scroll.randomness import torch_stream
 
@@ -137,11 +138,16 @@ def _is_pointwise(module: nn.Module) -> bool:
             and module.padding == (0, 0))
 
 
+def _root(net: nn.Module) -> str:
+    """What names of modules begin with, of networks that hold another one."""
+    return 'body.' + _root(net.body) if isinstance(net, (LibraryNetwork, WideNetwork)) else ''
+
+
 def kind_for(net: nn.Module) -> tuple:
     """(kind of adapters, names of the layers that get one), of the first kind that fits a network; InputError
     if none fits."""
     parents = dict(net.named_modules())
-    root = 'body.' if isinstance(net, LibraryNetwork) else ''
+    root = _root(net)
     inner = [(name, module) for name, module in parents.items() if '.' in name.removeprefix(root)]
     attention = any('Attention' in type(module).__name__ for _, module in inner)
     grouped = any(isinstance(module, nn.Conv2d) and module.groups > 1 for _, module in inner) and all(
@@ -157,7 +163,7 @@ def kind_for(net: nn.Module) -> tuple:
     for kind, places in kinds.items():
         if places:
             return kind, places
-    name = type(net.body if isinstance(net, LibraryNetwork) else net).__name__
+    name = type(net.get_submodule(root.removesuffix('.'))).__name__
     raise InputError(f'{name}: no kind of adapters fits: it has neither attention, nor pointwise and '
                      'depthwise convolutions, nor 3x3 convolutions inside blocks: use full tuning '
                      '(--adaptation full) or none')

@@ -46,15 +46,15 @@ class EightBits:
             raise Unfit
         return -op.low
 
-    def features(self, x: torch.Tensor) -> torch.Tensor:
-        """As of the network. Unfit: a layer gives other numbers than float64."""
+    def sums(self, x: torch.Tensor) -> list:
+        """The network's outputs. Unfit: a layer gives other numbers than float64."""
         values, network = [], self.network
         for position, op in enumerate(network.program):
             values.append(self._run(position, op, [values[read] for read in op.reads] or [x]))
             for read in op.reads:
                 if network.last_use[read] == position:
                     values[read] = None
-        return values[-1]
+        return [values[position] for position in network.outputs]
 
     def _run(self, position: int, op, inputs: list) -> torch.Tensor:
         x, zero, network = inputs[0], self.zero[position], self.network

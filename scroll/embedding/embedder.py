@@ -22,6 +22,7 @@ from scroll.embedding.images import Preprocessing, check_images
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.embedding.layout import layout_for
 from scroll.embedding.machine import kind_of_machine, versions_and_switches
+from scroll.embedding.wide import WideNetwork, check_stages
 from scroll.errors import InputError
 from scroll.grid import little_endian, quantise, sample_keys
 from scroll.randomness import torch_stream
@@ -38,7 +39,8 @@ class Embedder:
     'integer': features of `integers`, the integer network made from `net` (`quantisation`), the same on every
     machine. What is adapted is `net`. device: where it runs. chunk: images per micro-batch; part of the
     definition of a feature. channels_last: memory layout of the network, where that is sound for it
-    (`scroll.embedding.layout`). cache: a folder for features on disk, or None.
+    (`scroll.embedding.layout`). cache: a folder for features on disk, or None. stages, mirror: features of
+    these stages, too, and of mirror images (`scroll.embedding.wide`).
 
     Attributes:
         digest: hex SHA-256 of all that determines the bits of a feature, except the pixels; in floating point
@@ -47,7 +49,8 @@ class Embedder:
         pristine: a copy of `net` as it was given; nothing changes it."""
 
     def __init__(self, net: nn.Module, preprocessing: Preprocessing, dtype: str = 'float32', device='cpu',
-                 chunk: int = 64, channels_last: bool = True, cache=None, integers: IntegerNetwork = None):
+                 chunk: int = 64, channels_last: bool = True, cache=None, integers: IntegerNetwork = None,
+                 stages: tuple = (), mirror: bool = False):
         if not isinstance(net, nn.Module) or not callable(getattr(net, 'features', None)):
             raise InputError(f'net of type {type(net).__name__}: expected a torch module with features(x)')
         instance('preprocessing', preprocessing, Preprocessing)
@@ -59,6 +62,11 @@ class Embedder:
         on_off('channels_last', channels_last)
         if not isinstance(cache, (str, os.PathLike, type(None))):
             raise InputError(f'cache {shown(cache)}: expected a folder, or None')
+        stages = check_stages(stages)
+        on_off('mirror', mirror)
+        if stages or mirror:
+            net = WideNetwork(net, stages, mirror)
+            integers = integers and integers.widened(stages, mirror)
         try:
             self.device = torch.device(device)
         except (RuntimeError, TypeError, ValueError) as error:

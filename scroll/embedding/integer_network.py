@@ -29,6 +29,7 @@ from scroll import archive
 from scroll.embedding.eight_bit import EightBits, Unfit
 from scroll.embedding.transforms import resize
 from scroll.errors import InputError
+from scroll.grid import GRID, quantise
 
 VERSION = 2                         # of programs; those of version 1 have no 8-bit kernels
 EXACT = 1 << 24                     # float32 holds every integer up to here
@@ -97,21 +98,25 @@ class IntegerNetwork(nn.Module):
     program: list of `Op`, the first of kind `input`, the last the features, of `dim` values. input_size:
     pixels. mean: three integers that are taken from the image's channels. golden: SHA-256 of the features of
     the built-in images, or '' where it is not known yet. version: of the program. stages: positions of the
-    last map of each stage.
+    last map of each stage. mirror: features are sums of those of an image and its mirror image.
+
+    Outputs are the values that nothing reads, in their order. Where there are several, or mirror images, each
+    is a unit vector on the grid.
 
     InputError: the program cannot be run exactly, with the layer and the bound."""
 
     def __init__(self, program: list, input_size: int, mean: tuple, golden: str = '', version: int = VERSION,
-                 stages=()):
+                 stages=(), mirror: bool = False):
         super().__init__()
         check_program(program)
-        self.dim = [len(op.bias) for op in program if op.kind == 'conv'][-1]
         self.program, self.input_size = program, input_size
         self.mean, self.golden, self.version = tuple(map(int, mean)), golden, version
-        self.stages = tuple(stages)
+        self.stages, self.mirror = tuple(stages), mirror
         self.eight_bits = None          # `EightBits`, or False where it is not to be, once it is known
         self._compared = set()          # kinds of convolutions, with the shapes and places of their inputs
         self.last_use = {read: position for position, op in enumerate(program) for read in op.reads}
+        self.outputs = [position for position in range(len(program)) if position not in self.last_use]
+        self.dim = sum(self._channels(position) for position in self.outputs)
         for position, op in enumerate(program):
             for name in _ARRAYS:
                 value = getattr(op, name)
@@ -119,6 +124,20 @@ class IntegerNetwork(nn.Module):
                     tensor = torch.from_numpy(value.astype(np.float32))
                     tensor = tensor.view(1, -1, 1, 1) if name == 'multiplier' else tensor
                     self.register_buffer(f'{name}{position}', tensor, persistent=False)
+
+    def _channels(self, position: int) -> int:
+        op = self.program[position]
+        return len(op.bias) if op.kind == 'conv' else self._channels(op.reads[0])
+
+    def widened(self, stages: tuple, mirror: bool) -> 'IntegerNetwork':
+        """This network with the features of `scroll.embedding.wide`. InputError: no such stage, or a file of
+        a version that does not say where stages end."""
+        self.check()
+        if any(stage > len(self.stages) for stage in stages):
+            raise InputError(f'stages {list(stages)}: the integer network knows {len(self.stages)} stages')
+        pools = [Op('pool', (self.stages[stage - 1],)) for stage in stages]
+        return IntegerNetwork(self.program + pools, self.input_size, self.mean, '', self.version, self.stages,
+                              mirror)
 
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S), exactly."""
@@ -138,12 +157,21 @@ class IntegerNetwork(nn.Module):
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """Integers (B, d), float32, of a prepared input; InputError where this machine does not compute
         convolutions as sums."""
+        parts = self._sums(x)
+        if self.mirror:
+            parts = [one.double() + other for one, other in zip(parts, self._sums(x.flip(3)))]
+        if len(parts) == 1 and not self.mirror:
+            return parts[0]
+        return torch.cat([_unit(part) for part in parts], dim=1)
+
+    def _sums(self, x: torch.Tensor) -> list:
+        """The outputs, each (B, C)."""
         if x.device.type == 'cpu' and x.dtype == torch.float32 and not torch.compiler.is_compiling():
             try:
                 if self.eight_bits is None:
                     self.eight_bits = os.environ.get('SCROLL_EIGHT_BIT') != '0' and EightBits(self)
                 if self.eight_bits:
-                    return self.eight_bits.features(x)
+                    return self.eight_bits.sums(x)
             except (Unfit, RuntimeError):           # of kernels that torch may lack
                 self.eight_bits = False
         values = []
@@ -153,7 +181,7 @@ class IntegerNetwork(nn.Module):
                 for read in op.reads:
                     if self.last_use[read] == position:
                         values[read] = None
-        return values[-1]
+        return [values[position] for position in self.outputs]
 
     def run(self, position: int, op: Op, inputs: list) -> torch.Tensor:
         """The value of one operation of the program."""
@@ -232,7 +260,8 @@ class IntegerNetwork(nn.Module):
 
     def digest(self) -> str:
         """SHA-256 of all that determines its features: program, numbers, input."""
-        sha = hashlib.sha256(json.dumps([_format(self.version), self.input_size, self.mean]).encode())
+        facts = [_format(self.version), self.input_size, self.mean, *['mirror'] * self.mirror]
+        sha = hashlib.sha256(json.dumps(facts).encode())
         for op in self.program:
             sha.update(json.dumps([op.kind, op.reads, op.low, op.high, op.options], sort_keys=True).encode())
             for name, kind in _ARRAYS.items():
@@ -265,6 +294,15 @@ class IntegerNetwork(nn.Module):
         return (cls(program, facts['input_size'], facts['mean'], facts['golden'], versions[kind],
                     facts.get('stages', ())),
                 facts['about'])
+
+
+def _unit(part: torch.Tensor) -> torch.Tensor:
+    """Whole numbers (B, C) -> unit rows on the grid, float32."""
+    if torch.compiler.is_compiling():                   # but for quotients next to a tie, as `OnGrid`
+        part = part.double()
+        norm = (part * part).sum(dim=1, keepdim=True).sqrt()
+        return torch.round(part / torch.where(norm > 0, norm, 1.0) * GRID).float()
+    return torch.from_numpy(quantise(part.double().cpu().numpy())).to(part.device, torch.float32)
 
 
 def _format(version: int) -> str:
