@@ -22,7 +22,7 @@ from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
 from scroll.settings import LIFTS, MAX_LIFT_WIDTH
 
-_MAX_DIM = {'relu': 1 << 12, 'relu7': 1 << 12, 'square': 1 << 12, 'fourier': 1 << 14}     # products are exact: float32's, 64's
+_MAX_DIM = dict.fromkeys(('relu', 'relu7', 'square'), 1 << 12) | {'fourier': 1 << 14}   # products are exact
 SQUARE_BITS = 21                    # of the square of a product, below those that are kept
 _CUT = 13                           # bits of a product that `relu7` leaves out
 _TABLE_BITS = 12                    # the table has 2^12 cosines

@@ -92,8 +92,8 @@ def _by_numpy(x: np.ndarray):
 
 @lru_cache(maxsize=1)
 def _by_torch():
-    """`_by_numpy` with torch's kernel for 8-bit integers, in half of the time. None: torch is not loaded, has no
-    such kernel, or it is wrong on this machine where all numbers are as large as they can be."""
+    """`_by_numpy` with torch's kernel for 8-bit integers, in half of the time. None: torch is not loaded, has
+    no such kernel, or it is wrong on this machine where all numbers are as large as they can be."""
     torch = sys.modules.get('torch')
 
     def made(x):
@@ -103,9 +103,9 @@ def _by_torch():
         def panel(i):
             own = x[i:i + _PANEL].view(torch.int8)          # the same numbers: none is above 127
             packed = torch.ops.onednn.qlinear_prepack(own, list(x[i:].shape))
+            scales, zeros = torch.ones(len(own)), torch.zeros(len(own), dtype=torch.int64)
             return torch.ops.onednn.qlinear_pointwise(
-                x[i:], 1.0, 0, packed, torch.ones(len(own)), torch.zeros(len(own), dtype=torch.int64), None, 1.0,
-                0, torch.float32, 'none', [], '').numpy()
+                x[i:], 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, 'none', [], '').numpy()
         return panel
     try:
         largest = np.full((_EXACT // 127 ** 2, 100), 127, np.float32)
