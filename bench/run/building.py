@@ -1,4 +1,7 @@
 """From arguments to what a run consists of: data set, backbone, method."""
+import argparse
+import logging
+
 from bench.run.settings import WhatToRun
 from scroll.errors import InputError
 
@@ -49,4 +52,7 @@ def initialize(args=None):
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
     model.psi_digest = digest
     arrange(model)
+    log = logging.getLogger(__name__)               # as Mammoth's own tests read it
+    log.info('Using backbone: %s', args.backbone)
+    log.debug('%s', argparse.Namespace(**vars(args)))
     return model, dataset, args
