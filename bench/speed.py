@@ -218,6 +218,7 @@ def main():
           '| stage | ours | alternative | takes | ratio | target | met |\n|' + 7 * '---|')
     dim = backbone[0].feature_dim
     for lines in (embedding(backbone, integers, images[:512], rounds), sums(dim, rounds),
-                  prediction(dim, rounds), adaptation(backbone, images, rounds), steps(backbone, images, rounds)):
+                  prediction(dim, rounds),
+                  adaptation(backbone, images, rounds), steps(backbone, images, rounds)):
         for line in lines:
             print(line, flush=True)
