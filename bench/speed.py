@@ -30,6 +30,7 @@ from scroll.statistics import Statistics
 from utils.augmentations import BatchTransform, PlainTransform
 
 BATCH, CLASSES = 32, 100
+_PARTS = 'embedding', 'sums', 'prediction', 'adaptation', 'er'
 
 
 @dataclass
@@ -211,11 +212,13 @@ def steps(backbone, images, rounds):
 def main():
     parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--weights', default=weights.DEFAULT)
+    parser.add_argument('--input_size', type=whole(1), help='pixels (default: what the weights say)')
+    parser.add_argument('--only', choices=_PARTS, help='one part of the table')
     parser.add_argument('--rounds', type=whole(1), default=5, help='of which the fastest counts')
     parser.add_argument('--images', type=whole(500), default=1000, help='to learn from')
     options = parser.parse_args()
     reuse_memory()
-    backbone, rounds = weights.network(options.weights), options.rounds
+    backbone, rounds = weights.network(options.weights, options.input_size), options.rounds
     has_integers = weights.has_integers(options.weights)
     integers = weights.integers_of(options.weights, *backbone) if has_integers else None
     images = np.random.default_rng(0).integers(0, 256, (options.images, 32, 32, 3), dtype=np.uint8)
@@ -223,8 +226,8 @@ def main():
           f'instructions {torch.backends.cpu.get_cpu_capability()}, backbone {options.weights}\n'
           '| stage | ours | alternative | takes | ratio | target | met |\n|' + 7 * '---|')
     dim = backbone[0].feature_dim
-    for lines in (embedding(backbone, integers, images[:512], rounds), sums(dim, rounds),
-                  prediction(dim, rounds),
-                  adaptation(backbone, images, rounds), steps(backbone, images, rounds)):
-        for line in lines:
+    parts = (embedding(backbone, integers, images[:512], rounds), sums(dim, rounds), prediction(dim, rounds),
+             adaptation(backbone, images, rounds), steps(backbone, images, rounds))
+    for name, lines in zip(_PARTS, parts):
+        for line in lines if options.only in (None, name) else ():
             print(line, flush=True)
