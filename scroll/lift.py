@@ -29,6 +29,7 @@ _TABLE_BITS = 12                    # the table has 2^12 cosines
 _NORMAL_BITS = 32                   # a weight of `fourier` is the number of ones among 32 bits, less half
 _LEAST_BANDWIDTH = 1 / (2 * pi * (_NORMAL_BITS / 4) ** .5)     # with it a product of 1 is a whole turn
 _BLOCK = 1 << 24                    # numbers of h in a block
+_CACHED = 1 << 20                   # numbers of a block that caches hold
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class Lift:
             angles = angles * self.turns + self.offsets >> GRID_BITS + self.TURN_BITS - _TABLE_BITS
             return cosine_table()[angles & (1 << _TABLE_BITS) - 1]
         if self.kind == 'relu7':
-            return self.short(features).astype(np.int32) << self.low_bits
+            return self.short(features).T.astype(np.int32) << self.low_bits
         products = self._products(features).astype(np.int32)
         if self.kind == 'relu':
             return np.clip(products >> self.shift, 0, GRID)
@@ -142,10 +143,14 @@ class Lift:
         return np.minimum(squares, GRID).astype(np.int32)
 
     def short(self, features: np.ndarray) -> np.ndarray:
-        """The random features of `relu7` without their low bits, float32 (N, M), from 0 to 127."""
-        products = self._products(features)
-        products *= 2.0 ** -_CUT
-        return np.clip(np.floor(products, out=products), 0, 127, out=products)
+        """The random features of `relu7` without their low bits, transposed: uint8 (M, N), from 0 to 127."""
+        short = np.empty((self.width, len(features)), np.uint8)
+        rows = max(_CACHED // self.width, 1)
+        for start in range(0, len(features), rows):
+            products = self._products(features[start:start + rows]).T
+            products *= 2.0 ** -_CUT
+            short[:, start:start + rows] = np.clip(products, 0, 127, out=products)
+        return short
 
     def _products(self, features: np.ndarray) -> np.ndarray:
         """u R, float32 whole numbers (N, M), in units of 2^-18."""

@@ -8,13 +8,14 @@ import sys
 from functools import lru_cache
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from scroll.grid import GRID
 from scroll.lift import Lift
 
 _ROWS = 1 << 12                      # of a product in float64; exactness would allow 2^17, caches like less
 _PANEL, _NUMBERS = 1 << 10, 1 << 23  # columns, and numbers of all rows, of a product in float64
-_SHORT_NUMBERS = 1 << 26             # numbers of random features at a time
+_SHORT_NUMBERS = 1 << 28             # numbers of 7 bits at a time
 _EXACT = 1 << 24                     # float32 has all whole numbers up to here
 
 
@@ -41,6 +42,26 @@ def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift = None) -> N
             _add_square(gram, x)
 
 
+def class_sums(features: np.ndarray, index: np.ndarray, classes: int, lift: Lift = None) -> np.ndarray:
+    """int64 (K, D): sums of h over the features (N, d) of each class, which index (N,) numbers from 0, and
+    each of which has some."""
+    short = lift is not None and lift.low_bits
+    sums = 0
+    for rows, part in lifted_blocks(features, None if short else lift):
+        members = csr_array((np.ones(len(part), np.int64), (index[rows], np.arange(len(part)))),
+                            (classes, len(part)))
+        sums = sums + members @ part
+    if short:
+        random, order = np.zeros((classes, lift.width), np.int64), np.argsort(index, kind='stable')
+        for start in range(0, len(order), _ROWS):
+            part = order[start:start + _ROWS]
+            first = np.flatnonzero(np.diff(index[part], prepend=-1))
+            few = np.add.reduceat(lift.short(features[part]), first, axis=1, dtype=np.int32)
+            random[index[part][first]] += few.T
+        sums = np.hstack([sums, random << lift.low_bits])
+    return sums
+
+
 def _add_square(gram: np.ndarray, x: np.ndarray) -> None:
     """Add x'x to gram."""
     for i in range(0, len(gram), _PANEL):                                       # of a wide one half is enough
@@ -56,38 +77,44 @@ def _add_panel(gram: np.ndarray, i: int, products: np.ndarray) -> None:
 def _add_short(gram: np.ndarray, features: np.ndarray, lift: Lift) -> None:
     """As `add_products`, of a lift whose random features have 7 bits; theirs are nearly all products."""
     short, d, bits = lift.short(features), lift.dim, lift.low_bits
-    random, parts = gram[d:-1, d:-1], list(_parts(short))
-    times = _by_torch() or _by_numpy
-    made = [times(part) for part in parts]
+    made = [(_by_torch() or _by_numpy)(short[:, columns]) for columns in _parts(short)]
     for i in range(0, lift.width, _PANEL):
-        products = sum(panel(i).astype(np.int32) for panel in made).astype(np.int64)    # at most 2^14 a row
-        products <<= 2 * bits
-        _add_panel(random, i, products)
-    for start in range(0, len(short), _ROWS):
+        products = sum(panel(i).astype(np.int32) for panel in made)             # at most 2^14 a column
+        _add_panel(gram[d:-1, d:-1], i, products.astype(np.int64) << 2 * bits)
+    own, random = 0, 0
+    for start in range(0, len(features), _ROWS):
         rows = slice(start, start + _ROWS)
         u = np.c_[features[rows], np.full(len(features[rows]), GRID)].astype(float)
-        own, random = (u.T @ u).astype(np.int64), (u.T @ short[rows].astype(float)).astype(np.int64) << bits
-        for i in (slice(0, d), -1):
-            gram[i, :d] += own[i, :d]
-            gram[i, -1] += own[i, -1]
-            gram[i, d:-1] += random[i]
-        gram[d:-1, :d] += random[:d].T
-        gram[d:-1, -1] += random[d]
+        own = own + (u.T @ u).astype(np.int64)
+        random = random + (short[:, rows].astype(float) @ u).astype(np.int64)
+    random <<= bits
+    gram[d:-1, :d] += random[:, :d]
+    gram[:d, d:-1] += random[:, :d].T
+    gram[d:-1, -1] += random[:, -1]
+    gram[-1, d:-1] += random[:, -1]
+    ends = [*range(d), -1]
+    gram[np.ix_(ends, ends)] += own
 
 
-def _parts(x: np.ndarray):
-    """Parts of x, whole numbers from 0 to 127, whose products add up exactly in float32: no sum of x_ij x_ik
-    is above the largest sum of squares of a column."""
-    if np.einsum('nd,nd->d', x, x, dtype=np.float64).max(initial=0) <= _EXACT:
-        yield x
-    else:
-        yield from _parts(x[:len(x) // 2])
-        yield from _parts(x[len(x) // 2:])
+def _parts(x: np.ndarray) -> list:
+    """Columns of x, whole numbers from 0 to 127, whose products add up exactly in float32: no sum of products
+    of two rows is above the largest sum of squares of a row."""
+    parts, size, squares = [], _EXACT // 127 ** 2, 0
+    for start in range(0, x.shape[1], size):
+        part = x[:, start:start + size].astype(np.float32)
+        more = np.einsum('mn,mn->m', part, part)
+        squares = squares + more
+        if not parts or squares.max() > _EXACT:
+            parts.append(slice(start, start))
+            squares = more
+        parts[-1] = slice(parts[-1].start, start + size)
+    return parts
 
 
 def _by_numpy(x: np.ndarray):
-    """i -> columns i to i + _PANEL of x'x, from row i on, in float32."""
-    return lambda i: x[:, i:].T @ x[:, i:i + _PANEL]
+    """i -> columns i to i + _PANEL of x x', from row i on, in float32."""
+    x = x.astype(np.float32)
+    return lambda i: x[i:] @ x[i:i + _PANEL].T
 
 
 @lru_cache(maxsize=1)
@@ -97,7 +124,7 @@ def _by_torch():
     torch = sys.modules.get('torch')
 
     def made(x):
-        x = torch.from_numpy(np.ascontiguousarray(x.astype(np.uint8).T))
+        x = torch.from_numpy(np.ascontiguousarray(x))
 
         @torch.inference_mode()
         def panel(i):
@@ -108,7 +135,7 @@ def _by_torch():
                 x[i:], 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, 'none', [], '').numpy()
         return panel
     try:
-        largest = np.full((_EXACT // 127 ** 2, 100), 127, np.float32)
-        return made if (made(largest)(0) == 127.0 ** 2 * len(largest)).all() else None
+        largest = np.full((100, _EXACT // 127 ** 2), 127, np.uint8)
+        return made if (made(largest)(0) == 127.0 ** 2 * largest.shape[1]).all() else None
     except (RuntimeError, AttributeError):                  # of a torch without these kernels, or no torch
         return None

@@ -25,7 +25,6 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from scroll import archive
 from scroll.arguments import check_memory
@@ -33,7 +32,7 @@ from scroll.errors import InputError
 from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, PRECISIONS, on_grid
 from scroll.labels import by_label, check_labels, label_array
 from scroll.lift import Lift
-from scroll.products import add_products, lifted_blocks
+from scroll.products import add_products, class_sums
 
 _BLOCK = 1 << 13                     # samples that wait to be multiplied together
 _NUMBERS = 1 << 26                   # and numbers of all of them
@@ -200,10 +199,7 @@ class Statistics:
         classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
         sums = np.zeros((len(classes), self.size + 1), np.int64)
         sums[:, -1] = counts << GRID_BITS
-        for rows, part in lifted_blocks(features, self.lift):
-            members = csr_array((np.ones(len(part), np.int64), (index[rows], np.arange(len(part)))),
-                                (len(classes), len(part)))
-            sums[:, :-1] += members @ part
+        sums[:, :-1] = class_sums(features, index, len(classes), self.lift)
         return features, labels, Sums(classes, counts, sums)
 
     def remove(self, features: np.ndarray, labels) -> 'Statistics':

@@ -20,8 +20,7 @@ def add_selection_args(parser) -> None:
     flag = argument_group(parser, 'what to run').add_argument
     flag('--model', required=True, help='method; see the end of --help')
     flag('--dataset', required=True, help='data set; see the end of --help')
-    flag('--backbone',
-         help='architecture; from scratch, unless --weights are given (default: that of the weights)')
+    flag('--backbone', help='architecture, untrained unless --weights are given')
     flag('--num_classes', affects='run', type=whole(1, 10 ** 6), default=argparse.SUPPRESS,
          help='outputs of the network (default: one for each class)')
     flag('--weights', affects='content',

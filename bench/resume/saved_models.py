@@ -5,6 +5,7 @@ task-il accuracies), `buffer` (of methods that replay), as Mammoth's do; and, of
 needs to be resumed exactly where it was.
 """
 import argparse
+import logging
 import tempfile
 from pathlib import Path
 
@@ -41,8 +42,10 @@ def save(state, args, arguments: dict, task: int) -> None:
     day, time, name = record.run.split('-')
     which = 'joint' if args.joint else task if args.savecheck == 'task' else 'last'
     words = [*([] if args.ckpt_name is None else [args.ckpt_name]), args.model, args.dataset,
-             args.dataset_config, args.buffer_size, args.n_epochs, f'{day}-{time}', name, which]
-    path = Path(args.checkpoint_path) / ('_'.join(map(str, words)) + '.pt')
+             args.dataset_config, args.buffer_size, args.n_epochs, f'{day}-{time}', name]
+    name = '_'.join(map(str, words))
+    path = Path(args.checkpoint_path) / f'{name}_{which}.pt'
+    logging.getLogger(__name__).info('Saving checkpoint into: %s', name)
     content = dict(model={name: t.cpu() if isinstance(t, torch.Tensor) else t
                           for name, t in model.state_dict().items()},
                    optimizer=None if model.opt is None else model.opt.state_dict(),

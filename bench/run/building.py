@@ -1,4 +1,7 @@
 """From arguments to what a run consists of: data set, backbone, method."""
+import argparse
+import logging
+
 from bench.run.settings import WhatToRun
 from scroll.errors import InputError
 
@@ -11,7 +14,7 @@ def initialize(args=None):
     import torch
 
     from backbone import get_backbone, weights
-    from bench.run.devices import arrange, optimise, reuse_memory
+    from bench.run.devices import arrange, optimise, reuse_memory, share_cores
     from core.environment import (
         base_path,
         choose_device,
@@ -23,6 +26,8 @@ def initialize(args=None):
     from datasets import get_dataset
     from models import get_model
     from scroll.embedding.embedder import state_digest
+    log = logging.getLogger(__name__)               # as Mammoth's own tests read it
+    log.debug('%s', argparse.Namespace(**vars(args)))
     run = WhatToRun.of(args)
     if run.num_threads:
         torch.set_num_threads(run.num_threads)
@@ -49,4 +54,6 @@ def initialize(args=None):
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
     model.psi_digest = digest
     arrange(model)
+    share_cores(model)
+    log.info('Using backbone: %s', args.backbone)
     return model, dataset, args

@@ -39,9 +39,14 @@ def kept(tmp_path) -> list:
     return sorted(files_below(tmp_path / 'kept'), key=lambda path: path.stat().st_mtime_ns)
 
 
-def test_the_file_is_mammoths_and_holds_no_code(run, tmp_path):
+def test_the_file_is_mammoths_and_holds_no_code(run, tmp_path, caplog):
+    """The log says where it lies, and what run it is of, as scripts for Mammoth look for it."""
+    caplog.set_level('DEBUG')
     model, _, row = run('er', '--savecheck', 'last', '--ckpt_name', 'mine', '--n_epochs', '1')
     [path] = kept(tmp_path)
+    said = [record.getMessage() for record in caplog.records]
+    assert f'Saving checkpoint into: {path.stem.removesuffix("_last")}' in said and f'Using backbone: {row["backbone"]}' in said
+    assert any(line.startswith('Namespace(') and "model='er'" in line for line in said)
     day, time, name = row['run'].split('-')
     assert path.name == f'mine_er_seq-digits_None_25_1_{day}-{time}_{name}_last.pt'
     content = torch.load(path, weights_only=True)
