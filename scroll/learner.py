@@ -95,7 +95,7 @@ def exemplars_of(state: State, what: str) -> Exemplars:
 def _warn_of_uneven_classes(statistics: Statistics, head: str) -> None:
     """UserWarning where ridge would find a rare class hardly ever."""
     counts = statistics.counts
-    if head in ('ridge', 'rp', 'rff') and len(counts) > 1 and counts.max() >= _UNEVEN * counts.min():
+    if HEADS[head].make is HEADS['ridge'].make and len(counts) > 1 and counts.max() >= _UNEVEN * counts.min():
         warnings.warn(f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly '
                       "ever finds the rare one; head='balanced' counts each class alike", stacklevel=6)
 

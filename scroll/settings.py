@@ -19,6 +19,9 @@ from scroll.errors import InputError
 
 AUTO, OAS = 'auto', 'oas'           # in the place of a value: chosen from what was learned
 HEAD_NAMES = ('ridge', 'ncc', 'lda', 'rp', 'rff', 'balanced', 'qda', 'random')      # see heads/registry.py
+PUBLISHED = dict(                   # names of papers: head, lift
+    slda=('lda', None), klda=('lda', 'fourier'), randumb=('lda', 'fourier'), ranpac=('rp', 'relu'),
+    acil=('ridge', 'relu'), air=('balanced', None), fecam=('qda', None))
 TARGETS = ('pm1', 'onehot')
 NCC_BIASES = ('exact', 'paper', 'zero')
 LIFTS = ('relu', 'relu7', 'square', 'fourier')
@@ -66,8 +69,9 @@ def _adaptation(name: str, value) -> None:
 
 
 SETTINGS = dict(                    # in the order of `Scroll`'s arguments
-    head=_choice('ridge', HEAD_CHOICES, 'classifier of f_T; rp, rff: ridge on lifted features; auto: '
-                 'the best of ridge, lda, ncc on the buffer, leave-one-out'),
+    head=_choice('ridge', (*HEAD_CHOICES, *PUBLISHED), 'classifier of f_T; rp, rff: ridge on lifted '
+                 'features; auto: the best of ridge, lda, ncc on the buffer, leave-one-out; slda and those '
+                 'behind it: what papers call the others'),
     ridge_lambda=Setting(0.1, f"added to the Gram matrix (sum, not mean); '{AUTO}': chosen from the "
                          'statistics (generalised cross-validation)', _number(
                              'from 1.5e-11 (it is rounded to a multiple of 2^-36) to 2^63',

@@ -15,7 +15,7 @@ from scroll.heads.predictors import evened, exact_lambda, ncc, random_weights, r
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.heads.scaling import cross_entropies, fit_scale
 from scroll.lift import Lift
-from scroll.settings import AUTO, SETTINGS
+from scroll.settings import AUTO, PUBLISHED, SETTINGS
 from scroll.statistics import Statistics
 
 _CANDIDATES = ('ridge', 'lda', 'ncc')           # of head 'auto'; of equals the first
@@ -84,6 +84,7 @@ HEADS = {
     'random': Head(lambda statistics, settings: random_weights(statistics, settings.seed),
                    lambda online, statistics, settings, features, labels: online.decision_function(features)),
 }
+HEADS |= {name: replace(HEADS[head], lift=lift) for name, (head, lift) in PUBLISHED.items()}
 
 
 def choose_head(statistics: Statistics, settings: Settings, features, labels) -> tuple:

@@ -23,7 +23,7 @@ import scroll
 from scroll import Adaptation, Scroll
 from scroll.exemplars import STRATEGIES
 from scroll.heads.registry import HEADS
-from scroll.settings import HEAD_CHOICES, HEAD_NAMES, SETTINGS
+from scroll.settings import HEAD_CHOICES, HEAD_NAMES, PUBLISHED, SETTINGS
 from tests.scroll.conftest import quick, refused
 
 MODULES = ['scroll', *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.'))]
@@ -48,7 +48,7 @@ def fingerprint(estimator) -> tuple:
 
 
 def test_every_setting_stands_in_the_table_and_every_head_in_the_registry():
-    assert list(inspect.signature(Scroll).parameters) == ['embedder', *SETTINGS] and tuple(HEADS) == HEAD_NAMES
+    assert list(inspect.signature(Scroll).parameters) == ['embedder', *SETTINGS] and tuple(HEADS) == (*HEAD_NAMES, *PUBLISHED)
     assert Scroll().get_params() == {'embedder': None} | {name: setting.default for name, setting in SETTINGS.items()}
     assert {head for setting in SETTINGS.values() for head in setting.heads} <= set(HEADS)
 

@@ -12,7 +12,7 @@ from scroll.heads.discriminants import qda
 from scroll.heads.predictors import ridge
 from scroll.heads.registry import HEADS, Settings
 from scroll.lift import Lift
-from scroll.settings import HEAD_CHOICES, NCC_BIASES
+from scroll.settings import HEAD_CHOICES, NCC_BIASES, PUBLISHED
 from tests.scroll.conftest import quick, refused
 
 
@@ -231,3 +231,12 @@ def test_a_buffer_too_small_for_folds_leaves_f_T_in_use(labels):
     learner = Scroll(buffer_size=9, adaptation=Adaptation(iterations=4)).fit(x, labels)
     before = learner.decision_function(x)
     assert Adaptation().select == 'folds' and np.array_equal(learner.adapt().decision_function(x), before)
+
+
+@pytest.mark.parametrize('name', PUBLISHED)
+def test_the_names_of_papers_are_the_heads_and_lifts_that_they_mean(name):
+    x, y = np.random.default_rng(0).normal(size=(60, 8)), np.arange(60) % 3
+    head, lift = PUBLISHED[name]
+    asked, meant = (Scroll(head=head, lift=lift or 'auto', lift_dim=20, buffer_size=0).partial_fit(x, y)
+                    for head, lift in ((name, None), (head, lift)))
+    assert asked.predictor().digest() == meant.predictor().digest() and (asked.predictor().lift is None) == (lift is None)
