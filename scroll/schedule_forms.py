@@ -26,6 +26,7 @@ def _reader(pattern: str, kind, fits, meaning: str) -> Callable:
 
 whole = _reader('[0-9]{1,15}', int, lambda n: n > 0, 'a positive whole number')
 parts = _reader('[0-9]{1,15}', int, lambda n: 0 < n <= MAX_PARTS, f'a whole number from 1 to {MAX_PARTS}')
+from_zero = _reader('[0-9]{1,15}', int, lambda n: True, 'a whole number')
 positive = _reader(r'[0-9]{1,9}(\.[0-9]{1,9})?', float, lambda x: x > 0, 'a number above 0')
 _percentage = _reader(r'[0-9]{1,3}(\.[0-9]{1,9})?', float, lambda x: x <= 100, 'a percentage')
 
@@ -56,6 +57,14 @@ def _groups(rank, n) -> np.ndarray:
 def split(rank, random, n) -> list:
     """n tasks of whole classes, in order of arrival; samples of a task in random order."""
     return _shuffled(_groups(rank, n)[rank], n, random)
+
+
+def inc(rank, random, n, b) -> list:
+    """B<b>-Inc<n>: b classes, then n a task, the rest in the last; b=0: n from the beginning."""
+    first, n_classes = b or n, rank.max() + 1
+    if first > n_classes or n > n_classes:
+        raise InputError(f'B{b}-Inc{n}: there are {n_classes} classes')
+    return _shuffled(np.maximum(rank - first, -1) // n + 1, 1 - (first - n_classes) // n, random)
 
 
 def iid(rank, random) -> list:
@@ -213,6 +222,7 @@ _PIECES = dict(batch=(optional, '32'))
 _BLURRY = dict(tasks=(parts, '5'), major=(percent, '50'), minor=(percent, '10')) | _PIECES
 FORMS = {
     'split': Form(split, dict(n=(whole, None)) | _ORDER | _BATCH, 'n'),
+    'inc': Form(inc, dict(n=(whole, None), b=(from_zero, '0')) | _ORDER | _BATCH, 'n'),
     'iid': Form(iid, _BATCH),
     'single': Form(iid, dict(batch=(optional, '1'))),
     'gaussian': Form(gaussian, dict(sigma=(positive, '0.5')) | _PIECES | _ORDER, task_free=True),
@@ -228,8 +238,8 @@ FORMS = {
     'file': Form(from_file, dict(path=(str, '')) | _BATCH, 'path', task_free=True),
 }
 GRAMMAR = (
-    'a schedule is split:<n>[,order=label|random|<class>-<class>-...], iid, single, '
-    'gaussian[:sigma=<s>][,order=..], gaussian-resample, blurry[:tasks=<t>][,major=<%>][,minor=<%>], '
+    'a schedule is split:<n>[,order=label|random|<class>-<class>-...], inc:<n>[,b=<first>][,order=..], iid, '
+    'single, gaussian[:sigma=<s>][,order=..], gaussian-resample, blurry[:tasks=<t>][,major=<%>][,minor=<%>], '
     'siblurry[:..], recurring:<n>[,times=<r>][,order=..], imbalanced:<n>[,ratio=<r>][,order=..] or '
     'file:<path>, each with an optional ,batch=<b>; for example split:50  split:10,order=random  '
     'iid,batch=32  gaussian:sigma=0.5  blurry:major=50,minor=10')

@@ -8,7 +8,7 @@ import json
 from core.arguments import KEY, affects
 from scroll.errors import InputError
 
-_APART = ('seed', 'n_splits', 'schedule')
+_APART = ('seed', 'n_splits', 'schedule', 'inc', 'b')
 
 
 def run_key(args, given: set) -> dict:

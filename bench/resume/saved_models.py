@@ -21,7 +21,7 @@ from scroll.archive import unwritable
 from scroll.errors import InputError
 from utils import to_parsable_obj
 
-_SAME = ('model', 'dataset', 'backbone', 'n_splits', 'schedule', 'joint', 'permute_classes',
+_SAME = ('model', 'dataset', 'backbone', 'n_splits', 'schedule', 'inc', 'b', 'joint', 'permute_classes',
          'custom_class_order', 'custom_task_order', 'buffer_size', 'validation', 'input_size', 'num_classes',
          'seed')                        # arguments that a run and the one that it continues share
 _COUNTER = IGNORED['batch counter']

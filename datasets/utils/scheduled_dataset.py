@@ -52,6 +52,10 @@ class ScheduledDataset(ContinualDataset):
         group.add_argument('--n_splits', affects='stream', type=whole(1),
                            help='tasks of whole classes, short for --schedule split:<n>')
         group.add_argument('--schedule', affects='stream', help=GRAMMAR.replace('%', '%%'))
+        group.add_argument('--inc', affects='stream', type=whole(1),
+                           help='classes a task: B0-Inc<n>, short for --schedule inc:<n>')
+        group.add_argument('--b', affects='stream', type=whole(0),
+                           help='with --inc: classes in the first task; 0: as many as in others (B50-Inc10)')
         group.add_argument('--input_size', type=whole(_SMALLEST, 2048),
                            help='pixels the network gets (default: what the backbone was trained at)')
         return parser
@@ -122,27 +126,32 @@ class ScheduledDataset(ContinualDataset):
 
     @classmethod
     def is_task_free(cls, args) -> bool:
-        return args.schedule is not None and _of_schedule(is_task_free, args.schedule)
+        spec = _asked(args)
+        return spec is not None and _of_schedule(is_task_free, spec)
 
     @classmethod
     def get_n_splits(cls, args):
         if args.joint:
             return 1
-        return _splits(cls, args) if args.schedule is None else _of_schedule(n_splits, args.schedule)
+        spec = _asked(args)
+        return _splits(cls, args) if spec is None else _of_schedule(n_splits, spec)
 
     def has_own_classes(self) -> bool:
         return True
 
     def _spec(self) -> str:
-        args = self.args
-        if args.schedule is not None and args.n_splits:
-            raise InputError('--n_splits and --schedule both cut the stream: give one of them')
+        args, spec = self.args, _asked(self.args)
+        given = [name for name in ('n_splits', 'schedule', 'inc') if getattr(args, name, None)]
+        if given[1:]:
+            raise InputError(f'--{given[0]} and --{given[1]} both cut the stream: give one of them')
+        if getattr(args, 'b', None) is not None and 'inc' not in given:
+            raise InputError('--b has no effect in this run: it needs --inc')
         if label_changes.option(args, 'joint', False):
-            if args.schedule is not None or (args.n_splits or 1) > 1:
-                raise InputError('--joint 1 makes one task of all classes: leave out --n_splits and '
+            if spec is not None or (args.n_splits or 1) > 1:
+                raise InputError('--joint 1 makes one task of all classes: leave out --n_splits, --inc and '
                                  '--schedule')
             return 'split:1'
-        return f'split:{_splits(self, args)}' if args.schedule is None else args.schedule
+        return f'split:{_splits(self, args)}' if spec is None else spec
 
     def _classes_by_task(self) -> list:
         """Labels of the classes first seen in each task, sorted; class splits give each task its own."""
@@ -216,6 +225,12 @@ def _splits(owner, args) -> int:
     if n_tasks is None and per_task is not None:
         n_tasks = -(-owner.N_CLASSES // per_task) if isinstance(per_task, int) else len(per_task)
     return args.n_splits or n_tasks or min(owner.DEFAULT_SPLITS, owner.N_CLASSES or owner.DEFAULT_SPLITS)
+
+
+def _asked(args) -> str | None:
+    """The schedule that --schedule or --inc asks for; None: a class split."""
+    inc = getattr(args, 'inc', None)
+    return f'inc:{inc},b={args.b or 0}' if inc else args.schedule
 
 
 def _of_schedule(function, spec: str, *more):

@@ -96,7 +96,12 @@ def test_joint_is_one_task_of_all_classes(stream, name):
     assert len(set(targets(dataset.get_data_loaders()[0]))) == 10
 
 
-def test_joint_where_it_cannot_be(stream):
+def test_two_flags_that_cut_the_stream_and_joint_where_it_cannot_be(stream):
+    assert stream('seq-digits', '--inc', '3', '--b', '4').schedule.spec == 'inc:3,b=4'
+    with refused('--n_splits and --inc both cut the stream'):
+        stream('seq-digits', '--n_splits', '5', '--inc', '5')
+    with refused('--b has no effect'):
+        stream('seq-digits', '--b', '5')
     with refused('--joint 1', '--n_splits'):
         stream('seq-digits', '--n_splits', '5', joint=1)
     with refused('--joint', 'shuffled-digits', 'domain-il'):

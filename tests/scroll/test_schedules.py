@@ -84,7 +84,7 @@ def test_a_schedule_that_is_none_is_refused(order, cuts, tasks):
 
 
 @pytest.mark.parametrize('spec', [
-    '', ':', 'split', 'split:0', 'split:1.5', 'split:7', 'split:2:3', 'iid:', 'iid:3', 'iid,', 'iid,batch', 'iid,batch=0', 'iid,batch=2,batch=2', 'iid,order=label',
+    '', ':', 'split', 'split:0', 'split:1.5', 'split:7', 'split:2:3', 'inc', 'inc:0', 'inc:7', 'inc:2,b=7', 'iid:', 'iid:3', 'iid,', 'iid,batch', 'iid,batch=0', 'iid,batch=2,batch=2', 'iid,order=label',
     'split:2,order=alphabet', 'split:2,order=0-1', 'split:2,order=0-1-2-3-4-4', 'split:2,order=0--1-2-3-4-5', 'split:2;batch=3', 'iid\nbatch=2', 'split:²', None, 3,
     *(f'{name}{"9" * 5000}' for name in ('split:', 'iid,batch=', 'split:2,order='))])
 def test_a_malformed_spec_is_refused_in_one_line(spec):
@@ -115,3 +115,12 @@ def test_any_text_gives_a_schedule_or_a_refusal(spec, labels):
 
 def test_each_concern_has_a_random_stream_of_its_own():
     assert len({stream_seed(seed, concern) for seed in range(20) for concern in ('schedule', 'buffer', 'adaptation')}) == 60
+
+
+@pytest.mark.parametrize('spec, sizes', [('inc:4', [4, 4, 2]), ('inc:2,b=6', [6, 2, 2]), ('inc:3,b=2', [2, 3, 3, 2]), ('inc:1,b=10', [10]),
+                                         ('inc:10', [10])])
+def test_b_and_inc_are_the_classes_of_the_first_task_and_of_the_others(spec, sizes):
+    labels = np.arange(200) % 10
+    schedule = make_schedule(f'{spec},batch=7', labels)
+    tasks = [set(labels[schedule.order[a:b]]) for a, b in zip(schedule.tasks, schedule.tasks[1:])]
+    assert list(map(len, tasks)) == sizes and set.union(*tasks) == set(range(10)) and sorted(schedule.order) == list(range(200))
