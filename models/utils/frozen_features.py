@@ -26,7 +26,7 @@ def add_embedding_args(parser) -> None:
     flag('--channels_last', affects='bits', type=binary_to_boolean_type, default=True,
          help='its memory layout; contiguous all the same where a convolution has fewer than 8 channels')
     flag('--stages', type=whole(1), nargs='*', default=[],
-         help='beside its own features those of these stages, numbered from 1, each part of unit length')
+         help='next to its own features those of these stages, numbered from 1, each part of unit length')
     flag('--mirror', type=binary_to_boolean_type, default=False,
          help='add the features of the mirror image to those of the image')
     flag('--feature_cache', affects='speed', type=binary_to_boolean_type, default=True,
