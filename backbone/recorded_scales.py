@@ -18,7 +18,7 @@ from scroll.embedding.integer_network import IntegerNetwork
 from scroll.embedding.quantisation import quantise_with_scales, scales_of
 from scroll.errors import InputError
 
-FORMAT = 'scroll-scales-1'
+FORMAT = 'scroll-scales-2'
 RECORDED_AT = 96                            # pixels; those of other sizes are within a factor of 1.6
 INPUT_SIZES = 64, 96, 128, 160, 192         # and what the weights were trained at
 

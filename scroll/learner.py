@@ -135,9 +135,9 @@ class Scroll:
         shrinkage: of lda and qda, the share of the identity in the covariance within classes, from 0 up to
             below 1; or 'oas': the best for normal samples, chosen from the statistics whenever f_T is made.
         pooling: of qda, the share of the common covariance in that of each class, 0 to 1.
-        lift: 'relu', 'square' or 'fourier': what lifts the features before they are counted (`scroll.lift`);
-            'none'; or 'auto': as the head says, rp and auto relu, rff fourier, the others none. lift_dim,
-            lift_seed, lift_bandwidth: its width, random matrix, and (fourier) length scale.
+        lift: 'relu', 'relu7', 'square' or 'fourier': what lifts the features before they are counted
+            (`scroll.lift`); 'none'; or 'auto': as the head says, rp and auto relu, rff fourier, the others
+            none. lift_dim, lift_seed, lift_bandwidth: its width, random matrix, and (fourier) length scale.
         buffer_size: |M|; 0: memory-free SCROLL. strategy: 'herding', 'random', 'nearest', 'outlier', 'hash'.
         adaptation: an `Adaptation`, or None for its defaults. seed: of buffer, adaptation, random classifier.
         keep_keys: keep the key of every sample learned (8 bytes each), so that `remove` knows exactly what

@@ -22,12 +22,14 @@ from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
 from scroll.settings import LIFTS, MAX_LIFT_WIDTH
 
-_MAX_DIM = {'relu': 1 << 12, 'square': 1 << 12, 'fourier': 1 << 14}     # products are exact: float32's, 64's
+_MAX_DIM = dict.fromkeys(('relu', 'relu7', 'square'), 1 << 12) | {'fourier': 1 << 14}   # products are exact
 SQUARE_BITS = 21                    # of the square of a product, below those that are kept
+_CUT = 13                           # bits of a product that `relu7` leaves out
 _TABLE_BITS = 12                    # the table has 2^12 cosines
 _NORMAL_BITS = 32                   # a weight of `fourier` is the number of ones among 32 bits, less half
 _LEAST_BANDWIDTH = 1 / (2 * pi * (_NORMAL_BITS / 4) ** .5)     # with it a product of 1 is a whole turn
 _BLOCK = 1 << 24                    # numbers of h in a block
+_CACHED = 1 << 20                   # numbers of a block that caches hold
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class Lift:
     2^s >= sqrt(d), so that no number leaves the grid. |u R| is at most 2^18 sqrt(d), also on the way: float32
     adds it exactly for d <= 4096.
 
+    relu7: as relu, cut to the 7 bits from 2^(13 - s) on, so that a Gram matrix is counted in float32 or
+    8-bit integers (`scroll.products`); what is above them, where u R is 4 or more, becomes the largest.
+
     square: R as of relu; phi is x^2 / 8, at most 1. What is linear in h is quadratic in u.
 
     fourier: R has whole numbers near to normal (variance 8); phi(x) = 2^-4 cos(2 pi (x c + b)) with the
@@ -46,7 +51,7 @@ class Lift:
 
     `scroll.adaptation.training.lifted` does the same with tensors.
 
-    kind: 'relu', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
+    kind: 'relu', 'relu7', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
 
     InputError: an invalid value."""
     kind: str
@@ -77,6 +82,11 @@ class Lift:
     def shift(self) -> int:
         """s of `relu`."""
         return ((self.dim - 1).bit_length() + 1) // 2
+
+    @property
+    def low_bits(self) -> int:
+        """Bits that are 0 at the end of every random feature, whose others are then at most 7."""
+        return _CUT - self.shift if self.kind == 'relu7' else 0
 
     @property
     def turns(self) -> int:
@@ -124,15 +134,31 @@ class Lift:
             angles = (features.astype(np.float64) @ self.matrix.astype(np.float64)).astype(np.int64)
             angles = angles * self.turns + self.offsets >> GRID_BITS + self.TURN_BITS - _TABLE_BITS
             return cosine_table()[angles & (1 << _TABLE_BITS) - 1]
-        longest = int(np.abs(features).sum(axis=1, dtype=np.int64).max(initial=0))
-        if longest > 1 << 24:
-            raise InputError(f'a feature whose numbers add up to {longest / GRID:.3g} cannot be lifted: '
-                             'expected unit length')
-        products = (features.astype(np.float32) @ self.matrix).astype(np.int32)             # u R, in 2^-18
+        if self.kind == 'relu7':
+            return self.short(features).T.astype(np.int32) << self.low_bits
+        products = self._products(features).astype(np.int32)
         if self.kind == 'relu':
             return np.clip(products >> self.shift, 0, GRID)
         squares = products.astype(np.int64) ** 2 >> SQUARE_BITS
         return np.minimum(squares, GRID).astype(np.int32)
+
+    def short(self, features: np.ndarray) -> np.ndarray:
+        """The random features of `relu7` without their low bits, transposed: uint8 (M, N), from 0 to 127."""
+        short = np.empty((self.width, len(features)), np.uint8)
+        rows = max(_CACHED // self.width, 1)
+        for start in range(0, len(features), rows):
+            products = self._products(features[start:start + rows]).T
+            products *= 2.0 ** -_CUT
+            short[:, start:start + rows] = np.clip(products, 0, 127, out=products)
+        return short
+
+    def _products(self, features: np.ndarray) -> np.ndarray:
+        """u R, float32 whole numbers (N, M), in units of 2^-18."""
+        longest = int(np.abs(features).sum(axis=1, dtype=np.int64).max(initial=0))
+        if longest > 1 << 24:
+            raise InputError(f'a feature whose numbers add up to {longest / GRID:.3g} cannot be lifted: '
+                             'expected unit length')
+        return features.astype(np.float32) @ self.matrix
 
     @cached_property
     def digest(self) -> str:

@@ -25,7 +25,6 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from scroll import archive
 from scroll.arguments import check_memory
@@ -33,14 +32,13 @@ from scroll.errors import InputError
 from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, PRECISIONS, on_grid
 from scroll.labels import by_label, check_labels, label_array
 from scroll.lift import Lift
+from scroll.products import add_products, class_sums
 
 _BLOCK = 1 << 13                     # samples that wait to be multiplied together
 _NUMBERS = 1 << 26                   # and numbers of all of them
 MAX_SAMPLES = (1 << 27) - 1          # int64 holds this many products of 2^36; one more is 2^63, and wraps
 _FORMAT = 'scroll-statistics-1'      # of what is kept; part of every digest
 _FILE = 'scroll-statistics-2'        # of files
-_PRODUCT = 1 << 12                   # rows per matrix product; exactness would allow 2^17, caches like less
-_PANEL, _OF_PRODUCT = 1 << 10, 1 << 23       # columns, and numbers of all rows, of a matrix product
 
 
 class Sums(NamedTuple):
@@ -201,10 +199,7 @@ class Statistics:
         classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
         sums = np.zeros((len(classes), self.size + 1), np.int64)
         sums[:, -1] = counts << GRID_BITS
-        for rows, part in lifted_blocks(features, self.lift):
-            members = csr_array((np.ones(len(part), np.int64), (index[rows], np.arange(len(part)))),
-                                (len(classes), len(part)))
-            sums[:, :-1] += members @ part
+        sums[:, :-1] = class_sums(features, index, len(classes), self.lift)
         return features, labels, Sums(classes, counts, sums)
 
     def remove(self, features: np.ndarray, labels) -> 'Statistics':
@@ -432,24 +427,3 @@ def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str
 def _within(array: np.ndarray, bound) -> bool:
     """Whether -bound <= array <= bound; the absolute value of the least int64 would be negative."""
     return bool(((array >= -bound) & (array <= bound)).all())
-
-
-def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift = None) -> None:
-    """Add sum [h; 1][h; 1]^T over quantised features (N, d) to gram, int64 (D + 1, D + 1), exactly."""
-    size = len(gram)
-    rows = max(min(_PRODUCT, _OF_PRODUCT // size, len(features)), 1)
-    block = np.full((rows, size), float(GRID))                                  # last: the constant feature
-    for _, lifted in lifted_blocks(features, lift):
-        for start in range(0, len(lifted), rows):
-            part = lifted[start:start + rows]
-            x = block[:len(part)]
-            x[:, :-1] = part
-            for i in range(0, size, _PANEL):                                    # of a wide one half is enough
-                products = (x[:, i:i + _PANEL].T @ x[:, i:]).astype(np.int64)
-                gram[i:i + _PANEL, i:] += products
-                gram[i + _PANEL:, i:i + _PANEL] += products[:, _PANEL:].T
-
-
-def lifted_blocks(features: np.ndarray, lift: Lift = None):
-    """Yield (rows, h of these rows), so that not all of h is in memory at once."""
-    return [(slice(None), features)] if lift is None else lift.blocks(features)

@@ -259,7 +259,8 @@ def _name(flag: argparse.Action) -> str:
 
 def _names(words: list) -> dict:
     """What flags are stored as -> what they are called, of a run with these words."""
-    return {flag.dest: _name(flag) for flag in cli.parse_args(words, return_parser_only=True)._actions}
+    actions = cli.parse_args(words, return_parser_only=True)._actions
+    return {flag.dest: _name(flag) for flag in actions if flag.nargs != 0}      # some are short for a value
 
 
 def check(options, flags) -> int:

@@ -27,6 +27,7 @@ SETTINGS = {
     'oneDNN held to SSE4.1': (dict(ONEDNN_MAX_CPU_ISA='SSE41'), [], _RUN),
     'torch without vectors': (dict(ATEN_CPU_CAPABILITY='default'), [], _RUN),
     'both of these': (dict(ONEDNN_MAX_CPU_ISA='SSE41', ATEN_CPU_CAPABILITY='default'), [], _RUN),
+    'float32, not 8 bits': (dict(SCROLL_EIGHT_BIT='0'), [], _RUN),
     'no oneDNN': ({}, [], _NO_ONEDNN),
     'no oneDNN, MKL in compatible mode': (dict(MKL_CBWR='COMPATIBLE'), [], _NO_ONEDNN),
     'OpenBLAS for Nehalem': (dict(OPENBLAS_CORETYPE='Nehalem'), [], _RUN),
@@ -47,11 +48,13 @@ def main() -> int:
     if unknown := set(chosen) - set(SETTINGS):
         raise InputError(f"--only {unknown.pop()}: expected some of {'; '.join(SETTINGS)}")
     words = ['--check', os.path.abspath(options.certificate), '--non_verbose', '1', '--feature_cache', '0',
-             '--device', 'cpu', '--num_threads', '1', *flags]
+             *flags]
     print('| setting | check | seconds |\n|---|---|---|')
     codes = []
     for name in chosen:
         environment, more, program = SETTINGS[name]
+        for flag, usual in ('--device', 'cpu'), ('--num_threads', '1'):
+            more = more if flag in (*flags, *more) else [*more, flag, usual]
         began = time.perf_counter()
         done = subprocess.run([sys.executable, '-c', program, *words, *more], cwd=ROOT, capture_output=True,
                               env={**os.environ, **environment}, text=True)

@@ -186,10 +186,14 @@ def facts(experiment, rows: list) -> list:
     backbones = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '')
                           for name, found in sorted(digests.items()))
     devices = ', '.join(sorted({re.sub(r':\d+$', '', row.get('device') or 'cpu') for row in rows}))
-    versions, commits = (sorted({row[name][:length] for row in rows if row.get(name)})
-                         for name, length in (('torch', 20), ('git_commit', 8)))
-    return [*lines, '', f"Backbone: {backbones}; hardware: {devices}; torch {', '.join(versions)}; "
-                        f"commits {', '.join(commits)}; seeds planned: {experiment.seeds}."]
+    integers = [row for row in rows if row.get('embed_dtype') == 'integer']
+    versions, commits, networks = (
+        ', '.join(sorted({row[name][:length] for row in of if row.get(name)}))
+        for of, name, length in ((rows, 'torch', 20), (rows, 'git_commit', 8),
+                                 (integers, 'embedding_digest', 8)))
+    in_integers = f'; in integers: {networks}' if networks else ''
+    return [*lines, '', f'Backbone: {backbones}{in_integers}; hardware: {devices}; torch {versions}; '
+                        f'commits {commits}; seeds planned: {experiment.seeds}.']
 
 
 def main():

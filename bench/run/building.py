@@ -14,7 +14,7 @@ def initialize(args=None):
     import torch
 
     from backbone import get_backbone, weights
-    from bench.run.devices import arrange, optimise, reuse_memory
+    from bench.run.devices import arrange, optimise, reuse_memory, share_cores
     from core.environment import (
         base_path,
         choose_device,
@@ -54,5 +54,6 @@ def initialize(args=None):
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
     model.psi_digest = digest
     arrange(model)
+    share_cores(model)
     log.info('Using backbone: %s', args.backbone)
     return model, dataset, args

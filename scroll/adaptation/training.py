@@ -232,6 +232,10 @@ def lifted(units: torch.Tensor, lift: Lift, matrix=None, angles=None, exact: boo
     one, products = float(GRID) if exact else 1.0, units @ matrix
     if lift.kind == 'relu':
         random = torch.relu(products) * 2.0 ** -lift.shift
+    elif lift.kind == 'relu7':
+        random = products.clamp(0, 4 * one) * 2.0 ** -lift.shift
+        random = ((random * 2.0 ** -lift.low_bits).floor().clamp(max=127) * 2.0 ** lift.low_bits if exact
+                  else random)
     elif lift.kind == 'square':
         random = (products * products / (8 * one)).clamp(max=one)
     else:

@@ -3,8 +3,10 @@
 Every activation is an integer of at most eight bits and a sign, every weight one of eight bits, and sums are
 bounded (`channel_bound`), so that every partial sum of a convolution is an integer that float32 holds:
 order, blocking, threads, batch, memory layout and vector width cannot matter, nor can TF32, whose factors
-have eleven bits. Ordinary float32 convolutions run it. Between them stand one product with a float32 number,
-rounded as IEEE 754 says, rint and a clamp, each a call of its own, so that no compiler can contract them.
+have eleven bits. On a CPU torch's 8-bit kernels run it (`eight_bit`); elsewhere, and where the variable
+SCROLL_EIGHT_BIT is 0, ordinary float32 convolutions do, and give the same features. Between these stand one
+product with a float32 number, rounded as IEEE 754 says, rint and a clamp, each a call of its own, so that no
+compiler can contract them.
 
 Algorithms that transform their input (Winograd, FFT) would break it: they are switched off, and since a
 library may choose by shape, outputs of the first and the last image are compared with float64, which is
@@ -13,6 +15,7 @@ built-in images, whose features' digest is in the file.
 """
 import hashlib
 import json
+import os
 import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,13 +26,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from scroll import archive
+from scroll.embedding.eight_bit import EightBits, Unfit
 from scroll.embedding.transforms import resize
 from scroll.errors import InputError
 
-FORMAT = 'scroll-integer-1'
+VERSION = 2                         # of programs; those of version 1 have no 8-bit kernels
 EXACT = 1 << 24                     # float32 holds every integer up to here
-SUM_BITS = 6                        # both branches of a residual sum come in units of 1/64 of the sum's own
-BRANCH = 1 << 22                    # largest magnitude of a branch in those
+BRANCH = 1 << 22                    # largest magnitude of a branch of a residual sum of version 1
 _OF_CONV = ('stride', 'padding', 'dilation', 'groups')
 _GOLDEN, _GOLDEN_SIZE = 8, 32       # built-in images
 _ARRAYS = dict(weight='|i1', bias='<i4', multiplier='<f4')
@@ -40,11 +43,12 @@ class Op:
     """One operation, whose value later ones read by its position in the program.
 
     Attributes:
-        kind: `input`: the resized image, 8 bits, less `mean`. `conv`: sum, times `multiplier`. `scale`: times
-            `multiplier`. `add`: of two values in units of 1/64. `pad`: with zeros. `pool`: sum over the map.
+        kind: `input`: the resized image, 8 bits, less `mean`. `conv`: sum, times `multiplier`, plus, where it
+            reads two values, the second times the power of two `ratio`. `pad`: with zeros. `pool`: sum over
+            the map. Of version 1: `scale`: times `multiplier`. `add`: of two values in units of 1/64.
         reads: positions of the values it reads.
         low, high: the range that its value is clamped to, after rint.
-        options: of a convolution (stride, padding, dilation, groups) or padding (amounts).
+        options: of a convolution (stride, padding, dilation, groups, ratio) or padding (amounts).
         multiplier: float32 (C,) or (1,).
         weight: int8 (C, C / groups, h, w). bias: int32 (C,). Of convolutions."""
     kind: str
@@ -74,6 +78,8 @@ def check_program(program: list) -> None:
         if op.kind == 'conv':
             if op.weight.dtype != np.int8 or op.bias.dtype != np.int32:
                 raise InputError(f'{where}: its weights are {op.weight.dtype}, its biases {op.bias.dtype}')
+            if op.reads[1:] and not np.log2(op.options['ratio']).is_integer():
+                raise InputError(f"{where}: its ratio of {op.options['ratio']} is no power of two")
             bound = channel_bound(op.weight, op.bias, program[op.reads[0]].largest)
             if bound.max() > EXACT:
                 raise InputError(f'{where}: a sum of channel {int(bound.argmax())} may reach '
@@ -90,16 +96,20 @@ class IntegerNetwork(nn.Module):
 
     program: list of `Op`, the first of kind `input`, the last the features, of `dim` values. input_size:
     pixels. mean: three integers that are taken from the image's channels. golden: SHA-256 of the features of
-    the built-in images, or '' where it is not known yet.
+    the built-in images, or '' where it is not known yet. version: of the program. stages: positions of the
+    last map of each stage.
 
     InputError: the program cannot be run exactly, with the layer and the bound."""
 
-    def __init__(self, program: list, input_size: int, mean: tuple, golden: str = ''):
+    def __init__(self, program: list, input_size: int, mean: tuple, golden: str = '', version: int = VERSION,
+                 stages=()):
         super().__init__()
         check_program(program)
         self.dim = [len(op.bias) for op in program if op.kind == 'conv'][-1]
         self.program, self.input_size = program, input_size
-        self.mean, self.golden = tuple(map(int, mean)), golden
+        self.mean, self.golden, self.version = tuple(map(int, mean)), golden, version
+        self.stages = tuple(stages)
+        self.eight_bits = None          # `EightBits`, or False where it is not to be, once it is known
         self._compared = set()          # kinds of convolutions, with the shapes and places of their inputs
         self.last_use = {read: position for position, op in enumerate(program) for read in op.reads}
         for position, op in enumerate(program):
@@ -122,19 +132,31 @@ class IntegerNetwork(nn.Module):
         mean = torch.tensor(self.mean, dtype=torch.float32, device=images.device).view(1, 3, 1, 1)
         return images.round().clamp_(0, 255).sub_(mean)
 
+    def __getstate__(self) -> dict:
+        return self.__dict__ | dict(eight_bits=None)        # what the kernels hold cannot be copied
+
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """Integers (B, d), float32, of a prepared input; InputError where this machine does not compute
         convolutions as sums."""
+        if x.device.type == 'cpu' and x.dtype == torch.float32 and not torch.compiler.is_compiling():
+            try:
+                if self.eight_bits is None:
+                    self.eight_bits = os.environ.get('SCROLL_EIGHT_BIT') != '0' and EightBits(self)
+                if self.eight_bits:
+                    return self.eight_bits.features(x)
+            except (Unfit, RuntimeError):           # of kernels that torch may lack
+                self.eight_bits = False
         values = []
         with exact_algorithms():
             for position, op in enumerate(self.program):
-                values.append(self._run(position, op, [values[read] for read in op.reads] or [x]))
+                values.append(self.run(position, op, [values[read] for read in op.reads] or [x]))
                 for read in op.reads:
                     if self.last_use[read] == position:
                         values[read] = None
         return values[-1]
 
-    def _run(self, position: int, op: Op, inputs: list) -> torch.Tensor:
+    def run(self, position: int, op: Op, inputs: list) -> torch.Tensor:
+        """The value of one operation of the program."""
         x = inputs[0]
         if op.kind == 'input':
             return x
@@ -142,7 +164,7 @@ class IntegerNetwork(nn.Module):
             out = self._convolved(x, position, op)
             if not torch.compiler.is_compiling():           # there are no numbers to compare
                 self._compare(position, op, x, out)
-            return self._requantise(out, position, op)
+            return self._requantise(out, position, op, *inputs[1:])
         if op.kind == 'scale':
             return self._requantise(x, position, op, in_place=False)
         if op.kind == 'add':
@@ -174,13 +196,21 @@ class IntegerNetwork(nn.Module):
                              'integers on this machine: use another device')
         self._compared.add(kind)
 
-    def _requantise(self, x: torch.Tensor, position: int, op: Op, in_place: bool = True) -> torch.Tensor:
-        """clamp(rint(x * multiplier))."""
+    def exactly(self, position: int, op: Op, inputs: list) -> torch.Tensor:
+        """The value of a convolution in float64, of float64 integers."""
+        out = self._convolved(inputs[0], position, op).round() * self._of('multiplier', position).double()
+        out = out + inputs[1] * op.options['ratio'] if inputs[1:] else out
+        return out.round().clamp(op.low, op.high)
+
+    def _requantise(self, x: torch.Tensor, position: int, op: Op, other: torch.Tensor = None,
+                    in_place: bool = True) -> torch.Tensor:
+        """clamp(rint(x * multiplier + other * ratio))."""
         factor = self._of('multiplier', position)
         if torch.compiler.is_compiling():               # the same product, which no runtime can contract
             x = (x.double() * factor.double()).float()
         else:
             x = x.mul_(factor) if in_place else x * factor
+        x = x if other is None else x.add_(other * op.options['ratio'])
         return x.round_().clamp_(op.low, op.high)
 
     @torch.inference_mode()
@@ -202,7 +232,7 @@ class IntegerNetwork(nn.Module):
 
     def digest(self) -> str:
         """SHA-256 of all that determines its features: program, numbers, input."""
-        sha = hashlib.sha256(json.dumps([FORMAT, self.input_size, self.mean]).encode())
+        sha = hashlib.sha256(json.dumps([_format(self.version), self.input_size, self.mean]).encode())
         for op in self.program:
             sha.update(json.dumps([op.kind, op.reads, op.low, op.high, op.options], sort_keys=True).encode())
             for name, kind in _ARRAYS.items():
@@ -219,18 +249,26 @@ class IntegerNetwork(nn.Module):
         arrays = {f'{name}{position}': getattr(op, name) for position, op in enumerate(self.program)
                   for name in _ARRAYS if getattr(op, name) is not None}
         facts = dict(program=program, input_size=self.input_size, mean=self.mean, golden=self.golden,
-                     about=about)
-        archive.write(path, FORMAT, facts, arrays)
+                     stages=self.stages, about=about)
+        archive.write(path, _format(self.version), facts, arrays)
 
     @classmethod
     def load(cls, path) -> tuple:
         """(network, about) that `save` wrote; its bounds are checked again. Runs no code from the file.
         InputError: there is no such file, it is damaged or something else, or it cannot be run exactly."""
-        facts, arrays = archive.read(path, FORMAT)
+        versions = {_format(version): version for version in range(1, VERSION + 1)}
+        kind = archive.kind_of(path)
+        facts, arrays = archive.read(path, kind if kind in versions else _format(VERSION))
         program = [Op(kind, tuple(reads), low, high, options,
                       **{name: arrays.get(f'{name}{position}') for name in _ARRAYS})
                    for position, (kind, reads, low, high, options) in enumerate(facts['program'])]
-        return cls(program, facts['input_size'], facts['mean'], facts['golden']), facts['about']
+        return (cls(program, facts['input_size'], facts['mean'], facts['golden'], versions[kind],
+                    facts.get('stages', ())),
+                facts['about'])
+
+
+def _format(version: int) -> str:
+    return f'scroll-integer-{version}'
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 It may have convolutions, batch norms right behind them, ReLU, ReLU6, sums, and a pooling at the end. Batch
 norms are folded in float64, before rounding. Activations are scaled by a high quantile over calibration
-images, weights by their largest magnitude in each output channel, or more where the bound of exact sums asks
+images, weights by their largest magnitudes in each output channel, or more where the bound of exact sums asks
 for it. Only the scales of activations depend on the machine, and they can be recorded (`scales_of`): all else
 is correctly rounded, so that the same weights and scales give the same network (`quantise_with_scales`).
 """
@@ -16,11 +16,13 @@ import torch
 from torch import nn
 
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.integer_network import BRANCH, EXACT, SUM_BITS, IntegerNetwork, Op, channel_bound
+from scroll.embedding.integer_network import EXACT, IntegerNetwork, Op, channel_bound
 from scroll.errors import InputError
 
 _IMAGE = 0.0                        # the unit of the image, whose channels have each their own
-_LINEAR = 127                       # range of values that no ReLU has cut: -127 to 127
+_SIGNED, _CUT = 127, 255            # largest value where no ReLU has cut, and where one has
+_PAIR = 128                         # of two neighbouring channels' weights: 16 bits hold their products' sum
+_MANTISSA = 6                       # most bits of a multiplier
 _QUANTILE = 0.9999
 _SAMPLED = 1 << 20                  # values of a map that a quantile is taken of
 _BATCH = 32                         # of calibration: the graph has one batch size
@@ -29,26 +31,26 @@ _BATCH = 32                         # of calibration: the graph has one batch si
 def quantise_network(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> IntegerNetwork:
     """The integer network of `net.features`, (B, 3, S, S) -> (B, d), calibrated on images of the data that it
     was trained on, uint8 (N, H, W, C). InputError: a layer that integers cannot do, by name."""
-    return _calibrated(net, preprocessing, images).build()
+    graph, scales = _calibrated(net, preprocessing, images)
+    return _built(graph, _sketch(graph, scales, preprocessing), preprocessing)
 
 
 def scales_of(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> list:
     """What `quantise_network` takes from these images, to four digits: the magnitude of each value that it
     rounds, in their order."""
-    builder = _calibrated(net, preprocessing, images)
-    builder.build()
-    return [float(f'{magnitude:.4g}') for magnitude in builder.magnitudes]
+    sketch = _sketch(*_calibrated(net, preprocessing, images), preprocessing)
+    return [float(f'{magnitude:.4g}') for magnitude in sketch.magnitudes.values()]
 
 
 def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -> IntegerNetwork:
     """The integer network of `net.features` by recorded scales, the same on every machine. InputError: they
     are of another network, or a layer is one that integers cannot do."""
-    builder = _Builder(_exported(net, preprocessing), iter(scales), preprocessing)
-    network = builder.build()
-    if len(builder.magnitudes) != len(scales):
-        raise InputError(f'{len(scales)} scales for a network that rounds {len(builder.magnitudes)} values: '
+    graph = _exported(net, preprocessing)
+    sketch = _sketch(graph, iter(scales), preprocessing)
+    if len(sketch.magnitudes) != len(scales):
+        raise InputError(f'{len(scales)} scales for a network that rounds {len(sketch.magnitudes)} values: '
                          'they are of another one')
-    return network
+    return _built(graph, sketch, preprocessing)
 
 
 def _exported(net, preprocessing) -> torch.fx.GraphModule:
@@ -80,14 +82,42 @@ class _Watch(torch.fx.Interpreter):
 
 
 @torch.no_grad()
-def _calibrated(net, preprocessing, images) -> '_Builder':
+def _calibrated(net, preprocessing, images) -> tuple:
+    """(graph, magnitude of each of its nodes)."""
     graph = _exported(net, preprocessing)
     watch = _Watch(graph)
     for start in range(0, len(images), _BATCH):
         at = np.arange(start, start + _BATCH) % len(images)
         watch.run(preprocessing(torch.from_numpy(images[at])))
-    means = {name: float(np.mean(values)) for name, values in watch.quantiles.items()}
-    return _Builder(graph, means, preprocessing)
+    return graph, {name: float(np.mean(values)) for name, values in watch.quantiles.items()}
+
+
+def _sketch(graph, scales, preprocessing) -> '_Builder':
+    """A first walk through the graph: magnitudes, and which values are added to which."""
+    sketch = _Builder(graph, scales, preprocessing)
+    sketch.walk()
+    return sketch
+
+
+def _built(graph, sketch: '_Builder', preprocessing) -> IntegerNetwork:
+    """The network. Values that residual sums join have units that are one another's times a power of two, so
+    that the sum of two is exact: that of the largest, halved while the value has room."""
+    own = {name: sketch.magnitudes[name] / largest for name, largest in sketch.rounded.items()}
+    group = {name: name for name in own}
+
+    def root(name):
+        while group[name] != name:
+            name = group[name]
+        return name
+    for one, other in sketch.joined:
+        group[root(one)] = root(other)
+    units = {}
+    for name, unit in own.items():
+        most = max(other for key, other in own.items() if root(key) == root(name))
+        units[name] = most / 2.0 ** math.floor(math.log2(most / unit))
+    builder = _Builder(graph, sketch.magnitudes, preprocessing, units)
+    builder.walk()
+    return IntegerNetwork(builder.program, preprocessing.input_size, builder.mean, stages=builder.stages())
 
 
 @dataclass
@@ -107,20 +137,27 @@ class _Linear:
 
 
 class _Builder:
-    """Walks the graph once; each node becomes a value, or a sum that waits for what follows it: a convolution
-    or a list of two, each a value or a convolution.
+    """Walks the graph once; each node becomes a value, or a sum that waits for what follows it: a
+    convolution, or a list of two, each a value or a convolution.
 
-    scales: node name -> magnitude, or an iterator over those of the values that are rounded, as `magnitudes`.
+    Args:
+        scales: node name -> magnitude, or an iterator over those of the values that are rounded, in order.
+        units: node name -> unit of the value that is rounded there; default: what its magnitude asks for.
+
+    Attributes:
+        magnitudes: node name -> magnitude, of what has been rounded. rounded: node name -> largest integer.
+        joined: pairs of names of rounded values, the second a part of the sum that is the first.
     """
 
-    def __init__(self, graph, scales, preprocessing):
-        self.graph, self.scales, self.preprocessing = graph, scales, preprocessing
+    def __init__(self, graph, scales, preprocessing, units: dict = None):
+        self.graph, self.scales, self.preprocessing, self.units = graph, scales, preprocessing, units
         self.tensors = dict(graph.named_parameters()) | dict(graph.named_buffers())
-        self.program, self.known, self.magnitudes = [], {}, []
+        self.program, self.known, self.magnitudes, self.rounded, self.joined = [], {}, {}, {}, []
+        self._names = {}                        # position of a value that was rounded -> its name
         self.mean = tuple(int(np.rint(255 * m)) for m in preprocessing.mean)
 
-    def build(self) -> IntegerNetwork:
-        """The network; InputError, with the module's name, for what integers cannot do."""
+    def walk(self) -> None:
+        """Fill the program; InputError, with the module's name, for what integers cannot do."""
         for node in self.graph.graph.nodes:
             if node.op == 'placeholder':
                 low, high = -max(self.mean), 255 - min(self.mean)
@@ -132,7 +169,16 @@ class _Builder:
                 last = self._value(node.args[0][0])
                 if last.position != len(self.program) - 1:
                     raise InputError('the features of this network are not what it computes last')
-        return IntegerNetwork(self.program, self.preprocessing.input_size, self.mean)
+
+    def stages(self) -> list:
+        """Positions of the last map of each stage, `layer1`, `layer2`, ...; none of a network without."""
+        last = {}
+        for node in self.graph.graph.nodes:
+            stack = [place for place, _ in (node.meta.get('nn_module_stack') or {}).values()]
+            name = stack[-1].removeprefix('net.').split('.')[0] if stack else ''
+            if name.startswith('layer') and isinstance(self.known.get(node), _Value):
+                last[name] = self.known[node].position
+        return list(last.values())
 
     def _visit(self, node) -> None:
         name = getattr(node.target, '__name__', str(node.target)).split('.')[0]
@@ -198,7 +244,9 @@ class _Builder:
         return self._on_hardtanh(node, x, 0, np.inf)
 
     def _on_add(self, node, one, other):
-        return [self._waiting(operand, node) or self._value(operand) for operand in (one, other)]
+        waiting = [self._waiting(operand, node) for operand in (one, other)]
+        return [(found if isinstance(found, _Linear) else self._value(operand), operand)
+                for found, operand in zip(waiting, (one, other))]
 
     def _on_pad(self, node, x, amounts, mode='constant', fill=0.0):
         if mode != 'constant' or fill not in (0, None) or len(amounts) != 4:
@@ -234,46 +282,101 @@ class _Builder:
 
     _on_dropout = _on_clone = _on_alias = _on_contiguous = _on_detach = _same
 
-    def _finish(self, waiting, node, low: int = -_LINEAR, cap: float = np.inf) -> _Value:
-        """Round a sum to the eight bits, and the sign, of its value; from `low` (ReLU: 0) to `cap`."""
-        found = self.scales[node.name] if isinstance(self.scales, dict) else next(self.scales, 0.0)
-        magnitude = max(found, 1e-12)
-        self.magnitudes.append(magnitude)
-        unit = magnitude / (_LINEAR if low == -_LINEAR else 255)
-        high = _LINEAR if low == -_LINEAR else int(min(255, np.rint(cap / unit)))
-        if isinstance(waiting, _Linear):
-            return self._emit_linear(waiting, unit, low, high)
-        fine = unit / (1 << SUM_BITS)
-        reads = []
-        for operand in waiting:
-            if isinstance(operand, _Linear):
-                operand = self._emit_linear(operand, fine, -BRANCH, BRANCH)
-            else:
-                factor = np.array([operand.unit / fine], np.float32)
-                operand = self._emit(Op('scale', (operand.position,), -BRANCH, BRANCH, {}, factor), fine)
-            reads.append(operand.position)
-        factor = np.array([1 / (1 << SUM_BITS)], np.float32)
-        return self._emit(Op('add', tuple(reads), low, high, {}, factor), unit)
+    def _finish(self, waiting, node, low: int = -_SIGNED - 1, cap: float = np.inf) -> _Value:
+        """Round a sum to the eight bits of its value, from `low` (ReLU: 0) to `cap`."""
+        self.rounded[node.name] = largest = _SIGNED if low else _CUT
+        magnitude = self._magnitude(node)
+        unit = magnitude / largest if self.units is None else self.units[node.name]
+        high = largest if low else int(min(largest, np.rint(cap / unit)))
+        linear, other = (waiting, None) if isinstance(waiting, _Linear) else self._parts(waiting, node, unit)
+        value = self._emit_linear(linear, unit, low, high, other)
+        self._names[value.position] = node.name
+        return value
 
-    def _emit_linear(self, linear: _Linear, unit: float, low: int, high: int) -> _Value:
-        """A convolution with integer weights, one scale for each output channel, within the exact bound."""
+    def _magnitude(self, node) -> float:
+        name = _base(node).name
+        found = self.scales[name] if isinstance(self.scales, dict) else next(self.scales, 0.0)
+        self.magnitudes[name] = max(found, 1e-12)
+        return self.magnitudes[name]
+
+    def _parts(self, operands: list, node, unit: float) -> tuple:
+        """(a convolution, a value that is added to it, in `unit` times a power of two) of a sum."""
+        values = [operand for operand, _ in operands if isinstance(operand, _Value)]
+        if not values:                          # of two convolutions the smaller one is rounded by itself
+            (small, at), (large, _) = sorted(operands, key=lambda pair: pair[0].weight[0].size)
+            return large, self._rounded(small, self._magnitude(at), unit)
+        value, linear = values[-1], next((o for o, _ in operands if isinstance(o, _Linear)), None)
+        if value.position in self._names:
+            self.joined.append((node.name, self._names[value.position]))
+        if self.units is not None and not math.log2(value.unit / unit).is_integer():
+            value = self._rounded(self._unchanged(value), self._largest(value), unit)
+        return linear or self._unchanged(values[0]), value
+
+    def _rounded(self, linear: _Linear, magnitude: float, unit: float) -> _Value:
+        power = math.ceil(math.log2(magnitude / _SIGNED / unit) - 0.1)          # little is cut
+        return self._emit_linear(linear, unit * 2.0 ** power, -_SIGNED - 1, _SIGNED)
+
+    def _largest(self, value: _Value) -> float:
+        return self.program[value.position].largest * value.unit
+
+    def _unchanged(self, value: _Value) -> _Linear:
+        """A convolution that changes nothing."""
+        at = value.position
+        while self.program[at].weight is None:
+            at = self.program[at].reads[0]
+        channels = len(self.program[at].weight)
+        options = dict(stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=channels)
+        return _Linear(value, np.ones((channels, 1, 1, 1)), np.zeros(channels), options)
+
+    def _emit_linear(self, linear: _Linear, unit: float, low: int, high: int, other=None) -> _Value:
+        """A convolution with integer weights, plus another value.
+
+        Each output channel has a multiplier j 2^e, the smallest that weights and bounds allow. j has as many
+        bits, of at most `_MANTISSA`, as leave every product with it an integer times 2^e that float32 holds,
+        wherever the value is not cut anyway: then it does not matter how, and in which order, a kernel
+        computes it.
+        """
         largest, source = self.program[linear.source.position].largest, linear.source
         if not (np.isfinite(linear.weight).all() and np.isfinite(linear.bias).all() and source.unit > 0):
             raise InputError('a convolution has weights that are not finite, or reads what is no map of '
                              'numbers')
-        scale = np.maximum(np.abs(linear.weight).reshape(len(linear.weight), -1).max(axis=1) / 127,
-                           np.abs(linear.bias) / source.unit / (EXACT // 4))        # all weights may be zero
-        scale = np.where(scale > 0, scale, 1.0)
+        ratio = other.unit / unit if other else 0.0
+        gain = source.unit / unit                       # of a weight in reals, the multiplier that makes it 1
+        least = np.maximum(_peak(linear.weight) / _SIGNED, _pairs(linear.weight) / _PAIR)
+        least = np.maximum(np.where(least > 0, least, 1.0) * gain, np.abs(linear.bias) / unit / (EXACT // 4))
+        bits = np.full(len(least), _MANTISSA)
         while True:
-            weight = np.rint(linear.weight / scale[:, None, None, None]).astype(np.int8)
-            bias = np.rint(linear.bias / (source.unit * scale)).astype(np.int32)
-            over = channel_bound(weight, bias, largest) > EXACT
-            if not over.any():
+            power = np.exp2(np.floor(np.log2(least)) - (bits - 1))
+            factor = np.ceil(least / power) * power
+            weight = np.rint(linear.weight * (gain / factor)[:, None, None, None])
+            bias = np.rint(linear.bias / (unit * factor))
+            bound = channel_bound(weight, bias, largest)
+            over = (bound > EXACT) | (_peak(weight) > _SIGNED) | (_pairs(weight) > _PAIR)
+            reach = np.minimum(bound, (512 + 255 * ratio) / factor) + np.abs(bias)
+            long = ~over & (bits > 1) & (reach * factor > EXACT * power)
+            if not (over | long).any():
                 break
-            scale = np.where(over, scale * 1.02, scale)
-        factor = (source.unit * scale / unit).astype(np.float32)
-        options = linear.options | dict(crop=[0, 0, 0, 0])                  # part of digests
-        return self._emit(Op('conv', (source.position,), low, high, options, factor, weight, bias), unit)
+            least = np.where(over, least * 1.01, least)
+            bits = np.where(long, bits - 1, bits)
+        reads, options = (source.position,), linear.options
+        if other:
+            reads, options = (source.position, other.position), options | dict(ratio=ratio)
+        numbers = factor.astype(np.float32), weight.astype(np.int8), bias.astype(np.int32)
+        return self._emit(Op('conv', reads, low, high, options, *numbers), unit)
+
+
+def _peak(weight: np.ndarray) -> np.ndarray:
+    """Largest magnitude for each output, (C,)."""
+    return np.abs(weight).reshape(len(weight), -1).max(axis=1)
+
+
+def _pairs(weight: np.ndarray) -> np.ndarray:
+    """Largest sum of the magnitudes at input channels 2i and 2i + 1 for each output, (C,); 0 where there is
+    one input channel."""
+    if weight.shape[1] == 1:
+        return np.zeros(len(weight))
+    magnitudes = np.abs(np.pad(weight, ((0, 0), (0, weight.shape[1] % 2), (0, 0), (0, 0))))
+    return _peak(magnitudes[:, ::2] + magnitudes[:, 1::2])
 
 
 def _unsupported(node, what: str, instead: str = '') -> InputError:

@@ -14,8 +14,9 @@ from scroll.grid import GRID_BITS, on_grid
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor, check_seen, digest_of, largest
 from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
 from scroll.lift import Lift
+from scroll.products import lifted_blocks
 from scroll.settings import OAS
-from scroll.statistics import Statistics, lifted_blocks
+from scroll.statistics import Statistics
 
 POOLING = 1 << 10                   # pooling is a multiple of 2^-10
 PIECE = 18                          # bits of products that are multiplied once more

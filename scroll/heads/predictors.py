@@ -19,8 +19,9 @@ from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS, on_grid
 from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
 from scroll.lift import Lift
+from scroll.products import lifted_blocks
 from scroll.randomness import numpy_stream
-from scroll.statistics import Statistics, lifted_blocks
+from scroll.statistics import Statistics
 
 NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
 WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features
@@ -85,11 +86,12 @@ class LinearPredictor:
         (Higham 2002, section 3.1). Where others are closer to the largest than that, exact logits decide."""
         weights, longest = self._in_float64
         logits = h @ weights[:, :-1].T + weights[:, -1] * GRID
-        top = logits.max(axis=1)
+        best = logits.argmax(axis=1)
+        top = logits[np.arange(len(best)), best]
         lengths = np.sqrt(np.einsum('nd,nd->n', h, h) + GRID ** 2)
         limit = top - (h.shape[1] + 5) * 2.0 ** -52 * longest * lengths
-        best, near = logits.argmax(axis=1), logits >= limit[:, None]
-        unsure = np.flatnonzero(near.sum(axis=1) > 1)
+        near = logits >= limit[:, None]
+        unsure = np.flatnonzero(np.count_nonzero(near, axis=1) > 1)
         if len(unsure):
             columns = np.flatnonzero(near[unsure].any(axis=0))
             few = LinearPredictor(self.classes[columns], self.units[columns], self.exponent)

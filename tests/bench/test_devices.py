@@ -3,8 +3,10 @@ import copy
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from bench.run.devices import arrange, optimise
+from bench.run.devices import arrange, optimise, share_cores
+from scroll.learner import Scroll
 from tests.scroll.conftest import tiny_net
 
 
@@ -74,3 +76,14 @@ def test_wide_convolutions_of_fewer_products_learn_the_same(size):
         for ours, theirs in zip(others, found[0], strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9 * float(theirs.detach().abs().max()))
     assert torch.equal(found[0][0], found[1][0]) == (size == 7)     # whose maps are no whole number of tiles
+
+
+@pytest.mark.parametrize('head, threads', [('ridge', 1), ('rp', 2), (None, 1)])
+def test_products_of_numpy_leave_the_cores_to_torch_but_for_sums_of_a_lift(head, threads, monkeypatch):
+    model = torch.nn.Module()
+    if head:
+        model.learner = Scroll(head=head)
+    monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
+    with threadpool_limits(7, user_api='blas'):
+        share_cores(model)
+        assert {pool['num_threads'] for pool in threadpool_info() if pool['user_api'] == 'blas'} == {threads}

@@ -11,7 +11,8 @@ from scroll.embedding.images import Preprocessing
 from tests.conftest import save_tiny_integers
 from tests.scroll.conftest import tiny_net
 
-STAGES = ('online stage', 'in integers', 'exact statistics', 'herding buffer', 'hash buffer', 'adaptation', '`er`')
+STAGES = ('online stage', 'in integers', 'exact statistics', 'random ones', 'herding buffer', 'hash buffer', 'prediction',
+          'adaptation', '`er`')
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from tests.scroll.conftest import refused, threads, tiny_net, toy_images
 
 IMAGES = np.concatenate([golden_images(), toy_images(8, 32)[0]])
 PREPROCESSING = Preprocessing(32, (0.48, 0.45, 0.4), (0.25, 0.24, 0.27))
+DIGEST_OF_VERSION_1 = 'cc8499604869650807e629684ae16d67afeb2104536dfddcb3529c947e8d38a7'
 
 
 class Mobile(nn.Module):
@@ -113,7 +114,9 @@ def reference(network, images) -> np.ndarray:
                 x = np.pad(x, ((0, 0), (top, bottom), (left, right)))
             elif op.kind == 'pool':
                 x = x.sum(axis=(1, 2))
-            if op.multiplier is not None:
+            if op.kind == 'conv' and op.reads[1:]:                     # exact in float64, as nothing rounds it before
+                x = np.rint(x * op.multiplier[:, None, None].astype(np.float64) + values[op.reads[1]] * o['ratio']).astype(np.int64)
+            elif op.multiplier is not None:
                 x = rint_times(x, op.multiplier)
             values.append(x if op.kind in ('pool', 'input') else np.clip(x, op.low, op.high))
         out.append(values[-1].ravel())
@@ -123,7 +126,22 @@ def reference(network, images) -> np.ndarray:
 @pytest.mark.parametrize('name', NETWORKS)
 def test_every_value_is_what_int64_arithmetic_gives(made, name):
     network = made(name)[1]
-    np.testing.assert_array_equal(run(network, IMAGES[:2]), reference(network, IMAGES[:2]))
+    expected = reference(network, IMAGES[:2])
+    np.testing.assert_array_equal(run(network, IMAGES[:2]), expected)
+    np.testing.assert_array_equal(run(in_float32(network), IMAGES[:2]), expected)
+
+
+@pytest.mark.parametrize('name', NETWORKS)
+def test_8_bit_kernels_run_what_is_made_where_torch_has_them(made, name):
+    network = copy.deepcopy(made(name)[1])
+    run(network)
+    assert bool(network.eight_bits) == torch.backends.mkldnn.enabled
+
+
+def in_float32(network) -> IntegerNetwork:
+    network = copy.deepcopy(network)
+    network.eight_bits = False
+    return network
 
 
 @pytest.mark.parametrize('name', NETWORKS)
@@ -147,7 +165,7 @@ def test_batch_layout_and_threads_do_not_matter(made, name):
 OTHER_MACHINE = '''
 import sys
 import torch
-torch.backends.mkldnn.enabled = False
+torch.backends.mkldnn.enabled = sys.argv[2] == '1'
 from scroll.embedding.integer_network import IntegerNetwork
 print(IntegerNetwork.load(sys.argv[1])[0].check())
 '''
@@ -157,17 +175,17 @@ def test_one_digest_on_other_kinds_of_machine(made, tmp_path):
     network = copy.deepcopy(made('resnet18-md')[1])
     network.golden = network.check()
     network.save(tmp_path / 'net.npz', {})
-    env = dict(ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE')                        # AVX2: `make test-avx2`
-    ended = subprocess.run([sys.executable, '-c', OTHER_MACHINE, tmp_path / 'net.npz'], env=os.environ | env,
-                           capture_output=True, text=True, timeout=300)
-    assert (ended.returncode, ended.stdout) == (0, network.golden + '\n'), ended.stderr[-1000:]
+    for env in (dict(ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE'), dict(SCROLL_EIGHT_BIT='0')):    # AVX2: `make test-avx2`
+        ended = subprocess.run([sys.executable, '-c', OTHER_MACHINE, tmp_path / 'net.npz', str(len(env))], env=os.environ | env,
+                               capture_output=True, text=True, timeout=300)
+        assert (ended.returncode, ended.stdout) == (0, network.golden + '\n'), ended.stderr[-1000:]
 
 
 @pytest.mark.parametrize('at_least', [1, 9])
 def test_an_algorithm_that_transforms_is_caught(made, monkeypatch, at_least):
     """As Winograd's does, in float32: sums that are right but for their last bits. Also one that a library takes for large
     batches only, when the first of them comes."""
-    network, plain = copy.deepcopy(made('resnet18-md')[1]), F.conv2d
+    network, plain = in_float32(made('resnet18-md')[1]), F.conv2d
 
     def winograd(x, weight, bias, stride, *rest):
         if weight.shape[2:] != (3, 3) or len(x) < at_least:
@@ -192,6 +210,29 @@ def plain(weight=1, bias=0, channels=8, high=255, **more) -> list:
     return [Op('input', low=-128, high=255), replace(conv, **more), Op('pool', (1,))]
 
 
+@pytest.mark.parametrize('weight', [127, -127])
+def test_sums_that_16_bits_cut_are_left_to_float32(weight):
+    """2 * 255 * 127 = 64,770: processors without VNNI cut it to 32,767, and say nothing."""
+    trial = plain(weight, bias=-weight * 380, low=-128, high=127, multiplier=np.full(8, 2.0 ** -8, np.float32))
+    images = np.full((2, 4, 4, 3), 255, np.uint8)
+    network = IntegerNetwork(trial, 4, (0, 0, 0))
+    expected = 16 * np.clip(np.rint(weight * (765 - 380) / 256), -128, 127)
+    np.testing.assert_array_equal(run(network, images), np.full((2, 8), expected))
+
+
+def test_a_file_of_version_1_gives_the_features_of_then(tmp_path):
+    """Its sums were of two values in units of 1/64; the digest was computed before version 2 was there."""
+    up = np.full(8, 64, np.float32)
+    program = [*plain(2, bias=7)[:2], Op('scale', (1,), -(1 << 22), 1 << 22, {}, up[:1]), replace(plain(-1)[1], low=-(1 << 22), high=1 << 22, multiplier=up),
+               Op('add', (2, 3), 0, 255, {}, up[:1] ** -1), Op('pool', (4,))]
+    IntegerNetwork(program, 4, (1, 2, 3), version=1).save(tmp_path / 'old.npz', {})
+    network, _ = IntegerNetwork.load(tmp_path / 'old.npz')
+    image = np.full((1, 4, 4, 3), 20, np.uint8)
+    value = min(255, 2 * (60 - 6) + 7)
+    assert network.digest() == DIGEST_OF_VERSION_1
+    np.testing.assert_array_equal(run(network, image), np.full((1, 8), 16 * (value - (60 - 6))))
+
+
 def test_a_sum_is_bounded_by_what_float32_holds():
     """3 * 1 * 255 + |bias| <= 2^24."""
     IntegerNetwork(plain(bias=(1 << 24) - 765), 4, (0, 0, 0))
@@ -203,7 +244,7 @@ def test_a_sum_is_bounded_by_what_float32_holds():
 
 
 @pytest.mark.parametrize('program, words', [
-    ([], 'begins with its input'), (plain()[:2], 'ends with a sum'), (plain(reads=(1,)), 'reads'), (plain(low=1), 'values go from'),
+    ([], 'begins with its input'), (plain(options=dict(ratio=3.0), reads=(0, 0)), 'no power of two'), (plain()[:2], 'ends with a sum'), (plain(reads=(1,)), 'reads'), (plain(low=1), 'values go from'),
     (plain(bias=0)[:1] + plain(channels=9)[1:2] + [Op('add', (0, 1), 0, 255, {}, np.ones(1, np.float32)), Op('pool', (2,))], 'cannot be run')])
 def test_a_program_that_cannot_be_run_exactly_is_refused(program, words):
     with refused(words):

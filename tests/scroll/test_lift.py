@@ -1,5 +1,8 @@
 """Integer random features: what they are, for ever; sums of a lift; what states, merging and removal know of it."""
 import hashlib
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,17 +14,17 @@ from scroll.grid import GRID, quantise
 from scroll.lift import Lift
 from tests.scroll.conftest import quick, refused
 
-KINDS = ('relu', 'square', 'fourier')
+KINDS = ('relu', 'relu7', 'square', 'fourier')
 
 
 def units(count=8, dim=5, seed=0):
     return quantise(np.random.default_rng(seed).normal(size=(count, dim)))
 
 
-@pytest.mark.parametrize('kind, digest', [('relu', '2db9642a'), ('square', '457dfdbc'), ('fourier', 'e49c26a5')])
+@pytest.mark.parametrize('kind, digest', [('relu', '2db9642a'), ('relu7', '523ae6a4'), ('square', '457dfdbc'), ('fourier', 'e49c26a5')])
 def test_what_a_seed_draws_never_changes(kind, digest):
     """If this fails, files that others have written no longer mean what they meant."""
-    assert Lift(kind, 256, dict(relu=10, square=10, fourier=3000)[kind]).digest[:8] == digest
+    assert Lift(kind, 256, dict(fourier=3000).get(kind, 10)).digest[:8] == digest
 
 
 def test_relu_is_what_its_text_says():
@@ -33,6 +36,37 @@ def test_relu_is_what_its_text_says():
     expected = [[*row, *(min(max(sum(a * r for a, r in zip(row, column)), 0) >> 2, GRID) for column in columns)]
                 for row in u.tolist()]                                      # 2^2 is the least power above 5 ** .5
     assert Lift('relu', d, M, 3)(u).tolist() == expected
+
+
+def test_seven_bits_are_what_their_text_says():
+    u = units(6, 70)
+    lift = Lift('relu7', 70, 40)
+    exact = [[min(max(int(a) >> 13, 0), 127) << 13 - 4 for a in row] for row in u.astype(np.int64) @ lift.matrix.astype(np.int64)]
+    assert lift(u)[:, 70:].tolist() == exact and lift.shift == 4
+
+
+def test_sums_of_seven_bits_are_the_same_by_every_kernel():
+    """Rows that are nearly alike, and large: sums in float32 have to be cut into parts."""
+    script = """
+import sys
+if sys.argv[1] == 'numpy':
+    sys.modules['torch'] = None
+else:
+    import torch
+import numpy as np
+from scroll import Statistics
+from scroll.grid import quantise
+from scroll.lift import Lift
+u = quantise(1 + .01 * np.random.default_rng(0).normal(size=(5000, 200)))
+print(Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7).digest())
+"""
+    one, other = (subprocess.run([sys.executable, '-c', script, by], capture_output=True, text=True, check=True,
+                                 cwd=Path(__file__).parents[2]).stdout for by in ('numpy', 'torch'))
+    u = quantise(1 + .01 * np.random.default_rng(0).normal(size=(5000, 200)))
+    h = np.c_[Lift('relu7', 200, 600)(u), np.full(5000, GRID)].astype(np.int64)
+    own = Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7)
+    assert np.array_equal(own.gram, h.T @ h) and ((h[:, 200:-1] >> 9) ** 2).sum(axis=0).max() > 1 << 24
+    assert one == other == f'{own.digest()}\n'
 
 
 def test_squares_are_what_their_text_says():

@@ -1,0 +1,141 @@
+"""Exact sums of products of features, by matrix products in which nothing is rounded.
+
+Products of features on the grid are below 2^36, so float64 adds 2^17 of them exactly. Random features of
+7 bits (`relu7`) have products below 2^14: float32 adds at least 1,000 of them, and 8-bit kernels, also those
+that add pairs of products in 16 bits, as many.
+"""
+import sys
+from functools import lru_cache
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from scroll.grid import GRID
+from scroll.lift import Lift
+
+_ROWS = 1 << 12                      # of a product in float64; exactness would allow 2^17, caches like less
+_PANEL, _NUMBERS = 1 << 10, 1 << 23  # columns, and numbers of all rows, of a product in float64
+_SHORT_NUMBERS = 1 << 28             # numbers of 7 bits at a time
+_EXACT = 1 << 24                     # float32 has all whole numbers up to here
+
+
+def lifted_blocks(features: np.ndarray, lift: Lift = None):
+    """Yield (rows, h of these rows), so that not all of h is in memory at once."""
+    return [(slice(None), features)] if lift is None else lift.blocks(features)
+
+
+def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift = None) -> None:
+    """Add sum [h; 1][h; 1]^T over quantised features (N, d) to gram, int64 (D + 1, D + 1), exactly."""
+    if lift is not None and lift.low_bits:
+        rows = min(max(_SHORT_NUMBERS // lift.width, 1), 1 << 17)       # int32 holds their sums
+        for start in range(0, len(features), rows):
+            _add_short(gram, features[start:start + rows], lift)
+        return
+    size = len(gram)
+    rows = max(min(_ROWS, _NUMBERS // size, len(features)), 1)
+    block = np.full((rows, size), float(GRID))                                  # last: the constant feature
+    for _, lifted in lifted_blocks(features, lift):
+        for start in range(0, len(lifted), rows):
+            part = lifted[start:start + rows]
+            x = block[:len(part)]
+            x[:, :-1] = part
+            _add_square(gram, x)
+
+
+def class_sums(features: np.ndarray, index: np.ndarray, classes: int, lift: Lift = None) -> np.ndarray:
+    """int64 (K, D): sums of h over the features (N, d) of each class, which index (N,) numbers from 0, and
+    each of which has some."""
+    short = lift is not None and lift.low_bits
+    sums = 0
+    for rows, part in lifted_blocks(features, None if short else lift):
+        members = csr_array((np.ones(len(part), np.int64), (index[rows], np.arange(len(part)))),
+                            (classes, len(part)))
+        sums = sums + members @ part
+    if short:
+        random, order = np.zeros((classes, lift.width), np.int64), np.argsort(index, kind='stable')
+        for start in range(0, len(order), _ROWS):
+            part = order[start:start + _ROWS]
+            first = np.flatnonzero(np.diff(index[part], prepend=-1))
+            few = np.add.reduceat(lift.short(features[part]), first, axis=1, dtype=np.int32)
+            random[index[part][first]] += few.T
+        sums = np.hstack([sums, random << lift.low_bits])
+    return sums
+
+
+def _add_square(gram: np.ndarray, x: np.ndarray) -> None:
+    """Add x'x to gram."""
+    for i in range(0, len(gram), _PANEL):                                       # of a wide one half is enough
+        _add_panel(gram, i, (x[:, i:].T @ x[:, i:i + _PANEL]).astype(np.int64))
+
+
+def _add_panel(gram: np.ndarray, i: int, products: np.ndarray) -> None:
+    """Add columns i to i + _PANEL of a symmetric matrix, from row i on, and what mirrors them."""
+    gram[i:, i:i + _PANEL] += products
+    gram[i:i + _PANEL, i + _PANEL:] += products[_PANEL:].T
+
+
+def _add_short(gram: np.ndarray, features: np.ndarray, lift: Lift) -> None:
+    """As `add_products`, of a lift whose random features have 7 bits; theirs are nearly all products."""
+    short, d, bits = lift.short(features), lift.dim, lift.low_bits
+    made = [(_by_torch() or _by_numpy)(short[:, columns]) for columns in _parts(short)]
+    for i in range(0, lift.width, _PANEL):
+        products = sum(panel(i).astype(np.int32) for panel in made)             # at most 2^14 a column
+        _add_panel(gram[d:-1, d:-1], i, products.astype(np.int64) << 2 * bits)
+    own, random = 0, 0
+    for start in range(0, len(features), _ROWS):
+        rows = slice(start, start + _ROWS)
+        u = np.c_[features[rows], np.full(len(features[rows]), GRID)].astype(float)
+        own = own + (u.T @ u).astype(np.int64)
+        random = random + (short[:, rows].astype(float) @ u).astype(np.int64)
+    random <<= bits
+    gram[d:-1, :d] += random[:, :d]
+    gram[:d, d:-1] += random[:, :d].T
+    gram[d:-1, -1] += random[:, -1]
+    gram[-1, d:-1] += random[:, -1]
+    ends = [*range(d), -1]
+    gram[np.ix_(ends, ends)] += own
+
+
+def _parts(x: np.ndarray) -> list:
+    """Columns of x, whole numbers from 0 to 127, whose products add up exactly in float32: no sum of products
+    of two rows is above the largest sum of squares of a row."""
+    parts, size, squares = [], _EXACT // 127 ** 2, 0
+    for start in range(0, x.shape[1], size):
+        part = x[:, start:start + size].astype(np.float32)
+        more = np.einsum('mn,mn->m', part, part)
+        squares = squares + more
+        if not parts or squares.max() > _EXACT:
+            parts.append(slice(start, start))
+            squares = more
+        parts[-1] = slice(parts[-1].start, start + size)
+    return parts
+
+
+def _by_numpy(x: np.ndarray):
+    """i -> columns i to i + _PANEL of x x', from row i on, in float32."""
+    x = x.astype(np.float32)
+    return lambda i: x[i:] @ x[i:i + _PANEL].T
+
+
+@lru_cache(maxsize=1)
+def _by_torch():
+    """`_by_numpy` with torch's kernel for 8-bit integers, in half of the time. None: torch is not loaded, has
+    no such kernel, or it is wrong on this machine where all numbers are as large as they can be."""
+    torch = sys.modules.get('torch')
+
+    def made(x):
+        x = torch.from_numpy(np.ascontiguousarray(x))
+
+        @torch.inference_mode()
+        def panel(i):
+            own = x[i:i + _PANEL].view(torch.int8)          # the same numbers: none is above 127
+            packed = torch.ops.onednn.qlinear_prepack(own, list(x[i:].shape))
+            scales, zeros = torch.ones(len(own)), torch.zeros(len(own), dtype=torch.int64)
+            return torch.ops.onednn.qlinear_pointwise(
+                x[i:], 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, 'none', [], '').numpy()
+        return panel
+    try:
+        largest = np.full((100, _EXACT // 127 ** 2), 127, np.uint8)
+        return made if (made(largest)(0) == 127.0 ** 2 * largest.shape[1]).all() else None
+    except (RuntimeError, AttributeError):                  # of a torch without these kernels, or no torch
+        return None
