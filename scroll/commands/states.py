@@ -178,8 +178,8 @@ def merge(args) -> None:
     for path in args.others:
         state = edits.merged(state, edits.read(path), path, args.repeated)
     if state.statistics.classes.dtype.kind == 'i':
-        print('labels are numbers: that each means the same in all files is for you to know; names would say it',
-              file=sys.stderr)
+        print('labels are numbers: that each means the same in all files is for you to know; names would '
+              'say it', file=sys.stderr)
     write(state, args.out)
 
 

@@ -26,7 +26,8 @@ from scroll.heads.registry import HEADS
 from scroll.settings import HEAD_CHOICES, HEAD_NAMES, PUBLISHED, SETTINGS
 from tests.scroll.conftest import quick, refused
 
-MODULES = ['scroll', *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.'))]
+MODULES = ['scroll', *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.')
+                       if 'avalanche' not in m.name or importlib.util.find_spec('avalanche'))]
 CASES = list(zip(HEAD_CHOICES, STRATEGIES * 2))                 # every head, every strategy
 every, one = (pytest.mark.parametrize('head, strategy', cases, ids=map('-'.join, cases)) for cases in (CASES, CASES[2:3]))
 
@@ -226,7 +227,8 @@ OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'
             'scroll.adaptation.adapters': {'peft'},
             'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
             'scroll.engines': {'dask', 'fsspec', 'ray', 'pyspark'},
-            'scroll.files.images': {'PIL'}}
+            'scroll.files.images': {'PIL'}, 'scroll.libraries.river': {'pandas', 'river', 'sklearn'},
+            'scroll.libraries.avalanche': {'avalanche'}}
 
 
 def test_the_library_imports_torch_numpy_and_scipy_only_and_in_one_direction():

@@ -1,0 +1,1 @@
+"""SCROLL as a classifier of other libraries' streams."""

@@ -1,0 +1,40 @@
+"""SCROLL as a classifier of river: one sample, or a data frame of them, at a time, features by name."""
+import pandas as pd
+from river.base import MiniBatchClassifier
+from sklearn.base import clone
+
+from scroll.estimators import ScrollClassifier
+
+
+class RiverScroll(MiniBatchClassifier):
+    """classifier: a `ScrollClassifier`, of which a copy learns; None: one with its defaults.
+
+    `learner` is what has learned, to save, merge, export. The features of the first sample are those of all;
+    InputError: another has other names."""
+
+    def __init__(self, classifier: ScrollClassifier = None):
+        self.classifier = classifier
+        self.learner = clone(classifier or ScrollClassifier())
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    def learn_one(self, x: dict, y) -> None:
+        self.learn_many(pd.DataFrame([x]), pd.Series([y]))
+
+    def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
+        self.learner.partial_fit(self._in_order(X), y)
+
+    def predict_proba_one(self, x: dict, **kwargs) -> dict:
+        return next(iter(self.predict_proba_many(pd.DataFrame([x])).to_dict('records')), {})
+
+    def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
+        if not hasattr(self.learner, 'classes_'):
+            return pd.DataFrame(index=X.index)
+        return pd.DataFrame(self.learner.predict_proba(self._in_order(X)), X.index, self.learner.classes_)
+
+    def _in_order(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Columns as they first came, where they have these names."""
+        names = getattr(self.learner, 'feature_names_in_', None)
+        return X if names is None or set(X) != set(names) else X[names]
