@@ -15,6 +15,10 @@ from scroll.grid import GRID, quantise, sample_keys
 AUTO = 'auto'
 
 
+def _stages(text: str) -> str:
+    return ','.join(map(str, sorted({whole(1)(stage) for stage in text.split(',')})))
+
+
 def add_embedding_args(parser) -> None:
     """How the backbone runs."""
     flag = parser.add_argument_group('frozen backbone').add_argument
@@ -25,7 +29,7 @@ def add_embedding_args(parser) -> None:
          help='images it sees at once; part of what a feature is')
     flag('--channels_last', affects='bits', type=binary_to_boolean_type, default=True,
          help='its memory layout; contiguous all the same where a convolution has fewer than 8 channels')
-    flag('--stages', type=whole(1), nargs='*', default=[],
+    flag('--stages', type=_stages, default='', metavar='S[,S]',
          help='next to its own features those of these stages, numbered from 1, each part of unit length')
     flag('--mirror', type=binary_to_boolean_type, default=False,
          help='add the features of the mirror image to those of the image')
@@ -69,8 +73,9 @@ def make_embedder(net, args, dataset, device):
     if args.embed_dtype == 'integer':
         integers = weights.integers_of(args.weights, net, preprocessing, cache and cache / 'integers')
     channels_last = args.channels_last and is_shipped(type(net))        # others may view maps as vectors
+    stages = [int(stage) for stage in args.stages.split(',') if stage]
     return Embedder(net, preprocessing, args.embed_dtype, device, args.embed_chunk, channels_last,
-                    cache and cache / 'features', integers, args.stages, bool(args.mirror))
+                    cache and cache / 'features', integers, stages, bool(args.mirror))
 
 
 def _preprocessing(dataset, args) -> Preprocessing:
