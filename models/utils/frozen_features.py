@@ -16,7 +16,7 @@ AUTO = 'auto'
 
 
 def _stages(text: str) -> str:
-    return ','.join(map(str, sorted({whole(1)(stage) for stage in text.split(',')})))
+    return ','.join(map(str, sorted({whole(1)(stage) for stage in text.split(',') if text})))
 
 
 def add_embedding_args(parser) -> None:

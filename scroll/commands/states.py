@@ -177,10 +177,10 @@ def merge(args) -> None:
     state = edits.read(args.file)
     for path in args.others:
         state = edits.merged(state, edits.read(path), path, args.repeated)
+    write(state, args.out)
     if state.statistics.classes.dtype.kind == 'i':
         print('labels are numbers: that each means the same in all files is for you to know; names would '
               'say it', file=sys.stderr)
-    write(state, args.out)
 
 
 def remove(args) -> None:

@@ -127,7 +127,9 @@ class IntegerNetwork(nn.Module):
 
     def _channels(self, position: int) -> int:
         op = self.program[position]
-        return len(op.bias) if op.kind == 'conv' else self._channels(op.reads[0])
+        if op.kind == 'conv':
+            return len(op.bias)
+        return self._channels(op.reads[0]) if op.reads else 3
 
     def widened(self, stages: tuple, mirror: bool) -> 'IntegerNetwork':
         """This network with the features of `scroll.embedding.wide`. InputError: no such stage, or a file of
