@@ -104,7 +104,7 @@ def _parts(x: np.ndarray) -> list:
         part = x[:, start:start + size].astype(np.float32)
         more = np.einsum('mn,mn->m', part, part)
         squares = squares + more
-        if not parts or squares.max() > _EXACT:
+        if not parts or squares.max() >= _EXACT:        # float32 rounds 2^24 + 1 to 2^24
             parts.append(slice(start, start))
             squares = more
         parts[-1] = slice(parts[-1].start, start + size)
