@@ -22,6 +22,7 @@ class AvalancheScroll(SupervisedTemplate):
 
     @torch.no_grad()
     def forward(self) -> torch.Tensor:
+        """Logits float32 (B, K) of the batch at hand, which is then learned while training."""
         features = self.model.eval()(self.mb_x).cpu().double().numpy()
         logits = torch.full((len(features), self.num_classes), -torch.inf)
         if hasattr(self.learner, 'statistics_'):

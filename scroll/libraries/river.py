@@ -21,15 +21,19 @@ class RiverScroll(MiniBatchClassifier):
         return True
 
     def learn_one(self, x: dict, y) -> None:
+        """Count a sample: numbers by name, and its label."""
         self.learn_many(pd.DataFrame([x]), pd.Series([y]))
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
+        """Count samples, columns in any order."""
         self.learner.partial_fit(self._in_order(X), y)
 
     def predict_proba_one(self, x: dict, **kwargs) -> dict:
+        """Label -> probability; {} before the first sample."""
         return next(iter(self.predict_proba_many(pd.DataFrame([x])).to_dict('records')), {})
 
     def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Probabilities (N, K), a column a label; (N, 0) before the first sample."""
         if not hasattr(self.learner, 'classes_'):
             return pd.DataFrame(index=X.index)
         return pd.DataFrame(self.learner.predict_proba(self._in_order(X)), X.index, self.learner.classes_)
