@@ -22,7 +22,6 @@ from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import TestFeatures, as_images, make_embedder
 from scroll.adaptation.adapters import kind_for
 from scroll.adaptation.selection import chosen
-from scroll.embedding.machine import describe_machine
 from scroll.errors import InputError
 from scroll.files.shards import in_shard
 from scroll.learner import Scroll
@@ -199,7 +198,7 @@ class ScrollModel(ContinualModel):
         if self.args.ridge_lambda == AUTO and learner.ridge_lambda_ is not None:
             lines += [f'ridge lambda {learner.ridge_lambda_:g}, chosen from the statistics']
         if adapted is not None:
-            lines[0] += f', f* {adapted.digest()[:16]} (on {describe_machine(self.device)})'
+            lines[0] += f', f* {adapted.digest()[:16]} (on {adapted.made_on})'
             lines += [f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(learner.buffer_)} '
                       f'samples, logit scale {adapted.initial_scale:.1f} -> {adapted.scale:.1f})']
             if final < online:
@@ -223,7 +222,7 @@ class ScrollModel(ContinualModel):
                    embedding_digest=self.embedder.digest, buffered=self.buffered,
                    buffer_digest=learner.buffer_.content().digest() if self.buffered else None,
                    adapted_digest=adapted and adapted.digest(),
-                   adapted_on=adapted and describe_machine(self.device),
+                   adapted_on=adapted and adapted.made_on,
                    adapted_mode=adapted.mode if adapted else 'f_T' if chosen_f_T else None,
                    initial_scale=adapted and adapted.initial_scale, final_scale=adapted and adapted.scale,
                    ridge_lambda_used=learner.ridge_lambda_)

@@ -91,9 +91,11 @@ def _certificate(learner, predictors: dict, names) -> dict:
         facts['embedder'] = dict(digest=embedder.digest, arithmetic=embedder.dtype,
                                  **asdict(embedder.preprocessing))
     if 'f_star' in predictors:
-        from scroll.embedding.machine import describe_machine
-        facts['here'] = {'machine': describe_machine('cpu' if embedder is None else embedder.device),
-                         'f*': predictors['f_star'].digest()}
+        f_star = predictors['f_star']
+        if f_star.exact:
+            facts['anywhere']['f*'] = f_star.digest()
+        else:
+            facts['here'] = {'machine': f_star.made_on, 'f*': f_star.digest()}
     return facts | dict(
         samples=statistics.total, dim=learner.n_features_in_, classes=statistics.classes.tolist(),
         counts=statistics.counts.tolist(), names=None if names is None else list(map(str, names)),

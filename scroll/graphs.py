@@ -62,7 +62,8 @@ class ImageFeatures(nn.Module):
     def __init__(self, embedder, shape: tuple):
         super().__init__()
         asked = embedder.preprocessing
-        size, scaled, self.net = asked.input_size, asked.scaled(*shape[:2]), deepcopy(embedder.net).cpu()
+        size, scaled, self.net = asked.input_size, asked.scaled(*shape[:2]), deepcopy(
+            embedder.net if embedder.dtype != 'exact' else embedder.folded).cpu()
         sized = replace(asked, crop=1.0, keep_ratio=False)                  # it gets images of its size
         self.prepare = self.net.prepare if embedder.dtype == 'integer' else sized
         for name, side, new in zip(('rows', 'columns'), shape, scaled):

@@ -23,6 +23,7 @@ from scroll.certificates import (
     first_segments,
     learn_stream,
 )
+from scroll.embedding.embedder import ANYWHERE
 from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
@@ -136,6 +137,7 @@ class ScrollTrials:
         """(name -> digest of what holds anywhere, the same of what holds on this kind of machine)."""
         (digests, claimed), lines = self.claims(rows), {}
         integer, backbone = self.embedder.dtype == 'integer', self.learner.embedder
+        anywhere, settings = self.embedder.dtype in ANYWHERE, self.learner.adaptation
         if backbone is not None:
             lines['integer network' if integer else 'network'] = self.embedder.digest
             if integer:
@@ -147,7 +149,9 @@ class ScrollTrials:
         if any(kept):
             lines[f'buffer of these schedules, |M| = {self.learner.buffer_size}'] = single(kept)
         bound = {'f*': single(adapted)} if any(adapted) else {}
-        return (lines, bound) if integer else ({}, lines | bound)
+        if anywhere and settings is not None and settings.exact:
+            lines, bound = lines | bound, {}
+        return (lines, bound) if anywhere else ({}, lines | bound)
 
     def _heads(self, rows: list) -> dict:
         """Digests of predictors and of their predictions on the test samples, and how many are right."""

@@ -28,6 +28,7 @@ _ADAPTATION = {     # flag: attribute of `Adaptation`, which has its default and
                                'f_T'),
     'adapt_select_folds': ('folds', 'folds of the buffer'),
     'adapt_select_held_out': ('held_out', 'samples to hold out at least; further folds are not asked'),
+    'exact_adaptation': ('exact', 'f* is the same on every machine, and takes three to five times as long'),
 }
 _LEARN = {'auto': None, '0': False, '1': True}              # --learn_scale -> learn_scale
 

@@ -10,6 +10,8 @@ Layers outside blocks are left as they are. y = conv3x3(x) + conv1x1(x), of the 
 norm, is Li et al. 2022, "Cross-domain few-shot learning with task-specific adapters". Every kind can begin as
 nothing, bit for bit, and is folded into its layer when it has learned.
 """
+from math import sqrt
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -111,7 +113,7 @@ class LowRankAdapter(_Adapter):
         weight = layer.weight
         wide, narrow = weight.shape[:2]
         rank = rank or max(1, round(wide * narrow / (_SHARE * (wide + narrow))))
-        down = torch.randn(rank, narrow, generator=generator) / narrow ** 0.5
+        down = (2 * torch.rand(rank, narrow, generator=generator) - 1) * sqrt(3 / narrow)
         self.down = nn.Parameter(down.to(weight.device, weight.dtype))
         self.up = nn.Parameter(weight.new_zeros(wide, rank))
 

@@ -126,10 +126,11 @@ def between(f_T: AdaptedPredictor, f_star: AdaptedPredictor, share: float) -> Ad
     out = copy.copy(f_star)
     for name in ('weight', 'bias', 'scale'):
         a, b = getattr(f_T, name), getattr(f_star, name)
-        setattr(out, name, a + (share if name == 'scale' else np.float32(share)) * (b - a))
+        setattr(out, name, a + (share if name == 'scale' else a.dtype.type(share)) * (b - a))
     if f_star.embedder is not None:
         net, start = copy.deepcopy(f_star.embedder.pristine), f_T.embedder.pristine.state_dict()
-        net.load_state_dict({name: start[name].lerp(value, share) if value.is_floating_point() else value
+        net.load_state_dict({name: start[name] + share * (value - start[name])
+                             if value.is_floating_point() else value
                              for name, value in net.state_dict().items()})
-        out.embedder = f_star.embedder.with_net(net)
+        out.embedder = f_star.embedder.with_net(net, f_star.exact)
     return out

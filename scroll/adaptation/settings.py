@@ -30,6 +30,7 @@ class Adaptation:
             (`scroll.adaptation.selection`); 'none', as in the paper: f* is what the iterations end in.
         folds: parts that the buffer is cut into for that, each with its share of every class.
         held_out: samples to predict at least; no further fold is held out after these.
+        exact: f* has the same bits on every machine (`scroll.embedding.exact`); for all heads but `qda`.
 
     InputError: an invalid value."""
     mode: Literal[MODES] = 'auto'
@@ -47,6 +48,7 @@ class Adaptation:
     select: Literal[SELECTIONS] = 'folds'
     folds: int = 4
     held_out: int = 250
+    exact: bool = False
 
     def __post_init__(self):
         one_of('adaptation mode', self.mode, MODES)
@@ -58,6 +60,7 @@ class Adaptation:
             number(f'adaptation {name}', getattr(self, name))
         number('logit scale', self.scale, positive=True)
         on_off('adaptation calibrate', self.calibrate)
+        on_off('adaptation exact', self.exact)
         if self.learn_scale is not None:
             on_off('adaptation learn_scale', self.learn_scale)
         instance('adaptation augmentation', self.augmentation, Augmentation)

@@ -11,7 +11,8 @@ trains, with AdaDelta,
 logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|. The scale begins at the one of least
 cross-entropy on the buffer, of leave-one-out logits, since f_T has learned from these samples: with one far
 off, the first updates undo f_T before they improve it. The buffer comes in canonical order and the random
-stream is this stage's own, so the same f_T and M_T give the same f*, bit for bit.
+stream is this stage's own, so the same f_T and M_T give the same f*, bit for bit: on one kind of machine with
+one number of threads, or, in exact arithmetic, everywhere.
 """
 import contextlib
 import copy
@@ -26,34 +27,43 @@ from torch import nn
 from scroll.adaptation import adapters
 from scroll.adaptation.settings import Adaptation
 from scroll.embedding.embedder import Embedder
+from scroll.embedding.exact import ExactArithmetic
+from scroll.embedding.machine import describe_machine
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
-from scroll.grid import GRID, GRID_BITS, little_endian
-from scroll.heads.predictors import LinearPredictor
+from scroll.grid import GRID, GRID_BITS, little_endian, quantise
+from scroll.heads.predictors import LinearPredictor, rounded
 from scroll.heads.scaling import better_than_guessing, fit_scale
 from scroll.lift import Lift
 from scroll.randomness import stream_seed, torch_stream
+
+EVERYWHERE = 'every machine'
 
 
 class AdaptedPredictor:
     """f*: an adapted network and classifier.
 
     Attributes:
-        classes: (K,) labels. weight: float32 (K, d). bias: float32 (K,). scale: logit scale, for
-            probabilities.
+        classes: (K,) labels. weight: float32 (K, d). bias: float32 (K,); float64 of exact adaptation. scale:
+            logit scale, for probabilities.
         lift, forms: of the predictor that it was made from, or None; forms float64 (K, D, D).
         embedder: the adapted backbone (adapters folded in), or None for a predictor of features.
         initial_scale: the scale the first update met. losses: float32 (iterations,), of each update.
-        mode: 'adapters' or 'full' ('classifier' without a network)."""
+        mode: 'adapters' or 'full' ('classifier' without a network).
+        exact, made_on: whether it is the same on every machine; where it is."""
 
-    def __init__(self, predictor, weight, bias, scale, embedder, initial_scale, losses, mode):
+    def __init__(self, predictor, weight, bias, scale, embedder, initial_scale, losses, mode, made_on):
         self.classes, self.weight, self.bias, self.scale = predictor.classes, weight, bias, float(scale)
         self.lift, self.forms = predictor.lift, predictor.quadratic
         self.embedder, self.initial_scale = embedder, float(initial_scale)
-        self.losses, self.mode = losses, mode
+        self.losses, self.mode, self.made_on, self.exact = losses, mode, made_on, made_on == EVERYWHERE
 
     def decision_function(self, x) -> np.ndarray:
         """Scaled logits float64 (N, K) of uint8 images, or without a network of quantised features (N, d)."""
+        if self.exact:
+            units = x if self.embedder is None else quantise(self.embedder.features(x))
+            linear = rounded(self.classes, np.column_stack([self.weight, self.bias]), self.lift)
+            return self.scale * linear.decision_function(units)
         features = np.asarray(x / GRID if self.embedder is None else self.embedder.features(x), np.float64)
         norm = np.sqrt((features * features).sum(axis=1, keepdims=True))
         unit = features / np.maximum(norm, 1e-12)
@@ -98,6 +108,8 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
     if settings.mode == 'none':
         raise InputError('adaptation mode none: there is no f*, use f_T')
     mode = settings.mode_for(len(exemplars)) if embedder is not None else 'classifier'
+    if settings.exact and predictor.quadratic is not None:
+        raise InputError('exact adaptation is for heads whose logits are linear, unlike those of qda')
     if mode == 'full' and min(settings.minibatch, len(exemplars)) < 2:
         raise InputError('full tuning needs minibatches of two samples or more, for its batch '
                          'norms: use adapters')
@@ -147,17 +159,23 @@ class _Trainee:
 
     def __init__(self, embedder, predictor, mode, scale, settings, device, seed):
         self.net, self.layout, self.autocast = None, torch.contiguous_format, (device.type, False)
-        self.weight, self.bias = (nn.Parameter(torch.tensor(part, dtype=torch.float32, device=device))
+        self.exact, self.dtype = settings.exact, torch.float64 if settings.exact else torch.float32
+        self.arithmetic = (lambda: ExactArithmetic(device)) if self.exact else contextlib.nullcontext
+        self.weight, self.bias = (nn.Parameter(torch.tensor(part, dtype=self.dtype, device=device))
                                   for part in predictor.linear)
         self.lift, self.forms = predictor.lift, predictor.quadratic
         if self.forms is not None:
             self.forms = torch.tensor(self.forms, dtype=torch.float32, device=device)
-        self.scale = nn.Parameter(torch.tensor(float(scale), device=device))
+        self.scale = nn.Parameter(torch.tensor(float(scale), dtype=self.dtype, device=device))
         groups = [dict(params=[self.weight, self.bias], lr=settings.classifier_lr)]
         if embedder is not None:
             # frozen batch norms may as well be folded; those that train must not
-            self.net = copy.deepcopy(embedder.folded if mode == 'adapters' else embedder.pristine).to(device)
-            self.layout, self.autocast = embedder.layout, (device.type, embedder.dtype == 'bfloat16')
+            fold = mode == 'adapters' and not self.exact
+            self.net = copy.deepcopy(embedder.folded if fold else embedder.pristine).to(device)
+            if self.exact:
+                self.net.double()
+            else:
+                self.layout, self.autocast = embedder.layout, (device.type, embedder.dtype == 'bfloat16')
             if mode == 'adapters':
                 trained = adapters.attach(self.net, settings.adapter_scale, seed)
             else:
@@ -168,29 +186,38 @@ class _Trainee:
             self.net = self.net.to(memory_format=self.layout).train(mode == 'full')
         if settings.learn_scale if settings.learn_scale is not None else mode != 'full':
             groups.append(dict(params=[self.scale], lr=settings.scale_lr))
-        self.optimiser = torch.optim.Adadelta(groups, rho=0.9, eps=1e-6)
+        self.optimiser = torch.optim.Adadelta(groups, rho=0.9, eps=1e-6,
+                                              foreach=False if self.exact else None)
 
     def update(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """One step on network inputs (B, 3, S, S), or quantised features (B, d), and target columns (B,)."""
-        if self.net is None:
-            features = x.float() / GRID
-        else:
-            with torch.autocast(self.autocast[0], torch.bfloat16, enabled=self.autocast[1]):
-                features = self.net.features(x.contiguous(memory_format=self.layout)).float()
-        unit = F.normalize(features)
-        logits = self.scale * logits_of(unit, self.weight, self.bias, self.lift, self.forms)
-        loss = F.cross_entropy(logits, y)
-        self.optimiser.zero_grad()
-        loss.backward()
-        self.optimiser.step()
+        with self.arithmetic():
+            if self.net is None:
+                features = x.to(self.dtype) / GRID
+            else:
+                x = x.to(self.dtype if self.exact else x.dtype).contiguous(memory_format=self.layout)
+                with torch.autocast(self.autocast[0], torch.bfloat16, enabled=self.autocast[1]):
+                    features = self.net.features(x).to(self.dtype)
+            unit = F.normalize(features)
+            logits = self.scale * logits_of(unit, self.weight, self.bias, self.lift, self.forms)
+            loss = F.cross_entropy(logits, y)
+            self.optimiser.zero_grad()
+            loss.backward()
+            self.optimiser.step()
         return loss.detach()
 
     def result(self, predictor, embedder, initial_scale, losses, mode) -> AdaptedPredictor:
         """f* as it is now: copies, with adapters folded into their layers."""
         weight, bias = (p.detach().cpu().numpy().copy() for p in (self.weight, self.bias))
-        adapted = None if self.net is None else embedder.with_net(adapters.fold(copy.deepcopy(self.net)))
+        adapted = None
+        if self.net is not None:
+            net = copy.deepcopy(self.net)
+            with self.arithmetic():
+                adapters.fold(net)
+            adapted = embedder.with_net(net, self.exact)
+        made_on = EVERYWHERE if self.exact else describe_machine(self.weight.device)
         return AdaptedPredictor(predictor, weight, bias, self.scale.item(), adapted, initial_scale, losses,
-                                mode)
+                                mode, made_on)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from torch import nn
 
 from scroll.arguments import instance, on_off, one_of, shown, whole
 from scroll.embedding.cache import FeatureCache, cache_keys
+from scroll.embedding.exact import ARITHMETIC, ExactArithmetic
 from scroll.embedding.images import Preprocessing, check_images
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.embedding.layout import layout_for
@@ -27,7 +28,8 @@ from scroll.errors import InputError
 from scroll.grid import little_endian, quantise, sample_keys
 from scroll.randomness import torch_stream
 
-DTYPES = ('float32', 'bfloat16', 'integer')
+DTYPES = ('float32', 'bfloat16', 'integer', 'exact')
+ANYWHERE = 'integer', 'exact'        # their features are the same on every machine
 _NUMBERS = 1 << 23                  # of large images, resized at once in float64: 64 MB
 
 
@@ -35,10 +37,11 @@ class Embedder:
     """A backbone: uint8 images -> quantised unit features. InputError for invalid arguments.
 
     net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the copy that
-    runs. preprocessing: what the network expects of its input. dtype: 'float32', 'bfloat16' (autocast), or
-    'integer': features of `integers`, the integer network made from `net` (`quantisation`), the same on every
-    machine. What is adapted is `net`. device: where it runs. chunk: images per micro-batch; part of the
-    definition of a feature. channels_last: memory layout of the network, where that is sound for it
+    runs. preprocessing: what the network expects of its input. dtype: 'float32', 'bfloat16' (autocast); the
+    same on every machine are features of 'integer', those of `integers`, the integer network made from `net`
+    (`quantisation`), and of 'exact', those of `net` in the arithmetic of `scroll.embedding.exact`. What is
+    adapted is `net`. device: where it runs. chunk: images per micro-batch; part of the definition of a
+    feature, unless it is exact. channels_last: memory layout of the network, where that is sound for it
     (`scroll.embedding.layout`). cache: a folder for features on disk, or None. stages, mirror: features of
     these stages, too, and of mirror images (`scroll.embedding.wide`).
 
@@ -72,11 +75,13 @@ class Embedder:
         except (RuntimeError, TypeError, ValueError) as error:
             raise InputError(f'device {shown(device)}: expected cpu, or cuda, or cuda:1') from error
         self.preprocessing, self.dtype, self.chunk = preprocessing, dtype, int(chunk)
+        channels_last = channels_last and dtype != 'exact'              # whose products it would slow down
         self.layout = layout_for(net) if channels_last else torch.contiguous_format
         self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
         self.psi_digest = state_digest(self.pristine)
         if integers is None:
-            self.net = self.folded
+            self.net = (copy.deepcopy(self.pristine).double().to(self.device) if dtype == 'exact'
+                        else self.folded)
             with torch.inference_mode():                # of one image: a whole chunk may take seconds
                 self.dim = self._run(preprocessing(torch.zeros((1, 8, 8), dtype=torch.uint8))).shape[1]
         else:
@@ -99,6 +104,9 @@ class Embedder:
         if self.dtype == 'integer':
             return (self.net.digest(),) * 2
         network = _as_before(self.pristine, repr(self.pristine))
+        if self.dtype == 'exact':
+            facts = self.psi_digest, network, self.preprocessing, ARITHMETIC
+            return (hashlib.sha256(repr(facts).encode()).hexdigest(),) * 2
         facts = (self.psi_digest, network, self.preprocessing, self.dtype, self.chunk, str(self.layout),
                  torch.__version__, self.device.type, kind_of_machine(self.device))
         if depends_on_threads(self.pristine):
@@ -110,7 +118,7 @@ class Embedder:
     @property
     def holds_on(self) -> str:
         """Where features have the same bits, and what is computed from them up to f_T."""
-        if self.dtype == 'integer':
+        if self.dtype in ANYWHERE:
             return 'every machine'
         threads = ' and number of threads' if depends_on_threads(self.pristine) else ''
         return f'this kind of machine{threads}'
@@ -136,9 +144,9 @@ class Embedder:
         from scroll.embedding.libraries import transformers_network
         return cls(*transformers_network(name, random), **options)
 
-    def with_net(self, net: nn.Module) -> 'Embedder':
+    def with_net(self, net: nn.Module, exact: bool = False) -> 'Embedder':
         """An embedder for another network, otherwise alike, without a cache; never in integers."""
-        dtype = 'float32' if self.dtype == 'integer' else self.dtype
+        dtype = 'exact' if exact else 'float32' if self.dtype == 'integer' else self.dtype
         channels_last = self.layout == torch.channels_last
         return Embedder(net, self.preprocessing, dtype, self.device, self.chunk, channels_last)
 
@@ -157,7 +165,7 @@ class Embedder:
             parts = images[start:start + self.chunk].split(at_once)
             x = torch.cat([prepare(part.to(self.device)) for part in parts])
             count = len(x)
-            if count < self.chunk:
+            if count < self.chunk and self.dtype != 'exact':
                 x = torch.cat([x, x.new_zeros(self.chunk - count, *x.shape[1:])])
             rows.append(self._run(x)[:count])
         return torch.cat(rows).numpy() if rows else np.zeros((0, self.dim), np.float32)
@@ -170,6 +178,9 @@ class Embedder:
     def _run(self, x: torch.Tensor) -> torch.Tensor:
         """float32 (B, d) on the CPU of ready inputs (B, C, S, S)."""
         x = x.to(self.device).contiguous(memory_format=self.layout)
+        if self.dtype == 'exact':
+            with ExactArithmetic(self.device):
+                return self.net.features(x.double()).float().cpu()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == 'bfloat16'):
             return self.net.features(x).float().cpu()
 

@@ -1,0 +1,144 @@
+"""`scroll.embedding.exact`: the numbers of torch, the same bits whatever the order, the threads and the instructions."""
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from scroll import Scroll
+from scroll.adaptation import Adaptation
+from scroll.embedding.embedder import Embedder
+from scroll.embedding.exact import ExactArithmetic
+from scroll.embedding.images import Preprocessing
+from scroll.errors import InputError
+from tests.conftest import ROOT
+
+
+class Attention(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(d), nn.Linear(d, 3 * d), nn.Linear(d, d)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).reshape(*x.shape[:2], 3, 2, -1).permute(2, 0, 3, 1, 4)
+        return x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class SmallTransformer(nn.Module):
+    def __init__(self, d=16):
+        super().__init__()
+        self.patches, self.mlp = nn.Conv2d(3, d, 4, 4), nn.Sequential(nn.Linear(d, 24), nn.GELU(), nn.Linear(24, d))
+        self.attention, self.norm, self.classifier = Attention(d), nn.LayerNorm(d), nn.Identity()
+
+    def features(self, x):
+        x = self.attention(self.patches(x).flatten(2).transpose(1, 2))
+        return self.norm(x + self.mlp(x)).mean(1)
+
+
+class SmallResidual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.bn = nn.Conv2d(3, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8)
+        self.layer1 = nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.layer2 = nn.Sequential(nn.Conv2d(8, 12, 3, 2, 1), nn.BatchNorm2d(12), nn.ReLU6())
+        self.classifier = nn.Identity()
+
+    def features(self, x):
+        x = F.relu(self.bn(self.stem(x)))
+        return self.layer2(x + self.layer1(x)).mean((2, 3))
+
+
+LAYERS = dict(
+    convolution=nn.Conv2d(6, 4, 3, 1, 1), strided=nn.Conv2d(6, 4, 5, 2, 1), dilated=nn.Conv2d(6, 4, 3, 1, 2, 2), grouped=nn.Conv2d(6, 4, 3, 1, 1, groups=2),
+    depthwise=nn.Conv2d(6, 6, 3, 2, 1, groups=6), pointwise=nn.Conv2d(6, 5, 1), linear=nn.Linear(10, 3), train=nn.BatchNorm2d(6),
+    frozen=nn.BatchNorm2d(6).eval(), pooled=nn.AdaptiveAvgPool2d(1), relu6=nn.ReLU6())
+FORWARD = dict(gelu=nn.GELU(), tanh_gelu=nn.GELU('tanh'), silu=nn.SiLU(), sigmoid=nn.Sigmoid(), tanh=nn.Tanh(), hardswish=nn.Hardswish(),
+               layer_norm=nn.LayerNorm(10), group_norm=nn.GroupNorm(2, 6), softmax=nn.Softmax(1), log_softmax=nn.LogSoftmax(-1), max_pool=nn.MaxPool2d(3, 2))
+
+
+def inputs(*shape, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape) * 3)
+
+
+@pytest.mark.parametrize('name', LAYERS | FORWARD)
+def test_values_and_gradients_are_those_of_float64(name):
+    layer = (LAYERS | FORWARD)[name].double()
+    x = inputs(4, 6, 10, 10).requires_grad_(name in LAYERS)
+    wanted, found = [x, *layer.parameters()], []
+    for arithmetic in (torch.enable_grad(), ExactArithmetic()):
+        with arithmetic:
+            out = layer(x)
+            grads = torch.autograd.grad((out * out).sum() / 2 + out.sum(), wanted) if name in LAYERS else []
+        found.append([out.detach(), *grads])
+    for exact, float64 in zip(*found):
+        torch.testing.assert_close(exact, float64, rtol=1e-5, atol=1e-5 * float(float64.abs().max()))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2 ** 32), st.integers(2, 300))
+def test_sums_have_no_order(seed, terms):
+    """Equal bits, where float64's differ."""
+    one, other, order = inputs(3, terms, seed=seed), inputs(terms, 4, seed=seed + 1), np.random.default_rng(seed).permutation(terms)
+    with ExactArithmetic():
+        assert torch.equal(one @ other, one[:, order] @ other[order]) and torch.equal(one.sum(1), one[:, order].sum(1))
+        assert torch.equal(F.normalize(one), F.normalize(one[:, order])[:, np.argsort(order)])
+
+
+def test_what_is_not_known_to_be_exact_is_refused_by_name():
+    with ExactArithmetic(), pytest.raises(InputError, match='erfinv'):
+        torch.erfinv(inputs(3))
+    with ExactArithmetic(), pytest.raises(InputError, match='power'):
+        inputs(3) ** 1.7
+
+
+def test_a_feature_does_not_depend_on_its_batch_and_agrees_with_float32():
+    images = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), np.uint8)
+    torch.manual_seed(0)
+    net = SmallTransformer()
+    exact, floats = (Embedder(net, Preprocessing(16), dtype) for dtype in ('exact', 'float32'))
+    features = exact(images)[0]
+    assert exact.holds_on == 'every machine' and np.array_equal(features[3:4], exact(images[3:4])[0])
+    assert np.abs(features - floats(images)[0]).max() < 8                   # of 2^18
+
+
+def fingerprint() -> str:
+    """Of f*, by adapters and by full tuning, and of a transformer's features: weights are drawn as whole numbers."""
+    random = np.random.default_rng(0)
+    images, labels, digests = random.integers(0, 256, (60, 16, 16, 3), np.uint8), np.arange(60) % 4, []
+    images[:, :, :, 0] //= (1 + labels)[:, None, None].astype(np.uint8)
+    for net in (SmallTransformer(), SmallResidual()):
+        for tensor in net.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.copy_(torch.from_numpy(random.integers(1, 64, tensor.shape) / 128 - .2 * (tensor.dim() > 1)))
+        embedder = Embedder(net, Preprocessing(16), 'exact')
+        digests += [embedder.digest, embedder(images)[0].sum(0).tolist()]
+    for mode in ('adapters', 'full'):
+        learner = Scroll(embedder, buffer_size=24, adaptation=Adaptation(mode, iterations=4, minibatch=8, select='none', exact=True))
+        learner.partial_fit(images, labels).adapt()
+        digests += [learner.adapted_.digest(), learner.predict(images[:9]).tolist(), learner.adapted_.made_on]
+    return repr(digests)
+
+
+def test_f_star_and_a_transformer_have_one_digest_under_every_way_to_compute():
+    here, environment = fingerprint(), dict(OMP_NUM_THREADS='2', ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE')
+    there = subprocess.run([sys.executable, '-c', 'from tests.scroll.test_exact import fingerprint; print(fingerprint())'], cwd=ROOT, text=True,
+                           env={**os.environ, **environment}, capture_output=True, check=True, timeout=300).stdout
+    assert there.strip() == here and here.count('every machine') == 2
+
+
+def test_cross_validation_compares_exact_candidates_and_qda_is_refused():
+    random = np.random.default_rng(1)
+    images, labels = random.integers(0, 256, (60, 16, 16, 3), np.uint8), np.arange(60) % 4
+    how = Adaptation('adapters', iterations=3, minibatch=8, exact=True)
+    torch.manual_seed(0)
+    net = Embedder(SmallResidual(), Preprocessing(16))
+    trials = Scroll(net, buffer_size=24, adaptation=how).partial_fit(images, labels).adapt().selection_
+    assert len(trials) == 5 and np.isfinite([trial.loss for trial in trials]).all()
+    with pytest.raises(InputError, match='qda'):
+        Scroll(net, head='qda', buffer_size=24, adaptation=how).partial_fit(images, labels).adapt()
