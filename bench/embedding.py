@@ -20,7 +20,6 @@ from core.progress import Progress
 from datasets import get_dataset_class
 from datasets.utils.image_files import class_folders, image_files
 from scroll.archive import atomic_write, check_target, unwritable
-from scroll.arguments import not_installed
 from scroll.embedding.named import embedder_of
 from scroll.errors import InputError
 from scroll.files.features import SPLITS
@@ -67,12 +66,11 @@ def write(path: str, columns: dict, made_by: str) -> None:
     with unwritable(path), atomic_write(path) as file:
         if path.endswith('.npz'):
             np.savez(file, made_by=made_by, **columns)
-        else:
-            import pyarrow
-            from pyarrow import parquet
-            X = pyarrow.FixedSizeListArray.from_arrays(columns['X'].ravel(), columns['X'].shape[1])
-            table = pyarrow.table(columns | dict(X=X)).replace_schema_metadata(dict(made_by=made_by))
-            parquet.write_table(table, file, row_group_size=8192)
+            return
+        from pyarrow import FixedSizeListArray, parquet, table
+        X = FixedSizeListArray.from_arrays(columns['X'].ravel(), columns['X'].shape[1])
+        rows = table(columns | dict(X=X)).replace_schema_metadata(dict(made_by=made_by))
+        parquet.write_table(rows, file, row_group_size=8192)
 
 
 def main() -> None:
@@ -88,19 +86,16 @@ def main() -> None:
         raise InputError('expected --dataset or --data_dir, one of them, and -o NAME.npz or NAME.parquet')
     check_target(args.out, '-o')
     versions = {package.metadata['Name'].lower(): package.version for package in metadata.distributions()}
-    if args.out.endswith('.parquet') and 'pyarrow' not in versions:
-        raise not_installed('Parquet', 'pyarrow', 'parquet')
-    embedder, samples = embedder_of(args.embedder), samples_of(args)
-    if embedder is None:
-        raise InputError('--embedder is empty: expected timm:NAME, transformers:NAME or MODULE:NAME')
-    X, digest = embed(embedder, samples)
-    known = ('torch', 'numpy', args.embedder.partition(':')[0])
+    if args.out.endswith('.parquet'):
+        import scroll.files.parquet  # noqa: F401  an InputError without pyarrow
+    embedder, samples = embedder_of(args.embedder or ' '), samples_of(args)     # '' would be none
+    (X, digest), known = embed(embedder, samples), ('torch', 'numpy', args.embedder.partition(':')[0])
     facts = dict(embedder=args.embedder, psi_digest=embedder.psi_digest, embedding_digest=embedder.digest,
                  preprocessing=repr(embedder.preprocessing), dtype=embedder.dtype, chunk=embedder.chunk,
                  holds_on=embedder.holds_on, data=args.dataset or Path(args.data_dir).resolve().name,
                  data_digest=digest, decoded_by=decoders() if args.data_dir else '',
                  versions={name: versions[name] for name in known if name in versions})
-    splits, names, ids, _ = map(np.array, zip(*((*sample[:3], 0) for sample in samples)))
+    splits, names, ids = map(np.array, zip(*(sample[:3] for sample in samples)))
     columns = dict(X=X, y=names, split=splits) | (dict(id=ids) if args.data_dir else {})
     write(args.out, columns, json.dumps(facts))
     for name, value in facts.items():
