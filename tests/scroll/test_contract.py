@@ -99,7 +99,8 @@ def test_a_copy_predicts_and_goes_on_the_same_and_shares_nothing(new):
 
 
 FORMS = {'fortran': np.asfortranarray, 'strided': lambda x: np.repeat(x, 2, axis=1)[:, ::2], 'reversed': lambda x: x[::-1][::-1],
-         'lists': lambda x: x.tolist(), 'float64': lambda x: x.astype(np.float64), 'list of arrays': lambda x: [*x]}
+         'lists': lambda x: x.tolist(), 'float64': lambda x: x.astype(np.float64), 'list of arrays': lambda x: [*x],
+         'scaled': lambda x: x * 2.0 ** np.arange(-12, 12)[:, None]}
 
 
 @one
