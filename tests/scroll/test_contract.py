@@ -27,7 +27,7 @@ from scroll.settings import HEAD_CHOICES, HEAD_NAMES, PUBLISHED, SETTINGS
 from tests.scroll.conftest import quick, refused
 
 MODULES = ['scroll', *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.')
-                       if 'avalanche' not in m.name or importlib.util.find_spec('avalanche'))]
+                       if (library := m.name.split('.')[-1]) not in ('avalanche', 'capymoa') or importlib.util.find_spec(library))]
 CASES = list(zip(HEAD_CHOICES, STRATEGIES * 2))                 # every head, every strategy
 every, one = (pytest.mark.parametrize('head, strategy', cases, ids=map('-'.join, cases)) for cases in (CASES, CASES[2:3]))
 
@@ -229,7 +229,7 @@ OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'
             'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
             'scroll.engines': {'dask', 'fsspec', 'ray', 'pyspark'},
             'scroll.files.images': {'PIL'}, 'scroll.libraries.river': {'pandas', 'river', 'sklearn'},
-            'scroll.libraries.avalanche': {'avalanche'}}
+            'scroll.libraries.avalanche': {'avalanche'}, 'scroll.libraries.capymoa': {'capymoa', 'sklearn'}}
 
 
 def test_the_library_imports_torch_numpy_and_scipy_only_and_in_one_direction():
