@@ -141,8 +141,8 @@ STREAMS = {                                                         # one method
     'er early stopping': ['er', *LONG, '--fitting_mode', 'early_stopping', '--early_stopping_patience', '1', '--n_epochs', '3',
                           '--validation', '20', '--validation_mode', 'complete'],
     'derpp noise': ['derpp', *LONG, '--noise_rate', '0.3', '--label_perc', '0.7', '--drop_last', '1', '--permute_classes', '1'],
-    'er-ace gaussian': ['er-ace', '--schedule', 'gaussian:sigma=0.5,batch=6', '--batch_size', '6', '--eval_every', '20'],
-    'scroll iid': ['scroll', '--schedule', 'iid,batch=9', '--batch_size', '4', '--eval_every', '13'],
+    'er-ace gaussian': ['er-ace', '--schedule', 'gaussian:sigma=0.5,batch=6', '--batch_size', '6', '--eval_every', '20', '--prequential', '1'],
+    'scroll iid': ['scroll', '--schedule', 'iid,batch=9', '--batch_size', '4', '--eval_every', '13', '--prequential', '1'],
     'scroll adapts': ['scroll', '--n_splits', '2', '--adapt_every_task', '1', '--buffer_strategy', 'random'],
     'icarl from the second task': ['icarl', '--n_splits', '3', '--start_from', '1', '--debug_mode', '1', '--batch_size', '4'],
 }

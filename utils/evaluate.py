@@ -51,37 +51,42 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
     with eval_mode(model.net), Progress('Evaluating', total, quiet=quiet) as progress:
         for task, loader in loaders:
             own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
-            hits, size = torch.zeros(2, dtype=torch.int64, device=model.device), 0
+            found, size = torch.zeros(2, dtype=torch.int64, device=model.device), 0
             for inputs, labels, *_ in _batches(loader, model):
                 inputs, labels = inputs.to(model.device), labels.to(model.device)
                 logits = model(inputs, task) if task_aware else model(inputs)
                 for row, allowed in enumerate((choices, own)):
-                    hits[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
+                    found[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
                 if return_loss:
                     losses += _loss(logits, labels, choices)
                 size += len(labels)
                 progress.update(len(labels))
             count += size
-            right, right_in_task = hits.tolist()
+            right, right_in_task = found.tolist()
             class_il.append(0.0 if task_aware else 100 * right / max(1, size))
             task_il.append(100 * right_in_task / max(1, size))
     return (class_il, task_il, losses.item() / max(1, count)) if return_loss else (class_il, task_il)
 
 
 @torch.no_grad()
+def hits(model, inputs, labels, classes: list) -> int:
+    """Samples that the method labels right, chosen among these classes; inputs as `forward` wants them."""
+    allowed = torch.as_tensor(classes).to(model.device)
+    with eval_mode(model.net):
+        logits = model(inputs.to(model.device))
+    return (allowed[logits[:, allowed].argmax(1)] == labels.to(model.device)).sum().item()
+
+
+@torch.no_grad()
 def accuracy_on_classes(model, dataset, classes: list) -> float:
     """Accuracy in percent over the test samples so far that are of these classes, chosen among these."""
-    allowed, hits, size = torch.as_tensor(classes).to(model.device), 0, 0
-    with eval_mode(model.net):
-        for loader in dataset.test_loaders:
-            for inputs, labels, *_ in _batches(loader, model):
-                labels = labels.to(model.device)
-                wanted = torch.isin(labels, allowed)
-                if wanted.any():
-                    logits = model(inputs.to(model.device))[wanted]
-                    hits += (allowed[logits[:, allowed].argmax(1)] == labels[wanted]).sum().item()
-                    size += len(logits)
-    return 100 * hits / max(1, size)
+    right, size = 0, 0
+    for loader in dataset.test_loaders:
+        for inputs, labels, *_ in _batches(loader, model):
+            wanted = int(torch.isin(labels, torch.as_tensor(classes)).sum())
+            right += hits(model, inputs, labels, classes) if wanted else 0
+            size += wanted
+    return 100 * right / max(1, size)
 
 
 def _batches(loader, model):

@@ -66,9 +66,9 @@ def check_method(model, dataset, args, given: set) -> None:
     for owner in (model, dataset):
         if hasattr(owner, 'check_args'):
             owner.check_args(args)
-    if args.eval_every and (args.n_epochs != 1 or args.fitting_mode != 'epochs'):
-        raise InputError('--eval_every counts the samples of a stream that passes once: give --n_epochs 1, '
-                         'or --eval_epochs')
+    if (args.eval_every or args.prequential) and (args.n_epochs != 1 or args.fitting_mode != 'epochs'):
+        raise InputError('--eval_every and --prequential are for a stream that passes once: give --n_epochs '
+                         '1, or --eval_epochs')
     task_free = dataset.is_task_free(args)
     compatible = 'general-continual' in getattr(model, 'COMPATIBILITY', ['general-continual'])
     if task_free and not compatible and not args.force_compat:

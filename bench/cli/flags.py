@@ -155,6 +155,8 @@ def add_management_args(parser) -> None:
     flag('--eval_every', affects='record', type=whole(1),
          help='also evaluate every N samples of the stream, on the classes that have come '
               '(anytime accuracy)')
+    flag('--prequential', affects='record', type=binary_to_boolean_type, default=False,
+         help='predict each batch before it is learned; costs a forward pass, of scroll also a solve')
     flag('--enable_other_metrics', affects='record', type=binary_to_boolean_type, default=False,
          help='forward and backward transfer, forgetting')
     flag('--non_verbose', affects='display', type=binary_to_boolean_type, nargs='?', const=True,

@@ -139,6 +139,8 @@ def _print_summary(model, rows: dict, record: Record, paths: dict) -> None:
         test = f", on the real test set {row['test_accuracy']:.2f} %" if record.test else ''
         _tell(f"{setting}: final accuracy {row['final_accuracy']:.2f} %, average incremental "
               f"{row['average_incremental_accuracy']:.2f} %{test}{anytime}")
+    if 'prequential_accuracy' in row:
+        _tell(f"prequential, each batch predicted before it is learned: {row['prequential_accuracy']:.2f} %")
     for line in model.summary():
         _tell(line)
     if 'decoded_by' in row:

@@ -1,5 +1,5 @@
 """Anytime accuracy: how well a method does after n samples, on the classes that have come by then
-(`--eval_every`).
+(`--eval_every`). Prequential accuracy: on each batch before it is learned (`--prequential`).
 
 After Koh et al. 2022, "Online continual learning on class incremental blurry task configuration with anytime
 inference": a(n) is the accuracy after n samples over the test samples of the classes seen so far, chosen
@@ -9,9 +9,10 @@ import json
 
 import torch
 
+from models.utils.frozen_features import as_images
 from scroll.errors import InputError
 from utils import metrics
-from utils.evaluate import accuracy_on_classes, is_task_aware
+from utils.evaluate import accuracy_on_classes, hits, is_task_aware
 
 
 class Anytime:
@@ -20,37 +21,51 @@ class Anytime:
     Attributes:
         curve: list of [samples seen, accuracy in percent].
         seen: labels that have come, sorted.
-        samples: of the stream so far."""
+        samples: of the stream so far. right, predicted: of those that were predicted before learned."""
 
-    def __init__(self, model, dataset, every: int = None):
-        if every and is_task_aware(model):
-            raise InputError(f'--eval_every: {model.NAME} needs the task of each sample, so it has no '
-                             'anytime accuracy')
-        self.model, self.dataset, self.every = model, dataset, every
-        self.curve, self.seen, self.samples = [], [], 0
+    def __init__(self, model, dataset, every: int = None, prequential: bool = False):
+        if (every or prequential) and is_task_aware(model):
+            raise InputError(f'--eval_every, --prequential: {model.NAME} needs the task of each sample')
+        if prequential and not hasattr(dataset, 'schedule'):
+            raise InputError(f'--prequential: {dataset.NAME} is not a ScheduledDataset')
+        self.model, self.dataset, self.every, self.prequential = model, dataset, every, prequential
+        self.curve, self.seen, self.samples, self.right, self.predicted = [], [], 0, 0, 0
 
     def state_dict(self) -> dict:
         """What a checkpoint keeps."""
-        return dict(curve=self.curve, seen=self.seen, samples=self.samples)
+        return {name: getattr(self, name) for name in ('curve', 'seen', 'samples', 'right', 'predicted')}
 
     def load_state_dict(self, state: dict) -> None:
         """The inverse."""
         vars(self).update(state)
 
+    def predict(self, batch) -> None:
+        """Predict a batch that is to be learned, un-augmented, among the classes that have come; a sample
+        counts as wrong before any has. Those without label (-1) do not count."""
+        if not self.prequential:
+            return
+        labels, images = batch[1], batch[2]
+        self.predicted += int((labels >= 0).sum())
+        if self.seen:
+            if not self.model.RAW_STREAM and images.dim() > 2:
+                images = self.dataset.test_loaders[-1].dataset.transform(torch.from_numpy(as_images(images)))
+            with self.model.mid_stream():
+                self.right += hits(self.model, images, labels, self.seen)
+
     def add(self, labels: torch.Tensor) -> None:
         """Count a batch that was learned, labels int64 (B,), and evaluate where one is due."""
-        if not self.every:
+        if not (self.every or self.prequential):
             return
         before, self.samples = self.samples, self.samples + len(labels)
         self.seen = sorted(set(self.seen).union(labels[labels >= 0].tolist()))      # -1: not labelled
-        if self.samples // self.every == before // self.every or not self.seen:
+        if not self.every or self.samples // self.every == before // self.every or not self.seen:
             return
         with self.model.mid_stream():
             self.curve.append([self.samples, accuracy_on_classes(self.model, self.dataset, self.seen)])
 
     def results(self) -> dict:
-        """Columns of the results row: A_AUC (percent) and the curve; nothing without `--eval_every`."""
-        if not self.curve:
-            return {}
-        return dict(anytime_accuracy=round(metrics.mean(accuracy for _, accuracy in self.curve), 4),
-                    anytime_curve=json.dumps([[n, round(accuracy, 4)] for n, accuracy in self.curve]))
+        """Columns of the results row that were asked for: A_AUC, its curve, prequential accuracy."""
+        row = dict(prequential_accuracy=round(100 * self.right / self.predicted, 4)) if self.predicted else {}
+        return row if not self.curve else row | dict(
+            anytime_accuracy=round(metrics.mean(accuracy for _, accuracy in self.curve), 4),
+            anytime_curve=json.dumps([[n, round(accuracy, 4)] for n, accuracy in self.curve]))

@@ -53,4 +53,5 @@ class Output(_Part):
     non_verbose: bool
     enable_other_metrics: bool
     eval_every: int
+    prequential: bool
     savecheck: str

@@ -38,7 +38,7 @@ def train(model, dataset, args, test: bool = True) -> dict:
         raise InputError(f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks')
     if getattr(args, 'differs', ''):
         print(args.differs, flush=True)
-    record, anytime = Record(first), Anytime(model, dataset, output.eval_every)
+    record, anytime = Record(first), Anytime(model, dataset, output.eval_every, output.prequential)
     state = RunState(model, dataset, args, record=record, anytime=anytime)
     with Checkpoints(state, args, arguments) as checkpoints:
         restored = checkpoints.restore()
@@ -112,6 +112,7 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints) -> No
                 model.meta_begin_epoch(epoch, dataset)
             losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
             for batch in progress.over(state.batches(limit)):
+                anytime.predict(batch)
                 labels, loss = _learn_batch(model, loader, batch, epoch)
                 record.images, batches = record.images + len(labels), batches + 1
                 if losses.add(loss):

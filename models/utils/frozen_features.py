@@ -102,6 +102,8 @@ class TestFeatures:
         features on the grid (B, d)."""
         if x.is_floating_point() and x.dim() > 2:
             return quantise(self.embedder.features(x))
+        if x._base is None:                                         # a batch of its own, not a test set's
+            return self.embedder(x)[0]
         key = x.data_ptr(), len(x)
         if key not in self._known:
             self._known[key] = x, self.embedder(x)[0]             # x is kept, so its memory stays its own

@@ -152,17 +152,21 @@ class Embedder:
 
     @torch.inference_mode()
     def features(self, images) -> np.ndarray:
-        """Raw features float32 (N, d) of uint8 images (N, H, W, C), or of inputs (N, 3, S, S), float."""
+        """Raw features float32 (N, d) of uint8 images (N, H, W, C), or a list of them (H, W, C), each of any
+        size, or of inputs (N, 3, S, S), float."""
+        one_by_one = isinstance(images, list)
         if not (isinstance(images, torch.Tensor) and images.is_floating_point()):
             prepare = self.net.prepare if self.dtype == 'integer' else self.preprocessing
             with warnings.catch_warnings():     # an array that may not be written is only read
                 warnings.filterwarnings('ignore', 'The given NumPy array is not writable')
-                images = torch.from_numpy(check_images(images))
+                images = ([torch.from_numpy(check_images(image[None])) for image in images] if one_by_one
+                          else torch.from_numpy(check_images(images)))
         else:
             prepare = self._as_integers if self.dtype == 'integer' else torch.Tensor.clone
-        rows, at_once = [], max(1, _NUMBERS // max(1, images[:1].numel()))
+        rows, at_once = [], 0 if one_by_one else max(1, _NUMBERS // max(1, images[:1].numel()))
         for start in range(0, len(images), self.chunk):
-            parts = images[start:start + self.chunk].split(at_once)
+            parts = images[start:start + self.chunk]
+            parts = parts if one_by_one else parts.split(at_once)
             x = torch.cat([prepare(part.to(self.device)) for part in parts])
             count = len(x)
             if count < self.chunk and self.dtype != 'exact':

@@ -86,7 +86,8 @@ class Mapped(Arrays):
 
 
 def labels_of(path: str) -> str:
-    """The file of an npy file's labels: `labels.npy` of `features.npy`, `y.npy` of `X.npy`; '' of others."""
+    """The file of labels of `features.npy`, `X.npy`, `*_x.npy`: `labels`, `y`, `*_y.npy`; '' of others."""
     folder, name = os.path.split(path)
     other = name.replace('features', 'labels') if 'features' in name else name.replace('X', 'y')
+    other = f'{name[:-5]}y.npy' if name.endswith('_x.npy') else other
     return os.path.join(folder, other) if other != name and name.endswith('.npy') else ''

@@ -3,6 +3,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import Ridge
 
 from bench.run.building import initialize
@@ -54,10 +55,24 @@ def test_scroll_predicts_at_any_time_as_ridge_on_what_has_come(parse, schedule):
 
 @pytest.mark.parametrize('model, flags', [('scroll', ['--n_splits', '2', '--batch_size', '7']), ('er', ['--schedule', 'gaussian,batch=7'])])
 def test_looking_changes_nothing(parse, small_digits, model, flags):      # noqa: F811
-    rows = [trained(parse, model, *flags, *more)[2] for more in ([], ['--eval_every', '9'])]
+    rows = [trained(parse, model, *flags, *more)[2] for more in ([], ['--eval_every', '9', '--prequential', '1'])]
     same = ('final_accuracy', 'accuracy_per_task', 'statistics_digest', 'buffer_digest')
     assert [rows[0].get(name) for name in same] == [rows[1].get(name) for name in same]
-    assert 'anytime_curve' not in rows[0] and 'anytime_curve' in rows[1]
+    assert not {'anytime_curve', 'prequential_accuracy'} & rows[0].keys() and {'anytime_curve', 'prequential_accuracy'} <= rows[1].keys()
+
+
+@pytest.mark.parametrize('name, flags', [('scroll', ['--head', 'ncc']), ('sgd', ['--lr', '1e-30', '--bn', 'frozen'])])
+def test_each_batch_is_predicted_before_it_is_learned(parse, small_digits, name, flags):      # noqa: F811
+    """By hand: the nearest of the class means before each segment; a network that stays as it is."""
+    model, dataset, row = trained(parse, name, '--schedule', 'gaussian,batch=7', '--prequential', '1', '--batch_size', '7', *flags)
+    x, y, right = dataset.images.train[dataset.schedule.order], dataset.images.train_labels[dataset.schedule.order], 0
+    x = model.embedder(x)[0] / GRID if name == 'scroll' else model.net.eval()(dataset.preprocessing(torch.from_numpy(x))).detach().numpy()
+    for start in range(7, len(y), 7):
+        seen = np.unique(y[:start])
+        means = np.stack([x[:start][y[:start] == c].mean(axis=0) for c in seen])
+        scores = -((x[start:start + 7, None] - means) ** 2).sum(axis=2) if name == 'scroll' else x[start:start + 7, seen]
+        right += (seen[scores.argmax(axis=1)] == y[start:start + 7]).sum()
+    assert row['prequential_accuracy'] == pytest.approx(100 * right / len(y), abs=1e-3)
 
 
 def test_only_classes_that_have_come_are_tested_and_chosen(parse, small_digits):      # noqa: F811

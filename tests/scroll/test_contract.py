@@ -27,7 +27,7 @@ from scroll.settings import HEAD_CHOICES, HEAD_NAMES, PUBLISHED, SETTINGS
 from tests.scroll.conftest import quick, refused
 
 MODULES = ['scroll', *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.')
-                       if 'avalanche' not in m.name or importlib.util.find_spec('avalanche'))]
+                       if (library := m.name.split('.')[-1]) not in ('avalanche', 'capymoa') or importlib.util.find_spec(library))]
 CASES = list(zip(HEAD_CHOICES, STRATEGIES * 2))                 # every head, every strategy
 every, one = (pytest.mark.parametrize('head, strategy', cases, ids=map('-'.join, cases)) for cases in (CASES, CASES[2:3]))
 
@@ -99,7 +99,8 @@ def test_a_copy_predicts_and_goes_on_the_same_and_shares_nothing(new):
 
 
 FORMS = {'fortran': np.asfortranarray, 'strided': lambda x: np.repeat(x, 2, axis=1)[:, ::2], 'reversed': lambda x: x[::-1][::-1],
-         'lists': lambda x: x.tolist(), 'float64': lambda x: x.astype(np.float64), 'list of arrays': lambda x: [*x]}
+         'lists': lambda x: x.tolist(), 'float64': lambda x: x.astype(np.float64), 'list of arrays': lambda x: [*x],
+         'scaled': lambda x: x * 2.0 ** np.arange(-12, 12)[:, None]}
 
 
 @one
@@ -228,7 +229,7 @@ OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'
             'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
             'scroll.engines': {'dask', 'fsspec', 'ray', 'pyspark'},
             'scroll.files.images': {'PIL'}, 'scroll.libraries.river': {'pandas', 'river', 'sklearn'},
-            'scroll.libraries.avalanche': {'avalanche'}}
+            'scroll.libraries.avalanche': {'avalanche'}, 'scroll.libraries.capymoa': {'capymoa', 'sklearn'}}
 
 
 def test_the_library_imports_torch_numpy_and_scipy_only_and_in_one_direction():

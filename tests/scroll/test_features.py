@@ -118,6 +118,10 @@ def test_npy_files_are_read_with_the_labels_beside_them(command, here):
     digest = f'{Scroll(buffer_size=0).fit(X, WORDS).digest()}\n'
     assert command('learn', 'a_features.npy', 'X.npy', '-o', 's.npz', '--block_size', 33)[1] == digest
     assert command('learn', 'a_labels.npy', 'a_features.npy', 'X.npy', 'y.npy', '-o', 's.npz')[1] == digest
+    for name, found in dict(train_x=X[:200], train_y=Y[:200], test_x=X[200:], test_y=Y[200:]).items():      # as CapyMOA keeps its features
+        np.save(f'{name}.npy', found)
+    assert command('learn', 'train_x.npy', '-o', 'c.npz')[:2] == (0, f'{Scroll(buffer_size=0).fit(X[:200], Y[:200]).digest()}\n')
+    assert command('predict', 'c.npz', 'test_x.npy', '-o', 'l.csv')[1].endswith('of 100 samples)\n')
     os.remove('y.npy')
     assert command('predict', 's.npz', 'X.npy', '-o', 'l.csv')[:2] == (0, 'predicted 200 samples\n')
     np.save('objects_X.npy', np.array([[None]]), allow_pickle=True)

@@ -1,4 +1,4 @@
-"""SCROLL in streams of river and Avalanche: one digest, whatever brings the samples. Avalanche is no requirement."""
+"""SCROLL in streams of other libraries: one digest, whatever brings the samples. Avalanche and CapyMOA are no requirements."""
 import numpy as np
 import pandas as pd
 import pytest
@@ -46,3 +46,20 @@ def test_avalanche_counts_experiences():
     whole = Scroll(head='lda', buffer_size=0).fit(x[:1200].numpy(), y[:1200].numpy())
     assert model.learner.digest() == whole.digest()
     assert found['Top1_Acc_Stream/eval_phase/test_stream/Task000'] == pytest.approx(whole.score(x[1200:].numpy(), y[1200:].numpy()))
+
+
+def test_capymoa_counts_batches():
+    pytest.importorskip('capymoa')
+    from capymoa.evaluation import prequential_evaluation
+    from capymoa.stream import NumpyStream
+
+    from scroll.libraries.capymoa import CapyMOAScroll
+    x, y = X.to_numpy(float)[:300], Y.to_numpy()[:300]
+    stream, asked, right = NumpyStream(x, y), ScrollClassifier(head='lda', calibration_size=0), 0
+    model, by_hand = CapyMOAScroll(stream.get_schema(), asked), ScrollClassifier(head='lda', calibration_size=0).fit(x[:50], y[:50])
+    found = prequential_evaluation(stream, model, batch_size=50)['cumulative'].accuracy()
+    for start in range(50, 300, 50):
+        right += (by_hand.predict(x[start:start + 50]) == y[start:start + 50]).sum()
+        by_hand.partial_fit(x[start:start + 50], y[start:start + 50])
+    right += (y[:50] == 0).sum()                # before the first batch all probabilities are 0, and CapyMOA takes the first label
+    assert model.learner.digest() == by_hand.digest() and found == pytest.approx(100 * right / 300)
