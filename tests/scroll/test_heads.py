@@ -3,7 +3,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import softmax
 from sklearn.linear_model import RidgeClassifier
+from sklearn.metrics import log_loss
 
 from scroll import Adaptation, InputError, Scroll, ScrollClassifier, Statistics
 from scroll.adaptation.selection import folds
@@ -141,6 +143,23 @@ def test_leaving_one_out_of_qda_is_its_formula_without_it(pooling):
             covariance = (1 - pooling) * parts[c] / 29 + pooling * parts.sum(axis=0) / 87 + added
             v = x[i] - means[c]
             assert logits[i, c] == pytest.approx(-v @ np.linalg.solve(covariance, v), rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize('count, expected', [(8, .9), (400, .3)])
+def test_the_chosen_pooling_has_the_least_cross_entropy_leave_one_out(count, expected):
+    """Few samples of a class say little of its covariance; of many, each class has its own."""
+    rng, y = np.random.default_rng(0), np.arange(3 * count) % 3
+    x = rng.normal(size=(len(y), 8)) * np.exp((count > 8) * rng.normal(size=(3, 8)))[y] + np.eye(8)[y]
+    learner = Scroll(head='fecam', pooling='auto', buffer_size=150, strategy='hash').fit(x, y)
+    held, losses = learner.buffer_.content(), {}
+    for pooling in (.3, .5, .7, .9):
+        logits = left_out('qda', learner.statistics_, held.features, held.labels, pooling=pooling)
+        losses[pooling] = min(log_loss(held.labels, softmax(scale * logits, axis=1)) for scale in np.geomspace(1e-3, 10, 200))
+    assert learner.pooling_ == expected == min(losses, key=losses.get) and Scroll().fit(x, y).pooling_ is None
+    assert learner.predictor().digest() == Scroll(head='qda', pooling=expected).fit(x, y).predictor().digest()
+    assert ScrollClassifier('qda', pooling='auto').fit(x[:60], y[:60]).predict_proba(x).shape == (len(y), 3)
+    with refused('pooling auto needs a buffer'):
+        Scroll(head='qda', pooling='auto', buffer_size=0).fit(x, y).predictor()
 
 
 def test_the_chosen_head_is_the_one_that_is_right():
