@@ -1,4 +1,6 @@
 """Heads beyond ridge, NCC and LDA: balanced ridge, QDA and the choice among heads; what leaving one out is for each."""
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,9 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import log_loss
 
 from scroll import Adaptation, InputError, Scroll, ScrollClassifier, Statistics
+from scroll.__main__ import main
 from scroll.adaptation.selection import folds
+from scroll.certificates import SummedStream
 from scroll.grid import GRID, quantise
 from scroll.heads.discriminants import qda
 from scroll.heads.predictors import ridge
@@ -259,3 +263,22 @@ def test_the_names_of_papers_are_the_heads_and_lifts_that_they_mean(name):
     asked, meant = (Scroll(head=head, lift=lift or 'auto', lift_dim=20, buffer_size=0).partial_fit(x, y)
                     for head, lift in ((name, None), (head, lift)))
     assert asked.predictor().digest() == meant.predictor().digest() and (asked.predictor().lift is None) == (lift is None)
+
+
+@pytest.mark.parametrize('name', PUBLISHED)
+def test_the_names_of_papers_work_in_files_and_certificates(name, tmp_path, monkeypatch):
+    """Parts are merged and taken out again; all sums give the certificate the same f_T."""
+    monkeypatch.chdir(tmp_path)
+    x, y = np.random.default_rng(0).normal(size=(60, 8)), np.arange(60) % 3
+    whole, how = Scroll(head=name, lift_dim=20, buffer_size=0).fit(x, y), ['--head', name, '--lift_dim', '20', '--buffer_size', '0']
+    for part, at in enumerate((slice(0, 30), slice(30, 60))):
+        np.savez(f'x{part}.npz', features=x[at], labels=y[at])
+        assert main(['learn', f'x{part}.npz', *how, '-o', f'{part}.npz']) == 0
+    for words in ('merge 0.npz 1.npz -o all.npz', 'remove all.npz --samples x1.npz -o rest.npz', 'export all.npz -o out'):
+        assert main(words.split()) == 0
+    found = json.loads((tmp_path / 'out/certificate.json').read_text())
+    assert found['settings']['head'] == name and found['anywhere']['f_T'] == whole.predictor().digest()
+    assert Scroll.load('rest.npz').digest() == Scroll.load('0.npz').digest() != whole.digest()
+    sums = Statistics(8, whole.statistics_.lift, by_class=True).add(quantise(x.astype(np.float32)), y)
+    last, = SummedStream(whole, sums)(np.arange(3), np.array([2]))
+    assert last.predictor().digest() == whole.predictor().digest()
