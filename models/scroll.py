@@ -193,10 +193,14 @@ class ScrollModel(ContinualModel):
 
     def summary(self) -> list:
         learner, adapted, (online, final) = self.learner, self.learner.adapted_, self.accuracies
+        by_buffer = AUTO in (learner.head, learner.pooling) and learner.strategy != 'hash'
         lines = [f'statistics {learner.digest()[:16]}, f_T {learner.predictor().digest()[:16]}',
-                 f'statistics and f_T are the same under every schedule, on {self.embedder.holds_on}']
+                 f'statistics {"are" if by_buffer else "and f_T are"} the same under every schedule, on '
+                 f'{self.embedder.holds_on}']
         if self.args.ridge_lambda == AUTO and learner.ridge_lambda_ is not None:
             lines += [f'ridge lambda {learner.ridge_lambda_:g}, chosen from the statistics']
+        if self.args.pooling == AUTO and learner.pooling_ is not None:
+            lines += [f'pooling {learner.pooling_:g}, chosen on the buffer']
         if adapted is not None:
             lines[0] += f', f* {adapted.digest()[:16]} (on {adapted.made_on})'
             lines += [f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(learner.buffer_)} '

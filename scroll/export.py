@@ -22,6 +22,7 @@ from scroll.archive import new_part, sha256, unwritable
 from scroll.arguments import not_installed, shown
 from scroll.errors import InputError
 from scroll.grid import GRID_BITS, little_endian
+from scroll.heads.discriminants import form_bits
 from scroll.lift import cosine_table
 
 CERTIFICATE = 'certificate.json'
@@ -130,9 +131,12 @@ def _head(predictor) -> tuple:
     f_star = hasattr(predictor, 'scale')
     unit = 'u = x / |x|' if f_star else _UNIT
     if hasattr(predictor, 'means'):                             # of qda
-        arrays = dict(means=predictor.means, forms=predictor.forms)
-        formula = 'logits_c = -(h - means_c)^T forms_c (h - means_c) ' \
-                  f'2^{predictor.exponent - 2 * GRID_BITS}, h and means in units of 2^-18'
+        rows, columns = np.triu_indices(size := predictor.forms.shape[1])
+        kind = np.int32 if form_bits(size) < 31 else np.int64   # a quarter of the forms, and exact
+        arrays = dict(means=predictor.means, forms=predictor.forms[:, rows, columns].astype(kind))
+        formula = 'logits_c = -(h - means_c)^T P_c (h - means_c) ' \
+                  f'2^{predictor.exponent - 2 * GRID_BITS}, h and means in units of 2^-18; ' \
+                  'P_c is symmetric, forms_c its upper triangle, row after row'
     else:
         arrays, formula = dict(weight=predictor.weight, bias=predictor.bias), 'logits = h weight^T + bias'
     if f_star:

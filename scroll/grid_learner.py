@@ -229,7 +229,7 @@ class GridLearner(Scroll):
         turn = np.arange(len(held)) % turns                 # class after class: none is left without samples
         turn[counts[own] == 1] = -1
         logits = np.empty((len(held), len(counts)))
-        if self.head != AUTO:                               # which chooses by the others in the buffer
+        if AUTO not in (self.head, self.pooling):           # which chooses by the others in the buffer
             state = replace(state, buffer=None)
         for at in filter(len, (np.flatnonzero(turn == i) for i in range(turns))):
             rest = state.without(held.features[at], held.keys[at], held.labels[at])

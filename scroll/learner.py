@@ -25,7 +25,7 @@ from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.grid import FLOAT32, check_quantised, intake, quantise, sample_keys
 from scroll.heads.predictors import LinearPredictor
-from scroll.heads.registry import HEADS, Settings, choose_head, empty_statistics, lift_of
+from scroll.heads.registry import HEADS, Settings, choose_head, choose_pooling, empty_statistics, lift_of
 from scroll.heads.scaling import fit_scale
 from scroll.labels import check_labels, label_array
 from scroll.learned_keys import LearnedKeys
@@ -52,6 +52,10 @@ class Derived:
     def ridge_lambda(self) -> float | None:
         """The number used, rounded to a multiple of 2^-36; None where the head has none."""
         return self.settings.ridge_lambda if HEADS[self.head].sums_for_lambda else None
+
+    def pooling(self) -> float | None:
+        """The number used; None where the head has none."""
+        return self.settings.pooling if HEADS[self.head].make is HEADS['qda'].make else None
 
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
         """Logits float64 (m, K) on learned samples as if each had not been."""
@@ -80,6 +84,9 @@ def derive(values: dict, state: State) -> Derived:
                          f'{own.lift}' + ' for each class' * own.by_class +
                          ', and another head needs other sums: learn again')
     _warn_of_uneven_classes(counted, head)
+    if settings.pooling == AUTO and HEADS[head].make is HEADS['qda'].make:
+        held = exemplars_of(state, 'pooling auto')
+        settings = choose_pooling(counted, settings, held.features, held.labels)
     settings = HEADS[head].settled(counted, settings)
     return Derived(HEADS[head].make(counted, settings), counted, settings, head)
 
@@ -134,7 +141,8 @@ class Scroll:
         targets: 'pm1' or 'onehot', of ridge. ncc_bias: 'exact', 'paper' or 'zero'.
         shrinkage: of lda and qda, the share of the identity in the covariance within classes, from 0 up to
             below 1; or 'oas': the best for normal samples, chosen from the statistics whenever f_T is made.
-        pooling: of qda, the share of the common covariance in that of each class, 0 to 1.
+        pooling: of qda, the share of the common covariance in that of each class, 0 to 1; or 'auto': the
+            best of .3, .5, .7 and .9 on the buffer, leave-one-out.
         lift: 'relu', 'relu7', 'square' or 'fourier': what lifts the features before they are counted
             (`scroll.lift`); 'none'; or 'auto': as the head says, rp and auto relu, rff fourier, the others
             none. lift_dim, lift_seed, lift_bandwidth: its width, random matrix, and (fourier) length scale.
@@ -148,7 +156,8 @@ class Scroll:
             None where they are not kept. n_features_in_: d. feature_names_in_: (d,) of a data frame.
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since. selection_: of
             `Adaptation(select='folds')`, what each candidate said of samples held out.
-        head_: the head in use, of 'auto' the one chosen. ridge_lambda_: its lambda, or None."""
+        head_: the head in use, of 'auto' the one chosen. ridge_lambda_, pooling_: its lambda, its
+            pooling, or None."""
     _state: State | None = None         # what is known, replaced as a whole by whoever writes
     _KEEPS_PARTS = True                 # files say which parts they are made of
 
@@ -436,6 +445,7 @@ class Scroll:
     feature_names_in_ = _fitted('feature_names_in_', lambda self, state: state.named_columns())
     head_ = _fitted('head_', lambda self, state: self._derived(state).head)
     ridge_lambda_ = _fitted('ridge_lambda_', lambda self, state: self._derived(state).ridge_lambda())
+    pooling_ = _fitted('pooling_', lambda self, state: self._derived(state).pooling())
 
     def state_dict(self) -> dict:
         """All that was learned, as nested dicts of arrays and plain values. Of f* only whether there is one:

@@ -7,7 +7,7 @@ The constructors of `Scroll` and `ScrollClassifier` and their checks, the flags 
     (0.5, ('qda',))
     >>> check_settings(dict(pooling=2))
     Traceback (most recent call last):
-    scroll.errors.InputError: pooling 2: expected a number from 0 to 1
+    scroll.errors.InputError: pooling 2: expected a number from 0 to 1, or 'auto'
 """
 import inspect
 from collections.abc import Callable
@@ -88,8 +88,9 @@ SETTINGS = dict(                    # in the order of `Scroll`'s arguments
     shrinkage=Setting(OAS, 'of lda and qda: share of the identity in the covariance, below 1; '
                            f"'{OAS}': chosen from the statistics", _number(
                           'from 0 up to below 1', lambda value: 0 <= value < 1, OAS), heads=('lda', 'qda')),
-    pooling=Setting(0.5, 'of qda: share of the common covariance in that of each class',
-                    _number('from 0 to 1', lambda value: 0 <= value <= 1), heads=('qda',)),
+    pooling=Setting(0.5, 'of qda: share of the common covariance in that of each class; '
+                         f"'{AUTO}': chosen on the buffer, leave-one-out",
+                    _number('from 0 to 1', lambda value: 0 <= value <= 1, AUTO), heads=('qda',)),
     lift=_choice(AUTO, (AUTO, 'none', *LIFTS), 'integer random features, made before samples are counted; '
                  'auto: as the head says'),
     lift_dim=Setting(2000, 'random features', _whole(1, MAX_LIFT_WIDTH)),

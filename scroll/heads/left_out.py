@@ -1,18 +1,16 @@
 """Exact leave-one-out: logits of f_T on samples that it has learned from, had it not seen each.
 
 f* is calibrated on them, `auto` chooses a head by them, `out_of_sample` finds wrong labels by them. They are
-float64, made of correctly rounded solutions and sums in order: the same bits on every machine (of `qda` they
-come from LAPACK, and their last bits may differ). Functions take what a head made of the statistics, the
-statistics, its settings (`scroll.heads.registry.Settings`), quantised features (N, d) and labels (N,), and
-return float64 (N, K). x is [h; 1] or h, and v is x less its class mean. For the only sample of a class they
-give the other classes' logits; `scroll.heads.registry.Head` sets its own.
+float64, made of correctly rounded solutions and sums in order: the same bits on every machine. Functions take
+what a head made of the statistics, the statistics, its settings (`scroll.heads.registry.Settings`), quantised
+features (N, d) and labels (N,), and return float64 (N, K). x is [h; 1] or h, and v is x less its class mean.
+For the only sample of a class they give the other classes' logits; `scroll.heads.registry.Head` sets its own.
 """
 from dataclasses import replace
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
-from scroll.grid import GRID
+from scroll.grid import GRID, GRID_BITS
 from scroll.heads import discriminants
 from scroll.heads.predictors import NCC_FACTOR, LinearPredictor, evened, usable_lambda, usable_with
 from scroll.heads.rounded import solved_rows
@@ -83,29 +81,22 @@ def lda_left_out(online: LinearPredictor, statistics: Statistics, settings, feat
 def qda_left_out(online, statistics: Statistics, settings, features: np.ndarray,
                  labels: np.ndarray) -> np.ndarray:
     """As `lda_left_out`; the covariance of every class changes by a matrix of rank one. The factors of the
-    scatters and the diagonal part stay."""
-    means = discriminants.class_means(statistics)
-    systems, units = discriminants.covariances(statistics, means, settings.pooling, settings.shrinkage)
+    scatters and the diagonal part stay. Products with the forms P are exact, as in `QuadraticPredictor`."""
     rows = np.searchsorted(statistics.classes, labels)
     counts = statistics.counts[rows]
     factor = np.where(counts > 1, counts / np.maximum(counts - 1.0, 1), 0)      # n / (n - 1)
     common = round(settings.pooling * discriminants.POOLING) / discriminants.POOLING
-    freedom = max(discriminants.degrees(statistics), 1)
-    logits = np.empty((len(features), len(means)))
-    x, m = lifted(statistics, features) / GRID, means / GRID
-    v = x - m[rows]
-    for k, system in enumerate(systems):
-        own = rows == k
-        matrix = system / float(GRID) ** 2
-        np.einsum('ii->i', matrix)[:] += units / float(GRID) ** 2
-        z = np.where(own[:, None], np.where(factor > 0, factor, 1.)[:, None] * v, x - m[k])
-        solved = cho_solve(cho_factor(matrix, lower=True), np.concatenate([v, z]).T).T
-        pv, pz = solved[:len(x)], solved[len(x):]
-        lost = common + own * (1 - common) * freedom / max(int(statistics.counts[k]) - 1, 1)
+    freedom, unit = max(discriminants.degrees(statistics), 1), 2.0 ** (online.exponent - 2 * GRID_BITS)
+    logits, x = online.decision_function(features), lifted(statistics, features)
+    v = (x - online.means[rows]).astype(np.float64)
+    for k, (mean, form) in enumerate(zip(online.means, online.forms)):
+        own, pv = rows == k, v @ form.astype(np.float64)
+        lost = common / freedom + own * (1 - common) / max(int(statistics.counts[k]) - 1, 1)
         lost = lost * factor                                                    # C' = C - lost v v'
-        step = lost / (1 - lost * (v * pv).sum(axis=1))
-        logits[:, k] = -((z * pz).sum(axis=1) + step * (z * pv).sum(axis=1) ** 2)
-    return freedom * logits
+        step = lost / (1 - lost * unit * row_sums(v * pv))
+        logits[:, k] -= step * (unit * row_sums((x - mean) * pv)) ** 2          # of x less the mean; the mean
+        logits[own, k] *= np.where(factor > 0, factor, 1)[own] ** 2             # of its own class moves
+    return logits
 
 
 def lifted(statistics: Statistics, features: np.ndarray) -> np.ndarray:

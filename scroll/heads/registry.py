@@ -19,6 +19,7 @@ from scroll.settings import AUTO, PUBLISHED, SETTINGS
 from scroll.statistics import Statistics
 
 _CANDIDATES = ('ridge', 'lda', 'ncc')           # of head 'auto'; of equals the first
+_POOLINGS = .5, .3, .7, .9                      # of 'auto'
 _SCALES = 1e-6, 1e6                             # of logits
 _EQUAL = 1e-9                                   # losses this close, relatively, are equal
 
@@ -97,6 +98,19 @@ def choose_head(statistics: Statistics, settings: Settings, features, labels) ->
     found = [(_left_out_loss(HEADS[name], sums, settings, features, labels), name, sums)
              for sums in ([statistics.without_lift()] if statistics.lift else []) + [statistics]
              for name in _CANDIDATES]
+    return _least(found)
+
+
+def choose_pooling(statistics: Statistics, settings: Settings, features, labels) -> Settings:
+    """The settings with a number for the pooling 'auto' of `qda`: as `choose_head`, among .3, .5, .7 and .9;
+    of equals .5."""
+    trials = [replace(settings, pooling=pooling) for pooling in _POOLINGS]
+    return _least([(_left_out_loss(HEADS['qda'], statistics, trial, features, labels), trial)
+                   for trial in trials])[0]
+
+
+def _least(found: list) -> list:
+    """The rest of the first (loss, *rest) whose loss is the least."""
     least = min(loss for loss, *_ in found)
     return next(rest for loss, *rest in found if loss <= least * (1 + _EQUAL))
 

@@ -66,8 +66,11 @@ def test_weights_and_formula_are_the_predictor(tmp_path, settings):
     about, head = json.loads((tmp_path / 'out/f_T.json').read_text()), load_file(tmp_path / 'out/f_T.safetensors')
     h, expected = h_of(head, about['formula']), learner.decision_function(X[TEST])
     if 'head.means' in head:
-        difference = h[:, None] - head['head.means']
-        logits = -np.einsum('nkd,kde,nke->nk', difference, head['head.forms'].astype(float), difference) * 2. ** int(about['formula'].split('2^')[1].split(',')[0])
+        difference, forms = h[:, None] - head['head.means'], np.empty((len(head['head.means']), 64, 64))
+        rows, columns = np.triu_indices(64)
+        forms[:, rows, columns] = forms[:, columns, rows] = head['head.forms']
+        assert head['head.forms'].dtype == np.int32
+        logits = -np.einsum('nkd,kde,nke->nk', difference, forms, difference) * 2. ** int(about['formula'].split('2^')[1].split(',')[0])
     else:
         logits = h / GRID @ head['head.weight'].T + head['head.bias']
     np.testing.assert_allclose(logits, expected, rtol=1e-9, atol=1e-9)

@@ -1,12 +1,18 @@
 """Heads beyond ridge, NCC and LDA: balanced ridge, QDA and the choice among heads; what leaving one out is for each."""
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import softmax
 from sklearn.linear_model import RidgeClassifier
+from sklearn.metrics import log_loss
 
 from scroll import Adaptation, InputError, Scroll, ScrollClassifier, Statistics
+from scroll.__main__ import main
 from scroll.adaptation.selection import folds
+from scroll.certificates import SummedStream
 from scroll.grid import GRID, quantise
 from scroll.heads.discriminants import qda
 from scroll.heads.predictors import ridge
@@ -143,6 +149,23 @@ def test_leaving_one_out_of_qda_is_its_formula_without_it(pooling):
             assert logits[i, c] == pytest.approx(-v @ np.linalg.solve(covariance, v), rel=1e-3, abs=1e-3)
 
 
+@pytest.mark.parametrize('count, expected', [(8, .9), (400, .3)])
+def test_the_chosen_pooling_has_the_least_cross_entropy_leave_one_out(count, expected):
+    """Few samples of a class say little of its covariance; of many, each class has its own."""
+    rng, y = np.random.default_rng(0), np.arange(3 * count) % 3
+    x = rng.normal(size=(len(y), 8)) * np.exp((count > 8) * rng.normal(size=(3, 8)))[y] + np.eye(8)[y]
+    learner = Scroll(head='fecam', pooling='auto', buffer_size=150, strategy='hash').fit(x, y)
+    held, losses = learner.buffer_.content(), {}
+    for pooling in (.3, .5, .7, .9):
+        logits = left_out('qda', learner.statistics_, held.features, held.labels, pooling=pooling)
+        losses[pooling] = min(log_loss(held.labels, softmax(scale * logits, axis=1)) for scale in np.geomspace(1e-3, 10, 200))
+    assert learner.pooling_ == expected == min(losses, key=losses.get) and Scroll().fit(x, y).pooling_ is None
+    assert learner.predictor().digest() == Scroll(head='qda', pooling=expected).fit(x, y).predictor().digest()
+    assert ScrollClassifier('qda', pooling='auto').fit(x[:60], y[:60]).predict_proba(x).shape == (len(y), 3)
+    with refused('pooling auto needs a buffer'):
+        Scroll(head='qda', pooling='auto', buffer_size=0).fit(x, y).predictor()
+
+
 def test_the_chosen_head_is_the_one_that_is_right():
     """One of clouds that no line parts, where only a lift helps; and one that lines part."""
     rng = np.random.default_rng(0)
@@ -240,3 +263,22 @@ def test_the_names_of_papers_are_the_heads_and_lifts_that_they_mean(name):
     asked, meant = (Scroll(head=head, lift=lift or 'auto', lift_dim=20, buffer_size=0).partial_fit(x, y)
                     for head, lift in ((name, None), (head, lift)))
     assert asked.predictor().digest() == meant.predictor().digest() and (asked.predictor().lift is None) == (lift is None)
+
+
+@pytest.mark.parametrize('name', PUBLISHED)
+def test_the_names_of_papers_work_in_files_and_certificates(name, tmp_path, monkeypatch):
+    """Parts are merged and taken out again; all sums give the certificate the same f_T."""
+    monkeypatch.chdir(tmp_path)
+    x, y = np.random.default_rng(0).normal(size=(60, 8)), np.arange(60) % 3
+    whole, how = Scroll(head=name, lift_dim=20, buffer_size=0).fit(x, y), ['--head', name, '--lift_dim', '20', '--buffer_size', '0']
+    for part, at in enumerate((slice(0, 30), slice(30, 60))):
+        np.savez(f'x{part}.npz', features=x[at], labels=y[at])
+        assert main(['learn', f'x{part}.npz', *how, '-o', f'{part}.npz']) == 0
+    for words in ('merge 0.npz 1.npz -o all.npz', 'remove all.npz --samples x1.npz -o rest.npz', 'export all.npz -o out'):
+        assert main(words.split()) == 0
+    found = json.loads((tmp_path / 'out/certificate.json').read_text())
+    assert found['settings']['head'] == name and found['anywhere']['f_T'] == whole.predictor().digest()
+    assert Scroll.load('rest.npz').digest() == Scroll.load('0.npz').digest() != whole.digest()
+    sums = Statistics(8, whole.statistics_.lift, by_class=True).add(quantise(x.astype(np.float32)), y)
+    last, = SummedStream(whole, sums)(np.arange(3), np.array([2]))
+    assert last.predictor().digest() == whole.predictor().digest()

@@ -134,8 +134,8 @@ def fingerprint() -> str:
     s = of(features, labels)
     for f_T in (ridge(s, 0.1), ridge(s, 1e-6, 'onehot'), ridge(s, choose_lambda(s)), ncc(s)):
         sha.update(f_T.digest().encode() + f_T.decision_function(features).tobytes())
-    for name in ('ridge', 'ncc', 'lda', 'balanced'):
-        own = Statistics(100, by_class=name == 'balanced').add(features, labels)
+    for name in ('ridge', 'ncc', 'lda', 'balanced', 'qda'):
+        own = Statistics(100, by_class=name in ('balanced', 'qda')).add(features, labels)
         sha.update(left_out(name, own, features[:50], labels[:50]).tobytes())
     for params in (dict(head='auto', buffer_size=60, strategy='hash', lift_dim=20), dict(head='lda', buffer_size=0)):
         learner = Scroll(**params).fit(features[:, :40], labels)
