@@ -30,7 +30,7 @@ class Adaptation:
             (`scroll.adaptation.selection`); 'none', as in the paper: f* is what the iterations end in.
         folds: parts that the buffer is cut into for that, each with its share of every class.
         held_out: samples to predict at least; no further fold is held out after these.
-        exact: f* has the same bits on every machine (`scroll.embedding.exact`); for all heads but `qda`.
+        exact: f* has the same bits on every machine (`scroll.embedding.exact`).
 
     InputError: an invalid value."""
     mode: Literal[MODES] = 'auto'

@@ -31,8 +31,8 @@ from scroll.embedding.exact import ExactArithmetic
 from scroll.embedding.machine import describe_machine
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
-from scroll.grid import GRID, GRID_BITS, little_endian, quantise
-from scroll.heads.predictors import LinearPredictor, rounded
+from scroll.grid import GRID, GRID_BITS, little_endian
+from scroll.heads.predictors import LinearPredictor
 from scroll.heads.scaling import better_than_guessing, fit_scale
 from scroll.lift import Lift
 from scroll.randomness import stream_seed, torch_stream
@@ -60,18 +60,12 @@ class AdaptedPredictor:
 
     def decision_function(self, x) -> np.ndarray:
         """Scaled logits float64 (N, K) of uint8 images, or without a network of quantised features (N, d)."""
-        if self.exact:
-            units = x if self.embedder is None else quantise(self.embedder.features(x))
-            linear = rounded(self.classes, np.column_stack([self.weight, self.bias]), self.lift)
-            return self.scale * linear.decision_function(units)
         features = np.asarray(x / GRID if self.embedder is None else self.embedder.features(x), np.float64)
-        norm = np.sqrt((features * features).sum(axis=1, keepdims=True))
-        unit = features / np.maximum(norm, 1e-12)
-        if self.lift is None and self.forms is None:
-            return self.scale * (unit @ self.weight.T.astype(np.float64) + self.bias)
-        forms = None if self.forms is None else torch.from_numpy(self.forms)
-        parts = [logits_of(part, torch.from_numpy(self.weight).double(), torch.from_numpy(self.bias),
-                           self.lift, forms) for part in torch.from_numpy(unit).split(256)]
+        weight, bias, forms = (part if part is None else torch.from_numpy(part).double()
+                               for part in (self.weight, self.bias, self.forms))
+        with torch.inference_mode(), ExactArithmetic() if self.exact else contextlib.nullcontext():
+            parts = [logits_of(F.normalize(part), weight, bias, self.lift, forms)
+                     for part in torch.from_numpy(features).split(256)]
         return self.scale * torch.cat(parts).numpy()
 
     def digest(self) -> str:
@@ -108,8 +102,6 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
     if settings.mode == 'none':
         raise InputError('adaptation mode none: there is no f*, use f_T')
     mode = settings.mode_for(len(exemplars)) if embedder is not None else 'classifier'
-    if settings.exact and predictor.quadratic is not None:
-        raise InputError('exact adaptation is for heads whose logits are linear, unlike those of qda')
     if mode == 'full' and min(settings.minibatch, len(exemplars)) < 2:
         raise InputError('full tuning needs minibatches of two samples or more, for its batch '
                          'norms: use adapters')
@@ -165,7 +157,7 @@ class _Trainee:
                                   for part in predictor.linear)
         self.lift, self.forms = predictor.lift, predictor.quadratic
         if self.forms is not None:
-            self.forms = torch.tensor(self.forms, dtype=torch.float32, device=device)
+            self.forms = torch.tensor(self.forms, dtype=self.dtype, device=device)
         self.scale = nn.Parameter(torch.tensor(float(scale), dtype=self.dtype, device=device))
         groups = [dict(params=[self.weight, self.bias], lr=settings.classifier_lr)]
         if embedder is not None:

@@ -28,12 +28,6 @@ WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it fo
 _LOGITS, _ROWS = 1 << 18, 1 << 7    # logits in a block, which caches hold, and its least number of rows
 
 
-def rounded(classes: np.ndarray, rows: np.ndarray, lift: Lift = None) -> 'LinearPredictor':
-    """The predictor of float64 (K, D + 1), weights and, last, bias, rounded to 2^-47 of the largest."""
-    exponent = int(np.frexp(np.abs(rows).max())[1]) - WEIGHT_BITS
-    return LinearPredictor(classes, np.rint(np.ldexp(rows, -exponent)).astype(np.int64), exponent, lift)
-
-
 @dataclass(frozen=True)
 class LinearPredictor:
     """argmax_y w_y . h + b_y over unit features u, h = u or its lift; all integers, exact.
