@@ -278,8 +278,9 @@ def check(options, flags) -> int:
     of_certificate = {flag[2:]: value for flag, value in zip(more[::2], more[1::2])} | certificate['settings']
     words += _words({name: value for name, value in of_certificate.items()
                      if getattr(known.get(f'--{name}'), 'dest', name) not in given})
-    vars(asked).update(adapt=options.adapt, non_verbose=options.non_verbose)
-    unasked = {} if options.adapt else {'f*': '--adapt 1 makes it'}
+    adapt = int(options.adapt or 'f*' in certificate['anywhere'])
+    vars(asked).update(adapt=adapt, non_verbose=options.non_verbose)
+    unasked = {} if adapt else {'f*': '--adapt 1 makes it'}
     if not options.all:
         vars(asked).update(schedules=0, specs='iid', curve_points=1, stream_check=0, buffers=1)
         unasked['schedules'] = 'three were learned; --all 1 learns all'
