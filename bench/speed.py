@@ -30,7 +30,7 @@ from scroll.statistics import Statistics
 from utils.augmentations import BatchTransform, PlainTransform
 
 BATCH, CLASSES = 32, 100
-_PARTS = 'embedding', 'sums', 'prediction', 'adaptation', 'er'
+_PARTS = 'embedding', 'exact', 'sums', 'prediction', 'adaptation', 'er'
 
 
 @dataclass
@@ -98,6 +98,13 @@ def embedding(backbone, integers, images, rounds):
         yield Line('embedding in integers', ours, plain, 'the same network in float32', wanted)
 
 
+def exact_embedding(backbone, images, rounds):
+    """The network in `scroll.embedding.exact`."""
+    floats, exact = (Embedder(*backbone, dtype, chunk=len(images)) for dtype in ('float32', 'exact'))
+    ours, plain = fastest(lambda: exact.features(images), lambda: floats.features(images), rounds=rounds)
+    yield Line('embedding, exact', ours, plain, 'the same network in float32', 4)
+
+
 def _has_vnni() -> bool:
     """Whether this processor adds four products of 8 bits at a time; False where it does not say."""
     about = Path('/proc/cpuinfo')
@@ -156,13 +163,17 @@ def adaptation(backbone, images, rounds, updates=5):
     learner = Scroll(embedder, buffer_size=500).partial_fit(images[:500], np.arange(500) % CLASSES)
     given = embedder, learner.predictor(), learner.buffer_.content()
 
-    def update(mode):
-        ends = []
-        adapt(*given, Adaptation(mode=mode, iterations=updates), progress=lambda loss: ends.append(clock()))
-        return float(min(np.diff(ends)))
+    def update(mode, exact=False):
+        ends, how = [], Adaptation(mode=mode, iterations=updates, exact=exact)
+        for _ in range(rounds):
+            ends.append([])
+            adapt(*given, how, progress=lambda loss: ends[-1].append(clock()))
+        return float(np.diff(ends).min())
 
-    small, full = (min(update(mode) for _ in range(rounds)) for mode in ('adapters', 'full'))
+    small, full = update('adapters'), update('full')
     yield Line('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)
+    yield Line('the same, exact', update('adapters', True), small, 'in float32', 5)
+    yield Line('full tuning, exact', update('full', True), full, 'in float32', 5)
 
 
 def make_er(net, preprocessing, images):
@@ -226,7 +237,8 @@ def main():
           f'instructions {torch.backends.cpu.get_cpu_capability()}, backbone {options.weights}\n'
           '| stage | ours | alternative | takes | ratio | target | met |\n|' + 7 * '---|')
     dim = backbone[0].feature_dim
-    parts = (embedding(backbone, integers, images[:512], rounds), sums(dim, rounds), prediction(dim, rounds),
+    parts = (embedding(backbone, integers, images[:512], rounds),
+             exact_embedding(backbone, images[:16], rounds), sums(dim, rounds), prediction(dim, rounds),
              adaptation(backbone, images, rounds), steps(backbone, images, rounds))
     for name, lines in zip(_PARTS, parts):
         for line in lines if options.only in (None, name) else ():

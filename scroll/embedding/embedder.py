@@ -183,8 +183,9 @@ class Embedder:
         """float32 (B, d) on the CPU of ready inputs (B, C, S, S)."""
         x = x.to(self.device).contiguous(memory_format=self.layout)
         if self.dtype == 'exact':
-            with ExactArithmetic(self.device):
-                return self.net.features(x.double()).float().cpu()
+            with ExactArithmetic(self.device):      # of few images at a time: float64 maps stay in the cache
+                parts = x.double().split(max(1, _NUMBERS // 8 // x[:1].numel()))
+                return torch.cat([self.net.features(part).float().cpu() for part in parts])
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == 'bfloat16'):
             return self.net.features(x).float().cpu()
 
