@@ -1,8 +1,8 @@
 """Models as files, for whoever wants one later: `--savecheck`, `--loadcheck`, in Mammoth's `safe` format.
 
-A file holds plain data: `model` (the method's `state_dict`), `optimizer`, `args`, `results` (class-il and
-task-il accuracies), `buffer` (of methods that replay), as Mammoth's do; and, of ours, `run`: all that the run
-needs to be resumed exactly where it was.
+A file holds plain data: `model` (the method's `state_dict`), `optimizer`, `scheduler`, `args`, `results`
+(class-il and task-il accuracies), `buffer` (of methods that replay), as Mammoth's do; and, of ours, `run`:
+all that the run needs to be resumed exactly where it was.
 """
 import argparse
 import logging
@@ -38,7 +38,7 @@ def check_writable(args) -> None:
 def save(state, args, arguments: dict, task: int) -> None:
     """Write what `--savecheck` asks for after this task. InputError if that cannot be. arguments: name ->
     value, as the run began."""
-    model, record = state.model, state.parts['record']
+    model, record, scheduler = state.model, state.parts['record'], state.parts.get('scheduler')
     day, time, name = record.run.split('-')
     which = 'joint' if args.joint else task if args.savecheck == 'task' else 'last'
     words = [*([] if args.ckpt_name is None else [args.ckpt_name]), args.model, args.dataset,
@@ -49,6 +49,7 @@ def save(state, args, arguments: dict, task: int) -> None:
     content = dict(model={name: t.cpu() if isinstance(t, torch.Tensor) else t
                           for name, t in model.state_dict().items()},
                    optimizer=None if model.opt is None else model.opt.state_dict(),
+                   scheduler=None if scheduler is None else scheduler.state_dict(),
                    args=to_parsable_obj(arguments), results=[record.class_il, record.task_il, {}], run=None)
     if hasattr(getattr(model, 'buffer', None), 'serialize'):
         content['buffer'] = model.buffer.serialize()

@@ -42,15 +42,16 @@ def kept(tmp_path) -> list:
 def test_the_file_is_mammoths_and_holds_no_code(run, tmp_path, caplog):
     """The log says where it lies, and what run it is of, as scripts for Mammoth look for it."""
     caplog.set_level('DEBUG')
-    model, _, row = run('er', '--savecheck', 'last', '--ckpt_name', 'mine', '--n_epochs', '1')
+    model, _, row = run('er', '--savecheck', 'last', '--ckpt_name', 'mine', '--n_epochs', '2', '--lr_scheduler', 'multisteplr', '--lr_milestones', '1')
     [path] = kept(tmp_path)
     said = [record.getMessage() for record in caplog.records]
     assert f'Saving checkpoint into: {path.stem.removesuffix("_last")}' in said and f'Using backbone: {row["backbone"]}' in said
     assert any(line.startswith('Namespace(') and "model='er'" in line for line in said)
     day, time, name = row['run'].split('-')
-    assert path.name == f'mine_er_seq-digits_None_25_1_{day}-{time}_{name}_last.pt'
+    assert path.name == f'mine_er_seq-digits_None_25_2_{day}-{time}_{name}_last.pt'
     content = torch.load(path, weights_only=True)
-    assert set(content) == {'model', 'optimizer', 'args', 'results', 'buffer', 'run'} and content['args']['lr'] == row['lr']
+    assert content['scheduler']['milestones'] == {1: 1} and content['scheduler']['last_epoch'] == 2
+    assert set(content) == {'model', 'optimizer', 'scheduler', 'args', 'results', 'buffer', 'run'} and content['args']['lr'] == row['lr']
     assert list(content['model']) == list(model.state_dict()) and len(content['results'][0]) == 3
     assert len(content['buffer']['examples']) == 25
 
