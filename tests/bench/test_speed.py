@@ -11,8 +11,8 @@ from scroll.embedding.images import Preprocessing
 from tests.conftest import save_tiny_integers
 from tests.scroll.conftest import tiny_net
 
-STAGES = ('online stage', 'in integers', 'exact statistics', 'random ones', 'herding buffer', 'hash buffer', 'prediction',
-          'adaptation', '`er`')
+STAGES = ('online stage', 'in integers', 'embedding, exact', 'exact statistics', 'random ones', 'herding buffer', 'hash buffer',
+          'prediction', 'adaptation', 'the same, exact', 'full tuning, exact', '`er`')
 
 
 @pytest.mark.slow
