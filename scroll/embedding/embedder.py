@@ -104,15 +104,15 @@ class Embedder:
         if self.dtype == 'integer':
             return (self.net.digest(),) * 2
         network = _as_before(self.pristine, repr(self.pristine))
-        if self.dtype == 'exact':
-            facts = self.psi_digest, network, self.preprocessing, ARITHMETIC
-            return (hashlib.sha256(repr(facts).encode()).hexdigest(),) * 2
+        exact = self.psi_digest, network, self.preprocessing, ARITHMETIC
         facts = (self.psi_digest, network, self.preprocessing, self.dtype, self.chunk, str(self.layout),
                  torch.__version__, self.device.type, kind_of_machine(self.device))
         if depends_on_threads(self.pristine):
             facts += (torch.get_num_threads(),)
-        digest = hashlib.sha256(repr(facts).encode()).hexdigest()
+        digest = hashlib.sha256(repr(exact if self.dtype == 'exact' else facts).encode()).hexdigest()
         facts = digest, versions_and_switches(self.pristine)
+        if self.dtype == 'exact':               # another release of a library may compute a network otherwise
+            facts += (torch.__version__,)
         return digest, hashlib.sha256(repr(facts).encode()).hexdigest()
 
     @property
