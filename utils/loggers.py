@@ -1,5 +1,9 @@
 """Accuracies on the console. Mammoth's `Logger` comes from the user's checkout (`core.mammoth`)."""
+import sys
+
 import numpy as np
+
+from core import mammoth
 
 
 def settings(dataset) -> dict:
@@ -15,5 +19,7 @@ def print_accuracies(class_il, task_il, dataset, epoch: str = '', when=None) -> 
     head = f'Accuracy{epoch} for {when or dataset.c_task + 1} task(s):'
     if getattr(getattr(dataset, 'args', None), 'joint', 0):
         head = f'Joint Accuracy{epoch}:'
-    print(f'{head} \t ' + ' \t '.join(f'[{name}]: {np.mean(values):.2f} %' for name, values in shown.items()),
-          flush=True)
+    line = f'{head} \t ' + ' \t '.join(f'[{name}]: {np.mean(values):.2f} %' for name, values in shown.items())
+    print(line, flush=True)
+    if mammoth.checkout() and not sys.stderr.isatty():          # scripts made for Mammoth read them there
+        print(line, file=sys.stderr, flush=True)

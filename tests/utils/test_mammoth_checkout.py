@@ -95,13 +95,15 @@ def checkout(third_party, small_digits, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('by', ['flag', 'variable'])
-def test_a_run_with_modules_and_names_of_a_checkout(checkout, tmp_path, monkeypatch, by):
-    """What both have is ours; neither `__init__` files nor what is not asked for run."""
+def test_a_run_with_modules_and_names_of_a_checkout(checkout, tmp_path, monkeypatch, capsys, by):
+    """What both have is ours; neither `__init__` files nor what is not asked for run. Accuracies are where scripts for Mammoth look."""
     if by == 'variable':
         monkeypatch.setenv('MAMMOTH_PATH', str(checkout))
     args = parse_args([*FLAGS, '--base_path', str(tmp_path), *(['--mammoth', str(checkout)] if by == 'flag' else [])])
     model, dataset, args = initialize(args)
     row = train(model, dataset, args)
+    out, err = capsys.readouterr()
+    assert [line for line in out.splitlines() if line.startswith('Accuracy for 2 ')][-1] in err
     assert type(model.buffer).__mro__[1].__module__ == 'utils.buffer' and len(model.buffer) == 20
     assert ('mammoth' in row) == (by == 'flag') and 'task2' in row
     assert sys.modules['utils.ring'].__file__.startswith(str(checkout))
