@@ -83,12 +83,14 @@ class Embedder:
             self.net = (copy.deepcopy(self.pristine).double().to(self.device) if dtype == 'exact'
                         else self.folded)
             with torch.inference_mode():                # of one image: a whole chunk may take seconds
-                self.dim = self._run(preprocessing(torch.zeros((1, 8, 8), dtype=torch.uint8))).shape[1]
+                example = (37 * torch.arange(64) % 256).to(torch.uint8).view(1, 8, 8)
+                example = self._run(preprocessing(example)).numpy()
+            self.dim = example.shape[1]
         else:
             self.net = copy.deepcopy(integers).to(self.device, memory_format=self.layout)
             self.net.check(self.layout)
-            self.dim = integers.dim
-        self.digest, folder = self._digests()
+            self.dim, example = integers.dim, None
+        self.digest, folder = self._digests(example)
         self.cache = None if cache is None else FeatureCache(Path(cache) / folder[:16], self.dim)
 
     @cached_property
@@ -99,21 +101,25 @@ class Embedder:
         fold_batch_norm(net, torch.randn(shape, generator=torch_stream(0, 'example')).to(self.device))
         return net.to(memory_format=self.layout)
 
-    def _digests(self) -> tuple:
-        """(digest, digest of all else, too, that may decide over the bits: the folder of its features)."""
+    def _digests(self, example) -> tuple:
+        """(digest, digest of all else, too, that may decide over the bits: the folder of its features).
+
+        A release of a library may compute the same layers otherwise: of exact features those of an example are
+        part of the digest."""
         if self.dtype == 'integer':
             return (self.net.digest(),) * 2
         network = _as_before(self.pristine, repr(self.pristine))
-        exact = self.psi_digest, network, self.preprocessing, ARITHMETIC
-        facts = (self.psi_digest, network, self.preprocessing, self.dtype, self.chunk, str(self.layout),
-                 torch.__version__, self.device.type, kind_of_machine(self.device))
-        if depends_on_threads(self.pristine):
-            facts += (torch.get_num_threads(),)
-        digest = hashlib.sha256(repr(exact if self.dtype == 'exact' else facts).encode()).hexdigest()
-        facts = digest, versions_and_switches(self.pristine)
-        if self.dtype == 'exact':               # another release of a library may compute a network otherwise
-            facts += (torch.__version__,)
-        return digest, hashlib.sha256(repr(facts).encode()).hexdigest()
+        others = versions_and_switches(self.pristine)
+        if self.dtype == 'exact':
+            facts = self.psi_digest, network, self.preprocessing, ARITHMETIC, little_endian(example).tobytes()
+            others += (torch.__version__,)
+        else:
+            facts = (self.psi_digest, network, self.preprocessing, self.dtype, self.chunk, str(self.layout),
+                     torch.__version__, self.device.type, kind_of_machine(self.device))
+            if depends_on_threads(self.pristine):
+                facts += (torch.get_num_threads(),)
+        digest = hashlib.sha256(repr(facts).encode()).hexdigest()
+        return digest, hashlib.sha256(repr((digest, others)).encode()).hexdigest()
 
     @property
     def holds_on(self) -> str:
