@@ -8,7 +8,8 @@ Schedules: label order, reversed label order, `--specs`, and random class orders
 divide the number of classes. SCROLL's predictor is that of each schedule's own statistics; another method is
 trained from scratch on each schedule, with the same seed and flags; those of main.py go behind the script's
 own. Finished schedules are kept in `--out` (`<base_path>/certificates/<dataset>/<model>`), so the same
-command continues a killed certificate: `certificate-<id>.json`, and a row for each schedule in `.csv`.
+command continues a killed certificate: `certificate-<id>.json`, and a row for each schedule in `.csv`. Other
+code runs all of them again.
 
 `--keep FILE` writes it without the schedules, to be handed on: `--check FILE` makes SCROLL's lines again from
 the data, on any machine, and says which differ, under three schedules (label order, which is also streamed,
@@ -30,6 +31,7 @@ import numpy as np
 
 from bench.certify.store import Store, keep_rows, write_csv
 from bench.cli import parsing as cli
+from bench.resume.checkpoints import project_digest
 from bench.run.building import initialize
 from core.arguments import KEY, ArgumentParser, affects, whole
 from core.plugins import MAMMOTH, normalise
@@ -162,11 +164,11 @@ def prepare(options, words: list) -> tuple:
 
 def run_all(trials, specs, dataset, args, identity: dict, store: Store, quiet: bool) -> tuple:
     """(rows of all schedules in the order of `specs`, how many of them had been run before)."""
-    rows, known = {}, 0
+    rows, known, code = {}, 0, project_digest()
     for number, spec in enumerate(Progress('Schedules', len(specs), quiet=quiet).over(specs)):
         schedule = schedule_of(spec, dataset, args.seed)
         about = dict(spec=spec, schedule_digest=schedule.digest(), segments=len(schedule.cuts) - 1)
-        key = digest_of([_FORMAT, identity, about['schedule_digest'], trials.asks(number)])
+        key = digest_of([_FORMAT, code, identity, about['schedule_digest'], trials.asks(number)])
         row, began = store.find(key), time.perf_counter()
         known += row is not None
         if row is None:

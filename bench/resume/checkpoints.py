@@ -184,3 +184,12 @@ def code_digests() -> dict:
     own = [path for path in files if path.suffix == '.py' and path.is_relative_to(ROOT)
            and path.relative_to(ROOT).parts[0] not in ('.venv', 'tests')]
     return {str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest() for path in own}
+
+
+def project_digest() -> str:
+    """SHA-256 of all modules of this project, in use or not."""
+    sha = hashlib.sha256()
+    for package in ('backbone', 'bench', 'core', 'datasets', 'models', 'scroll', 'utils'):
+        for path in sorted((ROOT / package).rglob('*.py')):
+            sha.update(f'{path.relative_to(ROOT)}/'.encode() + path.read_bytes())
+    return sha.hexdigest()

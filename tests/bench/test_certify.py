@@ -75,7 +75,7 @@ def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
     assert again[0] == 0 and again[2] == rows and again[1]['id'] == certificate['id'] and again[1]['verdict'] == certificate['verdict']
 
 
-def test_other_arguments_or_a_lost_outcome_are_run(call, tmp_path):
+def test_other_arguments_other_code_or_a_lost_outcome_are_run(call, tmp_path, monkeypatch):
     words = '--schedules', 0, '--specs', '', '--buffers', 0
     first = call(tmp_path, *words)[1]
     assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 2
@@ -86,6 +86,9 @@ def test_other_arguments_or_a_lost_outcome_are_run(call, tmp_path):
         path.write_bytes(path.read_bytes()[:100])
     call(tmp_path, *words)
     assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 5        # the second has the same outcome as the first, again
+    monkeypatch.setattr(certify, 'project_digest', lambda: 'other')
+    call(tmp_path, *words)
+    assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 7
 
 
 def test_a_short_cut_that_is_wrong_is_found_by_streaming(call, tmp_path, monkeypatch):
