@@ -104,8 +104,8 @@ class Embedder:
     def _digests(self, example) -> tuple:
         """(digest, digest of all else, too, that may decide over the bits: the folder of its features).
 
-        A release of a library may compute the same layers otherwise: an exact embedder's digest holds features
-        of an example."""
+        A release of a library may compute the same layers otherwise: an exact embedder's digest holds the
+        features of an example."""
         if self.dtype == 'integer':
             return (self.net.digest(),) * 2
         network = _as_before(self.pristine, repr(self.pristine))
