@@ -160,7 +160,7 @@ def certificates_table(root: Path) -> list:
         head, lift = name.split(', lambda')[0], settings.get('lift', 'auto')
         if lift != 'auto':
             head += f', {lift}'
-        if lift != 'auto' or HEADS[head].lift:
+        if lift != 'auto' or HEADS[settings['predictor']].lift:
             head += f", {settings['lift_dim']}"
         rows.append([f'`{path.name}`', head, f"{certificate['verdict']['schedules']:,}",
                      anywhere['statistics'][:8], anywhere[f'f_T, {name}'][:8], anywhere[f'right, {name}']])
