@@ -28,9 +28,9 @@ from bench.paper.tables import NOT_RUN
 from core.arguments import ArgumentParser, whole
 from core.mammoth import use_checkout
 from core.plugins import FOLDERS, MAMMOTH, ROOT
-from core.progress import Progress
 from core.rows import read_rows
 from scroll.archive import atomic_write
+from scroll.commands.progress import Progress
 from scroll.errors import InputError
 
 # what an error says -> the verdict; the first that fits

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from core.arguments import ArgumentParser
-from core.progress import Progress
 from datasets import get_dataset_class
 from datasets.utils.image_files import class_folders, image_files
 from scroll.archive import atomic_write, check_target, unwritable
+from scroll.commands.progress import Progress
 from scroll.embedding.named import embedder_of
 from scroll.errors import InputError
 from scroll.files.features import SPLITS

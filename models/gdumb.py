@@ -11,8 +11,8 @@ import torch
 
 from core.arguments import real, whole
 from core.loss_watch import LossWatch
-from core.progress import Progress
 from models.utils.replay_model import ReplayModel
+from scroll.commands.progress import Progress
 from scroll.errors import InputError
 from scroll.grid import sample_keys
 from scroll.randomness import stream_seed, torch_stream

@@ -21,6 +21,7 @@ files still hold what they held, and so does the feature cache of images (`<base
 import numpy as np
 
 from scroll import archive
+from scroll.commands.progress import Progress
 from scroll.errors import InputError, naming
 from scroll.files.features import open_files, read_blocks
 from scroll.grid import check_quantised, intake, quantise, sample_keys
@@ -78,7 +79,7 @@ def without_samples(state: State, paths: list, columns: dict = None, repeated: b
                              'keys')
         features, labels, keys = arrays['quantised'], arrays['labels'], arrays.get('keys')
     else:
-        blocks = read_blocks(open_files(paths, columns, ('X', 'y'), state.names))
+        blocks = Progress('Reading').over(read_blocks(open_files(paths, columns, ('X', 'y'), state.names)))
         parts = [(quantise(intake(block.X, state.precision)), block.y) for _, block in blocks]
         if not parts:
             raise InputError(f'{path}: there are no samples to train, so none to remove')

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from scroll.arguments import not_installed, one_of, whole
+from scroll.commands.progress import Progress
 from scroll.embedding.named import embedder_of
 from scroll.errors import InputError, naming
 from scroll.files import features
@@ -145,7 +146,7 @@ def check_complete(counted: Count, sources: list) -> None:
 
 def _local(count, sources: list, workers):
     """In this process, one file after the other."""
-    return sum_of(map(count, sources))
+    return sum_of(map(count, Progress('Learning, files', len(sources)).over(sources)))
 
 
 def _ray(count, sources: list, workers):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 
-from core.progress import Progress
+from scroll.commands.progress import Progress
 
 
 @contextmanager

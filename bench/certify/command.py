@@ -33,9 +33,9 @@ from bench.cli import parsing as cli
 from bench.run.building import initialize
 from core.arguments import KEY, ArgumentParser, affects, whole
 from core.plugins import MAMMOTH, normalise
-from core.progress import Progress
 from models import PLUGINS, get_model_class
 from scroll.archive import check_target
+from scroll.commands.progress import Progress
 from scroll.errors import InputError
 from scroll.grid import little_endian
 
@@ -80,7 +80,7 @@ def parse_options(words=None) -> tuple:
 
 def of_main(model: str, dataset: str, flags: list) -> list:
     """Words for main.py, whose rows and progress are not wanted."""
-    return ['--non_verbose', '1', '--disable_log', '1', '--model', model, '--dataset', dataset, *flags]
+    return ['--disable_log', '1', '--model', model, '--dataset', dataset, *flags]
 
 
 def plan_specs(options, dataset, seed: int) -> list:
@@ -133,6 +133,7 @@ def digest_of(content) -> str:
 
 def prepare(options, words: list) -> tuple:
     """(identity, arguments, data set, specs, what runs a schedule)."""
+    words = [*words, '--non_verbose', str(options.non_verbose)]
     with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
         from bench.certify.trials import MethodTrials, ScrollTrials, about_machine
         from datasets.utils.scheduled_dataset import ScheduledDataset

@@ -20,7 +20,7 @@ from bench.certify import command
 from bench.certify.store import Store, keep_rows
 from core.arguments import ArgumentParser, whole
 from core.loss_watch import Diverged
-from core.progress import Progress
+from scroll.commands.progress import Progress
 from scroll.errors import InputError
 from scroll.statistics import Statistics
 

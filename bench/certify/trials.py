@@ -23,6 +23,7 @@ from scroll.certificates import (
     first_segments,
     learn_stream,
 )
+from scroll.commands.progress import Progress
 from scroll.embedding.embedder import ANYWHERE
 from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
@@ -45,11 +46,13 @@ class ScrollTrials:
         self.options, self.learner, self.embedder, self.device = (
             options, model.learner, model.embedder, model.device)
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
-        features, keys = model.embedder(images)
+        with Progress('Embedding', len(images) + len(test_images), quiet=options.non_verbose) as progress:
+            features, keys = model.embedder(images, progress.update)
+            test_features, _ = model.embedder(test_images, progress.update)
         kept = features if self.learner.embedder is None else images
         self.samples = Exemplars(model.to_file[dataset.train_labels], keys, features, kept)
         lift = self.learner.new_statistics(features.shape[1]).lift
-        self.test = TestSet(model.embedder(test_images)[0], model.to_file[dataset.test_labels], lift)
+        self.test = TestSet(test_features, model.to_file[dataset.test_labels], lift)
         if model.embedder.cache is not None:
             model.embedder.cache.flush()
         classes, self.ranks = np.unique(self.samples.labels, return_inverse=True)
@@ -91,7 +94,11 @@ class ScrollTrials:
             row['streamed_digest'] = streamed.digest()
         if asked['buffer']:
             row['buffer_digest'] = streamed.buffer_.content().digest()
-        if asked['adapt'] and streamed.adapt().adapted_ is not None:
+        if asked['adapt']:
+            updates = streamed.adaptation.updates(len(streamed.buffer_))
+            with Progress('Adapting', updates, quiet=self.options.non_verbose) as progress:
+                streamed.adapt(lambda loss: progress.update())
+        if streamed is not None and streamed.adapted_ is not None:
             right = streamed.predict(self.test_images) == self.labels
             row |= dict(adapted_digest=streamed.adapted_.digest(),
                         adapted_accuracy=round(100 * float(right.mean()), 4))

@@ -12,14 +12,17 @@ from core.arguments import (
     whole,
 )
 
+# what `--help` shows of the flags that every run has; `--help_all` shows all
+COMMON = {'model', 'dataset', 'backbone', 'weights', 'model_config', 'validation', 'lr', 'batch_size',
+          'n_epochs', 'seed', 'base_path', 'device', 'eval_every', 'resume', 'savecheck', 'loadcheck'}
 OPTIMISERS = ('sgd', 'adam', 'adamw')
 
 
 def add_selection_args(parser) -> None:
     """What to run: model, data set, backbone, weights and their configs."""
     flag = argument_group(parser, 'what to run').add_argument
-    flag('--model', required=True, help='method; see the end of --help')
-    flag('--dataset', required=True, help='data set; see the end of --help')
+    flag('--model', required=True, help='method; main.py --help names all')
+    flag('--dataset', required=True, help='data set; main.py --help names all')
     flag('--backbone', help='architecture, untrained unless --weights are given')
     flag('--num_classes', affects='run', type=whole(1, 10 ** 6), default=argparse.SUPPRESS,
          help='outputs of the network (default: one for each class)')
@@ -35,7 +38,7 @@ def add_selection_args(parser) -> None:
     flag('--mammoth_defaults', affects='run', type=binary_to_boolean_type, default=argparse.SUPPRESS,
          help="1: Mammoth's defaults where ours differ: no pre-trained weights, no learning rate, ...; a run "
               'says which')
-    flag('--model_config', affects='run', metavar='{default,best,base,<section>}',
+    flag('--model_config', affects='run', metavar='SECTION',
          help='which values of models/config/<model>.yaml to take: default, and with best or '
               'the name of another section its own; base: none')
     flag('--load_best_args', dest='model_config', action='store_const', const='best',

@@ -17,8 +17,8 @@ from bench.cli import parsing as cli
 from bench.results import style
 from bench.run.building import initialize
 from core.arguments import ArgumentParser, whole
-from core.progress import Progress
 from scroll.archive import atomic_write, check_target
+from scroll.commands.progress import Progress
 from scroll.exemplars import ExemplarBuffer
 from scroll.grid import GRID
 from scroll.schedules import make_schedule

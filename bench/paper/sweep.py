@@ -30,7 +30,7 @@ from bench.paper.experiments import Cell, arguments, load, matching_rows, refusa
 from core.arguments import KEY, ArgumentParser, affects, whole
 from core.commands import on_stop, run_command
 from core.plugins import ROOT
-from core.progress import span
+from scroll.commands.progress import span
 from scroll.errors import InputError
 
 _TICK = 0.1                         # seconds between two looks at a run

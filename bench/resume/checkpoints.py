@@ -25,8 +25,8 @@ from bench.resume.state import loading
 from core.arguments import FREE, affects
 from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
-from core.progress import span
 from scroll.archive import atomic_write
+from scroll.commands.progress import span
 from scroll.errors import InputError
 from utils import to_parsable_obj
 

@@ -3,6 +3,7 @@ import argparse
 import sys
 
 from scroll import edits, engines, export
+from scroll.commands.progress import Progress
 from scroll.embedding.named import embedder_of
 from scroll.errors import InputError, naming
 from scroll.files import features, learning
@@ -175,7 +176,7 @@ def digest(args) -> None:
 def merge(args) -> None:
     """Learners, or statistics, of several streams as one."""
     state = edits.read(args.file)
-    for path in args.others:
+    for path in Progress('Merging, files', len(args.others)).over(args.others):
         state = edits.merged(state, edits.read(path), path, args.repeated)
     write(state, args.out)
     if state.statistics.classes.dtype.kind == 'i':
@@ -198,7 +199,8 @@ def remove(args) -> None:
 def to_folder(args) -> None:
     """The files of an export."""
     learner = load(args.state)
-    export.export(learner, args.out, args.formats)
+    with Progress('Exporting'):
+        export.export(learner, args.out, args.formats)
     print(learner.predictor().digest())
 
 
