@@ -21,10 +21,10 @@ from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import TestFeatures, as_images, make_embedder
 from scroll.adaptation.adapters import kind_for
 from scroll.adaptation.selection import chosen
-from scroll.commands.progress import Progress
 from scroll.errors import InputError
 from scroll.files.shards import in_shard
 from scroll.learner import Scroll
+from scroll.progress import Progress
 from scroll.settings import AUTO
 from utils.evaluate import evaluate
 

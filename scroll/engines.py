@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from scroll.arguments import not_installed, one_of, whole
-from scroll.commands.progress import Progress
 from scroll.embedding.named import embedder_of
 from scroll.errors import InputError, naming
 from scroll.files import features
 from scroll.files.learning import learn_file, open_for
 from scroll.learner import Scroll
 from scroll.parts import one_part
+from scroll.progress import Progress
 from scroll.state import State
 
 LOCAL = 'local'

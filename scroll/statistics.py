@@ -231,8 +231,7 @@ class Statistics:
             for place in np.flatnonzero(had < gone):
                 raise InputError(f'class {classes[place]} has {had[place]} samples, fewer than the '
                                  f'{gone[place]} given')
-            gram = kept.gram - (_in_rows(given.gram, given.classes, classes) if self.by_class
-                                else given.gram)
+            gram = kept.gram - (_in_rows(given.gram, given.classes, classes) if self.by_class else given.gram)
             counts, sums = had - gone, sums - less
             wrong, left = contradiction(counts, sums, gram), counts > 0
             if wrong:

@@ -5,14 +5,11 @@
     python scripts/certify.py --check results/certificates/seq-cifar100.json
 
 Schedules: label order, reversed label order, `--specs`, and random class orders in numbers of tasks that
-divide the number of classes. SCROLL's predictor is that of each schedule's own statistics; another method is
-trained from scratch on each schedule, with the same seed and flags; those of main.py go behind the script's
-own. Finished schedules are kept in `--out` (`<base_path>/certificates/<dataset>/<model>`), so the same
-command continues a killed certificate: `certificate-<id>.json`, and a row for each schedule in `.csv`.
-
-`--keep FILE` writes it without the schedules, to be handed on: `--check FILE` makes SCROLL's lines again from
-the data, on any machine, and says which differ, under three schedules (label order, which is also streamed,
-with its buffer; reversed; `iid`), with `--all 1` under all. More in docs/certificates.md.
+divide the number of classes. A method other than SCROLL is trained from scratch on each, with the same flags
+of main.py, behind the script's own. Finished schedules are kept in `--out`, so that the same command
+continues a killed certificate: `certificate-<id>.json`, and a row for each schedule in `.csv`. `--keep FILE`
+writes it without the schedules, to be handed on; `--check FILE` makes SCROLL's lines again on any machine,
+under three schedules, with `--all 1` under all (docs/certificates.md).
 
 Exit code 0: identical where the method claims it, or no line of the file differs; 1: not identical, or a line
 differs, and it is named; 2: nothing could be said.
@@ -35,9 +32,9 @@ from core.arguments import KEY, ArgumentParser, affects, whole
 from core.plugins import MAMMOTH, normalise
 from models import PLUGINS, get_model_class
 from scroll.archive import check_target
-from scroll.commands.progress import Progress
 from scroll.errors import InputError
 from scroll.grid import little_endian
+from scroll.progress import Progress
 
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
 _CLOUD = 'model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome'
@@ -58,8 +55,7 @@ def parse_options(words=None) -> tuple:
     flag('--stream_check', type=whole(0), default=3, help='scroll: class orders that are streamed as well')
     flag('--buffers', type=whole(0), default=20,
          help='scroll: first schedules whose buffer is filled; streamed, too')
-    flag('--adapt', type=whole(0, 1), default=0,
-         help='1: scroll: make f* where the buffer is filled')
+    flag('--adapt', type=whole(0, 1), default=0, help='1: scroll: make f* where the buffer is filled')
     flag('--check', type=Path, metavar='FILE', help='a certificate whose lines are to be made again')
     flag('--all', type=whole(0, 1), default=0, help='1, with --check: under all schedules')
     flag('--out', type=Path, help='folder of the certificate')

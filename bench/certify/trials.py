@@ -11,25 +11,16 @@ from bench.certify.store import single
 from bench.cli import parsing as cli
 from bench.run.building import initialize
 from bench.run.training import train
+from scroll import certificates
 from scroll.arguments import check_memory
-from scroll.certificates import (
-    SummedStream,
-    TestSet,
-    anytime_accuracy,
-    anytime_area,
-    average_incremental_accuracy,
-    class_segments,
-    curve_points,
-    first_segments,
-    learn_stream,
-)
-from scroll.commands.progress import Progress
+from scroll.certificates import SummedStream, TestSet, anytime_accuracy, average_incremental_accuracy
 from scroll.embedding.embedder import ANYWHERE
 from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
 from scroll.grid import little_endian
 from scroll.learner import Scroll
+from scroll.progress import Progress
 from scroll.settings import AUTO
 from scroll.statistics import Statistics
 from utils.evaluate import eval_mode, is_task_aware, serve
@@ -75,13 +66,13 @@ class ScrollTrials:
 
     def run(self, number: int, spec: str, schedule) -> tuple:
         """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
-        asked, segments = self.asks(number), class_segments(schedule, self.ranks)
-        points = curve_points(schedule.cuts, self.options.curve_points)
+        asked, segments = self.asks(number), certificates.class_segments(schedule, self.ranks)
+        points = certificates.curve_points(schedule.cuts, self.options.curve_points)
         whole, streamed, found = segments is not None, None, []
         if asked['stream'] or not whole:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
-            visits = learn_stream(streamed, self.samples, schedule, points)
+            visits = certificates.learn_stream(streamed, self.samples, schedule, points)
         for learner in self.summed(segments, points) if whole else visits:
             found.append(self._solve(number, learner))
         f_T, predictions = found[-1]
@@ -119,12 +110,12 @@ class ScrollTrials:
         the average incremental accuracy is that of the curve."""
         hits = np.stack([self.test.class_hits(said) for said in predictions])
         whole, sizes = segments is not None, self.test.sizes
-        first = segments if whole else first_segments(schedule, self.ranks)
+        first = segments if whole else certificates.first_segments(schedule, self.ranks)
         samples, anytime = schedule.cuts[points + 1], anytime_accuracy(hits, sizes, first <= points[:, None])
         average = average_incremental_accuracy(hits, sizes, first, points) if whole else float(anytime.mean())
         return dict(final_accuracy=round(100 * float(hits[-1].sum() / sizes.sum()), 4),
                     average_incremental_accuracy=round(average, 4),
-                    anytime_area=round(anytime_area(samples, anytime), 4),
+                    anytime_area=round(certificates.anytime_area(samples, anytime), 4),
                     curve=[[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)])
 
     def claims(self, rows: list) -> tuple:
@@ -251,11 +242,11 @@ def run_method(words: list) -> tuple:
         measured = train(model, dataset, args)
     labels, predictions = test_predictions(model, dataset)
     points = [list(point) for point in curve.items()]
-    row = dict(whole_classes=class_segments(dataset.schedule, dataset.train_labels) is not None,
+    row = dict(whole_classes=certificates.class_segments(dataset.schedule, dataset.train_labels) is not None,
                net_digest=net_digest(model),
                final_accuracy=round(100 * float((predictions == labels).mean()), 4),
                average_incremental_accuracy=measured['average_incremental_accuracy'],
-               anytime_area=round(anytime_area(*np.array(points).T), 4), curve=points)
+               anytime_area=round(certificates.anytime_area(*np.array(points).T), 4), curve=points)
     real = [tensor.float().cpu().numpy().ravel() for _, tensor in sorted(model.net.state_dict().items())
             if tensor.is_floating_point()]
     return row, np.concatenate(real), predictions

@@ -2,15 +2,7 @@
 `core.arguments`). Nothing here imports torch."""
 import argparse
 
-from core.arguments import (
-    argument_group,
-    binary_to_boolean_type,
-    labelled,
-    noise_type,
-    real,
-    share,
-    whole,
-)
+from core.arguments import argument_group, binary_to_boolean_type, labelled, noise_type, real, share, whole
 
 # what `--help` shows of the flags that every run has; `--help_all` shows all
 COMMON = {'model', 'dataset', 'backbone', 'weights', 'model_config', 'validation', 'lr', 'batch_size',
@@ -133,16 +125,6 @@ def add_checkpoint_args(parser) -> None:
          help='begin with the model in such a file; with --start_from, continue its run')
 
 
-def add_tracking_args(parser) -> None:
-    """`--nowand` and `--force_compat`, as in Mammoth."""
-    flag = argument_group(parser, "of Mammoth's").add_argument
-    on_off = dict(type=binary_to_boolean_type, nargs='?', const=True)
-    flag('--nowand', affects='display', default=False,
-         help='no effect: there is no tracker', **on_off)
-    flag('--force_compat', default=False,
-         help='let a task-aware method run on a stream without tasks', **on_off)
-
-
 def add_management_args(parser) -> None:
     """Seeds, folders, device, what is written and shown."""
     flag = argument_group(parser, 'management').add_argument
@@ -170,3 +152,6 @@ def add_management_args(parser) -> None:
     flag('-O', '--code_optimization', affects='bits', type=int, choices=(0, 1, 2, 3), default=0,
          help='1: TF32, 2: bfloat16 products, 3: also torch.compile')
     flag('--distributed', affects='speed', choices=('no',), default='no', help='no effect')
+    on_off = dict(type=binary_to_boolean_type, nargs='?', const=True, default=False)
+    flag('--nowand', affects='display', help='no effect: there is no tracker', **on_off)
+    flag('--force_compat', help='let a task-aware method run on a stream without tasks', **on_off)

@@ -18,8 +18,8 @@ from core.configs import dataset_config, model_config
 from core.environment import warn_once
 from core.mammoth import checkout, use_checkout
 from core.plugins import MAMMOTH, ROOT, PluginFolder, backbone_name, is_shipped, keyword_flags, normalise
-from scroll.commands.progress import Progress
 from scroll.errors import InputError, did_you_mean
+from scroll.progress import Progress
 
 HELP = ('-h', '--help', '--help_all')
 
@@ -83,11 +83,9 @@ def _shorten(parser, cmd, refused=()) -> None:
         for action in parser._actions:
             if rare.intersection(option.lstrip('-') for option in action.option_strings):
                 action.help = argparse.SUPPRESS
-        first, known = 3, len(every_run._action_groups)
-        groups = parser._action_groups      # those of the run come behind what to run
-        groups[first:] = [*groups[known:], *groups[first:known]]
-        parser.formatter_class = ShortHelp
-        parser.usage = 'main.py --model MODEL --dataset DATASET [--flag VALUE ...]'
+        groups, known = parser._action_groups, len(every_run._action_groups)
+        groups[3:] = [*groups[known:], *groups[3:known]]            # those of the run behind what to run
+        parser.formatter_class, parser.usage = ShortHelp, 'main.py --model NAME --dataset NAME [--flag ...]'
 
 
 def _without_help(cmd) -> list:
@@ -256,8 +254,7 @@ def base_parser(**kwargs) -> ArgumentParser:
     if parser.add_help:
         parser.add_argument('--help_all', action='help', help='show every flag, and all about it, and exit')
     for add in (flags.add_selection_args, flags.add_stream_args, flags.add_experiment_args,
-                flags.add_fitting_args, flags.add_management_args, flags.add_checkpoint_args,
-                flags.add_tracking_args):
+                flags.add_fitting_args, flags.add_management_args, flags.add_checkpoint_args):
         add(parser)
     return parser
 

@@ -3,13 +3,13 @@ import argparse
 import sys
 
 from scroll import edits, engines, export
-from scroll.commands.progress import Progress
 from scroll.embedding.named import embedder_of
 from scroll.errors import InputError, naming
 from scroll.files import features, learning
 from scroll.files.arrays import columns_of
 from scroll.learner import Scroll
 from scroll.parts import list_parts
+from scroll.progress import Progress
 from scroll.settings import SETTINGS, check_settings, parse
 from scroll.state import State
 

@@ -11,10 +11,10 @@ from contextlib import nullcontext
 
 from scroll.archive import atomic_write, unwritable
 from scroll.arguments import shown
-from scroll.commands.progress import Progress
 from scroll.errors import InputError, naming
 from scroll.files.features import BLOCK, open_files, read_blocks
 from scroll.learner import Scroll
+from scroll.progress import Progress
 
 
 def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK) -> tuple:

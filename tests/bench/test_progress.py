@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 
+from scroll import progress
 from scroll.__main__ import main as scroll_command
-from scroll.commands import progress
-from scroll.commands.progress import Progress
+from scroll.progress import Progress
 from tests.models.conftest import small_digits  # noqa: F401
 
 
