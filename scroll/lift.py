@@ -48,7 +48,6 @@ class Lift:
     are looked up. `scroll.adaptation.training.lifted` does the same with tensors.
 
     kind: 'relu', 'relu7', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
-
     InputError: an invalid value."""
     kind: str
     dim: int

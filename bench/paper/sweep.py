@@ -3,10 +3,9 @@
     python scripts/sweep.py experiments/table_1_cifar.yaml --seeds 3 --extra -- --weights compact --device cpu
 
 Runs that have their row among the results are skipped, so the same command resumes a sweep whatever ended it.
-A run holds a lock while it lives: two sweeps never make it at the same time. Seeds come before cells: a sweep
-that is stopped has whole tables of the first seeds. What a run prints is in
-`<base_path>/sweeps/<experiment>/*.log`. `--dry_run` prints all commands, one a line, for a cluster's queue.
-Exit code 1 if a run failed, 2 for invalid commands.
+Two sweeps never make a run at the same time. Seeds come before cells: one that is stopped has whole tables of
+the first seeds. What a run prints is in `<base_path>/sweeps/<experiment>/*.log`. `--dry_run` prints all
+commands, one a line, for a cluster's queue. Exit code 1 if a run failed, 2 for invalid commands.
 """
 import fcntl
 import fnmatch

@@ -1,8 +1,7 @@
 """The whole state of a run between two steps, as plain data and back: a resumed run keeps its bits.
 
-A run is built again from its arguments, the data of the tasks that it had begun from the random state of that
-moment; then method, random streams, scheduler, fitting rule and record get their state
-(`bench.resume.state`). An interrupted pass is started again, less the batches that were learned.
+A run is built again from its arguments, the data of its tasks from the random state of that moment; then
+method, random streams, scheduler, fitting rule and record get their state (`bench.resume.state`).
 """
 import dataclasses
 import itertools
