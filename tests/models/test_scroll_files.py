@@ -48,8 +48,7 @@ def test_shares_that_are_none():
 def test_machines_with_a_share_each_count_what_one_counts(alone, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     whole, _ = alone()
-    schedules = (('--n_splits', '5'), ('--schedule', 'iid,batch=7', '--seed', '3'),
-                 ('--n_splits', '2', '--permute_classes', '1', '--seed', '9'))
+    schedules = (('--n_splits', '5'), ('--schedule', 'iid,batch=7', '--seed', '3'), ('--n_splits', '2', '--permute_classes', '1', '--seed', '9'))
     rows = [alone('--shard', f'{i + 1}/3', '--save_statistics', f'{i}.npz', '--adaptation', 'none', *schedules[i])[0] for i in range(3)]
     assert [row['shard'] for row in rows] == ['1/3', '2/3', '3/3']
     assert len({row['statistics_digest'] for row in rows}) == 3

@@ -111,8 +111,7 @@ def test_sums_of_a_lift_are_those_of_lifted_features_and_hold_those_of_no_lift(k
 
 def test_sums_of_other_lifts_do_not_mix():
     u, y = units(6), np.zeros(6, int)
-    ones = [Statistics(5, lift).add(u, y) for lift in
-            (Lift('relu', 5, 4), Lift('relu', 5, 4, seed=1), Lift('fourier', 5, 4), Lift('relu', 5, 3))]
+    ones = [Statistics(5, lift).add(u, y) for lift in (Lift('relu', 5, 4), Lift('relu', 5, 4, seed=1), Lift('fourier', 5, 4), Lift('relu', 5, 3))]
     for other in ones[1:]:
         before = other.digest()
         with refused('lift'):
