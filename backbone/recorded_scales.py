@@ -2,8 +2,7 @@
 
 `backbone/weights/<name>.scales.json` has the scale of each activation, recorded once (`pretrain.py
 quantise`), and for each input size the digests of the network and of its features of built-in images. All
-else follows from the weights by correctly rounded arithmetic. A network made is kept in the cache folder:
-torch's export takes ten seconds or more.
+else follows from the weights, correctly rounded. A network made, in ten seconds, is kept in the cache.
 """
 import json
 from contextlib import suppress

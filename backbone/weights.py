@@ -2,9 +2,8 @@
 
 A weights file is a safetensors file: every tensor of the feature extractor (no head) in half precision, and
 as metadata one JSON text with the architecture and its options, input size, normalisation, the classes and
-data it was trained on and how well it does. Where files lie by name, `backbone/weight_files.py` says.
-Checkpoints of others are read as well (`backbone/checkpoints.py`), and networks of timm and transformers, as
-`timm:NAME` and `transformers:NAME` (`backbone/libraries.py`).
+data it was trained on and how well it does. Where files lie by name, `backbone/weight_files.py` says; others:
+checkpoints (`backbone/checkpoints.py`), networks of timm and transformers (`backbone/libraries.py`).
 """
 import json
 from dataclasses import dataclass, field

@@ -4,11 +4,10 @@
     python scripts/mammoth.py configs ~/mammoth
     python scripts/mammoth.py compare ~/mammoth --models er --images 960 -- --n_epochs 1 --buffer_size 200
 
-`verdicts` runs every model and reads every data set of the checkout, each in a process of its own, for a few
-batches (`--debug_mode`) of two tasks. `configs` compares the effective values of each of its configurations
-with those of its own parser. `compare` runs methods that both have, here and there in turn, under several
-seeds; flags behind a second `--` are for ours alone. Each writes rows to `--out`, results/mammoth, at once,
-and the same command continues; `scripts/documents.py` makes the tables of docs/mammoth.md from them.
+`verdicts` runs every model and reads every data set of the checkout for a few batches of two tasks. `configs`
+compares the effective values of its configurations with those of its own parser. `compare` runs methods that
+both have, here and there in turn; flags behind a second `--` are for ours alone. Each writes rows to `--out`
+at once, and the same command continues; `scripts/documents.py` makes the tables of docs/mammoth.md from them.
 """
 import ast
 import inspect
@@ -28,10 +27,10 @@ from bench.paper.tables import NOT_RUN
 from core.arguments import ArgumentParser, whole
 from core.mammoth import use_checkout
 from core.plugins import FOLDERS, MAMMOTH, ROOT
-from core.progress import Progress
 from core.rows import read_rows
 from scroll.archive import atomic_write
 from scroll.errors import InputError
+from scroll.progress import Progress
 
 # what an error says -> the verdict; the first that fits
 _REASONS = [

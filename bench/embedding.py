@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from core.arguments import ArgumentParser
-from core.progress import Progress
 from datasets import get_dataset_class
 from datasets.utils.image_files import class_folders, image_files
 from scroll.archive import atomic_write, check_target, unwritable
@@ -25,6 +24,7 @@ from scroll.errors import InputError
 from scroll.files.features import SPLITS
 from scroll.files.images import decode, decoders
 from scroll.grid import sample_keys
+from scroll.progress import Progress
 
 
 def samples_of(args) -> list:

@@ -6,23 +6,43 @@ must agree on, which arguments a loaded model brings, and which columns are wort
 """
 import argparse
 import math
+import re
+import textwrap
 import typing
 
 from scroll.commands.parser import LineParser
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Shows the default of each flag, as models, data sets and configs leave it."""
+    """Shows the default of each flag, as models, data sets and configs leave it, and short placeholders."""
 
     def __init__(self, prog):
-        super().__init__(prog, max_help_position=36, width=120)
+        super().__init__(prog, max_help_position=35, width=110)
+
+    def _get_default_metavar_for_optional(self, action):
+        on_off = action.type is binary_to_boolean_type
+        return '{0,1}' if on_off else action.dest.upper().rpartition('_')[2]
+
+    def _format_action_invocation(self, action):
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
 
     def _get_help_string(self, action):
         text, default = action.help or '', action.default
-        hidden = default in (None, [], argparse.SUPPRESS) or default is False or not action.option_strings
+        hidden = default in (None, [], '', argparse.SUPPRESS) or default is False or not action.option_strings
         if hidden or 'default' in text:
             return text
         return f"{text} (default: {str(default).replace('%', '%%')})".strip()
+
+
+class ShortHelp(_HelpFormatter):
+    """A line a flag: the first words of its help."""
+
+    def _split_lines(self, text, width):
+        words, default = re.fullmatch(r'(.*?)( \(default: [^;)]{,20}\))?', text).groups('')
+        return [textwrap.shorten(words, width - len(default), placeholder=' ...') + default]
 
 
 AFFECTS = {

@@ -1,11 +1,10 @@
 """The user's own Mammoth checkout next to this project: `--mammoth PATH`, or the variable MAMMOTH_PATH.
 
 Its models, data sets, backbones and configurations are found by name (`core.plugins`, `core.configs`), and
-a module that this project does not have, such as `utils.ring_buffer`, is imported from it, and so is a name
-that a module of ours lacks. What this project has takes precedence; the checkout's module of that name is
-`mammoth_checkout.<name>`; but the checkout's methods have the checkout's buffer, all parts of which they may
-use. Nothing of the checkout is imported before it is asked for; of the `__init__` files of folders that are
-here, too, only that of `utils` may run.
+modules that this project does not have, and names that a module of ours lacks, are imported from it. What
+this project has takes precedence; the checkout's module of that name is `mammoth_checkout.<name>`; but the
+checkout's methods have the checkout's buffer. Nothing of it is imported before it is asked for; of the
+`__init__` files of folders that are here, too, only that of `utils` may run.
 """
 import ast
 import importlib

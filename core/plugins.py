@@ -5,10 +5,9 @@ Each `*.py` file of a plug-in folder is parsed, not imported, for what it offers
 - a class with a constant `NAME = 'some-name'` (any public class of the file);
 - a class or function under a decorator `@register_<kind>('some-name')`.
 
-So `--help` lists every name in milliseconds, and a file that cannot be imported (a missing optional
-dependency) is an error only for the run that chose it. Names are compared lower-case with `_` read as `-`. A
-user's file takes precedence over one of `SHIPPED` that declares the same name, and ours over one of the
-user's Mammoth checkout (`core.mammoth`), and a line says so; `mammoth:<name>` is the checkout's.
+A file that cannot be imported (a missing optional dependency) is an error only for the run that chose it.
+Names are compared lower-case with `_` read as `-`. A user's file takes precedence over one of `SHIPPED`, and
+ours over one of the user's Mammoth checkout (`core.mammoth`); `mammoth:<name>` is the checkout's.
 """
 import ast
 import importlib

@@ -1,6 +1,6 @@
 """Data sets as streams, one per file, found by name: see `core.plugins`."""
 from core.plugins import PluginFolder, names_of
-from core.progress import Progress
+from scroll.progress import Progress
 
 PLUGINS = PluginFolder('datasets', 'dataset')
 register_dataset = PLUGINS.register

@@ -11,10 +11,10 @@ import torch
 
 from core.arguments import real, whole
 from core.loss_watch import LossWatch
-from core.progress import Progress
 from models.utils.replay_model import ReplayModel
 from scroll.errors import InputError
 from scroll.grid import sample_keys
+from scroll.progress import Progress
 from scroll.randomness import stream_seed, torch_stream
 from utils.augmentations import cutmix_data
 from utils.batch_norm import training_mode

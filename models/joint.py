@@ -13,10 +13,10 @@ from torch.utils.data import ConcatDataset, TensorDataset
 
 from core.arguments import whole
 from core.loss_watch import LossWatch
-from core.progress import Progress
 from core.seeded_loader import create_seeded_dataloader
 from datasets.utils.loader import InMemoryDataset
 from models.utils.continual_model import ContinualModel
+from scroll.progress import Progress
 from utils.augmentations import apply_transform
 from utils.batch_norm import training_mode
 from utils.evaluate import serve

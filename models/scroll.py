@@ -16,7 +16,6 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from core.progress import Progress
 from models.utils import learned_files, scroll_flags
 from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import TestFeatures, as_images, make_embedder
@@ -25,6 +24,7 @@ from scroll.adaptation.selection import chosen
 from scroll.errors import InputError
 from scroll.files.shards import in_shard
 from scroll.learner import Scroll
+from scroll.progress import Progress
 from scroll.settings import AUTO
 from utils.evaluate import evaluate
 

@@ -2,8 +2,7 @@
 # All that waits for a GPU. The same command again resumes what was stopped: a checkpoint or a row is not made twice.
 #   scripts/gpu.sh                                  # every stage
 #   timeout 9m scripts/gpu.sh integers table_2      # some of: integers resnet12 table_2 resnet18 table_1
-# integers: committed certificates, made on a CPU, checked on the GPU. resnet12, resnet18: the paper's backbones, on all
-# 64 training classes of miniImageNet, and at 84 px without the classes that CIFAR has. table_2: with that ResNet12.
+# integers: committed certificates, checked on the GPU. resnet12, resnet18: the paper's backbones; table_2: with that ResNet12.
 # table_1: its offline baselines. GPU, GPUS (one that runs share several times), SEEDS, OUT (weights) are variables.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -2,7 +2,6 @@
 # Make tables and figures: the runs that have no row yet, then the pages. Names are those of files in experiments/; flags behind
 # them go to scripts/sweep.py: --seeds 1, --only 'SCROLL*', --gpus 0,1, --extra -- --weights compact (scripts/sweep.py --help).
 #   scripts/tables.sh table_3_initialisation --seeds 3
-#   scripts/tables.sh figure_1_schedules figure_3_gaussian
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}

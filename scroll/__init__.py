@@ -15,7 +15,7 @@ _HOME = {'Scroll': 'learner', 'ScrollClassifier': 'estimators', 'Adaptation': 'a
          'Augmentation': 'embedding.images',
          'Schedule': 'schedules', 'make_schedule': 'schedules', 'InputError': 'errors'}
 __all__ = sorted(_HOME)
-__version__ = '0.2.0'
+__version__ = '0.3.0'
 
 
 def __getattr__(name):

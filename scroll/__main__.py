@@ -16,6 +16,7 @@
 Exit codes: 2 after a one-line error that you can mend; 141 if the output's reader has gone.
 """
 import argparse
+import functools
 import signal
 import sys
 import warnings
@@ -27,7 +28,8 @@ from scroll.errors import InputError
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = dict(formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = dict(formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, width=110,
+                                                 max_help_position=32))
     parser = LineParser(prog='python -m scroll', description=__doc__, **raw)
     commands = parser.add_subparsers(dest='command', required=True)
 

@@ -191,7 +191,7 @@ def read(path, kind: str) -> tuple:
     found = str(content.get('format', ''))
     if found != kind:
         other = f', this is {found}' if re.fullmatch(r'scroll-[a-z]+-\d{1,9}', found) else ''
-        raise InputError(f'{path}: expected a file of the format {kind}{other}')
+        raise InputError(f'{path}: expected a file of the format {kind}{other} (`learn` or `save` makes it)')
     try:
         text, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
         del content['format']

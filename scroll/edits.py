@@ -1,22 +1,17 @@
 """Edit what was learned, from file to file: merge learners or statistics, remove samples or classes.
 
-Sums of integers: what was merged has the digest of one learner that saw all, what is left after a removal
-that of one that never saw the rest, to the last bit. A file knows its parts (`scroll.parts`), so what would
-count twice is noticed; two parts that do hold equal samples: `--repeated`. Nothing shows that parts overlap
+What was merged has the digest of one learner that saw all, what is left after a removal that of one that
+never saw the rest. What would count twice is noticed, by parts (`scroll.parts`), but for parts that overlap
 in some samples: cut shares that cannot (`main.py --shard 1/4` goes by the samples' pixels).
 
     python -m scroll remove state.npz --samples old.npz -o new.npz          # features and labels
     python -m scroll remove state.npz --minus class-3.npz -o new.npz        # statistics of whole classes
     python -m scroll remove state.npz --classes 3 -o new.npz                # where its statistics are known
 
-Sums over all classes do not tell what one class has added. So a class is removed with its samples, or with
-the statistics of its samples alone; by its name where there is a Gram matrix for each class (heads `balanced`
-and `qda`), or where the buffer has kept all its samples. The buffer drops the samples; their capacity stays
-free until new ones come.
-
-What was never learned is refused as far as sums and buffer show it, and to the last sample by a learner that
-keeps its keys (`Scroll(keep_keys=True)`, `main.py --keep_keys 1`). Only the new file has forgotten: older
-files still hold what they held, and so does the feature cache of images (`<base_path>/cache/features`).
+A class is removed with its samples, or with the statistics of its samples alone; by its name where there is
+a Gram matrix for each class (heads `balanced` and `qda`), or the buffer has kept all its samples. What was
+never learned is refused as far as sums, buffer and keys show it. Only the new file has forgotten: older files
+and the feature cache (`<base_path>/cache/features`) still hold what they held (docs/merging.md).
 """
 import numpy as np
 
@@ -26,6 +21,7 @@ from scroll.files.features import open_files, read_blocks
 from scroll.grid import check_quantised, intake, quantise, sample_keys
 from scroll.labels import check_labels
 from scroll.parts import counted_twice
+from scroll.progress import Progress
 from scroll.state import KIND, State
 from scroll.statistics import Statistics
 
@@ -78,7 +74,7 @@ def without_samples(state: State, paths: list, columns: dict = None, repeated: b
                              'keys')
         features, labels, keys = arrays['quantised'], arrays['labels'], arrays.get('keys')
     else:
-        blocks = read_blocks(open_files(paths, columns, ('X', 'y'), state.names))
+        blocks = Progress('Reading').over(read_blocks(open_files(paths, columns, ('X', 'y'), state.names)))
         parts = [(quantise(intake(block.X, state.precision)), block.y) for _, block in blocks]
         if not parts:
             raise InputError(f'{path}: there are no samples to train, so none to remove')

@@ -2,10 +2,9 @@
 
     python -m scroll learn --from 'day*/*.parquet' --engine ray --workers 3 -o state.npz
 
-Statistics are integers that add up in any order, so an engine needs a map of `Counter(file) -> Count` and
-a reduce of `merge(Count, Count) -> Count`. Ray, Spark and Dask run on the cluster or client that this process
-is connected to, else on this machine; a node of a cluster needs scroll. A worker that dies is replaced, and
-its files are counted again; a file lost, or counted twice, is noticed.
+An engine maps `Counter(file) -> Count` and reduces by `merge(Count, Count) -> Count`, on the cluster or
+client that this process is connected to, else on this machine; a node of a cluster needs scroll. A worker
+that dies is replaced; a file lost, or counted twice, is noticed.
 """
 import functools
 import glob
@@ -25,6 +24,7 @@ from scroll.files import features
 from scroll.files.learning import learn_file, open_for
 from scroll.learner import Scroll
 from scroll.parts import one_part
+from scroll.progress import Progress
 from scroll.state import State
 
 LOCAL = 'local'
@@ -145,7 +145,7 @@ def check_complete(counted: Count, sources: list) -> None:
 
 def _local(count, sources: list, workers):
     """In this process, one file after the other."""
-    return sum_of(map(count, sources))
+    return sum_of(map(count, Progress('Learning, files', len(sources)).over(sources)))
 
 
 def _ray(count, sources: list, workers):

@@ -69,8 +69,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     Any number of `partial_fit`, with classes that nobody has named before, ends where `fit` on all of it does
     (without unit length: given `limit`). `a + b` has learned the data of both; `remove` takes samples out.
-    Head and its parameters may be changed at any time, since sums are those of all; the others affect `fit`.
-    Bad input is an `InputError` of one line, and changes nothing.
+    Head and its parameters may be changed at any time. Bad input is an `InputError`, and changes nothing.
 
     head, ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
     lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length. scale:

@@ -5,10 +5,8 @@ shrinking a class cuts the end of its ranking. Candidates are put in order of th
 pixels) first, so a choice depends on the set of candidates, never on their order; ties go to the lowest key.
 
 - `herding` (paper, section 3.3; iCaRL): greedily keeps the mean of the chosen nearest to the mean of *all*
-  samples of the class seen so far, known exactly from the statistics. With classes that arrive whole the
-  buffer is the same in any order.
+  samples of the class, known from the statistics. With classes that arrive whole it is the same in any order.
 - `hash`: the samples of lowest key. The same buffer under every schedule; shards can be merged.
-  Integer arithmetic decides wherever float64 cannot: as distances, herding is the same on any machine.
 - `random`: a reservoir for each class. `nearest`, `outlier`: smallest or largest distance to the class mean.
 """
 import copy

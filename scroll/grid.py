@@ -96,7 +96,9 @@ def _rounded_quotients(x: list, columns) -> list:
 def on_grid(features, dim: int = None) -> np.ndarray:
     """Features as an array. InputError unless they are integers (N, d), from -2^18 to 2^18."""
     features = np.asarray(features)
-    if features.ndim != 2 or (dim and features.shape[1] != dim) or features.dtype.kind not in 'iu':
+    if features.ndim == 2 and dim and features.shape[1] != dim:
+        raise InputError(f'there are {features.shape[1]} features: expected {dim}')
+    if features.ndim != 2 or features.dtype.kind not in 'iu':
         raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: '
                          f'expected integers (N, {dim or "d"})')
     if max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:

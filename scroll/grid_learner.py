@@ -1,8 +1,7 @@
 """The learner below `ScrollClassifier`: `Scroll` on features of a grid of their own, with probabilities.
 
-Probabilities are calibrated on what the head has not seen. The buffer's samples are taken out of the sums in
-turns, exactly, and the head is made of the rest, lambda, shrinkage, mean and standard deviation of features
-with it. A turn takes a twentieth of all samples at most: of twenty samples that is leave-one-out.
+Probabilities are calibrated on what the head has not seen: the buffer's samples are taken out of the sums in
+turns, a twentieth of all samples at most, and the head is made of the rest, with all that it is made of.
 
 Neither grid nor standardised features depend on an order: a feature x becomes the integer nearest to
 2^18 (x - centre) / 2^p, with centre and p fixed before the first sample is counted. Mean and variance follow

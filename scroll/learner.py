@@ -131,11 +131,10 @@ class Scroll:
 
     Args (all but the first stand in `scroll.settings.SETTINGS`):
         embedder: the backbone as an `Embedder` (X is then uint8 images), or None: X is features (N, d).
-        head: what f_T is: 'ridge'; 'ncc' (nearest class mean); 'lda' (linear discriminant analysis); 'rp' and
-            'rff' (ridge on a lift of the features: `relu`, `fourier`); 'balanced' (ridge, each class counted
-            alike) and 'qda' (a covariance for each class), which keep a Gram matrix for each class; 'random';
-            or 'auto': the best of ridge, ncc and lda, with and without the lift, on the buffer,
-            leave-one-out.
+        head: what f_T is: 'ridge'; 'ncc' (nearest class mean); 'lda'; 'rp' and 'rff' (ridge on a lift of the
+            features); 'balanced' (ridge, each class counted alike) and 'qda' (a covariance for each class),
+            which keep a Gram matrix for each class; 'random'; a paper's name of these (docs/heads.md); or
+            'auto': the best of ridge, ncc and lda, with and without the lift, on the buffer, leave-one-out.
         ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times N. Or
             'auto': chosen by generalised cross-validation from the statistics, whenever f_T is made.
         targets: 'pm1' or 'onehot', of ridge. ncc_bias: 'exact', 'paper' or 'zero'.

@@ -42,17 +42,12 @@ class Lift:
 
     relu7: as relu, cut to the 7 bits from 2^(13 - s) on, so that a Gram matrix is counted in float32 or
     8-bit integers (`scroll.products`); what is above them, where u R is 4 or more, becomes the largest.
-
     square: R as of relu; phi is x^2 / 8, at most 1. What is linear in h is quadratic in u.
-
     fourier: R has whole numbers near to normal (variance 8); phi(x) = 2^-4 cos(2 pi (x c + b)) with the
     offset b random and c such that h' h - u' u follows exp(-|u - u'|^2 / (2 bandwidth^2)); angles and cosines
-    are looked up.
-
-    `scroll.adaptation.training.lifted` does the same with tensors.
+    are looked up. `scroll.adaptation.training.lifted` does the same with tensors.
 
     kind: 'relu', 'relu7', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
-
     InputError: an invalid value."""
     kind: str
     dim: int

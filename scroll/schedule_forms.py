@@ -163,7 +163,7 @@ def from_file(rank, random, path) -> list:
     once."""
     count = len(rank)
     try:
-        if not Path(path).is_file() or Path(path).stat().st_size > 64 * (count + 64):
+        if Path(path).stat().st_size > 64 * (count + 64) or not Path(path).is_file():
             raise ValueError(f'expected a file of {count} ids')
         lines = Path(path).read_text(encoding='ascii').splitlines()
         segments = [np.array(line.split(), np.int64) for line in lines]

@@ -2,9 +2,8 @@
 
 A `State` is never changed: each edit gives a new one, which shares what it can with the old. The file (npz,
 no pickles) holds settings, too, but neither the backbone, only its digest, nor f*, which `adapt` makes again
-with the same bits. Its size does not depend on the number of samples: 8 (d + 1)^2 + 8 K (d + 1) bytes of
-statistics (0.74 MB for d = 256 and 100 classes), and for each sample in the buffer its pixels and 4 d + 16
-bytes. With `keep_keys` it does: 8 bytes a sample.
+with the same bits. Its size: 8 (d + 1)^2 + 8 K (d + 1) bytes of statistics; for each sample in the buffer its
+pixels and 4 d + 16 bytes; with `keep_keys` 8 bytes a sample that was learned.
 """
 import copy
 from dataclasses import asdict, dataclass, field, replace

@@ -14,8 +14,8 @@ same, to the last bit, for every order, batching and sharding of a stream (paper
     True
 
 With a `Lift` it is lifted features that are counted, h for u below; with `by_class` each class has a Gram
-matrix of its own. Reading never changes what is counted, from any number of threads. A change is one
-assignment of new sums, so that an interrupt leaves them as before or as after. Writers wait for each other.
+matrix of its own. Any number of threads may read; a change is one assignment, so that an interrupt leaves
+the sums as before or as after; writers wait for each other.
 """
 import hashlib
 import json
@@ -231,8 +231,7 @@ class Statistics:
             for place in np.flatnonzero(had < gone):
                 raise InputError(f'class {classes[place]} has {had[place]} samples, fewer than the '
                                  f'{gone[place]} given')
-            gram = kept.gram - (_in_rows(given.gram, given.classes, classes) if self.by_class
-                                else given.gram)
+            gram = kept.gram - (_in_rows(given.gram, given.classes, classes) if self.by_class else given.gram)
             counts, sums = had - gone, sums - less
             wrong, left = contradiction(counts, sums, gram), counts > 0
             if wrong:
@@ -244,12 +243,12 @@ class Statistics:
 
     def _check_kind(self, other: 'Statistics', what: str, where: str) -> None:
         """InputError unless the other's sums mean what these mean."""
-        for name, meaning in (('dim', 'of dimension {}'), ('lift', 'with lift {}'),
-                              ('by_class', 'with a Gram matrix for each class ({})')):
-            own, given = getattr(self, name), getattr(other, name)
-            if own != given:
-                raise InputError(f'cannot {what} statistics {meaning.format(given)} {where} those '
-                                 f'{meaning.format(own)}')
+        for name, text in (('dim', 'of dimension {0.dim}'), ('lift', 'with lift {0.lift}'),
+                           ('by_class', 'with{1} a Gram matrix for each class')):
+            if getattr(self, name) != getattr(other, name):
+                own, given = (text.format(s, '' if s.by_class else 'out') for s in (self, other))
+                raise InputError(f'cannot {what} statistics {given} {where} those {own}: learn both with the '
+                                 'same head and lift')
 
     def without_lift(self) -> 'Statistics':
         """The statistics of the same samples had they not been lifted: u comes first in h."""

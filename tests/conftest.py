@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 import main
 from backbone import weights
 from bench.cli.parsing import parse_args
-from core import progress
+from scroll import progress
 from scroll.embedding.embedder import state_digest
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import golden_images

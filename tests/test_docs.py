@@ -20,12 +20,14 @@ from pathlib import Path
 
 import pytest
 
+import scroll
 from bench.certify.store import keep_rows
 from bench.cli.parsing import parse_args
 from bench.paper import documents
+from scroll.heads import registry
 from tests.conftest import ROOT
 
-PAGES = documents.documents(ROOT)
+PAGES = [*documents.documents(ROOT), ROOT / 'CONTRIBUTING.md', ROOT / 'RELEASING.md']
 _FENCE = re.compile(r'^(?:<!-- (?P<mark>[^\n]*?) -->\n\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$', re.M | re.S)
 _PLAIN = ('README.md', 'CONTRIBUTING.md', *('docs/**/*.md', '*.py', 'scripts/*.sh'), *(f'{folder}/**/*.py' for folder in (
     'backbone', 'bench', 'core', 'datasets', 'experiments', 'models', 'scripts', 'scroll', 'utils')))
@@ -53,8 +55,7 @@ SHELL = [block for block in BLOCKS if block.language == 'bash']
 
 
 def params(blocks):
-    return [pytest.param(block, id=f'{block.page}:{block.line}', marks=[pytest.mark.slow] * ('slow' in block.mark))
-            for block in blocks]
+    return [pytest.param(block, id=f'{block.page}:{block.line}', marks=[pytest.mark.slow] * ('slow' in block.mark)) for block in blocks]
 
 
 def test_words_are_plain():
@@ -84,6 +85,7 @@ def test_python_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
     for folder in ('models', 'datasets', 'backbone'):               # what a page registers goes again
         plugins = __import__(folder).PLUGINS
         monkeypatch.setattr(plugins, 'registered', dict(plugins.registered))
+    monkeypatch.setattr(registry, 'HEADS', dict(registry.HEADS))
     names = {'__name__': 'page'}
     for block in blocks_of(ROOT / page):
         if block.language == 'python' and not block.mark.startswith('not run'):
@@ -195,3 +197,9 @@ def test_rows_of_certificates_become_a_table(tmp_path):
     assert documents.update(tmp_path, [readme]) == [readme] and documents.update(tmp_path, [readme]) == []
     assert text_of(readme).splitlines()[4:6] == ['| SCROLL | 2 | 98.00 ± 0.00 | 98.00 | 0.00 | 1 |',
                                                  '| ER | 2 | 40.00 ± 28.28 | 20.00 | 40.00 | 2 |']
+
+
+def test_the_version_stands_in_three_places():
+    newest = re.search(r'^## \[(.+)\] - (\S+)$', text_of(ROOT / 'CHANGELOG.md'), re.M)
+    assert newest[1] == scroll.__version__
+    assert '\nversion: {}\ndate-released: {}\n'.format(*newest.groups()) in text_of(ROOT / 'CITATION.cff')

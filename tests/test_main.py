@@ -96,14 +96,15 @@ def test_interrupting_writes_no_row(command_line, tiny_weights, tmp_path, monkey
     assert not [p for p in files_below(tmp_path) if p.suffix in ('.csv', '.part', '.png')]
 
 
-@pytest.mark.parametrize('words', [['--help'], ['--model', 'scroll', '--dataset', 'seq-digits', '--help']])
-def test_help_ends_well_and_knows_the_flags_of_what_is_chosen(tiny_weights, capsys, words):
-    weights = ['--weights', tiny_weights] if '--model' in words else []
+@pytest.mark.parametrize('asked', ['--help', '--help_all'])
+@pytest.mark.parametrize('chosen', [[], ['--model', 'scroll', '--dataset', 'seq-digits']])
+def test_help_ends_well_and_knows_the_flags_of_what_is_chosen(tiny_weights, capsys, chosen, asked):
     with pytest.raises(SystemExit) as end:
-        parse_args([*words, *weights])
+        parse_args([*chosen, asked, *(['--weights', tiny_weights] if chosen else [])])
     out = capsys.readouterr().out
-    assert end.value.code in (0, None) and '--permute_classes' in out
-    assert ('--ridge_lambda' in out and '--n_splits' in out and '--stem_padding' in out) == bool(weights)
+    assert end.value.code in (0, None) and out.startswith('usage: main.py') and '--weights' in out
+    assert ('--ridge_lambda' in out and '--n_splits' in out and '--stem_padding' in out) == bool(chosen)
+    assert ('--permute_classes' in out) == (asked == '--help_all') == (len(out.splitlines()) > 105)
 
 
 def test_from_python_a_refused_run_raises_with_its_code(monkeypatch, capsys):

@@ -13,8 +13,7 @@ from scroll import InputError, Scroll, ScrollClassifier, Statistics, make_schedu
 
 def command(*words) -> str:
     """What `python -m scroll` prints."""
-    return subprocess.run([sys.executable, '-I', '-m', 'scroll', *words], check=True, text=True,
-                          stdout=subprocess.PIPE).stdout
+    return subprocess.run([sys.executable, '-I', '-m', 'scroll', *words], check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
 def says(action, error) -> str:
@@ -42,8 +41,7 @@ def main() -> None:
     assert one.digest() == two.digest() and one.predictor().digest() == two.predictor().digest()
     assert one.buffer_.content().digest() == two.buffer_.content().digest()
     assert 0.9 < accuracy == two.score(X_test, y_test), accuracy
-    print(f'{accuracy:.4f} of the digits right under two schedules; statistics {one.digest()[:16]}, '
-          f'f_T {one.predictor().digest()[:16]}')
+    print(f'{accuracy:.4f} of the digits right under two schedules; statistics {one.digest()[:16]}, f_T {one.predictor().digest()[:16]}')
 
     classifier = ScrollClassifier(ridge_lambda='auto').fit(X, y)
     assert classifier.digest() == one.digest() and classifier.score(X_test, y_test) == accuracy
@@ -60,8 +58,7 @@ def main() -> None:
     forgotten = command('unlearn', 'state.npz', '--samples', 'old.npz', '-o', 'new.npz').strip()
     assert forgotten == Scroll().fit(X[100:], y[100:]).digest() == one.remove(X[:100], y[:100]).digest()
 
-    np.savez('digits.npz', X=np.concatenate([X, X_test]), y=np.concatenate([y, y_test]),
-             split=['train'] * len(X) + ['test'] * len(X_test))
+    np.savez('digits.npz', X=np.concatenate([X, X_test]), y=np.concatenate([y, y_test]), split=['train'] * len(X) + ['test'] * len(X_test))
     assert command('learn', 'digits.npz', '-o', 'line.npz', '--ridge_lambda', 'auto').strip() == Scroll().fit(X, y).digest()
     assert f'accuracy {accuracy:.4f}' in command('predict', 'line.npz', 'digits.npz', '-o', 'labels.csv')
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 
-from core.progress import Progress
+from scroll.progress import Progress
 
 
 @contextmanager
@@ -23,8 +23,7 @@ def eval_mode(net):
 def serve(loader, model) -> None:
     """Let a loader of ours give batches as the method wants them; third-party loaders give what they give."""
     if hasattr(loader, 'serve'):
-        loader.serve(model.RAW_STREAM, model.RAW_NOT_AUG, model.device,
-                     getattr(model, 'is_foreign', False))
+        loader.serve(model.RAW_STREAM, model.RAW_NOT_AUG, model.device, getattr(model, 'is_foreign', False))
 
 
 @torch.no_grad()

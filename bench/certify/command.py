@@ -11,12 +11,10 @@ own. Finished schedules are kept in `--out` (`<base_path>/certificates/<dataset>
 command continues a killed certificate: `certificate-<id>.json`, and a row for each schedule in `.csv`. Other
 code runs all of them again.
 
-`--keep FILE` writes it without the schedules, to be handed on: `--check FILE` makes SCROLL's lines again from
-the data, on any machine, and says which differ, under three schedules (label order, which is also streamed,
-with its buffer; reversed; `iid`), with `--all 1` under all. More in docs/certificates.md.
+`--keep FILE` writes it without the schedules, to be handed on; `--check FILE` makes SCROLL's lines again on
+any machine, under three schedules, with `--all 1` under all (docs/certificates.md).
 
-Exit code 0: identical where the method claims it, or no line of the file differs; 1: not identical, or a line
-differs, and it is named; 2: nothing could be said.
+Exit code 0: identical where the method claims it, or no line differs; 1: not so; 2: nothing could be said.
 """
 import argparse
 import hashlib
@@ -35,11 +33,11 @@ from bench.resume.checkpoints import project_digest
 from bench.run.building import initialize
 from core.arguments import KEY, ArgumentParser, affects, whole
 from core.plugins import MAMMOTH, normalise
-from core.progress import Progress
 from models import PLUGINS, get_model_class
 from scroll.archive import check_target
 from scroll.errors import InputError
 from scroll.grid import little_endian
+from scroll.progress import Progress
 
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
 _CLOUD = 'model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome'
@@ -60,8 +58,7 @@ def parse_options(words=None) -> tuple:
     flag('--stream_check', type=whole(0), default=3, help='scroll: class orders that are streamed as well')
     flag('--buffers', type=whole(0), default=20,
          help='scroll: first schedules whose buffer is filled; streamed, too')
-    flag('--adapt', type=whole(0, 1), default=0,
-         help='1: scroll: make f* where the buffer is filled')
+    flag('--adapt', type=whole(0, 1), default=0, help='1: scroll: make f* where the buffer is filled')
     flag('--check', type=Path, metavar='FILE', help='a certificate whose lines are to be made again')
     flag('--all', type=whole(0, 1), default=0, help='1, with --check: under all schedules')
     flag('--out', type=Path, help='folder of the certificate')
@@ -82,7 +79,7 @@ def parse_options(words=None) -> tuple:
 
 def of_main(model: str, dataset: str, flags: list) -> list:
     """Words for main.py, whose rows and progress are not wanted."""
-    return ['--non_verbose', '1', '--disable_log', '1', '--model', model, '--dataset', dataset, *flags]
+    return ['--disable_log', '1', '--model', model, '--dataset', dataset, *flags]
 
 
 def plan_specs(options, dataset, seed: int) -> list:
@@ -135,6 +132,7 @@ def digest_of(content) -> str:
 
 def prepare(options, words: list) -> tuple:
     """(identity, arguments, data set, specs, what runs a schedule)."""
+    words = [*words, '--non_verbose', str(options.non_verbose)]
     with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
         from bench.certify.trials import MethodTrials, ScrollTrials, about_machine
         from datasets.utils.scheduled_dataset import ScheduledDataset

@@ -5,9 +5,8 @@
 
 `--orders` random orders, the *easiest*, with classes alike to the frozen backbone in one task, and the
 *hardest*, which deals them out to different tasks, are run under `--seeds` seeds. SCROLL is run as f_T. A run
-whose loss ends up infinite counts as 0 %. Every other run is kept in `--out`, so the same command continues a
-killed study. `--keep FOLDER` puts the rows into `<FOLDER>/<dataset>.csv`, in place of the method's earlier
-ones, for scripts/documents.py. Flags of main.py go behind the script's own. More in docs/orders.md.
+whose loss ends up infinite counts as 0 %. Runs are kept in `--out`, so the same command continues a killed
+study; `--keep FOLDER`: rows for scripts/documents.py. Flags of main.py go behind the script's own.
 """
 import functools
 import sys
@@ -20,8 +19,8 @@ from bench.certify import command
 from bench.certify.store import Store, keep_rows
 from core.arguments import ArgumentParser, whole
 from core.loss_watch import Diverged
-from core.progress import Progress
 from scroll.errors import InputError
+from scroll.progress import Progress
 from scroll.statistics import Statistics
 
 COLUMNS = ('model', 'kind', 'schedule', 'seed', 'final_accuracy', 'average_incremental_accuracy',

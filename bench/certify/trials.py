@@ -11,24 +11,16 @@ from bench.certify.store import single
 from bench.cli import parsing as cli
 from bench.run.building import initialize
 from bench.run.training import train
+from scroll import certificates
 from scroll.arguments import check_memory
-from scroll.certificates import (
-    SummedStream,
-    TestSet,
-    anytime_accuracy,
-    anytime_area,
-    average_incremental_accuracy,
-    class_segments,
-    curve_points,
-    first_segments,
-    learn_stream,
-)
+from scroll.certificates import SummedStream, TestSet, anytime_accuracy, average_incremental_accuracy
 from scroll.embedding.embedder import ANYWHERE
 from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
 from scroll.grid import little_endian
 from scroll.learner import Scroll
+from scroll.progress import Progress
 from scroll.settings import AUTO
 from scroll.statistics import Statistics
 from utils.evaluate import eval_mode, is_task_aware, serve
@@ -45,11 +37,13 @@ class ScrollTrials:
         self.options, self.learner, self.embedder, self.device = (
             options, model.learner, model.embedder, model.device)
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
-        features, keys = model.embedder(images)
+        with Progress('Embedding', len(images) + len(test_images), quiet=options.non_verbose) as progress:
+            features, keys = model.embedder(images, progress.update)
+            test_features, _ = model.embedder(test_images, progress.update)
         kept = features if self.learner.embedder is None else images
         self.samples = Exemplars(model.to_file[dataset.train_labels], keys, features, kept)
         lift = self.learner.new_statistics(features.shape[1]).lift
-        self.test = TestSet(model.embedder(test_images)[0], model.to_file[dataset.test_labels], lift)
+        self.test = TestSet(test_features, model.to_file[dataset.test_labels], lift)
         if model.embedder.cache is not None:
             model.embedder.cache.flush()
         classes, self.ranks = np.unique(self.samples.labels, return_inverse=True)
@@ -72,13 +66,13 @@ class ScrollTrials:
 
     def run(self, number: int, spec: str, schedule) -> tuple:
         """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
-        asked, segments = self.asks(number), class_segments(schedule, self.ranks)
-        points = curve_points(schedule.cuts, self.options.curve_points)
+        asked, segments = self.asks(number), certificates.class_segments(schedule, self.ranks)
+        points = certificates.curve_points(schedule.cuts, self.options.curve_points)
         whole, streamed, found = segments is not None, None, []
         if asked['stream'] or not whole:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
-            visits = learn_stream(streamed, self.samples, schedule, points)
+            visits = certificates.learn_stream(streamed, self.samples, schedule, points)
         for learner in self.summed(segments, points) if whole else visits:
             found.append(self._solve(number, learner))
         f_T, predictions = found[-1]
@@ -91,7 +85,11 @@ class ScrollTrials:
             row['streamed_digest'] = streamed.digest()
         if asked['buffer']:
             row['buffer_digest'] = streamed.buffer_.content().digest()
-        if asked['adapt'] and streamed.adapt().adapted_ is not None:
+        if asked['adapt']:
+            updates = streamed.adaptation.updates(len(streamed.buffer_))
+            with Progress('Adapting', updates, quiet=self.options.non_verbose) as progress:
+                streamed.adapt(lambda loss: progress.update())
+        if streamed is not None and streamed.adapted_ is not None:
             right = streamed.predict(self.test_images) == self.labels
             row |= dict(adapted_digest=streamed.adapted_.digest(),
                         adapted_accuracy=round(100 * float(right.mean()), 4))
@@ -112,12 +110,12 @@ class ScrollTrials:
         the average incremental accuracy is that of the curve."""
         hits = np.stack([self.test.class_hits(said) for said in predictions])
         whole, sizes = segments is not None, self.test.sizes
-        first = segments if whole else first_segments(schedule, self.ranks)
+        first = segments if whole else certificates.first_segments(schedule, self.ranks)
         samples, anytime = schedule.cuts[points + 1], anytime_accuracy(hits, sizes, first <= points[:, None])
         average = average_incremental_accuracy(hits, sizes, first, points) if whole else float(anytime.mean())
         return dict(final_accuracy=round(100 * float(hits[-1].sum() / sizes.sum()), 4),
                     average_incremental_accuracy=round(average, 4),
-                    anytime_area=round(anytime_area(samples, anytime), 4),
+                    anytime_area=round(certificates.anytime_area(samples, anytime), 4),
                     curve=[[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)])
 
     def claims(self, rows: list) -> tuple:
@@ -244,11 +242,11 @@ def run_method(words: list) -> tuple:
         measured = train(model, dataset, args)
     labels, predictions = test_predictions(model, dataset)
     points = [list(point) for point in curve.items()]
-    row = dict(whole_classes=class_segments(dataset.schedule, dataset.train_labels) is not None,
+    row = dict(whole_classes=certificates.class_segments(dataset.schedule, dataset.train_labels) is not None,
                net_digest=net_digest(model),
                final_accuracy=round(100 * float((predictions == labels).mean()), 4),
                average_incremental_accuracy=measured['average_incremental_accuracy'],
-               anytime_area=round(anytime_area(*np.array(points).T), 4), curve=points)
+               anytime_area=round(certificates.anytime_area(*np.array(points).T), 4), curve=points)
     real = [tensor.float().cpu().numpy().ravel() for _, tensor in sorted(model.net.state_dict().items())
             if tensor.is_floating_point()]
     return row, np.concatenate(real), predictions

@@ -2,24 +2,19 @@
 `core.arguments`). Nothing here imports torch."""
 import argparse
 
-from core.arguments import (
-    argument_group,
-    binary_to_boolean_type,
-    labelled,
-    noise_type,
-    real,
-    share,
-    whole,
-)
+from core.arguments import argument_group, binary_to_boolean_type, labelled, noise_type, real, share, whole
 
+# what `--help` shows of the flags that every run has; `--help_all` shows all
+COMMON = {'model', 'dataset', 'backbone', 'weights', 'model_config', 'validation', 'lr', 'batch_size',
+          'n_epochs', 'seed', 'base_path', 'device', 'eval_every', 'resume', 'savecheck', 'loadcheck'}
 OPTIMISERS = ('sgd', 'adam', 'adamw')
 
 
 def add_selection_args(parser) -> None:
     """What to run: model, data set, backbone, weights and their configs."""
     flag = argument_group(parser, 'what to run').add_argument
-    flag('--model', required=True, help='method; see the end of --help')
-    flag('--dataset', required=True, help='data set; see the end of --help')
+    flag('--model', required=True, help='method; main.py --help names all')
+    flag('--dataset', required=True, help='data set; main.py --help names all')
     flag('--backbone', help='architecture, untrained unless --weights are given')
     flag('--num_classes', affects='run', type=whole(1, 10 ** 6), default=argparse.SUPPRESS,
          help='outputs of the network (default: one for each class)')
@@ -35,7 +30,7 @@ def add_selection_args(parser) -> None:
     flag('--mammoth_defaults', affects='run', type=binary_to_boolean_type, default=argparse.SUPPRESS,
          help="1: Mammoth's defaults where ours differ: no pre-trained weights, no learning rate, ...; a run "
               'says which')
-    flag('--model_config', affects='run', metavar='{default,best,base,<section>}',
+    flag('--model_config', affects='run', metavar='SECTION',
          help='which values of models/config/<model>.yaml to take: default, and with best or '
               'the name of another section its own; base: none')
     flag('--load_best_args', dest='model_config', action='store_const', const='best',
@@ -130,16 +125,6 @@ def add_checkpoint_args(parser) -> None:
          help='begin with the model in such a file; with --start_from, continue its run')
 
 
-def add_tracking_args(parser) -> None:
-    """`--nowand` and `--force_compat`, as in Mammoth."""
-    flag = argument_group(parser, "of Mammoth's").add_argument
-    on_off = dict(type=binary_to_boolean_type, nargs='?', const=True)
-    flag('--nowand', affects='display', default=False,
-         help='no effect: there is no tracker', **on_off)
-    flag('--force_compat', default=False,
-         help='let a task-aware method run on a stream without tasks', **on_off)
-
-
 def add_management_args(parser) -> None:
     """Seeds, folders, device, what is written and shown."""
     flag = argument_group(parser, 'management').add_argument
@@ -167,3 +152,6 @@ def add_management_args(parser) -> None:
     flag('-O', '--code_optimization', affects='bits', type=int, choices=(0, 1, 2, 3), default=0,
          help='1: TF32, 2: bfloat16 products, 3: also torch.compile')
     flag('--distributed', affects='speed', choices=('no',), default='no', help='no effect')
+    on_off = dict(type=binary_to_boolean_type, nargs='?', const=True, default=False)
+    flag('--nowand', affects='display', help='no effect: there is no tracker', **on_off)
+    flag('--force_compat', help='let a task-aware method run on a stream without tasks', **on_off)

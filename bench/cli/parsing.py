@@ -13,15 +13,15 @@ from bench.cli import flags
 from bench.cli.checks import check_flags, check_method, fill_in
 from bench.cli.mammoth_defaults import differences, of_data, of_method, sees_once
 from bench.results.keys import run_key
-from core.arguments import FREE, ArgumentParser, of_signature
+from core.arguments import FREE, ArgumentParser, ShortHelp, of_signature
 from core.configs import dataset_config, model_config
 from core.environment import warn_once
 from core.mammoth import checkout, use_checkout
 from core.plugins import MAMMOTH, ROOT, PluginFolder, backbone_name, is_shipped, keyword_flags, normalise
-from core.progress import Progress
 from scroll.errors import InputError, did_you_mean
+from scroll.progress import Progress
 
-HELP = ('-h', '--help')
+HELP = ('-h', '--help', '--help_all')
 
 
 def parse_args(cmd=None, return_parser_only: bool = False):
@@ -38,11 +38,13 @@ def parse_args(cmd=None, return_parser_only: bool = False):
         parser.epilog = _names()
         for action in parser._actions:                              # a method may have its own --lr
             action.required = action.dest in ('model', 'dataset')
+        _shorten(parser, cmd)
         parser.parse_args(cmd)                                      # prints and exits
     model, build, dataset = _plugins(chosen)
     dataset, usual_weights = _add_flags(parser, cmd, chosen, model, build, dataset)
     if return_parser_only:
         return parser
+    _shorten(parser, cmd, model.REFUSED_FLAGS)
     given, args = given_flags(parser, cmd), parser.parse_args(cmd)
     args.model, args.dataset = normalise(args.model), normalise(args.dataset)
     args.backbone, args.dataset_config = backbone_name(args.backbone), chosen.dataset_config
@@ -69,6 +71,21 @@ def _chosen(cmd):
         if not set(HELP) & set(cmd) and not getattr(chosen, flag):
             raise InputError(f'--{flag} is missing; {_names().splitlines()[number]}')
     return chosen
+
+
+def _shorten(parser, cmd, refused=()) -> None:
+    """What `--help` shows: common flags, and those that method, data set and backbone have of their own, a
+    line each. refused: flags that the method refuses. `--help_all` shows all."""
+    if set(HELP) & set(cmd) and '--help_all' not in cmd:
+        every_run = base_parser()
+        rare = ({option.lstrip('-') for option in every_run._option_string_actions}
+                - flags.COMMON - {option.lstrip('-') for option in HELP}).union(refused)
+        for action in parser._actions:
+            if rare.intersection(option.lstrip('-') for option in action.option_strings):
+                action.help = argparse.SUPPRESS
+        groups, known = parser._action_groups, len(every_run._action_groups)
+        groups[3:] = [*groups[known:], *groups[3:known]]            # those of the run behind what to run
+        parser.formatter_class, parser.usage = ShortHelp, 'main.py --model NAME --dataset NAME [--flag ...]'
 
 
 def _without_help(cmd) -> list:
@@ -228,15 +245,16 @@ def _names() -> str:
     lines = [f"{kind}s: {' '.join(PluginFolder(folder, kind).names())}"
              for folder, kind in (('models', 'model'), ('datasets', 'dataset'), ('backbone', 'backbone'))]
     return '\n'.join([*lines, f"weights: {' '.join(shipped)}",
-                      'Add --model and --dataset to see their flags.'])
+                      'With --model and --dataset: their flags, as --n_splits, --schedule, --buffer_size.'])
 
 
 def base_parser(**kwargs) -> ArgumentParser:
     """The flags that every run has."""
     parser = ArgumentParser(prog='main.py', description='Continual learning under any schedule.', **kwargs)
+    if parser.add_help:
+        parser.add_argument('--help_all', action='help', help='show every flag, and all about it, and exit')
     for add in (flags.add_selection_args, flags.add_stream_args, flags.add_experiment_args,
-                flags.add_fitting_args, flags.add_management_args, flags.add_checkpoint_args,
-                flags.add_tracking_args):
+                flags.add_fitting_args, flags.add_management_args, flags.add_checkpoint_args):
         add(parser)
     return parser
 

@@ -1,9 +1,8 @@
 """Judge what the paper's text says of a table by our rows: supported, contradicted, undecided, not run yet.
 
-A claim names cells in pairs. `rows` and `columns` take names, headings of columns or of rows, or lists
-of them; where only the claim itself has them, the cells of a pair share them. Rows named on both sides are
-combined, each with each; columns named on both sides in order. One side may be of another
-`experiment`.
+A claim names cells in pairs. `rows` and `columns` take names, headings, or lists of them; where only the
+claim itself has them, the cells of a pair share them. Rows named on both sides are combined, each with each;
+columns in order. One side may be of another `experiment`.
 
     higher, lower       the first of each pair has the higher accuracy
     near, to, within    they differ by no more than `within` points

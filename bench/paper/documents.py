@@ -24,6 +24,7 @@ from core.rows import read_rows
 from scroll.archive import read_json
 from scroll.errors import InputError
 from scroll.heads.registry import HEADS
+from scroll.progress import Progress
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
 _DATA_SETS = {'seq-cifar10': 'CIFAR-10, 5 tasks', 'seq-cifar100': 'CIFAR-100, 10 tasks',
@@ -221,10 +222,9 @@ TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, '
 
 
 def update(root: Path, paths: list) -> list:
-    """Renew the tables of these Markdown files; returns the files that changed. InputError: a table is named
-    that is not in `TABLES`."""
+    """Renew the tables of these Markdown files; returns those that changed. InputError: an unknown table."""
     changed = []
-    for path in paths:
+    for path in Progress('Pages', len(paths)).over(paths):
         def renewed(found, path=path):
             if found[1] not in TABLES:
                 raise InputError(f'{path}: table {found[1]}: expected one of {", ".join(TABLES)}')

@@ -17,10 +17,10 @@ from bench.cli import parsing as cli
 from bench.results import style
 from bench.run.building import initialize
 from core.arguments import ArgumentParser, whole
-from core.progress import Progress
 from scroll.archive import atomic_write, check_target
 from scroll.exemplars import ExemplarBuffer
 from scroll.grid import GRID
+from scroll.progress import Progress
 from scroll.schedules import make_schedule
 from scroll.statistics import Statistics
 

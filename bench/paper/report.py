@@ -175,7 +175,7 @@ def facts(experiment, rows: list) -> list:
     """Where it comes from: lines of Markdown."""
     source = f'`{experiment.source}` of the paper; made by ' if experiment.source else 'Made by '
     script, file = f'tables.sh {experiment.name}', f'experiments/{experiment.path.name}'
-    if experiment.path not in experiment_files():
+    if experiment.path.resolve() not in experiment_files():
         script, file = 'sweep.py', experiment.path.name
     lines = [f'{source}`scripts/{script}`, which runs what `{file}` says.']
     if not rows:

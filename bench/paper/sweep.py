@@ -3,11 +3,9 @@
     python scripts/sweep.py experiments/table_1_cifar.yaml --seeds 3 --extra -- --weights compact --device cpu
 
 Runs that have their row among the results are skipped, so the same command resumes a sweep whatever ended it.
-A run holds a lock while it lives, so that two sweeps never make it at the same time, and a sweep waits for
-runs that a killed one (kill -9) has left behind. Seeds come before cells: a sweep that is stopped has whole
-tables of the first seeds. What a run prints is in `<base_path>/sweeps/<experiment>/*.log`. Other commands
-that an experiment is made by are called at the end. `--dry_run` prints all commands, one a line, for a
-cluster's queue. Exit code 1 if a run failed, 2 for invalid commands.
+Two sweeps never make a run at the same time. Seeds come before cells: one that is stopped has whole tables of
+the first seeds. What a run prints is in `<base_path>/sweeps/<experiment>/*.log`. `--dry_run` prints all
+commands, one a line, for a cluster's queue. Exit code 1 if a run failed, 2 for invalid commands.
 """
 import fcntl
 import fnmatch
@@ -30,8 +28,8 @@ from bench.paper.experiments import Cell, arguments, load, matching_rows, refusa
 from core.arguments import KEY, ArgumentParser, affects, whole
 from core.commands import on_stop, run_command
 from core.plugins import ROOT
-from core.progress import span
 from scroll.errors import InputError
+from scroll.progress import span
 
 _TICK = 0.1                         # seconds between two looks at a run
 _NOT_OF_A_SWEEP = {'--seed': '--seeds says which', '--disable_log': 'a run without a row would never end'}

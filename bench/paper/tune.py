@@ -3,11 +3,8 @@
     python scripts/tune.py --dataset seq-cifar100 --weights small --models er-ace ssil scroll --num_threads 1
 
 A trial is a run of main.py on the first `--tasks` tasks without the samples whose key (digest of the pixels)
-is divisible by ten, and is judged by its accuracy on those; its buffer is |M| times the share of the classes
-that it sees. The first trial takes the first values of `SPACES`, the others are points of the grid drawn by a
-fixed seed. Rows go to `<out>/<dataset>/<model>.csv`; the same command resumes a killed tuning. Flags of
-main.py behind the script's own are those of every trial: one of `SPACES` is not tuned and goes into the rule;
-`--input_size`, `--n_epochs` and `--predictor` become conditions of the rule. More in docs/tuning.md.
+is divisible by ten, and is judged by its accuracy on those. Rows go to `<out>/<dataset>/<model>.csv`; the
+same command resumes a killed tuning. Flags of main.py go behind the script's own (docs/tuning.md).
 """
 import contextlib
 import copy

@@ -4,9 +4,8 @@
     python pretrain.py --out mini.safetensors --backbone resnet12 --width 64 --input_size 84 --leave_out none
     python pretrain.py quantise compact
 
-1. The compact backbone: ResNet18 of width 32 at 42 px. 2. For a GPU and miniImageNet streams: the paper's
-ResNet12 on all 64 training classes. 3. The integer network of weights, whose features are the same on every
-machine, in a file next to them (`main.py --embedding_dtype integer`).
+1. The compact backbone. 2. For a GPU and miniImageNet streams: the paper's ResNet12 on all 64 classes. 3. The
+integer network of weights, in a file next to them.
 
 Networks learn from miniImageNet's training classes, less those that a stream has (--leave_out), half of the
 batches as coarse as CIFAR's images. Nearest-centroid accuracy on the classes left out (or, where none is, on

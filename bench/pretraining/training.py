@@ -19,6 +19,7 @@ from scroll.embedding.layout import layout_for
 from scroll.embedding.transforms import colour_jitter, random_flip, resize
 from scroll.errors import InputError
 from scroll.grid import little_endian
+from scroll.progress import Progress
 from scroll.randomness import stream_seed
 
 CENTROID, TEST = 150, 50        # images of a class that its centroid is the mean of, and images that test it
@@ -143,9 +144,7 @@ def train(args) -> None:
         optimiser, lambda step: learning_rate(step, per_epoch, args.epochs))
     recipe = {name: value for name, value in vars(args).items()
               if affects(args, name) == 'result' and value is not None}
-    measure = 'unseen' if data.unseen else 'seen'
-    curve = []
-
+    measure, curve = 'unseen' if data.unseen else 'seen', []
     images, labels = data.images.to(device), data.labels.to(device)
     for epoch in range(args.epochs):
         generator = torch.Generator().manual_seed(1000 * args.seed + epoch)
@@ -154,7 +153,8 @@ def train(args) -> None:
         total_loss = torch.zeros((), dtype=torch.float64, device=device)
         hits = torch.zeros((), dtype=torch.int64, device=device)
         net.train()
-        for step, ids in enumerate(order[:per_epoch * args.batch_size].split(args.batch_size)):
+        batches = order[:per_epoch * args.batch_size].split(args.batch_size)
+        for step, ids in enumerate(Progress(f'Epoch {epoch + 1}', per_epoch).over(batches)):
             x = preprocessing.normalise(training_batch(images[ids], args.input_size, generator))
             x = x.contiguous(memory_format=layout_for(net))                         # (B, 3, size, size)
             with torch.autocast(device.type, torch.bfloat16, enabled=args.dtype == 'bfloat16'):

@@ -1,7 +1,5 @@
-"""How every picture looks: one colour and marker a method, one size of type, PNG and SVG.
-
-Colours keep apart for the colour-blind: SCROLL and the online methods have those of Okabe and Ito (2008), the
-offline ones those of Paul Tol's muted scheme, and a marker of their own tells neighbours apart.
+"""How every picture looks: one colour and marker a method, one size of type, PNG and SVG. Colours
+keep apart for the colour-blind: those of Okabe and Ito (2008) and of Paul Tol's muted scheme.
 """
 import hashlib
 from contextlib import contextmanager

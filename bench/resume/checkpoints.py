@@ -2,8 +2,8 @@
 
 A run with a results file keeps its newest checkpoint in `<base_path>/unfinished/`, under a name that follows
 from its arguments: every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. It is
-removed when the row and the files that were asked for are written. A new one replaces the old one only once
-it is on the disk (`atomic_write`). What is killed within a step (an adaptation, a fit) is learned again.
+removed when the row and the files that were asked for are written. What is killed within a step is learned
+again.
 """
 import hashlib
 import json
@@ -25,9 +25,9 @@ from bench.resume.state import loading
 from core.arguments import FREE, affects
 from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
-from core.progress import span
 from scroll.archive import atomic_write
 from scroll.errors import InputError
+from scroll.progress import span
 from utils import to_parsable_obj
 
 TASK_END = 60.0         # seconds since the last checkpoint after which the end of a task is worth one

@@ -1,9 +1,7 @@
 """The whole state of a run between two steps, as plain data and back: a resumed run keeps its bits.
 
-A run is built again from its arguments. The data of the tasks that it had begun are made again, each from the
-random state of that moment; then method, random streams, scheduler, fitting rule and record get their state
-(`bench.resume.state`). An interrupted pass is started again and the batches that were learned are dropped, so
-any loader will do.
+A run is built again from its arguments, the data of its tasks from the random state of that moment; then
+method, random streams, scheduler, fitting rule and record get their state (`bench.resume.state`).
 """
 import dataclasses
 import itertools

@@ -1,9 +1,8 @@
 """What a method keeps, as plain data for `torch.load(weights_only=True)`, and back.
 
 The state of a method is its attributes but those of the run (data set, arguments, transforms) and those that
-its class names in `TRANSIENT`: numbers, texts, tensors, arrays, and lists, tuples, sets and dicts of these;
-networks; generators; objects with `state_dict` and `load_state_dict`, or whose state is their attributes.
-What is of the stream (a loader that a method holds) is kept as its place there. Anything else cannot be kept.
+its class names in `TRANSIENT`: plain values, tensors, arrays, and collections of these; networks; generators;
+objects with `state_dict` and `load_state_dict`, or whose state is their attributes; of a loader its place.
 """
 import collections
 import copy

@@ -15,13 +15,7 @@ def initialize(args=None):
 
     from backbone import get_backbone, weights
     from bench.run.devices import arrange, optimise, reuse_memory, share_cores
-    from core.environment import (
-        base_path,
-        choose_device,
-        get_checkpoint_path,
-        results_folder,
-        set_random_seed,
-    )
+    from core import environment
     from core.rows import check_writable
     from datasets import get_dataset
     from models import get_model
@@ -31,13 +25,13 @@ def initialize(args=None):
     run = WhatToRun.of(args)
     if run.num_threads:
         torch.set_num_threads(run.num_threads)
-    args.device = choose_device(run.device)
-    base_path(args.base_path)
-    get_checkpoint_path(args.checkpoint_path)
-    set_random_seed(run.seed)
+    args.device = environment.choose_device(run.device)
+    environment.base_path(args.base_path)
+    environment.get_checkpoint_path(args.checkpoint_path)
+    environment.set_random_seed(run.seed)
     reuse_memory()
     if not args.disable_log:                        # before data are read
-        check_writable(results_folder(args, 'class-il').parent.parent.parent)
+        check_writable(environment.results_folder(args, 'class-il').parent.parent.parent)
     dataset = get_dataset(args)
     args.class_order = getattr(dataset, 'class_order', None)
     args.num_classes = getattr(args, 'num_classes', dataset.N_CLASSES)      # outputs of the network

@@ -6,9 +6,8 @@
 | with depthwise, or grouped, convolutions | `low-rank`: the same, added to each pointwise one | |
 | with 3x3 convolutions in blocks | `parallel`: a 1x1 convolution added to each | the paper, section 3.3 |
 
-Layers outside blocks are left as they are. y = conv3x3(x) + conv1x1(x), of the same stride, before the batch
-norm, is Li et al. 2022, "Cross-domain few-shot learning with task-specific adapters". Every kind can begin as
-nothing, bit for bit, and is folded into its layer when it has learned.
+Layers outside blocks are left as they are. y = conv3x3(x) + conv1x1(x) before the batch norm is Li et al.
+2022, "Cross-domain few-shot learning with task-specific adapters". Every kind is folded into its layer.
 """
 from math import sqrt
 

@@ -3,9 +3,8 @@
 The exemplars are cut into folds. f_T without the samples of a fold (the exact sums without them) is adapted
 on the others and predicts these; so with one fold after the other, until enough samples have been predicted.
 Candidates are two numbers of updates, and two shares of the way from f_T to f*: interpolation of all weights
-(Wortsman et al. 2022). The candidate with the least cross-entropy on held-out samples is taken, if it is
-surely below f_T's (by more than one standard error of the difference) and predicts no fewer of them right; if
-not, f* is f_T.
+(Wortsman et al. 2022). The one of least cross-entropy on held-out samples is taken, if that is below f_T's by
+more than one standard error of the difference and no fewer are right; if not, f* is f_T.
 """
 import copy
 from dataclasses import dataclass, replace

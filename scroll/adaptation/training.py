@@ -9,10 +9,8 @@ trains, with AdaDelta,
   (large buffers).
 
 logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|. The scale begins at the one of least
-cross-entropy on the buffer, of leave-one-out logits, since f_T has learned from these samples: with one far
-off, the first updates undo f_T before they improve it. The buffer comes in canonical order and the random
-stream is this stage's own, so the same f_T and M_T give the same f*, bit for bit: on one kind of machine with
-one number of threads, or, in exact arithmetic, everywhere.
+cross-entropy on the buffer, of leave-one-out logits, since f_T has learned from these samples. The buffer
+comes in canonical order and the random stream is this stage's own: the same f_T and M_T give the same f*.
 """
 import contextlib
 import copy

@@ -12,7 +12,7 @@ class LineParser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
 
     def error(self, message):
-        raise InputError(message)
+        raise InputError(message + '; see --help' * ('are required' in message))
 
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:

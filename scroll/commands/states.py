@@ -1,5 +1,6 @@
 """Commands on features (learn, add, predict), on what was learned (show, digest, merge, remove, export)."""
 import argparse
+import os
 import sys
 
 from scroll import edits, engines, export
@@ -9,6 +10,7 @@ from scroll.files import features, learning
 from scroll.files.arrays import columns_of
 from scroll.learner import Scroll
 from scroll.parts import list_parts
+from scroll.progress import Progress
 from scroll.settings import SETTINGS, check_settings, parse
 from scroll.state import State
 
@@ -74,6 +76,12 @@ def learn(args) -> None:
     _go_on(learner, args)
 
 
+def _check_apart(out, paths) -> None:
+    """InputError if a file of samples would be lost to the output."""
+    if os.path.realpath(out) in map(os.path.realpath, paths):
+        raise InputError(f'-o {out} is a file of samples, which would be lost: give another name')
+
+
 def _learn_with_engine(learner: Scroll, args) -> None:
     """The state of a learner whose statistics an engine has made."""
     if args.files:
@@ -83,6 +91,7 @@ def _learn_with_engine(learner: Scroll, args) -> None:
                          '--keep_keys, or give the files without --from')
     params = {name: value for name, value in learner.get_params().items() if name != 'embedder'}
     sources = engines.find(args.patterns)
+    _check_apart(args.out, sources)
     names = None if args.embedder else engines.names_in(sources[0], args.columns)
     counter = engines.Counter(params, args.columns, args.split, args.block_size, names, args.embedder)
     counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers)
@@ -98,6 +107,7 @@ def add(args) -> None:
 
 
 def _go_on(learner: Scroll, args) -> None:
+    _check_apart(args.out, args.files)
     counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size)
     learner.save(args.out)
     print('learned {} of {} samples'.format(*counts), file=sys.stderr)
@@ -106,6 +116,7 @@ def _go_on(learner: Scroll, args) -> None:
 
 def predict(args) -> None:
     """Labels, and how many of them are right."""
+    _check_apart(args.out, [args.state, *args.files])
     learner = load(args.state)
     right, total = learning.predict(learner, args.files, args.out, args.columns, args.split, args.block_size,
                                     args.scores)
@@ -175,7 +186,7 @@ def digest(args) -> None:
 def merge(args) -> None:
     """Learners, or statistics, of several streams as one."""
     state = edits.read(args.file)
-    for path in args.others:
+    for path in Progress('Merging, files', len(args.others)).over(args.others):
         state = edits.merged(state, edits.read(path), path, args.repeated)
     write(state, args.out)
     if state.statistics.classes.dtype.kind == 'i':
@@ -185,6 +196,7 @@ def merge(args) -> None:
 
 def remove(args) -> None:
     """A learner, or statistics, without a part of the stream."""
+    _check_apart(args.out, args.samples or ())
     state = edits.read(args.file)
     if args.samples:
         state = edits.without_samples(state, args.samples, args.columns, args.repeated)
@@ -198,7 +210,8 @@ def remove(args) -> None:
 def to_folder(args) -> None:
     """The files of an export."""
     learner = load(args.state)
-    export.export(learner, args.out, args.formats)
+    with Progress('Exporting'):
+        export.export(learner, args.out, args.formats)
     print(learner.predictor().digest())
 
 

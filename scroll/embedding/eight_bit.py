@@ -2,10 +2,9 @@
 
 The kernels add products in int32; rounding to 8 bits, a residual sum and ReLU are part of the same pass. A
 processor without VNNI adds the products of two channels in 16 bits, and says nothing where these overflow;
-and what is rounded is computed in float32. `quantisation` makes networks to which neither matters. Both are
-proved on the machine at hand before it is used: each layer is run on the inputs that drive each of its
-outputs to its extremes, and outputs of the first and the last image are compared with float64 the first time
-that a layer meets inputs of some shape.
+and what is rounded is computed in float32. `quantisation` makes networks to which neither matters. A machine
+has to prove it: each layer is run on the inputs that drive its outputs to their extremes, and compared with
+float64 the first time that it meets inputs of some shape.
 """
 import numpy as np
 import torch

@@ -8,8 +8,7 @@ IEEE 754 says what the sum, product, quotient or square root of float64 numbers 
 order a longer sum is taken, and what a function is. So, in this context,
 
 - before products are summed, each factor is rounded to a grid below a power of two at or above its largest
-  entry, of so few bits that every partial sum is a whole number of units below 2^53. float64 holds that, and
-  order, blocks, threads, fused multiply-add and vector width cannot matter. A maximum has no order either;
+  entry, of so few bits that every partial sum is a whole number of units below 2^53, which float64 holds;
 - what torch does in one call and IEEE 754 in several (addcmul) is several calls: no compiler contracts them;
 - exp, and functions made of it, are polynomials.
 

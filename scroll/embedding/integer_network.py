@@ -3,10 +3,9 @@
 Every activation is an integer of at most eight bits and a sign, every weight one of eight bits, and sums are
 bounded (`channel_bound`), so that every partial sum of a convolution is an integer that float32 holds:
 order, blocking, threads, batch, memory layout and vector width cannot matter, nor can TF32, whose factors
-have eleven bits. On a CPU torch's 8-bit kernels run it (`eight_bit`); elsewhere, and where the variable
-SCROLL_EIGHT_BIT is 0, ordinary float32 convolutions do, and give the same features. Between these stand one
-product with a float32 number, rounded as IEEE 754 says, rint and a clamp, each a call of its own, so that no
-compiler can contract them.
+have eleven bits. On a CPU torch's 8-bit kernels run it (`eight_bit`), elsewhere float32 convolutions, with
+the same features. Between these stand a product with a float32 number, rint and a clamp, each a call of its
+own, so that no compiler can contract them.
 
 Algorithms that transform their input (Winograd, FFT) would break it: they are switched off, and since a
 library may choose by shape, outputs of the first and the last image are compared with float64, which is

@@ -3,8 +3,7 @@
 It may have convolutions, batch norms right behind them, ReLU, ReLU6, sums, and a pooling at the end. Batch
 norms are folded in float64, before rounding. Activations are scaled by a high quantile over calibration
 images, weights by their largest magnitudes in each output channel, or more where the bound of exact sums asks
-for it. Only the scales of activations depend on the machine, and they can be recorded (`scales_of`): all else
-is correctly rounded, so that the same weights and scales give the same network (`quantise_with_scales`).
+for it. The same weights and scales of activations (`scales_of`) give the same network.
 """
 import copy
 import math

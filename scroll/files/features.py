@@ -84,7 +84,8 @@ class FeatureFile:
             if not set(need) <= set(self.has):
                 wanted = ', '.join(' or '.join([columns[name]] if name in columns else NAMES[name])
                                    for name in dict.fromkeys(need))
-                raise InputError(f'expected {wanted}: it has {", ".join(source.names) or "nothing"}')
+                raise InputError(f'expected {wanted}: it has {", ".join(source.names) or "nothing"}; '
+                                 '--columns (of main.py --feature_columns) names others')
 
     def put_in_order(self, names: tuple | None) -> None:
         """Read the columns of X in the order of these names; InputError if it has others."""

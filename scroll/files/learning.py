@@ -14,6 +14,7 @@ from scroll.arguments import shown
 from scroll.errors import InputError, naming
 from scroll.files.features import BLOCK, open_files, read_blocks
 from scroll.learner import Scroll
+from scroll.progress import Progress
 
 
 def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK) -> tuple:
@@ -21,10 +22,11 @@ def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size:
     to train, unless `split` says otherwise. Returns (samples learned, samples in the files). InputError: a
     file cannot be read or learned from; the learner may then have learned a part."""
     files, learned = open_for(learner, paths, columns, _names(learner)), 0
-    for file in files:
-        learned += learn_file(learner, file, split, size)
-        if learned:
-            learner.end_part()
+    with Progress('Learning', sum(file.rows for file in files)) as progress:
+        for file in files:
+            learned += learn_file(learner, file, split, size, progress.update)
+            if learned:
+                learner.end_part()
     if not learned:
         raise InputError(f'{files[0].path}: there are no samples of the split that is to be learned')
     return learned, sum(file.rows for file in files)
@@ -38,13 +40,16 @@ def open_for(learner: Scroll, paths, columns: dict = None, names: tuple = None) 
     return [ImageFile(str(path), columns) for path in paths]
 
 
-def learn_file(learner: Scroll, file, split: str = None, size: int = BLOCK) -> int:
-    """`learn`, of a `FeatureFile`; returns how many samples were learned, which may be none."""
+def learn_file(learner: Scroll, file, split: str = None, size: int = BLOCK, progress=None) -> int:
+    """`learn`, of a `FeatureFile`; returns how many samples were learned, which may be none. progress: called
+    with the number of each block's."""
     learned = 0
     for _, block in read_blocks([file], split, size):
         with naming(file.path):
             learner.partial_fit(file.named(block.X), block.y)
         learned += len(block.X)
+        if progress:
+            progress(len(block.X))
     return learned
 
 
@@ -59,7 +64,8 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
     files, right, total = open_files(paths, columns, names=_names(learner)), 0, 0
     known = 'y' in files[0].has
     names = ['id', 'label', *['y'] * known, *[f'score {label}' for label in learner.classes_] * scores]
-    with unwritable(out), nullcontext(sys.stdout.buffer) if out == '-' else atomic_write(out) as target:
+    writing = nullcontext(sys.stdout.buffer) if out == '-' else atomic_write(out)
+    with unwritable(out), writing as target, Progress('Predicting', sum(f.rows for f in files)) as progress:
         sys.stdout.flush()
         target.write(_csv([names]))
         for file, block in read_blocks(files, split, size, usual='test'):
@@ -75,6 +81,7 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
                 right += sum(a == b for a, b in zip(labels, column))
             target.write(_csv(zip(block.id.tolist(), labels, *true, *logits)))
             total += len(labels)
+            progress.update(len(labels))
         if not total:
             raise InputError(f'{files[0].path}: there are no samples of the split that is to be predicted')
         target.flush()

@@ -4,7 +4,6 @@ f* is calibrated on them, `auto` chooses a head by them, `out_of_sample` finds w
 float64, made of correctly rounded solutions and sums in order: the same bits on every machine. Functions take
 what a head made of the statistics, the statistics, its settings (`scroll.heads.registry.Settings`), quantised
 features (N, d) and labels (N,), and return float64 (N, K). x is [h; 1] or h, and v is x less its class mean.
-For the only sample of a class they give the other classes' logits; `scroll.heads.registry.Head` sets its own.
 """
 from dataclasses import replace
 

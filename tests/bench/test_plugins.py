@@ -95,5 +95,5 @@ def test_help_lists_every_name_and_imports_neither_torch_nor_numpy(tmp_path):
             'print("heavy:", {"torch", "numpy", "models", "datasets", "backbone"} & set(sys.modules))')
     result = python('-c', f'import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}', cwd=tmp_path)
     assert 'heavy: set()' in result.stdout, result.stderr
-    for name in ('scroll', 'sgd', 'seq-digits', 'seq-cifar100', 'resnet18', '--permute_classes'):
+    for name in ('scroll', 'sgd', 'seq-digits', 'seq-cifar100', 'resnet18', '--help_all'):
         assert name in result.stdout

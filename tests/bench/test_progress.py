@@ -4,10 +4,12 @@ import re
 import sys
 import time
 
+import numpy as np
 import pytest
 
-from core import progress
-from core.progress import Progress
+from scroll import progress
+from scroll.__main__ import main as scroll_command
+from scroll.progress import Progress
 from tests.models.conftest import small_digits  # noqa: F401
 
 
@@ -57,10 +59,22 @@ def test_the_line_on_a_terminal_is_gone_in_the_end(soon, monkeypatch):
 
 @pytest.mark.parametrize('quiet', [False, True])
 def test_the_stages_of_a_run(command_line, tiny_weights, small_digits, tmp_path, monkeypatch, quiet):     # noqa: F811
-    for name, value in (('EVERY', 0),):
-        monkeypatch.setattr(progress, name, value)
+    monkeypatch.setattr(progress, 'EVERY', 0)
     code, _, err = command_line('--model', 'gdumb', '--buffer_size', '20', '--fitting_epochs', '3', '--dataset', 'seq-digits',
                                 '--weights', tiny_weights, '--base_path', tmp_path, '--n_splits', '1', '--disable_log', '1',
                                 '--non_verbose', int(quiet))
     said = {line.partition(': ')[0] for line in err.splitlines()}
     assert code == 0 and (not said if quiet else 'Fitting, epochs' in said), said
+
+
+def test_a_step_of_a_stage_names_it_and_files_are_learned_with_a_line(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(progress, 'EVERY', 0)
+    with Progress('Schedules', 3, done=1), Progress('Preparing'), Progress('Quiet', 2, quiet=True), Progress('Task 1', 10):
+        assert capsys.readouterr().err.splitlines()[-1] == 'Schedules 1 of 3, Task 1: 0 of 10, 0 s'
+    np.savez(tmp_path / 'a.npz', X=np.eye(4), y=np.arange(4))
+    one, two = (str(tmp_path / name) for name in ('1.npz', '2.npz'))
+    for words, said in ((['learn', str(tmp_path / 'a.npz'), '-o', one], 'Learning: 4 of 4'), (['merge', one, one, '--repeated', '-o', two], 'Merging, files'),
+                        (['predict', one, str(tmp_path / 'a.npz'), '-o', str(tmp_path / 'y.csv')], 'Predicting: 4 of 4'),
+                        (['remove', two, '--samples', str(tmp_path / 'a.npz'), '-o', two], 'Reading: 1'),
+                        (['export', one, '-o', str(tmp_path / 'model')], 'Exporting')):
+        assert scroll_command(words) == 0 and said in capsys.readouterr().err

@@ -15,7 +15,7 @@ from bench.paper.experiments import load
 from bench.results.keys import key_text
 from core.commands import run_command
 from core.rows import append_row
-from tests.conftest import files_below, refused
+from tests.conftest import ROOT, files_below, refused
 
 EXPERIMENT = '''
 title: Some methods, |M| = 20
@@ -318,3 +318,9 @@ def test_columns_of_both_sides_are_read_side_by_side(experiment):
     assert found == [(row, a, row, b) for row in ('ER', 'ACE') for a, b in ((TWO, FIVE), (FIVE, TWO))]
     with refused('2 columns against 1'):
         claims.pairs({**claim, 'lower': dict(columns='5-split')}, experiment, load)
+
+
+@pytest.mark.parametrize('path', ['experiments/blurry.yaml', str(ROOT / 'experiments' / 'blurry.yaml')])
+def test_a_page_names_the_same_command_however_the_file_was_named(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert report.facts(load(path), []) == ['Made by `scripts/tables.sh blurry`, which runs what `experiments/blurry.yaml` says.']

@@ -1,12 +1,16 @@
 """The digits as a stream: which classes and samples come when, under any number of splits and any schedule."""
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 import datasets
+from core.plugins import is_shipped
 from datasets import get_dataset
 from datasets.utils import readers
+from scroll.errors import InputError
 from tests.conftest import refused
 
 
@@ -109,7 +113,8 @@ def test_segments_of_the_schedule_bound_the_batches(digits):
     assert names(torch.cat([x for x, _, _ in train]).numpy()) == names(dataset.images.train[order])
 
 
-def test_all_data_sets_fulfil_the_contract():
+def test_all_data_sets_fulfil_the_contract(parse):
+    """Of one that is added here also what `read` gives, where its files are at hand."""
     for name in datasets.get_dataset_names():
         kind = datasets.get_dataset_class(name)
         assert name == kind.NAME and kind.SETTING == 'class-il' and len(kind.SIZE) == (0 if name == 'seq-features' else 2)
@@ -117,6 +122,16 @@ def test_all_data_sets_fulfil_the_contract():
         assert 1 <= kind.DEFAULT_SPLITS <= (kind.N_CLASSES or 5)
         loss = kind.get_loss(kind)                              # accepts reduction=, as BiC calls it
         assert loss(torch.zeros(2, 3), torch.tensor([0, 1]), reduction='none').shape == (2,)
+        if name == 'seq-digits' or not is_shipped(kind):
+            try:
+                images = kind.read(SimpleNamespace(base_path='data', data_dir=None))
+            except InputError:
+                continue
+            kind.check(images)
+            assert images.train.shape[1:3] == kind.SIZE and len(images.class_names) == kind.N_CLASSES
+            for schedule in 'iid', f'split:{kind.N_CLASSES}', 'gaussian':
+                made = get_dataset(parse('sgd', '--lr', '1', '--schedule', schedule, dataset=name, base_path='data'))
+                assert len(made.train_labels) == len(images.train) and made.N_CLASSES == kind.N_CLASSES
 
 
 def test_a_users_folder_is_a_stream_whose_classes_are_known_once_it_is_read(parse, tmp_path):

@@ -4,6 +4,7 @@ import copy
 import doctest
 import importlib
 import inspect
+import itertools
 import os
 import pickle
 import pkgutil
@@ -28,7 +29,7 @@ from tests.scroll.conftest import quick, refused
 
 MODULES = ['scroll', *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.')
                        if (library := m.name.split('.')[-1]) not in ('avalanche', 'capymoa') or importlib.util.find_spec(library))]
-CASES = list(zip(HEAD_CHOICES, STRATEGIES * 2))                 # every head, every strategy
+CASES = list(zip(HEAD_CHOICES, itertools.cycle(STRATEGIES)))                # every head, every strategy
 every, one = (pytest.mark.parametrize('head, strategy', cases, ids=map('-'.join, cases)) for cases in (CASES, CASES[2:3]))
 
 

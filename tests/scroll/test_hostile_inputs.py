@@ -50,6 +50,13 @@ OUTPUTS = ('learn x.npz -o @', 'add s.npz x.npz -o @', 'merge s.npz s.npz --repe
            'predict s.npz x.npz -o @', 'export s.npz -o @')
 
 
+@pytest.mark.parametrize('words', ['learn x.npz -o x.npz', 'learn --from x.npz -o ./x.npz', 'add s.npz x.npz -o x.npz', 'predict s.npz x.npz -o s.npz',
+                                   'remove s.npz --samples x.npz -o x.npz'])
+def test_no_output_replaces_samples(command, words):
+    code, out, err = command(*words.split())
+    assert (code, out) == (2, '') and 'would be lost' in err and set(np.load('x.npz')) == {'X', 'y'}
+
+
 @pytest.mark.parametrize('words', [*INPUTS, *OUTPUTS])
 def test_every_input_and_output_is_a_regular_file(command, words):
     paths = ('pipe', '/dev/zero', 'deep.json', 'nothing') if words in INPUTS else ('pipe', '/dev/full', '/dev/null', *['-'] * ('predict' not in words))

@@ -11,16 +11,8 @@ from scroll.__main__ import main
 from scroll.embedding.images import Augmentation
 from scroll.grid import quantise
 from scroll.statistics import Statistics
-from tests.scroll.conftest import (
-    PREPROCESSING,
-    Stream,
-    cuttings,
-    make_stream,
-    quick,
-    refused,
-    streams,
-    tiny_net,
-)
+from tests.scroll import conftest
+from tests.scroll.conftest import PREPROCESSING, Stream, cuttings, make_stream, refused, streams, tiny_net
 
 RAW = make_stream(np.arange(80) % 4, seed=5)
 STREAM = Stream(quantise(RAW.features), RAW.labels, RAW.keys)       # what a learner of RAW counts
@@ -39,7 +31,7 @@ def fit(stream, *pieces, **params) -> Scroll:
     return learner
 
 
-@settings(quick, max_examples=12)
+@settings(conftest.quick, max_examples=12)
 @given(streams(min_size=3, max_size=20), st.data(), st.sampled_from(STRATEGIES), st.sampled_from([0, 3, 50]))
 def test_a_learner_goes_on_as_if_it_had_never_stopped(tmp_path_factory, stream, data, strategy, size):
     path = tmp_path_factory.mktemp('state') / 'x'

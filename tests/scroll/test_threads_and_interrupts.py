@@ -25,8 +25,7 @@ def by_hand(X, y, times) -> dict:
     """Counts, sums and Gram matrix of samples, each repeated, in Python's integers."""
     h = np.column_stack([quantise(X), np.full(len(X), GRID)]).astype(object)
     w = np.asarray(times, object)
-    return dict(counts={c: int(w[y == c].sum()) for c in np.unique(y[w > 0])},
-                gram=((h * w[:, None]).T @ h).astype(np.int64).tolist())
+    return dict(counts={c: int(w[y == c].sum()) for c in np.unique(y[w > 0])}, gram=((h * w[:, None]).T @ h).astype(np.int64).tolist())
 
 
 def counted(learner) -> dict:
@@ -78,8 +77,7 @@ SETTINGS = [dict(buffer_size=0), dict(buffer_size=6, keep_keys=True), dict(buffe
 def whole(learner) -> tuple:
     """Digests of all that is known."""
     held = learner.buffer_ and {name: repr(array) for name, array in learner.buffer_.state_dict().items()}
-    return (learner.digest(), held,
-            learner.keys_ and learner.keys_.state_dict()['keys'].tolist(), learner.predictor().digest())
+    return (learner.digest(), held, learner.keys_ and learner.keys_.state_dict()['keys'].tolist(), learner.predictor().digest())
 
 
 @settings(max_examples=40, deadline=None)

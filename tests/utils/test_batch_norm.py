@@ -8,8 +8,7 @@ from utils.batch_norm import allow_single_values, bn_track_stats
 
 def network():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4),
-                         nn.Sequential(nn.Flatten(), nn.Linear(144, 5), nn.BatchNorm1d(5)))
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Sequential(nn.Flatten(), nn.Linear(144, 5), nn.BatchNorm1d(5)))
 
 
 def statistics(net):

@@ -132,7 +132,7 @@ def test_a_package_that_a_helper_lacks_is_named_each_time(checkout):
 
 
 def test_help_imports_nothing_of_it(checkout, tmp_path):
-    code = ('import sys\nsys.argv = ["main.py", "--help", "--mammoth", sys.argv[1]]\nimport main\n'
+    code = ('import sys\nsys.argv = ["main.py", "--help_all", "--mammoth", sys.argv[1]]\nimport main\n'
             'try: main.main()\nexcept SystemExit: pass\nprint("theirs:", [n for n, m in sys.modules.items() if "their" in str(m)])')
     result = python('-c', code, checkout, cwd=tmp_path.cwd())
     assert '--mammoth PATH' in result.stdout and 'theirs: []' in result.stdout, result.stderr

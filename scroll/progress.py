@@ -4,6 +4,7 @@ import sys
 import time
 
 FIRST, EVERY, TICK = 4.0, 10.0, 0.5             # seconds: to the first line, between lines, between updates
+_stages = []                                    # under way, the innermost last
 _told = time.monotonic() - EVERY + FIRST        # when a line was last written
 
 
@@ -17,10 +18,12 @@ class Progress:
 
     def __enter__(self):
         self.began = time.monotonic()
+        _stages.append(self)
         self._speak()
         return self
 
     def __exit__(self, *error):
+        _stages.remove(self)
         if self.shown:
             print('\r\x1b[K', end='', file=sys.stderr, flush=True)
 
@@ -53,13 +56,15 @@ class Progress:
             print(self.line(), file=sys.stderr, flush=True)
 
     def line(self) -> str:
-        """'Adapting: 40 of 300, 12 s, about 78 s left'."""
+        """'Adapting: 40 of 300, 12 s, about 78 s left', behind 'Schedules 2 of 9, ', whose step it is."""
+        around = [f'{stage.stage} {stage.done} of {stage.total}, ' for stage in _stages
+                  if stage.total and not stage.quiet and stage is not self]
         seconds = time.monotonic() - self.began
         words = [f'{self.done}{f" of {self.total}" if self.total else ""}'] if self.done or self.total else []
         words += [span(seconds)]
         if self.total and self.first < self.done < self.total:
             words += [f'about {span(seconds * (self.total - self.done) / (self.done - self.first))} left']
-        return f'{self.stage}: {", ".join(words + [self.note] * bool(self.note))}'
+        return f'{"".join(around)}{self.stage}: {", ".join(words + [self.note] * bool(self.note))}'
 
 
 def span(seconds: float) -> str:
