@@ -53,8 +53,7 @@ SHELL = [block for block in BLOCKS if block.language == 'bash']
 
 
 def params(blocks):
-    return [pytest.param(block, id=f'{block.page}:{block.line}', marks=[pytest.mark.slow] * ('slow' in block.mark))
-            for block in blocks]
+    return [pytest.param(block, id=f'{block.page}:{block.line}', marks=[pytest.mark.slow] * ('slow' in block.mark)) for block in blocks]
 
 
 def test_words_are_plain():

@@ -158,8 +158,7 @@ def test_the_rate_rises_for_an_epoch_then_falls_along_a_cosine(tmp_path):
 
 
 # Batches of commit 72c3e39: means of a batch under fixed weights, which hardly differ between processors.
-GOLDEN = [0.4904917, 0.4554654, 0.3894797, 0.4508389, 0.463973, 0.4116085, 0.4710966, 0.336437, 0.3785975, 0.4164815, 0.5043241,
-          0.500923]
+GOLDEN = [0.4904917, 0.4554654, 0.3894797, 0.4508389, 0.463973, 0.4116085, 0.4710966, 0.336437, 0.3785975, 0.4164815, 0.5043241, 0.500923]
 
 
 def test_compact_batches_are_those_that_made_the_shipped_weights():

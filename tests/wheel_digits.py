@@ -13,8 +13,7 @@ from scroll import InputError, Scroll, ScrollClassifier, Statistics, make_schedu
 
 def command(*words) -> str:
     """What `python -m scroll` prints."""
-    return subprocess.run([sys.executable, '-I', '-m', 'scroll', *words], check=True, text=True,
-                          stdout=subprocess.PIPE).stdout
+    return subprocess.run([sys.executable, '-I', '-m', 'scroll', *words], check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
 def says(action, error) -> str:
@@ -60,8 +59,7 @@ def main() -> None:
     forgotten = command('unlearn', 'state.npz', '--samples', 'old.npz', '-o', 'new.npz').strip()
     assert forgotten == Scroll().fit(X[100:], y[100:]).digest() == one.remove(X[:100], y[:100]).digest()
 
-    np.savez('digits.npz', X=np.concatenate([X, X_test]), y=np.concatenate([y, y_test]),
-             split=['train'] * len(X) + ['test'] * len(X_test))
+    np.savez('digits.npz', X=np.concatenate([X, X_test]), y=np.concatenate([y, y_test]), split=['train'] * len(X) + ['test'] * len(X_test))
     assert command('learn', 'digits.npz', '-o', 'line.npz', '--ridge_lambda', 'auto').strip() == Scroll().fit(X, y).digest()
     assert f'accuracy {accuracy:.4f}' in command('predict', 'line.npz', 'digits.npz', '-o', 'labels.csv')
 

@@ -23,8 +23,7 @@ def eval_mode(net):
 def serve(loader, model) -> None:
     """Let a loader of ours give batches as the method wants them; third-party loaders give what they give."""
     if hasattr(loader, 'serve'):
-        loader.serve(model.RAW_STREAM, model.RAW_NOT_AUG, model.device,
-                     getattr(model, 'is_foreign', False))
+        loader.serve(model.RAW_STREAM, model.RAW_NOT_AUG, model.device, getattr(model, 'is_foreign', False))
 
 
 @torch.no_grad()

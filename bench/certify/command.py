@@ -58,8 +58,7 @@ def parse_options(words=None) -> tuple:
     flag('--stream_check', type=whole(0), default=3, help='scroll: class orders that are streamed as well')
     flag('--buffers', type=whole(0), default=20,
          help='scroll: first schedules whose buffer is filled; streamed, too')
-    flag('--adapt', type=whole(0, 1), default=0,
-         help='1: scroll: make f* where the buffer is filled')
+    flag('--adapt', type=whole(0, 1), default=0, help='1: scroll: make f* where the buffer is filled')
     flag('--check', type=Path, metavar='FILE', help='a certificate whose lines are to be made again')
     flag('--all', type=whole(0, 1), default=0, help='1, with --check: under all schedules')
     flag('--out', type=Path, help='folder of the certificate')

@@ -2,15 +2,7 @@
 `core.arguments`). Nothing here imports torch."""
 import argparse
 
-from core.arguments import (
-    argument_group,
-    binary_to_boolean_type,
-    labelled,
-    noise_type,
-    real,
-    share,
-    whole,
-)
+from core.arguments import argument_group, binary_to_boolean_type, labelled, noise_type, real, share, whole
 
 OPTIMISERS = ('sgd', 'adam', 'adamw')
 
@@ -134,8 +126,7 @@ def add_tracking_args(parser) -> None:
     """`--nowand` and `--force_compat`, as in Mammoth."""
     flag = argument_group(parser, "of Mammoth's").add_argument
     on_off = dict(type=binary_to_boolean_type, nargs='?', const=True)
-    flag('--nowand', affects='display', default=False,
-         help='no effect: there is no tracker', **on_off)
+    flag('--nowand', affects='display', default=False, help='no effect: there is no tracker', **on_off)
     flag('--force_compat', default=False,
          help='let a task-aware method run on a stream without tasks', **on_off)
 

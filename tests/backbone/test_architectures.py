@@ -5,13 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from backbone import (
-    MammothBackbone,
-    get_backbone_class,
-    get_backbone_names,
-    num_flat_features,
-    xavier,
-)
+from backbone import MammothBackbone, get_backbone_class, get_backbone_names, num_flat_features, xavier
 from scroll.adaptation.adapters import ParallelAdapter, attach
 from scroll.embedding.embedder import fold_batch_norm
 from tests.backbone.conftest import OPTIONS, build, pictures, small

@@ -66,8 +66,7 @@ INTEGER = '--embedding_dtype', 'integer'
 
 def test_all_lines_but_the_schedules_are_made_again_from_three_of_them(call, made):
     path, content = made(*INTEGER)
-    assert list(content['anywhere'])[:6] == ['data', 'backbone', 'schedules', 'integer network', 'features of built-in images',
-                                             'statistics']
+    assert list(content['anywhere'])[:6] == ['data', 'backbone', 'schedules', 'integer network', 'features of built-in images', 'statistics']
     assert 'thread' in content['here']['machine'] and list(content['here']) == ['machine']
     assert '--embedding_dtype integer' in content['command'] and path.stat().st_size < 10_000
     code, lines, said = call('--check', path, '--feature_cache', 0, '--embed_chunk', 7, '--channels_last', 0)

@@ -76,8 +76,7 @@ def test_runs_here_and_there_are_rows_with_the_flags_that_each_takes(root, tmp_p
     monkeypatch.setattr(checkout, 'ROOT', root)
     run(monkeypatch, root, 'compare', root, '--models', 'er', '--seeds', 1, '--out', tmp_path, '--', '--lr', '1', '--', '--ours', '2')
     rows = read_rows(tmp_path / 'compare.csv')
-    assert [(row['seed'], row['where'], row['accuracy']) for row in rows] == [
-        ('0', where, '12.5') for where in ('here', 'there')]
+    assert [(row['seed'], row['where'], row['accuracy']) for row in rows] == [('0', where, '12.5') for where in ('here', 'there')]
     assert all(row['flags'] == '--lr 1 --ours 2' for row in rows)
     with pytest.raises(InputError, match='--models'):
         run(monkeypatch, root, 'compare', root)

@@ -65,8 +65,7 @@ def latex_values(label: str) -> dict:
 def test_every_value_is_that_of_the_paper_and_cells_run_what_their_headings_say(name):
     experiment = get(name)
     of_the_paper = latex_values(experiment.source)
-    ours = {row.lower(): [experiment.cell(row, column).paper for column in experiment.columns] for row in experiment.rows
-            if row not in ONLY_OURS}
+    ours = {row.lower(): [experiment.cell(row, column).paper for column in experiment.columns] for row in experiment.rows if row not in ONLY_OURS}
     assert ours == of_the_paper and list(ours) == list(of_the_paper)
     header = ' '.join(cell for cells in latex_rows(experiment.source) for cell in cells).lower().replace('gaussian schd', 'gaussian schedule')
     assert all(upper(column).lower() in header and lower(column).lower().replace('f*', 'f^*') in header for column in experiment.columns)

@@ -9,8 +9,7 @@ from tests.conftest import ROOT
 
 
 def legend_of(figure) -> list:
-    return [text.get_text() for legend in (*figure.legends, *(a.get_legend() for a in figure.axes)) if legend
-            for text in legend.get_texts()]
+    return [text.get_text() for legend in (*figure.legends, *(a.get_legend() for a in figure.axes)) if legend for text in legend.get_texts()]
 
 
 def test_each_method_has_a_colour_of_its_own_and_third_party_ones_keep_theirs():

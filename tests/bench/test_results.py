@@ -29,8 +29,7 @@ def test_a_row_comes_back_as_written_and_none_is_an_empty_cell(tmp_path):
 
 def test_columns_are_tasks_by_number_then_the_historic_three_then_as_they_came():
     names = ['model', 'task10', 'forgetting', 'task2', 'seed', 'backward_transfer', 'task1', 'forward_transfer', 'taskless']
-    assert column_order(names) == ['task1', 'task2', 'task10', 'forward_transfer', 'backward_transfer', 'forgetting',
-                                   'model', 'seed', 'taskless']
+    assert column_order(names) == ['task1', 'task2', 'task10', 'forward_transfer', 'backward_transfer', 'forgetting', 'model', 'seed', 'taskless']
 
 
 @quick

@@ -74,8 +74,7 @@ def test_debugging_is_a_few_batches_of_each_pass(run, monkeypatch):
 
 
 def test_after_held_out_samples_the_real_test_set(run, capsys, tmp_path):
-    row, model, dataset = run(Sgd, '--validation', '25', '--n_splits', '2', '--permute_classes', '1', '--disable_log', '0',
-                              base_path=tmp_path)
+    row, model, dataset = run(Sgd, '--validation', '25', '--n_splits', '2', '--permute_classes', '1', '--disable_log', '0', base_path=tmp_path)
     held, real = len(dataset.test_labels), len(dataset.images.test_labels)
     assert (held, real) == (20, 40)
     with torch.no_grad():

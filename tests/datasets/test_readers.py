@@ -60,8 +60,7 @@ def test_cifar_files_are_read_in_order_with_colours_last(cifar_home, by_hand, mo
     ids = np.arange(count + 4)
     np.testing.assert_array_equal(np.concatenate([images.train_labels, images.test_labels]), ids % 10)
     row, column, channel = np.ogrid[:32, :32, :3]
-    np.testing.assert_array_equal(np.concatenate([images.train, images.test]),
-                                  (ids[:, None, None, None] + channel * 7 + row * 3 + column) % 256)
+    np.testing.assert_array_equal(np.concatenate([images.train, images.test]), (ids[:, None, None, None] + channel * 7 + row * 3 + column) % 256)
     assert images.class_names == [f'class {i}' for i in range(10)]
 
 

@@ -16,8 +16,7 @@ from tests.conftest import refused
 from tests.scroll.conftest import refused as refused_input
 
 DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
-SAME = (*DIGESTS, 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'accuracy_per_task', 'task1',
-        'buffered', 'final_scale')
+SAME = (*DIGESTS, 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'accuracy_per_task', 'task1', 'buffered', 'final_scale')
 SHORT = {'model_config': 'base', 'adapt_select': 'none', 'iterations': 2, 'minibatch_size': 10, 'buffer_size': 12, 'feature_cache': 0}
 
 
@@ -49,10 +48,8 @@ def test_shares_that_are_none():
 def test_machines_with_a_share_each_count_what_one_counts(alone, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     whole, _ = alone()
-    schedules = (('--n_splits', '5'), ('--schedule', 'iid,batch=7', '--seed', '3'),
-                 ('--n_splits', '2', '--permute_classes', '1', '--seed', '9'))
-    rows = [alone('--shard', f'{i + 1}/3', '--save_statistics', f'{i}.npz', '--adaptation', 'none',
-                  *schedules[i])[0] for i in range(3)]
+    schedules = (('--n_splits', '5'), ('--schedule', 'iid,batch=7', '--seed', '3'), ('--n_splits', '2', '--permute_classes', '1', '--seed', '9'))
+    rows = [alone('--shard', f'{i + 1}/3', '--save_statistics', f'{i}.npz', '--adaptation', 'none', *schedules[i])[0] for i in range(3)]
     assert [row['shard'] for row in rows] == ['1/3', '2/3', '3/3']
     assert len({row['statistics_digest'] for row in rows}) == 3
     capsys.readouterr()

@@ -27,8 +27,7 @@ def test_only_norms_with_a_single_value_use_their_running_statistics(parse, smal
     step = getattr(model, name)
 
     def watched(*given, **options):
-        handles = [norm.register_forward_pre_hook(lambda norm, x: seen.add((len(x[0]), x[0][:, 0].numel(), norm.training)))
-                   for norm in norms]
+        handles = [norm.register_forward_pre_hook(lambda norm, x: seen.add((len(x[0]), x[0][:, 0].numel(), norm.training))) for norm in norms]
         try:
             return step(*given, **options)
         finally:

@@ -76,8 +76,7 @@ def test_the_loss_by_hand_in_the_third_task(start, coefficient):
     for p in model.net.parameters():
         p.data += 0.05 * torch.randn(p.shape, generator=seeded())                   # away from the teacher
     replayed, replayed_labels = stored(still(model), [0, 1])
-    z, z_replayed, z_teacher = (net(x).detach().double().numpy() for net, x in
-                                ((model.net, inputs), (model.net, replayed), (teacher, replayed)))
+    z, z_replayed, z_teacher = (net(x).detach().double().numpy() for net, x in ((model.net, inputs), (model.net, replayed), (teacher, replayed)))
     expected = cross_entropy(z, labels, classes(dataset, 2))
     expected += cross_entropy(z_replayed, replayed_labels, classes(dataset, 0, 1))
     distilled = kl(z_teacher, z_replayed, [dataset.task_classes(t) for t in (0, 1)])

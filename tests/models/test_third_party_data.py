@@ -32,8 +32,7 @@ def test_each_domain_keeps_its_own_transform(arguments):  # noqa: F811
     """Here each task has a permutation of the pixels; with that of the last for all, there would be one domain only."""
     model, dataset, args = initialize(arguments('shuffled-digits', '--batch_size', '400', model='joint'))
     images, forward = [], model.net.forward
-    model.net.forward = lambda x, *more: (images.append(x.clone()) if model.net.training else None,
-                                          forward(x, *more))[1]
+    model.net.forward = lambda x, *more: (images.append(x.clone()) if model.net.training else None, forward(x, *more))[1]
     train(model, dataset, args)
     (batch,) = images
     expected = torch.stack([task[i][0] for task in model.collected for i in range(len(task))])

@@ -232,8 +232,7 @@ class Fields(ContinualModel):
         return 0
 '''
 
-FILES = dict(star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS,
-             fields=FIELDS)
+FILES = dict(star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS, fields=FIELDS)
 
 
 @pytest.fixture(autouse=True)
@@ -277,8 +276,7 @@ def test_replaced_data_are_what_comes_with_their_logits(run):
 
 
 def test_new_networks_data_sets_and_optimisers_in_the_middle_of_a_run(run):
-    model, _, _ = run('nets', '--permute_classes', '1', '--lr_scheduler', 'multisteplr', '--lr_milestones',
-                      '1')
+    model, _, _ = run('nets', '--permute_classes', '1', '--lr_scheduler', 'multisteplr', '--lr_milestones', '1')
     assert len(model.own) == 2 and model.last == [(False, False), (True, True)] and model.args.mine == 'added'
     # the scheduler works on the optimiser that the method made
     assert model.opt.param_groups[0]['lr'] == pytest.approx(0.0125)
@@ -293,8 +291,7 @@ def test_buffers_are_read_and_written_directly(run):
 
 
 def test_arguments_that_are_always_there(run):
-    model, dataset, _ = run('fields', '--noise_rate', '0.25', '--disable_noisy_labels_cache', '1',
-                            '--n_splits', '1')
+    model, dataset, _ = run('fields', '--noise_rate', '0.25', '--disable_noisy_labels_cache', '1', '--n_splits', '1')
     assert len(model.values) == 26 and model.wrong == len(dataset.train_labels) / 4
     args = model.args
     assert (args.buffer_size, args.minibatch_size, args.nowand, args.start_from, args.num_workers) == (0, 16, 1, None, 0)

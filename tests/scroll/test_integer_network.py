@@ -35,8 +35,7 @@ class Mobile(nn.Module):
         self.block = nn.Sequential(nn.Conv2d(8, 24, 1, bias=False), nn.BatchNorm2d(24), nn.ReLU6(),
                                    nn.Conv2d(24, 24, 3, 1, 1, groups=24), nn.BatchNorm2d(24), nn.ReLU6(),
                                    nn.Conv2d(24, 8, 1), nn.BatchNorm2d(8))
-        self.smaller = nn.Sequential(nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(8, 8, 5, 2, groups=8, bias=False),
-                                     nn.BatchNorm2d(8), nn.ReLU6())
+        self.smaller = nn.Sequential(nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(8, 8, 5, 2, groups=8, bias=False), nn.BatchNorm2d(8), nn.ReLU6())
         self.last = nn.Conv2d(8, 16, 1)
 
     def features(self, x):

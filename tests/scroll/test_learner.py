@@ -34,8 +34,7 @@ def test_any_order_and_batching_give_the_same_statistics_and_predictor(stream, d
     np.testing.assert_array_equal(pieces.predict(stream.features), whole.predict(stream.features))
 
 
-@pytest.mark.parametrize('strategy, spec', [
-    ('hash', 'iid,batch=5'), ('hash', 'split:3,batch=3'), ('herding', 'split:3,order=random')])
+@pytest.mark.parametrize('strategy, spec', [('hash', 'iid,batch=5'), ('hash', 'split:3,batch=3'), ('herding', 'split:3,order=random')])
 def test_f_star_has_the_same_bits_under_every_schedule_that_the_strategy_promises(embedder, toy, strategy, spec):
     images, labels = toy
     digests = set()
@@ -44,8 +43,7 @@ def test_f_star_has_the_same_bits_under_every_schedule_that_the_strategy_promise
         for at in make_schedule(spec, labels, seed).segments():
             learner.partial_fit(images[at], labels[at])
         learner.adapt()
-        digests.add((learner.digest(), learner.predictor().digest(), learner.buffer_.content().digest(),
-                     learner.adapted_.digest()))
+        digests.add((learner.digest(), learner.predictor().digest(), learner.buffer_.content().digest(), learner.adapted_.digest()))
     assert len(digests) == 1
 
 
@@ -86,8 +84,7 @@ def adapted(embedder, toy):
 def test_f_star_is_dropped_by_whatever_changes_what_it_was_made_from(adapted, toy, change):
     assert adapted.adapted_ is not None
     assert change(adapted, *toy).adapted_ is None
-    np.testing.assert_array_equal(adapted.decision_function(toy[0]),
-                                  adapted.predictor().decision_function(adapted.embedder(toy[0])[0]))
+    np.testing.assert_array_equal(adapted.decision_function(toy[0]), adapted.predictor().decision_function(adapted.embedder(toy[0])[0]))
 
 
 def test_predictions_are_those_of_f_star_once_there_is_one(adapted, toy):

@@ -87,8 +87,7 @@ def test_fourier_features_have_the_kernel_of_their_bandwidth():
 
 
 @quick
-@given(kind=st.sampled_from(KINDS), dim=st.integers(1, 40), width=st.integers(1, 30), less=st.integers(1, 30),
-       seed=st.integers(0, 3))
+@given(kind=st.sampled_from(KINDS), dim=st.integers(1, 40), width=st.integers(1, 30), less=st.integers(1, 30), seed=st.integers(0, 3))
 def test_a_lift_stays_on_the_grid_and_begins_with_u_and_with_narrower_ones(kind, dim, width, less, seed):
     u, less = units(4, dim, seed), min(less, width)
     h = Lift(kind, dim, width, seed)(u)
@@ -106,14 +105,12 @@ def test_sums_of_a_lift_are_those_of_lifted_features_and_hold_those_of_no_lift(k
     assert np.array_equal(lifted.sums, both.sums) and np.array_equal(lifted.gram, both.gram)
     assert lifted.without_lift() == plain and lifted != both
     other = Statistics(6, lift).add(u[40:], y[40:]).merge(Statistics(6, lift).add(u[:40], y[:40]))
-    assert other == lifted and other.remove(u[7:9], y[7:9]) == Statistics(6, lift).add(
-        np.delete(u, [7, 8], 0), np.delete(y, [7, 8]))
+    assert other == lifted and other.remove(u[7:9], y[7:9]) == Statistics(6, lift).add(np.delete(u, [7, 8], 0), np.delete(y, [7, 8]))
 
 
 def test_sums_of_other_lifts_do_not_mix():
     u, y = units(6), np.zeros(6, int)
-    ones = [Statistics(5, lift).add(u, y) for lift in
-            (Lift('relu', 5, 4), Lift('relu', 5, 4, seed=1), Lift('fourier', 5, 4), Lift('relu', 5, 3))]
+    ones = [Statistics(5, lift).add(u, y) for lift in (Lift('relu', 5, 4), Lift('relu', 5, 4, seed=1), Lift('fourier', 5, 4), Lift('relu', 5, 3))]
     for other in ones[1:]:
         before = other.digest()
         with refused('lift'):

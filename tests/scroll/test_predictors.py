@@ -161,8 +161,7 @@ def test_exact_ncc_equals_scikit_learns(stream):
     predictor = ncc(of(stream.features, stream.labels))
     u = stream.features / GRID
     distance = ((u[:, None] - predictor.weight) ** 2).sum(axis=2)                   # (N, K)
-    np.testing.assert_allclose(predictor.decision_function(stream.features), ((u ** 2).sum(1, keepdims=True) - distance) / 2,
-                               atol=1e-8)
+    np.testing.assert_allclose(predictor.decision_function(stream.features), ((u ** 2).sum(1, keepdims=True) - distance) / 2, atol=1e-8)
     if len(predictor.classes) < 2:
         assert (predictor.predict(stream.features) == stream.labels).all()
         return

@@ -30,8 +30,7 @@ def test_each_form_covers_the_data_as_it_says_however_classes_are_numbered(label
     schedule = make_schedule(spec, labels, seed)
     assert schedule.digest() == make_schedule(spec, np.sort(names)[labels], seed).digest()
     times = np.bincount(schedule.order, minlength=len(labels))
-    assert {'all': (times == 1).all(), 'part': times.max() == 1 and len(schedule.order) <= len(labels),
-            'repeats': True}[schedule.covers]
+    assert {'all': (times == 1).all(), 'part': times.max() == 1 and len(schedule.order) <= len(labels), 'repeats': True}[schedule.covers]
     assert schedule.covers == FORMS[spec.partition(':')[0]].covers and schedule.task_free == is_task_free(spec)
     if schedule.covers != 'repeats':
         assert set(labels[schedule.order]) == set(labels)           # no class is lost

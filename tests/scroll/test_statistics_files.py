@@ -62,8 +62,7 @@ def test_removed_is_never_seen(shares, command):
     assert command('remove', 'all.npz', '--minus', 'a.npz', 'b.npz', 'c.npz', '-o', 'none.npz')[1] == f'{Statistics(5).digest()}\n'
 
 
-@pytest.mark.parametrize('first, second', [
-    (['a'], ['a']), (['a', 'b'], ['b', 'c']), (['a'], ['b', 'a']), (['a', 'b', 'c'], ['all'])], ids=str)
+@pytest.mark.parametrize('first, second', [(['a'], ['a']), (['a', 'b'], ['b', 'c']), (['a'], ['b', 'a']), (['a', 'b', 'c'], ['all'])], ids=str)
 def test_a_share_that_would_count_twice_is_refused(shares, command, first, second):
     for name, parts in dict(x=first, y=second).items():
         paths = [f'{part}.npz' for part in parts]

@@ -20,8 +20,7 @@ def moved(image, padding, mirrored=True) -> torch.Tensor:
     """Every shift of an image (C, H, W), padded with black, and their mirror images."""
     size = image.shape[-1]
     padded = torch.nn.functional.pad(image, (padding,) * 4)
-    crops = [padded[:, r:r + size, c:c + size] for r in range(2 * padding + 1)
-             for c in range(2 * padding + 1)]
+    crops = [padded[:, r:r + size, c:c + size] for r in range(2 * padding + 1) for c in range(2 * padding + 1)]
     return torch.stack([*crops, *(crop.flip(-1) for crop in crops if mirrored)])
 
 

@@ -8,8 +8,7 @@ from utils.batch_norm import allow_single_values, bn_track_stats
 
 def network():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4),
-                         nn.Sequential(nn.Flatten(), nn.Linear(144, 5), nn.BatchNorm1d(5)))
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Sequential(nn.Flatten(), nn.Linear(144, 5), nn.BatchNorm1d(5)))
 
 
 def statistics(net):
@@ -23,8 +22,7 @@ def equal(a, b):
 X = torch.randn(7, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize('options, tracked',
-                         [(dict(condition=False), False), ({}, True), (dict(condition=True), True)])
+@pytest.mark.parametrize('options, tracked', [(dict(condition=False), False), ({}, True), (dict(condition=True), True)])
 def test_without_the_condition_statistics_stay_and_the_output_is_that_of_training(options, tracked):
     net, twin = network(), network()
     before = statistics(net)

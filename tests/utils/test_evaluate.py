@@ -94,8 +94,7 @@ def test_no_global_random_stream_is_drawn_from(parse, method, tmp_path):
 
 
 def test_the_loss_is_the_mean_over_the_classes_seen_of_all_samples():
-    model, logits, labels = Logits(), torch.tensor([[1., 9, 9, 0], [0, 5, 0, 4],
-                                                    [3, 9, 0, 2]]), torch.tensor([0, 1, 1])
+    model, logits, labels = Logits(), torch.tensor([[1., 9, 9, 0], [0, 5, 0, 4], [3, 9, 0, 2]]), torch.tensor([0, 1, 1])
     *accuracies, loss = evaluate(model, stream(TASKS, 0, [FIRST]), return_loss=True)
     assert accuracies == [[pytest.approx(200 / 3)]] * 2
     assert loss == pytest.approx(torch.nn.functional.cross_entropy(logits[:, [0, 3]], labels).item())

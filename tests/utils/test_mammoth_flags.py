@@ -26,8 +26,7 @@ REGISTERED = '''
     fitting_epochs cutmix_alpha bic_epochs temp valset_split wd_reg distill_after_bic
     compute_theoretical_best use_original_icarl_transform opt_wd gamma softmax_temp e_lambda
 '''
-ROWS = re.findall(r'^\| `(-\S+)` \| `([^`]+)` \| (\w+) \| ?(.*?) ?\|$',
-                  (ROOT / 'docs' / 'mammoth-flags.md').read_text(), re.M)
+ROWS = re.findall(r'^\| `(-\S+)` \| `([^`]+)` \| (\w+) \| ?(.*?) ?\|$', (ROOT / 'docs' / 'mammoth-flags.md').read_text(), re.M)
 NO_BUFFER = ('lwf', 'ewc_on')
 
 

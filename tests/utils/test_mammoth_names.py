@@ -136,8 +136,7 @@ def test_files_of_before_are_read(tmp_path):
     loaded = weights.load(path)
     assert (loaded.backbone, loaded.options) == ('resnet18-md', dict(width=4)) and loaded.digest != digest
     assert arguments('--lr', '0.1', '--weights', path).backbone == 'resnet18-md'
-    net = get_backbone(arguments('--lr', '0.1', '--backbone', 'resnet18_cifar', '--num_filters', '3',
-                                 '--num_classes', '7'))
+    net = get_backbone(arguments('--lr', '0.1', '--backbone', 'resnet18_cifar', '--num_filters', '3', '--num_classes', '7'))
     weights.save(path, net, 'resnet18-cifar', dict(num_filters=3), 16, about.mean, about.std, about.info)
     assert (weights.load(path).backbone, weights.load(path).options) == ('resnet18', dict(num_filters=3))
 
@@ -193,19 +192,16 @@ def test_a_config_file_may_ask_for_a_backbone_which_starts_from_scratch(config, 
     args = derpp('--buffer_size', '200', '--model_config', 'best', dataset='seq-cifar10')
     assert (args.backbone, args.weights, args.num_filters, args.lr) == ('reduced-resnet18', 'none', 6, 0.0625)
     config('models/config/derpp.yaml', DERPP.replace('    num_filters: 6\n', ''))
-    args = derpp('--buffer_size', '200', '--model_config', 'best', '--weights', tiny_weights,
-                 dataset='seq-cifar10')
+    args = derpp('--buffer_size', '200', '--model_config', 'best', '--weights', tiny_weights, dataset='seq-cifar10')
     assert (args.backbone, args.weights) == ('resnet18-md', tiny_weights)
     assert 'takes precedence over backbone reduced-resnet18' in capsys.readouterr().err
-    args = derpp('--buffer_size', '200', '--model_config', 'best', '--backbone', 'resnet34',
-                 dataset='seq-cifar10')
+    args = derpp('--buffer_size', '200', '--model_config', 'best', '--backbone', 'resnet34', dataset='seq-cifar10')
     assert (args.backbone, args.weights, args.num_filters) == ('resnet34', 'none', 64)
 
 
 def test_data_set_configs_are_found_however_their_folder_is_spelled(config, capsys):
     config('datasets/configs/seq_digits/icarl.yaml', 'n_epochs: 3\nN_TASKS: 2\nlr_scheduler: None')
-    config('datasets/configs/seq-digits/plain.yaml',
-           yaml.safe_dump(dict(SIZE=[8, 8], N_CLASSES=10, SETTING='class-il')))
+    config('datasets/configs/seq-digits/plain.yaml', yaml.safe_dump(dict(SIZE=[8, 8], N_CLASSES=10, SETTING='class-il')))
     assert datasets.get_dataset_config_names('seq-digits') == ['icarl', 'plain']
     assert datasets.get_dataset_config_names('seq-cifar10') == []
     args = arguments('--lr', '0.1', '--dataset_config', 'icarl')
@@ -260,19 +256,16 @@ def test_a_class_of_a_notebook_goes_before_a_file_of_ours(third_party, monkeypat
 def test_every_file_of_ours_that_declares_a_name_is_known_as_ours(package):
     """Else a name of ours would go before it. In git, not in the folder, where
     there may be files of the user's."""
-    listed = subprocess.run(['git', 'ls-files', f'{package}/*.py'], cwd=ROOT, capture_output=True,
-                            text=True).stdout.split()
+    listed = subprocess.run(['git', 'ls-files', f'{package}/*.py'], cwd=ROOT, capture_output=True, text=True).stdout.split()
     if not listed:
         pytest.skip('not a git checkout')
     declares = re.compile(r"^    NAME = |^@register_", re.M)
-    own = {Path(path).stem for path in listed
-           if path.count('/') == 1 and declares.search((ROOT / path).read_text())}
+    own = {Path(path).stem for path in listed if path.count('/') == 1 and declares.search((ROOT / path).read_text())}
     assert own - {'__init__'} == SHIPPED[package]
 
 
 def test_help_of_a_third_party_method_data_set_and_backbone_in_one_run(third_party, capsys):
-    third_party(models=dict(their_file=METHOD), datasets=dict(their_file=DATA),
-                backbone=dict(their_file=NETS))
+    third_party(models=dict(their_file=METHOD), datasets=dict(their_file=DATA), backbone=dict(their_file=NETS))
     with pytest.raises(SystemExit) as end:
         arguments('--backbone', 'their_net', '--help', model='their', dataset='their_data')
     out = capsys.readouterr().out
@@ -282,14 +275,12 @@ def test_help_of_a_third_party_method_data_set_and_backbone_in_one_run(third_par
         arguments('--backbone', 'their_net', '--help', model='their')
     out = capsys.readouterr().out
     assert '--depth' in out and '--n_splits' in out and 'default: 5' in out
-    args = arguments('--backbone', 'their-net', '--strength', '1', '--buffer_size', '3', '--lr', '1',
-                     model='their')
+    args = arguments('--backbone', 'their-net', '--strength', '1', '--buffer_size', '3', '--lr', '1', model='their')
     assert (args.num_filters, args.depth, args.optim_mom, args.weights) == (5, 1, 0.5, 'none')
 
 
 def test_the_classes_of_a_runs_arguments_and_all_by_name(third_party):
-    third_party(models=dict(their_file=METHOD.replace('from utils.args',
-                                                      'import not_there\nfrom utils.args')))
+    third_party(models=dict(their_file=METHOD.replace('from utils.args', 'import not_there\nfrom utils.args')))
     args = arguments('--lr', '1')
     assert models.get_model_class(args) is models.get_model_class('sgd')
     assert datasets.get_dataset_class(args) is datasets.get_dataset_class('Seq_Digits')
