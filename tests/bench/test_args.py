@@ -236,3 +236,8 @@ def test_every_flag_says_what_it_affects(method):
 def test_what_tells_runs_apart_is_in_their_keys(parse, words, same):
     flags = '--lr', '1', '--buffer_size', '5'
     assert (parse('er', *flags, *words.split()).key == parse('er', *flags).key) == same
+
+
+def test_every_method_has_the_same_config_by_default():
+    words = [['--model', name, '--dataset', 'seq-digits'] for name in models.get_model_names()]
+    assert {parse_args(of_one, return_parser_only=True).get_default('model_config') for of_one in words} == {None}

@@ -7,12 +7,16 @@ import warnings
 import zlib
 
 import numpy as np
+import pyarrow
 import pytest
 from PIL import Image, features
+from pyarrow import parquet
 
 from core.environment import warn_once
 from datasets.utils import readers
 from datasets.utils.image_files import read_images
+from scroll.errors import InputError
+from scroll.files.images import ImageFile, decode
 from tests.conftest import refused
 
 
@@ -22,6 +26,16 @@ def nothing_said_yet():
 
 
 def read_image(path, size):
+    """Pixels of a file, which are those of its bytes in Parquet; both refuse what is no image."""
+    if path.is_file():                                              # and no device
+        parquet.write_table(pyarrow.table(dict(image=[path.read_bytes()], y=[0])), f'{path}.parquet')
+        try:
+            pixels = next(ImageFile(f'{path}.parquet').blocks()).X[0]
+        except InputError:
+            with refused('not a readable image'):
+                decode(path)
+        else:
+            np.testing.assert_array_equal(pixels, decode(path)[0])
     return read_images([path], size, path)[0]
 
 

@@ -59,15 +59,6 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture
-def command(capsys):
-    """command('learn', ...) -> (exit code, stdout, stderr)."""
-    def run(*words):
-        capsys.readouterr()
-        return main([str(word) for word in words]), *capsys.readouterr()
-    return run
-
-
 def rows_of(path) -> list:
     with open(path, newline='', encoding='utf-8') as file:
         return list(csv.DictReader(file))

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from scroll import archive, edits
-from scroll.__main__ import main
 from scroll.grid import quantise
 from scroll.state import State
 from scroll.statistics import Statistics
@@ -31,15 +30,6 @@ def shares(tmp_path, monkeypatch):
     State(dict(seed=3), '0' * 64, of(STREAM)).write('s.npz')
     np.savez('old.npz', quantised=STREAM.features[A], labels=STREAM.labels[A])
     return tmp_path
-
-
-@pytest.fixture
-def command(capsys):
-    """command('merge', ...) -> (exit code, stdout, stderr)."""
-    def run(*words):
-        capsys.readouterr()
-        return main([str(word) for word in words]), *capsys.readouterr()
-    return run
 
 
 def test_shares_put_together_are_what_one_machine_counts(shares, command):
