@@ -79,8 +79,7 @@ def timm(num_classes: int, timm_name: str = 'vit_small_patch16_224', img_size: i
 
 
 @register_backbone('transformers')
-def transformers(num_classes: int,
-                 transformers_name: str = 'google/vit-base-patch16-224') -> LibraryBackbone:
+def transformers(num_classes: int, transformers_name: str = 'google/vit-base-patch16-224') -> LibraryBackbone:
     """Args:
         transformers_name: a folder with a config.json, or a model on the hub; here at its random start."""
     return LibraryBackbone(transformers_network(transformers_name, random=_seed())[0], num_classes)

@@ -75,7 +75,7 @@ def without_samples(state: State, paths: list, columns: dict = None, repeated: b
         features, labels, keys = arrays['quantised'], arrays['labels'], arrays.get('keys')
     else:
         blocks = Progress('Reading').over(read_blocks(open_files(paths, columns, ('X', 'y'), state.names)))
-        parts = [(quantise(intake(block.X, state.precision)), block.y) for _, block in blocks]
+        parts = [(quantise(intake(block.X, state.precision, learned=True)), block.y) for _, block in blocks]
         if not parts:
             raise InputError(f'{path}: there are no samples to train, so none to remove')
         features, labels = (np.concatenate(part) for part in zip(*parts))

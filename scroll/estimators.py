@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError
+from scroll.grid import FLOAT64, intake
 from scroll.grid_learner import FeatureGrid, GridLearner, UnitLength
 from scroll.heads.registry import lift_of
 from scroll.labels import check_labels
@@ -92,14 +93,13 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X, y, sample_weight=None) -> 'ScrollClassifier':
         """Forget everything, then learn. X: numbers (N, d): array or data frame. y: labels (N,), whole
-        numbers or text. sample_weight: whole numbers (N,), 0 or more: copies of each sample,
-        exactly."""
+        numbers or text. sample_weight: whole numbers (N,), 0 or more: exact copies of each."""
         fresh = clone(self)
         fresh._learn(X, y, None, sample_weight, whole_data=True)
-        with self._writing():
-            vars(self).pop('feature_names_in_', None)
-            learned = vars(fresh).keys() - self.get_params().keys() - {'_lock'}
-            vars(self).update({name: vars(fresh)[name] for name in learned})
+        with self._writing():                                   # at once: a fit may be interrupted
+            learned = {name: vars(fresh)[name] for name in vars(fresh).keys() - self.get_params().keys()}
+            kept = {name: value for name, value in vars(self).items() if name != 'feature_names_in_'}
+            self.__dict__ = kept | learned | dict(_lock=self._writing())
         return self
 
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> 'ScrollClassifier':
@@ -111,7 +111,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """Unlearn samples that were learned: `digest` is then that of never having seen them. InputError:
         they cannot all have been learned."""
         check_is_fitted(self)
-        X, y = self._checked(X, y)
+        given, (X, y) = X, self._checked(X, y)
+        intake(given, FLOAT64, learned=True)                        # warns of half precision
         with self._writing():
             learner = copy.copy(self.learner_)
             learner.remove(X, check_labels(y, len(y)))
@@ -172,8 +173,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return fitted.as_given(self._of_rows(fitted.learner.predict, X).tolist())
 
     def decision_function(self, X) -> np.ndarray:
-        """Logits float64 (N, K), columns as `classes_`; of two classes (N,), those of the second less the
-        first."""
+        """Logits float64 (N, K), columns as `classes_`; of two classes (N,), second less first."""
         fitted = self._ready()
         logits = fitted.in_columns(self._of_rows(fitted.learner.decision_function, X), -np.inf)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
@@ -289,7 +289,7 @@ def _wider(one, other):
 
 def _plain(y):
     """Labels in lists and arrays of objects as numbers or text; others are as scikit-learn takes them."""
-    listed = isinstance(y, (list, tuple)) or getattr(getattr(y, 'dtype', None), 'kind', '') == 'O'
+    listed = isinstance(y, (list, tuple)) or getattr(getattr(y, 'dtype', None), 'kind', '') in ('O', 'T')
     return check_labels(y, len(y)) if listed and np.asarray(y, object).ndim == 1 else y
 
 

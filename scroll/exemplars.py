@@ -181,8 +181,7 @@ class ExemplarBuffer:
     def from_arrays(cls, arrays: dict, facts: dict, statistics: Statistics,
                     check_samples) -> 'ExemplarBuffer':
         """What `state_dict` described, next to these statistics; one of several errors if no buffer can be
-        like this. facts: capacity, strategy, random state. check_samples: InputError for samples of another
-        kind."""
+        like this. facts: capacity, strategy, random state. check_samples: InputError for others."""
         out, sizes = cls(facts['capacity'], facts['strategy']), arrays['sizes']
         labels = check_labels(arrays['labels'].tolist(), len(arrays['labels']))
         if sizes.shape != labels.shape or sizes.dtype != np.int64 or not (sizes > 0).all():

@@ -24,8 +24,7 @@ def quantise(features) -> np.ndarray:
     decide. So a row's result is a function of its numbers alone, whatever the machine or the other rows.
 
     features: numbers (N, d), taken as float64; denormals of float32 and float64 as 0. A zero row stays zero.
-    Returns int32 (N, d) in units of 2^-18. InputError: not a 2-D numeric array, or a value that is not
-    finite."""
+    Returns int32 (N, d) in units of 2^-18. InputError: not a finite 2-D numeric array."""
     try:
         features = np.asarray(features)
     except ValueError as error:

@@ -243,8 +243,7 @@ class Scroll:
     def learn(self, samples, features, keys, y, names: tuple = None) -> 'Scroll':
         """`partial_fit` for a caller that has embedded already, for example many small segments at once.
         samples: what the buffer stores: uint8 images (N, H, W, C), or without an embedder the features.
-        features: int32 (N, d), quantised. keys: uint64 (N,). names: of d columns; kept if these are the
-        first."""
+        features: int32 (N, d), quantised. keys: uint64 (N,). names: of d columns; kept if they come first."""
         self._check_params()
         self._check_features(features)
         if samples is not features and self.buffer_size != 0:
@@ -307,11 +306,10 @@ class Scroll:
     def remove_class(self, label, X=None) -> 'Scroll':
         """Unlearn a whole class: as `remove`, of all its samples. What it has added to the Gram matrix must
         be known, and the matrix of all classes does not tell: give all its samples X; not needed where there
-        is a matrix a class (the heads `balanced`, `qda`), or the buffer has kept every sample of the
-        class."""
+        is a matrix a class (the heads `balanced`, `qda`), or the buffer has all its samples."""
         self._learned()
         name = check_labels([label], 1).tolist()[0]
-        given = None if X is None else self._embed(X, keep=False)[1:]
+        given = None if X is None else self._embed(X, keep=False, learned=True)[1:]
 
         def without_it(state: State) -> State:
             count = state.count_of(name)
@@ -340,8 +338,7 @@ class Scroll:
         return ~np.isin(np.arange(len(keys)), self.keys_.lacks(keys, check_labels(y, len(keys))))
 
     def predictor(self) -> LinearPredictor:
-        """The online predictor f_T (paper, section 3.1); of `qda` a `QuadraticPredictor`. InputError before
-        the first sample."""
+        """f_T (paper, section 3.1); of `qda` a `QuadraticPredictor`. InputError before the first sample."""
         return self._derived(self._learned()).online
 
     def _derived(self, state: State) -> Derived:

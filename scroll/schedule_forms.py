@@ -159,8 +159,7 @@ def imbalanced(rank, random, n, ratio) -> list:
 
 
 def from_file(rank, random, path) -> list:
-    """Segments as a text file gives them: on each line the ids of one, with blanks between; each sample
-    once."""
+    """Segments as a text file gives them: on each line the ids of one, with blanks between, each once."""
     count = len(rank)
     try:
         if Path(path).stat().st_size > 64 * (count + 64) or not Path(path).is_file():

@@ -87,8 +87,7 @@ class State:
         return out
 
     def with_statistics(self, statistics: Statistics) -> 'State':
-        """When samples have been learned of which the statistics are known; for learners without buffer and
-        keys."""
+        """When samples have been learned whose statistics are known; for learners without buffer and keys."""
         out = self._copy(counted=self._accounted())
         out.statistics.merge(statistics)
         return out
@@ -105,8 +104,7 @@ class State:
 
     def merged(self, other: 'State', of_parts: bool = True) -> 'State':
         """When another learner's samples have been learned, too. `of_parts`: keep account of the parts.
-        InputError if backbones, columns, precision or shapes of samples differ, or the other keeps no
-        keys."""
+        InputError if backbones, columns, precision or shapes of samples differ, or it keeps no keys."""
         self.check_alike(other)
         if self.buffer is not None and other.buffer is not None and len(other.buffer):
             self.buffer.check(other.buffer.content().samples)
@@ -124,8 +122,7 @@ class State:
 
     def without(self, features, keys, labels) -> 'State':
         """As if these samples had never been learned; InputError if statistics, buffer or keys show that they
-        cannot all have been. Arguments as `with_samples`; keys: None if neither a buffer nor keys are
-        kept."""
+        cannot all have been. Arguments as `with_samples`; keys: None without buffer and keys."""
         removed = self.statistics.empty_like().add(features, labels)
         out = self._copy(counted=None)
         if out.keys is not None:

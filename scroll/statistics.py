@@ -363,7 +363,8 @@ def _all_classes(one: Sums, two: Sums) -> np.ndarray:
     kinds = ['integers' if part.classes.dtype.kind == 'i' else 'strings' for part in (two, one)]
     if kinds[0] != kinds[1]:
         raise InputError(f'labels are {kinds[0]} here and {kinds[1]} before: keep to integers or to strings')
-    return np.union1d(one.classes, two.classes)
+    at = np.minimum(np.searchsorted(one.classes, two.classes), len(one.classes) - 1)
+    return one.classes if (one.classes[at] == two.classes).all() else np.union1d(one.classes, two.classes)
 
 
 def _joined(one: Sums, two: Sums) -> Sums:
@@ -384,6 +385,8 @@ def _in_classes(part: Sums, classes: np.ndarray) -> tuple:
 
 def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) -> np.ndarray:
     """A copy of an array (K, ...) of `classes` with rows for `all_classes`: zeros for others."""
+    if all_classes is classes:
+        return array.copy()
     check_memory(f'an array of {len(all_classes)} classes, {array.shape[1:]} each,',
                  array.itemsize * prod(array.shape[1:]) * len(all_classes))
     out = np.zeros((len(all_classes), *array.shape[1:]), array.dtype)

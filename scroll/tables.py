@@ -33,8 +33,7 @@ def check_names(given, learned, what: str) -> None:
 
 
 def places(given: tuple, learned: tuple) -> np.ndarray:
-    """int64 (d,): where among the given names each learned one is; InputError: one is missing, unknown or
-    there twice."""
+    """int64 (d,): where among the given names each learned one is; InputError: missing, unknown, twice."""
     if len(set(given)) < len(given) or set(given) != set(learned):
         raise InputError(f'X has other columns than those learned: {_difference(given, learned)}')
     return np.array([given.index(name) for name in learned])
@@ -71,10 +70,8 @@ def numbers_of(X, learned: tuple = None) -> np.ndarray:
     elif learned is not None and names != learned:
         order = places(names, learned)
     try:
-        if names is None:
-            return np.asarray(X)
-        X = X.to_numpy()
-        return (X.astype(np.float64) if X.dtype == object else X)[:, order]         # object: may have gaps
+        X = np.asarray(X) if names is None else X.to_numpy()[:, order]
+        return X.astype(np.float64) if X.dtype == object else X     # of a data frame of several types
     except (TypeError, ValueError) as error:
         raise InputError('X has missing values or columns that are no numbers, or is not a table of numbers '
                          f'({" ".join(str(error).split())})') from error

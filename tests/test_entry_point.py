@@ -34,8 +34,7 @@ def test_starting_waits_for_no_library_that_is_not_needed(tiny_weights, tmp_path
             '    if "--help" not in sys.argv:\n        initialize(); end()\n'
             '    main()\n'
             'except SystemExit:\n    end()')
-    result = python('-c', f'import sys; sys.path.insert(0, {str(ROOT)!r})\n' + code, *words.replace('WEIGHTS', tiny_weights).split(),
-                    cwd=tmp_path)
+    result = python('-c', f'import sys; sys.path.insert(0, {str(ROOT)!r})\n' + code, *words.replace('WEIGHTS', tiny_weights).split(), cwd=tmp_path)
     assert result.stderr.splitlines()[-1] == '[]', result.stderr
 
 

@@ -205,6 +205,10 @@ def remove(args) -> None:
     for text in args.classes or ():
         state = edits.without_class(state, text, args.file)
     write(state, args.out)
+    unknown = any(times < 0 for times in state.known_parts().values())      # no part that had been counted
+    if unknown and state.keys is None and not args.classes:
+        print('without keys (keep_keys) it is not known that what was removed had been learned: sums and '
+              'buffer do not rule it out', file=sys.stderr)
 
 
 def to_folder(args) -> None:

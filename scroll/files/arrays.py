@@ -1,11 +1,14 @@
 """Column names and types of files of features, and npz and npy files, for `scroll.files.features`."""
 import os
 import zipfile
+from contextlib import ExitStack
+from math import prod
 
 import numpy as np
 
 from scroll.archive import arrays_of, open_file
 from scroll.errors import InputError
+from scroll.grid import native
 
 NAMES = dict(X=('X', 'features'), y=('y', 'labels'), id=('id',), split=('split',))     # the latter: our own
 MAX_WIDTH = 1 << 16                 # features of a sample, and bytes of a label
@@ -41,7 +44,7 @@ def check_shape(name: str, shape: tuple, kind: str, rows: int) -> None:
 
 
 class Arrays:
-    """Arrays of an npz file, read whole when they are asked for.
+    """Arrays of an npz file, read as they are asked for: a small archive may hold more than memory does.
 
     Attributes:
         names: of its arrays. has: those of X, y, id and split that it has. rows: N. dim: d."""
@@ -64,9 +67,23 @@ class Arrays:
 
     def blocks(self, size: int):
         """Yield dicts of columns, of up to `size` rows."""
-        found = arrays_of(self._path, set(self._columns.values()))
-        for start in range(0, self.rows, size):
-            yield {name: found[column][start:start + size] for name, column in self._columns.items()}
+        with open_file(self._path) as file, zipfile.ZipFile(file) as archive, ExitStack() as opened:
+            members = {column: opened.enter_context(archive.open(f'{column}.npy'))
+                       for column in self._columns.values()}
+            read = {name: self._reader(column, members[column]) for name, column in self._columns.items()}
+            for start in range(0, self.rows, size):
+                yield {name: rows(start, min(size, self.rows - start)) for name, rows in read.items()}
+            for member in members.values():
+                member.read(1)                                  # past its end, where its checksum is compared
+
+    def _reader(self, column: str, member):
+        """`rows(start, count)` of an array, one call after the other; one stored by columns is read whole."""
+        shape, by_column, dtype = _HEADS[np.lib.format.read_magic(member)](member)
+        if by_column:
+            array = arrays_of(self._path, [column])[column]
+            return lambda start, count: array[start:start + count]
+        size, row = dtype.itemsize * prod(shape[1:]), shape[1:]
+        return lambda _, count: native(np.frombuffer(member.read(size * count), dtype)).reshape(count, *row)
 
 
 class Mapped(Arrays):

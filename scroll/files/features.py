@@ -4,7 +4,7 @@
     y      labels (N,), all integers or all text
     id     names of samples (N,), integers or text          split  'train' or 'test' (N,)
 
-An npz file has arrays of these names, and needs X alone; it is read whole. `features.npy` (or `X.npy`) is X,
+An npz file has arrays of these names, and needs X alone. `features.npy` (or `X.npy`) is X,
 and `labels.npy` (`y.npy`) next to it y. In a Parquet file (which needs pyarrow) X is a column of lists or, as
 a pattern like `X=f*`, all columns of numbers that match, in the order of the first file, by path, or of what
 was learned before; no more of it is in memory than a block (or row group). Other names:
@@ -136,8 +136,7 @@ class FeatureFile:
 
 def read_blocks(files: list, split: str = None, size: int = BLOCK, usual: str = 'train') -> Iterator[tuple]:
     """Yield (file, `Block`) for the samples of a split ('train', 'test' or 'all'; None: `usual` where the
-    files have splits, else all). Samples without an id are numbered through all files. InputError as of
-    `blocks`."""
+    files have splits, else all). Without ids samples are numbered through all files. Errors as `blocks`."""
     known = 'split' in files[0].has
     split = split or (usual if known else ALL)
     one_of('split', split, (*SPLITS, ALL))

@@ -51,8 +51,9 @@ def decode(source, name: str = None) -> tuple:
                     out = ImageOps.exif_transpose(out)
                 return _rgb(out), several
     except Exception as error:              # damaged images raise almost anything
-        reason = (f'expected one of {", ".join(FORMATS)}' if type(error).__name__ == 'UnidentifiedImageError'
-                  else ' '.join(str(error).split())[:200] or type(error).__name__)
+        unknown = type(error).__name__ == 'UnidentifiedImageError'
+        reason = f'expected one of {", ".join(FORMATS)}; pillow-heif can convert HEIC' if unknown else \
+            ' '.join(str(error).split())[:200] or type(error).__name__
         raise InputError(f'{name or source}: not a readable image ({reason})') from error
 
 

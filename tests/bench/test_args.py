@@ -51,8 +51,7 @@ def probe(monkeypatch, tmp_path):
 
     def arguments(*flags, config=None, data_config=None, data_name='default', defaults=None, buffer='--buffer_size=7',
                   dataset='probe-data', lr='--lr=0.5'):
-        for path, text in (('models/config/probe_model.yaml', config),
-                           (f'datasets/configs/probe-data/{data_name}.yaml', data_config)):
+        for path, text in (('models/config/probe_model.yaml', config), (f'datasets/configs/probe-data/{data_name}.yaml', data_config)):
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).unlink(missing_ok=True)
             if text is not None:
@@ -116,8 +115,7 @@ def test_of_the_rules_of_best_the_last_that_holds_wins(probe, buffer, strength):
 @pytest.mark.parametrize('where', ['model', 'data set'])
 def test_nonsense_in_a_config_file_is_refused(probe, where, text, words):
     with refused(*words):
-        probe(**{'config': f'default: {{{text}}}' if text.count(': ') and '"' not in text else text} if where == 'model' else
-              {'data_config': text})
+        probe(**{'config': f'default: {{{text}}}' if text.count(': ') and '"' not in text else text} if where == 'model' else {'data_config': text})
 
 
 @pytest.mark.parametrize('text, words', [
@@ -228,8 +226,7 @@ def test_every_flag_says_what_it_affects(method):
     words = ['--model', method, '--dataset', 'seq-digits', '--weights', 'none']
     affects = parse_args(words, return_parser_only=True).affects()
     assert set(affects.values()) <= set(AFFECTS)
-    for word, endings in dict(place=('_path', '_every'), speed=('device', '_threads', '_workers', '_cache'),
-                              display=('notes', '_verbose')).items():
+    for word, endings in dict(place=('_path', '_every'), speed=('device', '_threads', '_workers', '_cache'), display=('notes', '_verbose')).items():
         assert {affects[name] for name in affects if name.endswith(endings) and name != 'eval_every'} <= {word}
 
 
@@ -239,3 +236,8 @@ def test_every_flag_says_what_it_affects(method):
 def test_what_tells_runs_apart_is_in_their_keys(parse, words, same):
     flags = '--lr', '1', '--buffer_size', '5'
     assert (parse('er', *flags, *words.split()).key == parse('er', *flags).key) == same
+
+
+def test_every_method_has_the_same_config_by_default():
+    words = [['--model', name, '--dataset', 'seq-digits'] for name in models.get_model_names()]
+    assert {parse_args(of_one, return_parser_only=True).get_default('model_config') for of_one in words} == {None}

@@ -262,8 +262,7 @@ def test_runs_times_threads_are_the_cores(monkeypatch, words, threads, expected)
 @pytest.mark.slow
 def test_a_sweep_over_a_real_run(bench, tiny_weights):
     experiment = bench.write('real', ['er-ace'], n_epochs=1, schedule='gaussian:sigma=2')
-    words = ['scripts/sweep.py', experiment, '--seeds', 1, '--extra', '--', '--base_path', bench.base, '--weights', tiny_weights,
-             '--device', 'cpu']
+    words = ['scripts/sweep.py', experiment, '--seeds', 1, '--extra', '--', '--base_path', bench.base, '--weights', tiny_weights, '--device', 'cpu']
     first = python(*words, cwd=ROOT)
     assert first.returncode == 0, first.stderr
     row, = read_rows(bench.base / 'results' / 'general-continual' / 'seq-digits' / 'er-ace' / 'mean_accs.csv')

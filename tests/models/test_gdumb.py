@@ -54,8 +54,7 @@ def test_cutmix_happens_as_often_as_its_coin_says():
     assert 85 < mixed < 160 and cutmix_data(x, y, 0.0)[3] == 1.0
 
 
-@pytest.mark.parametrize('flags, words', [(['--minlr', '0.1'], ['--minlr 0.1', '--maxlr 0.05']),
-                                          (['--maxlr', '1e30'], ['finite', 'the buffer'])])
+@pytest.mark.parametrize('flags, words', [(['--minlr', '0.1'], ['--minlr 0.1', '--maxlr 0.05']), (['--maxlr', '1e30'], ['finite', 'the buffer'])])
 def test_what_cannot_be_learned_is_refused(trained, flags, words):
     with refused(*words):
         trained('gdumb', *FLAGS, *flags)

@@ -46,8 +46,7 @@ def test_scoring_leaves_the_network_alone(start):
     assert not torch.allclose(interference(model.net, 0.1, inputs, labels), in_training)
 
 
-@pytest.mark.parametrize('flags, tasks', [('--task_free 0', [0]), ('--task_free 1', [0, 1]),
-                                          ('--task_free 0 --schedule gaussian:batch=12', [0])])
+@pytest.mark.parametrize('flags, tasks', [('--task_free 0', [0]), ('--task_free 1', [0, 1]), ('--task_free 0 --schedule gaussian:batch=12', [0])])
 def test_a_step_follows_the_sum_of_both_gradients_of_batch_and_most_interfered(start, flags, tasks):
     """Two means of different size: neither is diluted by the other. Of the current task, candidates only on
     demand; on a stream without tasks, always."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from backbone.resnet18 import ResNet18
 from scroll import Embedder, InputError, Preprocessing
+from scroll.__main__ import main
 from scroll.grid import quantise, sample_keys
 
 quick = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))    # the machine may be busy
@@ -23,6 +24,17 @@ def refused(match: str = None):
     with pytest.raises(InputError, match=match) as caught:
         yield caught
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.fixture
+def command(capsys, tmp_path, monkeypatch):
+    """command('learn', ...) in a folder of its own -> (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        capsys.readouterr()
+        return main([str(word) for word in words]), *capsys.readouterr()
+    return run
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Columns go by their names, a value and its float32 copy are one, and one rule says what is a label."""
 import unicodedata
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from scroll import Scroll, ScrollClassifier
+from scroll import InputError, Scroll, ScrollClassifier
 from scroll.__main__ import main
 from scroll.grid import intake, quantise
 from scroll.state import State
@@ -89,6 +90,31 @@ def test_what_was_learned_in_float64_is_removed_as_its_float32_copy(make):
     assert learner.digest() == make().partial_fit(X[30:], Y[30:]).digest()
 
 
+def test_a_half_precision_copy_is_said_to_be_another_sample(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    half = X[:2].astype(np.float16)
+    for make in (lambda: Scroll(buffer_size=0), ScrollClassifier, lambda: ScrollClassifier(scale=None, limit=8)):
+        with suppress(InputError), pytest.warns(UserWarning, match='float16'):
+            make().partial_fit(X, Y).remove(half, Y[:2])
+    with suppress(InputError), pytest.warns(UserWarning, match='float16'):
+        Scroll(buffer_size=0).partial_fit(X, Y).remove_class(Y[0], X[Y[0] == Y].astype(np.float16))
+    np.savez('x.npz', X=half, y=Y[:2])
+    Scroll(buffer_size=0).partial_fit(X, Y).save('s.npz')
+    main(['remove', 's.npz', '--samples', 'x.npz', '-o', 's.npz'])
+    assert 'float16' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('how, said', [('--no-keep_keys', True), ('--keep_keys', False)])
+def test_a_removal_says_where_it_is_not_known_whether_the_samples_were_learned(tmp_path, monkeypatch, capsys, how, said):
+    monkeypatch.chdir(tmp_path)
+    for name, at in dict(a=slice(60), b=slice(60, 90), c=slice(70, 75)).items():
+        np.savez(f'{name}.npz', X=X[at], y=Y[at])
+    assert main(['learn', 'a.npz', 'b.npz', how, '-o', 's.npz']) == main(['remove', 's.npz', '--samples', 'b.npz', '-o', 'a.state']) == 0
+    assert 'not known' not in capsys.readouterr().err                   # a part that was counted, or samples whose keys are
+    assert main(['remove', 's.npz', '--samples', 'c.npz', '-o', 'c.state']) == 0
+    assert ('not known' in capsys.readouterr().err) == said
+
+
 def test_denormals_are_zero_whatever_the_processor_does_with_them():
     rows = np.array([[1e-310, 0, 1e-310], [1e-40, 3e-39, 0], [2.0 ** -126, 0, 0], [2.0 ** -126 - 2.0 ** -152, 0, 0], [1, 1e-40, 0]])
     expected = [[0, 0, 0], [0, 0, 0], [1 << 18, 0, 0], [1 << 18, 0, 0], [1 << 18, 0, 0]]
@@ -152,6 +178,8 @@ def test_whole_numbers_are_labels_whatever_holds_them(make):
         for given_ in (labels, labels.to_numpy(), labels.tolist()):
             learner = make().partial_fit(X, given_)
             assert learner.digest() == expected.digest() and learner.score(X, given_) == expected.score(X, Y)
+    text = np.array(Y.astype(str), np.dtypes.StringDType())
+    assert make().partial_fit(X, text).digest() == make().partial_fit(X, Y.astype(str)).digest()
 
 
 @pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
@@ -180,11 +208,13 @@ def test_what_is_masked_is_not_learned(make):
 def test_sparse_matrices_are_named_and_columns_with_gaps_are_read():
     with refused('toarray'):
         Scroll().partial_fit(csr_array(X), Y)
-    gaps = FRAME.astype('Float64')
-    assert Scroll().partial_fit(gaps, Y).digest() == Scroll().partial_fit(X, Y).digest()
-    gaps.iloc[3, 2] = pd.NA
-    with refused('missing'):
-        Scroll().partial_fit(gaps, Y)
+    for names in (NAMES, range(6)):
+        gaps = FRAME.set_axis(names, axis=1).astype('Float64')
+        for table in (gaps, gaps.to_numpy(object)):
+            assert Scroll().partial_fit(table, Y).digest() == Scroll().partial_fit(X, Y).digest()
+        gaps.iloc[3, 2] = pd.NA
+        with refused('missing'):
+            Scroll().partial_fit(gaps, Y)
 
 
 def test_classes_of_uneven_size_get_a_hint_that_names_balanced():

@@ -17,7 +17,6 @@ from pyarrow import parquet
 from sklearn.datasets import load_digits
 
 from scroll import Embedder, Scroll, engines
-from scroll.__main__ import main
 from scroll.state import State
 from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net
 
@@ -39,17 +38,6 @@ def home(tmp_path_factory):
         else:
             parquet.write_table(pyarrow.table(dict(X=list(X[at]), y=Y[at])), part / f'{i}.parquet', row_group_size=50)
     return folder
-
-
-@pytest.fixture
-def command(capsys, tmp_path, monkeypatch):
-    """command('learn', ...) in a folder of its own -> (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        capsys.readouterr()
-        return main([str(word) for word in words]), *capsys.readouterr()
-    return run
 
 
 def learned(command, out, *patterns, flags=()) -> str:

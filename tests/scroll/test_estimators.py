@@ -36,8 +36,7 @@ X, Y = blobs()
 
 def fingerprint(estimator) -> tuple:
     """All that can be seen of what was learned."""
-    return estimator.digest(), str(estimator.classes_), estimator.decision_function(X).tobytes(), \
-        estimator.predict_proba(X).tobytes()
+    return estimator.digest(), str(estimator.classes_), estimator.decision_function(X).tobytes(), estimator.predict_proba(X).tobytes()
 
 
 @parametrize_with_checks([ScrollClassifier(), ScrollClassifier('lda', scale='standard', limit=1e4, calibration_size=20)])

@@ -3,6 +3,7 @@ import csv
 import io
 import os
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sklearn.datasets import load_digits
 
 from scroll import Scroll
 from scroll.__main__ import main
+from scroll.files.features import open_files, read_blocks
 from scroll.state import State
 from tests.scroll.conftest import quick
 
@@ -57,15 +59,6 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture
-def command(capsys):
-    """command('learn', ...) -> (exit code, stdout, stderr)."""
-    def run(*words):
-        capsys.readouterr()
-        return main([str(word) for word in words]), *capsys.readouterr()
-    return run
-
-
 def rows_of(path) -> list:
     with open(path, newline='', encoding='utf-8') as file:
         return list(csv.DictReader(file))
@@ -79,6 +72,15 @@ def test_one_digest_whatever_the_kind_and_the_blocks(here, command, kind, y):
         assert (code, out, err) == (0, f'{expected.digest()}\n', 'learned 300 of 300 samples\n')
     loaded = Scroll.load('s.npz')
     assert loaded.predictor().digest() == expected.predictor().digest() and loaded.get_params()['buffer_size'] == 0
+
+
+def test_of_a_small_archive_that_holds_much_a_block_is_in_memory(here):
+    np.savez_compressed('x.npz', X=np.zeros((100_000, 64), np.float32), y=np.zeros(100_000, int))      # 26 MB
+    tracemalloc.start()
+    assert sum(len(block.X) for _, block in read_blocks(open_files(['x.npz']), size=1000)) == 100_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 22
 
 
 @settings(quick, max_examples=10)

@@ -34,8 +34,7 @@ def test_any_order_and_batching_give_the_same_statistics_and_predictor(stream, d
     np.testing.assert_array_equal(pieces.predict(stream.features), whole.predict(stream.features))
 
 
-@pytest.mark.parametrize('strategy, spec', [
-    ('hash', 'iid,batch=5'), ('hash', 'split:3,batch=3'), ('herding', 'split:3,order=random')])
+@pytest.mark.parametrize('strategy, spec', [('hash', 'iid,batch=5'), ('hash', 'split:3,batch=3'), ('herding', 'split:3,order=random')])
 def test_f_star_has_the_same_bits_under_every_schedule_that_the_strategy_promises(embedder, toy, strategy, spec):
     images, labels = toy
     digests = set()

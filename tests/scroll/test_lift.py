@@ -87,8 +87,7 @@ def test_fourier_features_have_the_kernel_of_their_bandwidth():
 
 
 @quick
-@given(kind=st.sampled_from(KINDS), dim=st.integers(1, 40), width=st.integers(1, 30), less=st.integers(1, 30),
-       seed=st.integers(0, 3))
+@given(kind=st.sampled_from(KINDS), dim=st.integers(1, 40), width=st.integers(1, 30), less=st.integers(1, 30), seed=st.integers(0, 3))
 def test_a_lift_stays_on_the_grid_and_begins_with_u_and_with_narrower_ones(kind, dim, width, less, seed):
     u, less = units(4, dim, seed), min(less, width)
     h = Lift(kind, dim, width, seed)(u)

@@ -27,8 +27,7 @@ def naive(features, labels):
 @given(streams())
 def test_the_sums_equal_those_of_python_integers(stream):
     s = of(stream)
-    assert (s.classes.tolist(), s.counts.tolist(), s.sums.tolist(), s.gram.tolist()) == \
-        naive(stream.features, stream.labels.tolist())
+    assert (s.classes.tolist(), s.counts.tolist(), s.sums.tolist(), s.gram.tolist()) == naive(stream.features, stream.labels.tolist())
     assert s.total == len(stream.labels)
 
 

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from scroll import archive, edits
-from scroll.__main__ import main
 from scroll.grid import quantise
 from scroll.state import State
 from scroll.statistics import Statistics
@@ -33,15 +32,6 @@ def shares(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture
-def command(capsys):
-    """command('merge', ...) -> (exit code, stdout, stderr)."""
-    def run(*words):
-        capsys.readouterr()
-        return main([str(word) for word in words]), *capsys.readouterr()
-    return run
-
-
 def test_shares_put_together_are_what_one_machine_counts(shares, command):
     expected = of(STREAM).digest()
     for number, order in enumerate((['a', 'b', 'c'], ['c', 'a', 'b'], ['b', 'c', 'a'])):
@@ -55,15 +45,15 @@ def test_removed_is_never_seen(shares, command):
     rest = of(STREAM, A, C).digest()
     for whole in ('all.npz', 'abc.npz'):            # whether or not the part is one that the file was made of
         command('merge', 'a.npz', 'b.npz', 'c.npz', '-o', 'abc.npz')
-        assert command('remove', whole, '--minus', 'b.npz', '-o', 'rest.npz') == (0, f'{rest}\n', '')
+        code, out, err = command('remove', whole, '--minus', 'b.npz', '-o', 'rest.npz')
+        assert (code, out) == (0, f'{rest}\n') and ('not known' in err) == (whole == 'all.npz')
         code, out, _ = command('merge', 'rest.npz', 'b.npz', '-o', 'again.npz')                 # and it may come back
         assert code == 0 and out == f'{of(STREAM).digest()}\n'
         assert edits.read('again.npz').parts == edits.read(whole).parts
     assert command('remove', 'all.npz', '--minus', 'a.npz', 'b.npz', 'c.npz', '-o', 'none.npz')[1] == f'{Statistics(5).digest()}\n'
 
 
-@pytest.mark.parametrize('first, second', [
-    (['a'], ['a']), (['a', 'b'], ['b', 'c']), (['a'], ['b', 'a']), (['a', 'b', 'c'], ['all'])], ids=str)
+@pytest.mark.parametrize('first, second', [(['a'], ['a']), (['a', 'b'], ['b', 'c']), (['a'], ['b', 'a']), (['a', 'b', 'c'], ['all'])], ids=str)
 def test_a_share_that_would_count_twice_is_refused(shares, command, first, second):
     for name, parts in dict(x=first, y=second).items():
         paths = [f'{part}.npz' for part in parts]
@@ -106,7 +96,7 @@ def test_statistics_of_another_psi_are_refused(shares, command):
 
 def test_embedded_samples_are_removed(shares, command):
     np.savez('old.npz', quantised=STREAM.features[B], labels=STREAM.labels[B])
-    assert command('remove', 'all.npz', '--samples', 'old.npz', '-o', 'rest.npz') == (0, f'{of(STREAM, A, C).digest()}\n', '')
+    assert command('remove', 'all.npz', '--samples', 'old.npz', '-o', 'rest.npz')[:2] == (0, f'{of(STREAM, A, C).digest()}\n')
     for words in (['--samples', 'old.npz'], ['--minus', 'b.npz']):                              # the same samples
         assert command('remove', 'rest.npz', *words, '-o', 'less.npz')[0] == 2
     assert command('merge', 'rest.npz', 'b.npz', '-o', 'again.npz')[1] == f'{of(STREAM).digest()}\n'

@@ -1,4 +1,5 @@
 """One learner, many threads, interrupts anywhere: it is what integer sums of some of the calls are, and nothing else."""
+import copy
 import pickle
 import sys
 import threading
@@ -6,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -97,6 +99,23 @@ def test_an_interrupt_at_any_line_leaves_a_learner_as_before_or_as_after(draw):
     assert whole(learner) in (whole(before), whole(after))
 
 
+def test_a_classifier_fitted_again_and_interrupted_has_the_old_columns_or_the_new_ones():
+    X, y = data(30)
+    one, two = (pd.DataFrame(X, columns=list(names)) for names in ('abcde', 'vwxyz'))
+
+    def known(classifier) -> tuple:
+        return classifier.digest(), classifier.feature_names_in_.tolist(), classifier.predict(X).tolist()
+    first = ScrollClassifier().fit(one[:20], y[:20])
+    again, before = copy.deepcopy(first), known(first)
+    with interrupted(1 << 20) as fit:
+        again.fit(two, y)
+    for at in (*range(1, (1 << 20) - fit.left, 50), *range((1 << 20) - fit.left - 15, (1 << 20) - fit.left)):
+        classifier = copy.deepcopy(first)
+        with suppress(KeyboardInterrupt), interrupted(at):
+            classifier.fit(two, y)
+        assert known(classifier) in (before, known(again))
+
+
 @settings(max_examples=10, deadline=None)
 @given(st.data())
 def test_threads_that_read_write_and_are_interrupted_leave_the_sums_of_what_was_done(draw):
@@ -112,7 +131,7 @@ def test_threads_that_read_write_and_are_interrupted_leave_the_sums_of_what_was_
     lock, where = threading.Lock(), draw.draw(st.lists(st.integers(1, 600), min_size=16, max_size=16))
 
     def write(part: slice, line: int) -> None:
-        with interrupted(line) as stop, suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt), interrupted(line) as stop:
             learner.partial_fit(X[part], y[part])
         if stop.hit and not known(X[part], y[part]):
             return

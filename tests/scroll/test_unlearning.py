@@ -38,8 +38,7 @@ def key_counts(keys) -> Counter:
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(positions, st.lists(st.tuples(st.sampled_from(STEPS), positions), max_size=10), st.sampled_from(STRATEGIES),
        st.sampled_from([0, 2, 5, 50]), st.booleans())
-def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_saved(tmp_path_factory, first, steps, strategy, size,
-                                                                                    keep_keys):
+def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_saved(tmp_path_factory, first, steps, strategy, size, keep_keys):
     path = tmp_path_factory.mktemp('steps') / 'x'
     params = dict(buffer_size=size, strategy=strategy, keep_keys=keep_keys)
     learner = Scroll(**params).partial_fit(*part(first))
@@ -88,8 +87,7 @@ def test_a_learner_that_keeps_keys_knows_exactly_what_it_learned():
         passed += _accepts(Scroll(buffer_size=1).fit(X[:50], y[:50]), X[[at]], y[[at]])
     assert passed                                               # without keys, so they are what tells
     assert learner.remove(X[:1], y[:1]).digest() == Scroll().fit(X[1:50], y[1:50]).digest()
-    for call in (lambda: learner.remove(X[:1], y[:1]), lambda: learner.remove(X[1:2], 1 - y[1:2]),
-                 lambda: learner.remove(X[[2, 2]], y[[2, 2]])):
+    for call in (lambda: learner.remove(X[:1], y[:1]), lambda: learner.remove(X[1:2], 1 - y[1:2]), lambda: learner.remove(X[[2, 2]], y[[2, 2]])):
         with refused('never learned'):
             call()
 

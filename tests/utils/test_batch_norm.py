@@ -22,8 +22,7 @@ def equal(a, b):
 X = torch.randn(7, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize('options, tracked',
-                         [(dict(condition=False), False), ({}, True), (dict(condition=True), True)])
+@pytest.mark.parametrize('options, tracked', [(dict(condition=False), False), ({}, True), (dict(condition=True), True)])
 def test_without_the_condition_statistics_stay_and_the_output_is_that_of_training(options, tracked):
     net, twin = network(), network()
     before = statistics(net)
