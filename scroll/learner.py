@@ -458,11 +458,11 @@ class Scroll:
         if state and state['adapted']:
             self.adapt()
 
-    def end_part(self) -> 'Scroll':
-        """What has been learned is a part by itself (`scroll.parts`); what will be is another."""
+    def end_part(self) -> dict:
+        """What has been learned is a part by itself (`scroll.parts`); what will be is another. Gives all."""
         self._learned()
         return self._edit(lambda state: state.with_adapted(
-            state.adapted, state.selection, parts=state.known_parts(), counted=None))
+            state.adapted, state.selection, parts=state.known_parts(), counted=None))._learned().parts
 
     def _state_for_files(self) -> State:
         """What is known, with the settings of now."""
@@ -472,7 +472,8 @@ class Scroll:
         """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or not at all;
         InputError if it cannot be written."""
         with archive.locked(path):
-            self.end_part()._state_for_files().write(path)
+            self.end_part()
+            self._state_for_files().write(path)
 
     @classmethod
     def load(cls, path, embedder: 'Embedder' = None) -> 'Scroll':

@@ -4,6 +4,8 @@ A part is what one learner, one run or one file has counted, and goes by the dig
 whatever the order. Parts are a dict: digest -> how many times it is in; negative: how many times it was taken
 out; 0: it was in, and is not any more. What was removed may come back.
 """
+import warnings
+
 from scroll.statistics import Statistics
 
 _SHOWN = 20
@@ -43,6 +45,12 @@ def counted_twice(parts: dict, statistics: Statistics, others: dict, other: Stat
     if statistics.total and (others.get(one, 0) > 0 or one == two):
         return one
     return two if other.total and parts.get(two, 0) > 0 else clash(parts, others)
+
+
+def warn_of_repeated(parts: dict) -> None:
+    """A warning that names parts that count more than once, as of a file that was given twice."""
+    if again := {part: times for part, times in parts.items() if times > 1}:
+        warnings.warn(f'parts that count more than once, of {list_parts(again)}', stacklevel=2)
 
 
 def list_parts(parts: dict) -> str:

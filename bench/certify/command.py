@@ -6,10 +6,9 @@
 
 Schedules: label order, reversed label order, `--specs`, and random class orders in numbers of tasks that
 divide the number of classes. SCROLL's predictor is that of each schedule's own statistics; another method is
-trained from scratch on each schedule, with the same seed and flags; those of main.py go behind the script's
-own. Finished schedules are kept in `--out` (`<base_path>/certificates/<dataset>/<model>`), so the same
-command continues a killed certificate: `certificate-<id>.json`, and a row for each schedule in `.csv`. Other
-code runs all of them again.
+trained from scratch on each, with the same flags of main.py, which go behind the script's own. Finished
+schedules are kept in `--out`, so that the same command continues a killed certificate, if the code is the
+same: `certificate-<id>.json`, and a row for each schedule in `.csv`.
 
 `--keep FILE` writes it without the schedules, to be handed on; `--check FILE` makes SCROLL's lines again on
 any machine, under three schedules, with `--all 1` under all (docs/certificates.md).

@@ -9,7 +9,7 @@ from scroll.errors import InputError, naming
 from scroll.files import features, learning
 from scroll.files.arrays import columns_of
 from scroll.learner import Scroll
-from scroll.parts import list_parts
+from scroll.parts import list_parts, warn_of_repeated
 from scroll.progress import Progress
 from scroll.settings import SETTINGS, check_settings, parse
 from scroll.state import State
@@ -97,6 +97,7 @@ def _learn_with_engine(learner: Scroll, args) -> None:
     counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers)
     if not counted.statistics.total:
         raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
+    warn_of_repeated(counted.parts)
     print(f'learned {counted.statistics.total} samples of {len(sources)} files', file=sys.stderr)
     write(State(params, counted.psi, counted.statistics, parts=counted.parts, names=names), args.out)
 

@@ -102,15 +102,12 @@ class Embedder:
         return net.to(memory_format=self.layout)
 
     def _digests(self, example) -> tuple:
-        """(digest, digest of all else, too, that may decide over the bits: the folder of its features).
-
-        A release of a library may compute the same layers otherwise: an exact embedder's digest holds the
-        features of an example."""
+        """(digest, digest of all else, too, that may decide over the bits: the folder of its features)."""
         if self.dtype == 'integer':
             return (self.net.digest(),) * 2
         network = _as_before(self.pristine, repr(self.pristine))
         others = versions_and_switches(self.pristine)
-        if self.dtype == 'exact':
+        if self.dtype == 'exact':       # with an example: a release may compute the same layers otherwise
             facts = self.psi_digest, network, self.preprocessing, ARITHMETIC, little_endian(example).tobytes()
             others += (torch.__version__,)
         else:

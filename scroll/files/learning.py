@@ -14,6 +14,7 @@ from scroll.arguments import shown
 from scroll.errors import InputError, naming
 from scroll.files.features import BLOCK, open_files, read_blocks
 from scroll.learner import Scroll
+from scroll.parts import warn_of_repeated
 from scroll.progress import Progress
 
 
@@ -26,9 +27,10 @@ def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size:
         for file in files:
             learned += learn_file(learner, file, split, size, progress.update)
             if learned:
-                learner.end_part()
+                parts = learner.end_part()
     if not learned:
         raise InputError(f'{files[0].path}: there are no samples of the split that is to be learned')
+    warn_of_repeated(parts)
     return learned, sum(file.rows for file in files)
 
 

@@ -69,6 +69,12 @@ def test_any_sequence_of_commands_counts_nothing_twice(home, steps):
                 digest_of(Counter([j])): times for j, times in new.items() if times}
 
 
+def test_a_file_that_counts_twice_is_named(home, capsys):
+    for words in (['learn', '0.npz', '0.npz'], ['add', 's0.npz', '0.npz'], ['learn', '--from', '0.npz', '--from', '1.npz']):
+        assert main([*words, '-o', 'x.npz', *['--buffer_size', '0'] * ('--from' in words)]) == 0
+        assert (f'{digest_of(Counter([0]))[:16]} x 2' in capsys.readouterr().err) == ('--from' not in words)
+
+
 def test_a_learner_knows_its_parts_in_python_too(home):
     one, two = (Scroll(buffer_size=0).partial_fit(SHARES[i], LABELS) for i in range(2))
     one.merge(two).save('both.npz')                                 # neither was ever saved
