@@ -161,8 +161,8 @@ class PluginFolder:
     def check(self, name: str) -> None:
         """InputError, with the nearest known name, if nothing is called `name`. Imports nothing."""
         if normalise(name) not in self.registered and not self.offers(name):
-            known = self.names()
-            hint = did_you_mean(normalise(name), known) or f'; known: {", ".join(known)}'
+            hint = did_you_mean(normalise(name), self.names()) or f'; known: {", ".join(self.names())}'
+            hint += ' (or one of a Mammoth checkout: --mammoth PATH)' * (checkout() is None)
             raise InputError(f'--{self.kind} {name}: no such {self.kind}{hint}')
 
     def get(self, name):
