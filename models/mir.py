@@ -22,7 +22,8 @@ def interference(net, lr: float, images: torch.Tensor, labels: torch.Tensor) -> 
     then = {name: p if p.grad is None else p - lr * p.grad for name, p in now.items()}
     losses = []
     for parameters in (now, then):
-        buffers = {name: b.clone() for name, b in net.named_buffers()}
+        buffers = {name: b.clone() for at, module in net.named_modules() if module.training
+                   for name, b in module.named_buffers(at, recurse=False)}
         logits = functional_call(net, (parameters, buffers), images)
         losses.append(F.cross_entropy(logits, labels, reduction='none'))
     return losses[1] - losses[0]
