@@ -105,14 +105,16 @@ class Embedder:
         """(digest, digest of all else, too, that may decide over the bits: the folder of its features)."""
         if self.dtype == 'integer':
             return (self.net.digest(),) * 2
-        network = _as_before(self.pristine, repr(self.pristine))
-        others = versions_and_switches(self.pristine)
-        if self.dtype == 'exact':       # with an example: a release may compute the same layers otherwise
-            facts = self.psi_digest, network, self.preprocessing, ARITHMETIC, little_endian(example).tobytes()
+        network, others = self.pristine, versions_and_switches(self.pristine)
+        if self.dtype == 'exact':       # with an example: a release may compute the same layers otherwise, or
+            kinds = [(name, type(module).__name__) for name, module in network.named_modules()]
+            facts = (self.psi_digest, _as_before(network, repr(kinds)), self.preprocessing, ARITHMETIC,
+                     little_endian(example).tobytes())              # show them otherwise: so not their `repr`
             others += (torch.__version__,)
         else:
-            facts = (self.psi_digest, network, self.preprocessing, self.dtype, self.chunk, str(self.layout),
-                     torch.__version__, self.device.type, kind_of_machine(self.device))
+            facts = (self.psi_digest, _as_before(network, repr(network)), self.preprocessing, self.dtype,
+                     self.chunk, str(self.layout), torch.__version__, self.device.type,
+                     kind_of_machine(self.device))
             if depends_on_threads(self.pristine):
                 facts += (torch.get_num_threads(),)
         digest = hashlib.sha256(repr(facts).encode()).hexdigest()
