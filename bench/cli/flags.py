@@ -1,6 +1,7 @@
 """The groups of flags that runs have, each with what it affects where that is not the result (`AFFECTS` in
 `core.arguments`). Nothing here imports torch."""
 import argparse
+import os
 
 from core.arguments import argument_group, binary_to_boolean_type, labelled, noise_type, real, share, whole
 
@@ -27,9 +28,9 @@ def add_selection_args(parser) -> None:
     flag('--mammoth', affects='place', metavar='PATH', default=argparse.SUPPRESS,
          help='a checkout of Mammoth: helper modules that files written for it import, and that this project '
               'does not have, are taken from there (default: the variable MAMMOTH_PATH)')
-    flag('--mammoth_defaults', affects='run', type=binary_to_boolean_type, default=argparse.SUPPRESS,
-         help="1: Mammoth's defaults where ours differ: no pre-trained weights, no learning rate, ...; a run "
-              'says which')
+    flag('--mammoth_defaults', affects='run', type=binary_to_boolean_type,
+         default=os.environ.get('MAMMOTH_DEFAULTS') or argparse.SUPPRESS,
+         help="1: Mammoth's defaults where ours differ, named by a run (default: variable MAMMOTH_DEFAULTS)")
     flag('--model_config', affects='run', metavar='SECTION',
          help='which values of models/config/<model>.yaml to take: default, and with best or '
               'the name of another section its own; base: none')

@@ -21,7 +21,7 @@ def initialize(args=None):
     from models import get_model
     from scroll.embedding.embedder import state_digest
     log = logging.getLogger(__name__)               # as Mammoth's own tests read it
-    log.debug('%s', argparse.Namespace(**vars(args)))
+    log.debug('%s', argparse.Namespace(**vars(args) | dict(backbone=args.backbone.split(':')[-1])))
     run = WhatToRun.of(args)
     if run.num_threads:
         torch.set_num_threads(run.num_threads)

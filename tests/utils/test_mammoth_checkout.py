@@ -157,14 +157,19 @@ def test_unknown_keys_in_config_files_of_the_checkout_are_warned_of_and_in_ours_
         parse_args(flags)
 
 
-def test_a_method_of_the_checkout_gets_its_network_unless_another_is_asked_for(checkout):
+def test_a_method_of_the_checkout_gets_its_network_unless_another_is_asked_for(checkout, tmp_path, caplog):
+    """The log gives Mammoth's name of it, which scripts for Mammoth compare."""
     (checkout / 'models' / 'theirs.py').write_text(METHOD.replace("'gentle'", "'theirs'"))
-    (checkout / 'backbone' / 'net.py').write_text('from backbone import register_backbone\n\n\n@register_backbone("resnet18")\n'
-                                                  'def resnet18(num_classes, num_filters: int = 3):\n    pass\n')
+    (checkout / 'backbone' / 'net.py').write_text('from backbone import register_backbone\nfrom backbone.resnet_cifar import resnet34\n\n\n'
+                                                  '@register_backbone("resnet18")\ndef resnet18(num_classes, num_filters: int = 3):\n'
+                                                  '    return resnet34(num_classes, num_filters)\n')
     (checkout / 'models' / 'config').mkdir()
     (checkout / 'models' / 'config' / 'theirs.yaml').write_text('default: {backbone: resnet18}')
-    flags = ['--model', 'theirs', '--mammoth', str(checkout), *FLAGS[2:4], *FLAGS[8:]]
-    assert parse_args(flags).backbone == 'mammoth:resnet18' and parse_args([*flags, '--backbone', 'resnet18']).backbone == 'resnet18'
+    flags = ['--model', 'theirs', '--mammoth', str(checkout), *FLAGS[2:4], *FLAGS[8:], '--base_path', str(tmp_path)]
+    assert parse_args([*flags, '--backbone', 'resnet18']).backbone == 'resnet18'
+    caplog.set_level('DEBUG')
+    args = initialize(parse_args(flags))[2]
+    assert args.backbone == 'mammoth:resnet18' and "backbone='resnet18'" in caplog.text
 
 
 def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(checkout, third_party, tmp_path):

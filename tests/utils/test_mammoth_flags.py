@@ -74,7 +74,7 @@ def test_a_flag_is_what_the_page_says(flag, words, state):
     assert getattr(args, action.dest) == (expected if action.nargs == '+' else expected[0])
 
 
-def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path):
+def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path, monkeypatch):
     """A run says in a line what differs, and the flag takes theirs."""
     line = ['--model', 'er_ace', '--dataset', 'seq-cifar100', '--buffer_size', '20']
     ours, theirs = parse_args(line), parse_args([*line, '--lr', '0.1', '--mammoth_defaults', '1'])
@@ -82,8 +82,11 @@ def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path
         assert word in ours.differs
     assert theirs.differs == '' and (theirs.weights, theirs.backbone, theirs.task_free, theirs.n_epochs) == ('none', 'resnet18', False, 50)
     assert (theirs.lr_scheduler, theirs.lr_milestones, theirs.num_filters) == ('multisteplr', [35, 45], 64)
-    with refused('--lr', 'required'):
-        parse_args([*line, '--mammoth_defaults', '1'])
+    with monkeypatch.context() as patched, refused('--lr', 'required'):
+        patched.setenv('MAMMOTH_DEFAULTS', '1')
+        assert parse_args([*line, '--lr', '0.1']).lr_milestones == [35, 45]
+        assert parse_args([*line, '--mammoth_defaults', '0']).lr == 0.01
+        parse_args(line)
     given = parse_args([*line, '--lr', '0.1', '--mammoth_defaults', '1', '--task_free', '1', '--n_epochs', '2', '--backbone', 'resnet34'])
     assert (given.task_free, given.n_epochs, given.backbone) == (True, 2, 'resnet34')
     gdumb = parse_args(['--model', 'gdumb', *line[2:], '--mammoth_defaults', '1'])
