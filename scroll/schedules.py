@@ -116,7 +116,7 @@ def _parse(spec: str) -> tuple:
         name, colon, rest = name.partition(',')
     options, form = {}, FORMS.get(name)
     if form is None:
-        raise InputError(f'schedule {spec!r}: no such form{did_you_mean(name, FORMS)}; {GRAMMAR}')
+        raise InputError(f'schedule {spec!r}: no such form' + (did_you_mean(name, FORMS) or f'; {GRAMMAR}'))
     for i, item in enumerate(rest.split(',') if colon else []):
         key, equals, value = (part.strip() for part in item.partition('='))
         if not equals and i == 0 and form.argument and key:
