@@ -33,18 +33,20 @@ _SIZES = ('200', '500', '2000')
 
 
 def main_table(root: Path) -> list:
-    """The paper's first table at |M| = 500: ours on EfficientNet-Lite0, and the paper's."""
-    paper, label = load(ROOT / 'experiments/table_1_cifar.yaml'), 'lite_table_1_cifar'
-    runs, names, rows = _runs(root, label), ('CIFAR-10 5-split', 'CIFAR-100 10-split'), []
-    for title, row, size in (('SCROLL (NCC)', 'NCC', 500), ('SCROLL (Ridge)', 'Ridge', 500),
-                             ('SCROLL (RP, 5,000), no sample in memory', 'RP, 5,000 (ridge, relu)', 0)):
+    """Every method on EfficientNet-Lite0 at |M| = 500, next to the paper; SCROLL on wider features."""
+    ours, wide, rows = load(ROOT / 'experiments/lite_comparison.yaml'), _runs(root, 'features'), []
+    runs, better = _runs(root, ours.name), 'Ridge, square, 5,000'
+    for title in [*ours.rows, f'SCROLL ({better}) on wider features, no sample in memory']:
         texts = []
-        for name in names:
-            mine = summary(runs[row, f'{name}, |M| = {size}'], 'final_accuracy')
-            of_paper = paper.cell(title, f'{name}, |M| = 500').paper if title in paper.rows else None
-            texts += [number(mine.mean, mine.deviation), number(*of_paper) if of_paper else '']
+        for name in ('CIFAR-10 5-split', 'CIFAR-100 10-split'):
+            known = title in ours.rows
+            found = summary(runs.get((title, name), []) if known else
+                            wide[better, f'EfficientNet-Lite0 96 px, {name.split()[0]}'], 'final_accuracy')
+            paper = ours.cell(title, name).paper if known else None
+            texts += [number(found.mean, found.deviation, found.n) if found else NOT_RUN,
+                      number(*paper) if paper else '']
         rows.append([title, *texts])
-    return md_table(['', *(head for name in names for head in (name, 'in the paper'))], rows)
+    return md_table(['', 'CIFAR-10 5-split', 'in the paper', 'CIFAR-100 10-split', 'in the paper'], rows)
 
 
 def scroll_table(root: Path) -> list:
@@ -105,20 +107,18 @@ def orders_table(root: Path, dataset: str = 'seq-digits') -> list:
 
 
 def tuned_table(root: Path) -> list:
-    """What `scripts/tune.py` chose for the backbone `small`, and what it was worth on held-out samples."""
-    found = re.compile(r'tuned with (\d+) trials .*? tasks(?:, \|M\| = (\d+))?: (\S+) %; with the values of '
-                       r'the first trial ([\d.]+) %')
+    """What `scripts/tune.py` chose on EfficientNet-Lite0, and what it was worth on held-out samples."""
+    found = re.compile(r'tuned with \d+ trials .*? tasks.*?: (\S+) %; with the values of the first trial '
+                       r'([\d.]+) %; the best of 2 finalists on 5 tasks: ([\d.]+) %')
     rows = []
     for path in sorted((ROOT / 'models/config').glob('*.yaml')):
         for rule in read_yaml(path).get('best') or []:
-            if rule['when'].get('weights') == 'small':
-                trials, size, best, first = found.match(rule['by']).groups()
+            if rule['when'].get('weights') == 'efficientnet-lite0':
+                best, first, five = found.match(rule['by']).groups()
                 values = ', '.join(f'`{name} {value}`' for name, value in rule['set'].items())
-                dataset = _DATA_SETS.get(rule['when']['dataset'], 'digits').split(',')[0]
-                if passes := rule['when'].get('n_epochs'):
-                    dataset += f', {passes} {"pass" if passes == 1 else "passes"}'
-                rows.append([style.name(path.stem), dataset, size or 'none', trials, values, best, first])
-    return md_table(['', 'data set', '|M|', 'trials', 'values', 'held out', 'first trial'], rows)
+                rows.append([style.name(path.stem), _DATA_SETS[rule['when']['dataset']].split(',')[0],
+                             values, first, best, five])
+    return md_table(['', 'data set', 'values', 'first trial', 'best', 'on five tasks'], rows)
 
 
 def heads_table(root: Path, label: str, with_state=False, with_paper=False) -> list:
