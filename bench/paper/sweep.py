@@ -206,8 +206,8 @@ def sweep(argv: list, command: list) -> int:
     rows = results_rows(extra.get('base_path', './data/'), extra.get('results_path', 'results/'))
     open_runs = [run for run in runs if run.row(rows) is None]
     refused = [(run, line) for run in open_runs if (line := refusal(run.cell))]
-    for run, line in refused:
-        print(f'{run}: main.py refuses it: {line}', file=sys.stderr)
+    for cell, line in {run.cell: line for run, line in refused}.items():        # once, for all seeds
+        print(f'{cell.row}, {cell.column}: main.py refuses it: {line}', file=sys.stderr)
     if refused and len(refused) == len(open_runs):
         raise InputError(f'no run can be made: {refused[0][1]}')
     if options.dry_run:

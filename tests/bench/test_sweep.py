@@ -202,6 +202,7 @@ def test_a_cell_that_main_py_refuses_does_not_keep_others_from_running(bench):
     bad = bench.write('bad', ('sgd', 'agem'))
     code, _, err = bench(bad, '--seeds', 1, extra=['--minibatch_size', 5])           # sgd has no buffer
     assert code == 1 and begun(bench.calls()) == ['agem 0'] and 'failed: the sgd/sgd' in err and '--minibatch_size' in err
+    assert bench(bad, '--dry_run', '--seeds', 3, extra=['--minibatch_size', 5])[2].count('refuses it') == 1      # for all seeds
 
 
 @pytest.mark.parametrize('words, said', [
