@@ -256,7 +256,7 @@ def side_by_side(model: str, rows: list) -> list:
 
 
 def _place(args) -> list:
-    return ['--base_path', f'{args.base_path.expanduser().resolve()}/']
+    return ['--base_path', f'{Path(os.path.expanduser(args.base_path)).resolve()}/']
 
 
 def _rows(path: Path) -> list:
@@ -286,7 +286,7 @@ def main() -> None:
     parts = [list(part) for split, part in groupby(sys.argv[1:], '--'.__eq__) if not split]
     args = parser.parse_args(parts[0] if parts else [])
     args.flags, args.ours = (parts[1:] + [[], []])[:2]
-    args.path = args.path.expanduser().resolve()
+    args.path = Path(os.path.expanduser(args.path)).resolve()
     use_checkout(args.path)
     if args.action == 'compare' and not args.models:
         raise InputError('compare: --models says which methods')

@@ -79,7 +79,7 @@ def use_checkout(path=None) -> None:
     source, path = ('--mammoth', path) if path else ('MAMMOTH_PATH', os.environ.get('MAMMOTH_PATH'))
     if not path:
         return
-    root = Path(path).expanduser().resolve()
+    root = Path(os.path.expanduser(path)).resolve()
     if not all((root / package).is_dir() for package in PACKAGES):
         raise InputError(f'{source} {path}: expected the folder of a Mammoth checkout, with '
                          f'{", ".join(PACKAGES)} in it')

@@ -106,8 +106,7 @@ class PluginFolder:
 
     def _rank(self, module: str) -> int:
         """Whose a module is: 0 the user's, 1 ours, 2 the checkout's."""
-        package, _, stem = module.rpartition('.')
-        if package == self.package and stem in SHIPPED.get(package, ()):
+        if module.startswith(f'{self.package}.') and _is_shipped(module):
             return 1
         return 2 * any(module == offer[0] for offers in self._of_checkout().values() for offer in offers)
 
@@ -129,7 +128,7 @@ class PluginFolder:
 
     def _read(self, root: Path) -> dict:
         found = {}
-        for path in sorted((root / self.package).glob('[!_]*.py')):
+        for path in sorted(filter(Path.is_file, (root / self.package).glob('[!_]*.py'))):
             both = root != ROOT and (ROOT / self.package / path.name).is_file()
             module = f'{THEIRS}.' * both + f'{self.package}.{path.stem}'
             for name, attribute in _offers(path, f'register_{self.kind}'):
@@ -146,13 +145,11 @@ class PluginFolder:
 
     def is_ours(self, name: str) -> bool:
         """Whether what a name stands for comes with this project."""
-        offers = self.offers(name)
-        return bool(offers) and _is_shipped(offers[0][0])
+        return any(_is_shipped(offer[0]) for offer in self.offers(name)[:1])
 
     def is_theirs(self, name: str) -> bool:
         """Whether what a name stands for is the checkout's."""
-        offers = self.offers(name)
-        return bool(offers) and self._rank(offers[0][0]) == 2
+        return any(self._rank(offer[0]) == 2 for offer in self.offers(name)[:1])
 
     def names(self) -> list:
         """All known names, sorted."""
@@ -185,7 +182,7 @@ class PluginFolder:
             return getattr(importlib.import_module(first[0]), first[1])
         except InputError:
             raise
-        except Exception as error:      # a file may do anything when it is imported
+        except (Exception, SystemExit) as error:        # a file may do anything when it is imported
             raise InputError(f'--{self.kind} {name}: {_file(first)} cannot be imported: '
                              f'{type(error).__name__}: {error}{import_hint(error)}') from error
 
@@ -198,8 +195,8 @@ def _file(offer: tuple) -> str:
 def _offers(path: Path, decorator: str):
     """Yield (name, attribute) for each plug-in that a source file declares."""
     try:
-        tree = ast.parse(path.read_text(encoding='utf-8'))
-    except (SyntaxError, UnicodeDecodeError):
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
         yield path.stem, path.stem     # named after the file, so that choosing it shows what is wrong with it
         return
     for node in tree.body:

@@ -217,7 +217,7 @@ def arrays_of(path, names=None) -> dict:
 def _content(path, names=None, most: int = 0) -> dict:
     """Arrays by name, all of them, or those of `names`. `most`: bytes of memory that a compressed file may
     take; ours are not compressed."""
-    with _readable(path), open_file(path) as file, zipfile.ZipFile(file) as archive:
+    with readable(path), open_file(path) as file, zipfile.ZipFile(file) as archive:
         sizes = {entry.filename.removesuffix('.npy'): entry.file_size for entry in archive.infolist()}
         wanted = [name for name in sizes if names is None or name in names]
         size = sum(sizes[name] for name in wanted)
@@ -233,7 +233,7 @@ def _content(path, names=None, most: int = 0) -> dict:
 
 
 @contextlib.contextmanager
-def _readable(path):
+def readable(path):
     """Any error in the block as an InputError: damaged archives raise almost anything."""
     try:
         yield

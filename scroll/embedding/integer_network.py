@@ -25,15 +25,19 @@ import torch.nn.functional as F
 from torch import nn
 
 from scroll import archive
+from scroll.arguments import one_of, whole
 from scroll.embedding.eight_bit import EightBits, Unfit
 from scroll.embedding.transforms import resize
 from scroll.errors import InputError
 from scroll.grid import GRID, quantise
 
+_FORMAT = 'scroll-integer-{}'
 VERSION = 2                         # of programs; those of version 1 have no 8-bit kernels
 EXACT = 1 << 24                     # float32 holds every integer up to here
 BRANCH = 1 << 22                    # largest magnitude of a branch of a residual sum of version 1
 _OF_CONV = ('stride', 'padding', 'dilation', 'groups')
+_READS = dict(input=(0,), conv=(1, 2), pad=(1,), pool=(1,), scale=(1,), add=(2,))       # how many values
+_RATIOS = {2.0 ** power for power in range(-24, 25)}
 _GOLDEN, _GOLDEN_SIZE = 8, 32       # built-in images
 _ARRAYS = dict(weight='|i1', bias='<i4', multiplier='<f4')
 
@@ -67,19 +71,26 @@ class Op:
 
 
 def check_program(program: list) -> None:
-    """InputError unless every operation reads earlier ones, and every sum of a convolution is exact."""
+    """InputError unless operations are known and read earlier ones, and every sum of a convolution is exact.
+    Kernels divide by a stride, and check none: 0 would end the process."""
     if not program or program[0].kind != 'input' or program[-1].kind != 'pool':
         raise InputError('an integer network begins with its input and ends with a sum over maps')
     for position, op in enumerate(program):
+        one_of(f'layer {position} of the integer network', op.kind, _READS)
         where = f'layer {position} of the integer network ({op.kind})'
-        early = all(0 <= read < position for read in op.reads)
+        early = len(op.reads) in _READS[op.kind] and all(0 <= read < position for read in op.reads)
         if not early or not -BRANCH <= op.low <= 0 <= op.high <= BRANCH:
             raise InputError(f'{where}: it reads {op.reads}, and its values go from {op.low} to {op.high}')
         if op.kind == 'conv':
-            if op.weight.dtype != np.int8 or op.bias.dtype != np.int32:
-                raise InputError(f'{where}: its weights are {op.weight.dtype}, its biases {op.bias.dtype}')
-            if op.reads[1:] and not np.log2(op.options['ratio']).is_integer():
-                raise InputError(f"{where}: its ratio of {op.options['ratio']} is no power of two")
+            arrays = [getattr(op, name) for name in _ARRAYS]
+            if [array.dtype for array in arrays] != list(_ARRAYS.values()) or arrays[0].ndim != 4 \
+                    or arrays[1].shape != arrays[0].shape[:1] or not np.isfinite(arrays[2]).all():
+                raise InputError(f'{where}: its weights are {op.weight.dtype} {op.weight.shape}, its biases '
+                                 f'{op.bias.dtype} {op.bias.shape}, or a multiplier is not finite')
+            if op.reads[1:] and op.options['ratio'] not in _RATIOS:
+                raise InputError(f"{where}: its ratio of {op.options['ratio']} is no power of two up to 2^24")
+            for size in (*op.options['stride'], *op.options['dilation'], op.options['groups']):
+                whole(f'{where}: a stride, dilation or number of groups', size, 1)
             bound = channel_bound(op.weight, op.bias, program[op.reads[0]].largest)
             if bound.max() > EXACT:
                 raise InputError(f'{where}: a sum of channel {int(bound.argmax())} may reach '
@@ -108,9 +119,10 @@ class IntegerNetwork(nn.Module):
                  stages=(), mirror: bool = False):
         super().__init__()
         check_program(program)
+        whole('the input size of an integer network', input_size, 1, 1 << 16)
         self.program, self.input_size = program, input_size
-        self.mean, self.golden, self.version = tuple(map(int, mean)), golden, version
-        self.stages, self.mirror = tuple(stages), mirror
+        self.mean, self.golden, self.version = tuple(map(int, mean)), str(golden), version
+        self.stages, self.mirror = tuple(map(int, stages)), mirror
         self.eight_bits = None          # `EightBits`, or False where it is not to be, once it is known
         self._compared = set()          # kinds of convolutions, with the shapes and places of their inputs
         self.last_use = {read: position for position, op in enumerate(program) for read in op.reads}
@@ -118,8 +130,7 @@ class IntegerNetwork(nn.Module):
         self.dim = sum(self._channels(position) for position in self.outputs)
         for position, op in enumerate(program):
             for name in _ARRAYS:
-                value = getattr(op, name)
-                if value is not None:
+                if (value := getattr(op, name)) is not None:
                     tensor = torch.from_numpy(value.astype(np.float32))
                     tensor = tensor.view(1, -1, 1, 1) if name == 'multiplier' else tensor
                     self.register_buffer(f'{name}{position}', tensor, persistent=False)
@@ -208,11 +219,8 @@ class IntegerNetwork(nn.Module):
         return x.sum(dim=(2, 3))
 
     def _convolved(self, x: torch.Tensor, position: int, op: Op) -> torch.Tensor:
-        weight, bias = (self._of(name, position).to(x) for name in ('weight', 'bias'))
+        weight, bias = (getattr(self, f'{name}{position}').to(x) for name in ('weight', 'bias'))
         return F.conv2d(x, weight, bias, *(op.options[name] for name in _OF_CONV))
-
-    def _of(self, name: str, position: int):
-        return getattr(self, f'{name}{position}')
 
     def _compare(self, position: int, op: Op, x: torch.Tensor, out: torch.Tensor) -> None:
         """InputError unless outputs are exact, where such a convolution has not met such inputs before."""
@@ -227,14 +235,14 @@ class IntegerNetwork(nn.Module):
 
     def exactly(self, position: int, op: Op, inputs: list) -> torch.Tensor:
         """The value of a convolution in float64, of float64 integers."""
-        out = self._convolved(inputs[0], position, op).round() * self._of('multiplier', position).double()
-        out = out + inputs[1] * op.options['ratio'] if inputs[1:] else out
-        return out.round().clamp(op.low, op.high)
+        factor = getattr(self, f'multiplier{position}').double()
+        out = self._convolved(inputs[0], position, op).round() * factor
+        return (out + inputs[1] * op.options['ratio'] if inputs[1:] else out).round().clamp(op.low, op.high)
 
     def _requantise(self, x: torch.Tensor, position: int, op: Op, other: torch.Tensor = None,
                     in_place: bool = True) -> torch.Tensor:
         """clamp(rint(x * multiplier + other * ratio))."""
-        factor = self._of('multiplier', position)
+        factor = getattr(self, f'multiplier{position}')
         if torch.compiler.is_compiling():               # the same product, which no runtime can contract
             x = (x.double() * factor.double()).float()
         else:
@@ -250,7 +258,7 @@ class IntegerNetwork(nn.Module):
         images = torch.from_numpy(golden_images()).to(next(self.buffers()).device)
         try:
             found = self.features(self.prepare(images).contiguous(memory_format=layout))
-        except (RuntimeError, TypeError, KeyError) as error:
+        except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError) as error:
             raise InputError(f'this integer network cannot be run ({type(error).__name__})') from error
         digest = hashlib.sha256(found.cpu().numpy().astype('<i8').tobytes()).hexdigest()
         if self.golden and digest != self.golden:
@@ -261,13 +269,12 @@ class IntegerNetwork(nn.Module):
 
     def digest(self) -> str:
         """SHA-256 of all that determines its features: program, numbers, input."""
-        facts = [_format(self.version), self.input_size, self.mean, *['mirror'] * self.mirror]
+        facts = [_FORMAT.format(self.version), self.input_size, self.mean, *['mirror'] * self.mirror]
         sha = hashlib.sha256(json.dumps(facts).encode())
         for op in self.program:
             sha.update(json.dumps([op.kind, op.reads, op.low, op.high, op.options], sort_keys=True).encode())
             for name, kind in _ARRAYS.items():
-                value = getattr(op, name)
-                if value is not None:
+                if (value := getattr(op, name)) is not None:
                     sha.update(json.dumps([name, value.shape]).encode())
                     sha.update(np.ascontiguousarray(value, kind).tobytes())
         return sha.hexdigest()
@@ -280,21 +287,21 @@ class IntegerNetwork(nn.Module):
                   for name in _ARRAYS if getattr(op, name) is not None}
         facts = dict(program=program, input_size=self.input_size, mean=self.mean, golden=self.golden,
                      stages=self.stages, about=about)
-        archive.write(path, _format(self.version), facts, arrays)
+        archive.write(path, _FORMAT.format(self.version), facts, arrays)
 
     @classmethod
     def load(cls, path) -> tuple:
         """(network, about) that `save` wrote; its bounds are checked again. Runs no code from the file.
         InputError: there is no such file, it is damaged or something else, or it cannot be run exactly."""
-        versions = {_format(version): version for version in range(1, VERSION + 1)}
+        versions = {_FORMAT.format(version): version for version in range(1, VERSION + 1)}
         kind = archive.kind_of(path)
-        facts, arrays = archive.read(path, kind if kind in versions else _format(VERSION))
-        program = [Op(kind, tuple(reads), low, high, options,
-                      **{name: arrays.get(f'{name}{position}') for name in _ARRAYS})
-                   for position, (kind, reads, low, high, options) in enumerate(facts['program'])]
-        return (cls(program, facts['input_size'], facts['mean'], facts['golden'], versions[kind],
-                    facts.get('stages', ())),
-                facts['about'])
+        facts, arrays = archive.read(path, kind if kind in versions else _FORMAT.format(VERSION))
+        with archive.readable(path):
+            program = [Op(op, tuple(reads), low, high, options,
+                          **{name: arrays.get(f'{name}{position}') for name in _ARRAYS})
+                       for position, (op, reads, low, high, options) in enumerate(facts['program'])]
+            return (cls(program, facts['input_size'], facts['mean'], facts['golden'], versions[kind],
+                        facts.get('stages', ())), dict(facts['about']))
 
 
 def _unit(part: torch.Tensor) -> torch.Tensor:
@@ -304,10 +311,6 @@ def _unit(part: torch.Tensor) -> torch.Tensor:
         norm = (part * part).sum(dim=1, keepdim=True).sqrt()
         return torch.round(part / torch.where(norm > 0, norm, 1.0) * GRID).float()
     return torch.from_numpy(quantise(part.double().cpu().numpy())).to(part.device, torch.float32)
-
-
-def _format(version: int) -> str:
-    return f'scroll-integer-{version}'
 
 
 @contextmanager

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from scroll import Adaptation, Scroll
+from scroll import Adaptation, Scroll, archive
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.integer_network import IntegerNetwork, Op, golden_images
+from scroll.embedding.integer_network import VERSION, IntegerNetwork, Op, golden_images
 from scroll.embedding.quantisation import quantise_network
 from scroll.errors import InputError
 from scroll.grid import quantise
@@ -281,6 +281,23 @@ def test_a_damaged_file_is_refused(made, tmp_path):
         (tmp_path / 'b.npz').write_bytes(content[:at] + bytes([content[at] ^ 255]) + content[at + 1:])
         with suppress(InputError):                                      # or a byte of the archive that says nothing
             assert IntegerNetwork.load(tmp_path / 'b.npz')[0].digest() == made('mobile')[1].digest()
+
+
+@pytest.mark.parametrize('part, name, value', [
+    *[('options', name, value) for name in ('stride', 'dilation', 'groups', 'padding') for value in ([-1, -1], None)],
+    ('options', 'stride', [0, 0]), ('options', 'dilation', [0, 0]), ('options', 'groups', 0),
+    ('op', 0, ['conv']), ('op', 1, []), ('op', 1, [.5]), ('op', 1, None), ('op', 2, None), ('arrays', 'weight1', np.int8(3)), ('arrays', 'weight1', np.zeros((8, 0, 3, 3), np.int8)),
+    ('arrays', 'bias1', np.zeros(3, np.int32)), ('arrays', 'multiplier1', np.array(['x'])), ('arrays', 'multiplier1', np.full(8, np.nan, np.float32)), ('facts', 'input_size', 0),
+    ('facts', 'mean', None), ('facts', 'mean', [10 ** 30] * 3), ('facts', 'golden', 5), ('facts', 'stages', 'abc'), ('facts', 'program', [['input']]), ('facts', 'about', [1])])
+def test_a_forged_file_is_refused_and_ends_no_process(tmp_path, part, name, value):
+    """A stride of 0 was a division by zero within the kernels: SIGFPE."""
+    path, kind = tmp_path / 'a.npz', f'scroll-integer-{VERSION}'
+    IntegerNetwork(plain(), 4, (0, 0, 0)).save(path, {})
+    facts, arrays = archive.read(path, kind)
+    dict(facts=facts, arrays=arrays, op=facts['program'][1], options=facts['program'][1][4])[part][name] = value
+    archive.write(path, kind, facts, arrays)
+    with refused('integer network|damaged'):
+        IntegerNetwork.load(path)[0].check()
 
 
 def test_an_embedder_in_integers_promises_no_kind_of_machine(made, tmp_path):

@@ -1,4 +1,5 @@
 """`--mammoth PATH`: a file written for Mammoth finds the helper modules that only a checkout of Mammoth has."""
+import os
 import sys
 
 import pytest
@@ -129,6 +130,20 @@ def test_a_package_that_a_helper_lacks_is_named_each_time(checkout):
     for _ in range(2):
         with refused('--model gentle', 'no_such_package'):
             parse_args([*FLAGS, '--mammoth', str(checkout)])
+
+
+@pytest.mark.parametrize('end, said', [('raise SystemExit(0)', 'SystemExit'), ('x = ' + '-' * 50_000 + '1', 'cannot be imported')])
+def test_files_that_end_the_process_or_cannot_be_read_are_one_line(checkout, end, said):
+    """`sys.exit(0)` at import ended a run with exit code 0; a pipe called `x.py` let every run wait for ever."""
+    os.mkfifo(checkout / 'models' / 'pipe.py')
+    (checkout / 'models' / 'loop.py').symlink_to('loop.py')
+    (checkout / 'models' / 'folder.py').mkdir()
+    (checkout / 'models' / 'latin.py').write_bytes(b'# coding: latin-1\nclass Latin:\n    NAME = "latin"  # \xe9\n')
+    (checkout / 'models' / 'quitting.py').write_text(f'class Quitting:\n    NAME = "quitting"\n{end}\n')
+    with refused('--model quitting', said):
+        parse_args([*FLAGS, '--model', 'quitting', '--mammoth', str(checkout)])
+    with refused('--mammoth ~no.such.user'):
+        parse_args([*FLAGS, '--mammoth', '~no.such.user/mammoth'])
 
 
 def test_help_imports_nothing_of_it(checkout, tmp_path):
