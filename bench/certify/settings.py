@@ -58,7 +58,7 @@ def main() -> int:
         began = time.perf_counter()
         done = subprocess.run([sys.executable, '-c', program, *words, *more], cwd=ROOT, capture_output=True,
                               env={**os.environ, **environment}, text=True)
-        said = (done.stdout + done.stderr).strip().splitlines() or ['nothing was said']
+        said = (done.stderr + done.stdout * (done.returncode < 2)).strip().splitlines() or ['nothing said']
         print(f'| {name} | {said[-1].strip()} | {time.perf_counter() - began:.0f} |', flush=True)
         codes.append(done.returncode)
     return max(codes)

@@ -125,6 +125,7 @@ def test_adapted_predictors_stand_among_what_holds_here(call, made):
 def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
     path, content = made(*INTEGER)
     capsys.readouterr()
+    monkeypatch.setenv('PYTHONPROFILEIMPORTTIME', '1')          # lines on standard error, as of progress
 
     def table(certificate, only):
         monkeypatch.setattr(sys, 'argv', ['', str(certificate), '--only', only, '--base_path', str(tmp_path)])
