@@ -14,14 +14,11 @@ class LineParser(argparse.ArgumentParser):
 
     def error(self, message):
         names = message.partition('are required: ')[2].split(', ')
-        missing = [f"{name} is missing: {action.help or ', '.join(action.choices or ())}{self._hint(action)}"
+        missing = [f"{name} is missing: {action.help or ', '.join(action.choices or ())}"
+                   f"{max((did_you_mean(word, action.option_strings) for word in self._words), default='')}"
                    for action in self._actions for name in names
                    if name == ('/'.join(action.option_strings) or action.metavar or action.dest)]
         raise InputError(('; '.join(missing) or message) + '; see --help' * ('required' in message))
-
-    def _hint(self, action) -> str:
-        """Whether a word that was given is like its flags."""
-        return max((did_you_mean(word, action.option_strings) for word in self._words), default='')
 
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
@@ -43,7 +40,6 @@ class LineParser(argparse.ArgumentParser):
 
     def _options(self, parsed) -> list:
         """Flags of this parser, and of the command that was chosen."""
-        own = [option for action in self._actions for option in action.option_strings]
         chosen = [action.choices[getattr(parsed, action.dest)] for action in self._actions
                   if isinstance(action, argparse._SubParsersAction)]
-        return own + [option for parser in chosen for option in parser._options(parsed)]
+        return [*self._option_string_actions, *(flag for one in chosen for flag in one._options(parsed))]
