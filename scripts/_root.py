@@ -11,4 +11,4 @@ def run(module: str) -> None:
     """Exit with the code of the `main` of a module; in its worker processes do nothing."""
     if multiprocessing.parent_process() is None:
         from core.commands import run_command
-        sys.exit(run_command(import_module(module).main))
+        sys.exit(run_command(lambda: import_module(module).main()))

@@ -4,7 +4,7 @@
 #   scripts/tables.sh table_3_initialisation --seeds 3
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=${PYTHON:-.venv/bin/python}
+python=${PYTHON:-$(ls .venv/bin/python 2> /dev/null || echo python)}    # a venv of your own: its python
 files=()
 while [[ $# -gt 0 && $1 != -* ]]; do
     files+=("experiments/$1.yaml")

@@ -1,4 +1,5 @@
 """How a run is started: from the root, through the older path, from Python; and what importing does not do."""
+import sys
 
 import pytest
 
@@ -52,3 +53,10 @@ def test_importing_does_no_work(tmp_path, module, light):
 def test_a_run_from_python_takes_the_command_line(command_line, tiny_weights, tmp_path):
     code, out, _ = command_line(*QUICK, '--weights', tiny_weights, '--base_path', tmp_path, '--device', 'cpu')
     assert code == 0 and 'Accuracy for 1 task(s)' in out and files_below(tmp_path)
+
+
+@pytest.mark.parametrize('words', [('main.py', '--model', 'scroll'), ('scripts/certify.py',), ('scripts/sweep.py', 'x.yaml')], ids=' '.join)
+def test_a_python_without_the_packages_says_which_has_them(words, tmp_path):
+    result = python('-S', ROOT / words[0], *words[1:], '--dataset', 'seq-digits', cwd=tmp_path)
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+    assert f'is not installed for {sys.executable}: pip install -r requirements.txt' in result.stderr

@@ -35,13 +35,13 @@ def fails(command_line, tiny_weights, tmp_path):
     (['--seed', '1', '--seed', '2'], ['--seed is given 2 times']), (['--n_splits', '11'], ['--n_splits 11', '10 classes', '1..10']),
     (['--n_splits', 'many'], ['--n_splits', 'many', 'whole number']), (['--buffer_size', '-1'], ['--buffer_size', '-1', 'at least 0']),
     (['--ridge_lambda', '0'], ['--ridge_lambda', 'number from']), (['--predictor', 'svm'], ['--predictor', 'ridge', 'ncc']),
-    (['--schedule', 'gauss'], ['--schedule', 'gauss', 'split:50']), (['--schedule', 'split:5\nbatch=3'], ['schedule']),
+    (['--schedule', 'gauss'], ['--schedule', "'gauss'", 'gaussian']), (['--schedule', 'split:5\nbatch=3'], ['schedule']),
     (['--schedule', 'iid', '--n_splits', '3'], ['--n_splits and --schedule']), (['--weights', 'no-such'], ['--weights no-such', "'none'"]),
     (['--weights', 'none', '--width', '0'], ['width', '0']), (['--dataset_config', 'nope'], ['--dataset_config nope']),
     (['--device', '99'], ['--device 99', 'use cpu']), (['--dataset', 'seq-folder'], ['--data_dir is missing']),
     (['--dataset', 'seq-folder', '--data_dir', '/nonexistent'], ['/nonexistent', 'train/<class>/']),
     (['--dataset', 'seq-miniimg'], ['MINIIMAGENET', 'mini-imagenet-cache-test.pkl']), (['--n_epochs', '5'], ['--n_epochs 5']),
-    (['--model', 'sgd', '--model_config', 'base'], ['--lr', 'required']),
+    (['--model', 'sgd', '--model_config', 'base'], ['--lr is missing', 'learning rate']),
     (['--model', 'sgd', '--lr', '0.1', '--optim_nesterov', '1'], ['optim_nesterov', 'optim_mom']),
     (['--model', 'sgd', '--lr', '0.1', '--alpha', '5'], ['--alpha', 'no such flag']),
 ], ids=lambda value: ' '.join(value).replace('\n', ' ') if value and value[0].startswith('--') else '')
@@ -129,7 +129,7 @@ def test_a_whole_run_from_another_folder_twice(tiny_weights, tmp_path):
         result = python(ROOT / 'main.py', '--model', 'scroll', '--dataset', 'seq_digits', '--n_splits', '3', '--weights', tiny_weights,
                         '--adapt_select', 'none', '--base_path', 'here', '--notes', 'a, "b"\n\u00fc', '--num_threads', '1', '--non_verbose', '1', *FEW, cwd=tmp_path)
         assert (result.returncode, result.stderr) == (0, '')
-    assert result.stdout.count('Accuracy for') == 3 and 'Summary' in result.stdout
+    assert result.stdout.count('Accuracy for') == 3 and ' % of all test samples' in result.stdout
     home = tmp_path / 'here' / 'results'
     for setting in ('class-il', 'task-il'):
         table = pandas.read_csv(home / setting / 'seq-digits' / 'scroll' / 'mean_accs.csv')

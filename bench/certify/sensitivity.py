@@ -35,7 +35,7 @@ def parse_options(words=None) -> tuple:
     """(the script's own options, the flags of main.py)."""
     parser = ArgumentParser(prog='orders.py', description=__doc__)
     flag = parser.add_argument
-    flag('--dataset', required=True)
+    flag('--dataset', required=True, help='one that main.py --help names')
     flag('--model', default='scroll', help='any method')
     flag('--tasks', type=whole(2), help="of every order (default: the data set's own number)")
     flag('--orders', type=whole(2), default=10, help='random ones')

@@ -82,7 +82,7 @@ def draw(path: Path, found: pd.DataFrame, title: str) -> None:
 
 def main():
     parser = ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--dataset', required=True)
+    parser.add_argument('--dataset', required=True, help='one that main.py --help names')
     parser.add_argument('--shuffles', type=whole(2), default=100)
     parser.add_argument('--out', type=Path, default=Path('exemplar_means.png'), help='and .csv for numbers')
     options, flags = parser.parse_known_args()

@@ -128,7 +128,7 @@ def parse_args(argv: list):
     parser = ArgumentParser(prog='sweep.py', description=__doc__.split('\n\n')[0],
                             epilog='\n\n'.join(__doc__.strip().split('\n\n')[1:]))
     flag = parser.add_argument
-    flag('experiments', nargs='+', metavar='experiments/<name>.yaml')
+    flag('experiments', nargs='+', metavar='experiments/<name>.yaml', help='what to run: a table or a figure')
     flag('--seeds', type=whole(1), help='seeds 0, 1, ... of each cell (default: as many as the file says)')
     flag('--only', metavar='ROW/COLUMN', action='append',
          help='cells with such names (wildcards * and ?; without a slash, rows or columns); repeatable')

@@ -70,7 +70,7 @@ def parse_options(words=None) -> tuple:
     """(the script's own options, the flags of main.py)."""
     parser = ArgumentParser(prog='tune.py', description=__doc__)
     flag = parser.add_argument
-    flag('--dataset', required=True)
+    flag('--dataset', required=True, help='one that main.py --help names')
     flag('--models', nargs='+', type=normalise, default=list(SPACES), choices=list(SPACES), metavar='MODEL',
          help=f"of {', '.join(SPACES)}")
     flag('--weights', default='compact')

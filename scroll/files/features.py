@@ -84,8 +84,9 @@ class FeatureFile:
             if not set(need) <= set(self.has):
                 wanted = ', '.join(' or '.join([columns[name]] if name in columns else NAMES[name])
                                    for name in dict.fromkeys(need))
-                raise InputError(f'expected {wanted}: it has {", ".join(source.names) or "nothing"}; '
-                                 '--columns (of main.py --feature_columns) names others')
+                other = ('labels of features.npy, X.npy, *_x.npy are in labels.npy, y.npy, *_y.npy next to it'
+                         if self._kind == 'npy' else '--columns (of main.py --feature_columns) names others')
+                raise InputError(f'expected {wanted}: it has {", ".join(source.names) or "nothing"}; {other}')
 
     def put_in_order(self, names: tuple | None) -> None:
         """Read the columns of X in the order of these names; InputError if it has others."""
@@ -160,11 +161,13 @@ def _kind(path: str) -> str:
         with open_file(path) as file:
             head = file.read(6)
     except OSError as error:
-        raise InputError(f'{path}: cannot be read ({error.strerror})') from error
+        files = f'; name files in it, such as {path}/*.npz' * isinstance(error, IsADirectoryError)
+        raise InputError(f'{path}: cannot be read ({error.strerror}){files}') from error
     for kind, magic in _KINDS.items():
         if head.startswith(magic):
             return kind
-    raise InputError(f'{path}: expected features in a file of kind npz, npy or Parquet')
+    raise InputError(f'{path}: expected features in a file of kind npz, npy or Parquet; '
+                     'numpy.savez(FILE, X=numbers, y=labels) makes one')
 
 
 def _checked(block: Block, start: int) -> Block:

@@ -81,9 +81,9 @@ def test_where_nothing_is_said(probe):
 
 
 def test_what_a_config_gives_is_no_longer_required(probe):
-    with refused('--lr', 'required'):
+    with refused('--lr is missing: learning rate'):
         probe(lr='')
-    with refused('--buffer_size', 'required'):
+    with refused('--buffer_size is missing: samples'):
         probe(buffer='')
     assert probe(lr='', config='default: {lr: 0.25}').lr == 0.25
     assert probe(lr='', defaults=dict(lr=0)).lr == 0                                     # zero is a value

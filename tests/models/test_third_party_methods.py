@@ -252,7 +252,7 @@ def run(parse):
 
 
 def test_a_file_of_2020_with_a_star_import_and_a_function_for_its_parser(run, parse):
-    with refused('--penalty', 'required'):
+    with refused('--penalty is missing'):
         parse('early', '--lr', '0.1', '--buffer_size', '20')
     model, _, row = run('early', '--buffer_size', '20', '--penalty', '1.5', '--on', 'yes')
     assert model.args.penalty == 3 and model.args.on is True

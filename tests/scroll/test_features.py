@@ -237,7 +237,7 @@ def torn(kind: str):
 
 
 WRONG = {
-    'a folder': (lambda: ['.'], 'directory'), 'torn': (torn('npz'), 'damaged'), 'torn Parquet': (torn('parquet'), 'damaged'),
+    'a folder': (lambda: ['.'], 'directory); name files in it'), 'torn': (torn('npz'), 'damaged'), 'torn Parquet': (torn('parquet'), 'damaged'),
     'no X': (changed('X', lambda a: None), 'expected X or features, y or labels: it has id, split, y'), 'no y in Parquet': (of_table(y=None), 'y or labels'),
     'NaN': (changed('X', poked(7, np.nan)), 'X of sample 7 is not finite'), 'X is text': (changed('X', lambda a: a.astype(str)), 'holds text'),
     'X of no width': (changed('X', lambda a: a[:, :0]), '(300, 0)'), 'labels with fractions': (changed('y', lambda a: a + .5), 'y[0] is 0.5'),
@@ -266,7 +266,9 @@ def test_what_cannot_be_learned_from_ends_in_one_line_and_writes_nothing(here, c
 
 
 @pytest.mark.parametrize('words, word', [
-    ('learn x.npz', '--out'), ('learn -o out', 'FILE'), ('learn x.npz -o out --ridge_lambda 1e-12', '1e-12'), ('learn x.npz -o out --block_size many', 'block size'),
+    ('', 'command is missing: learn, add'), ('learn x.npz', '--out is missing: file to write'), ('learn x.npz --output out', 'did you mean --out?'),
+    ('learn narrow_x.npy -o out', '*_y.npy next to it'), ('learn table.csv -o out', 'numpy.savez('), ('remove s.npz -o out', 'see --help'), ('learn -o out', 'FILE'),
+    ('learn x.npz -o out --ridge_lambda 1e-12', '1e-12'), ('learn x.npz -o out --block_size many', 'block size'),
     ('learn x.npz -o out --split test', 'no split'), ('learn x.npz -o out --columns z=X', 'X=<name>'), ('learn x.npz -o out --columns X=a,X=b', 'once'),
     ('learn x.npz -o x.npz/out', 'x.npz'), ('learn x.npz -o .', 'cannot be written'), ('add x.npz x.npz -o out', 'scroll-state'),
     ('predict s.npz narrow.npz -o out', 'narrow.npz'), ('predict s.npz text.npz -o out', 'text.npz'), ('predict s.npz test.npz -o out --split train', 'no samples')])
@@ -274,6 +276,8 @@ def test_a_command_that_cannot_be_carried_out_is_one_line(here, command, words, 
     Scroll().fit(X, Y).save('s.npz')
     write('npz')
     np.savez('narrow.npz', X=X[:, 1:])
+    np.save('narrow_x.npy', X)
+    Path('table.csv').write_text('1,2,cat\n')
     np.savez('text.npz', X=X, y=WORDS)
     np.savez('test.npz', X=X, split=np.full(300, 'test'))
     before = sorted(here.iterdir())

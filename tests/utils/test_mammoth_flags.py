@@ -82,7 +82,7 @@ def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path
         assert word in ours.differs
     assert theirs.differs == '' and (theirs.weights, theirs.backbone, theirs.task_free, theirs.n_epochs) == ('none', 'resnet18', False, 50)
     assert (theirs.lr_scheduler, theirs.lr_milestones, theirs.num_filters) == ('multisteplr', [35, 45], 64)
-    with monkeypatch.context() as patched, refused('--lr', 'required'):
+    with monkeypatch.context() as patched, refused('--lr is missing'):
         patched.setenv('MAMMOTH_DEFAULTS', '1')
         assert parse_args([*line, '--lr', '0.1']).lr_milestones == [35, 45]
         assert parse_args([*line, '--mammoth_defaults', '0']).lr == 0.01
