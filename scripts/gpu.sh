@@ -15,9 +15,8 @@ for stage in ${*:-integers resnet12 table_2 resnet18 table_1}; do
     echo "== $stage"
     case $stage in
     integers)
-        for name in seq-digits seq-cifar10 seq-cifar100 seq-miniimg; do
-            "$python" scripts/certify.py --check "results/certificates/$name.json" --non_verbose 1 --feature_cache 0 --device "$gpu"
-        done ;;
+        for file in results/certificates/seq-{digits,cifar10,cifar100,miniimg}.json; do
+            "$python" scripts/certify.py --check "$file" --non_verbose 1 --feature_cache 0 --device "$gpu"; done ;;
     resnet12)
         [ -f "$out/resnet12.safetensors" ] || "$python" pretrain.py --out "$out/resnet12.safetensors" --width 64 \
             --input_size 84 --epochs 100 --backbone resnet12 --leave_out none --device "$gpu" ;;
@@ -31,8 +30,6 @@ for stage in ${*:-integers resnet12 table_2 resnet18 table_1}; do
     table_1)
         sweep experiments/table_1_cifar.yaml --only ER --only BIC --only DER --only 'DER++'
         "$python" scripts/report.py experiments/table_1_cifar.yaml --collect ;;
-    *)
-        echo "gpu.sh: $stage: no such stage" >&2
-        exit 2 ;;
+    *) echo "gpu.sh: $stage: no such stage" >&2; exit 2 ;;
     esac
 done

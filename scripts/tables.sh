@@ -6,9 +6,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-$(ls .venv/bin/python 2> /dev/null || echo python)}    # a venv of your own: its python
 files=()
-while [[ $# -gt 0 && $1 != -* ]]; do
-    files+=("experiments/$1.yaml")
-    shift
-done
+while [[ $# -gt 0 && $1 != -* ]]; do files+=("experiments/$1.yaml"); shift; done
 "$python" scripts/sweep.py "${files[@]}" "$@"
 "$python" scripts/report.py "${files[@]}" --collect

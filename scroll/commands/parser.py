@@ -1,6 +1,5 @@
 """argparse whose errors are one line, with the nearest known name where there is one. Needs no numpy."""
 import argparse
-import sys
 
 from scroll.errors import InputError, did_you_mean
 
@@ -15,7 +14,6 @@ class LineParser(argparse.ArgumentParser):
     def error(self, message):
         names = message.partition('are required: ')[2].split(', ')
         missing = [f"{name} is missing: {action.help or ', '.join(action.choices or ())}"
-                   f"{max((did_you_mean(word, action.option_strings) for word in self._words), default='')}"
                    for action in self._actions for name in names
                    if name == ('/'.join(action.option_strings) or action.metavar or action.dest)]
         raise InputError(('; '.join(missing) or message) + '; see --help' * ('required' in message))
@@ -24,10 +22,6 @@ class LineParser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             among = f'expected one of {", ".join(map(str, action.choices))}'
             raise argparse.ArgumentError(action, f'{value!r}: {among}{did_you_mean(value, action.choices)}')
-
-    def parse_known_args(self, args=None, namespace=None):
-        self._words = sys.argv[1:] if args is None else args
-        return super().parse_known_args(args, namespace)
 
     def parse_args(self, args=None, namespace=None):
         parsed, unknown = self.parse_known_args(args, namespace)

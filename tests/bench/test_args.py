@@ -49,8 +49,7 @@ def probe(monkeypatch, tmp_path):
     monkeypatch.setitem(datasets.PLUGINS.registered, 'probe-data', ProbeData)
     monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
 
-    def arguments(*flags, config=None, data_config=None, data_name='default', defaults=None, buffer='--buffer_size=7',
-                  dataset='probe-data', lr='--lr=0.5'):
+    def arguments(*flags, config=None, data_config=None, data_name='default', defaults=None, buffer='--buffer_size=7', dataset='probe-data', lr='--lr=0.5'):
         for path, text in (('models/config/probe_model.yaml', config), (f'datasets/configs/probe-data/{data_name}.yaml', data_config)):
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).unlink(missing_ok=True)
@@ -120,8 +119,7 @@ def test_nonsense_in_a_config_file_is_refused(probe, where, text, words):
 
 @pytest.mark.parametrize('text, words', [
     *((text, ['default']) for text in ('default: 3', 'default: [1]')),
-    *((text, ['when']) for text in (
-        'best: 3', 'best: [1]', 'best: [{set: {strength: 1}}]', 'best: [{when: {}, set: 3}]',
+    *((text, ['when']) for text in ('best: 3', 'best: [1]', 'best: [{set: {strength: 1}}]', 'best: [{when: {}, set: 3}]',
         'best: [{when: {dataset: {min: 1}}, set: {}}]', 'best: [{when: {lr: {min: low}}, set: {}}]')),
     *((text, []) for text in ('probe-data: 3', 'probe-data: [1]', 'best: {probe-data: {7: 3}}'))], ids=str)
 def test_a_model_config_of_another_shape_is_refused(probe, text, words):

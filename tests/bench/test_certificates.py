@@ -76,8 +76,7 @@ def test_all_lines_but_the_schedules_are_made_again_from_three_of_them(call, mad
 
 
 def test_lines_that_say_something_else_are_named_alone(call, made):
-    names = ['data', 'statistics', 'predictions, ridge, lambda 0.1', 'right, ridge, lambda auto', 'f_T, nearest centroid',
-             'buffer, hash, |M| = 200']
+    names = ['data', 'statistics', 'predictions, ridge, lambda 0.1', 'right, ridge, lambda auto', 'f_T, nearest centroid', 'buffer, hash, |M| = 200']
     code, lines, said = call('--check', changed(made(*INTEGER)[0], 'anywhere', *names), '--all', 1)
     assert code == 1 and set(lines.values()) - {'the same'} == {lines[name] for name in names} and [line for line, what in lines.items() if what.startswith('DIFFERS')] == names
     assert said.splitlines()[-1] == f"  not the same: data, and what follows from it: {', '.join(names[1:])}"

@@ -162,8 +162,7 @@ def test_rows_of_other_arguments_are_not_runs_of_a_cell(tiny_weights):
     cell = Cell('r', 'c', dict(model='er', dataset='seq-digits', n_splits=5, buffer_size=20, weights=tiny_weights), None)
     row = functools.partial(row_of, cell)
     right = [row(seed=1, n_splits='', device='cuda:1', notes='x', base_path='/elsewhere', newer_flag=3), row(seed=0)]
-    wrong = [row(**change) for change in (
-        dict(lr=.5), dict(buffer_size=21), dict(schedule='split:2'), dict(permute_classes=True), dict(weights='compact'),
+    wrong = [row(**change) for change in (dict(lr=.5), dict(buffer_size=21), dict(schedule='split:2'), dict(permute_classes=True), dict(weights='compact'),
         dict(bn='frozen'), dict(lr_scheduler='cosine'))]
     assert matching_rows(cell, [*wrong, *right]) == [right[1], right[0]]
     assert matching_rows(cell, wrong) == []

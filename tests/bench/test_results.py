@@ -125,8 +125,7 @@ def test_a_writer_that_is_killed_costs_its_own_row_only(tmp_path, monkeypatch, s
     assert {p.name for p in files_below(tmp_path)} <= {FILE, f'{FILE}.lock'}
 
 
-@pytest.mark.parametrize('content', [b'\x89PNG\r\n\x1a\n\0\xff\xfe', b'task1,task1\r\n1,2\r\n', b'task1\r\n1,2,3\r\n',
-                                     b'task1\n"' + b'x' * 200_000])
+@pytest.mark.parametrize('content', [b'\x89PNG\r\n\x1a\n\0\xff\xfe', b'task1,task1\r\n1,2\r\n', b'task1\r\n1,2,3\r\n', b'task1\n"' + b'x' * 200_000])
 def test_a_file_of_another_kind_is_left_alone(tmp_path, content):
     (tmp_path / FILE).write_bytes(content)
     for act in (lambda: read_rows(tmp_path / FILE), lambda: append_row(tmp_path, dict(task1=1, task2=2))):

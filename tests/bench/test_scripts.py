@@ -19,8 +19,7 @@ def call(monkeypatch, capsys):
     return run
 
 
-@pytest.mark.parametrize('words, code', [('certify --check deep', 2),
-                                         ('certify --dataset seq-digits --keep /dev/full', 2),
+@pytest.mark.parametrize('words, code', [('certify --check deep', 2), ('certify --dataset seq-digits --keep /dev/full', 2),
                                          ('schedule plot iid --out pipe.png', 2)])
 def test_scripts_end_in_a_line_of_its_own(tmp_path, words, code):
     os.mkfifo(tmp_path / 'pipe.png')

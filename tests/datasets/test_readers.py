@@ -143,8 +143,7 @@ def test_digits():
 @pytest.fixture
 def home(tmp_path):
     """train and test of two classes, in four kinds of images."""
-    colours = {'b/1.png': ('RGB', (10, 20, 30)), 'b/2.png': ('L', 77), 'a/3.png': ('RGBA', (1, 2, 3, 128)),
-               'a/4.gif': ('P', 0), 'a/5.bmp': ('1', 1)}
+    colours = {'b/1.png': ('RGB', (10, 20, 30)), 'b/2.png': ('L', 77), 'a/3.png': ('RGBA', (1, 2, 3, 128)), 'a/4.gif': ('P', 0), 'a/5.bmp': ('1', 1)}
     for part in ('train', 'test'):
         for name, (mode, colour) in colours.items():
             path = tmp_path / 'own' / part / name

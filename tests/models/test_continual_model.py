@@ -68,11 +68,8 @@ def test_counters_before_and_after_tasks(build):
 @pytest.mark.parametrize('observe, given, expected', [
     (lambda self, inputs, labels, not_aug_inputs, epoch=None, logits=None: dict(epoch=epoch, logits=logits),
      dict(epoch=3, logits='l', true_labels='t', more=1), dict(epoch=3, logits='l')),
-    (lambda self, inputs, labels, not_aug_inputs, epoch=None, **kwargs: kwargs,
-     dict(epoch=0, logits=4, more=5),
-     dict(logits=4, more=5)),
-    (lambda self, inputs, labels, not_aug_inputs, **rest: rest, dict(epoch=0, logits=4),
-     dict(epoch=0, logits=4))])
+    (lambda self, inputs, labels, not_aug_inputs, epoch=None, **kwargs: kwargs, dict(epoch=0, logits=4, more=5), dict(logits=4, more=5)),
+    (lambda self, inputs, labels, not_aug_inputs, **rest: rest, dict(epoch=0, logits=4), dict(epoch=0, logits=4))])
 def test_observe_gets_the_extras_it_names_and_no_others(build, observe, given, expected):
     assert build(kind=type('Own', (Noting,), dict(observe=observe))).meta_observe(1, 2, 3, **given) == expected
 
