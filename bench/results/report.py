@@ -137,8 +137,8 @@ def _print_summary(model, rows: dict, record: Record, paths: dict) -> None:
     for setting, row in rows.items():
         anytime = f", anytime {row['anytime_accuracy']:.2f} %" if 'anytime_accuracy' in row else ''
         test = f", on the real test set {row['test_accuracy']:.2f} %" if record.test else ''
-        _tell(f"{setting}: final accuracy {row['final_accuracy']:.2f} % of all test samples, "
-              f"average incremental {row['average_incremental_accuracy']:.2f} %{test}{anytime}")
+        _tell(f"{setting}: final accuracy {row['final_accuracy']:.2f} %, average incremental "
+              f"{row['average_incremental_accuracy']:.2f} %{test}{anytime}")
     if 'prequential_accuracy' in row:
         _tell(f"prequential, each batch predicted before it is learned: {row['prequential_accuracy']:.2f} %")
     for line in model.summary():
