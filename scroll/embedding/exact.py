@@ -294,10 +294,8 @@ def _convolution_backward(grad, x, weight, bias_sizes, stride, padding, dilation
 def _sqrt(x):
     if x.is_cuda:
         return x.sqrt()
-    out = torch.empty_like(x)           # NumPy's: torch calls MKL's, of which one in 70 has another last bit,
-    with np.errstate(invalid='ignore'):                             # and another with AVX2 than with AVX-512
-        np.sqrt(x.detach().numpy(), out=out.numpy())
-    return out
+    with np.errstate(invalid='ignore'):     # NumPy's: torch calls MKL's, of which one in 70 has another last
+        return torch.from_numpy(np.asarray(np.sqrt(x.detach().numpy())))    # bit, not the same with AVX-512
 
 
 @_exact('div')
