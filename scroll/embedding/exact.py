@@ -295,7 +295,7 @@ def _sqrt(x):
     if x.is_cuda:
         return x.sqrt()
     with np.errstate(invalid='ignore'):     # NumPy's: torch calls MKL's, of which one in 70 has another last
-        return torch.from_numpy(np.asarray(np.sqrt(x.detach().numpy())))    # bit, not the same with AVX-512
+        return torch.from_numpy(np.asarray(np.sqrt(x.detach().numpy())))    # bit, others on other processors
 
 
 @_exact('div')
