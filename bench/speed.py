@@ -106,9 +106,9 @@ def exact_embedding(backbone, images, rounds):
 
 
 def _has_vnni() -> bool:
-    """Whether this processor adds four products of 8 bits at a time; False where it does not say."""
+    """Whether oneDNN may add four 8-bit products at a time here; False where the processor does not say."""
     about = Path('/proc/cpuinfo')
-    return about.exists() and 'vnni' in about.read_text()
+    return 'ONEDNN_MAX_CPU_ISA' not in os.environ and about.exists() and 'vnni' in about.read_text()
 
 
 def sums(dim, rounds, count=20_000):

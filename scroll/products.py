@@ -10,12 +10,13 @@ from functools import lru_cache
 import numpy as np
 from scipy.sparse import csr_array
 
-from scroll.grid import GRID
+from scroll.grid import GRID, GRID_BITS
 from scroll.lift import Lift
 
 _ROWS = 1 << 12                      # of a product in float64; exactness would allow 2^17, caches like less
 _PANEL, _NUMBERS = 1 << 10, 1 << 23  # columns, and numbers of all rows, of a product in float64
-_SHORT_NUMBERS = 1 << 28             # numbers of 7 bits at a time
+_FEW, _SHORT_NUMBERS = 1 << 9, 1 << 28   # columns of a product of 7 bits, and numbers at a time
+_POWERS = 128 ** np.arange(3)        # of digits from -64 to 63: with three of them a feature is written
 _EXACT = 1 << 24                     # float32 has all whole numbers up to here
 
 
@@ -69,40 +70,46 @@ def _add_square(gram: np.ndarray, x: np.ndarray) -> None:
 
 
 def _add_panel(gram: np.ndarray, i: int, products: np.ndarray) -> None:
-    """Add columns i to i + _PANEL of a symmetric matrix, from row i on, and what mirrors them."""
-    gram[i:, i:i + _PANEL] += products
-    gram[i:i + _PANEL, i + _PANEL:] += products[_PANEL:].T
+    """Add columns i to j of a symmetric matrix, from row i on, and what mirrors them."""
+    j = i + products.shape[1]
+    gram[i:, i:j] += products
+    gram[i:j, j:] += products[j - i:].T
 
 
 def _add_short(gram: np.ndarray, features: np.ndarray, lift: Lift) -> None:
     """As `add_products`, of a lift whose random features have 7 bits; theirs are nearly all products."""
-    short, d, bits = lift.short(features), lift.dim, lift.low_bits
-    made = [(_by_torch() or _by_numpy)(short[:, columns]) for columns in _parts(short)]
-    for i in range(0, lift.width, _PANEL):
-        products = sum(panel(i).astype(np.int32) for panel in made)             # at most 2^14 a column
+    d, bits, kernel = lift.dim, lift.low_bits, _by_torch() or _by_numpy
+    arrays, ends = (lift.short(features), _digits(features)), np.r_[:d, len(gram) - 1]
+    parts = [[np.ascontiguousarray(x[:, columns]) for x in arrays] for columns in _parts(*arrays)]
+    parts = [(short, kernel(digits)) for short, digits in parts]
+    for i in range(0, lift.width, _FEW):                                        # at most 2^14 a column
+        products = sum(kernel(short[i:i + _FEW])(short[i:]).astype(np.int32) for short, _ in parts)
         _add_panel(gram[d:-1, d:-1], i, products.astype(np.int64) << 2 * bits)
-    own, random = 0, 0
-    for start in range(0, len(features), _ROWS):
-        rows = slice(start, start + _ROWS)
-        u = np.c_[features[rows], np.full(len(features[rows]), GRID)].astype(float)
-        own = own + (u.T @ u).astype(np.int64)
-        random = random + (short[:, rows].astype(float) @ u).astype(np.int64)
-    random <<= bits
-    gram[d:-1, :d] += random[:, :d]
-    gram[:d, d:-1] += random[:, :d].T
-    gram[d:-1, -1] += random[:, -1]
-    gram[-1, d:-1] += random[:, -1]
-    ends = [*range(d), -1]
+        mixed = sum(by_digits(short[i:i + _FEW]).astype(np.int64) for short, by_digits in parts)
+        mixed = np.c_[_POWERS @ mixed[:, 1:].reshape(len(mixed), -1, d), mixed[:, 0] << GRID_BITS] << bits
+        gram[d + i:d + i + len(mixed), ends] += mixed
+        gram[ends, d + i:d + i + len(mixed)] += mixed.T
+    own = np.zeros((d + 1, d + 1), np.int64)
+    add_products(own, features)
     gram[np.ix_(ends, ends)] += own
 
 
-def _parts(x: np.ndarray) -> list:
-    """Columns of x, whole numbers from 0 to 127, whose products add up exactly in float32: no sum of products
-    of two rows is above the largest sum of squares of a row."""
+def _digits(features: np.ndarray) -> np.ndarray:
+    """int8 (1 + 3 d, N): ones, and the features as sums of 128^k times numbers from -64 to 63, by k."""
+    left, digits = features.T, [np.ones((1, len(features)), np.int8)]
+    for _ in _POWERS:
+        digits.append(((left + 64 & 127) - 64).astype(np.int8))
+        left = left - digits[-1] >> 7
+    return np.vstack(digits)
+
+
+def _parts(*arrays: np.ndarray) -> list:
+    """Columns of arrays, whole numbers from -127 to 127, whose products add up exactly in float32: no sum
+    of products of two rows is above the largest sum of squares of a row."""
     parts, size, squares = [], _EXACT // 127 ** 2, 0
-    for start in range(0, x.shape[1], size):
-        part = x[:, start:start + size].astype(np.float32)
-        more = np.einsum('mn,mn->m', part, part)
+    for start in range(0, arrays[0].shape[1], size):
+        own = (x[:, start:start + size].astype(np.float32) for x in arrays)
+        more = np.concatenate([np.einsum('mn,mn->m', x, x) for x in own])
         squares = squares + more
         if not parts or squares.max() >= _EXACT:        # float32 rounds 2^24 + 1 to 2^24
             parts.append(slice(start, start))
@@ -111,31 +118,29 @@ def _parts(x: np.ndarray) -> list:
     return parts
 
 
-def _by_numpy(x: np.ndarray):
-    """i -> columns i to i + _PANEL of x x', from row i on, in float32."""
-    x = x.astype(np.float32)
-    return lambda i: x[i:] @ x[i:i + _PANEL].T
+def _by_numpy(y: np.ndarray):
+    """x -> x y' of whole numbers, x from 0 to 127, in float32."""
+    y = y.astype(np.float32).T
+    return lambda x: x.astype(np.float32) @ y
 
 
 @lru_cache(maxsize=1)
 def _by_torch():
-    """`_by_numpy` with torch's kernel for 8-bit integers, in half of the time. None: torch is not loaded, has
+    """`_by_numpy` with torch's kernel for 8-bit integers, in half of the time; None: torch is not loaded, has
     no such kernel, or it is wrong on this machine where all numbers are as large as they can be."""
     torch = sys.modules.get('torch')
 
-    def made(x):
-        x = torch.from_numpy(np.ascontiguousarray(x))
+    def kernel(y):
+        packed = torch.ops.onednn.qlinear_prepack(torch.from_numpy(y.view(np.int8)), None)    # none above 127
+        given = packed, torch.ones(len(y)), torch.zeros(len(y), dtype=torch.int64), None
 
         @torch.inference_mode()
-        def panel(i):
-            own = x[i:i + _PANEL].view(torch.int8)          # the same numbers: none is above 127
-            packed = torch.ops.onednn.qlinear_prepack(own, list(x[i:].shape))
-            scales, zeros = torch.ones(len(own)), torch.zeros(len(own), dtype=torch.int64)
+        def times(x):
             return torch.ops.onednn.qlinear_pointwise(
-                x[i:], 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, 'none', [], '').numpy()
-        return panel
+                torch.from_numpy(x), 1.0, 0, *given, 1.0, 0, torch.float32, 'none', [], '').numpy()
+        return times
     try:
         largest = np.full((100, _EXACT // 127 ** 2), 127, np.uint8)
-        return made if (made(largest)(0) == 127.0 ** 2 * largest.shape[1]).all() else None
+        return kernel if (kernel(largest)(largest) == 127.0 ** 2 * largest.shape[1]).all() else None
     except (RuntimeError, AttributeError):                  # of a torch without these kernels, or no torch
         return None

@@ -41,19 +41,14 @@ _CONDITIONS = 'input_size', 'predictor', 'n_epochs'     # flags that a rule name
 _FEWEST = 4                                     # samples of a batch: fewer make batch norms diverge
 _ALPHA = (.5, .1, .3, 1., 3., 10., 30.)
 SPACES = {
-    'er': _STEPS,
+    **dict.fromkeys(('er', 'bic', 'joint', 'agem'), _STEPS), **dict.fromkeys(('er-ace', 'ssil'), _ONLINE),
     'der': _STEPS | dict(alpha=_ALPHA),
     'derpp': _STEPS | dict(alpha=_ALPHA, beta=(.5, 1.)),
-    'bic': _STEPS,
-    'joint': _STEPS,
-    'agem': _STEPS,
     'gem': _STEPS | dict(gamma=(.5, 0., 1.)),
     'icarl': _STEPS | dict(opt_wd=(1e-5, 0.)),
     'lwf': _STEPS | dict(alpha=(1., 3.), optim_wd=(0., 5e-4)),
     'ewc-on': _STEPS | dict(e_lambda=(10., 1., 100.)),
-    'er-ace': _ONLINE,
     'er-aml': _ONLINE | dict(supcon_temperature=(.2, .1)),
-    'ssil': _ONLINE,
     'mir': _ONLINE | dict(subsample=(50, 100)),
     'ens': dict(lr=(1e-4, 1e-5, 3e-5, 3e-4, 1e-3, 3e-3), batch_size=(60, 10), batch_iterations=(1, 2),
                 top_k=(32, 8, 128), keys=('normal', 'data')),

@@ -22,8 +22,7 @@ _ADAPTATION = {     # flag: attribute of `Adaptation`, which has its default and
     'classifier_lr': ('classifier_lr', 'AdaDelta: classifier'),
     'scale_lr': ('scale_lr', 'AdaDelta: logit scale, where it is learned'),
     'scale': ('scale', 'initial logit scale, where it is not calibrated'),
-    'calibrate_scale': ('calibrate', 'set the scale by cross-entropy first, if f_T is better than '
-                                     'guessing'),
+    'calibrate_scale': ('calibrate', 'set the scale by cross-entropy first, if f_T beats guessing'),
     'adapt_select': ('select', 'folds: cross-validation within the buffer chooses updates and mixture, or '
                                'f_T'),
     'adapt_select_folds': ('folds', 'folds of the buffer'),

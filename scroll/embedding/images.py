@@ -59,7 +59,7 @@ class Preprocessing:
     def to_unit_range(self, images: 'torch.Tensor') -> 'torch.Tensor':
         """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]."""
         images = images if images.dim() == 4 else images.unsqueeze(-1)
-        images = self.resized(images.permute(0, 3, 1, 2).double())                   # exact
+        images = self.resized(images.permute(0, 3, 1, 2).contiguous().double())      # exact
         images = (images / images.new_tensor(255)).clamp_(0, 1).float()      # no number: CUDA would invert it
         return images.expand(-1, len(self.mean), -1, -1) if images.shape[1] == 1 else images
 

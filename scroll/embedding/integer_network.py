@@ -154,7 +154,7 @@ class IntegerNetwork(nn.Module):
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S), exactly."""
         images = images if images.dim() == 4 else images.unsqueeze(-1)
-        images = resize(images.permute(0, 3, 1, 2).double(), self.input_size)
+        images = resize(images.permute(0, 3, 1, 2).contiguous().double(), self.input_size)
         images = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
         return self.centred(images.float())
 

@@ -57,12 +57,12 @@ import numpy as np
 from scroll import Statistics
 from scroll.grid import quantise
 from scroll.lift import Lift
-u = quantise(1 + .01 * np.random.default_rng(0).normal(size=(5000, 200)))
+u = quantise(np.r_[1 + .01 * np.random.default_rng(0).normal(size=(4600, 200)), np.eye(200), -np.eye(200)])
 print(Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7).digest())
 """
     one, other = (subprocess.run([sys.executable, '-c', script, by], capture_output=True, text=True, check=True,
                                  cwd=Path(__file__).parents[2]).stdout for by in ('numpy', 'torch'))
-    u = quantise(1 + .01 * np.random.default_rng(0).normal(size=(5000, 200)))
+    u = quantise(np.r_[1 + .01 * np.random.default_rng(0).normal(size=(4600, 200)), np.eye(200), -np.eye(200)])
     h = np.c_[Lift('relu7', 200, 600)(u), np.full(5000, GRID)].astype(np.float64)         # whose products are exact
     own = Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7)
     assert np.array_equal(own.gram, h.T @ h) and ((h[:, 200:-1] // 512) ** 2).sum(axis=0).max() > 1 << 24
