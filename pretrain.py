@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Train a backbone by multi-class classification on classes that no stream has; `--help` says how."""
 import sys
+from importlib import import_module
 
-from bench.pretraining.command import main
 from core.commands import run_command
 
 if __name__ == '__main__':
-    sys.exit(run_command(main))
+    sys.exit(run_command(lambda: import_module('bench.pretraining.command').main()))

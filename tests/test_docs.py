@@ -127,7 +127,7 @@ def flags_of(script: str, *words: str) -> set:
     if script == 'main.py':
         parser = parse_args(['--model', 'scroll', '--dataset', 'seq-digits'], return_parser_only=True)
         return {flag for action in parser._actions for flag in action.option_strings}
-    name = re.search(r"^(?:from |_root.run\(')(bench[\w.]*)", text_of(ROOT / script), re.M) if script != 'scroll' else None
+    name = re.search(r"(?:^from |_root.run\('|import_module\(')(bench[\w.]*)", text_of(ROOT / script), re.M) if script != 'scroll' else None
     said, given, sys.argv = io.StringIO(), sys.argv, [script, *words, '--help']
     try:
         with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):

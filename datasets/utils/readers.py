@@ -69,7 +69,7 @@ def mini_split(base_path, split: str) -> tuple:
     class."""
     path = Path(base_path) / 'MINIIMAGENET' / f'mini-imagenet-cache-{split}.pkl'
     if not path.is_file():
-        raise InputError(f'miniImageNet is missing: put {path.name} into {path.parent}')
+        raise InputError(f'miniImageNet is missing: put {path.name} into {path.parent}: docs/own-data.md')
     content = safe_pickle.load(path)
     try:
         images, rows = content['image_data'], content['class_dict']

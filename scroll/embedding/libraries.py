@@ -60,6 +60,7 @@ def timm_network(name: str, file=None, random: int = None, img_size: int = None)
     if not isinstance(name, str) or not timm.is_model(name.partition('.')[0]):
         raise InputError(f'{label}: timm {timm.__version__} has no such network'
                          f'{did_you_mean(str(name), timm.list_models())}')
+    whole(f'{label}: img_size', 1 if img_size is None else img_size, 1, 1 << 13)
     sized = {} if img_size is None else dict(img_size=img_size)
     with _one_line_errors(label if file is None else f'{label}: {file}'):
         if random is None:
