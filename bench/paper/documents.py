@@ -116,8 +116,8 @@ def tuned_table(root: Path) -> list:
             if rule['when'].get('weights') == 'efficientnet-lite0':
                 best, first, five = found.match(rule['by']).groups()
                 values = ', '.join(f'`{name} {value}`' for name, value in rule['set'].items())
-                of = style.name(path.stem) + ' (NCC)' * (rule['when'].get('predictor') == 'ncc')
-                rows.append([of, _DATA_SETS[rule['when']['dataset']].split(',')[0], values, first, best, five])
+                rows.append([style.name(path.stem) + ' (NCC)' * (rule['when'].get('predictor') == 'ncc'),
+                             _DATA_SETS[rule['when']['dataset']].split(',')[0], values, first, best, five])
     return md_table(['', 'data set', 'values', 'first trial', 'best', 'on five tasks'], rows)
 
 
