@@ -13,8 +13,9 @@ RUN := .venv/bin/python
 	.venv/bin/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@
 
-demo: .venv/installed           ## SCROLL on scikit-learn's digits: accuracies, a CSV row
-	$(RUN) main.py --model scroll --dataset seq-digits --model_config best
+demo: .venv/installed           ## SCROLL on scikit-learn's digits: accuracies, a CSV row; the same bits under 25 schedules
+	$(RUN) main.py --model scroll --dataset seq-digits --model_config best --adaptation none
+	$(RUN) scripts/certify.py --model scroll --dataset seq-digits --model_config best --adaptation none --schedules 20
 
 test: .venv/installed-dev       ## lint, then the test suite but for its slow tests
 	.venv/bin/ruff check .
