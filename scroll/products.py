@@ -2,7 +2,7 @@
 
 Products of features on the grid are below 2^36, so float64 adds 2^17 of them exactly. Random features of
 7 bits (`relu7`) have products below 2^14: float32 adds at least 1,000 of them, and 8-bit kernels, also those
-that add pairs of products in 16 bits, as many.
+that add pairs of products in 16 bits, as many. To these kernels a feature on the grid is three digits.
 """
 import sys
 from functools import lru_cache
