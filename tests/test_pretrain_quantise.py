@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 
-import pretrain
+from bench.pretraining import command as pretrain
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.embedding.integer_network import IntegerNetwork
