@@ -20,11 +20,18 @@ import functools
 import signal
 import sys
 import warnings
+from pathlib import Path
 
-from scroll import archive
-from scroll.commands import ending, states
+from scroll.commands import ending
 from scroll.commands.parser import LineParser
 from scroll.errors import InputError
+
+try:
+    from scroll import archive
+    from scroll.commands import states
+except ModuleNotFoundError as missing:          # a clone without its packages
+    print(f'scroll: error: {missing.name} is not installed for {sys.executable}: pip install .', file=sys.stderr)
+    sys.exit(2)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,6 +64,8 @@ def _run(words) -> int:
     try:
         args = _parser().parse_args(words)
         out = getattr(args, 'out', None)
+        if out not in (None, '-') and not (folder := Path(out).absolute().parent).exists():
+            _say(f'makes the folder {folder}')
         if out is None or (args.command, out) == ('predict', '-') or args.command == 'export':
             args.run(args)
             return 0

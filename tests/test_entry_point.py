@@ -1,4 +1,5 @@
 """How a run is started: from the root, through the older path, from Python; and what importing does not do."""
+import subprocess
 import sys
 
 import pytest
@@ -55,8 +56,16 @@ def test_a_run_from_python_takes_the_command_line(command_line, tiny_weights, tm
     assert code == 0 and 'Accuracy for 1 task(s)' in out and files_below(tmp_path)
 
 
-@pytest.mark.parametrize('words', [('main.py', '--model', 'scroll'), ('scripts/certify.py',), ('scripts/sweep.py', 'x.yaml')], ids=' '.join)
-def test_a_python_without_the_packages_says_which_has_them(words, tmp_path):
-    result = python('-S', ROOT / words[0], *words[1:], '--dataset', 'seq-digits', cwd=tmp_path)
+@pytest.mark.parametrize('words', ['main.py --model scroll --dataset seq-digits', 'scripts/certify.py --dataset seq-digits',
+                                   'scripts/sweep.py x.yaml --dataset seq-digits', '-m scroll show x.npz'])
+def test_a_python_without_the_packages_says_which_has_them(words):
+    result = python('-S', *words.split(), cwd=ROOT)
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
-    assert f'is not installed for {sys.executable}: pip install -r requirements.txt' in result.stderr
+    assert f'is not installed for {sys.executable}: pip install ' in result.stderr
+
+
+@pytest.mark.parametrize('words', ['main.py', '-m scroll', '-m scroll learn', 'scripts/report.py'])
+def test_help_that_cannot_be_written_is_an_error(words):
+    with open('/dev/full', 'w') as full:
+        result = subprocess.run([sys.executable, *words.split(), '--help'], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1

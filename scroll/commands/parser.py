@@ -11,6 +11,9 @@ class LineParser(argparse.ArgumentParser):
         kwargs.setdefault('allow_abbrev', False)
         super().__init__(*args, **kwargs)
 
+    def print_help(self, file=None):
+        print(self.format_help(), end='', file=file)         # argparse's own hides that the disk is full
+
     def error(self, message):
         names = message.partition('are required: ')[2].split(', ')
         missing = [f"{name} is missing: {action.help or ', '.join(action.choices or ())}"

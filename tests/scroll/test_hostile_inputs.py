@@ -75,6 +75,13 @@ def test_what_killed_exports_left_goes_with_the_next_one(command):
     assert sorted(os.listdir()) == ['deep.json', 'e', 'e.1-0123abcd.part', 'f', 'pipe', 's.npz', 'there', 'x.npz']   # of another target
 
 
+@pytest.mark.parametrize('words', ['add s.npz x.npz -o', 'predict s.npz x.npz -o', 'export s.npz -o'])
+def test_a_folder_is_not_made_without_a_word(command, words):
+    (code, _, said), (_, _, again) = (command(*words.split(), f'new/er/{name}') for name in 'st')
+    assert code == 0 and said.startswith(f'makes the folder {os.getcwd()}/new/er\n') and os.path.exists('new/er/s')
+    assert 'folder' not in again
+
+
 def test_labels_on_standard_output(command):
     assert command('predict', 's.npz', 'x.npz', '-o', 'labels.csv')[0] == 0
     code, out, err = command('predict', 's.npz', 'x.npz', '-o', '-')
