@@ -30,7 +30,8 @@ try:
     from scroll import archive
     from scroll.commands import states
 except ModuleNotFoundError as missing:          # a clone without its packages
-    print(f'scroll: error: {missing.name} is not installed for {sys.executable}: pip install .', file=sys.stderr)
+    print(f'scroll: error: {missing.name} is not installed for {sys.executable}: pip install .',
+          file=sys.stderr)
     sys.exit(2)
 
 
