@@ -32,7 +32,8 @@ from core.rows import FILE, read_rows
 from scroll.errors import InputError
 
 FOLDER = ROOT / 'experiments'
-METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy', 'anytime_accuracy')
+METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy', 'anytime_accuracy',
+           'average_incremental_accuracy')
 SETTINGS = ('class-il', 'general-continual')  # of tasks that bring classes, and of streams without tasks
 _STREAM = ('n_splits', 'schedule')
 _APART = ('seed', 'model_config', *_STREAM)   # looked at by themselves

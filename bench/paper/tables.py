@@ -114,7 +114,7 @@ def latex(experiment: Experiment, runs: dict) -> str:
     caption += ' Below our values, in grey, those of the paper.' * bool(experiment.source)
     return frame.style.to_latex(
         hrules=True, clines='skip-last;index', multicol_align='c', position='tb', position_float='centering',
-        column_format='ll' + 'c' * len(columns), caption=caption, label=experiment.source or experiment.name)
+        column_format='ll' + 'c' * len(columns), caption=caption, label=experiment.name)
 
 
 def _latex_number(mean: float, deviation, best: bool = False) -> str:
