@@ -16,9 +16,10 @@ columns in order. One side may be of another `experiment`.
 The first two kinds pair the seeds that both cells have. A pair supports `higher` if a one-sided t-test of the
 differences has p < 0.05, and contradicts it if the opposite test has p < 0.05 / pairs; it supports `near` if
 two one-sided tests have, and contradicts it if the difference is beyond the margin likewise. A claim needs
-all of its pairs (`of: most`: more than half), and is contradicted by one (half of them): a union of
-intersections, which needs no correction in the first case and Bonferroni's in the second. Wilcoxon's
-signed-rank test is reported as well; of five seeds its p is 0.031 at best.
+all of its pairs, which needs no correction, and is contradicted by one, which needs Bonferroni's. `of: most`
+needs more than half of them, each with p < 0.05 / (half of the pairs), as otherwise one false pair on top of
+a true half would do (Benjamini and Heller 2008); half of them contradict it. Wilcoxon's signed-rank test is
+reported as well; of five seeds its p is 0.031 at best.
 """
 import itertools
 from dataclasses import dataclass
@@ -102,10 +103,10 @@ def judge(claim: dict, here, get, runs) -> Finding:
     compared = [(first[1], second[1], _by_seed(first[1], second[1], runs(*first), runs(*second)))
                 for first, second in pairs(claim, here, get)]
     ready = [pair for pair in compared if len(pair[2]) >= least]
-    results = [(*test(seeds, len(ready), claim.get('within')), a, b) for a, b, seeds in ready]
-    verdict = NOT_RUN
-    if results:
-        verdict = _verdict([result[0] for result in results], len(compared), claim.get('of', 'all'))
+    most = claim.get('of') == 'most'
+    levels = LEVEL / (len(compared) - len(compared) // 2 if most else 1), LEVEL / max(1, len(ready))
+    results = [(*test(seeds, levels, claim.get('within')), a, b) for a, b, seeds in ready]
+    verdict = _verdict([result[0] for result in results], len(compared), most) if results else NOT_RUN
     shared = 'two seeds' if least == 2 else 'a seed'
     evidence = f'{len(ready)} of {len(compared)} pairs have {shared} in common'
     if results:
@@ -134,9 +135,9 @@ def _by_seed(first, second, rows, others) -> list:
             if seed in of[1]]
 
 
-def _verdict(each: list, pairs_in_all: int, of: str) -> str:
+def _verdict(each: list, pairs_in_all: int, most: bool) -> str:
     supporting, against = (sum(verdict == what for verdict in each) for what in (SUPPORTED, CONTRADICTED))
-    if of == 'most':
+    if most:
         return (SUPPORTED if 2 * supporting > pairs_in_all
                 else CONTRADICTED if 2 * against >= pairs_in_all else UNDECIDED)
     return CONTRADICTED if against else SUPPORTED if supporting == pairs_in_all else UNDECIDED
@@ -157,26 +158,27 @@ def rank_probability(differences) -> float:
     return float(stats.wilcoxon(differences, alternative='greater').pvalue) if differences.any() else 1.0
 
 
-def _higher(seeds: list, n_pairs: int, _) -> tuple:
-    """(verdict, what orders pairs from the least to the most convincing, words)."""
+def _higher(seeds: list, levels: tuple, _) -> tuple:
+    """(verdict, what orders pairs from the least to the most convincing, words). levels: of p, for support
+    and for contradiction."""
     differences = np.array([a - b for a, b, *_ in seeds])
     p = probability(differences)
     opposite = probability(-differences)
-    verdict = SUPPORTED if p < LEVEL else CONTRADICTED if opposite < LEVEL / n_pairs else UNDECIDED
+    verdict = SUPPORTED if p < levels[0] else CONTRADICTED if opposite < levels[1] else UNDECIDED
     ranks = rank_probability(differences)
     words = f'{differences.mean():+.2f} over {len(seeds)} seeds, p = {p:.2g} (Wilcoxon {ranks:.2g})'
     return verdict, -p, words
 
 
-def _near(seeds: list, n_pairs: int, within: float) -> tuple:
+def _near(seeds: list, levels: tuple, within: float) -> tuple:
     differences = np.array([a - b for a, b, *_ in seeds])
     p = max(probability(differences, -within), probability(-differences, -within))
     outside = min(probability(differences, within), probability(-differences, within))
-    verdict = SUPPORTED if p < LEVEL else CONTRADICTED if outside < LEVEL / n_pairs else UNDECIDED
+    verdict = SUPPORTED if p < levels[0] else CONTRADICTED if outside < levels[1] else UNDECIDED
     return verdict, -p, f'{differences.mean():+.2f} over {len(seeds)} seeds, within {within:g}: p = {p:.2g}'
 
 
-def _same(seeds: list, n_pairs: int, _) -> tuple:
+def _same(seeds: list, *_) -> tuple:
     alike = [pair for pair in seeds if _agree(*pair[2:], _MACHINE)]
     if not alike:
         return UNDECIDED, (0, 0, 0), 'no rows of one kind of machine'

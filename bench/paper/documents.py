@@ -27,9 +27,7 @@ from scroll.heads.registry import HEADS
 from scroll.progress import Progress
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
-_DATA_SETS = {'seq-cifar10': 'CIFAR-10, 5 tasks', 'seq-cifar100': 'CIFAR-100, 10 tasks',
-              'seq-miniimg': 'miniImageNet, 10 tasks'}
-_SIZES = ('200', '500', '2000')
+_DATA_SETS = {'seq-cifar10': 'CIFAR-10', 'seq-cifar100': 'CIFAR-100', 'seq-miniimg': 'miniImageNet'}
 
 
 def main_table(root: Path) -> list:
@@ -47,39 +45,6 @@ def main_table(root: Path) -> list:
                       number(*paper) if paper else '']
         rows.append([title, *texts])
     return md_table(['', 'CIFAR-10 5-split', 'in the paper', 'CIFAR-100 10-split', 'in the paper'], rows)
-
-
-def scroll_table(root: Path) -> list:
-    """SCROLL with both classifiers, before and after adaptation, by data set and buffer size."""
-    runs = pd.DataFrame([row for name in ('table_1_cifar', 'table_2_miniimagenet')
-                         for cell in _runs(root, name).values() for row in cell if row['model'] == 'scroll'])
-    rows = []
-    for dataset, name in _DATA_SETS.items():
-        for predictor, title in (('ridge', 'ridge'), ('ncc', 'NCC')):
-            mine = runs[(runs.dataset == dataset) & (runs.predictor == predictor)].fillna('')
-            f_t = summary(mine.to_dict('records'), 'online_accuracy')
-            adapted = [summary(mine[mine.buffer_size == size].to_dict('records'), 'adapted_accuracy')
-                       for size in _SIZES]
-            rows.append([name, title, f'{f_t.mean:.2f}', *map(_with_deviation, adapted)])
-    return md_table(['data set', 'classifier', 'f_T', *(f'f*, |M| = {size}' for size in _SIZES)], rows)
-
-
-def digest_table(root: Path) -> list:
-    """SCROLL on CIFAR-100, ridge, |M| = 500, seed 0: a line for each set of accuracies and digests."""
-    names = ('online_accuracy', 'adapted_accuracy', 'statistics_digest', 'online_digest', 'buffer_digest',
-             'adapted_digest')
-    wanted = dict(model='scroll', dataset='seq-cifar100', predictor='ridge', buffer_size='500', seed='0')
-    found = {}
-    for label in ('figure_2_splits', 'table_5_two_class_splits', 'table_6_ensemble'):
-        for row in (row for cell in _runs(root, label).values() for row in cell):
-            if wanted.items() <= row.items():
-                values = tuple(row[name][:8] if 'digest' in name else f'{float(row[name]):.2f}'
-                               for name in names)
-                found.setdefault(values, set()).add(row['schedule'])
-    by_tasks = lambda spec: (not spec.startswith('split'), [int(n) for n in re.findall(r'\d+', spec)])
-    return md_table(['schedules', 'f_T', 'f*', 'statistics', "f_T's digest", 'buffer', "f*'s digest"],
-                    [[', '.join(f'`{spec}`' for spec in sorted(specs, key=by_tasks)), *values]
-                     for values, specs in found.items()])
 
 
 def schedules_table(root: Path, folder: str = 'clouds') -> list:
@@ -108,16 +73,16 @@ def orders_table(root: Path, dataset: str = 'seq-digits') -> list:
 
 def tuned_table(root: Path) -> list:
     """What `scripts/tune.py` chose on EfficientNet-Lite0, and what it was worth on held-out samples."""
-    found = re.compile(r'tuned with \d+ trials .*? tasks.*?: (\S+) %; with the values of the first trial '
-                       r'([\d.]+) %; the best of 2 finalists on 5 tasks: ([\d.]+) %')
+    found = re.compile(r'tuned with \d+ trials .*?: (\S+) %; with the values of the first trial ([\d.]+) %'
+                       r'(?:; the best of \d+ finalists on 5 tasks: ([\d.]+) %)?$')
     rows = []
     for path in sorted((ROOT / 'models/config').glob('*.yaml')):
         for rule in read_yaml(path).get('best') or []:
             if rule['when'].get('weights') == 'efficientnet-lite0':
-                best, first, five = found.match(rule['by']).groups()
+                best, first, five = found.match(rule['by']).groups('')
                 values = ', '.join(f'`{name} {value}`' for name, value in rule['set'].items())
                 rows.append([style.name(path.stem) + ' (NCC)' * (rule['when'].get('predictor') == 'ncc'),
-                             _DATA_SETS[rule['when']['dataset']].split(',')[0], values, first, best, five])
+                             _DATA_SETS[rule['when']['dataset']], values, first, best, five])
     return md_table(['', 'data set', 'values', 'first trial', 'best', 'on five tasks'], rows)
 
 
@@ -210,8 +175,8 @@ def cloud_rows(path: Path) -> dict:
     return dict(sorted(found.items(), key=lambda item: span(item[1])))
 
 
-TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
-          'certificates': certificates_table, 'tuned': tuned_table,
+TABLES = {'main': main_table, 'schedules': schedules_table, 'certificates': certificates_table,
+          'tuned': tuned_table, 'features': partial(heads_table, label='features'),
           'heads': partial(heads_table, label='heads', with_state=True),
           'heads_adapted': partial(heads_table, label='heads_adapted'),
           'lite': partial(heads_table, label='lite_table_1_cifar', with_paper=True),

@@ -16,7 +16,7 @@ A file reads like its table. `flags` go to every run; a column and a row are nam
     claims: [...]                   # what the paper's text says: bench/paper/claims.py
 
 In columns and rows null takes a flag away, `metric` is no flag, but the column of the results file to show,
-and `group` a heading of rows. What other commands make has `commands` in the place of columns and rows.
+and `group` a heading of rows. In the place of columns and rows: `commands` that make a picture, or `values`.
 Nothing here imports torch.
 """
 import functools
@@ -32,7 +32,8 @@ from core.rows import FILE, read_rows
 from scroll.errors import InputError
 
 FOLDER = ROOT / 'experiments'
-METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy', 'anytime_accuracy')
+METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy', 'anytime_accuracy',
+           'average_incremental_accuracy')
 SETTINGS = ('class-il', 'general-continual')  # of tasks that bring classes, and of streams without tasks
 _STREAM = ('n_splits', 'schedule')
 _APART = ('seed', 'model_config', *_STREAM)   # looked at by themselves
@@ -122,7 +123,7 @@ def _experiment(path: Path, content: dict) -> Experiment:
             cells.append(Cell(row, column, _flags(merged, row), paper[column], metric))
     experiment = Experiment(path, rows=list(rows), columns=list(columns), cells=cells,
                             groups={row: spec.get('group', '') for row, spec in rows.items()}, **content)
-    _expect(cells or experiment.commands, 'expected columns and rows, or commands')
+    _expect(cells or experiment.commands or experiment.values, 'expected columns and rows, or commands')
     _expect(type(experiment.seeds) is int and experiment.seeds >= 1,
             f'seeds {experiment.seeds!r}: expected a whole number of at least 1')
     _expect(all(isinstance(claim, dict) for claim in experiment.claims), 'claims: expected mappings')

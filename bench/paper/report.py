@@ -102,16 +102,16 @@ class Report:
         return [claims.judge(claim, self.get(name), self.get, runs) for claim in self.get(name).claims]
 
     def chosen(self, name: str) -> dict:
-        """How the values of the rows were chosen, as config files say: text -> names, with the columns where
-        not all are alike; nothing where only one method is run."""
+        """How the values of the rows were chosen, as config files say, where several methods are run, and
+        which rows have others than their command today: text -> names, with the columns where not all are
+        alike."""
         experiment, runs, found = self.get(name), self.rows(name), {}
         cells = [cell for cell in experiment.cells if (cell.row, cell.column) in runs]
-        if len({cell.flags['model'] for cell in cells}) < 2:
-            return {}
+        several = len({cell.flags['model'] for cell in cells}) > 1
         for cell in cells:
             today = arguments(cell)
-            text = today and chosen_by(vars(today))
-            if text and not matching_rows(cell, _with_paths(experiment, runs[cell.row, cell.column])):
+            text = today and several and chosen_by(vars(today))
+            if today and not matching_rows(cell, _with_paths(experiment, runs[cell.row, cell.column])):
                 text = 'made with earlier values than those of its command today'
             if text:
                 found.setdefault(cell.row, {}).setdefault(text, []).append(cell.column)

@@ -114,7 +114,7 @@ def latex(experiment: Experiment, runs: dict) -> str:
     caption += ' Below our values, in grey, those of the paper.' * bool(experiment.source)
     return frame.style.to_latex(
         hrules=True, clines='skip-last;index', multicol_align='c', position='tb', position_float='centering',
-        column_format='ll' + 'c' * len(columns), caption=caption, label=experiment.source or experiment.name)
+        column_format='ll' + 'c' * len(columns), caption=caption, label=experiment.name)
 
 
 def _latex_number(mean: float, deviation, best: bool = False) -> str:
@@ -123,10 +123,10 @@ def _latex_number(mean: float, deviation, best: bool = False) -> str:
 
 
 def _is_best(experiment, cell, ours: dict) -> bool:
-    """Whether it is the highest of its column; where rows have headings, of those (others are bounds)."""
-    rows = [row for row in experiment.rows if experiment.groups.get(row)] or experiment.rows
-    have = [ours[row, cell.column].mean for row in rows if ours[row, cell.column]]
-    return cell.row in rows and len(have) > 1 and ours[cell.row, cell.column].mean == max(have)
+    """Whether it is the highest of its column; joint training, a bound, does not count."""
+    have = {c.row: ours[c.row, c.column].mean for c in experiment.cells
+            if c.column == cell.column and c.flags['model'] != 'joint' and ours[c.row, c.column]}
+    return len(have) > 1 and have.get(cell.row) == max(have.values())
 
 
 def _tex(text: str) -> str:
