@@ -1,38 +1,10 @@
-"""A run's arguments, frozen into four parts, each for the room that needs it. Mammoth's methods see `args`,
-and may change it: so training is frozen for each task."""
+"""How a task is learned: arguments, frozen for each task, since Mammoth's methods may change theirs."""
 from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
-class _Part:
-    @classmethod
-    def of(cls, args):
-        """As the arguments are now."""
-        return cls(**{field.name: getattr(args, field.name) for field in fields(cls)})
-
-
-@dataclass(frozen=True)
-class WhatToRun(_Part):
-    """The run and the machine that it takes."""
-    weights: str
-    device: str
-    num_threads: int
-    code_optimization: int
-    seed: int
-
-
-@dataclass(frozen=True)
-class Stream(_Part):
-    """Which part of the stream comes, and what it is judged on."""
-    start_from: int
-    stop_after: int
-    validation: float
-    inference_only: bool
-
-
-@dataclass(frozen=True)
-class Training(_Part):
-    """How a task is learned."""
+class Training:
+    """What `bench.cli.flags` says of them."""
     fitting_mode: str
     n_epochs: int
     n_iters: int
@@ -45,13 +17,7 @@ class Training(_Part):
     debug_mode: bool
     eval_epochs: int
 
-
-@dataclass(frozen=True)
-class Output(_Part):
-    """What is measured, shown and written."""
-    disable_log: bool
-    non_verbose: bool
-    enable_other_metrics: bool
-    eval_every: int
-    prequential: bool
-    savecheck: str
+    @classmethod
+    def of(cls, args):
+        """As the arguments are now."""
+        return cls(**{field.name: getattr(args, field.name) for field in fields(cls)})

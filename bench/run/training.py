@@ -1,14 +1,17 @@
 """The training loop: tasks, epochs, batches; evaluation after each task; one results row at the end."""
+import argparse
+
 from bench.results.report import Record, Stopwatch, finish
 from bench.resume import saved_models
 from bench.resume.checkpoints import Checkpoints
 from bench.resume.run_state import Position, RunState
 from bench.run.anytime import Anytime
 from bench.run.fitting import Fitting
-from bench.run.settings import Output, Stream, Training
+from bench.run.settings import Training
 from core import rows as results
 from core.environment import results_folder
 from core.loss_watch import LossWatch
+from scroll.archive import check_target
 from scroll.errors import InputError
 from scroll.progress import Progress
 from utils.batch_norm import allow_single_values, training_mode
@@ -26,27 +29,27 @@ def train(model, dataset, args, test: bool = True) -> dict:
         The results row, which is also written unless `--disable_log 1`.
 
     InputError: something is invalid, or the run has its row and a file of the model cannot be written."""
-    stream, output = Stream.of(args), Output.of(args)
-    saved_models.check_writable(args)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
+    asked = argparse.Namespace(**arguments)                         # methods see `args`, and may change it
+    if asked.savecheck:
+        check_target(asked.checkpoint_path, '--savecheck: --checkpoint_path', folder=True)
     folders = {setting: results_folder(args, setting) for setting in settings(dataset)}
-    if not output.disable_log:
-        for folder in folders.values():
-            results.check_writable(folder)
-    first, tasks = stream.start_from or 0, stream.stop_after or dataset.N_TASKS
+    for folder in () if asked.disable_log else folders.values():
+        results.check_writable(folder)
+    first, tasks = asked.start_from or 0, asked.stop_after or dataset.N_TASKS
     if first >= dataset.N_TASKS or tasks > dataset.N_TASKS:
         raise InputError(f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks')
     if getattr(args, 'differs', ''):
         print(args.differs, flush=True)
-    record, anytime = Record(first), Anytime(model, dataset, output.eval_every, output.prequential)
+    record, anytime = Record(first), Anytime(model, dataset, asked.eval_every, asked.prequential)
     state = RunState(model, dataset, args, record=record, anytime=anytime)
     with Checkpoints(state, args, arguments) as checkpoints:
         restored = checkpoints.restore()
         start = restored or saved_models.load(state, args)
         record.began -= record.seconds['total']                 # of the run that is continued
-        if output.enable_other_metrics and start == Position():
+        if asked.enable_other_metrics and start == Position():
             record.untrained = _evaluate_untrained(model, dataset, tasks)
-        if stream.inference_only and start.task and not restored:     # a run that is evaluated where it was
+        if asked.inference_only and start.task and not restored:     # a run that is evaluated where it was
             tasks, first = start.task, record.first
             del record.class_il[-1:], record.task_il[-1:]
             _evaluate_task(model, dataset, record)
@@ -54,43 +57,43 @@ def train(model, dataset, args, test: bool = True) -> dict:
         for task in range(start.task, tasks):
             training, trained = Training.of(args), task >= first
             if not (task == start.task and start.begun):
-                _begin_task(model, dataset, state, record, training, output)
+                _begin_task(model, dataset, state, record, training, asked)
             with allow_single_values(model.net):
-                if trained and not stream.inference_only:
+                if trained and not asked.inference_only:
                     _learn_task(model, dataset, args, state, record, anytime, checkpoints)
                 with (Stopwatch(record.seconds, 'stream'),
-                      Progress(f'End of task {task + 1}', quiet=output.non_verbose)):
+                      Progress(f'End of task {task + 1}', quiet=asked.non_verbose)):
                     model.meta_end_task(dataset)
             if trained:
                 _evaluate_task(model, dataset, record)
-            if output.savecheck == 'task' and task < tasks - 1:
+            if asked.savecheck == 'task' and task < tasks - 1:
                 saved_models.save(state, args, arguments, task)
             if task == tasks - 1 or checkpoints.due(task_end=True):
-                checkpoints.save(Position(task + 1))
+                checkpoints.save(Position(task + 1), last=task == tasks - 1)
 
-        if test and stream.validation and hasattr(dataset, 'without_validation'):
+        if test and asked.validation and hasattr(dataset, 'without_validation'):
             _evaluate_for_real(model, dataset, record)
         record.tell_total()
         row = finish(model, dataset, args, arguments, record, anytime, folders)
         try:                            # the row comes first: a file that cannot be written does not cost it
             model.save_files()
-            if output.savecheck:
+            if asked.savecheck:
                 saved_models.save(state, args, arguments, tasks - 1)
         except InputError as error:
             raise InputError(f'the run has finished, but {error}; free some space or choose another path, '
-                             f'and {checkpoints.resume_hint()}') from error
+                             f'and {checkpoints.again}') from error
         checkpoints.finished()
     return row
 
 
-def _begin_task(model, dataset, state, record, training: Training, output: Output) -> None:
+def _begin_task(model, dataset, state, record, training: Training, asked) -> None:
     """The next task's data, and what the method does before it learns them."""
     training_mode(model.net, training.bn)
     state.next_task()
     record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
-    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=output.non_verbose):
+    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=asked.non_verbose):
         model.meta_begin_task(dataset)
-    if output.enable_other_metrics and dataset.c_task > 0:
+    if asked.enable_other_metrics and dataset.c_task > 0:
         for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
             row += accuracies
 
