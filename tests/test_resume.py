@@ -272,12 +272,12 @@ def test_it_says_so_in_one_line_and_a_finished_run_is_not_continued(start, reape
     assert [len(rows) for rows in rows_below(tmp_path)] == [3, 3]
 
 
-@pytest.mark.parametrize('what', ['utils/buffer.py', 'data', 'embedding'])
+@pytest.mark.parametrize('what', ['utils/buffer.py', 'data', 'how features are computed'])
 def test_what_has_changed_is_told_and_decided_by_the_user(start, reaper, tmp_path, capsys, monkeypatch, what):
     """Code, pixels, the integer network next to the weights."""
     code, path = {'utils/buffer.py': 'as it was'}, tmp_path / 'w.safetensors'
     monkeypatch.setattr(checkpoints, 'code_digests', lambda: dict(code))
-    given = ['scroll', '--weights', save_tiny_integers(path)] if what == 'embedding' else ['er']
+    given = ['scroll', '--weights', save_tiny_integers(path)] if 'features' in what else ['er']
     words = interrupted(start, tmp_path, *given, reaper=reaper, moment=20)
     if what == 'utils/buffer.py':
         code |= {'utils/buffer.py': 'edited', 'utils/new.py': 'new'}

@@ -175,7 +175,7 @@ def _about(state: RunState) -> dict:
         data = [zlib.crc32(little_endian(array)) for array in dataset.images[:4]]
         about = dict(schedule=dataset.schedule.digest(), data=data)
     if isinstance(embedder := getattr(model, 'embedder', None), Embedder):
-        about |= dict(embedding=embedder.digest)
+        about |= {'how features are computed': embedder.digest}     # floats: also the machine
     return dict(code_digests(), torch=str(torch.__version__), numpy=np.__version__, device=model.device.type,
                 weights=model.psi_digest, **about)
 
@@ -183,12 +183,9 @@ def _about(state: RunState) -> dict:
 def code_digests() -> dict:
     """File -> digest, of the modules in use of this project and of the user's Mammoth checkout."""
     files = {Path(getattr(module, '__file__', None) or '') for module in list(sys.modules.values())}
-    found = {}
-    for root, prefix in _roots():
-        own = (path for path in files if path.suffix == '.py' and path.is_relative_to(root))
-        found |= {f'{prefix}{path.relative_to(root)}': hashlib.sha256(path.read_bytes()).hexdigest()
-                  for path in own if path.relative_to(root).parts[0] not in ('.venv', 'tests')}
-    return found
+    return {f'{prefix}{path.relative_to(root)}': hashlib.sha256(path.read_bytes()).hexdigest()
+            for root, prefix in _roots() for path in files if path.suffix == '.py'
+            and path.is_relative_to(root) and path.relative_to(root).parts[0] not in ('.venv', 'tests')}
 
 
 def project_digest() -> str:
