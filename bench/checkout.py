@@ -6,8 +6,9 @@
 
 `verdicts` runs every model and reads every data set of the checkout for a few batches of two tasks. `configs`
 compares the effective values of its configurations with those of its own parser. `compare` runs methods that
-both have, here and there in turn; flags behind a second `--` are for ours alone. Each writes rows to `--out`
-at once, and the same command continues; `scripts/documents.py` makes the tables of docs/mammoth.md from them.
+both have, here and there in turn; flags behind a second `--` are for ours alone. Rows go to `--out`: those of
+`configs` at its end, others at once, and the same command continues; `scripts/documents.py` makes the tables
+of docs/mammoth.md from them.
 """
 import ast
 import inspect
@@ -23,12 +24,12 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.certify.store import write_csv
 from bench.paper.tables import NOT_RUN
 from core.arguments import ArgumentParser, whole
 from core.mammoth import use_checkout
 from core.plugins import FOLDERS, MAMMOTH, ROOT
 from core.rows import read_rows
-from scroll.archive import atomic_write
 from scroll.errors import InputError
 from scroll.progress import Progress
 
@@ -39,6 +40,8 @@ _REASONS = [
     (r'URLError|urlopen|HTTPError|huggingface|LocalEntryNotFound|[Dd]ownload|Connection|Missing keys',
      'needs weights or data'),
     (r'No such file|not found|FileNotFound|does not exist|corrupted', 'needs weights or data')]
+# kind -> whether it runs: a few batches of two tasks; the first batch
+_TRIED = dict(model='bench.train(*run)', dataset='next(iter(run[1].get_data_loaders()[0]))')
 _LAST = re.compile(r'\[Class-IL\]: ([\d.]+) %')
 _SHORT = dict(buffer_size='100', minibatch_size='16', lr='0.01', batch_size='16',
               debug_mode='1', non_verbose='1', disable_log='1', stop_after='2', device='cpu',
@@ -103,22 +106,11 @@ def short(model: str, dataset: str, root: str, words: list) -> tuple:
     return initialize(parse_args([*line, *words]))
 
 
-def run_model(*what) -> None:
-    """Run a method for a few batches of two tasks."""
-    import bench
-    bench.train(*short(*what))
-
-
-def read_dataset(*what) -> None:
-    """Build a data set and take its first batch."""
-    next(iter(short(*what)[1].get_data_loaders()[0]))
-
-
-def verdict_of(action: str, model: str, dataset: str, args) -> tuple:
-    """(verdict, reason): what `run_model` or `read_dataset` does in a process of its own."""
+def verdict_of(kind: str, model: str, dataset: str, args) -> tuple:
+    """(verdict, reason) of a method or data set, as `_TRIED` tries it in a process of its own."""
     root, words, seconds = str(args.path), [*_place(args), *args.flags], args.seconds
-    code = (f'import sys; sys.path.insert(0, {str(ROOT)!r}); from bench.checkout import *; '
-            f'fewer_images({args.images}); {action}({model!r}, {dataset!r}, {root!r}, {words!r})')
+    code = (f'import sys; sys.path.insert(0, {str(ROOT)!r}); import bench; from bench.checkout import *; '
+            f'fewer_images({args.images}); run = short{(model, dataset, root, words)!r}; {_TRIED[kind]}')
     environment = dict(os.environ, HF_HUB_OFFLINE='1', OMP_NUM_THREADS='1')
     try:
         done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=seconds,
@@ -138,16 +130,17 @@ def verdicts(args) -> None:
     """A row for each model and data set of the checkout."""
     import datasets
     import models  # noqa: F401
-    done = {(row['kind'], row['name']) for row in _rows(args.out / 'verdicts.csv')}
+    path = args.out / 'verdicts.csv'
+    done = {(row['kind'], row['name']) for row in _rows(path)}
     jobs = [(kind, name) for kind, folder in (('model', FOLDERS['models']), ('dataset', datasets.PLUGINS))
             for name in folder.names() if folder.is_theirs(f'{MAMMOTH}{name}')]
     jobs = [job for job in jobs if job not in done and (not args.models or job[1] in args.models)]
     with Progress('Models and data sets', len(jobs)) as progress:
         for kind, name in jobs:
-            what = (('run_model', MAMMOTH + name, args.dataset) if kind == 'model' else
-                    ('read_dataset', f'{MAMMOTH}sgd', MAMMOTH + name))
-            found = verdict_of(*what, args)
-            _append(args.out / 'verdicts.csv', dict(kind=kind, name=name, verdict=found[0], reason=found[1]))
+            what = (MAMMOTH + name, args.dataset) if kind == 'model' else (f'{MAMMOTH}sgd', MAMMOTH + name)
+            found = verdict_of(kind, *what, args)
+            row = dict(kind=kind, name=name, verdict=found[0], reason=found[1])
+            write_csv(path, row, [*_rows(path), row])
             progress.update()
 
 
@@ -173,17 +166,17 @@ def configurations(root: Path) -> list:
 
 def configs(args) -> None:
     """A row for each configuration: which effective values differ."""
-    (args.out / 'configs.csv').unlink(missing_ok=True)
     from bench import _words
     from bench.cli.parsing import parse_args
-    asked = configurations(args.path)
-    done = subprocess.run([sys.executable, '-c', _THEIR_PARSER], cwd=args.path, capture_output=True,
-                          input='\n'.join(json.dumps(_words(**flags)) for flags in asked), text=True,
-                          env=dict(os.environ, HF_HUB_OFFLINE='1'))
+    asked, rows = configurations(args.path), []
+    with Progress("The checkout's own parser"):
+        done = subprocess.run([sys.executable, '-c', _THEIR_PARSER], cwd=args.path, capture_output=True,
+                              input='\n'.join(json.dumps(_words(**flags)) for flags in asked), text=True,
+                              env=dict(os.environ, HF_HUB_OFFLINE='1'))
     theirs = [json.loads(line[10:]) for line in done.stdout.splitlines() if line.startswith('ARGUMENTS ')]
     if len(theirs) != len(asked):
         raise InputError(f'{args.path}: its own parser ended: {done.stderr.strip().splitlines()[-1:]}')
-    for flags, their in zip(asked, theirs):
+    for flags, their in Progress('Configurations', len(asked)).over(zip(asked, theirs)):
         named = flags | {name: MAMMOTH + flags[name] for name in ('model', 'dataset')}
         row = {name: flags.get(name) for name in ('model', 'dataset', 'buffer_size', 'dataset_config')}
         try:
@@ -197,7 +190,8 @@ def configs(args) -> None:
             other = [f'{name} {their[name]} / {ours[name]!r}' for name in sorted(their.keys() & ours.keys())
                      if name not in _NOT_COMPARED and not _same(their[name], ours[name])]
             row |= dict(equal=int(not other), difference='; '.join(other))
-        _append(args.out / 'configs.csv', row)
+        rows.append(row)
+    write_csv(args.out / 'configs.csv', dict.fromkeys(name for row in rows for name in row), rows)
 
 
 def _same(theirs: str, ours) -> bool:
@@ -210,7 +204,11 @@ def _same(theirs: str, ours) -> bool:
 
 def compare(args) -> None:
     """A row for each run of a method here and there, in turn."""
-    done = {(row['model'], row['seed'], row['where']) for row in _rows(args.out / 'compare.csv')}
+    path, given = args.out / 'compare.csv', ' '.join([*args.flags, *args.ours])
+    others = {row['flags'] for row in _rows(path) if row['model'] in args.models} - {given}
+    if others:
+        raise InputError(f'{path} has runs with other flags ({min(others)}): give another --out')
+    done = {(row['model'], row['seed'], row['where']) for row in _rows(path)}
     jobs = [(model, seed, where) for seed in range(args.seeds) for model in args.models
             for where in ('here', 'there') if (model, str(seed), where) not in done]
     code = inspect.getsource(fewer_images) + _MAIN.format(args.images)
@@ -228,14 +226,14 @@ def compare(args) -> None:
             if run.returncode or not found:
                 last = [text for text in run.stderr.splitlines() if text.strip()][-1:] or ['']
                 raise InputError(f'{model} {where}: {last[0]}')
-            _append(args.out / 'compare.csv', dict(
-                model=model, seed=seed, where=where, accuracy=float(found[-1]),
-                flags=' '.join([*args.flags, *args.ours]),
-                seconds=round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)))
+            took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            row = dict(model=model, seed=seed, where=where, accuracy=float(found[-1]), flags=given,
+                       seconds=round(took, 1))
+            write_csv(path, row, [*_rows(path), row])
             progress.update()
     for model in args.models:
         print('{}, {} pairs of runs: {} here, {} there, difference {}, {} of its processor time'.format(
-              model, *side_by_side(model, _rows(args.out / 'compare.csv'))))
+              model, *side_by_side(model, _rows(path))))
 
 
 def side_by_side(model: str, rows: list) -> list:
@@ -261,13 +259,6 @@ def _place(args) -> list:
 
 def _rows(path: Path) -> list:
     return read_rows(path) if path.exists() else []
-
-
-def _append(path: Path, row: dict) -> None:
-    import pandas
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as file:
-        file.write(pandas.DataFrame([*_rows(path), row]).to_csv(index=False).encode())
 
 
 def main() -> None:

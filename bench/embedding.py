@@ -88,7 +88,8 @@ def main() -> None:
     versions = {package.metadata['Name'].lower(): package.version for package in metadata.distributions()}
     if args.out.endswith('.parquet'):
         import scroll.files.parquet  # noqa: F401  an InputError without pyarrow
-    embedder, samples = embedder_of(args.embedder or ' '), samples_of(args)     # '' would be none
+    with Progress(f'Loading {args.embedder}'):
+        embedder, samples = embedder_of(args.embedder or ' '), samples_of(args)     # '' would be none
     (X, digest), known = embed(embedder, samples), ('torch', 'numpy', args.embedder.partition(':')[0])
     facts = dict(embedder=args.embedder, psi_digest=embedder.psi_digest, embedding_digest=embedder.digest,
                  preprocessing=repr(embedder.preprocessing), dtype=embedder.dtype, chunk=embedder.chunk,

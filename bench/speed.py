@@ -26,6 +26,7 @@ from scroll.grid import GRID_BITS, quantise
 from scroll.heads.predictors import ncc
 from scroll.learner import Scroll
 from scroll.lift import Lift
+from scroll.progress import Progress
 from scroll.statistics import Statistics
 from utils.augmentations import BatchTransform, PlainTransform
 
@@ -62,7 +63,7 @@ def clock() -> float:
 def fastest(*functions, rounds: int, seconds=clock) -> list:
     """Seconds of each function: the least of `rounds` calls, in turn, after one each that is not timed."""
     times = [[] for _ in functions]
-    for _ in range(rounds + 1):
+    for _ in Progress('Rounds', rounds + 1).over(range(rounds + 1)):
         for row, function in zip(times, functions):
             began = seconds()
             function()

@@ -54,7 +54,7 @@ def _run(main, name: str) -> int:
         print(stop, file=sys.stderr, flush=True)
         return stop.code
     except KeyboardInterrupt:
-        print('interrupted: nothing was written', file=sys.stderr)
+        print('interrupted: every file is whole, or as it was', file=sys.stderr)
         return 130
     text = ' '.join(text.split())
     text = text if len(text) <= 1600 else f'{text[:800]} ... {text[-800:]}'

@@ -18,6 +18,7 @@ from scroll.archive import atomic_write, open_file
 from scroll.errors import InputError
 
 FILE = 'mean_accs.csv'
+csv.field_size_limit(2 ** 31 - 1)             # a curve may be longer than csv expects
 _LEADING = ('forward_transfer', 'backward_transfer', 'forgetting')
 
 
@@ -55,7 +56,8 @@ def read_rows(path: Path) -> list:
     """All rows as dicts of text. InputError if it is not a results file."""
     try:
         with open_file(path) as file:
-            columns, *records = list(csv.reader(io.TextIOWrapper(file, 'utf-8-sig', newline=''))) or [[]]
+            text = io.TextIOWrapper(file, 'utf-8-sig', newline='')
+            columns, *records = list(csv.reader(text, strict=True)) or [[]]
         if len(set(columns)) < len(columns) or any(len(record) > len(columns) for record in records):
             raise csv.Error('columns of one name, or cells without a column')
     except (UnicodeDecodeError, csv.Error) as error:

@@ -32,12 +32,14 @@ class _Unneeded:
 
 def load_torch(path):
     """What `torch.save` wrote, as plain data and tensors, without numpy's values. InputError: it is
-    damaged, or names code."""
+    damaged (torch itself heeds no checksums), or names code."""
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > os.stat(path).st_size:
                     raise ValueError('its content is compressed, which torch does not do')
+                if archive.testzip() is not None:
+                    raise ValueError('a checksum is wrong')
         known = [argparse.Namespace, *((_Unneeded, name) for name in _UNNEEDED)]
         with torch.serialization.safe_globals(known):
             return torch.load(path, map_location='cpu', weights_only=True)

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import threading
 import zipfile
 from pathlib import Path
@@ -95,10 +96,12 @@ def target_of(path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def check_target(path, flag: str = '') -> None:
-    """InputError, before any work, if `path` cannot be written whatever is written to it (`target_of`)."""
+def check_target(path, flag: str = '', folder: bool = False) -> None:
+    """InputError, before any work, if the file `path` (`target_of`), or no file in the folder `path`, can be
+    written. Nothing is made: of folders on the way the last that is there is tried."""
     with unwritable(path, flag):
-        target_of(path)
+        home = Path(os.path.realpath(path)) if folder else target_of(path).parent
+        tempfile.TemporaryFile(dir=next(filter(Path.exists, (home, *home.parents)))).close()
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ def read(path) -> dict:
                          (f', this is {what}: run its command again' if isinstance(what, str) else ''))
     sound = all(isinstance(found.get(name), kind) for name, kind in _PARTS.items()) and not any(
         isinstance(value, (list, dict)) for part in ('anywhere', 'here', 'settings', 'options')
-        for value in found[part].values())
+        for value in found[part].values()) and {'data', 'backbone'} <= found['anywhere'].keys()
     if not sound or 'sentence' not in found['verdict']:
         raise InputError(f'{path}: the certificate is damaged: it is not what certify.py writes')
     settings = {RENAMED.get(name, name): value for name, value in found['settings'].items()}

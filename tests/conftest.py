@@ -63,11 +63,11 @@ def save_tiny(path, width: int = 4) -> str:
     return str(path)
 
 
-def save_tiny_integers(path, width: int = 4) -> str:
-    """The same, with its integer network in a file next to it."""
+def save_tiny_integers(path, width: int = 4, images=None) -> str:
+    """The same, with its integer network, by default of its golden images, in a file next to it."""
     name = save_tiny(path, width)
     net = tiny_net(width=width).half().float()                          # as files keep it
-    network = quantise_network(net, Preprocessing(16, (0.5,) * 3, (0.5,) * 3), golden_images())
+    network = quantise_network(net, Preprocessing(16, (0.5,) * 3, (0.5,) * 3), golden_images() if images is None else images)
     network.golden = network.check()
     network.save(weights.integer_file(name), dict(psi=state_digest(net)))
     return name

@@ -1,9 +1,12 @@
 """Every file that is replaced is whole at any moment: the one way in which this project writes such files."""
 import os
 import stat
+import threading
 
 import pytest
 
+from bench.certify.store import keep_rows
+from core.rows import read_rows
 from scroll.archive import atomic_write, locked, open_file
 from tests.conftest import files_below
 
@@ -118,3 +121,16 @@ def test_a_lock_is_that_of_the_file_that_is_there_now(tmp_path):
                         file.write(b'%d' % (number + 1))
             os._exit(0)
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3 and path.read_bytes() == b'60'
+
+
+def test_rows_that_several_methods_keep_wait_for_each_other(tmp_path):
+    path = tmp_path / 'rows.csv'
+    keep_rows(path, ['model'], 'er', [{}])
+    with locked(path):
+        other = threading.Thread(target=keep_rows, args=(path, ['model'], 'scroll', [{}]))
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+        keep_rows(path, ['model'], 'der', [{}])
+    other.join()
+    assert [row['model'] for row in read_rows(path)] == ['der', 'er', 'scroll']

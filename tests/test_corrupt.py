@@ -22,6 +22,7 @@ from PIL import Image
 from backbone import weights
 from bench.resume import checkpoints, saved_models
 from core.configs import read_yaml
+from core.torch_files import load_torch
 from datasets.utils import image_files, readers
 from scroll import Adaptation, InputError, Scroll, archive
 from scroll.exemplars import STRATEGIES
@@ -102,9 +103,9 @@ KINDS = {
                       lambda path: (State.read(path).statistics.digest(), Scroll.load(path).buffer_.content().digest())),
     'features.npz': Kind(lambda path: np.savez(path, X=X, y=Y),
                          lambda path: [block.X.tobytes() for _, block in read_blocks(open_files([path], need=('X', 'y')))]),
-    'run.pt': Kind(lambda path: checkpoints.write(path, dict(a=torch.arange(99), b=[1, 'two', None])), lambda path: repr(checkpoints.read(path))),
-    'model.pt': Kind(lambda path: torch.save(dict(model=dict(w=torch.zeros(3)), args=dict(lr=1.0)), path),
-                     lambda path: type(saved_models.read(path)['model'])),
+    'run.pt': Kind(lambda path: checkpoints.write(path, dict(a=torch.arange(99), b=[1, 'two', None])), lambda path: repr(load_torch(path))),
+    'model.pt': Kind(lambda path: torch.save(dict(model=dict(w=torch.zeros(99)), args=dict(lr=1.0)), path),
+                     lambda path: repr(saved_models.read(path)['model'])),
     'MINIIMAGENET/mini-imagenet-cache-test.pkl': Kind(lambda path: path.write_bytes(mini()), mini_images),
     'byol.pkl': Kind(lambda path: path.write_bytes(pickle.dumps(byol_content(), 2)), form_of_tensors),
     'config.yaml': Kind(lambda path: path.write_bytes(CONFIG), lambda path: isinstance(read_yaml(path), dict)),

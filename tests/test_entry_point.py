@@ -25,7 +25,7 @@ def test_mammoths_path_runs_from_anywhere_and_writes_nothing_if_asked(tiny_weigh
 
 
 @pytest.mark.parametrize('words, heavy', [
-    ('--help', ('torch', 'numpy', 'scipy')),
+    ('--help', ('torch', 'numpy', 'scipy', 'models', 'datasets', 'backbone')),
     pytest.param('--model er --dataset seq-digits --weights WEIGHTS --buffer_size 9 --lr 0.1 --device cpu --disable_log 1',
                  ('torchvision',), marks=pytest.mark.slow)])
 def test_starting_waits_for_no_library_that_is_not_needed(tiny_weights, tmp_path, words, heavy):
@@ -49,11 +49,6 @@ def test_importing_does_no_work(tmp_path, module, light):
     result = python('-c', code, cwd=tmp_path)
     assert result.stdout.strip() == str(not light), result.stderr
     assert not list(tmp_path.iterdir())
-
-
-def test_a_run_from_python_takes_the_command_line(command_line, tiny_weights, tmp_path):
-    code, out, _ = command_line(*QUICK, '--weights', tiny_weights, '--base_path', tmp_path, '--device', 'cpu')
-    assert code == 0 and 'Accuracy for 1 task(s)' in out and files_below(tmp_path)
 
 
 @pytest.mark.parametrize('words', ['main.py --model scroll --dataset seq-digits', 'scripts/certify.py --dataset seq-digits',

@@ -22,9 +22,11 @@ from bench.run.building import initialize
 from bench.run.training import train
 from core import rows as results
 from core.rows import read_rows
+from datasets.utils import readers, scheduled_dataset
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
-from tests.conftest import ROOT, files_below, refused
+from scroll.embedding.integer_network import golden_images
+from tests.conftest import ROOT, files_below, refused, save_tiny_integers
 from tests.datasets.conftest import arguments, foreign  # noqa: F401
 from tests.models.conftest import small_digits  # noqa: F401
 from tests.models.test_contract import OFFLINE, QUICK, known_flags
@@ -270,11 +272,22 @@ def test_it_says_so_in_one_line_and_a_finished_run_is_not_continued(start, reape
     assert [len(rows) for rows in rows_below(tmp_path)] == [3, 3]
 
 
-def test_changed_code_is_told_and_decided_by_the_user(start, reaper, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(checkpoints, 'code_digests', lambda: {'utils/buffer.py': 'as it was'})
-    words = interrupted(start, tmp_path, reaper=reaper, moment=20)
-    monkeypatch.setattr(checkpoints, 'code_digests', lambda: {'utils/buffer.py': 'edited', 'utils/new.py': 'new'})
-    with refused('utils/buffer.py', '--resume always', '--resume never'):
+@pytest.mark.parametrize('what', ['utils/buffer.py', 'data', 'how features are computed'])
+def test_what_has_changed_is_told_and_decided_by_the_user(start, reaper, tmp_path, capsys, monkeypatch, what):
+    """Code, pixels, the integer network next to the weights."""
+    code, path = {'utils/buffer.py': 'as it was'}, tmp_path / 'w.safetensors'
+    monkeypatch.setattr(checkpoints, 'code_digests', lambda: dict(code))
+    given = ['scroll', '--weights', save_tiny_integers(path)] if 'features' in what else ['er']
+    words = interrupted(start, tmp_path, *given, reaper=reaper, moment=20)
+    if what == 'utils/buffer.py':
+        code |= {'utils/buffer.py': 'edited', 'utils/new.py': 'new'}
+    elif what == 'data':
+        few = readers.digits()
+        monkeypatch.setattr(readers, 'digits', lambda: few._replace(train=255 - few.train))
+        scheduled_dataset._read_once.cache_clear()
+    else:
+        save_tiny_integers(path, images=255 - golden_images())
+    with refused(f'since then this changed: {what};', '--resume always', '--resume never'):
         train(*start(*words))
     assert saved_below(tmp_path)
     capsys.readouterr()
@@ -315,9 +328,11 @@ def test_two_of_the_same_at_once(start, reaper, tmp_path, capsys):
     assert {name: path.read_bytes() for name, path in saved_below(tmp_path).items() if name != '.lock'} == before
 
 
+def full(*given):
+    raise OSError(28, 'No space left on device')
+
+
 def test_a_disk_that_is_full_costs_the_checkpoints_not_the_run(start, tmp_path, monkeypatch, capsys):
-    def full(*given):
-        raise OSError(28, 'No space left on device')
     monkeypatch.setattr(checkpoints, 'write', full)
     train(*start(tmp_path, 'sgd'))
     assert capsys.readouterr().err.count('No space left') == 1
@@ -379,16 +394,37 @@ def test_a_signal_ends_a_run_at_the_next_step(start, command_line, tiny_weights,
     assert row['accuracy_per_task'] == train(model, dataset, args)['accuracy_per_task']
 
 
-@pytest.mark.parametrize('signals, flags, said', [(2, [], 'Ctrl-C stops at once'), (1, ['--save_after_interrupt', '0'], 'interrupted')])
-def test_a_second_signal_or_one_without_checkpoints_ends_a_run_at_once(command_line, tiny_weights, tmp_path, monkeypatch, signals, flags, said):
+@pytest.mark.parametrize('signals, flags, said', [
+    (2, [], 'the same command starts over'), (1, ['--save_after_interrupt', '0'], 'the same command starts over'),
+    (2, ['--checkpoint_every', '1e-9'], 'interrupted; the same command goes on from the last checkpoint'), (1, ['--checkpoint_every', '0'], 'interrupted')])
+def test_a_second_signal_or_one_that_is_not_caught_ends_a_run_at_once(command_line, tiny_weights, tmp_path, monkeypatch, signals, flags, said):
+    observe = models.get_model_class('sgd').observe
+
     def stop(self, *given, **more):
+        if '1e-9' in flags and not self.task_iteration:
+            return observe(self, *given, **more)
         for _ in range(signals):
             os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError('it went on')
     monkeypatch.setattr(models.get_model_class('sgd'), 'observe', stop)
     code, _, err = command_line('--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path,
                                 '--lr', '0.1', '--n_epochs', '1', '--non_verbose', '1', *flags)
-    assert code == 130 and said in err and not rows_below(tmp_path) and not saved_below(tmp_path)
+    assert code == 130 and said in err.splitlines()[-1] and not rows_below(tmp_path) and ('.pt' in saved_below(tmp_path)) == ('1e-9' in flags)
+
+
+@pytest.mark.parametrize('disk', ['free', 'full'])
+def test_a_signal_during_the_last_evaluation_leaves_the_row_to_the_same_command_or_writes_it(command_line, tiny_weights, tmp_path, monkeypatch, disk):
+    words = ['--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path, '--lr', '0.1', '--n_epochs', '0']
+    with monkeypatch.context() as patch:
+        patch.setattr(ContinualModel, 'meta_end_eval', lambda self, *_: self.current_task == 5 and os.kill(os.getpid(), signal.SIGTERM))
+        if disk == 'full':
+            patch.setattr(checkpoints, 'write', full)
+        code, _, err = command_line(*words)
+    if disk == 'free':
+        assert code == 143 and err.splitlines()[-1] == 'stopped after task 5, the last; the same command writes its row' and not rows_below(tmp_path)
+        code, out, _ = command_line(*words)
+        assert 'after task 5' in out
+    assert code == 0 and [len(rows) for rows in rows_below(tmp_path)] == [1, 1] and not saved_below(tmp_path)
 
 
 @pytest.mark.slow

@@ -66,6 +66,7 @@ def parse_options(words=None) -> tuple:
          help='put the accuracies into <FOLDER>/<dataset>.csv, for scripts/documents.py')
     flag('--non_verbose', type=whole(0, 1), default=0, help='1: no progress')
     options, flags = parser.parse_known_args(words)
+    options.model = normalise(options.model)
     if (options.dataset is None) == (options.check is None):
         raise InputError('give either --dataset, or --check with the file of a certificate')
     if options.keep:
@@ -86,7 +87,7 @@ def plan_specs(options, dataset, seed: int) -> list:
     from scroll.randomness import numpy_stream
     classes = np.unique(dataset.train_labels)
     splits = [n for n in range(2, len(classes) + 1) if len(classes) % n == 0] or [1]
-    by_default = 'iid;gaussian;blurry' if normalise(options.model) == 'scroll' else ''
+    by_default = 'iid;gaussian;blurry' if options.model == 'scroll' else ''
     named = (by_default if options.specs is None else options.specs).split(';')
     tasks, generator = dataset.N_TASKS, numpy_stream(seed, 'certificate')
 
@@ -208,10 +209,11 @@ def certify(options, flags) -> int:
     certificate = dict(
         format=certificates.FORMAT, id=digest_of([identity, [row['schedule_digest'] for row in rows]]),
         model=identity['model'], dataset=dataset.NAME,
-        command=shlex.join(['python', 'scripts/certify.py', *_words(own), *flags]),
+        command=shlex.join(['python', 'scripts/certify.py', *words_of(own), *flags]),
         **lines_of(identity, rows, trials), options=own,
-        flags=_words({name: getattr(args, flag) for flag, name in _names(words).items() if flag in args.given
-                      and affects(args, flag) in KEY and name not in {*settings, 'model', 'dataset'}}),
+        flags=words_of({name: getattr(args, flag) for flag, name in _names(words).items()
+                        if flag in args.given and affects(args, flag) in KEY
+                        and name not in {*settings, 'model', 'dataset'}}),
         settings=settings,
         verdict=dict(sentence=verdict.sentence()) | judged, remarks=remarks,
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
@@ -236,7 +238,7 @@ def certify(options, flags) -> int:
     return 0 if verdict.identical else 1
 
 
-def _words(values: dict) -> list:
+def words_of(values: dict) -> list:
     """Flags with these values, but for None."""
     return [word for name, value in values.items() if value is not None for word in (f'--{name}', str(value))]
 
@@ -269,13 +271,13 @@ def check(options, flags) -> int:
     if certificate['model'] != 'scroll':
         raise InputError(f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on "
                          'other machines')
-    asked, _ = parse_options(_words({name: value for name, value in certificate['options'].items()
+    asked, _ = parse_options(words_of({name: value for name, value in certificate['options'].items()
                                      if name in _OWN}))
     words = of_main(certificate['model'], certificate['dataset'], flags)
     parser, more = cli.parse_args(words, return_parser_only=True), certificate['flags']
     given, known = cli.given_flags(parser, flags), parser._option_string_actions
     of_certificate = {flag[2:]: value for flag, value in zip(more[::2], more[1::2])} | certificate['settings']
-    words += _words({name: value for name, value in of_certificate.items()
+    words += words_of({name: value for name, value in of_certificate.items()
                      if getattr(known.get(f'--{name}'), 'dest', name) not in given})
     adapt = int(options.adapt or 'f*' in certificate['anywhere'])
     vars(asked).update(adapt=adapt, non_verbose=options.non_verbose)
@@ -295,9 +297,11 @@ def check(options, flags) -> int:
 
 
 def main():
+    options, flags = parse_options()
+    if options.check:
+        return check(options, flags)
     try:
-        options, flags = parse_options()
-        return (check if options.check else certify)(options, flags)
+        return certify(options, flags)
     except KeyboardInterrupt:
         print('interrupted: the schedules that were finished are kept, and the same command goes on from '
               'there', file=sys.stderr)

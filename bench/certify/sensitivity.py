@@ -92,8 +92,7 @@ class Orders:
         args = self.prepare(0)[1]
         given = {name: getattr(args, name) for name in _SAME if name in args.given} | dict(
             weights=args.weights if args.weights != 'none' else weights.DEFAULT, buffer_size=0)
-        words = [word for name, value in given.items() for word in (f'--{name}', str(value))]
-        return separations(self._prepare('scroll', words)[4].summed.parts)
+        return separations(self._prepare('scroll', command.words_of(given))[4].summed.parts)
 
 
 def study(orders: Orders) -> None:

@@ -13,6 +13,7 @@ import time
 from core.arguments import ArgumentParser
 from core.plugins import ROOT
 from scroll.errors import InputError
+from scroll.progress import Progress
 
 _RUN = """import sys
 from bench.certify.command import main
@@ -56,8 +57,9 @@ def main() -> int:
         for flag, usual in ('--device', 'cpu'), ('--num_threads', '1'):
             more = more if flag in (*flags, *more) else [*more, flag, usual]
         began = time.perf_counter()
-        done = subprocess.run([sys.executable, '-c', program, *words, *more], cwd=ROOT, capture_output=True,
-                              env={**os.environ, **environment}, text=True)
+        with Progress(f'Checking with {name}'):
+            done = subprocess.run([sys.executable, '-c', program, *words, *more], cwd=ROOT,
+                                  capture_output=True, env={**os.environ, **environment}, text=True)
         said = (done.stderr + done.stdout * (done.returncode < 2)).strip().splitlines() or ['nothing said']
         print(f'| {name} | {said[-1].strip()} | {time.perf_counter() - began:.0f} |', flush=True)
         codes.append(done.returncode)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from core.rows import read_rows
-from scroll.archive import atomic_write, unwritable
+from scroll.archive import atomic_write, locked, unwritable
 from scroll.grid import little_endian
 
 
@@ -70,9 +70,10 @@ def write_csv(path: Path, columns, rows: list) -> None:
 
 def keep_rows(path: Path, columns, model: str, rows: list) -> None:
     """Put a method's rows into a CSV file in place of its earlier ones."""
-    others = [row for row in (read_rows(path) if path.is_file() else []) if row['model'] != model]
-    mine = [{**row, 'model': model} for row in rows]
-    write_csv(path, columns, sorted(others + mine, key=lambda row: row['model']))
+    with locked(path):                              # of several methods at once none loses its rows
+        others = [row for row in (read_rows(path) if path.is_file() else []) if row['model'] != model]
+        mine = [{**row, 'model': model} for row in rows]
+        write_csv(path, columns, sorted(others + mine, key=lambda row: row['model']))
 
 
 def _digest(weights, predictions) -> str:

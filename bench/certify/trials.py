@@ -2,6 +2,7 @@
 import contextlib
 import hashlib
 import io
+import itertools
 import platform
 
 import numpy as np
@@ -158,7 +159,8 @@ class ScrollTrials:
         others = [('ridge', params['ridge_lambda']), ('ridge', AUTO), ('ncc', params['ridge_lambda'])]
         if self.summed.parts.lift is not None:              # of whose sums theirs are a part
             others = []
-        for head in dict.fromkeys([own, *others]):
+        heads = list(dict.fromkeys([own, *others]))
+        for head in Progress('Predictors', len(heads), quiet=self.options.non_verbose).over(heads):
             name = dict(ridge=f'ridge, lambda {head[1]}', ncc='nearest centroid').get(head[0], head[0])
             learner = Scroll(**{**params, 'head': head[0], 'ridge_lambda': head[1]})
             classes = self.summed.parts.classes
@@ -174,13 +176,13 @@ class ScrollTrials:
     def _buffers(self) -> dict:
         """Digests of buffers after a stream of whole classes."""
         lines, order = {}, np.argsort(self.ranks, kind='stable')
-        for strategy in ('herding', 'hash'):
-            for size in self.SIZES:
-                learner = Scroll(**{**self.learner.get_params(), 'buffer_size': size, 'strategy': strategy})
-                for ids in np.split(order, np.cumsum(np.bincount(self.ranks))[:-1]):
-                    learner.learn(self.samples.samples[ids], self.samples.features[ids],
-                                  self.samples.keys[ids], self.samples.labels[ids])
-                lines[f'buffer, {strategy}, |M| = {size}'] = learner.buffer_.content().digest()
+        kinds = list(itertools.product(('herding', 'hash'), self.SIZES))
+        for strategy, size in Progress('Buffers', len(kinds), quiet=self.options.non_verbose).over(kinds):
+            learner = Scroll(**{**self.learner.get_params(), 'buffer_size': size, 'strategy': strategy})
+            for ids in np.split(order, np.cumsum(np.bincount(self.ranks))[:-1]):
+                learner.learn(self.samples.samples[ids], self.samples.features[ids],
+                              self.samples.keys[ids], self.samples.labels[ids])
+            lines[f'buffer, {strategy}, |M| = {size}'] = learner.buffer_.content().digest()
         return lines
 
 

@@ -12,6 +12,10 @@ _OF_TRAINING = {'lr', 'optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov', 'm
 _HAS_EFFECT = (         # flags; whether they have an effect in a run with these arguments; what they need
     (('n_epochs',), lambda a, _: a.fitting_mode != 'iters' or a.lr_scheduler == 'cosine',
      '--fitting_mode epochs'),
+    (('optim_mom', 'optim_nesterov'), lambda a, _: a.optimizer == 'sgd', '--optimizer sgd'),
+    (('scheduler_mode',), lambda a, _: a.lr_scheduler, '--lr_scheduler'),
+    (('lr_milestones', 'sched_multistep_lr_gamma'), lambda a, _: a.lr_scheduler == 'multisteplr',
+     '--lr_scheduler multisteplr'),
     (('n_iters',), lambda a, _: a.fitting_mode == 'iters', '--fitting_mode iters'),
     (_STOPPING, lambda a, _: a.fitting_mode == 'early_stopping', '--fitting_mode early_stopping'),
     (('validation_by', 'validation_mode'), lambda a, given: a.validation or 'validation' in given,

@@ -114,7 +114,7 @@ def add_checkpoint_args(parser) -> None:
          help='minutes between checkpoints from which the same command continues an interrupted run; 0: none')
     flag('--resume', affects='place', choices=('auto', 'always', 'never'), default='auto',
          help='continue an interrupted run with the same arguments; '
-              'always: even if code or weights have changed')
+              'always: even if code, weights or data have changed')
     flag('--save_after_interrupt', affects='place', type=binary_to_boolean_type, default=True,
          help='on Ctrl-C and SIGTERM finish the step and write a checkpoint; 0: end at once')
     flag('--savecheck', affects='place', choices=('last', 'task'),

@@ -49,8 +49,8 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     args.model, args.dataset = normalise(args.model), normalise(args.dataset)
     args.backbone, args.dataset_config = backbone_name(args.backbone), chosen.dataset_config
     fill_in(args)
-    check_flags(args, given)
     check_method(model, dataset, args, given)
+    check_flags(args, given)
     usual = {flag: parser.get_default(flag) for flag in given}
     usual |= dict(weights=usual_weights, backbone=None, dataset_config=None)
     args.given = given
@@ -158,7 +158,8 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     _flags_of(parser, get_backbone_class(fixed['backbone']), f"backbone {fixed['backbone']}")
     flags = {action.dest for action in parser._actions}
     if 'buffer_size' not in flags and any(word.partition('=')[0] == '--buffer_size' for word in cmd):
-        parser.add_argument('--buffer_size', action=_WithoutEffect, default=0, help=argparse.SUPPRESS)
+        warn_once('--buffer_size has no effect: this method has no buffer')
+        parser.add_argument('--buffer_size', type=lambda _: 0, default=0, help=argparse.SUPPRESS)
     online, passed_on = dict(n_epochs=1) if sees_once(model, mammoths) else {}, parser.affects()
     saved = {flag: value for flag, value in chosen.saved.items()
              if passed_on.get(flag) not in FREE | {'part', 'run'}}
@@ -179,11 +180,6 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     if configured.is_task_free(argparse.Namespace(**known)):
         parser.set_defaults(n_epochs=1)
     return configured, usual
-
-
-class _WithoutEffect(argparse.Action):
-    def __call__(self, parser, namespace, values, option_string=None):
-        warn_once(f'{option_string} has no effect: this method has no buffer')
 
 
 def _said(parser, cmd, all_flags: bool = False) -> dict:

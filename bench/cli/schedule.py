@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.cli import parsing as cli
 from bench.results import plots
-from core.arguments import ArgumentParser
+from core.arguments import ArgumentParser, whole
 from datasets import get_dataset
 from scroll.archive import check_target
 from scroll.errors import InputError
@@ -65,7 +65,7 @@ def main():
     parser.add_argument('command', choices=('show', 'plot', 'check'))
     parser.add_argument('schedules', nargs='+', metavar='schedule', help='see below')
     parser.add_argument('--dataset', default='seq-digits')
-    parser.add_argument('--most', type=int, default=20, help='segments that show lists')
+    parser.add_argument('--most', type=whole(0), default=20, help='segments that show lists')
     parser.add_argument('--out', type=Path, default=Path('schedule.png'),
                         help='picture that plot draws, and its .svg')
     options, others = parser.parse_known_args()

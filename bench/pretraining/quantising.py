@@ -13,6 +13,7 @@ from core.arguments import ArgumentParser, whole
 from datasets.utils.readers import mini_split
 from scroll.embedding.embedder import state_digest
 from scroll.embedding.quantisation import quantise_network
+from scroll.progress import Progress
 
 
 def parse_args(words) -> argparse.Namespace:
@@ -41,8 +42,9 @@ def quantise(args) -> str:
         recorded = recorded_scales.record(path, net, preprocessing, images, about)
         networks = [f"{size} px {facts['digest'][:16]}" for size, facts in recorded['networks'].items()]
         return f"{path}: {len(recorded['scales'])} scales; networks for {', '.join(networks)}"
-    network = quantise_network(net, preprocessing, images)
-    network.golden = network.check()
+    with Progress(f'Quantising {args.weights}'):
+        network = quantise_network(net, preprocessing, images)
+        network.golden = network.check()
     network.save(path, about | dict(psi=state_digest(net)))
     before, after = (centroid_accuracy(*pair, data.probe, data.tested)
                      for pair in ((net, preprocessing), (network, network.prepare)))

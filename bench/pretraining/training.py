@@ -110,7 +110,8 @@ def centroid_accuracy(net, preprocessing, probe: torch.Tensor, tested: int) -> f
     """Nearest-centroid accuracy (percent) of the last T = `tested` images of each class of `probe`."""
     net.eval()
     with torch.inference_mode():
-        u = torch.cat([net.features(preprocessing(x)) for x in probe.flatten(0, 1).split(256)])
+        parts = probe.flatten(0, 1).split(256)
+        u = torch.cat([net.features(preprocessing(x)) for x in Progress('Probing', len(parts)).over(parts)])
     u = torch.nn.functional.normalize(u).view(*probe.shape[:2], -1)                 # (C, F + T, d)
     centroids = u[:, :-tested].mean(1)                                              # (C, d)
     hits = torch.cdist(u[:, -tested:], centroids).argmin(-1) == torch.arange(len(u), device=u.device)[:, None]

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-import zipfile
+import zlib
 from pathlib import Path
 
 import filelock
@@ -24,9 +24,14 @@ from bench.resume.run_state import Incomplete, Position, RunState
 from bench.resume.state import loading
 from core.arguments import FREE, affects
 from core.commands import Interrupted, on_stop
-from core.plugins import ROOT
+from core.mammoth import PACKAGES, checkout
+from core.plugins import MAMMOTH, ROOT
+from core.torch_files import load_torch
+from datasets.utils.scheduled_dataset import ScheduledDataset
 from scroll.archive import atomic_write
+from scroll.embedding.embedder import Embedder
 from scroll.errors import InputError
+from scroll.grid import little_endian
 from scroll.progress import span
 from utils import to_parsable_obj
 
@@ -52,10 +57,13 @@ class Checkpoints:
             self._handlers, self._process = on_stop(self._on_signal), os.getpid()
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, kind, *error):
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        again = self.again
         self.lock.release(force=True)
+        if kind is KeyboardInterrupt and self.active:
+            raise Interrupted(f'interrupted; {again}', 128 + signal.SIGINT)
 
     def _on_signal(self, number: int, frame) -> None:
         if os.getpid() != self._process:                            # a loader's worker: its run will end it
@@ -74,7 +82,7 @@ class Checkpoints:
             self.path.unlink()
             return None
         try:
-            content = read(self.path)
+            content = load_torch(self.path)
         except InputError as error:
             print(f'{error}; the run starts over')
             return None
@@ -94,12 +102,13 @@ class Checkpoints:
         wait = min(self.every, TASK_END) if task_end else self.every
         return self.stop is not None or self.active and time.monotonic() - self.last >= wait
 
-    def save(self, position: Position) -> None:
-        """Write a checkpoint. Interrupted if a signal has asked for an end."""
+    def save(self, position: Position, last: bool = False) -> None:
+        """Write a checkpoint. Interrupted if a signal has asked for an end. last: all that remains of the run
+        are its row and files: without a checkpoint it goes on to these."""
         saved = self.active and self._locked() and self._write(position)
-        if self.stop is not None:
-            then = 'the same command continues it' if saved else 'without a checkpoint'
-            raise Interrupted(f'stopped {position}; {then}', 128 + self.stop)
+        if self.stop is not None and (saved or not last):
+            then = f'the same command {"writes its row" if last else "continues it"}' if saved else self.again
+            raise Interrupted(f'stopped {position}{", the last" * last}; {then}', 128 + self.stop)
 
     def _write(self, position: Position) -> bool:
         self.state.parts['record'].tell_total()
@@ -114,9 +123,14 @@ class Checkpoints:
 
     def _give_up(self, why: str) -> None:
         self.active = False
-        kept = 'its last checkpoint' if self.path.exists() else 'the beginning'
-        print(f'warning: no more checkpoints: {why}; if this run is interrupted, it starts again from {kept}',
-              file=sys.stderr)
+        print(f'warning: no more checkpoints: {why}; after an interruption {self.again}', file=sys.stderr)
+
+    @property
+    def again(self) -> str:
+        """What comes of giving the same command again after an end now."""
+        kept = self.lock.is_locked and self.path.exists()
+        then = 'goes on from the last checkpoint' if kept else 'starts over: there is no checkpoint'
+        return f'the same command {then}'
 
     def _locked(self) -> bool:
         """Whether these checkpoints are this run's: of several at work with one name, one has any."""
@@ -128,11 +142,6 @@ class Checkpoints:
         except OSError as error:
             self._give_up(f'{self.path.parent} cannot be written ({error.strerror})')
         return self.active
-
-    def resume_hint(self) -> str:
-        """What to do about what is left of a run that has its row."""
-        return 'give the same command again: it goes on from its last checkpoint' if self.path.exists() else \
-            'make the run again: it has no checkpoint'
 
     def finished(self) -> None:
         """The row is written: the next run with these arguments is a new one."""
@@ -151,17 +160,6 @@ def write(path: Path, content: dict) -> None:
         raise OSError(0, ' '.join(str(error).split())) from error
 
 
-def read(path: Path) -> dict:
-    """What `write` wrote. InputError if anything in it is not as it was written."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            if file.testzip() is not None:
-                raise ValueError('a checksum is wrong')
-        return torch.load(path, map_location='cpu', weights_only=True)
-    except Exception as error:          # damaged archives raise almost anything
-        raise InputError(f'{path} is damaged ({" ".join(str(error).split())[:100]})') from error
-
-
 def _digest(args, arguments: dict) -> str:
     """12 hex digits of all that a run's row and files follow from, and of the kind of device."""
     fixed = {name: value for name, value in arguments.items() if affects(args, name) not in FREE}
@@ -172,24 +170,34 @@ def _digest(args, arguments: dict) -> str:
 
 def _about(state: RunState) -> dict:
     """What a run's bits follow from besides its arguments."""
-    schedule = getattr(state.dataset, 'schedule', None)
-    return dict(code_digests(), torch=str(torch.__version__), numpy=np.__version__,
-                device=state.model.device.type, weights=state.model.psi_digest,
-                schedule=schedule.digest() if hasattr(schedule, 'digest') else None)
+    model, dataset, about = state.model, state.dataset, {}
+    if isinstance(dataset, ScheduledDataset):                       # of others the data are not known
+        data = [zlib.crc32(little_endian(array)) for array in dataset.images[:4]]
+        about = dict(schedule=dataset.schedule.digest(), data=data)
+    if isinstance(embedder := getattr(model, 'embedder', None), Embedder):
+        about |= {'how features are computed': embedder.digest}     # floats: also the machine
+    return dict(code_digests(), torch=str(torch.__version__), numpy=np.__version__, device=model.device.type,
+                weights=model.psi_digest, **about)
 
 
 def code_digests() -> dict:
-    """File -> digest, of the modules of this project that are in use."""
+    """File -> digest, of the modules in use of this project and of the user's Mammoth checkout."""
     files = {Path(getattr(module, '__file__', None) or '') for module in list(sys.modules.values())}
-    own = [path for path in files if path.suffix == '.py' and path.is_relative_to(ROOT)
-           and path.relative_to(ROOT).parts[0] not in ('.venv', 'tests')]
-    return {str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest() for path in own}
+    return {f'{prefix}{path.relative_to(root)}': hashlib.sha256(path.read_bytes()).hexdigest()
+            for root, prefix in _roots() for path in files if path.suffix == '.py'
+            and path.is_relative_to(root) and path.relative_to(root).parts[0] not in ('.venv', 'tests')}
 
 
 def project_digest() -> str:
-    """SHA-256 of all modules of this project, in use or not."""
+    """SHA-256 of all modules of this project and of the user's Mammoth checkout, in use or not."""
     sha = hashlib.sha256()
-    for package in ('backbone', 'bench', 'core', 'datasets', 'models', 'scroll', 'utils'):
-        for path in sorted((ROOT / package).rglob('*.py')):
-            sha.update(f'{path.relative_to(ROOT)}/'.encode() + path.read_bytes())
+    for root, _ in _roots():
+        for package in sorted({*PACKAGES, 'bench', 'core', 'scroll'}):
+            for path in sorted((root / package).rglob('*.py')):
+                sha.update(f'{path.relative_to(root)}/'.encode() + path.read_bytes())
     return sha.hexdigest()
+
+
+def _roots() -> list:
+    """(folder of modules that a run may use, how their names begin)."""
+    return [(ROOT, ''), *([(checkout(), MAMMOTH)] if checkout() else [])]

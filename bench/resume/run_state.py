@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bench.resume.state import KIND, Packer, load_model_state, unpack
+from scroll.progress import Progress
 
 _MAX_WRAPPED = 5                        # data sets around data sets
 
@@ -116,7 +117,8 @@ class RunState:
         self.pass_start = state['pass_start']
         self._set_random(self.pass_start)
         iterator = iter(self.loader)
-        for _ in itertools.islice(iterator, position.batch):
+        skipped = Progress('Passing over what was learned', position.batch, quiet=self.args.non_verbose)
+        for _ in skipped.over(itertools.islice(iterator, position.batch)):
             pass
         self._set_random(state['random'])
         return itertools.islice(iterator, limit and limit - position.batch)

@@ -6,7 +6,6 @@ all that the run needs to be resumed exactly where it was.
 """
 import argparse
 import logging
-import tempfile
 from pathlib import Path
 
 import torch
@@ -25,14 +24,6 @@ _SAME = ('model', 'dataset', 'backbone', 'n_splits', 'schedule', 'inc', 'b', 'jo
          'custom_class_order', 'custom_task_order', 'buffer_size', 'validation', 'input_size', 'num_classes',
          'seed')                        # arguments that a run and the one that it continues share
 _COUNTER = IGNORED['batch counter']
-
-
-def check_writable(args) -> None:
-    """InputError, before any work, if the files that `--savecheck` asks for could not be written."""
-    if args.savecheck:
-        with unwritable(args.checkpoint_path, '--savecheck: --checkpoint_path'):
-            Path(args.checkpoint_path).mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=args.checkpoint_path).close()
 
 
 def save(state, args, arguments: dict, task: int) -> None:

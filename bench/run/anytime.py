@@ -28,6 +28,8 @@ class Anytime:
             raise InputError(f'--eval_every, --prequential: {model.NAME} needs the task of each sample')
         if prequential and not hasattr(dataset, 'schedule'):
             raise InputError(f'--prequential: {dataset.NAME} is not a ScheduledDataset')
+        if every and hasattr(dataset, 'schedule') and every > len(dataset.schedule.order):
+            raise InputError(f'--eval_every {every}: the stream has {len(dataset.schedule.order)} samples')
         self.model, self.dataset, self.every, self.prequential = model, dataset, every, prequential
         self.curve, self.seen, self.samples, self.right, self.predicted = [], [], 0, 0, 0
 

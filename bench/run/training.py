@@ -9,6 +9,7 @@ from bench.run.settings import Output, Stream, Training
 from core import rows as results
 from core.environment import results_folder
 from core.loss_watch import LossWatch
+from scroll.archive import check_target
 from scroll.errors import InputError
 from scroll.progress import Progress
 from utils.batch_norm import allow_single_values, training_mode
@@ -27,12 +28,12 @@ def train(model, dataset, args, test: bool = True) -> dict:
 
     InputError: something is invalid, or the run has its row and a file of the model cannot be written."""
     stream, output = Stream.of(args), Output.of(args)
-    saved_models.check_writable(args)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
+    if output.savecheck:
+        check_target(args.checkpoint_path, '--savecheck: --checkpoint_path', folder=True)
     folders = {setting: results_folder(args, setting) for setting in settings(dataset)}
-    if not output.disable_log:
-        for folder in folders.values():
-            results.check_writable(folder)
+    for folder in () if output.disable_log else folders.values():
+        results.check_writable(folder)
     first, tasks = stream.start_from or 0, stream.stop_after or dataset.N_TASKS
     if first >= dataset.N_TASKS or tasks > dataset.N_TASKS:
         raise InputError(f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks')
@@ -66,7 +67,7 @@ def train(model, dataset, args, test: bool = True) -> dict:
             if output.savecheck == 'task' and task < tasks - 1:
                 saved_models.save(state, args, arguments, task)
             if task == tasks - 1 or checkpoints.due(task_end=True):
-                checkpoints.save(Position(task + 1))
+                checkpoints.save(Position(task + 1), last=task == tasks - 1)
 
         if test and stream.validation and hasattr(dataset, 'without_validation'):
             _evaluate_for_real(model, dataset, record)
@@ -78,7 +79,7 @@ def train(model, dataset, args, test: bool = True) -> dict:
                 saved_models.save(state, args, arguments, tasks - 1)
         except InputError as error:
             raise InputError(f'the run has finished, but {error}; free some space or choose another path, '
-                             f'and {checkpoints.resume_hint()}') from error
+                             f'and {checkpoints.again}') from error
         checkpoints.finished()
     return row
 

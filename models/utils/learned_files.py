@@ -1,7 +1,4 @@
 """SCROLL's files: what is written after the last task, what a run begins with (flags: `scroll_flags`)."""
-import tempfile
-from pathlib import Path
-
 import numpy as np
 
 from scroll import archive
@@ -17,12 +14,7 @@ def check_writable(args) -> None:
     """InputError, before anything is learned, for a file or folder that cannot be written."""
     for flag in ('save_statistics', 'save_state', 'export'):
         if path := getattr(args, flag):
-            with archive.unwritable(path, f'--{flag}'):
-                Path(path).parent.mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryFile(dir=Path(path).parent):
-                    pass
-                if flag != 'export':
-                    archive.target_of(path)
+            archive.check_target(path, f'--{flag}', folder=flag == 'export')
 
 
 def save(learner: Scroll, args, images=None) -> None:

@@ -84,3 +84,5 @@ def test_only_classes_that_have_come_are_tested_and_chosen(parse, small_digits):
 def test_a_stream_that_passes_twice_has_no_sample_count(parse):
     with refused('--eval_every', '--n_epochs 1'):
         parse('er', '--eval_every', '100', lr=0.1, buffer_size=20, n_epochs=2)
+    with refused('--eval_every 9999: the stream has 1442 samples'):
+        trained(parse, 'scroll', '--eval_every', '9999')

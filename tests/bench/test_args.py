@@ -152,12 +152,6 @@ def test_a_command_line_that_cannot_be_meant_is_refused(probe, flags, words):
         probe(*flags)
 
 
-@pytest.mark.parametrize('flag', ['--batch_iterations=2', '--drop_last=1', '--code_optimization=0'])
-def test_scroll_refuses_flags_without_effect(parse, flag):
-    with refused(flag.split('=')[0]):
-        parse('scroll', flag)
-
-
 @quick
 @given(st.integers(-10 ** 20, 10 ** 20), st.integers(-5, 5), st.floats(), st.booleans())
 def test_numbers_keep_their_value_or_are_refused(value, least, other, positive):

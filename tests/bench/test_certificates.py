@@ -134,13 +134,14 @@ def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
     assert table(path, 'an abacus')[0] == 2
 
 
+EMPTY = dict(anywhere=dict(data='', backbone=''), here={}, settings={}, options={}, model='scroll', dataset='seq-digits', command='',
+             verdict=dict(sentence=''), flags=[])
+
+
 @pytest.mark.parametrize('content, said', [
     (None, ['No such file']), ('{', ['no certificate']), ('{"format": "schedule-certificate-1"}', ['this is schedule-certificate-1']),
-    (dict(anywhere={}), ['damaged']),
-    (dict(anywhere={}, here={}, settings={}, options={}, model='er', dataset='seq-digits', command='', verdict=dict(sentence=''),
-          flags=[]), ['a certificate of er']),
-    (dict(anywhere={}, here={}, settings={}, options=dict(dataset='seq-digits', schedules=-1), model='scroll',
-          dataset='seq-digits', command='', verdict=dict(sentence=''), flags=[]), ['--schedules'])])
+    (dict(anywhere={}), ['damaged']), (EMPTY | dict(anywhere={}), ['damaged']), (EMPTY | dict(model='er'), ['a certificate of er']),
+    (EMPTY | dict(options=dict(dataset='seq-digits', schedules=-1)), ['--schedules'])])
 def test_what_is_no_certificate_ends_in_one_line(call, tmp_path, content, said):
     path = tmp_path / 'some.json'
     if content is not None:

@@ -41,6 +41,7 @@ def scroll(call, tmp_path_factory):
 def test_scroll_is_certified_identical(scroll):
     folder, code, certificate, rows = scroll
     verdict = certificate['verdict']
+    assert certify.parse_options(['--dataset', 'x', '--model', 'SCROLL'])[0].model == 'scroll'
     assert code == 0 and verdict['identical'] and verdict['schedules'] == len(rows) == len(certificate['schedules']) == 8
     assert verdict['distinct'] == {'statistics': 1, 'f_T': 1, 'weights and predictions': 1, 'buffer': 1, 'f*': 0}
     assert (verdict['disagreement'], verdict['weight_difference'], verdict['mopd'], verdict['final']['range']) == (0, 0, 0, 0)

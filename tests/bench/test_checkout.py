@@ -5,6 +5,7 @@ from argparse import Namespace
 import pytest
 
 from bench import checkout
+from bench.resume import checkpoints
 from core.mammoth import use_checkout
 from core.rows import read_rows
 from models import get_model
@@ -69,6 +70,23 @@ def test_a_model_that_lacks_a_package_is_a_row_and_is_not_run_twice(root, tmp_pa
     assert (row['kind'], row['name'], row['verdict']) == ('model', 'odd', 'needs a package') and 'no_such_package' in row['reason']
     monkeypatch.setattr(checkout, 'verdict_of', None)
     run(monkeypatch, root, *words)
+
+
+def test_what_was_made_otherwise_is_kept_and_not_mixed(root, tmp_path, monkeypatch):
+    """Runs with other flags; configurations, where the checkout's parser ends; code of the checkout is part of what a run is."""
+    (tmp_path / 'compare.csv').write_text('model,seed,where,accuracy,flags,seconds\ner,0,here,1,--lr 2,1\n')
+    with pytest.raises(InputError, match='other flags .--lr 2.: give another --out'):
+        run(monkeypatch, root, 'compare', root, '--models', 'er', '--seeds', 1, '--out', tmp_path, '--', '--lr', '1')
+    (root / 'main.py').write_text('raise SystemExit')
+    (tmp_path / 'configs.csv').write_text('as it was')
+    with pytest.raises(InputError, match='parser ended'):
+        run(monkeypatch, root, 'configs', root, '--out', tmp_path)
+    assert (tmp_path / 'configs.csv').read_text() == 'as it was'
+    get_model(Namespace(model='mammoth:plain', dataset='mammoth:seq-cifar10', n_epochs=5), None, None, None, None)
+    before = checkpoints.code_digests(), checkpoints.project_digest()
+    (root / 'models' / 'plain.py').write_text(f'{PLAIN}\n')
+    now = checkpoints.code_digests(), checkpoints.project_digest()
+    assert [name for name in now[0] if now[0][name] != before[0].get(name)] == ['mammoth:models/plain.py'] and now[1] != before[1]
 
 
 @pytest.mark.slow

@@ -37,7 +37,8 @@ EARLY = '--fitting_mode early_stopping'
     (['--n_iters', '3'], '--fitting_mode iters'),
     (['--fitting_mode', 'iters', '--n_iters', '3', '--n_epochs', '2'], '--fitting_mode epochs'),
     (['--early_stopping_patience', '3'], EARLY), (['--validation_mode', 'complete'], '--validation'),
-    (['--noise_type', 'sym'], '--noise_rate'),
+    (['--noise_type', 'sym'], '--noise_rate'), (['--lr_milestones', '3'], '--lr_scheduler multisteplr'),
+    (['--scheduler_mode', 'iter'], '--lr_scheduler'), (['--optimizer', 'adam', '--optim_mom', '0.9'], '--optimizer sgd'),
 ])
 def test_flags_that_do_nothing(sgd, flags, needed, capsys):
     warn_once.cache_clear()
@@ -58,9 +59,10 @@ def test_a_script_may_give_every_method_the_same_flags_of_training(parse, model,
     assert model != 'sgd' or args.buffer_size == 0 and args.key == parse(model, *flags[:2]).key
 
 
-def test_other_flags_without_effect_on_a_method_are_refused(parse):
-    with refused('--bn', 'no effect', 'frozen'):
-        parse('scroll', '--bn', 'frozen')
+@pytest.mark.parametrize('flag, why', [('--bn=frozen', 'frozen'), ('--batch_iterations=2', 'steps'), ('--drop_last=1', 'every'), ('--code_optimization=0', 'bit')])
+def test_other_flags_without_effect_on_a_method_are_refused(parse, flag, why):
+    with refused(flag.split('=')[0], 'no effect', why):
+        parse('scroll', flag)
 
 
 @pytest.mark.parametrize('flags, words', [

@@ -5,7 +5,7 @@ import pytest
 
 from core import plugins
 from core.plugins import PluginFolder, keyword_flags
-from tests.conftest import ROOT, python, refused
+from tests.conftest import refused
 
 FILES = {
     '__init__.py': 'from core.plugins import PluginFolder\nPLUGINS = PluginFolder("plugged", "thing")\n'
@@ -87,13 +87,3 @@ def test_flags_of_a_signature():
     def build(num_classes, width: int = 3, *args, depth, args_=1, **kwargs):
         """Only width, depth and args_ are flags."""
     assert list(keyword_flags(build)) == ['width', 'depth', 'args_']
-
-
-def test_help_lists_every_name_and_imports_neither_torch_nor_numpy(tmp_path):
-    """In a fresh interpreter: whoever asks for help should not wait for it."""
-    code = ('import sys\nfrom bench.cli.parsing import parse_args\ntry: parse_args(["--help"])\nexcept SystemExit as end: assert not end.code\n'
-            'print("heavy:", {"torch", "numpy", "models", "datasets", "backbone"} & set(sys.modules))')
-    result = python('-c', f'import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}', cwd=tmp_path)
-    assert 'heavy: set()' in result.stdout, result.stderr
-    for name in ('scroll', 'sgd', 'seq-digits', 'seq-cifar100', 'resnet18', '--help_all'):
-        assert name in result.stdout

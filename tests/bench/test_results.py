@@ -23,8 +23,9 @@ def test_a_row_comes_back_as_written_and_none_is_an_empty_cell(tmp_path):
     append_row(path.parent, dict(task1=1, notes=AWKWARD['notes'], task2=0.25))
     table = pandas.read_csv(path)
     assert table['notes'].tolist() == [AWKWARD['notes']] * 2 and table['task2'].isna().tolist() == [True, False]
+    append_row(path.parent, dict(task1=1, curve='1' * 200_000))           # of an evaluation at each sample
     append_row(path.parent, dict(task1=1, notes='caf\udce9'))         # of a latin-1 terminal: utf-8 cannot hold it
-    assert read_rows(path)[2]['task1'] == '1' and read_rows(path)[2]['notes'].startswith('caf')
+    assert read_rows(path)[3]['task1'] == '1' and read_rows(path)[3]['notes'].startswith('caf')
 
 
 def test_columns_are_tasks_by_number_then_the_historic_three_then_as_they_came():

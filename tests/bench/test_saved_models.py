@@ -16,7 +16,7 @@ from tests.conftest import files_below, refused
 from tests.datasets.conftest import foreign  # noqa: F401
 from tests.models.conftest import small_digits  # noqa: F401
 from tests.models.test_contract import QUICK, known_flags, predictions
-from tests.test_resume import different, rows_below, the_end
+from tests.test_resume import different, full, rows_below, the_end
 
 pytestmark = pytest.mark.usefixtures('small_digits')
 
@@ -74,14 +74,6 @@ def test_from_the_middle_on_the_run_ends_with_the_same_bits(run, tmp_path, metho
     assert measured['accuracy_per_task'] == row['accuracy_per_task']
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('method', ['bic', 'gdumb'])
-def test_a_file_alone_predicts_as_its_run_did(run, tmp_path, method):
-    model, dataset, _ = run(method, '--savecheck', 'last')
-    again, data, _ = run(method, '--loadcheck', *kept(tmp_path), '--inference_only', '1', folder='later')
-    assert torch.equal(predictions(model, dataset), predictions(again, data))
-
-
 def test_weights_and_buffer_are_where_another_run_begins(run, tmp_path):
     """A teacher, which is in the file of `ssil` and not in a new run, is made again."""
     model, _, _ = run('ssil', '--savecheck', 'last', '--n_epochs', '1')
@@ -122,10 +114,6 @@ def test_what_does_not_fit_is_named(run, tmp_path):
         run('er', '--loadcheck', last)
     with refused('no such file'):
         run('er', '--loadcheck', tmp_path / 'nothing.pt')
-
-
-def full(*given):
-    raise OSError(28, 'No space left on device')
 
 
 ER = ['--model', 'er', '--lr', '0.05', '--buffer_size', '25', '--n_epochs', '1']

@@ -11,31 +11,8 @@ from bench.run.training import LossWatch, train
 from core.rows import read_rows
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
+from tests.bench.test_training import Recorder
 from tests.conftest import refused
-
-
-class Diary(ContinualModel):
-    """Notes what happens; its logits are those of an untrained network."""
-    NAME = 'diary'
-    COMPATIBILITY = ['class-il', 'task-il']
-
-    def __init__(self, *args):
-        self.calls = []
-        super().__init__(*args)
-
-    def begin_task(self, dataset):
-        self.calls.append(f'begin {self.current_task}')
-
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        assert self.net.training
-        self.calls.append('observe')
-        return 0.5
-
-    def end_task(self, dataset):
-        self.calls.append(f'end {self.current_task}')
-
-    def end_eval(self, dataset, accs):
-        self.calls.append(f'evaluated {self.current_task}')
 
 
 @pytest.fixture
@@ -52,23 +29,23 @@ def run(parse, small_digits, monkeypatch):
 
 def test_a_part_of_the_stream(run):
     """Tasks before it begin and end, so that methods do what they do then; none is trained or evaluated."""
-    row, model, _ = run(Diary, '--start_from', '2', '--stop_after', '4')
-    trained = [[f'begin {t}', 'observe', 'observe', f'end {t}', f'evaluated {t + 1}'] for t in (2, 3)]
-    assert model.calls == ['begin 0', 'end 0', 'begin 1', 'end 1', *trained[0], *trained[1]]
+    row, model, _ = run(Recorder, '--start_from', '2', '--stop_after', '4')
+    trained = [[f'begin_task {t}', 'begin_epoch 0', 'observe', 'observe', 'end_epoch 0', f'end_task {t}', 'forward', f'end_eval {t + 1}'] for t in (2, 3)]
+    assert model.calls == ['begin_task 0', 'end_task 0', 'begin_task 1', 'end_task 1', *trained[0], *trained[1]]
     assert [name for name in row if name.startswith('task')] == ['task3', 'task4'] and len(json.loads(row['accuracy_per_task'])) == 4
 
 
 @pytest.mark.parametrize('flags, words', [(['--start_from', '5'], ['--start_from 5', '5 tasks']), (['--stop_after', '6'], ['--stop_after 6', '5 tasks'])])
 def test_parts_that_are_not_there(run, flags, words):
     with refused(*words):
-        run(Diary, *flags)
+        run(Recorder, *flags)
 
 
 def test_debugging_is_a_few_batches_of_each_pass(run, monkeypatch):
     looked = []
-    monkeypatch.setattr(Diary, 'forward', lambda self, x: looked.append(1) or torch.zeros(len(x), 10))
-    monkeypatch.setattr(Diary, 'get_debug_iters', staticmethod(lambda: 3))
-    _, model, _ = run(Diary, '--debug_mode', '1', '--n_splits', '1', '--n_epochs', '2')
+    monkeypatch.setattr(Recorder, 'forward', lambda self, x: looked.append(1) or torch.zeros(len(x), 10))
+    monkeypatch.setattr(Recorder, 'get_debug_iters', staticmethod(lambda: 3))
+    _, model, _ = run(Recorder, '--debug_mode', '1', '--n_splits', '1', '--n_epochs', '2')
     assert model.calls.count('observe') == 6 and looked == [1]
     assert ContinualModel.get_debug_iters() == 5
 
@@ -97,8 +74,8 @@ def test_missing_labels_never_reach_the_method(run, monkeypatch):
         assert self.net.training and self.net.layer1.training and len(inputs) == len(labels) == len(not_aug_inputs) and labels.min() >= 0
         seen.append((len(labels), next(m for m in self.net.modules() if isinstance(m, torch.nn.BatchNorm2d)).training))
         return self.loss(self.net(inputs), labels)
-    monkeypatch.setattr(Diary, 'observe', observe)
-    run(Diary, '--label_perc', '0.25', '--n_splits', '1', '--batch_size', '4')
+    monkeypatch.setattr(Recorder, 'observe', observe)
+    run(Recorder, '--label_perc', '0.25', '--n_splits', '1', '--batch_size', '4')
     assert sum(count for count, _ in seen) == 20 and 1 in dict(seen)
     assert all(training for _, training in seen)
 
@@ -113,9 +90,9 @@ def test_the_mean_of_what_observe_returned():
 
 @pytest.mark.parametrize('bad', [float('nan'), torch.tensor(float('inf')), {'loss': torch.tensor(float('nan'))}, np.float32('nan')])
 def test_a_loss_that_is_not_finite_ends_the_run(run, monkeypatch, bad):
-    monkeypatch.setattr(Diary, 'observe', lambda self, *given, epoch=None: bad if self.current_task else 0)
+    monkeypatch.setattr(Recorder, 'observe', lambda self, *given, epoch=None: bad if self.current_task else 0)
     with refused('no longer finite (task 2, epoch 1)', 'smaller --lr'):
-        run(Diary)
+        run(Recorder)
 
 
 def test_an_optimiser_made_in_begin_task_is_the_one_that_is_scheduled(run, monkeypatch):
@@ -129,7 +106,7 @@ def test_an_optimiser_made_in_begin_task_is_the_one_that_is_scheduled(run, monke
         rates.append(self.opt.param_groups[0]['lr'])
         self.opt.step()
         return 0
-    monkeypatch.setattr(Diary, 'begin_task', begin_task)
-    monkeypatch.setattr(Diary, 'observe', observe)
-    run(Diary, '--n_splits', '1', '--n_epochs', '2', '--batch_size', '80', '--lr_scheduler', 'multisteplr', '--lr_milestones', '1')
+    monkeypatch.setattr(Recorder, 'begin_task', begin_task)
+    monkeypatch.setattr(Recorder, 'observe', observe)
+    run(Recorder, '--n_splits', '1', '--n_epochs', '2', '--batch_size', '80', '--lr_scheduler', 'multisteplr', '--lr_milestones', '1')
     assert rates == [1, pytest.approx(0.1)]
