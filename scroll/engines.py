@@ -122,11 +122,15 @@ def names_in(source: str, columns: dict = None) -> tuple | None:
 
 def merge(one, two):
     """The sum of two counts; neither is changed, since an engine may use them again. None counts nothing; the
-    first error stays."""
-    for part, other in ((one, two), (two, one)):
+    first error stays, and one of adding them is returned, too."""
+    for part, other in ((two, one), (one, two)):
         if part is None or isinstance(other, InputError):
             return other
-    return Count(one.state.merged(two.state), one.sources + two.sources)
+    try:
+        with naming(two.sources[0]):
+            return Count(one.state.merged(two.state), one.sources + two.sources)
+    except InputError as error:
+        return error
 
 
 def sum_of(counts):

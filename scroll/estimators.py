@@ -23,11 +23,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scroll.arguments import one_of, shown, whole
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.grid import FLOAT64, intake
 from scroll.grid_learner import FeatureGrid, GridLearner, UnitLength
 from scroll.heads.registry import lift_of
-from scroll.labels import check_labels
+from scroll.labels import check_kind, check_labels, label_array
 from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
 from scroll.statistics import MAX_SAMPLES
 from scroll.tables import check_dense, check_names
@@ -51,9 +51,12 @@ class _Fitted(NamedTuple):
         return sorted(self.declared | set(self.learner.classes_.tolist()))
 
     def as_given(self, labels: list) -> np.ndarray:
-        """Labels in the type in which they came."""
+        """Labels in the type in which they came, or in int64 if it cannot hold all."""
         labels = check_labels(labels, len(labels))
-        return labels if self.label_type is None else labels.astype(self.label_type)
+        kind = self.label_type
+        if kind is not None and kind.kind == 'f' and any(int(kind.type(one)) != one for one in self.labels()):
+            kind = None                                         # float64 lacks whole numbers above 2^53
+        return labels if kind is None else labels.astype(kind)
 
     def in_columns(self, values: np.ndarray, unseen: float) -> np.ndarray:
         """(N, K) of classes that were seen, with columns for those that were only declared."""
@@ -136,7 +139,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return out
 
     def __getstate__(self) -> dict:
-        return {name: value for name, value in super().__getstate__().items() if name != '_lock'}
+        return {name: value for name, value in dict(super().__getstate__()).items() if name != '_lock'}
 
     def _writing(self):
         """A lock that those who change what was learned hold."""
@@ -150,8 +153,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def learner_(self) -> GridLearner:
-        """The `Scroll` below."""
-        return self._known().learner
+        """The `Scroll` below, with the head that is asked for now."""
+        return self._ready().learner
 
     @property
     def classes_(self) -> np.ndarray:
@@ -161,7 +164,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     @property
     def head_(self) -> str:
         """The head in use, of 'auto' the one chosen."""
-        return self._ready().learner.head_
+        return self.learner_.head_
 
     def _known(self) -> _Fitted:
         check_is_fitted(self)
@@ -201,8 +204,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             declared = labels[:0]
             if classes is not None:
                 declared, declared_kind = _labels(np.asarray(classes))
-                if (kind is None) != (declared_kind is None):
-                    raise InputError('classes are numbers and y is text, or the other way round: keep to one')
+                with naming('classes'):
+                    check_kind(declared, labels)
                 kind = _wider(kind, declared_kind)
             if sample_weight is not None:
                 weights = _weights(sample_weight, len(labels), least=int(whole_data))
@@ -210,9 +213,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                 if not len(labels):
                     return self
             old = _Fitted(self._new_learner(X, whole_data), kind) if first else self._fitted
+            if old.declared:
+                check_kind(labels, label_array(list(old.declared)))
             learner = old.learner if first else copy.copy(self._ready().learner)
             if sample_weight is not None:
-                learner.merge(_copies(learner.unlearned(), X, labels, weights))
+                copies = _copies(copy.copy(learner).forget(), X, labels, weights)
+                learner = copies if first else learner.merge(copies)
             else:
                 learner.partial_fit(X, labels)
             self._fitted = _Fitted(learner, _wider(old.label_type, kind),
@@ -260,9 +266,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     def _ready(self) -> _Fitted:
         """What was fitted, with the head that is asked for now."""
-        fitted = self._known()
-        if self._of_head() != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
-            fitted.learner.set_params(**self._of_head())
+        fitted, asked = self._known(), self._of_head()
+        if asked != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
+            with self._writing():       # copies of this classifier, and other threads, may use that learner
+                fitted = self._known()
+                fitted = fitted._replace(learner=copy.copy(fitted.learner).set_params(**asked))
+                self._fitted = fitted
         return fitted
 
     def _of_rows(self, predict, X) -> np.ndarray:
@@ -284,7 +293,7 @@ def _one_line():
 
 def _wider(one, other):
     """The dtype that holds the labels of two; None: text."""
-    return None if one is None else np.result_type(one, other)
+    return None if one is None or other is None else np.result_type(one, other)
 
 
 def _plain(y):

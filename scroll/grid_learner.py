@@ -184,37 +184,24 @@ class GridLearner(Scroll):
     standard = False
     _KEEPS_PARTS = False                # it has no files
 
-    def unlearned(self) -> 'GridLearner':
-        """A learner as this one, that has learned nothing."""
-        return copy.copy(self).forget()
+    def _psi(self) -> str:
+        return self.grid.digest()
 
-    def merge(self, other: 'GridLearner') -> 'GridLearner':
-        """Add what another has learned, also to one that has learned nothing."""
-        given = other._state_for_files()
-        return self._edit(lambda state: given if state is None else state.merged(given, False))
-
-    def _derive(self, state: State) -> Derived:
+    def _derive(self, settings: dict, state: State) -> Derived:
         if not self.standard:
-            return super()._derive(state)
+            return super()._derive(settings, state)
         standardised = Standardised(state.statistics)
-        below = super()._derive(replace(state, statistics=standardised.statistics))
+        below = super()._derive(settings, replace(state, statistics=standardised.statistics))
         return replace(below, online=standardised.of_raw(below.online))
-
-    def decision_function(self, X) -> np.ndarray:
-        """Logits float64 (N, K)."""
-        return self.predictor().decision_function(self.grid.within(X))
-
-    def predict(self, X) -> np.ndarray:
-        """Labels (N,), those of exact logits."""
-        return self.predictor().predict(self.grid.within(X))
 
     def probability_scale(self) -> float:
         """The factor of logits with which their softmax has the least cross-entropy on samples left out; 1
         where none are kept, or of one class. Each kept sample stands for its share of its class. One more, of
         every class equally, keeps the factor finite where nothing is misclassified (as Platt 1999 does)."""
-        online, last = self.predictor(), getattr(self, '_calibrated', (None,))
+        state, last = self._known(), getattr(self, '_calibrated', (None,))
+        online = self._derived(state).online
         if last[0] is not online:
-            last = self._calibrated = online, self._calibrate(self._learned())
+            last = self._calibrated = online, self._calibrate(state)
         return last[1]
 
     def _calibrate(self, state: State) -> float:
@@ -239,6 +226,9 @@ class GridLearner(Scroll):
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         features = self.grid.on_it(X)
         return features, features, sample_keys(features)
+
+    def _on_grid(self, X, learned: bool = False) -> np.ndarray:
+        return self.grid.within(X)
 
     def _check_features(self, features: np.ndarray) -> None:
         """Nothing: they are as the grid made them."""

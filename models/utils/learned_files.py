@@ -1,16 +1,15 @@
 """SCROLL's files: what is written after the last task, what a run begins with (flags: `scroll_flags`)."""
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from scroll import archive
+from scroll import archive, edits
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
 from scroll.export import USUAL, export
 from scroll.learner import Scroll
-from scroll.state import KIND, State
-from scroll.statistics import Statistics
 
 
 def check_writable(args) -> None:
@@ -41,12 +40,9 @@ def save(learner: Scroll, args, images=None) -> None:
 def load(learner: Scroll, path, n_classes: int) -> None:
     """Give the learner what a file of statistics, or of statistics and buffer, holds. InputError: it is
     neither, or damaged, or of another backbone, or has classes that the data set lacks."""
-    if archive.kind_of(path) == KIND:
-        state = State.read(path)
-    else:
-        statistics, digest, *_ = Statistics.load_with_facts(path)
-        state = State({}, digest, statistics,
-                      ExemplarBuffer(learner.buffer_size, learner.strategy) if learner.buffer_size else None)
+    state = edits.read(path)
+    if state.params is None and learner.buffer_size:
+        state = replace(state, buffer=ExemplarBuffer(learner.buffer_size, learner.strategy))
     if state.psi != _backbone(learner):
         theirs, ours = (digest[:16] or 'features of its own' for digest in (state.psi, _backbone(learner)))
         raise InputError(f'{path}: made with another backbone ({theirs}) than this run has ({ours}): '

@@ -69,7 +69,7 @@ def learn(args) -> None:
         _learn_with_engine(learner, args)
         return
     for name in ('engine', 'workers'):
-        if getattr(args, name):
+        if getattr(args, name) is not None:
             raise InputError(f'--{name} goes with --from PATTERN')
     if not args.files:
         raise InputError('expected FILE ..., or --from PATTERN')

@@ -50,7 +50,7 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple =
     or files that differ in their number of features, or of which some have y or split."""
     columns = columns or {}
     paths = list(map(str, paths))
-    labels = set(map(labels_of, paths))
+    labels = {labels_of(path) for path in paths} - {''}
     found = [FeatureFile(path, columns, (*need, *columns)) for path in paths if path not in labels]
     found = [file for file in found if file.rows] or found[:1]          # parts of a table may be empty
     first = found[0]

@@ -10,9 +10,9 @@ import sys
 from contextlib import nullcontext
 
 from scroll.archive import atomic_write, unwritable
-from scroll.arguments import shown
 from scroll.errors import InputError, naming
 from scroll.files.features import BLOCK, open_files, read_blocks
+from scroll.labels import check_kind
 from scroll.learner import Scroll
 from scroll.parts import warn_of_repeated
 from scroll.progress import Progress
@@ -72,14 +72,13 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
         target.write(_csv([names]))
         for file, block in read_blocks(files, split, size, usual='test'):
             with naming(file.path):
+                if known:
+                    check_kind(block.y, learner.classes_)
                 X = file.named(block.X)
                 labels = learner.predict(X).tolist()
                 logits = learner.decision_function(X).T.tolist() if scores else []
             true = [block.y.tolist()] if known else []
             for column in true:
-                if isinstance(labels[0], str) != isinstance(column[0], str):
-                    raise InputError(f'{file.path}: y holds labels like {shown(column[0])}: those of the '
-                                     f'learner are like {shown(labels[0])}')
                 right += sum(a == b for a, b in zip(labels, column))
             target.write(_csv(zip(block.id.tolist(), labels, *true, *logits)))
             total += len(labels)

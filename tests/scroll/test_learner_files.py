@@ -1,4 +1,5 @@
 """A learner on disk: it goes on as if it had never stopped; it forgets from the command line."""
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,17 @@ def state(tmp_path, monkeypatch):
         fit(RAW, **{'buffer_size': 9, **params}).save('s.npz')
         return Path('s.npz')
     return save
+
+
+@pytest.mark.parametrize('settings', [
+    dict(ridge_lambda=Fraction(1, 4)), dict(ridge_lambda=np.longdouble(.25)), dict(head='lda', shrinkage=Fraction(1, 4)), dict(keep_keys=np.bool_(True)),
+    dict(head='rp', lift_dim=np.int32(9), lift_seed=np.uint8(2)), dict(head='rff', lift_dim=9, lift_bandwidth=np.float16(.3)),
+    dict(head='rff', lift_dim=9, lift_bandwidth=Fraction(3, 10))], ids=str)
+def test_settings_are_numbers_of_any_kind(state, settings):
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
+    learner, loaded = fit(RAW, **settings), Scroll.load(state(**settings))
+    expected = fit(RAW, **{name: float(value) if name in ('ridge_lambda', 'shrinkage', 'lift_bandwidth') else value for name, value in plain.items()})
+    assert learner.digest() == loaded.digest() == expected.digest() and loaded.predictor().digest() == expected.predictor().digest()
 
 
 GONE, REST = np.arange(0, 80, 3), np.setdiff1d(np.arange(80), np.arange(0, 80, 3))
