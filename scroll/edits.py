@@ -24,6 +24,7 @@ from scroll.parts import counted_twice
 from scroll.progress import Progress
 from scroll.state import KIND, State
 from scroll.statistics import Statistics
+from scroll.tables import numbers_of
 
 
 def read(path) -> State:
@@ -75,11 +76,15 @@ def without_samples(state: State, paths: list, columns: dict = None, repeated: b
         features, labels, keys = arrays['quantised'], arrays['labels'].tolist(), arrays.get('keys')
     else:
         blocks = Progress('Reading').over(read_blocks(open_files(paths, columns, ('X', 'y'), state.names)))
-        parts = [(quantise(intake(block.X, state.precision, learned=True)), block.y) for _, block in blocks]
+        parts, labels = [], []
+        for file, block in blocks:
+            X = numbers_of(file.named(block.X), state.names)
+            parts.append(quantise(intake(X, state.precision, learned=True)))
+            labels += block.y.tolist()
         if not parts:
             raise InputError(f'{path}: there are no samples to train, so none to remove')
-        features = np.concatenate([part for part, _ in parts])
-        keys, labels = sample_keys(features), [label for _, part in parts for label in part.tolist()]
+        features = np.concatenate(parts)
+        keys = sample_keys(features)
     with naming(path):
         check_quantised(features)
         labels = check_labels(labels, len(features))

@@ -138,15 +138,6 @@ def sum_of(counts):
     return functools.reduce(merge, counts, None)
 
 
-def check_complete(counted: Count, sources: list) -> None:
-    """InputError unless each source was counted once."""
-    times = Times(counted.sources)
-    wrong = [source for source in sources if times[source] != 1]
-    if wrong:
-        raise InputError(f'{wrong[0]}: was counted {times[wrong[0]]} times, expected once, as were '
-                         f'{len(wrong) - 1} others of {len(sources)}: the engine has lost or repeated them')
-
-
 def _local(count, sources: list, workers):
     """In this process, one file after the other."""
     return sum_of(map(count, Progress('Learning, files', len(sources)).over(sources)))
@@ -231,5 +222,9 @@ def total(engine: str, counter: Counter, sources: list, workers: int = None) -> 
                          f'{first[:300]})') from error
     if isinstance(out, InputError):
         raise out
-    check_complete(out, sources)
+    times = Times(out.sources)
+    wrong = [source for source in sources if times[source] != 1]
+    if wrong:
+        raise InputError(f'{wrong[0]}: was counted {times[wrong[0]]} times, expected once, as were '
+                         f'{len(wrong) - 1} others of {len(sources)}: the engine has lost or repeated them')
     return out.state

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError, naming
 from scroll.grid import FLOAT64, intake
-from scroll.grid_learner import FeatureGrid, GridLearner, UnitLength
+from scroll.grid_learner import FeatureGrid, GridLearner
 from scroll.heads.registry import lift_of
 from scroll.labels import check_kind, check_labels, label_array
 from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
@@ -128,9 +128,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             return NotImplemented
         check_is_fitted(self)
         check_is_fitted(other)
-        if self.learner_.grid.digest() != other.learner_.grid.digest():
-            raise InputError('cannot add classifiers whose features are on different grids: make both with '
-                             'the same scale and limit')
         names = [getattr(part, 'feature_names_in_', None) for part in (other, self)]
         check_names(*(own if own is None else tuple(own) for own in names), 'cannot add: the second')
         one, two, out = self._fitted, other._fitted, copy.copy(self)
@@ -148,7 +145,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def digest(self) -> str:
         """SHA-256 of the sums and of the grid they are on; with unit length, that of `Scroll.digest`."""
         check_is_fitted(self)
-        sums, grid = self.learner_.digest(), self.learner_.grid.digest()
+        sums, grid = self.learner_.digest(), self.learner_.psi()
         return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
 
     @property
@@ -252,7 +249,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         out = GridLearner(buffer_size=self.calibration_size, strategy='hash', **self._of_head())
         out.standard = self.scale == 'standard'
         if self.scale == 'unit':
-            out.grid = UnitLength()
             if whole_data:
                 _warn_of_scales(X)
         elif self.limit is not None:

@@ -21,7 +21,7 @@ from scipy.special import softmax
 from scroll import archive
 from scroll.adaptation.settings import Adaptation
 from scroll.arguments import instance, need_torch, shown
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.grid import FLOAT32, check_quantised, intake, quantise, sample_keys
 from scroll.heads.predictors import LinearPredictor
@@ -230,10 +230,11 @@ class Scroll:
     def _begun(self, dim: int, names: tuple = None) -> State:
         """Of a learner that begins: nothing is counted."""
         buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None
-        return State({}, self._psi(), self.new_statistics(dim), buffer,
+        return State({}, self.psi(), self.new_statistics(dim), buffer,
                      LearnedKeys() if self.keep_keys else None, names=names)
 
-    def _psi(self) -> str:
+    def psi(self) -> str:
+        """Digest of what makes features of X: of the embedder; '' where they are features already."""
         return '' if self.embedder is None else self.embedder.digest
 
     def fit(self, X, y) -> 'Scroll':
@@ -270,7 +271,7 @@ class Scroll:
         """Add what another learner, with the same backbone, has learned from another part of the data."""
         instance('other', other, Scroll)
         given = other._state_for_files()
-        return self._edit(lambda state: replace(state, psi=self._psi()).merged(given, self._KEEPS_PARTS))
+        return self._edit(lambda state: replace(state, psi=self.psi()).merged(given, self._KEEPS_PARTS))
 
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: to be cached.
@@ -481,11 +482,11 @@ class Scroll:
 
     def _state_for_files(self) -> State:
         """What is known, with the settings of now."""
-        return replace(self._known(), params=self._settings(), psi=self._psi())
+        return replace(self._known(), params=self._settings(), psi=self.psi())
 
     def check_portable(self) -> None:
         """InputError where files and graphs cannot say what features mean."""
-        if self.embedder is None and self._psi():
+        if self.embedder is None and self.psi():
             raise InputError('features that are not of unit length are in no file and no graph: pickle the '
                              "classifier, or begin again with scale='unit'")
 
@@ -507,10 +508,8 @@ class Scroll:
         except TypeError as error:
             raise InputError(f'{path}: damaged ({error})') from error
         out._check_params()
-        if out._psi() != state.psi:
-            own, given = (digest[:16] or 'none, but features' for digest in (state.psi, out._psi()))
-            raise InputError(f'{path}: learned with another backbone ({own}) than is given ({given}): '
-                             'weights, input, kind of machine and version of torch must be the same')
+        with naming(path):
+            state.check_backbone(out.psi())
         return out.set_state(state)
 
 

@@ -98,11 +98,16 @@ class State:
         out.statistics.merge(statistics)
         return out
 
+    def check_backbone(self, psi: str) -> None:
+        """InputError unless what made the features has this digest."""
+        if self.psi != psi:
+            own, given = (digest[:16] or 'none, but features' for digest in (self.psi, psi))
+            raise InputError(f'made with another backbone or grid ({own}) than is given ({given}): weights, '
+                             'input and dtype must be equal, in floating point machine and torch, too')
+
     def check_alike(self, other: 'State') -> None:
         """InputError unless features of the other mean what features of this one mean."""
-        if self.psi != other.psi:
-            raise InputError('made with another backbone or grid: weights, input, kind of machine and torch '
-                             'version must be the same')
+        self.check_backbone(other.psi)
         check_names(other.names, self.names, 'the other')
         if not self.psi and self.precision != other.precision:
             raise InputError(f'features of one were taken in as {self.precision}, of the other as '
@@ -142,11 +147,9 @@ class State:
 
     def _check_keys(self, keys, count: int) -> None:
         """InputError unless samples have a key each, where a buffer or keys are kept."""
-        if keys is None and (self.buffer is not None or self.keys is not None):
-            raise InputError('the learner knows its samples by the keys of their pixels: give keys, too')
-        if keys is not None and (keys.dtype.newbyteorder('=') != np.uint64 or keys.shape != (count,)):
-            raise InputError(f'keys have shape {keys.shape} and dtype {keys.dtype}: expected uint64 '
-                             f'({count},), one a sample')
+        wanted = keys is not None or self.buffer is not None or self.keys is not None
+        if wanted and (np.shape(keys) != (count,) or keys.dtype.newbyteorder('=') != np.uint64):
+            raise InputError(f'the learner knows its samples by their keys: give keys, uint64 ({count},)')
 
     def without_classes(self, part: Statistics, parts: dict = None) -> 'State':
         """As `without`, of all samples of some classes, which are known by their statistics, made of `parts`.

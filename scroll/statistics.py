@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scroll import archive
-from scroll.arguments import check_memory
+from scroll.arguments import check_memory, instance
 from scroll.errors import InputError
 from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, PRECISIONS, on_grid
 from scroll.labels import by_label, check_kind, check_labels, label_array
@@ -211,7 +211,7 @@ class Statistics:
 
     def merge(self, other: 'Statistics') -> 'Statistics':
         """Add the statistics of another stream, for example another worker's. `other` is not changed."""
-        self._check_kind(other, 'merge', 'into')
+        self._check_kind(other)
         given = other._complete()
         with self._lock:
             kept = self._complete()
@@ -224,7 +224,7 @@ class Statistics:
     def subtract(self, other: 'Statistics') -> 'Statistics':
         """Undo `merge`: as if the other's samples had never been seen. `other` is not changed. InputError,
         with nothing changed, if no samples could have left what would be left (`contradiction`)."""
-        self._check_kind(other, 'subtract', 'from')
+        self._check_kind(other)
         given = other._complete()
         with self._lock:
             kept = self._complete()
@@ -243,14 +243,14 @@ class Statistics:
             return self.assign(label_array(classes.tolist()), counts[left], sums[left],
                                gram[left] if self.by_class else gram)
 
-    def _check_kind(self, other: 'Statistics', what: str, where: str) -> None:
+    def _check_kind(self, other: 'Statistics') -> None:
         """InputError unless the other's sums mean what these mean."""
-        for name, text in (('dim', 'of dimension {0.dim}'), ('lift', 'with lift {0.lift}'),
-                           ('by_class', 'with{1} a Gram matrix for each class')):
-            if getattr(self, name) != getattr(other, name):
-                own, given = (text.format(s, '' if s.by_class else 'out') for s in (self, other))
-                raise InputError(f'cannot {what} statistics {given} {where} those {own}: learn both with the '
-                                 'same head and lift')
+        instance('statistics', other, Statistics)
+        if (self.dim, self.lift, self.by_class) != (other.dim, other.lift, other.by_class):
+            own, given = (f'{s.dim} features, lift {s.lift}' + ', a Gram matrix a class' * s.by_class
+                          for s in (self, other))
+            raise InputError(f'statistics of {given} do not go with those of {own}: learn both with the same '
+                             'head and lift')
 
     def without_lift(self) -> 'Statistics':
         """The statistics of the same samples had they not been lifted: u comes first in h."""

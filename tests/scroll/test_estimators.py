@@ -191,7 +191,7 @@ def test_a_first_batch_does_not_decide_on_the_grid_and_whole_data_do(tmp_path):
         for call in (fitted.learner_.save, partial(export, fitted.learner_)):
             with refused('unit length'):
                 call(tmp_path / 'x')
-    with refused('different grids'):
+    with refused('backbone or grid'):
         ScrollClassifier(scale=None, limit=20).fit(X, Y) + ScrollClassifier(scale=None, limit=100).fit(X, Y)
 
 

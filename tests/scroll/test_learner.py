@@ -159,7 +159,7 @@ def test_bad_input_changes_nothing(name):
     learner.partial_fit(X, Y)                                               # and it goes on
 
 
-@pytest.mark.parametrize('samples, keys, said', [(U, K.astype(np.int64), 'int64'), (U, K[:9], '(9,)'), (U, np.r_[K, K], '(60,)'), (U, None, 'give keys'),
+@pytest.mark.parametrize('samples, keys, said', [(U, K.astype(np.int64), 'uint64'), (U, K[:9], '(30,)'), (U, np.r_[K, K], '(30,)'), (U, None, 'give keys'),
                                                  (np.r_[U, U], K, '60 samples')], ids=['signed', 'few', 'many', 'none', 'many samples'])
 def test_samples_and_keys_are_one_each(samples, keys, said):
     learner = Scroll(buffer_size=8, keep_keys=True).learn(U, U, K, Y)
