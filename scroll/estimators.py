@@ -8,7 +8,6 @@
 
 `scroll.Scroll` is the learner below it: of images, too, with a buffer to adapt on, and files.
 """
-import contextlib
 import copy
 import hashlib
 import json
@@ -170,18 +169,18 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X) -> np.ndarray:
         """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
         fitted = self._ready()
-        return fitted.as_given(self._of_rows(fitted.learner.predict, X).tolist())
+        return fitted.as_given(fitted.learner.predict(self._checked(X)).tolist())
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`; of two classes (N,), second less first."""
         fitted = self._ready()
-        logits = fitted.in_columns(self._of_rows(fitted.learner.decision_function, X), -np.inf)
+        logits = fitted.in_columns(fitted.learner.decision_function(self._checked(X)), -np.inf)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_proba(self, X) -> np.ndarray:
         """Probabilities float64 (N, K): softmax of logits times `GridLearner.probability_scale`."""
         fitted = self._ready()
-        logits = self._of_rows(fitted.learner.decision_function, X)
+        logits = fitted.learner.decision_function(self._checked(X))
         return fitted.in_columns(softmax(fitted.learner.probability_scale() * logits, axis=1), 0.0)
 
     def score(self, X, y, sample_weight=None) -> float:
@@ -236,13 +235,16 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def _of_head(self) -> dict:
         return {name: getattr(self, name) for name in _HEAD_SETTINGS}
 
-    def _checked(self, X, y, first: bool = False) -> tuple:
-        """X float64 (N, d) and y (N,)."""
+    def _checked(self, X, y='no_validation', first: bool = False):
+        """X float64 (N, d); with labels (X, y (N,)). What scikit-learn finds wrong is an `InputError`."""
         check_dense(X)
-        with _one_line():
-            X, y = validate_data(self, X, _plain(y), reset=first, dtype=np.float64)
-            check_classification_targets(y)
-        return X, y
+        try:
+            out = validate_data(self, X, _plain(y), reset=first, dtype=np.float64)
+            if isinstance(out, tuple):
+                check_classification_targets(out[1])
+            return out
+        except ValueError as error:
+            raise InputError(' '.join(str(error).split())) from error
 
     def _new_learner(self, X, whole_data: bool) -> GridLearner:
         """With the grid that these parameters ask for, made of X if nothing else says what it is."""
@@ -269,22 +271,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                 fitted = fitted._replace(learner=copy.copy(fitted.learner).set_params(**asked))
                 self._fitted = fitted
         return fitted
-
-    def _of_rows(self, predict, X) -> np.ndarray:
-        """What a function of features gives for X."""
-        check_dense(X)
-        with _one_line():
-            X = validate_data(self, X, reset=False, dtype=np.float64)
-        return predict(X)
-
-
-@contextlib.contextmanager
-def _one_line():
-    """What scikit-learn finds wrong with the input, as an `InputError`."""
-    try:
-        yield
-    except ValueError as error:
-        raise InputError(' '.join(str(error).split())) from error
 
 
 def _wider(one, other):

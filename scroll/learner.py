@@ -43,19 +43,12 @@ _LEFT_OUT = 1 << 13                 # samples of `out_of_sample` at once
 
 @dataclass(frozen=True)
 class Derived:
-    """f_T (`online`), the statistics that it was made of (`counted`), head and settings in numbers."""
+    """f_T (`online`), the statistics that it was made of (`counted`), head, and settings in numbers: lambda,
+    rounded to a multiple of 2^-36, and pooling, or None where the head has none."""
     online: LinearPredictor
     counted: Statistics
     settings: Settings
     head: str
-
-    def ridge_lambda(self) -> float | None:
-        """The number used, rounded to a multiple of 2^-36; None where the head has none."""
-        return self.settings.ridge_lambda if HEADS[self.head].sums_for_lambda else None
-
-    def pooling(self) -> float | None:
-        """The number used; None where the head has none."""
-        return self.settings.pooling if HEADS[self.head].make is HEADS['qda'].make else None
 
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
         """Logits float64 (m, K) on learned samples as if each had not been."""
@@ -84,7 +77,9 @@ def derive(values: dict, state: State) -> Derived:
                          f'{own.lift}' + ' for each class' * own.by_class +
                          ', and another head needs other sums: learn again')
     _warn_of_uneven_classes(counted, head)
-    if settings.pooling == AUTO and HEADS[head].make is HEADS['qda'].make:
+    if HEADS[head].make is not HEADS['qda'].make:
+        settings = replace(settings, pooling=None)
+    elif settings.pooling == AUTO:
         held = exemplars_of(state, 'pooling auto')
         settings = choose_pooling(counted, settings, held.features, held.labels)
     settings = HEADS[head].settled(counted, settings)
@@ -454,8 +449,8 @@ class Scroll:
     n_features_in_ = _fitted('n_features_in_', lambda self, state: state.statistics.dim)
     feature_names_in_ = _fitted('feature_names_in_', lambda self, state: state.named_columns())
     head_ = _fitted('head_', lambda self, state: self._derived(state).head)
-    ridge_lambda_ = _fitted('ridge_lambda_', lambda self, state: self._derived(state).ridge_lambda())
-    pooling_ = _fitted('pooling_', lambda self, state: self._derived(state).pooling())
+    ridge_lambda_ = _fitted('ridge_lambda_', lambda self, state: self._derived(state).settings.ridge_lambda)
+    pooling_ = _fitted('pooling_', lambda self, state: self._derived(state).settings.pooling)
 
     def state_dict(self) -> dict:
         """All that was learned, as nested dicts of arrays and plain values. Of f* only whether there is one:
