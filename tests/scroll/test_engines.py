@@ -57,21 +57,6 @@ def test_files_are_learned_as_one_learner_learns_them_and_are_parts(home, comman
     assert command('merge', 'less.npz', 'one.npz', '-o', 'again.npz')[1].strip() == WHOLE
 
 
-def test_states_put_together_are_the_whole(home, command):
-    for name in ('early', 'late'):
-        learned(command, f'{name}.npz', f'{home}/{name}/*')
-    assert command('merge', 'late.npz', 'early.npz', '-o', 'all.npz')[1].strip() == WHOLE
-    code, _, error = command('merge', 'all.npz', 'late.npz', '-o', 'twice.npz')
-    assert code == 2 and 'count twice' in error and not Path('twice.npz').exists()
-
-
-def test_two_files_of_equal_content_count_twice(command):
-    for name, at in (('a', CUTS[0]), ('b', CUTS[0][::-1])):
-        np.savez(f'{name}.npz', X=X[at], y=Y[at])
-    learned(command, 'both', '*.npz')
-    assert State.read('both').statistics.total == 2 * len(CUTS[0]) and list(State.read('both').parts.values()) == [2]
-
-
 @quick
 @given(st.permutations(range(5)), st.data())
 def test_any_tree_of_sums_is_the_whole(home, order, data):

@@ -3,7 +3,6 @@ import contextlib
 import copy
 import pickle
 import warnings
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -122,9 +121,8 @@ def test_labels_come_back_as_they_were(kind):
         assert estimator.partial_fit(X, far).classes_.tolist() == [0, 1, 300, 301, 302, *far[:3].tolist()]
         other.remove(X, Y + 300)
         assert other.partial_fit(X, np.array(['a', 'b', 'c'])[Y]).classes_.tolist() == ['a', 'b', 'c']
-        named = ScrollClassifier().partial_fit(X, Y, classes=[9]).remove(X, Y)
         with refused('strings here'):
-            named.partial_fit(X, Y.astype(str))
+            ScrollClassifier().partial_fit(X, Y, classes=[9]).remove(X, Y).partial_fit(X, Y.astype(str))
 
 
 @pytest.mark.parametrize('ratio', [1e-6, 1, 1e6])
@@ -188,7 +186,7 @@ def test_a_first_batch_does_not_decide_on_the_grid_and_whole_data_do(tmp_path):
         fitted = ScrollClassifier(scale=scale).fit(X, Y)
         assert fitted.digest() == ScrollClassifier(scale=scale).fit(X[::-1], Y[::-1]).digest() and fitted.score(X, Y) > .7
         fitted.partial_fit(X[:5], Y[:5])                                    # the grid is there now
-        for call in (fitted.learner_.save, partial(export, fitted.learner_)):
+        for call in (fitted.learner_.save, lambda path, learner=fitted.learner_: export(learner, path)):
             with refused('unit length'):
                 call(tmp_path / 'x')
     with refused('backbone or grid'):

@@ -103,7 +103,7 @@ def gigabyte(monkeypatch):
     monkeypatch.setattr(arguments, 'available_memory', lambda: 1 << 30)
 
 
-def test_a_gram_matrix_that_memory_cannot_hold_is_refused_before_it_is_made(command, gigabyte):
+def test_a_gram_matrix_that_memory_cannot_hold_is_refused_before_it_is_made(command, gigabyte, monkeypatch):
     with refused('Gram matrix of 20000 features takes 3.0 GiB of memory: 1.0 GiB'):
         Statistics(20_000)
     with refused('Gram matrix of 20000 features'):
@@ -118,9 +118,6 @@ def test_a_gram_matrix_that_memory_cannot_hold_is_refused_before_it_is_made(comm
     with refused('each of 40 classes takes'):                                 # a matrix a class
         Scroll(head='qda', buffer_size=0).partial_fit(np.random.default_rng(0).normal(size=(40, 2500)), np.arange(40))
     assert Scroll(buffer_size=0).partial_fit(np.ones((2, 100)), [0, 1]).statistics_.dim == 100
-
-
-def test_a_copy_takes_no_memory_to_speak_of(monkeypatch):
     s = Statistics(6000)
     monkeypatch.setattr(arguments, 'available_memory', lambda: 1 << 20)
     assert copy.copy(s).dim == copy.deepcopy(s).dim == Statistics.from_arrays(s.state_dict()).dim == 6000       # what is there is there

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scroll import Embedder, InputError, Scroll
-from scroll.__main__ import main
 from scroll.embedding.cache import FeatureCache
 from scroll.exemplars import STRATEGIES
 from scroll.grid import quantise
@@ -187,17 +186,6 @@ def test_what_is_not_a_whole_class_is_refused_and_nothing_is_changed(given_, wor
     with refused(word):
         learner.remove_class(0, **given_)
     assert digests(learner) == before
-
-
-def test_labels_of_one_spelling_and_kind_are_removed_and_renamed(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    learner = Scroll(head='qda', buffer_size=0).fit(POOL.features, np.array(['1', 'caf\u00e9', '2'])[POOL.labels])
-    learner.save('s')
-    assert main(['remove', 's', '--classes', 'cafe\u0301', '-o', 'x']) == 0
-    assert learner.rename({'cafe\u0301': 'tea'}).classes_.tolist() == ['1', '2', 'tea']
-    for name, at, y in (('a', [0], ['1']), ('b', [2], [2])):
-        np.savez(f'{name}.npz', X=POOL.features[at], y=y)
-    assert main(['remove', 's', '--samples', 'a.npz', 'b.npz', '-o', 'x']) == 2 and 'all strings' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('names', [{0: 2, 2: 0}, {0: 'x', 1: 'y', 2: 'a'}], ids=repr)
