@@ -247,7 +247,7 @@ class Statistics:
         """InputError unless the other's sums mean what these mean."""
         instance('statistics', other, Statistics)
         if (self.dim, self.lift, self.by_class) != (other.dim, other.lift, other.by_class):
-            own, given = (f'{s.dim} features, lift {s.lift}' + ', a Gram matrix a class' * s.by_class
+            own, given = (f'{s.dim} features, lift {s.lift}' + ', a Gram matrix for each class' * s.by_class
                           for s in (self, other))
             raise InputError(f'statistics of {given} do not go with those of {own}: learn both with the same '
                              'head and lift')
