@@ -46,7 +46,8 @@ def _parser() -> argparse.ArgumentParser:
         out = commands.add_parser(name, help=about, description=description or about, **raw, **how)
         out.set_defaults(run=run)
         return out
-    states.add_commands(command)
+    states.add_stream_commands(command)
+    states.add_state_commands(command)
     return parser
 
 

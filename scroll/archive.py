@@ -181,10 +181,16 @@ def sha256(path) -> str:
 def write(path, kind: str, facts: dict, arrays: dict) -> None:
     """Write `path` by `atomic_write`; InputError if it cannot be written. kind: the format and its version:
     'scroll-state-1'. facts: whatever JSON holds, and numpy's numbers. arrays: of numbers or text, by name."""
-    text = json.dumps(facts, sort_keys=True, default=lambda value: value.item())
+    text = json.dumps(facts, sort_keys=True, default=plain)
     stored = {name: little_endian(array) for name, array in arrays.items()}
     with unwritable(path), atomic_write(path) as file:
         np.savez(file, format=kind, facts=text, sha256=_digest(kind, text, stored), **stored)
+
+
+def plain(value):
+    """A number, numpy's or of another kind, as one that JSON holds."""
+    value = value.item() if hasattr(value, 'item') else value
+    return value if isinstance(value, (bool, int)) else float(value)
 
 
 def read(path, kind: str) -> tuple:

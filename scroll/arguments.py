@@ -30,15 +30,15 @@ def whole(name: str, value, least: int = 0, most: int = MAX_COUNT) -> None:
         raise InputError(f'{name} {shown(value)}: expected a whole number, {least} to {most}')
 
 
-def number(name: str, value, positive: bool = False, also: str = '') -> None:
-    """InputError unless value is a finite number, 0 or more, or above 0. `also`: what else may be given."""
+def number(name: str, value, positive: bool = False) -> None:
+    """InputError unless value is a finite number, 0 or more, or above 0."""
     try:
         finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:           # an int beyond the largest float
         finite = False
     if not finite or value < 0 or (positive and value == 0):
         expected = 'a positive number' if positive else 'a number of at least 0'
-        raise InputError(f'{name} {shown(value)}: expected {expected}{also}')
+        raise InputError(f'{name} {shown(value)}: expected {expected}')
 
 
 def one_of(name: str, value, choices) -> None:

@@ -83,18 +83,12 @@ def compare(certificate: dict, found: dict, unasked: dict) -> tuple:
     return [*lines, f'the same: {len(said) - len(skipped)} lines{more}'], True
 
 
-def first_segments(schedule, ranks: np.ndarray) -> np.ndarray:
-    """int64 (K,): the segment in which a class is first seen; ranks: int64 (N,), place of each sample's class
-    among the sorted classes."""
+def class_segments(schedule, ranks: np.ndarray) -> tuple:
+    """(segment in which each class is first seen, int64 (K,); whether each comes in one alone). ranks: int64
+    (N,), place of each sample's class among the sorted classes."""
     segment = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts))
-    return segment[np.unique(ranks[schedule.order], return_index=True)[1]]
-
-
-def class_segments(schedule, ranks: np.ndarray):
-    """`first_segments`; None if a class arrives in several."""
-    first = first_segments(schedule, ranks)
-    segment = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts))
-    return first if (first[ranks[schedule.order]] == segment).all() else None
+    first = segment[np.unique(ranks[schedule.order], return_index=True)[1]]
+    return first, bool((first[ranks[schedule.order]] == segment).all())
 
 
 def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:

@@ -19,11 +19,12 @@ from scroll import archive
 from scroll.errors import InputError, naming
 from scroll.files.features import open_files, read_blocks
 from scroll.grid import check_quantised, intake, quantise, sample_keys
-from scroll.labels import check_labels
+from scroll.labels import check_labels, normal
 from scroll.parts import counted_twice
 from scroll.progress import Progress
 from scroll.state import KIND, State
 from scroll.statistics import Statistics
+from scroll.tables import numbers_of
 
 
 def read(path) -> State:
@@ -72,21 +73,21 @@ def without_samples(state: State, paths: list, columns: dict = None, repeated: b
         if not arrays.keys() >= {'quantised', 'labels'}:
             raise InputError(f'{path}: the learner knows embedded images: expected arrays quantised, labels, '
                              'keys')
-        features, labels, keys = arrays['quantised'], arrays['labels'], arrays.get('keys')
+        features, labels, keys = arrays['quantised'], arrays['labels'].tolist(), arrays.get('keys')
     else:
         blocks = Progress('Reading').over(read_blocks(open_files(paths, columns, ('X', 'y'), state.names)))
-        parts = [(quantise(intake(block.X, state.precision, learned=True)), block.y) for _, block in blocks]
+        parts, labels = [], []
+        for file, block in blocks:
+            X = numbers_of(file.named(block.X), state.names)
+            parts.append(quantise(intake(X, state.precision, learned=True)))
+            labels += block.y.tolist()
         if not parts:
             raise InputError(f'{path}: there are no samples to train, so none to remove')
-        features, labels = (np.concatenate(part) for part in zip(*parts))
+        features = np.concatenate(parts)
         keys = sample_keys(features)
     with naming(path):
         check_quantised(features)
-        labels = check_labels(labels.tolist(), len(features))
-        if keys is None and (state.buffer is not None or state.keys is not None):
-            raise InputError('the learner knows its samples by the keys of their pixels: give keys, too')
-        if keys is not None and (keys.dtype != np.uint64 or keys.shape != labels.shape):
-            raise InputError(f'its keys do not go with its {len(features)} features: expected one a sample')
+        labels = check_labels(labels, len(features))
     return _removed(path, state, lambda: state.without(features, keys, labels), repeated)
 
 
@@ -114,4 +115,4 @@ def without_class(state: State, text: str, path) -> State:
     """The state without the class that reads so; InputError, naming `path`, if it cannot be removed."""
     classes = {str(label): label for label in state.statistics.classes.tolist()}
     with naming(path):
-        return state.without_class(classes.get(text, text))
+        return state.without_class(classes.get(normal(text), text))

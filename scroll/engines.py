@@ -122,25 +122,20 @@ def names_in(source: str, columns: dict = None) -> tuple | None:
 
 def merge(one, two):
     """The sum of two counts; neither is changed, since an engine may use them again. None counts nothing; the
-    first error stays."""
-    for part, other in ((one, two), (two, one)):
+    first error stays, and one of adding them is returned, too."""
+    for part, other in ((two, one), (one, two)):
         if part is None or isinstance(other, InputError):
             return other
-    return Count(one.state.merged(two.state), one.sources + two.sources)
+    try:
+        with naming(two.sources[0]):
+            return Count(one.state.merged(two.state), one.sources + two.sources)
+    except InputError as error:
+        return error
 
 
 def sum_of(counts):
     """The sum of any number of counts; None of none."""
     return functools.reduce(merge, counts, None)
-
-
-def check_complete(counted: Count, sources: list) -> None:
-    """InputError unless each source was counted once."""
-    times = Times(counted.sources)
-    wrong = [source for source in sources if times[source] != 1]
-    if wrong:
-        raise InputError(f'{wrong[0]}: was counted {times[wrong[0]]} times, expected once, as were '
-                         f'{len(wrong) - 1} others of {len(sources)}: the engine has lost or repeated them')
 
 
 def _local(count, sources: list, workers):
@@ -227,5 +222,9 @@ def total(engine: str, counter: Counter, sources: list, workers: int = None) -> 
                          f'{first[:300]})') from error
     if isinstance(out, InputError):
         raise out
-    check_complete(out, sources)
+    times = Times(out.sources)
+    wrong = [source for source in sources if times[source] != 1]
+    if wrong:
+        raise InputError(f'{wrong[0]}: was counted {times[wrong[0]]} times, expected once, as were '
+                         f'{len(wrong) - 1} others of {len(sources)}: the engine has lost or repeated them')
     return out.state

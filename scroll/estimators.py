@@ -8,7 +8,6 @@
 
 `scroll.Scroll` is the learner below it: of images, too, with a buffer to adapt on, and files.
 """
-import contextlib
 import copy
 import hashlib
 import json
@@ -23,11 +22,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scroll.arguments import one_of, shown, whole
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.grid import FLOAT64, intake
-from scroll.grid_learner import FeatureGrid, GridLearner, UnitLength
+from scroll.grid_learner import FeatureGrid, GridLearner
 from scroll.heads.registry import lift_of
-from scroll.labels import check_labels
+from scroll.labels import check_kind, check_labels, label_array
 from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
 from scroll.statistics import MAX_SAMPLES
 from scroll.tables import check_dense, check_names
@@ -51,9 +50,12 @@ class _Fitted(NamedTuple):
         return sorted(self.declared | set(self.learner.classes_.tolist()))
 
     def as_given(self, labels: list) -> np.ndarray:
-        """Labels in the type in which they came."""
+        """Labels in the type in which they came, or in int64 if it cannot hold all."""
         labels = check_labels(labels, len(labels))
-        return labels if self.label_type is None else labels.astype(self.label_type)
+        kind = self.label_type
+        if kind is not None and kind.kind == 'f' and any(int(kind.type(one)) != one for one in self.labels()):
+            kind = None                                         # float64 lacks whole numbers above 2^53
+        return labels if kind is None else labels.astype(kind)
 
     def in_columns(self, values: np.ndarray, unseen: float) -> np.ndarray:
         """(N, K) of classes that were seen, with columns for those that were only declared."""
@@ -125,9 +127,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             return NotImplemented
         check_is_fitted(self)
         check_is_fitted(other)
-        if self.learner_.grid.digest() != other.learner_.grid.digest():
-            raise InputError('cannot add classifiers whose features are on different grids: make both with '
-                             'the same scale and limit')
         names = [getattr(part, 'feature_names_in_', None) for part in (other, self)]
         check_names(*(own if own is None else tuple(own) for own in names), 'cannot add: the second')
         one, two, out = self._fitted, other._fitted, copy.copy(self)
@@ -136,7 +135,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return out
 
     def __getstate__(self) -> dict:
-        return {name: value for name, value in super().__getstate__().items() if name != '_lock'}
+        return {name: value for name, value in dict(super().__getstate__()).items() if name != '_lock'}
 
     def _writing(self):
         """A lock that those who change what was learned hold."""
@@ -145,13 +144,13 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def digest(self) -> str:
         """SHA-256 of the sums and of the grid they are on; with unit length, that of `Scroll.digest`."""
         check_is_fitted(self)
-        sums, grid = self.learner_.digest(), self.learner_.grid.digest()
+        sums, grid = self.learner_.digest(), self.learner_.psi()
         return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
 
     @property
     def learner_(self) -> GridLearner:
-        """The `Scroll` below."""
-        return self._known().learner
+        """The `Scroll` below, with the head that is asked for now."""
+        return self._ready().learner
 
     @property
     def classes_(self) -> np.ndarray:
@@ -161,7 +160,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     @property
     def head_(self) -> str:
         """The head in use, of 'auto' the one chosen."""
-        return self._ready().learner.head_
+        return self.learner_.head_
 
     def _known(self) -> _Fitted:
         check_is_fitted(self)
@@ -170,18 +169,18 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X) -> np.ndarray:
         """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
         fitted = self._ready()
-        return fitted.as_given(self._of_rows(fitted.learner.predict, X).tolist())
+        return fitted.as_given(fitted.learner.predict(self._checked(X)).tolist())
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`; of two classes (N,), second less first."""
         fitted = self._ready()
-        logits = fitted.in_columns(self._of_rows(fitted.learner.decision_function, X), -np.inf)
+        logits = fitted.in_columns(fitted.learner.decision_function(self._checked(X)), -np.inf)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_proba(self, X) -> np.ndarray:
         """Probabilities float64 (N, K): softmax of logits times `GridLearner.probability_scale`."""
         fitted = self._ready()
-        logits = self._of_rows(fitted.learner.decision_function, X)
+        logits = fitted.learner.decision_function(self._checked(X))
         return fitted.in_columns(softmax(fitted.learner.probability_scale() * logits, axis=1), 0.0)
 
     def score(self, X, y, sample_weight=None) -> float:
@@ -201,8 +200,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             declared = labels[:0]
             if classes is not None:
                 declared, declared_kind = _labels(np.asarray(classes))
-                if (kind is None) != (declared_kind is None):
-                    raise InputError('classes are numbers and y is text, or the other way round: keep to one')
+                with naming('classes'):
+                    check_kind(declared, labels)
                 kind = _wider(kind, declared_kind)
             if sample_weight is not None:
                 weights = _weights(sample_weight, len(labels), least=int(whole_data))
@@ -210,9 +209,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                 if not len(labels):
                     return self
             old = _Fitted(self._new_learner(X, whole_data), kind) if first else self._fitted
+            if old.declared:
+                check_kind(labels, label_array(list(old.declared)))
             learner = old.learner if first else copy.copy(self._ready().learner)
             if sample_weight is not None:
-                learner.merge(_copies(learner.unlearned(), X, labels, weights))
+                copies = _copies(copy.copy(learner).forget(), X, labels, weights)
+                learner = copies if first else learner.merge(copies)
             else:
                 learner.partial_fit(X, labels)
             self._fitted = _Fitted(learner, _wider(old.label_type, kind),
@@ -233,20 +235,22 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def _of_head(self) -> dict:
         return {name: getattr(self, name) for name in _HEAD_SETTINGS}
 
-    def _checked(self, X, y, first: bool = False) -> tuple:
-        """X float64 (N, d) and y (N,)."""
+    def _checked(self, X, y='no_validation', first: bool = False):
+        """X float64 (N, d); with labels (X, y (N,)). What scikit-learn finds wrong is an `InputError`."""
         check_dense(X)
-        with _one_line():
-            X, y = validate_data(self, X, _plain(y), reset=first, dtype=np.float64)
-            check_classification_targets(y)
-        return X, y
+        try:
+            out = validate_data(self, X, _plain(y), reset=first, dtype=np.float64)
+            if isinstance(out, tuple):
+                check_classification_targets(out[1])
+            return out
+        except ValueError as error:
+            raise InputError(' '.join(str(error).split())) from error
 
     def _new_learner(self, X, whole_data: bool) -> GridLearner:
         """With the grid that these parameters ask for, made of X if nothing else says what it is."""
         out = GridLearner(buffer_size=self.calibration_size, strategy='hash', **self._of_head())
         out.standard = self.scale == 'standard'
         if self.scale == 'unit':
-            out.grid = UnitLength()
             if whole_data:
                 _warn_of_scales(X)
         elif self.limit is not None:
@@ -260,31 +264,18 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     def _ready(self) -> _Fitted:
         """What was fitted, with the head that is asked for now."""
-        fitted = self._known()
-        if self._of_head() != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
-            fitted.learner.set_params(**self._of_head())
+        fitted, asked = self._known(), self._of_head()
+        if asked != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
+            with self._writing():       # copies of this classifier, and other threads, may use that learner
+                fitted = self._known()
+                fitted = fitted._replace(learner=copy.copy(fitted.learner).set_params(**asked))
+                self._fitted = fitted
         return fitted
-
-    def _of_rows(self, predict, X) -> np.ndarray:
-        """What a function of features gives for X."""
-        check_dense(X)
-        with _one_line():
-            X = validate_data(self, X, reset=False, dtype=np.float64)
-        return predict(X)
-
-
-@contextlib.contextmanager
-def _one_line():
-    """What scikit-learn finds wrong with the input, as an `InputError`."""
-    try:
-        yield
-    except ValueError as error:
-        raise InputError(' '.join(str(error).split())) from error
 
 
 def _wider(one, other):
     """The dtype that holds the labels of two; None: text."""
-    return None if one is None else np.result_type(one, other)
+    return None if one is None or other is None else np.result_type(one, other)
 
 
 def _plain(y):

@@ -166,8 +166,9 @@ class ExemplarBuffer:
             elif self.strategy == 'hash':
                 yield np.arange(len(kept.keys))[:k]
             else:
-                sign = 1 if self.strategy == 'nearest' else -1
-                yield by_distance(kept.features, class_sum, count, sign)[:k]
+                f, sign = kept.features.astype(np.float64), 1 if self.strategy == 'nearest' else -1
+                high, low = _distances((f * f).sum(axis=1), _towards(f, class_sum), 1, count)
+                yield np.lexsort((sign * low, sign * high))[:k]
 
     def state_dict(self) -> dict:
         """All that is kept, as arrays by name, the best of a class first, and the random stream."""
@@ -244,13 +245,6 @@ def herding_orders(features: list, sums: np.ndarray, counts: np.ndarray, allowed
             for place, order in zip(at, orders):
                 out[place] = order[:allowed[place]]
     return out
-
-
-def by_distance(features: np.ndarray, class_sum: np.ndarray, count: int, sign: int) -> np.ndarray:
-    """Candidates by distance to the class mean, nearest (sign 1) or furthest (-1) first; ties in order."""
-    f = features.astype(np.float64)
-    high, low = _distances((f * f).sum(axis=1), _towards(f, class_sum), 1, count)
-    return np.lexsort((sign * low, sign * high))
 
 
 def _herd(features: np.ndarray, class_sums: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import scroll
-from scroll.archive import new_part, sha256, unwritable
+from scroll.archive import new_part, plain, sha256, unwritable
 from scroll.arguments import not_installed, shown
 from scroll.errors import InputError
 from scroll.grid import GRID_BITS, little_endian
@@ -58,7 +58,10 @@ def export(learner, folder, formats=USUAL, image_shape=None, names=None) -> None
     since. formats: of `FORMATS`. image_shape: (H, W, C), or (H, W), of the images that graphs take; default:
     the size that the backbone works at. names: (K,), of the classes, for the certificate. InputError: nothing
     was learned, the folder is there or cannot be written, or there can be no graph."""
+    learner.check_portable()
     folder, embedder = check_export(folder, formats), learner.embedder
+    if names is not None and len(names) != len(learner.classes_):
+        raise InputError(f'{len(names)} names: expected one of each of {len(learner.classes_)} classes')
     predictors = {'f_T': learner.predictor()}
     if learner.adapted_ is not None:
         predictors['f_star'] = learner.adapted_
@@ -77,7 +80,7 @@ def export(learner, folder, formats=USUAL, image_shape=None, names=None) -> None
 
 
 def _json(facts: dict) -> str:
-    return json.dumps(facts, indent=1, default=lambda value: value.item())          # numpy's numbers
+    return json.dumps(facts, indent=1, default=plain)
 
 
 def _certificate(learner, predictors: dict, names) -> dict:

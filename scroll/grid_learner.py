@@ -21,7 +21,7 @@ import numpy as np
 
 from scroll.arguments import shown
 from scroll.errors import InputError
-from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, intake, quantise, sample_keys
+from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, intake, sample_keys
 from scroll.heads.discriminants import class_means
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor
 from scroll.heads.scaling import fit_scale, row_sums
@@ -103,20 +103,6 @@ class FeatureGrid:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-class UnitLength:
-    """What `Scroll` does with features, as a grid: unit rows, in units of 2^-18."""
-
-    def within(self, X: np.ndarray) -> np.ndarray:
-        """int32 (N, d)."""
-        return quantise(intake(X))
-
-    on_it = within
-
-    def digest(self) -> str:
-        """'': digests of sums say nothing of it."""
-        return ''
-
-
 def _exponents(limits: np.ndarray, common: bool) -> np.ndarray:
     """The least p with limit <= 2^p, int64 (d,)."""
     share, exponents = np.frexp(limits)
@@ -178,43 +164,30 @@ def _shifted(values: np.ndarray, bits: int) -> np.ndarray:
 
 
 class GridLearner(Scroll):
-    """`Scroll` of feature vectors whose `grid` (a `FeatureGrid` or `UnitLength`) is set before it learns, and
+    """`Scroll` of feature vectors whose `grid` is set before it learns (None: unit rows, as of `Scroll`), and
     `standard`: whether heads see standardised features. `predictor` is for features on the grid."""
-    grid = None
+    grid: FeatureGrid | None = None
     standard = False
     _KEEPS_PARTS = False                # it has no files
 
-    def unlearned(self) -> 'GridLearner':
-        """A learner as this one, that has learned nothing."""
-        return copy.copy(self).forget()
+    def psi(self) -> str:
+        return '' if self.grid is None else self.grid.digest()
 
-    def merge(self, other: 'GridLearner') -> 'GridLearner':
-        """Add what another has learned, also to one that has learned nothing."""
-        given = other._state_for_files()
-        return self._edit(lambda state: given if state is None else state.merged(given, False))
-
-    def _derive(self, state: State) -> Derived:
+    def _derive(self, settings: dict, state: State) -> Derived:
         if not self.standard:
-            return super()._derive(state)
+            return super()._derive(settings, state)
         standardised = Standardised(state.statistics)
-        below = super()._derive(replace(state, statistics=standardised.statistics))
+        below = super()._derive(settings, replace(state, statistics=standardised.statistics))
         return replace(below, online=standardised.of_raw(below.online))
-
-    def decision_function(self, X) -> np.ndarray:
-        """Logits float64 (N, K)."""
-        return self.predictor().decision_function(self.grid.within(X))
-
-    def predict(self, X) -> np.ndarray:
-        """Labels (N,), those of exact logits."""
-        return self.predictor().predict(self.grid.within(X))
 
     def probability_scale(self) -> float:
         """The factor of logits with which their softmax has the least cross-entropy on samples left out; 1
         where none are kept, or of one class. Each kept sample stands for its share of its class. One more, of
         every class equally, keeps the factor finite where nothing is misclassified (as Platt 1999 does)."""
-        online, last = self.predictor(), getattr(self, '_calibrated', (None,))
+        state, last = self._known(), getattr(self, '_calibrated', (None,))
+        online = self._derived(state).online
         if last[0] is not online:
-            last = self._calibrated = online, self._calibrate(self._learned())
+            last = self._calibrated = online, self._calibrate(state)
         return last[1]
 
     def _calibrate(self, state: State) -> float:
@@ -234,20 +207,20 @@ class GridLearner(Scroll):
             rest = state.without(held.features[at], held.keys[at], held.labels[at])
             logits[at] = copy.copy(self).set_state(rest).predictor().decision_function(held.features[at])
         out = turn >= 0
-        return _best_scale(logits[out], own[out], (counts[own] / kept)[out]) if out.any() else 1.0
+        logits, own, weights = logits[out], own[out], (counts[own] / kept)[out]
+        centred = logits - row_sums(logits)[:, None] / len(counts)
+        spread = fsum(np.sqrt(row_sums(centred * centred) / len(counts))) / max(len(own), 1)
+        return fit_scale(logits, own, [scale / spread for scale in _SCALES], weights,
+                         1 / (len(own) + 1)) if spread else 1.0
 
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
+        if self.grid is None:
+            return super()._embed(X, keep, learned)
         features = self.grid.on_it(X)
         return features, features, sample_keys(features)
 
+    def _on_grid(self, X, learned: bool = False) -> np.ndarray:
+        return super()._on_grid(X, learned) if self.grid is None else self.grid.within(X)
+
     def _check_features(self, features: np.ndarray) -> None:
         """Nothing: they are as the grid made them."""
-
-
-def _best_scale(logits: np.ndarray, own: np.ndarray, weights: np.ndarray) -> float:
-    """The factor of least cross-entropy. logits: (m, K). own: columns of the true classes. weights: (m,)."""
-    centred = logits - row_sums(logits)[:, None] / logits.shape[1]
-    spread = fsum(np.sqrt(row_sums(centred * centred) / logits.shape[1])) / len(own)
-    if not spread:
-        return 1.0
-    return fit_scale(logits, own, [scale / spread for scale in _SCALES], weights, 1 / (len(own) + 1))

@@ -26,15 +26,15 @@ def check_labels(labels, count: int) -> np.ndarray:
         raise InputError(f'y has shape {array.shape}: expected ({count},), one label a sample')
     if array.dtype.kind == 'U':
         texts = array.tolist()
-        return array.copy() if ''.join(texts).isascii() else label_array(list(map(_normal, texts)))
+        return array.copy() if ''.join(texts).isascii() else label_array(list(map(normal, texts)))
     if array.dtype.kind == 'O':
         return _of_objects(array.tolist())
     if array.dtype.kind not in 'biuf':
         raise InputError(f'y has dtype {array.dtype}: labels must be integers or strings')
-    with np.errstate(invalid='ignore'):                 # of numbers that int64 cannot hold
+    with np.errstate(invalid='ignore', over='ignore'):  # of what int64 or float16 cannot hold
         out = array.astype(np.int64)
-    wrong = (out != array) | (np.abs(array) >= 2.0 ** 63) if array.dtype.kind == 'f' else \
-        array > np.iinfo(np.int64).max
+        wrong = (out != array) | (np.abs(array) >= 2.0 ** 63) if array.dtype.kind == 'f' else \
+            array > np.iinfo(np.int64).max
     if wrong.any():
         raise InputError(f'y[{np.flatnonzero(wrong)[0]}] is {shown(array[wrong][0].item())}: labels must be '
                          'whole numbers that int64 holds, or strings')
@@ -47,7 +47,7 @@ def _of_objects(labels: list) -> np.ndarray:
         if isinstance(label, str) != text or not (text or _is_whole(label)) or text and label.endswith('\0'):
             raise InputError(f'y[{place}] is {shown(label)}: labels must be all integers or all strings, '
                              'without NUL at their end')
-    return label_array([_normal(label) for label in labels] if text else [int(label) for label in labels])
+    return label_array([normal(label) if text else int(label) for label in labels])
 
 
 def _is_whole(label) -> bool:
@@ -58,8 +58,9 @@ def _is_whole(label) -> bool:
     return -1 << 63 <= int(label) < 1 << 63
 
 
-def _normal(label: str) -> str:
-    return unicodedata.normalize('NFC', label)
+def normal(label):
+    """A label as it is compared: text in Unicode's normal form C."""
+    return unicodedata.normalize('NFC', label) if isinstance(label, str) else label
 
 
 def label_array(labels: list) -> np.ndarray:
@@ -67,6 +68,13 @@ def label_array(labels: list) -> np.ndarray:
     if not labels or not isinstance(labels[0], str):
         return np.array(labels, np.int64)
     return np.array([str.__str__(label) for label in labels])
+
+
+def check_kind(labels: np.ndarray, known: np.ndarray) -> None:
+    """InputError if checked labels are numbers and those that are known are text, or the other way round."""
+    kinds = ['integers' if part.dtype.kind == 'i' else 'strings' for part in (labels, known)]
+    if kinds[0] != kinds[1]:
+        raise InputError(f'labels are {kinds[0]} here and {kinds[1]} before: keep to integers or to strings')
 
 
 def by_label(labels: np.ndarray):

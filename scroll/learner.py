@@ -21,13 +21,13 @@ from scipy.special import softmax
 from scroll import archive
 from scroll.adaptation.settings import Adaptation
 from scroll.arguments import instance, need_torch, shown
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.grid import FLOAT32, check_quantised, intake, quantise, sample_keys
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.registry import HEADS, Settings, choose_head, choose_pooling, empty_statistics, lift_of
 from scroll.heads.scaling import fit_scale
-from scroll.labels import check_labels, label_array
+from scroll.labels import check_kind, check_labels, label_array
 from scroll.learned_keys import LearnedKeys
 from scroll.settings import AUTO, DEFAULTS, SETTINGS, check_settings, constructor
 from scroll.state import State, check_samples
@@ -43,19 +43,12 @@ _LEFT_OUT = 1 << 13                 # samples of `out_of_sample` at once
 
 @dataclass(frozen=True)
 class Derived:
-    """f_T (`online`), the statistics that it was made of (`counted`), head and settings in numbers."""
+    """f_T (`online`), the statistics that it was made of (`counted`), head, and settings in numbers: lambda,
+    rounded to a multiple of 2^-36, and pooling, or None where the head has none."""
     online: LinearPredictor
     counted: Statistics
     settings: Settings
     head: str
-
-    def ridge_lambda(self) -> float | None:
-        """The number used, rounded to a multiple of 2^-36; None where the head has none."""
-        return self.settings.ridge_lambda if HEADS[self.head].sums_for_lambda else None
-
-    def pooling(self) -> float | None:
-        """The number used; None where the head has none."""
-        return self.settings.pooling if HEADS[self.head].make is HEADS['qda'].make else None
 
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
         """Logits float64 (m, K) on learned samples as if each had not been."""
@@ -84,7 +77,9 @@ def derive(values: dict, state: State) -> Derived:
                          f'{own.lift}' + ' for each class' * own.by_class +
                          ', and another head needs other sums: learn again')
     _warn_of_uneven_classes(counted, head)
-    if settings.pooling == AUTO and HEADS[head].make is HEADS['qda'].make:
+    if HEADS[head].make is not HEADS['qda'].make:
+        settings = replace(settings, pooling=None)
+    elif settings.pooling == AUTO:
         held = exemplars_of(state, 'pooling auto')
         settings = choose_pooling(counted, settings, held.features, held.labels)
     settings = HEADS[head].settled(counted, settings)
@@ -172,6 +167,9 @@ class Scroll:
         unknown = [name for name in params if name not in known]
         if unknown:
             raise InputError(f'unknown parameter {unknown[0]!r}: expected one of {", ".join(known)}')
+        new = params.get('embedder', self.embedder)
+        if self._state is not None and getattr(new, 'digest', '') != getattr(self.embedder, 'digest', ''):
+            raise InputError('embedder: what was learned is of another one: call forget first')
         vars(self).update(params)
         return self
 
@@ -193,15 +191,19 @@ class Scroll:
         return vars(self).setdefault('_writers', threading.RLock())
 
     def __getstate__(self) -> dict:
-        return {name: value for name, value in vars(self).items() if name != '_writers'}
+        return {name: value for name, value in dict(vars(self)).items() if name != '_writers'}
 
-    def _edit(self, change) -> 'Scroll':
+    def _update(self, change) -> 'Scroll':
         """Know what `change` makes of the state (None: nothing was learned); if it fails, nothing changes."""
         with self._lock:
             self._state = change(self._state)
         return self
 
-    def _learned(self) -> State:
+    def _edit(self, change) -> 'Scroll':
+        """As `_update`; InputError if nothing was learned."""
+        return self._update(lambda _: change(self._known()))
+
+    def _known(self) -> State:
         """What is known; InputError if nothing is."""
         state = self._state
         if state is None:
@@ -210,7 +212,7 @@ class Scroll:
 
     def set_state(self, state: State) -> 'Scroll':
         """Know what the state holds, and nothing else; its settings are not looked at."""
-        return self._edit(lambda _: state)
+        return self._update(lambda _: state)
 
     def forget(self) -> 'Scroll':
         """Back to before the first sample."""
@@ -223,15 +225,16 @@ class Scroll:
     def _begun(self, dim: int, names: tuple = None) -> State:
         """Of a learner that begins: nothing is counted."""
         buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None
-        return State({}, self._psi(), self.new_statistics(dim), buffer,
+        return State({}, self.psi(), self.new_statistics(dim), buffer,
                      LearnedKeys() if self.keep_keys else None, names=names)
 
-    def _psi(self) -> str:
+    def psi(self) -> str:
+        """Digest of what makes features of X: of the embedder; '' where they are features already."""
         return '' if self.embedder is None else self.embedder.digest
 
     def fit(self, X, y) -> 'Scroll':
         """Forget everything, then learn from one segment. Bad input changes nothing."""
-        return self.set_state(type(self)(**self.get_params()).partial_fit(X, y)._state)
+        return self.set_state(copy.copy(self).forget().partial_fit(X, y)._state)
 
     def partial_fit(self, X, y) -> 'Scroll':
         """Learn from one segment of the stream: the buffer chooses among its samples at once. X: uint8 images
@@ -249,7 +252,7 @@ class Scroll:
         if samples is not features and self.buffer_size != 0:
             check_samples(samples, features.shape[1], images=self.embedder is not None)
         labels = _some_labels(y, len(features))
-        return self._edit(lambda state: (state or self._begun(features.shape[1], names)).with_samples(
+        return self._update(lambda state: (state or self._begun(features.shape[1], names)).with_samples(
             samples, features, keys, labels))
 
     def add_statistics(self, statistics: Statistics) -> 'Scroll':
@@ -257,15 +260,13 @@ class Scroll:
         buffer_size=0 and keep_keys=False, since buffer and keys would have to see the samples."""
         self._check_params()
         instance('statistics', statistics, Statistics)
-        if self.buffer_size or self.keep_keys:
-            raise InputError('statistics alone can be learned with buffer_size=0 and keep_keys=False')
-        return self._edit(lambda state: (state or self._begun(statistics.dim)).with_statistics(statistics))
+        return self._update(lambda state: (state or self._begun(statistics.dim)).with_statistics(statistics))
 
     def merge(self, other: 'Scroll') -> 'Scroll':
         """Add what another learner, with the same backbone, has learned from another part of the data."""
-        self._learned()
+        instance('other', other, Scroll)
         given = other._state_for_files()
-        return self._edit(lambda state: replace(state, psi=self._psi()).merged(given, self._KEEPS_PARTS))
+        return self._edit(lambda state: replace(state, psi=self.psi()).merged(given, self._KEEPS_PARTS))
 
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: to be cached.
@@ -273,13 +274,20 @@ class Scroll:
         if self.embedder is not None:
             features, keys = self.embedder(X, keep=keep)
             return np.asarray(X), features, keys
+        features = self._on_grid(X, learned)
+        return features, features, sample_keys(features)
+
+    def _on_grid(self, X, learned: bool = False) -> np.ndarray:
+        """Quantised features int32 (N, d), for samples that may be new."""
+        if self.embedder is not None:
+            return self.embedder(X)[0]
         state = self._state
         names, precision = (state.names, state.precision) if state else (None, FLOAT32)
         features = quantise(intake(numbers_of(X, names), precision, learned))
         if state and features.shape[1] != state.statistics.dim:
             raise InputError(f'X has {features.shape[1]} features: expected {state.statistics.dim}, as in '
                              'the first call')
-        return features, features, sample_keys(features)
+        return features
 
     def _check_features(self, features: np.ndarray) -> None:
         """InputError unless these are what this learner counts."""
@@ -292,7 +300,6 @@ class Scroll:
 
         Samples that cannot all have been learned are an InputError. (Without `keep_keys`, samples that were
         never learned and are much like those that were may pass.)"""
-        self._learned()
         _, features, keys = self._embed(X, keep=False, learned=True)
         labels = check_labels(y, len(features))
         return self._edit(lambda state: self._uncached(state.without(features, keys, labels), X))
@@ -307,7 +314,6 @@ class Scroll:
         """Unlearn a whole class: as `remove`, of all its samples. What it has added to the Gram matrix must
         be known, and the matrix of all classes does not tell: give all its samples X; not needed where there
         is a matrix a class (the heads `balanced`, `qda`), or the buffer has all its samples."""
-        self._learned()
         name = check_labels([label], 1).tolist()[0]
         given = None if X is None else self._embed(X, keep=False, learned=True)[1:]
 
@@ -326,31 +332,31 @@ class Scroll:
         """Call classes by other names: {name: new name}; those left out keep theirs. Two may swap theirs.
         What was learned is that of a stream with these names; so is the buffer, where its capacity is shared
         evenly (what is left over goes to the first classes: one that is now later may lose a sample)."""
-        self._learned()
         instance('mapping', mapping, dict)
         return self._edit(lambda state: state.renamed(mapping))
 
     def learned(self, X, y) -> np.ndarray:
         """bool (N,): which samples were learned with these labels, each copy by itself (`keep_keys`)."""
-        keys = self._embed(X, keep=False)[2]
-        if self._learned().keys is None:
+        known, keys = self._known().keys, self._embed(X, keep=False)[2]
+        if known is None:
             raise InputError('which samples were learned is known with keep_keys=True alone')
-        return ~np.isin(np.arange(len(keys)), self.keys_.lacks(keys, check_labels(y, len(keys))))
+        return ~np.isin(np.arange(len(keys)), known.lacks(keys, y))
 
     def predictor(self) -> LinearPredictor:
         """f_T (paper, section 3.1); of `qda` a `QuadraticPredictor`. InputError before the first sample."""
-        return self._derived(self._learned()).online
+        return self._derived(self._known()).online
 
     def _derived(self, state: State) -> Derived:
         """Made once for a state and these settings."""
-        asked = repr([value for name, value in self._settings().items() if name != 'adaptation'])
+        settings = self._settings()
+        asked = repr([value for name, value in settings.items() if name != 'adaptation'])
         last = state.derived
         if last is None or last[0] != asked:
-            last = state.derived = asked, self._derive(state)
+            last = state.derived = asked, self._derive(settings, state)
         return last[1]
 
-    def _derive(self, state: State) -> Derived:
-        return derive(self._settings(), state)
+    def _derive(self, settings: dict, state: State) -> Derived:
+        return derive(settings, state)
 
     def adapt(self, progress=None) -> 'Scroll':
         """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use, and so does
@@ -358,7 +364,7 @@ class Scroll:
         `progress` is called with the loss after each update."""
         self._check_params()
         with self._lock:
-            state, settings = self._learned(), self.adaptation or Adaptation()
+            state, settings = self._known(), self.adaptation or Adaptation()
             derived, f_star = self._derived(state), (None, None)
             if settings.mode != 'none':
                 exemplars = exemplars_of(state, 'adaptation')
@@ -379,18 +385,18 @@ class Scroll:
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`."""
-        return self._logits(X, self._learned())
+        return self._logits(X, self._known())
 
     def _logits(self, X, state: State) -> np.ndarray:
         if state.adapted is None:
-            return self._derived(state).online.decision_function(self._embed(X)[1])
-        return state.adapted.decision_function(X if self.embedder is not None else self._embed(X)[1])
+            return self._derived(state).online.decision_function(self._on_grid(X))
+        return state.adapted.decision_function(X if self.embedder is not None else self._on_grid(X))
 
     def predict(self, X) -> np.ndarray:
         """Labels (N,). f_T uses exact logits, so ties in float64 are resolved."""
-        state = self._learned()
+        state = self._known()
         if state.adapted is None:
-            return self._derived(state).online.predict(self._embed(X)[1])
+            return self._derived(state).online.predict(self._on_grid(X))
         return state.statistics.classes[self._logits(X, state).argmax(axis=1)]
 
     def predict_proba(self, X) -> np.ndarray:
@@ -399,7 +405,10 @@ class Scroll:
 
     def score(self, X, y) -> float:
         """Share of samples predicted right, 0 to 1. X: as for `partial_fit`. y: labels (N,)."""
-        return float((self.predict(X) == check_labels(y, len(X))).mean())
+        predicted = self.predict(X)
+        labels = _some_labels(y, len(predicted))
+        check_kind(labels, predicted)
+        return float((predicted == labels).mean())
 
     def out_of_sample(self, X, y) -> np.ndarray:
         """Probabilities float64 (N, K) of samples that were learned, each as if all but it had been; columns
@@ -410,7 +419,7 @@ class Scroll:
         (Guo et al. 2017). X, y: best all that was learned; others are an InputError, as of `remove`.
         cleanlab's `find_label_issues` takes the result as `pred_probs`, with
         `np.searchsorted(learner.classes_, y)` as `labels`."""
-        state = self._learned()
+        state = self._known()
         derived, (samples, features, keys) = self._derived(state), self._embed(X)
         labels = _some_labels(y, len(features))
         try:
@@ -426,22 +435,22 @@ class Scroll:
     @property
     def classes_(self) -> np.ndarray:
         """(K,) labels seen, sorted."""
-        return self._learned().statistics.classes
+        return self._known().statistics.classes
 
     def digest(self) -> str:
         """SHA-256 of the statistics: equal for all schedules, batchings and shardings of the same data."""
-        return self._learned().statistics.digest()
+        return self._known().statistics.digest()
 
     statistics_ = _fitted('statistics_', lambda self, state: copy.copy(state.statistics))
-    buffer_ = _fitted('buffer_', lambda self, state: state.buffer)
-    keys_ = _fitted('keys_', lambda self, state: state.keys)
+    buffer_ = _fitted('buffer_', lambda self, state: copy.copy(state.buffer))
+    keys_ = _fitted('keys_', lambda self, state: copy.copy(state.keys))
     adapted_ = _fitted('adapted_', lambda self, state: state.adapted)
     selection_ = _fitted('selection_', lambda self, state: state.selection)
     n_features_in_ = _fitted('n_features_in_', lambda self, state: state.statistics.dim)
     feature_names_in_ = _fitted('feature_names_in_', lambda self, state: state.named_columns())
     head_ = _fitted('head_', lambda self, state: self._derived(state).head)
-    ridge_lambda_ = _fitted('ridge_lambda_', lambda self, state: self._derived(state).ridge_lambda())
-    pooling_ = _fitted('pooling_', lambda self, state: self._derived(state).pooling())
+    ridge_lambda_ = _fitted('ridge_lambda_', lambda self, state: self._derived(state).settings.ridge_lambda)
+    pooling_ = _fitted('pooling_', lambda self, state: self._derived(state).settings.pooling)
 
     def state_dict(self) -> dict:
         """All that was learned, as nested dicts of arrays and plain values. Of f* only whether there is one:
@@ -453,25 +462,34 @@ class Scroll:
 
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` described, for a learner made with the same arguments and backbone."""
-        # of one part, like a learner that was never interrupted
-        self.set_state(replace(State.of(state['facts'], state['arrays']), parts=None) if state else None)
-        if state and state['adapted']:
-            self.adapt()
+        loaded = copy.copy(self).forget()
+        if state:       # of one part, like a learner that was never interrupted; the caller keeps his arrays
+            arrays = {name: array.copy() for name, array in state['arrays'].items()}
+            loaded.set_state(replace(State.of(state['facts'], arrays), parts=None))
+            if state['adapted']:
+                loaded.adapt()
+        self.set_state(loaded._state)
 
     def end_part(self) -> dict:
         """What has been learned is a part by itself (`scroll.parts`); what will be is another. Gives all."""
-        self._learned()
         return self._edit(lambda state: state.with_adapted(
-            state.adapted, state.selection, parts=state.known_parts(), counted=None))._learned().parts
+            state.adapted, state.selection, parts=state.known_parts(), whole=None))._known().known_parts()
 
     def _state_for_files(self) -> State:
         """What is known, with the settings of now."""
-        return replace(self._learned(), params=self._settings(), psi=self._psi())
+        return replace(self._known(), params=self._settings(), psi=self.psi())
+
+    def check_portable(self) -> None:
+        """InputError where files and graphs cannot say what features mean."""
+        if self.embedder is None and self.psi():
+            raise InputError('features that are not of unit length are in no file and no graph: pickle the '
+                             "classifier, or begin again with scale='unit'")
 
     def save(self, path) -> None:
         """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or not at all;
         InputError if it cannot be written."""
         with archive.locked(path):
+            self.check_portable()
             self.end_part()
             self._state_for_files().write(path)
 
@@ -485,10 +503,8 @@ class Scroll:
         except TypeError as error:
             raise InputError(f'{path}: damaged ({error})') from error
         out._check_params()
-        if out._psi() != state.psi:
-            own, given = (digest[:16] or 'none, but features' for digest in (state.psi, out._psi()))
-            raise InputError(f'{path}: learned with another backbone ({own}) than is given ({given}): '
-                             'weights, input, kind of machine and version of torch must be the same')
+        with naming(path):
+            state.check_backbone(out.psi())
         return out.set_state(state)
 
 

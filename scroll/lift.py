@@ -61,6 +61,8 @@ class Lift:
         whole('lift_dim', self.width, 1, MAX_LIFT_WIDTH)
         whole('lift_seed', self.seed, 0, MAX_SEED)
         number('lift_bandwidth', self.bandwidth, positive=True)
+        for name, kind in (('dim', int), ('width', int), ('seed', int), ('bandwidth', float)):
+            object.__setattr__(self, name, kind(getattr(self, name)))   # numpy's round otherwise
         if not 1 <= self.dim <= _MAX_DIM[self.kind]:
             raise InputError(f'lift {self.kind}: takes features of at most {_MAX_DIM[self.kind]} numbers, '
                              f'not {self.dim}')

@@ -11,12 +11,6 @@ from scroll.statistics import Statistics
 _SHOWN = 20
 
 
-def clash(parts: dict, others: dict) -> str | None:
-    """A part that would count twice if the others were added; else None."""
-    return next((part for part, times in sorted(others.items())
-                 if times * parts.get(part, 0) > 0 or times < 0 and parts.get(part) == 0), None)
-
-
 def accounted(parts: dict, others: dict, sign: int = 1) -> dict:
     """Part -> how many times it is in, when the others have been added (`sign` -1: taken out)."""
     out = {part: parts.get(part, 0) + sign * others.get(part, 0) for part in {**parts, **others}}
@@ -44,7 +38,10 @@ def counted_twice(parts: dict, statistics: Statistics, others: dict, other: Stat
     one, two = statistics.digest(), other.digest()
     if statistics.total and (others.get(one, 0) > 0 or one == two):
         return one
-    return two if other.total and parts.get(two, 0) > 0 else clash(parts, others)
+    if other.total and parts.get(two, 0) > 0:
+        return two
+    return next((part for part, times in sorted(others.items())
+                 if times * parts.get(part, 0) > 0 or times < 0 and parts.get(part) == 0), None)
 
 
 def warn_of_repeated(parts: dict) -> None:

@@ -17,7 +17,7 @@ from scroll.embedding.images import Augmentation, check_images
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.grid import FLOAT32, FLOAT64, PRECISIONS, check_quantised
-from scroll.labels import check_labels
+from scroll.labels import check_labels, normal
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import Lift
 from scroll.parts import accounted, by_digest, one_part
@@ -36,8 +36,8 @@ class State:
         params: settings, in a file; None where it is of statistics alone. psi: digest of the embedder, '' for
             feature vectors.
         buffer: None without memory. keys: of all samples that are counted; None where they were not kept.
-        parts: what `counted` is made of (`scroll.parts`); None: of one part. counted: the statistics as of
-            when they were read or merged; None: these.
+        parts: what `whole` is made of (`scroll.parts`); None: of one part. whole: the statistics as of when
+            they were read or merged; None: these.
         names: of the columns of features, in the order in which they were counted; None where they had none.
         precision: 'float32' where features were rounded to that on intake (`scroll.grid.intake`); 'float64'
             in files of versions before 0.3.
@@ -49,7 +49,7 @@ class State:
     buffer: ExemplarBuffer = None
     keys: LearnedKeys = None
     parts: dict = None
-    counted: Statistics = None
+    whole: Statistics = None
     names: tuple = None
     precision: str = FLOAT32
     adapted: object = field(default=None, init=False, repr=False)
@@ -76,7 +76,10 @@ class State:
     def with_samples(self, samples, features, keys, labels) -> 'State':
         """When these samples have been learned, too. samples: what the buffer stores, (N, ...). features:
         int32 (N, d), on the grid. keys: uint64 (N,). labels: (N,)."""
-        out = self._copy(counted=self._accounted())
+        out = self._copy(whole=self._accounted())
+        self._check_keys(keys, len(labels))
+        if len(samples) != len(features):
+            raise InputError(f'there are {len(samples)} samples and {len(features)} features')
         if out.buffer is not None:
             out.buffer.check(samples)
         out.statistics.add(features, labels)
@@ -87,16 +90,24 @@ class State:
         return out
 
     def with_statistics(self, statistics: Statistics) -> 'State':
-        """When samples have been learned whose statistics are known; for learners without buffer and keys."""
-        out = self._copy(counted=self._accounted())
+        """When samples have been learned of which the statistics alone are known; InputError where there are
+        a buffer or keys."""
+        if self.buffer is not None or self.keys is not None:
+            raise InputError('statistics alone can be learned with buffer_size=0 and keep_keys=False')
+        out = self._copy(whole=self._accounted())
         out.statistics.merge(statistics)
         return out
 
+    def check_backbone(self, psi: str) -> None:
+        """InputError unless what made the features has this digest."""
+        if self.psi != psi:
+            own, given = (digest[:16] or 'none, but features' for digest in (self.psi, psi))
+            raise InputError(f'made with another backbone or grid ({own}) than is given ({given}): weights, '
+                             'input and dtype must be equal, in floating point machine and torch, too')
+
     def check_alike(self, other: 'State') -> None:
         """InputError unless features of the other mean what features of this one mean."""
-        if self.psi != other.psi:
-            raise InputError('made with another backbone: weights, input, kind of machine and version of '
-                             'torch must be the same')
+        self.check_backbone(other.psi)
         check_names(other.names, self.names, 'the other')
         if not self.psi and self.precision != other.precision:
             raise InputError(f'features of one were taken in as {self.precision}, of the other as '
@@ -112,7 +123,7 @@ class State:
             raise InputError('cannot merge a learner that keeps no keys into one that does: make both with '
                              'keep_keys=True, or both without')
         parts = accounted(self.known_parts(), other.known_parts()) if of_parts else None
-        out = self._copy(counted=None, parts=parts, names=self.names or other.names)
+        out = self._copy(whole=None, parts=parts, names=self.names or other.names)
         out.statistics.merge(other.statistics)
         if out.buffer is not None:
             out.buffer.merge(other.buffer, out.statistics)
@@ -123,8 +134,9 @@ class State:
     def without(self, features, keys, labels) -> 'State':
         """As if these samples had never been learned; InputError if statistics, buffer or keys show that they
         cannot all have been. Arguments as `with_samples`; keys: None without buffer and keys."""
+        self._check_keys(keys, len(labels))
         removed = self.statistics.empty_like().add(features, labels)
-        out = self._copy(counted=None)
+        out = self._copy(whole=None)
         if out.keys is not None:
             out.keys.remove(keys, labels)
         out.statistics.subtract(removed)
@@ -133,10 +145,16 @@ class State:
         out.parts = self._parts_without(removed)
         return out.checked()
 
+    def _check_keys(self, keys, count: int) -> None:
+        """InputError unless samples have a key each, where a buffer or keys are kept."""
+        wanted = keys is not None or self.buffer is not None or self.keys is not None
+        if wanted and (np.shape(keys) != (count,) or keys.dtype.newbyteorder('=') != np.uint64):
+            raise InputError(f'the learner knows its samples by their keys: give keys, uint64 ({count},)')
+
     def without_classes(self, part: Statistics, parts: dict = None) -> 'State':
         """As `without`, of all samples of some classes, which are known by their statistics, made of `parts`.
         Where there are a buffer or keys, they must be whole classes."""
-        out = self._copy(counted=None)
+        out = self._copy(whole=None)
         out.statistics.subtract(part)
         left = np.intersect1d(part.classes, out.statistics.classes)
         for kept in filter(lambda kept: kept is not None, (out.buffer, out.keys)):
@@ -178,11 +196,12 @@ class State:
         """As if classes had other names, {name: new name}; the others keep theirs. InputError: no such class,
         or names that cannot be."""
         classes = self.statistics.classes.tolist()
+        names = {normal(label): name for label, name in names.items()}
         unknown = [label for label in names if label not in classes]
         if unknown:
             raise InputError(f'rename: class {shown(unknown[0])} is not among those learned')
         new = [names.get(label, label) for label in classes]
-        out = self._copy(counted=None, parts=None if self.parts is None else self.known_parts())
+        out = self._copy(whole=None, parts=None if self.parts is None else self.known_parts())
         out.statistics = self.statistics.relabel(dict(zip(classes, new)))
         names = dict(zip(classes, check_labels(new, len(new)).tolist()))
         if out.buffer is not None:
@@ -206,9 +225,9 @@ class State:
         """The parts of all that is known: what was learned since `counted` is one."""
         if self.parts is None:
             return one_part(self.statistics)
-        if self.counted is None:
-            return self.parts
-        return accounted(self.parts, one_part(copy.copy(self.statistics).subtract(self.counted)))
+        if self.whole is None:
+            return dict(self.parts)
+        return accounted(self.parts, one_part(copy.copy(self.statistics).subtract(self.whole)))
 
     def _parts_without(self, removed: Statistics, parts: dict = None) -> dict | None:
         if self.parts is None:
@@ -217,7 +236,7 @@ class State:
 
     def _accounted(self) -> Statistics | None:
         """What the parts are those of."""
-        return self.statistics if self.counted is None and self.parts is not None else self.counted
+        return self.statistics if self.whole is None and self.parts is not None else self.whole
 
     def content(self) -> tuple:
         """(facts, arrays by name): plain values and arrays, of which files and checkpoints are made; `of`

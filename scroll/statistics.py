@@ -17,6 +17,7 @@ With a `Lift` it is lifted features that are counted, h for u below; with `by_cl
 matrix of its own. Any number of threads may read; a change is one assignment, so that an interrupt leaves
 the sums as before or as after; writers wait for each other.
 """
+import copy
 import hashlib
 import json
 import threading
@@ -27,10 +28,10 @@ from typing import NamedTuple
 import numpy as np
 
 from scroll import archive
-from scroll.arguments import check_memory
+from scroll.arguments import check_memory, instance
 from scroll.errors import InputError
 from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, PRECISIONS, on_grid
-from scroll.labels import by_label, check_labels, label_array
+from scroll.labels import by_label, check_kind, check_labels, label_array
 from scroll.lift import Lift
 from scroll.products import add_products, class_sums
 
@@ -87,12 +88,13 @@ class Statistics:
         return self.dim, self.lift, self.by_class, self._complete()
 
     def __setstate__(self, state: tuple) -> None:
-        self.__init__(*state[:3])
-        self.assign(*state[3])
+        self.dim, self.lift, self.by_class, sums = state    # that there is memory for them is known
+        self._lock = threading.RLock()
+        self.assign(*sums)
 
     def __copy__(self) -> 'Statistics':
-        out = self.empty_like()
-        out._cell = self._cell
+        out = Statistics.__new__(Statistics)
+        vars(out).update(vars(self), _lock=threading.RLock())
         return out
 
     def empty_like(self) -> 'Statistics':
@@ -209,7 +211,7 @@ class Statistics:
 
     def merge(self, other: 'Statistics') -> 'Statistics':
         """Add the statistics of another stream, for example another worker's. `other` is not changed."""
-        self._check_kind(other, 'merge', 'into')
+        self._check_kind(other)
         given = other._complete()
         with self._lock:
             kept = self._complete()
@@ -222,7 +224,7 @@ class Statistics:
     def subtract(self, other: 'Statistics') -> 'Statistics':
         """Undo `merge`: as if the other's samples had never been seen. `other` is not changed. InputError,
         with nothing changed, if no samples could have left what would be left (`contradiction`)."""
-        self._check_kind(other, 'subtract', 'from')
+        self._check_kind(other)
         given = other._complete()
         with self._lock:
             kept = self._complete()
@@ -241,14 +243,14 @@ class Statistics:
             return self.assign(label_array(classes.tolist()), counts[left], sums[left],
                                gram[left] if self.by_class else gram)
 
-    def _check_kind(self, other: 'Statistics', what: str, where: str) -> None:
+    def _check_kind(self, other: 'Statistics') -> None:
         """InputError unless the other's sums mean what these mean."""
-        for name, text in (('dim', 'of dimension {0.dim}'), ('lift', 'with lift {0.lift}'),
-                           ('by_class', 'with{1} a Gram matrix for each class')):
-            if getattr(self, name) != getattr(other, name):
-                own, given = (text.format(s, '' if s.by_class else 'out') for s in (self, other))
-                raise InputError(f'cannot {what} statistics {given} {where} those {own}: learn both with the '
-                                 'same head and lift')
+        instance('statistics', other, Statistics)
+        if (self.dim, self.lift, self.by_class) != (other.dim, other.lift, other.by_class):
+            own, given = (f'{s.dim} features, lift {s.lift}' + ', a Gram matrix for each class' * s.by_class
+                          for s in (self, other))
+            raise InputError(f'statistics of {given} do not go with those of {own}: learn both with the same '
+                             'head and lift')
 
     def without_lift(self) -> 'Statistics':
         """The statistics of the same samples had they not been lifted: u comes first in h."""
@@ -260,7 +262,7 @@ class Statistics:
         """Those of one class; InputError where there is no Gram matrix for each."""
         own, _ = self._complete(), self.grams
         row = own.classes.tolist().index(label)
-        return self.empty_like().assign(*(array[row:row + 1] for array in own))
+        return copy.copy(self).assign(*(array[row:row + 1] for array in own))
 
     def relabel(self, mapping) -> 'Statistics':
         """A copy whose class c is called mapping[c], an integer or text, as all the others. InputError: a
@@ -273,8 +275,8 @@ class Statistics:
         if len(np.unique(names)) != len(names):
             raise InputError('relabel: two classes would get the same name')
         order = np.argsort(names)
-        return self.empty_like().assign(names[order], own.counts[order], own.sums[order],
-                                        own.gram[order] if self.by_class else own.gram)
+        return copy.copy(self).assign(names[order], own.counts[order], own.sums[order],
+                                      own.gram[order] if self.by_class else own.gram)
 
     def digest(self) -> str:
         """SHA-256 of all that is kept: equal for two streams exactly if their sums are."""
@@ -345,8 +347,9 @@ class Statistics:
         wrong = contradiction(counts, sums, gram) if sorted_ else 'classes out of order'
         if wrong:
             raise InputError(f'the arrays of these statistics contradict each other ({wrong})')
-        out = cls(lifted if lift is None else lift.dim, lift, gram.ndim == 3)
-        return out.assign(classes, counts, sums, gram)
+        out, dim = cls.__new__(cls), lifted if lift is None else lift.dim
+        out.__setstate__((dim, lift, gram.ndim == 3, (classes, counts, sums, gram)))
+        return out
 
 
 def check_parts(parts: dict, statistics: Statistics) -> None:
@@ -360,9 +363,7 @@ def _all_classes(one: Sums, two: Sums) -> np.ndarray:
     """The classes of both, sorted; InputError unless their labels are of one kind."""
     if not len(one.classes) or not len(two.classes):
         return one.classes if len(one.classes) else two.classes
-    kinds = ['integers' if part.classes.dtype.kind == 'i' else 'strings' for part in (two, one)]
-    if kinds[0] != kinds[1]:
-        raise InputError(f'labels are {kinds[0]} here and {kinds[1]} before: keep to integers or to strings')
+    check_kind(two.classes, one.classes)
     at = np.minimum(np.searchsorted(one.classes, two.classes), len(one.classes) - 1)
     return one.classes if (one.classes[at] == two.classes).all() else np.union1d(one.classes, two.classes)
 

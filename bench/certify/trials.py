@@ -67,9 +67,9 @@ class ScrollTrials:
 
     def run(self, number: int, spec: str, schedule) -> tuple:
         """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
-        asked, segments = self.asks(number), certificates.class_segments(schedule, self.ranks)
+        asked, (segments, whole) = self.asks(number), certificates.class_segments(schedule, self.ranks)
         points = certificates.curve_points(schedule.cuts, self.options.curve_points)
-        whole, streamed, found = segments is not None, None, []
+        streamed, found = None, []
         if asked['stream'] or not whole:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
@@ -79,7 +79,7 @@ class ScrollTrials:
         f_T, predictions = found[-1]
         row = dict(whole_classes=whole, statistics_digest=learner.digest(), net_digest=f_T.digest(),
                    streamed_digest=None, buffer_digest=None, adapted_digest=None, adapted_accuracy=None,
-                   **self._measured([said for _, said in found], segments, points, schedule))
+                   **self._measured([said for _, said in found], segments, whole, points, schedule))
         if streamed is not None:
             for _ in visits:
                 pass
@@ -106,14 +106,15 @@ class ScrollTrials:
             self.solved[digest] = predictor, self.test.predictions(predictor)
         return self.solved[digest]
 
-    def _measured(self, predictions, segments, points, schedule) -> dict:
-        """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not (None),
-        the average incremental accuracy is that of the curve."""
+    def _measured(self, predictions, segments, whole: bool, points, schedule) -> dict:
+        """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not, the
+        average incremental accuracy is that of the curve."""
         hits = np.stack([self.test.class_hits(said) for said in predictions])
-        whole, sizes = segments is not None, self.test.sizes
-        first = segments if whole else certificates.first_segments(schedule, self.ranks)
-        samples, anytime = schedule.cuts[points + 1], anytime_accuracy(hits, sizes, first <= points[:, None])
-        average = average_incremental_accuracy(hits, sizes, first, points) if whole else float(anytime.mean())
+        samples, sizes = schedule.cuts[points + 1], self.test.sizes
+        anytime = anytime_accuracy(hits, sizes, segments <= points[:, None])
+        average = float(anytime.mean())
+        if whole:
+            average = average_incremental_accuracy(hits, sizes, segments, points)
         return dict(final_accuracy=round(100 * float(hits[-1].sum() / sizes.sum()), 4),
                     average_incremental_accuracy=round(average, 4),
                     anytime_area=round(certificates.anytime_area(samples, anytime), 4),
@@ -244,7 +245,7 @@ def run_method(words: list) -> tuple:
         measured = train(model, dataset, args)
     labels, predictions = test_predictions(model, dataset)
     points = [list(point) for point in curve.items()]
-    row = dict(whole_classes=certificates.class_segments(dataset.schedule, dataset.train_labels) is not None,
+    row = dict(whole_classes=certificates.class_segments(dataset.schedule, dataset.train_labels)[1],
                net_digest=net_digest(model),
                final_accuracy=round(100 * float((predictions == labels).mean()), 4),
                average_incremental_accuracy=measured['average_incremental_accuracy'],

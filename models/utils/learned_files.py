@@ -1,13 +1,11 @@
 """SCROLL's files: what is written after the last task, what a run begins with (flags: `scroll_flags`)."""
-import numpy as np
+from dataclasses import replace
 
-from scroll import archive
-from scroll.errors import InputError
+from scroll import archive, edits
+from scroll.errors import InputError, naming
 from scroll.exemplars import ExemplarBuffer
 from scroll.export import USUAL, export
 from scroll.learner import Scroll
-from scroll.state import KIND, State
-from scroll.statistics import Statistics
 
 
 def check_writable(args) -> None:
@@ -21,7 +19,7 @@ def save(learner: Scroll, args, images=None) -> None:
     """Write the files that the flags ask for, each whole or not at all; InputError if one cannot be. images:
     `datasets.utils.readers.Images`, for the names of classes in an export."""
     if args.save_statistics:
-        learner.statistics_.save(args.save_statistics, _backbone(learner))
+        learner.statistics_.save(args.save_statistics, learner.psi())
     if args.save_state:
         learner.save(args.save_state)
     if args.export:
@@ -33,27 +31,14 @@ def save(learner: Scroll, args, images=None) -> None:
 def load(learner: Scroll, path, n_classes: int) -> None:
     """Give the learner what a file of statistics, or of statistics and buffer, holds. InputError: it is
     neither, or damaged, or of another backbone, or has classes that the data set lacks."""
-    if archive.kind_of(path) == KIND:
-        state = State.read(path)
-    else:
-        statistics, digest, *_ = Statistics.load_with_facts(path)
-        state = State({}, digest, statistics,
-                      ExemplarBuffer(learner.buffer_size, learner.strategy) if learner.buffer_size else None)
-    if state.psi != _backbone(learner):
-        theirs, ours = (digest[:16] or 'features of its own' for digest in (state.psi, _backbone(learner)))
-        raise InputError(f'{path}: made with another backbone ({theirs}) than this run has ({ours}): '
-                         'weights, input and --embedding_dtype must be equal, and in floating point kind of '
-                         'machine and version of torch, too')
+    state = edits.read(path)
+    if state.params is None and learner.buffer_size:
+        state = replace(state, buffer=ExemplarBuffer(learner.buffer_size, learner.strategy))
+    with naming(path):
+        state.check_backbone(learner.psi())
     classes = state.statistics.classes
     if not len(classes) or classes.dtype.kind != 'i' or classes[0] < 0 or classes[-1] >= n_classes:
         shown = ', '.join(map(str, classes[:3].tolist())) + ', ...' * (len(classes) > 3)
         raise InputError(f'{path}: its classes are {shown or "none"}: this data set has 0..{n_classes - 1}')
-    if state.buffer is not None and len(state.buffer) and learner.embedder is not None:
-        samples = state.buffer.content().samples
-        if samples.ndim != 4 or samples.dtype != np.uint8:
-            raise InputError(f'{path}: its buffer holds no images')
     learner.set_state(state)
 
-
-def _backbone(learner: Scroll) -> str:
-    return '' if learner.embedder is None else learner.embedder.digest

@@ -18,13 +18,8 @@ from scroll.state import State
 _USUAL = dict(buffer_size=0, keep_keys=True)
 
 
-def add_commands(command) -> None:
+def add_stream_commands(command) -> None:
     """`command(name, run, about, description)` adds a parser and returns it."""
-    _of_streams(command)
-    _of_states(command)
-
-
-def _of_streams(command) -> None:
     about = f'{features.__doc__}\n{learning.__doc__}'
     learned = command('learn', learn, 'make a learner of files of features', about)
     longer = command('add', add, 'let a learner learn more files', about)
@@ -69,7 +64,7 @@ def learn(args) -> None:
         _learn_with_engine(learner, args)
         return
     for name in ('engine', 'workers'):
-        if getattr(args, name):
+        if getattr(args, name) is not None:
             raise InputError(f'--{name} goes with --from PATTERN')
     if not args.files:
         raise InputError('expected FILE ..., or --from PATTERN')
@@ -126,7 +121,8 @@ def predict(args) -> None:
           file=sys.stderr if args.out == '-' else sys.stdout)
 
 
-def _of_states(command) -> None:
+def add_state_commands(command) -> None:
+    """As `add_stream_commands`."""
     learner_or_statistics = 'file of a learner, or of statistics'
     out = command('show', show, 'what a file holds: classes, counts, digest')
     out.add_argument('file', help=learner_or_statistics)

@@ -10,7 +10,6 @@ a pattern like `X=f*`, all columns of numbers that match, in the order of the fi
 was learned before; no more of it is in memory than a block (or row group). Other names:
 `X=embedding,y=label`. The first bytes of a file say its kind. Nothing in a file is run.
 """
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -50,7 +49,7 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple =
     or files that differ in their number of features, or of which some have y or split."""
     columns = columns or {}
     paths = list(map(str, paths))
-    labels = set(map(labels_of, paths))
+    labels = {labels_of(path) for path in paths} - {''}
     found = [FeatureFile(path, columns, (*need, *columns)) for path in paths if path not in labels]
     found = [file for file in found if file.rows] or found[:1]          # parts of a table may be empty
     first = found[0]
@@ -90,15 +89,10 @@ class FeatureFile:
 
     def put_in_order(self, names: tuple | None) -> None:
         """Read the columns of X in the order of these names; InputError if it has others."""
-        if names is None or self.names == names:
-            return
-        if self.names is None:
-            warnings.warn(f'{self.path}: X has no names of columns: they are taken to stand in the order of '
-                          'what was learned', UserWarning, stacklevel=3)
-            return
-        with naming(self.path):
-            places(self.names, names)
-        self.names = names
+        if names is not None and self.names is not None:
+            with naming(self.path):
+                places(self.names, names)
+            self.names = names
 
     def named(self, X: np.ndarray):
         """Rows of this file, with the names of their columns where they have some."""

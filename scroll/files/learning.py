@@ -10,9 +10,9 @@ import sys
 from contextlib import nullcontext
 
 from scroll.archive import atomic_write, unwritable
-from scroll.arguments import shown
 from scroll.errors import InputError, naming
 from scroll.files.features import BLOCK, open_files, read_blocks
+from scroll.labels import check_kind
 from scroll.learner import Scroll
 from scroll.parts import warn_of_repeated
 from scroll.progress import Progress
@@ -22,7 +22,7 @@ def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size:
     """Let a learner learn from files (`open_for`), each a part (`scroll.parts`): of those with splits what is
     to train, unless `split` says otherwise. Returns (samples learned, samples in the files). InputError: a
     file cannot be read or learned from; the learner may then have learned a part."""
-    files, learned = open_for(learner, paths, columns, _names(learner)), 0
+    files, learned = open_for(learner, paths, columns, getattr(learner, 'feature_names_in_', None)), 0
     with Progress('Learning', sum(file.rows for file in files)) as progress:
         for file in files:
             learned += learn_file(learner, file, split, size, progress.update)
@@ -63,7 +63,8 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
     Columns: `id`, of the file, or how many samples come before it; `label`, what is predicted; `y`, where the
     file has it; with `scores` the logit of each class, so that reading it gives the same float64. Returns
     (samples predicted right, or None where there is no y; samples)."""
-    files, right, total = open_files(paths, columns, names=_names(learner)), 0, 0
+    learned = getattr(learner, 'feature_names_in_', None)
+    files, right, total = open_files(paths, columns, names=learned), 0, 0
     known = 'y' in files[0].has
     names = ['id', 'label', *['y'] * known, *[f'score {label}' for label in learner.classes_] * scores]
     writing = nullcontext(sys.stdout.buffer) if out == '-' else atomic_write(out)
@@ -72,15 +73,13 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
         target.write(_csv([names]))
         for file, block in read_blocks(files, split, size, usual='test'):
             with naming(file.path):
+                if known:
+                    check_kind(block.y, learner.classes_)
                 X = file.named(block.X)
                 labels = learner.predict(X).tolist()
                 logits = learner.decision_function(X).T.tolist() if scores else []
             true = [block.y.tolist()] if known else []
-            for column in true:
-                if isinstance(labels[0], str) != isinstance(column[0], str):
-                    raise InputError(f'{file.path}: y holds labels like {shown(column[0])}: those of the '
-                                     f'learner are like {shown(labels[0])}')
-                right += sum(a == b for a, b in zip(labels, column))
+            right += sum(a == b for column in true for a, b in zip(labels, column))
             target.write(_csv(zip(block.id.tolist(), labels, *true, *logits)))
             total += len(labels)
             progress.update(len(labels))
@@ -88,11 +87,6 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
             raise InputError(f'{files[0].path}: there are no samples of the split that is to be predicted')
         target.flush()
     return right if known else None, total
-
-
-def _names(learner: Scroll) -> tuple | None:
-    names = getattr(learner, 'feature_names_in_', None)
-    return None if names is None else tuple(names)
 
 
 def _csv(rows) -> bytes:

@@ -46,9 +46,9 @@ class Head:
     sums_for_lambda: Callable | None = None
 
     def settled(self, statistics: Statistics, settings: Settings) -> Settings:
-        """The settings with a number for lambda, chosen from the statistics if it is 'auto'."""
+        """The settings with a number for lambda, chosen from the statistics if it is 'auto', or None."""
         if self.sums_for_lambda is None:
-            return settings
+            return replace(settings, ridge_lambda=None)
         asked = settings.ridge_lambda
         if asked == AUTO:
             asked = choose_lambda(self.sums_for_lambda(statistics), settings.targets)

@@ -27,7 +27,7 @@ class AvalancheScroll(SupervisedTemplate):
         logits = torch.full((len(features), self.num_classes), -torch.inf)
         if hasattr(self.learner, 'statistics_'):
             found = torch.from_numpy(self.learner.decision_function(features)).float()
-            logits[:, torch.from_numpy(self.learner.classes_)] = found.view(len(features), -1)
+            logits[:, torch.from_numpy(self.learner.classes_)] = found
         if self.is_training:
             self.learner.partial_fit(features, self.mb_y.cpu().numpy())
         return logits.to(self.device)

@@ -7,7 +7,6 @@ import pytest
 
 from bench.certify.command import data_digest
 from scroll import Scroll, ScrollClassifier, archive
-from scroll.__main__ import main
 from tests.scroll.conftest import make_stream
 
 RANDOM = np.random.default_rng(0)
@@ -64,18 +63,6 @@ def test_files_hold_one_order(tmp_path):
     assert (tmp_path / 'one').read_bytes() == (tmp_path / 'two').read_bytes()
     _, found = archive.read(tmp_path / 'two', 'scroll-test-1')
     assert all(np.array_equal(found[name], array) for name, array in arrays.items())
-
-
-def test_files_of_features_and_of_samples_to_remove(tmp_path, capsys):
-    for name, order in (('here', lambda a: a), ('there', swapped)):
-        data, part, state, left = (str(tmp_path / f'{what}-{name}.npz') for what in ('data', 'part', 'state', 'left'))
-        np.savez(data, X=order(X), y=order(NAMES))
-        np.savez(part, X=order(X[:7]), y=order(NAMES[:7]))
-        assert main(['learn', data, '-o', state, '--buffer_size', '9']) == main(['unlearn', state, '--samples', part, '-o', left]) == 0
-    capsys.readouterr()
-    for name in ('state', 'left'):
-        assert Scroll.load(tmp_path / f'{name}-here.npz').digest() == Scroll.load(tmp_path / f'{name}-there.npz').digest()
-    assert Scroll.load(tmp_path / 'left-here.npz').digest() == Scroll().fit(X[7:], NAMES[7:]).digest()
 
 
 def test_an_estimator_and_the_data_of_a_certificate():

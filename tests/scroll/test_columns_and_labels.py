@@ -196,6 +196,7 @@ def test_two_spellings_of_a_letter_are_one_class(make):
     learner = make().partial_fit(X[:4], [composed, apart, 'tea', apart])
     assert composed != apart and learner.classes_.tolist() == [composed, 'tea']
     assert learner.score(X[:4], learner.predict(X[:4])) == 1.0
+    assert make is ScrollClassifier or learner.rename({apart: 'x'}).classes_.tolist() == ['tea', 'x']
 
 
 @pytest.mark.parametrize('make', [Scroll, ScrollClassifier])

@@ -57,21 +57,6 @@ def test_files_are_learned_as_one_learner_learns_them_and_are_parts(home, comman
     assert command('merge', 'less.npz', 'one.npz', '-o', 'again.npz')[1].strip() == WHOLE
 
 
-def test_states_put_together_are_the_whole(home, command):
-    for name in ('early', 'late'):
-        learned(command, f'{name}.npz', f'{home}/{name}/*')
-    assert command('merge', 'late.npz', 'early.npz', '-o', 'all.npz')[1].strip() == WHOLE
-    code, _, error = command('merge', 'all.npz', 'late.npz', '-o', 'twice.npz')
-    assert code == 2 and 'count twice' in error and not Path('twice.npz').exists()
-
-
-def test_two_files_of_equal_content_count_twice(command):
-    for name, at in (('a', CUTS[0]), ('b', CUTS[0][::-1])):
-        np.savez(f'{name}.npz', X=X[at], y=Y[at])
-    learned(command, 'both', '*.npz')
-    assert State.read('both').statistics.total == 2 * len(CUTS[0]) and list(State.read('both').parts.values()) == [2]
-
-
 @quick
 @given(st.permutations(range(5)), st.data())
 def test_any_tree_of_sums_is_the_whole(home, order, data):
@@ -98,10 +83,12 @@ def test_lost_and_repeated_files_are_noticed(home, monkeypatch):
     (['--from', '{home}/none*'], 'no file matches'), (['--from', '{home}/*/*', '--buffer_size', '9'], '--buffer_size'),
     (['--from', '{home}/*/*', '--workers', '2'], 'one process'), (['--from', 'here/*'], 'here.npz: expected features in a file'),
     (['--from', '{home}/*/*', '--engine', 'spark', '--workers', 'x'], 'workers'), (['--from', 'no://x/*'], 'no://'),
-    (['--from', '{home}/*/*', '--split', 'test'], 'there is no split')], ids=str)
+    (['--from', '{home}/*/*', '--split', 'test'], 'there is no split'), (['{home}/early/1.npz', '--workers', '0'], '--workers goes with'),
+    (['--from', '{home}/early/1.npz', 'text.npz'], 'text.npz: labels are strings'), (['--from', '{home}/early/1.npz', 'text.npz', '--split', 'test'], '1.npz: there is no split')], ids=str)
 def test_what_cannot_be_is_one_line(home, command, words, said):
     os.mkdir('here')
     Path('here/here.npz').write_text('no features')
+    np.savez('text.npz', X=X, y=Y.astype(str))
     code, out, error = command('learn', *(word.replace('{home}', str(home)) for word in words), '-o', 'x.npz')
     assert (code, out, len(error.splitlines())) == (2, '', 1) and said in error and not Path('x.npz').exists()
 
@@ -202,7 +189,8 @@ def test_statistics_are_learned_as_samples_are():
     for part in parts:
         learner.add_statistics(part)
     assert learner.digest() == whole.digest() and learner.n_features_in_ == 64
-    for other, given_ in ((Scroll(), parts[0]), (Scroll(buffer_size=0, keep_keys=True), parts[0]), (learner, X),
+    with_keys = Scroll(buffer_size=0, keep_keys=True).fit(X, Y).set_params(keep_keys=False)
+    for other, given_ in ((Scroll(), parts[0]), (with_keys, parts[0]), (Scroll(buffer_size=0, keep_keys=True), parts[0]), (learner, X),
                           (Scroll(head='rp', buffer_size=0, lift_dim=5), parts[0])):
         with refused():
             other.add_statistics(given_)

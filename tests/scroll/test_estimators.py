@@ -18,6 +18,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from scroll import ScrollClassifier
+from scroll.export import export
 from tests.scroll.conftest import cuttings, quick, refused
 
 RAW = [dict(scale='standard', limit=100), dict(scale=None, limit=100)]
@@ -102,7 +103,7 @@ def test_classes_may_come_late_and_those_named_have_columns_before_they_come():
     named.partial_fit(X[Y == 2], Y[Y == 2])                                 # one that was never named
     assert named.predict_proba(X).shape == (60, 4)
     for y, classes in ((Y, ['a', 'b']), (np.array(['a', 'b', 'c'])[Y], [0, 1])):
-        with refused('text'):
+        with refused('classes: labels'):
             ScrollClassifier().partial_fit(X, y, classes=classes)
 
 
@@ -116,6 +117,12 @@ def test_labels_come_back_as_they_were(kind):
     if expected.kind != 'U':                                                # and what comes later is not cut to their type
         other = ScrollClassifier().fit(X, Y + 300)
         assert (estimator + other).classes_.tolist() == [0, 1, 300, 301, 302] == estimator.partial_fit(X, Y + 300).classes_.tolist()
+        far = 2 ** 53 + 1 + 2 * Y                                           # beyond what float64 tells apart
+        assert estimator.partial_fit(X, far).classes_.tolist() == [0, 1, 300, 301, 302, *far[:3].tolist()]
+        other.remove(X, Y + 300)
+        assert other.partial_fit(X, np.array(['a', 'b', 'c'])[Y]).classes_.tolist() == ['a', 'b', 'c']
+        with refused('strings here'):
+            ScrollClassifier().partial_fit(X, Y, classes=[9]).remove(X, Y).partial_fit(X, Y.astype(str))
 
 
 @pytest.mark.parametrize('ratio', [1e-6, 1, 1e6])
@@ -172,14 +179,17 @@ def test_parameters_that_cannot_be_are_refused(params, word):
         ScrollClassifier(**params).fit(X, Y)
 
 
-def test_a_first_batch_does_not_decide_on_the_grid_and_whole_data_do():
+def test_a_first_batch_does_not_decide_on_the_grid_and_whole_data_do(tmp_path):
     for scale in ('standard', None):
         with refused('give limit'):
             ScrollClassifier(scale=scale).partial_fit(X, Y)
         fitted = ScrollClassifier(scale=scale).fit(X, Y)
         assert fitted.digest() == ScrollClassifier(scale=scale).fit(X[::-1], Y[::-1]).digest() and fitted.score(X, Y) > .7
         fitted.partial_fit(X[:5], Y[:5])                                    # the grid is there now
-    with refused('different grids'):
+        for call in (fitted.learner_.save, lambda path, learner=fitted.learner_: export(learner, path)):
+            with refused('unit length'):
+                call(tmp_path / 'x')
+    with refused('backbone or grid'):
         ScrollClassifier(scale=None, limit=20).fit(X, Y) + ScrollClassifier(scale=None, limit=100).fit(X, Y)
 
 
@@ -249,5 +259,7 @@ def test_copies_go_on_the_same_and_a_changed_head_is_that_of_the_same_sums(param
     for twin in (pickle.loads(pickle.dumps(estimator)), copy.deepcopy(estimator)):
         assert fingerprint(twin) == fingerprint(estimator)
         assert fingerprint(twin.partial_fit(X[40:], Y[40:])) == fingerprint(ScrollClassifier(**params).fit(X, Y))
+    copy.copy(estimator).set_params(head='ncc').predict(X)                  # a learner of its own
+    assert estimator.learner_.head == 'ridge'
     estimator.set_params(head='lda', shrinkage=.1)
     assert fingerprint(estimator) == fingerprint(ScrollClassifier('lda', **params, shrinkage=.1).fit(X[:40], Y[:40]))

@@ -1,5 +1,6 @@
 """`python -m scroll` and hostile inputs: pipes, devices, deep JSON, readers that go, more than memory holds. One line each, and
 an end."""
+import copy
 import os
 import signal
 import subprocess
@@ -59,9 +60,9 @@ def test_no_output_replaces_samples(command, words):
 
 @pytest.mark.parametrize('words', [*INPUTS, *OUTPUTS])
 def test_every_input_and_output_is_a_regular_file(command, words):
-    paths = ('pipe', '/dev/zero', 'deep.json', 'nothing') if words in INPUTS else ('pipe', '/dev/full', '/dev/null', *['-'] * ('predict' not in words))
+    paths = ('pipe', '/dev/zero', 'deep.json', 'nothing', '') if words in INPUTS else ('pipe', '/dev/full', '/dev/null', *['-'] * ('predict' not in words))
     for path in paths:
-        code, out, err = command(*words.replace('@', path).split())
+        code, out, err = command(*(path if word == '@' else word for word in words.split()))
         assert (code, out, len(err.splitlines())) == (2, '', 1) and err.startswith('scroll: error: ') and (words in INPUTS or path in err)
     assert sorted(os.listdir()) == ['deep.json', 'pipe', 's.npz', 'x.npz']
 
@@ -109,7 +110,7 @@ def gigabyte(monkeypatch):
     monkeypatch.setattr(arguments, 'available_memory', lambda: 1 << 30)
 
 
-def test_a_gram_matrix_that_memory_cannot_hold_is_refused_before_it_is_made(command, gigabyte):
+def test_a_gram_matrix_that_memory_cannot_hold_is_refused_before_it_is_made(command, gigabyte, monkeypatch):
     with refused('Gram matrix of 20000 features takes 3.0 GiB of memory: 1.0 GiB'):
         Statistics(20_000)
     with refused('Gram matrix of 20000 features'):
@@ -124,6 +125,9 @@ def test_a_gram_matrix_that_memory_cannot_hold_is_refused_before_it_is_made(comm
     with refused('each of 40 classes takes'):                                 # a matrix a class
         Scroll(head='qda', buffer_size=0).partial_fit(np.random.default_rng(0).normal(size=(40, 2500)), np.arange(40))
     assert Scroll(buffer_size=0).partial_fit(np.ones((2, 100)), [0, 1]).statistics_.dim == 100
+    s = Statistics(6000)
+    monkeypatch.setattr(arguments, 'available_memory', lambda: 1 << 20)
+    assert copy.copy(s).dim == copy.deepcopy(s).dim == Statistics.from_arrays(s.state_dict()).dim == 6000       # what is there is there
 
 
 def test_a_file_that_memory_cannot_hold_is_refused_before_it_is_read(command, monkeypatch):

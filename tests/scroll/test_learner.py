@@ -1,4 +1,5 @@
 """Scroll: the same learner whatever the schedule; merging, unlearning, adapting; nothing changed by bad input."""
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -6,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll import Adaptation, Embedder, Scroll, make_schedule
+from scroll import Adaptation, Embedder, Scroll, ScrollClassifier, make_schedule
 from scroll.embedding.images import Augmentation
+from scroll.grid import quantise, sample_keys
 from scroll.heads.scaling import fit_scale
 from tests.scroll.conftest import PREPROCESSING, cuttings, quick, refused, streams, tiny_net, toy_images
 
@@ -21,6 +23,7 @@ def blobs(per_class=10, seed=0) -> tuple:
 
 
 X, Y = blobs()
+U, K = quantise(X), sample_keys(quantise(X))
 
 
 @quick
@@ -66,8 +69,11 @@ def test_learners_of_different_psi_do_not_merge(embedder, toy):
     for other in (two, three):
         with refused('another backbone'):
             one.merge(other)
-    with refused():
-        three.merge(Scroll().fit(X[:, :3], Y))
+        with refused('another one: call forget'):
+            one.set_params(embedder=other.embedder)
+    for other in (Scroll().fit(X[:, :3], Y), 'three', ScrollClassifier(scale='standard').fit(X, Y).learner_):
+        with refused():
+            three.merge(other)
     assert one.digest() == before and three.digest() == Scroll().fit(X, Y).digest()
     equal = Scroll(Embedder(tiny_net(width=8), PREPROCESSING, chunk=8)).fit(*toy)
     assert one.merge(equal).statistics_.total == 48
@@ -147,7 +153,20 @@ def test_bad_input_changes_nothing(name):
         with refused():
             getattr(learner, method)(x, y)
         assert state(learner) == before
+    if 'another type' in name:
+        with refused('strings here'):
+            learner.score(x, y)
     learner.partial_fit(X, Y)                                               # and it goes on
+
+
+@pytest.mark.parametrize('samples, keys, said', [(U, K.astype(np.int64), 'uint64'), (U, K[:9], '(30,)'), (U, np.r_[K, K], '(30,)'), (U, None, 'give keys'),
+                                                 (np.r_[U, U], K, '60 samples')], ids=['signed', 'few', 'many', 'none', 'many samples'])
+def test_samples_and_keys_are_one_each(samples, keys, said):
+    learner = Scroll(buffer_size=8, keep_keys=True).learn(U, U, K, Y)
+    before = state(learner)
+    with refused(re.escape(said)):
+        learner.learn(samples, U, keys, Y)
+    assert state(learner) == before
 
 
 def test_the_scale_is_calibrated_on_what_f_t_has_not_seen():

@@ -1,4 +1,5 @@
 """A learner on disk: it goes on as if it had never stopped; it forgets from the command line."""
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -86,18 +87,14 @@ def state(tmp_path, monkeypatch):
     return save
 
 
-GONE, REST = np.arange(0, 80, 3), np.setdiff1d(np.arange(80), np.arange(0, 80, 3))
-
-
-def test_samples_are_forgotten(state, capsys):
-    path = state(buffer_size=100)
-    np.savez('old.npz', X=RAW.features[GONE], y=STREAM.labels[GONE])
-    assert main(['unlearn', str(path), '--samples', 'old.npz', '-o', 'new.npz']) == 0
-    assert capsys.readouterr().out == f'{of(STREAM, REST).digest()}\n'
-    new = Scroll.load('new.npz')
-    assert digests(new) == digests(fit(RAW, REST, buffer_size=100)) and new.predictor().digest() == fit(RAW, REST).predictor().digest()
-    np.savez('old.npz', X=np.repeat(RAW.features, 2, axis=0), y=np.repeat(RAW.labels, 2))
-    assert main(['unlearn', 'new.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2              # more than there are
+@pytest.mark.parametrize('settings', [
+    dict(ridge_lambda=Fraction(1, 4)), dict(ridge_lambda=np.longdouble(.25)), dict(head='lda', shrinkage=Fraction(1, 4)), dict(keep_keys=np.bool_(True)),
+    dict(head='rp', lift_dim=np.int32(9), lift_seed=np.uint8(2)), dict(head='rff', lift_dim=9, lift_bandwidth=np.float16(.3)),
+    dict(head='rff', lift_dim=9, lift_bandwidth=Fraction(3, 10))], ids=str)
+def test_settings_are_numbers_of_any_kind(state, settings):
+    loaded = Scroll.load(state(**settings))
+    expected = fit(RAW, **loaded.get_params())                              # as a file has them
+    assert loaded.digest() == expected.digest() and loaded.predictor().digest() == expected.predictor().digest()
 
 
 @pytest.mark.parametrize('keep_keys', [False, True])

@@ -37,7 +37,7 @@ def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, mo
     samples, ranks = samples_of(labels), np.unique(labels, return_inverse=True)[1]
     learner, points = Scroll(buffer_size=5, **settings), curve_points(schedule.cuts, most)
     parts = Statistics(5, by_class=True).add(samples.features, labels)
-    summed = prefix_sums.SummedStream(learner, parts)(class_segments(schedule, ranks), points)
+    summed = prefix_sums.SummedStream(learner, parts)(class_segments(schedule, ranks)[0], points)
     streamed = prefix_sums.learn_stream(learner, samples, schedule, points)
     pairs = [((a.digest(), a.predictor().digest()), (b.digest(), b.predictor().digest())) for a, b in zip(summed, streamed, strict=True)]
     assert len(pairs) == len(points) and all(a == b for a, b in pairs)
@@ -48,13 +48,11 @@ def by_hand(order, cuts) -> Schedule:
 
 
 @pytest.mark.parametrize('order, cuts, whole, first', [
-    ([2, 3, 0, 1], [0, 2, 4], [1, 0], [1, 0]), ([0, 2, 1, 3], [0, 4], [0, 0], [0, 0]),
-    ([0, 2, 1, 3], [0, 2, 4], None, [0, 0]), ([2, 3, 0, 1], [0, 1, 4], None, [1, 0])])
+    ([2, 3, 0, 1], [0, 2, 4], True, [1, 0]), ([0, 2, 1, 3], [0, 4], True, [0, 0]),
+    ([0, 2, 1, 3], [0, 2, 4], False, [0, 0]), ([2, 3, 0, 1], [0, 1, 4], False, [1, 0])])
 def test_whether_classes_arrive_whole(order, cuts, whole, first):
-    schedule, ranks = by_hand(order, cuts), np.array([0, 0, 1, 1])
-    segments = class_segments(schedule, ranks)
-    assert (segments is None) == (whole is None) and (whole is None or segments.tolist() == whole)
-    assert prefix_sums.first_segments(schedule, ranks).tolist() == first
+    segments, alone = class_segments(by_hand(order, cuts), np.array([0, 0, 1, 1]))
+    assert segments.tolist() == first and alone == whole
 
 
 @pytest.mark.parametrize('cuts, most, expected', [

@@ -74,16 +74,6 @@ def test_shares_of_equal_samples_count_twice_where_the_user_says_so(shares, comm
     assert command('remove', 'out.npz', '--minus', 'a.npz', '-o', 'out.npz')[1] == f'{of(STREAM, B).digest()}\n'
 
 
-def test_what_cannot_have_been_in_is_not_removed(shares, command):
-    for labels in (STREAM.labels[A] + 10, STREAM.labels[A]):            # of other classes; of the same, but other samples
-        make = make_stream(labels, seed=8)
-        of(make).save('other.npz', psi='0' * 64)
-        before = Path('a.npz').read_bytes()
-        code, _, err = command('remove', 'a.npz', '--minus', 'other.npz', '-o', 'a.npz')
-        assert code == 2 and 'other.npz' in err and len(err.splitlines()) == 1
-        assert Path('a.npz').read_bytes() == before
-
-
 def test_statistics_of_another_psi_are_refused(shares, command):
     of(STREAM, B).save('other.npz', psi='1' * 64)
     of(STREAM, B).save('plain.npz')
@@ -92,14 +82,6 @@ def test_statistics_of_another_psi_are_refused(shares, command):
             code, _, err = command(*words, '-o', 'out.npz')
             assert code == 2 and 'backbone' in err and path in err and len(err.splitlines()) == 1
     assert not Path('out.npz').exists()
-
-
-def test_embedded_samples_are_removed(shares, command):
-    np.savez('old.npz', quantised=STREAM.features[B], labels=STREAM.labels[B])
-    assert command('remove', 'all.npz', '--samples', 'old.npz', '-o', 'rest.npz')[:2] == (0, f'{of(STREAM, A, C).digest()}\n')
-    for words in (['--samples', 'old.npz'], ['--minus', 'b.npz']):                              # the same samples
-        assert command('remove', 'rest.npz', *words, '-o', 'less.npz')[0] == 2
-    assert command('merge', 'rest.npz', 'b.npz', '-o', 'again.npz')[1] == f'{of(STREAM).digest()}\n'
 
 
 def test_what_is_shown(shares, command):

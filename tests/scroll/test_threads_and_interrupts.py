@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from scroll import Scroll, ScrollClassifier, Statistics
 from scroll.grid import GRID, quantise, sample_keys
+from tests.scroll.conftest import refused
 
 LABELS = np.array(['a', 'b', 'c', 'd'])
 
@@ -147,22 +148,36 @@ def test_threads_that_read_write_and_are_interrupted_leave_the_sums_of_what_was_
 
 @pytest.mark.parametrize('make', [lambda: Scroll(buffer_size=0), lambda: Scroll(head='balanced', buffer_size=3),
                                   lambda: ScrollClassifier(), lambda: ScrollClassifier(scale='standard', limit=9)])
-def test_one_sample_a_call_from_many_threads_counts_every_sample(make):
-    X, y = data(100)
-    learner = make()
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: learner.partial_fit(X[i:i + 1], y[i:i + 1]), range(100)))
-    assert learner.digest() == make().partial_fit(X, y).digest()
-
-
-@pytest.mark.parametrize('make', [lambda: Scroll(buffer_size=0), lambda: Scroll(head='qda'), lambda: ScrollClassifier()])
-def test_threads_that_only_read_change_nothing(make):
+def test_small_calls_from_many_threads_count_every_sample_and_threads_that_read_change_nothing(make):
     X, y = data(1000, 20)
-    right = make().partial_fit(X, y)
-    expected, digest = right.predict(X[:50]), right.digest()
-    for learner in (make().partial_fit(X, y) for _ in range(3)):
-        assert at_once(*[lambda m=learner: np.testing.assert_array_equal(m.predict(X[:50]), expected)] * 6) == []
-        assert learner.digest() == digest
+    learner, whole = make(), make().partial_fit(X, y)
+    expected = whole.predict(X[:50])
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: learner.partial_fit(X[i:i + 10], y[i:i + 10]), range(0, 1000, 10)))
+    assert at_once(*[lambda: np.testing.assert_array_equal(learner.predict(X[:50]), expected)] * 6) == []      # who reads, sums up
+    assert learner.digest() == whole.digest()
+
+
+def test_what_another_thread_does_on_the_way_is_before_or_after(monkeypatch):
+    X, y = data(30)
+    learner, other, derive = Scroll(buffer_size=0).fit(X, y), Scroll(buffer_size=0).fit(X, y), Scroll._derive
+    monkeypatch.setattr(Scroll, '_derive', lambda self, *more: derive(self.set_params(head='ncc'), *more))
+    learner.predictor()
+    monkeypatch.undo()
+    assert learner.set_params(head='ridge').head_ == 'ridge'                # not what was made of the other setting
+    of_other = other._state_for_files
+    monkeypatch.setattr(other, '_state_for_files', lambda: learner.forget() and of_other())
+    with refused('nothing yet'):
+        learner.merge(other)
+    new = copy.copy(other)
+
+    def begins_to_write(frame, event, argument):
+        if frame.f_code.co_name == '<dictcomp>':
+            _ = new._lock
+        return begins_to_write
+    sys.settrace(begins_to_write)
+    assert copy.copy(new).digest() == other.digest()
+    sys.settrace(None)
 
 
 @pytest.mark.parametrize('how', SETTINGS)
@@ -173,6 +188,12 @@ def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learne
     learner = Scroll(**how).partial_fit(own, labels)
     own[:], labels[:] = 0, 'z'
     assert whole(learner) == expected
+    held, other = pickle.loads(pickle.dumps(learner.state_dict())), Scroll(**how)
+    other.load_state_dict(held)
+    for array in held['arrays'].values():
+        array[...] = array.dtype.type()
+    other.end_part().clear(), other.buffer_ and other.buffer_.drop(LABELS), other.keys_ and other.keys_.drop(LABELS)
+    assert whole(other) == expected and other.end_part()
     features, labels = quantise(X), y.copy()
     s = Statistics(5).add(features, labels)
     features[:], labels[:] = 0, 'z'
