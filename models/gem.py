@@ -36,7 +36,7 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
 
     gradient: (P,). memories: (t, P), gradients on the past tasks' memories. margin: lower bound of the dual
     variables; above 0 it pulls towards all memories once one objects. eps: added to the diagonal, so that the
-    programme has one solution, also with equal memories.
+    programme has one solution, also with equal memories; at least what float64 can add to large gradients.
 
     Returns:
         (P,): the gradient itself, bit by bit, if no inner product is negative."""
@@ -44,6 +44,7 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
     along, P = products[0, 1:], products[1:, 1:]
     if (along >= 0).all():
         return gradient
+    eps = max(eps, 1e-12 * np.trace(P) / len(P))
     dual = solve((P + P.T) / 2 + eps * np.eye(len(P)), along, margin)
     return gradient + torch.from_numpy(dual).to(memories) @ memories
 
@@ -51,8 +52,8 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
 class Gem(ReplayModel):
     """GEM (Lopez-Paz and Ranzato 2017).
 
-    At a task's end the memory is divided equally among all classes seen. Each step passes the whole memory
-    through the network, augmented, task by task; batch norms see these passes, too."""
+    At a task's end the memory is divided equally among the classes of all tasks so far. Each step passes the
+    whole memory through the network, augmented, task by task; batch norms see these passes, too."""
     NAME = 'gem'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']
 
