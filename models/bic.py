@@ -146,18 +146,14 @@ class Bic(ReplayModel):
         return corrected(net(inputs), newest, bias) if self.args.distill_after_bic else net(inputs)
 
     def end_task(self, dataset):
-        if self.held_out is not None:
-            self.correct()
+        if self.held_out is not None:                           # stage 2
+            images, labels = map(torch.as_tensor, self.held_out)
+            logits = logits_of(self.net, images, getattr(self, 'normalization_transform', None), self.device)
+            self.bias = fit_bias(logits, labels, self.newest, self.seen, self.args.bic_epochs).to(self.bias)
+            self.held_out = None
         train = dataset.train_loader.dataset
         train.data, train.targets = self.task_data
         fill_buffer(self.buffer, dataset, self.current_task, self.net, use_herding=True)
-
-    def correct(self) -> None:
-        """Stage 2."""
-        images, labels = map(torch.as_tensor, self.held_out)
-        logits = logits_of(self.net, images, getattr(self, 'normalization_transform', None), self.device)
-        self.bias = fit_bias(logits, labels, self.newest, self.seen, self.args.bic_epochs).to(self.bias)
-        self.held_out = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Corrected logits (B, K)."""

@@ -52,22 +52,12 @@ class Mir(ReplayModel):
         self.opt.zero_grad()
         loss = self.loss(self.net(inputs), labels)
         loss.backward()
-        replayed, replayed_labels = self.retrieve()
-        if len(replayed):
-            self.loss(self.net(self.augment(replayed)), replayed_labels).backward()
+        candidates, candidate_labels = self.past_samples(self.args.subsample)
+        if len(candidates):
+            scores = interference(self.net, self.opt.param_groups[0]['lr'], self.plain(candidates),
+                                  candidate_labels)
+            chosen = scores.argsort(descending=True, stable=True)[:self.args.minibatch_size]
+            self.loss(self.net(self.augment(candidates[chosen])), candidate_labels[chosen]).backward()
         self.opt.step()
         self.store(not_aug_inputs, labels)
         return loss
-
-    def retrieve(self) -> tuple:
-        """(images, labels) of the candidates that the gradient at hand would hurt most;
-        none where there are no candidates."""
-        if self.buffer.is_empty():
-            return (), ()
-        images, labels, _ = self.buffer.get_data(self.args.subsample, device=self.device,
-                                                 mask_task_out=None if self.task_free else self.current_task)
-        if not len(images):
-            return (), ()
-        scores = interference(self.net, self.opt.param_groups[0]['lr'], self.plain(images), labels)
-        chosen = scores.argsort(descending=True, stable=True)[:self.args.minibatch_size]
-        return images[chosen], labels[chosen]

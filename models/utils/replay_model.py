@@ -9,15 +9,11 @@ from utils.buffer import Buffer
 
 
 class ReplayModel(ContinualModel):
-    """A method with a buffer of un-augmented uint8 images.
-
-    Class attributes:
-        SELECTION: how the buffer chooses what it keeps (`utils.sample_selection`).
+    """A method with a buffer of un-augmented samples: uint8 images, or feature vectors.
 
     Attributes:
-        buffer: `utils.buffer.Buffer`, with a random stream of its own."""
+        buffer: a `utils.buffer.Buffer`, by default a reservoir, with a random stream of its own."""
     RAW_NOT_AUG = True
-    SELECTION = 'reservoir'
 
     @staticmethod
     def get_parser(parser):
@@ -26,7 +22,7 @@ class ReplayModel(ContinualModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.buffer = Buffer(args.buffer_size, self.device, self.SELECTION, raw=True,
+        self.buffer = Buffer(args.buffer_size, self.device, getattr(args, 'sampler', 'reservoir'), raw=True,
                              seed=stream_seed(args.seed, 'buffer'))
 
     @property
@@ -34,10 +30,17 @@ class ReplayModel(ContinualModel):
         """Whether replay ignores tasks: `--task_free 1`, or a stream without tasks."""
         return getattr(self.args, 'task_free', False) or getattr(self, 'SETTING', None) == 'general-continual'
 
-    def replay(self, size=None, **options) -> tuple:
-        """(inputs, labels, ...) of `size` (`--minibatch_size`) random samples of the buffer, augmented."""
-        return self.buffer.get_data(size or self.args.minibatch_size, transform=self.transform,
-                                    device=self.device, **options)
+    def replay(self) -> tuple:
+        """(inputs, labels, ...) of `--minibatch_size` random samples of the buffer, augmented."""
+        return self.buffer.get_data(self.args.minibatch_size, transform=self.transform, device=self.device)
+
+    def past_samples(self, size: int) -> tuple:
+        """(images, labels) of `size` random samples of past tasks, or if replay ignores tasks of earlier
+        batches, un-augmented; none where there are none. For methods that `store`."""
+        if self.buffer.is_empty():
+            return (), ()
+        task = None if self.task_free else self.current_task
+        return self.buffer.get_data(size, device=self.device, mask_task_out=task)[:2]
 
     def store(self, images, labels) -> None:
         """Offer the buffer un-augmented images (B, H, W, C) and labels (B,), as of the current task."""
