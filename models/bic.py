@@ -109,7 +109,9 @@ class Bic(ReplayModel):
 
     def begin_task(self, dataset):
         self.revisit_task(dataset)
-        if self.current_task > 0:
+        if self.current_task == 0:
+            self.buffer.empty()                 # of a file that was loaded: classes that are yet to come
+        else:
             self.teacher = frozen_copy(self.net), self.newest, self.bias
         if not self.buffer.is_empty():
             self.join_and_hold_out(dataset)

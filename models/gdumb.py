@@ -73,12 +73,11 @@ class Gdumb(ReplayModel):
         self.pristine = {name: t.clone() for name, t in self.net.state_dict().items()}
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        self.store(not_aug_inputs, labels)
         return 0.0
 
     def end_task(self, dataset):
-        due = self.ends_task_of('fit_every_task')
-        if due and not self.buffer.is_empty() and not self.args.inference_only:
+        if self.ends_task_of('fit_every_task') and not (self.buffer.is_empty() or self.args.inference_only):
             self.fit()
 
     def fit(self) -> None:

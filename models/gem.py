@@ -55,6 +55,7 @@ class Gem(ReplayModel):
     At a task's end the memory is divided equally among the classes of all tasks so far. Each step passes the
     whole memory through the network, augmented, task by task; batch norms see these passes, too."""
     NAME = 'gem'
+    ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']
 
     @staticmethod
@@ -64,32 +65,22 @@ class Gem(ReplayModel):
         return parser
 
     def end_task(self, dataset):
-        fill_buffer(self.buffer, dataset, self.current_task,
-                    required_attributes=['examples', 'labels', 'task_labels'])
+        fill_buffer(self.buffer, dataset, self.current_task, required_attributes=self.ROWS)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        memories = self.memory_gradients()
-        loss = self.backward(inputs, labels)
+        memories = None if self.buffer.is_empty() else self.memory_gradients()
+        loss = self.backward(self.loss(self.net(inputs), labels))
         if memories is not None:
             self.net.set_grads(project(self.net.get_grads(), memories, self.args.gamma))
         self.opt.step()
         return loss
 
-    def backward(self, inputs, labels) -> torch.Tensor:
-        """The loss, whose gradient the parameters then have."""
-        self.opt.zero_grad()
-        loss = self.loss(self.net(inputs), labels)
-        loss.backward()
-        return loss
-
-    def memory_gradients(self):
-        """(t, P): the gradient on all samples of each past task in the memory; None while it is empty."""
-        if self.buffer.is_empty():
-            return None
+    def memory_gradients(self) -> torch.Tensor:
+        """(t, P): the gradient on all samples of each past task in the memory."""
         inputs, labels, tasks = self.buffer.get_all_data(transform=self.transform, device=self.device)
         rows = []
         for task in tasks.unique():
             own = tasks == task
-            self.backward(inputs[own], labels[own])
+            self.backward(self.loss(self.net(inputs[own]), labels[own]))
             rows.append(self.net.get_grads())
         return torch.stack(rows)

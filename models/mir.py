@@ -37,6 +37,7 @@ class Mir(ReplayModel):
     of zero) leave the order of the draw, and with C = b what is replayed is ER's draw. The current task is
     not replayed, unless `--task_free 1`."""
     NAME = 'mir'
+    ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
     ONLINE = True
 
@@ -49,9 +50,7 @@ class Mir(ReplayModel):
         return parser
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
-        loss = self.loss(self.net(inputs), labels)
-        loss.backward()
+        loss = self.backward(self.loss(self.net(inputs), labels))
         candidates, candidate_labels = self.past_samples(self.args.subsample)
         if len(candidates):
             scores = interference(self.net, self.opt.param_groups[0]['lr'], self.plain(candidates),

@@ -39,6 +39,7 @@ class Ssil(ReplayModel):
     task left it, for each earlier task's classes apart. With one class a task the first and the last
     vanish: incoming data teach nothing."""
     NAME = 'ssil'
+    ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'task-il']
     ONLINE = True
 

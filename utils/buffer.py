@@ -227,11 +227,13 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
     wanted = required_attributes or ['examples', 'labels']
     examples, labels = plain_samples(dataset.train_loader.dataset, buffer.raw)
     labels, old = labels.cpu().numpy(), []
-    if len(buffer):
-        by = [buffer.labels, *([buffer.task_labels] if 'task_labels' in wanted else [])]
-        _, group = torch.stack(by)[:, :len(buffer)].cpu().unique(dim=1, return_inverse=True)
-        old = [np.flatnonzero(group == g) for g in range(int(group.max()) + 1)]
     of_class = {int(c): np.flatnonzero(labels == c) for c in dataset.task_classes(t_idx)}
+    if len(buffer):
+        tasks = buffer.task_labels if 'task_labels' in wanted else torch.full_like(buffer.labels, t_idx)
+        pairs, group = torch.stack([buffer.labels, tasks])[:, :len(buffer)].cpu().unique(dim=1,
+                                                                                      return_inverse=True)
+        old = [np.flatnonzero(group == g) for g, (c, t) in enumerate(pairs.T.tolist())
+               if c not in of_class or t != t_idx]
     counts = [len(rows) for rows in (*old, *of_class.values())]
     kept, added = np.split(quotas(counts, buffer.buffer_size), [len(old)])
     new, shares = list(of_class), dict(zip(of_class, added))
