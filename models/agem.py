@@ -25,24 +25,16 @@ class Agem(ReplayModel):
     task is learned as by SGD; on a stream without tasks it is of samples of all earlier batches. (Mammoth's
     memory gains one training batch a task, whatever |M| is.)"""
     NAME = 'agem'
+    ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
-        loss = self.loss(self.net(inputs), labels)
-        loss.backward()
-        replayed, replayed_labels = self.past_samples()
+        loss = self.backward(self.loss(self.net(inputs), labels))
+        replayed, replayed_labels = self.past_samples(self.args.minibatch_size)
         if len(replayed):
             gradient = self.net.get_grads()
-            self.opt.zero_grad()
-            self.loss(self.net(replayed), replayed_labels).backward()
+            self.backward(self.loss(self.net(self.augment(replayed)), replayed_labels))
             self.net.set_grads(project(gradient, self.net.get_grads()))
         self.opt.step()
         self.store(not_aug_inputs, labels)
         return loss
-
-    def past_samples(self) -> tuple:
-        """(inputs, labels) of random samples of past tasks, or without tasks of earlier batches, if any."""
-        if self.buffer.is_empty():
-            return (), ()
-        return self.replay(mask_task_out=None if self.task_free else self.current_task)[:2]

@@ -109,7 +109,9 @@ class Bic(ReplayModel):
 
     def begin_task(self, dataset):
         self.revisit_task(dataset)
-        if self.current_task > 0:
+        if self.current_task == 0:
+            self.buffer.empty()                 # of a file that was loaded: classes that are yet to come
+        else:
             self.teacher = frozen_copy(self.net), self.newest, self.bias
         if not self.buffer.is_empty():
             self.join_and_hold_out(dataset)
@@ -146,18 +148,14 @@ class Bic(ReplayModel):
         return corrected(net(inputs), newest, bias) if self.args.distill_after_bic else net(inputs)
 
     def end_task(self, dataset):
-        if self.held_out is not None:
-            self.correct()
+        if self.held_out is not None:                           # stage 2
+            images, labels = map(torch.as_tensor, self.held_out)
+            logits = logits_of(self.net, images, getattr(self, 'normalization_transform', None), self.device)
+            self.bias = fit_bias(logits, labels, self.newest, self.seen, self.args.bic_epochs).to(self.bias)
+            self.held_out = None
         train = dataset.train_loader.dataset
         train.data, train.targets = self.task_data
         fill_buffer(self.buffer, dataset, self.current_task, self.net, use_herding=True)
-
-    def correct(self) -> None:
-        """Stage 2."""
-        images, labels = map(torch.as_tensor, self.held_out)
-        logits = logits_of(self.net, images, getattr(self, 'normalization_transform', None), self.device)
-        self.bias = fit_bias(logits, labels, self.newest, self.seen, self.args.bic_epochs).to(self.bias)
-        self.held_out = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Corrected logits (B, K)."""

@@ -4,6 +4,7 @@
 
 Accuracy: not run yet.
 """
+import torch
 import torch.nn.functional as F
 
 from core.arguments import real
@@ -16,6 +17,7 @@ class Der(ReplayModel):
     The square is a mean over samples and classes; z' are the logits of the training-mode forward pass in
     which x' was first seen; labels of the buffer are not used."""
     NAME = 'der'
+    ROWS = ('examples', 'logits')
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 
     @staticmethod
@@ -28,8 +30,12 @@ class Der(ReplayModel):
         logits = self.net(inputs)
         loss = self.loss(logits, labels)
         if not self.buffer.is_empty():
-            replayed, stored_logits = self.replay()
-            loss = loss + self.args.alpha * F.mse_loss(self.net(replayed), stored_logits)
+            loss = self.with_replay(loss)
         self.descend(loss)
-        self.buffer.add_data(examples=not_aug_inputs, logits=logits.detach())
+        self.store(not_aug_inputs, labels, logits.detach())
         return loss
+
+    def with_replay(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss of the batch and of what is replayed."""
+        replayed, *_, stored_logits = self.replay()
+        return loss + self.args.alpha * F.mse_loss(self.net(replayed), stored_logits)

@@ -20,5 +20,5 @@ class Er(ReplayModel):
             replayed, replayed_labels = self.replay()
             batch, batch_labels = torch.cat([inputs, replayed]), torch.cat([labels, replayed_labels])
         loss = self.descend(self.loss(self.net(batch), batch_labels))
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        self.store(not_aug_inputs, labels)
         return loss

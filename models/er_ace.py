@@ -51,5 +51,5 @@ class ErAce(ReplayModel):
             loss = loss + self.loss(self.net(replayed), replayed_labels)
         self.descend(loss)
         self.seen[labels] = True
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        self.store(not_aug_inputs, labels)
         return loss

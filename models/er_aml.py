@@ -84,7 +84,7 @@ class ErAml(ReplayModel):
             loss = self.incoming_loss(inputs, labels, not_aug_inputs)
             loss = loss + self.loss(self.net(replayed), replayed_labels)
         self.descend(loss)
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        self.store(not_aug_inputs, labels)
         return loss
 
     def incoming_loss(self, inputs, labels, not_aug_inputs) -> torch.Tensor:

@@ -18,7 +18,6 @@ from scroll.progress import Progress
 from scroll.randomness import stream_seed, torch_stream
 from utils.augmentations import cutmix_data
 from utils.batch_norm import training_mode
-from utils.buffer import Buffer
 
 
 def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> list:
@@ -71,17 +70,14 @@ class Gdumb(ReplayModel):
         if args.minlr > args.maxlr:
             raise InputError(f'--minlr {args.minlr:g} is above --maxlr {args.maxlr:g}')
         super().__init__(backbone, loss, args, transform, dataset)
-        self.buffer = Buffer(args.buffer_size, self.device, args.sampler, raw=True,
-                             seed=stream_seed(args.seed, 'buffer'))
         self.pristine = {name: t.clone() for name, t in self.net.state_dict().items()}
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        self.store(not_aug_inputs, labels)
         return 0.0
 
     def end_task(self, dataset):
-        due = self.ends_task_of('fit_every_task')
-        if due and not self.buffer.is_empty() and not self.args.inference_only:
+        if self.ends_task_of('fit_every_task') and not (self.buffer.is_empty() or self.args.inference_only):
             self.fit()
 
     def fit(self) -> None:

@@ -36,7 +36,7 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
 
     gradient: (P,). memories: (t, P), gradients on the past tasks' memories. margin: lower bound of the dual
     variables; above 0 it pulls towards all memories once one objects. eps: added to the diagonal, so that the
-    programme has one solution, also with equal memories.
+    programme has one solution, also with equal memories; at least what float64 can add to large gradients.
 
     Returns:
         (P,): the gradient itself, bit by bit, if no inner product is negative."""
@@ -44,6 +44,7 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
     along, P = products[0, 1:], products[1:, 1:]
     if (along >= 0).all():
         return gradient
+    eps = max(eps, 1e-12 * np.trace(P) / len(P))
     dual = solve((P + P.T) / 2 + eps * np.eye(len(P)), along, margin)
     return gradient + torch.from_numpy(dual).to(memories) @ memories
 
@@ -51,9 +52,10 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
 class Gem(ReplayModel):
     """GEM (Lopez-Paz and Ranzato 2017).
 
-    At a task's end the memory is divided equally among all classes seen. Each step passes the whole memory
-    through the network, augmented, task by task; batch norms see these passes, too."""
+    At a task's end the memory is divided equally among the classes of all tasks so far. Each step passes the
+    whole memory through the network, augmented, task by task; batch norms see these passes, too."""
     NAME = 'gem'
+    ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']
 
     @staticmethod
@@ -63,32 +65,22 @@ class Gem(ReplayModel):
         return parser
 
     def end_task(self, dataset):
-        fill_buffer(self.buffer, dataset, self.current_task,
-                    required_attributes=['examples', 'labels', 'task_labels'])
+        fill_buffer(self.buffer, dataset, self.current_task, required_attributes=self.ROWS)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        memories = self.memory_gradients()
-        loss = self.backward(inputs, labels)
+        memories = None if self.buffer.is_empty() else self.memory_gradients()
+        loss = self.backward(self.loss(self.net(inputs), labels))
         if memories is not None:
             self.net.set_grads(project(self.net.get_grads(), memories, self.args.gamma))
         self.opt.step()
         return loss
 
-    def backward(self, inputs, labels) -> torch.Tensor:
-        """The loss, whose gradient the parameters then have."""
-        self.opt.zero_grad()
-        loss = self.loss(self.net(inputs), labels)
-        loss.backward()
-        return loss
-
-    def memory_gradients(self):
-        """(t, P): the gradient on all samples of each past task in the memory; None while it is empty."""
-        if self.buffer.is_empty():
-            return None
+    def memory_gradients(self) -> torch.Tensor:
+        """(t, P): the gradient on all samples of each past task in the memory."""
         inputs, labels, tasks = self.buffer.get_all_data(transform=self.transform, device=self.device)
         rows = []
         for task in tasks.unique():
             own = tasks == task
-            self.backward(inputs[own], labels[own])
+            self.backward(self.loss(self.net(inputs[own]), labels[own]))
             rows.append(self.net.get_grads())
         return torch.stack(rows)

@@ -13,20 +13,13 @@ from models.utils.replay_model import ReplayModel
 from utils.buffer import features_of, fill_buffer, icarl_replay
 
 
-def incremental_targets(labels: torch.Tensor, old_logits, old: torch.Tensor) -> torch.Tensor:
-    """What each sigmoid should give, (B, K): the old network's for old classes, one-hot for the others.
-    labels: int64 (B,). old_logits: (B, K), or None in the first task. old: bool (K,)."""
-    targets = F.one_hot(labels, len(old)).float()
-    return targets if old_logits is None else torch.where(old, old_logits.sigmoid(), targets)
-
-
 class Icarl(ReplayModel):
     """iCaRL (Rebuffi et al. 2017). Training data of a task: its own and the exemplars.
 
-    Loss: binary cross-entropy, mean over samples and the classes seen (the paper sums over these;
-    the rates, as Mammoth's, go with the mean), + opt_wd * |theta|^2. Exemplars are herded on
-    unit-length features, in equal numbers for each class. Their means also see the mirrored images,
-    where the data set is augmented with such."""
+    Loss: binary cross-entropy against the old network's answers for old classes, one-hot for the others, mean
+    over samples and the classes seen (the paper sums over these; the rates, as Mammoth's, go with the mean),
+    + opt_wd * |theta|^2. Exemplars are herded on unit-length features, in equal numbers for each class. Their
+    means also see the mirrored images, where the data set is augmented with such."""
     NAME = 'icarl'
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
@@ -49,9 +42,10 @@ class Icarl(ReplayModel):
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         self.class_means = None
-        with torch.no_grad():
-            old_logits = None if self.old_net is None else self.old_net(inputs)
-        targets = incremental_targets(labels, old_logits, self.old)
+        targets = F.one_hot(labels, len(self.old)).float()                  # what each sigmoid should give
+        if self.old_net is not None:
+            with torch.no_grad():
+                targets = torch.where(self.old, self.old_net(inputs).sigmoid(), targets)
         loss = F.binary_cross_entropy_with_logits(self.net(inputs)[:, self.seen], targets[:, self.seen])
         return self.descend(loss + self.args.opt_wd * sum((p ** 2).sum() for p in self.net.parameters()))
 
@@ -64,7 +58,7 @@ class Icarl(ReplayModel):
         """(K, F) unit rows: mean of the unit features of each class's exemplars; infinite without any."""
         images, labels = self.buffer.get_all_data()
         views = [self.plain(images)]
-        if getattr(self.dataset, 'FLIP', True):
+        if views[0].dim() == 4 and getattr(self.dataset, 'FLIP', True):     # not of feature vectors
             views.append(views[0].flip(-1))
         features = torch.stack([F.normalize(features_of(self.net, view, None, self.device))
                                 for view in views]).mean(dim=0)

@@ -37,6 +37,7 @@ class Mir(ReplayModel):
     of zero) leave the order of the draw, and with C = b what is replayed is ER's draw. The current task is
     not replayed, unless `--task_free 1`."""
     NAME = 'mir'
+    ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
     ONLINE = True
 
@@ -49,25 +50,13 @@ class Mir(ReplayModel):
         return parser
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
-        loss = self.loss(self.net(inputs), labels)
-        loss.backward()
-        replayed, replayed_labels = self.retrieve()
-        if len(replayed):
-            self.loss(self.net(self.augment(replayed)), replayed_labels).backward()
+        loss = self.backward(self.loss(self.net(inputs), labels))
+        candidates, candidate_labels = self.past_samples(self.args.subsample)
+        if len(candidates):
+            scores = interference(self.net, self.opt.param_groups[0]['lr'], self.plain(candidates),
+                                  candidate_labels)
+            chosen = scores.argsort(descending=True, stable=True)[:self.args.minibatch_size]
+            self.loss(self.net(self.augment(candidates[chosen])), candidate_labels[chosen]).backward()
         self.opt.step()
         self.store(not_aug_inputs, labels)
         return loss
-
-    def retrieve(self) -> tuple:
-        """(images, labels) of the candidates that the gradient at hand would hurt most;
-        none where there are no candidates."""
-        if self.buffer.is_empty():
-            return (), ()
-        images, labels, _ = self.buffer.get_data(self.args.subsample, device=self.device,
-                                                 mask_task_out=None if self.task_free else self.current_task)
-        if not len(images):
-            return (), ()
-        scores = interference(self.net, self.opt.param_groups[0]['lr'], self.plain(images), labels)
-        chosen = scores.argsort(descending=True, stable=True)[:self.args.minibatch_size]
-        return images[chosen], labels[chosen]

@@ -106,8 +106,7 @@ class ScrollModel(ContinualModel):
     @property
     def buffered(self) -> int:
         """Samples to adapt on; none with `--buffer_size 0`."""
-        buffer = getattr(self.learner, 'buffer_', None)
-        return len(buffer) if buffer is not None and self.args.buffer_size > 0 else 0
+        return len(getattr(self.learner, 'buffer_', None) or ()) if self.args.buffer_size > 0 else 0
 
     def _end_segment(self) -> None:
         if self._segment:

@@ -6,9 +6,10 @@
 23.0 % of CIFAR-100 in ten tasks, |M| = 500 (results/orders/seq-cifar100.csv, mean of 10 random orders).
 """
 import torch
+import torch.nn.functional as F
 
 from core.arguments import real
-from models.utils.losses import frozen_copy, masked_cross_entropy, softened_kl
+from models.utils.losses import frozen_copy, masked_cross_entropy
 from models.utils.replay_model import ReplayModel
 
 _TEMPERATURE = 2.0
@@ -17,15 +18,17 @@ _TEMPERATURE = 2.0
 def separated_cross_entropy(logits, labels, classes) -> torch.Tensor:
     """Cross-entropy of a softmax over some classes. logits: (B, K). labels: int64 (B,), all among the
     classes. classes: int64 (n,)."""
-    allowed = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device)
-    allowed[classes] = True
-    return masked_cross_entropy(logits, labels, allowed)
+    none = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device)
+    return masked_cross_entropy(logits, labels, none.index_fill(0, classes, True))
 
 
 def task_wise_distillation(teacher, student, tasks) -> torch.Tensor:
-    """KL divergence at T = 2 of a softmax for each task's classes apart, mean over samples, summed over
-    tasks. teacher, student: logits (B, K). tasks: list of int64 (n_t,), the classes of each task."""
-    return sum(softened_kl(teacher[:, classes], student[:, classes], _TEMPERATURE) for classes in tasks)
+    """KL divergence at T = 2 of a softmax for each task's classes apart, without the factor T^2, mean over
+    samples, summed over tasks. teacher, student: logits (B, K). tasks: list of int64 (n_t,), the classes of
+    each task."""
+    return sum(F.kl_div(F.log_softmax(student[:, classes] / _TEMPERATURE, dim=1),
+                        F.softmax(teacher[:, classes] / _TEMPERATURE, dim=1), reduction='batchmean')
+               for classes in tasks)
 
 
 class Ssil(ReplayModel):
@@ -36,6 +39,7 @@ class Ssil(ReplayModel):
     task left it, for each earlier task's classes apart. With one class a task the first and the last
     vanish: incoming data teach nothing."""
     NAME = 'ssil'
+    ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'task-il']
     ONLINE = True
 
@@ -56,10 +60,10 @@ class Ssil(ReplayModel):
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         loss = separated_cross_entropy(self.net(inputs), labels, self.tasks[-1])
-        if self.current_task > 0 and not self.buffer.is_empty():
-            replayed, replayed_labels, _ = self.replay(mask_task_out=self.current_task)
+        if self.current_task > 0:
+            replayed, replayed_labels = self.past_samples(self.args.minibatch_size)
             if len(replayed):
-                loss = loss + self.replay_loss(replayed, replayed_labels)
+                loss = loss + self.replay_loss(self.augment(replayed), replayed_labels)
         self.store(not_aug_inputs, labels)
         return self.descend(loss)
 

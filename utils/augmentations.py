@@ -105,17 +105,14 @@ def _flat(transform) -> list:
     return [transform, *(step for steps in inner for step in (steps[1:] or steps))]
 
 
-def _is_kornia(transform) -> bool:
-    return any(kind.__module__.startswith('kornia.') for kind in type(transform).__mro__)
-
-
 def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) -> torch.Tensor:
     """Images (B, ...) transformed: at once by a transform with a true attribute `batched`, or by kornia's,
     else one by one on the CPU, as torchvision's expect it. autosqueeze: of one image, which may also be given
     alone, return it alone."""
     if autosqueeze and images.dim() == 3:
         images = images[None]
-    if getattr(transform, 'batched', False) or _is_kornia(transform):
+    if getattr(transform, 'batched', False) or any(kind.__module__.startswith('kornia.')
+                                                   for kind in type(transform).__mro__):
         images = transform(images)
     elif transform is not None:
         # no images have a shape, too

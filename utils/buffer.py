@@ -218,7 +218,7 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
                 required_attributes=None, normalize_features: bool = False,
                 extend_equalize_buffer: bool = False) -> None:
     """At the end of task `t_idx`: shrink the classes in the buffer and add those of the task, the same number
-    of each class.
+    of each class; if tasks are stored, too, of each class of each task (tasks may share classes).
 
     Old classes keep the first of what they have. New ones, of `dataset.train_loader.dataset`, are chosen at
     random, or, with `use_herding`, by greedily keeping the mean of their features (iCaRL, algorithm 4), of
@@ -226,15 +226,18 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
     nothing. required_attributes: of 'examples', 'labels' (both by default), 'logits', 'task_labels'."""
     wanted = required_attributes or ['examples', 'labels']
     examples, labels = plain_samples(dataset.train_loader.dataset, buffer.raw)
-    new = [int(c) for c in dataset.task_classes(t_idx)]
-    old = buffer.labels[:len(buffer)].cpu().numpy() if len(buffer) else np.zeros(0, np.int64)
-    of_class = {int(c): np.flatnonzero(old == c) for c in np.unique(old) if c not in new}
-    labels = labels.cpu().numpy()
-    of_class.update({c: np.flatnonzero(labels == c) for c in new})
-    counts = [len(rows) for rows in of_class.values()]
-    shares = dict(zip(of_class, quotas(counts, buffer.buffer_size)))
-    buffer.keep(np.concatenate([np.zeros(0, np.int64),
-                                *(rows[:shares[c]] for c, rows in of_class.items() if c not in new)]))
+    labels, old = labels.cpu().numpy(), []
+    of_class = {int(c): np.flatnonzero(labels == c) for c in dataset.task_classes(t_idx)}
+    if len(buffer):
+        tasks = buffer.task_labels if 'task_labels' in wanted else torch.full_like(buffer.labels, t_idx)
+        pairs, group = torch.stack([buffer.labels, tasks])[:, :len(buffer)].cpu().unique(dim=1,
+                                                                                      return_inverse=True)
+        old = [np.flatnonzero(group == g) for g, (c, t) in enumerate(pairs.T.tolist())
+               if c not in of_class or t != t_idx]
+    counts = [len(rows) for rows in (*old, *of_class.values())]
+    kept, added = np.split(quotas(counts, buffer.buffer_size), [len(old)])
+    new, shares = list(of_class), dict(zip(of_class, added))
+    buffer.keep(np.concatenate([np.zeros(0, np.int64), *(rows[:count] for rows, count in zip(old, kept))]))
     transform = dataset.get_normalization_transform()
     # of all classes together: of a thousand, each may be small
     if use_herding and any(shares[c] for c in new):

@@ -113,8 +113,9 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
 def _labels(dataset, setting) -> np.ndarray:
     """int64 (N,): labels of the files."""
     labels = torch.as_tensor(dataset.targets).cpu().long().reshape(-1).numpy()
-    if len(labels) and not 0 <= labels.min() <= labels.max() < setting.N_CLASSES:
-        raise InputError(f'{setting.NAME}: a sample has label {labels.max()}, but N_CLASSES is '
+    wrong = labels[(labels < 0) | (labels >= setting.N_CLASSES)]
+    if len(wrong):
+        raise InputError(f'{setting.NAME}: a sample has label {wrong[0]}, but N_CLASSES is '
                          f'{setting.N_CLASSES}')
     return labels
 

@@ -94,10 +94,8 @@ def mini_imagenet(base_path) -> Images:
 
 def rank(labels: np.ndarray) -> np.ndarray:
     """int64 (N,): how many samples of its class come before each sample."""
-    rank = np.empty(len(labels), np.int64)
-    for label in np.unique(labels):
-        ids = np.flatnonzero(labels == label)
-        rank[ids] = np.arange(len(ids))
+    order, rank = np.argsort(labels, kind='stable'), np.empty(len(labels), np.int64)
+    rank[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
     return rank
 
 

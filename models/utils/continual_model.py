@@ -127,10 +127,15 @@ class ContinualModel(nn.Module):
         """Logits (B, N_CLASSES)."""
         return self.net(x)
 
-    def descend(self, loss: torch.Tensor) -> torch.Tensor:
-        """One step of the optimiser; returns the loss."""
+    def backward(self, loss: torch.Tensor) -> torch.Tensor:
+        """Give the parameters the gradients of this loss alone; returns it."""
         self.opt.zero_grad()
         loss.backward()
+        return loss
+
+    def descend(self, loss: torch.Tensor) -> torch.Tensor:
+        """One step of the optimiser; returns the loss."""
+        ContinualModel.backward(self, loss)     # a subclass may have something else of that name
         self.opt.step()
         return loss
 

@@ -12,12 +12,6 @@ def masked_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, allowed: to
     return F.cross_entropy(logits.masked_fill(~allowed, torch.finfo(logits.dtype).min), labels)
 
 
-def softened_kl(teacher: torch.Tensor, student: torch.Tensor, temperature: float) -> torch.Tensor:
-    """KL(softmax(teacher / T) || softmax(student / T)), mean over samples, without the factor T^2; (B, n)."""
-    p = F.softmax(teacher / temperature, dim=1)
-    return F.kl_div(F.log_softmax(student / temperature, dim=1), p, reduction='batchmean')
-
-
 def softened_cross_entropy(teacher: torch.Tensor, student: torch.Tensor, temperature: float) -> torch.Tensor:
     """-sum softmax(teacher / T) log softmax(student / T), mean over samples, without T^2 (Hinton et al.)."""
     return -(F.softmax(teacher / temperature, dim=1)

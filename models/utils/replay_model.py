@@ -3,21 +3,22 @@ import torch
 
 from core.arguments import add_rehearsal_args
 from models.utils.continual_model import ContinualModel
+from scroll.errors import InputError
 from scroll.randomness import stream_seed
 from utils.augmentations import apply_transform
 from utils.buffer import Buffer
 
 
 class ReplayModel(ContinualModel):
-    """A method with a buffer of un-augmented uint8 images.
+    """A method with a buffer of un-augmented samples: uint8 images, or feature vectors.
 
     Class attributes:
-        SELECTION: how the buffer chooses what it keeps (`utils.sample_selection`).
+        ROWS: what it keeps of a sample, in the order of `utils.buffer.ATTRIBUTES`.
 
     Attributes:
-        buffer: `utils.buffer.Buffer`, with a random stream of its own."""
+        buffer: a `utils.buffer.Buffer`, by default a reservoir, with a random stream of its own."""
     RAW_NOT_AUG = True
-    SELECTION = 'reservoir'
+    ROWS = ('examples', 'labels')
 
     @staticmethod
     def get_parser(parser):
@@ -26,7 +27,7 @@ class ReplayModel(ContinualModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.buffer = Buffer(args.buffer_size, self.device, self.SELECTION, raw=True,
+        self.buffer = Buffer(args.buffer_size, self.device, getattr(args, 'sampler', 'reservoir'), raw=True,
                              seed=stream_seed(args.seed, 'buffer'))
 
     @property
@@ -34,15 +35,30 @@ class ReplayModel(ContinualModel):
         """Whether replay ignores tasks: `--task_free 1`, or a stream without tasks."""
         return getattr(self.args, 'task_free', False) or getattr(self, 'SETTING', None) == 'general-continual'
 
-    def replay(self, size=None, **options) -> tuple:
-        """(inputs, labels, ...) of `size` (`--minibatch_size`) random samples of the buffer, augmented."""
-        return self.buffer.get_data(size or self.args.minibatch_size, transform=self.transform,
-                                    device=self.device, **options)
+    def replay(self) -> tuple:
+        """(inputs, labels, ...) of `--minibatch_size` random samples of the buffer, augmented."""
+        return self.buffer.get_data(self.args.minibatch_size, transform=self.transform, device=self.device)
 
-    def store(self, images, labels) -> None:
-        """Offer the buffer un-augmented images (B, H, W, C) and labels (B,), as of the current task."""
-        tasks = torch.full_like(labels, self.current_task)
-        self.buffer.add_data(examples=images, labels=labels, task_labels=tasks)
+    def past_samples(self, size: int) -> tuple:
+        """(images, labels) of `size` random samples of past tasks, or if replay ignores tasks of earlier
+        batches, un-augmented; none where there are none. For methods that keep task labels."""
+        if self.buffer.is_empty():
+            return (), ()
+        task = None if self.task_free else self.current_task
+        return self.buffer.get_data(size, device=self.device, mask_task_out=task)[:2]
+
+    def store(self, images, labels, logits=None) -> None:
+        """Offer the buffer what `ROWS` says of un-augmented images (B, H, W, C) of the current task."""
+        given = dict(examples=images, labels=labels, logits=logits,
+                     task_labels=torch.full_like(labels, self.current_task))
+        self.buffer.add_data(**{name: given[name] for name in self.ROWS})
+
+    def load_buffer(self, buffer) -> None:
+        super().load_buffer(buffer)
+        found = self.buffer.used_attributes
+        if found and found != list(self.ROWS):
+            raise InputError(f"the file's buffer has {', '.join(found)} of each sample; {self.NAME} keeps "
+                             f"{', '.join(self.ROWS)}: take a file of a method that keeps the same")
 
     def augment(self, images):
         """Network input of stored images, freshly augmented."""

@@ -106,6 +106,10 @@ def test_what_does_not_fit_is_named(run, tmp_path):
         run('er', '--loadcheck', first, '--start_from', '1', '--seed', '7')
     with refused('25 samples', '--buffer_size is 10'):
         run('er', '--loadcheck', last, '--buffer_size', '10')
+    for method in ('der', 'derpp', 'gem', 'agem'):
+        with refused('examples, labels of each sample', method):
+            run(method, '--loadcheck', last, '--n_epochs', '1', '--buffer_size', '25')
+    run('bic', '--loadcheck', last, '--n_epochs', '1', '--buffer_size', '25')                  # whose first task has no exemplars
     content = torch.load(last, weights_only=True)
     content['model']['net.conv1.weight'] = torch.zeros(2, 2)
     content['model'].pop('net.classifier.bias')

@@ -6,7 +6,7 @@ import torch
 
 from bench.cli.parsing import parse_args
 from datasets import get_dataset
-from datasets.utils.continual_dataset import fix_class_names_order
+from datasets.utils.continual_dataset import fix_class_names_order, store_masked_loaders
 from tests.conftest import refused
 from tests.datasets.conftest import run
 
@@ -140,9 +140,13 @@ def test_permuted_classes_and_their_names(arguments):
 def test_labels_beyond_the_number_of_classes_are_told(arguments, monkeypatch):
     dataset = get_dataset(arguments('picture-digits'))
     dataset.N_CLASSES = 7
-    with refused('picture-digits', 'label 9', 'N_CLASSES is 7'):
+    with refused('picture-digits', 'label 7', 'N_CLASSES is 7'):
         dataset.get_data_loaders()
     import datasets.foreign_pictures as file
+    made, dataset.N_CLASSES = file.Digits(True, None), 10
+    made.targets[5] = -1
+    with refused('label -1'):
+        store_masked_loaders(made, made, dataset)
     monkeypatch.setattr(file.Digits, '__getitem__', lambda self, i: (torch.zeros(3, 8, 8), 0))
     train = get_dataset(arguments('picture-digits')).get_data_loaders()[0]
     with refused('Digits', 'un-augmented'):

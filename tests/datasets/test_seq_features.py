@@ -4,6 +4,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 from sklearn.datasets import load_digits
+from torch.nn.functional import normalize
 
 from bench.cli.parsing import parse_args
 from bench.run.building import initialize
@@ -53,8 +54,12 @@ def test_each_kind_of_method_learns_from_features(run, file, method, backbone):
     words = ['--features', file, '--schedule', 'split:3', '--batch_size', '20', '--permute_classes', '1', '--backbone', backbone, *QUICK.get(method, ())]
     words += ['--buffer_size', '40'] if '--buffer_size' in known_flags(method) else []
     words += ['--n_epochs', '1'] if method not in (*FROZEN, 'er') else []
-    row, _ = run(method, *words)
+    row, model = run(method, *words)
     assert len(row['accuracy_per_task'].split(',')) == 3 and np.isfinite(row['final_accuracy'])
+    if method == 'icarl':                                                       # a vector has no mirror image
+        vectors, labels = model.buffer.get_all_data()
+        mean = normalize(model.net.eval()(vectors, returnt='features'))[labels == 3].mean(dim=0)
+        assert (model.compute_class_means()[3] - mean / mean.norm()).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize('schedule', ['split:10,order=random', 'gaussian:sigma=1,batch=8'])

@@ -76,11 +76,8 @@ def known_flags(method) -> set:
 
 @pytest.fixture
 def start(parse, small_digits):
-    """start(method, *flags): (model, dataset, args), ready to train in three tasks of 4, 3
-    and 3 renamed classes in any order.
-
-    Methods with a buffer keep 40 of the 80 samples; one pass over each task, in batches of 12.
-    """
+    """start(method, *flags): (model, dataset, args), ready to train in three tasks of 4, 3 and 3 renamed classes in any order.
+    Methods with a buffer keep 40 of the 80 samples; one pass over each task, in batches of 12."""
     def build(method, *flags):
         usual = {'--schedule': 'split:3,order=random', '--permute_classes': '1', '--batch_size': '12'}
         if '--buffer_size' in known_flags(method):
@@ -148,11 +145,8 @@ def stored(model, tasks=None) -> tuple:
 
 
 def opposed(model, batch) -> tuple:
-    """The batch's first class alone, of which the buffer then holds the same
-    images under another label, as of task 0.
-
-    The head hesitates between these two: the gradients on batch and memory disagree.
-    """
+    """The batch's first class alone, of which the buffer then holds the same images under another label, as of task 0. The head
+    hesitates between these two: the gradients on batch and memory disagree."""
     own = batch[1] == batch[1][0]
     inputs, labels, images = (part[own] for part in batch[:3])
     wrong = (labels + 1) % 10

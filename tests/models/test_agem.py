@@ -20,8 +20,7 @@ def test_what_opposes_the_reference_goes_and_nothing_else(seed, scale):
     if g @ r >= 0:
         assert torch.equal(out, g)
     else:
-        assert abs(float(out @ r)) <= 1e-6 * float(g.norm() * r.norm())
-        # orthogonal
+        assert abs(float(out @ r)) <= 1e-6 * float(g.norm() * r.norm())                 # orthogonal
         assert float(out.norm() ** 2 + (g - out).norm() ** 2) == pytest.approx(float(g.norm() ** 2), rel=1e-5)
     assert torch.allclose(project(g, r / r.norm()), gem.project(g, r[None] / r.norm(), margin=0, eps=0), atol=1e-5)
     assert project(g, -g).abs().max() < 1e-6 and torch.equal(project(g, g), g)

@@ -1,5 +1,4 @@
 """Mammoth's contract of a method, and the plainest method under it."""
-
 import pytest
 import torch
 

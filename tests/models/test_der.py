@@ -4,7 +4,7 @@ import copy
 import pytest
 import torch
 
-from tests.models.conftest import batches, cross_entropy, still, stored
+from tests.models.conftest import batches, cross_entropy, seeded, still, stored
 
 
 @pytest.mark.parametrize('method', ['der', 'derpp'])
@@ -29,8 +29,7 @@ def test_the_loss_by_hand(start, method, weights):
     model, dataset, _ = start(method, *flags, '--lr', '0', '--minibatch_size', '99')
     first, second, _ = batches(model, dataset)
     still(model).meta_observe(*first)
-    # else they agree
-    model.buffer.logits[:12] += torch.randn(12, 10, generator=torch.Generator().manual_seed(0))
+    model.buffer.logits[:12] += torch.randn(12, 10, generator=seeded())                # else they agree
     images, labels = stored(model) if method == 'derpp' else (model.plain(model.buffer.examples[:12]), None)
     expected = cross_entropy(model.net(second[0]), second[1])
     expected += weights[0] * float(((model.net(images) - model.buffer.logits[:12]).detach().double() ** 2).mean())

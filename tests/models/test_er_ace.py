@@ -1,5 +1,4 @@
 """ER-ACE: which logits new samples push down; when masking and replay begin; the cosine head."""
-
 import numpy as np
 import pytest
 import torch

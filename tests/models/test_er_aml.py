@@ -1,5 +1,4 @@
-"""ER-AML: closed forms of the contrast, who may be positive and negative, and what
-incoming data do and do not train."""
+"""ER-AML: closed forms of the contrast, who may be positive and negative, and what incoming data do and do not train."""
 import numpy as np
 import pytest
 import torch

@@ -15,7 +15,7 @@ from tests.models.conftest import close, gradient, next_task, opposed, seeded, s
 @pytest.mark.parametrize('g, G, margin, eps, expected', [
     ((1, -1), [(0, 1)], 0, 1e-9, (1, 0)),
     ((1, -1), [(0, 3)], 0.5, 1e-3, (1, 0.5)),                 # v = max(0.5, 3 / 9.001): the margin overshoots
-    ((-1, -1), [(1, 0), (0, 1)], 0, 1e-9, (0, 0)),
+    ((-1, -1), [(1, 0), (0, 1)], 0, 1e-9, (0, 0)), ((1, -1), [(0, 1e9), (0, 1e9)], 0, 1e-3, (1, 0))       # equal, and large
 ])
 def test_hand_values(g, G, margin, eps, expected):
     out = gem.project(torch.tensor(g, dtype=torch.float32), torch.tensor(G, dtype=torch.float32), margin, eps)

@@ -1,5 +1,4 @@
-"""Joint training: the union of the tasks, learned as if it had come at once (and as by
-SGD on one task: test_contract.py)."""
+"""Joint training: the union of the tasks, learned as if it had come at once (and as by SGD on one task: test_contract.py)."""
 import pytest
 import torch
 

@@ -1,5 +1,4 @@
-"""Methods that read a data set themselves, on data sets as users of Mammoth write them:
-transforms of one image, or None."""
+"""Methods that read a data set themselves, on data sets as users of Mammoth write them: transforms of one image, or None."""
 import pytest
 import torch
 

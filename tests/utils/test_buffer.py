@@ -196,6 +196,10 @@ def test_a_task_may_lack_a_class():
         buffer = Buffer(size, raw=True, seed=0)
         fill_buffer(buffer, _Task, 0, net, use_herding=True)
         assert buffer.labels[:len(buffer)].tolist() == [0] * size
+    buffer = Buffer(6, raw=True, seed=0)
+    for t in range(3):
+        fill_buffer(buffer, _Task, t, required_attributes=['examples', 'labels', 'task_labels'])
+    assert buffer.task_labels.tolist() == [0, 0, 1, 1, 2, 2]                    # domains have the same classes
     net.forward = lambda x, returnt: x.flatten(1) * float('nan')
     with refused('finite features', '--lr'):
         fill_buffer(Buffer(4, raw=True, seed=0), _Task, 0, net, use_herding=True)
