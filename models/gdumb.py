@@ -99,7 +99,9 @@ class Gdumb(ReplayModel):
         for epoch, rate in enumerate(progress.over(rates)):
             opt.param_groups[0]['lr'], losses = rate, LossWatch(f'the buffer, epoch {epoch + 1}')
             order = torch.randperm(len(labels), generator=random).to(self.device)
-            batches = order.split(args.fitting_batch_size)
+            batches = list(order.split(args.fitting_batch_size))
+            if batches[1:] and len(batches[-1]) == 1:           # as `ImageLoader` has it
+                batches[-2:] = [torch.cat(batches[-2:])]
             for rows in batches[:self.get_debug_iters() if args.debug_mode else None]:
                 opt.zero_grad()
                 loss = self.loss_of(self.augment(images[rows]), labels[rows], random)

@@ -71,7 +71,8 @@ class InMemoryDataset:
 
 
 class ImageLoader:
-    """Iterates over an `InMemoryDataset` in batches; the last batch of a segment may be smaller.
+    """Iterates over an `InMemoryDataset` in batches; the last of a segment may be smaller. In training, a
+    lone last sample joins the batch before it: by its statistics alone a step may ruin the network.
 
     shuffle: a new order for every pass, within segments. segment_ends: int (S,), ends of the schedule's
     segments; None: one segment. drop_last: leave out batches that are not full. seed: of the shuffle.
@@ -100,9 +101,14 @@ class ImageLoader:
         return list(zip([0, *ends[:-1]], ends))
 
     def _batches(self) -> list:
-        size = self.batch_size
-        return [(a, min(a + size, end)) for start, end in self._segments()
-                for a in range(start, end, size) if a + size <= end or not self.drop_last]
+        size, batches = self.batch_size, []
+        for start, end in self._segments():
+            own = [(a, min(a + size, end)) for a in range(start, end, size)
+                   if a + size <= end or not self.drop_last]
+            if self.dataset.train and size > 1 and own[1:] and own[-1][1] - own[-1][0] == 1:
+                own[-2:] = [(own[-2][0], end)]
+            batches += own
+        return batches
 
     def __len__(self) -> int:
         return len(self._batches())
