@@ -43,15 +43,11 @@ def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, mo
     assert len(pairs) == len(points) and all(a == b for a, b in pairs)
 
 
-def by_hand(order, cuts) -> Schedule:
-    return Schedule(np.array(order), np.array(cuts), np.array([0, len(order)]), 'by hand')
-
-
 @pytest.mark.parametrize('order, cuts, whole, first', [
     ([2, 3, 0, 1], [0, 2, 4], [1, 0], [1, 0]), ([0, 2, 1, 3], [0, 4], [0, 0], [0, 0]),
     ([0, 2, 1, 3], [0, 2, 4], None, [0, 0]), ([2, 3, 0, 1], [0, 1, 4], None, [1, 0])])
 def test_whether_classes_arrive_whole(order, cuts, whole, first):
-    schedule, ranks = by_hand(order, cuts), np.array([0, 0, 1, 1])
+    schedule, ranks = Schedule(np.array(order), np.array(cuts), np.array([0, 4]), 'by hand'), np.array([0, 0, 1, 1])
     segments = class_segments(schedule, ranks)
     assert (segments is None) == (whole is None) and (whole is None or segments.tolist() == whole)
     assert prefix_sums.first_segments(schedule, ranks).tolist() == first
