@@ -146,6 +146,12 @@ def get_backbone(args) -> nn.Module:
         raise InputError(f'--backbone {args.backbone} ({options}): {error}') from error
 
 
+def feature_tensors(net: nn.Module) -> dict:
+    """Name -> tensor of the state of a feature extractor: without classifier and batch counters."""
+    return {name: t for name, t in net.state_dict().items()
+            if not name.startswith('classifier.') and not name.endswith('num_batches_tracked')}
+
+
 def kaiming(net: nn.Module) -> None:
     """Normal weights of variance 2 / (outgoing connections) in all convolutions (He et al. 2015)."""
     for module in net.modules():

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from backbone import efficientnet_lite
+from backbone import efficientnet_lite, feature_tensors
 from backbone.resnet50_byol import ResNet50Byol
 from core import safe_pickle
 from core.torch_files import IGNORED, load_torch
@@ -78,12 +78,13 @@ def read(path) -> dict:
 
 def from_state_dict(state: dict) -> dict:
     """As `read`, of a state dict (name -> tensor), whatever its names are prefixed with."""
+    state = {str(name): t for name, t in state.items()}
     for prefix in _PREFIXES:
-        if any(str(name).startswith(prefix) for name in state):     # a method has more than its network
+        if any(name.startswith(prefix) for name in state):          # a method has more than its network
             state = {name.removeprefix(prefix): t for name, t in state.items()
                      if prefix != 'net.' or name.startswith(prefix)}
-    state = {str(name): t for name, t in state.items()
-             if not any(pattern.fullmatch(str(name)) for pattern in IGNORED.values())}
+    state = {name: t for name, t in state.items()
+             if not any(pattern.fullmatch(name) for pattern in IGNORED.values())}
     odd = [name for name, t in state.items()
            if not isinstance(t, torch.Tensor) or not t.is_floating_point() or t.layout != torch.strided]
     if odd:
@@ -148,11 +149,10 @@ def from_byol(experiment) -> dict:
         with torch.device('meta'):
             net = ResNet50Byol(1, width=arrays['initial_conv/w'].shape[-1])
         tensors = {}
-        for name in net.state_dict():
-            if not name.startswith('classifier.') and not name.endswith('num_batches_tracked'):
-                array = np.asarray(arrays[_in_haiku(name)], np.float32)
-                array = array.reshape(-1) if array.size == array.shape[-1] else array.transpose(3, 2, 0, 1)
-                tensors[name] = torch.from_numpy(array.copy('C'))
+        for name in feature_tensors(net):
+            array = np.asarray(arrays[_in_haiku(name)], np.float32)
+            array = array.reshape(-1) if array.size == array.shape[-1] else array.transpose(3, 2, 0, 1)
+            tensors[name] = torch.from_numpy(array.copy('C'))
     except KeyError as error:
         raise InputError(f'BYOL\'s network has no {error}') from error
     except (TypeError, ValueError, AttributeError, IndexError) as error:

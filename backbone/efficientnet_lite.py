@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from backbone import StagedBackbone, kaiming, register_backbone
+from backbone import StagedBackbone, feature_tensors, kaiming, register_backbone
 from scroll.errors import InputError
 
 VARIANTS = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2), (1.2, 1.4), (1.4, 1.8))     # channels, blocks: times 0's
@@ -105,8 +105,7 @@ def from_published(state: dict) -> tuple:
     InputError: they have the shapes of no variant."""
     for variant in range(len(VARIANTS)):
         with torch.device('meta'):
-            known = {name: t for name, t in EfficientNetLite(1, variant).state_dict().items()
-                     if not name.startswith('classifier.') and not name.endswith('num_batches_tracked')}
+            known = feature_tensors(EfficientNetLite(1, variant))
         if [t.shape for t in known.values()] == [t.shape for t in state.values()]:
             return dict(zip(known, state.values())), variant
     raise InputError(f'EfficientNet-Lite of {len(state)} tensors is none of its variants 0 to 4')

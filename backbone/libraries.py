@@ -17,9 +17,10 @@ from torch import nn
 
 from backbone import Mapless, register_backbone
 from scroll.embedding.libraries import NETWORKS, LibraryNetwork, timm_network, transformers_network
+from scroll.embedding.named import with_options
 from scroll.errors import InputError
 
-_OPTIONS = {'timm': dict(random=int, img_size=int, file=str), 'transformers': dict(random=int)}
+_OPTIONS = dict(timm=('random', 'img_size', 'file'), transformers=('random',))
 
 
 class LibraryBackbone(LibraryNetwork, Mapless):
@@ -46,16 +47,10 @@ def network_of(weights: str) -> tuple:
 
     Published weights are assumed to have seen ImageNet, as nearly all have. InputError: the name is not as
     the head of this file says, or the network cannot be had."""
-    library, _, rest = weights.partition(':')
-    name, *words = rest.split(',')
-    given = {}
-    for word in words:
-        option, _, value = word.partition('=')
-        try:
-            given[option] = _OPTIONS[library][option](value)
-        except (KeyError, ValueError):
-            raise InputError(f'--weights {weights}: {word}: expected NAME and, behind commas, '
-                             f"{', '.join(f'{key}=...' for key in _OPTIONS[library])}") from None
+    library, name, given = with_options(weights)
+    if not set(given) <= set(_OPTIONS[library]):
+        raise InputError(f'--weights {weights}: expected NAME and, behind commas, '
+                         f"{', '.join(f'{key}=...' for key in _OPTIONS[library])}")
     try:
         net, preprocessing = NETWORKS[library](name, **given)
     except InputError as error:
@@ -65,21 +60,18 @@ def network_of(weights: str) -> tuple:
     return net, preprocessing, library, options, dict(saw='ImageNet') if published else {}
 
 
-def _seed() -> int:
-    """A seed from torch's generator, which a run seeds."""
-    return int(torch.randint(2 ** 62, ()))
-
-
 @register_backbone('timm')
 def timm(num_classes: int, timm_name: str = 'vit_small_patch16_224', img_size: int = None) -> LibraryBackbone:
     """Args:
         timm_name: any image network of timm's, here at its random start.
         img_size: pixels of the images that it gets, of networks that are built for one size."""
-    return LibraryBackbone(timm_network(timm_name, random=_seed(), img_size=img_size)[0], num_classes)
+    seed = int(torch.randint(2 ** 62, ()))              # of torch's generator, which a run seeds
+    return LibraryBackbone(timm_network(timm_name, random=seed, img_size=img_size)[0], num_classes)
 
 
 @register_backbone('transformers')
 def transformers(num_classes: int, transformers_name: str = 'google/vit-base-patch16-224') -> LibraryBackbone:
     """Args:
         transformers_name: a folder with a config.json, or a model on the hub; here at its random start."""
-    return LibraryBackbone(transformers_network(transformers_name, random=_seed())[0], num_classes)
+    seed = int(torch.randint(2 ** 62, ()))
+    return LibraryBackbone(transformers_network(transformers_name, random=seed)[0], num_classes)

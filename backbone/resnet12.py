@@ -17,12 +17,9 @@ class Block(nn.Module):
 
     def __init__(self, channels_in: int, channels: int):
         super().__init__()
-        self.conv1 = nn.Conv2d(channels_in, channels, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
-        self.conv3 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(channels)
+        for number, read in (1, channels_in), (2, channels), (3, channels):
+            setattr(self, f'conv{number}', nn.Conv2d(read, channels, 3, 1, 1, bias=False))
+            setattr(self, f'bn{number}', nn.BatchNorm2d(channels))
         self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels, 1, bias=False),
                                         nn.BatchNorm2d(channels))
 

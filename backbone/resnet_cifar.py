@@ -9,13 +9,35 @@ import torch.nn.functional as F
 from torch import nn
 
 from backbone import StagedBackbone, register_backbone
-from backbone.resnet18 import BasicBlock as Block
-from backbone.resnet18 import conv3x3
 
 
-class BasicBlock(Block):
-    """That of `resnet18-md`; its projection is called as in Mammoth."""
-    SHORTCUT = 'shortcut'
+def conv3x3(channels_in: int, channels: int, stride: int = 1) -> nn.Conv2d:
+    """A convolution that keeps the size of maps, but for its stride; without bias."""
+    return nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
+
+
+class BasicBlock(nn.Module):
+    """conv3x3 - BN - ReLU - conv3x3 - BN, plus identity or a strided 1x1 projection, then ReLU."""
+    expansion = 1                       # channels of the output for each of `channels`
+    SHORTCUT = 'shortcut'               # name of the projection
+
+    def __init__(self, channels_in: int, channels: int, stride: int = 1):
+        super().__init__()
+        self.conv1 = conv3x3(channels_in, channels, stride)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = conv3x3(channels, channels)
+        self.bn2 = nn.BatchNorm2d(channels)
+        projection = None
+        if stride != 1 or channels_in != channels:
+            projection = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False),
+                                       nn.BatchNorm2d(channels))
+        setattr(self, self.SHORTCUT, projection)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        projection = getattr(self, self.SHORTCUT)
+        shortcut = x if projection is None else projection(x)
+        out = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        return F.relu(self.bn2(self.conv2(out)) + shortcut, inplace=True)
 
 
 class ResNet(StagedBackbone):
@@ -23,17 +45,18 @@ class ResNet(StagedBackbone):
 
     block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (default: 1) out.
     num_blocks: of each stage. num_classes: outputs of the linear head. num_filters: channels of the stem and,
-    before expansion, of the first stage; also `nf`."""
+    before expansion, of the first stage; also `nf`. stem: the first convolution, if not this one."""
     RENAMED = {'shortcut': 'downsample'}        # what digests call it, as before
 
-    def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64):
+    def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64,
+                 stem: nn.Module = None):
         super().__init__()
         if num_filters < 1:
             raise ValueError(f'num_filters={num_filters}: must be positive')
         expansion = getattr(block, 'expansion', 1)
         self.num_classes, self.nf = num_classes, num_filters
         self.feature_dim = num_filters * 2 ** (len(num_blocks) - 1) * expansion
-        self.conv1 = conv3x3(3, num_filters)
+        self.conv1 = stem or conv3x3(3, num_filters)
         self.bn1 = nn.BatchNorm2d(num_filters)
         channels_in = num_filters
         for stage, count in enumerate(num_blocks):

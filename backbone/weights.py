@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 
-from backbone import checkpoints, get_backbone_class, get_backbone_names, recorded_scales, weight_files
+from backbone import PLUGINS, checkpoints, feature_tensors, recorded_scales, weight_files
 from backbone.libraries import is_of_a_library, network_of
 from core.plugins import backbone_name
 from scroll.archive import atomic_write, sha256
@@ -64,7 +64,7 @@ class Weights:
 
 def _misfits(tensors: dict, net: torch.nn.Module) -> str:
     """The first tensors that are missing on either side or have another shape, or ''."""
-    wanted = {name: t for name, t in net.state_dict().items() if _is_feature_tensor(name)}
+    wanted = feature_tensors(net)
     wrong = [f"{name} ({'missing' if name in wanted else 'unknown'})"
              for name in sorted(set(wanted) ^ set(tensors))]
     wrong += [f'{name} {tuple(tensors[name].shape)} for {tuple(t.shape)}' for name, t in wanted.items()
@@ -73,15 +73,10 @@ def _misfits(tensors: dict, net: torch.nn.Module) -> str:
     return f"{', '.join(wrong[:3])}{more}: these tensors do not fit" if wrong else ''
 
 
-def _is_feature_tensor(name: str) -> bool:
-    return not name.startswith('classifier.') and not name.endswith('num_batches_tracked')
-
-
 def save(path, net: torch.nn.Module, backbone: str, options: dict, input_size: int, mean, std,
          info: dict) -> None:
     """Write the feature extractor of `net` to `path` in half precision, whole or not at all."""
-    tensors = {name: t.detach().half().contiguous()
-               for name, t in net.state_dict().items() if _is_feature_tensor(name)}
+    tensors = {name: t.detach().half().contiguous() for name, t in feature_tensors(net).items()}
     bad = [name for name, t in tensors.items() if not torch.isfinite(t).all()]
     if bad:
         raise ValueError(f'not finite in half precision: {bad[0]}')
@@ -132,7 +127,7 @@ def network(name: str, input_size: int = None) -> tuple:
     """(the network that these weights are made for, with them, in eval mode; its `Preprocessing`, for images
     of its own size or another)."""
     about = load(name)
-    net = get_backbone_class(about.backbone)(num_classes=1, **about.options)
+    net = PLUGINS.get(about.backbone)(num_classes=1, **about.options)
     about.load_into(net)
     return net.eval(), about.preprocessing(input_size)
 
@@ -169,7 +164,7 @@ def load(name: str, tensors: bool = True) -> Weights:
 
 def _of_a_library(name: str, tensors: bool) -> Weights:
     net, preprocessing, backbone, options, info = network_of(name)
-    held = {key: t for key, t in net.state_dict().items() if _is_feature_tensor(key)} if tensors else {}
+    held = feature_tensors(net) if tensors else {}
     resampling = {key: getattr(preprocessing, key) for key in ('interpolation', 'crop', 'keep_ratio')}
     return Weights(name, bytes(net.origin.tolist()).hex(), held, backbone, dict(options),
                    preprocessing.input_size, preprocessing.mean, preprocessing.std, dict(info), resampling)
@@ -182,7 +177,7 @@ def _read(path: Path, size: int, modified: int) -> tuple:
     content = checkpoints.read(path) if checkpoints.is_checkpoint(path) else _read_safetensors(path)
     try:
         with torch.device('meta'):
-            net = get_backbone_class(content['backbone'])(1, **content['options'])
+            net = PLUGINS.get(content['backbone'])(1, **content['options'])
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(str(error)) from error
     if wrong := _misfits(content['tensors'], net):
@@ -209,7 +204,7 @@ def _read_safetensors(path: Path) -> dict:
         preprocessing = Preprocessing(about['input_size'], tuple(about['mean']), tuple(about['std']))
         backbone = backbone_name(about['backbone'], options)
         sound = (about['format'] == _FORMAT and isinstance(info, dict) and len(preprocessing.mean) == 3
-                 and preprocessing.input_size <= 4096 and backbone in get_backbone_names()
+                 and preprocessing.input_size <= 4096 and backbone in PLUGINS.names()
                  and all(type(value) in (int, float, str, bool) for value in options.values()))
     except (KeyError, TypeError, AttributeError, InputError):
         sound = False

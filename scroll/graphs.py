@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from scroll.adaptation.training import AdaptedPredictor, lifted, offsets_of
+from scroll.adaptation.training import AdaptedPredictor, lifted, logits_of
+from scroll.embedding.integer_network import OnGrid
 from scroll.embedding.transforms import resize_matrix
 from scroll.errors import InputError
-from scroll.grid import GRID, GRID_BITS
-from scroll.heads.discriminants import PIECE, QuadraticPredictor
+from scroll.grid import GRID_BITS
+from scroll.heads.discriminants import PIECE, QuadraticPredictor, quadratic_logits
 from scroll.heads.predictors import exact_logits
-from scroll.lift import cosine_table
 
 
 def write_graphs(folder: Path, name: str, predictor, embedder, shape: tuple, formats, about: str) -> None:
@@ -75,34 +75,17 @@ class ImageFeatures(nn.Module):
         return self.net.features(self.prepare(images.permute(0, 2, 3, 1)))
 
 
-class OnGrid(nn.Module):
-    """Vectors (N, d) -> whole multiples of 2^-18, float64, as `scroll.grid.quantise`, but for quotients that
-    are nearer to a tie than float64 can tell: fewer than one in 10^7."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x.double()
-        largest = x.abs().amax(dim=1, keepdim=True)
-        x = x / torch.where(largest > 0, largest, 1.0)
-        norm = (x * x).sum(dim=1, keepdim=True).sqrt()
-        return torch.round(x / torch.where(norm > 0, norm, 1.0) * GRID)
-
-
 class Head(nn.Module):
-    """What every predictor has: `h`, its features or their lift. exact: whole numbers, in units of 2^-18."""
+    """What every predictor has: `h`, its features or their lift, whole numbers in units of 2^-18."""
 
-    def __init__(self, predictor, exact: bool = True, **arrays):
+    def __init__(self, predictor, **arrays):
         super().__init__()
-        self.lift, self.exact = predictor.lift, exact
-        fourier = self.lift is not None and self.lift.kind == 'fourier'
-        arrays |= dict(matrix=None if self.lift is None else self.lift.matrix,
-                       offsets=offsets_of(self.lift) if fourier else None,
-                       table=cosine_table() if fourier else None)
+        self.lift = predictor.lift
         for name, array in arrays.items():
             self.register_buffer(name, None if array is None else torch.from_numpy(array).double())
 
     def h(self, u: torch.Tensor) -> torch.Tensor:
-        more = self.matrix, self.offsets, self.exact, self.table
-        return u if self.lift is None else lifted(u, self.lift, *more)
+        return u if self.lift is None else lifted(u, self.lift, exact=True)
 
 
 def _result(high: torch.Tensor, low: torch.Tensor, base: float, unit: float) -> tuple:
@@ -132,28 +115,18 @@ class ExactQuadratic(Head):
         self.unit = 2.0 ** (predictor.exponent - 2 * GRID_BITS)
 
     def forward(self, u: torch.Tensor) -> tuple:
-        base, difference = 2.0 ** PIECE, self.h(u) - self.means[:, None]        # (K, N, D)
-        rest, sums = difference @ self.forms, []
-        for place in range(3):
-            above = torch.floor(rest / base) if place < 2 else 0.0
-            sums.append(-((rest - above * base) * difference).sum(dim=2).T)
-            rest = above
-        carry = torch.floor(sums[1] / base)
-        below = sums[0] + (sums[1] - carry * base) * base
-        more = torch.floor(below / base ** 2)
-        return _result(sums[2] + carry + more, below - more * base ** 2, base ** 2, self.unit)
+        high, low = quadratic_logits(self.h(u), self.means, self.forms, torch.floor)
+        return _result(high.T, low.T, 4.0 ** PIECE, self.unit)
 
 
 class ScaledLinear(Head):
     """f*: scaled logits of features brought to unit length, to their rounding."""
 
     def __init__(self, f_star: AdaptedPredictor):
-        super().__init__(f_star, exact=False, weight=f_star.weight, bias=f_star.bias, forms=f_star.forms)
+        super().__init__(f_star, weight=f_star.weight, bias=f_star.bias, forms=f_star.forms)
         self.scale = f_star.scale
 
     def forward(self, features: torch.Tensor) -> tuple:
-        h = self.h(nn.functional.normalize(features.double()))
-        logits = h @ self.weight.T + self.bias
-        if self.forms is not None:
-            logits = logits - ((h @ self.forms) * h).sum(dim=2).T
-        return self.scale * logits, logits.argmax(dim=1)
+        units = nn.functional.normalize(features.double())
+        logits = self.scale * logits_of(units, self.weight, self.bias, self.lift, self.forms)
+        return logits, logits.argmax(dim=1)

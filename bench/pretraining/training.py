@@ -15,7 +15,7 @@ from core.environment import choose_device
 from core.plugins import keyword_flags
 from datasets.utils.readers import mini_split
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.layout import layout_for
+from scroll.embedding.machine import layout_for
 from scroll.embedding.transforms import colour_jitter, random_flip, resize
 from scroll.errors import InputError
 from scroll.grid import little_endian

@@ -7,7 +7,7 @@ from threadpoolctl import threadpool_limits
 
 from bench.run import depthwise, winograd
 from core.plugins import is_shipped
-from scroll.embedding.layout import layout_for
+from scroll.embedding.machine import layout_for
 from scroll.errors import InputError
 from scroll.heads.registry import lift_of
 

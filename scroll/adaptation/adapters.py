@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from scroll.embedding.libraries import LibraryNetwork
+from scroll.embedding.machine import FEW
 from scroll.embedding.wide import WideNetwork
 from scroll.errors import InputError
 from scroll.randomness import torch_stream
 
 RANK = 8                    # of LoRA
 _SHARE = 9                  # a low-rank adapter has a ninth of its layer's parameters: a 1x1 has it of a 3x3
-_FEW = 8                    # channels: see `scroll.embedding.layout`
 
 
 class _AdaptedConvolution(torch.autograd.Function):
@@ -45,7 +45,7 @@ class _AdaptedConvolution(torch.autograd.Function):
             grad_x = _convolution_backward(grad, x, kernel, ctx.stride, 1, (True, False, False))[0]
         if ctx.needs_input_grad[1]:
             centre = kernel[:, :, 1:2, 1:2].contiguous()
-            x = x if x.shape[1] >= _FEW else x.contiguous()
+            x = x if x.shape[1] >= FEW else x.contiguous()
             grad_alpha = _convolution_backward(grad, x, centre, ctx.stride, 0, (False, True, False))[1]
             grad_alpha = grad_alpha.to(ctx.dtype)
         return grad_x, grad_alpha, None, None, None

@@ -32,7 +32,7 @@ from scroll.exemplars import Exemplars
 from scroll.grid import GRID, GRID_BITS, little_endian
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.scaling import better_than_guessing, fit_scale
-from scroll.lift import Lift
+from scroll.lift import Lift, cosine_table
 from scroll.randomness import stream_seed, torch_stream
 
 EVERYWHERE = 'every machine'
@@ -233,20 +233,12 @@ def logits_of(units: torch.Tensor, weight, bias, lift: Lift = None, forms=None) 
     return out
 
 
-def offsets_of(lift: Lift) -> np.ndarray:
-    """b of a `fourier` lift, float64 (M,), in turns."""
-    return lift.offsets * 2.0 ** -(GRID_BITS + lift.TURN_BITS)
-
-
-def lifted(units: torch.Tensor, lift: Lift, matrix=None, angles=None, exact: bool = False,
-           table=None) -> torch.Tensor:
-    """h (B, D) of unit features (B, d), as `Lift`, in torch. matrix, angles: the lift's R and its offsets,
-    if the caller has them as tensors. exact: units are whole numbers on the grid, float64, and h is what
-    `Lift` gives; else h is not rounded, and has gradients. table: `cosine_table` as a tensor, of an exact
-    `fourier` lift."""
-    if matrix is None:
-        matrix = torch.as_tensor(lift.matrix, dtype=units.dtype, device=units.device)
-    one, products = float(GRID) if exact else 1.0, units @ matrix
+def lifted(units: torch.Tensor, lift: Lift, exact: bool = False) -> torch.Tensor:
+    """h (B, D) of unit features (B, d), as `Lift`, in torch. exact: units are whole numbers on the grid,
+    float64, and h is what `Lift` gives; else h is not rounded, and has gradients."""
+    def tensor(array):
+        return torch.as_tensor(array, dtype=units.dtype, device=units.device)
+    one, products = float(GRID) if exact else 1.0, units @ tensor(lift.matrix)
     if lift.kind == 'relu':
         random = torch.relu(products) * 2.0 ** -lift.shift
     elif lift.kind == 'relu7':
@@ -256,9 +248,8 @@ def lifted(units: torch.Tensor, lift: Lift, matrix=None, angles=None, exact: boo
     elif lift.kind == 'square':
         random = (products * products / (8 * one)).clamp(max=one)
     else:
-        if angles is None:
-            angles = torch.as_tensor(offsets_of(lift), dtype=units.dtype, device=units.device)
+        angles, table = tensor(lift.offsets * 2.0 ** -(GRID_BITS + lift.TURN_BITS)), cosine_table()
         turns = products * (lift.turns * 2.0 ** -lift.TURN_BITS / one) + angles
-        random = (table[((turns - turns.floor()) * len(table)).long()] if exact
+        random = (tensor(table)[((turns - turns.floor()) * len(table)).long()] if exact
                   else torch.cos(2 * pi * turns) / 16)
     return torch.cat([units, random.floor().clamp(max=one) if exact else random], dim=1)

@@ -60,13 +60,13 @@ class EightBits:
         if op.kind == 'input':
             return x if zero is None else (x + zero).to(torch.uint8)
         if op.kind == 'pool':
-            return (x.sum(dim=(2, 3)) - zero * x.shape[2] * x.shape[3]).float()
+            return (network.run(position, op, inputs) - zero * x.shape[2] * x.shape[3]).float()
         if op.kind == 'pad':
             return F.pad(x, op.options['amounts'], value=zero)
         zeros = [self.zero[read] for read in op.reads]
         if None in zeros:
             return (network.run(position, op, inputs) + zero).to(torch.uint8)
-        if inputs[1:] and network.last_use[op.reads[1]] != position:
+        if inputs[1:] and (network.last_use[op.reads[1]] != position or op.reads[0] == op.reads[1]):
             inputs[1] = inputs[1].clone()                   # the kernel may write into it
         if (position, x.shape) in self._packed:
             return _convolved(op, inputs, zeros, self._packed[position, x.shape])

@@ -20,9 +20,8 @@ from scroll.arguments import instance, on_off, one_of, shown, whole
 from scroll.embedding.cache import FeatureCache, cache_keys
 from scroll.embedding.exact import ARITHMETIC, ExactArithmetic
 from scroll.embedding.images import Preprocessing, check_images
-from scroll.embedding.integer_network import IntegerNetwork
-from scroll.embedding.layout import layout_for
-from scroll.embedding.machine import kind_of_machine, versions_and_switches
+from scroll.embedding.integer_network import IntegerNetwork, rounded_mean
+from scroll.embedding.machine import kind_of_machine, layout_for, versions_and_switches
 from scroll.embedding.wide import WideNetwork, check_stages
 from scroll.errors import InputError
 from scroll.grid import little_endian, quantise, sample_keys
@@ -42,7 +41,7 @@ class Embedder:
     (`quantisation`), and of 'exact', those of `net` in the arithmetic of `scroll.embedding.exact`. What is
     adapted is `net`. device: where it runs. chunk: images per micro-batch; part of the definition of a
     feature, unless it is exact. channels_last: memory layout of the network, where that is sound for it
-    (`scroll.embedding.layout`). cache: a folder for features on disk, or None. stages, mirror: features of
+    (`scroll.embedding.machine`). cache: a folder for features on disk, or None. stages, mirror: features of
     these stages, too, and of mirror images (`scroll.embedding.wide`).
 
     Attributes:
@@ -61,6 +60,9 @@ class Embedder:
         if (dtype == 'integer') != isinstance(integers, IntegerNetwork):
             raise InputError(f"dtype {dtype!r} with integers of type {type(integers).__name__}: 'integer' "
                              'needs an IntegerNetwork, the others take none')
+        own = integers and (integers.input_size, integers.mean)
+        if own and own != (preprocessing.input_size, rounded_mean(preprocessing)):
+            raise InputError(f'integers for images of {own[0]} pixels less {own[1]}: not for {preprocessing}')
         whole('chunk', chunk, 1)
         on_off('channels_last', channels_last)
         if not isinstance(cache, (str, os.PathLike, type(None))):
@@ -72,7 +74,8 @@ class Embedder:
             integers = integers and integers.widened(stages, mirror)
         try:
             self.device = torch.device(device)
-        except (RuntimeError, TypeError, ValueError) as error:
+            torch.empty(0, device=self.device)
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(f'device {shown(device)}: expected cpu, or cuda, or cuda:1') from error
         self.preprocessing, self.dtype, self.chunk = preprocessing, dtype, int(chunk)
         channels_last = channels_last and dtype != 'exact'              # whose products it would slow down
@@ -80,12 +83,16 @@ class Embedder:
         self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
         self.psi_digest = state_digest(self.pristine)
         if integers is None:
-            self.net = (copy.deepcopy(self.pristine).double().to(self.device) if dtype == 'exact'
-                        else self.folded)
-            with torch.inference_mode():                # of one image: a whole chunk may take seconds
-                example = (37 * torch.arange(64) % 256).to(torch.uint8).view(1, 8, 8)
-                example = self._run(preprocessing(example)).numpy()
-            self.dim = example.shape[1]
+            example = (37 * torch.arange(64) % 256).to(torch.uint8).view(1, 8, 8)
+            try:
+                self.net = (copy.deepcopy(self.pristine).double().to(self.device) if dtype == 'exact'
+                            else self.folded)
+                with torch.inference_mode():            # of one image: a whole chunk may take seconds
+                    example = self._run(preprocessing(example)).numpy()
+                self.dim = example.shape[1]
+            except (AttributeError, IndexError, RuntimeError, TypeError) as error:
+                raise InputError(f'net of type {type(net).__name__} makes no features of images as '
+                                 f'{preprocessing} says: {shown(error)}') from error
         else:
             self.net = copy.deepcopy(integers).to(self.device, memory_format=self.layout)
             self.net.check(self.layout)
@@ -274,13 +281,12 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
         new[conv], new[norm] = nn.utils.fuse_conv_bn_eval(conv, norm), nn.Identity()
         gain = norm.weight.detach() / torch.sqrt(norm.running_var + norm.eps)
         new[conv].register_buffer('gain', gain, persistent=False)
-    places = [(parent, name, module) for parent in net.modules() for name, module in parent.named_children()
-              if module in new]
-    for parent, name, module in places:
-        setattr(parent, name, new[module])
+    places = {name: module for name, module in net.named_modules(remove_duplicate=False) if module in new}
+    for name, module in places.items():
+        net.set_submodule(name, new[module])
     with torch.no_grad():
         after = net.features(example)
     slack = 1e-4 * float(before.abs().max())
     if not (torch.isfinite(before).all() and torch.allclose(before, after, rtol=1e-3, atol=slack)):
-        for parent, name, module in places:
-            setattr(parent, name, module)
+        for name, module in places.items():
+            net.set_submodule(name, module)

@@ -81,7 +81,10 @@ class ExactArithmetic(TorchDispatchMode):
         if instead is not None and (kinds := _kinds(args)):
             if kinds != {torch.float64}:
                 args = tree_map_only(torch.Tensor, _doubled, args)
-            out = instead(*args, **kwargs)
+            try:
+                out = instead(*args, **kwargs)
+            except TypeError as error:          # an argument that it does not have, as `out`
+                raise InputError(f'{name}: not known to be exact with these arguments ({error})') from error
             if kinds != {torch.float64}:
                 kind = max(kinds, key=lambda kind: torch.finfo(kind).bits)
                 out = tree_map_only(torch.Tensor, lambda x: x.to(kind), out)
@@ -102,8 +105,8 @@ class ExactArithmetic(TorchDispatchMode):
 def _check(device: torch.device) -> None:
     """InputError unless convolutions and products of whole numbers, the largest for which that is promised,
     are those of int64 arithmetic: a library could transform them (Winograd), or compute in fewer bits."""
-    random = torch.Generator().manual_seed(0)
-    x, weight = (torch.randint(-1 << 21, 1 << 21, shape, generator=random)
+    random, most = torch.Generator().manual_seed(0), 1 << _bits(32 * 9)
+    x, weight = (torch.randint(-most, most + 1, shape, generator=random)
                  for shape in ((2, 32, 9, 9), (16, 32, 3, 3)))
     rows = F.unfold(x.double(), 3, padding=1).long().transpose(1, 2)
     expected = (rows @ weight.flatten(1).T).transpose(1, 2)
@@ -195,8 +198,8 @@ def _product_and(bias, one, other, beta=1, alpha=1):
 
 @_exact('convolution')
 def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
-    if transposed:
-        raise InputError('a transposed convolution is not known to be exact')
+    if transposed or x.dim() != 4:
+        raise InputError('a transposed convolution, or one not of maps, is not known to be exact')
     bits = _bits(weight[0].numel())
     x, weight = on_grid(x, bits, (1, 2, 3)), on_grid(weight, bits, (1, 2, 3))
     out = _convolved(x, weight, stride, padding, dilation, groups)
@@ -307,7 +310,7 @@ def _div(one, other, rounding_mode=None):
 
 @_exact('pow')
 def _pow(x, power):
-    powers = {2: lambda: x * x, 3: lambda: x * x * x, 1: x.clone, 0.5: lambda: _sqrt(x),
+    powers = {2: lambda: x * x, 3: lambda: x * x * x, 1: lambda: x.clone(), 0.5: lambda: _sqrt(x),
               -0.5: lambda: _rsqrt(x)}
     if isinstance(power, torch.Tensor) or not isinstance(x, torch.Tensor) or power not in powers:
         raise InputError('a power other than -1/2, 1/2, 1, 2, 3 is not known to be exact')
@@ -342,11 +345,8 @@ _INSTEAD.update(
 def _in_blocks(function):
     """A function of each number, computed for few at a time: its many passes stay in the cache."""
     def of_all(x, *rest, **options):
-        out = torch.empty(x.shape, dtype=torch.float64, device=x.device)
-        flat = x.reshape(-1).double()
-        for start in range(0, flat.numel(), _BLOCK):
-            out.view(-1)[start:start + _BLOCK] = function(flat[start:start + _BLOCK], *rest, **options)
-        return out.to(x.dtype)
+        parts = x.reshape(-1).double().split(_BLOCK)
+        return torch.cat([function(part, *rest, **options) for part in parts]).view(x.shape).to(x.dtype)
     return of_all
 
 
@@ -377,7 +377,7 @@ def _log(x):
     square, out = z * z, torch.zeros_like(z)
     for k in range(21, 0, -2):
         out.mul_(square).add_(1 / k)
-    return 2 * z * out + power * _LN2
+    return 2 * z * out + power.float() * _LN2       # in float32, as it was when torch's default type chose
 
 
 _exact('sigmoid')(_in_blocks(lambda x: 1 / _exp_of(-x).add_(1)))
@@ -414,13 +414,11 @@ _exact('sin')(_in_blocks(lambda x: _cos_of(x - pi / 2)))
 
 @_exact('_softmax', '_safe_softmax')
 def _softmax(x, dim, *_, **__):
-    rows = x.movedim(dim, -1)
-    out, flat = torch.empty(rows.shape, dtype=x.dtype, device=x.device), rows.reshape(-1, rows.shape[-1])
-    for part, to in zip(flat.split(_BLOCK // flat.shape[1] + 1),
-                        out.view(flat.shape).split(_BLOCK // flat.shape[1] + 1)):
-        powers = _exp_of(part - part.amax(1, True))
-        torch.div(powers, _sum(powers, 1, True), out=to)
-    return out.movedim(-1, dim)
+    rows, out = x.movedim(dim, -1), []
+    for part in rows.reshape(-1, rows.shape[-1]).split(_BLOCK // rows.shape[-1] + 1):
+        powers = _exp_of(part - part.amax(-1, True))
+        out.append(powers / _sum(powers, -1, True))
+    return torch.cat(out).view(rows.shape).movedim(-1, dim)
 
 
 @_exact('_log_softmax')
@@ -436,6 +434,8 @@ def _log_softmax_backward(grad, output, dim, dtype):
 
 @_exact('nll_loss_forward')
 def _nll_loss(log_shares, target, weight, reduction, ignored):
+    if weight is not None or reduction != 1 or target.dim() != 1 or (target == ignored).any():
+        raise InputError('a cross-entropy other than the mean over all samples is not known to be exact')
     loss = -_sum(log_shares.gather(1, target[:, None])) / log_shares.new_tensor(len(target))
     return loss, log_shares.new_tensor(len(target))
 

@@ -58,10 +58,8 @@ class Preprocessing:
 
     def to_unit_range(self, images: 'torch.Tensor') -> 'torch.Tensor':
         """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]."""
-        images = images if images.dim() == 4 else images.unsqueeze(-1)
-        images = self.resized(images.permute(0, 3, 1, 2).contiguous().double())      # exact
-        images = (images / images.new_tensor(255)).clamp_(0, 1).float()      # no number: CUDA would invert it
-        return images.expand(-1, len(self.mean), -1, -1) if images.shape[1] == 1 else images
+        images = self.in_double(images)
+        return (images / images.new_tensor(255)).clamp_(0, 1).float()        # no number: CUDA would invert it
 
     def scaled(self, height: int, width: int) -> tuple:
         """(height, width) in pixels of such images once they are resampled, before the middle is cut out."""
@@ -69,6 +67,14 @@ class Preprocessing:
         shorter = min(height, width) if self.keep_ratio else None
         return tuple(side if shorter in (None, length) else int(side * length / shorter)
                      for length in (height, width))
+
+    def in_double(self, images: 'torch.Tensor') -> 'torch.Tensor':
+        """Those images -> float64 (B, 3, input_size, input_size), exact; ringing may leave 0 to 255."""
+        images = images if images.dim() == 4 else images.unsqueeze(-1)
+        if images.shape[3] > len(self.mean):
+            raise InputError('these are colour images, and the network takes grey ones')
+        images = self.resized(images.permute(0, 3, 1, 2).contiguous().double())
+        return images.expand(-1, len(self.mean), -1, -1) if images.shape[1] == 1 else images
 
     def resized(self, images: 'torch.Tensor') -> 'torch.Tensor':
         """float (B, C, H, W) -> (B, C, input_size, input_size); ringing may leave the range of the input."""

@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import struct
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,7 +26,7 @@ from torch import nn
 from scroll import archive
 from scroll.arguments import one_of, whole
 from scroll.embedding.eight_bit import EightBits, Unfit
-from scroll.embedding.transforms import resize
+from scroll.embedding.images import Preprocessing
 from scroll.errors import InputError
 from scroll.grid import GRID, quantise
 
@@ -79,7 +78,8 @@ def check_program(program: list) -> None:
         one_of(f'layer {position} of the integer network', op.kind, _READS)
         where = f'layer {position} of the integer network ({op.kind})'
         early = len(op.reads) in _READS[op.kind] and all(0 <= read < position for read in op.reads)
-        if not early or not -BRANCH <= op.low <= 0 <= op.high <= BRANCH:
+        held = early and (op.kind != 'pad' or op.largest >= program[op.reads[0]].largest)
+        if not held or not -BRANCH <= op.low <= 0 <= op.high <= BRANCH:
             raise InputError(f'{where}: it reads {op.reads}, and its values go from {op.low} to {op.high}')
         if op.kind == 'conv':
             arrays = [getattr(op, name) for name in _ARRAYS]
@@ -95,6 +95,14 @@ def check_program(program: list) -> None:
             if bound.max() > EXACT:
                 raise InputError(f'{where}: a sum of channel {int(bound.argmax())} may reach '
                                  f'{int(bound.max())}, more than the 2^24 up to which float32 is exact')
+
+
+def rounded_mean(preprocessing: Preprocessing) -> tuple:
+    """`mean` of an integer network for such images. InputError unless they are prepared as it does it."""
+    size, mean, std = preprocessing.input_size, preprocessing.mean, preprocessing.std
+    if preprocessing != Preprocessing(size, mean, std) or len(mean) != 3:
+        raise InputError(f'{preprocessing}: an integer network takes whole colour images, resized by Lanczos')
+    return tuple(int(np.rint(255 * value)) for value in mean)
 
 
 def channel_bound(weight: np.ndarray, bias: np.ndarray, largest: int) -> np.ndarray:
@@ -122,6 +130,8 @@ class IntegerNetwork(nn.Module):
         whole('the input size of an integer network', input_size, 1, 1 << 16)
         self.program, self.input_size = program, input_size
         self.mean, self.golden, self.version = tuple(map(int, mean)), str(golden), version
+        if program[0].largest < max(*self.mean, 255 - min(self.mean)):
+            raise InputError(f'the input of an integer network less {self.mean} leaves its range')
         self.stages, self.mirror = tuple(map(int, stages)), mirror
         self.eight_bits = None          # `EightBits`, or False where it is not to be, once it is known
         self._compared = set()          # kinds of convolutions, with the shapes and places of their inputs
@@ -153,10 +163,7 @@ class IntegerNetwork(nn.Module):
 
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S), exactly."""
-        images = images if images.dim() == 4 else images.unsqueeze(-1)
-        images = resize(images.permute(0, 3, 1, 2).contiguous().double(), self.input_size)
-        images = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
-        return self.centred(images.float())
+        return self.centred(Preprocessing(self.input_size).in_double(images).float())
 
     def centred(self, images: torch.Tensor) -> torch.Tensor:
         """float32 (B, 3, S, S), 0 to 255, rounded, less the mean."""
@@ -187,7 +194,9 @@ class IntegerNetwork(nn.Module):
             except (Unfit, RuntimeError):           # of kernels that torch may lack
                 self.eight_bits = False
         values = []
-        with exact_algorithms():
+        cudnn = torch.backends.cudnn                # without convolutions that transform their input
+        with torch.backends.nnpack.flags(enabled=False), cudnn.flags(
+                enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False):
             for position, op in enumerate(self.program):
                 values.append(self.run(position, op, [values[read] for read in op.reads] or [x]))
                 for read in op.reads:
@@ -206,12 +215,9 @@ class IntegerNetwork(nn.Module):
                 self._compare(position, op, x, out)
             return self._requantise(out, position, op, *inputs[1:])
         if op.kind == 'scale':
-            return self._requantise(x, position, op, in_place=False)
+            return self._requantise(x.clone(), position, op)
         if op.kind == 'add':
-            # every value but the input has memory of its own, and this one may be its last use
-            read = op.reads[0]
-            free = self.last_use[read] == position and self.program[read].kind != 'input'
-            return self._requantise(x.add_(inputs[1]) if free else x + inputs[1], position, op)
+            return self._requantise(x + inputs[1], position, op)
         if op.kind == 'pad':
             return F.pad(x, op.options['amounts'])
         if self.program[op.reads[0]].largest * x.shape[2] * x.shape[3] > EXACT:
@@ -239,14 +245,13 @@ class IntegerNetwork(nn.Module):
         out = self._convolved(inputs[0], position, op).round() * factor
         return (out + inputs[1] * op.options['ratio'] if inputs[1:] else out).round().clamp(op.low, op.high)
 
-    def _requantise(self, x: torch.Tensor, position: int, op: Op, other: torch.Tensor = None,
-                    in_place: bool = True) -> torch.Tensor:
-        """clamp(rint(x * multiplier + other * ratio))."""
+    def _requantise(self, x: torch.Tensor, position: int, op: Op, other: torch.Tensor = None) -> torch.Tensor:
+        """clamp(rint(x * multiplier + other * ratio)), in the memory of x."""
         factor = getattr(self, f'multiplier{position}')
         if torch.compiler.is_compiling():               # the same product, which no runtime can contract
             x = (x.double() * factor.double()).float()
         else:
-            x = x.mul_(factor) if in_place else x * factor
+            x = x.mul_(factor)
         x = x if other is None else x.add_(other * op.options['ratio'])
         return x.round_().clamp_(op.low, op.high)
 
@@ -304,22 +309,23 @@ class IntegerNetwork(nn.Module):
                         facts.get('stages', ())), dict(facts['about']))
 
 
+class OnGrid(nn.Module):
+    """Vectors (N, d) -> whole multiples of 2^-18, float64, as `scroll.grid.quantise`, but for quotients that
+    are nearer to a tie than float64 can tell: fewer than one in 10^7."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.double()
+        largest = x.abs().amax(dim=1, keepdim=True)
+        x = x / torch.where(largest > 0, largest, 1.0)
+        norm = (x * x).sum(dim=1, keepdim=True).sqrt()
+        return torch.round(x / torch.where(norm > 0, norm, 1.0) * GRID)
+
+
 def _unit(part: torch.Tensor) -> torch.Tensor:
     """Whole numbers (B, C) -> unit rows on the grid, float32."""
-    if torch.compiler.is_compiling():                   # but for quotients next to a tie, as `OnGrid`
-        part = part.double()
-        norm = (part * part).sum(dim=1, keepdim=True).sqrt()
-        return torch.round(part / torch.where(norm > 0, norm, 1.0) * GRID).float()
+    if torch.compiler.is_compiling():
+        return OnGrid()(part).float()
     return torch.from_numpy(quantise(part.double().cpu().numpy())).to(part.device, torch.float32)
-
-
-@contextmanager
-def exact_algorithms():
-    """Leave out libraries whose convolutions transform their input."""
-    with torch.backends.nnpack.flags(enabled=False), \
-            torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False,
-                                       deterministic=True, allow_tf32=False):
-        yield
 
 
 def golden_images() -> np.ndarray:

@@ -73,7 +73,8 @@ def timm_network(name: str, file=None, random: int = None, img_size: int = None)
             body = timm.create_model(name, True, pretrained_cfg_overlay=dict(state_dict=state), **sized)
             body.reset_classifier(0)
         else:
-            with _seeded(random):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(random)
                 body = timm.create_model(name, num_classes=0, **sized)
             origin = 'random', random
         config = timm.data.resolve_model_data_config(body)
@@ -123,7 +124,8 @@ def transformers_network(name: str, random: int = None) -> tuple:
                 raise InputError(f'its file lacks tensors, or has them in another shape: {sorted(wrong)[0]}')
             body = body.float()
         else:
-            with _seeded(random):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(random)
                 body = transformers.AutoModel.from_config(config)
             origin = 'random', random
     if _learned_pooler(body):
@@ -218,14 +220,6 @@ def _one_line_errors(what: str):
         raise InputError(f'{what}: {error}') from error
     except Exception as error:
         raise InputError(f'{what}: {type(error).__name__}: {" ".join(str(error).split())[:200]}') from error
-
-
-@contextmanager
-def _seeded(seed: int):
-    """torch's generator on the CPU begins with a seed, and is restored afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
 
 
 @contextmanager

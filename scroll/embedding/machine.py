@@ -1,4 +1,4 @@
-"""The kind of machine: what the last bits of floating-point arithmetic depend on."""
+"""The kind of machine: what last bits depend on, and how the maps of a network may lie in its memory."""
 import os
 import platform
 import sys
@@ -8,6 +8,7 @@ import torch
 
 _LIMITS = ('ONEDNN_MAX_CPU_ISA', 'DNNL_MAX_CPU_ISA', 'MKL_ENABLE_INSTRUCTIONS', 'MKL_CBWR',
            'NVIDIA_TF32_OVERRIDE')
+FEW = 8                     # channels: see `layout_for`
 
 
 def kind_of_machine(device='cpu') -> str:
@@ -32,3 +33,14 @@ def versions_and_switches(net: torch.nn.Module) -> tuple:
     limits = {name: os.environ[name] for name in _LIMITS if name in os.environ}
     return (np.__version__, torch.backends.cudnn.version(), versions, torch.get_float32_matmul_precision(),
             torch.backends.cudnn.allow_tf32, limits)
+
+
+def layout_for(net: torch.nn.Module) -> torch.memory_format:
+    """The memory format that `net` may run and train in: channels-last (faster on CPUs) where it is sound.
+
+    With AVX2 and no AVX-512, oneDNN's backward pass of a strided 1x1 convolution writes past its memory where
+    a channels-last input has fewer than eight channels (torch 2.15). So a network with a convolution of fewer
+    output channels, or a 1x1 one that reads fewer, keeps contiguous maps, on every machine."""
+    sound = all(conv.out_channels >= FEW and (conv.in_channels >= FEW or max(conv.kernel_size) > 1)
+                for conv in net.modules() if isinstance(conv, torch.nn.Conv2d))
+    return torch.channels_last if sound else torch.contiguous_format

@@ -9,13 +9,14 @@ import copy
 import math
 import operator
 from dataclasses import dataclass, replace
+from functools import partialmethod
 
 import numpy as np
 import torch
 from torch import nn
 
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.integer_network import EXACT, IntegerNetwork, Op, channel_bound
+from scroll.embedding.integer_network import EXACT, IntegerNetwork, Op, channel_bound, rounded_mean
 from scroll.errors import InputError
 
 _IMAGE = 0.0                        # the unit of the image, whose channels have each their own
@@ -31,13 +32,13 @@ def quantise_network(net: nn.Module, preprocessing: Preprocessing, images: np.nd
     """The integer network of `net.features`, (B, 3, S, S) -> (B, d), calibrated on images of the data that it
     was trained on, uint8 (N, H, W, C). InputError: a layer that integers cannot do, by name."""
     graph, scales = _calibrated(net, preprocessing, images)
-    return _built(graph, _sketch(graph, scales, preprocessing), preprocessing)
+    return _built(graph, _Builder(graph, scales, preprocessing).walk(), preprocessing)
 
 
 def scales_of(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> list:
     """What `quantise_network` takes from these images, to four digits: the magnitude of each value that it
     rounds, in their order."""
-    sketch = _sketch(*_calibrated(net, preprocessing, images), preprocessing)
+    sketch = _Builder(*_calibrated(net, preprocessing, images), preprocessing).walk()
     return [float(f'{magnitude:.4g}') for magnitude in sketch.magnitudes.values()]
 
 
@@ -45,7 +46,7 @@ def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -
     """The integer network of `net.features` by recorded scales, the same on every machine. InputError: they
     are of another network, or a layer is one that integers cannot do."""
     graph = _exported(net, preprocessing)
-    sketch = _sketch(graph, iter(scales), preprocessing)
+    sketch = _Builder(graph, iter(scales), preprocessing).walk()
     if len(sketch.magnitudes) != len(scales):
         raise InputError(f'{len(scales)} scales for a network that rounds {len(sketch.magnitudes)} values: '
                          'they are of another one')
@@ -54,6 +55,7 @@ def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -
 
 def _exported(net, preprocessing) -> torch.fx.GraphModule:
     """The graph of `net.features` in torch's operators, in eval mode, for batches of `_BATCH`."""
+    rounded_mean(preprocessing)
     example = torch.zeros(_BATCH, 3, preprocessing.input_size, preprocessing.input_size)
     holder = nn.Module()
     holder.net = copy.deepcopy(net).cpu()       # where the example is
@@ -91,31 +93,19 @@ def _calibrated(net, preprocessing, images) -> tuple:
     return graph, {name: float(np.mean(values)) for name, values in watch.quantiles.items()}
 
 
-def _sketch(graph, scales, preprocessing) -> '_Builder':
-    """A first walk through the graph: magnitudes, and which values are added to which."""
-    sketch = _Builder(graph, scales, preprocessing)
-    sketch.walk()
-    return sketch
-
-
 def _built(graph, sketch: '_Builder', preprocessing) -> IntegerNetwork:
-    """The network. Values that residual sums join have units that are one another's times a power of two, so
-    that the sum of two is exact: that of the largest, halved while the value has room."""
+    """The network, from a first walk. Values that residual sums join have units that are one another's times
+    a power of two, so that the sum of two is exact: that of the largest, halved while the value has room."""
     own = {name: sketch.magnitudes[name] / largest for name, largest in sketch.rounded.items()}
-    group = {name: name for name in own}
-
-    def root(name):
-        while group[name] != name:
-            name = group[name]
-        return name
+    group = {name: {name} for name in own}
     for one, other in sketch.joined:
-        group[root(one)] = root(other)
+        both = group[one] | group[other]
+        group |= dict.fromkeys(both, both)
     units = {}
     for name, unit in own.items():
-        most = max(other for key, other in own.items() if root(key) == root(name))
+        most = max(own[other] for other in group[name])
         units[name] = most / 2.0 ** math.floor(math.log2(most / unit))
-    builder = _Builder(graph, sketch.magnitudes, preprocessing, units)
-    builder.walk()
+    builder = _Builder(graph, sketch.magnitudes, preprocessing, units).walk()
     return IntegerNetwork(builder.program, preprocessing.input_size, builder.mean, stages=builder.stages())
 
 
@@ -153,10 +143,10 @@ class _Builder:
         self.tensors = dict(graph.named_parameters()) | dict(graph.named_buffers())
         self.program, self.known, self.magnitudes, self.rounded, self.joined = [], {}, {}, {}, []
         self._names = {}                        # position of a value that was rounded -> its name
-        self.mean = tuple(int(np.rint(255 * m)) for m in preprocessing.mean)
+        self.mean = rounded_mean(preprocessing)
 
-    def walk(self) -> None:
-        """Fill the program; InputError, with the module's name, for what integers cannot do."""
+    def walk(self) -> '_Builder':
+        """Fill the program; InputError, with the module's name, for what integers cannot do. Returns self."""
         for node in self.graph.graph.nodes:
             if node.op == 'placeholder':
                 low, high = -max(self.mean), 255 - min(self.mean)
@@ -168,6 +158,7 @@ class _Builder:
                 last = self._value(node.args[0][0])
                 if last.position != len(self.program) - 1:
                     raise InputError('the features of this network are not what it computes last')
+        return self
 
     def stages(self) -> list:
         """Positions of the last map of each stage, `layer1`, `layer2`, ...; none of a network without."""
@@ -186,7 +177,10 @@ class _Builder:
         if method is None:
             raise _unsupported(node, f'its operation {name}', 'convolutions, batch norms, ReLU, ReLU6 and '
                                'sums can')
-        self.known[node] = method(node, *node.args, **node.kwargs)
+        try:
+            self.known[node] = method(node, *node.args, **node.kwargs)
+        except (AttributeError, KeyError, IndexError, TypeError) as error:
+            raise _unsupported(node, f'its operation {name} with {node.args} {node.kwargs}') from error
 
     def _emit(self, op: Op, unit: float) -> _Value:
         self.program.append(op)
@@ -237,10 +231,10 @@ class _Builder:
             raise _unsupported(node, f'a clamp from {low}', 'from 0, behind a convolution or a sum, it can')
         return self._finish(waiting, node, low=0, cap=float(high))
 
-    _on_clamp = _on_hardtanh
+    def _on_clamp(self, node, x, low=None, high=None):
+        return self._on_hardtanh(node, x, low, np.inf if high is None else high)
 
-    def _on_relu(self, node, x):
-        return self._on_hardtanh(node, x, 0, np.inf)
+    _on_relu = partialmethod(_on_clamp, low=0)
 
     def _on_add(self, node, one, other):
         waiting = [self._waiting(operand, node) for operand in (one, other)]
@@ -257,16 +251,13 @@ class _Builder:
     def _on_adaptive_avg_pool2d(self, node, x, size):
         if _pair(size) != [1, 1]:
             raise _unsupported(node, f'adaptive average-pooling to {_pair(size)}', 'to 1 it can')
-        return self._pooled(self._value(x))
+        return self._on_mean(node, x, (2, 3))
 
     def _on_mean(self, node, x, dims, keepdim=False):
+        """The sum over the map: the mean but for a factor that unit length takes away."""
         if sorted(d % 4 for d in dims) != [2, 3]:
             raise _unsupported(node, f'a mean over {dims}', 'over a whole map it can')
-        return self._pooled(self._value(x))
-
-    def _pooled(self, value: _Value) -> _Value:
-        """The sum over the map: the mean but for a factor that unit length takes away."""
-        return self._emit(Op('pool', (value.position,)), value.unit)
+        return self._emit(Op('pool', (self._value(x).position,)), self._value(x).unit)
 
     def _on_view(self, node, x, *shape):
         value = self._value(x)
@@ -345,7 +336,7 @@ class _Builder:
         least = np.maximum(np.where(least > 0, least, 1.0) * gain, np.abs(linear.bias) / unit / (EXACT // 4))
         bits = np.full(len(least), _MANTISSA)
         while True:
-            power = np.exp2(np.floor(np.log2(least)) - (bits - 1))
+            power = np.ldexp(1.0, np.frexp(least)[1] - bits)        # `log2` may be off at powers of two
             factor = np.ceil(least / power) * power
             weight = np.rint(linear.weight * (gain / factor)[:, None, None, None])
             bias = np.rint(linear.bias / (unit * factor))
@@ -397,5 +388,5 @@ def _readers(node) -> list:
 
 
 def _pair(value) -> list:
-    value = list(value) if isinstance(value, (list, tuple)) else [value]
+    value = [operator.index(number) for number in (value if isinstance(value, (list, tuple)) else [value])]
     return value * 2 if len(value) == 1 else value

@@ -65,12 +65,14 @@ def class_means(statistics: Statistics) -> np.ndarray:
 
 def within_scatter(statistics: Statistics) -> np.ndarray:
     """W = sum_i (u_i - m)(u_i - m)', m the rounded mean of each sample's class: int64 (d, d), in 2^-36. From
-    the sums, G - sum_c (s_c m_c' + m_c s_c' - n_c m_c m_c'). What int64 wraps on the way comes back: the
-    result is below 2^65 times the share of the samples that it holds."""
-    means, sums = class_means(statistics), statistics.sums[:, :-1]
-    cross = sums.T @ means
-    scatter = statistics.gram[:-1, :-1] - (cross + cross.T)
-    return scatter + (statistics.counts[:, None] * means).T @ means
+    the sums, G - sum_c (s_c m_c' + m_c s_c' - n_c m_c m_c'). What int64 wraps on the way comes back, since
+    the result is at most about N 2^36, below 2^63."""
+    return _about(class_means(statistics), statistics.counts, statistics.sums, statistics.gram)
+
+
+def _about(means: np.ndarray, counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> np.ndarray:
+    cross = sums[:, :-1].T @ means
+    return gram[:-1, :-1] - (cross + cross.T) + (counts[:, None] * means).T @ means
 
 
 def degrees(statistics: Statistics) -> int:
@@ -127,35 +129,41 @@ class QuadraticPredictor:
     def decision_function(self, features: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, rounded."""
         high, low = self._logits(features)
-        return np.ldexp(np.ldexp(high.astype(np.float64), 2 * PIECE) + low, self.exponent - 2 * GRID_BITS)
+        return np.ldexp(np.ldexp(high, 2 * PIECE) + low, self.exponent - 2 * GRID_BITS)
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of equals."""
         return self.classes[largest(*self._logits(features))]
 
     def _logits(self, features: np.ndarray) -> tuple:
-        """(high, low), int64 (N, K), 0 <= low < 2^36: logits are high 2^36 + low in 2^(exponent - 36).
-        Differences have 19 bits and forms so few more that float64 holds a row of their products; of these,
-        pieces of 18 bits are multiplied by the differences again."""
         features = on_grid(features)
-        high, low = (np.empty((len(features), len(self.classes)), np.int64) for _ in range(2))
+        high, low = (np.empty((len(features), len(self.classes))) for _ in range(2))
         for rows, h in lifted_blocks(features, self.lift):
             for k, (mean, form) in enumerate(zip(self.means, self.forms)):
-                difference = (h - mean).astype(np.float64)
-                products, total = (difference @ form.astype(np.float64)).astype(np.int64), []
-                for _ in range(3):
-                    piece = products & (1 << PIECE) - 1 if len(total) < 2 else products
-                    products = products >> PIECE
-                    squares = np.einsum('nd,nd->n', piece.astype(np.float64), difference)
-                    total.append(-squares.astype(np.int64))
-                below = total[0] + ((total[1] & (1 << PIECE) - 1) << PIECE)
-                high[rows, k] = total[2] + (total[1] >> PIECE) + (below >> 2 * PIECE)
-                low[rows, k] = below & (1 << 2 * PIECE) - 1
+                high[rows, k], low[rows, k] = quadratic_logits(h, mean, form.astype(np.float64))
         return high, low
 
     def digest(self) -> str:
         """SHA-256 of classes, means, forms and lift."""
         return digest_of(self.classes, self.exponent, self.lift, self.means, self.forms)
+
+
+def quadratic_logits(h, mean, form, floor=np.floor) -> tuple:
+    """(high, low), float64 (N,) whole numbers, 0 <= low < 2^36: logits of one class are high 2^36 + low in
+    2^(exponent - 36). h: (N, D). mean: (D,). form: float64 (D, D). Of several: mean (K, D), form (K, D, D),
+    the results (K, N). Arrays, or with `floor=torch.floor` tensors. Differences have 19 bits and forms so few
+    more that float64 holds a row of their products; of these, pieces of 18 bits meet the differences again.
+    """
+    base, difference = 2.0 ** PIECE, h - mean[..., None, :]
+    rest, sums = difference @ form, []
+    for place in range(3):
+        above = floor(rest / base) if place < 2 else 0.0
+        sums.append(-((rest - above * base) * difference).sum(-1))
+        rest = above
+    carry = floor(sums[1] / base)
+    below = sums[0] + (sums[1] - carry * base) * base
+    more = floor(below / base ** 2)
+    return sums[2] + carry + more, below - more * base ** 2
 
 
 def form_bits(size: int) -> int:
@@ -202,8 +210,8 @@ def covariances(statistics: Statistics, means: np.ndarray, pooling: float, shrin
 
 def class_scatters(statistics: Statistics, means: np.ndarray) -> np.ndarray:
     """sum (u - m)(u - m)' over each class, m its rounded mean: int64 (K, D, D), in units of 2^-36."""
-    out = statistics.grams[:, :-1, :-1].copy()
-    for scatter, mean, total, count in zip(out, means, statistics.sums[:, :-1], statistics.counts):
-        cross = np.outer(total, mean)
-        scatter += count * np.outer(mean, mean) - (cross + cross.T)
+    out = np.empty((len(means), statistics.size, statistics.size), np.int64)
+    parts = (array[:, None] for array in (means, statistics.counts, statistics.sums))
+    for scatter, *of_class in zip(out, *parts, statistics.grams):
+        scatter[:] = _about(*of_class)
     return out

@@ -6,15 +6,18 @@ what a head made of the statistics, the statistics, its settings (`scroll.heads.
 features (N, d) and labels (N,), and return float64 (N, K). x is [h; 1] or h, and v is x less its class mean.
 """
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 
 from scroll.grid import GRID, GRID_BITS
-from scroll.heads import discriminants
-from scroll.heads.predictors import NCC_FACTOR, LinearPredictor, evened, usable_lambda, usable_with
-from scroll.heads.rounded import solved_rows
+from scroll.heads import discriminants, predictors
+from scroll.heads.predictors import LinearPredictor
+from scroll.heads.rounded import Refinement, solved_rows
 from scroll.heads.scaling import row_sums
 from scroll.statistics import Statistics
+
+_ROWS = 1 << 9                      # solved for at once
 
 
 def ridge_left_out(online: LinearPredictor, statistics: Statistics, settings, features: np.ndarray,
@@ -22,18 +25,36 @@ def ridge_left_out(online: LinearPredictor, statistics: Statistics, settings, fe
     """With leverage l = w x' (A + alpha I)^-1 x and target t, leaving x out turns its logit f into
     (f - l t) / (1 - l). weights: w, how often each sample is counted, a number or float64 (N, 1)."""
     x = np.column_stack([lifted(statistics, features), np.full(len(features), GRID)])
-    solved = solved_rows(statistics.gram, usable_lambda(statistics, settings.ridge_lambda), x)
-    leverage = weights * row_sums(x * solved)[:, None]                          # (N, 1)
+    units = predictors.usable_lambda(statistics, settings.ridge_lambda)
+    weights = np.broadcast_to(weights, (len(x), 1))
+    leverage = weights * row_sums(x * solved_rows(statistics.gram, units, x))[:, None]          # (N, 1)
     own = np.asarray(labels)[:, None] == online.classes
     target = np.where(own, 1.0, -1.0 if settings.targets == 'pm1' else 0.0)
-    return (online.decision_function(features) - leverage * target) / (1 - leverage)
+    rest, least = 1 - leverage, x.shape[1] / (16 * units)           # l is off by up to 2^-13 of that
+    logits = (online.decision_function(features) - leverage * target) / np.maximum(rest, least)
+    close, right = np.flatnonzero(rest < least), predictors.target_sums(statistics, settings.targets)
+    for start in range(0, len(close), _ROWS):
+        rows = close[start:start + _ROWS]
+        logits[rows] = _to_more_bits(statistics.gram, units, right, x[rows], target[rows], weights[rows])
+    return logits
+
+
+def _to_more_bits(gram, units, right, x, target, weights) -> np.ndarray:
+    """(f - l t) / (1 - l), t - (t - f) / (1 - l), where float64 has little of 1 - l."""
+    system, exact = Refinement(gram, units, np.hstack([right, x.T])), x.astype(object)
+    while system.error().max() * 2.0 ** (system.unit + 30) > 2.0 ** -80:
+        system.step()
+    solved, one, K = system.value(), 1 << -system.unit, right.shape[1]
+    leverage = (exact * solved[:, K:].T).sum(axis=1) * [Fraction(w) for w in weights[:, 0]]
+    error = target.astype(int).astype(object) * one - exact @ solved[:, :K]
+    return target - (error / (one - leverage)[:, None]).astype(np.float64)
 
 
 def balanced_left_out(online: LinearPredictor, statistics: Statistics, settings, features: np.ndarray,
                       labels: np.ndarray) -> np.ndarray:
     """As `ridge_left_out`; each class counts as often as before."""
-    even = evened(statistics)
-    settings = replace(settings, ridge_lambda=usable_with(even, settings.ridge_lambda))
+    even = predictors.evened(statistics)
+    settings = replace(settings, ridge_lambda=predictors.usable_with(even, settings.ridge_lambda))
     rows = np.searchsorted(statistics.classes, labels)
     weights = (even.counts / statistics.counts)[rows][:, None]
     return ridge_left_out(online, even, settings, features, labels, weights)
@@ -47,7 +68,7 @@ def ncc_left_out(online: LinearPredictor, statistics: Statistics, settings, feat
     others = np.maximum(statistics.counts[rows] - 1, 1)[:, None]
     centroids = (statistics.sums[rows, :-1] - u) / (others * float(GRID))
     logits[np.arange(len(u)), rows] = (
-        row_sums(u / GRID * centroids) + NCC_FACTOR[settings.ncc_bias] * row_sums(centroids ** 2))
+        row_sums(u / GRID * centroids) + predictors.NCC_FACTOR[settings.ncc_bias] * row_sums(centroids ** 2))
     return logits
 
 
@@ -62,9 +83,11 @@ def lda_left_out(online: LinearPredictor, statistics: Statistics, settings, feat
     others = np.maximum(count, 2) - 1.0                                         # n_c - 1, (N,)
     v = np.where(count[:, None] > 1, lifted(statistics, features) - means[rows], 0)
     a = row_sums(v * solved_rows(scatter, units, v))                            # v'Pv
-    units = online.units.copy()
-    units[:, -1] = 0                                                            # without biases
-    slopes = LinearPredictor(online.classes, units, online.exponent)
+    share = 1 + 1 / others
+    least = units / (units + share * row_sums(v * v * 1.0))     # of 1 - share a, which rounding may make 0
+    slopes = online.units.copy()
+    slopes[:, -1] = 0                                                           # without biases
+    slopes = LinearPredictor(online.classes, slopes, online.exponent)
     of_means = slopes.decision_function(means) / freedom                        # m'Pm, (K, K)
     xm = replace(slopes, lift=statistics.lift).decision_function(features) / freedom    # x'Pm, (N, K)
     b, mm = xm - of_means[rows], np.tile(np.diagonal(of_means), (len(v), 1))    # v'Pm; m'Pm
@@ -72,7 +95,7 @@ def lda_left_out(online: LinearPredictor, statistics: Statistics, settings, feat
     xm[each, rows] -= e / others                                    # the mean of its own class moves
     mm[each, rows] += (a / others - 2 * b[each, rows]) / others
     b[each, rows] -= a / others
-    step = (1 + 1 / others) / (1 - (1 + 1 / others) * a)            # P' = P + step P v v'P
+    step = share / np.maximum(1 - share * a, least / 2)             # P' = P + step P v v'P
     logits = xm + (step * e)[:, None] * b - (mm + step[:, None] * b * b) / 2
     return np.where(count > 1, max(freedom - 1, 1), freedom)[:, None] * logits
 

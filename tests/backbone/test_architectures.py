@@ -155,11 +155,6 @@ def test_options_out_of_range_are_named(name, options):
         build(name, **options)
 
 
-def test_a_backbone_that_defines_too_little_says_what():
-    with pytest.raises(NotImplementedError, match='MammothBackbone has no feature maps'):
-        MammothBackbone()(pictures())
-
-
 def test_names_devices_and_helpers():
     net, layer = small('resnet18-md'), nn.Linear(30, 20)
     assert net.device == torch.device('cpu') and net.to('meta').device == torch.device('meta')
@@ -169,3 +164,5 @@ def test_names_devices_and_helpers():
     nn.Sequential(layer, nn.ReLU()).apply(xavier)
     assert not layer.bias.any() and layer.weight.abs().max() <= (6 / 50) ** 0.5
     assert num_flat_features(torch.zeros(5, 3, 2, 2)) == 12
+    with pytest.raises(NotImplementedError, match='MammothBackbone has no feature maps'):
+        MammothBackbone()(pictures())

@@ -262,10 +262,10 @@ def test_every_array_of_byol_is_needed(tmp_path, change, words):
 
 
 @pytest.mark.parametrize('content, words', [
-    ({'state_dict': state_of('resnet18-md') | {'conv1.weight': torch.ones(4, 3, 9, 9)}}, ['conv1 of 9 px, blocks 2-2-2-2 of 2 convolutions']),
+    ({'state_dict': state_of('resnet18-md') | {'conv1.weight': torch.ones(4, 3, 9, 9)}}, ['conv1 of 9 px, blocks 2-2-2-2 of 2 convolutions']), ({3: torch.ones(1), 'net.x': torch.ones(1)}, ['its tensors', 'x, ']),
     ({'weights': {'a': torch.ones(2)}, 'epoch': 3}, ['weights', 'no ordinary tensor']), ({}, ['no backbone']), (torch.ones(3), ['a Tensor']),
     ({'conv1.weight': torch.ones(3).to_sparse()}, ['conv1.weight', 'no ordinary tensor'])],
-    ids=['other stem', 'nested', 'empty', 'tensor', 'sparse'])
+    ids=['other stem', 'a number for a name', 'nested', 'empty', 'tensor', 'sparse'])
 @pytest.mark.filterwarnings('ignore:Validating sparse')
 def test_what_holds_no_known_network(tmp_path, content, words):
     torch.save(content, tmp_path / 'w')

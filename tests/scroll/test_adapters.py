@@ -126,13 +126,10 @@ def other(request):
         return make().eval(), kind, counts
 
 
-def image(net) -> torch.Tensor:
-    return torch.randn(3, 3, *[getattr(net, 'input_size', 16)] * 2, generator=torch.Generator().manual_seed(0))
-
-
 def test_every_kind_starts_as_nothing_learns_and_folds_away(other):
     pristine, kind, counts = other
-    net, x = (value.to(memory_format=torch.channels_last) for value in (copy.deepcopy(pristine), image(pristine)))
+    images = torch.randn(3, 3, *[getattr(pristine, 'input_size', 16)] * 2, generator=torch.Generator().manual_seed(0))
+    net, x = (value.to(memory_format=torch.channels_last) for value in (copy.deepcopy(pristine), images))
     with torch.no_grad():
         before = net.features(x)
         parameters = attach(net, 0.0)

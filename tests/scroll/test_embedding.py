@@ -208,7 +208,7 @@ def test_a_feature_that_is_not_finite_is_refused_and_its_image_named():
 
 @pytest.mark.parametrize('params, word', [
     (dict(dtype='float16'), 'dtype'), (dict(chunk=0), 'chunk'), (dict(channels_last='yes'), 'channels_last'),
-    (dict(device='abacus'), 'device'), (dict(cache=3), 'cache'), (dict(net=nn.Linear(2, 2)), 'net'), (dict(preprocessing=16), 'preprocessing')], ids=str)
+    (dict(device='abacus'), 'device'), (dict(device='cuda:99'), 'device'), (dict(preprocessing=Preprocessing(1)), 'makes no features'), (dict(cache=3), 'cache'), (dict(net=nn.Linear(2, 2)), 'net'), (dict(preprocessing=16), 'preprocessing')], ids=str)
 def test_invalid_settings_are_refused(net, params, word):
     with refused(word):
         Embedder(**{'net': net, 'preprocessing': PREPROCESSING, **params})

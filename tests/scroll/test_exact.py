@@ -72,12 +72,15 @@ def test_values_and_gradients_are_those_of_float64(name):
     layer = (LAYERS | FORWARD)[name].double()
     x = inputs(4, 6, 10, 10).requires_grad_(name in LAYERS)
     wanted, found = [x, *layer.parameters()], []
-    for arithmetic in (torch.enable_grad(), ExactArithmetic()):
+    for arithmetic, default in ((torch.enable_grad(), 'float32'), (ExactArithmetic(), 'float32'), (ExactArithmetic(), 'float64')):
+        torch.set_default_dtype(getattr(torch, default))
         with arithmetic:
             out = layer(x)
             grads = torch.autograd.grad((out * out).sum() / 2 + out.sum(), wanted) if name in LAYERS else []
         found.append([out.detach(), *grads])
-    for exact, float64 in zip(*found):
+    torch.set_default_dtype(torch.float32)
+    assert all(map(torch.equal, *found[1:]))                    # whatever torch's default type
+    for exact, float64 in zip(*found[:2]):
         torch.testing.assert_close(exact, float64, rtol=1e-5, atol=1e-5 * float(float64.abs().max()))
 
 
@@ -109,11 +112,13 @@ def test_sums_have_no_order(seed, terms):
         assert torch.equal(F.normalize(one), F.normalize(one[:, order])[:, np.argsort(order)])
 
 
-def test_what_is_not_known_to_be_exact_is_refused_by_name():
-    with ExactArithmetic(), pytest.raises(InputError, match='erfinv'):
-        torch.erfinv(inputs(3))
-    with ExactArithmetic(), pytest.raises(InputError, match='power'):
-        inputs(3) ** 1.7
+@pytest.mark.parametrize('words, call', [
+    ('erfinv', torch.erfinv), ('power', lambda x: x ** 1.7), ('power', lambda x: 2 ** x), ('add.*out', lambda x: torch.add(x, x, out=x)),
+    ('one not of maps', lambda x: F.conv1d(x[None], x[None])), *[('cross-entropy', lambda x, more=more: F.cross_entropy(x, torch.arange(3), **more)) for more in (
+        dict(reduction='sum'), dict(reduction='none'), dict(ignore_index=2), dict(weight=torch.ones(3).double()))]])
+def test_what_is_not_known_to_be_exact_is_refused_by_name(words, call):
+    with ExactArithmetic(), pytest.raises(InputError, match=words):
+        call(inputs(3, 3))
 
 
 def test_a_feature_does_not_depend_on_its_batch_and_agrees_with_float32(monkeypatch):

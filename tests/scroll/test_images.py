@@ -80,6 +80,8 @@ def test_grey_images_are_three_equal_channels():
     expected = preprocessing(torch.from_numpy(grey.repeat(3, axis=3)))
     for given_ in (grey, grey[..., 0]):
         assert torch.equal(preprocessing(torch.from_numpy(given_)), expected)
+    with refused('the network takes grey ones'):
+        Preprocessing(20, (0.5,), (0.5,))(torch.from_numpy(pictures(channels=3)))
 
 
 @pytest.mark.parametrize('images', [

@@ -36,12 +36,12 @@ class Mobile(nn.Module):
                                    nn.Conv2d(24, 24, 3, 1, 1, groups=24), nn.BatchNorm2d(24), nn.ReLU6(),
                                    nn.Conv2d(24, 8, 1), nn.BatchNorm2d(8))
         self.smaller = nn.Sequential(nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(8, 8, 5, 2, groups=8, bias=False), nn.BatchNorm2d(8), nn.ReLU6())
-        self.last = nn.Conv2d(8, 16, 1)
+        self.own, self.last = nn.Conv2d(8, 8, 3, 1, 1), nn.Conv2d(8, 16, 1)
 
     def features(self, x):
         x = self.stem(x)
         x = self.smaller(x + self.block(x))
-        return F.adaptive_avg_pool2d(F.relu(self.last(x)), 1).flatten(1)
+        return F.adaptive_avg_pool2d(F.relu(self.last(torch.clamp(x + self.own(x), min=0))), 1).flatten(1)
 
 
 def settled(net) -> nn.Module:
@@ -238,12 +238,14 @@ def test_a_sum_is_bounded_by_what_float32_holds():
     IntegerNetwork(plain(bias=765 - (1 << 24)), 4, (0, 0, 0))
     with refused(r'layer 1 .*channel 0 may reach 16777217, more than the 2\^24'):
         IntegerNetwork(plain(bias=(1 << 24) - 764), 4, (0, 0, 0))
-    with refused('layer 2 .*a sum over its map'):
-        IntegerNetwork(plain(high=(1 << 20)), 8, (0, 0, 0)).check()     # 64 pixels of 2^20
+    for program, size in ((plain(high=(1 << 20)), 8), (plain(), 257)):  # pixels; the second by 8-bit kernels
+        with refused('layer 2 .*a sum over its map'):
+            IntegerNetwork(program, size, (0, 0, 0)).check()
 
 
 @pytest.mark.parametrize('program, words', [
     ([], 'begins with its input'), (plain(options=dict(ratio=3.0), reads=(0, 0)), 'no power of two'), (plain()[:2], 'ends with a sum'), (plain(reads=(1,)), 'reads'), (plain(low=1), 'values go from'),
+    ([Op('input', high=254), *plain()[1:]], 'leaves its range'), ([plain()[0], Op('pad', (0,), 0, 1, dict(amounts=[0] * 4)), *plain(reads=(1,))[1:]], 'reads'),
     (plain(bias=0)[:1] + plain(channels=9)[1:2] + [Op('add', (0, 1), 0, 255, {}, np.ones(1, np.float32)), Op('pool', (2,))], 'cannot be run')])
 def test_a_program_that_cannot_be_run_exactly_is_refused(program, words):
     with refused(words):
@@ -260,7 +262,8 @@ class Other(nn.Module):
 
 
 def test_a_layer_that_integers_cannot_do_is_named():
-    for layer, words in ((nn.SiLU(), 'last: its operation silu'), (nn.Hardtanh(), 'last: a clamp from -1')):
+    for layer, words in ((nn.SiLU(), 'last: its operation silu'), (nn.Hardtanh(), 'last: a clamp from -1'), (nn.Conv2d(8, 8, 3, padding='same'), 'last: its operation conv2d'),
+                         (lambda x: x + 1.0, 'its operation add'), (lambda x: torch.add(x, x, alpha=2), 'its operation add')):
         with refused(words):
             quantise_network(Other(layer).eval(), PREPROCESSING, IMAGES[:2])
 
@@ -314,6 +317,11 @@ def test_an_embedder_in_integers_promises_no_kind_of_machine(made, tmp_path):
     learner = Scroll(embedder, buffer_size=6, adaptation=Adaptation(select='none', iterations=2, minibatch=6))
     learner.partial_fit(IMAGES, np.arange(len(IMAGES)) % 3).adapt()
     assert learner.predict(IMAGES).shape == (len(IMAGES),)
+    for other in (replace(PREPROCESSING, crop=0.9), replace(PREPROCESSING, input_size=16), replace(PREPROCESSING, mean=(.5,), std=(.5,))):
+        with refused('an integer network takes|integers for images of 32 pixels'):
+            Embedder(net, other, 'integer', integers=network)
+    with refused('an integer network takes'):
+        quantise_network(net, replace(PREPROCESSING, crop=0.9), IMAGES)
     for wrong in (dict(dtype='integer'), dict(dtype='float32', integers=network), dict(dtype='integer', integers=net)):
         with refused('IntegerNetwork'):
             Embedder(net, PREPROCESSING, **wrong)

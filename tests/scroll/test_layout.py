@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from scroll.embedding.embedder import Embedder
-from scroll.embedding.layout import layout_for
+from scroll.embedding.machine import layout_for
 from tests.scroll.conftest import PREPROCESSING, tiny_net
 
 # Heap corruption is silent until something trips over it; glibc's checking allocator looks at each block that is given back.
@@ -19,7 +19,7 @@ import copy, sys
 import torch
 from bench.pretraining.training import make_net
 from scroll import Adaptation, Embedder, Preprocessing, Scroll
-from scroll.embedding.layout import layout_for
+from scroll.embedding.machine import layout_for
 from tests.scroll.conftest import tiny_net, toy_images
 from bench.run.devices import arrange
 from types import SimpleNamespace
@@ -48,17 +48,13 @@ print('sound')
 '''
 
 
-def conv_net(*convs) -> nn.Module:
-    return nn.Sequential(*(nn.Conv2d(*conv) for conv in convs))
-
-
 @pytest.mark.parametrize('convs, sound', [
     ([(3, 8, 3), (8, 8, 1, 2)], True), ([(3, 20, 3), (20, 40, 1, 2)], True),
     ([(3, 7, 3), (7, 8, 3)], False), ([(3, 8, 3), (8, 7, 3)], False),      # seven maps, written or read
     ([(3, 8, 1)], False), ([(3, 8, 5, 2), (8, 64, 3)], True),               # the image's three, read by 1x1, and by 5x5
     ([], True)])
 def test_channels_last_from_eight_channels_on(convs, sound):
-    assert layout_for(conv_net(*convs)) == (torch.channels_last if sound else torch.contiguous_format)
+    assert layout_for(nn.Sequential(*(nn.Conv2d(*conv) for conv in convs))) == (torch.channels_last if sound else torch.contiguous_format)
 
 
 def test_an_embedder_takes_the_layout_that_its_network_allows():

@@ -43,15 +43,12 @@ def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, mo
     assert len(pairs) == len(points) and all(a == b for a, b in pairs)
 
 
-def by_hand(order, cuts) -> Schedule:
-    return Schedule(np.array(order), np.array(cuts), np.array([0, len(order)]), 'by hand')
-
-
 @pytest.mark.parametrize('order, cuts, whole, first', [
     ([2, 3, 0, 1], [0, 2, 4], True, [1, 0]), ([0, 2, 1, 3], [0, 4], True, [0, 0]),
     ([0, 2, 1, 3], [0, 2, 4], False, [0, 0]), ([2, 3, 0, 1], [0, 1, 4], False, [1, 0])])
 def test_whether_classes_arrive_whole(order, cuts, whole, first):
-    segments, alone = class_segments(by_hand(order, cuts), np.array([0, 0, 1, 1]))
+    schedule = Schedule(np.array(order), np.array(cuts), np.array([0, 4]), 'by hand')
+    segments, alone = class_segments(schedule, np.array([0, 0, 1, 1]))
     assert segments.tolist() == first and alone == whole
 
 

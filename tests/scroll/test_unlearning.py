@@ -160,14 +160,9 @@ def test_a_cache_that_cannot_be_changed_is_one_line_and_changes_nothing(cached, 
     assert {path: path.read_bytes() for path in tmp_path.rglob('*') if path.is_file()} == files
 
 
-def whole_class(label):
-    at = np.flatnonzero(POOL.labels == label)
-    return part(at), part(np.flatnonzero(POOL.labels != label))
-
-
 @pytest.mark.parametrize('route', ['samples', 'buffer'])
 def test_a_class_is_removed_as_if_it_had_never_been(route, label=2):
-    (X, y), rest = whole_class(label)
+    (X, y), rest = (part(np.flatnonzero(at)) for at in (POOL.labels == label, POOL.labels != label))
     learner = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, POOL.labels)
     given_ = dict(samples=dict(X=X), buffer={})[route]
     assert learner.remove_class(label, **given_) is learner
