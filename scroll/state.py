@@ -222,7 +222,7 @@ class State:
         return self
 
     def known_parts(self) -> dict:
-        """The parts of all that is known: what was learned since `counted` is one."""
+        """The parts of all that is known: what was learned since `whole` is one."""
         if self.parts is None:
             return one_part(self.statistics)
         if self.whole is None:
