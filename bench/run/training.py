@@ -88,6 +88,7 @@ def _begin_task(model, dataset, state, record, training: Training, output: Outpu
     """The next task's data, and what the method does before it learns them."""
     training_mode(model.net, training.bn)
     state.next_task()
+    serve(state.loader, model)              # whose length a method may ask for
     record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
     with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=output.non_verbose):
         model.meta_begin_task(dataset)

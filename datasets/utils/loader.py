@@ -78,18 +78,19 @@ class ImageLoader:
     segments; None: one segment. drop_last: leave out batches that are not full. seed: of the shuffle.
 
     Attributes:
-        raw, raw_not_aug: as of `InMemoryDataset.batch`. contiguous: also where the images are not."""
+        raw, raw_not_aug: as of `InMemoryDataset.batch`. foreign: for a method that is not of this project:
+            batches are contiguous, even where the images are not, and a lone last sample is one."""
 
     def __init__(self, dataset, batch_size: int, shuffle: bool = False, segment_ends=None,
                  drop_last: bool = False, seed: int = 0):
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
         self.segment_ends = None if segment_ends is None else np.asarray(segment_ends)
         self.generator = torch.Generator().manual_seed(seed)
-        self.raw = self.raw_not_aug = self.contiguous = False
+        self.raw = self.raw_not_aug = self.foreign = False
 
-    def serve(self, raw: bool, raw_not_aug: bool, device, contiguous: bool = False) -> 'ImageLoader':
+    def serve(self, raw: bool, raw_not_aug: bool, device, foreign: bool = False) -> 'ImageLoader':
         """Give batches as a method wants them, on its device (raw ones on the CPU); returns itself."""
-        self.raw, self.raw_not_aug, self.contiguous = raw, raw_not_aug, contiguous
+        self.raw, self.raw_not_aug, self.foreign = raw, raw_not_aug, foreign
         if not raw:
             self.dataset.device = torch.device(device)
         return self
@@ -105,7 +106,8 @@ class ImageLoader:
         for start, end in self._segments():
             own = [(a, min(a + size, end)) for a in range(start, end, size)
                    if a + size <= end or not self.drop_last]
-            if self.dataset.train and size > 1 and own[1:] and own[-1][1] - own[-1][0] == 1:
+            joins = self.dataset.train and not self.foreign and size > 1
+            if joins and own[1:] and own[-1][1] - own[-1][0] == 1:
                 own[-2:] = [(own[-2][0], end)]
             batches += own
         return batches
@@ -121,4 +123,4 @@ class ImageLoader:
         for a, b in self._batches():
             batch = self.dataset.batch(slice(a, b) if order is None else order[a:b], self.raw,
                                        self.raw_not_aug)
-            yield tuple(field.contiguous() for field in batch) if self.contiguous else batch
+            yield tuple(field.contiguous() for field in batch) if self.foreign else batch
