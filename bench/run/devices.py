@@ -50,6 +50,9 @@ def arrange(model) -> None:
                         conv._conv_forward = winograd.convolve
                     elif depthwise.suits(conv):
                         conv._conv_forward = partial(depthwise.convolve, conv.stride, conv.padding)
+                    elif isinstance(conv, torch.nn.Conv2d) and conv.kernel_size == conv.stride == (1, 1):
+                        conv.dilation = 2, 2    # changes no pixel; on one thread torch gives 1x1 ones of few
+                                                # images to oneDNN, in half the time, only if dilated
 
 
 def optimise(net, level: int) -> None:

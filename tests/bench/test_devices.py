@@ -12,7 +12,9 @@ from tests.scroll.conftest import tiny_net
 
 @pytest.fixture(autouse=True)
 def as_it_was():
+    threads = torch.get_num_threads()
     yield
+    torch.set_num_threads(threads)
     torch.set_float32_matmul_precision('highest')
 
 
@@ -62,9 +64,10 @@ def convs(*shapes):
 
 
 WIDE, DEEP = convs((80, 96, 3, 1, 1), (96, 80, 3, 1, 1)), convs((80, 80, 5, 1, 2, 1, 80), (80, 80, (5, 7), (1, 2), (0, 1), 1, 80))
+THIN = convs((80, 96, 1), (96, 80, 1))
 
 
-@pytest.mark.parametrize('layers, size', [(WIDE, 8), (WIDE, 6), (WIDE, 7), (DEEP, 6), (DEEP, 10), (DEEP, 15)])
+@pytest.mark.parametrize('layers, size', [(WIDE, 8), (WIDE, 6), (WIDE, 7), (THIN, 7), (DEEP, 6), (DEEP, 10), (DEEP, 15)])
 def test_convolutions_of_fewer_or_faster_products_learn_the_same(layers, size):
     """In float64 they differ from direct ones by rounding alone; also under a gradient of a gradient, and in copies."""
     kind = type('Ours', (torch.nn.Sequential,), dict(__module__='backbone.resnet18'))
@@ -83,6 +86,16 @@ def test_convolutions_of_fewer_or_faster_products_learn_the_same(layers, size):
         for ours, theirs in zip(others, found[0], strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9 * float(theirs.detach().abs().max()))
     assert all(map(torch.equal, *found[:2])) == (size in (7, 15))   # no whole number of tiles; too many pixels
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason='torch without oneDNN')
+def test_1x1_convolutions_of_few_images_go_to_onednn_on_one_thread_too():
+    model = model_of(type('Ours', (torch.nn.Sequential,), dict(__module__='backbone.resnet18', channels_last=False))(*copy.deepcopy(THIN)))
+    arrange(model)
+    torch.set_num_threads(1)                                        # the fixture above gives it back
+    with torch.autograd.profiler.profile() as found:
+        model.net(torch.rand(3, 80, 5, 5).contiguous(memory_format=torch.channels_last))
+    assert sum(event.name == 'aten::mkldnn_convolution' for event in found.function_events) == len(THIN)
 
 
 @pytest.mark.parametrize('head, threads', [('ridge', 1), ('rp', 2), (None, 1)])

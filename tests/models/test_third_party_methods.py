@@ -11,11 +11,9 @@ from tests.conftest import refused
 
 HEAD = '''
 from copy import deepcopy
-
 import numpy as np
 import torch
 import torch.nn.functional as F
-
 from models.utils.continual_model import ContinualModel
 from utils.args import ArgumentParser, add_rehearsal_args
 from utils.augmentations import apply_transform
@@ -26,7 +24,6 @@ STAR = '''
 from utils.args import *
 from utils.buffer import Buffer
 
-
 def get_parser() -> ArgumentParser:
     parser = ArgumentParser(description='As in 2020.')
     add_management_args(parser)
@@ -35,7 +32,6 @@ def get_parser() -> ArgumentParser:
     parser.add_argument('--penalty', type=float, required=True, help='weight')
     parser.add_argument('--on', type=binary_to_boolean_type, default=0)
     return parser
-
 
 class Early(ContinualModel):
     NAME = 'early'
@@ -127,7 +123,6 @@ from datasets import get_dataset
 from utils.conf import get_device
 from utils.schedulers import get_scheduler
 
-
 class Nets(ContinualModel):
     """New networks and data sets in the middle of a run; an optimiser of its own; looks at the last task."""
     NAME = 'nets'
@@ -213,7 +208,6 @@ FIELDS = HEAD + '''
 ALWAYS = ('lr batch_size minibatch_size n_epochs buffer_size optim_wd optim_mom optim_nesterov optimizer '
           'debug_mode dataset model backbone seed num_workers nowand label_perc device start_from '
           'n_iters fitting_mode non_verbose joint permute_classes noise_rate validation').split()
-
 
 class Fields(ContinualModel):
     """Reads arguments without asking whether they are there; needs the true labels. Its parser returns nothing, sets defaults

@@ -13,7 +13,6 @@ from tests.conftest import python, refused
 
 METHOD = '''
 import torch
-
 from backbone.columns import Column
 from backbone.utils.layers import double
 from datasets.transforms.paint import paint
@@ -26,7 +25,6 @@ from utils.args import ArgumentParser, add_rehearsal_args
 from utils.augmentations import apply_transform, soft
 from utils.ring import RingBuffer
 from utils.schedulers import Warmup
-
 
 class Gentle(ContinualModel):
     NAME = 'gentle'

@@ -38,7 +38,6 @@ METHOD = '''
 from models.utils.continual_model import ContinualModel
 from utils.args import ArgumentParser, add_rehearsal_args
 
-
 class Their(ContinualModel):
     NAME = 'their'
     COMPATIBILITY = ['class-il']
@@ -55,7 +54,6 @@ class Their(ContinualModel):
 '''
 DATA = '''
 from datasets.utils.continual_dataset import ContinualDataset
-
 
 class TheirData(ContinualDataset):
     NAME = 'their-data'
