@@ -41,6 +41,7 @@ from scroll.progress import Progress
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
 _CLOUD = 'model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome'
 _SCHEDULED = 'stream', 'part'           # flags that affect these would cut the stream otherwise
+_OF_RUNS, _USED = ('record', 'place'), ('base_path', 'mammoth', 'cache_path_noisy_labels', 'disable_log')
 _OWN = 'model', 'dataset', 'schedules', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
 
 
@@ -142,6 +143,8 @@ def prepare(options, words: list) -> tuple:
             if affects(args, flag) in _SCHEDULED:
                 raise InputError(f'--{flag}: every schedule is to bring the whole data set, as --schedules '
                                  'and --specs say; leave the flag out')
+            if options.model == 'scroll' and affects(args, flag) in _OF_RUNS and flag not in _USED:
+                raise InputError(f'--{flag} has no effect: SCROLL is certified without runs of main.py')
         identity = dict(arguments={k: v for k, v in vars(args).items()
                                    if affects(args, k) not in {*_SCHEDULED, 'place', 'display'}})
         model, dataset, args = initialize(args)
