@@ -174,7 +174,7 @@ class Embedder:
                 images = ([torch.from_numpy(check_images(image[None])) for image in images] if one_by_one
                           else torch.from_numpy(check_images(images)))
         else:
-            prepare = self._as_integers if self.dtype == 'integer' else torch.Tensor.clone
+            prepare = self._as_integers if self.dtype == 'integer' else lambda x: x.to(torch.float, copy=True)
         rows, at_once = [], 0 if one_by_one else max(1, _NUMBERS // max(1, images[:1].numel()))
         for start in range(0, len(images), self.chunk):
             parts = images[start:start + self.chunk]

@@ -109,10 +109,10 @@ def test_a_feature_depends_on_neither_neighbours_nor_order_nor_batch_size_nor_th
 def test_features_are_the_networks_own(net, channels_last):
     """To rounding: the batch norms are folded."""
     with torch.no_grad():
-        expected = net.features(PREPROCESSING(torch.from_numpy(IMAGES))).numpy()
+        expected = net.features(inputs := PREPROCESSING(torch.from_numpy(IMAGES))).numpy()
     embedder = Embedder(net, PREPROCESSING, chunk=8, channels_last=channels_last)
     np.testing.assert_allclose(embedder.features(IMAGES), expected, atol=1e-5)
-    np.testing.assert_allclose(embedder.features(PREPROCESSING(torch.from_numpy(IMAGES))), expected, atol=1e-5)
+    np.testing.assert_allclose([embedder.features(inputs), embedder.features(inputs.double())], [expected] * 2, atol=1e-5)
     u, keys = embedder(IMAGES)
     np.testing.assert_allclose(u / GRID, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
     np.testing.assert_array_equal(keys, sample_keys(IMAGES))
