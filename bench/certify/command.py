@@ -144,7 +144,7 @@ def prepare(options, words: list) -> tuple:
                 raise InputError(f'--{flag}: every schedule is to bring the whole data set, as --schedules '
                                  'and --specs say; leave the flag out')
             if options.model == 'scroll' and affects(args, flag) in _OF_RUNS and flag not in _USED:
-                raise InputError(f'--{flag} has no effect: SCROLL is certified without runs of main.py')
+                raise InputError(f'--{flag} has no effect: no run of main.py certifies SCROLL; leave it out')
         identity = dict(arguments={k: v for k, v in vars(args).items()
                                    if affects(args, k) not in {*_SCHEDULED, 'place', 'display'}})
         model, dataset, args = initialize(args)
