@@ -106,17 +106,19 @@ def judge(claim: dict, here, get, runs) -> Finding:
     most = claim.get('of') == 'most'
     levels = LEVEL / (len(compared) - len(compared) // 2 if most else 1), LEVEL / max(1, len(ready))
     results = [(*test(seeds, levels, claim.get('within')), a, b) for a, b, seeds in ready]
-    verdict = _verdict([result[0] for result in results], len(compared), most) if results else NOT_RUN
-    shared = 'two seeds' if least == 2 else 'a seed'
-    evidence = f'{len(ready)} of {len(compared)} pairs have {shared} in common'
+    begun = [seeds for *_, seeds in compared if seeds]
+    verdict = (_verdict([result[0] for result in results], len(compared), most) if results
+               else UNDECIDED if begun else NOT_RUN)
+    evidence = f'{len(ready)} of {len(compared)} pairs have {("a seed", "two seeds")[least - 1]} in common'
     if results:
-        worst = min(results,
-                    key=lambda result: ((CONTRADICTED, UNDECIDED, SUPPORTED).index(result[0]), result[1]))
+        order = CONTRADICTED, UNDECIDED, SUPPORTED
+        worst = min(results, key=lambda result: (order.index(result[0]), result[1]))
         share = sum(result[0] == SUPPORTED for result in results)
         evidence += f', {share} support it; least so {_where(*worst[3:])}: {worst[2]}'
-    if 'higher' in claim and len(ready) < sum(bool(seeds) for *_, seeds in compared):
-        signs = [np.mean([a - b for a, b, *_ in seeds]) > 0 for *_, seeds in compared if seeds]
-        evidence += f'; the sign is right in {sum(signs)} of {len(signs)} pairs that have a seed'
+    if 'higher' in claim and len(ready) < len(begun):
+        means = [np.mean([a - b for a, b, *_ in seeds]) for seeds in begun]
+        evidence += (f'; the sign is right in {sum(mean > 0 for mean in means)} of {len(means)} pairs that '
+                     f'have a seed, the least difference is {min(means):+.2f}')
     return Finding(claim['says'], verdict, evidence)
 
 
