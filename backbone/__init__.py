@@ -48,8 +48,7 @@ class MammothBackbone(nn.Module):
         return self.maps(x)[-1].mean(dim=(2, 3))
 
     def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
-        """`out`: logits (B, K); `features`: (B, F); `both`: (logits, features); `full` or `all`: (logits,
-        list of maps)."""
+        """`out`: logits (B, K); `features`: (B, F); `both`: these; `full`, `all`: (logits, list of maps)."""
         if returnt in ('full', 'all'):
             maps = self.maps(x)
             # contiguous: methods view them as vectors

@@ -105,8 +105,7 @@ def from_state_dict(state: dict) -> dict:
 
 
 def named_for(backbone: str, tensors: dict) -> dict:
-    """A state dict with the names that the backbone has for projections: Mammoth's in its ResNets, torch's
-    in others."""
+    """A state dict with the backbone's names of projections: Mammoth's in its ResNets, else torch's."""
     word = 'shortcut' if backbone in ('resnet18', 'reduced-resnet18', 'resnet34') else 'downsample'
     return {re.sub(r'\.(shortcut|downsample)\.', f'.{word}.', name): t for name, t in tensors.items()}
 

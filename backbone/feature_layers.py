@@ -21,8 +21,7 @@ class Linear(Mapless):
 
 @register_backbone('mlp')
 class Mlp(Linear):
-    """(B, num_inputs) -> hidden layer with ReLU -> linear head. hidden_size: units of the hidden layer, hence
-    features."""
+    """(B, num_inputs) -> hidden layer with ReLU -> linear head. hidden_size: its units, hence features."""
 
     def __init__(self, num_classes: int, num_inputs: int, hidden_size: int = 512):
         super().__init__(num_classes, hidden_size)

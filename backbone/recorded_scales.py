@@ -27,8 +27,7 @@ def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, ab
     return what the file says.
 
     preprocessing: of the weights, with the size that they were trained at. images: uint8 (N, H, W, C), of the
-    data that the weights were trained on. about: facts about where the images come from, whatever JSON holds.
-    """
+    data that the weights were trained on. about: where the images come from, in whatever JSON holds."""
     at = {size: Preprocessing(size, preprocessing.mean, preprocessing.std)
           for size in sorted({*INPUT_SIZES, RECORDED_AT, preprocessing.input_size})}
     scales = scales_of(net, at[RECORDED_AT], images)

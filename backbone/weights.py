@@ -124,8 +124,7 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> I
 
 
 def network(name: str, input_size: int = None) -> tuple:
-    """(the network that these weights are made for, with them, in eval mode; its `Preprocessing`, for images
-    of its own size or another)."""
+    """(the network of these weights, in eval mode; its `Preprocessing`, for its own size or another)."""
     about = load(name)
     net = PLUGINS.get(about.backbone)(num_classes=1, **about.options)
     about.load_into(net)

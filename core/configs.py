@@ -87,8 +87,7 @@ def model_config(model: str, which: str, known: dict) -> tuple:
 
 def chosen_by(known: dict) -> str:
     """How the values of a method's config were chosen, as its file says for a run with these arguments: `by`
-    of the last of its rules that hold for it, else of the file; '' where nothing is said, or none is taken.
-    """
+    of the last of its rules that hold for it, else of the file; '' where nothing is said, or taken."""
     path, which = _config_file(known['model']), known.get('model_config') or 'default'
     content = read_yaml(path) if path and which != 'base' else {}
     rules = content.get(which) if isinstance(content.get(which), list) else []

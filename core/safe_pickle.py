@@ -65,8 +65,7 @@ def load(path, records: tuple = ()):
     """The plain data in the pickle at `path`.
 
     records: top-level packages whose classes may occur; an object of theirs becomes a tuple of what it was
-    made from. InputError: the file is missing, damaged, or names anything else; none of it has been called.
-    """
+    made from. InputError: the file is missing, damaged, or names anything else; none of it is called."""
     try:
         with open_file(path) as file:
             unpickler = _Unpickler(file, encoding='latin1')

@@ -4,7 +4,7 @@
      "command": "python ...",
      "verdict": {"sentence": "bit-identical under 1005 schedules", ...},
      "anywhere": {"data": "<SHA-256>", "statistics": "<SHA-256>", ...},
-     "here": {"machine": "x86_64 AVX512, 1 thread, torch 2.15.0", "f*": "<SHA-256>"}, ...}
+     "here": {"machine": "x86_64 25 17 AMD EPYC AVX512, 1 thread, torch 2.15.0", "f*": "<SHA-256>"}, ...}
 
 Each line follows from some of those above it, so the first that differs says where to look.
 """
@@ -92,8 +92,7 @@ def class_segments(schedule, ranks: np.ndarray) -> tuple:
 
 
 def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
-    """Segments after which the predictor is evaluated: those that end next to N/P, 2N/P, ..., N; P = 0: all.
-    """
+    """Segments after which the predictor is evaluated: those that end next to N/P, 2N/P, ..., N; or all."""
     ends = cuts[1:]
     if most == 0:
         return np.arange(len(ends))

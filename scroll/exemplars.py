@@ -83,8 +83,7 @@ class Exemplars:
 
 class ExemplarBuffer:
     """At most `capacity` samples (|M|, at least one), shared among the classes seen. What it holds is
-    replaced, never changed, so that `copy.copy` copies it. `strategy`: one of `STRATEGIES`; `seed`: for
-    `random`."""
+    replaced, never changed, so `copy.copy` copies it. `strategy`: of `STRATEGIES`; `seed`: for `random`."""
 
     def __init__(self, capacity: int, strategy: str = 'herding', seed: int = 0):
         one_of('buffer strategy', strategy, STRATEGIES)

@@ -107,8 +107,7 @@ def on_grid(features, dim: int = None) -> np.ndarray:
 
 
 def check_quantised(features, dim: int = None) -> None:
-    """InputError unless features are what `quantise` gives: `on_grid`, each row zero or, to its rounding, of
-    length 2^18."""
+    """InputError unless features are what `quantise` gives: `on_grid`, rows of length 0 or, rounded, 2^18."""
     exact = on_grid(features, dim).astype(np.float64)
     length = np.sqrt(np.einsum('nd,nd->n', exact, exact))
     wrong = (np.abs(length - GRID) > 0.5 * exact.shape[1] ** 0.5 + 0.01) & (length > 0)

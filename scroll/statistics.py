@@ -402,8 +402,7 @@ def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str
     has the sums that follow from the others, and each diagonal entry is at least the least sum of squares of
     integers with the sums of the classes. Then the scatter within classes, G - sum_c s_c s_c^T / n_c, must be
     positive semidefinite: its Cholesky decomposition, scaled to a diagonal of at most 1, may not fail after
-    more than the largest rounding error (Higham 2002, theorem 10.7) was added, so what is refused is certain.
-    """
+    more than the largest rounding error (Higham 2002, theorem 10.7) was added: what is refused is certain."""
     if gram.ndim == 3:
         each = (contradiction(counts[k:k + 1], sums[k:k + 1], gram[k]) for k in range(len(counts)))
         return next(filter(None, each), '')

@@ -110,5 +110,4 @@ def files_below(folder) -> list:
 
 
 def python(*words, cwd) -> subprocess.CompletedProcess:
-    """A fresh interpreter."""
     return subprocess.run([sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=300)

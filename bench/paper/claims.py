@@ -146,8 +146,7 @@ def _verdict(each: list, pairs_in_all: int, most: bool) -> str:
 
 
 def probability(differences, beyond: float = 0.0) -> float:
-    """p of the one-sided t-test that the mean of these (at least two) differences is above `beyond`; where
-    all are the same, 0 or 1."""
+    """p of the one-sided t-test that a mean of two or more differences is above `beyond`; equal: 0 or 1."""
     differences = np.asarray(differences, float) - beyond
     if np.ptp(differences) < 1e-9:
         return 0.0 if differences.mean() > 1e-9 else 1.0

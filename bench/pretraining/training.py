@@ -46,8 +46,7 @@ class Data(NamedTuple):
 
 
 def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Data:
-    """Of images and labels (places in `wnids`): classes to learn from, and those `left_out`, or the same, to
-    probe."""
+    """Of images and labels (places in `wnids`): classes to learn from, `left_out` or the same to probe."""
     rows = {wnid: np.flatnonzero(labels == i) for i, wnid in enumerate(wnids)}
     unseen = [rows[wnid] for wnid in wnids if wnid in left_out]
     classes = [wnid for wnid in wnids if wnid not in left_out]

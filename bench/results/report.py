@@ -30,8 +30,7 @@ class Record:
         first: number of the first task that was trained. seconds: by stage. images: of the stream, seen.
         class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: by task.
         before, untrained: (class-il, task-il) lists for forward transfer.
-        test, real_sizes: (class-il, task-il) on the real test set after a run on held-out samples; its sizes.
-    """
+        test, real_sizes: (class-il, task-il) on the real test set after a run on held-out ones; sizes."""
 
     def __init__(self, first: int = 0):
         self.began = time.perf_counter()

@@ -27,8 +27,7 @@ _COUNTER = IGNORED['batch counter']
 
 
 def save(state, args, arguments: dict, task: int) -> None:
-    """Write what `--savecheck` asks for after this task. InputError if that cannot be. arguments: name ->
-    value, as the run began."""
+    """Write what `--savecheck` asks for after this task, or an InputError. arguments: as the run began."""
     model, record, scheduler = state.model, state.parts['record'], state.parts.get('scheduler')
     day, time, name = record.run.split('-')
     which = 'joint' if args.joint else task if args.savecheck == 'task' else 'last'

@@ -26,7 +26,7 @@ from scroll.adaptation import adapters
 from scroll.adaptation.settings import Adaptation
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.exact import ExactArithmetic
-from scroll.embedding.machine import describe_machine
+from scroll.embedding.machine import cudnn_with, describe_machine
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
 from scroll.grid import GRID, GRID_BITS, little_endian
@@ -115,8 +115,9 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
     samples, targets = torch.from_numpy(exemplars.samples).to(device), targets.to(device)
     random, losses = torch_stream(seed, 'adaptation'), []
     minibatches = _minibatches(len(exemplars), settings.minibatch, random)
+    generators = [device] if device.type == 'cuda' else []                  # of torch, that are restored
     for stop in stops:
-        with _reproducible(device):
+        with cudnn_with(deterministic=True, benchmark=False), torch.random.fork_rng(generators):
             while len(losses) < stop:
                 torch.manual_seed(stream_seed(seed, f'adaptation, update {len(losses)}'))       # for dropout
                 rows = next(minibatches)
@@ -208,19 +209,6 @@ class _Trainee:
         made_on = EVERYWHERE if self.exact else describe_machine(self.weight.device)
         return AdaptedPredictor(predictor, weight, bias, self.scale.item(), adapted, initial_scale, losses,
                                 mode, made_on)
-
-
-@contextlib.contextmanager
-def _reproducible(device: torch.device):
-    """Deterministic cuDNN, and torch's own generators restored afterwards."""
-    cudnn = torch.backends.cudnn
-    before = cudnn.deterministic, cudnn.benchmark
-    with torch.random.fork_rng(devices=[device] if device.type == 'cuda' else []):
-        cudnn.deterministic, cudnn.benchmark = True, False
-        try:
-            yield
-        finally:
-            cudnn.deterministic, cudnn.benchmark = before
 
 
 def logits_of(units: torch.Tensor, weight, bias, lift: Lift = None, forms=None) -> torch.Tensor:

@@ -21,8 +21,7 @@ class Unfit(Exception):
 class EightBits:
     """Runs an `IntegerNetwork` on a CPU: values are uint8, what stands for zero in them is added.
 
-    Unfit: it cannot be run so, or not exactly on this machine.
-    """
+    Unfit: it cannot be run so, or not exactly on this machine."""
 
     def __init__(self, network):
         if network.version < 2 or not torch.backends.mkldnn.enabled:

@@ -21,7 +21,7 @@ from scroll.embedding.cache import FeatureCache, cache_keys
 from scroll.embedding.exact import ARITHMETIC, ExactArithmetic
 from scroll.embedding.images import Preprocessing, check_images
 from scroll.embedding.integer_network import IntegerNetwork, rounded_mean
-from scroll.embedding.machine import kind_of_machine, layout_for, versions_and_switches
+from scroll.embedding.machine import describe_machine, layout_for, versions
 from scroll.embedding.wide import WideNetwork, check_stages
 from scroll.errors import InputError
 from scroll.grid import little_endian, quantise, sample_keys
@@ -47,6 +47,7 @@ class Embedder:
     Attributes:
         digest: hex SHA-256 of all that determines the bits of a feature, except the pixels; in floating point
             the machine, too. psi_digest: of the tensors of `pristine`, the same on any machine.
+        holds_on: where features have the same bits, and what is computed from them up to f_T.
         dim: d.
         pristine: a copy of `net` as it was given; nothing changes it."""
 
@@ -97,6 +98,7 @@ class Embedder:
             self.net = copy.deepcopy(integers).to(self.device, memory_format=self.layout)
             self.net.check(self.layout)
             self.dim, example = integers.dim, None
+        self.holds_on = self._surroundings()
         self.digest, folder = self._digests(example)
         self.cache = None if cache is None else FeatureCache(Path(cache) / folder[:16], self.dim)
 
@@ -112,28 +114,24 @@ class Embedder:
         """(digest, digest of all else, too, that may decide over the bits: the folder of its features)."""
         if self.dtype == 'integer':
             return (self.net.digest(),) * 2
-        network, others = self.pristine, versions_and_switches(self.pristine)
+        network = self.pristine
         if self.dtype == 'exact':       # with an example: a release may compute the same layers otherwise, or
             kinds = [(name, type(module).__name__) for name, module in network.named_modules()]
             facts = (self.psi_digest, _as_before(network, repr(kinds)), self.preprocessing, ARITHMETIC,
                      little_endian(example).tobytes())              # show them otherwise: so not their `repr`
-            others += (torch.__version__,)
         else:
             facts = (self.psi_digest, _as_before(network, repr(network)), self.preprocessing, self.dtype,
-                     self.chunk, str(self.layout), torch.__version__, self.device.type,
-                     kind_of_machine(self.device))
-            if depends_on_threads(self.pristine):
-                facts += (torch.get_num_threads(),)
+                     self.chunk, str(self.layout), self.device.type, self.holds_on)
         digest = hashlib.sha256(repr(facts).encode()).hexdigest()
-        return digest, hashlib.sha256(repr((digest, others)).encode()).hexdigest()
+        others = digest, torch.__version__, versions(network)
+        return digest, hashlib.sha256(repr(others).encode()).hexdigest()
 
-    @property
-    def holds_on(self) -> str:
-        """Where features have the same bits, and what is computed from them up to f_T."""
+    def _surroundings(self) -> str:
+        """What features depend on besides this embedder."""
         if self.dtype in ANYWHERE:
             return 'every machine'
-        threads = ' and number of threads' if depends_on_threads(self.pristine) else ''
-        return f'this kind of machine{threads}'
+        threads = depends_on_threads(self.pristine)
+        return f'{describe_machine(self.device, threads)}, {versions(self.pristine)}'
 
     @classmethod
     def from_timm(cls, name: str, *, file=None, random: int = None, img_size: int = None,
@@ -166,6 +164,8 @@ class Embedder:
     def features(self, images) -> np.ndarray:
         """Raw features float32 (N, d) of uint8 images (N, H, W, C), or a list of them (H, W, C), each of any
         size, or of inputs (N, 3, S, S), float."""
+        if (here := self._surroundings()) != self.holds_on:
+            raise InputError(f'its features hold on {self.holds_on}, and here is {here}: make another')
         one_by_one = isinstance(images, list)
         if not (isinstance(images, torch.Tensor) and images.is_floating_point()):
             prepare = self.net.prepare if self.dtype == 'integer' else self.preprocessing

@@ -27,6 +27,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from scroll.embedding.machine import cudnn_with
 from scroll.errors import InputError
 
 aten = torch.ops.aten
@@ -66,7 +67,7 @@ class ExactArithmetic(TorchDispatchMode):
 
     def __enter__(self):
         self._settings.append(ExitStack())
-        self._settings[-1].enter_context(torch.backends.cudnn.flags(enabled=False))
+        self._settings[-1].enter_context(cudnn_with(enabled=False))
         self._settings[-1].enter_context(sdpa_kernel(SDPBackend.MATH))
         return super().__enter__()
 
@@ -110,7 +111,7 @@ def _check(device: torch.device) -> None:
                  for shape in ((2, 32, 9, 9), (16, 32, 3, 3)))
     rows = F.unfold(x.double(), 3, padding=1).long().transpose(1, 2)
     expected = (rows @ weight.flatten(1).T).transpose(1, 2)
-    with torch.backends.cudnn.flags(enabled=False):
+    with cudnn_with(enabled=False):
         x, weight, rows = (part.to(device, torch.float64) for part in (x, weight, rows))
         for stride in (1, 2):
             got = _convolved(x, weight, [stride] * 2, [1, 1], [1, 1], 1)

@@ -1,9 +1,13 @@
 """The kind of machine: what last bits depend on, and how the maps of a network may lie in its memory."""
+import contextlib
+import functools
+import operator
 import os
 import platform
+import re
 import sys
+from pathlib import Path
 
-import numpy as np
 import torch
 
 _LIMITS = ('ONEDNN_MAX_CPU_ISA', 'DNNL_MAX_CPU_ISA', 'MKL_ENABLE_INSTRUCTIONS', 'MKL_CBWR',
@@ -12,27 +16,58 @@ FEW = 8                     # channels: see `layout_for`
 
 
 def kind_of_machine(device='cpu') -> str:
-    """The processor and its vector instructions, as torch uses them, or the name of the GPU."""
+    """The processor and its vector instructions, as torch uses them, or the name of the GPU; which of these
+    the environment rules out; which float32 products may round their factors."""
     device = torch.device(device)
-    if device.type == 'cuda':
-        return torch.cuda.get_device_name(device)
-    return f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
+    name = (torch.cuda.get_device_name(device) if device.type == 'cuda' else
+            f'{platform.machine()} {_processor()} {torch.backends.cpu.get_cpu_capability()}')
+    limits = [f'{limit}={os.environ[limit]}' for limit in _LIMITS if limit in os.environ]
+    places = ('cuda.matmul', 'cudnn.conv') if device.type == 'cuda' else ('mkldnn.matmul', 'mkldnn.conv')
+    try:
+        rounds = [operator.attrgetter(f'{place}.fp32_precision')(torch.backends) for place in places]
+    except AttributeError:                                              # torch before 2.9
+        rounds = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    rounded = [f'{place}={how}' for place, how in zip(places, rounds) if how != 'none']
+    return ' '.join([name, *limits, *rounded])
 
 
-def describe_machine(device='cpu') -> str:
-    """'x86_64 AVX512, 2 threads, torch 2.15.0': where it is the same, what is trained has the same bits."""
-    count = torch.get_num_threads()
-    return f"{kind_of_machine(device)}, {count} thread{'s' * (count != 1)}, torch {torch.__version__}"
+@functools.cache
+def _processor() -> str:
+    """'25 17 AMD EPYC': family, model and name, as far as the system tells them."""
+    try:
+        first = Path('/proc/cpuinfo').read_text(errors='replace').partition('\n\n')[0]
+    except OSError:
+        return platform.processor()
+    return ' '.join(re.findall(r'^(?:model name|cpu family|model|CPU part)\s*:\s*(.*)$', first, re.M))
 
 
-def versions_and_switches(net: torch.nn.Module) -> tuple:
-    """What else floating-point features may depend on: versions of numpy, cuDNN and the libraries of the
-    network's modules; TF32; instructions that the environment rules out."""
-    packages = {type(module).__module__.partition('.')[0] for module in net.modules()} - {'torch'}
-    versions = {name: getattr(sys.modules.get(name), '__version__', '') for name in sorted(packages)}
-    limits = {name: os.environ[name] for name in _LIMITS if name in os.environ}
-    return (np.__version__, torch.backends.cudnn.version(), versions, torch.get_float32_matmul_precision(),
-            torch.backends.cudnn.allow_tf32, limits)
+@contextlib.contextmanager
+def cudnn_with(ieee: bool = False, **flags):
+    """A block in which cuDNN has these flags, and with `ieee` rounds no factors. `torch.backends.cudnn.flags`
+    fails, or is not heeded, where `torch.backends.fp32_precision` was set (torch 2.14)."""
+    cudnn, new = torch.backends.cudnn, hasattr(torch.backends.cudnn, 'conv')
+    switches = [(cudnn, name, value) for name, value in flags.items()]
+    switches += [(cudnn.conv, 'fp32_precision', 'ieee') if new else (cudnn, 'allow_tf32', False)] * ieee
+    with contextlib.ExitStack() as ending:
+        for place, name, value in switches:
+            ending.callback(setattr, place, name, getattr(place, name))
+            setattr(place, name, value)
+        yield
+
+
+def describe_machine(device='cpu', threads: bool = True) -> str:
+    """'x86_64 25 17 AMD EPYC AVX512, 2 threads, torch 2.15.0': where it is the same, what is trained has the
+    same bits. threads: whether their number counts."""
+    count = f"{torch.get_num_threads()} thread{'s' * (torch.get_num_threads() != 1)}, " * threads
+    return f'{kind_of_machine(device)}, {count}torch {torch.__version__}'
+
+
+def versions(net: torch.nn.Module) -> str:
+    """'cuDNN 92000, numpy 2.4.6, timm 1.0.26': of cuDNN, numpy and the libraries of a network's modules."""
+    names = {'numpy', *(type(module).__module__.partition('.')[0] for module in net.modules())} - {'torch'}
+    found = {'cuDNN': torch.backends.cudnn.version()}
+    found |= {name: getattr(sys.modules.get(name), '__version__', '') for name in sorted(names)}
+    return ', '.join(f'{name} {version}' for name, version in found.items() if version)
 
 
 def layout_for(net: torch.nn.Module) -> torch.memory_format:

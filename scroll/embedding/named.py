@@ -21,8 +21,7 @@ def embedder_of(text: str):
     """The `Embedder` that a text names, one for the process; None of ''; InputError if it names none.
 
     `timm:NAME` and `transformers:NAME`: by `Embedder.from_timm` and `from_transformers`. `MODULE:NAME`: what
-    this function returns. Options follow: `timm:vit_small_patch16_224,file=vit.safetensors,dtype=bfloat16`.
-    """
+    this function returns. Options follow: `timm:vit_small_patch16_224,file=v.safetensors,dtype=bfloat16`."""
     module, name, given = with_options(text)
     try:
         if module in ('timm', 'transformers'):

@@ -135,8 +135,7 @@ class _Builder:
 
     Attributes:
         magnitudes: node name -> magnitude, of what has been rounded. rounded: node name -> largest integer.
-        joined: pairs of names of rounded values, the second a part of the sum that is the first.
-    """
+        joined: pairs of names of rounded values, the second a part of the sum that is the first."""
 
     def __init__(self, graph, scales, preprocessing, units: dict = None):
         self.graph, self.scales, self.preprocessing, self.units = graph, scales, preprocessing, units
@@ -323,9 +322,7 @@ class _Builder:
 
         Each output channel has a multiplier j 2^e, the smallest that weights and bounds allow. j has as many
         bits, of at most `_MANTISSA`, as leave every product with it an integer times 2^e that float32 holds,
-        wherever the value is not cut anyway: then it does not matter how, and in which order, a kernel
-        computes it.
-        """
+        wherever the value is not cut anyway: then no way and no order to compute it matters."""
         largest, source = self.program[linear.source.position].largest, linear.source
         if not (np.isfinite(linear.weight).all() and np.isfinite(linear.bias).all() and source.unit > 0):
             raise InputError('a convolution has weights that are not finite, or reads what is no map of '

@@ -152,8 +152,7 @@ def quadratic_logits(h, mean, form, floor=np.floor) -> tuple:
     """(high, low), float64 (N,) whole numbers, 0 <= low < 2^36: logits of one class are high 2^36 + low in
     2^(exponent - 36). h: (N, D). mean: (D,). form: float64 (D, D). Of several: mean (K, D), form (K, D, D),
     the results (K, N). Arrays, or with `floor=torch.floor` tensors. Differences have 19 bits and forms so few
-    more that float64 holds a row of their products; of these, pieces of 18 bits meet the differences again.
-    """
+    more that float64 holds a row of their products; pieces of 18 bits of these meet the differences."""
     base, difference = 2.0 ** PIECE, h - mean[..., None, :]
     rest, sums = difference @ form, []
     for place in range(3):

@@ -184,8 +184,7 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
     alpha) / 2 (a singular value s enters as s / (s^2 + alpha)), and |R_y| / alpha with |R_y|^2 <= (d + 1) max
     |R|^2.
 
-    InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 could not steer the solution.
-    """
+    InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 cannot steer the solution."""
     check_seen(statistics)
     gram, right, units = statistics.gram, target_sums(statistics, targets), usable_lambda(statistics, alpha)
     largest = max(int(np.abs(right).max()), 1)

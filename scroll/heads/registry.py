@@ -37,8 +37,7 @@ class Head:
     Attributes:
         make: (statistics, settings) -> predictor. leaves_out: the function of `scroll.heads.left_out`.
         lift: the lift that goes with it, where none is asked for. by_class: needs a Gram matrix a class.
-        sums_for_lambda: statistics -> those that `ridge_lambda` 'auto' is chosen from; None: has no lambda.
-    """
+        sums_for_lambda: statistics -> those that `ridge_lambda` 'auto' is chosen from; None: has none."""
     make: Callable
     leaves_out: Callable
     lift: str | None = None

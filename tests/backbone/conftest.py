@@ -13,7 +13,6 @@ OPTIONS = {         # that make the network small, where it can be
 
 
 def build(name: str, num_classes: int = 5, **options):
-    """A network as a run gets it."""
     return get_backbone(SimpleNamespace(backbone=name, num_classes=num_classes, lr=1, **options))
 
 

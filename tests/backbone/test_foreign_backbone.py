@@ -71,7 +71,6 @@ from backbone import register_backbone
 
 
 class Plain(nn.Module):
-    """Knows nothing of the base class."""
     def __init__(self, n, act):
         super().__init__()
         self.body = nn.Sequential(nn.Flatten(), nn.Linear(192, 9), nn.ReLU() if act == 'relu' else nn.Tanh())

@@ -11,6 +11,7 @@ from PIL import Image
 
 from bench.certify import command as certify
 from scroll import Embedder
+from scroll.embedding.machine import describe_machine
 from scroll.files.images import decoders
 from tests.backbone.conftest import build
 from tests.conftest import files_below
@@ -61,7 +62,7 @@ def test_scroll_on_a_network_of_timm_with_one_flag(run):
     assert code == 0, err
     out = ' '.join(out.split())
     assert row['decoded_by'] == decoders() and f'images decoded by {decoders()}' in out
-    assert 'on this kind of machine and number of threads' in out
+    assert f'on {describe_machine()}, cuDNN' in out
     embedder = Embedder.from_timm('test_vit', chunk=4, random=0, img_size=32)
     assert row['psi_digest'] == embedder.psi_digest and row['backbone'] == 'timm'
     key = json.loads(row['run_key'])

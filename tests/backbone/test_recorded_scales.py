@@ -36,7 +36,6 @@ def packaged(tmp_path_factory):
 
 
 def changed(monkeypatch, folder, change) -> None:
-    """Let another file of scales count."""
     content = recorded_scales.read(weights.integer_file(NAME))
     change(content)
     (folder / f'{NAME}.scales.json').write_text(json.dumps(content))

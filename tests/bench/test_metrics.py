@@ -28,7 +28,6 @@ def test_one_task_has_no_transfer_and_no_forgetting():
 
 @st.composite
 def matrices(draw):
-    """R of 2 to 6 tasks."""
     count = draw(st.integers(2, 6))
     return [draw(st.lists(st.integers(0, 100), min_size=i, max_size=i)) for i in range(1, count + 1)]
 

@@ -15,7 +15,6 @@ from tests.models.conftest import small_digits  # noqa: F401
 
 @pytest.fixture
 def soon(monkeypatch):
-    """A hundredth of the usual times."""
     for name, value in (('EVERY', 0.1), ('TICK', 0.01), ('_told', time.monotonic() - 0.06)):
         monkeypatch.setattr(progress, name, value)
 

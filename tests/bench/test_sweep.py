@@ -54,7 +54,6 @@ note('end')
 
 @functools.cache
 def values_of(model: str, weights: str) -> dict:
-    """What the key of a run of a model has."""
     buffer = ['--buffer_size', '20'] if model != 'sgd' else []
     key = parse_args(['--model', model, '--dataset', 'seq-digits', '--weights', weights, *buffer]).key
     return key['given'] | key['default']
@@ -87,7 +86,6 @@ def bench(tmp_path, tiny_weights, capfd):
         return [line.split() for line in (base / 'calls').read_text().splitlines()] if (base / 'calls').exists() else []
 
     def begin(*more, extra=()):
-        """A sweep in a process of its own."""
         process = Background(words(*more, extra=extra), [sys.executable, str(stub)], tmp_path)
         background.append(process)
         return process

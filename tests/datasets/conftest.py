@@ -182,7 +182,6 @@ from datasets.utils.continual_dataset import ContinualDataset, store_masked_load
 
 
 class ShuffledDigits(ContinualDataset):
-    """Counts its tasks itself."""
     NAME = 'shuffled-digits'
     SETTING = 'domain-il'
     N_CLASSES_PER_TASK, N_TASKS = 10, 3
@@ -227,6 +226,5 @@ def arguments(parse, foreign):
 
 
 def run(args) -> dict:
-    """The results row of a run."""
     model, dataset, args = initialize(args)
     return train(model, dataset, args)

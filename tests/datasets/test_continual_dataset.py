@@ -26,7 +26,6 @@ def walk(dataset):
 
 
 def names(images) -> list:
-    """What tells images apart: their bytes."""
     return [image.tobytes() for image in images]
 
 

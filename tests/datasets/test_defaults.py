@@ -11,7 +11,6 @@ class Decorated:
 
     @set_default_from_args('n_epochs')
     def get_epochs():
-        """How long."""
         return 50
 
     @set_default_from_args('batch_size')

@@ -85,7 +85,6 @@ def targets(loader) -> np.ndarray:
 
 
 def file_labels(dataset):
-    """Labels of the files by position."""
     return dataset.images.train_labels if hasattr(dataset, 'images') else np.repeat(np.arange(10), 12)
 
 

@@ -23,7 +23,6 @@ def labels_of(loader) -> list:
 
 @st.composite
 def loaders(draw):
-    """(loader, segment lengths)"""
     lengths = draw(st.lists(st.integers(1, 12), min_size=1, max_size=5))
     ends = None if len(lengths) == 1 and draw(st.booleans()) else np.cumsum(lengths)
     loader = ImageLoader(numbered(sum(lengths)), draw(st.integers(1, 15)), draw(st.booleans()), ends, draw(st.booleans()), seed=draw(st.integers(0, 5)))

@@ -24,8 +24,7 @@ def md5(path) -> str:
 def cifar_home(request, tmp_path, monkeypatch):
     """<base>/<name> with a tiny data set in the official layout; the MD5 sums are those of its files.
 
-    Sample i's pixel (channel, row, column) is (i + channel * 7 + row * 3 + column) % 256.
-    """
+    Sample i's pixel (channel, row, column) is (i + channel * 7 + row * 3 + column) % 256."""
     kind = getattr(torchvision.datasets, request.param)
     folder = tmp_path / request.param / kind.base_folder
     folder.mkdir(parents=True)
@@ -82,7 +81,6 @@ SIZES = [103, 101, 102]
 
 
 def flat(values) -> np.ndarray:
-    """Images of one grey value each."""
     return np.broadcast_to(np.asarray(values, np.uint8)[:, None, None, None], (len(values), 84, 84, 3))
 
 

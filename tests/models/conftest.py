@@ -162,7 +162,6 @@ def classes(dataset, *tasks) -> np.ndarray:
 
 
 def gradient(loss, net) -> torch.Tensor:
-    """(P,)"""
     return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, net.parameters())])
 
 

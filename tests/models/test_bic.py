@@ -33,8 +33,7 @@ def test_stage_two_undoes_a_planted_affine_map(alpha, beta):
     """Labels drawn from the softmax of logits, of which those of the newest
     classes then become alpha o + beta.
 
-    250 passes of small steps would be far from the optimum; about ten passes of Newton's method are not.
-    """
+    250 passes of small steps would be far from the optimum; about ten passes of Newton's method are not."""
     random = seeded()
     logits = 2 * torch.randn(6000, 5, generator=random)
     labels = torch.multinomial(logits.masked_fill(~SEEN, -torch.inf).softmax(1), 1, generator=random)[:, 0]

@@ -10,7 +10,6 @@ from utils.buffer import Buffer
 
 
 class Noting(ContinualModel):
-    """Notes what observe is given."""
     NAME = 'noting'
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None, logits=None):

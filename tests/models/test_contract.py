@@ -114,8 +114,7 @@ DOWN = '-'.join(map(str, reversed(range(10))))
 def test_the_first_task_may_have_the_highest_labels(start, method):
     """Labels that go down as classes come, in unequal tasks, do as well as labels that go up: only names have changed.
 
-    The same images come in the same order, the head begins with the same rows; up to rounding, so do the logits.
-    """
+    The same images come in the same order, the head begins with the same rows; up to rounding, so do the logits."""
     calm = [] if method in FROZEN else ['--lr', '1e-3', '--bn', 'frozen']                # rounding stays small
 
     def logits(*flags, turn=False):

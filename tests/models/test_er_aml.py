@@ -66,7 +66,6 @@ def test_the_loss_is_the_contrast_of_partners_found_by_their_pixels_plus_replay(
 @pytest.mark.parametrize('flags, begun',
                          [('--task_free 0', [False, False, True, True]), ('--task_free 0 --schedule gaussian:batch=12', [False, True])])
 def test_contrast_and_replay_begin_with_the_second_batch_or_task(start, flags, begun):
-    """Before, it is cross-entropy."""
     model, dataset, _ = start('er-aml', '--lr', '0', *flags.split())
     assert isinstance(model.net.classifier, CosineClassifier)
     for step, different in enumerate(begun):

@@ -37,6 +37,19 @@ def command(capsys, tmp_path, monkeypatch):
     return run
 
 
+@pytest.fixture
+def rounding():
+    """rounding(torch.backends.cudnn.conv, 'tf32'): how these products round their factors in a test, by torch's switches since 2.9."""
+    before = []
+
+    def switch(place, how: str):
+        before.append((place, place.fp32_precision))
+        place.fp32_precision = how
+    yield switch
+    for place, how in before:
+        place.fp32_precision = how
+
+
 @contextmanager
 def threads(count: int):
     """Run torch on `count` threads."""

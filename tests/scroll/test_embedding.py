@@ -279,14 +279,19 @@ def test_an_entry_that_cannot_be_read_ends_nothing(cached, embedder, tmp_path, m
     np.testing.assert_array_equal(cached()(IMAGES)[0], embedder(IMAGES)[0])
 
 
-@pytest.mark.parametrize('change', ['numpy', 'instructions'])
-def test_what_floating_point_features_depend_on_has_another_folder(net, tmp_path, monkeypatch, change):
-    before = Embedder(net, PREPROCESSING, cache=tmp_path).cache.folder
+@pytest.mark.parametrize('change', ['numpy', 'instructions', 'precision'])
+def test_what_floating_point_features_depend_on_is_in_their_digest(net, monkeypatch, rounding, change):
+    """And an embedder that was made before is not used."""
+    before = Embedder(net, PREPROCESSING)
     if change == 'numpy':
         monkeypatch.setattr(np, '__version__', '1.0')
-    else:
+    elif change == 'instructions':
         monkeypatch.setenv('ONEDNN_MAX_CPU_ISA', 'SSE41')
-    assert Embedder(net, PREPROCESSING, cache=tmp_path).cache.folder != before
+    else:
+        rounding(torch.backends.mkldnn.conv, 'bf16')
+    assert Embedder(net, PREPROCESSING).digest != before.digest
+    with refused('hold on .*, and here is .*: make another'):
+        before(IMAGES)
 
 
 def test_instances_share_a_folder_and_one_that_cannot_be_written_is_refused(net, cached, embedder, monkeypatch, tmp_path):

@@ -91,7 +91,6 @@ def offer(buffer: ExemplarBuffer, part: Stream, statistics: Statistics) -> None:
 
 
 def fill(buffer: ExemplarBuffer, stream: Stream, pieces) -> Statistics:
-    """Offer the stream piece by piece."""
     statistics = Statistics(stream.features.shape[1])
     for at in pieces:
         offer(buffer, stream.part(at), statistics)

@@ -125,7 +125,7 @@ def test_the_number_of_threads_is_part_of_the_digest_of_networks_with_products_o
     one = embedders()
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
     assert [a.digest == b.digest for a, b in zip(one, embedders())] == [False, True]
-    assert [e.holds_on for e in one] == ['this kind of machine and number of threads', 'this kind of machine']
+    assert ['1 thread,' in e.holds_on for e in one] == [True, False]
 
 
 def checkpoint(tmp_path, name: str, change):
