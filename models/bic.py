@@ -1,8 +1,8 @@
 """Bias correction: distillation; then two numbers, fitted on held-out samples, scale and shift new logits.
 
-    python main.py --model bic --dataset seq-cifar10 --buffer_size 500
+    scripts/tables.sh lite_comparison --only 'BIC/CIFAR-100 10*'
 
-Accuracy: not run yet.
+58.9 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, one seed).
 """
 import numpy as np
 import torch

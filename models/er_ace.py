@@ -1,8 +1,8 @@
 """ER with asymmetric cross-entropy: new samples do not push down logits of old classes absent from the batch.
 
-    scripts/tables.sh blurry --only 'ER-ACE/i-Blurry*'
+    scripts/tables.sh lite_comparison --only 'ER-ACE/CIFAR-100 10*'
 
-24.6 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
+49.5 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, mean of 3 seeds).
 """
 import torch
 

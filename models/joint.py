@@ -1,8 +1,8 @@
 """All data at once, the upper bound: tasks are collected as they come, and learned together after the last.
 
-    python main.py --model joint --dataset seq-cifar10
+    scripts/tables.sh lite_comparison --only 'Joint*/CIFAR-100 10*'
 
-Accuracy: not run yet.
+71.8 % of CIFAR-100 in two passes (results/rows/lite_comparison.csv, one seed).
 """
 import copy
 import itertools
