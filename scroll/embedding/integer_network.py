@@ -196,7 +196,7 @@ class IntegerNetwork(nn.Module):
                 self.eight_bits = False
         values = []
         with torch.backends.nnpack.flags(enabled=False), cudnn_with(        # no convolutions that transform
-                ieee=True, benchmark=False, deterministic=True):            # their input
+                ieee=x.device.type == 'cuda', benchmark=False, deterministic=True):         # their input
             for position, op in enumerate(self.program):
                 values.append(self.run(position, op, [values[read] for read in op.reads] or [x]))
                 for read in op.reads:
