@@ -92,7 +92,7 @@ def class_segments(schedule, ranks: np.ndarray) -> tuple:
 
 
 def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
-    """Segments after which the predictor is evaluated: those that end next to N/P, 2N/P, ..., N; or all."""
+    """Segments after which the predictor is evaluated: those that end next to N/P, 2N/P, ..., N; P=0: all."""
     ends = cuts[1:]
     if most == 0:
         return np.arange(len(ends))

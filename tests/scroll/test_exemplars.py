@@ -85,7 +85,6 @@ def pictures(stream: Stream) -> np.ndarray:
 
 
 def offer(buffer: ExemplarBuffer, part: Stream, statistics: Statistics) -> None:
-    """Add and update."""
     statistics.add(part.features, part.labels)
     buffer.update(part.keys, part.features, pictures(part), part.labels, statistics)
 

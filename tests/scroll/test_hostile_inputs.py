@@ -106,7 +106,6 @@ def test_a_reader_that_goes_ends_a_command_without_a_word(command, words, stderr
 
 @pytest.fixture
 def gigabyte(monkeypatch):
-    """A machine that has one GiB left."""
     monkeypatch.setattr(arguments, 'available_memory', lambda: 1 << 30)
 
 
