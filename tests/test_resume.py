@@ -95,7 +95,6 @@ def start(parse, small_digits, monkeypatch):             # noqa: F811
 
 
 def the_end(model, row) -> dict:
-    """All that must be the same."""
     learned = {name: value for name, value in Packer().members(model).items() if name != 'seconds'}
     columns = {name: value for name, value in row.items() if not name.startswith(NOT_BITS)}
     return dict(state=learned, row=columns, random=run_state.random_state() if not hasattr(model, 'learner') else None)

@@ -27,7 +27,8 @@ def kind_of_machine(device='cpu') -> str:
         rounds = [operator.attrgetter(f'{place}.fp32_precision')(torch.backends) for place in places]
     except AttributeError:                                              # torch before 2.9
         rounds = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    rounded = [f'{place}={how}' for place, how in zip(places, rounds) if how != 'none']
+    rounded = [f'{place}={how}' for place, how in zip(places, rounds)
+               if how not in ('none', 'ieee', 'highest', False)]
     return ' '.join([name, *limits, *rounded])
 
 

@@ -77,7 +77,6 @@ SETTINGS = [dict(buffer_size=0), dict(buffer_size=6, keep_keys=True), dict(buffe
 
 
 def whole(learner) -> tuple:
-    """Digests of all that is known."""
     held = learner.buffer_ and {name: repr(array) for name, array in learner.buffer_.state_dict().items()}
     return (learner.digest(), held, learner.keys_ and learner.keys_.state_dict()['keys'].tolist(), learner.predictor().digest())
 
