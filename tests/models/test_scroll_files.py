@@ -91,8 +91,7 @@ def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     row, _ = alone('--save_state', 'deep/state.npz')
     again, _ = alone('--load_state', 'deep/state.npz', '--inference_only', '1')
-    names = [name for name in SAME if name != 'task1']
-    assert {name: again[name] for name in names} == {name: row[name] for name in names}
+    assert {name: again[name] for name in SAME if name != 'task1'} == {name: row[name] for name in SAME if name != 'task1'}
     bare, _ = alone('--load_state', 'deep/state.npz', '--inference_only', '1', '--adaptation', 'none')
     assert bare['online_digest'] == row['online_digest'] and bare['adapted_digest'] is None
 
@@ -113,8 +112,7 @@ def test_flags_that_do_not_go_together(parse, tmp_path):
             parse('scroll', *(flag.replace('{tmp}', str(tmp_path)) for flag in flags))
 
 
-@pytest.mark.parametrize('flags',
-                         [['--save_statistics', 'deep/down/x.npz'], ['--save_state', 'deep/down/x.npz'], ['--export', 'deep/down/x']], ids=str)
+@pytest.mark.parametrize('flags', [['--save_statistics', 'deep/down/x.npz'], ['--save_state', 'deep/down/x.npz'], ['--export', 'deep/down/x']], ids=str)
 def test_a_folder_that_takes_no_files_ends_a_run_before_it_learns(alone, tmp_path, monkeypatch, capsys, flags):
     monkeypatch.chdir(tmp_path)
     Path('deep').write_text('a file')
