@@ -62,8 +62,6 @@ class SequentialFeatures(ScheduledDataset):
     def check_args(args):
         if not args.features:
             raise InputError('--features is missing: seq-features needs npz, npy or Parquet files of X and y')
-        if args.test_features and args.test_share is not None:
-            raise InputError('--test_share has no effect with --test_features: leave it out')
         takes_vectors = 'num_inputs' in inspect.signature(get_backbone_class(args.backbone)).parameters
         if args.weights != 'none' or not takes_vectors:
             raise InputError(f'--weights {args.weights}, --backbone {args.backbone}: seq-features has no '
@@ -72,10 +70,9 @@ class SequentialFeatures(ScheduledDataset):
     @classmethod
     def read(cls, args):
         columns = args.feature_columns and columns_of(args.feature_columns)
-        drawn = _TEST_SHARE if args.test_share is None else args.test_share
-        parts, names = _parts('features', args.features, columns, 0 if args.test_features else drawn)
+        parts, names = _parts('features', args, columns)
         if args.test_features:
-            parts += _parts('test_features', args.test_features, columns, None, names)[0]
+            parts += _parts('test_features', args, columns, names)[0]
         if len({(part.shape[1], labels.dtype.kind == 'i') for part, labels, _ in parts}) > 1:
             raise InputError('--test_features: expected as many features, and labels of the same kind, as in '
                              '--features')
@@ -102,19 +99,22 @@ class SequentialFeatures(ScheduledDataset):
     get_normalization_transform = get_denormalization_transform = _make_preprocessing
 
 
-def _parts(flag: str, paths, columns: dict, drawn: float, names: tuple = None) -> tuple:
+def _parts(flag: str, args, columns: dict, names: tuple = None) -> tuple:
     """([(features float32 (n, d), labels (n,), bool (n,) whether a sample tests), ...], names of features).
 
-    flag: of the files, for errors. drawn: share of samples that test in files without split; None: all
-    samples test, whatever their split. names: the wanted columns of features, in order."""
+    flag: of the files; all samples of `test_features` test. names: the wanted columns, in order."""
+    drawn = _TEST_SHARE * (not args.test_features) if args.test_share is None else args.test_share
     parts = []
     try:
-        files = open_files(paths, columns, ('X', 'y'), names)
+        files = open_files(getattr(args, flag), columns, ('X', 'y'), names)
+        if args.test_share is not None and (args.test_features or 'split' in files[0].has):
+            raise InputError(f'{files[0].path}: --test_share has no effect with a split or --test_features: '
+                             'leave it out')
         for file, block in read_blocks(files, 'all'):
             units, test = quantise(intake(block.X)), np.ones(len(block.X), bool)
-            if drawn is not None and block.split is not None:
+            if flag == 'features' and block.split is not None:
                 test = block.split == 'test'
-            elif drawn is not None:
+            elif flag == 'features':
                 test = (_keys(block.id) if 'id' in file.has else sample_keys(units)) / 2.0 ** 64 < drawn
             parts.append((units.astype(np.float32) / np.float32(GRID), block.y, test))
     except InputError as error:

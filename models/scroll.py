@@ -73,7 +73,7 @@ class ScrollModel(ContinualModel):
         self.accuracies, self._force_online = None, False
         self._segment, self._waiting, self._unfinished, self._glanced = [], [], None, 0
         if args.load_state:
-            learned_files.load(self.learner, args.load_state, len(self.to_stream))
+            learned_files.load(self, args.load_state)
 
     def get_parameters(self):
         return []                                               # the backbone is frozen

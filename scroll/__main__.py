@@ -66,14 +66,15 @@ def _run(words) -> int:
     try:
         args = _parser().parse_args(words)
         out = getattr(args, 'out', None)
-        if out not in (None, '-') and not (folder := Path(out).absolute().parent).exists():
-            _say(f'makes the folder {folder}')
+        is_there = (folder := Path(out or '-').absolute().parent).exists()
         if out is None or (args.command, out) == ('predict', '-') or args.command == 'export':
             args.run(args)
-            return 0
-        archive.check_target(out)
-        with archive.locked(out, lambda: _say(f'waiting for another command that writes {out}')):
-            args.run(args)
+        else:
+            archive.check_target(out)
+            with archive.locked(out, lambda: _say(f'waiting for another command that writes {out}')):
+                args.run(args)
+        if not is_there:
+            _say(f'made the folder {folder}')
         return 0
     except (InputError, MemoryError) as error:
         _say(f'scroll: error: {error if isinstance(error, InputError) else ending.describe(error)}')

@@ -104,6 +104,12 @@ def check_target(path, flag: str = '', folder: bool = False) -> None:
         tempfile.TemporaryFile(dir=next(filter(Path.exists, (home, *home.parents)))).close()
 
 
+def check_apart(path, others, flag: str = '-o') -> None:
+    """InputError if the file to write, `path`, is one of the others that a command has to do with."""
+    if os.path.realpath(path) in map(os.path.realpath, others):
+        raise InputError(f'{flag} {path} is named twice, and one of the two would be lost: give another name')
+
+
 @contextlib.contextmanager
 def unwritable(path, flag: str = ''):
     """An OSError in the block becomes an InputError: `path` cannot be written."""

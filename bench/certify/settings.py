@@ -15,10 +15,7 @@ from core.plugins import ROOT
 from scroll.errors import InputError
 from scroll.progress import Progress
 
-_RUN = """import sys
-from bench.certify.command import main
-from core.commands import run_command
-sys.exit(run_command(main))"""
+_RUN = 'from scripts._root import run\nrun("bench.certify.command")'
 _NO_ONEDNN = f'import torch\ntorch.backends.mkldnn.set_flags(False)\n{_RUN}'
 # name -> (environment, flags, program)
 SETTINGS = {
@@ -42,7 +39,7 @@ SETTINGS = {
 def main() -> int:
     """The exit code."""
     parser = ArgumentParser(prog='same_everywhere.py', description=__doc__)
-    parser.add_argument('certificate')
+    parser.add_argument('certificate', help='file of certify.py')
     parser.add_argument('--only', help=f"some of the settings, separated by ';': {'; '.join(SETTINGS)}")
     options, flags = parser.parse_known_args()
     chosen = list(SETTINGS) if options.only is None else [name.strip() for name in options.only.split(';')]
@@ -60,6 +57,8 @@ def main() -> int:
         with Progress(f'Checking with {name}'):
             done = subprocess.run([sys.executable, '-c', program, *words, *more], cwd=ROOT,
                                   capture_output=True, env={**os.environ, **environment}, text=True)
+        if done.returncode == 2 and not codes:          # no certificate, or flags that are none: once
+            raise InputError(done.stderr.partition(': error: ')[2])
         said = (done.stderr + done.stdout * (done.returncode < 2)).strip().splitlines() or ['nothing said']
         print(f'| {name} | {said[-1].strip()} | {time.perf_counter() - began:.0f} |', flush=True)
         codes.append(done.returncode)

@@ -68,7 +68,7 @@ def table(classes, shuffles: int, scenarios=SCENARIOS) -> pd.DataFrame:
 
 def draw(path: Path, found: pd.DataFrame, title: str) -> None:
     """A panel for each scenario: mean distance and standard deviation by samples seen."""
-    with style.picture(*style.with_vector(path), columns=len(SCENARIOS), size=(2.6 * len(SCENARIOS), 3.2),
+    with style.picture(path, columns=len(SCENARIOS), size=(2.6 * len(SCENARIOS), 3.2),
                        sharey=True, squeeze=False) as (figure, grid):
         for axes, ((kept, segment), panel) in zip(grid[0], found.groupby(['buffer_size', 'batch_size'])):
             for name, line in panel.groupby('strategy'):

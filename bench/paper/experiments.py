@@ -54,7 +54,8 @@ class Cell:
     def command(self, seed: int, extra: dict = {}) -> list:       # noqa: B006  never changed
         """The words after `python`; `extra` flags are added, or replace those of the cell."""
         flags = {**self.flags, **extra, 'seed': seed}
-        return ['main.py', *(word for name, value in flags.items() for word in (f'--{name}', _text(value)))]
+        return ['main.py', *(word for name, value in flags.items() for word in (
+            f'--{name}', str(int(value) if isinstance(value, bool) else value)))]
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def load(path) -> Experiment:
     path = Path(path)
     if not path.is_file():
         have = ', '.join(p.stem for p in experiment_files())
-        raise InputError(f'{path}: no such experiment; experiments/ has: {have}')
+        raise InputError(f'{path}: no such file; expected experiments/<name>.yaml, of {have}')
     try:
         return _experiment(path, read_yaml(path))
     except InputError as error:
@@ -177,10 +178,6 @@ def cell_rows(path: Path) -> dict:
     for row in read_rows(path) if path.is_file() else []:
         found.setdefault((row['row'], row['column']), []).append(row)
     return found
-
-
-def _text(value) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def matching_rows(cell: Cell, rows: list) -> list:

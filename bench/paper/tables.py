@@ -142,7 +142,7 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
     compared, places, ours = bool(experiment.source), _places(experiment), summaries(experiment, runs)
     models = {row: experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows}
     one_method, nth, drawn, heights = len(set(models.values())) == 1, Counter(), {}, []
-    with style.picture(*style.with_vector(path), columns=1 + compared,
+    with style.picture(path, columns=1 + compared,
                        size=(8.6, 3.8) if compared else (6, 3.8),
                        sharex=True, sharey=True, squeeze=False) as (figure, (panels,)):
         for row, model in models.items():

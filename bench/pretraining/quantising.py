@@ -23,7 +23,6 @@ def parse_args(words) -> argparse.Namespace:
     parser.add_argument('--base_path', default='./data/', help='folder that holds MINIIMAGENET')
     parser.add_argument('--images', type=whole(1), default=256,
                         help='training images that scales are taken from')
-    parser.add_argument('--seed', type=whole(0), default=0, help='which images')
     return parser.parse_args(words)
 
 
@@ -34,10 +33,10 @@ def quantise(args) -> str:
     found = weights.load(args.weights, tensors=False)
     net, preprocessing = weights.network(args.weights)
     data = divide(*mini_split(args.base_path, 'train'), found.info.get('left_out', {}))
-    chosen = np.random.default_rng(args.seed).choice(len(data.images), min(args.images, len(data.images)),
+    chosen = np.random.default_rng(0).choice(len(data.images), min(args.images, len(data.images)),
                                                      replace=False)
     images = data.images[torch.from_numpy(np.sort(chosen))].numpy()
-    about = dict(weights=found.digest, images=len(chosen), seed=args.seed, data=data.digest)
+    about = dict(weights=found.digest, images=len(chosen), seed=0, data=data.digest)
     if args.weights in weight_files.PACKAGED:
         recorded = recorded_scales.record(path, net, preprocessing, images, about)
         networks = [f"{size} px {facts['digest'][:16]}" for size, facts in recorded['networks'].items()]

@@ -11,7 +11,7 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
     shares = {name: 100 * counts / counts.sum(axis=0).clip(1) for name, counts in pictures.items()}
     top, columns = max(share.max() for share in shares.values()), min(len(shares), 2)
     rows = math.ceil(len(shares) / columns)
-    with style.picture(*style.with_vector(path), columns=columns, rows=rows,
+    with style.picture(path, columns=columns, rows=rows,
                        size=(3.6 * columns + 1, 2.5 * rows + 0.6), sharex=True, sharey=True,
                        squeeze=False) as (figure, grid):
         for axes, (name, share) in zip(grid.flat, shares.items()):
@@ -36,7 +36,7 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
 def cloud(path: Path, accuracies: dict, title: str) -> Path:
     """Draw each method's final accuracies, percent: a row a method, a point a schedule."""
     top = 10 * max(math.ceil(max(map(max, accuracies.values())) / 10), 1)
-    with style.picture(*style.with_vector(path), size=(7.5, 0.55 * len(accuracies) + 1.2)) as (figure, axes):
+    with style.picture(path, size=(7.5, 0.55 * len(accuracies) + 1.2)) as (figure, axes):
         for place, (method, values) in enumerate(accuracies.items()):
             colour, marker = style.of(method)
             low, high, count = min(values), max(values), len(values)

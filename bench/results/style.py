@@ -41,8 +41,8 @@ def name(method: str) -> str:
 
 
 @contextmanager
-def picture(*paths: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6), **options):
-    """Give (figure, axes) of one look, written at the end of the block into each file, as its suffix says.
+def picture(path: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6), **options):
+    """Give (figure, axes) of one look, written at the end of the block as its suffix says, and as SVG.
     Equal drawings make equal files. `options` go to `subplots`."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -51,13 +51,6 @@ def picture(*paths: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6
         figure = Figure(figsize=size, layout='constrained')
         FigureCanvasAgg(figure)
         yield figure, figure.subplots(rows, columns, **options)
-        for path in paths:
-            kind = path.suffix[1:]
-            with atomic_write(path) as file:
-                figure.savefig(file, dpi=150, format=kind,
-                               metadata={'svg': {'Date': None}, 'pdf': {'CreationDate': None}}.get(kind))
-
-
-def with_vector(path: Path) -> tuple:
-    """(path, the SVG file of that name), of a picture that is published."""
-    return tuple(dict.fromkeys((path, path.with_suffix('.svg'))))
+        for kind in dict.fromkeys((path.suffix[1:], 'svg')):
+            with atomic_write(path.with_suffix(f'.{kind}')) as file:
+                figure.savefig(file, dpi=150, format=kind, metadata={'svg': {'Date': None}}.get(kind))

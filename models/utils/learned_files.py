@@ -6,13 +6,18 @@ from scroll.errors import InputError, naming
 from scroll.exemplars import ExemplarBuffer
 from scroll.export import USUAL, export
 from scroll.learner import Scroll
+from scroll.tables import check_names
 
 
 def check_writable(args) -> None:
-    """InputError, before anything is learned, for a file or folder that cannot be written."""
+    """InputError, before anything is learned, for what cannot be written, or would replace another file."""
+    others = [*(getattr(args, 'features', None) or ()), *(getattr(args, 'test_features', None) or ())]
+    others += [args.loadcheck] if args.loadcheck else []
     for flag in ('save_statistics', 'save_state', 'export'):
         if path := getattr(args, flag):
             archive.check_target(path, f'--{flag}', folder=flag == 'export')
+            archive.check_apart(path, others, f'--{flag}')
+            others.append(path)
 
 
 def save(learner: Scroll, args, images=None) -> None:
@@ -28,15 +33,18 @@ def save(learner: Scroll, args, images=None) -> None:
         export(learner, args.export, args.export_formats or USUAL, **known)
 
 
-def load(learner: Scroll, path, n_classes: int) -> None:
-    """Give the learner what a file of statistics, or of statistics and buffer, holds. InputError: it is
-    neither, or damaged, or of another backbone, or has classes that the data set lacks."""
-    state = edits.read(path)
+def load(model, path) -> None:
+    """Give a model's learner what a file of statistics, or of statistics and buffer, holds. InputError: it is
+    neither, or damaged, or of another backbone or other features, or has classes that the data set lacks."""
+    learner, n_classes, state = model.learner, len(model.to_stream), edits.read(path)
     if state.params is None and learner.buffer_size:
         state = replace(state, buffer=ExemplarBuffer(learner.buffer_size, learner.strategy))
+    classes, dim = state.statistics.classes, state.statistics.dim
     with naming(path):
         state.check_backbone(learner.psi())
-    classes = state.statistics.classes
+        check_names(model.feature_names, state.names, 'this data set')
+        if getattr(model.dataset, 'num_inputs', dim) != dim:
+            raise InputError(f'it has {dim} features: this data set has {model.dataset.num_inputs}')
     if not len(classes) or classes.dtype.kind != 'i' or classes[0] < 0 or classes[-1] >= n_classes:
         shown = ', '.join(map(str, classes[:3].tolist())) + ', ...' * (len(classes) > 3)
         raise InputError(f'{path}: its classes are {shown or "none"}: this data set has 0..{n_classes - 1}')

@@ -92,18 +92,18 @@ def _add_file_flags(flag) -> None:
 
 
 def check_args(args) -> None:
-    """InputError, before any work, for flags that do not go together."""
+    """InputError, before any work, for flags that do not go together, but for those of a loaded run."""
     settle_dtype(args)
     if args.keep_keys is None:
         args.keep_keys = bool(args.save_state)
     for flag, needed in (('keep_keys', 'save_state'), ('load_state', 'inference_only'),
                          ('export_formats', 'export')):
-        if getattr(args, flag) and not getattr(args, needed):
+        if getattr(args, flag) and not getattr(args, needed) and not (flag == 'keep_keys' and args.loadcheck):
             raise InputError(f'--{flag} has no effect in this run: it needs --{needed}')
     if args.inference_only and not args.load_state and not getattr(args, 'loadcheck', None):
         raise InputError('--inference_only 1: scroll knows nothing before it has learned; give --load_state')
     for flag in ('shard', 'save_statistics', 'save_state'):
-        if args.inference_only and getattr(args, flag):
+        if args.inference_only and getattr(args, flag) and not (flag == 'shard' and args.loadcheck):
             raise InputError(f'--{flag} has no effect with --inference_only 1: nothing is learned')
     if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
         raise InputError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')

@@ -1,9 +1,8 @@
 """Commands on features (learn, add, predict), on what was learned (show, digest, merge, remove, export)."""
 import argparse
-import os
 import sys
 
-from scroll import edits, engines, export
+from scroll import archive, edits, engines, export
 from scroll.embedding.named import embedder_of
 from scroll.errors import InputError, naming
 from scroll.files import features, learning
@@ -71,12 +70,6 @@ def learn(args) -> None:
     _go_on(learner, args)
 
 
-def _check_apart(out, paths) -> None:
-    """InputError if a file of samples would be lost to the output."""
-    if os.path.realpath(out) in map(os.path.realpath, paths):
-        raise InputError(f'-o {out} is a file of samples, which would be lost: give another name')
-
-
 def _learn_with_engine(learner: Scroll, args) -> None:
     """The state of a learner whose statistics an engine has made."""
     if args.files:
@@ -86,7 +79,7 @@ def _learn_with_engine(learner: Scroll, args) -> None:
                          '--keep_keys, or give the files without --from')
     params = {name: value for name, value in learner.get_params().items() if name != 'embedder'}
     sources = engines.find(args.patterns)
-    _check_apart(args.out, sources)
+    archive.check_apart(args.out, sources)
     names = None if args.embedder else engines.names_in(sources[0], args.columns)
     counter = engines.Counter(params, args.columns, args.split, args.block_size, names, args.embedder)
     counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers)
@@ -103,7 +96,7 @@ def add(args) -> None:
 
 
 def _go_on(learner: Scroll, args) -> None:
-    _check_apart(args.out, args.files)
+    archive.check_apart(args.out, args.files)
     counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size)
     learner.save(args.out)
     print('learned {} of {} samples'.format(*counts), file=sys.stderr)
@@ -112,7 +105,7 @@ def _go_on(learner: Scroll, args) -> None:
 
 def predict(args) -> None:
     """Labels, and how many of them are right."""
-    _check_apart(args.out, [args.state, *args.files])
+    archive.check_apart(args.out, [args.state, *args.files])
     learner = load(args.state)
     right, total = learning.predict(learner, args.files, args.out, args.columns, args.split, args.block_size,
                                     args.scores)
@@ -130,7 +123,7 @@ def add_state_commands(command) -> None:
     out.add_argument('file', help=learner_or_statistics)
     out = command('merge', merge, 'add the samples of all files', edits.__doc__)
     out.add_argument('file', help=f'{learner_or_statistics}, whose settings are kept')
-    out.add_argument('others', nargs='+', metavar='file', help='files of the same kind')
+    out.add_argument('others', nargs='+', metavar='other', help='files of the same kind')
     out.add_argument('--repeated', action='store_true', help='let samples count as often as they come')
     add_out(out)
     out = command('remove', remove, 'take samples out of a learner, or of statistics', edits.__doc__,
@@ -193,7 +186,7 @@ def merge(args) -> None:
 
 def remove(args) -> None:
     """A learner, or statistics, without a part of the stream."""
-    _check_apart(args.out, args.samples or ())
+    archive.check_apart(args.out, args.samples or args.minus or ())
     state = edits.read(args.file)
     if args.samples:
         state = edits.without_samples(state, args.samples, args.columns, args.repeated)

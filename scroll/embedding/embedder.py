@@ -10,6 +10,7 @@ import hashlib
 import os
 import warnings
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +146,7 @@ class Embedder:
 
         InputError: timm or the weights are missing, or do not fit."""
         from scroll.embedding.libraries import timm_network
+        signature(cls).bind(None, None, **options)              # before weights are fetched
         return cls(*timm_network(name, file, random, img_size), **options)
 
     @classmethod
@@ -152,6 +154,7 @@ class Embedder:
         """As `from_timm`, of a network of transformers, with the preprocessing of its image processor. name:
         of a model on the hub, or a folder that `save_pretrained` wrote, of network and processor."""
         from scroll.embedding.libraries import transformers_network
+        signature(cls).bind(None, None, **options)
         return cls(*transformers_network(name, random), **options)
 
     def with_net(self, net: nn.Module, exact: bool = False) -> 'Embedder':

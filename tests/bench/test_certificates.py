@@ -131,7 +131,7 @@ def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
         return run_command(settings.main), [line.split(' | ') for line in capsys.readouterr().out.splitlines()[2:]]
     code, rows = table(changed(path, 'anywhere', 'statistics'), 'no oneDNN')
     assert code == 1 and len(rows) == 1 and rows[0][1] == 'not the same: statistics'
-    assert table(path, 'an abacus')[0] == 2
+    assert table(path, 'an abacus')[0] == 2 and table('nothing', 'one thread;two threads') == (2, [])
 
 
 EMPTY = dict(anywhere=dict(data='', backbone=''), here={}, settings={}, options={}, model='scroll', dataset='seq-digits', command='',

@@ -8,10 +8,6 @@ from models import get_model_names
 from tests.conftest import ROOT
 
 
-def legend_of(figure) -> list:
-    return [text.get_text() for legend in (*figure.legends, *(a.get_legend() for a in figure.axes)) if legend for text in legend.get_texts()]
-
-
 def test_each_method_has_a_colour_of_its_own_and_third_party_ones_keep_theirs():
     assert set(style.METHODS) == {name.replace('_', '-') for name in get_model_names()}
     _, colours, markers = zip(*style.METHODS.values())
@@ -53,4 +49,4 @@ def test_the_papers_figure_has_ours_and_the_papers(tmp_path, drawn):
     tables.figure(tmp_path / 'f.png', experiment, {('GDumb', '5-split'): rows, ('GDumb', '50-split'): rows})
     ours, paper = drawn[0].axes
     assert [list(line.get_xdata()) for line in ours.lines if line.get_linestyle() != 'None'] == [[5, 50]]
-    assert len(legend_of(drawn[0])) == 6 and ours.get_ylim() == paper.get_ylim() and ours.get_ylim()[0] == 0
+    assert len(drawn[0].legends[0].get_texts()) == 6 and ours.get_ylim() == paper.get_ylim() and ours.get_ylim()[0] == 0

@@ -14,6 +14,7 @@ from datasets import get_dataset
 from scroll import Scroll
 from scroll.__main__ import main
 from scroll.grid import GRID, quantise
+from scroll.tables import Columns
 from tests.conftest import files_below
 from tests.models.conftest import known_flags
 
@@ -110,9 +111,8 @@ def test_samples_to_test_from_files_of_their_own(run, tmp_path):
 
 def test_a_parquet_file(arguments, tmp_path):
     parquet.write_table(pyarrow.table(dict(emb=list(X), label=Y)), tmp_path / 'x')
-    words = [tmp_path / 'x', '--feature_columns', 'X=emb,y=label']
     np.savez(tmp_path / 'x.npz', X=X, y=Y)
-    one, two = read(arguments, '--features', *words), read(arguments, '--features', tmp_path / 'x.npz')
+    one, two = read(arguments, '--features', tmp_path / 'x', '--feature_columns', 'X=emb,y=label'), read(arguments, '--features', tmp_path / 'x.npz')
     assert all(np.array_equal(a, b) for a, b in zip(one, two)) and one.train.dtype == np.float32
 
 
@@ -121,12 +121,18 @@ def test_a_parquet_file(arguments, tmp_path):
     ('--features {file} --test_share 2', '--test_share'), ('--features {file} --weights compact', '--weights'), ('--features {file} --backbone resnet18', 'linear or mlp'),
     ('--features {file} --n_splits 11', '1..10'), ('--features {file} --input_size 32', '--input_size'), ('--features {file} --embedding_dtype float32', 'embed_dtype'),
     ('--features {file} --test_features {file} --test_share .1', '--test_share'), ('--features {file} --test_features nothing.npz', '--test_features nothing.npz'),
-    ('--features {file} --test_features {folder}/narrow.npz', '--test_features'), ('--features {folder}/apart.npz', 'class 1'), ('--features {folder}/plain.npz --test_share 0', 'no test'), ('--features {folder}/nan.npz', 'not finite')])
+    ('--features {file} --test_features {folder}/narrow.npz', '--test_features'), ('--features {folder}/apart.npz', 'class 1'), ('--features {folder}/plain.npz --test_share 0', 'no test'), ('--features {folder}/nan.npz', 'not finite'),
+    ('--features {file} --test_share .1', '--test_share has no effect'), ('--features {folder}/plain.npz --inference_only 1 --load_state {folder}/state', 'it has 63 features'),
+    ('--features {folder}/named --feature_columns X=f* --inference_only 1 --load_state {folder}/turned', 'in another order'),
+    ('--features {file} --save_state {file}', 'would be lost'), ('--features {file} --save_state {folder}/s --save_statistics {folder}/s', 'would be lost'), ('--features {file} --test_features {folder}/plain.npz --save_state {folder}/plain.npz', 'lost')])
 def test_what_cannot_be_is_one_line(command_line, tmp_path, file, words, word):
     np.savez(tmp_path / 'apart.npz', X=X[:2], y=[0, 1], split=['train', 'test'])
-    np.savez(tmp_path / 'narrow.npz', X=X[:, 1:], y=Y)
-    np.savez(tmp_path / 'plain.npz', X=X, y=Y)
-    np.savez(tmp_path / 'nan.npz', X=X * np.nan, y=Y)
+    for name, part in dict(narrow=X[:, 1:], plain=X, nan=X * np.nan).items():
+        np.savez(tmp_path / f'{name}.npz', X=part, y=Y)
+    names = tuple(f'f{i}' for i in range(64))
+    parquet.write_table(pyarrow.table(dict(zip(names, X.T)) | dict(y=Y)), tmp_path / 'named')
+    Scroll(buffer_size=0).fit(X[:, 1:], Y).save(tmp_path / 'state')
+    Scroll(buffer_size=0).fit(Columns(X, names[::-1]), Y).save(tmp_path / 'turned')
     code, _, err = command_line('--model', 'scroll', '--dataset', 'seq-features', '--base_path', tmp_path, *words.format(file=file, folder=tmp_path).split())
     assert (code, len(err.splitlines())) == (2, 1) and word in err, err
     assert not [path for path in files_below(tmp_path) if path.name == FILE]

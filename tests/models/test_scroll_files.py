@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.resume.state import Packer, load_model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll import InputError, Scroll
@@ -49,7 +48,9 @@ def test_machines_with_a_share_each_count_what_one_counts(alone, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     whole, _ = alone()
     schedules = (('--n_splits', '5'), ('--schedule', 'iid,batch=7', '--seed', '3'), ('--n_splits', '2', '--permute_classes', '1', '--seed', '9'))
-    rows = [alone('--shard', f'{i + 1}/3', '--save_statistics', f'{i}.npz', '--adaptation', 'none', *schedules[i])[0] for i in range(3)]
+    kept = ('--adaptation', 'none', '--savecheck', 'last', '--checkpoint_path')
+    rows = [alone('--shard', f'{i + 1}/3', '--save_statistics', f'{i}.npz', *kept, str(i), *schedules[i])[0] for i in range(3)]
+    assert alone('--loadcheck', next(Path('1').iterdir()), '--inference_only', '1')[0]['statistics_digest'] == rows[1]['statistics_digest']
     assert [row['shard'] for row in rows] == ['1/3', '2/3', '3/3']
     assert len({row['statistics_digest'] for row in rows}) == 3
     capsys.readouterr()
@@ -66,7 +67,7 @@ def test_machines_with_a_share_each_count_what_one_counts(alone, tmp_path, monke
         alone('--load_statistics', 'all.npz', '--inference_only', '1', '--embed_dtype', 'bfloat16')
 
 
-def test_a_run_that_keeps_keys_unlearns_what_it_learned(alone, parse, tmp_path, monkeypatch, capsys):
+def test_a_run_that_keeps_keys_unlearns_what_it_learned(alone, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     flags = ['--save_state', 'state.npz', '--keep_keys', '1', '--eval_every', '50']
     _, model = alone(*flags, '--savecheck', 'last', '--checkpoint_path', 'checkpoints')
@@ -80,8 +81,7 @@ def test_a_run_that_keeps_keys_unlearns_what_it_learned(alone, parse, tmp_path, 
     state = State.read('new.npz')
     assert state.statistics == Scroll(model.embedder).fit(images[rest], labels[rest]).statistics_
     assert len(state.keys.state_dict()['keys']) == len(rest)
-    again = initialize(parse('scroll', *flags, **SHORT))[0]
-    load_model_state(again, Packer().members(model))
+    _, again = alone('--loadcheck', next(Path('checkpoints').iterdir()), '--inference_only', '1')       # it keeps keys, too
     with refused_input('never learned'):
         again.learner.remove(images[[5, 5]], labels[[5, 5]])
     assert again.learner.remove(images[[5, 7]], labels[[5, 7]]).digest() == state.statistics.digest()
@@ -91,8 +91,7 @@ def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     row, _ = alone('--save_state', 'deep/state.npz')
     again, _ = alone('--load_state', 'deep/state.npz', '--inference_only', '1')
-    names = [name for name in SAME if name != 'task1']
-    assert {name: again[name] for name in names} == {name: row[name] for name in names}
+    assert {name: again[name] for name in SAME if name != 'task1'} == {name: row[name] for name in SAME if name != 'task1'}
     bare, _ = alone('--load_state', 'deep/state.npz', '--inference_only', '1', '--adaptation', 'none')
     assert bare['online_digest'] == row['online_digest'] and bare['adapted_digest'] is None
 
@@ -113,8 +112,7 @@ def test_flags_that_do_not_go_together(parse, tmp_path):
             parse('scroll', *(flag.replace('{tmp}', str(tmp_path)) for flag in flags))
 
 
-@pytest.mark.parametrize('flags',
-                         [['--save_statistics', 'deep/down/x.npz'], ['--save_state', 'deep/down/x.npz'], ['--export', 'deep/down/x']], ids=str)
+@pytest.mark.parametrize('flags', [['--save_statistics', 'deep/down/x.npz'], ['--save_state', 'deep/down/x.npz'], ['--export', 'deep/down/x']], ids=str)
 def test_a_folder_that_takes_no_files_ends_a_run_before_it_learns(alone, tmp_path, monkeypatch, capsys, flags):
     monkeypatch.chdir(tmp_path)
     Path('deep').write_text('a file')

@@ -252,7 +252,7 @@ def test_what_cannot_be_learned_from_ends_in_one_line_and_writes_nothing(here, c
 
 
 @pytest.mark.parametrize('words, word', [
-    ('', 'command is missing: learn, add'), ('learn x.npz', '--out is missing: file to write'),
+    ('', 'command is missing: learn, add'), ('learn x.npz', '--out is missing: file to write'), ('merge s.npz -o out', 'error: other is missing: files of'),
     ('learn narrow_x.npy -o out', '*_y.npy next to it'), ('learn table.csv -o out', 'numpy.savez('), ('remove s.npz -o out', 'see --help'), ('learn -o out', 'FILE'),
     ('learn x.npz -o out --ridge_lambda 1e-12', '1e-12'), ('learn x.npz -o out --block_size many', 'block size'),
     ('learn x.npz -o out --split test', 'no split'), ('learn x.npz -o out --columns z=X', 'X=<name>'), ('learn x.npz -o out --columns X=a,X=b', 'once'),

@@ -52,7 +52,7 @@ OUTPUTS = ('learn x.npz -o @', 'add s.npz x.npz -o @', 'merge s.npz s.npz --repe
 
 
 @pytest.mark.parametrize('words', ['learn x.npz -o x.npz', 'learn --from x.npz -o ./x.npz', 'add s.npz x.npz -o x.npz', 'predict s.npz x.npz -o s.npz',
-                                   'remove s.npz --samples x.npz -o x.npz'])
+                                   'remove s.npz --samples x.npz -o x.npz', 'remove s.npz --minus x.npz -o x.npz'])
 def test_no_output_replaces_samples(command, words):
     code, out, err = command(*words.split())
     assert (code, out) == (2, '') and 'would be lost' in err and set(np.load('x.npz')) == {'X', 'y'}
@@ -79,8 +79,8 @@ def test_what_killed_exports_left_goes_with_the_next_one(command):
 @pytest.mark.parametrize('words', ['add s.npz x.npz -o', 'predict s.npz x.npz -o', 'export s.npz -o'])
 def test_a_folder_is_not_made_without_a_word(command, words):
     (code, _, said), (_, _, again) = (command(*words.split(), f'new/er/{name}') for name in 'st')
-    assert code == 0 and said.startswith(f'makes the folder {os.getcwd()}/new/er\n') and os.path.exists('new/er/s')
-    assert 'folder' not in again
+    assert code == 0 and said.endswith(f'made the folder {os.getcwd()}/new/er\n') and os.path.exists('new/er/s')
+    assert 'folder' not in again + command('add', 'nothing', 'x.npz', '-o', 'newer/s')[2] and not os.path.exists('newer')
 
 
 def test_labels_on_standard_output(command):
