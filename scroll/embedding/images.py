@@ -9,6 +9,7 @@ import numpy as np
 
 from scroll.arguments import number, on_off, one_of, shown, whole
 from scroll.errors import InputError
+from scroll.tables import check_dense
 
 if TYPE_CHECKING:
     import torch
@@ -126,6 +127,7 @@ class Augmentation:
 def check_images(images, name: str = 'X') -> np.ndarray:
     """uint8 images (N, H, W, C) or (N, H, W), an array or a tensor of any device, as an array, C-contiguous.
     InputError: they are something else, or H or W is 0, or C neither 1 nor 3."""
+    check_dense(images)
     try:
         images = np.asarray(images.cpu() if hasattr(images, 'cpu') else images, order='C')
     except (TypeError, ValueError, RuntimeError) as error:
