@@ -224,6 +224,8 @@ class Scroll:
 
     def _begun(self, dim: int, names: tuple = None) -> State:
         """Of a learner that begins: nothing is counted."""
+        if dim != (own := getattr(self.embedder, 'dim', dim)):
+            raise InputError(f'there are {dim} features: the embedder gives {own}')
         buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None
         return State({}, self.psi(), self.new_statistics(dim), buffer,
                      LearnedKeys() if self.keep_keys else None, names=names)
@@ -251,7 +253,9 @@ class Scroll:
         self._check_features(features)
         if samples is not features and self.buffer_size != 0:
             check_samples(samples, features.shape[1], images=self.embedder is not None)
-        labels = _some_labels(y, len(features))
+        labels, features = _some_labels(y, len(features)), features.astype(np.int32, copy=False)
+        if self.embedder is None:
+            samples = samples.astype(np.int32, copy=False)
         return self._update(lambda state: (state or self._begun(features.shape[1], names)).with_samples(
             samples, features, keys, labels))
 
