@@ -58,17 +58,28 @@ class Lift:
 
     def __post_init__(self):
         one_of('lift', self.kind, LIFTS)
+        whole('dim', self.dim, 1)
         whole('lift_dim', self.width, 1, MAX_LIFT_WIDTH)
         whole('lift_seed', self.seed, 0, MAX_SEED)
         number('lift_bandwidth', self.bandwidth, positive=True)
         for name, kind in (('dim', int), ('width', int), ('seed', int), ('bandwidth', float)):
             object.__setattr__(self, name, kind(getattr(self, name)))   # numpy's round otherwise
-        if not 1 <= self.dim <= _MAX_DIM[self.kind]:
+        if self.dim > _MAX_DIM[self.kind]:
             raise InputError(f'lift {self.kind}: takes features of at most {_MAX_DIM[self.kind]} numbers, '
                              f'not {self.dim}')
         if self.kind == 'fourier' and not 1 <= self.turns < 1 << self.TURN_BITS:
             raise InputError(f'lift_bandwidth {self.bandwidth:g}: expected a number from '
                              f'{_LEAST_BANDWIDTH:.3g} to {_LEAST_BANDWIDTH * (1 << 16):.3g}')
+
+    def __eq__(self, other) -> bool:
+        """Whether h is the same: a bandwidth changes it by the `turns` of `fourier` alone."""
+        return isinstance(other, Lift) and self._meaning() == other._meaning()
+
+    def __hash__(self) -> int:
+        return hash(self._meaning())
+
+    def _meaning(self) -> tuple:
+        return self.kind, self.dim, self.width, self.seed, self.kind == 'fourier' and self.turns
 
     @property
     def size(self) -> int:
@@ -88,7 +99,7 @@ class Lift:
     @property
     def turns(self) -> int:
         """c of `fourier`, turns for a product of 1, in units of 2^-16."""
-        return round((1 << self.TURN_BITS) * _LEAST_BANDWIDTH / self.bandwidth)
+        return round(min(_LEAST_BANDWIDTH / self.bandwidth, 1.0) * (1 << self.TURN_BITS))
 
     @cached_property
     def matrix(self) -> np.ndarray:
