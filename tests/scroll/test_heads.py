@@ -15,7 +15,7 @@ from scroll.adaptation.selection import folds
 from scroll.certificates import SummedStream
 from scroll.grid import GRID, quantise
 from scroll.heads.discriminants import qda
-from scroll.heads.predictors import ridge
+from scroll.heads.predictors import evened, ridge
 from scroll.heads.registry import HEADS, Settings
 from scroll.lift import Lift
 from scroll.settings import HEAD_CHOICES, NCC_BIASES, PUBLISHED
@@ -99,6 +99,18 @@ def test_qdas_logits_are_exact_integers():
             exact = -sum(v[i] * form[i][j] * v[j] for i in range(3) for j in range(3))
             assert logit == pytest.approx(exact * unit, rel=1e-15)
     assert (predictor.predict(points) == predictor.decision_function(points).argmax(axis=1)).all()
+
+
+def test_a_class_of_two_next_to_as_many_samples_as_sums_hold_does_not_wrap():
+    def times(count, *sample):
+        arrays = Statistics(2, by_class=True).add(*sample).state_dict()
+        return Statistics.from_arrays({name: array if name == 'classes' else array * count for name, array in arrays.items()})
+    u = quantise([[.6, .8], [1, 0], [-1, 0]])
+    few = times(2 ** 26 + 5, u[:1], [0]).merge(times(1, u[1:], [1, 1]))     # a scatter of 2, times all samples
+    share = 1 / (2 ** 26 + 5)
+    np.testing.assert_allclose(qda(few, .5, .1).quadratic[1], .9 * np.diag(1 / (.9 * np.array([1 + share, 0]) + .1 * share)), rtol=1e-4)
+    even = evened(times(2 ** 26, u[:1], [0]).merge(times(2 ** 26 - 1, u[:1], [1])))
+    assert even.gram[-1, -1] == even.total << 36
 
 
 def left_out(name, statistics, u, y, **settings):
