@@ -142,8 +142,8 @@ class ExemplarBuffer:
         labels = sorted(kept.keys() | offered.keys())
         if not labels:
             return {}
-        rows, sums = statistics.class_sums(labels)
-        counts = statistics.counts[rows]
+        rows = np.searchsorted(statistics.classes, label_array(labels))
+        sums, counts = statistics.sums[rows], statistics.counts[rows]
         allowed, out = quotas(statistics.counts, self.capacity)[rows], dict(kept)
         new = [place for place, label in enumerate(labels) if label in offered]
         candidates = [_joined(kept.get(labels[place]), offered[labels[place]]) for place in new]

@@ -10,7 +10,7 @@ and a narrower lift is the beginning of a wider one.
 """
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import pi
 from typing import ClassVar
@@ -53,7 +53,7 @@ class Lift:
     dim: int
     width: int
     seed: int = 0
-    bandwidth: float = 1.0
+    bandwidth: float = field(default=1.0, hash=False)
     TURN_BITS: ClassVar[int] = 16       # an angle is a multiple of 2^-16 turns
 
     def __post_init__(self):
@@ -72,14 +72,9 @@ class Lift:
                              f'{_LEAST_BANDWIDTH:.3g} to {_LEAST_BANDWIDTH * (1 << 16):.3g}')
 
     def __eq__(self, other) -> bool:
-        """Whether h is the same: a bandwidth changes it by the `turns` of `fourier` alone."""
-        return isinstance(other, Lift) and self._meaning() == other._meaning()
-
-    def __hash__(self) -> int:
-        return hash(self._meaning())
-
-    def _meaning(self) -> tuple:
-        return self.kind, self.dim, self.width, self.seed, self.kind == 'fourier' and self.turns
+        """Whether h is the same: a bandwidth changes it by `turns` alone."""
+        names = 'kind', 'dim', 'width', 'seed', 'turns'
+        return isinstance(other, Lift) and all(getattr(self, name) == getattr(other, name) for name in names)
 
     @property
     def size(self) -> int:
@@ -98,8 +93,9 @@ class Lift:
 
     @property
     def turns(self) -> int:
-        """c of `fourier`, turns for a product of 1, in units of 2^-16."""
-        return round(min(_LEAST_BANDWIDTH / self.bandwidth, 1.0) * (1 << self.TURN_BITS))
+        """c of `fourier`, turns for a product of 1, in units of 2^-16; 0 of others."""
+        share = min(_LEAST_BANDWIDTH / self.bandwidth, 1.0) if self.kind == 'fourier' else 0
+        return round(share * (1 << self.TURN_BITS))
 
     @cached_property
     def matrix(self) -> np.ndarray:

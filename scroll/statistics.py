@@ -149,12 +149,6 @@ class Statistics:
         """Number of samples."""
         return int(self.counts.sum())
 
-    def class_sums(self, labels: list) -> tuple:
-        """(rows int64 (k,) among `classes`, sums int64 (k, D + 1)) of classes that were seen, by label."""
-        own = self._cell[0].sums
-        rows = np.searchsorted(own.classes, label_array(labels))
-        return rows, own.sums[rows]
-
     def _complete(self) -> Sums:
         """All that is counted, with the Gram matrix of all samples."""
         cell = self._cell
