@@ -178,8 +178,7 @@ def test_whole_numbers_are_labels_whatever_holds_them(make):
         for given_ in (labels, labels.to_numpy(), labels.tolist()):
             learner = make().partial_fit(X, given_)
             assert learner.digest() == expected.digest() and learner.score(X, given_) == expected.score(X, Y)
-    mixed = [2 ** 53 + 1, 3.0, np.uint64(2 ** 53), np.int64(-1)]            # which numpy would round
-    assert make().partial_fit(X[:4], mixed).classes_.tolist() == [-1, 3, 2 ** 53, 2 ** 53 + 1]
+    assert make().partial_fit(X[:3], [2 ** 53 + 1, -3.0, np.uint64(2 ** 53)]).classes_.tolist() == [-3, 2 ** 53, 2 ** 53 + 1]    # numpy rounds
     text = np.array(Y.astype(str), np.dtypes.StringDType())
     assert make().partial_fit(X, text).digest() == make().partial_fit(X, Y.astype(str)).digest()
 

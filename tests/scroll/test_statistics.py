@@ -8,11 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from scroll.grid import GRID
 from scroll.statistics import MAX_SAMPLES, Statistics
-from tests.scroll.conftest import cuttings, make_stream, quick, refused, streams
-
-
-def of(stream) -> Statistics:
-    return Statistics(stream.features.shape[1]).add(stream.features, stream.labels)
+from tests.scroll.conftest import cuttings, make_stream, of, quick, refused, streams
 
 
 def naive(features, labels):
