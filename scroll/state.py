@@ -289,9 +289,8 @@ class State:
         statistics = Statistics.from_arrays(groups['statistics'], Lift(**facts['lift']) if 'lift' in facts
                                             else None)
         if facts['buffer'] is not None:
-            def check(samples):
-                check_samples(samples, statistics.dim, images=bool(psi))
-            buffer = ExemplarBuffer.from_arrays(groups['buffer'], facts['buffer'], statistics, check)
+            buffer = ExemplarBuffer.from_arrays(groups['buffer'], facts['buffer'], statistics,
+                                                lambda x: check_samples(x, statistics.dim, images=bool(psi)))
         if groups['keys']:
             keys = LearnedKeys.from_arrays(groups['keys'], statistics)
         parts = by_digest(facts.get('parts', facts.get('blocks')))      # files of version 0.2 have the latter

@@ -279,18 +279,16 @@ def test_an_entry_that_cannot_be_read_ends_nothing(cached, embedder, tmp_path, m
     np.testing.assert_array_equal(cached()(IMAGES)[0], embedder(IMAGES)[0])
 
 
-@pytest.mark.parametrize('change', ['numpy', 'instructions', 'precision'])
+@pytest.mark.parametrize('change', [
+    lambda patch, _: patch.setattr(np, '__version__', '1.0'), lambda patch, _: patch.setenv('ONEDNN_MAX_CPU_ISA', 'DEFAULT'),
+    lambda patch, _: patch.setattr(torch.backends.mkldnn, 'enabled', False), lambda _, rounding: rounding(torch.backends.mkldnn.conv, 'bf16')],
+    ids=['numpy', 'instructions', 'library', 'precision'])
 def test_what_floating_point_features_depend_on_is_in_their_digest(net, monkeypatch, rounding, change):
     """And an embedder that was made before is not used."""
     before = Embedder(net, PREPROCESSING)
     rounding(torch.backends.mkldnn.matmul, 'ieee')              # as runs set it: no other numbers
     assert Embedder(net, PREPROCESSING).digest == before.digest
-    if change == 'numpy':
-        monkeypatch.setattr(np, '__version__', '1.0')
-    elif change == 'instructions':
-        monkeypatch.setenv('ONEDNN_MAX_CPU_ISA', 'DEFAULT')
-    else:
-        rounding(torch.backends.mkldnn.conv, 'bf16')
+    change(monkeypatch, rounding)
     assert Embedder(net, PREPROCESSING).digest != before.digest
     with refused('hold on .*, and here is .*: make another'):
         before(IMAGES)
