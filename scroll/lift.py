@@ -58,15 +58,12 @@ class Lift:
 
     def __post_init__(self):
         one_of('lift', self.kind, LIFTS)
-        whole('dim', self.dim, 1)
+        whole(f'features that lift {self.kind} takes, dim', self.dim, 1, _MAX_DIM[self.kind])
         whole('lift_dim', self.width, 1, MAX_LIFT_WIDTH)
         whole('lift_seed', self.seed, 0, MAX_SEED)
         number('lift_bandwidth', self.bandwidth, positive=True)
         for name, kind in (('dim', int), ('width', int), ('seed', int), ('bandwidth', float)):
             object.__setattr__(self, name, kind(getattr(self, name)))   # numpy's round otherwise
-        if self.dim > _MAX_DIM[self.kind]:
-            raise InputError(f'lift {self.kind}: takes features of at most {_MAX_DIM[self.kind]} numbers, '
-                             f'not {self.dim}')
         if self.kind == 'fourier' and not 1 <= self.turns < 1 << self.TURN_BITS:
             raise InputError(f'lift_bandwidth {self.bandwidth:g}: expected a number from '
                              f'{_LEAST_BANDWIDTH:.3g} to {_LEAST_BANDWIDTH * (1 << 16):.3g}')

@@ -56,6 +56,9 @@ class Preprocessing:
                                  '(grey: one) of each')
             for value in values:
                 number(f'preprocessing {name}', value, positive=name == 'std')
+            vars(self)[name] = tuple(value if isinstance(value, int) else float(value) for value in values)
+        vars(self).update(input_size=int(self.input_size), crop=float(self.crop),
+                          keep_ratio=bool(self.keep_ratio))
 
     def to_unit_range(self, images: 'torch.Tensor') -> 'torch.Tensor':
         """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]."""

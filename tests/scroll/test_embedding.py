@@ -175,6 +175,8 @@ def test_the_digest_tells_apart_all_that_determines_a_feature(net):
                 Embedder(net, PREPROCESSING, 'bfloat16', chunk=8), Embedder(net, PREPROCESSING, chunk=9),
                 Embedder(net, PREPROCESSING, chunk=8, channels_last=False)]
     assert len({e.digest for e in variants}) == len(variants)
+    alike = Preprocessing(np.int64(16), [0.5] * 3, tuple(np.full(3, .5)), crop=np.float64(1), keep_ratio=np.bool_(False))
+    assert repr(alike) == repr(PREPROCESSING) and Embedder(net, alike, chunk=8).digest == variants[0].digest
     paddings = [tiny_net(stem_padding=padding) for padding in (1, 2)]           # of equal weights
     assert len({Embedder(net, PREPROCESSING, chunk=8).digest for net in paddings}) == 2
     assert variants[0].digest == Embedder(tiny_net(width=8), PREPROCESSING, chunk=8).digest == variants[0].with_net(net).digest
