@@ -185,8 +185,7 @@ def test_a_first_batch_does_not_decide_on_the_grid_and_whole_data_do(tmp_path):
             ScrollClassifier(scale=scale).partial_fit(X, Y)
         fitted = ScrollClassifier(scale=scale).fit(X, Y)
         assert fitted.digest() == ScrollClassifier(scale=scale).fit(X[::-1], Y[::-1]).digest() and fitted.score(X, Y) > .7
-        signs = [np.c_[X, np.resize(zeros, 60)] for zeros in ([0.0], [-0.0], [0.0, -0.0], [-0.0, 0.0])]
-        assert len({ScrollClassifier(scale=scale).fit(x, Y).digest() for x in signs}) == 1
+        assert len({ScrollClassifier(scale=scale).fit(np.c_[X, np.resize(zeros, 60)], Y).digest() for zeros in ([0.0, -0.0], [-0.0, 0.0], [0.0])}) == 1
         fitted.partial_fit(X[:5], Y[:5])                                    # the grid is there now
         for call in (fitted.learner_.save, lambda path, learner=fitted.learner_: export(learner, path)):
             with refused('unit length'):
