@@ -18,7 +18,7 @@ from torch import nn
 from backbone import Mapless, register_backbone
 from scroll.embedding.libraries import NETWORKS, LibraryNetwork, timm_network, transformers_network
 from scroll.embedding.named import with_options
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 
 _OPTIONS = dict(timm=('random', 'img_size', 'file'), transformers=('random',))
 
@@ -51,10 +51,8 @@ def network_of(weights: str) -> tuple:
     if not set(given) <= set(_OPTIONS[library]):
         raise InputError(f'--weights {weights}: expected NAME and, behind commas, '
                          f"{', '.join(f'{key}=...' for key in _OPTIONS[library])}")
-    try:
+    with naming(f'--weights {weights}'):
         net, preprocessing = NETWORKS[library](name, **given)
-    except InputError as error:
-        raise InputError(f'--weights {weights}: {error}') from error
     options = {f'{library}_name': name} | {key: given[key] for key in ('img_size',) if key in given}
     published = not {'random', 'file'} & set(given) and not Path(name).is_dir()
     return net, preprocessing, library, options, dict(saw='ImageNet') if published else {}

@@ -21,7 +21,7 @@ from scroll.archive import atomic_write, sha256
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 
 DEFAULT = 'compact'
 _FORMAT = 'scroll-bench-weights-1'
@@ -150,13 +150,12 @@ def load(name: str, tensors: bool = True) -> Weights:
     if is_of_a_library(name):
         return _of_a_library(name, tensors)
     path = weight_files.find(name)
-    try:
-        status = path.stat()
-        content, digest = _read(path, status.st_size, status.st_mtime_ns)
-    except OSError as error:
-        raise InputError(f'--weights {name}: {path}: {error.strerror}') from error
-    except InputError as error:
-        raise InputError(f'--weights {name}: {error}') from error
+    with naming(f'--weights {name}'):
+        try:
+            status = path.stat()
+            content, digest = _read(path, status.st_size, status.st_mtime_ns)
+        except OSError as error:
+            raise InputError(f'{path}: {error.strerror}') from error
     copies = dict(options=dict(content['options']), tensors=dict(content['tensors']) if tensors else {})
     return Weights(name, digest, **content | copies)
 

@@ -203,13 +203,12 @@ def read(path, kind: str) -> tuple:
     """(facts, arrays) that `write` wrote. Runs no code from the file. InputError if there is no such file, or
     it is of another kind or version, or damaged."""
     content = _content(path)
-    found = str(content.get('format', ''))
+    found = str(content.pop('format', ''))
     if found != kind:
         other = f', this is {found}' if re.fullmatch(r'scroll-[a-z]+-\d{1,9}', found) else ''
         raise InputError(f'{path}: expected a file of the format {kind}{other} (`learn` or `save` makes it)')
     try:
         text, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
-        del content['format']
         sound = digest == _digest(kind, text, content)
         facts = json.loads(text)
     except (AttributeError, KeyError, ValueError, TypeError, RecursionError) as error:

@@ -1,5 +1,4 @@
 """Checks of constructor arguments: each says in one line what was given and what is expected."""
-import importlib.util
 import math
 import os
 from contextlib import suppress
@@ -87,9 +86,3 @@ def not_installed(what: str, package: str, extra: str) -> InputError:
     """The error where an optional package is missing. extra: of pyproject.toml, the one that has it."""
     return InputError(f'{what} needs {package}, which is not installed: '
                       f'pip install ".[{extra}]" in a checkout')
-
-
-def need_torch(what: str) -> None:
-    """InputError unless torch is installed."""
-    if importlib.util.find_spec('torch') is None:
-        raise not_installed(what, 'torch', 'images')

@@ -243,7 +243,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             if isinstance(out, tuple):
                 check_classification_targets(out[1])
             return out
-        except ValueError as error:
+        except (OverflowError, RuntimeError, ValueError) as error:
             raise InputError(' '.join(str(error).split())) from error
 
     def _new_learner(self, X, whole_data: bool) -> GridLearner:
@@ -294,7 +294,7 @@ def _labels(y: np.ndarray) -> tuple:
 def _weights(sample_weight, count: int, least: int) -> np.ndarray:
     """int64 (N,), whole numbers of at least 0; `least` or more in all."""
     try:
-        weights = np.asarray(sample_weight, np.float64)
+        weights = np.ma.masked_array(sample_weight, dtype=np.float64).filled(np.nan)
     except (TypeError, ValueError):
         weights = np.zeros(0)
     if weights.shape != (count,):

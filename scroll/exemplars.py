@@ -142,8 +142,8 @@ class ExemplarBuffer:
         labels = sorted(kept.keys() | offered.keys())
         if not labels:
             return {}
-        rows, sums = statistics.class_sums(labels)
-        counts = statistics.counts[rows]
+        rows = np.searchsorted(statistics.classes, label_array(labels))
+        sums, counts = statistics.sums[rows], statistics.counts[rows]
         allowed, out = quotas(statistics.counts, self.capacity)[rows], dict(kept)
         new = [place for place, label in enumerate(labels) if label in offered]
         candidates = [_joined(kept.get(labels[place]), offered[labels[place]]) for place in new]
@@ -198,7 +198,7 @@ class ExemplarBuffer:
             kept = _Kept(*(arrays[name] for name in _ARRAYS))
             types = kept.keys.dtype, kept.features.dtype, kept.random_priority.dtype
             if {len(array) for array in kept} != {sum(sizes.tolist())} or \
-                    types != (np.uint64, np.int32, np.float64):
+                    types != (np.uint64, np.int32, np.float64) or kept.random_priority.ndim != 1:
                 raise InputError('the arrays of the buffer do not go together')
             check_quantised(kept.features, statistics.dim)
             check_samples(kept.samples)

@@ -60,7 +60,7 @@ class FeatureGrid:
     def between(cls, low: np.ndarray, high: np.ndarray, centred: bool) -> 'FeatureGrid':
         """Four times as far as from the least to the largest values of features, float64 (d,) each.
         `centred`: from the middle between them; else from zero, with one p for all."""
-        centres = low / 2 + high / 2 if centred else np.zeros(len(low))
+        centres = low / 2 + high / 2 + 0.0 if centred else np.zeros(len(low))       # never -0.0
         reach = high / 2 - low / 2 if centred else np.maximum(-low, high)
         reach = _MARGIN * np.minimum(reach, np.finfo(float).max / _MARGIN)
         reach = np.where(reach > 0, reach, np.where(centres != 0, np.abs(centres), 1.0))

@@ -9,21 +9,24 @@ from scroll.arguments import shown
 from scroll.errors import InputError
 
 
-def check_labels(labels, count: int) -> np.ndarray:
+def check_labels(labels, count: int = None) -> np.ndarray:
     """A copy of labels as an array (N,) of int64, or of text (`label_array`); else an InputError. One rule
     for arrays, lists, categoricals and columns of a data frame, whatever their dtype: all labels are whole
     numbers (3, True, 3.0), or all are text. Text is compared in Unicode's normal form C, so that a letter and
-    its accent, as one sign or as two, are the same label."""
+    its accent, as one sign or as two, are the same label. count: N; None: any."""
     if np.ma.is_masked(labels):
         raise InputError('y has masked labels: leave these samples out')
     try:
         array = np.asarray(labels)
-        if array.dtype.kind in 'OT' or (array.dtype.kind == 'U' and not isinstance(labels, np.ndarray)):
-            array = np.asarray(labels, object)          # of a list with text numpy makes text throughout
-    except ValueError as error:
+        kind = array.dtype.kind
+        changed = kind == 'U' or kind == 'f' and np.abs(array).max(initial=0) >= 1 << 53
+        if kind in 'OT' or changed and not isinstance(labels, np.ndarray):
+            array = np.asarray(labels, object)          # of a list numpy makes text, or float64, throughout
+    except (RuntimeError, TypeError, ValueError) as error:      # two of them from torch
         raise InputError(f'y is not a list of labels: {" ".join(str(error).split())}') from error
-    if array.shape != (count,):
-        raise InputError(f'y has shape {array.shape}: expected ({count},), one label a sample')
+    if array.ndim != 1 or count not in (None, len(array)):
+        raise InputError(f"y has shape {array.shape}: expected ({'N' if count is None else count},), one "
+                         'label a sample')
     if array.dtype.kind == 'U':
         texts = array.tolist()
         return array.copy() if ''.join(texts).isascii() else label_array(list(map(normal, texts)))
@@ -52,7 +55,7 @@ def _of_objects(labels: list) -> np.ndarray:
 
 def _is_whole(label) -> bool:
     """Whether a Python or numpy object is a whole number that int64 holds."""
-    if not isinstance(label, (Integral, np.bool_)) and not (
+    if isinstance(label, np.timedelta64) or not isinstance(label, (Integral, np.bool_)) and not (
             isinstance(label, Real) and math.isfinite(label) and label == int(label)):
         return False
     return -1 << 63 <= int(label) < 1 << 63

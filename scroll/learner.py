@@ -10,6 +10,7 @@
     True
 """
 import copy
+import importlib.util
 import threading
 import warnings
 from dataclasses import dataclass, fields, replace
@@ -20,7 +21,7 @@ from scipy.special import softmax
 
 from scroll import archive
 from scroll.adaptation.settings import Adaptation
-from scroll.arguments import instance, need_torch, shown
+from scroll.arguments import instance, not_installed, shown
 from scroll.errors import InputError, naming
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.grid import FLOAT32, check_quantised, intake, quantise, sample_keys
@@ -224,6 +225,8 @@ class Scroll:
 
     def _begun(self, dim: int, names: tuple = None) -> State:
         """Of a learner that begins: nothing is counted."""
+        if dim != (own := getattr(self.embedder, 'dim', dim)):
+            raise InputError(f'there are {dim} features: the embedder gives {own}')
         buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None
         return State({}, self.psi(), self.new_statistics(dim), buffer,
                      LearnedKeys() if self.keep_keys else None, names=names)
@@ -251,7 +254,9 @@ class Scroll:
         self._check_features(features)
         if samples is not features and self.buffer_size != 0:
             check_samples(samples, features.shape[1], images=self.embedder is not None)
-        labels = _some_labels(y, len(features))
+        labels, features = _some_labels(y, len(features)), features.astype(np.int32, copy=False)
+        if self.embedder is None:
+            samples = samples.astype(np.int32, copy=False)
         return self._update(lambda state: (state or self._begun(features.shape[1], names)).with_samples(
             samples, features, keys, labels))
 
@@ -368,7 +373,8 @@ class Scroll:
             derived, f_star = self._derived(state), (None, None)
             if settings.mode != 'none':
                 exemplars = exemplars_of(state, 'adaptation')
-                need_torch('adaptation')
+                if importlib.util.find_spec('torch') is None:
+                    raise not_installed('adaptation', 'torch', 'images')
                 f_star = self._adapted(derived, exemplars, settings, progress)
             self._state = state.with_adapted(*f_star)
         return self
@@ -422,10 +428,8 @@ class Scroll:
         state = self._known()
         derived, (samples, features, keys) = self._derived(state), self._embed(X)
         labels = _some_labels(y, len(features))
-        try:
+        with naming('only samples that were learned have out-of-sample scores'):
             replace(state, buffer=None).without(features, keys, labels)
-        except InputError as error:
-            raise InputError(f'only samples that were learned have out-of-sample scores: {error}') from error
         parts = (slice(start, start + _LEFT_OUT) for start in range(0, len(labels), _LEFT_OUT))
         logits = np.concatenate([derived.left_out(Exemplars(labels[at], keys[at], features[at], samples[at]))
                                  for at in parts])
@@ -498,10 +502,7 @@ class Scroll:
         """The learner that `save` wrote, to resume exactly (f*: `adapt` again). embedder: the backbone, as
         when the file was written; None for features of one's own."""
         state = State.read(path)
-        try:
-            out = cls(embedder, **state.params)
-        except TypeError as error:
-            raise InputError(f'{path}: damaged ({error})') from error
+        out = cls(embedder, **state.params)
         out._check_params()
         with naming(path):
             state.check_backbone(out.psi())

@@ -10,7 +10,7 @@ and a narrower lift is the beginning of a wider one.
 """
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import pi
 from typing import ClassVar
@@ -53,22 +53,25 @@ class Lift:
     dim: int
     width: int
     seed: int = 0
-    bandwidth: float = 1.0
+    bandwidth: float = field(default=1.0, hash=False)
     TURN_BITS: ClassVar[int] = 16       # an angle is a multiple of 2^-16 turns
 
     def __post_init__(self):
         one_of('lift', self.kind, LIFTS)
+        whole(f'features that lift {self.kind} takes, dim', self.dim, 1, _MAX_DIM[self.kind])
         whole('lift_dim', self.width, 1, MAX_LIFT_WIDTH)
         whole('lift_seed', self.seed, 0, MAX_SEED)
         number('lift_bandwidth', self.bandwidth, positive=True)
         for name, kind in (('dim', int), ('width', int), ('seed', int), ('bandwidth', float)):
             object.__setattr__(self, name, kind(getattr(self, name)))   # numpy's round otherwise
-        if not 1 <= self.dim <= _MAX_DIM[self.kind]:
-            raise InputError(f'lift {self.kind}: takes features of at most {_MAX_DIM[self.kind]} numbers, '
-                             f'not {self.dim}')
         if self.kind == 'fourier' and not 1 <= self.turns < 1 << self.TURN_BITS:
             raise InputError(f'lift_bandwidth {self.bandwidth:g}: expected a number from '
                              f'{_LEAST_BANDWIDTH:.3g} to {_LEAST_BANDWIDTH * (1 << 16):.3g}')
+
+    def __eq__(self, other) -> bool:
+        """Whether h is the same: a bandwidth changes it by `turns` alone."""
+        names = 'kind', 'dim', 'width', 'seed', 'turns'
+        return isinstance(other, Lift) and all(getattr(self, name) == getattr(other, name) for name in names)
 
     @property
     def size(self) -> int:
@@ -87,8 +90,9 @@ class Lift:
 
     @property
     def turns(self) -> int:
-        """c of `fourier`, turns for a product of 1, in units of 2^-16."""
-        return round((1 << self.TURN_BITS) * _LEAST_BANDWIDTH / self.bandwidth)
+        """c of `fourier`, turns for a product of 1, in units of 2^-16; 0 of others."""
+        share = min(_LEAST_BANDWIDTH / self.bandwidth, 1.0) if self.kind == 'fourier' else 0
+        return round(share * (1 << self.TURN_BITS))
 
     @cached_property
     def matrix(self) -> np.ndarray:

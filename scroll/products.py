@@ -40,7 +40,8 @@ def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift = None) -> N
             part = lifted[start:start + rows]
             x = block[:len(part)]
             x[:, :-1] = part
-            _add_square(gram, x)
+            for i in range(0, size, _PANEL):                                # of a wide one half is enough
+                _add_panel(gram, i, (x[:, i:].T @ x[:, i:i + _PANEL]).astype(np.int64))
 
 
 def class_sums(features: np.ndarray, index: np.ndarray, classes: int, lift: Lift = None) -> np.ndarray:
@@ -61,12 +62,6 @@ def class_sums(features: np.ndarray, index: np.ndarray, classes: int, lift: Lift
             random[index[part][first]] += few.T
         sums = np.hstack([sums, random << lift.low_bits])
     return sums
-
-
-def _add_square(gram: np.ndarray, x: np.ndarray) -> None:
-    """Add x'x to gram."""
-    for i in range(0, len(gram), _PANEL):                                       # of a wide one half is enough
-        _add_panel(gram, i, (x[:, i:].T @ x[:, i:i + _PANEL]).astype(np.int64))
 
 
 def _add_panel(gram: np.ndarray, i: int, products: np.ndarray) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scroll.errors import InputError, did_you_mean
+from scroll.labels import check_labels
 from scroll.randomness import numpy_stream
 from scroll.schedule_forms import FORMS, GRAMMAR
 
@@ -75,7 +76,7 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
     cuts each segment of a form into pieces of b (the last may be smaller); tasks stay. labels: int (N,).
     seed: of the run; the schedule draws from a stream of its own."""
     name, options = _parse(spec)
-    form, labels, random = FORMS[name], np.asarray(labels), numpy_stream(seed, 'schedule')
+    form, labels, random = FORMS[name], check_labels(labels), numpy_stream(seed, 'schedule')
     if not len(labels):
         raise InputError(f'schedule {spec!r}: there are no samples to put in order')
     try:

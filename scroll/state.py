@@ -14,14 +14,14 @@ from scroll import archive
 from scroll.adaptation.settings import Adaptation
 from scroll.arguments import shown
 from scroll.embedding.images import Augmentation, check_images
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.grid import FLOAT32, FLOAT64, PRECISIONS, check_quantised
 from scroll.labels import check_labels, normal
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import Lift
 from scroll.parts import accounted, by_digest, one_part
-from scroll.settings import check_settings
+from scroll.settings import SETTINGS, check_settings
 from scroll.statistics import Statistics, check_parts
 from scroll.tables import check_names
 
@@ -214,11 +214,8 @@ class State:
         """This state; InputError if its buffer holds samples that cannot all have been learned."""
         if self.buffer is not None and len(self.buffer):
             held = self.buffer.content()
-            try:
+            with naming('the buffer would hold samples that are not among those learned'):
                 replace(self, buffer=None).without(held.features, held.keys, held.labels)
-            except InputError as error:
-                raise InputError('the buffer would hold samples that are not among those learned '
-                                 f'({error})') from error
         return self
 
     def known_parts(self) -> dict:
@@ -287,14 +284,13 @@ class State:
         groups = {group: {name.removeprefix(f'{group}_'): array for name, array in arrays.items()
                           if name.startswith(f'{group}_')} for group in ('statistics', 'buffer', 'keys')}
         if sum(map(len, groups.values())) != len(arrays) or groups['buffer'] and facts['buffer'] is None or \
-                not isinstance(psi, str):
+                not isinstance(psi, str) or params.keys() - SETTINGS.keys():
             raise InputError('it holds something else, too')
         statistics = Statistics.from_arrays(groups['statistics'], Lift(**facts['lift']) if 'lift' in facts
                                             else None)
         if facts['buffer'] is not None:
-            def check(samples):
-                check_samples(samples, statistics.dim, images=bool(psi))
-            buffer = ExemplarBuffer.from_arrays(groups['buffer'], facts['buffer'], statistics, check)
+            buffer = ExemplarBuffer.from_arrays(groups['buffer'], facts['buffer'], statistics,
+                                                lambda x: check_samples(x, statistics.dim, images=bool(psi)))
         if groups['keys']:
             keys = LearnedKeys.from_arrays(groups['keys'], statistics)
         parts = by_digest(facts.get('parts', facts.get('blocks')))      # files of version 0.2 have the latter

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scroll import archive
-from scroll.arguments import check_memory, instance
+from scroll.arguments import check_memory, instance, on_off, whole
 from scroll.errors import InputError
 from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, PRECISIONS, on_grid
 from scroll.labels import by_label, check_kind, check_labels, label_array
@@ -76,9 +76,13 @@ class Statistics:
     what they hold; what is given out cannot be written to."""
 
     def __init__(self, dim: int, lift: Lift = None, by_class: bool = False):
-        if lift is not None and lift.dim != dim:
-            raise InputError(f'the lift takes features of {lift.dim} numbers, not {dim}')
-        self.dim, self.lift, self.by_class = int(dim), lift, by_class
+        whole('dim', dim, 1)
+        on_off('by_class', by_class)
+        if lift is not None:
+            instance('lift', lift, Lift)
+            if lift.dim != dim:
+                raise InputError(f'the lift takes features of {lift.dim} numbers, not {dim}')
+        self.dim, self.lift, self.by_class = int(dim), lift, bool(by_class)
         check_memory(f'the Gram matrix of {self.size} features', 8 * (self.size + 1) ** 2)
         self._lock = threading.RLock()
         self.assign(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, self.size + 1), np.int64),
@@ -144,12 +148,6 @@ class Statistics:
     def total(self) -> int:
         """Number of samples."""
         return int(self.counts.sum())
-
-    def class_sums(self, labels: list) -> tuple:
-        """(rows int64 (k,) among `classes`, sums int64 (k, D + 1)) of classes that were seen, by label."""
-        own = self._cell[0].sums
-        rows = np.searchsorted(own.classes, label_array(labels))
-        return rows, own.sums[rows]
 
     def _complete(self) -> Sums:
         """All that is counted, with the Gram matrix of all samples."""

@@ -14,14 +14,13 @@ class Columns(NamedTuple):
     array: np.ndarray
     columns: tuple
 
-    def to_numpy(self) -> np.ndarray:
-        """The array."""
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
         return self.array
 
 
 def names_of(X) -> tuple | None:
-    """Names of the columns of a data frame (pandas, polars); None for arrays, or where names are no text."""
-    columns = getattr(X, 'columns', None)
+    """Names of the columns of a table (pandas, polars, pyarrow); None for arrays, and where none is text."""
+    columns = X.column_names if hasattr(type(X), 'column_names') else getattr(X, 'columns', None)
     names = () if columns is None else tuple(columns)
     return names if names and all(isinstance(name, str) for name in names) else None
 
@@ -52,11 +51,14 @@ def _few(names) -> str:
 
 
 def check_dense(X) -> None:
-    """InputError for a sparse matrix, or a masked array of which something is masked."""
+    """InputError for a sparse matrix, a masked array of which something is masked, or dates and times."""
     if issparse(X):
         raise InputError('X is a sparse matrix: give X.toarray()')
     if np.ma.is_masked(X):
         raise InputError('X has masked values: fill them, or leave these samples out')
+    kinds = np.ravel(getattr(X, 'dtypes', getattr(X, 'dtype', ())))
+    if any(getattr(kind, 'kind', None) in ('m', 'M') for kind in kinds):
+        raise InputError('X has dates or times: expected numbers')
 
 
 def numbers_of(X, learned: tuple = None) -> np.ndarray:
@@ -70,8 +72,12 @@ def numbers_of(X, learned: tuple = None) -> np.ndarray:
     elif learned is not None and names != learned:
         order = places(names, learned)
     try:
-        X = np.asarray(X) if names is None else X.to_numpy()[:, order]
-        return X.astype(np.float64) if X.dtype == object else X     # of a data frame of several types
-    except (TypeError, ValueError) as error:
+        X = np.asarray(X) if names is None else np.asarray(X)[:, order]
+        if X.dtype != object:
+            return X
+        if any(isinstance(value, (str, bytes)) for value in X.flat):
+            raise TypeError('text')
+        return X.astype(np.float64)                             # of a data frame of several types
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise InputError('X has missing values or columns that are no numbers, or is not a table of numbers '
                          f'({" ".join(str(error).split())})') from error

@@ -34,7 +34,7 @@ from core.arguments import KEY, ArgumentParser, affects, whole
 from core.plugins import MAMMOTH, normalise
 from models import PLUGINS, get_model_class
 from scroll.archive import check_target
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.grid import little_endian
 from scroll.progress import Progress
 
@@ -105,10 +105,8 @@ def plan_specs(options, dataset, seed: int) -> list:
 def schedule_of(spec: str, dataset, seed: int):
     """The schedule; InputError if it does not bring each sample once."""
     from scroll.schedules import make_schedule
-    try:
+    with naming('--specs'):
         schedule = make_schedule(spec, dataset.train_labels, seed)
-    except InputError as error:
-        raise InputError(f'--specs: {error}') from error
     if schedule.covers != 'all':
         what = 'repeats samples' if schedule.covers == 'repeats' else 'leaves out samples'
         raise InputError(f'--specs {spec}: it {what}, and nothing can be invariant to that; give schedules '

@@ -15,7 +15,7 @@ from datasets.utils import label_changes, readers
 from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.loader import ImageLoader, InMemoryDataset
 from scroll.embedding.images import Preprocessing
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.randomness import stream_seed
 from scroll.schedule_forms import GRAMMAR
 from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
@@ -105,7 +105,8 @@ class ScheduledDataset(ContinualDataset):
         self._noise = noisy is not true
         self.class_order = label_changes.class_order(args, self.N_CLASSES)
         self.train_labels = self.class_order[noisy]
-        self.schedule = _of_schedule(make_schedule, self._spec(), self.train_labels, args.seed)
+        with naming('--schedule'):
+            self.schedule = make_schedule(self._spec(), self.train_labels, args.seed)
         order = label_changes.task_order(args, len(self.schedule.tasks) - 1)
         if order is not None:
             if self.schedule.task_free:
@@ -127,14 +128,18 @@ class ScheduledDataset(ContinualDataset):
     @classmethod
     def is_task_free(cls, args) -> bool:
         spec = _asked(args)
-        return spec is not None and _of_schedule(is_task_free, spec)
+        with naming('--schedule'):
+            return spec is not None and is_task_free(spec)
 
     @classmethod
     def get_n_splits(cls, args):
         if args.joint:
             return 1
         spec = _asked(args)
-        return _splits(cls, args) if spec is None else _of_schedule(n_splits, spec)
+        if spec is None:
+            return _splits(cls, args)
+        with naming('--schedule'):
+            return n_splits(spec)
 
     def has_own_classes(self) -> bool:
         return True
@@ -231,14 +236,6 @@ def _asked(args) -> str | None:
     """The schedule that --schedule or --inc asks for; None: a class split."""
     inc = getattr(args, 'inc', None)
     return f'inc:{inc},b={args.b or 0}' if inc else args.schedule
-
-
-def _of_schedule(function, spec: str, *more):
-    """function(spec, *more); errors name the flag."""
-    try:
-        return function(spec, *more)
-    except InputError as error:
-        raise InputError(f'--schedule: {error}') from error
 
 
 def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:

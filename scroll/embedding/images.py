@@ -9,6 +9,7 @@ import numpy as np
 
 from scroll.arguments import number, on_off, one_of, shown, whole
 from scroll.errors import InputError
+from scroll.tables import check_dense
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +56,9 @@ class Preprocessing:
                                  '(grey: one) of each')
             for value in values:
                 number(f'preprocessing {name}', value, positive=name == 'std')
+            vars(self)[name] = tuple(value if isinstance(value, int) else float(value) for value in values)
+        vars(self).update(input_size=int(self.input_size), crop=float(self.crop),
+                          keep_ratio=bool(self.keep_ratio))
 
     def to_unit_range(self, images: 'torch.Tensor') -> 'torch.Tensor':
         """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]."""
@@ -126,6 +130,7 @@ class Augmentation:
 def check_images(images, name: str = 'X') -> np.ndarray:
     """uint8 images (N, H, W, C) or (N, H, W), an array or a tensor of any device, as an array, C-contiguous.
     InputError: they are something else, or H or W is 0, or C neither 1 nor 3."""
+    check_dense(images)
     try:
         images = np.asarray(images.cpu() if hasattr(images, 'cpu') else images, order='C')
     except (TypeError, ValueError, RuntimeError) as error:

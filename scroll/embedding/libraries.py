@@ -61,7 +61,7 @@ def timm_network(name: str, file=None, random: int = None, img_size: int = None)
         raise InputError(f'{label}: timm {timm.__version__} has no such network'
                          f'{did_you_mean(str(name), timm.list_models())}')
     whole(f'{label}: img_size', 1 if img_size is None else img_size, 1, 1 << 13)
-    sized = {} if img_size is None else dict(img_size=img_size)
+    sized = {} if img_size is None else dict(img_size=int(img_size))
     with _one_line_errors(label if file is None else f'{label}: {file}'):
         if random is None:
             path = Path(file or _published_by_timm(timm, name))
@@ -76,7 +76,7 @@ def timm_network(name: str, file=None, random: int = None, img_size: int = None)
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(random)
                 body = timm.create_model(name, num_classes=0, **sized)
-            origin = 'random', random
+            origin = 'random', int(random)
         config = timm.data.resolve_model_data_config(body)
         channels, height, width = config['input_size']
         if channels != 3 or height != width or config['crop_mode'] not in ('center', 'squash'):
@@ -85,7 +85,7 @@ def timm_network(name: str, file=None, random: int = None, img_size: int = None)
         preprocessing = Preprocessing(img_size or height, tuple(config['mean']), tuple(config['std']),
                                       _interpolation(config['interpolation']), float(config['crop_pct']),
                                       config['crop_mode'] == 'center')
-    made_from = 'timm', name.partition('.')[0], img_size, origin
+    made_from = 'timm', name.partition('.')[0], sized.get('img_size'), origin
     return LibraryNetwork(body, preprocessing.input_size, made_from).eval(), preprocessing
 
 
@@ -127,7 +127,7 @@ def transformers_network(name: str, random: int = None) -> tuple:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(random)
                 body = transformers.AutoModel.from_config(config)
-            origin = 'random', random
+            origin = 'random', int(random)
     if _learned_pooler(body):
         body.pooler = None              # of pre-training alone; heads get the class token
     described = config.to_dict()

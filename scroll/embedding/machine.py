@@ -17,12 +17,14 @@ FEW = 8                     # channels: see `layout_for`
 
 def kind_of_machine(device='cpu') -> str:
     """The processor and its vector instructions, as torch uses them, or the name of the GPU; which of these
-    the environment rules out; which float32 products may round their factors."""
+    the environment rules out; that oneDNN or cuDNN is off; which float32 products may round their factors."""
     device = torch.device(device)
     name = (torch.cuda.get_device_name(device) if device.type == 'cuda' else
             f'{platform.machine()} {_processor()} {torch.backends.cpu.get_cpu_capability()}')
     limits = [f'{limit}={os.environ[limit]}' for limit in _LIMITS if limit in os.environ]
     places = ('cuda.matmul', 'cudnn.conv') if device.type == 'cuda' else ('mkldnn.matmul', 'mkldnn.conv')
+    library = places[1].partition('.')[0]
+    limits += [f'{library}=off'] * (not getattr(torch.backends, library).enabled)
     try:
         rounds = [operator.attrgetter(f'{place}.fp32_precision')(torch.backends) for place in places]
     except AttributeError:                                              # torch before 2.9

@@ -18,7 +18,7 @@ def check_stages(stages) -> tuple:
     """The numbers of the stages, sorted, each once; InputError: they are no whole numbers above 0."""
     for stage in stages:
         whole('stages', stage, 1)
-    return tuple(sorted(set(stages)))
+    return tuple(sorted(set(map(int, stages))))
 
 
 class WideNetwork(nn.Module):

@@ -183,8 +183,8 @@ def qda(statistics: Statistics, pooling: float = .5, shrinkage: float | str = OA
     InputError: nothing seen, one Gram matrix for all classes, or other parameters."""
     check_seen(statistics)
     means = class_means(statistics)
-    systems, units = covariances(statistics, means, pooling, shrinkage)
-    size, freedom = systems.shape[1], max(degrees(statistics), 1)
+    systems, units, freedom = covariances(statistics, means, pooling, shrinkage)
+    size = systems.shape[1]
     bound = Fraction(freedom << 2 * GRID_BITS, units)                           # of a form's numbers
     exponent = bound.numerator.bit_length() - bound.denominator.bit_length() + 1 - form_bits(size)
     one = np.eye(size, dtype=np.int64) * (freedom << 2 * GRID_BITS)
@@ -193,18 +193,22 @@ def qda(statistics: Statistics, pooling: float = .5, shrinkage: float | str = OA
 
 
 def covariances(statistics: Statistics, means: np.ndarray, pooling: float, shrinkage) -> tuple:
-    """(N - K) / (1 - a) times the covariances without their diagonal part, int64 (K, D, D), and that part;
-    both in units of 2^-36."""
+    """f / (1 - a) times the covariances without their diagonal part, int64 (K, D, D), that part, both in
+    units of 2^-36, and f: N - K, or what int64 holds of it where millions of samples meet a class of few."""
     scatters, freedom = class_scatters(statistics, means), max(degrees(statistics), 1)
     pooled = scatters.sum(axis=0)
     b = round(float(pooling) * POOLING)
     a = oas(pooled, degrees(statistics)) if shrinkage == OAS else exact_share(shrinkage)
-    for k, count in enumerate(statistics.counts.tolist()):
-        own = scaled(scatters[k], freedom, max(count - 1, 1))
+    of_each = np.maximum(statistics.counts - 1, 1).tolist()
+    largest = max(int(np.abs(own).max()) // count + 1 for own, count in zip(scatters, of_each))
+    times = min(freedom, ((1 << 63) - (1 << 22)) // largest)
+    pooled = scaled(pooled, times, freedom)
+    for k, count in enumerate(of_each):
+        own = scaled(scatters[k], times, count)
         scatters[k] = scaled(own, POOLING - b, POOLING) + scaled(pooled, b, POOLING)
     trace = sum(np.diagonal(pooled).tolist())
     units = round(Fraction(trace, len(pooled)) * a / (1 - a)) if trace else 1 << 2 * GRID_BITS
-    return scatters, max(units, *(smallest_units(system) for system in scatters), 4 * len(pooled))
+    return scatters, max(units, *(smallest_units(system) for system in scatters), 4 * len(pooled)), times
 
 
 def class_scatters(statistics: Statistics, means: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
 from scroll.lift import Lift
 from scroll.products import lifted_blocks
 from scroll.randomness import numpy_stream
-from scroll.statistics import Statistics
+from scroll.statistics import MAX_SAMPLES, Statistics
 
 NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
 WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features
@@ -218,7 +218,7 @@ def evened(statistics: Statistics) -> Statistics:
     InputError: nothing seen, or one Gram matrix for all classes."""
     check_seen(statistics)
     counts, grams = statistics.counts, statistics.grams
-    share = np.full(len(counts), max(round(statistics.total / len(counts)), 1))
+    share = np.full(len(counts), min(round(statistics.total / len(counts)), MAX_SAMPLES // len(counts)))
     sums = scaled(statistics.sums, share[:, None], counts[:, None])
     gram = sum(scaled(gram, share[0], count) for gram, count in zip(grams, counts))
     gram[-1] = gram[:, -1] = GRID * sums.sum(axis=0)        # of the constant feature: as the sums say

@@ -9,6 +9,13 @@ from bench.run.training import train
 from core import plugins
 from core.plugins import PluginFolder
 
+
+def walk(dataset):
+    """Yield (train loader, test loader) of every task."""
+    for _ in range(dataset.N_TASKS):
+        yield dataset.get_data_loaders()
+
+
 PARTS = '''
 import numpy as np
 import torch

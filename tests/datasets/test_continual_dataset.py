@@ -12,17 +12,12 @@ from datasets import get_dataset
 from datasets.utils import readers
 from scroll.errors import InputError
 from tests.conftest import refused
+from tests.datasets.conftest import walk
 
 
 @pytest.fixture
 def digits(parse):
     return lambda *flags: get_dataset(parse('sgd', '--lr', '1', *flags))
-
-
-def walk(dataset):
-    """Yield (train loader, test loader) of every task."""
-    for _ in range(dataset.N_TASKS):
-        yield dataset.get_data_loaders()
 
 
 def names(images) -> list:

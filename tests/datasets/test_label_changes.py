@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from datasets import get_dataset
 from datasets.utils import label_changes
 from tests.conftest import quick, refused
+from tests.datasets.conftest import walk
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), [10, 20, 40, 7, 1]))
 
@@ -73,11 +74,6 @@ BOTH = ['seq-digits', 'picture-digits']
 def stream(arguments):
     """stream(dataset, *flags, **more): a data set under flags."""
     return lambda dataset, *words, **more: get_dataset(arguments(dataset, *words, **more))
-
-
-def walk(dataset):
-    for _ in range(dataset.N_TASKS):
-        yield dataset.get_data_loaders()
 
 
 def targets(loader) -> np.ndarray:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from backbone.resnet18 import ResNet18
-from scroll import Embedder, InputError, Preprocessing
+from scroll import Embedder, InputError, Preprocessing, Statistics
 from scroll.__main__ import main
 from scroll.grid import quantise, sample_keys
 
@@ -88,6 +88,30 @@ def make_stream(labels, dim: int = 5, seed: int = 0) -> Stream:
     """Random unit features for these labels."""
     features = quantise(np.random.default_rng(seed).normal(size=(len(labels), dim)))
     return Stream(features, np.asarray(labels), sample_keys(features))
+
+
+def of(stream, *at) -> Statistics:
+    """Of a stream, or of the samples at these positions."""
+    part = stream.part(np.concatenate([np.asarray(a) for a in at])) if at else stream
+    return counted(part.features, part.labels)
+
+
+def counted(features, labels) -> Statistics:
+    return Statistics(features.shape[1]).add(features, labels)
+
+
+def sample(seed=0, count=60, dim=4, classes=3, spread=1.0):
+    """Quantised features of classes with means of their own, and labels."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % classes
+    return quantise(rng.normal(size=(classes, dim))[labels] + spread * rng.normal(size=(count, dim))), labels
+
+
+def digests(learner) -> tuple:
+    """Of statistics, buffer and keys."""
+    held = learner.buffer_.content() if learner.buffer_ is not None and len(learner.buffer_) else None
+    keys = None if learner.keys_ is None else {name: array.tolist() for name, array in learner.keys_.state_dict().items()}
+    return learner.digest(), held and held.digest(), held and held.samples.tobytes(), held and held.features.tobytes(), keys
 
 
 @st.composite

@@ -49,7 +49,7 @@ def test_samples_that_were_embedded_elsewhere(tmp_path, strategy):
     for learner, order in zip(learners, (lambda a: a, swapped, lambda a: a)):
         for at in (slice(0, 30), slice(30, 60)):
             order = swapped if learner is learners[2] and at.start else order           # the buffer has both
-            features = order(stream.features[at])
+            features = order(stream.features[at]).astype('>i8' if order is swapped else 'i4')       # kept, and written, as int32
             learner.learn(features, features, order(stream.keys[at]), order(stream.labels[at]))
     states = [known(learner, tmp_path / 'state.npz') for learner in learners]
     assert states[0][:5] == states[1][:5] == states[2][:5] and states[0][-1] == states[1][-1] == states[2][-1]

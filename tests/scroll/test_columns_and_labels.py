@@ -19,7 +19,7 @@ from scroll.state import State
 from scroll.statistics import Statistics
 from tests.scroll.conftest import refused
 
-pytest.importorskip('pyarrow')
+pa = pytest.importorskip('pyarrow')
 R = np.random.default_rng(3)
 X, Y = R.normal(size=(90, 6)), R.integers(3, size=90)
 NAMES = [f'f{i}' for i in range(6)]
@@ -33,7 +33,7 @@ GONE = FRAME.rename(columns={'f5': 'f9'})
 def test_columns_of_a_frame_are_put_in_the_order_that_was_learned():
     learner = Scroll().partial_fit(FRAME[:50], Y[:50]).partial_fit(OTHER[50:], Y[50:])
     assert learner.digest() == Scroll().partial_fit(X, Y).digest() and learner.feature_names_in_.tolist() == NAMES
-    for table in (OTHER, FRAME):
+    for table in (OTHER, FRAME, pa.Table.from_pandas(OTHER)):
         np.testing.assert_array_equal(learner.decision_function(table), learner.decision_function(FRAME))
         np.testing.assert_array_equal(learner.out_of_sample(table, Y), learner.out_of_sample(FRAME, Y))
     assert learner.remove(OTHER[:20], Y[:20]).digest() == Scroll().partial_fit(X[20:], Y[20:]).digest()
@@ -178,6 +178,7 @@ def test_whole_numbers_are_labels_whatever_holds_them(make):
         for given_ in (labels, labels.to_numpy(), labels.tolist()):
             learner = make().partial_fit(X, given_)
             assert learner.digest() == expected.digest() and learner.score(X, given_) == expected.score(X, Y)
+    assert make().partial_fit(X[:3], [2 ** 53 + 1, -3.0, np.uint64(2 ** 53)]).classes_.tolist() == [-3, 2 ** 53, 2 ** 53 + 1]    # numpy rounds
     text = np.array(Y.astype(str), np.dtypes.StringDType())
     assert make().partial_fit(X, text).digest() == make().partial_fit(X, Y.astype(str)).digest()
 
@@ -185,7 +186,8 @@ def test_whole_numbers_are_labels_whatever_holds_them(make):
 @pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
 def test_other_labels_are_refused_in_one_line(make):
     for labels in ([0, 1.5, 1], [0, np.nan, 1], ['a', None, 'b'], [True, 'b', 'c'], [2.0 ** 63, 0, 1], [1 << 70, 0, 1], [b'a', b'b', b'c'],
-                   pd.array([1, pd.NA, 0], 'Int64'), [1j, 0, 1]):
+                   pd.array([1, pd.NA, 0], 'Int64'), [1j, 0, 1],
+                   torch.ones(3, requires_grad=True), np.array([*np.array([1, 2, 3], 'm8[ns]')], object), np.array([*np.array([1, 2, 3], 'm8[s]')], object)):
         with refused():
             make().partial_fit(X[:3], labels)
 
@@ -200,9 +202,11 @@ def test_two_spellings_of_a_letter_are_one_class(make):
 
 
 @pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
-def test_what_is_masked_is_not_learned(make):
-    with refused('masked'):
-        make().partial_fit(np.ma.masked_array(X, mask=X > 1), Y)
+def test_what_is_masked_or_no_number_is_not_learned(make):
+    for x, word in ((np.ma.masked_array(X, mask=X > 1), 'masked'), (X.astype('M8[s]'), 'dates'), (FRAME.astype('m8[s]'), 'times'),
+                    (torch.tensor(X, requires_grad=True), 'grad'), ([[10 ** 400] * 6] * 90, 'large')):
+        with refused(word):
+            make().partial_fit(x, Y)
     assert make().partial_fit(np.ma.masked_array(X), Y).digest() == make().partial_fit(X, Y).digest()
 
 

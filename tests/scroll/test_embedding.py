@@ -175,6 +175,8 @@ def test_the_digest_tells_apart_all_that_determines_a_feature(net):
                 Embedder(net, PREPROCESSING, 'bfloat16', chunk=8), Embedder(net, PREPROCESSING, chunk=9),
                 Embedder(net, PREPROCESSING, chunk=8, channels_last=False)]
     assert len({e.digest for e in variants}) == len(variants)
+    alike = Preprocessing(np.int64(16), [0.5] * 3, tuple(np.full(3, .5)), crop=np.float64(1), keep_ratio=np.bool_(False))
+    assert repr(alike) == repr(PREPROCESSING) and Embedder(net, alike, chunk=8).digest == variants[0].digest
     paddings = [tiny_net(stem_padding=padding) for padding in (1, 2)]           # of equal weights
     assert len({Embedder(net, PREPROCESSING, chunk=8).digest for net in paddings}) == 2
     assert variants[0].digest == Embedder(tiny_net(width=8), PREPROCESSING, chunk=8).digest == variants[0].with_net(net).digest
@@ -279,18 +281,16 @@ def test_an_entry_that_cannot_be_read_ends_nothing(cached, embedder, tmp_path, m
     np.testing.assert_array_equal(cached()(IMAGES)[0], embedder(IMAGES)[0])
 
 
-@pytest.mark.parametrize('change', ['numpy', 'instructions', 'precision'])
+@pytest.mark.parametrize('change', [
+    lambda patch, _: patch.setattr(np, '__version__', '1.0'), lambda patch, _: patch.setenv('ONEDNN_MAX_CPU_ISA', 'DEFAULT'),
+    lambda patch, _: patch.setattr(torch.backends.mkldnn, 'enabled', False), lambda _, rounding: rounding(torch.backends.mkldnn.conv, 'bf16')],
+    ids=['numpy', 'instructions', 'library', 'precision'])
 def test_what_floating_point_features_depend_on_is_in_their_digest(net, monkeypatch, rounding, change):
     """And an embedder that was made before is not used."""
     before = Embedder(net, PREPROCESSING)
     rounding(torch.backends.mkldnn.matmul, 'ieee')              # as runs set it: no other numbers
     assert Embedder(net, PREPROCESSING).digest == before.digest
-    if change == 'numpy':
-        monkeypatch.setattr(np, '__version__', '1.0')
-    elif change == 'instructions':
-        monkeypatch.setenv('ONEDNN_MAX_CPU_ISA', 'DEFAULT')
-    else:
-        rounding(torch.backends.mkldnn.conv, 'bf16')
+    change(monkeypatch, rounding)
     assert Embedder(net, PREPROCESSING).digest != before.digest
     with refused('hold on .*, and here is .*: make another'):
         before(IMAGES)

@@ -189,9 +189,9 @@ def test_statistics_are_learned_as_samples_are():
     for part in parts:
         learner.add_statistics(part)
     assert learner.digest() == whole.digest() and learner.n_features_in_ == 64
-    with_keys = Scroll(buffer_size=0, keep_keys=True).fit(X, Y).set_params(keep_keys=False)
+    with_keys, narrow = Scroll(buffer_size=0, keep_keys=True).fit(X, Y).set_params(keep_keys=False), Embedder(tiny_net(), PREPROCESSING)
     for other, given_ in ((Scroll(), parts[0]), (with_keys, parts[0]), (Scroll(buffer_size=0, keep_keys=True), parts[0]), (learner, X),
-                          (Scroll(head='rp', buffer_size=0, lift_dim=5), parts[0])):
+                          (Scroll(head='rp', buffer_size=0, lift_dim=5), parts[0]), (Scroll(narrow, buffer_size=0), parts[0])):
         with refused():
             other.add_statistics(given_)
     assert not hasattr(other, 'statistics_') and learner.digest() == whole.digest()

@@ -81,7 +81,7 @@ def test_heavy_weights_count_without_copies_and_to_the_end_of_what_sums_hold():
 
 
 @pytest.mark.parametrize('weights, word', [(np.full(60, .5), '0.5'), (np.r_[-1, np.ones(59)], '-1'), (np.zeros(60), 'zero'),
-                                           (np.ones(59), 'shape'), (np.full(60, np.nan), 'nan'), (['a'] * 60, 'shape'), (np.ones((60, 1)), 'shape')])
+                                           (np.ones(59), 'shape'), (np.full(60, np.nan), 'nan'), (np.ma.masked_equal(np.arange(60), 3), 'nan'), (['a'] * 60, 'shape'), (np.ones((60, 1)), 'shape')])
 def test_other_weights_are_refused_and_nothing_is_changed(weights, word):
     estimator = ScrollClassifier().fit(X, Y)
     before = fingerprint(estimator)
@@ -185,6 +185,7 @@ def test_a_first_batch_does_not_decide_on_the_grid_and_whole_data_do(tmp_path):
             ScrollClassifier(scale=scale).partial_fit(X, Y)
         fitted = ScrollClassifier(scale=scale).fit(X, Y)
         assert fitted.digest() == ScrollClassifier(scale=scale).fit(X[::-1], Y[::-1]).digest() and fitted.score(X, Y) > .7
+        assert len({ScrollClassifier(scale=scale).fit(np.c_[X, np.resize(zeros, 60)], Y).digest() for zeros in ([0.0, -0.0], [-0.0, 0.0], [0.0])}) == 1
         fitted.partial_fit(X[:5], Y[:5])                                    # the grid is there now
         for call in (fitted.learner_.save, lambda path, learner=fitted.learner_: export(learner, path)):
             with refused('unit length'):

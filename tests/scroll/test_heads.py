@@ -15,18 +15,11 @@ from scroll.adaptation.selection import folds
 from scroll.certificates import SummedStream
 from scroll.grid import GRID, quantise
 from scroll.heads.discriminants import qda
-from scroll.heads.predictors import ridge
+from scroll.heads.predictors import evened, ridge
 from scroll.heads.registry import HEADS, Settings
 from scroll.lift import Lift
 from scroll.settings import HEAD_CHOICES, NCC_BIASES, PUBLISHED
-from tests.scroll.conftest import quick, refused
-
-
-def sample(seed=0, count=60, dim=4, classes=3, noise=1.0):
-    """Quantised features of classes with means of their own, and labels."""
-    rng = np.random.default_rng(seed)
-    labels = np.arange(count) % classes
-    return quantise(rng.normal(size=(classes, dim))[labels] + noise * rng.normal(size=(count, dim))), labels
+from tests.scroll.conftest import quick, refused, sample
 
 
 def made(name, statistics, **settings):
@@ -73,7 +66,7 @@ def test_balanced_is_scikit_learns_weighted_ridge():
 @quick
 @given(seed=st.integers(0, 10 ** 6), pooling=st.sampled_from([0.0, .25, .5, 1.0]), shrinkage=st.sampled_from([.01, .5]))
 def test_qda_is_its_formula(seed, pooling, shrinkage):
-    u, y = sample(seed, noise=.7)
+    u, y = sample(seed, spread=.7)
     predictor, x = qda(Statistics(4, by_class=True).add(u, y), pooling, shrinkage), u / GRID
     means = np.stack([x[y == c].mean(axis=0) for c in range(3)])
     scatters = np.stack([(x[y == c] - means[c]).T @ (x[y == c] - means[c]) for c in range(3)])
@@ -89,7 +82,7 @@ def test_qda_is_its_formula(seed, pooling, shrinkage):
 
 def test_qdas_logits_are_exact_integers():
     """By Python's integers; also at the corners of the grid, where numbers are largest."""
-    u, y = sample(count=30, dim=3, noise=.1)
+    u, y = sample(count=30, dim=3, spread=.1)
     predictor = qda(Statistics(3, by_class=True).add(u, y))
     points = np.concatenate([u[:5], GRID * np.array([[1, -1, 1], [-1, -1, -1]])])
     unit = 2.0 ** (predictor.exponent - 36)
@@ -99,6 +92,17 @@ def test_qdas_logits_are_exact_integers():
             exact = -sum(v[i] * form[i][j] * v[j] for i in range(3) for j in range(3))
             assert logit == pytest.approx(exact * unit, rel=1e-15)
     assert (predictor.predict(points) == predictor.decision_function(points).argmax(axis=1)).all()
+
+
+def test_a_class_of_two_next_to_as_many_samples_as_sums_hold_does_not_wrap():
+    def times(count, features, labels):
+        arrays = Statistics(2, by_class=True).add(features, labels).state_dict()
+        return Statistics.from_arrays({name: array if name == 'classes' else array * count for name, array in arrays.items()})
+    u = quantise([[.6, .8], [1, 0], [-1, 0]])
+    few = times(2 ** 26 + 5, u[:1], [0]).merge(times(1, u[1:], [1, 1]))     # a scatter of 2, times all samples
+    np.testing.assert_allclose(qda(few, .5, .1).quadratic[1], np.diag([1, 9 * 2 ** 26]), rtol=1e-4)
+    even = evened(times(2 ** 26, u[:1], [0]).merge(times(2 ** 26 - 1, u[:1], [1])))
+    assert even.gram[-1, -1] == even.total << 36
 
 
 def left_out(name, statistics, u, y, **settings):
@@ -133,7 +137,7 @@ def test_leaving_one_out_of_balanced_is_weighted_ridge_without_it():
 @pytest.mark.parametrize('pooling', [0.0, .5])
 def test_leaving_one_out_of_qda_is_its_formula_without_it(pooling):
     """The factors of the scatters stay, and what is added to the diagonals."""
-    (u, y), shrinkage = sample(6, 90, noise=.5), .2
+    (u, y), shrinkage = sample(6, 90, spread=.5), .2
     logits = left_out('qda', Statistics(4, by_class=True).add(u, y), u, y, pooling=pooling, shrinkage=shrinkage)
     x = u / GRID
 

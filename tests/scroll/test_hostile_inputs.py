@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from scroll import Scroll, Statistics, arguments
-from scroll.__main__ import main
 from scroll.archive import arrays_of
 from scroll.files.arrays import BLOCK_BYTES
 from scroll.files.features import open_files, read_blocks
@@ -24,11 +23,10 @@ X, Y = np.random.default_rng(0).normal(size=(40, 5)), np.arange(40) % 2
 
 
 @pytest.fixture
-def command(capsys, tmp_path, monkeypatch):
+def command(command):
     """command('learn', ...) in a folder with samples x.npz and a learner s.npz -> (exit code, stdout, stderr); ends in time."""
     def late(*_):
         raise TimeoutError
-    monkeypatch.chdir(tmp_path)
     np.savez('x.npz', X=X, y=Y)
     Scroll(buffer_size=0).fit(X, Y).save('s.npz')
     os.mkfifo('pipe')
@@ -36,9 +34,8 @@ def command(capsys, tmp_path, monkeypatch):
     before = signal.signal(signal.SIGALRM, late)
 
     def run(*words):
-        capsys.readouterr()
         signal.alarm(30)
-        return main([str(word) for word in words]), *capsys.readouterr()
+        return command(*words)
     yield run
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)

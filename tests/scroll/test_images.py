@@ -85,7 +85,8 @@ def test_grey_images_are_three_equal_channels():
 
 
 @pytest.mark.parametrize('images', [
-    np.zeros((2, 4, 4, 3), np.float32), np.zeros((2, 4, 4, 2), np.uint8), np.zeros(3, np.uint8), [[1, 2]], None, np.zeros((2, 0, 4, 3), np.uint8)],
+    np.zeros((2, 4, 4, 3), np.float32), np.zeros((2, 4, 4, 2), np.uint8), np.zeros(3, np.uint8), [[1, 2]], None, np.zeros((2, 0, 4, 3), np.uint8),
+    np.ma.masked_equal(np.zeros((2, 4, 4, 3), np.uint8), 0)],
     ids=lambda x: f'{getattr(x, "dtype", type(x).__name__)}{list(getattr(x, "shape", []))}')
 def test_what_is_no_uint8_image_is_refused(images):
     with refused():

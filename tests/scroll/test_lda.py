@@ -14,14 +14,7 @@ from scroll.grid import GRID, quantise
 from scroll.heads import discriminants as head
 from scroll.heads.registry import HEADS, Settings
 from scroll.statistics import MAX_SAMPLES
-from tests.scroll.conftest import exact_solution, quick
-
-
-def sample(seed, count=60, dim=4, classes=3, spread=1.0):
-    """Quantised features of classes with means of their own, and labels."""
-    rng = np.random.default_rng(seed)
-    labels = np.arange(count) % classes
-    return quantise(rng.normal(size=(classes, dim))[labels] + spread * rng.normal(size=(count, dim))), labels
+from tests.scroll.conftest import exact_solution, quick, sample
 
 
 @quick

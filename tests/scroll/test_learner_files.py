@@ -13,16 +13,11 @@ from scroll.embedding.images import Augmentation
 from scroll.grid import quantise
 from scroll.statistics import Statistics
 from tests.scroll import conftest
-from tests.scroll.conftest import PREPROCESSING, Stream, cuttings, make_stream, refused, streams, tiny_net
+from tests.scroll.conftest import Stream, cuttings, digests, make_stream, of, quick, refused, streams
 
 RAW = make_stream(np.arange(80) % 4, seed=5)
 STREAM = Stream(quantise(RAW.features), RAW.labels, RAW.keys)       # what a learner of RAW counts
 STRATEGIES = ('herding', 'random', 'nearest', 'outlier', 'hash')
-
-
-def digests(learner) -> tuple:
-    content = learner.buffer_.content() if learner.buffer_ is not None and len(learner.buffer_) else None
-    return learner.digest(), content and content.digest(), content and content.samples.tobytes(), content and content.features.tobytes()
 
 
 def fit(stream, *pieces, **params) -> Scroll:
@@ -32,7 +27,7 @@ def fit(stream, *pieces, **params) -> Scroll:
     return learner
 
 
-@settings(conftest.quick, max_examples=12)
+@settings(quick, max_examples=12)
 @given(streams(min_size=3, max_size=20), st.data(), st.sampled_from(STRATEGIES), st.sampled_from([0, 3, 50]))
 def test_a_learner_goes_on_as_if_it_had_never_stopped(tmp_path_factory, stream, data, strategy, size):
     path = tmp_path_factory.mktemp('state') / 'x'
@@ -62,18 +57,13 @@ def test_settings_are_kept_and_f_star_is_made_again(embedder, toy, tmp_path):
 
 def test_another_psi_is_refused(embedder, toy, tmp_path):
     Scroll(embedder).fit(*toy).save(tmp_path / 'x')
-    for other in (Embedder(tiny_net(1, 8), PREPROCESSING, chunk=8), None):
+    for other in (Embedder(conftest.tiny_net(1, 8), conftest.PREPROCESSING, chunk=8), None):
         with refused('another backbone'):
             Scroll.load(tmp_path / 'x', other)
-    assert Scroll.load(tmp_path / 'x', Embedder(tiny_net(width=8), PREPROCESSING, chunk=8)).statistics_.total == 24
+    assert Scroll.load(tmp_path / 'x', Embedder(conftest.tiny_net(width=8), conftest.PREPROCESSING, chunk=8)).statistics_.total == 24
     Scroll().fit(RAW.features, STREAM.labels).save(tmp_path / 'y')
     with refused('another backbone'):
         Scroll.load(tmp_path / 'y', embedder)
-
-
-def of(stream, *at) -> Statistics:
-    part = stream.part(np.concatenate([np.asarray(a) for a in at])) if at else stream
-    return Statistics(stream.features.shape[1]).add(part.features, part.labels)
 
 
 @pytest.fixture

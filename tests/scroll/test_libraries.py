@@ -110,7 +110,8 @@ def test_a_seed_a_name_and_a_file_each_give_digests_of_their_own(folders, tmp_pa
             Embedder.from_transformers(folder, random=1, chunk=2), Embedder.from_timm('test_vit', random=0, chunk=2),
             Embedder.from_timm('test_vit', random=0, chunk=2, img_size=32)]
     assert len({e.psi_digest for e in made}) == len({e.digest for e in made}) == len(made)
-    assert Embedder.from_transformers(folder, random=0, chunk=2).digest == made[1].digest
+    assert Embedder.from_transformers(folder, random=np.int64(0), chunk=2).digest == made[1].digest
+    assert Embedder.from_timm('test_vit', random=np.int32(0), chunk=2, img_size=np.int64(32)).digest == made[4].digest
     config = json.loads((folders['vit'] / 'config.json').read_text())
     other = shutil.copytree(folder, tmp_path / 'heads')         # the same tensors, read in another way
     (other / 'config.json').write_text(json.dumps(config | dict(num_attention_heads=4)))

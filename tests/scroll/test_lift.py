@@ -119,10 +119,13 @@ def test_sums_of_other_lifts_do_not_mix():
             other.subtract(ones[0])
         assert other.digest() == before
     assert len({one.digest() for one in ones}) == 4
+    for alike in (Lift('relu', 5, 4, bandwidth=3.0), Lift('fourier', 5, 4, bandwidth=1 + 1e-9)):     # which has no bandwidth; the same angles
+        other, = (one for one in ones[::2] if one.lift == alike)
+        assert Statistics(5, alike).add(u, y) == other and hash(alike) == hash(other.lift) and other.merge(Statistics(5, alike).add(u, y)).total == 12
 
 
 @pytest.mark.parametrize('facts', [
-    dict(kind='sine'), dict(width=0), dict(dim=5000), dict(kind='fourier', bandwidth=1e-6), dict(kind='fourier', bandwidth=1e9)])
+    dict(kind='sine'), dict(width=0), dict(dim=5000), dict(kind='fourier', bandwidth=1e-6), dict(dim=4.0), dict(dim=float('inf')), dict(kind='fourier', bandwidth=1e-310), dict(kind='fourier', bandwidth=1e9)])
 def test_a_lift_that_cannot_be_is_refused(facts):
     with pytest.raises(InputError):
         Lift(**{**dict(kind='relu', dim=8, width=4), **facts})

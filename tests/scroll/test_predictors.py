@@ -21,16 +21,12 @@ from scroll.heads.ridge_lambda import choose_lambda
 from scroll.lift import Lift
 from scroll.settings import NCC_BIASES, TARGETS
 from scroll.statistics import Statistics
-from tests.scroll.conftest import exact_solution, make_stream, quick, refused, streams
+from tests.scroll.conftest import counted, exact_solution, make_stream, quick, refused, streams
 
 STREAM = make_stream(np.random.default_rng(1).integers(0, 4, 60), dim=8)
 U = STREAM.features / GRID
 ONE = np.concatenate([U, np.ones((60, 1))], axis=1)         # [u; 1]
 ONEHOT = np.eye(4)[STREAM.labels]
-
-
-def of(features, labels) -> Statistics:
-    return Statistics(features.shape[1]).add(features, labels)
 
 
 def weights(predictor) -> np.ndarray:
@@ -41,7 +37,7 @@ def weights(predictor) -> np.ndarray:
 @pytest.mark.parametrize('alpha', [1e-3, 100.0])
 @pytest.mark.parametrize('targets, y', [('pm1', 2 * ONEHOT - 1), ('onehot', ONEHOT)])
 def test_ridge_equals_scikit_learns(alpha, targets, y):
-    ours = ridge(of(STREAM.features, STREAM.labels), alpha, targets)
+    ours = ridge(counted(STREAM.features, STREAM.labels), alpha, targets)
     theirs = Ridge(alpha=alpha, fit_intercept=False).fit(ONE, y)
     np.testing.assert_allclose(weights(ours), theirs.coef_, atol=1e-8, rtol=0)
     np.testing.assert_allclose(ours.decision_function(STREAM.features), theirs.predict(ONE), atol=1e-8, rtol=0)
@@ -57,7 +53,7 @@ def in_units(values, exponent: int) -> list:
 def test_ridge_is_the_exact_solution_rounded(stream, k, targets, twice):
     """lambda from 2^-20 to 2^10, one sample, repeated samples, fewer than dimensions; (A + lambda I) W = R in fractions."""
     at = np.repeat(np.arange(len(stream.labels)), 1 + twice)
-    s, alpha = of(stream.features[at], stream.labels[at]), 2.0 ** (k / 4)
+    s, alpha = counted(stream.features[at], stream.labels[at]), 2.0 ** (k / 4)
     r = s.sums.T * (2 if targets == 'pm1' else 1) - (s.sums.sum(axis=0)[:, None] if targets == 'pm1' else 0)
     ours, units = ridge(s, alpha, targets), int(Fraction(exact_lambda(alpha)) * 2 ** 36)
     w = [[value * 2 ** 18 for value in row] for row in zip(*exact_solution(s.gram, units, r))]          # (K, d + 1)
@@ -69,7 +65,7 @@ def test_ridge_is_the_exact_solution_rounded(stream, k, targets, twice):
 @quick
 @given(streams(), st.sampled_from(NCC_BIASES))
 def test_ncc_is_the_exact_quotient_rounded(stream, bias):
-    s, factor = of(stream.features, stream.labels), dict(exact=Fraction(-1, 2), paper=-1, zero=0)[bias]
+    s, factor = counted(stream.features, stream.labels), dict(exact=Fraction(-1, 2), paper=-1, zero=0)[bias]
     ours = ncc(s, bias)
     c = [[Fraction(int(total), int(count) * GRID) for total in row] for row, count in zip(s.sums[:, :-1], s.counts)]
     rows = [row + [factor * sum(x * x for x in row)] for row in c]
@@ -116,7 +112,7 @@ def test_predicting_many_samples_of_many_classes_needs_no_memory_for_all_logits(
 def test_lambda_is_a_multiple_of_the_unit_of_the_gram_matrix_and_the_least_is_named_and_serves():
     """The least is 2^-40 of the trace, whatever a factorisation in float64 makes of it."""
     assert exact_lambda(0.1) == 6871947674 / 2 ** 36 == exact_lambda(exact_lambda(0.1)) and exact_lambda(2.0 ** -36) == 2.0 ** -36
-    s = of(STREAM.features, STREAM.labels)
+    s = counted(STREAM.features, STREAM.labels)
     assert ridge(s, 0.1).digest() == ridge(s, exact_lambda(0.1)).digest()
     least = -(-int(np.trace(s.gram)) >> 40) / 2 ** 36
     with refused('use a larger one, .* or more') as caught:
@@ -131,7 +127,7 @@ def fingerprint() -> str:
     scales = 2.0 ** -np.arange(0, 30, 0.3)
     features = quantise(np.maximum(r.normal(size=(200, 100)) @ (r.normal(size=(100, 100)) * scales), 0) + 1e-9)
     labels = np.arange(200) % 7
-    s = of(features, labels)
+    s = counted(features, labels)
     for f_T in (ridge(s, 0.1), ridge(s, 1e-6, 'onehot'), ridge(s, choose_lambda(s)), ncc(s)):
         sha.update(f_T.digest().encode() + f_T.decision_function(features).tobytes())
     for name in ('ridge', 'ncc', 'lda', 'balanced', 'qda'):
@@ -158,7 +154,7 @@ def test_digests_and_logits_are_those_of_another_machine():
 @given(streams())
 def test_exact_ncc_equals_scikit_learns(stream):
     """Where two centroids are not equally near, to rounding; one class is more than scikit-learn takes."""
-    predictor = ncc(of(stream.features, stream.labels))
+    predictor = ncc(counted(stream.features, stream.labels))
     u = stream.features / GRID
     distance = ((u[:, None] - predictor.weight) ** 2).sum(axis=2)                   # (N, K)
     np.testing.assert_allclose(predictor.decision_function(stream.features), ((u ** 2).sum(1, keepdims=True) - distance) / 2, atol=1e-8)

@@ -14,7 +14,7 @@ from scroll.heads.registry import HEADS, Settings
 from scroll.heads.ridge_lambda import choose_lambda, exact_gcv, gcv_bounds, grid_lambda
 from scroll.settings import TARGETS
 from scroll.statistics import Statistics
-from tests.scroll.conftest import exact_solution, quick, refused, streams
+from tests.scroll.conftest import counted, exact_solution, quick, refused, streams
 
 LAMBDAS = (1e-4, 3e-3, 0.1, 1.0, 50.0)
 
@@ -29,16 +29,12 @@ def noisy(count: int = 120, dim: int = 6, seed: int = 0) -> tuple:
 FEATURES, LABELS = noisy()
 
 
-def of(features, labels) -> Statistics:
-    return Statistics(features.shape[1]).add(features, labels)
-
-
 @pytest.mark.parametrize('targets', TARGETS)
 def test_leave_one_out_and_the_choice_are_those_of_scikit_learn(targets):
     """What RidgeCV calls GCV is leave-one-out: ours must equal it, while GCV proper stays near and chooses the same."""
     x = np.hstack([FEATURES / GRID, np.ones((len(FEATURES), 1))])
     onehot = (LABELS[:, None] == np.unique(LABELS)).astype(float)
-    y, s = 2 * onehot - 1 if targets == 'pm1' else onehot, of(FEATURES, LABELS)
+    y, s = 2 * onehot - 1 if targets == 'pm1' else onehot, counted(FEATURES, LABELS)
     theirs = RidgeCV(alphas=LAMBDAS, fit_intercept=False, store_cv_results=True).fit(x, y)
     per_lambda = theirs.cv_results_.sum(axis=1).mean(axis=0)                    # (N, K, L): squared errors
     gcv = []
@@ -68,7 +64,7 @@ def exact_criterion(s: Statistics, targets: str, alpha: float) -> Fraction:
 def test_bounds_hold_what_fractions_say_and_60_bits_are_right(targets, stream, k, twice):
     """One sample, repeated ones, fewer than dimensions: where eigenvalues are zero to rounding, the bounds are wide."""
     at = np.repeat(np.arange(len(stream.labels)), 1 + twice)
-    s, alpha = of(stream.features[at], stream.labels[at]), grid_lambda(k)
+    s, alpha = counted(stream.features[at], stream.labels[at]), grid_lambda(k)
     expected = exact_criterion(s, targets, alpha)
     assert abs(exact_gcv(s, targets, alpha) / expected - 1) < Fraction(1, 1 << 60)
     low, high = gcv_bounds(s, targets)(alpha)
@@ -79,7 +75,7 @@ def test_bounds_hold_what_fractions_say_and_60_bits_are_right(targets, stream, k
 @given(st.sampled_from(TARGETS), streams(max_size=8))
 def test_the_choice_is_that_of_exact_arithmetic(targets, stream):
     """Of criteria that are equal, the largest lambda: two orthogonal samples, or one, leave all equal."""
-    s = of(stream.features, stream.labels)
+    s = counted(stream.features, stream.labels)
 
     def chosen(exponents) -> int:
         values = [exact_criterion(s, targets, grid_lambda(k)) for k in exponents]
@@ -94,7 +90,7 @@ def test_the_choice_is_that_of_exact_arithmetic(targets, stream):
     (quantise(np.eye(4)[:1]), np.zeros(1, int)), (quantise(np.eye(4)), np.arange(4)),
     (np.repeat(FEATURES[:4], 3, axis=0), np.arange(12) % 3), (FEATURES, LABELS)], ids=['one', 'orthogonal', 'repeated', 'many'])
 def test_the_last_bits_of_eigenvalues_choose_nothing(features, labels, monkeypatch):
-    s, eigh, r = of(features, labels), np.linalg.eigh, np.random.default_rng(0)
+    s, eigh, r = counted(features, labels), np.linalg.eigh, np.random.default_rng(0)
     expected = choose_lambda(s)
 
     def another(matrix):
@@ -106,7 +102,7 @@ def test_the_last_bits_of_eigenvalues_choose_nothing(features, labels, monkeypat
 
 def test_a_lambda_that_rounding_swallows_is_never_chosen():
     """Two samples, sixteen million times each: fitted exactly, so the error falls with lambda as far as rounding lets it."""
-    s = of(quantise(np.eye(3)[:2]), np.arange(2))
+    s = counted(quantise(np.eye(3)[:2]), np.arange(2))
     for _ in range(24):
         s.merge(s)
     with refused('larger'):

@@ -92,6 +92,12 @@ def test_a_malformed_spec_is_refused_in_one_line(spec):
         make_schedule(spec, LABELS)
 
 
+def test_labels_that_are_none_are_refused():
+    for labels in ([[0, 1], [1, 0]], [0, np.nan, 1], None, 3, [1, None]):
+        with refused('^y'):
+            make_schedule('iid', labels)
+
+
 @pytest.mark.parametrize('spec, word', [('guassian', 'gaussian[?]$'), ('Split:2', 'split[?]$'), ('gaussian:sgima=1', 'sigma[?]'),
                                         ('split:2,order=randm', 'random[?]')])
 def test_the_nearest_word_is_offered(spec, word):

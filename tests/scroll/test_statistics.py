@@ -8,11 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from scroll.grid import GRID
 from scroll.statistics import MAX_SAMPLES, Statistics
-from tests.scroll.conftest import cuttings, make_stream, quick, refused, streams
-
-
-def of(stream) -> Statistics:
-    return Statistics(stream.features.shape[1]).add(stream.features, stream.labels)
+from tests.scroll.conftest import cuttings, make_stream, of, quick, refused, streams
 
 
 def naive(features, labels):
@@ -116,7 +112,8 @@ _FEATURES = make_stream([0, 0]).features
     lambda s: s.add(_FEATURES[:, :4], [0, 1]), lambda s: s.add(_FEATURES[0], [0] * 5), lambda s: s.add(_FEATURES / 1.0, [0, 1]),
     lambda s: s.add(_FEATURES * 0 - GRID - 1, [0, 1]), lambda s: s.add(np.full((2, 5), -2 ** 63), [0, 1]), lambda s: s.remove(_FEATURES, [7, 7]),
     lambda s: s.remove(_FEATURES, [1, 1]), lambda s: s.merge(Statistics(4)), lambda s: s.merge(Statistics(5).add(_FEATURES, ['a', 'b'])),
-    lambda s: s.merge(_many(MAX_SAMPLES))])
+    lambda s: s.merge(_many(MAX_SAMPLES)), *(lambda s, dim=dim: Statistics(dim) for dim in (0, -3, 2.5, '3', None, True)), lambda s: Statistics(5, by_class=2),
+    lambda s: Statistics(5, 'relu')])
 def test_an_error_leaves_everything_as_it_was(call):
     s = of(make_stream([0, 0, 1]))
     before = s.digest()

@@ -8,14 +8,9 @@ from scroll import archive, edits
 from scroll.grid import quantise
 from scroll.state import State
 from scroll.statistics import Statistics
-from tests.scroll.conftest import make_stream, refused
+from tests.scroll.conftest import make_stream, of, refused
 
 STREAM = make_stream(np.arange(60) % 4, seed=3)
-
-
-def of(stream, *at) -> Statistics:
-    part = stream.part(np.concatenate([np.asarray(a) for a in at])) if at else stream
-    return Statistics(stream.features.shape[1]).add(part.features, part.labels)
 
 
 A, B, C = np.arange(0, 20), np.arange(20, 37), np.arange(37, 60)

@@ -13,7 +13,7 @@ from scroll.embedding.cache import FeatureCache
 from scroll.exemplars import STRATEGIES
 from scroll.grid import quantise
 from scroll.statistics import Statistics
-from tests.scroll.conftest import PREPROCESSING, make_stream, refused, toy_images
+from tests.scroll.conftest import PREPROCESSING, digests, make_stream, refused, toy_images
 
 POOL = make_stream(np.arange(14) % 3, dim=3, seed=2)
 POOL = POOL._replace(features=quantise(POOL.features))              # what a learner counts, and takes as it is
@@ -23,12 +23,6 @@ STEPS = ['add', 'merge', 'remove', 'remove learned', 'remove with wrong label', 
 
 def part(at) -> tuple:
     return POOL.features[np.array(at, int)], POOL.labels[np.array(at, int)]
-
-
-def digests(learner) -> tuple:
-    held = learner.buffer_.content() if learner.buffer_ is not None and len(learner.buffer_) else None
-    keys = None if learner.keys_ is None else {name: array.tolist() for name, array in learner.keys_.state_dict().items()}
-    return learner.digest(), held and held.digest(), held and held.features.tobytes(), keys
 
 
 def key_counts(keys) -> Counter:
