@@ -1,4 +1,6 @@
 """In-memory image data sets that any schedule can cut: a few constants and a `read` make one."""
+import copy
+from argparse import Namespace
 from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
@@ -198,6 +200,13 @@ class ScheduledDataset(ContinualDataset):
         labels = torch.from_numpy(self.test_labels[ids])
         test = InMemoryDataset(self.test_images[ids], labels, self._test_transform(), train=False)
         return ImageLoader(test, max(256, self.args.batch_size))
+
+    def without_validation(self) -> 'ScheduledDataset':
+        real = copy.copy(self)                  # made anew it would have other samples to put in order
+        real.args = Namespace(**vars(self.args) | dict(validation=None))
+        real.test_images, real.test_labels = self.images.test, self.class_order[self.images.test_labels]
+        real.test_loaders = [real.test_loader(task) for task in range(self.c_task + 1)]
+        return real
 
     def get_transform(self):
         if hasattr(self, 'TRANSFORM'):
