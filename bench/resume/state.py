@@ -23,6 +23,16 @@ _CONSTANT = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, ty
              torch.device, torch.dtype)
 
 
+class Kept:
+    """A part of a run, of which checkpoints keep the attributes that its class names in `KEPT`."""
+
+    def state_dict(self) -> dict:
+        return {name: getattr(self, name) for name in self.KEPT}
+
+    def load_state_dict(self, state: dict) -> None:
+        vars(self).update(state)
+
+
 def load_model_state(model: nn.Module, state: dict) -> None:
     """Give a newly built method this state. InputError if something in it does not fit."""
     plain, registered = {name for name, value in vars(model).items() if value is not None}, True
@@ -34,8 +44,6 @@ def load_model_state(model: nn.Module, state: dict) -> None:
                 model.register_buffer(name, value)          # as a method may do with what it learns
             elif name in model._buffers and value is not None:
                 model._buffers[name] = value.to(model.device)
-            elif name in model._parameters and value is not None:
-                model._parameters[name].data = value.detach().to(model.device)
             else:
                 setattr(model, name, value)
 
@@ -134,10 +142,9 @@ def unpack(packed, present, model: nn.Module):
     if moved or isinstance(packed, torch.Tensor):
         saved, device = (packed['tensor'], model.device) if moved else (packed, 'cpu')
         value = saved.detach().to(device, copy=True)
-        if not (saved.requires_grad and getattr(present, 'requires_grad', False)):
-            return value.requires_grad_(saved.requires_grad)
-        present.data = value                                # an optimiser may hold it
-        return present
+        if isinstance(present, nn.Parameter) or saved.requires_grad and getattr(present, 'requires_grad', 0):
+            present.data, value = value.to(present.device), present         # an optimiser may hold it
+        return value.requires_grad_(saved.requires_grad)
     if isinstance(packed, (list, tuple, set)):
         same = type(present) is type(packed) and len(present) == len(packed)
         known = present if same else [None] * len(packed)
