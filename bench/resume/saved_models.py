@@ -95,9 +95,8 @@ def load_weights(model, dataset, args) -> None:
         return
     content = read(args.loadcheck)
     with loading(f'--loadcheck {args.loadcheck}'):
-        of, here = (normalise(name).removeprefix(MAMMOTH)
-                    for name in (content['args'].get('model'), args.model))
-        _load_tensors(model, content['model'], of == here)
+        of = normalise(content['args'].get('model')).removeprefix(MAMMOTH)
+        _load_tensors(model, content['model'], of == normalise(model.NAME))
         if 'buffer' in content and hasattr(model, 'load_buffer') and hasattr(model, 'buffer'):
             _load_buffer(model, dataset, content['buffer'])
     print(f'{args.loadcheck}: its weights are loaded', flush=True)
