@@ -35,7 +35,7 @@ def load_runner(model: str, dataset: str, args: dict = None, **flags) -> tuple:
     InputError: what `main.py` would refuse."""
     from bench.cli.parsing import parse_args
     from bench.run.building import initialize
-    return initialize(parse_args(_words(model=model, dataset=dataset, **(args or {}), **flags)))[:2]
+    return initialize(parse_args(flag_words(model=model, dataset=dataset, **(args or {}), **flags)))[:2]
 
 
 def train(model, dataset, args=None) -> dict:
@@ -51,7 +51,7 @@ def train(model, dataset, args=None) -> dict:
 def get_avail_args(dataset: str, model: str, **flags) -> tuple:
     """(required, optional) flags of such a run: name -> dict of `default`, `choices`, `description`."""
     from bench.cli.parsing import parse_args
-    parser = parse_args(_words(model=model, dataset=dataset, **flags), return_parser_only=True)
+    parser = parse_args(flag_words(model=model, dataset=dataset, **flags), return_parser_only=True)
     required, optional = {}, {}
     for action in parser._actions:
         if action.dest not in ('help', 'model', 'dataset'):
@@ -61,7 +61,7 @@ def get_avail_args(dataset: str, model: str, **flags) -> tuple:
     return required, optional
 
 
-def _words(**flags) -> list:
+def flag_words(**flags) -> list:
     """lr=0.1, drop_last=True -> ['--lr', '0.1', '--drop_last', '1']."""
     words = []
     for name, value in flags.items():

@@ -37,12 +37,12 @@ from scroll.progress import Progress
 _REASONS = [
     (r'CUDA|NVIDIA', 'needs CUDA'),
     (r'ModuleNotFoundError|ImportError|[Pp]lease install', 'needs a package'),
-    (r'URLError|urlopen|HTTPError|huggingface|LocalEntryNotFound|[Dd]ownload|Connection|Missing keys',
-     'needs weights or data'),
-    (r'No such file|not found|FileNotFound|does not exist|corrupted', 'needs weights or data')]
+    (r'URLError|urlopen|HTTPError|huggingface|LocalEntryNotFound|[Dd]ownload|Connection|Missing keys|'
+     r'No such file|not found|FileNotFound|does not exist|corrupted', 'needs weights or data')]
 # kind -> whether it runs: a few batches of two tasks; the first batch
 _TRIED = dict(model='bench.train(*run)', dataset='next(iter(run[1].get_data_loaders()[0]))')
 _LAST = re.compile(r'\[Class-IL\]: ([\d.]+) %')
+_PATIENCE = 900         # seconds for one model or data set
 _SHORT = dict(buffer_size='100', minibatch_size='16', lr='0.01', batch_size='16',
               debug_mode='1', non_verbose='1', disable_log='1', stop_after='2', device='cpu',
               num_threads='1')
@@ -108,15 +108,15 @@ def short(model: str, dataset: str, root: str, words: list) -> tuple:
 
 def verdict_of(kind: str, model: str, dataset: str, args) -> tuple:
     """(verdict, reason) of a method or data set, as `_TRIED` tries it in a process of its own."""
-    root, words, seconds = str(args.path), [*_place(args), *args.flags], args.seconds
+    root, words = str(args.path), [*args.place, *args.flags]
     code = (f'import sys; sys.path.insert(0, {str(ROOT)!r}); import bench; from bench.checkout import *; '
             f'fewer_images({args.images}); run = short{(model, dataset, root, words)!r}; {_TRIED[kind]}')
     environment = dict(os.environ, HF_HUB_OFFLINE='1', OMP_NUM_THREADS='1')
     try:
-        done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=seconds,
+        done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=_PATIENCE,
                               env=environment)
     except subprocess.TimeoutExpired:
-        return 'fails', f'not done after {seconds} s'
+        return 'fails', f'not done after {_PATIENCE} s'
     if done.returncode == 0:
         return 'runs', ''
     lines = [line for line in done.stderr.splitlines() if line.strip()]
@@ -131,7 +131,7 @@ def verdicts(args) -> None:
     import datasets
     import models  # noqa: F401
     path = args.out / 'verdicts.csv'
-    done = {(row['kind'], row['name']) for row in _rows(path)}
+    done = {(row['kind'], row['name']) for row in read_rows(path, [])}
     jobs = [(kind, name) for kind, folder in (('model', FOLDERS['models']), ('dataset', datasets.PLUGINS))
             for name in folder.names() if folder.is_theirs(f'{MAMMOTH}{name}')]
     jobs = [job for job in jobs if job not in done and (not args.models or job[1] in args.models)]
@@ -140,7 +140,7 @@ def verdicts(args) -> None:
             what = (MAMMOTH + name, args.dataset) if kind == 'model' else (f'{MAMMOTH}sgd', MAMMOTH + name)
             found = verdict_of(kind, *what, args)
             row = dict(kind=kind, name=name, verdict=found[0], reason=found[1])
-            write_csv(path, row, [*_rows(path), row])
+            write_csv(path, row, [*read_rows(path, []), row])
             progress.update()
 
 
@@ -166,12 +166,12 @@ def configurations(root: Path) -> list:
 
 def configs(args) -> None:
     """A row for each configuration: which effective values differ."""
-    from bench import _words
+    from bench import flag_words
     from bench.cli.parsing import parse_args
     asked, rows = configurations(args.path), []
     with Progress("The checkout's own parser"):
         done = subprocess.run([sys.executable, '-c', _THEIR_PARSER], cwd=args.path, capture_output=True,
-                              input='\n'.join(json.dumps(_words(**flags)) for flags in asked), text=True,
+                              input='\n'.join(json.dumps(flag_words(**flags)) for flags in asked), text=True,
                               env=dict(os.environ, HF_HUB_OFFLINE='1'))
     theirs = [json.loads(line[10:]) for line in done.stdout.splitlines() if line.startswith('ARGUMENTS ')]
     if len(theirs) != len(asked):
@@ -180,7 +180,7 @@ def configs(args) -> None:
         named = flags | {name: MAMMOTH + flags[name] for name in ('model', 'dataset')}
         row = {name: flags.get(name) for name in ('model', 'dataset', 'buffer_size', 'dataset_config')}
         try:
-            ours = vars(parse_args([*_words(mammoth=args.path, **named), *_place(args), *args.flags]))
+            ours = vars(parse_args([*flag_words(mammoth=args.path, **named), *args.place, *args.flags]))
         except InputError as error:
             ours = str(error)
         if isinstance(their, str) or isinstance(ours, str):
@@ -205,16 +205,16 @@ def _same(theirs: str, ours) -> bool:
 def compare(args) -> None:
     """A row for each run of a method here and there, in turn."""
     path, given = args.out / 'compare.csv', ' '.join([*args.flags, *args.ours])
-    others = {row['flags'] for row in _rows(path) if row['model'] in args.models} - {given}
+    others = {row['flags'] for row in read_rows(path, []) if row['model'] in args.models} - {given}
     if others:
         raise InputError(f'{path} has runs with other flags ({min(others)}): give another --out')
-    done = {(row['model'], row['seed'], row['where']) for row in _rows(path)}
+    done = {(row['model'], row['seed'], row['where']) for row in read_rows(path, [])}
     jobs = [(model, seed, where) for seed in range(args.seeds) for model in args.models
             for where in ('here', 'there') if (model, str(seed), where) not in done]
     code = inspect.getsource(fewer_images) + _MAIN.format(args.images)
     with Progress('Runs', len(jobs)) as progress:
         for model, seed, where in jobs:
-            line = ['--model', model, '--seed', seed, '--non_verbose', '1', *_place(args), *args.flags]
+            line = ['--model', model, '--seed', seed, '--non_verbose', '1', *args.place, *args.flags]
             line += (['--dataset', args.dataset.removeprefix(MAMMOTH)] if where == 'there' else
                      ['--dataset', args.dataset, '--mammoth', args.path, *args.ours])
             root = ROOT if where == 'here' else args.path
@@ -229,11 +229,11 @@ def compare(args) -> None:
             took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             row = dict(model=model, seed=seed, where=where, accuracy=float(found[-1]), flags=given,
                        seconds=round(took, 1))
-            write_csv(path, row, [*_rows(path), row])
+            write_csv(path, row, [*read_rows(path, []), row])
             progress.update()
     for model in args.models:
         print('{}, {} pairs of runs: {} here, {} there, difference {}, {} of its processor time'.format(
-              model, *side_by_side(model, _rows(path))))
+              model, *side_by_side(model, read_rows(path, []))))
 
 
 def side_by_side(model: str, rows: list) -> list:
@@ -253,14 +253,6 @@ def side_by_side(model: str, rows: list) -> list:
             f'{np.median(s) / np.median(t):.2f}']
 
 
-def _place(args) -> list:
-    return ['--base_path', f'{Path(os.path.expanduser(args.base_path)).resolve()}/']
-
-
-def _rows(path: Path) -> list:
-    return read_rows(path) if path.exists() else []
-
-
 def main() -> None:
     parser = ArgumentParser(prog='mammoth.py', description=__doc__.splitlines()[0],
                             epilog='Flags of main.py go behind a `--`.')
@@ -269,7 +261,6 @@ def main() -> None:
     parser.add_argument('--dataset', default=f'{MAMMOTH}seq-cifar10', help='what models are run on')
     parser.add_argument('--models', nargs='+', default=[], help='only these; required by `compare`')
     parser.add_argument('--seeds', type=whole(1), default=10, help='runs of a method, here and there each')
-    parser.add_argument('--seconds', type=whole(1), default=900, help='patience with one model or data set')
     parser.add_argument('--base_path', type=Path, default=Path('data'), help='where the data is')
     parser.add_argument('--images', type=whole(0), default=0,
                         help='training images of a class of CIFAR (default: all)')
@@ -277,7 +268,8 @@ def main() -> None:
     parts = [list(part) for split, part in groupby(sys.argv[1:], '--'.__eq__) if not split]
     args = parser.parse_args(parts[0] if parts else [])
     args.flags, args.ours = (parts[1:] + [[], []])[:2]
-    args.path = Path(os.path.expanduser(args.path)).resolve()
+    args.path, base = (Path(os.path.expanduser(path)).resolve() for path in (args.path, args.base_path))
+    args.place = ['--base_path', f'{base}/']
     use_checkout(args.path)
     if args.action == 'compare' and not args.models:
         raise InputError('compare: --models says which methods')

@@ -40,7 +40,7 @@ def append_row(folder: Path, row: dict) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(f'{path}.lock', poll_interval=0.01):
-            rows = read_rows(path) if path.exists() else []
+            rows = read_rows(path, [])
             if 'run' in row and any(known.get('run') == str(row['run']) for known in rows):
                 return path                                 # written just before the run was interrupted
             rows.append({name: '' if value is None else str(value) for name, value in row.items()})
@@ -52,8 +52,10 @@ def append_row(folder: Path, row: dict) -> Path:
     return path
 
 
-def read_rows(path: Path) -> list:
-    """All rows as dicts of text. InputError if it is not a results file."""
+def read_rows(path: Path, of_none: list = None) -> list:
+    """All rows as dicts of text; of_none: where there is no file. InputError if it is not a results file."""
+    if of_none is not None and not path.exists():
+        return of_none
     try:
         with open_file(path) as file:
             text = io.TextIOWrapper(file, 'utf-8-sig', newline='')

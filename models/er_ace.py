@@ -37,8 +37,7 @@ class ErAce(ReplayModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         if args.use_custom_classifier:
-            backbone.classifier = CosineClassifier(backbone.classifier.in_features,
-                                                   backbone.classifier.out_features)
+            backbone.classifier = CosineClassifier(backbone.classifier)
         super().__init__(backbone, loss, args, transform, dataset)
         self.seen = torch.zeros(backbone.classifier.out_features, dtype=torch.bool, device=self.device)
 

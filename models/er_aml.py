@@ -68,8 +68,7 @@ class ErAml(ReplayModel):
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
-        backbone.classifier = CosineClassifier(backbone.classifier.in_features,
-                                               backbone.classifier.out_features)
+        backbone.classifier = CosineClassifier(backbone.classifier)
         super().__init__(backbone, loss, args, transform, dataset)
         self.random = torch_stream(args.seed, 'contrast')
 

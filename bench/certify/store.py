@@ -71,7 +71,7 @@ def write_csv(path: Path, columns, rows: list) -> None:
 def keep_rows(path: Path, columns, model: str, rows: list) -> None:
     """Put a method's rows into a CSV file in place of its earlier ones."""
     with locked(path):                              # of several methods at once none loses its rows
-        others = [row for row in (read_rows(path) if path.is_file() else []) if row['model'] != model]
+        others = [row for row in read_rows(path, []) if row['model'] != model]
         mine = [{**row, 'model': model} for row in rows]
         write_csv(path, columns, sorted(others + mine, key=lambda row: row['model']))
 

@@ -24,6 +24,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench import flag_words
 from bench.results.keys import read_key, text_of
 from core.arguments import KEY, affects
 from core.configs import read_yaml
@@ -53,9 +54,7 @@ class Cell:
 
     def command(self, seed: int, extra: dict = {}) -> list:       # noqa: B006  never changed
         """The words after `python`; `extra` flags are added, or replace those of the cell."""
-        flags = {**self.flags, **extra, 'seed': seed}
-        return ['main.py', *(word for name, value in flags.items() for word in (
-            f'--{name}', str(int(value) if isinstance(value, bool) else value)))]
+        return ['main.py', *flag_words(**{**self.flags, **extra, 'seed': seed})]
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,7 @@ def results_rows(base_path, results_path='results/') -> list:
 def cell_rows(path: Path) -> dict:
     """(row, column) -> rows, of a file of committed rows; empty where there is no file."""
     found = {}
-    for row in read_rows(path) if path.is_file() else []:
+    for row in read_rows(path, []):
         found.setdefault((row['row'], row['column']), []).append(row)
     return found
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from bench.results.keys import key_text
+from bench.resume.state import Kept
 from core import rows as results
 from core.plugins import ROOT
 from utils import metrics
@@ -22,7 +23,7 @@ from utils.loggers import settings
 _METRICS = ('forward_transfer', 'backward_transfer', 'forgetting')
 
 
-class Record:
+class Record(Kept):
     """What a run has measured so far.
 
     Attributes:
@@ -31,6 +32,9 @@ class Record:
         class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: by task.
         before, untrained: (class-il, task-il) lists for forward transfer.
         test, real_sizes: (class-il, task-il) on the real test set after a run on held-out ones; sizes."""
+
+    KEPT = ('run', 'first', 'class_il', 'task_il', 'test_sizes', 'before', 'untrained', 'seconds', 'images',
+            'test', 'real_sizes')
 
     def __init__(self, first: int = 0):
         self.began = time.perf_counter()
@@ -43,14 +47,6 @@ class Record:
     def tell_total(self) -> None:
         """Note the time since the run began."""
         self.seconds['total'] = time.perf_counter() - self.began
-
-    def state_dict(self) -> dict:
-        """What a checkpoint keeps."""
-        return {name: value for name, value in vars(self).items() if name != 'began'}
-
-    def load_state_dict(self, state: dict) -> None:
-        """The inverse."""
-        vars(self).update(state)
 
 
 class Stopwatch:

@@ -14,7 +14,7 @@ from bench.resume.checkpoints import write
 from bench.resume.run_state import Incomplete, Position
 from bench.resume.state import loading
 from core.environment import warn_once
-from core.plugins import backbone_name
+from core.plugins import MAMMOTH, backbone_name, normalise
 from core.torch_files import IGNORED, load_torch
 from scroll.archive import unwritable
 from scroll.errors import InputError
@@ -78,16 +78,28 @@ def load(state, args) -> Position:
     with loading(f'--loadcheck {args.loadcheck}'):
         if content.get('run') is not None and (first or args.inference_only):
             return _resume(state, args, content, first)
-        _load_weights(state.model, content['model'])
-        if 'buffer' in content and hasattr(state.model, 'load_buffer') and hasattr(state.model, 'buffer'):
-            _load_buffer(state.model, state.dataset, content['buffer'])
         if first and content.get('results'):                # the accuracies on the tasks before
             rows = [[[float(a) for a in row] for row in part[:first]] for part in content['results'][:2]]
             if len(rows[0]) == first:
                 record = state.parts['record']
                 record.first, (record.class_il, record.task_il) = 0, rows
-    print(f'{args.loadcheck}: its weights are loaded', flush=True)
+    if not first:
+        load_weights(state.model, state.dataset, args)
     return Position()
+
+
+def load_weights(model, dataset, args) -> None:
+    """Give a method the weights and the buffer in the file of `--loadcheck`. With `--start_from` once earlier
+    tasks have ended, at whose ends methods fill buffers."""
+    if args.loadcheck is None:
+        return
+    content = read(args.loadcheck)
+    with loading(f'--loadcheck {args.loadcheck}'):
+        of = normalise(content['args'].get('model')).removeprefix(MAMMOTH)
+        _load_tensors(model, content['model'], of == normalise(model.NAME))
+        if 'buffer' in content and hasattr(model, 'load_buffer') and hasattr(model, 'buffer'):
+            _load_buffer(model, dataset, content['buffer'])
+    print(f'{args.loadcheck}: its weights are loaded', flush=True)
 
 
 def _resume(state, args, content: dict, first: int) -> Position:
@@ -105,8 +117,11 @@ def _resume(state, args, content: dict, first: int) -> Position:
     return position
 
 
-def _load_weights(model, tensors: dict) -> None:
-    """A method's tensors by name; without counters of batches or a teacher if they are missing."""
+def _load_tensors(model, tensors: dict, same: bool) -> None:
+    """A method's tensors by name; without counters of batches or a teacher if they are missing. same: of the
+    same method, which may have buffers only when it has learned."""
+    for name in [name for name in tensors if same and '.' not in name and not hasattr(model, name)]:
+        model.register_buffer(name, tensors[name])
     own, given = model.state_dict(), {}
     for name, tensor in tensors.items():
         name = next((n for n in (name, name.replace('.downsample.', '.shortcut.')) if n in own), name)

@@ -19,18 +19,31 @@ KIND = '__kind__'                       # key of a packed value that is more tha
 _OF_THE_RUN = {'args', 'dataset', 'loss', 'transform', 'original_transform', 'normalization_transform',
                'device', 'psi_digest', *vars(nn.Module())}
 _PLAIN = (bool, int, float, str, type(None))
-_CONSTANT = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, torch.device, torch.dtype)
+_CONSTANT = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type,
+             torch.device, torch.dtype)
+
+
+class Kept:
+    """A part of a run, of which checkpoints keep the attributes that its class names in `KEPT`."""
+
+    def state_dict(self) -> dict:
+        return {name: getattr(self, name) for name in self.KEPT}
+
+    def load_state_dict(self, state: dict) -> None:
+        vars(self).update(state)
 
 
 def load_model_state(model: nn.Module, state: dict) -> None:
     """Give a newly built method this state. InputError if something in it does not fit."""
+    plain, registered = {name for name, value in vars(model).items() if value is not None}, True
     for name, packed in state.items():
+        registered = registered and name not in plain       # these come last in `members`
         with loading(name):
             value = unpack(packed, getattr(model, name, None), model)
-            if name in model._buffers and value is not None:
+            if registered and isinstance(value, torch.Tensor) and not hasattr(model, name):
+                model.register_buffer(name, value)          # as a method may do with what it learns
+            elif name in model._buffers and value is not None:
                 model._buffers[name] = value.to(model.device)
-            elif name in model._parameters and value is not None:
-                model._parameters[name].data = value.detach().to(model.device)
             else:
                 setattr(model, name, value)
 
@@ -125,8 +138,13 @@ class Packer:
 def unpack(packed, present, model: nn.Module):
     """The value again. present: what stands in its place: objects are filled. model: whose device tensors go
     to, and of whose `net` a network that is not there is a copy: a teacher, as a rule."""
-    if isinstance(packed, torch.Tensor):
-        return packed.detach().clone().requires_grad_(packed.requires_grad)
+    moved = isinstance(packed, dict) and packed.get(KIND) == 'moved'
+    if moved or isinstance(packed, torch.Tensor):
+        saved, device = (packed['tensor'], model.device) if moved else (packed, 'cpu')
+        value = saved.detach().to(device, copy=True)
+        if isinstance(present, nn.Parameter) or saved.requires_grad and getattr(present, 'requires_grad', 0):
+            present.data, value = value.to(present.device), present         # an optimiser may hold it
+        return value.requires_grad_(saved.requires_grad)
     if isinstance(packed, (list, tuple, set)):
         same = type(present) is type(packed) and len(present) == len(packed)
         known = present if same else [None] * len(packed)
@@ -148,8 +166,6 @@ def unpack(packed, present, model: nn.Module):
         for name, value in packed['values'].items():
             vars(present)[name] = unpack(value, vars(present).get(name), model)
         return present
-    if kind == 'moved':
-        return packed['tensor'].detach().to(model.device).requires_grad_(packed['tensor'].requires_grad)
     if kind == 'array':
         values = packed['values']
         values = values.numpy() if isinstance(values, torch.Tensor) else values

@@ -9,19 +9,22 @@ import json
 
 import torch
 
+from bench.resume.state import Kept
 from models.utils.frozen_features import as_images
 from scroll.errors import InputError
 from utils import metrics
 from utils.evaluate import accuracy_on_classes, hits, is_task_aware
 
 
-class Anytime:
+class Anytime(Kept):
     """Evaluates at the end of each batch that brings the stream to, or past, a multiple of `every` samples.
 
     Attributes:
         curve: list of [samples seen, accuracy in percent].
         seen: labels that have come, sorted.
         samples: of the stream so far. right, predicted: of those that were predicted before learned."""
+
+    KEPT = 'curve', 'seen', 'samples', 'right', 'predicted'
 
     def __init__(self, model, dataset, every: int = None, prequential: bool = False):
         if (every or prequential) and is_task_aware(model):
@@ -32,14 +35,6 @@ class Anytime:
             raise InputError(f'--eval_every {every}: the stream has {len(dataset.schedule.order)} samples')
         self.model, self.dataset, self.every, self.prequential = model, dataset, every, prequential
         self.curve, self.seen, self.samples, self.right, self.predicted = [], [], 0, 0, 0
-
-    def state_dict(self) -> dict:
-        """What a checkpoint keeps."""
-        return {name: getattr(self, name) for name in ('curve', 'seen', 'samples', 'right', 'predicted')}
-
-    def load_state_dict(self, state: dict) -> None:
-        """The inverse."""
-        vars(self).update(state)
 
     def predict(self, batch) -> None:
         """Predict a batch that is to be learned, un-augmented, among the classes that have come; a sample

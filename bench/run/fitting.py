@@ -2,11 +2,12 @@
 import copy
 import math
 
+from bench.resume.state import Kept
 from scroll.errors import InputError
 from utils.evaluate import evaluate, is_task_aware
 
 
-class Fitting:
+class Fitting(Kept):
     """The rule of one task.
 
     `epochs`: `--n_epochs` passes. `iters`: `--n_iters` batches, however many passes that takes.
@@ -15,31 +16,25 @@ class Fitting:
     With `--validation` that loader holds held-out training samples; without, the test set chooses, and
     accuracies are flattered."""
 
+    KEPT = 'left', 'best', 'without', 'network'
+
     def __init__(self, training, model, dataset):
         self.training, self.model, self.dataset = training, model, dataset
         self.mode = training.fitting_mode
-        self.state = dict(left=training.n_iters, best=-math.inf, without=0, network=None)
-
-    def state_dict(self) -> dict:
-        """How far it is."""
-        return self.state
-
-    def load_state_dict(self, state: dict) -> None:
-        """The inverse."""
-        self.state = state
+        self.left, self.best, self.without, self.network = training.n_iters, -math.inf, 0, None
 
     def wants_epoch(self, epoch: int) -> bool:
         """Whether another pass, number `epoch` from 0, is to begin."""
         if self.mode == 'iters':
-            return self.state['left'] > 0
+            return self.left > 0
         return (epoch < self.training.n_epochs
-                and self.state['without'] < self.training.early_stopping_patience)
+                and self.without < self.training.early_stopping_patience)
 
     def end_batch(self) -> bool:
         """Called after each batch; whether it was the last one."""
         if self.mode == 'iters':
-            self.state['left'] -= 1
-        return self.mode == 'iters' and self.state['left'] <= 0
+            self.left -= 1
+        return self.mode == 'iters' and self.left <= 0
 
     def end_epoch(self, epoch: int, batches: int) -> None:
         """Called after each pass, with its number of batches."""
@@ -50,11 +45,12 @@ class Fitting:
             class_il, task_il, loss = evaluate(self.model, self.dataset, last=True, return_loss=True)
             accuracy = task_il[-1] if is_task_aware(self.model) else class_il[-1]
             score = -loss if self.training.early_stopping_metric == 'loss' else accuracy
-            self.state['without'] += 1
-            if score > self.state['best'] + self.training.early_stopping_epsilon:
-                self.state |= dict(best=score, without=0, network=copy.deepcopy(self.model.net.state_dict()))
+            self.without += 1
+            if score > self.best + self.training.early_stopping_epsilon:
+                self.best, self.without = score, 0
+                self.network = copy.deepcopy(self.model.net.state_dict())
 
     def finish(self) -> None:
         """Called after the last pass."""
-        if self.state['network'] is not None:
-            self.model.net.load_state_dict(self.state['network'])
+        if self.network is not None:
+            self.model.net.load_state_dict(self.network)

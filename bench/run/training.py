@@ -62,6 +62,8 @@ def train(model, dataset, args, test: bool = True) -> dict:
                 with (Stopwatch(record.seconds, 'stream'),
                       Progress(f'End of task {task + 1}', quiet=output.non_verbose)):
                     model.meta_end_task(dataset)
+            if task + 1 == first:
+                saved_models.load_weights(model, dataset, args)
             if trained:
                 _evaluate_task(model, dataset, record)
             if output.savecheck == 'task' and task < tasks - 1:

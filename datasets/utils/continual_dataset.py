@@ -119,11 +119,10 @@ class ContinualDataset:
 
     def without_validation(self) -> 'ContinualDataset':
         """The same stream at the same task, with the real test set, on which `--validation` ends."""
-        args = copy.copy(self.args)
-        args.validation = None
-        real = build(type(self), args)
-        for _ in range(self.c_task + 1):
-            real.get_data_loaders()
+        real = copy.copy(self)
+        real.args, real.test_loaders, real._preview = copy.copy(self.args), [], None
+        real.args.validation = None
+        real.test_loaders = [real.test_loader(task) for task in range(self.c_task + 1)]
         return real
 
     def task_classes(self, task: int) -> np.ndarray:

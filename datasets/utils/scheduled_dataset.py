@@ -196,12 +196,13 @@ class ScheduledDataset(ContinualDataset):
 
     def test_loader(self, task: int) -> ImageLoader:
         """Test samples of the classes of one task; of all up to it with `--validation_mode complete`."""
-        complete = label_changes.option(self.args, 'validation_mode') == 'complete'
-        first = 0 if complete and label_changes.validation_share(self.args) else task
-        classes = np.concatenate(self._task_classes[first:task + 1])
-        ids = np.flatnonzero(np.isin(self.test_labels, classes))
-        labels = torch.from_numpy(self.test_labels[ids])
-        test = InMemoryDataset(self.test_images[ids], labels, self._test_transform(), train=False)
+        images, labels, first = self.test_images, self.test_labels, task
+        if not label_changes.validation_share(self.args):       # any more: `without_validation`
+            images, labels = self.images.test, self.class_order[self.images.test_labels]
+        elif label_changes.option(self.args, 'validation_mode') == 'complete':
+            first = 0
+        ids = np.flatnonzero(np.isin(labels, np.concatenate(self._task_classes[first:task + 1])))
+        test = InMemoryDataset(images[ids], torch.from_numpy(labels[ids]), self._test_transform(), False)
         return ImageLoader(test, max(256, self.args.batch_size))
 
     def get_transform(self):

@@ -181,16 +181,11 @@ class ContinualModel(nn.Module):
         return 5
 
     def load_buffer(self, buffer) -> None:
-        """Take over a replay buffer: one of the same size, or the dict that its `serialize` gives."""
-        if isinstance(buffer, dict) and not hasattr(self.buffer, 'load'):       # of a Mammoth checkout
-            vars(self.buffer).update(buffer, num_seen_examples=len(buffer['examples']))
-        elif isinstance(buffer, dict):
+        """Take over the samples of a replay buffer, as a dict that its `serialize` gave."""
+        if hasattr(self.buffer, 'load'):
             self.buffer.load(buffer)
-        elif buffer.buffer_size != self.buffer.buffer_size:
-            raise InputError(f'a buffer of {buffer.buffer_size} samples does not fit --buffer_size '
-                             f'{self.buffer.buffer_size}')
-        else:
-            self.buffer = buffer.to(self.device)
+        else:                                                                   # of a Mammoth checkout
+            vars(self.buffer).update(buffer, num_seen_examples=len(buffer['examples']))
 
     @property
     def drops_unlabelled(self) -> bool:

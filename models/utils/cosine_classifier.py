@@ -5,13 +5,13 @@ from torch import nn
 
 class CosineClassifier(nn.Module):
     """logit_k = scale * cos(feature, weight_k), no bias, as in ER-ACE and ER-AML (Caccia et al. 2022).
-    in_features, out_features: F and K. scale: 10 in the paper's code."""
+    head: whose place it takes, of F and K. scale: 10 in the paper's code."""
     _EPS = 1e-5                         # added to both norms
 
-    def __init__(self, in_features: int, out_features: int, scale: float = 10.0):
+    def __init__(self, head: nn.Linear, scale: float = 10.0):
         super().__init__()
-        self.in_features, self.out_features, self.scale = in_features, out_features, scale
-        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        self.in_features, self.out_features, self.scale = head.in_features, head.out_features, scale
+        self.weight = nn.Parameter(torch.empty(head.out_features, head.in_features))
         nn.init.kaiming_uniform_(self.weight, a=5 ** 0.5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -81,7 +81,7 @@ class ExactArithmetic(TorchDispatchMode):
         instead = _INSTEAD.get(plain)
         if instead is not None and (kinds := _kinds(args)):
             if kinds != {torch.float64}:
-                args = tree_map_only(torch.Tensor, _doubled, args)
+                args = tree_map_only(torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, args)
             try:
                 out = instead(*args, **kwargs)
             except TypeError as error:          # an argument that it does not have, as `out`
@@ -125,10 +125,6 @@ def _kinds(values) -> set:
     """The floating-point types of tensors among values, also in lists."""
     return {kind for value in values for kind in (_kinds(value) if isinstance(value, (list, tuple)) else
             [value.dtype] if isinstance(value, torch.Tensor) and value.is_floating_point() else [])}
-
-
-def _doubled(x: torch.Tensor) -> torch.Tensor:
-    return x.double() if x.is_floating_point() else x
 
 
 def _exact(*names):

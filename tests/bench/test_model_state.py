@@ -2,6 +2,7 @@
 import collections
 import copy
 import io
+import types
 
 import numpy as np
 import pytest
@@ -26,6 +27,8 @@ class Everything(nn.Module):
         self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9)
         self.torch_random, self.numpy_random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
         self.old_net, self.count, self.seen, self.means, self.cache = None, 0, set(), {}, 'cheap to make again'
+        self.bias, self.solver = torch.zeros(2, requires_grad=True), types.ModuleType('solver')
+        self.bias_opt, self.solver.own = torch.optim.SGD([self.bias], lr=1), object()
         if learned:
             self.net(torch.rand(2, 3, 16, 16)).sum().backward()
             self.opt.step()
@@ -37,6 +40,9 @@ class Everything(nn.Module):
             self.torch_random.manual_seed(5)
             self.numpy_random.random(3)
             self.net.train()
+            self.register_buffer('late', torch.arange(2))
+            self.bias.data += 1
+            self.plain = torch.ones(1)
 
 
 def through_a_file(state: dict) -> dict:
@@ -47,8 +53,9 @@ def through_a_file(state: dict) -> dict:
 
 
 def test_everything_comes_back():
-    model, again = Everything(0, learned=True), Everything(1)
-    load_model_state(again, through_a_file(Packer().members(model)))
+    model, again, packer = Everything(0, learned=True), Everything(1), Packer()
+    load_model_state(again, through_a_file(packer.members(model)))
+    assert not packer.lost
     for name in ('net', 'old_net'):
         ours, theirs = (getattr(m, name) for m in (again, model))
         assert ours is not theirs and ours.training == theirs.training
@@ -64,6 +71,11 @@ def test_everything_comes_back():
     assert again.numpy_random.random() == model.numpy_random.random()
     momenta = [[s['momentum_buffer'] for s in m.opt.state_dict()['state'].values()] for m in (again, model)]
     assert momenta[0] and all(torch.equal(a, b) for a, b in zip(*momenta))
+    again.bias.sum().backward()
+    again.bias_opt.step()
+    assert again.bias.tolist() == [0, 0] and 'plain' in vars(again)
+    again.register_buffer('late', again.late + 1)           # as methods do that learn one
+    assert again.late.tolist() == [1, 2] and 'late' in again.state_dict()
     before = again.net.get_params().clone()                 # the optimiser's parameters are still those of the network
     again.net(torch.rand(2, 3, 16, 16)).sum().backward()
     again.opt.step()

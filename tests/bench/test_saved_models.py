@@ -87,7 +87,7 @@ def test_weights_and_buffer_are_where_another_run_begins(run, tmp_path):
 def test_a_file_of_mammoth(run, tmp_path):
     """Its names, its namespace of arguments, its float images."""
     model, _, _ = run('er', '--n_epochs', '0')
-    tensors = {name: tensor + 1 for name, tensor in model.state_dict().items()}
+    tensors = dict(classes_so_far=torch.arange(3)) | {name: tensor + 1 for name, tensor in model.state_dict().items()}
     images = torch.rand(20, 3, 8, 8)
     theirs = tmp_path / 'theirs.pt'
     torch.save(dict(model=tensors, optimizer=None, args=argparse.Namespace(model='er', dataset='seq-digits', lr=0.25),
@@ -95,6 +95,16 @@ def test_a_file_of_mammoth(run, tmp_path):
     again, _, row = run('er', '--loadcheck', theirs, '--n_epochs', '0', '--buffer_size', '25', folder='later')
     assert row['lr'] == 0.25 and all(torch.equal(a, b) for a, b in zip(tensors.values(), again.state_dict().values()))
     assert torch.equal(again.buffer.examples[:20], (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1))
+
+
+def test_without_its_run_a_file_is_loaded_when_earlier_tasks_have_ended(run, tmp_path):
+    """At whose ends iCaRL fills its buffer."""
+    run('icarl', '--savecheck', 'task')
+    path, later = kept(tmp_path)[1], ('--start_from', '2', '--n_epochs', '0')
+    exact, *_ = run('icarl', '--loadcheck', path, *later)
+    torch.save({**torch.load(path, weights_only=True), 'run': None}, path)
+    again, *_ = run('icarl', '--loadcheck', path, *later)
+    assert torch.equal(exact.buffer.examples, again.buffer.examples)
 
 
 def test_what_does_not_fit_is_named(run, tmp_path):

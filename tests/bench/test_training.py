@@ -16,12 +16,12 @@ class Recorder(ContinualModel):
     COMPATIBILITY = ['class-il']
 
     def __init__(self, *args):
-        self.calls, self.batches, self.rates, self.optimisers = [], [], [], []
+        self.calls, self.batches, self.rates, self.optimisers, self.counts = [], [], [], [], []
         super().__init__(*args)
 
     def begin_task(self, dataset):
         self.calls.append(f'begin_task {self.current_task}')
-        self.counts = (self.n_seen_classes, self.n_past_classes, self.n_classes_current_task, self.n_remaining_classes)
+        self.counts.append((self.n_seen_classes, self.n_past_classes, self.n_classes_current_task, self.n_remaining_classes))
         self.optimisers.append(self.opt)
 
     def begin_epoch(self, epoch, dataset):
@@ -92,8 +92,8 @@ def test_hooks_come_in_mammoths_order(parse):
 
 def test_counters_and_batches(parse):
     _, model, dataset = run(parse, Recorder, '--n_splits', '3', '--n_epochs', '2', '--batch_size', '300')
-    assert model.counts == (10, 7, 3, 0) and model.current_task == 3                        # 4 + 3 + 3 classes
-    assert [b[:3] for b in model.batches[:4]] == [(0, 0, 0), (0, 1, 1), (1, 2, 0), (1, 3, 1)]
+    assert model.counts == [(4, 0, 4, 6), (7, 4, 3, 3), (10, 7, 3, 0)] and model.current_task == 3
+    assert [b[:3] for b in model.batches] == [(0, 0, 0), (0, 1, 1), (1, 2, 0), (1, 3, 1)] * 3
     assert len({id(optimiser) for optimiser in model.optimisers}) == 3                      # a fresh one for each task
     assert sum(len(b[4]) for b in model.batches) == 2 * len(dataset.train_labels)
     for *_, inputs, labels, plain in model.batches:

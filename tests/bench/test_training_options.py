@@ -19,7 +19,7 @@ from tests.conftest import refused
 def run(parse, small_digits, monkeypatch):
     """run(kind, *flags): (row, model, data set) of a run of a class on few digits, two batches a task by default."""
     def start(kind, *flags, **settings):
-        fixed = {'--lr': '0.05', '--n_splits': '5', '--n_epochs': '1', '--batch_size': '8'}
+        fixed = {'--lr': '0.05', '--n_epochs': '1', '--batch_size': '8'} | ({} if '--schedule' in flags else {'--n_splits': '5'})
         monkeypatch.setitem(models.PLUGINS.registered, 'probe', kind)
         words = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
         model, dataset, args = initialize(parse('probe', *words, *flags, **settings))
@@ -50,8 +50,11 @@ def test_debugging_is_a_few_batches_of_each_pass(run, monkeypatch):
     assert ContinualModel.get_debug_iters() == 5
 
 
-def test_after_held_out_samples_the_real_test_set(run, capsys, tmp_path):
-    row, model, dataset = run(Sgd, '--validation', '25', '--n_splits', '2', '--permute_classes', '1', '--disable_log', '0', base_path=tmp_path)
+@pytest.mark.parametrize('form', ['split:2', 'file:stream'])
+def test_after_held_out_samples_the_real_test_set(run, capsys, tmp_path, monkeypatch, form):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'stream').write_text(' '.join(map(str, range(60))))         # those that are not held out
+    row, model, dataset = run(Sgd, '--validation', '25', '--schedule', form, '--permute_classes', '1', '--disable_log', '0', base_path=tmp_path)
     held, real = len(dataset.test_labels), len(dataset.images.test_labels)
     assert (held, real) == (20, 40)
     with torch.no_grad():
@@ -63,8 +66,8 @@ def test_after_held_out_samples_the_real_test_set(run, capsys, tmp_path):
     out = capsys.readouterr().out
     assert f"Accuracy for final task(s): \t [Class-IL]: {row['test_accuracy']:.2f} %" in out
     assert f"on the real test set {row['test_accuracy']:.2f} %" in out
-    task_il = read_rows(tmp_path / 'results' / 'task-il' / 'seq-digits' / 'probe' / 'mean_accs.csv')[0]
-    assert float(task_il['test_accuracy']) >= row['test_accuracy']
+    for path in (tmp_path / 'results' / 'task-il').rglob('*.csv'):
+        assert float(read_rows(path)[0]['test_accuracy']) >= row['test_accuracy']
 
 
 def test_missing_labels_never_reach_the_method(run, monkeypatch):

@@ -5,7 +5,6 @@ import torch
 from backbone import get_backbone
 from datasets import get_dataset
 from models.utils.continual_model import ContinualModel
-from tests.conftest import refused
 from utils.buffer import Buffer
 
 
@@ -40,27 +39,6 @@ def test_attributes_are_ready_after_the_constructor(build):
     assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task, model.n_remaining_classes) == (-1,) * 4
     assert model.device == model.net.device == torch.device('cpu') and isinstance(model.opt, torch.optim.SGD)
     assert model.get_offsets(1) == (4, 7)
-
-
-def test_counters_before_and_after_tasks(build):
-    model = build('--n_splits', '3')
-    dataset = model.dataset
-    for task, counts in enumerate([(4, 0, 4, 6), (7, 4, 3, 3), (10, 7, 3, 0)]):
-        dataset.get_data_loaders()
-        old = model.opt
-        model.task_iteration = 99
-        model.meta_begin_task(dataset)
-        assert model.opt is not old and model.current_task == task and model.task_iteration == 0
-        assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task, model.n_remaining_classes) == counts
-        model.meta_begin_epoch(0, dataset)
-        assert model.epoch_iteration == 0
-        model.meta_observe(1, 2, 3)
-        model.meta_observe(1, 2, 3)
-        assert (model.task_iteration, model.epoch_iteration) == (2, 2)
-        model.meta_begin_epoch(1, dataset)
-        assert (model.task_iteration, model.epoch_iteration) == (2, 0)
-        model.meta_end_task(dataset)
-        assert model.current_task == task + 1
 
 
 @pytest.mark.parametrize('observe, given, expected', [
@@ -105,7 +83,3 @@ def test_loading_a_buffer(build):
     model.load_buffer(full.serialize())
     assert model.buffer is not full and torch.equal(model.buffer.labels, full.labels)
     assert model.buffer.num_seen_examples == 9
-    model.load_buffer(full)
-    assert model.buffer is full
-    with refused('7 samples', '--buffer_size 6'):
-        model.load_buffer(Buffer(7, seed=0))

@@ -56,7 +56,7 @@ def test_masking_and_replay_begin_with_the_second_batch_or_task(start, flags, be
 @given(seed=st.integers(0, 2 ** 20), scale=st.floats(0.1, 100))
 def test_the_cosine_head_measures_angles(seed, scale):
     torch.manual_seed(seed)
-    head, x = CosineClassifier(6, 4), torch.randn(5, 6)
+    head, x = CosineClassifier(torch.nn.Linear(6, 4)), torch.randn(5, 6)
     cosine = F.cosine_similarity(x[:, None].double(), head.weight[None].double(), dim=2)
     assert torch.allclose(head(x).double(), 10 * cosine, atol=1e-3)
     assert torch.allclose(head(scale * x), head(x), atol=2e-3)
