@@ -3,6 +3,7 @@
     python main.py --model scroll --dataset seq-features --features train.parquet --test_features test.npz
 """
 import inspect
+import os
 
 import numpy as np
 
@@ -62,6 +63,8 @@ class SequentialFeatures(ScheduledDataset):
     def check_args(args):
         if not args.features:
             raise InputError('--features is missing: seq-features needs npz, npy or Parquet files of X and y')
+        if set(map(os.path.realpath, args.features)) & set(map(os.path.realpath, args.test_features or ())):
+            raise InputError('--test_features names a file of --features: it would test on what is learned')
         takes_vectors = 'num_inputs' in inspect.signature(get_backbone_class(args.backbone)).parameters
         if args.weights != 'none' or not takes_vectors:
             raise InputError(f'--weights {args.weights}, --backbone {args.backbone}: seq-features has no '
@@ -79,7 +82,7 @@ class SequentialFeatures(ScheduledDataset):
         units, labels, test = (np.concatenate(part) for part in zip(*parts))
         classes, labels = np.unique(labels, return_inverse=True)
         return readers.Images(units[~test], labels[~test], units[test], labels[test], list(map(str, classes)),
-                              feature_names=names)
+                              feature_names=names, labels=classes.tolist())
 
     @classmethod
     def check(cls, images) -> None:

@@ -16,8 +16,8 @@ from datasets.utils.image_files import class_folders, image_files, read_images
 from scroll.errors import InputError
 from scroll.files.images import decoders
 
-Images = namedtuple('Images', 'train train_labels test test_labels class_names decoded_by feature_names',
-                    defaults=('', None))
+Images = namedtuple('Images', ('train', 'train_labels', 'test', 'test_labels', 'class_names', 'decoded_by',
+                               'feature_names', 'labels'), defaults=('', None, None))
 _MINI_TEST_PER_CLASS = 100  # of 600; the paper does not say, 500 to learn from is what the ER-AML code takes
 
 

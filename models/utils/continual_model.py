@@ -181,8 +181,13 @@ class ContinualModel(nn.Module):
         return 5
 
     def load_buffer(self, buffer) -> None:
-        """Take over the samples of a replay buffer, as a dict that its `serialize` gave."""
-        if hasattr(self.buffer, 'load'):
+        """Take over a replay buffer of the same size, or the samples in a dict that its `serialize` gave."""
+        if not isinstance(buffer, dict):
+            if buffer.buffer_size != self.buffer.buffer_size:
+                raise InputError(f'a buffer of {buffer.buffer_size} samples does not fit --buffer_size '
+                                 f'{self.buffer.buffer_size}')
+            self.buffer = buffer.to(self.device)
+        elif hasattr(self.buffer, 'load'):
             self.buffer.load(buffer)
         else:                                                                   # of a Mammoth checkout
             vars(self.buffer).update(buffer, num_seen_examples=len(buffer['examples']))

@@ -1,4 +1,5 @@
 """SCROLL's files: what is written after the last task, what a run begins with (flags: `scroll_flags`)."""
+import copy
 from dataclasses import replace
 
 from scroll import archive, edits
@@ -22,11 +23,14 @@ def check_writable(args) -> None:
 
 def save(learner: Scroll, args, images=None) -> None:
     """Write the files that the flags ask for, each whole or not at all; InputError if one cannot be. images:
-    `datasets.utils.readers.Images`, for the names of classes in an export."""
+    `datasets.utils.readers.Images`, for the names of classes in an export, and labels other than 0..K-1."""
+    labels = getattr(images, 'labels', None) or ()
+    names = {y: label for y, label in enumerate(labels) if y != label and y in learner.classes_}
+    named = copy.copy(learner).rename(names) if names else learner
     if args.save_statistics:
-        learner.statistics_.save(args.save_statistics, learner.psi())
+        named.statistics_.save(args.save_statistics, learner.psi())
     if args.save_state:
-        learner.save(args.save_state)
+        named.save(args.save_state)
     if args.export:
         known = {} if images is None else dict(image_shape=images.train.shape[1:],
                                                names=[images.class_names[y] for y in learner.classes_])
@@ -36,17 +40,20 @@ def save(learner: Scroll, args, images=None) -> None:
 def load(model, path) -> None:
     """Give a model's learner what a file of statistics, or of statistics and buffer, holds. InputError: it is
     neither, or damaged, or of another backbone or other features, or has classes that the data set lacks."""
-    learner, n_classes, state = model.learner, len(model.to_stream), edits.read(path)
+    learner, state, images = model.learner, edits.read(path), getattr(model.dataset, 'images', None)
     if state.params is None and learner.buffer_size:
         state = replace(state, buffer=ExemplarBuffer(learner.buffer_size, learner.strategy))
-    classes, dim = state.statistics.classes, state.statistics.dim
+    labels = getattr(images, 'labels', None) or range(len(model.to_stream))
+    classes, dim = state.statistics.classes.tolist(), state.statistics.dim
     with naming(path):
         state.check_backbone(learner.psi())
         check_names(model.feature_names, state.names, 'this data set')
         if getattr(model.dataset, 'num_inputs', dim) != dim:
             raise InputError(f'it has {dim} features: this data set has {model.dataset.num_inputs}')
-    if not len(classes) or classes.dtype.kind != 'i' or classes[0] < 0 or classes[-1] >= n_classes:
-        shown = ', '.join(map(str, classes[:3].tolist())) + ', ...' * (len(classes) > 3)
-        raise InputError(f'{path}: its classes are {shown or "none"}: this data set has 0..{n_classes - 1}')
-    learner.set_state(state)
+        if not classes or not set(classes) <= set(labels):
+            shown = ', '.join(map(str, classes[:3])) + ', ...' * (len(classes) > 3)
+            raise InputError(f'its classes are {shown or "none"}: this data set has '
+                             f'{labels[0]}..{labels[-1]}')
+    names = {label: y for y, label in enumerate(labels) if y != label and label in classes}
+    learner.set_state(state.renamed(names) if names else state)
 

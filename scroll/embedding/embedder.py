@@ -121,8 +121,8 @@ class Embedder:
             facts = (self.psi_digest, _as_before(network, repr(kinds)), self.preprocessing, ARITHMETIC,
                      little_endian(example).tobytes())              # show them otherwise: so not their `repr`
         else:
-            facts = (self.psi_digest, _as_before(network, repr(network)), self.preprocessing, self.dtype,
-                     self.chunk, str(self.layout), self.device.type, self.holds_on)
+            facts = (self.psi_digest, repr(network), _plain_attributes(network), self.preprocessing,
+                     self.dtype, self.chunk, str(self.layout), self.device.type, self.holds_on)
         digest = hashlib.sha256(repr(facts).encode()).hexdigest()
         others = digest, torch.__version__, versions(network)
         return digest, hashlib.sha256(repr(others).encode()).hexdigest()
@@ -131,7 +131,7 @@ class Embedder:
         """What features depend on besides this embedder."""
         if self.dtype in ANYWHERE:
             return 'every machine'
-        threads = depends_on_threads(self.pristine)
+        threads = depends_on_threads(self.pristine, self.chunk)
         return f'{describe_machine(self.device, threads)}, {versions(self.pristine)}'
 
     @classmethod
@@ -235,11 +235,22 @@ class Embedder:
             self.cache.remove(cache_keys(sample_keys(images), images))
 
 
-def depends_on_threads(net: nn.Module) -> bool:
+def depends_on_threads(net: nn.Module, chunk: int) -> bool:
     """Whether the last bits of features may differ with the number of threads, by which products of matrices
-    are cut where a processor has no AVX-512 (torch 2.15); convolutions were never seen to be."""
-    return any(isinstance(module, nn.Linear) for name, module in net.named_modules()
-               if not name.startswith('classifier'))
+    are cut where a processor has no AVX-512 (torch 2.15). With one, torch keeps some convolutions of fewer
+    than 16 images from oneDNN; others were never seen to differ."""
+    return chunk < 16 or any(isinstance(module, nn.Linear) for name, module in net.named_modules()
+                             if not name.startswith('classifier'))
+
+
+def _plain_attributes(net: nn.Module) -> list:
+    """[(module, attribute, value), ...]: numbers and texts that a `repr` need not show."""
+    def is_plain(value) -> bool:
+        return isinstance(value, (int, float, str)) or isinstance(value, (tuple, list)) and all(
+            map(is_plain, value))
+    others = {*vars(nn.Module()), 'name_or_path'}           # the latter of transformers: perhaps a folder
+    return [(name, key, value) for name, module in net.named_modules()
+            for key, value in sorted(vars(module).items()) if key not in others and is_plain(value)]
 
 
 def state_digest(net: nn.Module) -> str:

@@ -63,9 +63,11 @@ def test_each_kind_of_method_learns_from_features(run, file, method, backbone):
         assert (model.compute_class_means()[3] - mean / mean.norm()).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize('schedule', ['split:10,order=random', 'gaussian:sigma=1,batch=8'])
-def test_scroll_gives_one_digest_the_one_of_the_command_line(run, file, schedule, tmp_path, capsys):
-    state = tmp_path / 'run.npz'
+@pytest.mark.parametrize('schedule, labels', [('split:10,order=random', Y), ('gaussian:sigma=1,batch=8', 3 * Y - 3)])
+def test_scroll_gives_one_digest_the_one_of_the_command_line(run, schedule, labels, tmp_path, capsys):
+    """Also where labels are not 0..9, as its files have them."""
+    state, file = tmp_path / 'run.npz', str(tmp_path / 'digits.npz')
+    np.savez(file, X=X, y=labels, split=np.where(TEST, 'test', 'train'))
     row, model = run('scroll', '--features', file, '--schedule', schedule, '--buffer_size', '30', '--buffer_strategy', 'hash',
                      '--iterations', '3', '--adapt_select', 'none', '--eval_every', '100', '--save_state', state, '--keep_keys', '1')
     expected = Scroll(buffer_size=30, strategy='hash').fit(X[~TEST], Y[~TEST])
@@ -74,7 +76,8 @@ def test_scroll_gives_one_digest_the_one_of_the_command_line(run, file, schedule
     assert row['online_accuracy'] == pytest.approx(100 * expected.score(X[TEST], Y[TEST]), abs=1e-3)
     assert row['adapted_accuracy'] == pytest.approx(100 * (model.learner.adapted_.decision_function(X[TEST]).argmax(1) == Y[TEST]).mean(), abs=1e-3)
     capsys.readouterr()
-    assert main(['learn', file, '-o', str(tmp_path / 'line.npz')]) == 0 and capsys.readouterr().out.strip() == expected.digest()
+    assert main(['learn', file, '-o', str(tmp_path / 'line.npz')]) == main(['digest', str(state)]) == 0
+    assert capsys.readouterr().out.split() == [Scroll().fit(X[~TEST], labels[~TEST]).digest()] * 2
     assert main(['predict', str(state), file, '-o', str(tmp_path / 'labels.csv')]) == 0
     again, _ = run('scroll', '--features', file, '--inference_only', '1', '--load_state', state, '--adaptation', 'none')
     assert again['final_accuracy'] == pytest.approx(row['online_accuracy'])
@@ -120,11 +123,11 @@ def test_a_parquet_file(arguments, tmp_path):
     ('', '--features is missing'), ('--features nothing.npz', 'nothing.npz'), ('--features {file} --feature_columns X', 'X=<name>'),
     ('--features {file} --test_share 2', '--test_share'), ('--features {file} --weights compact', '--weights'), ('--features {file} --backbone resnet18', 'linear or mlp'),
     ('--features {file} --n_splits 11', '1..10'), ('--features {file} --input_size 32', '--input_size'), ('--features {file} --embedding_dtype float32', 'embed_dtype'),
-    ('--features {file} --test_features {file} --test_share .1', '--test_share'), ('--features {file} --test_features nothing.npz', '--test_features nothing.npz'),
+    ('--features {file} --test_features {folder}/plain.npz --test_share .1', '--test_share'), ('--features {file} --test_features nothing.npz', '--test_features nothing.npz'),
     ('--features {file} --test_features {folder}/narrow.npz', '--test_features'), ('--features {folder}/apart.npz', 'class 1'), ('--features {folder}/plain.npz --test_share 0', 'no test'), ('--features {folder}/nan.npz', 'not finite'),
     ('--features {file} --test_share .1', '--test_share has no effect'), ('--features {folder}/plain.npz --inference_only 1 --load_state {folder}/state', 'it has 63 features'),
     ('--features {folder}/named --feature_columns X=f* --inference_only 1 --load_state {folder}/turned', 'in another order'),
-    ('--features {file} --save_state {file}', 'would be lost'), ('--features {file} --save_state {folder}/s --save_statistics {folder}/s', 'would be lost'), ('--features {file} --test_features {folder}/plain.npz --save_state {folder}/plain.npz', 'lost')])
+    ('--features {file} --save_state {file}', 'would be lost'), ('--features {file} --test_features {file}', 'what is learned'), ('--features {file} --save_state {folder}/s --save_statistics {folder}/s', 'would be lost'), ('--features {file} --test_features {folder}/plain.npz --save_state {folder}/plain.npz', 'lost')])
 def test_what_cannot_be_is_one_line(command_line, tmp_path, file, words, word):
     np.savez(tmp_path / 'apart.npz', X=X[:2], y=[0, 1], split=['train', 'test'])
     for name, part in dict(narrow=X[:, 1:], plain=X, nan=X * np.nan).items():

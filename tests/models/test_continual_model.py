@@ -5,6 +5,7 @@ import torch
 from backbone import get_backbone
 from datasets import get_dataset
 from models.utils.continual_model import ContinualModel
+from tests.conftest import refused
 from utils.buffer import Buffer
 
 
@@ -83,3 +84,7 @@ def test_loading_a_buffer(build):
     model.load_buffer(full.serialize())
     assert model.buffer is not full and torch.equal(model.buffer.labels, full.labels)
     assert model.buffer.num_seen_examples == 9
+    model.load_buffer(full)
+    assert model.buffer is full
+    with refused('7 samples', '--buffer_size 6'):
+        model.load_buffer(Buffer(7, seed=0))

@@ -94,7 +94,7 @@ def test_keys_are_equal_for_equal_samples_only():
 
 
 def test_a_feature_depends_on_neither_neighbours_nor_order_nor_batch_size_nor_threads(net):
-    embedder = Embedder(net, PREPROCESSING, chunk=8)
+    embedder = Embedder(net, PREPROCESSING, chunk=16)
     expected = embedder.features(IMAGES)
     order = np.random.default_rng(0).permutation(len(IMAGES))
     for count, sizes in ((1, (3, 11)), (2, (5,))):
@@ -177,8 +177,9 @@ def test_the_digest_tells_apart_all_that_determines_a_feature(net):
     assert len({e.digest for e in variants}) == len(variants)
     alike = Preprocessing(np.int64(16), [0.5] * 3, tuple(np.full(3, .5)), crop=np.float64(1), keep_ratio=np.bool_(False))
     assert repr(alike) == repr(PREPROCESSING) and Embedder(net, alike, chunk=8).digest == variants[0].digest
-    paddings = [tiny_net(stem_padding=padding) for padding in (1, 2)]           # of equal weights
-    assert len({Embedder(net, PREPROCESSING, chunk=8).digest for net in paddings}) == 2
+    alike = [tiny_net(stem_padding=padding) for padding in (1, 2, 1, 1)]        # of equal weights
+    alike[2].power, alike[3].power = 1, 2.0                                     # which its `repr` does not show
+    assert len({Embedder(net, PREPROCESSING, chunk=8).digest for net in alike}) == 4
     assert variants[0].digest == Embedder(tiny_net(width=8), PREPROCESSING, chunk=8).digest == variants[0].with_net(net).digest
 
 
