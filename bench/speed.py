@@ -4,8 +4,8 @@ Random images of CIFAR's size stand in for data. A time is the least of several 
 (`OMP_NUM_THREADS=1`) it is processor time, so that other work on the machine counts for little. `ratio` is
 ours divided by the alternative: smaller is better. `target` is the largest wanted ratio.
 """
-import argparse
 import copy
+import itertools
 import os
 import time
 from dataclasses import dataclass
@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from backbone import weights
-from bench.run.devices import arrange, reuse_memory
+from bench import load_runner
+from bench.run.devices import reuse_memory
 from core.arguments import ArgumentParser, whole
-from datasets.utils.loader import ImageLoader, InMemoryDataset
-from models import get_model_class
 from scroll.adaptation.settings import Adaptation
 from scroll.adaptation.training import adapt
 from scroll.embedding.embedder import Embedder
@@ -28,7 +27,7 @@ from scroll.learner import Scroll
 from scroll.lift import Lift
 from scroll.progress import Progress
 from scroll.statistics import Statistics
-from utils.augmentations import BatchTransform, PlainTransform
+from utils.evaluate import serve
 
 BATCH, CLASSES = 32, 100
 _PARTS = 'embedding', 'exact', 'sums', 'prediction', 'adaptation', 'er'
@@ -177,34 +176,24 @@ def adaptation(backbone, images, rounds, updates=5):
     yield Line('full tuning, exact', update('full', True), full, 'in float32', 5)
 
 
-def make_er(net, preprocessing, images):
-    """ER on a copy of the network with a full buffer; `step` learns from the next batch."""
-    args = argparse.Namespace(
-        lr=1e-4, optimizer='sgd', optim_wd=0, optim_mom=0, optim_nesterov=False, device='cpu', seed=0,
-        buffer_size=500, minibatch_size=BATCH, task_free=True, use_custom_classifier=False)
-    net, transform = copy.deepcopy(net).train(), BatchTransform(preprocessing, 4, True, 0)
-    net.classifier = torch.nn.Linear(net.feature_dim, CLASSES)
-    method = get_model_class('er')(net, torch.nn.functional.cross_entropy, args, transform)
-    method.normalization_transform = PlainTransform(preprocessing)
-    arrange(method)
-    method.buffer.add_data(examples=torch.from_numpy(images[:500]), labels=torch.arange(500) % CLASSES)
-    stream = InMemoryDataset(images, torch.arange(len(images)) % CLASSES, transform)
-    loader = ImageLoader(stream, BATCH, shuffle=True, drop_last=True)
-    loader.serve(method.RAW_STREAM, method.RAW_NOT_AUG, 'cpu')
-
-    def batches():
-        while True:
-            yield from loader
-
-    coming = batches()
-    method.step = lambda: method.meta_observe(*next(coming), epoch=0)
-    return method
+def er_step(name: str, input_size: int = None) -> tuple:
+    """(ER on a network of these weights, a function that makes it learn the next batch of digits)."""
+    method, dataset = load_runner(
+        'er', 'seq-digits', weights=name, input_size=input_size, n_splits=1, lr=1e-4, buffer_size=500,
+        batch_size=BATCH, minibatch_size=BATCH, drop_last=True, device='cpu', disable_log=True,
+        non_verbose=True)
+    loader = dataset.get_data_loaders()[0]
+    serve(loader, method)
+    method.meta_begin_task(dataset)
+    method.net.train()
+    coming = itertools.cycle(loader)
+    return method, lambda: method.meta_observe(*next(coming), epoch=0)
 
 
-def bare_step(method, preprocessing, count):
+def bare_step(method, size, count):
     """A function that passes this number of ready inputs through the method's network, and updates it."""
-    net, size = copy.deepcopy(method.net), preprocessing.input_size
-    opt, labels = torch.optim.SGD(net.parameters(), lr=1e-4), torch.arange(count)
+    net = copy.deepcopy(method.net)
+    opt, labels = torch.optim.SGD(net.parameters(), lr=1e-4), torch.arange(count) % method.N_CLASSES
     inputs = torch.randn(count, 3, size, size)
 
     def step():
@@ -214,10 +203,11 @@ def bare_step(method, preprocessing, count):
     return step
 
 
-def steps(backbone, images, rounds):
+def steps(name, input_size, rounds):
     """A step of ER, compared with the work of its network alone."""
-    method = make_er(*backbone, images)
-    ours, plain = fastest(method.step, bare_step(method, backbone[1], 2 * BATCH), rounds=rounds)
+    method, step = er_step(name, input_size)
+    step()                                                      # without memory
+    ours, plain = fastest(step, bare_step(method, input_size, 2 * BATCH), rounds=rounds)
     yield Line('a step of `er`', ours, plain, 'forward, backward, update')
 
 
@@ -240,7 +230,8 @@ def main():
     dim = backbone[0].feature_dim
     parts = (embedding(backbone, integers, images[:512], rounds),
              exact_embedding(backbone, images[:16], rounds), sums(dim, rounds), prediction(dim, rounds),
-             adaptation(backbone, images, rounds), steps(backbone, images, rounds))
+             adaptation(backbone, images, rounds),
+             steps(options.weights, backbone[1].input_size, rounds))
     for name, lines in zip(_PARTS, parts):
         for line in lines if options.only in (None, name) else ():
             print(line, flush=True)

@@ -39,9 +39,6 @@ class WideNetwork(nn.Module):
             raise InputError(f'stages {list(self.stages)}: {type(body).__name__} has '
                              f'{f"stages 1 to {known}" if known else "no stages that are known"}')
 
-    def extra_repr(self) -> str:
-        return f'stages={self.stages}, mirror={self.mirror}'
-
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """(B, 3, S, S) -> (B, d), parts of unit length."""
         parts = self._parts(x)

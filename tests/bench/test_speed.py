@@ -1,15 +1,12 @@
 """The benchmark: each stage has its line; its numbers are those of what it measures."""
 import sys
 
-import numpy as np
 import pytest
 import torch
 
 from bench import speed
-from bench.speed import BATCH, Line, fastest, make_er
-from scroll.embedding.images import Preprocessing
+from bench.speed import BATCH, Line, er_step, fastest
 from tests.conftest import save_tiny_integers
-from tests.scroll.conftest import tiny_net
 
 STAGES = ('online stage', 'in integers', 'embedding, exact', 'exact statistics', 'random ones', 'herding buffer', 'hash buffer',
           'prediction', 'adaptation', 'the same, exact', 'full tuning, exact', '`er`')
@@ -41,10 +38,10 @@ def test_the_fastest_of_several_calls_counts_and_the_first_does_not():
     assert ''.join(order) == 'abababab'
 
 
-def test_a_step_of_er_passes_the_batch_and_the_memory_and_updates():
-    net, seen, images = tiny_net(), [], np.random.default_rng(0).integers(0, 256, (600, 16, 16, 3), dtype=np.uint8)
-    method = make_er(net, Preprocessing(16), images)
+def test_a_step_of_er_passes_the_batch_and_the_memory_and_updates(tiny_weights):
+    (method, step), seen = er_step(tiny_weights), []
+    step()
     before = method.net.get_params()
     method.net.register_forward_pre_hook(lambda net, given: seen.append((len(given[0]), torch.is_grad_enabled())))
-    method.step()
+    step()
     assert seen == [(2 * BATCH, True)] and not torch.equal(before, method.net.get_params())
