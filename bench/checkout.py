@@ -101,9 +101,8 @@ def short(model: str, dataset: str, root: str, words: list) -> tuple:
         flags |= dict(noise_rate='0.2', n_epochs='3', buffer_size='50')
     for name, about in required.items():
         flags.setdefault(name, next(iter(about['choices'] or ['1'])))
-    line = [word for name, value in (fixed | flags).items() if f'--{name}' not in words
-            for word in (f'--{name}', str(value))]
-    return initialize(parse_args([*line, *words]))
+    line = {name: value for name, value in (fixed | flags).items() if f'--{name}' not in words}
+    return initialize(parse_args([*bench.flag_words(**line), *words]))
 
 
 def verdict_of(kind: str, model: str, dataset: str, args) -> tuple:

@@ -27,10 +27,7 @@ class ErAce(ReplayModel):
 
     @staticmethod
     def get_parser(parser):
-        ReplayModel.get_parser(parser)
-        parser.add_argument('--task_free', type=binary_to_boolean_type, default=True,
-                            help='mask and replay from the second batch on; 0: from the second task on, if '
-                                 'there are tasks')
+        ReplayModel.get_parser(parser, task_free=True)
         parser.add_argument('--use_custom_classifier', type=binary_to_boolean_type, default=True,
                             help='cosine head')
         return parser

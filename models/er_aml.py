@@ -6,7 +6,7 @@
 """
 import torch
 
-from core.arguments import binary_to_boolean_type, real
+from core.arguments import real
 from models.utils.cosine_classifier import CosineClassifier, normalise
 from models.utils.replay_model import ReplayModel
 from scroll.randomness import torch_stream
@@ -59,10 +59,7 @@ class ErAml(ReplayModel):
 
     @staticmethod
     def get_parser(parser):
-        ReplayModel.get_parser(parser)
-        parser.add_argument('--task_free', type=binary_to_boolean_type, default=False,
-                            help='contrast and replay from the second batch on; 0: from the second task on, '
-                                 'if there are tasks')
+        ReplayModel.get_parser(parser, task_free=False)
         parser.add_argument('--supcon_temperature', type=real(positive=True), default=0.2,
                             help='of the contrast')
         return parser

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from core.arguments import binary_to_boolean_type, whole
+from core.arguments import whole
 from models.utils.replay_model import ReplayModel
 
 
@@ -43,10 +43,8 @@ class Mir(ReplayModel):
 
     @staticmethod
     def get_parser(parser):
-        ReplayModel.get_parser(parser)
+        ReplayModel.get_parser(parser, task_free=False)
         parser.add_argument('--subsample', type=whole(1), default=50, help='candidates for replay')
-        parser.add_argument('--task_free', type=binary_to_boolean_type, default=False,
-                            help='replay the current task as well (always so on a stream without tasks)')
         return parser
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):

@@ -195,8 +195,7 @@ def test_rows_of_certificates_become_a_table(tmp_path):
         keep_rows(tmp_path / 'results/clouds/seq-digits.csv', ['model', *rows[0]], model.lower(), rows)
     readme.write_text('<!-- table: schedules -->\n\n<!-- end of table -->\n', encoding='utf-8')
     assert documents.update(tmp_path, [readme]) == [readme] and documents.update(tmp_path, [readme]) == []
-    assert text_of(readme).splitlines()[4:6] == ['| SCROLL | 2 | 98.00 ± 0.00 | 98.00 | 0.00 | 1 |',
-                                                 '| ER | 2 | 40.00 ± 28.28 | 20.00 | 40.00 | 2 |']
+    assert text_of(readme).splitlines()[4:6] == ['| SCROLL | 2 | 98.00 ± 0.00 | 98.00 | 0.00 | 1 |', '| ER | 2 | 40.00 ± 28.28 | 20.00 | 40.00 | 2 |']
 
 
 def test_the_version_stands_in_three_places():

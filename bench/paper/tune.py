@@ -273,7 +273,8 @@ def write_rules(path: Path, rules: list) -> None:
     others = [rule for rule in content.get('best') or [] if _tuned_for(rule) != _tuned_for(rules[0])]
     content['best'] = [rule for rule in others if 'weights' not in rule['when']] + sorted(
         [rule for rule in others if 'weights' in rule['when']] + rules,
-        key=lambda rule: (*_tuned_for(rule), _smallest(rule['when'].get('buffer_size', -1))))
+        key=lambda rule: (*_tuned_for(rule), size.get('min', -1) if isinstance(
+            size := rule['when'].get('buffer_size', -1), dict) else size))
     with atomic_write(path) as file:
         file.write((head + yaml.safe_dump(content, sort_keys=False, default_flow_style=None,
                                           width=150)).encode())
@@ -282,11 +283,6 @@ def write_rules(path: Path, rules: list) -> None:
 def _tuned_for(rule: dict) -> tuple:
     usual = dict(weights='', dataset='', input_size=0, n_epochs=0, predictor='')
     return tuple(str(rule['when'].get(name, value)) for name, value in usual.items())
-
-
-def _smallest(size) -> int:
-    """Of the buffer sizes of a rule, a number or a range."""
-    return size.get('min', -1) if isinstance(size, dict) else size
 
 
 def main():

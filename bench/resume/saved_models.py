@@ -141,9 +141,6 @@ def _load_buffer(model, dataset, content) -> None:
     examples, labels = content.get('examples'), content.get('labels')
     if labels is not None and len(labels) and not -1 <= labels.min() <= labels.max() < dataset.N_CLASSES:
         raise InputError(f'labels of its buffer should be of {dataset.N_CLASSES} classes')
-    if examples is not None and 0 <= model.buffer.buffer_size < len(examples):
-        raise InputError(f'its buffer holds {len(examples)} samples, --buffer_size is '
-                         f'{model.buffer.buffer_size}')
     if examples is not None and getattr(model.buffer, 'raw', False) and hasattr(dataset, 'images'):
         if examples.is_floating_point():
             examples = (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)

@@ -181,16 +181,15 @@ class ContinualModel(nn.Module):
         return 5
 
     def load_buffer(self, buffer) -> None:
-        """Take over a replay buffer of the same size, or the samples in a dict that its `serialize` gave."""
-        if not isinstance(buffer, dict):
-            if buffer.buffer_size != self.buffer.buffer_size:
-                raise InputError(f'a buffer of {buffer.buffer_size} samples does not fit --buffer_size '
-                                 f'{self.buffer.buffer_size}')
-            self.buffer = buffer.to(self.device)
-        elif hasattr(self.buffer, 'load'):
-            self.buffer.load(buffer)
+        """Take over the samples of a replay buffer, or of a dict that its `serialize` gave."""
+        held = buffer if isinstance(buffer, dict) else buffer.serialize()
+        if 0 <= self.buffer.buffer_size < len(held.get('examples', ())):
+            raise InputError(f"its buffer holds {len(held['examples'])} samples, --buffer_size is "
+                             f'{self.buffer.buffer_size}')
+        if hasattr(self.buffer, 'load'):
+            self.buffer.load(held)
         else:                                                                   # of a Mammoth checkout
-            vars(self.buffer).update(buffer, num_seen_examples=len(buffer['examples']))
+            vars(self.buffer).update(held, num_seen_examples=len(held['examples']))
 
     @property
     def drops_unlabelled(self) -> bool:

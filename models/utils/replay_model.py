@@ -5,6 +5,7 @@ from core.arguments import add_rehearsal_args
 from models.utils.continual_model import ContinualModel
 from scroll.errors import InputError
 from scroll.randomness import stream_seed
+from utils import binary_to_boolean_type
 from utils.augmentations import apply_transform
 from utils.buffer import Buffer
 
@@ -21,8 +22,12 @@ class ReplayModel(ContinualModel):
     ROWS = ('examples', 'labels')
 
     @staticmethod
-    def get_parser(parser):
+    def get_parser(parser, task_free: bool = None):
+        """With `--task_free`, if it has a default."""
         add_rehearsal_args(parser)
+        if task_free is not None:
+            parser.add_argument('--task_free', type=binary_to_boolean_type, default=task_free,
+                                help='replay from the second batch on; 0: only of earlier tasks, if any')
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):

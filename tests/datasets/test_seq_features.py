@@ -64,8 +64,7 @@ def test_each_kind_of_method_learns_from_features(run, file, method, backbone):
 
 
 @pytest.mark.parametrize('schedule, labels', [('split:10,order=random', Y), ('gaussian:sigma=1,batch=8', 3 * Y - 3)])
-def test_scroll_gives_one_digest_the_one_of_the_command_line(run, schedule, labels, tmp_path, capsys):
-    """Also where labels are not 0..9, as its files have them."""
+def test_scroll_gives_one_digest_the_one_of_the_command_line_and_labels_of_the_file(run, schedule, labels, tmp_path, capsys):
     state, file = tmp_path / 'run.npz', str(tmp_path / 'digits.npz')
     np.savez(file, X=X, y=labels, split=np.where(TEST, 'test', 'train'))
     row, model = run('scroll', '--features', file, '--schedule', schedule, '--buffer_size', '30', '--buffer_strategy', 'hash',

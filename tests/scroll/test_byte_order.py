@@ -35,8 +35,7 @@ def known(learner: Scroll, path) -> list:
 @pytest.mark.parametrize('kind', ['f8', 'i4'])
 def test_a_learner_of_features(tmp_path, kind, labels):
     x = (100 * X).astype(kind)
-    one, two = (Scroll(buffer_size=9, keep_keys=True).partial_fit(a, b).remove(a[:5], b[:5]) for a, b in
-                ((x, labels), (swapped(x), swapped(labels))))
+    one, two = (Scroll(buffer_size=9, keep_keys=True).partial_fit(a, b).remove(a[:5], b[:5]) for a, b in ((x, labels), (swapped(x), swapped(labels))))
     assert known(one, tmp_path / 'one.npz') == known(two, tmp_path / 'two.npz')
     assert known(one.partial_fit(swapped(x[:5]), labels[:5]), tmp_path / 'one.npz') == \
         known(two.partial_fit(x[:5], swapped(labels[:5])), tmp_path / 'two.npz')
