@@ -120,13 +120,13 @@ def test_a_seed_a_name_and_a_file_each_give_digests_of_their_own(folders, tmp_pa
     assert torch.equal(first, second)
 
 
-def test_the_number_of_threads_is_part_of_the_digest_of_networks_with_products_of_matrices(monkeypatch):
+def test_the_number_of_threads_is_part_of_the_digest_with_products_of_matrices_or_few_images(monkeypatch):
     def embedders():
-        return [Embedder.from_timm(name, random=0, chunk=2) for name in ('test_vit', 'mobilenetv3_small_050')]
+        return [Embedder.from_timm(name, random=0, chunk=chunk) for name, chunk in zip(['test_vit'] + 2 * ['mobilenetv3_small_050'], (16, 16, 15))]
     one = embedders()
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
-    assert [a.digest == b.digest for a, b in zip(one, embedders())] == [False, True]
-    assert ['1 thread,' in e.holds_on for e in one] == [True, False]
+    assert [a.digest == b.digest for a, b in zip(one, embedders())] == [False, True, False]
+    assert ['1 thread,' in e.holds_on for e in one] == [True, False, True]
     with refused('hold on .* 1 thread, .* here is .* 2 threads, .*: make another'):
         one[0](np.zeros((1, 8, 8, 3), np.uint8))
 
