@@ -155,7 +155,8 @@ def main():
 def separations(parts: Statistics) -> np.ndarray:
     """float64 (K, K): |m_a - m_b|^2 / (v_a + v_b), Fisher's ratio, the distance of classes relative to their
     width. v_c = tr(G_c) / n_c - |m_c|^2, in integers up to one correctly rounded division: the same on every
-    machine. Classes without width have that of one unit of the grid. parts: `by_class`. InputError of one."""
+    machine. Classes without width have that of one unit of the grid. parts: `by_class`. InputError:
+    there is one class."""
     if len(parts.classes) < 2:
         raise InputError('there is one class only: its order cannot matter')
     counts, n = parts.counts.tolist(), len(parts.classes)

@@ -1,11 +1,10 @@
 """Shared by methods with a replay buffer."""
 import torch
 
-from core.arguments import add_rehearsal_args
+from core.arguments import add_rehearsal_args, binary_to_boolean_type
 from models.utils.continual_model import ContinualModel
 from scroll.errors import InputError
 from scroll.randomness import stream_seed
-from utils import binary_to_boolean_type
 from utils.augmentations import apply_transform
 from utils.buffer import Buffer
 
