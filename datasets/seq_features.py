@@ -63,8 +63,9 @@ class SequentialFeatures(ScheduledDataset):
     def check_args(args):
         if not args.features:
             raise InputError('--features is missing: seq-features needs npz, npy or Parquet files of X and y')
-        if set(map(os.path.realpath, args.features)) & set(map(os.path.realpath, args.test_features or ())):
-            raise InputError('--test_features names a file of --features: it would test on what is learned')
+        files = list(map(os.path.realpath, [*args.features, *(args.test_features or ())]))
+        if len(set(files)) < len(files):
+            raise InputError('--features, --test_features: a file is named twice, and would count twice')
         takes_vectors = 'num_inputs' in inspect.signature(get_backbone_class(args.backbone)).parameters
         if args.weights != 'none' or not takes_vectors:
             raise InputError(f'--weights {args.weights}, --backbone {args.backbone}: seq-features has no '
@@ -77,8 +78,7 @@ class SequentialFeatures(ScheduledDataset):
         if args.test_features:
             parts += _parts('test_features', args, columns, names)[0]
         if len({(part.shape[1], labels.dtype.kind == 'i') for part, labels, _ in parts}) > 1:
-            raise InputError('--test_features: expected as many features, and labels of the same kind, as in '
-                             '--features')
+            raise InputError('--test_features: other number of features or kind of labels than --features')
         units, labels, test = (np.concatenate(part) for part in zip(*parts))
         classes, labels = np.unique(labels, return_inverse=True)
         return readers.Images(units[~test], labels[~test], units[test], labels[test], list(map(str, classes)),

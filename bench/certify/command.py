@@ -33,7 +33,7 @@ from bench.run.building import initialize
 from core.arguments import KEY, ArgumentParser, affects, whole
 from core.plugins import MAMMOTH, normalise
 from models import PLUGINS, get_model_class
-from scroll.archive import check_target
+from scroll.archive import check_apart, check_target
 from scroll.errors import InputError, naming
 from scroll.grid import little_endian
 from scroll.progress import Progress
@@ -63,8 +63,7 @@ def parse_options(words=None) -> tuple:
     flag('--all', type=whole(0, 1), default=0, help='1, with --check: under all schedules')
     flag('--out', type=Path, help='folder of the certificate')
     flag('--keep', type=Path, metavar='FILE', help='write it without its schedules here, too; for --check')
-    flag('--clouds', type=Path, metavar='FOLDER',
-         help='put the accuracies into <FOLDER>/<dataset>.csv, for scripts/documents.py')
+    flag('--clouds', type=Path, metavar='FOLDER', help='accuracies, into <FOLDER>/<dataset>.csv, for figures')
     flag('--non_verbose', type=whole(0, 1), default=0, help='1: no progress')
     options, flags = parser.parse_known_args(words)
     options.model = normalise(options.model)
@@ -72,6 +71,7 @@ def parse_options(words=None) -> tuple:
         raise InputError('give either --dataset, or --check with the file of a certificate')
     if options.keep:
         check_target(options.keep, '--keep')
+        check_apart(options.keep, flags, '--keep')
     for name in sorted({*_OWN, 'out', 'keep', 'clouds'} - {'dataset', 'adapt'}) if options.check else ['all']:
         if getattr(options, name) != parser.get_default(name):
             raise InputError(f'--{name} has no effect {"with" if options.check else "without"} --check')

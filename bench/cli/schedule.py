@@ -66,12 +66,12 @@ def main():
     parser.add_argument('schedules', nargs='+', metavar='schedule', help='see below')
     parser.add_argument('--dataset', default='seq-digits')
     parser.add_argument('--most', type=whole(0), default=20, help='segments that show lists')
-    parser.add_argument('--out', type=Path, default=Path('schedule.png'),
-                        help='picture that plot draws, and its .svg')
+    parser.add_argument('--out', type=Path, default=Path('schedule.png'), help='plot draws it, and its .svg')
     options, others = parser.parse_known_args()
-    if options.out.suffix not in ('.png', '.svg'):
-        raise InputError(f'--out {options.out}: expected a name that ends in .png or .svg')
-    check_target(options.out, '--out')
+    if options.command == 'plot':
+        if options.out.suffix not in ('.png', '.svg'):
+            raise InputError(f'--out {options.out}: expected a name that ends in .png or .svg')
+        check_target(options.out, '--out')
     pictures = {}
     for spec in options.schedules:
         dataset = get_dataset(cli.parse_args(['--model', 'scroll', '--dataset', options.dataset,

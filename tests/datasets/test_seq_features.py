@@ -126,7 +126,7 @@ def test_a_parquet_file(arguments, tmp_path):
     ('--features {file} --test_features {folder}/narrow.npz', '--test_features'), ('--features {folder}/apart.npz', 'class 1'), ('--features {folder}/plain.npz --test_share 0', 'no test'), ('--features {folder}/nan.npz', 'not finite'),
     ('--features {file} --test_share .1', '--test_share has no effect'), ('--features {folder}/plain.npz --inference_only 1 --load_state {folder}/state', 'it has 63 features'),
     ('--features {folder}/named --feature_columns X=f* --inference_only 1 --load_state {folder}/turned', 'in another order'),
-    ('--features {file} --save_state {file}', 'would be lost'), ('--features {file} --test_features {file}', 'what is learned'), ('--features {file} --save_state {folder}/s --save_statistics {folder}/s', 'would be lost'), ('--features {file} --test_features {folder}/plain.npz --save_state {folder}/plain.npz', 'lost')])
+    ('--features {file} --save_state {file}', 'would be lost'), ('--features {file} --test_features {file}', 'named twice'), ('--features {file} {file}', 'named twice'), ('--features {file} --save_state {folder}/s --save_statistics {folder}/s', 'would be lost'), ('--features {file} --test_features {folder}/plain.npz --save_state {folder}/plain.npz', 'lost')])
 def test_what_cannot_be_is_one_line(command_line, tmp_path, file, words, word):
     np.savez(tmp_path / 'apart.npz', X=X[:2], y=[0, 1], split=['train', 'test'])
     for name, part in dict(narrow=X[:, 1:], plain=X, nan=X * np.nan).items():
