@@ -63,9 +63,9 @@ class SequentialFeatures(ScheduledDataset):
     def check_args(args):
         if not args.features:
             raise InputError('--features is missing: seq-features needs npz, npy or Parquet files of X and y')
-        files = list(map(os.path.realpath, [*args.features, *(args.test_features or ())]))
-        if len(set(files)) < len(files):
-            raise InputError('--features, --test_features: a file is named twice, and would count twice')
+        files = sorted(map(os.path.realpath, [*args.features, *(args.test_features or ())]))
+        if twice := [file for file, other in zip(files, files[1:]) if file == other]:
+            raise InputError(f'--features, --test_features: {twice[0]} is named twice: name each file once')
         takes_vectors = 'num_inputs' in inspect.signature(get_backbone_class(args.backbone)).parameters
         if args.weights != 'none' or not takes_vectors:
             raise InputError(f'--weights {args.weights}, --backbone {args.backbone}: seq-features has no '

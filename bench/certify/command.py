@@ -71,7 +71,7 @@ def parse_options(words=None) -> tuple:
         raise InputError('give either --dataset, or --check with the file of a certificate')
     if options.keep:
         check_target(options.keep, '--keep')
-        check_apart(options.keep, flags, '--keep')
+        check_apart(options.keep, [*flags, *(word.partition('=')[2] for word in flags)], '--keep')
     for name in sorted({*_OWN, 'out', 'keep', 'clouds'} - {'dataset', 'adapt'}) if options.check else ['all']:
         if getattr(options, name) != parser.get_default(name):
             raise InputError(f'--{name} has no effect {"with" if options.check else "without"} --check')

@@ -116,7 +116,7 @@ def test_buffers_are_claimed_where_classes_arrive_whole_and_hashed_ones_everywhe
 
 @pytest.mark.parametrize('words, said', [
     (['--specs', 'imbalanced:5'], ['imbalanced:5', 'leaves out samples']), (['--specs', 'split:0'], ['split:0']), (['--schedule', 'iid'], ['--schedule:']),
-    (['--model', 'icarl', '--buffer_size', '20', '--specs', 'gaussian'], ['icarl', 'no tasks']), (['--eval_every', '9'], ['--eval_every', 'no effect']), (['--load_state', 'x', '--keep', 'x'], ['be lost'])])
+    (['--model', 'icarl', '--buffer_size', '20', '--specs', 'gaussian'], ['icarl', 'no tasks']), (['--eval_every', '9'], ['--eval_every', 'no effect']), (['--load_state', 'x', '--keep', 'x'], ['be lost']), (['--load_state=x', '--keep', 'x'], ['be lost'])])
 def test_what_the_user_can_mend_ends_in_one_line(call, tmp_path, words, said):
     with refused(*said):
         call(tmp_path, *words)
