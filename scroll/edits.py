@@ -31,14 +31,14 @@ def read(path) -> State:
     """What a file holds: of a learner, or of statistics, whose `params` are then None."""
     if archive.kind_of(path) == KIND:
         return State.read(path)
-    statistics, psi, parts, precision = Statistics.load_with_facts(path)
-    return State(None, psi, statistics, parts=parts, precision=precision)
+    statistics, psi, parts = Statistics.load_with_facts(path)
+    return State(None, psi, statistics, parts=parts)
 
 
 def write(state: State, path) -> None:
     """Write a file as `read` reads it, whole or not at all; InputError if it cannot be written."""
     if state.params is None:
-        state.statistics.save(path, state.psi, state.known_parts(), state.precision)
+        state.statistics.save(path, state.psi, state.known_parts())
     else:
         state.write(path)
 
@@ -79,7 +79,7 @@ def without_samples(state: State, paths: list, columns: dict = None, repeated: b
         parts, labels = [], []
         for file, block in blocks:
             X = numbers_of(file.named(block.X), state.names)
-            parts.append(quantise(intake(X, state.precision, learned=True)))
+            parts.append(quantise(intake(X, learned=True)))
             labels += block.y.tolist()
         if not parts:
             raise InputError(f'{path}: there are no samples to train, so none to remove')

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError, naming
-from scroll.grid import FLOAT64, intake
+from scroll.grid import intake
 from scroll.grid_learner import FeatureGrid, GridLearner
 from scroll.heads.registry import lift_of
 from scroll.labels import check_kind, check_labels, label_array
@@ -114,7 +114,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         they cannot all have been learned."""
         check_is_fitted(self)
         given, (X, y) = X, self._checked(X, y)
-        intake(given, FLOAT64, learned=True)                        # warns of half precision
+        intake(given, learned=True, rounded=False)                        # warns of half precision
         with self._writing():
             learner = copy.copy(self.learner_)
             learner.remove(X, check_labels(y, len(y)))

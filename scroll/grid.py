@@ -14,7 +14,7 @@ from scroll.errors import InputError
 
 GRID_BITS = 18                       # features are integers in units of 2^-GRID_BITS
 GRID = 1 << GRID_BITS
-FLOAT32, FLOAT64 = PRECISIONS = 'float32', 'float64'        # of features as they are taken in
+PRECISION = 'float32'               # of features as they are taken in
 
 
 def quantise(features) -> np.ndarray:
@@ -52,17 +52,16 @@ def quantise(features) -> np.ndarray:
     return out.astype(np.int32)
 
 
-def intake(features, precision: str = FLOAT32, learned: bool = False) -> np.ndarray:
+def intake(features, learned: bool = False, rounded: bool = True) -> np.ndarray:
     """Numbers (N, d) as a learner of feature vectors takes them in, before `quantise`: rounded to float32, so
     that a number and its float32 copy are one. InputError: a value is beyond float32. What float32 holds with
-    fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors have it. precision: 'float64'
-    leaves numbers as they are, for what was learned before they were rounded. learned: they must be among
-    what was learned; UserWarning for half precision."""
+    fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors have it. learned: they must be
+    among what was learned; UserWarning for half precision. rounded: False leaves numbers as they are."""
     features = np.asarray(features)
     if learned and features.dtype.kind == 'f' and features.dtype.itemsize < 4:
         warnings.warn(f'X has dtype {features.dtype}: these are samples that were learned only if they were '
                       'learned in that precision', stacklevel=4)
-    if precision != FLOAT32 or features.dtype.kind not in 'fiu':
+    if not rounded or features.dtype.kind not in 'fiu':
         return features
     with np.errstate(over='ignore'):
         out = features.astype(np.float32)

@@ -21,7 +21,7 @@ import numpy as np
 
 from scroll.arguments import shown
 from scroll.errors import InputError
-from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, intake, sample_keys
+from scroll.grid import GRID, GRID_BITS, intake, sample_keys
 from scroll.heads.discriminants import class_means
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor
 from scroll.heads.scaling import fit_scale, row_sums
@@ -66,18 +66,17 @@ class FeatureGrid:
         reach = np.where(reach > 0, reach, np.where(centres != 0, np.abs(centres), 1.0))
         return cls(centres, _exponents(reach, not centred))
 
-    @property
-    def precision(self) -> str:
-        """How features are taken in: in float32, unless that would move them by a unit of the grid or more,
-        since their centre is far off or the grid is beyond float32."""
+    def _rounds(self) -> bool:
+        """Whether features are taken in as float32: not where that would move them by a unit of the grid or
+        more, since their centre is far off or the grid is beyond float32."""
         coarse = np.abs(self.centres) >= np.ldexp(1.0, self.exponents + 24 - GRID_BITS)
         beyond = (self.exponents > 127) | (self.exponents < GRID_BITS - 126)
-        return FLOAT64 if (coarse | beyond).any() else FLOAT32
+        return not (coarse | beyond).any()
 
     def _place(self, X: np.ndarray) -> np.ndarray:
         """float64 (N, d), whole numbers, also beyond the grid. What is beyond float32 is clipped."""
         most = float(np.finfo(np.float32).max)
-        X = np.asarray(X) if self.precision == FLOAT64 else intake(np.clip(X, -most, most))
+        X = intake(np.clip(X, -most, most)) if self._rounds() else np.asarray(X)
         with np.errstate(over='ignore'):
             return np.rint(np.ldexp(X.astype(np.float64) - self.centres, GRID_BITS - self.exponents))
 

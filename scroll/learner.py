@@ -24,7 +24,7 @@ from scroll.adaptation.settings import Adaptation
 from scroll.arguments import instance, not_installed, shown
 from scroll.errors import InputError, naming
 from scroll.exemplars import ExemplarBuffer, Exemplars
-from scroll.grid import FLOAT32, check_quantised, intake, quantise, sample_keys
+from scroll.grid import check_quantised, intake, quantise, sample_keys
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.registry import HEADS, Settings, choose_head, choose_pooling, empty_statistics, lift_of
 from scroll.heads.scaling import fit_scale
@@ -287,8 +287,7 @@ class Scroll:
         if self.embedder is not None:
             return self.embedder(X)[0]
         state = self._state
-        names, precision = (state.names, state.precision) if state else (None, FLOAT32)
-        features = quantise(intake(numbers_of(X, names), precision, learned))
+        features = quantise(intake(numbers_of(X, state.names if state else None), learned=learned))
         if state and features.shape[1] != state.statistics.dim:
             raise InputError(f'X has {features.shape[1]} features: expected {state.statistics.dim}, as in '
                              'the first call')

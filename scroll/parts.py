@@ -23,15 +23,6 @@ def one_part(statistics: Statistics) -> dict:
     return {statistics.digest(): 1} if statistics.total else {}
 
 
-def by_digest(parts: dict | None) -> dict | None:
-    """The parts of a file, which version 0.2 called 'digest name'; None stays."""
-    out = None if parts is None else {}
-    for part, times in (parts or {}).items():
-        digest = part.partition(' ')[0]
-        out[digest] = out.get(digest, 0) + times
-    return out
-
-
 def counted_twice(parts: dict, statistics: Statistics, others: dict, other: Statistics) -> str | None:
     """The digest of what would count twice if two sums with these parts were added: a part of both, or the
     whole of one that is a part of the other, or equal to it; else None."""

@@ -16,13 +16,13 @@ from scroll.arguments import shown
 from scroll.embedding.images import Augmentation, check_images
 from scroll.errors import InputError, naming
 from scroll.exemplars import ExemplarBuffer, Exemplars
-from scroll.grid import FLOAT32, FLOAT64, PRECISIONS, check_quantised
+from scroll.grid import PRECISION, check_quantised
 from scroll.labels import check_labels, normal
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import Lift
-from scroll.parts import accounted, by_digest, one_part
+from scroll.parts import accounted, one_part
 from scroll.settings import SETTINGS, check_settings
-from scroll.statistics import Statistics, check_parts
+from scroll.statistics import Statistics, check_parts, check_precision
 from scroll.tables import check_names
 
 KIND = 'scroll-state-1'
@@ -39,8 +39,6 @@ class State:
         parts: what `whole` is made of (`scroll.parts`); None: of one part. whole: the statistics as of when
             they were read or merged; None: these.
         names: of the columns of features, in the order in which they were counted; None where they had none.
-        precision: 'float32' where features were rounded to that on intake (`scroll.grid.intake`); 'float64'
-            in files of versions before 0.3.
         adapted, selection: f* that was made of exactly this, and what cross-validation said of it; gone after
             any edit. derived: what a learner has made of it last (settings, `Derived`)."""
     params: dict
@@ -51,7 +49,6 @@ class State:
     parts: dict = None
     whole: Statistics = None
     names: tuple = None
-    precision: str = FLOAT32
     adapted: object = field(default=None, init=False, repr=False)
     selection: list = field(default=None, init=False, repr=False)
     derived: object = field(default=None, init=False, repr=False)
@@ -109,13 +106,10 @@ class State:
         """InputError unless features of the other mean what features of this one mean."""
         self.check_backbone(other.psi)
         check_names(other.names, self.names, 'the other')
-        if not self.psi and self.precision != other.precision:
-            raise InputError(f'features of one were taken in as {self.precision}, of the other as '
-                             f'{other.precision} (before version 0.3): learn one of them again')
 
     def merged(self, other: 'State', of_parts: bool = True) -> 'State':
         """When another learner's samples have been learned, too. `of_parts`: keep account of the parts.
-        InputError if backbones, columns, precision or shapes of samples differ, or it keeps no keys."""
+        InputError if backbones, columns or shapes of samples differ, or it keeps no keys."""
         self.check_alike(other)
         if self.buffer is not None and other.buffer is not None and len(other.buffer):
             self.buffer.check(other.buffer.content().samples)
@@ -242,7 +236,7 @@ class State:
         if params.get('adaptation') is not None:
             params['adaptation'] = asdict(params['adaptation'])
         facts = dict(params=params, psi=self.psi, buffer=None, parts=self.known_parts(),
-                     precision=self.precision)
+                     precision=PRECISION)
         if self.names is not None:
             facts['names'] = list(self.names)
         if self.statistics.lift is not None:
@@ -265,6 +259,7 @@ class State:
     def read(cls, path) -> 'State':
         """InputError if there is no such file, or it is something else or damaged. Runs no code from it."""
         facts, arrays = archive.read(path, KIND)
+        check_precision(path, facts)
         try:
             return cls.of(facts, arrays)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
@@ -274,10 +269,8 @@ class State:
     def of(cls, facts: dict, arrays: dict) -> 'State':
         """What `content` gave; one of many errors if it did not."""
         params, psi, buffer, keys = dict(facts['params']), facts['psi'], None, None
-        if 'classifier' in params:                                      # files of version 0.2
-            params['head'] = params.pop('classifier')
         if params.get('adaptation') is not None:
-            given = {'select': 'none', **params['adaptation']}          # as files of version 0.2
+            given = params['adaptation']
             params['adaptation'] = Adaptation(
                 **{**given, 'augmentation': Augmentation(**given['augmentation'])})
         check_settings(params)
@@ -293,15 +286,12 @@ class State:
                                                 lambda x: check_samples(x, statistics.dim, images=bool(psi)))
         if groups['keys']:
             keys = LearnedKeys.from_arrays(groups['keys'], statistics)
-        parts = by_digest(facts.get('parts', facts.get('blocks')))      # files of version 0.2 have the latter
-        parts = one_part(statistics) if parts is None else parts
+        parts, names = facts['parts'], facts.get('names')
         check_parts(parts, statistics)
-        precision, names = facts.get('precision', FLOAT64), facts.get('names')
-        if precision not in PRECISIONS or names is not None and not (
+        if names is not None and not (
                 len(names) == statistics.dim and all(isinstance(name, str) for name in names)):
             raise InputError('its columns are not as they are written')
-        return cls(params, psi, statistics, buffer, keys, parts, None, names and tuple(names),
-                   precision).checked()
+        return cls(params, psi, statistics, buffer, keys, parts, None, names and tuple(names)).checked()
 
 
 def check_samples(samples: np.ndarray, dim: int, images: bool) -> None:

@@ -30,7 +30,7 @@ import numpy as np
 from scroll import archive
 from scroll.arguments import check_memory, instance, on_off, whole
 from scroll.errors import InputError
-from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, PRECISIONS, on_grid
+from scroll.grid import GRID, GRID_BITS, PRECISION, on_grid
 from scroll.labels import by_label, check_kind, check_labels, label_array
 from scroll.lift import Lift
 from scroll.products import add_products, class_sums
@@ -294,14 +294,13 @@ class Statistics:
         """All that is kept, as arrays by name; they cannot be written to."""
         return self._complete()._asdict()
 
-    def save(self, path, psi: str = '', parts: dict = None, precision: str = FLOAT32) -> None:
+    def save(self, path, psi: str = '', parts: dict = None) -> None:
         """Write to `path` (npz, no pickles), whole or not at all. psi: digest of the embedder that made the
         features; '' where they are features of one's own. parts: what these statistics are made of
-        (`scroll.parts`); None: one part, these. precision: in which features of one's own were taken in
-        (`scroll.grid.intake`)."""
+        (`scroll.parts`); None: one part, these."""
         parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
         lift = {} if self.lift is None else dict(lift=asdict(self.lift))
-        archive.write(path, _FILE, dict(psi=psi, parts=parts, precision=precision, **lift), self.state_dict())
+        archive.write(path, _FILE, dict(psi=psi, parts=parts, precision=PRECISION, **lift), self.state_dict())
 
     @classmethod
     def load(cls, path) -> 'Statistics':
@@ -310,18 +309,18 @@ class Statistics:
 
     @classmethod
     def load_with_facts(cls, path) -> tuple:
-        """(statistics, psi, parts, precision) as they were given to `save`."""
+        """(statistics, psi, parts) as they were given to `save`."""
         facts, arrays = archive.read(path, _FILE)
+        check_precision(path, facts)
         try:
             out = cls.from_arrays(arrays, Lift(**facts['lift']) if 'lift' in facts else None)
             psi, parts = facts['psi'], facts['parts']
-            precision = facts.get('precision', FLOAT64)             # files of versions before 0.3 have none
-            if not isinstance(psi, str) or precision not in PRECISIONS:
-                raise InputError('its backbone or precision is not as it is written')
+            if not isinstance(psi, str):
+                raise InputError('its backbone is not as it is written')
             check_parts(parts, out)
             if list(parts.values()) == [1] and out.digest() not in parts:
                 raise InputError('the statistics are not those of their parts')
-            return out, psi, parts, precision
+            return out, psi, parts
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f'{path}: damaged ({error})') from error
 
@@ -348,6 +347,12 @@ class Statistics:
         out, dim = cls.__new__(cls), lifted if lift is None else lift.dim
         out.__setstate__((dim, lift, gram.ndim == 3, (classes, counts, sums, gram)))
         return out
+
+
+def check_precision(path, facts: dict) -> None:
+    """InputError for a file of before version 0.3, whose features were not rounded to float32 on intake."""
+    if facts.get('precision') != PRECISION:
+        raise InputError(f'{path}: of a version before 0.3, which rounded features otherwise: learn again')
 
 
 def check_parts(parts: dict, statistics: Statistics) -> None:

@@ -15,8 +15,6 @@ from scipy.sparse import csr_array
 from scroll import InputError, Scroll, ScrollClassifier
 from scroll.__main__ import main
 from scroll.grid import intake, quantise
-from scroll.state import State
-from scroll.statistics import Statistics
 from tests.scroll.conftest import refused
 
 pa = pytest.importorskip('pyarrow')
@@ -138,17 +136,6 @@ def test_beyond_float32_is_refused():
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         Scroll(buffer_size=0).partial_fit(X, Y).remove(X[:3].astype(np.float32), Y[:3])
-
-
-def test_an_older_state_goes_on_in_its_own_precision(tmp_path):
-    """A file of version 0.2: features were summed as float64."""
-    old = Statistics(6).add(quantise(X), Y)
-    State(dict(head='ridge', buffer_size=0), '', old, precision='float64').write(tmp_path / 'old.npz')
-    learner = Scroll.load(tmp_path / 'old.npz')
-    assert learner.partial_fit(X[:9], Y[:9]).digest() == Statistics(6).add(quantise(X), Y).add(quantise(X[:9]), Y[:9]).digest()
-    assert learner.remove(X[:9], Y[:9]).digest() == old.digest()
-    with refused('taken in as float64'):
-        learner.merge(Scroll(buffer_size=0).partial_fit(X, Y))
 
 
 def test_parquet_columns_go_by_their_names(tmp_path, monkeypatch, capsys):

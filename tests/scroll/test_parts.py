@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scroll import Scroll, Statistics, archive
+from scroll import Scroll, Statistics, archive, edits
 from scroll.__main__ import main
 from scroll.grid import quantise
 from scroll.state import State
@@ -99,18 +99,14 @@ def test_each_file_is_a_part(home):
     assert main(['merge', 'm.npz', 'n.npz', '-o', 'x.npz']) == 2
 
 
-def test_a_state_of_an_earlier_version_is_one_part(home):
-    facts, arrays = archive.read('s0.npz', 'scroll-state-1')
-    (digest, _), = facts.pop('parts').items()
-    archive.write('named.npz', 'scroll-state-1', facts | dict(blocks={f'{digest} a.npz[0:6]': 1, f'{digest} b.npz[0:6]': 1}), arrays)
-    assert State.read('named.npz').parts == {digest: 2}
-    archive.write('old.npz', 'scroll-state-1', facts | dict(blocks=None), arrays)
-    assert State.read('old.npz').parts == State.read('s0.npz').parts
-    assert main(['add', 'old.npz', '1.npz', '-o', 'more.npz']) == 0
-    assert [main(['merge', 'more.npz', f's{i}.npz', '-o', 'x.npz']) for i in (0, 1, 2)] == [2, 2, 0]
-    archive.write('bad.npz', 'scroll-state-1', facts | dict(parts={'a': 'b'}), arrays)
-    with refused('damaged'):
-        State.read('bad.npz')
+@pytest.mark.parametrize('kind', ['state', 'statistics'])
+def test_files_of_before_features_were_rounded_to_float32_are_refused(home, kind):
+    name, version = ('s0.npz', 'scroll-state-1') if kind == 'state' else ('0-sums.npz', 'scroll-statistics-2')
+    State.read('s0.npz').statistics.save('0-sums.npz')
+    facts, arrays = archive.read(name, version)
+    archive.write('old.npz', version, {fact: value for fact, value in facts.items() if fact != 'precision'}, arrays)
+    with refused('old.npz: of a version before 0.3'):
+        edits.read('old.npz')
 
 
 # -- several processes -------------------------------------------------------------------------------------------------
