@@ -31,12 +31,11 @@ from scroll.embedding.machine import cudnn_with
 from scroll.errors import InputError
 from scroll.grid import GRID, quantise
 
-_FORMAT = 'scroll-integer-{}'
-VERSION = 2                         # of programs; those of version 1 have no 8-bit kernels
+_FORMAT = 'scroll-integer-2'
 EXACT = 1 << 24                     # float32 holds every integer up to here
-BRANCH = 1 << 22                    # largest magnitude of a branch of a residual sum of version 1
+_LARGEST = 1 << 22                  # magnitude of a value
 _OF_CONV = ('stride', 'padding', 'dilation', 'groups')
-_READS = dict(input=(0,), conv=(1, 2), pad=(1,), pool=(1,), scale=(1,), add=(2,))       # how many values
+_READS = dict(input=(0,), conv=(1, 2), pad=(1,), pool=(1,))                        # how many values
 _RATIOS = {2.0 ** power for power in range(-24, 25)}
 _GOLDEN, _GOLDEN_SIZE = 8, 32       # built-in images
 _ARRAYS = dict(weight='|i1', bias='<i4', multiplier='<f4')
@@ -49,12 +48,12 @@ class Op:
     Attributes:
         kind: `input`: the resized image, 8 bits, less `mean`. `conv`: sum, times `multiplier`, plus, where it
             reads two values, the second times the power of two `ratio`. `pad`: with zeros. `pool`: sum over
-            the map. Of version 1: `scale`: times `multiplier`. `add`: of two values in units of 1/64.
+            the map.
         reads: positions of the values it reads.
         low, high: the range that its value is clamped to, after rint.
         options: of a convolution (stride, padding, dilation, groups, ratio) or padding (amounts).
-        multiplier: float32 (C,) or (1,).
-        weight: int8 (C, C / groups, h, w). bias: int32 (C,). Of convolutions."""
+        multiplier: float32 (C,) or (1,). weight: int8 (C, C / groups, h, w). bias: int32 (C,). Of
+            convolutions."""
     kind: str
     reads: tuple = ()
     low: int = 0
@@ -80,7 +79,7 @@ def check_program(program: list) -> None:
         where = f'layer {position} of the integer network ({op.kind})'
         early = len(op.reads) in _READS[op.kind] and all(0 <= read < position for read in op.reads)
         held = early and (op.kind != 'pad' or op.largest >= program[op.reads[0]].largest)
-        if not held or not -BRANCH <= op.low <= 0 <= op.high <= BRANCH:
+        if not held or not -_LARGEST <= op.low <= 0 <= op.high <= _LARGEST:
             raise InputError(f'{where}: it reads {op.reads}, and its values go from {op.low} to {op.high}')
         if op.kind == 'conv':
             arrays = [getattr(op, name) for name in _ARRAYS]
@@ -116,21 +115,21 @@ class IntegerNetwork(nn.Module):
 
     program: list of `Op`, the first of kind `input`, the last the features, of `dim` values. input_size:
     pixels. mean: three integers that are taken from the image's channels. golden: SHA-256 of the features of
-    the built-in images, or '' where it is not known yet. version: of the program. stages: positions of the
-    last map of each stage. mirror: features are sums of those of an image and its mirror image.
+    the built-in images, or '' where it is not known yet. stages: positions of the last map of each stage.
+    mirror: features are sums of those of an image and its mirror image.
 
     Outputs are the values that nothing reads, in their order. Where there are several, or mirror images, each
     is a unit vector on the grid.
 
     InputError: the program cannot be run exactly, with the layer and the bound."""
 
-    def __init__(self, program: list, input_size: int, mean: tuple, golden: str = '', version: int = VERSION,
-                 stages=(), mirror: bool = False):
+    def __init__(self, program: list, input_size: int, mean: tuple, golden: str = '', stages=(),
+                 mirror: bool = False):
         super().__init__()
         check_program(program)
         whole('the input size of an integer network', input_size, 1, 1 << 16)
         self.program, self.input_size = program, input_size
-        self.mean, self.golden, self.version = tuple(map(int, mean)), str(golden), version
+        self.mean, self.golden = tuple(map(int, mean)), str(golden)
         if program[0].largest < max(*self.mean, 255 - min(self.mean)):
             raise InputError(f'the input of an integer network less {self.mean} leaves its range')
         self.stages, self.mirror = tuple(map(int, stages)), mirror
@@ -153,14 +152,13 @@ class IntegerNetwork(nn.Module):
         return self._channels(op.reads[0]) if op.reads else 3
 
     def widened(self, stages: tuple, mirror: bool) -> 'IntegerNetwork':
-        """This network with the features of `scroll.embedding.wide`. InputError: no such stage, or a file of
-        a version that does not say where stages end."""
+        """This network with the features of `scroll.embedding.wide`. InputError: no such stage, or a file
+        that does not say where stages end."""
         self.check()
         if any(stage > len(self.stages) for stage in stages):
             raise InputError(f'stages {list(stages)}: the integer network knows {len(self.stages)} stages')
         pools = [Op('pool', (self.stages[stage - 1],)) for stage in stages]
-        return IntegerNetwork(self.program + pools, self.input_size, self.mean, '', self.version, self.stages,
-                              mirror)
+        return IntegerNetwork(self.program + pools, self.input_size, self.mean, '', self.stages, mirror)
 
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S), exactly."""
@@ -214,10 +212,6 @@ class IntegerNetwork(nn.Module):
             if not torch.compiler.is_compiling():           # there are no numbers to compare
                 self._compare(position, op, x, out)
             return self._requantise(out, position, op, *inputs[1:])
-        if op.kind == 'scale':
-            return self._requantise(x.clone(), position, op)
-        if op.kind == 'add':
-            return self._requantise(x + inputs[1], position, op)
         if op.kind == 'pad':
             return F.pad(x, op.options['amounts'])
         if self.program[op.reads[0]].largest * x.shape[2] * x.shape[3] > EXACT:
@@ -274,7 +268,7 @@ class IntegerNetwork(nn.Module):
 
     def digest(self) -> str:
         """SHA-256 of all that determines its features: program, numbers, input."""
-        facts = [_FORMAT.format(self.version), self.input_size, self.mean, *['mirror'] * self.mirror]
+        facts = [_FORMAT, self.input_size, self.mean, *['mirror'] * self.mirror]
         sha = hashlib.sha256(json.dumps(facts).encode())
         for op in self.program:
             sha.update(json.dumps([op.kind, op.reads, op.low, op.high, op.options], sort_keys=True).encode())
@@ -292,20 +286,18 @@ class IntegerNetwork(nn.Module):
                   for name in _ARRAYS if getattr(op, name) is not None}
         facts = dict(program=program, input_size=self.input_size, mean=self.mean, golden=self.golden,
                      stages=self.stages, about=about)
-        archive.write(path, _FORMAT.format(self.version), facts, arrays)
+        archive.write(path, _FORMAT, facts, arrays)
 
     @classmethod
     def load(cls, path) -> tuple:
         """(network, about) that `save` wrote; its bounds are checked again. Runs no code from the file.
         InputError: there is no such file, it is damaged or something else, or it cannot be run exactly."""
-        versions = {_FORMAT.format(version): version for version in range(1, VERSION + 1)}
-        kind = archive.kind_of(path)
-        facts, arrays = archive.read(path, kind if kind in versions else _FORMAT.format(VERSION))
+        facts, arrays = archive.read(path, _FORMAT)
         with archive.readable(path):
             program = [Op(op, tuple(reads), low, high, options,
                           **{name: arrays.get(f'{name}{position}') for name in _ARRAYS})
                        for position, (op, reads, low, high, options) in enumerate(facts['program'])]
-            return (cls(program, facts['input_size'], facts['mean'], facts['golden'], versions[kind],
+            return (cls(program, facts['input_size'], facts['mean'], facts['golden'],
                         facts.get('stages', ())), dict(facts['about']))
 
 
