@@ -86,16 +86,6 @@ def plain(num_classes, act: Literal['relu', 'tanh'] = 'relu'):
     return Plain(num_classes, act)
 '''
 
-BROKEN = '''
-import no_such_dependency
-from backbone import register_backbone
-
-
-@register_backbone('broken')
-def broken(num_classes):
-    pass
-'''
-
 RUNS = {'view-net': [], 'wee-net': ['--num_filters', '4', '--flat', '1'], 'wee-resnet': [], 'plain': ['--act', 'tanh']}
 
 
@@ -104,7 +94,7 @@ def arguments(parse, tmp_path, monkeypatch):
     """arguments(backbone, *flags, model=): of a short run on the digits with a backbone of the files above."""
     folder = tmp_path / 'backbone'
     folder.mkdir()
-    for name, text in dict(styled=STYLED, legacy=LEGACY, broken=BROKEN).items():
+    for name, text in dict(styled=STYLED, legacy=LEGACY).items():
         (folder / f'foreign_{name}.py').write_text(text)
     with monkeypatch.context() as patch:
         patch.setattr(plugins, 'ROOT', tmp_path)
@@ -148,13 +138,6 @@ def test_parameters_of_the_signature_are_flags_and_a_forward_of_its_own_gives_fe
         arguments('plain', '--act', 'gelu')
     with refused('--num_filters'):
         arguments('plain', '--num_filters', '4')
-
-
-def test_a_file_that_cannot_be_imported_hurts_only_who_chooses_it(arguments):
-    with refused('--backbone broken', 'foreign_broken', 'no_such_dependency'):
-        arguments('broken')
-    with refused('--backbone wee-nett', 'wee-net'):
-        arguments('wee-nett')
 
 
 @pytest.mark.parametrize('name', ['wee-net', 'view-net'])

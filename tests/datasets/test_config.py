@@ -6,7 +6,6 @@ import yaml
 import core.configs
 from bench.cli.parsing import parse_args
 from datasets import get_dataset, get_dataset_class
-from datasets.utils.config import composed
 from tests.conftest import refused
 from utils.augmentations import apply_transform
 
@@ -73,11 +72,3 @@ def test_a_backbone_of_the_config(config, arguments):
     config('seq-digits', backbone='resnet34', num_filters=3)                    # also where psi is the default
     args = parse_args([*flags[:3], 'seq-digits', *flags[4:]])
     assert (args.backbone, args.weights, args.num_filters) == ('resnet34', 'none', 3)
-
-
-@pytest.mark.parametrize('steps, words', [
-    (['ToTensorr'], ['file.yaml', "'ToTensorr'"]), ([{'RandomCrop': dict(sise=3)}], ['RandomCrop', 'sise']), ([3], ['3']),
-])
-def test_unknown_transforms_are_refused(steps, words):
-    with refused(*words):
-        composed(steps, 'file.yaml: TRANSFORM')

@@ -134,7 +134,8 @@ def bad(x, value):
 BAD = {
     'inf': lambda: (bad(X, np.inf), Y), 'narrow': lambda: (X[:, :3], Y), 'fewer labels': lambda: (X, Y[:-1]),
     'label column': lambda: (X, Y[:, None]), 'float labels': lambda: (X, Y + 0.5), 'no labels': lambda: (X, None),
-    'labels of another type': lambda: (X, Y.astype(str)), 'missing label': lambda: (X, [None] * 30), 'images': lambda: toy_images()}
+    'labels of another type': lambda: (X, Y.astype(str)), 'missing label': lambda: (X, [None] * 30), 'images': lambda: toy_images(),
+    'labels of NaN': lambda: (X, Y * np.nan), 'labels of lists': lambda: (X, [[1], [1, 2]] * 15), 'labels beyond 64 bits': lambda: (X, np.full(30, 2 ** 64 - 1, np.uint64))}
 
 
 def state(learner) -> tuple:

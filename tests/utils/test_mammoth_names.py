@@ -141,14 +141,6 @@ def test_files_of_before_are_read(tmp_path):
 
 # -- config files ------------------------------------------------------------------------------------------------------
 
-def test_the_best_values_of_a_config_file_in_mammoths_form(config, capsys):
-    config('models/config/derpp.yaml', DERPP.replace('seq-cifar100:', 'seq_cifar100:', 1))
-    args = arguments('--buffer_size', '500', '--model_config', 'best', model='derpp', dataset='seq-cifar100')
-    assert (args.lr, args.alpha, args.beta, args.batch_size) == (0.25, 0.375, 0.75, 16)
-    assert (args.optim_wd, args.optim_mom) == (0.125, 0.5) and not capsys.readouterr().err
-    assert derpp('--buffer_size', '500', '--model_config', 'best', '--lr', '0.1').lr == 0.1
-
-
 @pytest.mark.parametrize('flags, dataset, line', [
     (['--buffer_size', '200', '--model_config', 'best'], 'seq-cifar100', ['buffer_size 200', '500, 2000']),
     (['--buffer_size', '200', '--model_config', 'best'], 'seq-digits', ['no section for seq-digits', 'seq-cifar100']),
@@ -173,16 +165,6 @@ def test_sections_of_any_name_are_taken_by_it(config, capsys):
     assert not capsys.readouterr().err
     assert arguments('--lr', '1', '--model_config', 'best').lr == 1
     assert 'no file for sgd' in capsys.readouterr().err
-
-
-@pytest.mark.parametrize('text, words', [
-    ('lr: 3', ['lr', 'default']), ('seq-cifar100: {small: {lr: 1}}', ['small', 'buffer size']),
-    ('seq-cifar100: {500: {speed: 1}}', ['speed', 'not a flag']), ('seq-cifar100: {500: [1]}', ['500']),
-    ('seq-cifar100: [{lr: 1}]', ['best']), ('best: [{when: 3}]', ['best', 'when']), ('a: &a {lr: 1}\nb: *a', ['aliases'])])
-def test_a_config_file_of_another_form_is_refused(config, text, words):
-    config('models/config/derpp.yaml', text)
-    with refused('models/config/derpp.yaml', *words):
-        derpp('--buffer_size', '500', '--model_config', 'best')
 
 
 def test_a_config_file_may_ask_for_a_backbone_which_starts_from_scratch(config, capsys, tiny_weights):
