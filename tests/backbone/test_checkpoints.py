@@ -231,12 +231,13 @@ def test_a_file_that_changes_is_read_again(tmp_path):
 
 @pytest.mark.parametrize('change, words', [
     (lambda state, name: state.pop(f'{name}weight'), ['layer3.0.bn2.weight (missing)']),
+    (lambda state, name: [state.pop(f'layer{i}.0.bn2.weight') for i in (1, 2, 3, 4)], ['layer1.0.bn2.weight (missing)', 'and 1 more']),
     (lambda state, name: state.update({f'{name}alpha': torch.ones(2)}), ['layer3.0.bn2.alpha (unknown)']),
     (lambda state, name: state.update({f'{name}bias': torch.ones(99)}), ['layer3.0.bn2.bias (99,) for (']),
     (lambda state, name: state[f'{name}bias'].fill_(float('nan')), ['layer3.0.bn2.bias', 'not finite']),
     (lambda state, name: state.update({f'{name}bias': torch.ones(2, dtype=torch.int64)}), ['layer3.0.bn2.bias', 'real numbers']),
     (lambda state, name: state.update({f'{name}bias': 'text'}), ['layer3.0.bn2.bias', 'tensor'])],
-    ids=['missing', 'extra', 'misshaped', 'not finite', 'whole numbers', 'no tensor'])
+    ids=['missing', 'many', 'extra', 'misshaped', 'not finite', 'whole numbers', 'no tensor'])
 def test_every_tensor_is_accounted_for(tmp_path, change, words):
     content = url_content()
     change(content['state_dict'], 'layer3.0.bn2.')

@@ -28,13 +28,6 @@ def test_herding_ends_nearer_and_only_the_hash_buffer_is_one_under_every_shuffle
     assert hashed.distance == pytest.approx(np.linalg.norm(U[kept].mean(axis=0) - U.mean(axis=0)))
 
 
-def test_random_choice_is_as_far_off_as_theory_says():
-    """E |mean of b1 of N - mean|^2 = tr(Cov) / b1 (N - b1) / (N - 1)."""
-    end = of(script.table([(FEATURES, KEYS)], 40, [(B1, 60)]), 'random').iloc[-1]
-    expected = U.var(axis=0).sum() / B1 * (N - B1) / (N - 1)
-    assert end.distance ** 2 + end.deviation ** 2 == pytest.approx(expected, rel=0.15)
-
-
 def test_classes_are_averaged_and_deviations_are_those_of_a_sample():
     """Two classes by hand, with divisors of one less than there are shuffles."""
     parts = [(FEATURES[at], KEYS[at]) for at in (slice(0, 60), slice(60, 120))]

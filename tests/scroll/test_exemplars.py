@@ -28,13 +28,6 @@ def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity, more
     assert ((later <= q) | (q == counts)).all()              # what a class has lost it would not be allowed to keep later
 
 
-@pytest.mark.parametrize('counts, capacity, expected', [
-    ([9, 9, 9], 10, [4, 3, 3]), ([2, 9, 9], 10, [2, 4, 4]), ([9, 9, 3], 10, [4, 3, 3]), ([5, 5, 5, 5], 2, [1, 1, 0, 0]),
-    ([0, 4, 0], 3, [0, 3, 0]), ([1, 2, 3], 99, [1, 2, 3]), ([], 5, [])])
-def test_quotas_by_hand(counts, capacity, expected):
-    assert quotas(counts, capacity).tolist() == expected
-
-
 def exact_herding(f, total, count, k) -> list:
     """Greedy herding in Python's integers; of equal distances the first."""
     f, total, s, chosen = f.astype(object), total.astype(object), np.zeros(f.shape[1], object), []

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
-from sklearn.neighbors import NearestCentroid
 
 from scroll import Scroll
 from scroll.grid import GRID, quantise
@@ -147,24 +146,6 @@ def test_digests_and_logits_are_those_of_another_machine():
     call = 'from tests.scroll.test_predictors import fingerprint; print(fingerprint())'
     there = subprocess.run([sys.executable, '-c', call], env={**os.environ, **held}, capture_output=True, text=True)
     assert there.stdout.strip() == fingerprint(), there.stderr
-
-
-@pytest.mark.filterwarnings('ignore:invalid value:RuntimeWarning:sklearn')         # its variances, one sample a class
-@quick
-@given(streams())
-def test_exact_ncc_equals_scikit_learns(stream):
-    """Where two centroids are not equally near, to rounding; one class is more than scikit-learn takes."""
-    predictor = ncc(counted(stream.features, stream.labels))
-    u = stream.features / GRID
-    distance = ((u[:, None] - predictor.weight) ** 2).sum(axis=2)                   # (N, K)
-    np.testing.assert_allclose(predictor.decision_function(stream.features), ((u ** 2).sum(1, keepdims=True) - distance) / 2, atol=1e-8)
-    if len(predictor.classes) < 2:
-        assert (predictor.predict(stream.features) == stream.labels).all()
-        return
-    theirs = NearestCentroid().fit(u, stream.labels)
-    np.testing.assert_allclose(predictor.weight, theirs.centroids_, atol=1e-12)
-    clear = np.diff(np.sort(distance, axis=1)[:, :2], axis=1).ravel() > 1e-9
-    np.testing.assert_array_equal(predictor.predict(stream.features)[clear], theirs.predict(u)[clear])
 
 
 @pytest.mark.parametrize('make', [lambda s: ridge(s, 1), ncc, random_weights])

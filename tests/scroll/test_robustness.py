@@ -29,15 +29,6 @@ def test_equal_accuracies_differ_in_nothing(value, count):
     assert got == (value, 0, value, value, 0, value)
 
 
-@pytest.mark.parametrize('values, share, expected', [
-    (range(1, 21), 0.1, 1.5), (range(1, 31), 0.1, 2),
-    (range(1, 16), 0.1, (1 + 0.5 * 2) / 1.5),           # one and a half of fifteen
-    ([9, 5, 7], 0.1, 5),                                # of fewer than ten: the worst
-    ([9, 5, 7], 1, 7)])
-def test_cvar_by_hand(values, share, expected):
-    assert cvar(np.random.default_rng(0).permutation(list(values)), share) == pytest.approx(expected)
-
-
 @quick
 @given(accuracies, st.floats(0.05, 1))
 def test_cvar_is_the_maximum_of_its_variational_form(values, share):

@@ -81,6 +81,7 @@ def test_apply_transform_hands_batches_to_what_declares_it_takes_them(attributes
     assert torch.equal(apply_transform(x, transform), x) and transform.shapes == calls
     assert apply_transform(x[:1], transform, autosqueeze=True).shape == (3, 16, 16)
     assert apply_transform(x, transform, autosqueeze=True).shape == (6, 3, 16, 16)
+    assert torch.equal(apply_transform(x[0], transform, autosqueeze=True), x[0])
     assert apply_transform(x[:1], transform).shape == apply_transform(x[:1], None).shape == (1, 3, 16, 16)
 
 
@@ -126,8 +127,3 @@ def test_transforms_of_kornia_get_whole_batches():
     Doubled.__module__ = 'kornia.augmentation.doubled'
     images = torch.rand(3, 3, 4, 4)
     assert torch.equal(apply_transform(images, Doubled()), 2 * images)
-
-
-def test_an_image_alone_is_transformed_and_returned_alone():
-    image = torch.rand(3, 4, 4)
-    assert torch.equal(apply_transform(image, transforms.Normalize(MEAN, STD), autosqueeze=True), transforms.Normalize(MEAN, STD)(image))
