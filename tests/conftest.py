@@ -9,9 +9,15 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+import backbone
+import datasets
 import main
+import models
 from backbone import weights
 from bench.cli.parsing import parse_args
+from core import plugins
+from core.environment import warn_once
+from core.plugins import PluginFolder
 from scroll import progress
 from scroll.embedding.embedder import state_digest
 from scroll.embedding.images import Preprocessing
@@ -47,6 +53,19 @@ def default_signals():
         signal.signal(number, handler)
 
 
+def words_of(*parts) -> list:
+    """The words of a command line. Parts are lines as they are typed, which begin with a dash or are empty, or single words."""
+    return [word for part in map(str, parts) for word in (part.split() if part[:1] in '-' else [part])]
+
+
+def written(folder: Path, files: dict) -> Path:
+    """The folder, with these texts in files of these names below it."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
 @contextmanager
 def refused(*words: str):
     """The block must raise an InputError of one line that has all these words in it."""
@@ -78,16 +97,43 @@ def tiny_weights(tmp_path_factory) -> str:
     return save_tiny(tmp_path_factory.mktemp('weights') / 'tiny.safetensors')
 
 
+@pytest.fixture
+def third_party(tmp_path, monkeypatch):
+    """third_party(models=dict(name=text), datasets=..., backbone=...): as if such files lay in these folders."""
+    warn_once.cache_clear()
+    packages = dict(models=models, datasets=datasets, backbone=backbone)
+
+    def add(**folders):
+        for name, files in folders.items():
+            package, folder = packages[name], tmp_path / name
+            written(folder, {path.name: path.read_text() for path in (ROOT / name).glob('*.py')} | {f'{stem}.py': text for stem, text in files.items()})
+            with monkeypatch.context() as patch:
+                patch.setattr(plugins, 'ROOT', tmp_path)
+                fresh = PluginFolder(name, package.PLUGINS.kind)
+                fresh.files()
+            fresh.registered = dict(package.PLUGINS.registered)
+            for part, value in vars(fresh).items():
+                monkeypatch.setattr(package.PLUGINS, part, value)
+            monkeypatch.setattr(package, '__path__', [*package.__path__, str(folder)])
+    before = set(sys.modules)
+    yield add
+    for name in set(sys.modules) - before:
+        path = str(getattr(sys.modules[name], '__file__', ''))
+        if name.partition('.')[0] in packages and str(tmp_path) in path:
+            del sys.modules[name]
+
+
 @pytest.fixture(scope='session')
 def parse(tiny_weights, tmp_path_factory):
-    """Arguments of a run on the digits: parse('sgd', '--lr', '0.1', seed=3); flags override keywords."""
+    """Arguments of a run on the digits: parse('sgd', '--lr 0.1', seed=3); flags override keywords."""
     base = tmp_path_factory.mktemp('base')
 
     def arguments(model: str, *flags, dataset: str = 'seq-digits', base_path=base, **more):
         fixed = dict(model=model, dataset=dataset, weights=tiny_weights, base_path=base_path, non_verbose=1, disable_log=1, **more)
-        given = {flag[2:] for flag in map(str, flags) if flag.startswith('--')}
+        flags = words_of(*flags)
+        given = {flag[2:] for flag in flags if flag.startswith('--')}
         fixed = [word for name, value in fixed.items() if name not in given for word in (f'--{name}', str(value))]
-        return parse_args([*fixed, *map(str, flags)])
+        return parse_args([*fixed, *flags])
     return arguments
 
 
@@ -96,7 +142,7 @@ def command_line(monkeypatch, capfd):
     """`python main.py ...` inside this process: (exit code, stdout, stderr)."""
     def run(*words):
         capfd.readouterr()
-        monkeypatch.setattr(sys, 'argv', ['main.py', *map(str, words)])
+        monkeypatch.setattr(sys, 'argv', ['main.py', *words_of(*words)])
         try:
             code = main.main()
         except SystemExit as end:

@@ -382,8 +382,8 @@ def test_whatever_one_number_of_a_file_is_the_file_is_refused_or_of_use(tmp_path
     assert Scroll.load(path).digest() == learner.digest()
 
 
-QUICK = '--dataset', 'seq-digits', '--n_splits', '2', '--batch_size', '16', '--non_verbose', '1'
-ER = '--model', 'er', '--lr', '0.1', '--n_epochs', '1', '--weights', 'none', '--width', '2', '--buffer_size', '10', *QUICK
+ER = ('--model er --lr 0.1 --n_epochs 1 --weights none --width 2 --buffer_size 10',
+      '--dataset seq-digits --n_splits 2 --batch_size 16 --non_verbose 1')
 
 
 def nested(change, name: str):
@@ -416,12 +416,12 @@ def test_a_checkpoint_is_resumed_refused_or_dropped_and_never_a_traceback(comman
 
 
 def test_a_model_is_evaluated_or_refused_and_never_a_traceback(command_line, small_digits, tmp_path):     # noqa: F811
-    code, _, err = command_line(*ER, '--base_path', tmp_path, '--disable_log', '1', '--savecheck', 'task', '--checkpoint_path', tmp_path / 'kept')
+    code, _, err = command_line(*ER, '--base_path', tmp_path, '--disable_log 1 --savecheck task --checkpoint_path', tmp_path / 'kept')
     assert (code, err) == (0, '')
     content = min(files_below(tmp_path / 'kept')).read_bytes()
     for change in (lambda _: content_of(torch.save, [1]), lambda content: content[:-999], nested(lambda _: {}, 'model'), nested(lambda _: 3, 'args'),
                    nested(lambda model: {name: t[None] for name, t in model.items()}, 'model'),
                    nested(lambda model: {name: t + 0j for name, t in model.items()}, 'model')):
         (tmp_path / 'm.pt').write_bytes(change(content))
-        code, _, err = command_line(*ER, '--base_path', tmp_path, '--disable_log', '1', '--loadcheck', tmp_path / 'm.pt')
+        code, _, err = command_line(*ER, '--base_path', tmp_path, '--disable_log 1 --loadcheck', tmp_path / 'm.pt')
         assert (code, len(err.splitlines())) == (2, 1) and 'm.pt' in err, err

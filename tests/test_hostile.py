@@ -18,14 +18,14 @@ from datasets.utils.readers import Images
 from scroll import InputError
 from scroll.schedule_forms import FORMS
 from scroll.schedules import make_schedule
-from tests.conftest import files_below
+from tests.conftest import files_below, words_of
 from tests.models.conftest import small_digits  # noqa: F401
 from tests.models.test_contract import QUICK, known_flags
 
 LONG = '9' * 30
 fuzz = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-SMALL = '--dataset', 'seq-digits', '--weights', 'none', '--width', '2', '--batch_size', '16', '--n_splits', '2', '--non_verbose', '1'
-METHODS = {'sgd': ['--lr', '0.001', '--n_epochs', '1'], 'scroll': ['--iterations', '1', '--feature_cache', '0', '--buffer_size', '9']}
+SMALL = words_of('--dataset seq-digits --weights none --width 2 --batch_size 16 --n_splits 2 --non_verbose 1')
+METHODS = {'sgd': ['--lr 0.001 --n_epochs 1'], 'scroll': ['--iterations 1 --feature_cache 0 --buffer_size 9']}
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ FLAGS = {           # what is given -> a word that the line must have
     '--seed -1': 'at least 0', f'--seed {LONG}': 'too large', '--input_size 0': 'at least 8', '--input_size 1000000000': 'too large', '--width 0': 'width',
     '--width 1000000000': '--backbone', '--width 100000': 'GiB', '--width 4k': "'4k'", '--device gpu': 'use cpu', '--device cuda:99': 'use cpu',
     '--optimizer __class__': 'sgd', '--n_splits 0': 'at least 1', '--n_splits 1000000000000': '10 classes', '--validation 100': '100', '--validation nan': 'nan',
-    '--noise_rate 1.5': '1.5', '--label_perc 2': '2', '--label_perc 0': 'above 0', '--lpc 0.0001': 'no label', '--custom_class_order 0-1-1': '10 classes',
+    '--noise_rate 1.5': '1.5', '--label_perc 2': '2', '--label_perc 0': 'above 0', '--lpc 0.0001': 'no label', '--custom_class_order 0-1-1': '10 classes 0..9',
     '--custom_task_order ../../etc': 'task', '--start_from 99': '99', '--stop_after 99': '99', '--model_config ../x': 'best', '--model ../scroll': 'no such model',
     '--dataset ../../etc/passwd': 'no such dataset', '--backbone ../resnet18': 'no such backbone', '--dataset_config ../../models/config/sgd': 'no such config',
     '--ckpt_name ../../x --savecheck last': 'without folders', f'--weights {"x" * 5000}': 'too long', '--weights /dev/zero': 'nor a file',
@@ -155,7 +155,7 @@ WORDS = st.sampled_from(['--lr', '--batch_size', '--n_epochs', '--seed', '--sche
 def test_any_command_line_is_a_run_or_refused(parse, words):
     if not {'-h', '--help'} & set(words):
         try:
-            parse('sgd', '--lr', '0.1', *words)
+            parse('sgd', '--lr 0.1', *words)
         except InputError as error:
             assert str(error)
 
@@ -230,7 +230,7 @@ def test_data_that_cannot_be(command_line, tmp_path, monkeypatch, damage):
     change, word = DATA[damage]
     content = change(readers.digits())
     monkeypatch.setattr(readers, 'digits', lambda: content)
-    code, _, err = command_line('--model', 'sgd', *METHODS['sgd'], *SMALL, '--base_path', tmp_path)
+    code, _, err = command_line('--model sgd', *METHODS['sgd'], *SMALL, '--base_path', tmp_path)
     assert (code, len(err.splitlines())) == (2, 1) and 'seq-digits' in err and word in err, err
     assert not [path for path in files_below(tmp_path) if path.name == FILE]
 
@@ -254,7 +254,7 @@ def test_the_smallest_data_are_learned(command_line, tmp_path, monkeypatch, kind
 @pytest.mark.parametrize('method, size', [*((method, 13) for method in models.get_model_names()), ('sgd', 1), ('scroll', 1)])
 def test_a_batch_of_one_and_one_that_is_left_over_are_learned(command_line, tmp_path, method, size):
     """At 8 pixels the last maps have one pixel, so that one sample has no batch statistics; 40 samples a task, 13 a batch."""
-    flags = [*QUICK.get(method, []), '--lr', '0.01', '--input_size', '8', '--batch_size', str(size)]
+    flags = words_of(*QUICK.get(method, []), '--lr 0.01 --input_size 8 --batch_size', size)
     flags += ['--buffer_size', '6'] if '--buffer_size' in known_flags(method) else []
     flags += ['--n_epochs', '1'] if not models.get_model_class(method).ONLINE else []
     dropped = {'--lr'} if method in ('scroll', 'gdumb', 'ens') else set()
@@ -273,5 +273,5 @@ def test_a_network_that_gives_nan_is_reported(command_line, tmp_path, tiny_weigh
     with safetensors.safe_open(tiny_weights, 'pt') as file:
         safetensors.torch.save_file(tensors, tmp_path / 'w.safetensors', file.metadata())
     flags = '--weights', tmp_path / 'w.safetensors', '--base_path', tmp_path
-    code, _, err = command_line('--model', method, *METHODS[method], '--dataset', 'seq-digits', '--non_verbose', '1', *flags)
+    code, _, err = command_line('--model', method, *METHODS[method], '--dataset seq-digits --non_verbose 1', *flags)
     assert (code, len(err.splitlines())) == (2, 1) and 'finite' in err

@@ -10,7 +10,7 @@ from tests.conftest import ROOT, files_below, python
 FEW = ['--model_config', 'base', '--iterations', '2', '--buffer_size', '20']
 
 
-@pytest.mark.parametrize('words, expected', [([], '--model is missing; models: '), (['--model', 'sgd'], '--dataset is missing; datasets: ')])
+@pytest.mark.parametrize('words, expected', [([], '--model is missing; models: '), (['--model sgd'], '--dataset is missing; datasets: ')])
 def test_without_model_or_data_set_those_there_are_get_listed(command_line, words, expected):
     code, out, err = command_line(*words)
     assert (code, out, len(err.splitlines())) == (2, '', 1) and expected in err
@@ -21,7 +21,7 @@ def test_interrupting_writes_no_row(command_line, tiny_weights, tmp_path, monkey
     def interrupt(*_):
         raise KeyboardInterrupt
     monkeypatch.setattr('models.scroll.ScrollModel.end_task', interrupt)
-    code, _, err = command_line('--model', 'scroll', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path, *FEW)
+    code, _, err = command_line('--model scroll --dataset seq-digits --weights', tiny_weights, '--base_path', tmp_path, *FEW)
     assert code == 130 and 'interrupted' in err and len(err.splitlines()) == 1
     assert not [p for p in files_below(tmp_path) if p.suffix in ('.csv', '.part', '.png')]
 

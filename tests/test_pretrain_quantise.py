@@ -10,7 +10,7 @@ from scroll.embedding.integer_network import IntegerNetwork
 from tests.conftest import refused
 from tests.test_pretrain import base, learn  # noqa: F401
 
-RUN = ['--buffer_size', '20', '--iterations', '2', '--model_config', 'base', '--embedding_dtype', 'integer']
+RUN = ['--buffer_size 20 --iterations 2 --model_config base --embedding_dtype integer']
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_a_run_in_integers_and_refusals(quantised, learn, base, parse, tmp_path)
     path, said = quantised
     network, about = IntegerNetwork.load(path.with_suffix('.integer.npz'))
     assert 'nearest centroid on unseen classes' in said and network.digest()[:16] in said and about['images'] == 40
-    row = train(*initialize(parse('scroll', *RUN, '--weights', path, '--embed_chunk', '5', base_path=tmp_path)))
+    row = train(*initialize(parse('scroll', *RUN, '--weights', path, '--embed_chunk 5', base_path=tmp_path)))
     assert row['embedding_digest'] == network.digest() and row['embed_dtype'] == 'integer'
     other = learn(base, 'other.safetensors', seed=5)
     with refused('other.integer.npz is not there', 'pretrain.py quantise'):
@@ -35,12 +35,12 @@ def test_a_run_in_integers_and_refusals(quantised, learn, base, parse, tmp_path)
     with refused('made from other weights', 'pretrain.py quantise'):
         initialize(parse('scroll', *RUN, '--weights', other))
     with refused('--input_size 20', '16 pixels'):
-        initialize(parse('scroll', *RUN, '--weights', path, '--input_size', '20'))
+        initialize(parse('scroll', *RUN, '--weights', path, '--input_size 20'))
     with refused('--weights none'):
-        initialize(parse('scroll', *RUN, '--weights', 'none'))
+        initialize(parse('scroll', *RUN, '--weights none'))
 
 
 def test_the_shipped_integers_compute_what_their_file_says(parse):
     """Features come from the integer network and are named in the row."""
-    embedder = initialize(parse('scroll', *RUN, '--weights', 'compact'))[0].embedder
+    embedder = initialize(parse('scroll', *RUN, '--weights compact'))[0].embedder
     assert embedder.digest.startswith('881ce32c974df4e3') and embedder.net.golden == embedder.net.check()

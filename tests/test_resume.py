@@ -26,7 +26,7 @@ from datasets.utils import readers, scheduled_dataset
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
 from scroll.embedding.integer_network import golden_images
-from tests.conftest import ROOT, files_below, refused, save_tiny_integers
+from tests.conftest import ROOT, files_below, refused, save_tiny_integers, words_of
 from tests.datasets.conftest import arguments, foreign  # noqa: F401
 from tests.models.conftest import small_digits  # noqa: F401
 from tests.models.test_contract import OFFLINE, QUICK, known_flags
@@ -81,7 +81,7 @@ def start(parse, small_digits, monkeypatch):             # noqa: F811
     monkeypatch.setattr(checkpoints.Checkpoints, 'due', lambda self, **more: due(self, **more) and next(turns) % 2 == 0)
 
     def build(folder, method, *flags):
-        words = [*QUICK.get(method, []), *flags]
+        words = words_of(*QUICK.get(method, []), *flags)
         given = {'--n_splits': '2', '--batch_size': '12', '--checkpoint_every': '1e-9', '--buffer_size': '25', '--n_epochs': '1'}
         if '--buffer_size' not in known_flags(method):
             del given['--buffer_size']
@@ -90,7 +90,7 @@ def start(parse, small_digits, monkeypatch):             # noqa: F811
         if '--schedule' in words:
             del given['--n_splits']
         words += [word for flag, value in given.items() if flag not in words for word in (flag, value)]
-        return initialize(parse(method, *words, '--disable_log', '0', base_path=folder))
+        return initialize(parse(method, *words, '--disable_log 0', base_path=folder))
     return build
 
 
@@ -130,22 +130,22 @@ def run_with_kills(start, reaper, folder, kills, *words):
     raise AssertionError('it never ended')
 
 
-LONG = ['--schedule', 'split:2', '--batch_size', '9']
+LONG = ['--schedule split:2 --batch_size 9']
 SLOW = ('bic', 'ens', 'ewc-on', 'gdumb', 'gem', 'sgd adam iters', 'er early stopping', 'derpp noise', 'er-ace gaussian',
         'icarl from the second task', 'scroll adapts')
 STREAMS = {                                                         # one method for each kind of state, one stream for each kind
     'er': ['er'], 'lwf': ['lwf'], 'bic': ['bic'], 'ens': ['ens'], 'ewc-on': ['ewc-on'], 'gdumb': ['gdumb'], 'gem': ['gem'],
-    'sgd multisteplr': ['sgd', *LONG, '--n_epochs', '2', '--optim_mom', '0.9', '--lr_scheduler', 'multisteplr',
-                        '--lr_milestones', '3', '9', '--scheduler_mode', 'iter', '--enable_other_metrics', '1', '--eval_epochs', '1'],
-    'sgd adam iters': ['sgd', *LONG, '--fitting_mode', 'iters', '--n_iters', '11', '--optimizer', 'adamw', '--lr_scheduler', 'cosine',
-                       '--scheduler_mode', 'iter', '--n_epochs', '9', '--bn', 'frozen'],
-    'er early stopping': ['er', *LONG, '--fitting_mode', 'early_stopping', '--early_stopping_patience', '1', '--n_epochs', '3',
-                          '--validation', '20', '--validation_mode', 'complete'],
-    'derpp noise': ['derpp', *LONG, '--noise_rate', '0.3', '--label_perc', '0.7', '--drop_last', '1', '--permute_classes', '1'],
-    'er-ace gaussian': ['er-ace', '--schedule', 'gaussian:sigma=0.5,batch=6', '--batch_size', '6', '--eval_every', '20', '--prequential', '1'],
-    'scroll iid': ['scroll', '--schedule', 'iid,batch=9', '--batch_size', '4', '--eval_every', '13', '--prequential', '1'],
-    'scroll adapts': ['scroll', '--n_splits', '2', '--adapt_every_task', '1', '--buffer_strategy', 'random'],
-    'icarl from the second task': ['icarl', '--n_splits', '3', '--start_from', '1', '--debug_mode', '1', '--batch_size', '4'],
+    'sgd multisteplr': ['sgd', *LONG, '--n_epochs 2 --optim_mom 0.9 --lr_scheduler multisteplr',
+                        '--lr_milestones 3 9 --scheduler_mode iter --enable_other_metrics 1 --eval_epochs 1'],
+    'sgd adam iters': ['sgd', *LONG, '--fitting_mode iters --n_iters 11 --optimizer adamw --lr_scheduler cosine',
+                       '--scheduler_mode iter --n_epochs 9 --bn frozen'],
+    'er early stopping': ['er', *LONG, '--fitting_mode early_stopping --early_stopping_patience 1 --n_epochs 3',
+                          '--validation 20 --validation_mode complete'],
+    'derpp noise': ['derpp', *LONG, '--noise_rate 0.3 --label_perc 0.7 --drop_last 1 --permute_classes 1'],
+    'er-ace gaussian': ['er-ace', '--schedule gaussian:sigma=0.5,batch=6 --batch_size 6 --eval_every 20 --prequential 1'],
+    'scroll iid': ['scroll', '--schedule iid,batch=9 --batch_size 4 --eval_every 13 --prequential 1'],
+    'scroll adapts': ['scroll', '--n_splits 2 --adapt_every_task 1 --buffer_strategy random'],
+    'icarl from the second task': ['icarl', '--n_splits 3 --start_from 1 --debug_mode 1 --batch_size 4'],
 }
 
 
@@ -179,8 +179,8 @@ def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch,
     """Their loaders, of any make, begin an interrupted pass again."""
     def start(folder):
         torch.rand(3), np.random.rand(2)                            # the global generators were elsewhere
-        model, dataset, args = initialize(arguments(data, '--disable_log', '0', '--base_path', str(folder), '--checkpoint_every', '1e-9',
-                                                    '--buffer_size', '20', model='er'))
+        model, dataset, args = initialize(arguments(data, '--disable_log 0 --base_path', str(folder), '--checkpoint_every 1e-9',
+                                                    '--buffer_size 20', model='er'))
         if data == 'picture-digits':
             dataset.TRANSFORM = Compose([*dataset.TRANSFORM.transforms, Noise()])
         return model, dataset, args
@@ -235,8 +235,8 @@ def test_loaders_transforms_stores_and_bare_networks_that_a_method_holds(argumen
 
     def start(folder):
         torch.rand(3), np.random.rand(2)
-        return initialize(arguments(data, '--disable_log', '0', '--base_path', str(folder), '--checkpoint_every', '1e-9', '--stop_after', '3',
-                                    '--batch_size', '100', model='holder'))
+        return initialize(arguments(data, '--disable_log 0 --base_path', str(folder), '--checkpoint_every 1e-9 --stop_after 3',
+                                    '--batch_size 100', model='holder'))
     killed_twice(lambda folder, kills: run_with_kills(start, reaper, folder, kills), reaper, tmp_path, data)
     out, err = capsys.readouterr()
     assert 'continuing' in out and 'no more checkpoints' not in err
@@ -259,14 +259,14 @@ def test_it_says_so_in_one_line_and_a_finished_run_is_not_continued(start, reape
     words = interrupted(start, tmp_path, reaper=reaper, moment=20)
     copy = shutil.copytree(tmp_path / 'unfinished', tmp_path / 'copy')
     capsys.readouterr()
-    train(*start(*words, '--seed', '7'))                            # another run
+    train(*start(*words, '--seed 7'))                            # another run
     assert 'continuing' not in capsys.readouterr().out and saved_below(tmp_path)
-    train(*start(*words, '--checkpoint_every', '30'))               # which changes no result
+    train(*start(*words, '--checkpoint_every 30'))               # which changes no result
     said, = (line for line in capsys.readouterr().out.splitlines() if 'continuing' in line)
     assert 'in task' in said
     assert not saved_below(tmp_path)
     shutil.copytree(copy, tmp_path / 'unfinished', dirs_exist_ok=True)
-    train(*start(*words, '--resume', 'never'))
+    train(*start(*words, '--resume never'))
     assert 'continuing' not in capsys.readouterr().out and not saved_below(tmp_path)
     assert [len(rows) for rows in rows_below(tmp_path)] == [3, 3]
 
@@ -290,7 +290,7 @@ def test_what_has_changed_is_told_and_decided_by_the_user(start, reaper, tmp_pat
         train(*start(*words))
     assert saved_below(tmp_path)
     capsys.readouterr()
-    train(*start(*words, '--resume', 'always'))
+    train(*start(*words, '--resume always'))
     assert 'continuing' in capsys.readouterr().out
 
 
@@ -359,7 +359,7 @@ class Grower(Keeper):
 @pytest.mark.parametrize('kind, what', [(Keeper, 'model.iterator'), (Grower, 'model.net')])
 def test_what_cannot_be_kept_is_told_once_and_nothing_is_pretended(start, reaper, tmp_path, capsys, monkeypatch, kind, what):
     monkeypatch.setitem(models.PLUGINS.registered, kind.NAME, kind)
-    flags = '--n_epochs', '2', '--lr', '0.05'
+    flags = ['--n_epochs 2 --lr 0.05']
     model, dataset, args = start(tmp_path / 'whole', kind.NAME, *flags)
     whole = train(model, dataset, args)
     assert capsys.readouterr().err.count(what) == 1
@@ -373,8 +373,8 @@ def test_what_cannot_be_kept_is_told_once_and_nothing_is_pretended(start, reaper
 
 
 def test_a_signal_ends_a_run_at_the_next_step(start, command_line, tiny_weights, tmp_path, monkeypatch):
-    words = ['--model', 'er', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path / 'run', '--lr', '0.05',
-             '--n_splits', '2', '--n_epochs', '1', '--batch_size', '12', '--buffer_size', '25', '--non_verbose', '1', '--resume', 'never']
+    words = ['--model er --dataset seq-digits --weights', tiny_weights, '--base_path', tmp_path / 'run', '--lr 0.05',
+             '--n_splits 2 --n_epochs 1 --batch_size 12 --buffer_size 25 --non_verbose 1']
     observe, steps = models.get_model_class('er').observe, []
 
     def stop_after_five(self, *given, **more):
@@ -383,37 +383,37 @@ def test_a_signal_ends_a_run_at_the_next_step(start, command_line, tiny_weights,
             os.kill(os.getpid(), signal.SIGTERM)
         return observe(self, *given, **more)
     monkeypatch.setattr(models.get_model_class('er'), 'observe', stop_after_five)
-    ended, _, err = command_line(*words)
+    ended, _, err = command_line(*words, '--resume never')
     assert ended == 143 and len(steps) == 5 and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert 'the same command continues it' in err.splitlines()[-1] and set(saved_below(tmp_path)) == {'.pt', '.lock'}
-    ended, out, err = command_line(*words[:-2])
+    ended, out, err = command_line(*words)
     assert ended == 0 and 'continuing' in out and not saved_below(tmp_path)
-    model, dataset, args = start(tmp_path / 'whole', 'er', '--lr', '0.05')
+    model, dataset, args = start(tmp_path / 'whole', 'er', '--lr 0.05')
     [row], _ = rows_below(tmp_path / 'run')
     assert row['accuracy_per_task'] == train(model, dataset, args)['accuracy_per_task']
 
 
 @pytest.mark.parametrize('signals, flags, said', [
-    (2, [], 'the same command starts over'), (1, ['--save_after_interrupt', '0'], 'the same command starts over'),
-    (2, ['--checkpoint_every', '1e-9'], 'interrupted; the same command goes on from the last checkpoint'), (1, ['--checkpoint_every', '0'], 'interrupted')])
+    (2, [], 'the same command starts over'), (1, ['--save_after_interrupt 0'], 'the same command starts over'),
+    (2, ['--checkpoint_every 1e-9'], 'interrupted; the same command goes on from the last checkpoint'), (1, ['--checkpoint_every 0'], 'interrupted')])
 def test_a_second_signal_or_one_that_is_not_caught_ends_a_run_at_once(command_line, tiny_weights, tmp_path, monkeypatch, signals, flags, said):
     observe = models.get_model_class('sgd').observe
 
     def stop(self, *given, **more):
-        if '1e-9' in flags and not self.task_iteration:
+        if '--checkpoint_every 1e-9' in flags and not self.task_iteration:
             return observe(self, *given, **more)
         for _ in range(signals):
             os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError('it went on')
     monkeypatch.setattr(models.get_model_class('sgd'), 'observe', stop)
-    code, _, err = command_line('--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path,
-                                '--lr', '0.1', '--n_epochs', '1', '--non_verbose', '1', *flags)
-    assert code == 130 and said in err.splitlines()[-1] and not rows_below(tmp_path) and ('.pt' in saved_below(tmp_path)) == ('1e-9' in flags)
+    code, _, err = command_line('--model sgd --dataset seq-digits --weights', tiny_weights, '--base_path', tmp_path,
+                                '--lr 0.1 --n_epochs 1 --non_verbose 1', *flags)
+    assert code == 130 and said in err.splitlines()[-1] and not rows_below(tmp_path) and ('.pt' in saved_below(tmp_path)) == ('--checkpoint_every 1e-9' in flags)
 
 
 @pytest.mark.parametrize('disk', ['free', 'full'])
 def test_a_signal_during_the_last_evaluation_leaves_the_row_to_the_same_command_or_writes_it(command_line, tiny_weights, tmp_path, monkeypatch, disk):
-    words = ['--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path, '--lr', '0.1', '--n_epochs', '0']
+    words = ['--model sgd --dataset seq-digits --weights', tiny_weights, '--base_path', tmp_path, '--lr 0.1 --n_epochs 0']
     with monkeypatch.context() as patch:
         patch.setattr(ContinualModel, 'meta_end_eval', lambda self, *_: self.current_task == 5 and os.kill(os.getpid(), signal.SIGTERM))
         if disk == 'full':
@@ -430,10 +430,10 @@ def test_a_signal_during_the_last_evaluation_leaves_the_row_to_the_same_command_
 def test_real_kills_of_real_processes(tiny_weights, tmp_path):
     """`kill -9`, again and again, at whatever they are doing; each starts as the same command."""
     def command(folder):
-        words = ['--model', 'er', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', folder, '--n_splits', '5',
-                 '--batch_size', '4', '--buffer_size', '50', '--checkpoint_every', '0.002', '--num_threads', '1', '--non_verbose', '1',
-                 '--lr', '0.05', '--n_epochs', '1']
-        return [sys.executable, ROOT / 'main.py', *map(str, words)]
+        words = ['--model er --dataset seq-digits --weights', tiny_weights, '--base_path', folder, '--n_splits 5',
+                 '--batch_size 4 --buffer_size 50 --checkpoint_every 0.002 --num_threads 1 --non_verbose 1',
+                 '--lr 0.05 --n_epochs 1']
+        return [sys.executable, ROOT / 'main.py', *words_of(*words)]
 
     def written():
         try:

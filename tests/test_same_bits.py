@@ -46,7 +46,7 @@ def end_of(parse, small_digits, tmp_path):                # noqa: F811
     """end_of(folder, *flags): all that a run of SCROLL ends with."""
     def run(folder, *flags):
         torch.rand(3), np.random.rand(2)                            # the global generators were elsewhere
-        model, dataset, args = initialize(parse('scroll', '--iterations', '3', '--buffer_size', '25', '--batch_size', '7', *flags,
+        model, dataset, args = initialize(parse('scroll', '--iterations 3 --buffer_size 25 --batch_size 7', *flags,
                                                      base_path=tmp_path / folder))
         end = the_end(model, train(model, dataset, args))
         for name in ('feature_cache', 'num_threads'):
@@ -58,12 +58,12 @@ def end_of(parse, small_digits, tmp_path):                # noqa: F811
 def test_kept_features_change_nothing(end_of, tmp_path):
     cold = end_of('a')
     assert list(tmp_path.rglob('cache/features/*'))
-    assert not different(cold, end_of('a')) and not different(cold, end_of('b', '--feature_cache', '0'))
+    assert not different(cold, end_of('a')) and not different(cold, end_of('b', '--feature_cache 0'))
 
 
 def test_a_run_on_two_threads_counts_the_same(end_of):
     names = 'statistics_digest', 'online_digest', 'buffer_digest', 'online_accuracy'
-    one, two = (end_of(folder, '--num_threads', folder, '--adaptation', 'none') for folder in '12')
+    one, two = (end_of(folder, '--num_threads', folder, '--adaptation none') for folder in '12')
     torch.set_num_threads(1)
     assert [one['row'][name] for name in names] == [two['row'][name] for name in names]
 
@@ -71,8 +71,8 @@ def test_a_run_on_two_threads_counts_the_same(end_of):
 def test_loader_workers_change_nothing(arguments, tmp_path):            # noqa: F811
     ends = []
     for workers in '02':
-        model, dataset, args = initialize(arguments('picture-digits', '--num_workers', workers, '--buffer_size', '20', '--n_epochs', '1',
-                                                         '--base_path', str(tmp_path), '--disable_log', '1', model='er'))
+        model, dataset, args = initialize(arguments('picture-digits', '--num_workers', workers, '--buffer_size 20 --n_epochs 1',
+                                                         '--base_path', str(tmp_path), '--disable_log 1', model='er'))
         ends.append(the_end(model, train(model, dataset, args)))
         ends[-1]['row'].pop('num_workers')
     assert not different(*ends)

@@ -96,7 +96,7 @@ def test_weights_come_from_the_installed_package(tmp_path, monkeypatch, content)
 
 def test_they_are_refused_where_they_saw_the_test_classes(tmp_path, monkeypatch, content, command_line):
     install(tmp_path, monkeypatch, content)
-    code, _, err = command_line('--model', 'scroll', '--dataset', 'seq-miniimg', '--weights', NAME)
+    code, _, err = command_line('--model scroll --dataset seq-miniimg --weights', NAME)
     assert code == 2 and 'trained on all classes of ImageNet' in err and len(err.splitlines()) == 1
 
 

@@ -1,15 +1,10 @@
 """Backbone files as users of Mammoth write them, put where `--backbone` finds them: unchanged, they run."""
-import sys
-
 import pytest
 import torch
 
-import backbone
 from backbone import get_backbone
 from bench.run.building import initialize
 from bench.run.training import train
-from core import plugins
-from core.plugins import PluginFolder
 from tests.conftest import refused
 
 STYLED = '''
@@ -86,34 +81,23 @@ def plain(num_classes, act: Literal['relu', 'tanh'] = 'relu'):
     return Plain(num_classes, act)
 '''
 
-RUNS = {'view-net': [], 'wee-net': ['--num_filters', '4', '--flat', '1'], 'wee-resnet': [], 'plain': ['--act', 'tanh']}
+RUNS = {'view-net': [], 'wee-net': ['--num_filters 4 --flat 1'], 'wee-resnet': [], 'plain': ['--act tanh']}
 
 
 @pytest.fixture
-def arguments(parse, tmp_path, monkeypatch):
+def arguments(parse, third_party):
     """arguments(backbone, *flags, model=): of a short run on the digits with a backbone of the files above."""
-    folder = tmp_path / 'backbone'
-    folder.mkdir()
-    for name, text in dict(styled=STYLED, legacy=LEGACY).items():
-        (folder / f'foreign_{name}.py').write_text(text)
-    with monkeypatch.context() as patch:
-        patch.setattr(plugins, 'ROOT', tmp_path)
-        found = PluginFolder('backbone', 'backbone').files()
-    monkeypatch.setattr(backbone.PLUGINS, '_own', backbone.PLUGINS.files() | found)
-    monkeypatch.setattr(backbone.PLUGINS, 'registered', dict(backbone.PLUGINS.registered))
-    monkeypatch.setattr(backbone, '__path__', [*backbone.__path__, str(folder)])
+    third_party(backbone=dict(foreign_styled=STYLED, foreign_legacy=LEGACY))
 
     def build(name, *flags, model='sgd'):
-        steps = [] if model == 'scroll' else ['--lr', '0.05', '--n_epochs', '1', '--batch_size', '200']
-        return parse(model, '--weights', 'none', '--backbone', name, '--device', 'cpu', *steps, *flags)
-    yield build
-    for name in [name for name in sys.modules if name.startswith('backbone.foreign_')]:
-        del sys.modules[name]
+        steps = [] if model == 'scroll' else ['--lr 0.05 --n_epochs 1 --batch_size 200']
+        return parse(model, '--weights none --backbone', name, '--device cpu', *steps, *flags)
+    return build
 
 
 @pytest.mark.parametrize('name', RUNS)
 def test_a_run_with_a_foreign_backbone(arguments, name):
-    args = arguments(name, *RUNS[name], '--buffer_size', '30', '--alpha', '0.1', '--beta', '0.5', model='derpp')
+    args = arguments(name, *RUNS[name], '--buffer_size 30 --alpha 0.1 --beta 0.5', model='derpp')
     model, dataset, args = initialize(args)
     before = torch.cat([p.flatten() for p in model.net.parameters()]).clone()
     row = train(model, dataset, args)
@@ -126,7 +110,7 @@ def test_a_run_with_a_foreign_backbone(arguments, name):
 
 @torch.no_grad()
 def test_parameters_of_the_signature_are_flags_and_a_forward_of_its_own_gives_features(arguments):
-    args = arguments('wee_net', '--num_filters', '4', '--flat', '1')
+    args = arguments('wee_net', '--num_filters 4 --flat 1')
     assert args.backbone == 'wee-net' and args.num_filters == 4 and args.flat is True
     args.num_classes = 6
     net, x = get_backbone(args).eval(), torch.randn(2, 3, 8, 8)
@@ -135,12 +119,12 @@ def test_parameters_of_the_signature_are_flags_and_a_forward_of_its_own_gives_fe
     net.set_params(torch.zeros_like(net.get_params()))
     assert not net(x).any()
     with refused('--act', 'relu', 'tanh'):
-        arguments('plain', '--act', 'gelu')
+        arguments('plain', '--act gelu')
     with refused('--num_filters'):
-        arguments('plain', '--num_filters', '4')
+        arguments('plain', '--num_filters 4')
 
 
 @pytest.mark.parametrize('name', ['wee-net', 'view-net'])
 def test_scroll_runs_on_a_backbone_with_a_forward_of_its_own(arguments, name):
-    row = train(*initialize(arguments(name, '--buffer_size', '0', model='scroll')))
+    row = train(*initialize(arguments(name, '--buffer_size 0', model='scroll')))
     assert row['task5'] > 20                                    # chance is 10

@@ -14,7 +14,7 @@ from scroll import Embedder
 from scroll.embedding.machine import describe_machine
 from scroll.files.images import decoders
 from tests.backbone.conftest import build
-from tests.conftest import files_below
+from tests.conftest import files_below, words_of
 
 pytest.importorskip('timm')
 pytest.importorskip('transformers')
@@ -45,6 +45,7 @@ def save_vit(folder) -> None:
 def run(command_line, pictures, tmp_path):
     """`main.py --model scroll` on the pictures: (exit code, stdout, stderr, row)."""
     def call(*words):
+        words = words_of(*words)
         words = dict(zip(words[::2], words[1::2]))
         given = {'--model': 'scroll', '--dataset': 'seq-folder', '--data_dir': pictures, '--base_path': tmp_path, '--n_splits': 2,
                  '--num_threads': 1, '--embed_chunk': 4, '--non_verbose': 1, '--device': 'cpu', '--buffer_size': 4, '--iterations': 1,
@@ -58,7 +59,7 @@ def run(command_line, pictures, tmp_path):
 def test_scroll_on_a_network_of_timm_with_one_flag(run):
     pytest.importorskip('peft')
     name = 'timm:test_vit,random=0,img_size=32'
-    code, out, err, row = run('--weights', name, '--adapt_select', 'none', '--adaptation', 'adapters')
+    code, out, err, row = run('--weights', name, '--adapt_select none --adaptation adapters')
     assert code == 0, err
     out = ' '.join(out.split())
     assert row['decoded_by'] == decoders() and f'images decoded by {decoders()}' in out
@@ -70,9 +71,9 @@ def test_scroll_on_a_network_of_timm_with_one_flag(run):
 
 
 def test_a_certificate_says_where_it_holds(pictures, tmp_path):
-    options, flags = certify.parse_options(['--dataset', 'seq-folder', '--data_dir', str(pictures), '--weights', 'timm:test_vit,random=0',
-                                            '--base_path', str(tmp_path), '--out', str(tmp_path), '--schedules', '2',
-                                            '--specs', 'iid', '--buffers', '1', '--buffer_size', '4', '--embed_chunk', '4', '--device', 'cpu'])
+    options, flags = certify.parse_options(words_of(
+        '--dataset seq-folder --data_dir', pictures, '--weights timm:test_vit,random=0 --base_path', tmp_path, '--out', tmp_path,
+        '--schedules 2 --specs iid --buffers 1 --buffer_size 4 --embed_chunk 4 --device cpu'))
     assert certify.certify(options, flags) == 0
     certificate = json.loads(next(tmp_path.glob('certificate-*.json')).read_text())
     assert certificate['settings']['weights'] == 'timm:test_vit,random=0'
@@ -82,22 +83,22 @@ def test_a_certificate_says_where_it_holds(pictures, tmp_path):
 
 def test_a_network_of_transformers_in_a_folder(run, tmp_path):
     save_vit(tmp_path / 'vit')
-    code, _, err, row = run('--weights', f'transformers:{tmp_path}/vit', '--adaptation', 'none')
+    code, _, err, row = run('--weights', f'transformers:{tmp_path}/vit', '--adaptation none')
     assert code == 0, err
     assert row['psi_digest'] == Embedder.from_transformers(str(tmp_path / 'vit'), chunk=4).psi_digest
     assert row['backbone'] == 'transformers'
 
 
 @pytest.mark.parametrize('words, said', [
-    (['--weights', 'timm:no_such'], 'no such network'),
-    (['--weights', 'timm:test_vit,seed=0'], 'seed=0: expected NAME and, behind commas, random=..., img_size=..., file=...'),
-    (['--weights', 'timm:test_vit,random=x'], 'random=x'),
-    (['--weights', 'transformers:vit,img_size=3'], 'img_size=3'),
-    (['--weights', 'timm:test_vit,file=/no/such'], "No such file or directory: '/no/such'"),
-    (['--weights', 'timm:test_vit,random=0', '--embedding_dtype', 'integer'], 'no integer network'),
-    (['--weights', 'timm:test_vit3,random=0', '--input_size', '64'], '--input_size 160'),
-    (['--weights', 'timm:test_nfnet,random=0'], 'NormFreeNet: no kind of adapters fits'),
-    (['--weights', 'timm:test_vit,random=0', '--backbone', 'resnet18'], '--weights timm:test_vit,random=0 are for timm')])
+    (['--weights timm:no_such'], 'no such network'),
+    (['--weights timm:test_vit,seed=0'], 'seed=0: expected NAME and, behind commas, random=..., img_size=..., file=...'),
+    (['--weights timm:test_vit,random=x'], 'random=x'),
+    (['--weights transformers:vit,img_size=3'], 'img_size=3'),
+    (['--weights timm:test_vit,file=/no/such'], "No such file or directory: '/no/such'"),
+    (['--weights timm:test_vit,random=0 --embedding_dtype integer'], 'no integer network'),
+    (['--weights timm:test_vit3,random=0 --input_size 64'], '--input_size 160'),
+    (['--weights timm:test_nfnet,random=0'], 'NormFreeNet: no kind of adapters fits'),
+    (['--weights timm:test_vit,random=0 --backbone resnet18'], '--weights timm:test_vit,random=0 are for timm')])
 def test_what_cannot_be_is_one_line(run, words, said):
     code, _, err, _ = run(*words)
     assert code == 2 and said in err and len(err.strip().splitlines()) == 1, err
@@ -121,5 +122,5 @@ def test_what_the_backbone_returns(tmp_path, library, name):
 
 def test_without_timm_the_run_ends_in_one_line(monkeypatch, command_line):
     monkeypatch.setitem(sys.modules, 'timm', None)
-    code, _, err = command_line('--model', 'sgd', '--dataset', 'seq-digits', '--weights', 'none', '--backbone', 'timm', '--lr', '0.1')
+    code, _, err = command_line('--model sgd --dataset seq-digits --weights none --backbone timm --lr 0.1')
     assert code == 2 and 'pip install timm' in err and len(err.splitlines()) == 1

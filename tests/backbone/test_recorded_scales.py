@@ -60,10 +60,10 @@ def test_a_network_that_was_made_is_kept_and_made_again_if_damaged(packaged, tmp
 
 
 def test_a_run_takes_integers_at_the_recorded_sizes_alone(packaged, parse):
-    words = '--weights', NAME, '--buffer_size', '0', '--model_config', 'base'
-    assert initialize(parse('scroll', *words, '--input_size', '20'))[0].embedder.dtype == 'float32'
+    words = '--weights', NAME, '--buffer_size 0 --model_config base'
+    assert initialize(parse('scroll', *words, '--input_size 20'))[0].embedder.dtype == 'float32'
     with refused('16 pixels', 'none for 20', '--input_size'):
-        initialize(parse('scroll', *words, '--input_size', '20', '--embedding_dtype', 'integer'))
+        initialize(parse('scroll', *words, '--input_size 20 --embedding_dtype integer'))
 
 
 @pytest.mark.parametrize('change, words', [

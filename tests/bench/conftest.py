@@ -1,10 +1,27 @@
 """What tests of the scripts share."""
 import sys
+from contextlib import contextmanager
 
 import pytest
 
+from bench.certify import trials
 from core.commands import run_command
 from tests.models.conftest import small_digits  # noqa: F401
+
+
+@contextmanager
+def killed_at(number: int):
+    """Inside, `make orders` and `make certify` are interrupted at this run of a method, once; gives the command lines that were begun."""
+    ran, run_method = [], trials.run_method
+
+    def until_killed(words):
+        ran.append(words)
+        if len(ran) == number:
+            raise KeyboardInterrupt
+        return run_method(words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trials, 'run_method', until_killed)
+        yield ran
 
 
 @pytest.fixture

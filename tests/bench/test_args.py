@@ -15,7 +15,7 @@ from bench.cli.parsing import parse_args
 from core.arguments import AFFECTS, add_rehearsal_args, real, whole
 from datasets.seq_digits import SequentialDigits
 from models.sgd import Sgd
-from tests.conftest import quick, refused
+from tests.conftest import quick, refused, words_of, written
 
 
 class ProbeData(SequentialDigits):
@@ -51,14 +51,9 @@ def probe(monkeypatch, tmp_path):
     monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
 
     def arguments(*flags, config=None, data_config=None, defaults=None, buffer='--buffer_size=7', dataset='probe-data', lr='--lr=0.5'):
-        for path, text in (('models/config/probe_model.yaml', config), ('datasets/configs/probe-data/default.yaml', data_config)):
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).unlink(missing_ok=True)
-            if text is not None:
-                (tmp_path / path).write_text(text)
+        written(tmp_path, {'models/config/probe_model.yaml': config or '', 'datasets/configs/probe-data/default.yaml': data_config or ''})
         monkeypatch.setattr(ProbeModel, 'wanted', defaults or {})
-        fixed = ['--model', 'probe-model', '--dataset', dataset, '--weights', 'none', buffer, lr]
-        return parse_args([word for word in [*fixed, *flags] if word])
+        return parse_args(words_of('--model probe-model --dataset', dataset, '--weights none', buffer, lr, *flags))
     return arguments
 
 
@@ -73,7 +68,7 @@ def test_the_strongest_source_of_a_value_wins(probe, layers):
 
 def test_where_nothing_is_said(probe):
     """Defaults of the flags, of a signature, of the model: --strength comes after `set_defaults`, the other before."""
-    args = probe('--shade', '0.25', '--inverted', 'yes', '--batch_size', '16')
+    args = probe('--shade 0.25 --inverted yes --batch_size 16')
     assert (args.optimizer, args.seed, args.lr_milestones, args.strength, args.minibatch_size) == ('sgd', 0, [], 0.1, 16)
     assert (args.backbone, args.width, args.shade, args.inverted, args.origin) == ('resnet18-md', 64, 0.25, True, None)
     args = probe(defaults=dict(strength=0.3, minibatch_size=5))
@@ -184,11 +179,11 @@ def test_sections_as_mammoth_has_them(probe, dataset, buffer, strength, epochs):
 
 
 @pytest.mark.parametrize('flags, data_config, splits', [
-    (['--n_splits', '2'], None, 2), (['--schedule', 'split:3,order=random'], None, 3), (['--schedule', 'iid'], None, None),
-    (['--joint', '1'], None, 1), ([], 'N_CLASSES_PER_TASK: 5', 2), (['--n_splits', '3'], 'N_TASKS: 4', 3)])
+    ('--n_splits 2', None, 2), ('--schedule split:3,order=random', None, 3), ('--schedule iid', None, None), ('--joint 1', None, 1),
+    ('', 'N_CLASSES_PER_TASK: 5', 2), ('--n_splits 3', 'N_TASKS: 4', 3)])
 def test_rules_know_the_number_of_splits_whoever_says_it(probe, flags, data_config, splits):
     rules = ''.join(f'\n  - {{when: {{n_splits: {n}}}, set: {{strength: {n}}}}}' for n in range(1, 6))
-    args = probe('--model_config=best', *flags, config=f'default: {{strength: 9}}\nbest:{rules}', data_config=data_config)
+    args = probe('--model_config=best', flags, config=f'default: {{strength: 9}}\nbest:{rules}', data_config=data_config)
     assert args.strength == (splits or 9)
 
 
@@ -204,13 +199,12 @@ class Clash(Sgd):
 def test_a_flag_that_clashes_is_told(parse, monkeypatch):
     monkeypatch.setitem(models.PLUGINS.registered, 'clash', Clash)
     with refused('--model clash', '--seed'):
-        parse('clash', '--lr', '1')
+        parse('clash', '--lr 1')
 
 
 @pytest.mark.parametrize('method', ['bic', 'scroll'])
 def test_every_flag_says_what_it_affects(method):
-    words = ['--model', method, '--dataset', 'seq-digits', '--weights', 'none']
-    affects = parse_args(words, return_parser_only=True).affects()
+    affects = parse_args(words_of('--model', method, '--dataset seq-digits --weights none'), return_parser_only=True).affects()
     assert set(affects.values()) <= set(AFFECTS)
     for word, endings in dict(place=('_path', '_every'), speed=('device', '_threads', '_workers', '_cache'), display=('notes', '_verbose')).items():
         assert {affects[name] for name in affects if name.endswith(endings) and name != 'eval_every'} <= {word}
@@ -220,10 +214,10 @@ def test_every_flag_says_what_it_affects(method):
     ('--num_workers 2 --notes x --seed 3 --n_splits 2 --eval_epochs 9 --num_threads 1 --savecheck last', True),
     ('--bn frozen', False), ('--start_from 1', False), ('--input_size 20', False)])
 def test_what_tells_runs_apart_is_in_their_keys(parse, words, same):
-    flags = '--lr', '1', '--buffer_size', '5'
-    assert (parse('er', *flags, *words.split()).key == parse('er', *flags).key) == same
+    flags = '--lr 1 --buffer_size 5'
+    assert (parse('er', flags, words).key == parse('er', flags).key) == same
 
 
 def test_every_method_has_the_same_config_by_default():
-    words = [['--model', name, '--dataset', 'seq-digits'] for name in models.get_model_names()]
+    words = [words_of('--model', name, '--dataset seq-digits') for name in models.get_model_names()]
     assert {parse_args(of_one, return_parser_only=True).get_default('model_config') for of_one in words} == {None}

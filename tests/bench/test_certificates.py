@@ -10,7 +10,7 @@ from bench.certify import settings
 from bench.cli.parsing import parse_args
 from core.commands import run_command
 from scroll import certificates
-from tests.conftest import ROOT, save_tiny_integers
+from tests.conftest import ROOT, save_tiny_integers, words_of
 
 COMMITTED = ROOT / 'results' / 'certificates'
 
@@ -27,7 +27,7 @@ def call(monkeypatch, capsys, tmp_path):
     """call(*words): (exit code, name of a line -> what is said of it, all that was said)."""
     def run(*words):
         flags = [] if '--base_path' in words else ['--base_path', tmp_path]
-        monkeypatch.setattr(sys, 'argv', ['certify.py', *map(str, [*words, *flags, '--device', 'cpu', '--non_verbose', '1'])])
+        monkeypatch.setattr(sys, 'argv', ['certify.py', *words_of(*words, *flags, '--device cpu --non_verbose 1')])
         code = run_command(certify.main)
         out, err = capsys.readouterr()
         cells = [[cell for cell in line.strip().split('  ') if cell] for line in out.splitlines()]
@@ -43,9 +43,9 @@ def made(tiny, tmp_path_factory):
     def make(*flags):
         if flags not in known:
             folder = tmp_path_factory.mktemp('made')
-            words = ['--dataset', 'seq-digits', '--weights', tiny[0], '--schedules', 1, '--specs', 'iid',
-                     '--buffers', 1, '--buffer_size', 20, '--keep', folder / 'kept.json', '--base_path', folder, '--device', 'cpu']
-            assert certify.certify(*certify.parse_options([*map(str, words), '--non_verbose', '1', *flags])) == 0
+            words = ['--dataset seq-digits --weights', tiny[0], '--schedules 1 --specs iid',
+                     '--buffers 1 --buffer_size 20 --keep', folder / 'kept.json', '--base_path', folder, '--device cpu']
+            assert certify.certify(*certify.parse_options(words_of(*words, '--non_verbose 1', *flags))) == 0
             known[flags] = folder / 'kept.json'
         return known[flags], json.loads(known[flags].read_text())
     return make
@@ -61,15 +61,15 @@ def changed(path, part: str, *names, value: str = 'f' * 64):
     return other
 
 
-INTEGER = '--embedding_dtype', 'integer'
+INTEGER = '--embedding_dtype integer'
 
 
 def test_all_lines_but_the_schedules_are_made_again_from_three_of_them(call, made):
-    path, content = made(*INTEGER)
+    path, content = made(INTEGER)
     assert list(content['anywhere'])[:6] == ['data', 'backbone', 'schedules', 'integer network', 'features of built-in images', 'statistics']
     assert 'thread' in content['here']['machine'] and list(content['here']) == ['machine']
     assert '--embedding_dtype integer' in content['command'] and path.stat().st_size < 10_000
-    code, lines, said = call('--check', path, '--feature_cache', 0, '--embed_chunk', 7, '--channels_last', 0)
+    code, lines, said = call('--check', path, '--feature_cache 0 --embed_chunk 7 --channels_last 0')
     assert code == 0 and list(lines) == list(content['anywhere']), said
     assert lines.pop('schedules').startswith('skipped: three') and set(lines.values()) == {'the same'}
     assert said.splitlines()[-1] == f'  the same: {len(lines)} lines; 1 skipped'
@@ -77,13 +77,13 @@ def test_all_lines_but_the_schedules_are_made_again_from_three_of_them(call, mad
 
 def test_lines_that_say_something_else_are_named_alone(call, made):
     names = ['data', 'statistics', 'predictions, ridge, lambda 0.1', 'right, ridge, lambda auto', 'f_T, nearest centroid', 'buffer, hash, |M| = 200']
-    code, lines, said = call('--check', changed(made(*INTEGER)[0], 'anywhere', *names), '--all', 1)
+    code, lines, said = call('--check', changed(made(INTEGER)[0], 'anywhere', *names), '--all 1')
     assert code == 1 and set(lines.values()) - {'the same'} == {lines[name] for name in names} and [line for line, what in lines.items() if what.startswith('DIFFERS')] == names
     assert said.splitlines()[-1] == f"  not the same: data, and what follows from it: {', '.join(names[1:])}"
 
 
 def test_other_weights_data_and_settings_are_named(call, made, tiny):
-    path, _ = made(*INTEGER)
+    path, _ = made(INTEGER)
 
     def first(*words):
         code, lines, said = call('--check', path, *words)
@@ -91,20 +91,20 @@ def test_other_weights_data_and_settings_are_named(call, made, tiny):
         assert code == 1 and said.splitlines()[-1].startswith(f'  not the same: {differing[0]}')
         return differing
     assert first('--weights', tiny[1])[:3] == ['backbone', 'integer network', 'features of built-in images']
-    differing = first('--noise_rate', 0.01)
+    differing = first('--noise_rate 0.01')
     assert differing[:2] == ['data', 'statistics'] and 'backbone' not in differing
 
 
 def test_a_certificate_of_another_head_says_its_settings(call, made):
-    path, content = made('--embedding_dtype', 'float32', '--predictor', 'lda', '--shrinkage', '0.25', '--model_config', 'best')
+    path, content = made('--embedding_dtype float32 --predictor lda --shrinkage 0.25 --model_config best')
     assert (content['settings']['predictor'], content['settings']['shrinkage']) == ('lda', 0.25)
     assert content['flags'] == ['--model_config', 'best']
-    code, lines, _ = call('--check', path, '--shrinkage', 0.5)
+    code, lines, _ = call('--check', path, '--shrinkage 0.5')
     assert code == 1 and lines['f_T, lda'].startswith('DIFFERS') and lines['statistics'] == 'the same'
 
 
 def test_floating_point_holds_on_its_kind_of_machine_and_the_check_says_so(call, made):
-    path, content = made('--embedding_dtype', 'float32')
+    path, content = made('--embedding_dtype float32')
     assert list(content['anywhere']) == ['data', 'backbone', 'schedules'] and {'network', 'statistics'} < set(content['here'])
     code, lines, said = call('--check', changed(path, 'here', 'statistics'))
     assert code == 1 and [name for name, what in lines.items() if what.startswith('DIFFERS')] == ['statistics'], said
@@ -115,14 +115,14 @@ def test_floating_point_holds_on_its_kind_of_machine_and_the_check_says_so(call,
 
 @pytest.mark.slow
 def test_adapted_predictors_stand_among_what_holds_here(call, made):
-    path, content = made(*INTEGER, '--adapt', '1', '--iterations', '2')
+    path, content = made(INTEGER, '--adapt 1 --iterations 2')
     assert list(content['here']) == ['machine', 'f*']
-    assert call('--check', path, '--adapt', 1)[1]['f*'] == 'the same'
+    assert call('--check', path, '--adapt 1')[1]['f*'] == 'the same'
 
 
 @pytest.mark.slow
 def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
-    path, content = made(*INTEGER)
+    path, content = made(INTEGER)
     capsys.readouterr()
     monkeypatch.setenv('PYTHONPROFILEIMPORTTIME', '1')          # lines on standard error, as of progress
 
@@ -152,7 +152,7 @@ def test_what_is_no_certificate_ends_in_one_line(call, tmp_path, content, said):
 
 def test_the_committed_certificate_of_the_digits_holds_here(call):
     """The shipped network in integers; under AVX2, too (`make test-avx2`)."""
-    code, lines, said = call('--check', COMMITTED / 'seq-digits.json', '--num_threads', 1, '--feature_cache', 0)
+    code, lines, said = call('--check', COMMITTED / 'seq-digits.json', '--num_threads 1 --feature_cache 0')
     assert code == 0 and np.sum([what == 'the same' for what in lines.values()]) >= 20, said
 
 

@@ -10,19 +10,20 @@ from bench.certify import trials
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.statistics import Statistics
-from tests.conftest import refused
+from tests.bench.conftest import killed_at
+from tests.conftest import refused, words_of
 from utils.evaluate import evaluate
 
-SCROLL = ['--schedules', '4', '--specs', 'iid;split:5,batch=200', '--stream_check', '1', '--buffers', '3']
-SGD = ['--model', 'sgd', '--lr', '0.05', '--n_epochs', '1', '--batch_size', '64', '--schedules', '1', '--num_threads', '1']
+SCROLL = '--schedules 4 --specs iid;split:5,batch=200 --stream_check 1 --buffers 3'
+SGD = '--model sgd --lr 0.05 --n_epochs 1 --batch_size 64 --schedules 1 --num_threads 1'
 
 
 @pytest.fixture(scope='module')
 def call(tiny_weights):
     """call(folder, *words): (exit code, certificate, rows of the CSV) on the digits."""
     def run(folder, *words):
-        options, flags = certify.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--out', str(folder),
-                                                '--base_path', str(folder), '--device', 'cpu', *map(str, words)])
+        words = words_of('--dataset seq-digits --weights', tiny_weights, '--out', folder, '--base_path', folder, '--device cpu', *words)
+        options, flags = certify.parse_options(words)
         flags += [] if '--model' in words else ['--feature_cache', '0']
         code = certify.certify(options, flags)
         path = max(folder.glob('certificate-*.json'), key=lambda p: p.stat().st_mtime_ns)
@@ -35,7 +36,7 @@ def call(tiny_weights):
 def scroll(call, tmp_path_factory):
     """The certificate of SCROLL that several tests look at: (folder, exit code, certificate, rows)."""
     folder = tmp_path_factory.mktemp('scroll')
-    return folder, *call(folder, *SCROLL)
+    return folder, *call(folder, SCROLL)
 
 
 def test_scroll_is_certified_identical(scroll):
@@ -55,7 +56,7 @@ def test_scroll_is_certified_identical(scroll):
 
 def test_a_row_is_what_main_finds_under_that_schedule(scroll, parse):
     row = scroll[3][1]
-    model, dataset, args = initialize(parse('scroll', '--schedule', row['spec'], '--adaptation', 'none', '--feature_cache', 0))
+    model, dataset, args = initialize(parse('scroll', '--schedule', row['spec'], '--adaptation none --feature_cache 0'))
     measured = train(model, dataset, args)
     for ours, theirs in (('statistics_digest', 'statistics_digest'), ('net_digest', 'online_digest'), ('buffer_digest', 'buffer_digest'),
                          ('schedule_digest', 'schedule_digest')):
@@ -72,15 +73,15 @@ def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
     with open(folder / 'runs.jsonl', 'a') as file:
         file.write('{"key": "killed while wri')
     monkeypatch.setattr(trials.ScrollTrials, 'run', lambda *_: pytest.fail('it had a row'))
-    again = call(folder, *SCROLL)
+    again = call(folder, SCROLL)
     assert again[0] == 0 and again[2] == rows and again[1]['id'] == certificate['id'] and again[1]['verdict'] == certificate['verdict']
 
 
 def test_other_arguments_other_code_or_a_lost_outcome_are_run(call, tmp_path, monkeypatch):
-    words = '--schedules', 0, '--specs', '', '--buffers', 0
+    words = '--schedules 0 --specs', '', '--buffers 0'
     first = call(tmp_path, *words)[1]
     assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 2
-    other = call(tmp_path, *words, '--ridge_lambda', 7)[1]
+    other = call(tmp_path, *words, '--ridge_lambda 7')[1]
     assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 4
     assert other['schedules'][0]['net_digest'] != first['schedules'][0]['net_digest'] and other['id'] != first['id']
     for path in (tmp_path / 'outcomes').iterdir():
@@ -101,22 +102,22 @@ def test_a_short_cut_that_is_wrong_is_found_by_streaming(call, tmp_path, monkeyp
             grams[3, 0, 0] += 1
             return grams
     monkeypatch.setattr(trials, 'Statistics', Wrong)
-    words = '--schedules', 1, '--specs', '', '--buffers', 0, '--stream_check'
+    words = '--schedules 1 --specs', '', '--buffers 0 --stream_check'
     code, certificate, _ = call(tmp_path, *words, 1)
     assert code == 1 and not certificate['verdict']['identical'] and certificate['verdict']['distinct']['statistics'] == 2
 
 
 def test_buffers_are_claimed_where_classes_arrive_whole_and_hashed_ones_everywhere(call, tmp_path):
-    words = '--schedules', 0, '--specs', 'split:5,batch=60', '--buffers', 9, '--buffer_size', 20, '--buffer_strategy'
-    code, certificate, rows = call(tmp_path, *words, 'herding')
+    words = '--schedules 0 --specs split:5,batch=60 --buffers 9 --buffer_size 20 --buffer_strategy'
+    code, certificate, rows = call(tmp_path, words, 'herding')
     assert code == 0 and certificate['verdict']['distinct']['buffer'] == 2 and rows[0]['buffer_digest'] == rows[1]['buffer_digest']
-    code, certificate, _ = call(tmp_path, *words, 'hash')
+    code, certificate, _ = call(tmp_path, words, 'hash')
     assert code == 0 and certificate['verdict']['distinct']['buffer'] == 1
 
 
 @pytest.mark.parametrize('words, said', [
-    (['--specs', 'imbalanced:5'], ['imbalanced:5', 'leaves out samples']), (['--specs', 'split:0'], ['split:0']), (['--schedule', 'iid'], ['--schedule:']),
-    (['--model', 'icarl', '--buffer_size', '20', '--specs', 'gaussian'], ['icarl', 'no tasks']), (['--eval_every', '9'], ['--eval_every', 'no effect']), (['--load_state', 'x', '--keep', 'x'], ['be lost']), (['--load_state=x', '--keep', 'x'], ['be lost'])])
+    (['--specs imbalanced:5'], ['imbalanced:5', 'leaves out samples']), (['--specs split:0'], ['split:0']), (['--schedule iid'], ['--schedule:']),
+    (['--model icarl --buffer_size 20 --specs gaussian'], ['icarl', 'no tasks']), (['--eval_every 9'], ['--eval_every', 'no effect']), (['--load_state x --keep x'], ['be lost']), (['--load_state=x --keep x'], ['be lost'])])
 def test_what_the_user_can_mend_ends_in_one_line(call, tmp_path, words, said):
     with refused(*said):
         call(tmp_path, *words)
@@ -126,19 +127,12 @@ def test_what_the_user_can_mend_ends_in_one_line(call, tmp_path, words, said):
 @pytest.fixture(scope='module')
 def sgd(call, tmp_path_factory):
     """A method that forgets, stopped before its third schedule, then continued: (folder, exit code, certificate, rows)."""
-    folder, ran, run_method = tmp_path_factory.mktemp('sgd'), [], trials.run_method
-
-    def until_killed(words):
-        ran.append(words)
-        if len(ran) == 3:
-            raise KeyboardInterrupt
-        return run_method(words)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trials, 'run_method', until_killed)
+    folder = tmp_path_factory.mktemp('sgd')
+    with killed_at(3) as ran:
         with pytest.raises(KeyboardInterrupt):
-            call(folder, *SGD)
+            call(folder, SGD)
         assert len((folder / 'runs.jsonl').read_text().splitlines()) == 2
-        result = call(folder, *SGD)
+        result = call(folder, SGD)
     assert len(ran) == 4 and ran[3] == ran[2]                       # the two that were finished were not run again
     return folder, *result
 
@@ -158,7 +152,7 @@ def test_another_method_is_found_to_differ(sgd):
 
 def test_a_row_of_another_method_is_its_run(sgd, parse):
     row = sgd[3][1]
-    model, dataset, args = initialize(parse('sgd', '--lr', 0.05, '--n_epochs', 1, '--batch_size', 64, '--num_threads', 1, '--schedule', row['spec']))
+    model, dataset, args = initialize(parse('sgd', '--lr 0.05 --n_epochs 1 --batch_size 64 --num_threads 1 --schedule', row['spec']))
     measured = train(model, dataset, args)
     assert float(row['final_accuracy']) == pytest.approx(measured['final_accuracy'], abs=1e-3)
     assert row['net_digest'] == trials.net_digest(model) and row['schedule_digest'] == measured['schedule_digest']

@@ -10,6 +10,7 @@ from core.mammoth import use_checkout
 from core.rows import read_rows
 from models import get_model
 from scroll.errors import InputError
+from tests.conftest import written
 
 MAIN = '''
 import argparse, sys
@@ -51,11 +52,8 @@ FILES = {'main.py': MAIN, 'models/odd.py': MODEL, 'backbone/__init__.py': '', 'u
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    for name, text in FILES.items():
-        (tmp_path / 'theirs' / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / 'theirs' / name).write_text(text)
     monkeypatch.setattr(sys, 'meta_path', list(sys.meta_path))
-    return tmp_path / 'theirs'
+    return written(tmp_path / 'theirs', FILES)
 
 
 def run(monkeypatch, root, *words):

@@ -5,7 +5,7 @@ import pytest
 
 from core import plugins
 from core.plugins import PluginFolder, keyword_flags
-from tests.conftest import refused
+from tests.conftest import refused, written
 
 FILES = {
     '__init__.py': 'from core.plugins import PluginFolder\nPLUGINS = PluginFolder("plugged", "thing")\n'
@@ -21,20 +21,12 @@ FILES = {
 }
 
 
-def add_file(folder, name: str, text: str) -> None:
-    (folder / name).write_text(text)
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A package `plugged` with good and bad files."""
-    package = tmp_path / 'plugged'
-    package.mkdir()
-    for name, text in FILES.items():
-        add_file(package, name, text)
     monkeypatch.setattr(plugins, 'ROOT', tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    yield package
+    yield written(tmp_path / 'plugged', FILES)
     for name in [name for name in sys.modules if name.split('.')[0] == 'plugged']:
         del sys.modules[name]
 
@@ -77,7 +69,7 @@ def test_a_name_registered_by_two_modules_is_an_error(things):
 
 
 def test_a_name_that_two_files_declare_is_refused_when_it_is_chosen(things, folder):
-    add_file(folder, 'second.py', 'class Second:\n    NAME = "fine-one"\n')
+    written(folder, {'second.py': 'class Second:\n    NAME = "fine-one"\n'})
     assert things.get('typed').__name__ == 'Typed'
     with refused('fine-one', 'fine.py', 'second.py'):
         things.get('fine-one')

@@ -59,8 +59,8 @@ def test_the_line_on_a_terminal_is_gone_in_the_end(soon, monkeypatch):
 @pytest.mark.parametrize('quiet', [False, True])
 def test_the_stages_of_a_run(command_line, tiny_weights, small_digits, tmp_path, monkeypatch, quiet):     # noqa: F811
     monkeypatch.setattr(progress, 'EVERY', 0)
-    code, _, err = command_line('--model', 'gdumb', '--buffer_size', '20', '--fitting_epochs', '3', '--dataset', 'seq-digits',
-                                '--weights', tiny_weights, '--base_path', tmp_path, '--n_splits', '1', '--disable_log', '1',
+    code, _, err = command_line('--model gdumb --buffer_size 20 --fitting_epochs 3 --dataset seq-digits',
+                                '--weights', tiny_weights, '--base_path', tmp_path, '--n_splits 1 --disable_log 1',
                                 '--non_verbose', int(quiet))
     said = {line.partition(': ')[0] for line in err.splitlines()}
     assert code == 0 and (not said if quiet else 'Fitting, epochs' in said), said

@@ -5,14 +5,15 @@ import sys
 import numpy as np
 import pytest
 
-from bench.certify import sensitivity, trials
+from bench.certify import sensitivity
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.certificates import variance_shares
-from tests.conftest import refused
+from tests.bench.conftest import killed_at
+from tests.conftest import refused, words_of
 
-FEW = '--orders', '2', '--seeds', '2', '--num_threads', '1', '--device', 'cpu'
-SGD = '--model', 'sgd', '--lr', '0.05', '--n_epochs', '1', '--batch_size', '64', '--tasks', '2'
+FEW = '--orders 2 --seeds 2 --num_threads 1 --device cpu'
+SGD = '--model sgd --lr 0.05 --n_epochs 1 --batch_size 64 --tasks 2'
 
 
 @pytest.fixture(scope='module')
@@ -20,8 +21,8 @@ def call(tiny_weights):
     """call(folder, *words): (exit code, rows that are kept) on the digits."""
     def run(folder, *words):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, 'argv', ['orders.py', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(folder),
-                                        '--keep', str(folder / 'kept'), *words])
+            patch.setattr(sys, 'argv', words_of('orders.py', '--dataset seq-digits --weights', tiny_weights, '--base_path', folder,
+                                                '--keep', folder / 'kept', *words))
             code = sensitivity.main()
         with open(folder / 'kept' / 'seq-digits.csv', newline='') as file:
             return code, list(csv.DictReader(file))
@@ -31,19 +32,12 @@ def call(tiny_weights):
 @pytest.fixture(scope='module')
 def sgd(call, tmp_path_factory):
     """A method that forgets, killed at its fourth run, then continued: (folder, rows)."""
-    folder, ran, run_method = tmp_path_factory.mktemp('orders'), [], trials.run_method
-
-    def until_killed(words):
-        ran.append(words)
-        if len(ran) == 4:
-            raise KeyboardInterrupt
-        return run_method(words)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trials, 'run_method', until_killed)
+    folder = tmp_path_factory.mktemp('orders')
+    with killed_at(4) as ran, pytest.MonkeyPatch.context() as patch:
         patch.setattr('builtins.print', lambda *_, **__: None)
         with pytest.raises(FileNotFoundError):              # main returned 130: nothing is kept yet
-            call(folder, *SGD, *FEW)
-        code, rows = call(folder, *SGD, *FEW)
+            call(folder, SGD, FEW)
+        code, rows = call(folder, SGD, FEW)
     assert code == 0 and ran[4] == ran[3] and len(ran) == 9         # eight planned, one of them begun twice
     return folder, rows
 
@@ -54,14 +48,14 @@ def test_orders_are_named_and_a_row_is_a_run_of_main(sgd, parse):
     assert [row['seed'] for row in rows] == ['0'] * 4 + ['1'] * 4
     assert all(row['schedule'].startswith('split:2,order=') for row in rows) and len({row['schedule'] for row in rows}) == 4
     row = rows[6]
-    words = '--lr', 0.05, '--n_epochs', 1, '--batch_size', 64, '--num_threads', 1, '--schedule', row['schedule'], '--seed', 1
+    words = '--lr 0.05 --n_epochs 1 --batch_size 64 --num_threads 1 --schedule', row['schedule'], '--seed 1'
     model, dataset, args = initialize(parse('sgd', *words))
     assert float(row['final_accuracy']) == pytest.approx(train(model, dataset, args)['final_accuracy'], abs=1e-3)
 
 
 def test_scroll_has_one_predictor_under_all_of_them_beside_the_others_rows(sgd, call, capsys):
     folder, before = sgd
-    code, rows = call(folder, *FEW, '--tasks', '2', '--buffer_size', '0')
+    code, rows = call(folder, FEW, '--tasks 2 --buffer_size 0')
     mine = [row for row in rows if row['model'] == 'scroll']
     assert code == 0 and len(mine) == 8 and [row for row in rows if row['model'] == 'sgd'] == before
     assert len({(row['net_digest'], row['final_accuracy']) for row in mine}) == 1
@@ -80,7 +74,7 @@ def test_figures_are_those_of_the_rows(sgd):
     assert sensitivity.figures([row for row in rows if row['seed'] == '0'])['variance'] is None
 
 
-@pytest.mark.parametrize('words, said', [(['--permute_classes=1'], '--permute_classes'), (['--tasks', '11'], '--tasks 11: expected 2..10')])
+@pytest.mark.parametrize('words, said', [(['--permute_classes=1'], '--permute_classes'), (['--tasks 11'], '--tasks 11: expected 2..10')])
 def test_what_the_user_can_mend(call, tmp_path, words, said):
     with refused(said):
         call(tmp_path, *words)

@@ -76,7 +76,7 @@ class Oracle(ContinualModel):
 
 def run(parse, kind, *flags, **settings):
     """(row, model, dataset) of a run of a model of this class."""
-    args = parse('sgd', '--lr', '0.5', *flags, **settings)
+    args = parse('sgd', '--lr 0.5', *flags, **settings)
     dataset = get_dataset(args)
     args.num_classes, args.device = dataset.N_CLASSES, 'cpu'
     model = kind(get_backbone(args), dataset.get_loss(), args, dataset.get_transform(), dataset)
@@ -84,14 +84,14 @@ def run(parse, kind, *flags, **settings):
 
 
 def test_hooks_come_in_mammoths_order(parse):
-    _, model, _ = run(parse, Recorder, '--n_splits', '2', '--n_epochs', '2', '--batch_size', '400')
+    _, model, _ = run(parse, Recorder, '--n_splits 2 --n_epochs 2 --batch_size 400')
     epoch = ['begin_epoch {}', 'observe', 'observe', 'end_epoch {}']                        # 2 x 719 samples or so
     task = ['begin_task {}', *(call.format(e) for e in (0, 1) for call in epoch), 'end_task {}', 'forward']
     assert model.calls == [*(call.format(0) for call in task), 'end_eval 1', *(call.format(1) for call in task), 'end_eval 2']
 
 
 def test_counters_and_batches(parse):
-    _, model, dataset = run(parse, Recorder, '--n_splits', '3', '--n_epochs', '2', '--batch_size', '300')
+    _, model, dataset = run(parse, Recorder, '--n_splits 3 --n_epochs 2 --batch_size 300')
     assert model.counts == [(4, 0, 4, 6), (7, 4, 3, 3), (10, 7, 3, 0)] and model.current_task == 3
     assert [b[:3] for b in model.batches] == [(0, 0, 0), (0, 1, 1), (1, 2, 0), (1, 3, 1)] * 3
     assert len({id(optimiser) for optimiser in model.optimisers}) == 3                      # a fresh one for each task
@@ -102,8 +102,8 @@ def test_counters_and_batches(parse):
 
 
 def test_the_scheduler_starts_again_with_each_task(parse):
-    flags = ['--n_splits', '2', '--batch_size', '1000', '--n_epochs', '3', '--lr_scheduler']
-    _, model, _ = run(parse, Recorder, *flags, 'multisteplr', '--lr_milestones', '1', '2', '--sched_multistep_lr_gamma', '0.5')
+    flags = ['--n_splits 2 --batch_size 1000 --n_epochs 3 --lr_scheduler']
+    _, model, _ = run(parse, Recorder, *flags, 'multisteplr', '--lr_milestones 1 2 --sched_multistep_lr_gamma 0.5')
     assert model.rates == [0.5, 0.25, 0.125] * 2
     _, model, _ = run(parse, Recorder, *flags, 'cosine')
     assert model.rates == pytest.approx([0.5, 0.375, 0.125] * 2)                            # 0.25 (1 + cos(pi t / 3))
@@ -111,7 +111,7 @@ def test_the_scheduler_starts_again_with_each_task(parse):
 
 def test_metrics_of_an_oracle(parse, capsys):
     """Before the first task right on the classes of that task only, then right on all: each metric is known."""
-    row, *_ = run(parse, Oracle, '--n_splits', '2', '--n_epochs', '1', '--enable_other_metrics', '1')
+    row, *_ = run(parse, Oracle, '--n_splits 2 --n_epochs 1 --enable_other_metrics 1')
     assert (row['task1'], row['task2'], row['final_accuracy'], row['average_incremental_accuracy']) == (100, 100, 100, 100)
     assert (row['forward_transfer'], row['backward_transfer'], row['forgetting']) == (100, 0, 0)
     out = capsys.readouterr().out
@@ -120,7 +120,7 @@ def test_metrics_of_an_oracle(parse, capsys):
 
 def test_files_of_a_run(parse, tmp_path):
     """A row for each setting, with what is needed to run it again."""
-    row, *_ = run(parse, Oracle, '--n_splits', '2', '--n_epochs', '1', '--disable_log', '0', '--notes', 'a, b', base_path=tmp_path)
+    row, *_ = run(parse, Oracle, '--n_splits 2 --n_epochs 1 --disable_log 0 --notes', 'a, b', base_path=tmp_path)
     home = tmp_path / 'results'
     written = {s: read_rows(home / s / 'seq-digits' / 'sgd' / 'mean_accs.csv')[0] for s in ('class-il', 'task-il')}
     assert written['class-il'] == {k: '' if v is None else str(v) for k, v in row.items()}

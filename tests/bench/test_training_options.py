@@ -12,13 +12,14 @@ from core.rows import read_rows
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
 from tests.bench.test_training import Recorder
-from tests.conftest import refused
+from tests.conftest import refused, words_of
 
 
 @pytest.fixture
 def run(parse, small_digits, monkeypatch):
     """run(kind, *flags): (row, model, data set) of a run of a class on few digits, two batches a task by default."""
     def start(kind, *flags, **settings):
+        flags = words_of(*flags)
         fixed = {'--lr': '0.05', '--n_epochs': '1', '--batch_size': '8'} | ({} if '--schedule' in flags else {'--n_splits': '5'})
         monkeypatch.setitem(models.PLUGINS.registered, 'probe', kind)
         words = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
@@ -29,7 +30,7 @@ def run(parse, small_digits, monkeypatch):
 
 def test_a_part_of_the_stream(run):
     """Tasks before it begin and end, so that methods do what they do then; none is trained or evaluated."""
-    row, model, _ = run(Recorder, '--start_from', '2', '--stop_after', '4')
+    row, model, _ = run(Recorder, '--start_from 2 --stop_after 4')
     trained = [[f'begin_task {t}', 'begin_epoch 0', 'observe', 'observe', 'end_epoch 0', f'end_task {t}', 'forward', f'end_eval {t + 1}'] for t in (2, 3)]
     assert model.calls == ['begin_task 0', 'end_task 0', 'begin_task 1', 'end_task 1', *trained[0], *trained[1]]
     assert [name for name in row if name.startswith('task')] == ['task3', 'task4'] and len(json.loads(row['accuracy_per_task'])) == 4
@@ -39,7 +40,7 @@ def test_debugging_is_a_few_batches_of_each_pass(run, monkeypatch):
     looked = []
     monkeypatch.setattr(Recorder, 'forward', lambda self, x: looked.append(1) or torch.zeros(len(x), 10))
     monkeypatch.setattr(Recorder, 'get_debug_iters', staticmethod(lambda: 3))
-    _, model, _ = run(Recorder, '--debug_mode', '1', '--n_splits', '1', '--n_epochs', '2')
+    _, model, _ = run(Recorder, '--debug_mode 1 --n_splits 1 --n_epochs 2')
     assert model.calls.count('observe') == 6 and looked == [1]
     assert ContinualModel.get_debug_iters() == 5
 
@@ -48,7 +49,7 @@ def test_debugging_is_a_few_batches_of_each_pass(run, monkeypatch):
 def test_after_held_out_samples_the_real_test_set(run, capsys, tmp_path, monkeypatch, form):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'stream').write_text(' '.join(map(str, range(60))))         # those that are not held out
-    row, model, dataset = run(Sgd, '--validation', '25', '--schedule', form, '--permute_classes', '1', '--disable_log', '0', base_path=tmp_path)
+    row, model, dataset = run(Sgd, '--validation 25 --schedule', form, '--permute_classes 1 --disable_log 0', base_path=tmp_path)
     held, real = len(dataset.test_labels), len(dataset.images.test_labels)
     assert (held, real) == (20, 40)
     with torch.no_grad():
@@ -72,7 +73,7 @@ def test_missing_labels_never_reach_the_method(run, monkeypatch):
         seen.append((len(labels), next(m for m in self.net.modules() if isinstance(m, torch.nn.BatchNorm2d)).training))
         return self.loss(self.net(inputs), labels)
     monkeypatch.setattr(Recorder, 'observe', observe)
-    run(Recorder, '--label_perc', '0.25', '--n_splits', '1', '--batch_size', '4')
+    run(Recorder, '--label_perc 0.25 --n_splits 1 --batch_size 4')
     assert sum(count for count, _ in seen) == 20 and 1 in dict(seen)
     assert all(training for _, training in seen)
 
@@ -105,5 +106,5 @@ def test_an_optimiser_made_in_begin_task_is_the_one_that_is_scheduled(run, monke
         return 0
     monkeypatch.setattr(Recorder, 'begin_task', begin_task)
     monkeypatch.setattr(Recorder, 'observe', observe)
-    run(Recorder, '--n_splits', '1', '--n_epochs', '2', '--batch_size', '80', '--lr_scheduler', 'multisteplr', '--lr_milestones', '1')
+    run(Recorder, '--n_splits 1 --n_epochs 2 --batch_size 80 --lr_scheduler multisteplr --lr_milestones 1')
     assert rates == [1, pytest.approx(0.1)]

@@ -1,13 +1,8 @@
 """Data-set files as users of Mammoth write them, put where `--dataset` finds them."""
-import sys
-
 import pytest
 
-import datasets
 from bench.run.building import initialize
 from bench.run.training import train
-from core import plugins
-from core.plugins import PluginFolder
 
 
 def walk(dataset):
@@ -205,28 +200,16 @@ class ShuffledDigits(ContinualDataset):
 
 
 @pytest.fixture
-def foreign(tmp_path, monkeypatch):
-    """Adds the files above to the folder of data sets, and one that cannot be imported."""
-    folder = tmp_path / 'datasets'
-    folder.mkdir()
-    for name, text in dict(pictures=CLASS_IL, unequal=UNEQUAL, flow=STREAM, domains=DOMAINS).items():
-        (folder / f'foreign_{name}.py').write_text(text)
-    known = dict(datasets.PLUGINS.files())
-    with monkeypatch.context() as patch:
-        patch.setattr(plugins, 'ROOT', tmp_path)
-        known |= PluginFolder('datasets', 'dataset').files()
-    monkeypatch.setattr(datasets.PLUGINS, '_own', known)
-    monkeypatch.setattr(datasets, '__path__', [*datasets.__path__, str(folder)])
-    yield folder
-    for name in [name for name in sys.modules if name.startswith('datasets.foreign_')]:
-        del sys.modules[name]
+def foreign(third_party):
+    """Adds the files above to the folder of data sets."""
+    third_party(datasets=dict(foreign_pictures=CLASS_IL, foreign_unequal=UNEQUAL, foreign_flow=STREAM, foreign_domains=DOMAINS))
 
 
 @pytest.fixture
 def arguments(parse, foreign):
     """arguments(dataset, *flags, model=, **more): of a run on a foreign data set; `more` are set as parsed flags would be."""
     def build(dataset, *flags, model='sgd', **more):
-        args = parse(model, '--lr', '0.05', '--weights', 'none', '--backbone', 'resnet18-md', '--width', '2', '--device', 'cpu', *flags, dataset=dataset)
+        args = parse(model, '--lr 0.05 --weights none --backbone resnet18-md --width 2 --device cpu', *flags, dataset=dataset)
         vars(args).update(more)
         return args
     return build

@@ -6,7 +6,7 @@ import yaml
 import core.configs
 from bench.cli.parsing import parse_args
 from datasets import get_dataset, get_dataset_class
-from tests.conftest import refused
+from tests.conftest import refused, written
 from utils.augmentations import apply_transform
 
 
@@ -16,9 +16,7 @@ def config(foreign, monkeypatch, tmp_path):
     monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
 
     def write(dataset, **content):
-        folder = tmp_path / 'datasets' / 'configs' / dataset
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / 'default.yaml').write_text(yaml.safe_dump(content))
+        written(tmp_path / 'datasets' / 'configs' / dataset, {'default.yaml': yaml.safe_dump(content)})
     return write
 
 
@@ -53,7 +51,7 @@ def test_data_sets_of_ours_take_tasks_normalisation_and_transforms(config, argum
     assert torch.equal(apply_transform(raw, dataset.get_transform()), train.dataset.not_aug_transform(raw))
     images, labels = next(iter(test))
     assert torch.equal(images[3], torch.from_numpy(test.dataset.data[3]).permute(2, 0, 1) / 255)
-    assert get_dataset(arguments('seq-digits', '--n_splits', '3')).N_TASKS == 3
+    assert get_dataset(arguments('seq-digits', '--n_splits 3')).N_TASKS == 3
     config('seq-digits', N_CLASSES_PER_TASK=[4, 3, 3])
     assert get_dataset(arguments('seq-digits')).N_TASKS == 3
     config('seq-digits', SETTING='domain-il')
@@ -63,12 +61,12 @@ def test_data_sets_of_ours_take_tasks_normalisation_and_transforms(config, argum
 
 def test_a_backbone_of_the_config(config, arguments):
     config('picture-digits', backbone='resnet19')
-    flags = ['--model', 'sgd', '--dataset', 'picture-digits', '--lr', '0.1']
+    flags = '--model sgd --lr 0.1 --dataset picture-digits'
     with refused('--backbone resnet19', 'resnet18'):
-        parse_args(flags)
+        parse_args(flags.split())
     config('picture-digits', backbone='resnet34', num_filters=3)
-    args = parse_args(flags)
+    args = parse_args(flags.split())
     assert (args.backbone, args.weights, args.num_filters) == ('resnet34', 'none', 3)
     config('seq-digits', backbone='resnet34', num_filters=3)                    # also where psi is the default
-    args = parse_args([*flags[:3], 'seq-digits', *flags[4:]])
+    args = parse_args(flags.replace('picture', 'seq').split())
     assert (args.backbone, args.weights, args.num_filters) == ('resnet34', 'none', 3)

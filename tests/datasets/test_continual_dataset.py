@@ -17,7 +17,7 @@ from tests.datasets.conftest import walk
 
 @pytest.fixture
 def digits(parse):
-    return lambda *flags: get_dataset(parse('sgd', '--lr', '1', *flags))
+    return lambda *flags: get_dataset(parse('sgd', '--lr 1', *flags))
 
 
 def names(images) -> list:
@@ -49,7 +49,7 @@ def test_each_task_brings_its_classes_and_every_sample_comes_once(digits, splits
 
 
 def test_batches_are_triples_of_the_right_shapes_and_labels_belong_to_images(digits):
-    dataset = digits('--n_splits', '2', '--batch_size', '50')
+    dataset = digits('--n_splits 2 --batch_size 50')
     table = dict(zip(names(dataset.images.train), dataset.images.train_labels.tolist()))
     train, test = dataset.get_data_loaders()
     for inputs, labels, plain in train:
@@ -63,7 +63,7 @@ def test_batches_are_triples_of_the_right_shapes_and_labels_belong_to_images(dig
 
 @pytest.mark.parametrize('splits', [1, 3])
 def test_permuting_renames_classes_and_class_order_undoes_it(digits, splits):
-    plain, renamed = digits('--n_splits', splits), digits('--n_splits', splits, '--permute_classes', '1')
+    plain, renamed = digits('--n_splits', splits), digits('--n_splits', splits, '--permute_classes 1')
     order = renamed.class_order
     assert sorted(order) == list(range(10)) and order.tolist() != list(range(10))
     for part in ('train_labels', 'test_labels'):
@@ -72,17 +72,17 @@ def test_permuting_renames_classes_and_class_order_undoes_it(digits, splits):
     table = dict(zip(names(plain.images.train), plain.train_labels.tolist()))
     train, _ = renamed.get_data_loaders()
     assert [order[table[name]] for name in names(train.dataset.data)] == train.dataset.targets.tolist()
-    assert len({digits('--permute_classes', '1', '--seed', seed).class_order.tobytes() for seed in (0, 0, 1, 2)}) == 3
+    assert len({digits('--permute_classes 1 --seed', seed).class_order.tobytes() for seed in (0, 0, 1, 2)}) == 3
 
 
 def content(dataset) -> list:
     return [(labels.tolist(), inputs.numpy().tobytes()) for train, _ in walk(dataset) for inputs, labels, _ in train]
 
 
-@pytest.mark.parametrize('flags', [['--permute_classes', '1'], ['--schedule', 'split:5,order=random,batch=30']])
+@pytest.mark.parametrize('flags', [['--permute_classes 1'], ['--schedule split:5,order=random,batch=30']])
 def test_a_second_instance_gives_the_same_stream_and_touches_nothing(parse, flags):
     """LUCIR and HAL build the data set again in the middle of a run."""
-    args = parse('sgd', '--lr', '1', '--batch_size', '64', *flags)
+    args = parse('sgd', '--lr 1 --batch_size 64', *flags)
     before = dict(vars(args)), torch.get_rng_state(), np.random.get_state()[1].tolist()
     first = get_dataset(args)
     whole = content(first)
@@ -92,11 +92,11 @@ def test_a_second_instance_gives_the_same_stream_and_touches_nothing(parse, flag
     assert vars(args) == before[0] and torch.equal(torch.get_rng_state(), before[1])
     assert np.random.get_state()[1].tolist() == before[2]
     assert first.images is second.images                        # the pixels are not read twice
-    assert content(get_dataset(parse('sgd', '--lr', '1', '--batch_size', '64', *flags, '--seed', '9'))) != whole
+    assert content(get_dataset(parse('sgd', '--lr 1 --batch_size 64', *flags, '--seed 9'))) != whole
 
 
 def test_segments_of_the_schedule_bound_the_batches(digits):
-    dataset = digits('--schedule', 'split:2,batch=100', '--batch_size', '30')
+    dataset = digits('--schedule split:2,batch=100 --batch_size 30')
     train, _ = dataset.get_data_loaders()
     order, ends = dataset.schedule.task(0)
     assert ends[:2].tolist() == [100, 200] and ends[-1] == len(order)
@@ -124,7 +124,7 @@ def test_all_data_sets_fulfil_the_contract(parse):
             kind.check(images)
             assert images.train.shape[1:3] == kind.SIZE and len(images.class_names) == kind.N_CLASSES
             for schedule in 'iid', f'split:{kind.N_CLASSES}', 'gaussian':
-                made = get_dataset(parse('sgd', '--lr', '1', '--schedule', schedule, dataset=name, base_path='data'))
+                made = get_dataset(parse('sgd', '--lr 1 --schedule', schedule, dataset=name, base_path='data'))
                 assert len(made.train_labels) == len(images.train) and made.N_CLASSES == kind.N_CLASSES
 
 
@@ -135,11 +135,11 @@ def test_a_users_folder_is_a_stream_whose_classes_are_known_once_it_is_read(pars
             Image.new('RGB', (20, 20), (50 * i, 0, 0)).save(tmp_path / part / name / 'x.png')
 
     def stream(*flags):
-        return get_dataset(parse('sgd', '--lr', '1', *flags, dataset='seq-folder'))
+        return get_dataset(parse('sgd', '--lr 1', *flags, dataset='seq-folder'))
     dataset = stream('--data_dir', tmp_path)
     assert (dataset.N_TASKS, dataset.N_CLASSES, dataset.get_class_names()) == (3, 3, ['ant', 'bee', 'cat'])
-    assert stream('--data_dir', tmp_path, '--n_splits', '2').N_CLASSES_PER_TASK == [2, 1]
+    assert stream('--data_dir', tmp_path, '--n_splits 2').N_CLASSES_PER_TASK == [2, 1]
     with refused('--n_splits 4', 'seq-folder has 3 classes'):
-        stream('--data_dir', tmp_path, '--n_splits', '4')
+        stream('--data_dir', tmp_path, '--n_splits 4')
     with refused('--data_dir is missing'):
         stream()

@@ -7,7 +7,7 @@ import torch
 from bench.cli.parsing import parse_args
 from datasets import get_dataset
 from datasets.utils.continual_dataset import fix_class_names_order, store_masked_loaders
-from tests.conftest import refused
+from tests.conftest import refused, words_of
 from tests.datasets.conftest import run
 
 ALL = ['picture-digits', 'unequal-digits', 'flowing-digits', 'shuffled-digits']
@@ -23,25 +23,25 @@ def labels_of(loader) -> list:
 
 @pytest.mark.parametrize('dataset', ALL)
 def test_runs_end_to_end(arguments, dataset):
-    row = run(arguments(dataset, '--buffer_size', '30', '--minibatch_size', '7', model='er'))
+    row = run(arguments(dataset, '--buffer_size 30 --minibatch_size 7', model='er'))
     tasks = dict(zip(ALL, (5, 4, 1, 3)))[dataset]
     assert row['n_tasks'] == tasks and 0 <= row[f'task{tasks}'] <= 100 and f'task{tasks + 1}' not in row
 
 
 def test_defaults_of_the_file_reach_the_arguments_and_flags_win(arguments, foreign):
-    args = parse_args(['--model', 'er', '--dataset', 'picture_digits', '--lr', '0.1', '--buffer_size', '5', '--num_filters', '2'])
+    args = parse_args(words_of('--model er --dataset picture_digits --lr 0.1 --buffer_size 5 --num_filters 2'))
     assert (args.n_epochs, args.batch_size, args.backbone, args.transform_type) == (1, 16, 'resnet18', 'weak')
     assert args.weights == 'none' and args.minibatch_size == 16                 # such images are not what psi was made for
-    assert arguments('picture-digits', '--batch_size', '7', '--n_epochs', '3').batch_size == 7
+    assert arguments('picture-digits', '--batch_size 7 --n_epochs 3').batch_size == 7
     assert (arguments('unequal-digits').batch_size, arguments('unequal-digits').n_epochs) == (20, 1)
     assert (arguments('flowing-digits').batch_size, arguments('flowing-digits').n_epochs) == (16, 1)
     assert (arguments('shuffled-digits').batch_size, arguments('shuffled-digits').n_epochs) == (32, 1)
 
 
 def test_a_literal_annotation_lists_the_choices_of_a_flag(arguments):
-    assert get_dataset(arguments('picture-digits', '--transform_type', 'strong')).transform_type == 'strong'
+    assert get_dataset(arguments('picture-digits', '--transform_type strong')).transform_type == 'strong'
     with refused('--transform_type', 'weak', 'strong', 'medium'):
-        arguments('picture-digits', '--transform_type', 'medium')
+        arguments('picture-digits', '--transform_type medium')
 
 
 @pytest.mark.parametrize('name, sizes', [('picture-digits', [2] * 5), ('unequal-digits', [3, 1, 4, 2])])
@@ -58,7 +58,7 @@ def test_each_task_brings_its_classes(arguments, name, sizes):
 
 
 def test_items_are_input_label_and_plain_image_or_input_and_label(arguments):
-    dataset = get_dataset(arguments('picture-digits', '--batch_size', '5'))
+    dataset = get_dataset(arguments('picture-digits', '--batch_size 5'))
     train, test = dataset.get_data_loaders()
     inputs, labels, plain = next(iter(train))
     assert inputs.shape == plain.shape == (5, 3, 8, 8) and labels.dtype == torch.int64
@@ -82,7 +82,7 @@ def test_every_domain_has_all_classes_and_a_file_may_count_its_tasks_itself(argu
 
 @pytest.fixture
 def loader(arguments):
-    return get_dataset(arguments('picture-digits', '--batch_size', '5')).get_data_loaders()[0]
+    return get_dataset(arguments('picture-digits', '--batch_size 5')).get_data_loaders()[0]
 
 
 def test_logits_become_a_fourth_field(loader):
@@ -124,7 +124,7 @@ def test_tasks_by_number_instead_of_by_class(arguments, monkeypatch):
 
 
 def test_permuted_classes_and_their_names(arguments):
-    args = arguments('picture-digits', '--permute_classes', '1', '--seed', '1993')
+    args = arguments('picture-digits', '--permute_classes 1 --seed 1993')
     dataset = get_dataset(args)
     np.random.seed(1993)
     np.testing.assert_array_equal(dataset.class_order, np.random.permutation(10))             # as Mammoth draws it

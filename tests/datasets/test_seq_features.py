@@ -15,13 +15,13 @@ from scroll import Scroll
 from scroll.__main__ import main
 from scroll.grid import GRID, quantise
 from scroll.tables import Columns
-from tests.conftest import files_below
+from tests.conftest import files_below, words_of
 from tests.models.conftest import known_flags
 
 X, Y = (array[:400] for array in load_digits(return_X_y=True))
 TEST = np.arange(400) % 4 == 3
 WORDS = np.array(['zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine'])
-QUICK = {'scroll': ['--iterations', '3'], 'gdumb': ['--fitting_epochs', '2'], 'ens': ['--n_classifiers', '8', '--top_k', '2']}
+QUICK = {'scroll': ['--iterations 3'], 'gdumb': ['--fitting_epochs 2'], 'ens': ['--n_classifiers 8 --top_k 2']}
 FROZEN = 'scroll', 'ens'
 METHODS = *FROZEN, 'er', 'gdumb', 'icarl', 'lwf'
 
@@ -36,8 +36,7 @@ def file(tmp_path_factory) -> str:
 @pytest.fixture
 def arguments(tmp_path):
     def parse(model, *words):
-        fixed = dict(model=model, dataset='seq-features', base_path=tmp_path, non_verbose=1, disable_log=1)
-        return parse_args([*(str(word) for name, value in fixed.items() for word in (f'--{name}', value)), *map(str, words)])
+        return parse_args(words_of('--model', model, '--dataset seq-features --non_verbose 1 --disable_log 1 --base_path', tmp_path, *words))
     return parse
 
 
@@ -52,9 +51,9 @@ def run(arguments):
 
 @pytest.mark.parametrize('method, backbone', [*((method, 'linear' if method in FROZEN else 'mlp') for method in METHODS), ('er', 'linear')])
 def test_each_kind_of_method_learns_from_features(run, file, method, backbone):
-    words = ['--features', file, '--schedule', 'split:3', '--batch_size', '20', '--permute_classes', '1', '--backbone', backbone, *QUICK.get(method, ())]
-    words += ['--buffer_size', '40'] if '--buffer_size' in known_flags(method) else []
-    words += ['--n_epochs', '1'] if method not in (*FROZEN, 'er') else []
+    words = ['--features', file, '--schedule split:3 --batch_size 20 --permute_classes 1 --backbone', backbone, *QUICK.get(method, ())]
+    words += ['--buffer_size 40'] if '--buffer_size' in known_flags(method) else []
+    words += ['--n_epochs 1'] if method not in (*FROZEN, 'er') else []
     row, model = run(method, *words)
     assert len(row['accuracy_per_task'].split(',')) == 3 and np.isfinite(row['final_accuracy'])
     if method == 'icarl':                                                       # a vector has no mirror image
@@ -67,8 +66,8 @@ def test_each_kind_of_method_learns_from_features(run, file, method, backbone):
 def test_scroll_gives_one_digest_the_one_of_the_command_line_and_labels_of_the_file(run, schedule, labels, tmp_path, capsys):
     state, file = tmp_path / 'run.npz', str(tmp_path / 'digits.npz')
     np.savez(file, X=X, y=labels, split=np.where(TEST, 'test', 'train'))
-    row, model = run('scroll', '--features', file, '--schedule', schedule, '--buffer_size', '30', '--buffer_strategy', 'hash',
-                     '--iterations', '3', '--adapt_select', 'none', '--eval_every', '100', '--save_state', state, '--keep_keys', '1')
+    row, model = run('scroll', '--features', file, '--schedule', schedule, '--buffer_size 30 --buffer_strategy hash',
+                     '--iterations 3 --adapt_select none --eval_every 100 --save_state', state, '--keep_keys 1')
     expected = Scroll(buffer_size=30, strategy='hash').fit(X[~TEST], Y[~TEST])
     assert row['statistics_digest'] == expected.digest() and row['online_digest'] == expected.predictor().digest()
     assert row['buffer_digest'] == expected.buffer_.content().digest()
@@ -78,7 +77,7 @@ def test_scroll_gives_one_digest_the_one_of_the_command_line_and_labels_of_the_f
     assert main(['learn', file, '-o', str(tmp_path / 'line.npz')]) == main(['digest', str(state)]) == 0
     assert capsys.readouterr().out.split() == [Scroll().fit(X[~TEST], labels[~TEST]).digest()] * 2
     assert main(['predict', str(state), file, '-o', str(tmp_path / 'labels.csv')]) == 0
-    again, _ = run('scroll', '--features', file, '--inference_only', '1', '--load_state', state, '--adaptation', 'none')
+    again, _ = run('scroll', '--features', file, '--inference_only 1 --load_state', state, '--adaptation none')
     assert again['final_accuracy'] == pytest.approx(row['online_accuracy'])
 
 
@@ -93,7 +92,7 @@ def test_what_is_to_test_depends_on_the_sample_alone(arguments, tmp_path, named)
     order = np.random.default_rng(0).permutation(400)
     for name, at in dict(a=np.arange(400), b=order, half=order[:200]).items():
         np.savez(tmp_path / f'{name}.npz', X=X[at], y=WORDS[Y[at]], **(dict(id=ids[at]) if named else {}))
-    whole, other, half = (read(arguments, '--features', tmp_path / f'{name}.npz', '--test_share', '.3') for name in ('a', 'b', 'half'))
+    whole, other, half = (read(arguments, '--features', tmp_path / f'{name}.npz', '--test_share .3') for name in ('a', 'b', 'half'))
 
     def rows(array):
         return {row.tobytes() for row in array}
@@ -107,14 +106,14 @@ def test_what_is_to_test_depends_on_the_sample_alone(arguments, tmp_path, named)
 def test_samples_to_test_from_files_of_their_own(run, tmp_path):
     np.savez(tmp_path / 'train.npz', X=X[~TEST], y=Y[~TEST])
     np.savez(tmp_path / 'test.npz', X=X[TEST], y=Y[TEST], id=np.arange(100))
-    row, model = run('scroll', '--features', tmp_path / 'train.npz', '--test_features', tmp_path / 'test.npz', '--buffer_size', '0')
+    row, model = run('scroll', '--features', tmp_path / 'train.npz', '--test_features', tmp_path / 'test.npz', '--buffer_size 0')
     assert row['statistics_digest'] == Scroll().fit(X[~TEST], Y[~TEST]).digest() and len(model.dataset.images.test) == 100
 
 
 def test_a_parquet_file(arguments, tmp_path):
     parquet.write_table(pyarrow.table(dict(emb=list(X), label=Y)), tmp_path / 'x')
     np.savez(tmp_path / 'x.npz', X=X, y=Y)
-    one, two = read(arguments, '--features', tmp_path / 'x', '--feature_columns', 'X=emb,y=label'), read(arguments, '--features', tmp_path / 'x.npz')
+    one, two = read(arguments, '--features', tmp_path / 'x', '--feature_columns X=emb,y=label'), read(arguments, '--features', tmp_path / 'x.npz')
     assert all(np.array_equal(a, b) for a, b in zip(one, two)) and one.train.dtype == np.float32
 
 
@@ -135,6 +134,6 @@ def test_what_cannot_be_is_one_line(command_line, tmp_path, file, words, word):
     parquet.write_table(pyarrow.table(dict(zip(names, X.T)) | dict(y=Y)), tmp_path / 'named')
     Scroll(buffer_size=0).fit(X[:, 1:], Y).save(tmp_path / 'state')
     Scroll(buffer_size=0).fit(Columns(X, names[::-1]), Y).save(tmp_path / 'turned')
-    code, _, err = command_line('--model', 'scroll', '--dataset', 'seq-features', '--base_path', tmp_path, *words.format(file=file, folder=tmp_path).split())
+    code, _, err = command_line('--model scroll --dataset seq-features --base_path', tmp_path, *words.format(file=file, folder=tmp_path).split())
     assert (code, len(err.splitlines())) == (2, 1) and word in err, err
     assert not [path for path in files_below(tmp_path) if path.name == FILE]

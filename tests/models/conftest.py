@@ -1,22 +1,17 @@
 """What tests of several methods share: a data set that takes no time, runs on it, and arithmetic to compare with."""
 import functools
-import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 
-import backbone
-import datasets
 import models
 from bench.cli.parsing import base_parser
 from bench.run.building import initialize
 from bench.run.training import train, training_mode
-from core import environment as conf
-from core import plugins
-from core.plugins import PluginFolder
 from datasets.utils import readers, scheduled_dataset
-from tests.conftest import ROOT
+from tests.conftest import words_of
 
 
 def first_of_each(whole: readers.Images, train: int, test: int) -> readers.Images:
@@ -27,44 +22,23 @@ def first_of_each(whole: readers.Images, train: int, test: int) -> readers.Image
     return readers.Images(whole.train[rows], whole.train_labels[rows], whole.test[test_rows], whole.test_labels[test_rows], whole.class_names)
 
 
+@contextmanager
+def digits_are(images: readers.Images):
+    """Inside, these are the images of the digits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, 'digits', lambda: readers.Images(*map(np.copy, images[:4]), images.class_names))
+        scheduled_dataset._read_once.cache_clear()
+        try:
+            yield images
+        finally:
+            scheduled_dataset._read_once.cache_clear()
+
+
 @pytest.fixture
-def small_digits(monkeypatch):
+def small_digits():
     """The first 8 training and 4 test images of each digit: enough for what holds of any data."""
-    few = first_of_each(readers.digits(), 8, 4)
-    monkeypatch.setattr(readers, 'digits', lambda: readers.Images(*map(np.copy, few[:4]), few.class_names))
-    scheduled_dataset._read_once.cache_clear()
-    yield
-    scheduled_dataset._read_once.cache_clear()
-
-
-@pytest.fixture
-def third_party(tmp_path, monkeypatch):
-    """third_party(models=dict(name=text), datasets=..., backbone=...): as if such files lay in these folders."""
-    conf.warn_once.cache_clear()
-    packages = dict(models=models, datasets=datasets, backbone=backbone)
-
-    def add(**folders):
-        for name, files in folders.items():
-            package, folder = packages[name], tmp_path / name
-            folder.mkdir(exist_ok=True)
-            for path in (ROOT / name).glob('*.py'):
-                (folder / path.name).write_text(path.read_text())
-            for stem, text in files.items():
-                (folder / f'{stem}.py').write_text(text)
-            with monkeypatch.context() as patch:
-                patch.setattr(plugins, 'ROOT', tmp_path)
-                fresh = PluginFolder(name, package.PLUGINS.kind)
-                fresh.files()
-            fresh.registered = dict(package.PLUGINS.registered)
-            for part, value in vars(fresh).items():
-                monkeypatch.setattr(package.PLUGINS, part, value)
-            monkeypatch.setattr(package, '__path__', [*package.__path__, str(folder)])
-    before = set(sys.modules)
-    yield add
-    for name in set(sys.modules) - before:
-        path = str(getattr(sys.modules[name], '__file__', ''))
-        if name.partition('.')[0] in packages and str(tmp_path) in path:
-            del sys.modules[name]
+    with digits_are(first_of_each(readers.digits(), 8, 4)):
+        yield
 
 
 @functools.cache
@@ -79,6 +53,7 @@ def start(parse, small_digits):
     """start(method, *flags): (model, dataset, args), ready to train in three tasks of 4, 3 and 3 renamed classes in any order.
     Methods with a buffer keep 40 of the 80 samples; one pass over each task, in batches of 12."""
     def build(method, *flags):
+        flags = words_of(*flags)
         usual = {'--schedule': 'split:3,order=random', '--permute_classes': '1', '--batch_size': '12'}
         if '--buffer_size' in known_flags(method):
             usual['--buffer_size'] = '40'
@@ -87,7 +62,7 @@ def start(parse, small_digits):
         if '--n_splits' in flags:
             usual.pop('--schedule')
         words = [word for flag, value in usual.items() if flag not in flags for word in (flag, value)]
-        return initialize(parse(method, *words, *map(str, flags)))
+        return initialize(parse(method, *words, *flags))
     return build
 
 

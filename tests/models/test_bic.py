@@ -77,7 +77,7 @@ def test_what_is_held_out(start, size, share, per_class):
     ('', 2, 7 / 10), ('--distill_after_bic 0', 1, 4 / 7), ('--distill_weight mammoth --distill_scale 9', 2, 1 / 3)])
 def test_the_loss_by_hand(start, flags, tasks, weight):
     """Tasks of 4, 3 and 3 classes; the teacher speaks with its correction, of what was newest to it, or without."""
-    model, dataset, _ = start('bic', '--lr', '0', '--temp', '3', '--wd_reg', '0.01', *flags.split())
+    model, dataset, _ = start('bic', '--lr 0 --temp 3 --wd_reg 0.01', flags)
     inputs, labels, images = next_task(model, dataset, tasks, learn=False)[0]
     model.net.eval()
     net, newest, _ = model.teacher
@@ -119,4 +119,4 @@ def test_the_correction_is_fitted_on_held_out_images_un_augmented_and_lasts_unti
 
 def test_a_share_that_leaves_nothing_is_refused(start):
     with refused('--valset_split 1.5', 'below 1'):
-        start('bic', '--valset_split', '1.5')
+        start('bic', '--valset_split 1.5')

@@ -21,7 +21,7 @@ class Noting(ContinualModel):
 def build(parse):
     """build(*flags, kind=): a model on its data set."""
     def model(*flags, kind=Noting, backbone=None):
-        args = parse('sgd', '--lr', '0.5', *flags)
+        args = parse('sgd', '--lr 0.5', *flags)
         dataset = get_dataset(args)
         args.num_classes, args.device = dataset.N_CLASSES, 'cpu'
         return kind(backbone or get_backbone(args), dataset.get_loss(), args, dataset.get_transform(), dataset)
@@ -29,13 +29,13 @@ def build(parse):
 
 
 def test_attributes_are_ready_after_the_constructor(build):
-    model = build('--n_splits', '3')
+    model = build('--n_splits 3')
     assert isinstance(model.net, torch.nn.Module) and model.args.lr == 0.5 and callable(model.loss)
     assert model.transform is model.original_transform
     assert model.transform(torch.rand(3, 8, 8)).shape == (3, 16, 16)
     assert model.normalization_transform(torch.rand(2, 3, 8, 8)).shape == (2, 3, 16, 16)
     assert (model.N_CLASSES, model.num_classes, model.N_TASKS, model.n_tasks, model.SETTING) == (10, 10, 3, 3, 'class-il')
-    assert model.cpt == model.classes_per_task == [4, 3, 3] and build('--n_splits', '5').cpt == 2
+    assert model.cpt == model.classes_per_task == [4, 3, 3] and build('--n_splits 5').cpt == 2
     assert (model.current_task, model.task_iteration, model.epoch_iteration) == (0, 0, 0)
     assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task, model.n_remaining_classes) == (-1,) * 4
     assert model.device == model.net.device == torch.device('cpu') and isinstance(model.opt, torch.optim.SGD)
@@ -53,10 +53,10 @@ def test_observe_gets_the_extras_it_names_and_no_others(build, observe, given, e
 
 @pytest.mark.parametrize('flags, kind, expected', [
     ([], torch.optim.SGD, dict(lr=0.5, momentum=0, nesterov=False, weight_decay=0)),
-    (['--optim_mom', '0.9', '--optim_nesterov', '1', '--optim_wd', '0.01'], torch.optim.SGD,
+    (['--optim_mom 0.9 --optim_nesterov 1 --optim_wd 0.01'], torch.optim.SGD,
      dict(lr=0.5, momentum=0.9, nesterov=True, weight_decay=0.01)),
-    (['--optimizer', 'adam', '--optim_wd', '0.1'], torch.optim.Adam, dict(lr=0.5, weight_decay=0.1)),
-    (['--optimizer', 'adamw'], torch.optim.AdamW, dict(lr=0.5, weight_decay=0)),
+    (['--optimizer adam --optim_wd 0.1'], torch.optim.Adam, dict(lr=0.5, weight_decay=0.1)),
+    (['--optimizer adamw'], torch.optim.AdamW, dict(lr=0.5, weight_decay=0)),
 ], ids=lambda value: ' '.join(value) if isinstance(value, list) else '')
 def test_optimisers(build, flags, kind, expected):
     model = build(*flags)

@@ -11,30 +11,26 @@ from bench.resume.state import Packer, load_model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from core.environment import warn_once
-from datasets.utils import readers, scheduled_dataset
-from tests.conftest import refused
-from tests.models.conftest import first_of_each, known_flags
+from datasets.utils import readers
+from tests.conftest import refused, words_of
+from tests.models.conftest import digits_are, first_of_each, known_flags
 
 METHODS = models.get_model_names()
 TASK_FREE = [name for name in METHODS if 'general-continual' in models.get_model_class(name).COMPATIBILITY]
 OFFLINE = [name for name in METHODS if not models.get_model_class(name).ONLINE]
 BUFFER = 25
-QUICK = {'scroll': ['--iterations', '2', '--adapt_select', 'none', '--model_config', 'base'], 'gdumb': ['--fitting_epochs', '2'],
-         'bic': ['--bic_epochs', '5'], 'ens': ['--n_classifiers', '8', '--top_k', '2']}
+QUICK = {'scroll': ['--iterations 2 --adapt_select none --model_config base'], 'gdumb': ['--fitting_epochs 2'],
+         'bic': ['--bic_epochs 5'], 'ens': ['--n_classifiers 8 --top_k 2']}
 FROZEN = ('scroll', 'ens')              # methods that do not train the backbone
-SPLIT = ('--n_splits', '3', '--batch_size', '12')
+SPLIT = '--n_splits 3 --batch_size 12'
 WHOLE = readers.digits                  # before any test replaces it
 
 
 @pytest.fixture(scope='module', autouse=True)
 def few_digits():
     """Eight training and four test images of each digit."""
-    few = first_of_each(readers.digits(), 8, 4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, 'digits', lambda: few)
-        scheduled_dataset._read_once.cache_clear()
+    with digits_are(first_of_each(readers.digits(), 8, 4)) as few:
         yield few
-    scheduled_dataset._read_once.cache_clear()
 
 
 @pytest.fixture(scope='module')
@@ -43,11 +39,11 @@ def start(parse, tmp_path_factory):
     base = tmp_path_factory.mktemp('contract')
 
     def build(method, *flags):
-        words = [*QUICK.get(method, []), *flags]
+        words = words_of(*QUICK.get(method, []), *flags)
         if '--buffer_size' in known_flags(method) and '--buffer_size' not in words:
             words += ['--buffer_size', str(BUFFER)]
         if method in OFFLINE and '--n_epochs' not in words and 'gaussian' not in ' '.join(words):
-            words += ['--n_epochs', '1']
+            words += ['--n_epochs 1']
         return initialize(parse(method, *words, base_path=base))
     return build
 
@@ -86,9 +82,9 @@ def kept(model) -> int:
 def test_each_method_runs_on_class_splits(start, method):
     """Unequal tasks, any order of classes, classes in pieces, a quarter of the labels missing."""
     # the norm of two samples that are nearly equal has any gradient, on some machines
-    bn = ['--bn', 'frozen'] if method not in FROZEN else []
-    model, dataset = run(start, method, '--schedule', 'split:4,order=random,batch=5', '--permute_classes', '1', '--batch_size', '12',
-                         '--label_perc', '0.75', *bn)
+    bn = ['--bn frozen'] if method not in FROZEN else []
+    model, dataset = run(start, method, '--schedule split:4,order=random,batch=5 --permute_classes 1 --batch_size 12',
+                         '--label_perc 0.75', *bn)
     assert model.current_task == 4 and kept(model) <= BUFFER
     logits = predictions(model, dataset)
     assert logits.shape == (40, 10) and not torch.isnan(logits).any()
@@ -98,7 +94,7 @@ def test_each_method_runs_on_class_splits(start, method):
 
 @pytest.mark.parametrize('method', METHODS)
 def test_on_a_stream_without_tasks_a_method_runs_or_is_refused_before_any_work(start, method):
-    flags = '--schedule', 'gaussian:sigma=1,batch=8', '--batch_size', '8'
+    flags = ['--schedule gaussian:sigma=1,batch=8 --batch_size 8']
     if method not in TASK_FREE:
         with refused(f'--model {method}', 'tasks'):
             start(method, *flags)
@@ -115,10 +111,10 @@ def test_the_first_task_may_have_the_highest_labels(start, method):
     """Labels that go down as classes come, in unequal tasks, do as well as labels that go up: only names have changed.
 
     The same images come in the same order, the head begins with the same rows; up to rounding, so do the logits."""
-    calm = [] if method in FROZEN else ['--lr', '1e-3', '--bn', 'frozen']                # rounding stays small
+    calm = [] if method in FROZEN else ['--lr 1e-3 --bn frozen']                # rounding stays small
 
     def logits(*flags, turn=False):
-        model, dataset, args = start(method, '--batch_size', '12', *calm, *flags)
+        model, dataset, args = start(method, '--batch_size 12', *calm, *flags)
         if turn:
             with torch.no_grad():
                 for p in model.net.classifier.parameters():
@@ -127,24 +123,20 @@ def test_the_first_task_may_have_the_highest_labels(start, method):
         return predictions(model, dataset), dataset.task_classes(0).tolist()
     down, first = logits('--schedule', f'split:3,order={DOWN}', turn=True)
     assert first == [6, 7, 8, 9] and torch.isfinite(down).all() and down.shape == (40, 10)
-    up, first = logits('--schedule', 'split:3', '--custom_class_order', DOWN)
+    up, first = logits('--schedule split:3 --custom_class_order', DOWN)
     assert first == [0, 1, 2, 3] and torch.allclose(up, down.flip(1), atol=1e-4)
 
 
 @pytest.mark.parametrize('method', ['bic', 'gdumb', 'icarl', 'scroll'])
-def test_hundreds_of_classes(start, monkeypatch, method):
+def test_hundreds_of_classes(start, method):
     """In random order and three unequal tasks; a buffer with capacity for one sample of each class, and some over."""
     images, names = np.random.default_rng(0).integers(0, 256, (600, 8, 8, 3), np.uint8), [str(c) for c in range(200)]
     many = readers.Images(images[:400], np.repeat(np.arange(200), 2), images[400:], np.arange(200), names)
-    monkeypatch.setattr(readers, 'digits', lambda: many)
-    scheduled_dataset._read_once.cache_clear()
-    try:
-        model, dataset = run(start, method, '--schedule', 'split:3,order=random', '--batch_size', '50', '--buffer_size', '220')
+    with digits_are(many):
+        model, dataset = run(start, method, '--schedule split:3,order=random --batch_size 50 --buffer_size 220')
         assert sorted(len(dataset.task_classes(t)) for t in range(3)) == [66, 67, 67] and kept(model) <= 220
         logits = predictions(model, dataset)
         assert logits.shape == (200, 200) and not torch.isnan(logits).any()
-    finally:
-        scheduled_dataset._read_once.cache_clear()
 
 
 @pytest.mark.parametrize('method', ['bic', 'icarl', 'lwf', 'er-ace', 'gdumb', 'scroll'])
@@ -152,9 +144,9 @@ def test_a_network_may_have_more_outputs_than_there_are_classes(start, method):
     """`--num_classes`; those that no class has are never predicted. Methods whose losses count the classes refuse it."""
     if 'num_classes' in models.get_model_class(method).REFUSED_FLAGS:
         with refused('--num_classes', method):
-            start(method, '--num_classes', '13', '--n_splits', '2')
+            start(method, '--num_classes 13 --n_splits 2')
         return
-    model, dataset, args = start(method, '--num_classes', '13', '--n_splits', '2')
+    model, dataset, args = start(method, '--num_classes 13 --n_splits 2')
     assert model.net.classifier.out_features == 13
     row = train(model, dataset, args)
     assert 0 <= row['task2'] <= 100 and row['num_classes'] == 13
@@ -162,7 +154,7 @@ def test_a_network_may_have_more_outputs_than_there_are_classes(start, method):
 
 # -- what a method sees, keeps and leaves alone ------------------------------------------------------------------------
 
-TWO_TASKS = *SPLIT, '--stop_after', '2'
+TWO_TASKS = f'{SPLIT} --stop_after 2'
 
 
 @pytest.fixture(scope='module')
@@ -184,7 +176,7 @@ def watched_run(start):
                 seen.extend(image.round().to(torch.uint8).numpy().tobytes() for image in images)
                 return out
             model.observe = watched
-        model, dataset = run(start, method, *TWO_TASKS, before=watch)
+        model, dataset = run(start, method, TWO_TASKS, before=watch)
         del model.observe
         return model, dataset, predictions(model, dataset), seen
     return go
@@ -198,7 +190,7 @@ def test_memory_is_bounded_inputs_stay_as_they_are_and_online_methods_see_each_s
     if method not in OFFLINE:
         assert len(seen) == len(set(seen)) == 56
         with refused('--n_epochs 2', 'once'):
-            start(method, '--n_epochs', '2')
+            start(method, '--n_epochs 2')
 
 
 @pytest.mark.parametrize('method', METHODS)
@@ -213,9 +205,9 @@ def test_a_run_depends_on_its_seed_and_on_what_came_alone(watched_run, start, me
         train_images[rows] = 255 - train_images[rows]
         dataset.images = dataset.images._replace(train=train_images)
     expected = watched_run(method)[2]
-    assert torch.equal(predictions(*run(start, method, *TWO_TASKS, before=poison)), expected)
+    assert torch.equal(predictions(*run(start, method, TWO_TASKS, before=poison)), expected)
     if method in ('er', 'gdumb', 'lwf'):
-        assert not torch.equal(predictions(*run(start, method, *TWO_TASKS, '--seed', '1')), expected)
+        assert not torch.equal(predictions(*run(start, method, TWO_TASKS, '--seed 1')), expected)
 
 
 @pytest.mark.parametrize('method', METHODS)
@@ -225,17 +217,17 @@ def test_a_saved_and_reloaded_method_predicts_the_same(watched_run, start, metho
     file = io.BytesIO()
     torch.save(Packer().members(model), file)
     file.seek(0)
-    again, dataset, _ = start(method, *SPLIT)
+    again, dataset, _ = start(method, SPLIT)
     load_model_state(again, torch.load(file, weights_only=True))
     assert again.current_task == 2 and kept(again) == kept(model) and torch.equal(predictions(again, dataset), expected)
 
 
 @pytest.mark.parametrize('method, flags, said', [
-    ('joint', [], 'final predictor'), ('gdumb', [], '--fit_every_task 2'), ('gdumb', ['--fit_every_task', '2'], ''),
-    ('scroll', ['--adaptation', 'none'], ''), ('joint', ['--inference_only', '1'], '')])
+    ('joint', [], 'final predictor'), ('gdumb', [], '--fit_every_task 2'), ('gdumb', ['--fit_every_task 2'], ''),
+    ('scroll', ['--adaptation none'], ''), ('joint', ['--inference_only 1'], '')])
 def test_a_run_that_stops_before_its_final_predictor_says_so(start, capsys, method, flags, said):
     warn_once.cache_clear()
-    run(start, method, *TWO_TASKS, *flags)
+    run(start, method, TWO_TASKS, *flags)
     warned = capsys.readouterr().err
     assert warned.count('--stop_after 2') == bool(said) and said in warned
 
@@ -249,29 +241,24 @@ def test_a_run_that_stops_before_its_final_predictor_says_so(start, capsys, meth
 def test_without_its_own_term_a_method_is_sgd_to_the_last_bit(start, words):
     """A weight of zero, no buffer, or no past: the same weights. Passes of their own move no batch statistics here."""
     method, *flags = words.split()
-    common = ['--bn', 'frozen', '--lr', '0.05', '--batch_size', '12', *(['--n_splits', '3'] if '--n_splits' not in flags else [])]
+    common = ['--bn frozen --lr 0.05 --batch_size 12', *(['--n_splits 3'] if '--n_splits' not in flags else [])]
     own = {'--alpha', '--beta', '--e_lambda', '--buffer_size', '--use_custom_classifier'}
     shared = [word for i, word in enumerate(flags) if word not in own and flags[i - 1] not in own]
     nets = [run(start, name, *common, *more)[0].net for name, more in ((method, flags), ('sgd', shared))]
     assert all(torch.equal(a, b) for a, b in zip(nets[0].state_dict().values(), nets[1].state_dict().values(), strict=True))
 
 
-LEARNING = {'scroll': ['--iterations', '0', '--model_config', 'base'], 'icarl': ['--lr', '0.5'], 'er': ['--lr', '0.03'],
-            'gdumb': ['--fitting_epochs', '5', '--buffer_size', '300']}
+LEARNING = {'scroll': ['--iterations 0 --model_config base'], 'icarl': ['--lr 0.5'], 'er': ['--lr 0.03'],
+            'gdumb': ['--fitting_epochs 5 --buffer_size 300']}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('method', LEARNING)
-def test_one_method_of_each_family_learns(parse, monkeypatch, tmp_path, method):
+def test_one_method_of_each_family_learns(parse, tmp_path, method):
     """From 600 real digits at once, with the shipped backbone at 24 pixels; chance is 10 %."""
-    many = first_of_each(WHOLE(), 60, 20)
-    monkeypatch.setattr(readers, 'digits', lambda: many)
-    scheduled_dataset._read_once.cache_clear()
-    flags = ['--weights', 'compact', '--input_size', '24', '--schedule', 'iid', '--batch_size', '16', *LEARNING[method]]
-    flags += ['--n_epochs', '1'] if method in OFFLINE else []
+    flags = words_of('--weights compact --input_size 24 --schedule iid --batch_size 16', *LEARNING[method])
+    flags += ['--n_epochs 1'] if method in OFFLINE else []
     if '--buffer_size' in known_flags(method) and '--buffer_size' not in flags:
-        flags += ['--buffer_size', '100']
-    try:
+        flags += ['--buffer_size 100']
+    with digits_are(first_of_each(WHOLE(), 60, 20)):
         assert train(*initialize(parse(method, *flags, base_path=tmp_path)))['final_accuracy'] > 40
-    finally:
-        scheduled_dataset._read_once.cache_clear()

@@ -9,7 +9,7 @@ from tests.models.conftest import batches, cross_entropy, seeded, still, stored
 
 @pytest.mark.parametrize('method', ['der', 'derpp'])
 def test_stored_logits_are_those_of_the_augmented_batch_in_training_before_the_step(start, method):
-    model, dataset, _ = start(method, '--lr', '0.1')
+    model, dataset, _ = start(method, '--lr 0.1')
     inputs, labels, images = batches(model, dataset)[0]
     twin = copy.deepcopy(model.net)
     expected = twin(inputs).detach()
@@ -25,8 +25,8 @@ def test_stored_logits_are_those_of_the_augmented_batch_in_training_before_the_s
 @pytest.mark.parametrize('method, weights', [('der', (2.0,)), ('derpp', (0.3, 0.7))])
 def test_the_loss_by_hand(start, method, weights):
     """Means over samples and classes; of a buffer that is replayed whole."""
-    flags = [word for pair in zip(('--alpha', '--beta'), map(str, weights)) for word in pair]
-    model, dataset, _ = start(method, *flags, '--lr', '0', '--minibatch_size', '99')
+    flags = [word for pair in zip(('--alpha', '--beta'), weights) for word in pair]
+    model, dataset, _ = start(method, *flags, '--lr 0 --minibatch_size 99')
     first, second, _ = batches(model, dataset)
     still(model).meta_observe(*first)
     model.buffer.logits[:12] += torch.randn(12, 10, generator=seeded())                # else they agree

@@ -11,10 +11,7 @@ from tests.models.conftest import seeded
 
 @pytest.fixture
 def ens(start):
-    def build(*flags):
-        fixed = {'--n_classifiers': '6', '--top_k': '3', '--lr': '0.01'}
-        return start('ens', *(word for flag, value in fixed.items() if flag not in flags for word in (flag, value)), *flags)[0]
-    return build
+    return lambda *flags, count=6: start('ens', f'--n_classifiers {count} --top_k 3 --lr 0.01', *flags)[0]
 
 
 def unit(count, dim, seed=0):
@@ -22,7 +19,7 @@ def unit(count, dim, seed=0):
 
 
 def test_a_step_is_the_sign_of_autograds_gradient(ens):
-    model = ens('--tau', '20')
+    model = ens('--tau 20')
     model.weight.normal_(0, 30, generator=seeded(1))                                    # so that tanh bends
     z, labels = unit(7, model.embedder.dim, 2), torch.tensor([0, 3, 3, 9, 1, 0, 3])
     weight, bias = model.weight.clone().requires_grad_(), model.bias.clone().requires_grad_()
@@ -40,7 +37,7 @@ def test_a_step_is_the_sign_of_autograds_gradient(ens):
 
 def test_keys_from_data_have_its_mean_and_deviation(ens):
     """Of the first batch, which has to be more than one sample."""
-    model, images = ens('--keys', 'data', '--n_classifiers', '3000'), torch.zeros(9, 8, 8, 3, dtype=torch.uint8)
+    model, images = ens('--keys data', count=3000), torch.zeros(9, 8, 8, 3, dtype=torch.uint8)
     images.random_(256, generator=seeded())
     z = F.normalize(torch.from_numpy(model.embedder(images.numpy())[0]).float() / GRID)
     expected = F.normalize(z.mean(0) + torch.randn(3000, z.shape[1], generator=seeded()) * z.std(0, correction=0))

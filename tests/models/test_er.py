@@ -8,7 +8,7 @@ from tests.models.conftest import batches, close, gradient, step_of, still, stor
 
 
 def test_a_step_follows_the_mean_over_batch_and_all_that_is_replayed(start):
-    model, dataset, _ = start('er', '--lr', '0.5', '--minibatch_size', '99')   # more than there is: all of it
+    model, dataset, _ = start('er', '--lr 0.5 --minibatch_size 99')   # more than there is: all of it
     first, batch, _ = batches(model, dataset)
     model.meta_observe(*first)
     inputs, labels = (torch.cat(parts) for parts in zip(batch[:2], stored(still(model))))
@@ -20,7 +20,7 @@ def test_a_step_follows_the_mean_over_batch_and_all_that_is_replayed(start):
 
 
 def test_several_updates_on_a_batch_draw_afresh_and_keep_its_samples_once(start):
-    model, dataset, _ = start('er', '--lr', '0.5', '--batch_iterations', '3')
+    model, dataset, _ = start('er', '--lr 0.5 --batch_iterations 3')
     first, batch, _ = batches(model, dataset)
     model.meta_observe(*first)
     drawn, replay, before = [], model.replay, model.buffer.num_seen_examples

@@ -51,7 +51,7 @@ def replay_loss(model) -> float:
 
 def test_the_loss_is_the_contrast_of_partners_found_by_their_pixels_plus_replay(start):
     """The buffer holds samples of earlier classes and the very images of the batch, of two classes: who else is whose?"""
-    model, dataset, _ = start('er-aml', '--lr', '0', '--minibatch_size', '99')
+    model, dataset, _ = start('er-aml', '--lr 0 --minibatch_size 99')
     [(_, labels, images), *_] = next_task(still(model), dataset)
     rows = [(labels == label).nonzero()[0, 0].item() for label in labels.unique()[:2]]
     inputs, labels, images = model.plain(images[rows]), labels[rows], images[rows]
@@ -66,7 +66,7 @@ def test_the_loss_is_the_contrast_of_partners_found_by_their_pixels_plus_replay(
 @pytest.mark.parametrize('flags, begun',
                          [('--task_free 0', [False, False, True, True]), ('--task_free 0 --schedule gaussian:batch=12', [False, True])])
 def test_contrast_and_replay_begin_with_the_second_batch_or_task(start, flags, begun):
-    model, dataset, _ = start('er-aml', '--lr', '0', *flags.split())
+    model, dataset, _ = start('er-aml', '--lr 0', flags)
     assert isinstance(model.net.classifier, CosineClassifier)
     for step, different in enumerate(begun):
         if step == 2:

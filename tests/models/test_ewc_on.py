@@ -10,7 +10,7 @@ from tests.models.conftest import batches, close, gradient, seeded, step_of, sti
 
 def test_at_the_end_of_a_task_it_is_the_mean_over_samples(start):
     """Whatever the batches (the last is short), with nothing of the network changed; later tasks add to what gamma leaves."""
-    model, dataset, _ = start('ewc-on', '--gamma', '0.5', '--batch_size', '10')
+    model, dataset, _ = start('ewc-on', '--gamma 0.5 --batch_size 10')
     totals = []
     for task in range(2):
         loader, _ = dataset.get_data_loaders()
@@ -35,7 +35,7 @@ def test_at_the_end_of_a_task_it_is_the_mean_over_samples(start):
 @pytest.mark.parametrize('pull', [0, 1])
 def test_the_penalty_pulls_back_with_twice_e_lambda(start, pull):
     """Not at all at theta* itself."""
-    model, dataset, _ = start('ewc-on', '--e_lambda', '3', '--lr', '0.1')
+    model, dataset, _ = start('ewc-on', '--e_lambda 3 --lr 0.1')
     inputs, labels, images = batches(model, dataset)[0]
     importance, away = torch.rand(2, len(model.net.get_params()), generator=seeded())
     model.fisher, model.anchor = importance, model.net.get_params().detach() - pull * away

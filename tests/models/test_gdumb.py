@@ -7,7 +7,7 @@ from tests.conftest import refused
 from tests.models.conftest import next_task, seeded
 from utils.augmentations import cutmix_data
 
-FLAGS = ['--buffer_size', '30', '--fitting_epochs', '2']
+FLAGS = ['--buffer_size 30 --fitting_epochs 2']
 
 
 def test_rates_by_hand():
@@ -33,7 +33,7 @@ def test_the_same_content_in_other_rows_gives_the_same_network(trained):
 
 @pytest.mark.parametrize('every', [0, 2])
 def test_nothing_is_learned_before_the_last_task_unless_asked_for(start, every):
-    model, dataset, _ = start('gdumb', *FLAGS, '--n_splits', 5, '--fit_every_task', every)
+    model, dataset, _ = start('gdumb', *FLAGS, '--n_splits 5 --fit_every_task', every)
     begin = model.net.get_params().clone()
     next_task(model, dataset)
     assert torch.equal(model.net.get_params(), begin) == (every != 1)
@@ -43,7 +43,7 @@ def test_nothing_is_learned_before_the_last_task_unless_asked_for(start, every):
 
 def test_momentum_and_decay_by_hand(trained, momentum=.5, shrunk=.95 - .1 * (.5 * .5 + .5 * .95)):
     """Two steps at a rate of .1 with a decay of .5; gradients are clipped to nothing."""
-    flags = *FLAGS, '--fitting_batch_size', 30, '--maxlr', .1, '--minlr', .1, '--clip', 1e-30, '--optim_mom', momentum, '--optim_wd'
+    flags = *FLAGS, '--fitting_batch_size 30 --maxlr 0.1 --minlr 0.1 --clip 1e-30 --optim_mom', momentum, '--optim_wd'
     (plain, _), (decayed, _) = trained('gdumb', *flags, 0), trained('gdumb', *flags, .5)
     assert torch.allclose(decayed.net.get_params(), shrunk * plain.net.get_params(), rtol=1e-5, atol=1e-7)
 
@@ -54,7 +54,7 @@ def test_cutmix_happens_as_often_as_its_coin_says():
     assert 85 < mixed < 160 and cutmix_data(x, y, 0.0)[3] == 1.0
 
 
-@pytest.mark.parametrize('flags, words', [(['--minlr', '0.1'], ['--minlr 0.1', '--maxlr 0.05']), (['--maxlr', '1e30'], ['finite', 'the buffer'])])
+@pytest.mark.parametrize('flags, words', [(['--minlr 0.1'], ['--minlr 0.1', '--maxlr 0.05']), (['--maxlr 1e30'], ['finite', 'the buffer'])])
 def test_what_cannot_be_learned_is_refused(trained, flags, words):
     with refused(*words):
         trained('gdumb', *FLAGS, *flags)

@@ -47,7 +47,7 @@ def test_inner_products_are_summed_in_float64():
 
 def test_a_step_follows_the_projected_gradient(start):
     """Of the memory of one past task, which is passed whole."""
-    model, dataset, _ = start('gem', '--gamma', '0', '--lr', '0.1')
+    model, dataset, _ = start('gem', '--gamma 0 --lr 0.1')
     batch = opposed(model, next_task(model, dataset)[0])
     images, stored_labels = stored(still(model))
     m = gradient(F.cross_entropy(model.net(images), stored_labels), model.net)

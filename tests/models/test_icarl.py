@@ -48,7 +48,7 @@ def rows_by_class(model) -> dict:
 @pytest.mark.parametrize('tasks', [0, 2])
 def test_the_loss_is_a_mean_over_samples_and_the_classes_seen(after, tasks):
     """The old network's answers for old classes, one-hot for this task's; classes to come are not pushed down."""
-    model, dataset = after(tasks, '--opt_wd', '0.01')
+    model, dataset = after(tasks, '--opt_wd 0.01')
     inputs, labels, plain = next_task(model, dataset, 0)[0][:3]
     model.opt = SimpleNamespace(zero_grad=model.net.zero_grad, step=lambda: None)
     with torch.no_grad():

@@ -10,7 +10,7 @@ from tests.conftest import refused
 def lessons(start):
     """lessons(*flags): (labels of each step of a run, whether the network had moved after each task, data set)."""
     def run(*flags):
-        model, dataset, args = start('joint', '--lr', '0.05', *flags)
+        model, dataset, args = start('joint', '--lr 0.05', *flags)
         begin, seen, moved = model.net.get_params().clone(), [], []
         loss, end_task = model.loss, model.end_task
         model.loss = lambda logits, labels: (seen.append(labels.tolist()), loss(logits, labels))[1]
@@ -21,12 +21,12 @@ def lessons(start):
 
 
 def test_it_learns_from_each_sample_of_all_tasks_in_each_epoch_and_only_at_the_end(lessons):
-    seen, moved, dataset = lessons('--n_epochs', '3', '--n_splits', '4', '--noise_rate', '0.3')
+    seen, moved, dataset = lessons('--n_epochs 3 --n_splits 4 --noise_rate 0.3')
     assert moved == [False, False, False, True]
     assert sorted(sum(seen, [])) == sorted(dataset.train_labels.tolist() * 3)
 
 
-@pytest.mark.parametrize('flags, samples', [(['--validation', '25'], 60), (['--label_perc', '0.5'], 40)])
+@pytest.mark.parametrize('flags, samples', [(['--validation 25'], 60), (['--label_perc 0.5'], 40)])
 def test_what_flags_do_to_a_stream_joint_sees_too(lessons, tmp_path, flags, samples):
     seen, moved, _ = lessons(*flags, '--base_path', tmp_path)
     labels = sum(seen, [])
@@ -35,10 +35,10 @@ def test_what_flags_do_to_a_stream_joint_sees_too(lessons, tmp_path, flags, samp
 
 def test_samples_come_in_random_order_whatever_the_schedule(lessons, schedule='gaussian:sigma=0.1'):
     """A batch of 16 of ten classes in equal numbers nearly always has 4 of them or more; in the order of the stream, at most 3."""
-    seen, *_ = lessons('--batch_size', '16', '--schedule', schedule, '--permute_classes', '0')
+    seen, *_ = lessons('--batch_size 16 --schedule', schedule, '--permute_classes 0')
     assert len(seen) == 5 and all(len(set(labels)) > 3 for labels in seen)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(lessons):
     with refused('finite', '--lr'):
-        lessons('--schedule', 'iid', '--optim_wd', '1e30')
+        lessons('--schedule iid --optim_wd 1e30')

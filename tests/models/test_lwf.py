@@ -11,7 +11,7 @@ from tests.models.conftest import classes, cross_entropy, next_task, softmax
 
 def test_the_warm_up_is_over_the_new_classes_and_moves_their_rows_of_the_head_alone(start):
     """A step by hand; old classes, whose logits lie far above the new ones', take no part in the softmax."""
-    model, dataset, _ = start('lwf', '--lr', '0.003', '--bn', 'frozen')
+    model, dataset, _ = start('lwf', '--lr 0.003 --bn frozen')
     next_task(model, dataset)
     with torch.no_grad():
         model.net.classifier.bias[dataset.task_classes(0)] += 20
@@ -32,7 +32,7 @@ def test_the_warm_up_is_over_the_new_classes_and_moves_their_rows_of_the_head_al
 def test_the_loss_by_hand_with_logits_recorded_for_each_image(start, alpha, temperature):
     """Cross-entropy over the classes seen + alpha * distillation over the old ones; unseen classes get no gradient. The logits are
     those of the un-augmented images, when the task began."""
-    model, dataset, _ = start('lwf', '--alpha', alpha, '--softmax_temp', temperature, '--lr', '0')
+    model, dataset, _ = start('lwf', '--alpha', alpha, '--softmax_temp', temperature, '--lr 0')
     coming, teacher = next_task(model, dataset), copy.deepcopy(model.net).eval()
     assert sum(len(batch[1]) for batch in coming) == 24
     for inputs, _, images, recorded in coming:

@@ -50,7 +50,7 @@ def test_scoring_leaves_the_network_alone(start):
 def test_a_step_follows_the_sum_of_both_gradients_of_batch_and_most_interfered(start, flags, tasks):
     """Two means of different size: neither is diluted by the other. Of the current task, candidates only on
     demand; on a stream without tasks, always."""
-    model, dataset, _ = start('mir', '--lr', '0.01', '--minibatch_size', '7', '--subsample', '99', *flags.split())
+    model, dataset, _ = start('mir', '--lr 0.01 --minibatch_size 7 --subsample 99', flags)
     first, batch = (batches(model, dataset) if 'gaussian' in flags else next_task(model, dataset))[:2]
     model.meta_observe(*first)
     candidates, labels = stored(still(model), tasks)

@@ -46,10 +46,10 @@ def digests(row: dict, *names) -> dict:
 
 
 @pytest.mark.parametrize('flags', [
-    ['--schedule', 'split:3,order=random'], ['--schedule', 'iid'],
-    ['--permute_classes', '1', '--n_splits', '10', '--batch_size', '7']], ids=' '.join)
+    ['--schedule split:3,order=random'], ['--schedule iid'],
+    ['--permute_classes 1 --n_splits 10 --batch_size 7']], ids=' '.join)
 def test_classes_that_arrive_whole_give_one_predictor_to_the_last_bit(row, flags):
-    reference = row('--n_splits', '5')
+    reference = row('--n_splits 5')
     assert all(len(digest) == 64 for digest in digests(reference).values())
     assert digests(row(*flags)) == digests(reference)
     assert row(*flags)['final_accuracy'] == reference['final_accuracy']
@@ -57,21 +57,21 @@ def test_classes_that_arrive_whole_give_one_predictor_to_the_last_bit(row, flags
 
 def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(row, schedule='split:5,batch=7'):
     names = ('statistics_digest', 'online_digest', 'online_accuracy')
-    pieces, reference = row('--schedule', schedule), row('--n_splits', '5')
+    pieces, reference = row('--schedule', schedule), row('--n_splits 5')
     assert digests(pieces, *names) == digests(reference, *names) and pieces['buffered'] == 40
-    hashed = row('--n_splits', '5', '--buffer_strategy', 'hash')
-    assert digests(row('--schedule', schedule, '--buffer_strategy', 'hash')) == digests(hashed)
+    hashed = row('--n_splits 5 --buffer_strategy hash')
+    assert digests(row('--schedule', schedule, '--buffer_strategy hash')) == digests(hashed)
     assert hashed['buffer_digest'] != reference['buffer_digest']
 
 
 def test_digests_do_change_with_what_they_stand_for(row):
     """Else equal digests would mean nothing."""
-    reference = row('--n_splits', '5')
-    seeded, shrunk = row('--seed', '1'), row('--ridge_lambda', '3')
+    reference = row('--n_splits 5')
+    seeded, shrunk = row('--seed 1'), row('--ridge_lambda 3')
     assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])         # nothing there is random
     assert seeded['adapted_digest'] != reference['adapted_digest']
     assert shrunk['statistics_digest'] == reference['statistics_digest'] and shrunk['online_digest'] != reference['online_digest']
-    assert row('--embed_dtype', 'bfloat16')['statistics_digest'] != reference['statistics_digest']
+    assert row('--embed_dtype bfloat16')['statistics_digest'] != reference['statistics_digest']
 
 
 def expected_online(model, dataset) -> np.ndarray:
@@ -88,26 +88,26 @@ def test_the_online_accuracy_is_that_of_scikit_learns_ridge_on_all_the_data(row,
     model, dataset, _ = ready()
     accuracy = 100 * (expected_online(model, dataset) == dataset.images.test_labels).mean()
     assert accuracy > 40                                        # even a random backbone beats chance, 10
-    assert row('--n_splits', '5')['online_accuracy'] == pytest.approx(accuracy, abs=1e-3)
-    unadapted = row('--adaptation', 'none')
+    assert row('--n_splits 5')['online_accuracy'] == pytest.approx(accuracy, abs=1e-3)
+    unadapted = row('--adaptation none')
     assert unadapted['final_accuracy'] == unadapted['online_accuracy'] == pytest.approx(accuracy, abs=1e-3)
     assert unadapted['adapted_accuracy'] is unadapted['adapted_digest'] is unadapted['adapted_mode'] is None
     assert unadapted['buffered'] == 40
 
 
 def test_columns_of_the_adapted_predictor(row):
-    one = row('--n_splits', '5')
+    one = row('--n_splits 5')
     assert one['adapted_accuracy'] == one['final_accuracy'] and one['adapted_mode'] == 'adapters'
     assert one['buffered'] == 40 and one['initial_scale'] > 0 and one['final_scale'] != one['initial_scale']
-    assert row('--adaptation_threshold', '39')['adapted_mode'] == 'full'
+    assert row('--adaptation_threshold 39')['adapted_mode'] == 'full'
     for stage in ('embedding', 'statistics', 'adaptation', 'stream', 'evaluation', 'total'):
         assert one[f'seconds_{stage}'] >= 0
     assert {'psi_digest', 'schedule_digest', 'git_commit', 'run', 'images_per_second'} <= set(one)
-    assert one['schedule_digest'] != row('--n_splits', '2')['schedule_digest']
+    assert one['schedule_digest'] != row('--n_splits 2')['schedule_digest']
 
 
 def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_the_same_network(row):
-    second, once = row('--adapt_every_task', '2', '--classifier_lr', '1'), row('--classifier_lr', '1')
+    second, once = row('--adapt_every_task 2 --classifier_lr 1'), row('--classifier_lr 1')
     assert second['adapted_digest'] == once['adapted_digest']
     same = [second[f'task{t}'] == once[f'task{t}'] for t in (1, 2, 3, 4, 5)]
     assert same[::2] == [True] * 3 and False in same
@@ -127,7 +127,7 @@ def test_images_as_mammoth_hands_them_out_give_the_same_statistics(ready):
     """Float (B, 3, H, W) in [0, 1] instead of the raw bytes."""
     found = []
     for raw in (True, False):
-        model, dataset, _ = ready('--n_splits', '2', '--adaptation', 'none')
+        model, dataset, _ = ready('--n_splits 2 --adaptation none')
         for _ in range(2):
             pass_over(model, dataset, raw)
         found.append((model.learner.digest(), model.learner.buffer_.content().digest()))
@@ -136,7 +136,7 @@ def test_images_as_mammoth_hands_them_out_give_the_same_statistics(ready):
 
 @pytest.mark.parametrize('permute', [0, 1])
 def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_classes(ready, permute):
-    model, dataset, _ = ready('--permute_classes', str(permute), '--n_splits', '2', '--adaptation', 'none')
+    model, dataset, _ = ready('--permute_classes', str(permute), '--n_splits 2 --adaptation none')
     pass_over(model, dataset)
     images = torch.from_numpy(dataset.images.test[:60].copy())
     logits = model(images)
@@ -148,10 +148,10 @@ def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_cl
 
 
 def test_the_statistics_choose_the_same_lambda_under_every_schedule(row):
-    auto = row('--ridge_lambda', 'auto')
+    auto = row('--ridge_lambda auto')
     assert auto['ridge_lambda'] == 'auto' and 2 ** -20 <= auto['ridge_lambda_used'] <= 2 ** 20
-    other = row('--ridge_lambda', 'auto', '--schedule', 'iid', '--permute_classes', '1')
+    other = row('--ridge_lambda auto --schedule iid --permute_classes 1')
     assert digests(other) == digests(auto) and other['ridge_lambda_used'] == auto['ridge_lambda_used']
     assert digests(row('--ridge_lambda', str(auto['ridge_lambda_used']))) == digests(auto)
-    assert row('--n_splits', '5')['ridge_lambda_used'] == exact_lambda(0.1)
-    assert row('--predictor', 'ncc')['ridge_lambda_used'] is None
+    assert row('--n_splits 5')['ridge_lambda_used'] == exact_lambda(0.1)
+    assert row('--predictor ncc')['ridge_lambda_used'] is None

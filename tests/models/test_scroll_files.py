@@ -47,30 +47,29 @@ def test_shares_that_are_none():
 def test_machines_with_a_share_each_count_what_one_counts(alone, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     whole, _ = alone()
-    schedules = (('--n_splits', '5'), ('--schedule', 'iid,batch=7', '--seed', '3'), ('--n_splits', '2', '--permute_classes', '1', '--seed', '9'))
-    kept = ('--adaptation', 'none', '--savecheck', 'last', '--checkpoint_path')
-    rows = [alone('--shard', f'{i + 1}/3', '--save_statistics', f'{i}.npz', *kept, str(i), *schedules[i])[0] for i in range(3)]
-    assert alone('--loadcheck', next(Path('1').iterdir()), '--inference_only', '1')[0]['statistics_digest'] == rows[1]['statistics_digest']
+    schedules = '--n_splits 5', '--schedule iid,batch=7 --seed 3', '--n_splits 2 --permute_classes 1 --seed 9'
+    kept = '--adaptation none --savecheck last --checkpoint_path'
+    rows = [alone('--shard', f'{i + 1}/3', '--save_statistics', f'{i}.npz', kept, i, schedules[i])[0] for i in range(3)]
+    assert alone('--loadcheck', next(Path('1').iterdir()), '--inference_only 1')[0]['statistics_digest'] == rows[1]['statistics_digest']
     assert [row['shard'] for row in rows] == ['1/3', '2/3', '3/3']
     assert len({row['statistics_digest'] for row in rows}) == 3
     capsys.readouterr()
     assert scroll_command(['merge', '0.npz', '1.npz', '2.npz', '-o', 'all.npz']) == 0
     assert capsys.readouterr().out == f"{whole['statistics_digest']}\n"
-    merged, model = alone('--load_statistics', 'all.npz', '--inference_only', '1')
+    merged, model = alone('--load_statistics all.npz --inference_only 1')
     for name in ('statistics_digest', 'online_digest', 'online_accuracy'):
         assert merged[name] == whole[name]
     assert merged['buffered'] == 0 and merged['adapted_digest'] is None and model.learner.adapted_ is None
     # another schedule, the same share
-    alone('--shard', '2/3', '--save_statistics', '3.npz', '--adaptation', 'none')
+    alone('--shard 2/3 --save_statistics 3.npz --adaptation none')
     assert scroll_command(['merge', 'all.npz', '3.npz', '-o', 'more.npz']) == 2
     with pytest.raises(InputError, match='all.npz.* another backbone'):
-        alone('--load_statistics', 'all.npz', '--inference_only', '1', '--embed_dtype', 'bfloat16')
+        alone('--load_statistics all.npz --inference_only 1 --embed_dtype bfloat16')
 
 
 def test_a_run_that_keeps_keys_unlearns_what_it_learned(alone, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    flags = ['--save_state', 'state.npz', '--keep_keys', '1', '--eval_every', '50']
-    _, model = alone(*flags, '--savecheck', 'last', '--checkpoint_path', 'checkpoints')
+    _, model = alone('--save_state state.npz --keep_keys 1 --eval_every 50 --savecheck last --checkpoint_path checkpoints')
     images, labels = model.dataset.images.train, model.dataset.images.train_labels
     for at, code in (([5, 7], 0), ([5, 5], 2)):
         features, keys = model.embedder(images[at])
@@ -81,7 +80,7 @@ def test_a_run_that_keeps_keys_unlearns_what_it_learned(alone, tmp_path, monkeyp
     state = State.read('new.npz')
     assert state.statistics == Scroll(model.embedder).fit(images[rest], labels[rest]).statistics_
     assert len(state.keys.state_dict()['keys']) == len(rest)
-    _, again = alone('--loadcheck', next(Path('checkpoints').iterdir()), '--inference_only', '1')       # it keeps keys, too
+    _, again = alone('--loadcheck', next(Path('checkpoints').iterdir()), '--inference_only 1')       # it keeps keys, too
     with refused_input('never learned'):
         again.learner.remove(images[[5, 5]], labels[[5, 5]])
     assert again.learner.remove(images[[5, 7]], labels[[5, 7]]).digest() == state.statistics.digest()
@@ -89,20 +88,20 @@ def test_a_run_that_keeps_keys_unlearns_what_it_learned(alone, tmp_path, monkeyp
 
 def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    row, _ = alone('--save_state', 'deep/state.npz')
-    again, _ = alone('--load_state', 'deep/state.npz', '--inference_only', '1')
+    row, _ = alone('--save_state deep/state.npz')
+    again, _ = alone('--load_state deep/state.npz --inference_only 1')
     assert {name: again[name] for name in SAME if name != 'task1'} == {name: row[name] for name in SAME if name != 'task1'}
-    bare, _ = alone('--load_state', 'deep/state.npz', '--inference_only', '1', '--adaptation', 'none')
+    bare, _ = alone('--load_state deep/state.npz --inference_only 1 --adaptation none')
     assert bare['online_digest'] == row['online_digest'] and bare['adapted_digest'] is None
 
 
 WRONG = [
-    (['--keep_keys', '1'], ['--keep_keys', '--save_state']), (['--buffer_size', '0', '--adaptation', 'full'], ['--buffer_size is 0']),
-    (['--load_state', 'x'], ['--load_state', '--inference_only']), (['--inference_only', '1'], ['--inference_only', '--load_state']),
-    (['--inference_only', '1', '--load_state', 'x', '--shard', '1/2'], ['--shard', 'nothing is learned']),
-    (['--inference_only', '1', '--load_state', 'x', '--save_state', 'y'], ['--save_state', 'nothing is learned']),
-    (['--export', '{tmp}'], ['is there already']), (['--export', '{tmp}/file'], ['is there already']),
-    (['--export_formats', 'onnx'], ['--export_formats', '--export'])]
+    (['--keep_keys 1'], ['--keep_keys', '--save_state']), (['--buffer_size 0 --adaptation full'], ['--buffer_size is 0']),
+    (['--load_state x'], ['--load_state', '--inference_only']), (['--inference_only 1'], ['--inference_only', '--load_state']),
+    (['--inference_only 1 --load_state x --shard 1/2'], ['--shard', 'nothing is learned']),
+    (['--inference_only 1 --load_state x --save_state y'], ['--save_state', 'nothing is learned']),
+    (['--export {tmp}'], ['is there already']), (['--export {tmp}/file'], ['is there already']),
+    (['--export_formats onnx'], ['--export_formats', '--export'])]
 
 
 def test_flags_that_do_not_go_together(parse, tmp_path):
@@ -112,20 +111,20 @@ def test_flags_that_do_not_go_together(parse, tmp_path):
             parse('scroll', *(flag.replace('{tmp}', str(tmp_path)) for flag in flags))
 
 
-@pytest.mark.parametrize('flags', [['--save_statistics', 'deep/down/x.npz'], ['--save_state', 'deep/down/x.npz'], ['--export', 'deep/down/x']], ids=str)
+@pytest.mark.parametrize('flags', [['--save_statistics deep/down/x.npz'], ['--save_state deep/down/x.npz'], ['--export deep/down/x']], ids=str)
 def test_a_folder_that_takes_no_files_ends_a_run_before_it_learns(alone, tmp_path, monkeypatch, capsys, flags):
     monkeypatch.chdir(tmp_path)
     Path('deep').write_text('a file')
-    with refused(*flags[:2], 'deep/down', 'Not a directory'):
+    with refused(*flags[0].split()[:1], 'deep/down', 'Not a directory'):
         alone(*flags)
     Path('deep').unlink()
     Path('deep/down/x').mkdir(parents=True)
     with refused('--save_state', 'Is a directory'):
-        alone('--save_state', 'deep/down')
+        alone('--save_state deep/down')
 
     def read_only(**_):
         raise OSError(30, 'Read-only file system')
     monkeypatch.setattr('tempfile.TemporaryFile', read_only)
-    with refused(*flags[:2], 'deep/down', 'Read-only'):
+    with refused(*flags[0].split()[:1], 'deep/down', 'Read-only'):
         alone(*flags)
     assert 'Accuracy' not in capsys.readouterr().out

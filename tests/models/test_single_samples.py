@@ -9,7 +9,7 @@ from bench.run.building import initialize
 from bench.run.training import train
 from tests.models.conftest import known_flags
 
-QUICK = {'gdumb': ['--fitting_epochs', '1', '--buffer_size', '1']}
+QUICK = {'gdumb': ['--fitting_epochs 1 --buffer_size 1']}
 STEP = {'gdumb': 'loss_of', 'joint': 'learn'}                                    # what makes the forward passes, if not observe
 
 
@@ -17,10 +17,10 @@ STEP = {'gdumb': 'loss_of', 'joint': 'learn'}                                   
                                               ('er-ace', 32, 'train'), ('er-ace', 8, 'frozen')])
 def test_only_norms_with_a_single_value_use_their_running_statistics(parse, small_digits, monkeypatch, method, size, bn):
     """At 8 pixels the last maps of the network have one pixel: only there has one sample no variance."""
-    flags = [*QUICK.get(method, []), '--n_splits', '2', '--input_size', str(size), '--bn', bn]
-    flags += ['--buffer_size', '25'] if '--buffer_size' in known_flags(method) and method not in QUICK else []
-    flags += [] if models.get_model_class(method).ONLINE else ['--n_epochs', '1']
-    model, dataset, args = initialize(parse(method, *flags, '--batch_size', '1'))
+    flags = [*QUICK.get(method, []), '--n_splits 2 --input_size', size, '--bn', bn]
+    flags += ['--buffer_size 25'] if '--buffer_size' in known_flags(method) and method not in QUICK else []
+    flags += [] if models.get_model_class(method).ONLINE else ['--n_epochs 1']
+    model, dataset, args = initialize(parse(method, *flags, '--batch_size 1'))
     norms = [module for module in model.net.modules() if isinstance(module, nn.BatchNorm2d)]
     seen, name = set(), STEP.get(method, 'observe')
     step = getattr(model, name)

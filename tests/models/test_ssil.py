@@ -68,7 +68,7 @@ def test_distillation_task_by_task(partition):
 @pytest.mark.parametrize('coefficient', [0, 2.5])
 def test_the_loss_by_hand_in_the_third_task(start, coefficient):
     """Unequal tasks of classes in any order; teacher and student see the same images, of earlier tasks only."""
-    model, dataset, _ = start('ssil', '--distill_coef', coefficient, '--lr', '0.01', '--minibatch_size', '99')
+    model, dataset, _ = start('ssil', '--distill_coef', coefficient, '--lr 0.01 --minibatch_size 99')
     first, (inputs, labels, images) = next_task(model, dataset, 2)[:2]
     teacher = copy.deepcopy(model.net).eval()
     model.meta_observe(*first)

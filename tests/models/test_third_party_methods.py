@@ -7,7 +7,7 @@ import torch
 from bench.run.building import initialize
 from bench.run.training import train
 from core.rows import read_rows
-from tests.conftest import refused
+from tests.conftest import refused, words_of
 
 HEAD = '''
 from copy import deepcopy
@@ -238,6 +238,7 @@ def files(third_party, small_digits):
 def run(parse):
     """run(name, *flags): (model, data set, results row) of a run on the digits."""
     def start(name, *flags, lr='0.05'):
+        flags = words_of(*flags)
         fixed = {'--n_epochs': '1', '--n_splits': '2', '--batch_size': '16', **({'--lr': lr} if lr else {})}
         words = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
         model, dataset, args = initialize(parse(name, *words, *flags))
@@ -247,14 +248,14 @@ def run(parse):
 
 def test_a_file_of_2020_with_a_star_import_and_a_function_for_its_parser(run, parse):
     with refused('--penalty is missing'):
-        parse('early', '--lr', '0.1', '--buffer_size', '20')
-    model, _, row = run('early', '--buffer_size', '20', '--penalty', '1.5', '--on', 'yes')
+        parse('early', '--lr 0.1 --buffer_size 20')
+    model, _, row = run('early', '--buffer_size 20 --penalty 1.5 --on yes')
     assert model.args.penalty == 3 and model.args.on is True
     assert len(model.buffer) == 20 and model.current_task == 2
 
 
 def test_a_parser_of_its_own_is_merged_and_a_task_il_method_gets_the_task(run, tmp_path):
-    model, dataset, row = run('fresh', '--disable_log', '0', '--base_path', str(tmp_path), lr=None)
+    model, dataset, row = run('fresh', '--disable_log 0 --base_path', str(tmp_path), lr=None)
     assert (model.args.depth, model.args.lr, model.args.batch_size, model.current_task) == (3, 0.5, 16, 2)
     row_il = read_rows(tmp_path / 'results' / 'task-il' / 'seq-digits' / 'fresh' / 'mean_accs.csv')[0]
     assert float(row_il['task2']) == 20
@@ -262,7 +263,7 @@ def test_a_parser_of_its_own_is_merged_and_a_task_il_method_gets_the_task(run, t
 
 
 def test_replaced_data_are_what_comes_with_their_logits(run):
-    model, dataset, _ = run('replaced', '--batch_size', '4')
+    model, dataset, _ = run('replaced', '--batch_size 4')
     sizes = [-(-int((np.isin(dataset.train_labels, range(5 * t, 5 * t + 5))).sum()) // 4) for t in (0, 1)]
     assert model.lengths == [sizes[0], sizes[1] + 7] and sum(model.seen) == sum(model.lengths)
     assert max(model.seen) == 4
@@ -270,7 +271,7 @@ def test_replaced_data_are_what_comes_with_their_logits(run):
 
 
 def test_new_networks_data_sets_and_optimisers_in_the_middle_of_a_run(run):
-    model, _, _ = run('nets', '--permute_classes', '1', '--lr_scheduler', 'multisteplr', '--lr_milestones', '1')
+    model, _, _ = run('nets', '--permute_classes 1 --lr_scheduler multisteplr --lr_milestones 1')
     assert len(model.own) == 2 and model.last == [(False, False), (True, True)] and model.args.mine == 'added'
     # the scheduler works on the optimiser that the method made
     assert model.opt.param_groups[0]['lr'] == pytest.approx(0.0125)
@@ -278,14 +279,14 @@ def test_new_networks_data_sets_and_optimisers_in_the_middle_of_a_run(run):
 
 
 def test_buffers_are_read_and_written_directly(run):
-    model, dataset, _ = run('buffers', '--buffer_size', '40', '--minibatch_size', '9')
+    model, dataset, _ = run('buffers', '--buffer_size 40 --minibatch_size 9')
     assert len(model.buffer) == 40
     assert model.buffer.task_labels.dtype == torch.int64 and all(model.tasks)
     assert model.args.minibatch_size == 9
 
 
 def test_arguments_that_are_always_there(run):
-    model, dataset, _ = run('fields', '--noise_rate', '0.25', '--disable_noisy_labels_cache', '1', '--n_splits', '1')
+    model, dataset, _ = run('fields', '--noise_rate 0.25 --disable_noisy_labels_cache 1 --n_splits 1')
     assert len(model.values) == 26 and model.wrong == len(dataset.train_labels) / 4
     args = model.args
     assert (args.buffer_size, args.minibatch_size, args.nowand, args.start_from, args.num_workers) == (0, 16, 1, None, 0)

@@ -1,7 +1,7 @@
 """What tests of several modules share."""
 import torch
 
-from tests.models.conftest import seeded, small_digits, third_party  # noqa: F401
+from tests.models.conftest import seeded, small_digits  # noqa: F401
 
 MEAN, STD = (0.1, 0.2, 0.3), (0.5, 1.0, 2.0)
 

@@ -78,8 +78,8 @@ def test_the_network_is_in_eval_mode_and_then_as_it_was(training, frozen):
 @pytest.mark.parametrize('method', ['sgd', 'scroll'])
 def test_no_global_random_stream_is_drawn_from(parse, method, tmp_path):
     """Otherwise how often one evaluates would change what is learned."""
-    flags = ['--lr', '0.1'] if method == 'sgd' else ['--adaptation', 'none', '--feature_cache', '0']
-    args = parse(method, '--n_splits', '5', *flags, base_path=tmp_path)
+    flags = ['--lr 0.1'] if method == 'sgd' else ['--adaptation none --feature_cache 0']
+    args = parse(method, '--n_splits 5', *flags, base_path=tmp_path)
     model, dataset, args = initialize(args)
     loader, _ = dataset.get_data_loaders()
     model.meta_begin_task(dataset)

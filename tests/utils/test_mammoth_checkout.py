@@ -9,7 +9,7 @@ from bench.cli.parsing import parse_args
 from bench.run.building import initialize
 from bench.run.training import train
 from core.environment import warn_once
-from tests.conftest import python, refused
+from tests.conftest import python, refused, words_of, written
 
 METHOD = '''
 import torch
@@ -69,9 +69,13 @@ CHECKOUT = {
                               'def apply_transform(x, transform):\n    raise RuntimeError("shadowed")\n',
     'utils/schedulers.py': 'class Warmup:\n    STEPS = 3\n',
 }
-FLAGS = ['--model', 'gentle', '--dataset', 'seq-digits', '--weights', 'none', '--backbone', 'reduced-resnet18', '--num_filters', '2',
-         '--lr', '0.05', '--buffer_size', '20', '--n_epochs', '1', '--n_splits', '2', '--batch_size', '16', '--disable_log', '1',
-         '--non_verbose', '1']
+BASE = '--dataset seq-digits --lr 0.05 --buffer_size 20 --disable_log 1 --non_verbose 1'
+NET = '--weights none --backbone reduced-resnet18 --num_filters 2'
+FLAGS = f'{BASE} {NET} --n_epochs 1 --batch_size 16 --n_splits 2'
+
+
+def given(*words, model='gentle'):
+    return parse_args(words_of('--model', model, *words))
 
 
 @pytest.fixture
@@ -80,11 +84,7 @@ def checkout(third_party, small_digits, tmp_path, monkeypatch):
     third_party(models=dict(gentle=METHOD))
     monkeypatch.setattr(sys, 'meta_path', list(sys.meta_path))
     monkeypatch.delenv('MAMMOTH_PATH', raising=False)
-    folder = tmp_path / 'their mammoth'
-    for name, text in CHECKOUT.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    yield folder
+    yield (folder := written(tmp_path / 'their mammoth', CHECKOUT))
     for name, module in list(sys.modules.items()):
         found = getattr(module, '__file__', None)
         if name.startswith(('backbone.', 'datasets.', 'models.', 'utils.')) and (found is None or str(folder) in found):
@@ -98,7 +98,7 @@ def test_a_run_with_modules_and_names_of_a_checkout(checkout, tmp_path, monkeypa
     """What both have is ours; neither `__init__` files nor what is not asked for run. Accuracies are where scripts for Mammoth look."""
     if by == 'variable':
         monkeypatch.setenv('MAMMOTH_PATH', str(checkout))
-    args = parse_args([*FLAGS, '--base_path', str(tmp_path), *(['--mammoth', str(checkout)] if by == 'flag' else [])])
+    args = given(FLAGS, '--base_path', tmp_path, *(['--mammoth', checkout] if by == 'flag' else []))
     model, dataset, args = initialize(args)
     row = train(model, dataset, args)
     out, err = capsys.readouterr()
@@ -115,19 +115,19 @@ def test_a_run_with_modules_and_names_of_a_checkout(checkout, tmp_path, monkeypa
 
 def test_without_a_checkout_one_line_names_what_is_missing_and_the_flag(checkout, tmp_path):
     with refused('--model gentle', 'backbone.columns', '--mammoth PATH'):
-        parse_args(FLAGS)
+        given(FLAGS)
     (checkout / 'utils' / 'schedulers.py').unlink()
     with refused('--model gentle', 'Warmup', str(checkout)):
-        parse_args([*FLAGS, '--mammoth', str(checkout)])
+        given(FLAGS, '--mammoth', checkout)
     with refused('--mammoth', str(tmp_path / 'none'), 'utils'):
-        parse_args([*FLAGS, '--mammoth', str(tmp_path / 'none')])
+        given(FLAGS, '--mammoth', tmp_path / 'none')
 
 
 def test_a_package_that_a_helper_lacks_is_named_each_time(checkout):
     (checkout / 'utils' / 'augmentations.py').write_text('import no_such_package\nsoft = 3\n')
     for _ in range(2):
         with refused('--model gentle', 'no_such_package'):
-            parse_args([*FLAGS, '--mammoth', str(checkout)])
+            given(FLAGS, '--mammoth', checkout)
 
 
 @pytest.mark.parametrize('end, said', [('raise SystemExit(0)', 'SystemExit'), ('x = ' + '-' * 50_000 + '1', 'cannot be imported')])
@@ -139,9 +139,9 @@ def test_files_that_end_the_process_or_cannot_be_read_are_one_line(checkout, end
     (checkout / 'models' / 'latin.py').write_bytes(b'# coding: latin-1\nclass Latin:\n    NAME = "latin"  # \xe9\n')
     (checkout / 'models' / 'quitting.py').write_text(f'class Quitting:\n    NAME = "quitting"\n{end}\n')
     with refused('--model quitting', said):
-        parse_args([*FLAGS, '--model', 'quitting', '--mammoth', str(checkout)])
+        given(FLAGS, '--mammoth', checkout, model='quitting')
     with refused('--mammoth ~no.such.user'):
-        parse_args([*FLAGS, '--mammoth', '~no.such.user/mammoth'])
+        given(FLAGS, '--mammoth ~no.such.user/mammoth')
 
 
 def test_help_imports_nothing_of_it(checkout, tmp_path):
@@ -153,21 +153,17 @@ def test_help_imports_nothing_of_it(checkout, tmp_path):
 
 def test_unknown_keys_in_config_files_of_the_checkout_are_warned_of_and_in_ours_refused(checkout, capsys, monkeypatch, tmp_path):
     (checkout / 'models' / 'theirs.py').write_text(METHOD.replace("'gentle'", "'theirs'"))
-    for place in 'models/config/theirs.yaml', 'datasets/configs/seq-digits/rare.yaml':
-        (checkout / place).parent.mkdir(parents=True)
-        (checkout / place).write_text('default: {odd_m: 1, batch_size: 7}' if place[0] == 'm' else 'odd_d: 1\nn_epochs: 3\n')
+    written(checkout, {'models/config/theirs.yaml': 'default: {odd_m: 1, batch_size: 7}', 'datasets/configs/seq-digits/rare.yaml': 'odd_d: 1\nn_epochs: 3\n'})
     warn_once.cache_clear()
-    flags = [*FLAGS[2:14], '--model', 'theirs', '--mammoth', str(checkout), '--dataset_config', 'rare']
-    args = parse_args(flags)
+    flags = BASE, NET, '--dataset_config rare --mammoth', checkout
+    args = given(*flags, model='theirs')
     assert (args.batch_size, args.n_epochs) == (7, 3)
     warned = capsys.readouterr().err
     assert all(f'{name} is not a flag of this run' in warned for name in ('theirs.yaml: odd_m', 'rare.yaml: odd_d'))
     monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
-    ours = tmp_path / 'datasets' / 'configs' / 'seq-digits' / 'rare.yaml'
-    ours.parent.mkdir(parents=True)
-    ours.write_text('odd_d: 1\n')
+    written(tmp_path, {'datasets/configs/seq-digits/rare.yaml': 'odd_d: 1\n'})
     with refused('rare.yaml', 'odd_d'):
-        parse_args(flags)
+        given(*flags, model='theirs')
 
 
 def test_a_method_of_the_checkout_gets_its_network_unless_another_is_asked_for(checkout, tmp_path, caplog):
@@ -176,12 +172,11 @@ def test_a_method_of_the_checkout_gets_its_network_unless_another_is_asked_for(c
     (checkout / 'backbone' / 'net.py').write_text('from backbone import register_backbone\nfrom backbone.resnet_cifar import resnet34\n\n\n'
                                                   '@register_backbone("resnet18")\ndef resnet18(num_classes, num_filters: int = 3):\n'
                                                   '    return resnet34(num_classes, num_filters)\n')
-    (checkout / 'models' / 'config').mkdir()
-    (checkout / 'models' / 'config' / 'theirs.yaml').write_text('default: {backbone: resnet18}')
-    flags = ['--model', 'theirs', '--mammoth', str(checkout), *FLAGS[2:4], *FLAGS[8:], '--base_path', str(tmp_path)]
-    assert parse_args([*flags, '--backbone', 'resnet18']).backbone == 'resnet18'
+    written(checkout, {'models/config/theirs.yaml': 'default: {backbone: resnet18}'})
+    flags = BASE, '--num_filters 2 --n_epochs 1 --n_splits 2 --batch_size 16 --base_path', tmp_path, '--mammoth', checkout
+    assert given(*flags, '--backbone resnet18', model='theirs').backbone == 'resnet18'
     caplog.set_level('DEBUG')
-    args = initialize(parse_args(flags))[2]
+    args = initialize(given(*flags, model='theirs'))[2]
     assert args.backbone == 'mammoth:resnet18' and "backbone='resnet18'" in caplog.text
 
 
@@ -192,22 +187,20 @@ def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(checkout, t
     (checkout / 'utils' / 'buffer.py').write_text(
         'class Buffer:\n    def __init__(self, size, device, sample_selection_strategy):\n        self.kept = []\n\n'
         '    def add_data(self, examples, labels):\n        self.kept += labels.tolist()\n')
-    flags = ['--mammoth', str(checkout), *FLAGS[2:], '--base_path', str(tmp_path)]
-    model, dataset, args = initialize(parse_args(['--model', 'theirs', *flags]))
+    flags = FLAGS, '--mammoth', checkout, '--base_path', tmp_path
+    model, dataset, args = initialize(given(*flags, model='theirs'))
     assert 'task2' in train(model, dataset, args) and len(model.buffer.kept) > 50
     third_party(models=dict(mine=own.replace("'gentle'", "'mine'")))
     with refused('rare', 'reservoir or greedy', '--mammoth'):
-        initialize(parse_args(['--model', 'mine', *flags]))
+        initialize(given(*flags, model='mine'))
     assert not list(checkout.glob('models/**/*.pyc'))
 
 
 def test_a_method_that_is_not_ours_gets_labels_that_count_up_as_classes_come(checkout, tmp_path, monkeypatch):
     """As in Mammoth, where the classes of a task are a range; under any order of the classes of the files."""
     last = (4, 0, 9, 1, 7), (2, 8, 3, 5, 6)
-    at = FLAGS.index('--n_splits')
-    args = parse_args([*FLAGS[:at], *FLAGS[at + 2:], '--base_path', str(tmp_path), '--mammoth', str(checkout), '--schedule',
-                       f"split:2,order={'-'.join(map(str, last[0] + last[1]))}"])
-    model, dataset, args = initialize(args)
+    order = '-'.join(map(str, last[0] + last[1]))
+    model, dataset, args = initialize(given(FLAGS.replace('--n_splits 2', f'--schedule split:2,order={order}'), '--base_path', tmp_path, '--mammoth', checkout))
     assert [dataset.task_classes(t).tolist() for t in (0, 1)] == [list(range(5)), list(range(5, 10))]
     names = dataset.get_class_names()
     assert [{int(name.split()[-1]) for name in names[part]} for part in (slice(5), slice(5, 10))] == [set(classes) for classes in last]
@@ -215,5 +208,5 @@ def test_a_method_that_is_not_ours_gets_labels_that_count_up_as_classes_come(che
     monkeypatch.setattr(model, 'observe', lambda inputs, labels, not_aug_inputs, epoch=None: seen.append((dataset.c_task, *labels.tolist())) or 0.0)
     train(model, dataset, args)
     assert all(5 * task <= label < 5 * task + 5 for task, *labels in seen for label in labels)
-    args = parse_args(['--model', 'sgd', '--dataset', 'seq-digits', '--schedule', args.schedule, '--lr', '0.1', '--n_epochs', '1'])
+    args = given('--dataset seq-digits --lr 0.1 --n_epochs 1 --schedule', args.schedule, model='sgd')
     assert sorted(initialize(args)[1].task_classes(0).tolist()) == sorted(last[0])         # ours take any labels

@@ -76,22 +76,23 @@ def test_a_flag_is_what_the_page_says(flag, words, state):
 
 def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path, monkeypatch):
     """A run says in a line what differs, and the flag takes theirs."""
-    line = ['--model', 'er_ace', '--dataset', 'seq-cifar100', '--buffer_size', '20']
-    ours, theirs = parse_args(line), parse_args([*line, '--lr', '0.1', '--mammoth_defaults', '1'])
+    def given(line='', model='er_ace'):
+        return parse_args(f'--model {model} --dataset seq-cifar100 --buffer_size 20 {line}'.split())
+    ours, theirs = given(), given('--lr 0.1 --mammoth_defaults 1')
     for word in ('weights compact (none)', 'lr 0.01 (required)', 'task_free True (False)', 'n_epochs 1 (of the data set)', 'lr_milestones'):
         assert word in ours.differs
     assert theirs.differs == '' and (theirs.weights, theirs.backbone, theirs.task_free, theirs.n_epochs) == ('none', 'resnet18', False, 50)
     assert (theirs.lr_scheduler, theirs.lr_milestones, theirs.num_filters) == ('multisteplr', [35, 45], 64)
     with monkeypatch.context() as patched, refused('--lr is missing'):
         patched.setenv('MAMMOTH_DEFAULTS', '1')
-        assert parse_args([*line, '--lr', '0.1']).lr_milestones == [35, 45]
-        assert parse_args([*line, '--mammoth_defaults', '0']).lr == 0.01
-        parse_args(line)
-    given = parse_args([*line, '--lr', '0.1', '--mammoth_defaults', '1', '--task_free', '1', '--n_epochs', '2', '--backbone', 'resnet34'])
-    assert (given.task_free, given.n_epochs, given.backbone) == (True, 2, 'resnet34')
-    gdumb = parse_args(['--model', 'gdumb', *line[2:], '--mammoth_defaults', '1'])
+        assert given('--lr 0.1').lr_milestones == [35, 45]
+        assert given('--mammoth_defaults 0').lr == 0.01
+        given()
+    own = given('--lr 0.1 --mammoth_defaults 1 --task_free 1 --n_epochs 2 --backbone resnet34')
+    assert (own.task_free, own.n_epochs, own.backbone) == (True, 2, 'resnet34')
+    gdumb = given('--mammoth_defaults 1', 'gdumb')
     assert (gdumb.fitting_epochs, gdumb.cutmix_alpha, gdumb.n_epochs, gdumb.lr) == (256, 1, 1, 0)
-    assert not parse_args(['--model', 'scroll', *line[2:]]).differs and 'mammoth_defaults' not in ours
-    code, out, _ = command_line('--model', 'er', '--dataset', 'seq-digits', '--weights', 'none', '--backbone', 'reduced-resnet18', '--n_epochs', '0',
-                                '--buffer_size', '9', '--base_path', tmp_path)
+    assert not given(model='scroll').differs and 'mammoth_defaults' not in ours
+    code, out, _ = command_line('--model er --dataset seq-digits --weights none --backbone reduced-resnet18 --n_epochs 0',
+                                '--buffer_size 9 --base_path', tmp_path)
     assert code == 0 and out.splitlines()[0].startswith("Mammoth's defaults differ: lr 0.01 (required); --mammoth_defaults 1")
