@@ -16,7 +16,7 @@ from safetensors.torch import save as safetensors_bytes
 
 from backbone import PLUGINS, checkpoints, feature_tensors, recorded_scales, weight_files
 from backbone.libraries import is_of_a_library, network_of
-from core.plugins import backbone_name
+from core.plugins import normalise
 from scroll.archive import atomic_write, sha256
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
@@ -200,7 +200,9 @@ def _read_safetensors(path: Path) -> dict:
     try:
         options, info = about['options'], about['info']
         preprocessing = Preprocessing(about['input_size'], tuple(about['mean']), tuple(about['std']))
-        backbone = backbone_name(about['backbone'], options)
+        backbone = normalise(about['backbone'])
+        if backbone == 'resnet18' and 'width' in options:       # as the shipped files call it
+            backbone = 'resnet18-md'
         sound = (about['format'] == _FORMAT and isinstance(info, dict) and len(preprocessing.mean) == 3
                  and preprocessing.input_size <= 4096 and backbone in PLUGINS.names()
                  and all(type(value) in (int, float, str, bool) for value in options.values()))

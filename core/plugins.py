@@ -47,15 +47,6 @@ def _is_shipped(module: str) -> bool:
     return stem in SHIPPED.get(package, ())
 
 
-def backbone_name(name: str, options=()) -> str:
-    """Canonical name of a backbone with these options, also as files and rows of before call it: Mammoth's
-    `resnet18` was `resnet18-cifar`, and one with a `width` or a `stem_padding` is now `resnet18-md`."""
-    name, given = normalise(name), set(options)
-    if name == 'resnet18' and given & {'width', 'stem_padding'} and 'num_filters' not in given:
-        return 'resnet18-md'
-    return 'resnet18' if name == 'resnet18-cifar' else name
-
-
 def names_of(package: str, **homes):
     """A module's `__getattr__`: names imported from their homes when asked for (`--help` needs no torch)."""
     def get(name: str):

@@ -25,8 +25,6 @@ from scroll.state import State
 from scroll.statistics import Statistics
 
 FORMAT = 'schedule-certificate-2'
-# settings of earlier certificates: name -> name today
-RENAMED = {'adapt_folds': 'adapt_select_folds', 'adapt_held_out': 'adapt_select_held_out'}
 _PARTS = dict(model=str, dataset=str, command=str, flags=list, verdict=dict, anywhere=dict, here=dict,
               settings=dict, options=dict)
 
@@ -38,8 +36,7 @@ def write(path, certificate: dict) -> None:
 
 
 def read(path) -> dict:
-    """What `write` wrote, its settings under their present names (`RENAMED`). InputError: there is no such
-    file, or it is no certificate of this format."""
+    """What `write` wrote. InputError: there is no such file, or it is no certificate of this format."""
     try:
         found = read_json(path)
     except OSError as error:
@@ -55,10 +52,9 @@ def read(path) -> dict:
         for value in found[part].values()) and {'data', 'backbone'} <= found['anywhere'].keys()
     if not sound or 'sentence' not in found['verdict']:
         raise InputError(f'{path}: the certificate is damaged: it is not what certify.py writes')
-    settings = {RENAMED.get(name, name): value for name, value in found['settings'].items()}
-    if 'adaptation' in settings:                # f* is what the updates end in, where it does not say more
-        settings.setdefault('adapt_select', 'none')
-    return found | dict(settings=settings)
+    if 'adaptation' in found['settings']:       # f* is what the updates end in, where it does not say more
+        found['settings'].setdefault('adapt_select', 'none')
+    return found
 
 
 def compare(certificate: dict, found: dict, unasked: dict) -> tuple:

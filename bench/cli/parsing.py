@@ -17,7 +17,7 @@ from core.arguments import FREE, ArgumentParser, ShortHelp, of_signature
 from core.configs import dataset_config, model_config
 from core.environment import warn_once
 from core.mammoth import checkout, use_checkout
-from core.plugins import MAMMOTH, ROOT, PluginFolder, backbone_name, is_shipped, keyword_flags, normalise
+from core.plugins import MAMMOTH, ROOT, PluginFolder, is_shipped, keyword_flags, normalise
 from scroll.errors import InputError, did_you_mean
 from scroll.progress import Progress
 
@@ -47,7 +47,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     _shorten(parser, cmd, model.REFUSED_FLAGS)
     given, args = given_flags(parser, cmd), parser.parse_args(cmd)
     args.model, args.dataset = normalise(args.model), normalise(args.dataset)
-    args.backbone, args.dataset_config = backbone_name(args.backbone), chosen.dataset_config
+    args.backbone, args.dataset_config = normalise(args.backbone), chosen.dataset_config
     fill_in(args)
     check_method(model, dataset, args, given)
     check_flags(args, given)
@@ -209,12 +209,12 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
     wanted, usual = chosen.backbone or asked.get('backbone'), unless_given(asked.get('backbone'))
     chosen.weights = str(chosen.weights or unless_given(wanted))
     if chosen.weights == 'none':
-        name = backbone_name(wanted or default)
+        name = normalise(wanted or default)
         if not chosen.backbone and METHODS.is_theirs(chosen.model) and PLUGINS.offers(MAMMOTH + name):
             name = MAMMOTH + name           # the checkout's methods may reach into its networks
         return None, dict(backbone=name, weights='none'), usual
     about = weights.load(chosen.weights, tensors=False)
-    if wanted and backbone_name(wanted) != about.backbone:
+    if wanted and normalise(wanted) != about.backbone:
         if chosen.backbone:
             raise InputError(f'--backbone {chosen.backbone}: --weights {chosen.weights} are for '
                              f'{about.backbone}; leave --weights out to start from scratch, or give others')

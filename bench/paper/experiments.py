@@ -28,7 +28,7 @@ from bench import flag_words
 from bench.results.keys import read_key, text_of
 from core.arguments import KEY, affects
 from core.configs import read_yaml
-from core.plugins import ROOT, backbone_name, normalise
+from core.plugins import ROOT, normalise
 from core.rows import FILE, read_rows
 from scroll.errors import InputError
 
@@ -214,9 +214,6 @@ def _parsed(words: tuple) -> tuple:
 def _has_arguments(row: dict, today) -> bool:
     key = read_key(row['run_key'])
     values, absent = key['given'] | key['default'], today.declared | _BEFORE
-    if 'backbone' in values:                           # by its name of today
-        said = [name for name, text in values.items() if text]
-        values['backbone'] = backbone_name(values['backbone'], said)
     wanted = {name: value for name, value in vars(today).items() if affects(today, name) in KEY
               and name not in _APART}
     return set(key['given']) <= {*vars(today)} and all(

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from core.arguments import ArgumentParser, real, whole
-from core.plugins import backbone_name
+from core.plugins import normalise
 from scroll.errors import InputError
 
 # stream -> wnid of a class of miniImageNet's training split -> what it is: the stream's class that it is of
@@ -45,7 +45,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument('--out', affects='place', required=True, help='weights file to write (.safetensors)')
     parser.add_argument('--base_path', affects='place', default='./data/',
                         help='folder that holds MINIIMAGENET')
-    parser.add_argument('--backbone', default='resnet18-md', type=backbone_name, help='registered backbone')
+    parser.add_argument('--backbone', default='resnet18-md', type=normalise, help='registered backbone')
     parser.add_argument('--width', type=whole(1), help='channels of the first stage (default: 32)')
     parser.add_argument('--leave_out', nargs='+', default=['cifar100'], metavar='STREAM',
                         help='streams whose classes are left out: cifar100, cifar10 or both, or none '

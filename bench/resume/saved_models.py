@@ -14,7 +14,7 @@ from bench.resume.checkpoints import write
 from bench.resume.run_state import Incomplete, Position
 from bench.resume.state import loading
 from core.environment import warn_once
-from core.plugins import MAMMOTH, backbone_name, normalise
+from core.plugins import MAMMOTH, normalise
 from core.torch_files import IGNORED, load_torch
 from scroll.archive import unwritable
 from scroll.errors import InputError
@@ -54,8 +54,8 @@ def save(state, args, arguments: dict, task: int) -> None:
 
 
 def read(path) -> dict:
-    """The content of such a file, or of one that Mammoth wrote, with its arguments under today's names.
-    InputError: it is neither."""
+    """The content of such a file, or of one that Mammoth wrote, its arguments as a dict. InputError: it is
+    neither."""
     with loading(f'--loadcheck {path}'):
         if not Path(path).is_file():
             raise InputError('there is no such file')
@@ -63,10 +63,7 @@ def read(path) -> dict:
         if not all(isinstance(name, str) for name in content['model']):
             raise InputError('not the file of a model')
         args = content.get('args') or {}
-        args = dict(vars(args) if isinstance(args, argparse.Namespace) else args)
-        if isinstance(args.get('backbone'), str):
-            args['backbone'] = backbone_name(args['backbone'], args)
-        return {**content, 'args': args}
+        return {**content, 'args': dict(vars(args) if isinstance(args, argparse.Namespace) else args)}
 
 
 def load(state, args) -> Position:
@@ -124,7 +121,6 @@ def _load_tensors(model, tensors: dict, same: bool) -> None:
         model.register_buffer(name, tensors[name])
     own, given = model.state_dict(), {}
     for name, tensor in tensors.items():
-        name = next((n for n in (name, name.replace('.downsample.', '.shortcut.')) if n in own), name)
         if name in own or not (_COUNTER.fullmatch(name) or getattr(model, name.split('.')[0], model) is None):
             given[name] = tensor
     for name in own.keys() & given.keys():

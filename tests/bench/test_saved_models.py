@@ -12,7 +12,7 @@ from bench.resume import run_state, saved_models
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.statistics import Statistics
-from tests.conftest import files_below, refused
+from tests.conftest import files_below, refused, words_of
 from tests.datasets.conftest import foreign  # noqa: F401
 from tests.models.conftest import small_digits  # noqa: F401
 from tests.models.test_contract import QUICK, known_flags, predictions
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.usefixtures('small_digits')
 def run(parse, tmp_path):
     """run(method, *flags): (model, data set, row) of a whole run; its files are in `tmp_path / 'kept'`."""
     def whole(method, *flags, folder='run'):
-        words = [*QUICK.get(method, []), '--n_splits', '3', '--batch_size', '16', *flags]
+        words = words_of(*QUICK.get(method, []), '--n_splits 3 --batch_size 16', *flags)
         if '--buffer_size' in known_flags(method) and '--buffer_size' not in words and '--loadcheck' not in words:
-            words += ['--buffer_size', '25']
+            words += ['--buffer_size 25']
         if '--savecheck' in words:
             words += ['--checkpoint_path', tmp_path / 'kept']
-        model, dataset, args = initialize(parse(method, *words, '--disable_log', '0', base_path=tmp_path / folder))
+        model, dataset, args = initialize(parse(method, *words, '--disable_log 0', base_path=tmp_path / folder))
         return model, dataset, train(model, dataset, args)
     return whole
 
@@ -42,7 +42,7 @@ def kept(tmp_path) -> list:
 def test_the_file_is_mammoths_and_holds_no_code(run, tmp_path, caplog):
     """The log says where it lies, and what run it is of, as scripts for Mammoth look for it."""
     caplog.set_level('DEBUG')
-    model, _, row = run('er', '--savecheck', 'last', '--ckpt_name', 'mine', '--n_epochs', '2', '--lr_scheduler', 'multisteplr', '--lr_milestones', '1')
+    model, _, row = run('er', '--savecheck last --ckpt_name mine --n_epochs 2 --lr_scheduler multisteplr --lr_milestones 1')
     [path] = kept(tmp_path)
     said = [record.getMessage() for record in caplog.records]
     assert f'Saving checkpoint into: {path.stem.removesuffix("_last")}' in said and f'Using backbone: {row["backbone"]}' in said
@@ -59,25 +59,25 @@ def test_the_file_is_mammoths_and_holds_no_code(run, tmp_path, caplog):
 @pytest.mark.parametrize('method', ['icarl', 'scroll'])
 def test_from_the_middle_on_the_run_ends_with_the_same_bits(run, tmp_path, method):
     """Also of a stream that is given as a whole: its accuracies before are in the row. A file of the end predicts as its run did."""
-    model, dataset, row = run(method, '--savecheck', 'task')
+    model, dataset, row = run(method, '--savecheck task')
     whole, files = the_end(model, row), kept(tmp_path)
     assert [path.stem.rpartition('_')[2] for path in files] == ['0', '1', '2']
-    again, _, second = run(method, '--loadcheck', files[0], '--start_from', '1', folder='later')
+    again, _, second = run(method, '--loadcheck', files[0], '--start_from 1', folder='later')
     later = the_end(again, second)
     for part in (whole, later):
         for name in ('start_from', 'loadcheck', 'savecheck', 'checkpoint_path'):
             part['row'].pop(name)
     assert not different(whole, later)
     assert [len(rows) for rows in rows_below(tmp_path / 'later')] == [1, 1]
-    again, data, measured = run(method, '--loadcheck', files[2], '--inference_only', '1', folder='alone')
+    again, data, measured = run(method, '--loadcheck', files[2], '--inference_only 1', folder='alone')
     assert torch.equal(predictions(model, dataset), predictions(again, data))
     assert measured['accuracy_per_task'] == row['accuracy_per_task']
 
 
 def test_weights_and_buffer_are_where_another_run_begins(run, tmp_path):
     """A teacher, which is in the file of `ssil` and not in a new run, is made again."""
-    model, _, _ = run('ssil', '--savecheck', 'last', '--n_epochs', '1')
-    args = parse_args(['--model', 'ssil', '--loadcheck', str(kept(tmp_path)[0]), '--base_path', str(tmp_path)])
+    model, _, _ = run('ssil', '--savecheck last --n_epochs 1')
+    args = parse_args(words_of('--model ssil --loadcheck', kept(tmp_path)[0], '--base_path', tmp_path))
     again, dataset, args = initialize(args)
     saved_models.load(run_state.RunState(again, dataset, args), args)
     assert all(torch.equal(a, b) for a, b in zip(model.net.state_dict().values(), again.net.state_dict().values()))
@@ -86,40 +86,40 @@ def test_weights_and_buffer_are_where_another_run_begins(run, tmp_path):
 
 def test_a_file_of_mammoth(run, tmp_path):
     """Its names, its namespace of arguments, its float images."""
-    model, _, _ = run('er', '--n_epochs', '0')
+    model, _, _ = run('er', '--n_epochs 0')
     tensors = dict(classes_so_far=torch.arange(3)) | {name: tensor + 1 for name, tensor in model.state_dict().items()}
     images = torch.rand(20, 3, 8, 8)
     theirs = tmp_path / 'theirs.pt'
     torch.save(dict(model=tensors, optimizer=None, args=argparse.Namespace(model='er', dataset='seq-digits', lr=0.25),
                     results=[[], [], {}], buffer=dict(examples=images, labels=torch.arange(20) % 10)), theirs)
-    again, _, row = run('er', '--loadcheck', theirs, '--n_epochs', '0', '--buffer_size', '25', folder='later')
+    again, _, row = run('er', '--loadcheck', theirs, '--n_epochs 0 --buffer_size 25', folder='later')
     assert row['lr'] == 0.25 and all(torch.equal(a, b) for a, b in zip(tensors.values(), again.state_dict().values()))
     assert torch.equal(again.buffer.examples[:20], (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1))
 
 
 def test_without_its_run_a_file_is_loaded_when_earlier_tasks_have_ended(run, tmp_path):
     """At whose ends iCaRL fills its buffer."""
-    run('icarl', '--savecheck', 'task')
-    path, later = kept(tmp_path)[1], ('--start_from', '2', '--n_epochs', '0')
-    exact, *_ = run('icarl', '--loadcheck', path, *later)
+    run('icarl', '--savecheck task')
+    path, later = kept(tmp_path)[1], '--start_from 2 --n_epochs 0'
+    exact, *_ = run('icarl', '--loadcheck', path, later)
     torch.save({**torch.load(path, weights_only=True), 'run': None}, path)
-    again, *_ = run('icarl', '--loadcheck', path, *later)
+    again, *_ = run('icarl', '--loadcheck', path, later)
     assert torch.equal(exact.buffer.examples, again.buffer.examples)
 
 
 def test_what_does_not_fit_is_named(run, tmp_path):
-    run('er', '--savecheck', 'task', '--n_epochs', '1')
+    run('er', '--savecheck task --n_epochs 1')
     first, *_, last = kept(tmp_path)
     with refused('after task 1', '--start_from 1'):
-        run('er', '--loadcheck', first, '--start_from', '2')
+        run('er', '--loadcheck', first, '--start_from 2')
     with refused('--seed'):
-        run('er', '--loadcheck', first, '--start_from', '1', '--seed', '7')
+        run('er', '--loadcheck', first, '--start_from 1 --seed 7')
     with refused('25 samples', '--buffer_size is 10'):
-        run('er', '--loadcheck', last, '--buffer_size', '10')
+        run('er', '--loadcheck', last, '--buffer_size 10')
     for method in ('der', 'derpp', 'gem', 'agem'):
         with refused('examples, labels of each sample', method):
-            run(method, '--loadcheck', last, '--n_epochs', '1', '--buffer_size', '25')
-    run('bic', '--loadcheck', last, '--n_epochs', '1', '--buffer_size', '25')                  # whose first task has no exemplars
+            run(method, '--loadcheck', last, '--n_epochs 1 --buffer_size 25')
+    run('bic', '--loadcheck', last, '--n_epochs 1 --buffer_size 25')                  # whose first task has no exemplars
     content = torch.load(last, weights_only=True)
     content['model']['net.conv1.weight'] = torch.zeros(2, 2)
     content['model'].pop('net.classifier.bias')
@@ -130,16 +130,16 @@ def test_what_does_not_fit_is_named(run, tmp_path):
         run('er', '--loadcheck', tmp_path / 'nothing.pt')
 
 
-ER = ['--model', 'er', '--lr', '0.05', '--buffer_size', '25', '--n_epochs', '1']
-SCROLL = ['--model', 'scroll', '--model_config', 'base', '--adaptation', 'none', '--buffer_size', '25']
+ER = '--model er --lr 0.05 --buffer_size 25 --n_epochs 1'
+SCROLL = '--model scroll --model_config base --adaptation none --buffer_size 25'
 
 
 @pytest.fixture
 def typed(command_line, tiny_weights, tmp_path):
     """typed(*flags): (exit code, stdout, stderr) of a run of three tasks on the digits."""
     def run(*flags):
-        return command_line('--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path / 'run', '--n_splits', '3',
-                            '--non_verbose', '1', *flags)
+        return command_line('--dataset seq-digits --weights', tiny_weights, '--base_path', tmp_path / 'run', '--n_splits 3',
+                            '--non_verbose 1', *flags)
     return run
 
 
@@ -150,10 +150,10 @@ def rows_of(tmp_path) -> list:
 def test_on_a_full_disk_the_row_comes_first_and_the_same_command_writes_the_file(typed, tmp_path, monkeypatch):
     with monkeypatch.context() as disk:
         disk.setattr(saved_models, 'write', full)
-        code, out, err = typed(*ER, '--savecheck', 'last', '--checkpoint_path', tmp_path / 'kept')
+        code, out, err = typed(ER, '--savecheck last --checkpoint_path', tmp_path / 'kept')
     assert code == 2 and rows_of(tmp_path) == [1, 1] and 'final accuracy' in out and not kept(tmp_path)
     assert len(err.splitlines()) == 1 and '_last.pt cannot be written (No space left on device)' in err
-    code, out, err = typed(*ER, '--savecheck', 'last', '--checkpoint_path', tmp_path / 'elsewhere')
+    code, out, err = typed(ER, '--savecheck last --checkpoint_path', tmp_path / 'elsewhere')
     assert (code, err) == (0, '') and 'continuing' in out and 'after task 3' in out and rows_of(tmp_path) == [1, 1]
     [late] = files_below(tmp_path / 'elsewhere')
     content, row = torch.load(late, weights_only=True), rows_below(tmp_path / 'run')[0][0]
@@ -165,9 +165,9 @@ def test_what_scroll_has_learned_comes_after_the_row_as_well(typed, tmp_path, mo
     path, other = tmp_path / 'learned' / 'x.npz', tmp_path / 'other.npz'
     with monkeypatch.context() as disk:
         disk.setattr(np, 'savez', lambda *given, **more: full())
-        code, _, err = typed(*SCROLL, '--save_statistics', path)
+        code, _, err = typed(SCROLL, '--save_statistics', path)
     assert code == 2 and rows_of(tmp_path) == [1, 1] and f'{path} cannot be written (No space left on device)' in err
-    code, out, err = typed(*SCROLL, '--save_statistics', other)
+    code, out, err = typed(SCROLL, '--save_statistics', other)
     assert (code, err) == (0, '') and 'continuing' in out and rows_of(tmp_path) == [1, 1]
     digest = rows_below(tmp_path / 'run')[0][0]['statistics_digest']
     assert Statistics.load(other).digest() == digest and not files_below(tmp_path / 'run' / 'unfinished')
@@ -176,25 +176,24 @@ def test_what_scroll_has_learned_comes_after_the_row_as_well(typed, tmp_path, mo
 def test_a_folder_that_cannot_take_the_files_is_told_before_anything_is_learned(typed, tmp_path):
     (tmp_path / 'file').touch()
     folder = tmp_path / 'file' / 'below'
-    code, out, err = typed(*ER, '--savecheck', 'task', '--checkpoint_path', folder)
+    code, out, err = typed(ER, '--savecheck task --checkpoint_path', folder)
     assert (code, out, len(err.splitlines()), rows_of(tmp_path)) == (2, '', 1, [])
     assert f'--checkpoint_path {folder} cannot be written' in err
 
 
-@pytest.mark.parametrize('word', ['.shortcut.', '.downsample.'])                  # Mammoth's, and ours of before
-def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, foreign, tmp_path, monkeypatch, word):     # noqa: F811
+def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, foreign, tmp_path):     # noqa: F811
     """Its backbone is named in it, its buffer holds float images, which its transforms take when they are replayed."""
-    flags = ['--buffer_size', '20', '--n_epochs', '1', '--batch_size', '64', '--lr', '0.01']
-    net = get_backbone(parse('er', '--weights', 'none', '--backbone', 'resnet18', '--num_filters', '2', '--num_classes', '10', *flags))
-    tensors = {f'net.{name}'.replace('.shortcut.', word): tensor for name, tensor in net.state_dict().items()}
+    flags = '--buffer_size 20 --n_epochs 1 --batch_size 64 --lr 0.01'
+    net = get_backbone(parse('er', '--weights none --backbone resnet18 --num_filters 2 --num_classes 10', flags))
+    tensors = {f'net.{name}': tensor for name, tensor in net.state_dict().items()}
     images = torch.rand(20, 3, 8, 8)
     arguments = dict(model='er', dataset='picture-digits', backbone='resnet18', num_filters=2, lr=0.01, buffer_size=20, n_epochs=1,
                      batch_size=64, seed=None, dataset_config=None, conf_jobnum='x', save_checkpoint_mode='safe', device='cuda:0')
     theirs = tmp_path / 'theirs.pt'
     torch.save(dict(model=tensors, optimizer=None, scheduler=None, args=arguments, results=[[[50.0]], [[60.0]], {}],
                     buffer=dict(examples=images, labels=torch.arange(20) % 5)), theirs)
-    words = ['--loadcheck', theirs, '--start_from', '1', '--base_path', tmp_path, '--non_verbose', '1', '--disable_log', '1']
-    model, dataset, args = initialize(parse_args(['--model', 'er', *map(str, words)]))
+    words = words_of('--model er --loadcheck', theirs, '--start_from 1 --base_path', tmp_path, '--non_verbose 1 --disable_log 1')
+    model, dataset, args = initialize(parse_args(words))
     assert (args.backbone, args.weights, args.num_filters) == ('resnet18', 'none', 2)
     row = train(model, dataset, args)
     assert row['task1'] == 50 and 0 <= row['task2'] <= 100 and len(model.buffer) == 20
