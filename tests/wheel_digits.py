@@ -11,9 +11,9 @@ import scroll
 from scroll import InputError, Scroll, ScrollClassifier, Statistics, make_schedule
 
 
-def command(*words) -> str:
+def command(words: str) -> str:
     """What `python -m scroll` prints."""
-    return subprocess.run([sys.executable, '-I', '-m', 'scroll', *words], check=True, text=True, stdout=subprocess.PIPE).stdout
+    return subprocess.run([sys.executable, '-I', '-m', 'scroll', *words.split()], check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
 def says(action, error) -> str:
@@ -51,16 +51,16 @@ def main() -> None:
     halves = [Scroll(buffer_size=0).fit(X[half::2], y[half::2]).statistics_ for half in (0, 1)]
     for name, half in zip('ab', halves):
         half.save(f'{name}.npz')
-    assert command('merge', 'a.npz', 'b.npz', '-o', 'all.npz').strip() == one.digest()
-    assert command('remove', 'all.npz', '--minus', 'b.npz', '-o', 'rest.npz').strip() == Statistics.load('a.npz').digest()
-    assert one.digest() in command('show', 'all.npz') and one.digest() in command('show', 'state.npz')
+    assert command('merge a.npz b.npz -o all.npz').strip() == one.digest()
+    assert command('remove all.npz --minus b.npz -o rest.npz').strip() == Statistics.load('a.npz').digest()
+    assert one.digest() in command('show all.npz') and one.digest() in command('show state.npz')
     np.savez('old.npz', X=X[:100], y=y[:100])
-    forgotten = command('unlearn', 'state.npz', '--samples', 'old.npz', '-o', 'new.npz').strip()
+    forgotten = command('unlearn state.npz --samples old.npz -o new.npz').strip()
     assert forgotten == Scroll().fit(X[100:], y[100:]).digest() == one.remove(X[:100], y[:100]).digest()
 
     np.savez('digits.npz', X=np.concatenate([X, X_test]), y=np.concatenate([y, y_test]), split=['train'] * len(X) + ['test'] * len(X_test))
-    assert command('learn', 'digits.npz', '-o', 'line.npz', '--ridge_lambda', 'auto').strip() == Scroll().fit(X, y).digest()
-    assert f'accuracy {accuracy:.4f}' in command('predict', 'line.npz', 'digits.npz', '-o', 'labels.csv')
+    assert command('learn digits.npz -o line.npz --ridge_lambda auto').strip() == Scroll().fit(X, y).digest()
+    assert f'accuracy {accuracy:.4f}' in command('predict line.npz digits.npz -o labels.csv')
 
     for action, error in ((two.adapt, InputError), (lambda: scroll.Embedder, ImportError)):
         message = says(action, error)

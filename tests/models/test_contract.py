@@ -1,6 +1,5 @@
 """What every method must do, whatever it is: run on each schedule it declares, see no label of the future, keep to |M|, ..."""
 import functools
-import io
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from bench.run.building import initialize
 from bench.run.training import train
 from core.environment import warn_once
 from datasets.utils import readers
+from tests.bench.test_model_state import through_a_file
 from tests.conftest import refused, words_of
 from tests.models.conftest import digits_are, first_of_each, known_flags
 
@@ -214,11 +214,8 @@ def test_a_run_depends_on_its_seed_and_on_what_came_alone(watched_run, start, me
 def test_a_saved_and_reloaded_method_predicts_the_same(watched_run, start, method):
     """Through a file that holds plain data only."""
     model, _, expected, _ = watched_run(method)
-    file = io.BytesIO()
-    torch.save(Packer().members(model), file)
-    file.seek(0)
     again, dataset, _ = start(method, SPLIT)
-    load_model_state(again, torch.load(file, weights_only=True))
+    load_model_state(again, through_a_file(Packer().members(model)))
     assert again.current_task == 2 and kept(again) == kept(model) and torch.equal(predictions(again, dataset), expected)
 
 
