@@ -28,6 +28,7 @@ from scroll.adaptation.settings import Adaptation
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.exact import ExactArithmetic
 from scroll.embedding.machine import describe_machine, switches
+from scroll.embedding.precision import keep_depthwise_in_float32, resolve_precision
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
 from scroll.grid import GRID, GRID_BITS, little_endian
@@ -152,6 +153,7 @@ class _Trainee:
 
     def __init__(self, embedder, predictor, mode, scale, settings, device, seed):
         self.net, self.layout, self.autocast = None, torch.contiguous_format, (device.type, False)
+        self.embed_dtype = 'exact' if settings.exact else None
         self.exact, self.dtype = settings.exact, torch.float64 if settings.exact else torch.float32
         self.arithmetic = (lambda: ExactArithmetic(device)) if self.exact else contextlib.nullcontext
         self.weight, self.bias = (nn.Parameter(torch.tensor(part, dtype=self.dtype, device=device))
@@ -168,7 +170,12 @@ class _Trainee:
             if self.exact:
                 self.net.double()
             else:
-                self.layout, self.autocast = embedder.layout, (device.type, embedder.dtype == 'bfloat16')
+                if resolve_precision(settings.precision, device) == 'bfloat16':
+                    self.embed_dtype = 'bfloat16'
+                coarse = 'bfloat16' in (embedder.dtype, self.embed_dtype)
+                if coarse and device.type == 'cpu':
+                    keep_depthwise_in_float32(self.net)
+                self.layout, self.autocast = embedder.layout, (device.type, coarse)
             if mode == 'adapters':
                 trained = adapters.attach(self.net, settings.adapter_scale, seed)
             else:
@@ -207,8 +214,10 @@ class _Trainee:
             net = copy.deepcopy(self.net)
             with self.arithmetic():
                 adapters.fold(net)
-            adapted = embedder.with_net(net, self.exact)
+            adapted = embedder.with_net(net, self.embed_dtype)
         made_on = EVERYWHERE if self.exact else describe_machine(self.weight.device)
+        if adapted is not None and adapted.dtype == 'bfloat16':
+            made_on += ', bfloat16'
         return AdaptedPredictor(predictor, weight, bias, self.scale.item(), adapted, initial_scale, losses,
                                 mode, made_on)
 

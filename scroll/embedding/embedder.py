@@ -189,9 +189,10 @@ class Embedder:
         signature(cls).bind(None, None, **options)
         return cls(*transformers_network(name, random), **options)
 
-    def with_net(self, net: nn.Module, exact: bool = False) -> 'Embedder':
-        """An embedder for another network, otherwise alike, without a cache; never in integers."""
-        dtype = 'exact' if exact else 'float32' if self.dtype == 'integer' else self.dtype
+    def with_net(self, net: nn.Module, dtype: str = None) -> 'Embedder':
+        """An embedder for another network, without a cache, otherwise alike unless a dtype is given; never in
+        integers."""
+        dtype = dtype or ('float32' if self.dtype == 'integer' else self.dtype)
         channels_last = self.layout == torch.channels_last
         return Embedder(net, self.preprocessing, dtype, self.device, self.chunk, channels_last)
 
