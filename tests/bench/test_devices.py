@@ -60,7 +60,7 @@ def test_bfloat16_is_of_products_alone_and_learns_the_same_but_for_its_rounding(
     for ours, theirs in zip(step(network, x, y), step(plain, x, y), strict=True):
         assert ours.dtype == torch.float32
         likeness = torch.nn.functional.cosine_similarity(ours.detach().flatten(), theirs.detach().flatten(), dim=0)
-        assert 0.9 < likeness and not torch.equal(ours, theirs)
+        assert likeness > 0.9 and not torch.equal(ours, theirs)
     assert {tensor.dtype for tensor in network.state_dict().values()} == {torch.float32, torch.int64}
     assert {m.dtype for m in network(x, returnt='full')[1]} == {torch.float32}
     assert arrange(model_of(torch.nn.Linear(3, 2)), 'bfloat16') == 'float32'
