@@ -52,7 +52,7 @@ class MammothBackbone(nn.Module):
         if returnt in ('full', 'all'):
             maps = self.maps(x)
             # contiguous: methods view them as vectors
-            return self.classifier(maps[-1].mean(dim=(2, 3))), [m.contiguous() for m in maps]
+            return self.classifier(maps[-1].mean(dim=(2, 3))), [m.float().contiguous() for m in maps]
         if returnt not in ('out', 'features', 'both'):
             raise ValueError(f"returnt={returnt!r}: expected 'out', 'features', 'both' or 'full'")
         features = self.features(x)
@@ -94,8 +94,10 @@ class StagedBackbone(MammothBackbone):
 
     channels_last: let images and maps lie in memory with the channels of a pixel together, up to the first
     stage whose maps have at most so few pixels: faster on CPUs, the same values but for rounding. Parameters
-    and gradients stay as they are, and may be viewed flat."""
+    and gradients stay as they are, and may be viewed flat.
+    precision: 'bfloat16': of the factors of convolutions and products (autocast); the last map is float32."""
     channels_last = False
+    precision = 'float32'
     CONTIGUOUS_PIXELS = 7 * 7
 
     def stem(self, x: torch.Tensor) -> torch.Tensor:
@@ -103,6 +105,13 @@ class StagedBackbone(MammothBackbone):
         raise NotImplementedError(f'{type(self).__name__} has no stem')
 
     def maps(self, x: torch.Tensor) -> list:
+        if self.precision == 'float32':
+            return self._maps(x)
+        with torch.autocast(x.device.type, torch.bfloat16):
+            maps = self._maps(x)
+        return [*maps[:-1], maps[-1].float()]
+
+    def _maps(self, x: torch.Tensor) -> list:
         if self.channels_last:
             x = x.contiguous(memory_format=torch.channels_last)
         elif x.device.type == 'cpu':

@@ -126,7 +126,8 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> I
 def network(name: str, input_size: int = None) -> tuple:
     """(the network of these weights, in eval mode; its `Preprocessing`, for its own size or another)."""
     about = load(name)
-    net = PLUGINS.get(about.backbone)(num_classes=1, **about.options)
+    with torch.device('cpu'):               # and float32, whatever torch's defaults are
+        net = PLUGINS.get(about.backbone)(num_classes=1, **about.options).float()
     about.load_into(net)
     return net.eval(), about.preprocessing(input_size)
 

@@ -58,6 +58,17 @@ def check_flags(args, given: set) -> None:
                          '--checkpoint_path')
 
 
+def settle_precision(args) -> None:
+    """Decide `--precision auto`. InputError: bfloat16 with exact adaptation."""
+    exact = getattr(args, 'exact_adaptation', False)
+    if exact and args.precision == 'bfloat16':
+        raise InputError('--precision bfloat16: --exact_adaptation 1 has a precision of its own')
+    if args.precision == 'auto':
+        from core.environment import get_device
+        from scroll.embedding.precision import resolve_precision
+        args.precision = 'float32' if exact else resolve_precision('auto', get_device(args.device))
+
+
 def check_method(model, dataset, args, given: set) -> None:
     """InputError if the method cannot run on this stream, or was given a flag that it has no use for."""
     for kind, owner in (('model', model), ('dataset', dataset)):
@@ -70,6 +81,7 @@ def check_method(model, dataset, args, given: set) -> None:
     for owner in (model, dataset):
         if hasattr(owner, 'check_args'):
             owner.check_args(args)
+    settle_precision(args)
     if (args.eval_every or args.prequential) and (args.n_epochs != 1 or args.fitting_mode != 'epochs'):
         raise InputError('--eval_every and --prequential are for a stream that passes once: give --n_epochs '
                          '1, or --eval_epochs')

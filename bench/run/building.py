@@ -47,7 +47,7 @@ def initialize(args=None):
     optimise(net, run.code_optimization)
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
     model.psi_digest = digest
-    arrange(model)
+    args.precision = arrange(model, run.precision)
     share_cores(model)
     log.info('Using backbone: %s', args.backbone)
     return model, dataset, args

@@ -6,8 +6,10 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from bench.run import depthwise, winograd
+from core.environment import warn_once
 from core.plugins import is_shipped
 from scroll.embedding.machine import layout_for
+from scroll.embedding.precision import keep_depthwise_in_float32
 from scroll.errors import InputError
 from scroll.heads.registry import lift_of
 
@@ -35,24 +37,37 @@ def share_cores(model) -> None:
     threadpool_limits(torch.get_num_threads() if lifted else 1, user_api='blas')
 
 
-def arrange(model) -> None:
-    """Let networks that a method trains on a CPU keep the channels of a pixel together, where they can, and
-    convolve with fewer products, or faster ones.
+def arrange(model, precision: str = 'float32') -> str:
+    """Let networks that a method trains have this precision, and on a CPU keep the channels of a pixel
+    together, where they can, and convolve with fewer products, or faster ones. Returns the precision that
+    they have: networks that are not of this project have their own.
 
-    A method that trains none, as SCROLL, lays out its backbone itself: its digests depend on it. On GPUs
-    float32 gains nothing."""
-    if model.opt is not None and model.device.type == 'cpu':
+    A method that trains none, as SCROLL, arranges its backbone itself: its digests depend on it. On GPUs
+    float32 gains nothing by the layout."""
+    if model.opt is None:
+        return precision
+    networks = [module for module in model.modules()
+                if hasattr(module, 'precision') and is_shipped(type(module))]
+    if precision == 'bfloat16' and not networks:
+        warn_once(f'--precision bfloat16 has no effect on a network of type {type(model.net).__name__}')
+        precision = 'float32'
+    for network in networks:
+        network.precision = precision
+    if model.device.type == 'cpu':
         for module in model.modules():
             if hasattr(module, 'channels_last') and is_shipped(type(module)):
                 module.channels_last = layout_for(module) == torch.channels_last
                 for conv in module.modules() if module.channels_last else ():
-                    if winograd.suits(conv):                # hooks, weights and copies stay as they are
+                    if precision == 'float32' and winograd.suits(conv):     # hooks, weights, copies stay
                         conv._conv_forward = winograd.convolve
                     elif depthwise.suits(conv):
                         conv._conv_forward = partial(depthwise.convolve, conv.stride, conv.padding)
                     elif isinstance(conv, torch.nn.Conv2d) and conv.kernel_size == conv.stride == (1, 1):
                         conv.dilation = 2, 2    # changes no pixel; on one thread torch gives 1x1 ones of few
                                                 # images to oneDNN, in half the time, only if dilated
+        if precision == 'bfloat16':
+            keep_depthwise_in_float32(model)
+    return precision
 
 
 def optimise(net, level: int) -> None:

@@ -18,6 +18,7 @@ class WhatToRun(_Part):
     device: str
     num_threads: int
     code_optimization: int
+    precision: str
     seed: int
 
 

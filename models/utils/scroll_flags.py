@@ -127,4 +127,4 @@ def adaptation(args, dataset) -> Adaptation:
         padding = getattr(dataset, 'ADAPT_PADDING', 6 / 84)
     given = {attribute: getattr(args, flag) for flag, (attribute, _) in _ADAPTATION.items()}
     return Adaptation(**given, learn_scale=_LEARN[args.learn_scale], minibatch=args.minibatch_size,
-                      augmentation=Augmentation(padding, flip, args.adapt_jitter))
+                      augmentation=Augmentation(padding, flip, args.adapt_jitter), precision=args.precision)

@@ -85,7 +85,8 @@ class ParallelAdapter(_Adapter):
 
     def __init__(self, layer: nn.Conv2d, scale: float):
         super().__init__(layer)
-        eye = torch.eye(layer.out_channels, layer.in_channels).to(layer.weight)         # device, dtype
+        weight = layer.weight
+        eye = torch.eye(*weight.shape[:2], dtype=weight.dtype, device=weight.device)
         self.alpha = nn.Parameter(scale * eye[..., None, None])
 
     def _kernel(self) -> torch.Tensor:
@@ -112,7 +113,8 @@ class LowRankAdapter(_Adapter):
         weight = layer.weight
         wide, narrow = weight.shape[:2]
         rank = rank or max(1, round(wide * narrow / (_SHARE * (wide + narrow))))
-        down = (2 * torch.rand(rank, narrow, generator=generator) - 1) * sqrt(3 / narrow)
+        down = torch.rand(rank, narrow, generator=generator, dtype=torch.float32, device='cpu')
+        down = (2 * down - 1) * sqrt(3 / narrow)
         self.down = nn.Parameter(down.to(weight.device, weight.dtype))
         self.up = nn.Parameter(weight.new_zeros(wide, rank))
 

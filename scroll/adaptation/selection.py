@@ -131,5 +131,5 @@ def between(f_T: AdaptedPredictor, f_star: AdaptedPredictor, share: float) -> Ad
         net.load_state_dict({name: start[name] + share * (value - start[name])
                              if value.is_floating_point() else value
                              for name, value in net.state_dict().items()})
-        out.embedder = f_star.embedder.with_net(net, f_star.exact)
+        out.embedder = f_star.embedder.with_net(net)
     return out

@@ -5,9 +5,11 @@ from typing import Literal
 
 from scroll.arguments import instance, number, on_off, one_of, whole
 from scroll.embedding.images import Augmentation
+from scroll.errors import InputError
 
 MODES = ('auto', 'adapters', 'full', 'none')
 SELECTIONS = ('none', 'folds')
+PRECISIONS = ('float32', 'bfloat16', 'auto')
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,9 @@ class Adaptation:
         folds: parts that the buffer is cut into for that, each with its share of every class.
         held_out: samples to predict at least; no further fold is held out after these.
         exact: f* has the same bits on every machine (`scroll.embedding.exact`).
+        precision: of the network's products while it is trained and afterwards, 'float32' or 'bfloat16'
+            (autocast; norms, classifier, loss and optimiser stay in float32), or 'auto': bfloat16 where the
+            machine has matrix units for it. Exact adaptation is in neither.
 
     InputError: an invalid value."""
     mode: Literal[MODES] = 'auto'
@@ -49,10 +54,14 @@ class Adaptation:
     folds: int = 4
     held_out: int = 250
     exact: bool = False
+    precision: Literal[PRECISIONS] = 'float32'
 
     def __post_init__(self):
         one_of('adaptation mode', self.mode, MODES)
         one_of('adaptation select', self.select, SELECTIONS)
+        one_of('adaptation precision', self.precision, PRECISIONS)
+        if self.exact and self.precision == 'bfloat16':
+            raise InputError('adaptation precision bfloat16: exact adaptation has a precision of its own')
         for name, least in (('iterations', 0), ('threshold', 0), ('minibatch', 1), ('folds', 2),
                             ('held_out', 1)):
             whole(f'adaptation {name}', getattr(self, name), least)

@@ -15,6 +15,7 @@ comes in canonical order and the random stream is this stage's own: the same f_T
 import contextlib
 import copy
 import hashlib
+import threading
 from math import pi
 
 import numpy as np
@@ -26,7 +27,8 @@ from scroll.adaptation import adapters
 from scroll.adaptation.settings import Adaptation
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.exact import ExactArithmetic
-from scroll.embedding.machine import cudnn_with, describe_machine
+from scroll.embedding.machine import describe_machine, switches
+from scroll.embedding.precision import keep_depthwise_in_float32, resolve_precision
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
 from scroll.grid import GRID, GRID_BITS, little_endian
@@ -36,6 +38,7 @@ from scroll.lift import Lift, cosine_table
 from scroll.randomness import stream_seed, torch_stream
 
 EVERYWHERE = 'every machine'
+_DROPOUT = threading.Lock()         # it draws from a generator that all threads share
 
 
 class AdaptedPredictor:
@@ -117,16 +120,16 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
     minibatches = _minibatches(len(exemplars), settings.minibatch, random)
     generators = [device] if device.type == 'cuda' else []                  # of torch, that are restored
     for stop in stops:
-        with cudnn_with(deterministic=True, benchmark=False), torch.random.fork_rng(generators):
-            while len(losses) < stop:
-                torch.manual_seed(stream_seed(seed, f'adaptation, update {len(losses)}'))       # for dropout
-                rows = next(minibatches)
-                x = samples[rows.to(device)]
-                if embedder is not None:
-                    x = settings.augmentation(x, embedder.preprocessing, random)
+        while len(losses) < stop:
+            rows = next(minibatches)
+            x = samples[rows.to(device)]
+            if embedder is not None:
+                x = settings.augmentation(x, embedder.preprocessing, random)
+            with switches(deterministic=True, benchmark=False), _DROPOUT, torch.random.fork_rng(generators):
+                torch.manual_seed(stream_seed(seed, f'adaptation, update {len(losses)}'))
                 losses.append(trained.update(x, targets[rows.to(device)]))
-                if progress:
-                    progress(losses[-1])
+            if progress:
+                progress(losses[-1])
         values = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
         f_star = trained.result(predictor, embedder, scale, values, mode)
         shown = exemplars.features[:1] if embedder is None else exemplars.samples[:1]
@@ -137,10 +140,10 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
 
 def _minibatches(count: int, size: int, random: torch.Generator):
     """Yield index tensors for ever: shuffled passes over 0..count-1, cut into equal parts, no rest."""
-    size, order = min(size, count), torch.zeros(0, dtype=torch.int64)
+    size, order = min(size, count), torch.zeros(0, dtype=torch.int64, device='cpu')
     while True:
         if len(order) < size:
-            order = torch.randperm(count, generator=random)
+            order = torch.randperm(count, generator=random, device='cpu')
         rows, order = order[:size], order[size:]
         yield rows
 
@@ -150,6 +153,7 @@ class _Trainee:
 
     def __init__(self, embedder, predictor, mode, scale, settings, device, seed):
         self.net, self.layout, self.autocast = None, torch.contiguous_format, (device.type, False)
+        self.embed_dtype = 'exact' if settings.exact else None
         self.exact, self.dtype = settings.exact, torch.float64 if settings.exact else torch.float32
         self.arithmetic = (lambda: ExactArithmetic(device)) if self.exact else contextlib.nullcontext
         self.weight, self.bias = (nn.Parameter(torch.tensor(part, dtype=self.dtype, device=device))
@@ -166,7 +170,12 @@ class _Trainee:
             if self.exact:
                 self.net.double()
             else:
-                self.layout, self.autocast = embedder.layout, (device.type, embedder.dtype == 'bfloat16')
+                if resolve_precision(settings.precision, device) == 'bfloat16':
+                    self.embed_dtype = 'bfloat16'
+                coarse = 'bfloat16' in (embedder.dtype, self.embed_dtype)
+                if coarse and device.type == 'cpu':
+                    keep_depthwise_in_float32(self.net)
+                self.layout, self.autocast = embedder.layout, (device.type, coarse)
             if mode == 'adapters':
                 trained = adapters.attach(self.net, settings.adapter_scale, seed)
             else:
@@ -205,8 +214,10 @@ class _Trainee:
             net = copy.deepcopy(self.net)
             with self.arithmetic():
                 adapters.fold(net)
-            adapted = embedder.with_net(net, self.exact)
+            adapted = embedder.with_net(net, self.embed_dtype)
         made_on = EVERYWHERE if self.exact else describe_machine(self.weight.device)
+        if adapted is not None and adapted.dtype == 'bfloat16':
+            made_on += ', bfloat16'
         return AdaptedPredictor(predictor, weight, bias, self.scale.item(), adapted, initial_scale, losses,
                                 mode, made_on)
 

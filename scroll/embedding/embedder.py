@@ -12,6 +12,7 @@ import warnings
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -23,6 +24,8 @@ from scroll.embedding.exact import ARITHMETIC, ExactArithmetic
 from scroll.embedding.images import Preprocessing, check_images
 from scroll.embedding.integer_network import IntegerNetwork, rounded_mean
 from scroll.embedding.machine import describe_machine, layout_for, versions
+from scroll.embedding.program import built_in_images, identify_program, tensor_bytes
+from scroll.embedding.transforms import DRAWN
 from scroll.embedding.wide import WideNetwork, check_stages
 from scroll.errors import InputError
 from scroll.grid import little_endian, quantise, sample_keys
@@ -31,6 +34,7 @@ from scroll.randomness import torch_stream
 DTYPES = ('float32', 'bfloat16', 'integer', 'exact')
 ANYWHERE = 'integer', 'exact'        # their features are the same on every machine
 _NUMBERS = 1 << 23                  # of large images, resized at once in float64: 64 MB
+_PROCESS = uuid4().hex              # a process may have the number of an earlier one
 
 
 class Embedder:
@@ -46,8 +50,11 @@ class Embedder:
     these stages, too, and of mirror images (`scroll.embedding.wide`).
 
     Attributes:
-        digest: hex SHA-256 of all that determines the bits of a feature, except the pixels; in floating point
-            the machine, too. psi_digest: of the tensors of `pristine`, the same on any machine.
+        digest: hex SHA-256 of all that determines the bits of a feature, except the pixels: the calls of
+            torch that the network makes with all their constants (`scroll.embedding.program`); in floating
+            point the machine, too. psi_digest: of the tensors of `pristine`, the same on any machine.
+        unidentified: why these calls cannot be known, or ''. If they cannot, the digest is that of no other
+            embedder, features are not cached, and none are made in another process.
         holds_on: where features have the same bits, and what is computed from them up to f_T.
         dim: d.
         pristine: a copy of `net` as it was given; nothing changes it."""
@@ -82,49 +89,74 @@ class Embedder:
         self.preprocessing, self.dtype, self.chunk = preprocessing, dtype, int(chunk)
         channels_last = channels_last and dtype != 'exact'              # whose products it would slow down
         self.layout = layout_for(net) if channels_last else torch.contiguous_format
-        self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
-        self.psi_digest = state_digest(self.pristine)
-        if integers is None:
-            example = (37 * torch.arange(64) % 256).to(torch.uint8).view(1, 8, 8)
-            try:
+        try:
+            self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
+            self.psi_digest = state_digest(self.pristine)
+            if integers is None:
                 self.net = (copy.deepcopy(self.pristine).double().to(self.device) if dtype == 'exact'
                             else self.folded)
-                with torch.inference_mode():            # of one image: a whole chunk may take seconds
-                    example = self._run(preprocessing(example)).numpy()
-                self.dim = example.shape[1]
-            except (AttributeError, IndexError, RuntimeError, TypeError) as error:
-                raise InputError(f'net of type {type(net).__name__} makes no features of images as '
-                                 f'{preprocessing} says: {shown(error)}') from error
-        else:
+                self._program, self.unidentified, examples = self._identify()
+                self.dim = examples[0].shape[1]
+        except (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError) as error:
+            raise InputError(f'net of type {type(net).__name__} makes no features of images as '
+                             f'{preprocessing} says: {shown(error)}') from error
+        if integers is not None:
             self.net = copy.deepcopy(integers).to(self.device, memory_format=self.layout)
             self.net.check(self.layout)
-            self.dim, example = integers.dim, None
+            self.dim, self._program, self.unidentified, examples = integers.dim, '', '', []
         self.holds_on = self._surroundings()
-        self.digest, folder = self._digests(example)
+        self._identified_in = {_process_and_defaults()}
+        self.digest, folder = self._digests(examples)
+        if self.unidentified:
+            warnings.warn(f'{type(net).__name__}: it cannot be known what it computes: '
+                          f'{self.unidentified}; its features are not cached, and do not merge with those '
+                          'of another embedder', stacklevel=2)
+            cache = None
         self.cache = None if cache is None else FeatureCache(Path(cache) / folder[:16], self.dim)
+
+    @torch.inference_mode()
+    def _identify(self) -> tuple:
+        """As `identify_program`, of built-in images, one at a time: a whole chunk may take seconds."""
+        inputs = [self.preprocessing(torch.from_numpy(image[None])) for image in built_in_images()]
+        return identify_program(self._run, inputs, strides=self.dtype != 'exact')
+
+    def _check_surroundings(self) -> None:
+        """InputError unless features have the bits here that the digest stands for."""
+        if (here := self._surroundings()) != self.holds_on:
+            raise InputError(f'its features hold on {self.holds_on}, and here is {here}: make another')
+        where = _process_and_defaults()
+        if where in self._identified_in or self.dtype == 'integer':
+            return
+        if self.unidentified or self._identify()[0] != self._program:
+            reason = self.unidentified or 'its code reads what is not the same here'
+            raise InputError(f'{type(self.pristine).__name__} may compute something else in this process, or '
+                             f'with these defaults of torch: {reason}; make another embedder')
+        self._identified_in.add(where)
 
     @cached_property
     def folded(self) -> nn.Module:
         """`pristine` on the device, batch norms folded: runs in floating point; adapters are put on it."""
         net, preprocessing = copy.deepcopy(self.pristine).to(self.device), self.preprocessing
         shape = 2, len(preprocessing.mean), preprocessing.input_size, preprocessing.input_size
-        fold_batch_norm(net, torch.randn(shape, generator=torch_stream(0, 'example')).to(self.device))
+        example = torch.randn(shape, generator=torch_stream(0, 'example'), **DRAWN)
+        fold_batch_norm(net, example.to(self.device))
         return net.to(memory_format=self.layout)
 
-    def _digests(self, example) -> tuple:
-        """(digest, digest of all else, too, that may decide over the bits: the folder of its features)."""
+    def _digests(self, examples: list) -> tuple:
+        """(digest, digest of all else, too, that may decide over the bits: the folder of its features).
+        examples: features of built-in images, in which it shows where a release of torch computes a call
+        of the program otherwise."""
         if self.dtype == 'integer':
             return (self.net.digest(),) * 2
-        network = self.pristine
-        if self.dtype == 'exact':       # with an example: a release may compute the same layers otherwise, or
-            kinds = [(name, type(module).__name__) for name, module in network.named_modules()]
-            facts = (self.psi_digest, _as_before(network, repr(kinds)), self.preprocessing, ARITHMETIC,
-                     little_endian(example).tobytes())              # show them otherwise: so not their `repr`
+        program = self._program or uuid4().hex          # what cannot be known equals nothing
+        if self.dtype == 'exact':
+            shown_features = [little_endian(example.numpy()).tobytes() for example in examples]
+            facts = self.psi_digest, program, self.preprocessing, ARITHMETIC, shown_features
         else:
-            facts = (self.psi_digest, repr(network), _plain_attributes(network), self.preprocessing,
-                     self.dtype, self.chunk, str(self.layout), self.device.type, self.holds_on)
+            facts = (self.psi_digest, program, self.preprocessing, self.dtype, self.chunk, str(self.layout),
+                     self.device.type, self.holds_on)
         digest = hashlib.sha256(repr(facts).encode()).hexdigest()
-        others = digest, torch.__version__, versions(network)
+        others = digest, torch.__version__, versions(self.pristine)
         return digest, hashlib.sha256(repr(others).encode()).hexdigest()
 
     def _surroundings(self) -> str:
@@ -157,9 +189,10 @@ class Embedder:
         signature(cls).bind(None, None, **options)
         return cls(*transformers_network(name, random), **options)
 
-    def with_net(self, net: nn.Module, exact: bool = False) -> 'Embedder':
-        """An embedder for another network, otherwise alike, without a cache; never in integers."""
-        dtype = 'exact' if exact else 'float32' if self.dtype == 'integer' else self.dtype
+    def with_net(self, net: nn.Module, dtype: str = None) -> 'Embedder':
+        """An embedder for another network, without a cache, otherwise alike unless a dtype is given; never in
+        integers."""
+        dtype = dtype or ('float32' if self.dtype == 'integer' else self.dtype)
         channels_last = self.layout == torch.channels_last
         return Embedder(net, self.preprocessing, dtype, self.device, self.chunk, channels_last)
 
@@ -167,8 +200,7 @@ class Embedder:
     def features(self, images) -> np.ndarray:
         """Raw features float32 (N, d) of uint8 images (N, H, W, C), or a list of them (H, W, C), each of any
         size, or of inputs (N, 3, S, S), float."""
-        if (here := self._surroundings()) != self.holds_on:
-            raise InputError(f'its features hold on {self.holds_on}, and here is {here}: make another')
+        self._check_surroundings()
         one_by_one = isinstance(images, list)
         if not (isinstance(images, torch.Tensor) and images.is_floating_point()):
             prepare = self.net.prepare if self.dtype == 'integer' else self.preprocessing
@@ -243,12 +275,9 @@ def depends_on_threads(net: nn.Module, chunk: int) -> bool:
                              if not name.startswith('classifier'))
 
 
-def _plain_attributes(net: nn.Module) -> list:
-    """[(module, attribute, value), ...]: numbers and texts that a `repr` need not show."""
-    others = {*vars(nn.Module()), 'name_or_path'}           # the latter of transformers: perhaps a folder
-    return [(name, key, value) for name, module in net.named_modules()
-            for key, value in sorted(vars(module).items()) if key not in others
-            and isinstance(value, (int, float, str, tuple, list)) and ' at 0x' not in repr(value)]
+def _process_and_defaults() -> tuple:
+    """What the code of a network may depend on, that can be another one than where its embedder was made."""
+    return _PROCESS, os.getpid(), torch.get_default_dtype(), str(torch.get_default_device())
 
 
 def state_digest(net: nn.Module) -> str:
@@ -257,7 +286,7 @@ def state_digest(net: nn.Module) -> str:
     for name, tensor in sorted(net.state_dict().items()):
         if not name.startswith('classifier.'):
             sha.update(_as_before(net, name).encode())
-            sha.update(little_endian(tensor.detach().cpu().numpy()).tobytes())
+            sha.update(tensor_bytes(tensor))
     return sha.hexdigest()
 
 

@@ -23,11 +23,10 @@ from math import factorial, pi
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from scroll.embedding.machine import cudnn_with
+from scroll.embedding.machine import switches
 from scroll.errors import InputError
 
 aten = torch.ops.aten
@@ -46,7 +45,7 @@ _AS_THEY_ARE = '''
     empty_strided new_empty_strided lift_fresh _local_scalar_dense scalar_tensor nll_loss_backward
     mul neg abs relu clamp clamp_min clamp_max hardtanh leaky_relu maximum minimum sign floor ceil round
     threshold_backward hardtanh_backward amax amin max argmax max_pool2d_with_indices
-    equal eq ne lt le gt ge isfinite logical_and logical_not any all'''
+    equal eq ne lt le gt ge isfinite isnan logical_and logical_not any all'''
 _KNOWN = frozenset(_AS_THEY_ARE.split())
 _INSTEAD = {}                       # name of an operation -> what is done in its place
 
@@ -62,13 +61,13 @@ class ExactArithmetic(TorchDispatchMode):
 
     def __init__(self, device='cpu'):
         super().__init__()
-        _check(torch.device(device))
-        self._settings = []
+        self._device, self._settings = torch.device(device), []
+        _check(self._device)
 
     def __enter__(self):
         self._settings.append(ExitStack())
-        self._settings[-1].enter_context(cudnn_with(enabled=False))
-        self._settings[-1].enter_context(sdpa_kernel(SDPBackend.MATH))
+        if self._device.type == 'cuda':         # on a CPU nothing changes that other threads would see
+            self._settings[-1].enter_context(switches(enabled=False))
         return super().__enter__()
 
     def __exit__(self, *error):
@@ -106,19 +105,20 @@ class ExactArithmetic(TorchDispatchMode):
 def _check(device: torch.device) -> None:
     """InputError unless convolutions and products of whole numbers, the largest for which that is promised,
     are those of int64 arithmetic: a library could transform them (Winograd), or compute in fewer bits."""
-    random, most = torch.Generator().manual_seed(0), 1 << _bits(32 * 9)
-    x, weight = (torch.randint(-most, most + 1, shape, generator=random)
-                 for shape in ((2, 32, 9, 9), (16, 32, 3, 3)))
-    rows = F.unfold(x.double(), 3, padding=1).long().transpose(1, 2)
-    expected = (rows @ weight.flatten(1).T).transpose(1, 2)
-    with cudnn_with(enabled=False):
-        x, weight, rows = (part.to(device, torch.float64) for part in (x, weight, rows))
-        for stride in (1, 2):
-            got = _convolved(x, weight, [stride] * 2, [1, 1], [1, 1], 1)
-            right = expected.view(2, 16, 9, 9)[:, :, ::stride, ::stride]
-            products = (rows @ weight.flatten(1).T).cpu().long().transpose(1, 2)
-            if not (torch.equal(got.cpu().long(), right) and torch.equal(products, expected)):
-                raise InputError(f'sums of float64 products on {device} are not exact')
+    with torch._C.DisableTorchFunction():            # no context of the caller's counts
+        random, most = torch.Generator().manual_seed(0), 1 << _bits(32 * 9)
+        x, weight = (torch.randint(-most, most + 1, shape, generator=random)
+                     for shape in ((2, 32, 9, 9), (16, 32, 3, 3)))
+        rows = F.unfold(x.double(), 3, padding=1).long().transpose(1, 2)
+        expected = (rows @ weight.flatten(1).T).transpose(1, 2)
+        with switches(enabled=False):
+            x, weight, rows = (part.to(device, torch.float64) for part in (x, weight, rows))
+            for stride in (1, 2):
+                got = _convolved(x, weight, [stride] * 2, [1, 1], [1, 1], 1)
+                right = expected.view(2, 16, 9, 9)[:, :, ::stride, ::stride]
+                products = (rows @ weight.flatten(1).T).cpu().long().transpose(1, 2)
+                if not (torch.equal(got.cpu().long(), right) and torch.equal(products, expected)):
+                    raise InputError(f'sums of float64 products on {device} are not exact')
 
 
 def _kinds(values) -> set:
@@ -416,6 +416,16 @@ def _softmax(x, dim, *_, **__):
         powers = _exp_of(part - part.amax(-1, True))
         out.append(powers / _sum(powers, -1, True))
     return torch.cat(out).view(rows.shape).movedim(-1, dim)
+
+
+@_exact('_scaled_dot_product_flash_attention_for_cpu')
+def _attention(query, key, value, dropout=0.0, causal=False, attn_mask=None, scale=None):
+    """(attention, nothing) as torch computes it without a kernel of its own for it."""
+    with ExactArithmetic():
+        grouped = query.shape[-3] != key.shape[-3]
+        out, _ = aten._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout, causal, None,
+                                                         scale=scale, enable_gqa=grouped)
+    return out, query.new_zeros(0)
 
 
 @_exact('_log_softmax')

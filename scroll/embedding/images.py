@@ -91,9 +91,9 @@ class Preprocessing:
         return (images - mean).div_(std)
 
     def moments(self, images, dtype=None):
-        """`mean` and `std` as (1, C, 1, 1), of torch's default type unless one is given."""
+        """`mean` and `std` as (1, C, 1, 1), of the images' type unless one is given."""
         import torch
-        return (torch.tensor(values, dtype=dtype, device=images.device).view(1, -1, 1, 1)
+        return (torch.tensor(values, dtype=dtype or images.dtype, device=images.device).view(1, -1, 1, 1)
                 for values in (self.mean, self.std))
 
     def __call__(self, images: 'torch.Tensor') -> 'torch.Tensor':

@@ -27,7 +27,7 @@ from scroll import archive
 from scroll.arguments import one_of, whole
 from scroll.embedding.eight_bit import EightBits, Unfit
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.machine import cudnn_with
+from scroll.embedding.machine import switches
 from scroll.errors import InputError
 from scroll.grid import GRID, quantise
 
@@ -193,8 +193,8 @@ class IntegerNetwork(nn.Module):
             except (Unfit, RuntimeError):           # of kernels that torch may lack
                 self.eight_bits = False
         values = []
-        with torch.backends.nnpack.flags(enabled=False), cudnn_with(        # no convolutions that transform
-                ieee=x.device.type == 'cuda', benchmark=False, deterministic=True):         # their input
+        # no convolutions that transform their input
+        with switches(ieee=x.device.type == 'cuda', nnpack=False, benchmark=False, deterministic=True):
             for position, op in enumerate(self.program):
                 values.append(self.run(position, op, [values[read] for read in op.reads] or [x]))
                 for read in op.reads:

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import sys
+import threading
 from pathlib import Path
 
 import torch
@@ -44,17 +45,62 @@ def _processor() -> str:
     return ' '.join(re.findall(r'^(?:model name|cpu family|model|CPU part)\s*:\s*(.*)$', first, re.M))
 
 
-@contextlib.contextmanager
-def cudnn_with(ieee: bool = False, **flags):
-    """A block in which cuDNN has these flags, and with `ieee` rounds no factors. `torch.backends.cudnn.flags`
-    fails, or is not heeded, where `torch.backends.fp32_precision` was set (torch 2.14)."""
-    cudnn, new = torch.backends.cudnn, hasattr(torch.backends.cudnn, 'conv')
-    switches = [(cudnn, name, value) for name, value in flags.items()]
-    switches += [(cudnn.conv, 'fp32_precision', 'ieee') if new else (cudnn, 'allow_tf32', False)] * ieee
-    with contextlib.ExitStack() as ending:
-        for place, name, value in switches:
-            ending.callback(setattr, place, name, getattr(place, name))
+class _Switches:
+    """Switches of torch that all threads of a process share, set for the time of a block.
+
+    Blocks of several threads may overlap: the first one remembers what a switch was, the last one restores
+    it. Each switch has one value here, wherever it is set."""
+
+    def __init__(self):
+        self._lock, self._before, self._blocks = threading.Lock(), {}, {}
+
+    def hold(self, block, place, name: str, value) -> None:
+        """Set an attribute of `place` until `release` is called with the same block."""
+        with self._lock:
+            blocks = self._blocks.setdefault((place, name), set())
+            if not blocks:
+                self._before[place, name] = getattr(place, name)
+            blocks.add(block)
             setattr(place, name, value)
+
+    def release(self, block, place, name: str) -> None:
+        with self._lock:
+            blocks = self._blocks.get((place, name), set())
+            if block in blocks:
+                blocks.remove(block)
+                if not blocks:
+                    setattr(place, name, self._before[place, name])
+
+
+class _Nnpack:
+    """torch's switch for NNPACK as an attribute."""
+
+    @property
+    def enabled(self) -> bool:
+        return torch._C._get_nnpack_enabled()
+
+    @enabled.setter
+    def enabled(self, value: bool):
+        torch._C._set_nnpack_enabled(value)
+
+
+_SWITCHES, _NNPACK = _Switches(), _Nnpack()
+
+
+@contextlib.contextmanager
+def switches(ieee: bool = False, nnpack: bool = True, **flags):
+    """A block in which cuDNN has these flags and, with `ieee`, rounds no factors; without `nnpack` torch does
+    not use NNPACK. `torch.backends.cudnn.flags` fails, or is not heeded, where torch.backends.fp32_precision
+    was set (torch 2.14)."""
+    cudnn, new = torch.backends.cudnn, hasattr(torch.backends.cudnn, 'conv')
+    wanted = [(cudnn, name, value) for name, value in flags.items()]
+    wanted += [(cudnn.conv, 'fp32_precision', 'ieee') if new else (cudnn, 'allow_tf32', False)] * ieee
+    wanted += [(_NNPACK, 'enabled', False)] * (not nnpack)
+    block = object()
+    with contextlib.ExitStack() as ending:
+        for place, name, value in wanted:
+            ending.callback(_SWITCHES.release, block, place, name)      # first: an interrupt may come between
+            _SWITCHES.hold(block, place, name, value)
         yield
 
 
@@ -78,7 +124,9 @@ def layout_for(net: torch.nn.Module) -> torch.memory_format:
 
     With AVX2 and no AVX-512, oneDNN's backward pass of a strided 1x1 convolution writes past its memory where
     a channels-last input has fewer than eight channels (torch 2.15). So a network with a convolution of fewer
-    output channels, or a 1x1 one that reads fewer, keeps contiguous maps, on every machine."""
+    output channels, or a 1x1 one that reads fewer, keeps contiguous maps, on every machine; so does one with
+    weights of five dimensions, which have no such format."""
     sound = all(conv.out_channels >= FEW and (conv.in_channels >= FEW or max(conv.kernel_size) > 1)
                 for conv in net.modules() if isinstance(conv, torch.nn.Conv2d))
+    sound &= all(parameter.dim() != 5 for parameter in net.parameters())        # of nn.Conv3d
     return torch.channels_last if sound else torch.contiguous_format

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 _WEIGHT_GRID = 1 << 15
+DRAWN = {'dtype': torch.float32, 'device': 'cpu'}      # whatever torch's defaults are
 
 
 def _sinc(x: np.ndarray) -> np.ndarray:
@@ -77,7 +78,8 @@ def random_crop(images: torch.Tensor, padding: int, generator: torch.Generator =
         return images
     count, _, height, width = images.shape
     padded = torch.nn.functional.pad(images, (padding,) * 4).permute(0, 2, 3, 1).contiguous()
-    row, column = torch.randint(0, 2 * padding + 1, (2, count), generator=generator).to(images.device)
+    shifts = torch.randint(0, 2 * padding + 1, (2, count), generator=generator, device='cpu')
+    row, column = shifts.to(images.device)
     windows = padded.unfold(1, height, 1).unfold(2, width, 1)           # view (B, rows, columns, C, H, W)
     windows = windows.permute(0, 1, 2, 4, 5, 3)
     return windows[torch.arange(count, device=images.device), row, column].permute(0, 3, 1, 2)
@@ -85,7 +87,7 @@ def random_crop(images: torch.Tensor, padding: int, generator: torch.Generator =
 
 def random_flip(images: torch.Tensor, generator: torch.Generator = None) -> torch.Tensor:
     """Mirror each image (B, C, H, W) left to right with probability one half."""
-    flip = (torch.rand(len(images), generator=generator) < 0.5).to(images.device)
+    flip = (torch.rand(len(images), generator=generator, **DRAWN) < 0.5).to(images.device)
     which, images = flip.nonzero()[:, 0], images.clone()
     images[which] = images[which].flip(-1)
     return images
@@ -95,9 +97,9 @@ def colour_jitter(images: torch.Tensor, strength: float, generator: torch.Genera
     """Brightness, contrast, saturation of each image (B, 3, H, W) in [0, 1], by factors in 1 +- strength."""
     if strength == 0:
         return images
-    factors = 1 + strength * (2 * torch.rand(3, len(images), generator=generator) - 1)
+    factors = 1 + strength * (2 * torch.rand(3, len(images), generator=generator, **DRAWN) - 1)
     brightness, contrast, saturation = factors.to(images.device).view(3, -1, 1, 1, 1)
-    luma = torch.tensor((0.299, 0.587, 0.114), device=images.device).view(1, 3, 1, 1)
+    luma = torch.tensor((0.299, 0.587, 0.114), dtype=images.dtype, device=images.device).view(1, 3, 1, 1)
     images = (images * brightness).clamp_(0, 1)
     grey = (images * luma).sum(1, keepdim=True)
     mean = grey.mean(dim=(2, 3), keepdim=True)

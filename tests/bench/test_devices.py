@@ -1,5 +1,6 @@
 """Memory, layout, precision of products, compilation."""
 import copy
+import pickle
 
 import pytest
 import torch
@@ -49,6 +50,31 @@ def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_f
     frozen = model_of(copy.deepcopy(plain), trains=False)
     arrange(frozen)
     assert not frozen.net.channels_last                             # as SCROLL's, whose digests the layout belongs to
+
+
+def test_bfloat16_is_of_products_alone_and_learns_the_same_but_for_its_rounding(capsys):
+    plain, x, y = tiny_net(width=8), torch.rand(8, 3, 48, 48), torch.arange(8) % 3
+    model = model_of(copy.deepcopy(plain))
+    assert arrange(model, 'bfloat16') == 'bfloat16'
+    network = pickle.loads(pickle.dumps(copy.deepcopy(model.net)))
+    for ours, theirs in zip(step(network, x, y), step(plain, x, y), strict=True):
+        assert ours.dtype == torch.float32
+        likeness = torch.nn.functional.cosine_similarity(ours.detach().flatten(), theirs.detach().flatten(), dim=0)
+        assert likeness > 0.9 and not torch.equal(ours, theirs)
+    assert {tensor.dtype for tensor in network.state_dict().values()} == {torch.float32, torch.int64}
+    assert {m.dtype for m in network(x, returnt='full')[1]} == {torch.float32}
+    assert arrange(model_of(torch.nn.Linear(3, 2)), 'bfloat16') == 'float32'
+    assert '--precision bfloat16 has no effect on a network of type Linear' in capsys.readouterr().err
+
+
+def test_depthwise_convolutions_stay_in_float32():
+    ours = type('Ours', (torch.nn.Sequential,), {'__module__': 'backbone.resnet18', 'precision': 'float32', 'channels_last': False})
+    plain, x = ours(*copy.deepcopy(DEEP)), torch.randn(4, 80, 6, 6)
+    model = model_of(copy.deepcopy(plain))
+    arrange(model, 'bfloat16')
+    with torch.autocast('cpu', torch.bfloat16):
+        found = copy.deepcopy(model.net)[0](x)
+    torch.testing.assert_close(found, plain[0](x).bfloat16())
 
 
 @pytest.mark.parametrize('level, precision', [(0, 'highest'), (2, 'medium')])

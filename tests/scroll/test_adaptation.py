@@ -10,6 +10,7 @@ from torch import nn
 
 from scroll.adaptation.settings import Adaptation
 from scroll.adaptation.training import adapt, adaptation_path
+from scroll.embedding import precision
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Augmentation
 from scroll.errors import InputError
@@ -191,6 +192,35 @@ class Dropping(nn.Module):
 
     def features(self, x):
         return self.drop(self.body.features(x))
+
+
+@pytest.mark.parametrize('mode', ['adapters', 'full'])
+def test_bfloat16_rounds_products_and_its_f_star_says_so(run, toy, mode):
+    plain, coarse, again = (run(mode=mode, precision=precision) for precision in ('float32', 'bfloat16', 'bfloat16'))
+    assert coarse.made_on == f'{plain.made_on}, bfloat16' and coarse.embedder.dtype == 'bfloat16'
+    assert coarse.digest() == again.digest() != plain.digest()
+    assert coarse.weight.dtype == plain.weight.dtype == np.float32
+    logits = [f_star.decision_function(toy[0]) for f_star in (plain, coarse)]
+    assert 0 < np.abs(logits[0] - logits[1]).max() < 0.05 * np.abs(logits[0]).max()
+
+
+@pytest.mark.parametrize('limit, amx, expected', [
+    (None, True, 'bfloat16'), (None, False, 'float32'), ('AVX512_CORE_AMX', True, 'bfloat16'), ('AVX2', True, 'float32')])
+def test_precision_auto_is_bfloat16_where_there_are_matrix_units(monkeypatch, tmp_path, limit, amx, expected):
+    about = tmp_path / 'cpuinfo'
+    about.write_text('flags : avx2 amx_bf16 amx_int8\n' if amx else 'flags : avx2\n')
+    monkeypatch.setattr(precision, 'CPU_INFO', about)
+    monkeypatch.delenv('ONEDNN_MAX_CPU_ISA', raising=False)
+    if limit:
+        monkeypatch.setenv('ONEDNN_MAX_CPU_ISA', limit)
+    assert precision.resolve_precision('auto') == expected
+    assert [precision.resolve_precision(name) for name in ('float32', 'bfloat16')] == ['float32', 'bfloat16']
+
+
+def test_exact_adaptation_has_no_other_precision(run):
+    with pytest.raises(InputError, match='bfloat16.*exact'):
+        Adaptation(exact=True, precision='bfloat16')
+    assert run(exact=True, precision='auto').made_on == 'every machine'
 
 
 def test_layers_that_draw_repeat_too(run):

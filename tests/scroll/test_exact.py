@@ -134,7 +134,7 @@ def test_a_feature_does_not_depend_on_its_batch_and_agrees_with_float32(monkeypa
     assert np.array_equal(features, exact(images)[0])
     monkeypatch.setattr(nn.GELU, 'forward', lambda layer, x: F.gelu(x, approximate='tanh'))
     again = [Embedder(net, Preprocessing(16), dtype).digest for dtype in ('exact', 'float32')]
-    assert again[0] != exact.digest and again[1] == floats.digest
+    assert again[0] != exact.digest and again[1] != floats.digest
 
 
 def fingerprint() -> str:

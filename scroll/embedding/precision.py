@@ -1,0 +1,56 @@
+"""bfloat16 for the products of networks that are trained in floating point, where it is faster.
+
+Autocast rounds the factors of convolutions and products; their sums, batch norms, losses and optimisers stay
+in float32. On CPUs oneDNN takes up to thirty times as long for gradients of depthwise convolutions in
+bfloat16 as in float32 (torch 2.14), so these stay in float32, too.
+"""
+import functools
+import os
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+CPU_INFO = Path('/proc/cpuinfo')
+
+
+def resolve_precision(precision: str, device='cpu') -> str:
+    """'float32' or 'bfloat16': what these, or 'auto', stand for on a device. 'auto': bfloat16 where there are
+    matrix units for it: on CPUs with AMX, unless the environment or a switch of torch keeps oneDNN from it,
+    and on GPUs from compute capability 8.0 on."""
+    device = torch.device(device)
+    if precision != 'auto':
+        return precision
+    if device.type == 'cuda':
+        return 'bfloat16' if torch.cuda.get_device_capability(device) >= (8, 0) else 'float32'
+    limit = os.environ.get('ONEDNN_MAX_CPU_ISA', os.environ.get('DNNL_MAX_CPU_ISA', ''))
+    usable = torch.backends.mkldnn.enabled and (limit in ('', 'ALL', 'DEFAULT') or 'AMX' in limit)
+    return 'bfloat16' if usable and _has_amx() else 'float32'
+
+
+def _has_amx() -> bool:
+    """Whether the processor multiplies matrices of bfloat16; False where the system does not say."""
+    try:
+        return 'amx_bf16' in CPU_INFO.read_text(errors='replace').split()
+    except OSError:
+        return False
+
+
+def keep_depthwise_in_float32(net: nn.Module) -> None:
+    """Let depthwise convolutions of a network on a CPU compute in float32 under autocast, in place."""
+    for conv in net.modules():
+        depthwise = isinstance(conv, nn.Conv2d) and conv.groups == conv.in_channels > 1
+        if depthwise and conv.padding_mode == 'zeros':
+            plain = functools.partial(_convolve, conv.stride, conv.padding, conv.dilation, conv.groups)
+            conv._conv_forward = functools.partial(_in_float32, vars(conv).get('_conv_forward', plain))
+
+
+def _convolve(stride, padding, dilation, groups, x, weight, bias):
+    return F.conv2d(x, weight, bias, stride, padding, dilation, groups)
+
+
+def _in_float32(convolve, x, weight, bias):
+    with torch.autocast(x.device.type, enabled=False):
+        out = convolve(x.float(), weight, bias)
+    return out.to(torch.bfloat16)
