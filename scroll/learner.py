@@ -390,7 +390,9 @@ class Scroll:
                                         self.strategy == 'herding', progress, left_out)
 
     def decision_function(self, X) -> np.ndarray:
-        """Logits float64 (N, K), columns as `classes_`."""
+        """Logits float64 (N, K), columns as `classes_`; f_T's are the exact ones, rounded, as exported graphs
+        give them. Those of lda, qda and ncc only compare the classes of one sample: subtract each row's mean,
+        as `ScrollClassifier` does, before a column is read by itself (ranking, calibration)."""
         return self._logits(X, self._known())
 
     def _logits(self, X, state: State) -> np.ndarray:

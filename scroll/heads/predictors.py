@@ -231,9 +231,9 @@ def _samples_each(statistics: Statistics) -> int:
 
 
 def least_evened(statistics: Statistics) -> float:
-    """The least lambda of `balanced`: `smallest_units` of the evened Gram matrix, and twice what rounding can
-    take from an eigenvalue of it (`scroll.heads.rounded`). Its entries are off by K / 2 at most, but for those
-    of the constant feature: these are off by 2^18 times what the sums are off by, which is counted here."""
+    """The least lambda of `balanced`: `smallest_units` of the evened Gram matrix, and twice what its rounding
+    can take from an eigenvalue (`scroll.heads.rounded`). Entries are off by K / 2 at most, but for those of
+    the constant feature: by 2^18 times the error of the sums, which is measured here."""
     check_seen(statistics)
     share, counts, sums = _samples_each(statistics), statistics.counts[:, None], statistics.sums
     variances = scaled(statistics.grams.diagonal(axis1=1, axis2=2), share, counts).sum(axis=0)

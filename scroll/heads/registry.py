@@ -38,16 +38,19 @@ class Head:
         make: (statistics, settings) -> predictor. leaves_out: the function of `scroll.heads.left_out`.
         lift: the lift that goes with it, where none is asked for. by_class: needs a Gram matrix a class.
         sums_for_lambda: statistics -> those that `ridge_lambda` 'auto' is chosen from; None: has none.
-        least_lambda: statistics -> the number that lambda is raised to where it is below."""
+        least_lambda: statistics -> the number that lambda is raised to where it is below.
+        relative: logits, distances or what differs of them, only compare the classes of one sample; those of
+            ridge stand for themselves."""
     make: Callable
     leaves_out: Callable
     lift: str | None = None
     by_class: bool = False
     sums_for_lambda: Callable | None = None
     least_lambda: Callable = lambda statistics: 0.0
+    relative: bool = False
 
     def settled(self, statistics: Statistics, settings: Settings) -> Settings:
-        """The settings with the number that lambda is, chosen from the statistics if it is 'auto', or None."""
+        """The settings with the lambda in use, chosen from the statistics if it is 'auto'; None: has none."""
         if self.sums_for_lambda is None:
             return replace(settings, ridge_lambda=None)
         asked, least = settings.ridge_lambda, self.least_lambda(statistics)
@@ -76,14 +79,16 @@ _RIDGE = Head(lambda statistics, settings: ridge(statistics, settings.ridge_lamb
               left_out.ridge_left_out, sums_for_lambda=lambda statistics: statistics)
 HEADS = {
     'ridge': _RIDGE,
-    'ncc': Head(lambda statistics, settings: ncc(statistics, settings.ncc_bias), left_out.ncc_left_out),
-    'lda': Head(lambda statistics, settings: lda(statistics, settings.shrinkage), left_out.lda_left_out),
+    'ncc': Head(lambda statistics, settings: ncc(statistics, settings.ncc_bias), left_out.ncc_left_out,
+                relative=True),
+    'lda': Head(lambda statistics, settings: lda(statistics, settings.shrinkage), left_out.lda_left_out,
+                relative=True),
     'rp': replace(_RIDGE, lift='relu'),
     'rff': replace(_RIDGE, lift='fourier'),
     'balanced': Head(_balanced, left_out.balanced_left_out, by_class=True, sums_for_lambda=evened,
                      least_lambda=least_evened),
     'qda': Head(lambda statistics, settings: qda(statistics, settings.pooling, settings.shrinkage),
-                left_out.qda_left_out, by_class=True),
+                left_out.qda_left_out, by_class=True, relative=True),
     'random': Head(lambda statistics, settings: random_weights(statistics, settings.seed),
                    lambda online, statistics, settings, features, labels: online.decision_function(features)),
 }

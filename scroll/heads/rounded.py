@@ -5,8 +5,8 @@ it is positive semidefinite, or rounded entry by entry from a matrix that is. Th
 in float64 and refined (Wilkinson 1963; Higham 2002, chapter 12), with residuals that are exact: G and each
 correction are cut into integers so short that every sum of their products is an integer below 2^53, which
 float64 holds in whatever order it is added. The eigenvalues of G + l I are at least l / 2, so what is still
-missing of a column of X is no longer than 2 / l times its residual. Entries are rounded once that bound no longer
-reaches across a rounding boundary; columns where it does are refined further.
+missing of a column of X is no longer than 2 / l times its residual. Entries are rounded once that bound no
+longer reaches across a rounding boundary; columns where it does are refined further.
 """
 from fractions import Fraction
 
