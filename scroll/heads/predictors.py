@@ -216,7 +216,6 @@ def evened(statistics: Statistics) -> Statistics:
     different sizes ridge fits the large ones (for streams: AIR, Fang et al. 2024). Each class has t = N / K
     samples, rounded, 1 or more: t s_c / n_c and sum_c t G_c / n_c, each entry rounded half to even.
     InputError: nothing seen, or one Gram matrix for all classes."""
-    check_seen(statistics)
     counts, grams = statistics.counts, statistics.grams
     share = np.full(len(counts), _samples_each(statistics))
     sums = scaled(statistics.sums, share[:, None], counts[:, None])
@@ -226,6 +225,7 @@ def evened(statistics: Statistics) -> Statistics:
 
 
 def _samples_each(statistics: Statistics) -> int:
+    check_seen(statistics)
     count = len(statistics.counts)
     return min(round(statistics.total / count), MAX_SAMPLES // count)
 
@@ -234,7 +234,6 @@ def least_evened(statistics: Statistics) -> float:
     """The least lambda of `balanced`: `smallest_units` of the evened Gram matrix, and twice what its rounding
     can take from an eigenvalue (`scroll.heads.rounded`). Entries are off by K / 2 at most, but for those of
     the constant feature: by 2^18 times the error of the sums, which is measured here."""
-    check_seen(statistics)
     share, counts, sums = _samples_each(statistics), statistics.counts[:, None], statistics.sums
     variances = scaled(statistics.grams.diagonal(axis1=1, axis2=2), share, counts).sum(axis=0)
     moved = scaled(sums, share, counts) * counts - share * sums     # below n_c: what wraps comes back

@@ -266,7 +266,6 @@ def test_what_reads_columns_one_by_one_finds_what_it_does_in_scikit_learns(head,
         return scores, [*found, *(score(truth, scores, average=average) for score in (roc_auc_score, average_precision_score)
                                   for average in ('micro', 'macro'))]
     (scores, ours), (_, theirs) = measured(ScrollClassifier(head, calibration_size=50, **how)), measured(other)
-    print(head, np.round(ours,3), np.round(theirs,3))
     assert (np.subtract(ours, theirs) > -.05).all()
     learner = Scroll(head=head, buffer_size=50, strategy='hash', **how).fit(x[half], y[half])
     assert roc_auc_score(y[rest], learner.predict_proba(x[rest]), multi_class='ovr') > .94

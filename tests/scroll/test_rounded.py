@@ -98,15 +98,10 @@ def test_a_worse_lapack_makes_the_same_integers(monkeypatch):
 
 
 @pytest.mark.parametrize('gram, said', [([[-9]], 'never added'), ([[2 ** 40, 2 ** 40 + 1], [2 ** 40 + 1, 2 ** 40]], 'never added'),
-                                        (np.full((3, 3), 2 ** 60), 'larger')])
+                                        (np.full((3, 3), 2 ** 60), '^these sums .* larger')])
 def test_a_removal_is_blamed_only_where_integers_prove_it(gram, said):
     with refused(said):
         solve(np.array(gram), 1, np.ones((len(gram), 1), np.int64), -9)
-
-
-def test_a_gram_matrix_that_rounding_took_half_of_lambda_from_is_solved_right():
-    gram, right = np.array([[7, -9], [-9, 7]]), np.array([[2 ** 40 + 1, 3], [5, -7]])           # eigenvalues -2 and 16
-    assert solve(gram, 4, right, -9).tolist() == rounded(gram, 4, right, -9)
 
 
 @pytest.mark.parametrize('bits', [21, 43, 65])
