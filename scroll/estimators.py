@@ -25,7 +25,8 @@ from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError, naming
 from scroll.grid import intake
 from scroll.grid_learner import FeatureGrid, GridLearner
-from scroll.heads.registry import lift_of
+from scroll.heads.registry import HEADS, lift_of
+from scroll.heads.scaling import row_sums
 from scroll.labels import check_kind, check_labels, label_array
 from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
 from scroll.statistics import MAX_SAMPLES
@@ -172,9 +173,14 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return fitted.as_given(fitted.learner.predict(self._checked(X)).tolist())
 
     def decision_function(self, X) -> np.ndarray:
-        """Logits float64 (N, K), columns as `classes_`; of two classes (N,), second less first."""
+        """Logits float64 (N, K), columns as `classes_`; of two classes (N,), second less first. Those of
+        lda, qda and ncc (`Head.relative`) are less the mean of each sample, so that a column can be read by
+        itself, as calibration and ranking do. `learner_.predictor()` has them as they are."""
         fitted = self._ready()
-        logits = fitted.in_columns(fitted.learner.decision_function(self._checked(X)), -np.inf)
+        logits = fitted.learner.decision_function(self._checked(X))
+        if HEADS[fitted.learner.head_].relative and len(fitted.labels()) > 2:
+            logits = logits - row_sums(logits)[:, None] / logits.shape[1]
+        logits = fitted.in_columns(logits, -np.inf)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_proba(self, X) -> np.ndarray:

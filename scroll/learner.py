@@ -132,7 +132,8 @@ class Scroll:
             which keep a Gram matrix for each class; 'random'; a paper's name of these (docs/heads.md); or
             'auto': the best of ridge, ncc and lda, with and without the lift, on the buffer, leave-one-out.
         ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times N. Or
-            'auto': chosen by generalised cross-validation from the statistics, whenever f_T is made.
+            'auto': chosen by generalised cross-validation from the statistics, whenever f_T is made. One too
+            small for these sums is refused, by balanced raised (`ridge_lambda_` is the one in use).
         targets: 'pm1' or 'onehot', of ridge. ncc_bias: 'exact', 'paper' or 'zero'.
         shrinkage: of lda and qda, the share of the identity in the covariance within classes, from 0 up to
             below 1; or 'oas': the best for normal samples, chosen from the statistics whenever f_T is made.
@@ -389,7 +390,9 @@ class Scroll:
                                         self.strategy == 'herding', progress, left_out)
 
     def decision_function(self, X) -> np.ndarray:
-        """Logits float64 (N, K), columns as `classes_`."""
+        """Logits float64 (N, K), columns as `classes_`; f_T's are the exact ones, rounded, as exported graphs
+        give them. Those of lda, qda and ncc only compare the classes of one sample: subtract each row's mean,
+        as `ScrollClassifier` does, before a column is read by itself (ranking, calibration)."""
         return self._logits(X, self._known())
 
     def _logits(self, X, state: State) -> np.ndarray:

@@ -10,7 +10,13 @@ CLOSED_PIPE = 128 + signal.SIGPIPE      # as shells have it of a command that th
 def flushed(name: str, main) -> int:
     """What `main()` returns, once all that it has printed is written. `CLOSED_PIPE`, without a word, if the
     reader of stdout or stderr has gone (`python -m scroll show x | head -1`); 2 after one line, which begins
-    with the name of the command, for another OSError."""
+    with the name of the command, for another OSError, and if stdout is closed, before anything is done."""
+    if sys.stderr is None:          # closed: `print` would write to stdout instead, into what others read
+        sys.stderr = open(os.devnull, 'w')                              # noqa: SIM115
+    if sys.stdout is None:
+        print(f'{name}: error: standard output is closed: expected a file, a pipe or /dev/null',
+              file=sys.stderr)
+        return 2
     try:
         try:
             return main()

@@ -54,7 +54,8 @@ def balanced_left_out(online: LinearPredictor, statistics: Statistics, settings,
                       labels: np.ndarray) -> np.ndarray:
     """As `ridge_left_out`; each class counts as often as before."""
     even = predictors.evened(statistics)
-    settings = replace(settings, ridge_lambda=predictors.usable_with(even, settings.ridge_lambda))
+    least = predictors.least_evened(statistics)
+    settings = replace(settings, ridge_lambda=max(settings.ridge_lambda, least))
     rows = np.searchsorted(statistics.classes, labels)
     weights = (even.counts / statistics.counts)[rows][:, None]
     return ridge_left_out(online, even, settings, features, labels, weights)

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import ceil
+from math import ceil, isqrt
 from typing import ClassVar
 
 import numpy as np
@@ -216,18 +216,30 @@ def evened(statistics: Statistics) -> Statistics:
     different sizes ridge fits the large ones (for streams: AIR, Fang et al. 2024). Each class has t = N / K
     samples, rounded, 1 or more: t s_c / n_c and sum_c t G_c / n_c, each entry rounded half to even.
     InputError: nothing seen, or one Gram matrix for all classes."""
-    check_seen(statistics)
     counts, grams = statistics.counts, statistics.grams
-    share = np.full(len(counts), min(round(statistics.total / len(counts)), MAX_SAMPLES // len(counts)))
+    share = np.full(len(counts), _samples_each(statistics))
     sums = scaled(statistics.sums, share[:, None], counts[:, None])
     gram = sum(scaled(gram, share[0], count) for gram, count in zip(grams, counts))
     gram[-1] = gram[:, -1] = GRID * sums.sum(axis=0)        # of the constant feature: as the sums say
     return Statistics(statistics.dim, statistics.lift).assign(statistics.classes, share, sums, gram)
 
 
-def usable_with(even: Statistics, alpha: float) -> float:
-    """The lambda of `balanced` for this one: at least what the rounding of K Gram matrices needs."""
-    return max(alpha, max(smallest_units(even.gram), len(even.classes) * len(even.gram)) / GRID ** 2)
+def _samples_each(statistics: Statistics) -> int:
+    check_seen(statistics)
+    count = len(statistics.counts)
+    return min(round(statistics.total / count), MAX_SAMPLES // count)
+
+
+def least_evened(statistics: Statistics) -> float:
+    """The least lambda of `balanced`: `smallest_units` of the evened Gram matrix, and twice what its rounding
+    can take from an eigenvalue (`scroll.heads.rounded`). Entries are off by K / 2 at most, but for those of
+    the constant feature: by 2^18 times the error of the sums, which is measured here."""
+    share, counts, sums = _samples_each(statistics), statistics.counts[:, None], statistics.sums
+    variances = scaled(statistics.grams.diagonal(axis1=1, axis2=2), share, counts).sum(axis=0)
+    moved = scaled(sums, share, counts) * counts - share * sums     # below n_c: what wraps comes back
+    moved = scaled(moved, 1 << 20, counts).sum(axis=0).tolist()
+    rounding = 2 * counts.size * len(moved) + isqrt(sum(value * value for value in moved))
+    return max(smallest_units(np.diag(variances)), rounding) / GRID ** 2
 
 
 def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:

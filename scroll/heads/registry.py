@@ -11,7 +11,7 @@ import numpy as np
 
 from scroll.heads import left_out
 from scroll.heads.discriminants import lda, qda
-from scroll.heads.predictors import evened, exact_lambda, ncc, random_weights, ridge, usable_with
+from scroll.heads.predictors import evened, exact_lambda, least_evened, ncc, random_weights, ridge
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.heads.scaling import cross_entropies, fit_scale
 from scroll.lift import Lift
@@ -37,21 +37,26 @@ class Head:
     Attributes:
         make: (statistics, settings) -> predictor. leaves_out: the function of `scroll.heads.left_out`.
         lift: the lift that goes with it, where none is asked for. by_class: needs a Gram matrix a class.
-        sums_for_lambda: statistics -> those that `ridge_lambda` 'auto' is chosen from; None: has none."""
+        sums_for_lambda: statistics -> those that `ridge_lambda` 'auto' is chosen from; None: has none.
+        least_lambda: statistics -> the number that lambda is raised to where it is below.
+        relative: logits, distances or what differs of them, only compare the classes of one sample; those of
+            ridge stand for themselves."""
     make: Callable
     leaves_out: Callable
     lift: str | None = None
     by_class: bool = False
     sums_for_lambda: Callable | None = None
+    least_lambda: Callable = lambda statistics: 0.0
+    relative: bool = False
 
     def settled(self, statistics: Statistics, settings: Settings) -> Settings:
-        """The settings with a number for lambda, chosen from the statistics if it is 'auto', or None."""
+        """The settings with the lambda in use, chosen from the statistics if it is 'auto'; None: has none."""
         if self.sums_for_lambda is None:
             return replace(settings, ridge_lambda=None)
-        asked = settings.ridge_lambda
+        asked, least = settings.ridge_lambda, self.least_lambda(statistics)
         if asked == AUTO:
-            asked = choose_lambda(self.sums_for_lambda(statistics), settings.targets)
-        return replace(settings, ridge_lambda=exact_lambda(asked))
+            asked = choose_lambda(self.sums_for_lambda(statistics), settings.targets, least)
+        return replace(settings, ridge_lambda=max(exact_lambda(asked), least))
 
     def left_out(self, online, statistics: Statistics, settings: Settings, features: np.ndarray,
                  labels: np.ndarray) -> np.ndarray:
@@ -66,21 +71,24 @@ class Head:
 
 
 def _balanced(statistics: Statistics, settings: Settings):
-    even = evened(statistics)
-    return ridge(even, usable_with(even, settings.ridge_lambda), settings.targets)
+    alpha = max(settings.ridge_lambda, least_evened(statistics))
+    return ridge(evened(statistics), alpha, settings.targets)
 
 
 _RIDGE = Head(lambda statistics, settings: ridge(statistics, settings.ridge_lambda, settings.targets),
               left_out.ridge_left_out, sums_for_lambda=lambda statistics: statistics)
 HEADS = {
     'ridge': _RIDGE,
-    'ncc': Head(lambda statistics, settings: ncc(statistics, settings.ncc_bias), left_out.ncc_left_out),
-    'lda': Head(lambda statistics, settings: lda(statistics, settings.shrinkage), left_out.lda_left_out),
+    'ncc': Head(lambda statistics, settings: ncc(statistics, settings.ncc_bias), left_out.ncc_left_out,
+                relative=True),
+    'lda': Head(lambda statistics, settings: lda(statistics, settings.shrinkage), left_out.lda_left_out,
+                relative=True),
     'rp': replace(_RIDGE, lift='relu'),
     'rff': replace(_RIDGE, lift='fourier'),
-    'balanced': Head(_balanced, left_out.balanced_left_out, by_class=True, sums_for_lambda=evened),
+    'balanced': Head(_balanced, left_out.balanced_left_out, by_class=True, sums_for_lambda=evened,
+                     least_lambda=least_evened),
     'qda': Head(lambda statistics, settings: qda(statistics, settings.pooling, settings.shrinkage),
-                left_out.qda_left_out, by_class=True),
+                left_out.qda_left_out, by_class=True, relative=True),
     'random': Head(lambda statistics, settings: random_weights(statistics, settings.seed),
                    lambda online, statistics, settings, features, labels: online.decision_function(features)),
 }

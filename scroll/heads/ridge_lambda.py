@@ -4,6 +4,10 @@ GCV(lambda) = (RSS / N) / (1 - df / N)^2 (Golub, Heath and Wahba 1979) needs the
 and the counts and nothing else, so its choice is the same, to the last bit, under every schedule, batching
 and sharding, and no sample has to be kept for it. On every machine, too: float64 bounds decide that hold for
 whatever eigenvalues LAPACK finds, and where these leave it open, the criterion itself to 60 bits.
+
+I - H, H the matrix that turns targets into fitted values, has no eigenvalue below q = lambda / (tr(A) +
+lambda): so N - df is N q or more, and RSS q^2 times that of the targets. Sums that were rounded (`evened`,
+`scroll.grid_learner.Standardised`) can say less, even nothing or below; then these bounds stand for it.
 """
 from fractions import Fraction
 from math import isqrt
@@ -20,13 +24,13 @@ _TIE = Fraction(1, 1 << 30)         # criteria this close, relatively, are equal
 _PRECISION = Fraction(1, 1 << 62)   # of the parts of an exact criterion
 
 
-def choose_lambda(statistics: Statistics, targets: str = 'pm1') -> float:
-    """The lambda of least GCV, from 2^-20 to 2^20; of equals the largest. First every sixteenth of the
-    numbers 2^(k / 4), then every fourth, then each between the best one's neighbours. InputError: nothing
-    seen."""
+def choose_lambda(statistics: Statistics, targets: str = 'pm1', least: float = 0.0) -> float:
+    """The lambda of least GCV, from 2^-20, or `least`, to 2^20; of equals the largest. First every sixteenth
+    of the numbers 2^(k / 4), then every fourth, then each between the best one's neighbours. InputError:
+    nothing seen."""
     bounds_of, exact = gcv_bounds(statistics, targets), {}
     # no bound on an eigenvalue says much below 2^-32 of the trace
-    least = sum(np.diagonal(statistics.gram).tolist()) >> 32 or 1
+    least = max(_trace(statistics.gram) >> 32, int(least * GRID ** 2), 1)
     best, reach = 0, _LIMIT
     for step in _STEPS:
         near = range(max(best - reach, -_LIMIT), min(best + reach, _LIMIT) + 1, step)
@@ -52,26 +56,30 @@ def gcv_bounds(statistics: Statistics, targets: str):
     With A = Q diag(s) Q' and c = Q'R, RSS = tr(Y'Y) - sum |c|^2 (s + 2 lambda) / (s + lambda)^2 and N - df =
     N - n + sum lambda / (s + lambda). Computed eigenpairs are those of a matrix no further from A than e =
     4 n 2^-52 tr(A) (in practice a thousandth of that). An eigenvalue within e of s changes 1 / (s + lambda)
-    by at most e / (s + lambda - e), relatively, and RSS by less than 5 e |W|^2."""
+    by at most e / (s + lambda - e), relatively, and RSS by less than 12 e |W|^2, since s >= -lambda / 2."""
     check_seen(statistics)
     gram, total = statistics.gram / float(GRID) ** 2, statistics.total
     right, most = target_sums(statistics, targets) / float(GRID), float(_target_squares(statistics, targets))
     s, vectors = np.linalg.eigh(gram)
-    s, squares = np.maximum(s, 0), ((vectors.T @ right) ** 2).sum(axis=1)                   # (n,)
+    squares = ((vectors.T @ right) ** 2).sum(axis=1)                                        # (n,)
     rounding = 4 * len(s) * np.finfo(np.float64).eps
-    off = rounding * float(np.trace(gram))
+    trace = float(np.trace(gram))
+    off = rounding * trace
 
     def bounds(alpha: float) -> tuple:
-        if alpha < 3 * off:
+        if s[0] + alpha < 3 * off:
             return 0.0, np.inf
         sums = s + alpha
         rss = most - (squares * (sums + alpha) / sums ** 2).sum()
-        rss_off = 10 * off * (squares / sums ** 2).sum() + 4 * most * rounding
+        rss_off = 12 * off * (squares / sums ** 2).sum() + 4 * most * rounding
         freedom = total - len(s) + (alpha / sums).sum()
         freedom_off = (alpha / sums * (off / (sums - off))).sum() + rounding * (total + len(s))
-        least = freedom - freedom_off
-        return (total * max(rss - rss_off, 0) / (freedom + freedom_off) ** 2,
-                total * (rss + rss_off) / least ** 2 if least > 0 else np.inf)
+        share = alpha / (trace + alpha)                                             # q
+        low, high = share * (1 - rounding), share * (1 + rounding)
+        most_freedom = max(freedom + freedom_off, total * high)
+        least_freedom = max(freedom - freedom_off, total * low)
+        return (total * max(rss - rss_off, most * low ** 2) / most_freedom ** 2,
+                total * max(rss + rss_off, most * high ** 2) / least_freedom ** 2)
     return bounds
 
 
@@ -81,20 +89,26 @@ def exact_gcv(statistics: Statistics, targets: str, alpha: float) -> Fraction:
     gram, right, units = statistics.gram, target_sums(statistics, targets), usable_lambda(statistics, alpha)
     weights = Refinement(gram, units, right)
     inverse = Refinement(gram, units, np.eye(len(gram), dtype=np.int64))
+    most, share = _target_squares(statistics, targets), Fraction(units, _trace(gram) + units)
+    least_rss, least_freedom = most * share ** 2, statistics.total * share
     length, rss, freedom, rss_off, freedom_off = Fraction(1.01 * np.linalg.norm(right)), 0, 0, 1, 1
     while rss_off > _PRECISION * rss:
         weights.step()
         unit, x = Fraction(2) ** weights.unit, weights.value()
         error = Fraction(np.linalg.norm(weights.error()))
         square, fitted = int((x * x).sum()), unit * int((right * x).sum())
-        rss = _target_squares(statistics, targets) - fitted - units * unit ** 2 * square
+        rss = max(least_rss, most - fitted - units * unit ** 2 * square)
         rss_off = unit * error * (length + units * unit * (2 * (isqrt(square) + 1) + error))
     while freedom_off > _PRECISION * freedom:
         inverse.step()
         unit, trace = Fraction(2) ** inverse.unit, int(inverse.value(np.diagonal).sum())
-        freedom = statistics.total - len(gram) + units * unit * trace
+        freedom = max(least_freedom, statistics.total - len(gram) + units * unit * trace)
         freedom_off = units * unit * Fraction(inverse.error().sum())
     return statistics.total * rss / freedom ** 2
+
+
+def _trace(gram: np.ndarray) -> int:
+    return sum(np.diagonal(gram).tolist())
 
 
 def _target_squares(statistics: Statistics, targets: str) -> int:

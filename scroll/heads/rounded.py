@@ -1,11 +1,12 @@
 """Integer linear systems, solved and rounded correctly: the same integers on every machine, with every BLAS.
 
-(G + l I) X = R with integers G (positive semidefinite), l > 0 and R has one rational solution. It is solved
+(G + l I) X = R with integers G, l > 0 and R has one rational solution if G has no eigenvalue below -l / 2:
+it is positive semidefinite, or rounded entry by entry from a matrix that is. The system is solved
 in float64 and refined (Wilkinson 1963; Higham 2002, chapter 12), with residuals that are exact: G and each
 correction are cut into integers so short that every sum of their products is an integer below 2^53, which
-float64 holds in whatever order it is added. The eigenvalues of G + l I are at least l, so what is still
-missing of a column of X is no longer than its residual / l. Entries are rounded once that bound no longer
-reaches across a rounding boundary; columns where it does are refined further.
+float64 holds in whatever order it is added. The eigenvalues of G + l I are at least l / 2, so what is still
+missing of a column of X is no longer than 2 / l times its residual. Entries are rounded once that bound no
+longer reaches across a rounding boundary; columns where it does are refined further.
 """
 from fractions import Fraction
 
@@ -20,8 +21,6 @@ _TIE = 64                           # within 2^-64 of a unit of the middle count
 _ENOUGH = 512                       # bits below the grid after which what is undecided is rounded as it is
 _COLUMNS = 1 << 10                  # solved for at once
 _CONDITION = 40                     # l is at least 2^-40 of G's trace: then float64 steers it well
-_NO_GRAM = ('the Gram matrix has negative eigenvalues, as far as float64 can tell: something was removed '
-            'that was never added; or use a larger ridge lambda, or shrinkage')
 
 
 def scaled(array: np.ndarray, times, over) -> np.ndarray:
@@ -41,14 +40,14 @@ def smallest_units(gram: np.ndarray) -> int:
 class Refinement:
     """X = (gram + units I)^-1 right, to more bits with every step.
 
-    gram: int64 (n, n), positive semidefinite, n < 2^16. units: int, `smallest_units` or more. right: int64
-    (n, K).
+    gram: int64 (n, n), no eigenvalue below -units / 2, n < 2^16. units: int, `smallest_units` or more. right:
+    int64 (n, K).
 
     Attributes:
         unit: X is known in units of 2^unit.
         pieces: [(float64 (n, K), whole numbers, unit), ...]: X is the sum of pieces 2^unit, up to `error`.
 
-    InputError: the matrix is not positive semidefinite, as far as float64 can tell."""
+    InputError: float64 cannot steer the solution; says so if `gram` has another eigenvalue than it may."""
 
     def __init__(self, gram: np.ndarray, units: int, right: np.ndarray):
         size, top = len(gram), int(np.abs(gram).max())
@@ -61,10 +60,11 @@ class Refinement:
         try:
             self._factor = cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
         except LinAlgError as error:
-            raise InputError(_NO_GRAM) from error
+            raise _unsolvable(gram, units) from error
         largest = int(np.abs(right).max(initial=0))
         bits = max((size * top + units).bit_length(), largest.bit_length()) + self._bits + 3
         self._residual = _limbs(right, -(-bits // _RADIX))
+        self._given = gram, units
         self._units, self._spare = float(units), 0                  # in 2^(unit - spare): right - (gram +
         self.unit, self.pieces = 0, []                              # units I) X, the residual
 
@@ -78,7 +78,7 @@ class Refinement:
         shift = min(self._bits - _exponent(correction),
                     _RADIX * len(self._residual) - 3 - _exponent(residual))
         if shift < 1:
-            raise InputError(_NO_GRAM)
+            raise _unsolvable(*self._given)
         piece = np.rint(correction * 2.0 ** shift)
         zeros, rest = divmod(shift, _RADIX)                # now residual 2^shift - (gram + units I) piece
         limbs = [np.zeros_like(piece) for _ in range(zeros)]
@@ -102,7 +102,7 @@ class Refinement:
         """float64 (K,): no column is further from that of X than this (Euclidean), in units of 2^unit."""
         residual = _floats(self._residual)
         scale = max(np.abs(residual).max(), 1.0)                    # so that no square is too large
-        return 1.001 * scale / self._units * np.linalg.norm(residual / scale, axis=0)
+        return 2.002 * scale / self._units * np.linalg.norm(residual / scale, axis=0)
 
     def value(self, part=lambda piece: piece) -> np.ndarray:
         """X, or a part of it, in units of 2^unit: Python's integers."""
@@ -135,6 +135,17 @@ class Refinement:
         odd = tie & (whole % 2 != 0)
         whole[odd] += np.where(part[odd] < 0, -1, 1)
         return whole, tie | (distance - error > on_it) | (below > _ENOUGH)
+
+
+def _unsolvable(gram: np.ndarray, units: int) -> InputError:
+    """The error of a system that float64 cannot steer. Sums of samples that were all learned have no
+    eigenvalue below -units / 2, which v' (2 gram + units I) v < 0, in integers, disproves."""
+    direction = np.linalg.eigh(gram.astype(np.float64))[1][:, 0]
+    v = np.rint(direction * (1 << 30)).astype(np.int64).astype(object)
+    if 2 * (v @ (gram @ v)) + units * (v @ v) < 0:
+        return InputError('the sums have a negative variance: something was removed that was never added')
+    return InputError('these sums are too close to singular for float64: use a larger ridge lambda, or '
+                      'shrinkage')
 
 
 def grid_for(square: Fraction, bits: int) -> int:

@@ -1,9 +1,10 @@
 """Heads beyond ridge, NCC and LDA: balanced ridge, QDA and the choice among heads; what leaving one out is for each."""
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 from sklearn.linear_model import RidgeClassifier
@@ -18,8 +19,8 @@ from scroll.heads.discriminants import qda
 from scroll.heads.predictors import evened, ridge
 from scroll.heads.registry import HEADS, Settings
 from scroll.lift import Lift
-from scroll.settings import HEAD_CHOICES, NCC_BIASES, PUBLISHED
-from tests.scroll.conftest import quick, refused, sample
+from scroll.settings import HEAD_CHOICES, NCC_BIASES, PUBLISHED, TARGETS
+from tests.scroll.conftest import exact_solution, quick, refused, sample
 
 
 def made(name, statistics, **settings):
@@ -40,6 +41,59 @@ def test_gram_matrices_by_class_are_those_of_the_classes_and_add_up(seed, cuts, 
     half = order[:30]
     rest = Statistics(4, by_class=True).add(np.delete(u, half, 0), np.delete(y, half))
     assert by_class.remove(u[half], y[half]) == rest and rest.relabel({c: i for i, c in enumerate(rest.classes)})
+
+
+@st.composite
+def small_systems(draw) -> tuple:
+    """Up to twelve samples of up to three classes on few points: many are equal, and those of a class may all be."""
+    points = draw(st.lists(st.lists(st.sampled_from([0, 0, 1, 3, 4, -1, .377, 1e-30, 1e30]), min_size=4, max_size=4), min_size=1, max_size=6))
+    samples = draw(st.lists(st.tuples(st.sampled_from(points), st.integers(0, 2)), min_size=1, max_size=12))
+    return np.float32([point for point, _ in samples])[:, :draw(st.integers(1, 4))], np.array([label for _, label in samples])
+
+
+def exact_weights(learner, u, y) -> list:
+    """Rounded weights of ridge and balanced (with biases), and of lda (without), (K, D), from the samples, in fractions."""
+    classes, each = np.unique(y, return_inverse=True)
+    counts = np.bincount(each).tolist()
+    x = np.column_stack([u, np.full(len(u), GRID)]).astype(object)
+    sums, times, units = np.eye(len(counts), dtype=int)[each].T @ x, 1, round((learner.ridge_lambda_ or 0) * GRID ** 2)
+    if learner.head == 'lda':
+        right = rounded(sums[:, :-1].T, 1, counts).T
+        v = x[:, :-1] - right[each]
+        gram, times, share = v.T @ v, max(len(y) - len(counts), 1), Fraction(learner.shrinkage)
+        trace = int(np.trace(gram))
+        units, times = (max(round(Fraction(trace, len(gram)) * share / (1 - share)), -(-trace >> 40)), times) if trace else (GRID ** 2, 1)
+    elif learner.head == 'balanced':
+        share = round(len(y) / len(counts))
+        right = rounded(sums.T, share, counts).T
+        gram = sum(rounded(x[each == k].T @ x[each == k], share, [n] * x.shape[1]) for k, n in enumerate(counts))
+        gram[-1] = gram[:, -1] = GRID * right.sum(axis=0)
+    else:
+        gram, right = x.T @ x, sums
+    if learner.targets == 'pm1' and learner.head != 'lda':
+        right = 2 * right - right.sum(axis=0)
+    scale = times * GRID / Fraction(2) ** learner.predictor().exponent
+    return [[round(scale * value) for value in row] for row in zip(*exact_solution(gram, units, right.T))]
+
+
+def rounded(rows, times, counts) -> np.ndarray:
+    return np.array([[round(Fraction(times * int(value), n)) for value, n in zip(row, counts)] for row in rows], object)
+
+
+@settings(quick, max_examples=80)
+@given(small_systems(), st.sampled_from(HEAD_CHOICES), st.sampled_from(TARGETS), st.sampled_from([*(2.0 ** -k for k in (35, 30, 22, 16)), .1, 50, 'auto']),
+       st.sampled_from([0., .25, 1 - 2 ** -20]))
+@example((np.float32([[1, 1], [1, -1], [1, 3], [0, 1]]), np.array([1, 0, 1, 1])), 'balanced', 'onehot', 'auto', 0.)
+@example((np.float32([[1, 0, 0], [4, 0, 3], [0, 4, 0], [1, 0, 3]]), np.array([0, 2, 2, 1])), 'balanced', 'onehot', 'auto', 0.)
+def test_small_systems_end_and_weights_are_the_exact_ones_rounded(system, head, targets, ridge_lambda, shrinkage):
+    X, y = system
+    how = dict(head=head, targets=targets, ridge_lambda=ridge_lambda, shrinkage=shrinkage, lift_dim=3, buffer_size=9, strategy='hash')
+    learner = Scroll(**how).fit(X, y)
+    assert set(learner.predict(X)) <= set(y)
+    np.testing.assert_allclose(learner.out_of_sample(X, y).sum(axis=1), 1)
+    if head in ('ridge', 'balanced', 'lda'):
+        exact, units = exact_weights(learner, quantise(X), y), learner.predictor().units
+        assert units[:, :len(exact[0])].tolist() == exact and np.abs(units).max() <= 2 ** 47
 
 
 def test_sums_by_class_and_of_all_do_not_mix():

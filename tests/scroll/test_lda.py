@@ -4,8 +4,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.covariance import shrunk_covariance
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -14,30 +12,7 @@ from scroll.grid import GRID, quantise
 from scroll.heads import discriminants as head
 from scroll.heads.registry import HEADS, Settings
 from scroll.statistics import MAX_SAMPLES
-from tests.scroll.conftest import exact_solution, quick, sample
-
-
-@quick
-@given(seed=st.integers(0, 10 ** 6), dim=st.integers(1, 4), spread=st.sampled_from([0.01, 1.0]),
-       shrinkage=st.sampled_from([0.0, 1e-6, 0.25, 0.99]), count=st.sampled_from([3, 5, 40]))
-def test_weights_are_those_of_rational_arithmetic_rounded(seed, dim, spread, shrinkage, count):
-    u, y = sample(seed, count, dim, spread=spread)
-    statistics = Statistics(dim).add(u, y)
-    scatter, means = head.within_scatter(statistics), head.class_means(statistics)
-    deviations = u.astype(object) - means[y]
-    assert (scatter == deviations.T @ deviations).all()
-    trace = int(np.trace(scatter))
-    if not trace:
-        return
-    units = round(Fraction(trace, dim) * Fraction(shrinkage) / (1 - Fraction(shrinkage)))
-    units = max(units, -(-trace >> 40))
-    system = [[int(v) + units * (i == j) for j, v in enumerate(row)] for i, row in enumerate(scatter)]
-    exact = exact_solution(system, 0, ((count - 3 or 1) * means.T).tolist())
-    predictor = head.lda(statistics, shrinkage)
-    scale = Fraction(GRID) / Fraction(2) ** predictor.exponent
-    asked = head.exact_share(shrinkage)
-    if asked == Fraction(shrinkage):
-        assert predictor.units[:, :-1].T.tolist() == [[round(v * scale) for v in row] for row in exact]
+from tests.scroll.conftest import exact_solution, sample
 
 
 @pytest.mark.parametrize('shrinkage', ['oas', 0])

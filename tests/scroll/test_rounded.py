@@ -97,9 +97,11 @@ def test_a_worse_lapack_makes_the_same_integers(monkeypatch):
     np.testing.assert_array_equal(solve(gram, 2 ** 33, right, -50), expected)
 
 
-def test_what_is_no_sum_of_products_is_refused():
-    with refused('never added'):
-        solve(np.array([[-9]]), 1, np.array([[1]]), -9)
+@pytest.mark.parametrize('gram, said', [([[-9]], 'never added'), ([[2 ** 40, 2 ** 40 + 1], [2 ** 40 + 1, 2 ** 40]], 'never added'),
+                                        (np.full((3, 3), 2 ** 60), '^these sums .* larger')])
+def test_a_removal_is_blamed_only_where_integers_prove_it(gram, said):
+    with refused(said):
+        solve(np.array(gram), 1, np.ones((len(gram), 1), np.int64), -9)
 
 
 @pytest.mark.parametrize('bits', [21, 43, 65])
