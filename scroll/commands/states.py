@@ -1,6 +1,7 @@
 """Commands on features (learn, add, predict), on what was learned (show, digest, merge, remove, export)."""
 import argparse
 import sys
+from dataclasses import replace
 
 from scroll import archive, edits, engines, export
 from scroll.embedding.named import embedder_of
@@ -15,6 +16,7 @@ from scroll.state import State
 
 # other defaults than those of Scroll: keep no samples, but keys, to unlearn by
 _USUAL = dict(buffer_size=0, keep_keys=True)
+_INTEGERS = 'labels are numbers: make sure that each means the same class in all files (names are safer)'
 
 
 def add_stream_commands(command) -> None:
@@ -87,19 +89,25 @@ def _learn_with_engine(learner: Scroll, args) -> None:
         raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
     warn_of_repeated(counted.parts)
     print(f'learned {counted.statistics.total} samples of {len(sources)} files', file=sys.stderr)
-    write(State(params, counted.psi, counted.statistics, parts=counted.parts, names=names), args.out)
+    state = replace(counted, params=params, names=names)
+    write(state, args.out)
+    if len(sources) > 1 and state.classes.dtype.kind == 'i':
+        print(_INTEGERS, file=sys.stderr)
 
 
 def add(args) -> None:
     """A learner, and what it learns from more files."""
-    _go_on(Scroll.load(args.state, embedder_of(args.embedder)), args)
+    _go_on(Scroll.load(args.state, embedder_of(args.embedder)), args, args.state)
 
 
-def _go_on(learner: Scroll, args) -> None:
+def _go_on(learner: Scroll, args, source: str = '') -> None:
     archive.check_apart(args.out, args.files)
-    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size)
+    learned, total, doubtful = learning.learn(learner, args.files, args.columns, args.split, args.block_size,
+                                              source)
     learner.save(args.out)
-    print('learned {} of {} samples'.format(*counts), file=sys.stderr)
+    print(f'learned {learned} of {total} samples', file=sys.stderr)
+    if doubtful:
+        print(_INTEGERS, file=sys.stderr)
     print(learner.digest())
 
 
@@ -164,7 +172,7 @@ def show(args) -> None:
     for name, value in (facts | dict(digest=counted.digest())).items():
         print(f'{name:<8} {value}')
     print(f"\n{'samples':>8}  class")
-    for label, count in zip(counted.classes.tolist(), counted.counts.tolist()):
+    for label, count in zip(state.classes.tolist(), counted.counts.tolist()):
         print(f'{count:>8}  {label if str(label).isprintable() else repr(label)}')
 
 
@@ -177,11 +185,10 @@ def merge(args) -> None:
     """Learners, or statistics, of several streams as one."""
     state = edits.read(args.file)
     for path in Progress('Merging, files', len(args.others)).over(args.others):
-        state = edits.merged(state, edits.read(path), path, args.repeated)
+        state = edits.merged(state, edits.read(path), path, args.repeated, args.file)
     write(state, args.out)
-    if state.statistics.classes.dtype.kind == 'i':
-        print('labels are numbers: that each means the same in all files is for you to know; names would '
-              'say it', file=sys.stderr)
+    if state.classes.dtype.kind == 'i':
+        print(_INTEGERS, file=sys.stderr)
 
 
 def remove(args) -> None:

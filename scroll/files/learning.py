@@ -18,11 +18,18 @@ from scroll.parts import warn_of_repeated
 from scroll.progress import Progress
 
 
-def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK) -> tuple:
+def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK,
+          source: str = 'what was learned') -> tuple:
     """Let a learner learn from files (`open_for`), each a part (`scroll.parts`): of those with splits what is
-    to train, unless `split` says otherwise. Returns (samples learned, samples in the files). InputError: a
-    file cannot be read or learned from; the learner may then have learned a part."""
+    to train, unless `split` says otherwise. source: of what the learner knows already, for errors. Returns
+    (samples learned, samples in the files, whether integers were learned from several sources, each of which
+    may mean other classes). InputError: a file cannot be read or learned from; the learner may then have
+    learned a part."""
     files, learned = open_for(learner, paths, columns, getattr(learner, 'feature_names_in_', None)), 0
+    before = learner.classes_ if hasattr(learner, 'statistics_') else ()
+    if len(before):
+        for file in files:
+            file.check_labels(before, f'in {source}')
     with Progress('Learning', sum(file.rows for file in files)) as progress:
         for file in files:
             learned += learn_file(learner, file, split, size, progress.update)
@@ -31,7 +38,8 @@ def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size:
     if not learned:
         raise InputError(f'{files[0].path}: there are no samples of the split that is to be learned')
     warn_of_repeated(parts)
-    return learned, sum(file.rows for file in files)
+    several = len(before) > 0 or len(files) > 1
+    return learned, sum(file.rows for file in files), several and learner.classes_.dtype.kind == 'i'
 
 
 def open_for(learner: Scroll, paths, columns: dict = None, names: tuple = None) -> list:
@@ -39,7 +47,10 @@ def open_for(learner: Scroll, paths, columns: dict = None, names: tuple = None) 
     if learner.embedder is None:
         return open_files(paths, columns, ('X', 'y'), names)
     from scroll.files.images import ImageFile
-    return [ImageFile(str(path), columns) for path in paths]
+    files = [ImageFile(str(path), columns) for path in paths]
+    for file in files:
+        file.check_labels(files[0].labels, f'in {files[0].path}')
+    return files
 
 
 def learn_file(learner: Scroll, file, split: str = None, size: int = BLOCK, progress=None) -> int:

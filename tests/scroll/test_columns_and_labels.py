@@ -1,4 +1,5 @@
 """Columns go by their names, a value and its float32 copy are one, and one rule says what is a label."""
+import copy
 import unicodedata
 import warnings
 from contextlib import suppress
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from scroll import InputError, Scroll, ScrollClassifier
+from scroll import Adaptation, InputError, Scroll, ScrollClassifier
 from scroll.__main__ import main
 from scroll.grid import intake, quantise
 from scroll.state import State
@@ -26,6 +27,14 @@ NAMES = [f'f{i}' for i in range(6)]
 FRAME = pd.DataFrame(X, columns=NAMES)
 OTHER = FRAME[NAMES[::-1]]
 GONE = FRAME.rename(columns={'f5': 'f9'})
+
+
+class Unread:
+    """A table that is still to be read, as those of polars, DuckDB and `datasets`."""
+    column_names = columns = ['a', 'b']
+
+    def __array__(self, *_, **__):
+        return np.array(None)
 
 
 # columns
@@ -190,6 +199,51 @@ def test_other_labels_are_refused_in_one_line(make):
                    torch.ones(3, requires_grad=True), np.array([*np.array([1, 2, 3], 'm8[ns]')], object), np.array([*np.array([1, 2, 3], 'm8[s]')], object)):
         with refused():
             make().partial_fit(X[:3], labels)
+
+
+@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
+def test_true_and_false_are_predicted_as_such(make):
+    yes, expected = Y > 0, make().partial_fit(X, (Y > 0).astype(int))
+    for labels in (yes, yes.tolist(), pd.Series(yes).astype('boolean'), torch.tensor(yes), pa.array(yes)):
+        learner = make().partial_fit(X[:50], labels[:50]).partial_fit(X[50:], labels[50:])
+        assert learner.digest() == expected.digest() and learner.score(X, labels) == expected.score(X, yes)
+        assert learner.classes_.dtype == learner.predict(X).dtype == bool
+    assert learner.partial_fit(X, Y).predict(X).dtype == np.int64
+
+
+def test_true_and_false_stay_so_in_what_is_made_of_a_learner(tmp_path):
+    learner = Scroll(adaptation=Adaptation(iterations=1, select='none')).partial_fit(X, Y > 0)
+    learner.save(tmp_path / 's.npz')
+    for other in (Scroll.load(tmp_path / 's.npz'), copy.copy(learner).rename({True: False, False: True}), copy.copy(learner).merge(learner),
+                  copy.deepcopy(learner).remove(X[:9], Y[:9] > 0), learner.adapt()):
+        assert other.classes_.dtype == other.predict(X).dtype == bool
+    numbers = Scroll().partial_fit(X, Y)
+    assert copy.copy(learner).merge(numbers).predict(X).dtype == copy.copy(numbers).merge(learner).predict(X).dtype == np.int64
+    assert copy.copy(learner).rename({True: 'yes', False: 'no'}).classes_.tolist() == ['no', 'yes']
+    State(dict(head='ridge'), '', numbers.statistics_, boolean=True).write(tmp_path / 'forged.npz')
+    with refused('not True and False'):
+        Scroll.load(tmp_path / 'forged.npz')
+
+
+@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
+@pytest.mark.parametrize('kind', ['bfloat16', 'float8_e4m3fn'])
+def test_numbers_of_few_bits_are_the_float32_that_they_equal(make, kind):
+    tensor, types = torch.tensor(X).to(getattr(torch, kind)), pytest.importorskip('ml_dtypes')
+    values = tensor.float().numpy()
+    for few in (tensor, values.astype(getattr(types, kind))):
+        assert make().partial_fit(few, torch.tensor(Y).bfloat16()).digest() == make().partial_fit(values, Y).digest()
+        with suppress(InputError), pytest.warns(UserWarning, match=kind[:6]):
+            make().partial_fit(X, Y).remove(few[:2], Y[:2])
+
+
+@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
+def test_a_column_of_lists_is_a_table(make):
+    rows = X.tolist()
+    for column in (pd.Series(rows), pd.Series(list(X)), pa.array(rows), pa.chunked_array([rows[:40], rows[40:]]), pa.array(rows, pa.list_(pa.float64(), 6))):
+        assert make().partial_fit(column, Y).digest() == make().partial_fit(X, Y).digest()
+    for column in (pd.Series([*rows[1:], [1.0]]), pd.Series([[row] for row in rows]), Unread(), pa.array([dict(a=1)] * 90)):
+        with refused():
+            make().partial_fit(column, Y)
 
 
 @pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
