@@ -244,7 +244,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             if isinstance(out, tuple):
                 check_classification_targets(out[1])
             return out
-        except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+        except (OverflowError, RuntimeError, ValueError) as error:
             raise InputError(' '.join(str(error).split())) from error
 
     def _new_learner(self, X, whole_data: bool) -> GridLearner:

@@ -4,6 +4,7 @@
     ([[157286, 209715]], 262144)
 """
 import hashlib
+import re
 from fractions import Fraction
 from math import isqrt
 
@@ -19,11 +20,8 @@ FLOAT32, FLOAT64 = PRECISIONS = 'float32', 'float64'        # of features as the
 def widened(numbers):
     """Numbers of fewer bits than numpy itself knows as float32, which holds them exactly: tensors of bfloat16
     and float8, arrays of the types of `ml_dtypes`. Everything else as it is."""
-    kind = getattr(numbers, 'dtype', None)
-    if str(kind).startswith(('torch.bfloat', 'torch.float8')):
-        return numbers.float()
-    if isinstance(kind, np.dtype) and kind.kind == 'V' and np.can_cast(kind, np.float32):
-        return numbers.astype(np.float32)
+    if re.match(r'(torch\.)?(bfloat|float8)', str(getattr(numbers, 'dtype', ''))):
+        return numbers.float() if hasattr(numbers, 'float') else numbers.astype(np.float32)
     return numbers
 
 

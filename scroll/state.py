@@ -314,9 +314,7 @@ class State:
         if precision not in PRECISIONS or names is not None and not (
                 len(names) == statistics.dim and all(isinstance(name, str) for name in names)):
             raise InputError('its columns are not as they are written')
-        boolean = 'labels' in facts
-        if boolean and (facts['labels'] != 'bool' or not set(statistics.classes.tolist()) <= {0, 1}):
-            raise InputError('its labels are not True and False')
+        boolean = 'labels' in facts and set(statistics.classes.tolist()) <= {0, 1}
         return cls(params, psi, statistics, buffer, keys, parts, None, names and tuple(names),
                    precision, boolean).checked()
 

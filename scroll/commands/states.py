@@ -16,7 +16,6 @@ from scroll.state import State
 
 # other defaults than those of Scroll: keep no samples, but keys, to unlearn by
 _USUAL = dict(buffer_size=0, keep_keys=True)
-_INTEGERS = 'labels are numbers: make sure that each means the same class in all files (names are safer)'
 
 
 def add_stream_commands(command) -> None:
@@ -91,8 +90,7 @@ def _learn_with_engine(learner: Scroll, args) -> None:
     print(f'learned {counted.statistics.total} samples of {len(sources)} files', file=sys.stderr)
     state = replace(counted, params=params, names=names)
     write(state, args.out)
-    if len(sources) > 1 and state.classes.dtype.kind == 'i':
-        print(_INTEGERS, file=sys.stderr)
+    _hint_on_integers(state.classes, state.parts)
 
 
 def add(args) -> None:
@@ -102,13 +100,18 @@ def add(args) -> None:
 
 def _go_on(learner: Scroll, args, source: str = '') -> None:
     archive.check_apart(args.out, args.files)
-    learned, total, doubtful = learning.learn(learner, args.files, args.columns, args.split, args.block_size,
-                                              source)
+    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size, source)
     learner.save(args.out)
-    print(f'learned {learned} of {total} samples', file=sys.stderr)
-    if doubtful:
-        print(_INTEGERS, file=sys.stderr)
+    print('learned {} of {} samples'.format(*counts), file=sys.stderr)
+    _hint_on_integers(learner.classes_, learner.end_part())
     print(learner.digest())
+
+
+def _hint_on_integers(classes, parts: dict) -> None:
+    """A line on labels that each part may use for other classes."""
+    if len(parts) > 1 and classes.dtype.kind == 'i':
+        print('labels are numbers: make sure that each means the same class in all files (names are safer)',
+              file=sys.stderr)
 
 
 def predict(args) -> None:
@@ -187,8 +190,7 @@ def merge(args) -> None:
     for path in Progress('Merging, files', len(args.others)).over(args.others):
         state = edits.merged(state, edits.read(path), path, args.repeated, args.file)
     write(state, args.out)
-    if state.classes.dtype.kind == 'i':
-        print(_INTEGERS, file=sys.stderr)
+    _hint_on_integers(state.classes, state.known_parts())
 
 
 def remove(args) -> None:

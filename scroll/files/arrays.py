@@ -8,7 +8,6 @@ from math import prod
 import numpy as np
 
 from scroll.archive import arrays_of, open_file
-from scroll.arguments import not_installed
 from scroll.errors import InputError
 from scroll.grid import native, widened
 
@@ -129,12 +128,9 @@ def _load(path: str) -> dict:
     if kind_of(path) == 'npy':
         paths = dict(X=path, y=labels_of(path))
         return {name: np.load(path, 'r') for name, path in paths.items() if os.path.isfile(path)}
-    try:
-        import torch
-        from safetensors.torch import load_file
-    except ModuleNotFoundError as error:
-        raise not_installed('files of tensors', error.name, 'export') from None
+    import torch
     if kind_of(path) == 'safetensors':
+        from safetensors.torch import load_file
         return load_file(path)
     content = None
     with suppress(pickle.UnpicklingError):

@@ -42,15 +42,19 @@ class Block(NamedTuple):
         return Block(*(None if column is None else column[at] for column in self))
 
 
-def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple = None) -> list:
-    """A `FeatureFile` for each file. columns: other names of columns, by 'X', 'y', 'id' and 'split'. need:
-    those that each file must have. names: of the columns of X, in the order wanted; None: that of the first
-    file, by path. InputError: there is no such file, it is of another kind, damaged, or lacks what is needed;
-    or files that differ in their number of features, or of which some have y or split."""
+def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple = None, known: tuple = None,
+               kind=None) -> list:
+    """A `FeatureFile`, or one of its subclass `kind`, for each file. columns: other names of columns, by 'X',
+    'y', 'id' and 'split'. need: those that each file must have. names: of the columns of X, in the order
+    wanted; None: that of the first file, by path. known: (labels, where they are), of which there are others;
+    None: of the first file. InputError: there is no such file, it is of another kind, damaged, or lacks what
+    is needed; or files that differ in their number of features, kind of labels, or of which some have y or
+    split."""
     columns = columns or {}
     paths = list(map(str, paths))
     labels = {labels_of(path) for path in paths} - {''}
-    found = [FeatureFile(path, columns, (*need, *columns)) for path in paths if path not in labels]
+    kind = kind or FeatureFile
+    found = [kind(path, columns, (*need, *columns)) for path in paths if path not in labels]
     found = [file for file in found if file.rows] or found[:1]          # parts of a table may be empty
     first = found[0]
     if not first.rows:
@@ -64,7 +68,8 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple =
         if {'y', 'split'} & set(file.has) != {'y', 'split'} & set(first.has):
             raise InputError(f'{file.path}: it has {", ".join(file.has)}, but {first.path} has '
                              f'{", ".join(first.has)}')
-        file.check_labels(first.labels, f'in {first.path}')
+        with naming(file.path):
+            check_kind(file.labels, *(known or (first.labels, f'in {first.path}')))
     return found
 
 
@@ -96,11 +101,6 @@ class FeatureFile:
             with naming(self.path):
                 places(self.names, names)
             self.names = names
-
-    def check_labels(self, known, source: str) -> None:
-        """InputError if labels are numbers here and text in `source`, or the other way round."""
-        with naming(self.path):
-            check_kind(self.labels, known, source)
 
     def named(self, X: np.ndarray):
         """Rows of this file, with the names of their columns where they have some."""

@@ -94,9 +94,8 @@ class ImageFile(FeatureFile):
     """A Parquet file with columns `image` (bytes, or structs with `bytes`, as `datasets` writes them) and y;
     its blocks hold uint8 (n, H, W, 3), each of images of one size, in no order."""
 
-    def __init__(self, path: str, columns: dict = None):
-        columns = dict(X='image') | (columns or {})
-        super().__init__(path, columns, ('X', 'y', *columns))
+    def __init__(self, path: str, columns: dict = None, need: tuple = ('X', 'y')):
+        super().__init__(path, dict(X='image') | (columns or {}), need)
         self.names = None
 
     def _reader(self):

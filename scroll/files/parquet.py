@@ -44,11 +44,10 @@ class Table:
             check_shape('X', (self.rows, self.dim), np.dtype(float), self.rows)
         self.labels, self._class_names = 'integers', None
         for column in self._read.get('y', ()):
-            self._class_names = _class_names(schema.metadata or {}, column)
-            if self._class_names:
-                self.labels = 'names (of ClassLabel, in its metadata)'
-            elif 'string' in str(schema.field(column).type):            # large, view, of a dictionary
+            if 'string' in str(schema.field(column).type):              # large, view, of a dictionary
                 self.labels = 'strings'
+            elif names := _class_names(schema.metadata or {}, column):
+                self.labels, self._class_names = 'names (of its ClassLabel)', np.array(names)
 
     def _width(self, kinds: list) -> int:
         """d; InputError unless X is a column of lists of numbers, or of numbers each."""
@@ -71,7 +70,7 @@ class Table:
             columns = {name: [batch.column(n) for n in names] for name, names in self._read.items()}
             block = {name: self._matrix(parts) if name == 'X' else _column(name, *parts)
                      for name, parts in columns.items()}
-            if self._class_names:
+            if self._class_names is not None:
                 block['y'] = self._named(block['y'])
             yield block
 
@@ -81,7 +80,7 @@ class Table:
         if len(unnamed):
             raise InputError(f'y is {unnamed[0]}, which has no name (ClassLabel): leave out samples without '
                              'a label')
-        return np.array(self._class_names)[numbers]
+        return self._class_names[numbers]
 
     def _matrix(self, parts: list) -> np.ndarray:
         """X (n, d)."""
