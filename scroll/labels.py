@@ -9,6 +9,8 @@ from scroll.arguments import shown
 from scroll.errors import InputError
 from scroll.grid import widened
 
+INTEGERS, BOOLEANS = 'integers', 'True and False'
+
 
 def check_labels(labels, count: int = None) -> np.ndarray:
     """A copy of labels as an array (N,) of int64, or of text (`label_array`); else an InputError. One rule
@@ -84,14 +86,17 @@ def label_array(labels: list) -> np.ndarray:
     return np.array([str.__str__(label) for label in labels])
 
 
+def kind_of(dtype: np.dtype) -> str:
+    """Labels of a type, for errors."""
+    return dict(U='strings', b=BOOLEANS).get(dtype.kind, INTEGERS)
+
+
 def check_kind(labels, known, source: str = 'before') -> None:
     """InputError if checked labels are numbers and those that are known are text, or the other way round.
-    labels, known: arrays, or 'integers', or what text they are. source: where the known ones are."""
-    kinds = [part if isinstance(part, str) else 'strings' if part.dtype.kind == 'U' else 'integers'
-             for part in (labels, known)]
-    if (kinds[0] == 'integers') != (kinds[1] == 'integers'):
-        raise InputError(f'labels are {kinds[0]} here and {kinds[1]} {source}: keep to integers or to '
-                         'strings')
+    labels, known: arrays, or words as of `kind_of`. source: where the known ones are."""
+    kinds = [part if isinstance(part, str) else kind_of(part.dtype) for part in (labels, known)]
+    if (kinds[0] in (INTEGERS, BOOLEANS)) != (kinds[1] in (INTEGERS, BOOLEANS)):
+        raise InputError(f'labels are {kinds[0]} here and {kinds[1]} {source}: keep to one kind')
 
 
 def by_label(labels: np.ndarray):

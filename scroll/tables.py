@@ -73,7 +73,7 @@ def rows_of(X) -> np.ndarray:
 def warn_of_half(X) -> None:
     """UserWarning where samples that must be among those learned have half precision, or less."""
     kinds = ' '.join(map(str, np.ravel(getattr(X, 'dtypes', getattr(X, 'dtype', ())))))
-    if half := re.search(r'b?float(8|16)', kinds, re.IGNORECASE):
+    if half := re.search(r'b?float(8|16)\w*', kinds, re.IGNORECASE):
         warnings.warn(f'X has dtype {half[0]}: these are samples that were learned only if they were learned '
                       'in that precision', stacklevel=4)
 

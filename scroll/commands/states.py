@@ -28,7 +28,7 @@ def add_stream_commands(command) -> None:
         if out is not learned:
             out.add_argument('state', help='file of a learner')
         out.add_argument('files', metavar='FILE', nargs='*' if out is learned else '+',
-                         help='npz, npy or Parquet files')
+                         help='npz, npy, Parquet, safetensors or torch files')
         add_columns(out)
         out.add_argument('--split', choices=(*features.SPLITS, features.ALL),
                          help=f'of files with splits, the samples to take (default: {usual})')

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from scroll import labels
 from scroll.archive import arrays_of, open_file
 from scroll.errors import InputError
 from scroll.grid import native, widened
@@ -59,16 +60,16 @@ class Arrays:
     """Arrays of an npz file, read as they are asked for: a small archive may hold more than memory does.
 
     Attributes:
-        names: of its arrays. has: those of X, y, id and split that it has. rows: N. dim: d. labels: what they
-            are ('integers' stands for all that is no text)."""
-    x_names, labels = None, 'integers'
+        names: of its arrays. has: those of X, y, id and split that it has. rows: N. dim: d. labels: as of
+            `scroll.labels.check_kind`."""
+    x_names, labels = None, labels.INTEGERS
 
     def __init__(self, path: str, columns: dict):
         self._path, forms = path, {}
         with open_file(path) as file, zipfile.ZipFile(file) as archive:
             self.names = sorted(name.removesuffix('.npy') for name in archive.namelist())
             self._columns = found_in(self.names, columns)
-            for name, column in self._columns.items():
+            for name, column in self._columns.items() if 'X' in self._columns else ():
                 with archive.open(f'{column}.npy') as member:
                     forms[name] = _HEADS[np.lib.format.read_magic(member)](member)[::2]
         self._check(forms)
@@ -79,8 +80,8 @@ class Arrays:
         for name, (shape, dtype) in forms.items() if 'X' in forms else ():
             check_shape(name, shape, dtype, self.rows)
             self.rows, self.dim = shape if name == 'X' else (self.rows, self.dim)
-            if name == 'y' and dtype.kind == 'U':
-                self.labels = 'strings'
+            if name == 'y':
+                self.labels = labels.kind_of(dtype)
 
     def blocks(self, size: int):
         """Yield dicts of columns, of up to `size` rows."""

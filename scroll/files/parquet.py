@@ -7,6 +7,7 @@ import numpy as np
 from scroll.arguments import not_installed
 from scroll.errors import InputError
 from scroll.files.arrays import check_shape, found_in
+from scroll.labels import BOOLEANS, INTEGERS
 
 try:
     from pyarrow import parquet, types
@@ -42,10 +43,13 @@ class Table:
             if not types.is_nested(kinds[0]):
                 self.x_names = tuple(self._read['X'])
             check_shape('X', (self.rows, self.dim), np.dtype(float), self.rows)
-        self.labels, self._class_names = 'integers', None
+        self.labels, self._class_names = INTEGERS, None
         for column in self._read.get('y', ()):
-            if 'string' in str(schema.field(column).type):              # large, view, of a dictionary
+            kind = str(schema.field(column).type)
+            if 'string' in kind:                                        # large, view, of a dictionary
                 self.labels = 'strings'
+            elif kind == 'bool':
+                self.labels = BOOLEANS
             elif names := _class_names(schema.metadata or {}, column):
                 self.labels, self._class_names = 'names (of its ClassLabel)', np.array(names)
 
