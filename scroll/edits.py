@@ -19,12 +19,12 @@ from scroll import archive
 from scroll.errors import InputError, naming
 from scroll.files.features import open_files, read_blocks
 from scroll.grid import check_quantised, intake, quantise, sample_keys
-from scroll.labels import check_labels, normal
+from scroll.labels import check_kind, check_labels, normal
 from scroll.parts import counted_twice
 from scroll.progress import Progress
 from scroll.state import KIND, State
 from scroll.statistics import Statistics
-from scroll.tables import numbers_of
+from scroll.tables import numbers_of, warn_of_half
 
 
 def read(path) -> State:
@@ -43,10 +43,11 @@ def write(state: State, path) -> None:
         state.write(path)
 
 
-def merged(state: State, other: State, path, repeated: bool = False) -> State:
+def merged(state: State, other: State, path, repeated: bool = False, source: str = 'the first') -> State:
     """What two learners know, with the settings of the first, or two files of statistics. `path`: of the
-    other, for errors. InputError: backbones differ, one keeps keys and the other does not, or, as far as
-    parts, keys or equal sums show, they have learned the same samples (unless `repeated`)."""
+    other, `source`: of the first, for errors. InputError: backbones differ, one keeps keys and the other does
+    not, or, as far as parts, keys or equal sums show, they have learned the same samples (unless
+    `repeated`)."""
     if (state.params is None) != (other.params is None):
         raise InputError(f'{path}: expected files of one kind, all of learners or all of statistics')
     again = counted_twice(state.known_parts(), state.statistics, other.known_parts(), other.statistics)
@@ -59,6 +60,8 @@ def merged(state: State, other: State, path, repeated: bool = False) -> State:
         raise InputError(f'{path}: samples of it{part} are learned already: merged, they would count twice '
                          '(where they are to: --repeated)')
     with naming(path):
+        if state.statistics.total and other.statistics.total:
+            check_kind(other.classes, state.classes, f'in {source}')
         return state.merged(other)
 
 
@@ -79,7 +82,8 @@ def without_samples(state: State, paths: list, columns: dict = None, repeated: b
         parts, labels = [], []
         for file, block in blocks:
             X = numbers_of(file.named(block.X), state.names)
-            parts.append(quantise(intake(X, learned=True)))
+            warn_of_half(block.X)
+            parts.append(quantise(intake(X)))
             labels += block.y.tolist()
         if not parts:
             raise InputError(f'{path}: there are no samples to train, so none to remove')
@@ -113,6 +117,6 @@ def _removed(path, state: State, remove, repeated: bool) -> State:
 
 def without_class(state: State, text: str, path) -> State:
     """The state without the class that reads so; InputError, naming `path`, if it cannot be removed."""
-    classes = {str(label): label for label in state.statistics.classes.tolist()}
+    classes = {str(label): label for label in state.classes.tolist()}
     with naming(path):
         return state.without_class(classes.get(normal(text), text))

@@ -111,7 +111,8 @@ class Counter:
             learn_file(learner, file, self.split, self.size)
         dim, psi = (file.dim, '') if not self.embedder else (learner.embedder.dim, learner.embedder.digest)
         counted = getattr(learner, 'statistics_', None) or learner.new_statistics(dim)
-        return Count(State(None, psi, counted, parts=one_part(counted)), (source,))
+        boolean = not counted.total or learner.classes_.dtype.kind == 'b'
+        return Count(State(None, psi, counted, parts=one_part(counted), boolean=boolean), (source,))
 
 
 def names_in(source: str, columns: dict = None) -> tuple | None:
@@ -127,7 +128,7 @@ def merge(one, two):
         if part is None or isinstance(other, InputError):
             return other
     try:
-        with naming(two.sources[0]):
+        with naming(f'{one.sources[0]}, {two.sources[0]}'):
             return Count(one.state.merged(two.state), one.sources + two.sources)
     except InputError as error:
         return error

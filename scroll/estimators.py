@@ -23,14 +23,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError, naming
-from scroll.grid import intake
+from scroll.grid import widened
 from scroll.grid_learner import FeatureGrid, GridLearner
 from scroll.heads.registry import HEADS, lift_of
 from scroll.heads.scaling import row_sums
-from scroll.labels import check_kind, check_labels, label_array
+from scroll.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
 from scroll.statistics import MAX_SAMPLES
-from scroll.tables import check_dense, check_names
+from scroll.tables import check_dense, check_names, rows_of, warn_of_half
 
 SCALES = ('unit', 'standard', None)
 STANDARDISED = ('ridge', 'ncc', 'lda')      # linear heads on counts, class sums and one Gram matrix
@@ -114,8 +114,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """Unlearn samples that were learned: `digest` is then that of never having seen them. InputError:
         they cannot all have been learned."""
         check_is_fitted(self)
-        given, (X, y) = X, self._checked(X, y)
-        intake(given, learned=True, rounded=False)                        # warns of half precision
+        warn_of_half(X)
+        X, y = self._checked(X, y)
         with self._writing():
             learner = copy.copy(self.learner_)
             learner.remove(X, check_labels(y, len(y)))
@@ -245,6 +245,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """X float64 (N, d); with labels (X, y (N,)). What scikit-learn finds wrong is an `InputError`."""
         check_dense(X)
         try:
+            X = X if hasattr(X, 'columns') else rows_of(X)
             out = validate_data(self, X, _plain(y), reset=first, dtype=np.float64)
             if isinstance(out, tuple):
                 check_classification_targets(out[1])
@@ -286,8 +287,10 @@ def _wider(one, other):
 
 def _plain(y):
     """Labels in lists and arrays of objects as numbers or text; others are as scikit-learn takes them."""
-    listed = isinstance(y, (list, tuple)) or getattr(getattr(y, 'dtype', None), 'kind', '') in ('O', 'T')
-    return check_labels(y, len(y)) if listed and np.asarray(y, object).ndim == 1 else y
+    kind = getattr(y, 'dtype', None)
+    listed = isinstance(y, (list, tuple)) or getattr(kind, 'kind', '') in ('O', 'T') or \
+        getattr(kind, 'na_value', None) is not None         # pandas' own types, which may have gaps
+    return typed_labels(y, len(y)) if listed and np.asarray(y, object).ndim == 1 else widened(y)
 
 
 def _labels(y: np.ndarray) -> tuple:

@@ -4,7 +4,7 @@
     ([[157286, 209715]], 262144)
 """
 import hashlib
-import warnings
+import re
 from fractions import Fraction
 from math import isqrt
 
@@ -17,6 +17,14 @@ GRID = 1 << GRID_BITS
 PRECISION = 'float32'               # of features as they are taken in
 
 
+def widened(numbers):
+    """Numbers of fewer bits than numpy itself knows as float32, which holds them exactly: tensors of bfloat16
+    and float8, arrays of the types of `ml_dtypes`. Everything else as it is."""
+    if re.match(r'(torch\.)?(bfloat|float8)', str(getattr(numbers, 'dtype', ''))):
+        return numbers.float() if hasattr(numbers, 'float') else numbers.astype(np.float32)
+    return numbers
+
+
 def quantise(features) -> np.ndarray:
     """Unit rows on the grid: 2^18 x / |x| for each row x, rounded to the nearest integers, ties to even.
 
@@ -26,7 +34,7 @@ def quantise(features) -> np.ndarray:
     features: numbers (N, d), taken as float64; denormals of float32 and float64 as 0. A zero row stays zero.
     Returns int32 (N, d) in units of 2^-18. InputError: not a finite 2-D numeric array."""
     try:
-        features = np.asarray(features)
+        features = np.asarray(widened(features))
     except ValueError as error:
         raise InputError(f'features are not a table of numbers: {error}') from error
     if features.ndim != 2 or features.dtype.kind not in 'fiu' or features.shape[1] == 0:
@@ -52,16 +60,12 @@ def quantise(features) -> np.ndarray:
     return out.astype(np.int32)
 
 
-def intake(features, learned: bool = False, rounded: bool = True) -> np.ndarray:
+def intake(features) -> np.ndarray:
     """Numbers (N, d) as a learner of feature vectors takes them in, before `quantise`: rounded to float32, so
     that a number and its float32 copy are one. InputError: a value is beyond float32. What float32 holds with
-    fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors have it. learned: they must be
-    among what was learned; UserWarning for half precision. rounded: False leaves numbers as they are."""
+    fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors have it."""
     features = np.asarray(features)
-    if learned and features.dtype.kind == 'f' and features.dtype.itemsize < 4:
-        warnings.warn(f'X has dtype {features.dtype}: these are samples that were learned only if they were '
-                      'learned in that precision', stacklevel=4)
-    if not rounded or features.dtype.kind not in 'fiu':
+    if features.dtype.kind not in 'fiu':
         return features
     with np.errstate(over='ignore'):
         out = features.astype(np.float32)

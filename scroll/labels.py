@@ -7,6 +7,9 @@ import numpy as np
 
 from scroll.arguments import shown
 from scroll.errors import InputError
+from scroll.grid import widened
+
+INTEGERS, BOOLEANS = 'integers', 'True and False'
 
 
 def check_labels(labels, count: int = None) -> np.ndarray:
@@ -17,12 +20,13 @@ def check_labels(labels, count: int = None) -> np.ndarray:
     if np.ma.is_masked(labels):
         raise InputError('y has masked labels: leave these samples out')
     try:
+        labels = widened(labels)
         array = np.asarray(labels)
         kind = array.dtype.kind
         changed = kind == 'U' or kind == 'f' and np.abs(array).max(initial=0) >= 1 << 53
         if kind in 'OT' or changed and not isinstance(labels, np.ndarray):
             array = np.asarray(labels, object)          # of a list numpy makes text, or float64, throughout
-    except (RuntimeError, TypeError, ValueError) as error:      # two of them from torch
+    except Exception as error:          # torch, polars and DuckDB each have their own
         raise InputError(f'y is not a list of labels: {" ".join(str(error).split())}') from error
     if array.ndim != 1 or count not in (None, len(array)):
         raise InputError(f"y has shape {array.shape}: expected ({'N' if count is None else count},), one "
@@ -41,6 +45,15 @@ def check_labels(labels, count: int = None) -> np.ndarray:
     if wrong.any():
         raise InputError(f'y[{np.flatnonzero(wrong)[0]}] is {shown(array[wrong][0].item())}: labels must be '
                          'whole numbers that int64 holds, or strings')
+    return out
+
+
+def typed_labels(labels, count: int = None) -> np.ndarray:
+    """As `check_labels`; but where all are True or False, bool (N,), so that predictions are so, too."""
+    out = check_labels(labels, count)
+    if len(out) and out.dtype.kind == 'i' and ((out == 0) | (out == 1)).all() and all(
+            isinstance(label, (bool, np.bool_)) for label in np.asarray(widened(labels)).tolist()):
+        return out.astype(bool)
     return out
 
 
@@ -73,11 +86,17 @@ def label_array(labels: list) -> np.ndarray:
     return np.array([str.__str__(label) for label in labels])
 
 
-def check_kind(labels: np.ndarray, known: np.ndarray) -> None:
-    """InputError if checked labels are numbers and those that are known are text, or the other way round."""
-    kinds = ['integers' if part.dtype.kind == 'i' else 'strings' for part in (labels, known)]
-    if kinds[0] != kinds[1]:
-        raise InputError(f'labels are {kinds[0]} here and {kinds[1]} before: keep to integers or to strings')
+def kind_of(dtype: np.dtype) -> str:
+    """Labels of a type, for errors."""
+    return dict(U='strings', b=BOOLEANS).get(dtype.kind, INTEGERS)
+
+
+def check_kind(labels, known, source: str = 'before') -> None:
+    """InputError if checked labels are numbers and those that are known are text, or the other way round.
+    labels, known: arrays, or words as of `kind_of`. source: where the known ones are."""
+    kinds = [part if isinstance(part, str) else kind_of(part.dtype) for part in (labels, known)]
+    if (kinds[0] in (INTEGERS, BOOLEANS)) != (kinds[1] in (INTEGERS, BOOLEANS)):
+        raise InputError(f'labels are {kinds[0]} here and {kinds[1]} {source}: keep to one kind')
 
 
 def by_label(labels: np.ndarray):

@@ -28,12 +28,12 @@ from scroll.grid import check_quantised, intake, quantise, sample_keys
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.registry import HEADS, Settings, choose_head, choose_pooling, empty_statistics, lift_of
 from scroll.heads.scaling import fit_scale
-from scroll.labels import check_kind, check_labels, label_array
+from scroll.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.learned_keys import LearnedKeys
 from scroll.settings import AUTO, DEFAULTS, SETTINGS, check_settings, constructor
 from scroll.state import State, check_samples
 from scroll.statistics import Statistics
-from scroll.tables import names_of, numbers_of
+from scroll.tables import names_of, numbers_of, warn_of_half
 
 if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
@@ -230,7 +230,7 @@ class Scroll:
             raise InputError(f'there are {dim} features: the embedder gives {own}')
         buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None
         return State({}, self.psi(), self.new_statistics(dim), buffer,
-                     LearnedKeys() if self.keep_keys else None, names=names)
+                     LearnedKeys() if self.keep_keys else None, names=names, boolean=True)
 
     def psi(self) -> str:
         """Digest of what makes features of X: of the embedder; '' where they are features already."""
@@ -288,7 +288,9 @@ class Scroll:
         if self.embedder is not None:
             return self.embedder(X)[0]
         state = self._state
-        features = quantise(intake(numbers_of(X, state.names if state else None), learned=learned))
+        if learned:
+            warn_of_half(X)
+        features = quantise(intake(numbers_of(X, state.names if state else None)))
         if state and features.shape[1] != state.statistics.dim:
             raise InputError(f'X has {features.shape[1]} features: expected {state.statistics.dim}, as in '
                              'the first call')
@@ -404,8 +406,10 @@ class Scroll:
         """Labels (N,). f_T uses exact logits, so ties in float64 are resolved."""
         state = self._known()
         if state.adapted is None:
-            return self._derived(state).online.predict(self._on_grid(X))
-        return state.statistics.classes[self._logits(X, state).argmax(axis=1)]
+            labels = self._derived(state).online.predict(self._on_grid(X))
+        else:
+            labels = state.classes[self._logits(X, state).argmax(axis=1)]
+        return labels.astype(state.classes.dtype)
 
     def predict_proba(self, X) -> np.ndarray:
         """Probabilities float64 (N, K): softmax of the logits. f*'s are calibrated, f_T's are not."""
@@ -440,8 +444,8 @@ class Scroll:
 
     @property
     def classes_(self) -> np.ndarray:
-        """(K,) labels seen, sorted."""
-        return self._known().statistics.classes
+        """(K,) labels seen, sorted: int64, text, or bool where all that came were True or False."""
+        return self._known().classes
 
     def digest(self) -> str:
         """SHA-256 of the statistics: equal for all schedules, batchings and shardings of the same data."""
@@ -513,7 +517,7 @@ class Scroll:
 
 def _some_labels(y, count: int) -> np.ndarray:
     """Checked labels (N,); InputError if there are none."""
-    labels = check_labels(y, count)
+    labels = typed_labels(y, count)
     if len(labels) == 0:
         raise InputError('X has no samples: expected at least one')
     return labels

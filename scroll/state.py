@@ -17,7 +17,7 @@ from scroll.embedding.images import Augmentation, check_images
 from scroll.errors import InputError, naming
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.grid import PRECISION, check_quantised
-from scroll.labels import check_labels, normal
+from scroll.labels import check_labels, normal, typed_labels
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import Lift
 from scroll.parts import accounted, one_part
@@ -39,6 +39,7 @@ class State:
         parts: what `whole` is made of (`scroll.parts`); None: of one part. whole: the statistics as of when
             they were read or merged; None: these.
         names: of the columns of features, in the order in which they were counted; None where they had none.
+        boolean: all labels that were learned are True or False, which `statistics` counts as 1 and 0.
         adapted, selection: f* that was made of exactly this, and what cross-validation said of it; gone after
             any edit. derived: what a learner has made of it last (settings, `Derived`)."""
     params: dict
@@ -49,6 +50,7 @@ class State:
     parts: dict = None
     whole: Statistics = None
     names: tuple = None
+    boolean: bool = False
     adapted: object = field(default=None, init=False, repr=False)
     selection: list = field(default=None, init=False, repr=False)
     derived: object = field(default=None, init=False, repr=False)
@@ -65,6 +67,12 @@ class State:
             raise AttributeError('feature_names_in_: what was learned has no names of columns')
         return np.array(self.names, object)
 
+    @property
+    def classes(self) -> np.ndarray:
+        """(K,) labels learned, sorted: int64, text or bool."""
+        classes = self.statistics.classes
+        return classes.astype(bool) if self.boolean else classes
+
     def _copy(self, **changes) -> 'State':
         """A state to be edited: statistics, buffer and keys share what they hold with these."""
         return replace(self, statistics=copy.copy(self.statistics), buffer=copy.copy(self.buffer),
@@ -72,8 +80,9 @@ class State:
 
     def with_samples(self, samples, features, keys, labels) -> 'State':
         """When these samples have been learned, too. samples: what the buffer stores, (N, ...). features:
-        int32 (N, d), on the grid. keys: uint64 (N,). labels: (N,)."""
-        out = self._copy(whole=self._accounted())
+        int32 (N, d), on the grid. keys: uint64 (N,). labels: (N,), as `typed_labels` gives them."""
+        out = self._copy(whole=self._accounted(), boolean=self.boolean and labels.dtype.kind == 'b')
+        labels = check_labels(labels)
         self._check_keys(keys, len(labels))
         if len(samples) != len(features):
             raise InputError(f'there are {len(samples)} samples and {len(features)} features')
@@ -91,7 +100,7 @@ class State:
         a buffer or keys."""
         if self.buffer is not None or self.keys is not None:
             raise InputError('statistics alone can be learned with buffer_size=0 and keep_keys=False')
-        out = self._copy(whole=self._accounted())
+        out = self._copy(whole=self._accounted(), boolean=False)
         out.statistics.merge(statistics)
         return out
 
@@ -117,7 +126,8 @@ class State:
             raise InputError('cannot merge a learner that keeps no keys into one that does: make both with '
                              'keep_keys=True, or both without')
         parts = accounted(self.known_parts(), other.known_parts()) if of_parts else None
-        out = self._copy(whole=None, parts=parts, names=self.names or other.names)
+        out = self._copy(whole=None, parts=parts, names=self.names or other.names,
+                         boolean=self.boolean and other.boolean)
         out.statistics.merge(other.statistics)
         if out.buffer is not None:
             out.buffer.merge(other.buffer, out.statistics)
@@ -189,15 +199,17 @@ class State:
     def renamed(self, names: dict) -> 'State':
         """As if classes had other names, {name: new name}; the others keep theirs. InputError: no such class,
         or names that cannot be."""
-        classes = self.statistics.classes.tolist()
+        classes = self.classes.tolist()
         names = {normal(label): name for label, name in names.items()}
         unknown = [label for label in names if label not in classes]
         if unknown:
             raise InputError(f'rename: class {shown(unknown[0])} is not among those learned')
         new = [names.get(label, label) for label in classes]
-        out = self._copy(whole=None, parts=None if self.parts is None else self.known_parts())
-        out.statistics = self.statistics.relabel(dict(zip(classes, new)))
-        names = dict(zip(classes, check_labels(new, len(new)).tolist()))
+        new = typed_labels(new, len(new))
+        out = self._copy(whole=None, parts=None if self.parts is None else self.known_parts(),
+                         boolean=new.dtype.kind == 'b')
+        names = dict(zip(classes, check_labels(new).tolist()))
+        out.statistics = self.statistics.relabel(names)
         if out.buffer is not None:
             out.buffer.rename(names, out.statistics)
         if out.keys is not None:
@@ -239,6 +251,8 @@ class State:
                      precision=PRECISION)
         if self.names is not None:
             facts['names'] = list(self.names)
+        if self.boolean:
+            facts['labels'] = 'bool'
         if self.statistics.lift is not None:
             facts['lift'] = asdict(self.statistics.lift)
         groups = dict(statistics=self.statistics.state_dict())
@@ -291,7 +305,9 @@ class State:
         if names is not None and not (
                 len(names) == statistics.dim and all(isinstance(name, str) for name in names)):
             raise InputError('its columns are not as they are written')
-        return cls(params, psi, statistics, buffer, keys, parts, None, names and tuple(names)).checked()
+        boolean = 'labels' in facts and set(statistics.classes.tolist()) <= {0, 1}
+        return cls(params, psi, statistics, buffer, keys, parts, None, names and tuple(names),
+                   boolean).checked()
 
 
 def check_samples(samples: np.ndarray, dim: int, images: bool) -> None:

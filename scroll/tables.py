@@ -1,4 +1,5 @@
 """Data frames and arrays as features: names of columns, and numbers in the order that was learned."""
+import re
 import warnings
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ from scipy.sparse import issparse
 
 from scroll.arguments import shown
 from scroll.errors import InputError
+from scroll.grid import widened
 
 
 class Columns(NamedTuple):
@@ -61,6 +63,21 @@ def check_dense(X) -> None:
         raise InputError('X has dates or times: expected numbers')
 
 
+def rows_of(X) -> np.ndarray:
+    """X, which has no names of columns, as an array; a column of lists or arrays of equal length (pandas,
+    pyarrow, polars) as rows."""
+    X = np.asarray(widened(X))
+    return np.array(X.tolist()) if X.dtype == object and X.ndim == 1 else X
+
+
+def warn_of_half(X) -> None:
+    """UserWarning where samples that must be among those learned have half precision, or less."""
+    kinds = ' '.join(map(str, np.ravel(getattr(X, 'dtypes', getattr(X, 'dtype', ())))))
+    if half := re.search(r'b?float(8|16)\w*', kinds, re.IGNORECASE):
+        warnings.warn(f'X has dtype {half[0]}: these are samples that were learned only if they were learned '
+                      'in that precision', stacklevel=4)
+
+
 def numbers_of(X, learned: tuple = None) -> np.ndarray:
     """X as an array, its columns in the order of the names that were learned, if both have names. InputError:
     other names, missing values, a sparse matrix, or no table of numbers."""
@@ -72,12 +89,12 @@ def numbers_of(X, learned: tuple = None) -> np.ndarray:
     elif learned is not None and names != learned:
         order = places(names, learned)
     try:
-        X = np.asarray(X) if names is None else np.asarray(X)[:, order]
+        X = rows_of(X) if names is None else np.asarray(X)[:, order]
         if X.dtype != object:
             return X
         if any(isinstance(value, (str, bytes)) for value in X.flat):
             raise TypeError('text')
         return X.astype(np.float64)                             # of a data frame of several types
-    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:          # each library that makes tables has its own
         raise InputError('X has missing values or columns that are no numbers, or is not a table of numbers '
                          f'({" ".join(str(error).split())})') from error

@@ -2,7 +2,9 @@
 import functools
 import inspect
 import math
+import re
 import reprlib
+from contextlib import contextmanager
 
 from core.configs import dataset_config
 from core.plugins import keyword_flags
@@ -12,6 +14,25 @@ _EXPECTED = dict(N_TASKS='a positive whole number', N_CLASSES='a positive whole 
                  N_CLASSES_PER_TASK='a positive whole number, or a list of some',
                  SIZE='a list of two whole numbers', SETTING='a name', MEAN='a number, or a list of three',
                  STD='a number above 0, or a list of three', AVAIL_SCHEDS='', TRANSFORM='', TEST_TRANSFORM='')
+
+
+# errors of torchvision, huggingface_hub, gdown and others, as far as they are no OSError
+_NO_DATA = re.compile('download|corrupt|connection|not found|http', re.IGNORECASE)
+
+
+@contextmanager
+def data_errors(name: str):
+    """An error in the block that says that data are missing, or cannot be fetched, as an InputError."""
+    try:
+        yield
+    except (InputError, ImportError, BrokenPipeError):
+        raise
+    except Exception as error:
+        said = f'{type(error).__name__}: {" ".join(str(error).split())}'
+        if not isinstance(error, OSError) and not _NO_DATA.search(said):
+            raise
+        raise InputError(f'--dataset {name}: its files cannot be read or downloaded ({said}); --base_path '
+                         'says where they are') from error
 
 
 def _fits(name: str, value) -> bool:
@@ -40,7 +61,8 @@ def build(kind, args):
     """A data set, from its class or function; its constructor finds the constants of the config file."""
     given = {name: getattr(args, name) for name in keyword_flags(kind) if hasattr(args, name)}
     if not isinstance(kind, type):
-        return kind(args, **given)
+        with data_errors(args.dataset):
+            return kind(args, **given)
     values, source = dataset_config(getattr(args, 'dataset', kind.NAME),
                                     getattr(args, 'dataset_config', None))
     constants = {name: _value(name, value, source) for name, value in split_config(values)[0].items()}
@@ -50,7 +72,8 @@ def build(kind, args):
     dataset = kind.__new__(kind)
     vars(dataset).update(constants)
     _replace_static_methods(dataset, constants)
-    dataset.__init__(args, **given)
+    with data_errors(getattr(args, 'dataset', kind.NAME)):
+        dataset.__init__(args, **given)
     return dataset
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import label_changes
-from datasets.utils.config import build
+from datasets.utils.config import build, data_errors
 from datasets.utils.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
 from scroll.errors import InputError
 from utils.evaluate import evaluate
@@ -200,7 +200,8 @@ def _counted(function):
             return function(self)
         self._coming = task = self.c_task + 1
         try:
-            train, test = function(self)
+            with data_errors(self.NAME):
+                train, test = function(self)
         finally:
             self._coming = None
         self.c_task, self.train_loader = task, train

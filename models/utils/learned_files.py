@@ -25,7 +25,8 @@ def save(learner: Scroll, args, images=None) -> None:
     """Write the files that the flags ask for, each whole or not at all; InputError if one cannot be. images:
     `datasets.utils.readers.Images`, for the names of classes in an export, and labels other than 0..K-1."""
     labels = getattr(images, 'labels', None) or ()
-    names = {y: label for y, label in enumerate(labels) if y != label and y in learner.classes_}
+    names = {y: label for y, label in enumerate(labels)
+             if (y != label or isinstance(label, bool)) and y in learner.classes_}
     named = copy.copy(learner).rename(names) if names else learner
     if args.save_statistics:
         named.statistics_.save(args.save_statistics, learner.psi())
@@ -44,7 +45,7 @@ def load(model, path) -> None:
     if state.params is None and learner.buffer_size:
         state = replace(state, buffer=ExemplarBuffer(learner.buffer_size, learner.strategy))
     labels = getattr(images, 'labels', None) or range(len(model.to_stream))
-    classes, dim = state.statistics.classes.tolist(), state.statistics.dim
+    classes, dim = state.classes.tolist(), state.statistics.dim
     with naming(path):
         state.check_backbone(learner.psi())
         check_names(model.feature_names, state.names, 'this data set')
@@ -54,6 +55,7 @@ def load(model, path) -> None:
             shown = ', '.join(map(str, classes[:3])) + ', ...' * (len(classes) > 3)
             raise InputError(f'its classes are {shown or "none"}: this data set has '
                              f'{labels[0]}..{labels[-1]}')
-    names = {label: y for y, label in enumerate(labels) if y != label and label in classes}
+    names = {label: y for y, label in enumerate(labels)
+             if (y != label or state.boolean) and label in classes}     # True is not 1
     learner.set_state(state.renamed(names) if names else state)
 

@@ -1,6 +1,7 @@
 """Commands on features (learn, add, predict), on what was learned (show, digest, merge, remove, export)."""
 import argparse
 import sys
+from dataclasses import replace
 
 from scroll import archive, edits, engines, export
 from scroll.embedding.named import embedder_of
@@ -27,7 +28,7 @@ def add_stream_commands(command) -> None:
         if out is not learned:
             out.add_argument('state', help='file of a learner')
         out.add_argument('files', metavar='FILE', nargs='*' if out is learned else '+',
-                         help='npz, npy or Parquet files')
+                         help='npz, npy, Parquet, safetensors or torch files')
         add_columns(out)
         out.add_argument('--split', choices=(*features.SPLITS, features.ALL),
                          help=f'of files with splits, the samples to take (default: {usual})')
@@ -87,20 +88,30 @@ def _learn_with_engine(learner: Scroll, args) -> None:
         raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
     warn_of_repeated(counted.parts)
     print(f'learned {counted.statistics.total} samples of {len(sources)} files', file=sys.stderr)
-    write(State(params, counted.psi, counted.statistics, parts=counted.parts, names=names), args.out)
+    state = replace(counted, params=params, names=names)
+    write(state, args.out)
+    _hint_on_integers(state.classes, state.parts)
 
 
 def add(args) -> None:
     """A learner, and what it learns from more files."""
-    _go_on(Scroll.load(args.state, embedder_of(args.embedder)), args)
+    _go_on(Scroll.load(args.state, embedder_of(args.embedder)), args, args.state)
 
 
-def _go_on(learner: Scroll, args) -> None:
+def _go_on(learner: Scroll, args, source: str = '') -> None:
     archive.check_apart(args.out, args.files)
-    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size)
+    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size, source)
     learner.save(args.out)
     print('learned {} of {} samples'.format(*counts), file=sys.stderr)
+    _hint_on_integers(learner.classes_, learner.end_part())
     print(learner.digest())
+
+
+def _hint_on_integers(classes, parts: dict) -> None:
+    """A line on labels that each part may use for other classes."""
+    if len(parts) > 1 and classes.dtype.kind == 'i':
+        print('labels are numbers: make sure that each means the same class in all files (names are safer)',
+              file=sys.stderr)
 
 
 def predict(args) -> None:
@@ -164,7 +175,7 @@ def show(args) -> None:
     for name, value in (facts | dict(digest=counted.digest())).items():
         print(f'{name:<8} {value}')
     print(f"\n{'samples':>8}  class")
-    for label, count in zip(counted.classes.tolist(), counted.counts.tolist()):
+    for label, count in zip(state.classes.tolist(), counted.counts.tolist()):
         print(f'{count:>8}  {label if str(label).isprintable() else repr(label)}')
 
 
@@ -177,11 +188,9 @@ def merge(args) -> None:
     """Learners, or statistics, of several streams as one."""
     state = edits.read(args.file)
     for path in Progress('Merging, files', len(args.others)).over(args.others):
-        state = edits.merged(state, edits.read(path), path, args.repeated)
+        state = edits.merged(state, edits.read(path), path, args.repeated, args.file)
     write(state, args.out)
-    if state.statistics.classes.dtype.kind == 'i':
-        print('labels are numbers: that each means the same in all files is for you to know; names would '
-              'say it', file=sys.stderr)
+    _hint_on_integers(state.classes, state.known_parts())
 
 
 def remove(args) -> None:

@@ -1,14 +1,16 @@
-"""Files of features: npz, npy and Parquet files, read one block after the other.
+"""Files of features: npz, npy, safetensors, torch and Parquet files, read one block after the other.
 
     X      numbers (N, d): embeddings of anything; each becomes a unit vector on the grid (`scroll.grid`)
-    y      labels (N,), all integers or all text
+    y      labels (N,), all integers, all text, or True and False
     id     names of samples (N,), integers or text          split  'train' or 'test' (N,)
 
-An npz file has arrays of these names, and needs X alone. `features.npy` (or `X.npy`) is X,
-and `labels.npy` (`y.npy`) next to it y. In a Parquet file (which needs pyarrow) X is a column of lists or, as
-a pattern like `X=f*`, all columns of numbers that match, in the order of the first file, by path, or of what
-was learned before; no more of it is in memory than a block (or row group). Other names:
-`X=embedding,y=label`. The first bytes of a file say its kind. Nothing in a file is run.
+An npz file has arrays of these names, and needs X alone; so has a safetensors file, or a dict of tensors that
+`torch.save` wrote. `features.npy` (or `X.npy`) is X, and `labels.npy` (`y.npy`) next to it y. In a Parquet
+file (which needs pyarrow) X is a column of lists or, as a pattern like `X=f*`, all columns of numbers that
+match, in the order of the first file, by path, or of what was learned before; no more of it is in memory
+than a block (or row group). Names that it has of the integers of y (ClassLabel of Hugging Face's `datasets`)
+are the labels. Also x, features, embedding(s) are X, and label(s), target(s) y; other names:
+`X=pooled,y=species`. The first bytes of a file say its kind. Nothing in a file is run.
 """
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,18 +18,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scroll.archive import open_file
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError, naming
 from scroll.files import arrays as limits
-from scroll.files.arrays import NAMES, Arrays, Mapped, labels_of
-from scroll.labels import check_labels
+from scroll.files.arrays import NAMES, Arrays, Mapped, kind_of, labels_of
+from scroll.labels import check_kind, check_labels, typed_labels
 from scroll.tables import Columns, places
 
 BLOCK = 1 << 13                     # samples
 SPLITS = ('train', 'test')
 ALL = 'all'
-_KINDS = dict(npz=b'PK\x03\x04', npy=b'\x93NUMPY', parquet=b'PAR1')
 
 
 class Block(NamedTuple):
@@ -42,15 +42,19 @@ class Block(NamedTuple):
         return Block(*(None if column is None else column[at] for column in self))
 
 
-def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple = None) -> list:
-    """A `FeatureFile` for each file. columns: other names of columns, by 'X', 'y', 'id' and 'split'. need:
-    those that each file must have. names: of the columns of X, in the order wanted; None: that of the first
-    file, by path. InputError: there is no such file, it is of another kind, damaged, or lacks what is needed;
-    or files that differ in their number of features, or of which some have y or split."""
+def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple = None, known: tuple = None,
+               kind=None) -> list:
+    """A `FeatureFile`, or one of its subclass `kind`, for each file. columns: other names of columns, by 'X',
+    'y', 'id' and 'split'. need: those that each file must have. names: of the columns of X, in the order
+    wanted; None: that of the first file, by path. known: (labels, where they are), of which there are others;
+    None: of the first file. InputError: there is no such file, it is of another kind, damaged, or lacks what
+    is needed; or files that differ in their number of features, kind of labels, or of which some have y or
+    split."""
     columns = columns or {}
     paths = list(map(str, paths))
     labels = {labels_of(path) for path in paths} - {''}
-    found = [FeatureFile(path, columns, (*need, *columns)) for path in paths if path not in labels]
+    kind = kind or FeatureFile
+    found = [kind(path, columns, (*need, *columns)) for path in paths if path not in labels]
     found = [file for file in found if file.rows] or found[:1]          # parts of a table may be empty
     first = found[0]
     if not first.rows:
@@ -64,6 +68,8 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple =
         if {'y', 'split'} & set(file.has) != {'y', 'split'} & set(first.has):
             raise InputError(f'{file.path}: it has {", ".join(file.has)}, but {first.path} has '
                              f'{", ".join(first.has)}')
+        with naming(file.path):
+            check_kind(file.labels, *(known or (first.labels, f'in {first.path}')))
     return found
 
 
@@ -72,16 +78,18 @@ class FeatureFile:
 
     Attributes:
         path: what errors call it. rows: N. dim: d. has: those of X, y, id and split that it has.
-        names: of the columns that X is made of; None where X is one column, or an array."""
+        names: of the columns that X is made of; None where X is one column, or an array. labels: what they
+            are, as of `scroll.labels.check_kind`."""
     names = None
 
     def __init__(self, path: str, columns: dict, need: tuple):
-        self.path, self._kind, self._columns = path, _kind(path), columns
+        self.path, self._kind, self._columns = path, kind_of(path), columns
         with self._opened() as source:
             self.has, self.rows, self.dim = tuple(source.has), source.rows, source.dim
             self.names = source.x_names
+            self.labels = source.labels
             if not set(need) <= set(self.has):
-                wanted = ', '.join(' or '.join([columns[name]] if name in columns else NAMES[name])
+                wanted = ', '.join(columns.get(name) or '/'.join(NAMES[name])
                                    for name in dict.fromkeys(need))
                 other = ('labels of features.npy, X.npy, *_x.npy are in labels.npy, y.npy, *_y.npy next to it'
                          if self._kind == 'npy' else '--columns (of main.py --feature_columns) names others')
@@ -112,7 +120,7 @@ class FeatureFile:
 
     def _reader(self):
         if self._kind != 'parquet':
-            return dict(npz=Arrays, npy=Mapped)[self._kind](self.path, self._columns)
+            return (Arrays if self._kind == 'npz' else Mapped)(self.path, self._columns)
         from scroll.files.parquet import Table
         return Table(self.path, self._columns, self.names)
 
@@ -150,27 +158,13 @@ def read_blocks(files: list, split: str = None, size: int = BLOCK, usual: str = 
                 yield file, block
 
 
-def _kind(path: str) -> str:
-    try:
-        with open_file(path) as file:
-            head = file.read(6)
-    except OSError as error:
-        files = f'; name files in it, such as {path}/*.npz' * isinstance(error, IsADirectoryError)
-        raise InputError(f'{path}: cannot be read ({error.strerror}){files}') from error
-    for kind, magic in _KINDS.items():
-        if head.startswith(magic):
-            return kind
-    raise InputError(f'{path}: expected features in a file of kind npz, npy or Parquet; '
-                     'numpy.savez(FILE, X=numbers, y=labels) makes one')
-
-
 def _checked(block: Block, start: int) -> Block:
-    """The block, its labels as `check_labels` gives them."""
+    """The block, its labels as `typed_labels` gives them."""
     X, y, names, split = block
     if X.dtype.kind == 'f' and not np.isfinite(X).all():
         row = start + int(np.flatnonzero(~np.isfinite(X).all(axis=1))[0])
         raise InputError(f'X of sample {row} is not finite')
-    y = None if y is None else check_labels(y, len(X))
+    y = None if y is None else typed_labels(y, len(X))
     if names is not None:
         with naming('id'):
             check_labels(names, len(X))

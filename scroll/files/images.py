@@ -14,7 +14,7 @@ from contextlib import suppress
 import numpy as np
 
 from scroll.archive import open_file
-from scroll.arguments import not_installed
+from scroll.arguments import not_installed, shown
 from scroll.errors import InputError
 from scroll.files.features import BLOCK, FeatureFile
 
@@ -94,12 +94,13 @@ class ImageFile(FeatureFile):
     """A Parquet file with columns `image` (bytes, or structs with `bytes`, as `datasets` writes them) and y;
     its blocks hold uint8 (n, H, W, 3), each of images of one size, in no order."""
 
-    def __init__(self, path: str, columns: dict = None):
-        columns = dict(X='image') | (columns or {})
-        super().__init__(path, columns, ('X', 'y', *columns))
+    def __init__(self, path: str, columns: dict = None, need: tuple = ('X', 'y')):
+        super().__init__(path, dict(X='image') | (columns or {}), need)
         self.names = None
 
     def _reader(self):
+        if self._kind != 'parquet':
+            raise InputError(f'it is a file of kind {self._kind}: images are read from Parquet alone')
         from scroll.files.parquet import ImageTable
         return ImageTable(self.path, self._columns)
 
@@ -109,8 +110,13 @@ class ImageFile(FeatureFile):
         for part in super().blocks(min(size, _AT_ONCE)):
             images = []
             for row, content in enumerate(part.X, start):
-                content = content['bytes'] if isinstance(content, dict) else content
-                images.append(np.asarray(decode(content or b'', f'{self.path}: image of sample {row}')[0]))
+                name, where = f'{self.path}: image of sample {row}', None
+                if isinstance(content, dict):
+                    content, where = content['bytes'], content.get('path')
+                if content is None:
+                    said = f'has a path ({shown(where)}) and no bytes' if where else 'is missing'
+                    raise InputError(f'{name} {said}: put the bytes of the image file into the column')
+                images.append(np.asarray(decode(content, name)[0]))
             start, shapes = start + len(images), [image.shape for image in images]
             for shape in sorted(set(shapes)):
                 at = [i for i, other in enumerate(shapes) if other == shape]

@@ -11,18 +11,21 @@ from contextlib import nullcontext
 
 from scroll.archive import atomic_write, unwritable
 from scroll.errors import InputError, naming
-from scroll.files.features import BLOCK, open_files, read_blocks
+from scroll.files.features import BLOCK, FeatureFile, open_files, read_blocks
 from scroll.labels import check_kind
 from scroll.learner import Scroll
 from scroll.parts import warn_of_repeated
 from scroll.progress import Progress
 
 
-def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK) -> tuple:
+def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK,
+          source: str = 'what was learned') -> tuple:
     """Let a learner learn from files (`open_for`), each a part (`scroll.parts`): of those with splits what is
-    to train, unless `split` says otherwise. Returns (samples learned, samples in the files). InputError: a
-    file cannot be read or learned from; the learner may then have learned a part."""
-    files, learned = open_for(learner, paths, columns, getattr(learner, 'feature_names_in_', None)), 0
+    to train, unless `split` says otherwise. source: of what the learner knows already, for errors. Returns
+    (samples learned, samples in the files). InputError: a file cannot be read or learned from; the learner
+    may then have learned a part."""
+    names = getattr(learner, 'feature_names_in_', None)
+    files, learned = open_for(learner, paths, columns, names, source), 0
     with Progress('Learning', sum(file.rows for file in files)) as progress:
         for file in files:
             learned += learn_file(learner, file, split, size, progress.update)
@@ -34,12 +37,15 @@ def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size:
     return learned, sum(file.rows for file in files)
 
 
-def open_for(learner: Scroll, paths, columns: dict = None, names: tuple = None) -> list:
+def open_for(learner: Scroll, paths, columns: dict = None, names: tuple = None,
+             source: str = 'what was learned') -> list:
     """What a learner learns from: Parquet files of images where it has a backbone, else `open_files`."""
-    if learner.embedder is None:
-        return open_files(paths, columns, ('X', 'y'), names)
-    from scroll.files.images import ImageFile
-    return [ImageFile(str(path), columns) for path in paths]
+    kind, known = FeatureFile, None
+    if learner.embedder is not None:
+        from scroll.files.images import ImageFile as kind
+    if hasattr(learner, 'statistics_') and len(learner.classes_):
+        known = learner.classes_, f'in {source}'
+    return open_files(paths, columns, ('X', 'y'), names, known, kind)
 
 
 def learn_file(learner: Scroll, file, split: str = None, size: int = BLOCK, progress=None) -> int:

@@ -1,4 +1,5 @@
 """Parquet files of features and of images, through pyarrow."""
+import json
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -6,6 +7,7 @@ import numpy as np
 from scroll.arguments import not_installed
 from scroll.errors import InputError
 from scroll.files.arrays import check_shape, found_in
+from scroll.labels import BOOLEANS, INTEGERS
 
 try:
     from pyarrow import parquet, types
@@ -18,7 +20,8 @@ class Table:
 
     Attributes:
         names: of its columns. has: those of X, y, id and split that it has. rows: N. dim: d. x_names: of the
-            columns of X, None where it is one of lists."""
+            columns of X, None where it is one of lists. labels: as of `Arrays`. Where `datasets` of Hugging
+            Face has noted names of the integers of y (ClassLabel), these are the labels."""
 
     def __init__(self, path: str, columns: dict, names: tuple = None):
         # else all that is read of the file stays in memory until its end
@@ -39,16 +42,26 @@ class Table:
             self.dim = self._width(kinds)
             if not types.is_nested(kinds[0]):
                 self.x_names = tuple(self._read['X'])
-            check_shape('X', (self.rows, self.dim), 'f', self.rows)
+            check_shape('X', (self.rows, self.dim), np.dtype(float), self.rows)
+        self.labels, self._class_names = INTEGERS, None
+        for column in self._read.get('y', ()):
+            kind = str(schema.field(column).type)
+            if 'string' in kind:                                        # large, view, of a dictionary
+                self.labels = 'strings'
+            elif kind == 'bool':
+                self.labels = BOOLEANS
+            elif names := _class_names(schema.metadata or {}, column):
+                self.labels, self._class_names = 'names (of its ClassLabel)', np.array(names)
 
     def _width(self, kinds: list) -> int:
         """d; InputError unless X is a column of lists of numbers, or of numbers each."""
         lists = types.is_list(kinds[0]) or types.is_large_list(kinds[0])
         fixed = types.is_fixed_size_list(kinds[0])
-        for kind in [kinds[0].value_type] if lists or fixed else kinds:
-            if not (types.is_floating(kind) or types.is_integer(kind)):
-                raise InputError(f'X holds {kind}: expected lists of numbers, or with a pattern (X=f*) '
-                                 'columns of numbers')
+        for column, kind in zip(self._read['X'], kinds):
+            part = kind.value_type if lists or fixed else kind
+            if not (types.is_floating(part) or types.is_integer(part)):
+                raise InputError(f'X: column {column} holds {kind}: expected one list of floats or integers '
+                                 'a sample, or with a pattern (X=f*) columns of these')
         if not lists:
             return kinds[0].list_size if fixed else len(kinds)
         first = next(self._file.iter_batches(1, columns=self._read['X']), None)
@@ -59,8 +72,19 @@ class Table:
         wanted = [column for names in self._read.values() for column in names]
         for batch in self._file.iter_batches(size, columns=wanted):
             columns = {name: [batch.column(n) for n in names] for name, names in self._read.items()}
-            yield {name: self._matrix(parts) if name == 'X' else _column(name, *parts)
-                   for name, parts in columns.items()}
+            block = {name: self._matrix(parts) if name == 'X' else _column(name, *parts)
+                     for name, parts in columns.items()}
+            if self._class_names is not None:
+                block['y'] = self._named(block['y'])
+            yield block
+
+    def _named(self, numbers: np.ndarray) -> np.ndarray:
+        """Names (n,) of the classes of these numbers; -1, which stands for no label, is none."""
+        unnamed = np.setdiff1d(numbers, np.arange(len(self._class_names)))
+        if len(unnamed):
+            raise InputError(f'y is {unnamed[0]}, which has no name (ClassLabel): leave out samples without '
+                             'a label')
+        return self._class_names[numbers]
 
     def _matrix(self, parts: list) -> np.ndarray:
         """X (n, d)."""
@@ -79,13 +103,23 @@ class ImageTable(Table):
     """A Parquet file whose X is a column of encoded images: (n,) bytes, structs with `bytes`, or None."""
 
     def _width(self, kinds: list) -> int:
-        kind = kinds[0].field('bytes').type if types.is_struct(kinds[0]) else kinds[0]
+        kind = kinds[0]
+        if types.is_struct(kind) and kind.get_field_index('bytes') >= 0:
+            kind = kind.field('bytes').type
         if not (types.is_binary(kind) or types.is_large_binary(kind)):
             raise InputError(f'images are {kind}: expected a column of bytes, or of structs with bytes')
         return 1
 
     def _matrix(self, parts: list) -> np.ndarray:
         return np.array(parts[0].to_pylist(), object)
+
+
+def _class_names(metadata: dict, column: str) -> list | None:
+    """Names of the integers of a column, as `datasets` notes them in the schema; None: there are none, or
+    they are '0', '1', '2'..., as of digits, which say no more than the integers."""
+    about = json.loads(metadata.get(b'huggingface', b'{}')).get('info', {}).get('features', {}).get(column)
+    names = about.get('names') if isinstance(about, dict) and about.get('_type') == 'ClassLabel' else None
+    return names if names != list(map(str, range(len(names or ())))) else None
 
 
 def _column(name: str, values) -> np.ndarray:

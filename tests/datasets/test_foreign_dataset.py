@@ -1,4 +1,5 @@
 """Data-set files written for Mammoth, unchanged: what they import, what they define, what methods do to them."""
+from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -135,6 +136,16 @@ def test_permuted_classes_and_their_names(arguments):
     assert [names[y] for y in loader.dataset.targets] == [f'digit {c}' for c in files]
     args.class_order = dataset.class_order
     assert fix_class_names_order([f'digit {i}' for i in range(10)], args) == names
+
+
+@pytest.mark.parametrize('error', [URLError('no route to host'), RuntimeError('Dataset not found or corrupted.\nYou can use download=True'), TypeError('a fault')])
+def test_data_that_are_not_there_and_cannot_be_fetched_are_one_line(arguments, monkeypatch, error):
+    def fail(*_):
+        raise error
+    dataset = get_dataset(arguments('picture-digits'))
+    monkeypatch.setattr('datasets.foreign_pictures.Digits', fail)
+    with pytest.raises(TypeError) if isinstance(error, TypeError) else refused('--dataset picture-digits', type(error).__name__, '--base_path'):
+        dataset.get_data_loaders()
 
 
 def test_labels_beyond_the_number_of_classes_are_told(arguments, monkeypatch):

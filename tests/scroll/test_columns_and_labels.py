@@ -1,8 +1,10 @@
 """Columns go by their names, a value and its float32 copy are one, and one rule says what is a label."""
+import copy
 import unicodedata
 import warnings
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from scroll import InputError, Scroll, ScrollClassifier
+from scroll import Adaptation, InputError, Scroll, ScrollClassifier
 from scroll.__main__ import main
 from scroll.grid import intake, quantise
 from tests.scroll.conftest import refused
@@ -88,15 +90,22 @@ def test_what_was_learned_in_float64_is_removed_as_its_float32_copy(make):
     assert learner.digest() == make().partial_fit(X[30:], Y[30:]).digest()
 
 
+@pytest.mark.parametrize('make', [lambda: Scroll(buffer_size=0), ScrollClassifier, lambda: ScrollClassifier(scale=None, limit=512)])
+@pytest.mark.parametrize('kind', ['float16', 'bfloat16', 'float8_e4m3fn'])
+def test_numbers_of_few_bits_are_the_float32_that_they_equal_and_other_samples(make, kind):
+    tensor, types = torch.tensor(X).to(getattr(torch, kind)), pytest.importorskip('ml_dtypes')
+    values = tensor.float().numpy()
+    for few in (tensor, values.astype(getattr(types, kind, kind))):
+        assert make().partial_fit(few, torch.tensor(Y).bfloat16()).digest() == make().partial_fit(values, Y).digest()
+        with suppress(InputError), pytest.warns(UserWarning, match=kind):
+            make().partial_fit(X, Y).remove(few[:2], Y[:2])
+
+
 def test_a_half_precision_copy_is_said_to_be_another_sample(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    half = X[:2].astype(np.float16)
-    for make in (lambda: Scroll(buffer_size=0), ScrollClassifier, lambda: ScrollClassifier(scale=None, limit=8)):
-        with suppress(InputError), pytest.warns(UserWarning, match='float16'):
-            make().partial_fit(X, Y).remove(half, Y[:2])
     with suppress(InputError), pytest.warns(UserWarning, match='float16'):
         Scroll(buffer_size=0).partial_fit(X, Y).remove_class(Y[0], X[Y[0] == Y].astype(np.float16))
-    np.savez('x.npz', X=half, y=Y[:2])
+    np.savez('x.npz', X=X[:2].astype(np.float16), y=Y[:2])
     Scroll(buffer_size=0).partial_fit(X, Y).save('s.npz')
     main(['remove', 's.npz', '--samples', 'x.npz', '-o', 's.npz'])
     assert 'float16' in capsys.readouterr().err
@@ -180,6 +189,34 @@ def test_other_labels_are_refused_in_one_line(make):
 
 
 @pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
+def test_true_and_false_are_predicted_as_such(make):
+    yes, expected = Y > 0, make().partial_fit(X, (Y > 0).astype(int))
+    for labels in (yes, yes.tolist(), pd.Series(yes).astype('boolean'), torch.tensor(yes), pa.array(yes)):
+        learner = make().partial_fit(X[:50], labels[:50]).partial_fit(X[50:], labels[50:])
+        assert learner.digest() == expected.digest() and learner.score(X, labels) == expected.score(X, yes)
+        assert learner.classes_.dtype == learner.predict(X).dtype == bool
+    assert learner.partial_fit(X, Y).predict(X).dtype == np.int64
+
+
+def test_true_and_false_stay_so_in_what_is_made_of_a_learner(tmp_path):
+    learner, numbers = Scroll(adaptation=Adaptation(iterations=1, select='none')).partial_fit(X, Y > 0), Scroll().partial_fit(X, Y)
+    learner.save(tmp_path / 's.npz')
+    for other, kind in ((Scroll.load(tmp_path / 's.npz'), bool), (copy.copy(learner).rename({True: False, False: True}), bool),
+                        (copy.copy(learner).rename({True: 7}), int), (copy.copy(learner).merge(learner), bool),
+                        (copy.copy(learner).merge(numbers), int), (numbers.merge(learner), int), (learner.adapt(), bool)):
+        assert other.classes_.dtype == other.predict(X).dtype == kind
+
+
+@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
+def test_a_column_of_lists_is_a_table(make):
+    rows = X.tolist()
+    for column in (pd.Series(rows), pd.Series(list(X)), pa.chunked_array([rows[:40], rows[40:]])):
+        assert make().partial_fit(column, Y).digest() == make().partial_fit(X, Y).digest()
+    with refused('inhomogeneous'):
+        make().partial_fit(pd.Series([*rows[1:], [1.0]]), Y)
+
+
+@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
 def test_two_spellings_of_a_letter_are_one_class(make):
     composed, apart = (unicodedata.normalize(form, 'café') for form in ('NFC', 'NFD'))
     learner = make().partial_fit(X[:4], [composed, apart, 'tea', apart])
@@ -198,8 +235,9 @@ def test_what_is_masked_or_no_number_is_not_learned(make):
 
 
 def test_sparse_matrices_are_named_and_columns_with_gaps_are_read():
-    with refused('toarray'):
-        Scroll().partial_fit(csr_array(X), Y)
+    for table, word in ((csr_array(X), 'toarray'), (SimpleNamespace(columns=['unread']), 'is not a table')):
+        with refused(word):
+            Scroll().partial_fit(table, Y)
     for names in (NAMES, range(6)):
         gaps = FRAME.set_axis(names, axis=1).astype('Float64')
         for table in (gaps, gaps.to_numpy(object)):

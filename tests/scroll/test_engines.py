@@ -173,12 +173,15 @@ def test_images_as_bytes_are_embedded_where_they_are_read(command):
 
 @pytest.mark.parametrize('column, embedder, said', [
     ([b'no image'], OURS, 'image of sample 0: not a readable image'), ([3], OURS, 'expected a column of bytes'), ([b''], 'none', 'MODULE:NAME'),
-    ([dict(bytes=None), dict(bytes=b'')], OURS, 'image of sample 0'), ([png(np.zeros((4, 4, 3), np.uint8))], 'os:getcwd', 'embedder'),
-    ([b''], 'os:getcwd,x=1', 'MODULE:NAME')])
+    ([dict(bytes=None), dict(bytes=b'')], OURS, 'image of sample 0 is missing'), ([png(np.zeros((4, 4, 3), np.uint8))], 'os:getcwd', 'embedder'),
+    ([b''], 'os:getcwd,x=1', 'MODULE:NAME'), ([dict(bytes=None, path='cat.png'), dict(bytes=b'')], OURS, "sample 0 has a path ('cat.png') and no bytes"),
+    ([dict(path='cat.png')], OURS, 'expected a column of bytes')])
 def test_no_images_or_no_embedder_is_one_line(command, column, embedder, said):
     parquet.write_table(pyarrow.table(dict(picture=pyarrow.array(column), label=[1] * len(column))), 'x.parquet')
     code, _, error = command('learn', 'x.parquet', '-o', 'x.npz', '--embedder', embedder, '--columns', 'X=picture,y=label')
     assert code == 2 and said in error and len(error.splitlines()) == 1
+    np.savez('x.npz', X=X, y=Y)
+    assert embedder != OURS or 'from Parquet alone' in command('learn', 'x.npz', '-o', 'o', '--embedder', OURS)[2]
 
 
 # Sums that were made elsewhere

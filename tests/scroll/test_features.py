@@ -1,7 +1,10 @@
 """Files of features from the command line: one digest whatever the kind, order and blocks; labels; what cannot be read."""
 import csv
 import io
+import json
 import os
+import pickle
+import re
 import sys
 import tracemalloc
 import unicodedata
@@ -11,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
+from safetensors.torch import save_file
 from sklearn.datasets import load_digits
 
 from scroll import Scroll
@@ -46,13 +51,20 @@ def write(kind: str, x=X, y=Y, **more) -> list:
     if kind == 'parquet':
         table('x.parquet', x, y=y, **more)
         return ['x.parquet']
+    if kind == 'torch':
+        torch.save(dict(features=torch.from_numpy(x).requires_grad_(), label=y.tolist()), 'x.pt')
+        return ['x.pt']
+    if kind == 'safetensors':
+        save_file(dict(embeddings=torch.from_numpy(x).bfloat16(), targets=torch.from_numpy(y)), 'x.safetensors')
+        return ['x.safetensors']
     save = np.savez_compressed if kind == 'compressed' else np.savez
     x, y = (x.astype('>f4'), y.astype('>i2')) if kind == 'big-endian' else (x, y)
     save('x.npz', X=np.asfortranarray(x, np.float64) if kind == 'fortran' else x, y=y, **more)
     return ['x.npz']
 
 
-CASES = [('npz', Y), ('compressed', WORDS), ('fortran', Y), ('big-endian', Y), ('parquet', WORDS), ('wide', Y), ('named', WORDS)]
+CASES = [('npz', Y), ('compressed', WORDS), ('fortran', Y), ('big-endian', Y), ('parquet', WORDS), ('wide', Y), ('named', WORDS),
+         ('torch', WORDS), ('safetensors', Y)]
 
 
 @pytest.fixture
@@ -131,7 +143,7 @@ def test_npy_files_are_read_with_the_labels_beside_them(command, here):
     assert command('predict', 's.npz', 'X.npy', '-o', 'l.csv')[:2] == (0, 'predicted 200 samples\n')
     np.save('objects_X.npy', np.array([[None]]), allow_pickle=True)
     Path('torn_X.npy').write_bytes(Path('X.npy').read_bytes()[:-9])
-    for name, said in (('X', 'y or labels'), ('a_labels', 'shape (100,)'), ('objects_X', 'damaged'), ('torn_X', 'damaged')):
+    for name, said in (('X', 'y/labels'), ('a_labels', 'shape (100,)'), ('objects_X', 'damaged'), ('torn_X', 'damaged')):
         code, _, err = command('learn', f'{name}.npy', '-o', 'o')
         assert code == 2 and f'{name}.npy' in err and said in err and len(err.splitlines()) == 1
 
@@ -165,7 +177,40 @@ def test_whole_classes_are_forgotten_by_their_names(here, command, head, verb):
     for name, y in dict(a=Y, b=WORDS).items():                              # the number 7 is not the text
         np.savez(f'{name}.npz', X=X[Y == 7][name == 'b'::2], y=y[Y == 7][name == 'b'::2])
     code, _, err = command(verb, 's.npz', '--samples', 'a.npz', 'b.npz', '-o', 'rest.npz')
-    assert code == 2 and 'all integers or all strings' in err
+    assert code == 2 and 'b.npz: labels are strings here and integers in a.npz' in err
+
+
+def hugging(path, names: list, x=X, y=Y) -> list:
+    """A Parquet file as `datasets` of Hugging Face writes it."""
+    about = dict(info=dict(features=dict(X=[dict(dtype='float32')], y=dict(names=names, _type='ClassLabel'))))
+    parquet.write_table(pyarrow.table(dict(X=list(x), y=y)).replace_schema_metadata(dict(huggingface=json.dumps(about))), path)
+    return [path]
+
+
+def test_names_that_stand_in_a_file_are_the_labels(here, command):
+    """However each file numbers them. Where another has numbers alone, both are named; numbers of several files get a hint."""
+    names = sorted(set(WORDS))
+    for path, order, at in (('a', names, slice(150)), ('b', names[::-1], slice(150, 300))):
+        hugging(path, order, X[at], [order.index(word) for word in WORDS[at]])
+    hugging('digits', list('0123456789'))                                   # names that say no more than the numbers
+    table('plain', -X, y=Y)
+    both = Scroll(buffer_size=0).fit(np.r_[X, -X], np.r_[Y, Y]), Scroll(buffer_size=0).fit(X, WORDS)
+    for words, named in (('learn digits plain', 0), ('learn --from digits plain', 0), ('add n plain', 0), ('learn a b', 1), ('learn --from a b', 1)):
+        assert command('learn', 'digits', '-o', 'n')[2].splitlines() == ['learned 300 of 300 samples']
+        code, out, err = command(*words.split(), '-o', 's')
+        assert (code, out) == (0, f'{both[named].digest()}\n') and ('labels are numbers' in err) != named
+    for words in ('learn a plain', 'learn plain b', 'learn --from a plain', 'add s plain', 'add n a', 'merge s n'):
+        code, out, err = command(*words.split(), '-o', 'out')
+        assert (code, out, len(err.splitlines())) == (2, '', 1) and 'labels are' in err
+        assert set(words.split()[-2:]) <= set(re.findall(r'\w+', err))
+
+
+def test_true_and_false_stay_so_in_files(here, command):
+    table('x.parquet', y=Y > 4)
+    for words in (['x.parquet'], ['--from', 'x.parquet']):
+        assert command('learn', *words, '--head', 'qda', '-o', 's.npz')[0] == command('predict', 's.npz', 'x.parquet', '-o', 'l.csv')[0] == 0
+        assert {row['label'] for row in rows_of('l.csv')} == {'True', 'False'} and 'False\n' in command('show', 's.npz')[1]
+    assert command('unlearn', 's.npz', '--classes', 'True', '-o', 's.npz')[0] == 0
 
 
 def changed(name: str, change):
@@ -224,15 +269,19 @@ def torn(kind: str):
 
 WRONG = {
     'a folder': (lambda: ['.'], 'directory); name files in it'), 'torn': (torn('npz'), 'damaged'), 'torn Parquet': (torn('parquet'), 'damaged'),
-    'no X': (changed('X', lambda a: None), 'expected X or features, y or labels: it has id, split, y'), 'no y in Parquet': (of_table(y=None), 'y or labels'),
-    'NaN': (changed('X', poked(7, np.nan)), 'X of sample 7 is not finite'), 'X is text': (changed('X', lambda a: a.astype(str)), 'holds text'),
+    'no X': (changed('X', lambda a: None), 'expected X/x/features/embeddings/embedding, y/labels/label/targets/target: it has id, split, y'), 'no y in Parquet': (of_table(y=None), 'y/labels'),
+    'NaN': (changed('X', poked(7, np.nan)), 'X of sample 7 is not finite'), 'X is text': (changed('X', lambda a: a.astype(str)), 'dtype <U'),
     'X of no width': (changed('X', lambda a: a[:, :0]), '(300, 0)'), 'labels with fractions': (changed('y', lambda a: a + .5), 'y[0] is 0.5'),
     'pickled X': (changed('X', lambda a: np.full((300, 2), None, object)), 'pickle'), 'another split': (changed('split', poked(5, 'dev')), "sample 5 is 'dev'"),
     'invalid text': (changed('y', lambda a: np.full(300, 0x7fffffff, '<u4').view('<U1')), 'character'),
     'rows of unlike length': (of_table(X=[[1.0, 2.0], [1.0]] * 150), 'lists of 1'), 'a number is missing': (of_table(X=[[1.0, None]] * 300), 'missing'),
     'a row is missing': (of_table(X=[None, *X[1:]]), 'missing'), 'a label is missing': (of_table(y=pyarrow.array([None, *Y[1:].tolist()])), 'missing'),
-    'named, and not there': (lambda: [*write('npz'), '--columns', 'split=part'], 'expected X or features, y or labels, part'),
+    'named, and not there': (lambda: [*write('npz'), '--columns', 'split=part'], 'label/targets/target, part'),
     'another width': (with_other('npz', X=X[:, :9], y=Y), 'z.npz: X has 9'), 'labels of both kinds': (with_other('npz', X=X, y=WORDS), 'z.npz'),
+    'lists of lists': (of_table(X=[[[1.0], [2.0]]] * 300), 'X holds list<element: list<element: double>>: expected one list of floats or integers'),
+    'a class without a name': (lambda: hugging('x.parquet', ['a', 'b']), 'y is 2, which has no name'),
+    'bfloat16 of ml_dtypes': (of_archive(X=('|V2', (1, 1), 2), y=('<i8', (1,), 8)), 'bfloat16 has no name'), 'two may be y': (lambda: np.savez('x.npz', X=X, label=Y, target=Y) or ['x.npz'], 'y may be label or target'),
+    'a pickle': (lambda: Path('x.pkl').write_bytes(pickle.dumps(X)) and ['x.pkl'], 'a pickle is not opened'), 'code of torch': (lambda: torch.save(torch.nn.Linear(1, 1), 'x.pt') or ['x.pt'], 'more is not read'),
     'no split of this name': (changed('split', lambda a: np.full(300, 'test')), 'no samples'), 'too wide': (of_archive(X=('<f4', (2, 1 << 20), 8)), 'd from 1'),
     'rows that are not there': (of_archive(X=('<f4', (1 << 40, 4), 8), y=('<i8', (1 << 40,), 8)), 'damaged'),
     'a label of a gigabyte': (of_archive(X=('<f4', (1, 1), 4), y=('<U268435456', (1,), 4)), 'bytes')}
@@ -247,7 +296,7 @@ def test_what_cannot_be_learned_from_ends_in_one_line_and_writes_nothing(here, c
     for start in (['learn'], ['add', 's.npz'], ['remove', 's.npz', '--samples']):
         code, out, err = command(*start, *words, '-o', 'out.npz')
         assert (code, out, len(err.splitlines())) == (2, '', 1) and err.startswith('scroll: error: '), err
-        assert word in err or start[0] == 'remove', err
+        assert word in err or start[0] == 'remove' or 'keep to one kind' in err, err
         assert {path.name: path.read_bytes() for path in here.iterdir()} == before
 
 
