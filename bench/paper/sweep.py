@@ -150,7 +150,7 @@ def parse_args(argv: list):
          help='GPUs to use, joined by commas; one that runs share is named several times')
     flag('--dry_run', action='store_true', help='print the commands that would be run, and run nothing')
     flag('--rows', type=Path, default=ROOT / 'results' / 'rows', metavar='FOLDER',
-         help='committed rows, as report.py keeps them: their runs are skipped (none: no run is)')
+         help='committed rows, as report.py keeps them: their runs are skipped (none: make them, too)')
     flag('--extra', action='store_true', help='what follows, after --, are flags for every run')
     options = parser.parse_args(argv[:cut])
     return options, _flags([word for word in argv[cut + 1:] if word != '--'])
@@ -196,7 +196,7 @@ def expand(experiments: list, options, extra: dict, command: list) -> list:
                 mine = rows[experiment.name].get((cell.row, cell.column), [])
                 run = Run(cell, seed, key, tuple(command), experiment.name)
                 run = replace(run, committed=run.row(with_paths(experiment, mine)) is not None)
-                if key not in runs or not run.committed:
+                if key not in runs or runs[key].committed and not run.committed:
                     runs[key] = run
     return list(runs.values())
 

@@ -141,7 +141,7 @@ class Tuning:
                 return float(row['accuracy'])
         began = time.process_time()
         accuracy = accuracy_of(words)
-        void = self.is_void(accuracy, tasks, seed)
+        void = self.is_void(accuracy, tasks)
         row = known | dict(buffer_size=size, accuracy=accuracy, void=int(void), **values,
                            seconds=round(time.process_time() - began, 1))
         append_row(self.path.parent, row, self.path.name)       # each trial as soon as it is known
@@ -150,11 +150,11 @@ class Tuning:
         print(f"{title}: {tried}: {accuracy:.2f} %{', void' * void}", flush=True)
         return accuracy
 
-    def is_void(self, accuracy: float, tasks: int, seed: int = _SEEDS[0]) -> bool:
+    def is_void(self, accuracy: float, tasks: int) -> bool:
         """Whether an accuracy, in percent, is that of a network that ends in one class: at most
         three standard errors of the held-out samples above 1 / classes."""
-        chance = 1 / round(self.share(tasks) * self.stream(seed).N_CLASSES)
-        error = (chance * (1 - chance) / self.samples(tasks, seed)[1]) ** 0.5
+        chance = 1 / round(self.share(tasks) * self.stream(_SEEDS[0]).N_CLASSES)
+        error = (chance * (1 - chance) / self.samples(tasks, _SEEDS[0])[1]) ** 0.5
         return not accuracy > 100 * (chance + 3 * error)
 
     def search(self, size: int, title: str) -> tuple:
@@ -178,7 +178,7 @@ class Tuning:
         return [i for i in best_first if not self.is_void(scores[i], self.options.tasks)]
 
     def next_beyond(self, size: int, drawn: list, ranked: list):
-        """The best trial's values with one beyond an edge that it is at and main.py takes, or None."""
+        """The best trial's values with one beyond its edge that main.py takes, or None."""
         best = drawn[ranked[0]] if ranked else {}
         for name, value in beyond(self.space, best, drawn).items():
             with contextlib.suppress(InputError):
@@ -223,9 +223,10 @@ class Tuning:
                         for seed in _SEEDS])
 
     def condition(self, size: int, above: int) -> dict:
-        """Of a run, that the rule holds for it."""
-        options, given, usual = self.options, dict(self.conditions), self.stream(_SEEDS[0])
-        if self.model == 'joint' or given.get('n_splits') == str(usual.DEFAULT_SPLITS):
+        """Values of flags for which the rule holds."""
+        options, given = self.options, dict(self.conditions)
+        usual = getattr(self.stream(_SEEDS[0]), 'DEFAULT_SPLITS', None)
+        if self.model == 'joint' or given.get('n_splits') == str(usual):
             given.pop('n_splits', None)         # values for the usual number of tasks serve others
         when = dict(weights=options.weights, dataset=normalise(options.dataset)) | {
             name: int(text) if text.isdecimal() else text for name, text in given.items()}
