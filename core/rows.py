@@ -34,9 +34,9 @@ def check_writable(folder: Path) -> None:
                          'choose another --base_path or --results_path, or --disable_log 1') from error
 
 
-def append_row(folder: Path, row: dict) -> Path:
+def append_row(folder: Path, row: dict, name: str = FILE) -> Path:
     """Add the row of a run, unless it is there; returns the file. None becomes an empty cell."""
-    path = folder / FILE
+    path = folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(f'{path}.lock', poll_interval=0.01):

@@ -66,9 +66,12 @@ class Gdumb(ReplayModel):
         parser.set_defaults(lr=0.0, n_epochs=1, optim_mom=0.9, optim_wd=1e-6)
         return parser
 
-    def __init__(self, backbone, loss, args, transform, dataset=None):
+    @staticmethod
+    def check_args(args):
         if args.minlr > args.maxlr:
             raise InputError(f'--minlr {args.minlr:g} is above --maxlr {args.maxlr:g}')
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
         self.pristine = {name: t.clone() for name, t in self.net.state_dict().items()}
 

@@ -74,16 +74,20 @@ def orders_table(root: Path, dataset: str = 'seq-digits') -> list:
 def tuned_table(root: Path) -> list:
     """What `scripts/tune.py` chose on EfficientNet-Lite0, and what it was worth on held-out samples."""
     found = re.compile(r'tuned with \d+ trials .*?: (\S+) %; with the values of the first trial ([\d.]+) %'
-                       r'(?:; the best of \d+ finalists on 5 tasks: ([\d.]+) %)?$')
+                       r'(?:; the best of \d+ finalists on .*?: ([\d.]+) %)?')
     rows = []
     for path in sorted((ROOT / 'models/config').glob('*.yaml')):
         for rule in read_yaml(path).get('best') or []:
             if rule['when'].get('weights') == 'efficientnet-lite0':
-                best, first, five = found.match(rule['by']).groups('')
+                best, first, final = found.match(rule['by']).groups('')
                 values = ', '.join(f'`{name} {value}`' for name, value in rule['set'].items())
+                data = [_DATA_SETS[rule['when']['dataset']]]
+                for name in ('n_splits', 'n_epochs'):
+                    if name in rule['when']:
+                        data.append(f"`{name} {rule['when'][name]}`")
                 rows.append([style.name(path.stem) + ' (NCC)' * (rule['when'].get('predictor') == 'ncc'),
-                             _DATA_SETS[rule['when']['dataset']], values, first, best, five])
-    return md_table(['', 'data set', 'values', 'first trial', 'best', 'on five tasks'], rows)
+                             ', '.join(data), values, first, best, final])
+    return md_table(['', 'data set', 'values', 'first trial', 'best', 'finalist'], rows)
 
 
 def heads_table(root: Path, label: str, with_state=False, with_paper=False) -> list:

@@ -20,12 +20,13 @@ and `group` a heading of rows. In the place of columns and rows: `commands` that
 Nothing here imports torch.
 """
 import functools
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import flag_words
-from bench.results.keys import read_key, text_of
+from bench.results.keys import read_key, text_of, with_values
 from core.arguments import KEY, affects
 from core.configs import read_yaml
 from core.plugins import ROOT, normalise
@@ -177,6 +178,19 @@ def cell_rows(path: Path) -> dict:
     for row in read_rows(path, []):
         found.setdefault((row['row'], row['column']), []).append(row)
     return found
+
+
+def with_paths(experiment: Experiment, rows: list) -> list:
+    """Committed rows, which have no paths, with those of an experiment's cells."""
+    paths = {(flag, Path(path).stem): path for cell in experiment.cells
+             for flag, path in cell.flags.items() if os.sep in str(path)}
+    return [renamed(row, lambda flag, value: paths.get((flag, value), value)) for row in rows]
+
+
+def renamed(row: dict, change) -> dict:
+    """The row, and its key, with `change(flag, value)` in the place of each value."""
+    row = {name: change(name, value) for name, value in row.items()}
+    return row | (dict(run_key=with_values(row['run_key'], change)) if row.get('run_key') else {})
 
 
 def matching_rows(cell: Cell, rows: list) -> list:

@@ -18,8 +18,16 @@ from pathlib import Path
 import pandas as pd
 
 from bench.paper import claims, tables
-from bench.paper.experiments import arguments, cell_rows, experiment_files, load, matching_rows, results_rows
-from bench.results.keys import with_values
+from bench.paper.experiments import (
+    arguments,
+    cell_rows,
+    experiment_files,
+    load,
+    matching_rows,
+    renamed,
+    results_rows,
+    with_paths,
+)
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
 from scroll.archive import atomic_write, unwritable
@@ -36,7 +44,7 @@ def collect(experiment, pool: list, committed: dict) -> list:
     found = []
     for cell in experiment.cells:
         mine = committed.get((cell.row, cell.column), [])
-        today = matching_rows(cell, _with_paths(experiment, mine) + pool)  # those of `pool` may know more
+        today = matching_rows(cell, with_paths(experiment, mine) + pool)  # those of `pool` may know more
         mine = [_committed(row, arguments(cell)) for row in today if row.get(cell.metric)] or mine
         found += [{**row, 'row': cell.row, 'column': cell.column} for row in mine]
     return found
@@ -46,22 +54,9 @@ def _committed(row: dict, args) -> dict:
     """A row without what is of this machine or of this one run."""
     def without_path(name, value):
         return Path(value).stem if args.affects.get(name) == 'content' and os.sep in value else value
-    return _renamed({name: value for name, value in row.items()
+    return renamed({name: value for name, value in row.items()
                      if value not in ('', None) and not _LEFT_OUT.fullmatch(name)
                      and args.affects.get(name) not in ('place', 'display')}, without_path)
-
-
-def _with_paths(experiment, rows: list) -> list:
-    """Committed rows, which have no paths, with those of an experiment's cells."""
-    paths = {(flag, Path(path).stem): path for cell in experiment.cells
-             for flag, path in cell.flags.items() if os.sep in str(path)}
-    return [_renamed(row, lambda flag, value: paths.get((flag, value), value)) for row in rows]
-
-
-def _renamed(row: dict, change) -> dict:
-    """The row, and its key, with `change(flag, value)` in the place of each value."""
-    row = {name: change(name, value) for name, value in row.items()}
-    return row | (dict(run_key=with_values(row['run_key'], change)) if row.get('run_key') else {})
 
 
 def write(path: Path, text: str) -> None:
@@ -111,7 +106,7 @@ class Report:
         for cell in cells:
             today = arguments(cell)
             text = today and several and chosen_by(vars(today))
-            if today and not matching_rows(cell, _with_paths(experiment, runs[cell.row, cell.column])):
+            if today and not matching_rows(cell, with_paths(experiment, runs[cell.row, cell.column])):
                 text = 'made with earlier values than those of its command today'
             if text:
                 found.setdefault(cell.row, {}).setdefault(text, []).append(cell.column)

@@ -2,10 +2,11 @@
 
     python scripts/sweep.py experiments/table_1_cifar.yaml --seeds 3 --extra -- --weights compact --device cpu
 
-Runs that have their row among the results are skipped, so the same command resumes a sweep whatever ended it.
-Two sweeps never make a run at the same time. Seeds come before cells: one that is stopped has whole tables of
-the first seeds. What a run prints is in `<base_path>/sweeps/<experiment>/*.log`. `--dry_run` prints all
-commands, one a line, for a cluster's queue. Exit code 1 if a run failed, 2 for invalid commands.
+Runs that have their row among the results, or among the committed ones (`--rows`), are skipped, so
+the same command resumes a sweep whatever ended it. Two sweeps never make a run at the same time.
+Seeds come before cells: one that is stopped has whole tables of the first seeds. What a run prints is
+in `<base_path>/sweeps/<experiment>/*.log`. `--dry_run` prints all commands, one a line, for a
+cluster's queue. Exit code 1 if a run failed, 2 for invalid commands.
 """
 import fcntl
 import fnmatch
@@ -24,7 +25,16 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.paper.experiments import Cell, arguments, load, matching_rows, refusal, results_rows
+from bench.paper.experiments import (
+    Cell,
+    arguments,
+    cell_rows,
+    load,
+    matching_rows,
+    refusal,
+    results_rows,
+    with_paths,
+)
 from core.arguments import KEY, ArgumentParser, affects, whole
 from core.commands import on_stop, run_command
 from core.plugins import ROOT
@@ -43,12 +53,14 @@ def say(text: str) -> None:
 @dataclass(frozen=True)
 class Run:
     """A cell, with the flags that the sweep adds, and a seed. key: equal for runs with equal arguments.
-    command: words before the flags. experiment: its name."""
+    command: words before the flags. experiment: its name. committed: whether all experiments that
+    ask for the run have its row."""
     cell: Cell
     seed: int
     key: str
     command: tuple
     experiment: str
+    committed: bool = False
 
     def __str__(self):
         return f'{self.cell.row}, {self.cell.column}, seed {self.seed}'
@@ -137,6 +149,8 @@ def parse_args(argv: list):
     flag('--gpus', type=lambda text: [gpu.strip() for gpu in text.split(',')], default=[],
          help='GPUs to use, joined by commas; one that runs share is named several times')
     flag('--dry_run', action='store_true', help='print the commands that would be run, and run nothing')
+    flag('--rows', type=Path, default=ROOT / 'results' / 'rows', metavar='FOLDER',
+         help='committed rows, as report.py keeps them: their runs are skipped (none: make them, too)')
     flag('--extra', action='store_true', help='what follows, after --, are flags for every run')
     options = parser.parse_args(argv[:cut])
     return options, _flags([word for word in argv[cut + 1:] if word != '--'])
@@ -172,13 +186,18 @@ def expand(experiments: list, options, extra: dict, command: list) -> list:
               for cell in experiment.cells if _is_chosen(cell, options.only)]
     if options.only and not chosen:
         raise InputError(f"--only {' '.join(options.only)}: no cell has such a name")
-    runs = {}
+    runs, rows = {}, {experiment.name: cell_rows(options.rows / f'{experiment.name}.csv')
+                      for experiment in experiments}
     for seed in range(max((options.seeds or experiment.seeds for experiment, _ in chosen), default=0)):
         for experiment, cell in chosen:
             text = json.dumps(sorted((name, str(value)) for name, value in _identity(cell).items()))
             key = hashlib.sha256(f'{seed} {text}'.encode()).hexdigest()[:24]
             if seed < (options.seeds or experiment.seeds):
-                runs.setdefault(key, Run(cell, seed, key, tuple(command), experiment.name))
+                mine = rows[experiment.name].get((cell.row, cell.column), [])
+                run = Run(cell, seed, key, tuple(command), experiment.name)
+                run = replace(run, committed=run.row(with_paths(experiment, mine)) is not None)
+                if key not in runs or runs[key].committed and not run.committed:
+                    runs[key] = run
     return list(runs.values())
 
 
@@ -204,7 +223,7 @@ def sweep(argv: list, command: list) -> int:
     others = [shlex.split(text) for experiment in experiments for text in experiment.commands]
     runs = expand(experiments, options, extra | dict(num_threads=str(threads)), command)
     rows = results_rows(extra.get('base_path', './data/'), extra.get('results_path', 'results/'))
-    open_runs = [run for run in runs if run.row(rows) is None]
+    open_runs = [run for run in runs if not run.committed and run.row(rows) is None]
     refused = [(run, line) for run in open_runs if (line := refusal(run.cell))]
     for cell, line in {run.cell: line for run, line in refused}.items():        # once, for all seeds
         print(f'{cell.row}, {cell.column}: main.py refuses it: {line}', file=sys.stderr)

@@ -2,9 +2,10 @@
 
     python scripts/tune.py --dataset seq-cifar100 --weights small --models er-ace ssil scroll --num_threads 1
 
-A trial is a run of main.py on the first `--tasks` tasks without the samples whose key (digest of the pixels)
-is divisible by ten, and is judged by its accuracy on those. Rows go to `<out>/<dataset>/<model>.csv`; the
-same command resumes a killed tuning. Flags of main.py go behind the script's own (docs/tuning.md).
+A trial is a run of main.py on the first `--tasks` tasks without the samples whose key (digest of
+the pixels) is divisible by ten, and is judged by its accuracy on those. One that is no better than
+guessing a class is void: another is drawn. Rows go to `<out>/<dataset>/<model>.csv`; the same
+command resumes a killed tuning. Flags of main.py go behind the script's own (docs/tuning.md).
 """
 import contextlib
 import copy
@@ -13,51 +14,32 @@ import io
 import itertools
 import shlex
 import time
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import yaml
+from filelock import FileLock
 
 from bench.cli import parsing as cli
+from bench.paper.grids import SPACES, beyond, plan, space_of
 from bench.run.building import initialize
 from core.arguments import ArgumentParser, whole
 from core.configs import read_yaml
 from core.loss_watch import Diverged
 from core.plugins import ROOT, normalise
-from core.rows import read_rows
+from core.rows import append_row, read_rows
 from scroll.adaptation import Adaptation
 from scroll.archive import atomic_write
 from scroll.errors import InputError
-from scroll.randomness import numpy_stream
 
 CONFIG = ROOT / 'models' / 'config'
-_STEPS = dict(lr=(.01, .001, .003, .02, .03, .05, .1, .2), batch_size=(32, 10), bn=('train', 'frozen'))
-_ONLINE = _STEPS | dict(batch_iterations=(1, 2))
 _MOST = 10 ** 9                                 # above any buffer
 _PASSES = '5'                                   # over each task, of offline methods
-_CONDITIONS = 'input_size', 'predictor', 'n_epochs'     # flags that a rule names, where they are given
+_VERSION = '2'                                  # of grids and trials: rows of others are not read
+_CONDITIONS = 'input_size', 'predictor', 'n_epochs', 'n_splits'     # that a rule names, where given
+_SEEDS = 100, 101, 102                          # orders of classes; no table has these
+_BEYOND = 3                                     # trials beyond the edges of the grid, at most
 _FEWEST = 4                                     # samples of a batch: fewer make batch norms diverge
-_ALPHA = (.5, .1, .3, 1., 3., 10., 30.)
-SPACES = {
-    **dict.fromkeys(('er', 'bic', 'joint', 'agem'), _STEPS), **dict.fromkeys(('er-ace', 'ssil'), _ONLINE),
-    'der': _STEPS | dict(alpha=_ALPHA),
-    'derpp': _STEPS | dict(alpha=_ALPHA, beta=(.5, 1.)),
-    'gem': _STEPS | dict(gamma=(.5, 0., 1.)),
-    'icarl': _STEPS | dict(opt_wd=(1e-5, 0.)),
-    'lwf': _STEPS | dict(alpha=(1., 3.), optim_wd=(0., 5e-4)),
-    'ewc-on': _STEPS | dict(e_lambda=(10., 1., 100.)),
-    'er-aml': _ONLINE | dict(supcon_temperature=(.2, .1)),
-    'mir': _ONLINE | dict(subsample=(50, 100)),
-    'ens': dict(lr=(1e-4, 1e-5, 3e-5, 3e-4, 1e-3, 3e-3), batch_size=(60, 10), batch_iterations=(1, 2),
-                top_k=(32, 8, 128), keys=('normal', 'data')),
-    'gdumb': dict(maxlr=(.05, .01, .03, .1), fitting_epochs=(20, 10, 50), fitting_batch_size=(16, 10, 32),
-                  cutmix_alpha=(0., 1.), bn=('train', 'frozen')),
-    'scroll': dict(ridge_lambda=(.001, .01, .03, .1, .3, 3.), adapt_lr=(.002, .001, .01, .02, .05, .1),
-                   classifier_lr=(.5, .1, .01, .001), calibrate_scale=(0, 1), scale=(1., 2., 4., 5.),
-                   minibatch_size=(50, 100), iterations=(300, 100), adapt_select=('none', 'folds'),
-                   adaptation=('auto',))}
 _AT_THE_END = dict(gdumb='fit_every_task', joint='fit_every_task', scroll='adapt_every_task')
 
 
@@ -72,9 +54,10 @@ def parse_options(words=None) -> tuple:
     flag('--buffer_sizes', '--buffer_size', type=whole(1), nargs='+', default=[500],
          help='each is tuned; the values of one serve from above the next smaller one up to it, of the '
               'largest beyond')
-    flag('--trials', type=whole(1), default=16, help='of each method and buffer size')
+    flag('--trials', type=whole(1), default=8,
+         help='of each method and buffer size, without void ones; as many again are drawn at most')
     flag('--tasks', type=whole(1), default=2, help='first tasks of the stream that a trial learns')
-    flag('--finalists', type=whole(1), default=1,
+    flag('--finalists', type=whole(1), default=2,
          help='best trials that are run again on --final_tasks (1: none)')
     flag('--final_tasks', type=whole(1), default=5, help='first tasks of the stream that finalists learn')
     flag('--base_path', default='./data/')
@@ -83,36 +66,6 @@ def parse_options(words=None) -> tuple:
     if len(flags) % 2:
         raise InputError(f"{' '.join(flags)}: expected flags of main.py with one value each")
     return options, flags
-
-
-def space_of(model: str, one_pass: bool = False) -> dict:
-    """What is tried of a method: flag -> values. One pass is tried as those of online methods are."""
-    online = one_pass and 'lr' in SPACES[model] and model != 'joint'
-    return (_ONLINE if online else {}) | SPACES[model]
-
-
-def plan(model: str, trials: int, space: dict = None, fixed: dict = {}) -> list:    # noqa: B006  not changed
-    """Flags of each trial of a method: the first values of all; then random points of the grid, those whose
-    values were tried least often first. fixed: values, as text, of flags of the grid that are not tuned."""
-    space = dict(space or SPACES[model])
-    for name, text in fixed.items():
-        try:
-            space[name] = (type(space[name][0])(text),)
-        except ValueError:
-            raise InputError(f'--{name} {text}: expected a value like {space[name][0]}') from None
-    points = (dict(zip(space, values)) for values in itertools.product(*space.values()))
-    any_scale = space.get('scale', (None,))[0]              # one that is calibrated begins anywhere
-    first, *others = (values for values in points
-                      if not values.get('calibrate_scale') or values.get('scale') == any_scale)
-    others = [others[i] for i in numpy_stream(0, f'tuning {model}').permutation(len(others))]
-    chosen, tried = [first], Counter(first.items())
-    for _ in range(min(trials - 1, len(others))):
-        least = min(others, key=lambda values: sum(len(space[item[0]]) * tried[item]
-                                                   for item in values.items()))
-        others.remove(least)
-        chosen.append(least)
-        tried.update(least.items())
-    return chosen
 
 
 def accuracy_of(words: list) -> float:
@@ -136,17 +89,18 @@ class Tuning:
         online = get_model_class(model).ONLINE                  # one pass, whatever --n_epochs says
         passes = '' if online else given.get('n_epochs', _PASSES)
         self.model, self.options = model, options
-        self.passes, self.space = dict(n_epochs=passes) if passes else {}, space_of(model, passes == '1')
+        self.passes = dict(n_epochs=passes) if passes else {}
+        self.space = space_of(model, passes == '1', given)
         self.conditions = {name: given[name] for name in _CONDITIONS
                            if name in given and not (online and name == 'n_epochs')}
-        self.fixed = {name: value for name, value in given.items() if name in self.space}
-        self.flags = [word for name, value in given.items() if name not in {*self.fixed, *_CONDITIONS}
-                      for word in (f'--{name}', value)]
+        passed_on = given.keys() - self.space.keys() - {*_CONDITIONS}
+        self.flags = [word for name in given if name in passed_on
+                      for word in (f'--{name}', given[name])]
         self.psi = '' if options.weights == 'none' else weights.load(options.weights, tensors=False).digest
         self.path = Path(options.out) / options.dataset / f'{model}.csv'
-        self.rows = read_rows(self.path) if self.path.is_file() else []
+        self.rows = read_rows(self.path, [])
 
-    def words(self, size: int, values: dict, tasks: int) -> list:
+    def words(self, size: int, values: dict, tasks: int, seed: int = _SEEDS[0]) -> list:
         """The command of a trial on the first tasks. size: of the buffer at the end of the whole stream."""
         size = max(1, round(size * self.share(tasks)))
         size -= _too_few(size, values.get('fitting_batch_size'))
@@ -155,95 +109,160 @@ class Tuning:
             # the whole buffer, and not that of a trial, decides whether all of the network is tuned
             more = ['--adaptation_threshold', str(max(1, round(Adaptation.threshold * self.share(tasks))))]
         batch = values.get('batch_size')
-        if 'drop_last' not in given and any(_too_few(n, batch) for n in self.samples(tasks)):
+        parts, _ = self.samples(tasks, seed)
+        if 'drop_last' not in given and any(_too_few(n, batch) for n in parts):
             more = ['--drop_last', '1']
-        return [*self._words(size, values, tasks), *more]
+        return [*self._words(size, values, tasks, seed), *more]
 
-    def _words(self, size: int, values: dict, tasks: int) -> list:
+    def _words(self, size: int, values: dict, tasks: int, seed: int) -> list:
         options = self.options
         words = dict(model=self.model, dataset=options.dataset, weights=options.weights,
                      base_path=options.base_path, results_path='trials', model_config='default',
-                     non_verbose=1, validation=10, validation_by='key', stop_after=tasks)
+                     non_verbose=1, validation=10, validation_by='key', stop_after=tasks,
+                     permute_classes=1, seed=seed)
         if '--resume' not in self.flags:
             words['resume'] = 'always'                          # also if the code has changed since
         if self.model in _AT_THE_END:
             words[_AT_THE_END[self.model]] = tasks
         words |= self.conditions | (dict(buffer_size=size) if _has_buffer(self.model) else {})
-        words |= self.passes
-        return [word for name, value in (words | values).items()
+        words |= self.passes | values
+        for name in words:
+            if f'--{name}' in self.flags:
+                raise InputError(f'--{name}: scripts/tune.py sets it itself; leave it out')
+        return [word for name, value in words.items()
                 for word in (f'--{name}', str(value))] + self.flags
 
-    def run(self, size: int, values: dict, tasks: int, title: str) -> float:
+    def run(self, size: int, values: dict, tasks: int, title: str, seed: int = _SEEDS[0]) -> float:
         """Accuracy of a trial, in percent: from its row, or of a run whose row is then written."""
-        words = self.words(size, values, tasks)
-        known = dict(psi=self.psi[:16], command=_shown(words))
+        words = self.words(size, values, tasks, seed)
+        known = dict(space=_VERSION, psi=self.psi[:16], command=_shown(words))
         for row in self.rows:
             if known.items() <= row.items():
                 return float(row['accuracy'])
         began = time.process_time()
         accuracy = accuracy_of(words)
-        row = known | dict(buffer_size=size, accuracy=accuracy, **values,
+        void = self.is_void(accuracy, tasks)
+        row = known | dict(buffer_size=size, accuracy=accuracy, void=int(void), **values,
                            seconds=round(time.process_time() - began, 1))
+        append_row(self.path.parent, row, self.path.name)       # each trial as soon as it is known
         self.rows.append({name: str(value) for name, value in row.items()})
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(self.path) as file:                   # each trial as soon as it is known
-            pd.DataFrame(self.rows).to_csv(file, index=False)
         tried = ', '.join(f'{name} {value}' for name, value in values.items())
-        print(f'{title}: {tried}: {accuracy:.2f} %', flush=True)
+        print(f"{title}: {tried}: {accuracy:.2f} %{', void' * void}", flush=True)
         return accuracy
 
-    def tune(self, size: int, above: int) -> dict:
-        """The rule of the best trial with a buffer of `size` samples, which is for those above `above`."""
+    def is_void(self, accuracy: float, tasks: int) -> bool:
+        """Whether an accuracy, in percent, is that of a network that ends in one class: at most
+        three standard errors of the held-out samples above 1 / classes."""
+        chance = 1 / round(self.share(tasks) * self.stream(_SEEDS[0]).N_CLASSES)
+        error = (chance * (1 - chance) / self.samples(tasks, _SEEDS[0])[1]) ** 0.5
+        return not accuracy > 100 * (chance + 3 * error)
+
+    def search(self, size: int, title: str) -> tuple:
+        """(values of all trials, their accuracies, how many of the last are beyond an edge)."""
+        drawn, scores, further, options = [], [], 0, self.options
+
+        def draw(values):
+            drawn.append(values)
+            scores.append(self.run(size, values, options.tasks, f'{title} {len(drawn)}'))
+        for values in plan(self.model, 2 * options.trials, self.space):
+            if len(self.ranked(scores)) < options.trials:
+                draw(values)
+        while further < _BEYOND and (values := self.next_beyond(size, drawn, self.ranked(scores))):
+            draw(values)
+            further += 1
+        return drawn, scores, further
+
+    def ranked(self, scores: list) -> list:
+        """Numbers of the trials that are not void, the best first."""
+        best_first = sorted(range(len(scores)), key=lambda i: -scores[i])
+        return [i for i in best_first if not self.is_void(scores[i], self.options.tasks)]
+
+    def next_beyond(self, size: int, drawn: list, ranked: list):
+        """The best trial's values with one beyond its edge that main.py takes, or None."""
+        best = drawn[ranked[0]] if ranked else {}
+        for name, value in beyond(self.space, best, drawn).items():
+            with contextlib.suppress(InputError):
+                cli.parse_args(self.words(size, best | {name: value}, self.options.tasks))
+                return best | {name: value}
+        return None
+
+    def tune(self, size: int, above: int):
+        """The rule of the best trial with a buffer of `size` samples, which is for those above
+        `above`; None if all trials are void."""
         options = self.options
-        if options.finalists > 1:
+        if options.finalists > 1 and options.trials > 1:
             self.share(options.final_tasks)                     # refused before the first trial
-        planned = plan(self.model, options.trials, self.space, self.fixed)
         of_size = f', |M| = {size}' if _has_buffer(self.model) else ''
         title = f'{self.model}{of_size}, trial'
-        found = [self.run(size, values, options.tasks, f'{title} {i + 1} of {len(planned)}')
-                 for i, values in enumerate(planned)]
-        ranked = sorted(range(len(found)), key=lambda i: -found[i])[:options.finalists]
-        best, again = ranked[0], ''
-        if len(ranked) > 1:
-            tasks = options.final_tasks
-            final = {i: self.run(size, planned[i], tasks, f'{title} {i + 1} on {tasks} tasks')
-                     for i in ranked}
-            best = max(ranked, key=final.get)
-            again = f'; the best of {len(ranked)} finalists on {tasks} tasks: {final[best]:.1f} %'
+        drawn, scores, further = self.search(size, title)
+        ranked = self.ranked(scores)
+        if not ranked:
+            return None
+        extra = f' ({further} beyond an edge of the grid)' if further else ''
+        by = [f'tuned with {len(ranked)} trials{extra} on held-out training samples of '
+              f'{options.tasks} tasks{of_size}: {scores[ranked[0]]:.1f} %',
+              f'with the values of the first trial {scores[0]:.1f} %']
+        chosen, finalists = ranked[0], ranked[:options.finalists]
+        if len(finalists) > 1:
+            final = {i: self.final_accuracy(size, drawn[i], f'{title} {i + 1}') for i in finalists}
+            chosen = max(finalists, key=final.get)
+            by += [f'the best of {len(finalists)} finalists on {options.final_tasks} tasks in '
+                   f'{len(_SEEDS)} orders of classes: {final[chosen]:.1f} %',
+                   f'on {options.tasks} tasks it has {scores[chosen]:.1f} %']
+        values = drawn[chosen]
+        if edges := [f'{name} {values[name]}' for name in beyond(self.space, values, drawn)]:
+            by.append(f"at an edge of what was tried: {', '.join(edges)}")
+        if len(drawn) > len(ranked):
+            by.append(f'void trials, drawn again: {len(drawn) - len(ranked)}')
+        return dict(when=self.condition(size, above), set=values, by='; '.join(by))
+
+    def final_accuracy(self, size: int, values: dict, title: str) -> float:
+        """Mean over the orders of classes, percent, of a finalist."""
+        tasks = self.options.final_tasks
+        return np.mean([self.run(size, values, tasks, f'{title}, order {seed}', seed)
+                        for seed in _SEEDS])
+
+    def condition(self, size: int, above: int) -> dict:
+        """Values of flags for which the rule holds."""
+        options, given = self.options, dict(self.conditions)
+        usual = getattr(self.stream(_SEEDS[0]), 'DEFAULT_SPLITS', None)
+        if self.model == 'joint' or given.get('n_splits') == str(usual):
+            given.pop('n_splits', None)         # values for the usual number of tasks serve others
         when = dict(weights=options.weights, dataset=normalise(options.dataset)) | {
-            name: int(text) if text.isdecimal() else text for name, text in self.conditions.items()}
+            name: int(text) if text.isdecimal() else text for name, text in given.items()}
         sizes = sorted(options.buffer_sizes)
         if len(sizes) > 1 and _has_buffer(self.model):
-            when |= dict(buffer_size=dict(min=above and above + 1, max=_MOST if size == sizes[-1] else size))
-        by = (f'tuned with {len(found)} trials on held-out training samples of {options.tasks} tasks'
-              f'{of_size}: {found[best]:.1f} %; with the values of the first trial {found[0]:.1f} %{again}')
-        return dict(when=when, set=planned[best], by=by)
+            largest = _MOST if size == sizes[-1] else size
+            when |= dict(buffer_size=dict(min=above and above + 1, max=largest))
+        return when
 
-    @functools.cached_property
-    def dataset(self):
-        """The stream of every trial."""
+    @functools.cache                                                                        # noqa: B019
+    def stream(self, seed: int):
+        """The stream of trials in an order of classes."""
         from datasets import get_dataset
-        first = plan(self.model, 1, self.space, self.fixed)[0]
-        return get_dataset(cli.parse_args(self._words(1, first, self.options.tasks)))
+        first, = plan(self.model, 1, self.space)
+        return get_dataset(cli.parse_args(self._words(1, first, self.options.tasks, seed)))
 
     def share(self, tasks: int) -> float:
         """Of the classes, those of the first tasks."""
-        of_stream = self.dataset.N_TASKS
-        if tasks > of_stream:
+        stream = self.stream(_SEEDS[0])
+        if tasks > stream.N_TASKS:
             flag = 'tasks' if tasks == self.options.tasks else 'final_tasks'
-            raise InputError(f'--{flag} {tasks}: this stream has {of_stream} tasks; use at most {of_stream}')
-        return sum(len(self.dataset.task_classes(t)) for t in range(tasks)) / self.dataset.N_CLASSES
+            raise InputError(f'--{flag} {tasks}: this stream has {stream.N_TASKS} tasks; use at '
+                             f'most {stream.N_TASKS}')
+        return sum(len(stream.task_classes(t)) for t in range(tasks)) / stream.N_CLASSES
 
     @functools.cache                                                                        # noqa: B019
-    def samples(self, tasks: int) -> list:
-        """Training samples of each part of the first tasks that is cut into batches."""
-        stream, found = copy.copy(self.dataset), []
+    def samples(self, tasks: int, seed: int) -> tuple:
+        """(training samples of each part of the first tasks that is cut into batches, held-out)."""
+        stream, found, held_out = copy.copy(self.stream(seed)), [], 0
         stream.test_loaders = []
         for _ in range(tasks):
-            loader, _ = stream.get_data_loaders()
+            loader, test = stream.get_data_loaders()
             ends = getattr(loader, 'segment_ends', None)
             found += [len(loader.dataset)] if ends is None else np.diff(ends, prepend=0).tolist()
-        return [sum(found)] if self.model == 'joint' else found
+            held_out += len(test.dataset)
+        return [sum(found)] if self.model == 'joint' else found, held_out
 
 
 def _too_few(samples: int, batch_size) -> int:
@@ -281,7 +300,7 @@ def write_rules(path: Path, rules: list) -> None:
 
 
 def _tuned_for(rule: dict) -> tuple:
-    usual = dict(weights='', dataset='', input_size=0, n_epochs=0, predictor='')
+    usual = dict(weights='', dataset='', input_size=0, n_epochs=0, predictor='', n_splits=0)
     return tuple(str(rule['when'].get(name, value)) for name, value in usual.items())
 
 
@@ -290,8 +309,15 @@ def main():
     for model in options.models:
         tuning, rules, above = Tuning(model, options, flags), [], 0
         for size in sorted(options.buffer_sizes) if _has_buffer(model) else options.buffer_sizes[:1]:
-            rules.append(tuning.tune(size, above))
+            rule = tuning.tune(size, above)
+            if rule is None:
+                print(f'{model}: no rule, since all trials are void: {tuning.path}', flush=True)
+                continue
+            rules.append(rule)
             above = size
-        path = CONFIG / f"{model.replace('-', '_')}.yaml"
-        write_rules(path, rules)
-        print(f"{path}: {'; '.join(str(rule['set']) for rule in rules)}", flush=True)
+        if rules:
+            path = CONFIG / f"{model.replace('-', '_')}.yaml"
+            with FileLock(f'{path}.lock'):              # other data sets may be tuned side by side
+                write_rules(path, rules)
+            for rule in rules:
+                print(f"{path}: {rule['set']}, {rule['by']}", flush=True)

@@ -20,7 +20,7 @@ import yaml
 from bench.cli.parsing import parse_args
 from bench.paper import sweep
 from bench.paper.experiments import Cell, arguments
-from core.rows import read_rows
+from core.rows import append_row, read_rows
 from tests.conftest import ROOT, python
 
 STUB = '''
@@ -152,6 +152,24 @@ def test_a_row_counts_only_with_the_same_extra_flags_and_the_same_psi(bench, tmp
     assert bench(*words)[1] == '' != bench(*words, extra=['--n_epochs', 2])[1]
     assert sweep.main([str(other) if word == tiny_weights else word for word in bench.words(*words)], command=['x']) == 0
     assert begun(bench.calls()) == ['sgd 0']
+
+
+def test_a_committed_row_counts_as_made_if_all_experiments_that_ask_for_the_run_have_it(bench, tmp_path):
+    """As in a clean clone: no results files, and rows of `report.py --collect`."""
+    more, folder = bench.write('more', ('er', 'sgd')), tmp_path / 'rows'
+    assert bench(bench.two, '--jobs', 1)[0] == 0
+    made = [row for path in sorted((bench.base / 'results').rglob('mean_accs.csv')) for row in read_rows(path)]
+    rows = [row | dict(row=f"the {row['model']}/{row['model']}", column='digits, |M| = 20') for row in made]
+    (bench.base / 'results').rename(tmp_path / 'elsewhere')
+    for name, kept in (('two', rows[:3]), ('more', rows[:1])):                  # er 0, er 1, sgd 0 of 4; er 0
+        for row in kept:
+            append_row(folder, row, f'{name}.csv')
+    def planned(*words):
+        return sorted((line.split('--model ')[1].split()[0], line.split('--seed ')[1]) for line in bench(*words, '--dry_run')[1].splitlines())
+    assert planned(bench.two, '--rows', folder) == [('sgd', '1')]
+    assert planned(bench.two, more, '--rows', folder) == [('er', '1'), ('sgd', '0'), ('sgd', '1')]
+    assert len(planned(bench.two, '--rows', 'none')) == len(planned(bench.two, '--rows', folder)) + 3
+    assert bench(bench.two, '--rows', folder)[1].startswith('4 runs, 3 of them finished') and begun(bench.calls())[4:] == ['sgd 1']
 
 
 def test_a_dry_run_prints_what_a_shell_can_run(bench):

@@ -7,11 +7,11 @@ import yaml
 
 from bench.cli.parsing import parse_args
 from bench.paper import tune
+from bench.paper.grids import SPACES, plan, space_of
 from core.configs import chosen_by, model_config
 from core.plugins import ROOT
 from core.rows import read_rows
 from datasets.utils.readers import Images, digits
-from models import get_model_class
 from scroll.adaptation import Adaptation
 from tests.conftest import refused
 
@@ -31,30 +31,46 @@ def call(monkeypatch, capsys, tmp_path, tiny_weights):
     return run
 
 
+@pytest.fixture
+def trials(monkeypatch):
+    """trials(f): the arguments of all trials from now on; f: of these, instead of a run, to the accuracy."""
+    def answer(accuracy):
+        asked = []
+
+        def accuracy_of(words):
+            asked.append(parse_args(words))
+            return accuracy(asked[-1])
+        monkeypatch.setattr(tune, 'accuracy_of', accuracy_of)
+        return asked
+    return answer
+
+
+def rules_of(folder, model) -> list:
+    return yaml.safe_load((folder / 'models' / 'config' / f'{model}.yaml').read_text())['best']
+
+
 def _with_black_test_images():
     """The digits with a black test image a class: no classifier has more than a tenth of them right."""
     whole = digits()
     return lambda: Images(whole.train, whole.train_labels, np.zeros_like(whole.test[:10]), np.arange(10), whole.class_names)
 
 
-def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, tmp_path, monkeypatch, tiny_weights):
+def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, trials, tmp_path, monkeypatch, tiny_weights):
     path = tmp_path / 'models' / 'config' / 'er_ace.yaml'
     before = dict(when=dict(dataset='seq-digits'), set=dict(lr=.5)), dict(when=dict(weights='other', dataset='seq-digits', buffer_size=90), set=dict(lr=.3))
     path.write_text('# Said by hand.\n' + yaml.safe_dump(dict(by='the paper', default=dict(lr=.4), best=list(before)), sort_keys=False))
     monkeypatch.setattr('datasets.utils.readers.digits', _with_black_test_images())
-    call('--models', 'er-ace', '--trials', 1, '--tasks', 1, '--buffer_size', 25, '--num_threads', 1)
+    call('--models', 'er-ace', '--trials', 1, '--buffer_size', 25, '--num_threads', 1)
     assert float(read_rows(tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv')[0]['accuracy']) > 15
-    monkeypatch.setattr(tune, 'accuracy_of', lambda words: 20. + len(words) % 7)
-    words = '--models', 'er-ace', '--trials', 2, '--tasks', 1, '--buffer_sizes', 100, 25, '--num_threads', 1
+    asked = trials(lambda args: 80. + args.buffer_size + args.batch_size)
+    words = '--models', 'er-ace', '--trials', 2, '--tasks', 1, '--finalists', 1, '--buffer_sizes', 100, 25, '--num_threads', 1
     said = call(*words)
-    rows = read_rows(tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv')
-    assert len(rows) == 4 and said.count('trial 2 of 2') == 2
-    assert ['--buffer_size 5 ' in row['command'] for row in rows] == [True, True, False, False]        # two of ten classes
-    assert 'trial' not in call(*words)                                         # every trial has its row
+    assert [args.buffer_size for args in asked] == [5, 5, 20, 20] and said.count(', trial 2: ') == 2         # two of ten classes
+    assert all(args.permute_classes and args.validation and args.stop_after == 1 for args in asked)
+    assert ', trial' not in call(*words) and len(asked) == 4                   # every trial has its row
     monkeypatch.setattr('core.configs.ROOT', tmp_path)
     known = dict(model='er-ace', model_config='best', weights=tiny_weights, dataset='seq-digits', buffer_size=90)
-    best = max(rows[2:], key=lambda row: float(row['accuracy']))
-    assert {k: str(v) for k, v in model_config('er-ace', 'best', known)[0].items()} == {k: best[k] for k in tune.SPACES['er-ace']}
+    assert model_config('er-ace', 'best', known)[0] == {name: getattr(asked[2], name) for name in SPACES['er-ace']}
     assert 'tuned with 2 trials' in chosen_by(known) and '|M| = 100' in chosen_by(known)
     assert '|M| = 25' in chosen_by({**known, 'buffer_size': 25}) and chosen_by({**known, 'weights': 'none'}) == 'the paper'
     assert model_config('er-ace', 'best', {**known, 'weights': 'other'})[0] == dict(lr=.3)
@@ -67,7 +83,7 @@ def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(call, t
     call('--models', 'er', 'ens', '--trials', 1, '--n_epochs', 2)             # ENS is online, and has no such rule
     assert 'n_epochs' not in (tmp_path / 'models' / 'config' / 'ens.yaml').read_text()
     for model, space in (('scroll', dict(adapt_lr=(.07,))), ('er', dict(lr=(.07,), batch_size=(10,)))):
-        monkeypatch.setitem(tune.SPACES, model, space)
+        monkeypatch.setitem(SPACES, model, space)
         call('--models', model, '--trials', 1)
     monkeypatch.setattr('core.configs.ROOT', tmp_path)
     run = ['--model', 'scroll', '--dataset', 'seq-digits', '--weights', tiny_weights, '--model_config', 'best', '--buffer_size', '20']
@@ -77,22 +93,61 @@ def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(call, t
     assert rates == [.07, .002, .002, .07, .07, .01, .07]
 
 
-def test_the_best_trials_meet_again_on_more_tasks_and_the_winner_is_decided_there(call, tmp_path, monkeypatch):
-    asked = []
+def test_the_best_trials_meet_again_on_more_tasks_in_three_orders_and_the_winner_is_decided_there(call, trials, tmp_path, monkeypatch):
+    found = {(10, 1): (80., 20.), (10, 2): (70., 60.), (32, 1): (60., 99.), (32, 2): (50., 99.)}
 
-    def accuracy(words):
-        asked.append(parse_args(words))
-        two, five = {10: (80., 20.), 32: (70., 60.), 64: (60., 99.)}[asked[-1].batch_size]
-        return two if asked[-1].stop_after == 2 else five
-    monkeypatch.setattr(tune, 'accuracy_of', accuracy)
-    monkeypatch.setitem(tune.SPACES, 'er-ace', dict(lr=(.1,), batch_size=(64, 10, 32)))
-    words = '--models', 'er-ace', '--trials', 3, '--buffer_size', 50, '--finalists', 2, '--final_tasks', 5
+    def accuracy(args):
+        two, five = found[args.batch_size, args.batch_iterations]
+        return two if args.stop_after == 2 else five + args.seed % 3
+    asked = trials(accuracy)
+    monkeypatch.setitem(SPACES, 'er-ace', dict(lr=(.1,), batch_size=(32, 10), batch_iterations=(1, 2)))
+    words = '--models', 'er-ace', '--trials', 4, '--buffer_size', 50
     call(*words)
-    assert [(args.stop_after, args.buffer_size) for args in asked] == 3 * [(2, 20)] + 2 * [(5, 50)]
-    rule, = yaml.safe_load((tmp_path / 'models' / 'config' / 'er_ace.yaml').read_text())['best']
-    assert rule['set']['batch_size'] == 32 and 'of 2 finalists on 5 tasks: 60.0 %' in rule['by']
+    assert [(args.stop_after, args.buffer_size) for args in asked] == 4 * [(2, 20)] + 6 * [(5, 50)]
+    orders = [args.seed for args in asked[4:] if args.batch_iterations == 2]
+    assert len(set(orders)) == 3 and orders == [args.seed for args in asked[4:] if args.batch_iterations == 1]
+    assert all(args.permute_classes for args in asked) and {args.seed for args in asked[:4]} == {orders[0]}
+    rule, = rules_of(tmp_path, 'er_ace')
+    assert rule['set']['batch_iterations'] == 2
+    for said in ('4 trials', '|M| = 50: 80.0 %', 'first trial 60.0 %', '2 finalists on 5 tasks in 3 orders of classes: 61.0 %', '2 tasks it has 70.0 %'):
+        assert said in rule['by']
     call(*words)
-    assert len(asked) == 5
+    assert len(asked) == 10
+
+
+def test_a_void_trial_is_shown_and_drawn_again_and_old_rows_are_not_read(call, trials, tmp_path):
+    path = tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv'
+    words = '--models', 'er-ace', '--trials', 4, '--finalists', 1
+    asked = trials(lambda args: dict(train=60., frozen=28.)[args.bn] + (args.lr == .01))         # a quarter is guessing
+    assert call(*words).count(' %, void\n') == len(asked) - 4
+    rows = read_rows(path)
+    assert [args.bn for args in asked].count('train') == [row['void'] for row in rows].count('0') == 4 < len(rows)
+    rule, = rules_of(tmp_path, 'er_ace')
+    assert 'tuned with 4 trials' in rule['by'] and '61.0 %' in rule['by'] and f'drawn again: {len(rows) - 4}' in rule['by']
+    path.write_text(path.read_text().replace('space', 'before'))                                # rows of other rules
+    again = trials(lambda args: 24.)
+    said = call(*words)
+    assert len(again) == 8 and 'no rule, since all trials are void' in said
+    assert rules_of(tmp_path, 'er_ace') == [rule] and len(read_rows(path)) == len(rows) + 8
+
+
+@pytest.mark.parametrize('model, peak, name, tried, at_edge', [
+    ('er', .0001, 'lr', [.0001, 3e-5], False), ('er', 1e-9, 'lr', [.0001, 3e-5, 1e-5], True), ('gdumb', 1e-9, 'maxlr', [.0001], True)])
+def test_an_edge_of_the_grid_is_followed_as_far_as_main_py_goes_and_named(model, peak, name, tried, at_edge, call, trials, tmp_path):
+    asked = trials(lambda args: 90 - abs(np.log10(getattr(args, name) / peak)) - 20 * (args.bn == 'train') - (model == 'gdumb' and args.fitting_epochs != 20))
+    call('--models', model, '--trials', 8, '--finalists', 1)
+    assert list(dict.fromkeys(getattr(args, name) for args in asked[8:])) == tried
+    rule, = rules_of(tmp_path, model)
+    assert rule['set'][name] == min(tried, key=lambda value: abs(np.log10(value / peak))) and f'({len(asked) - 8} beyond' in rule['by']
+    assert (f"at an edge of what was tried: {name} {rule['set'][name]}" in rule['by']) == at_edge
+
+
+@pytest.mark.parametrize('model, splits, condition', [('er-ace', 5, None), ('er-ace', 2, 2), ('joint', 2, None)])
+def test_values_for_an_unusual_number_of_tasks_are_for_this_number_alone(model, splits, condition, call, trials, tmp_path):
+    asked = trials(lambda args: 90.)
+    call('--models', model, '--trials', 1, '--tasks', 1, '--n_splits', splits)
+    rule, = rules_of(tmp_path, model.replace('-', '_'))
+    assert rule['when'].get('n_splits') == condition and asked[0].n_splits == splits
 
 
 def test_a_killed_tuning_goes_on_with_the_trials_that_have_no_row(call, monkeypatch):
@@ -104,7 +159,7 @@ def test_a_killed_tuning_goes_on_with_the_trials_that_have_no_row(call, monkeypa
             raise KeyboardInterrupt
         return 50.
     monkeypatch.setattr(tune, 'accuracy_of', accuracy)
-    words = '--models', 'er-ace', '--trials', 3
+    words = '--models', 'er-ace', '--trials', 3, '--finalists', 1
     with pytest.raises(KeyboardInterrupt):
         call(*words)
     call(*words)
@@ -118,7 +173,7 @@ def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, tiny_
     dropped = 0
     for batch in (5, 10, 14, 29, 38):
         args = parse_args(tuning.words(100, {'lr': .1, name: batch} if model != 'gdumb' else {name: batch}, 2))
-        sizes = [args.buffer_size] if model == 'gdumb' else tuning.samples(2)
+        sizes = [args.buffer_size] if model == 'gdumb' else tuning.samples(2, args.seed)[0]
         assert all(size % batch in (0, *range(4, batch)) or args.drop_last for size in sizes)
         dropped += args.drop_last
     assert model == 'gdumb' or 0 < dropped < 5
@@ -129,30 +184,32 @@ def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
     assert tune.accuracy_of(tune.Tuning('er', options, flags).words(20, dict(lr=1e30), 2)) == 0
 
 
-def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_flags_of_the_method():
-    for model, space in tune.SPACES.items():
-        planned = tune.plan(model, 16)
-        assert planned[0] == {name: values[0] for name, values in space.items()} and planned == tune.plan(model, 16)
-        assert len({tuple(values.items()) for values in planned}) == 16
-        assert all(values[name] in space[name] for values in planned for name in space)
-        online = get_model_class(model).ONLINE and model not in ('scroll', 'gdumb')
-        assert ({'lr', 'batch_size'} <= set(space)) == (model not in ('scroll', 'gdumb')) and ('batch_iterations' in space) == online
-    planned, space = tune.plan('derpp', 8), tune.SPACES['derpp']
-    assert {values['lr'] for values in planned} == set(space['lr'])
-    assert all(sum(values[name] == first for values in planned) == 4 for name, (first, *others) in space.items() if len(others) == 1)
-    assert tune.space_of('er', True) == tune.space_of('er-ace') and tune.space_of('gdumb', True) == tune.SPACES['gdumb']
+def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_each_rate_that_suits_the_norm():
+    for model in SPACES:
+        space = space_of(model)
+        planned = plan(model, 16, space)
+        assert planned == plan(model, 16, space) and len({tuple(values.items()) for values in planned}) == 16
+        rates = next((name for name in ('lr', 'maxlr') if name in space), None)
+        if 'bn' in space:
+            assert planned[0]['bn'] == 'train' and {values[rates] for values in planned[:8] if values['bn'] == 'frozen'} == {.0003, .001, .003, .01}
+            assert {values[rates] for values in planned[:8] if values['bn'] == 'train'} == {.003, .01, .03, .1}
+            assert all(values.get('minlr', 0) < values[rates] for values in planned)
+    assert space_of('er', True).keys() == SPACES['er-ace'].keys() and space_of('gdumb', True) == SPACES['gdumb']
+    assert all((values['optim_mom'], values['optim_wd']) == (0, 0) for values in plan('gdumb', 8, SPACES['gdumb']))
+    assert all(values['adapt_select'] == 'none' for values in plan('scroll', 8, SPACES['scroll']))        # f*, not f_T
+    assert 'ridge_lambda' not in space_of('scroll', given=dict(predictor='ncc'))
 
 
 def test_what_is_given_is_not_tuned_and_goes_into_the_rule(call, tmp_path, monkeypatch, tiny_weights):
     monkeypatch.setattr(tune, 'accuracy_of', lambda words: 50.)
-    given = '--iterations', 1, '--adapt_select', 'none'
+    given = '--iterations', 1, '--adapt_select', 'none', '--finalists', 1
     call('--models', 'scroll', '--trials', 3, '--input_size', 20, *given)
     call('--models', 'scroll', '--trials', 2, *given)
-    content = yaml.safe_load((tmp_path / 'models' / 'config' / 'scroll.yaml').read_text())
-    assert [rule['when'].get('input_size') for rule in content['best']] == [None, 20]
-    assert all(rule['set']['iterations'] == 1 and rule['set']['adapt_select'] == 'none' for rule in content['best'])
+    rules = rules_of(tmp_path, 'scroll')
+    assert [rule['when'].get('input_size') for rule in rules] == [None, 20]
+    assert all(rule['set']['iterations'] == 1 and rule['set']['adapt_select'] == 'none' for rule in rules)
     rows = read_rows(tmp_path / 'tuning' / 'seq-digits' / 'scroll.csv')
-    assert len(rows) == 5 and len({row['adapt_lr'] + row['classifier_lr'] + row['minibatch_size'] for row in rows[:3]}) > 1
+    assert len({row['adapt_lr'] + row['classifier_lr'] + row['minibatch_size'] for row in rows[:3]}) > 1
     with refused('--iterations many'):
         call('--models', 'scroll', '--iterations', 'many')
 
@@ -164,7 +221,7 @@ def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(size, mode, monkeypa
     asked = []
     monkeypatch.setattr(tune, 'accuracy_of', lambda words: asked.append(parse_args(words)) or 50.)
     tune.Tuning('scroll', options, flags).tune(size, 0)
-    args, = asked
+    args = asked[0]
     assert args.buffer_size == round(.4 * size)
     assert Adaptation(args.adaptation, threshold=args.adaptation_threshold).mode_for(args.buffer_size) == mode
 
@@ -172,7 +229,7 @@ def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(size, mode, monkeypa
 @pytest.mark.parametrize('words, said', [(['--models', 'no-such'], 'no-such'), (['--models', 'er', '--trials', '0'], '--trials'),
                                          (['--models', 'er', '--tasks', '9'], '--tasks 9: this stream has 5 tasks'),
                                          (['--models', 'er', '--trials', '2', '--finalists', '2', '--final_tasks', '9'], '--final_tasks 9: this stream'),
-                                         (['--models', 'er', '--no_such', '1'], '--no_such'), (['--num_threads'], '--num_threads')])
+                                         (['--models', 'er', '--no_such', '1'], '--no_such'), (['--seed', '3'], '--seed'), (['--num_threads'], '--num_threads')])
 def test_what_cannot_be_tuned(call, words, said):
     with refused(said):
         call(*words)

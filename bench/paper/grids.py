@@ -1,0 +1,106 @@
+"""Grids of `scripts/tune.py`: values of each method, the order of trials, values beyond an edge.
+
+A space is flag -> values, the first of them the paper's, Mammoth's or the authors'; or flag ->
+{batch norm: values}, for flags whose values depend on `--bn`. With frozen batch norms rates are a
+tenth: above .01 most trials end in one class. Nothing here imports torch.
+"""
+import itertools
+from collections import Counter
+
+from scroll.errors import InputError
+from scroll.heads.registry import HEADS
+from scroll.randomness import numpy_stream
+
+_NORMS = ('train', 'frozen')
+_FROZEN = .003, .0003, .001, .01                # rates
+_STEPS = dict(bn=_NORMS, lr=dict(train=(.01, .003, .03, .1), frozen=_FROZEN), batch_size=(32, 10))
+_ONLINE = _STEPS | dict(batch_iterations=(1, 2))
+_ALPHA = (.5, .1, .3, 1., 3., 10., 30.)
+SPACES = {
+    **dict.fromkeys(('er', 'bic', 'joint', 'agem'), _STEPS),
+    **dict.fromkeys(('er-ace', 'ssil'), _ONLINE),
+    'der': _STEPS | dict(alpha=_ALPHA),
+    'derpp': _STEPS | dict(alpha=_ALPHA, beta=(.5, 1.)),
+    'gem': _STEPS | dict(gamma=(.5, 0., 1.)),
+    'icarl': _STEPS | dict(opt_wd=(1e-5, 0.)),
+    'lwf': _STEPS | dict(alpha=(1., 3.), optim_wd=(0., 5e-4)),
+    'ewc-on': _STEPS | dict(e_lambda=(10., 1., 100.)),
+    'er-aml': _ONLINE | dict(supcon_temperature=(.2, .1)),
+    'mir': _ONLINE | dict(subsample=(50, 100)),
+    'ens': dict(lr=(1e-4, 1e-5, 3e-5, 3e-4, 1e-3, 3e-3), batch_size=(60, 10),
+                batch_iterations=(1, 2), top_k=(32, 8, 128), keys=('normal', 'data')),
+    # as in the paper: SGD without momentum or decay, and a rate that falls to 5e-4
+    'gdumb': dict(bn=_NORMS, maxlr=dict(train=(.03, .003, .01, .1), frozen=_FROZEN),
+                  minlr=dict(train=(5e-4,), frozen=(5e-5,)), fitting_epochs=(20, 10, 50),
+                  fitting_batch_size=(32, 10), cutmix_alpha=(0., 1.),
+                  optim_mom=(0.,), optim_wd=(0.,)),
+    # only what changes f*: with `--adapt_select folds` a trial may measure f_T
+    'scroll': dict(ridge_lambda=(.001, .01, .1, 1.), adapt_lr=(.002, .01, .02, .1),
+                   classifier_lr=(.5, .1, .01, .001), calibrate_scale=(0, 1),
+                   minibatch_size=(50, 100), iterations=(300, 100), adapt_select=('none',))}
+
+
+def space_of(model: str, one_pass: bool = False, given: dict = {}) -> dict:             # noqa: B006
+    """The space of a method. One pass is tried as those of online methods are. given: flags of
+    main.py, as text, which are not tuned. SCROLL's lambda is not tried with a head without one."""
+    online = one_pass and 'lr' in SPACES[model] and model != 'joint'
+    space = (_ONLINE if online else {}) | SPACES[model]
+    head = HEADS.get(given.get('predictor'), HEADS['ridge'])
+    if head.sums_for_lambda is None:
+        space.pop('ridge_lambda', None)
+    for name in space.keys() & given.keys():
+        usual = _of_norm(space[name], 'train')[0]
+        try:
+            space[name] = (type(usual)(given[name]),)
+        except ValueError:
+            raise InputError(f'--{name} {given[name]}: expected a value like {usual}') from None
+    return space
+
+
+def plan(model: str, count: int, space: dict) -> list:
+    """Flags of trials in the order in which they are drawn: the first values of all; then random
+    points of the space, those whose values were drawn least often with this batch norm first."""
+    def values_of(point):
+        return [(item, point.get('bn')) for item in point.items()]
+    first, *others = _points(space)
+    others = [others[i] for i in numpy_stream(0, f'tuning {model}').permutation(len(others))]
+    chosen, drawn = [first], Counter(values_of(first))
+    for _ in range(min(count - 1, len(others))):
+        least = min(others, key=lambda point: sum(drawn[value] for value in values_of(point)))
+        others.remove(least)
+        chosen.append(least)
+        drawn.update(values_of(least))
+    return chosen
+
+
+def beyond(space: dict, point: dict, tried: list) -> dict:
+    """Flag -> the next value, of flags whose value in `point` is the least or largest of at least
+    three that are in the space or were tried: as far from it as the second is from the third, in
+    proportion. tried: points; those with another batch norm do not count."""
+    found = {}
+    for name, value in point.items():
+        values = _of_norm(space[name], point.get('bn'))
+        alike = [other[name] for other in tried if other.get('bn') == point.get('bn')]
+        known = sorted({*values, *alike})
+        if len(values) < 3 or isinstance(value, str) or known[0] <= 0:
+            continue
+        for outer, second, third in (known[:3], known[:-4:-1]):
+            if value == outer:
+                found[name] = type(value)(float(f'{outer * second / third:.3g}'))
+    return found
+
+
+def _points(space: dict) -> list:
+    """All points of a space, in the order of its values."""
+    points = []
+    for norm in space.get('bn', ('',)):
+        grid = {name: _of_norm(values, norm) for name, values in space.items()}
+        if norm:
+            grid['bn'] = (norm,)
+        points += [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
+    return points
+
+
+def _of_norm(values, norm: str) -> tuple:
+    """The values of a flag for a batch norm; main.py refuses one that there is not."""
+    return values.get(norm, values['train']) if isinstance(values, dict) else values
