@@ -135,7 +135,6 @@ def prepare(options, words: list) -> tuple:
     with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
         from bench.certify.trials import MethodTrials, ScrollTrials, about_machine
         from datasets.utils.scheduled_dataset import ScheduledDataset
-        from scroll.embedding.embedder import state_digest
         args = cli.parse_args(words)
         for flag in sorted(args.given):
             if affects(args, flag) in _SCHEDULED:
@@ -151,7 +150,7 @@ def prepare(options, words: list) -> tuple:
                              'certified')
         theirs = PLUGINS.is_theirs(args.model)
         identity |= dict(model=f'{MAMMOTH * theirs}{model.NAME}', dataset=dataset.NAME, seed=args.seed,
-                         data_digest=data_digest(dataset), psi_digest=state_digest(model.net),
+                         data_digest=data_digest(dataset), psi_digest=model.psi_digest,
                          machine=about_machine())
         if dataset.decoded_by:
             identity['decoded_by'] = dataset.decoded_by

@@ -226,7 +226,38 @@ class Fields(ContinualModel):
         return 0
 '''
 
-FILES = dict(star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS, fields=FIELDS)
+WRAPPED = HEAD + '''
+
+class Wrapper:
+    def __init__(self, network):
+        self._network = network
+
+class Wrapped(ContinualModel):
+    """Its `net` is no module, as those of SLCA and AttriCLIP."""
+    NAME = 'wrapped'
+    COMPATIBILITY = ['class-il', 'general-continual']
+
+    @staticmethod
+    def get_parser(parser):
+        parser.add_argument('--form')
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        forms = dict(module=backbone, object=Wrapper(backbone), list=[backbone, Wrapper([backbone])], none=None)
+        super().__init__(forms[args.form], loss, args, transform, dataset)
+        self.network = lambda: backbone
+
+    def forward(self, x):
+        assert not self.network().training or self.net is None
+        return self.network()(x)
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        if self.opt is None:
+            return 0
+        assert self.network().training and next(self.network().parameters()).device == self.device
+        return self.descend(self.loss(self.network()(inputs), labels))
+'''
+
+FILES = dict(star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS, fields=FIELDS, wrapped=WRAPPED)
 
 
 @pytest.fixture(autouse=True)
@@ -275,6 +306,16 @@ def test_new_networks_data_sets_and_optimisers_in_the_middle_of_a_run(run):
     # the scheduler works on the optimiser that the method made
     assert model.opt.param_groups[0]['lr'] == pytest.approx(0.0125)
     assert (model.dataset.class_order == model.args.class_order).all()
+
+
+@pytest.mark.parametrize('flags', [['--bn', 'frozen'], ['--fitting_mode', 'early_stopping', '--n_epochs', '2']], ids=' '.join)
+def test_a_net_that_is_no_module_is_trained_as_the_network_in_it(run, flags):
+    ends = {form: run('wrapped', '--form', form, *flags)[0] for form in ('module', 'object', 'list', 'none')}
+    weights = {form: model.network().state_dict() for form, model in ends.items()}
+    for form in ('object', 'list'):
+        assert all(torch.equal(tensor, weights['module'][name]) for name, tensor in weights[form].items()), form
+    assert ends['none'].opt is None and ends['object'].opt is not None
+    assert not torch.equal(weights['none']['classifier.weight'], weights['module']['classifier.weight'])
 
 
 def test_buffers_are_read_and_written_directly(run):
