@@ -284,13 +284,14 @@ def check(options, flags) -> int:
     unasked = {} if adapt else {'f*': '--adapt 1 makes it'}
     if not options.all:
         vars(asked).update(schedules=0, specs='iid', curve_points=1, stream_check=0, buffers=1)
-        unasked['schedules'] = 'three were learned; --all 1 learns all'
     identity, args, dataset, specs, trials = prepare(asked, words)
     with tempfile.TemporaryDirectory() as folder:
         rows, _ = run_all(trials, specs, dataset, args, identity, Store(Path(folder)), asked.non_verbose)
+    if not options.all:
+        unasked['schedules'] = f'{len(rows)} were learned; --all 1 learns all'
     found = lines_of(identity, rows, trials)
     lines, same = certificates.compare(certificate, found, unasked)
-    print(f"{options.check}: scroll on {dataset.NAME}, {certificate['verdict']['sentence']}\n"
+    print(f"{options.check}: scroll on {dataset.NAME}\n  it says: {certificate['verdict']['sentence']}\n"
           f"  made by: {certificate['command']}")
     print(f"  checked on: {found['here']['machine']}", *lines, sep='\n  ', flush=True)
     return 0 if same else 1
