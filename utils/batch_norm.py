@@ -31,10 +31,10 @@ def training_mode(net, bn: str) -> None:
 
 def networks_of(net, depth: int = _DEPTH) -> list:
     """Torch modules that a method's `net` is or holds, each once. Methods written for Mammoth also set it to
-    None, to a list, or to an object around a network (`net._network`, `net.model`)."""
+    None, to a list or a dict, or to an object around a network (`net._network`, `net.model`)."""
     if isinstance(net, nn.Module):
         return [net]
-    parts = net if isinstance(net, (list, tuple)) else getattr(net, '__dict__', {})
+    parts = net if isinstance(net, (list, tuple, dict)) else getattr(net, '__dict__', {})
     found = {}
     for part in (parts.values() if hasattr(parts, 'values') else parts) if depth else ():
         found |= dict.fromkeys(networks_of(part, depth - 1))

@@ -105,7 +105,7 @@ def _coverage(dataset, arguments: dict, record: Record) -> tuple:
     counts, facts, lines = dataset.left_out(tasks), [], []
     for flag, (usual, words) in _CUTS.items():
         value, count = arguments.get(flag, usual), counts.get(flag)
-        if value != usual and count != 0:
+        if value not in (usual, None) and count != 0:
             shown = value if isinstance(value, str) else f'{value:g}'
             facts += [f'{"all" if count is None else f"{count:,}"} {words} (--{flag} {shown})']
     if facts:

@@ -5,7 +5,6 @@ calls, for each task, `begin_task`, then for each epoch `begin_epoch`, `observe`
 then `end_task`. The smallest method is `models/sgd.py`.
 """
 import inspect
-import itertools
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -91,7 +90,8 @@ class ContinualModel(nn.Module):
 
     def get_parameters(self):
         """What the optimiser trains."""
-        return itertools.chain(*(network.parameters() for network in networks_of(self.net)))
+        parameters = [p for network in networks_of(self.net) for p in network.parameters()]
+        return iter(dict.fromkeys(parameters))                  # one network may be in another
 
     def get_optimizer(self, params=None, lr=None):
         """A new optimiser as the flags say; None if there is nothing to train."""
