@@ -2,7 +2,7 @@
 
 Each `*.py` file of a plug-in folder is parsed, not imported, for what it offers:
 
-- a class with a constant `NAME = 'some-name'` (any public class of the file);
+- a class with a constant `NAME = 'some-name'` (any public class of the file), also among others of a line;
 - a class or function under a decorator `@register_<kind>('some-name')`.
 
 A file that cannot be imported (a missing optional dependency) is an error only for the run that chose it.
@@ -197,10 +197,20 @@ def _offers(path: Path, decorator: str):
                 yield call.args[0].value, node.name
         if isinstance(node, ast.ClassDef) and not node.name.startswith('_'):
             for line in node.body:
-                target = getattr(line, 'targets', [getattr(line, 'target', None)])[0]
-                value = getattr(getattr(line, 'value', None), 'value', None)
-                if isinstance(target, ast.Name) and target.id == 'NAME' and isinstance(value, str):
-                    yield value, node.name
+                for target, value in _assigned(line):
+                    name = getattr(value, 'value', None)
+                    if getattr(target, 'id', None) == 'NAME' and isinstance(name, str):
+                        yield name, node.name
+
+
+def _assigned(line):
+    """Yield (target, value) of an assignment, also of several side by side (`NAME, SIZE = 'mine', 8`)."""
+    value = getattr(line, 'value', None)
+    for target in getattr(line, 'targets', [getattr(line, 'target', None)]):
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            yield from zip(target.elts, value.elts)
+        else:
+            yield target, value
 
 
 def keyword_flags(build) -> dict:

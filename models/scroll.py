@@ -192,10 +192,11 @@ class ScrollModel(ContinualModel):
 
     def summary(self) -> list:
         learner, adapted, (online, final) = self.learner, self.learner.adapted_, self.accuracies
-        by_buffer = AUTO in (learner.head, learner.pooling) and learner.strategy != 'hash'
+        by_buffer = learner.head == AUTO or (learner.pooling == AUTO and learner.pooling_ is not None)
+        given = ' (f_T: with this buffer)' if by_buffer and learner.strategy != 'hash' else ''
+        samples = f'these {learner.statistics_.total:,} samples{given}'
         lines = [f'statistics {learner.digest()[:16]}, f_T {learner.predictor().digest()[:16]}',
-                 f'statistics {"are" if by_buffer else "and f_T are"} the same under every schedule, on '
-                 f'{self.embedder.holds_on}']
+                 f'statistics and f_T are the same in any order of {samples}, on {self.embedder.holds_on}']
         if self.args.ridge_lambda == AUTO and learner.ridge_lambda_ is not None:
             lines += [f'ridge lambda {learner.ridge_lambda_:g}, chosen from the statistics']
         if self.args.pooling == AUTO and learner.pooling_ is not None:

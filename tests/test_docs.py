@@ -2,7 +2,8 @@
 
 A fenced block has a language. `python` blocks of a page run one after the other; of `bash` blocks each command is checked
 against its parser. A comment on the line before a block: `<!-- run -->`, `<!-- run: slow -->`: the commands are run, with
-the files of the `python` blocks above; `<!-- output -->`: what the block above prints; `<!-- not run: why -->`: left out.
+the files of the `python` blocks above; `<!-- file: PATH -->`: it is a file of the project
+(tests/models/test_third_party_methods.py runs it as one); `<!-- output -->`: what the block above prints; `<!-- not run: why -->`: left out.
 """
 import contextlib
 import functools

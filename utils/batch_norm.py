@@ -1,7 +1,9 @@
-"""Batch norms: their mode, whether they remember a batch, and what they do with a single value."""
+"""Networks of a method, and their batch norms: mode, whether they remember a batch, a single value."""
 from contextlib import contextmanager
 
 from torch import nn
+
+_DEPTH = 2              # attributes of attributes: deeper, an object holds more than the networks of its own
 
 
 @contextmanager
@@ -21,15 +23,27 @@ def bn_track_stats(module: nn.Module, condition: bool = True):
 
 def training_mode(net, bn: str) -> None:
     """Train mode; with `--bn frozen` batch norms keep to the statistics they came with."""
-    if net is not None:
-        net.train()
+    for network in networks_of(net):
+        network.train()
     for module in batch_norms(net) if bn == 'frozen' else []:
         module.eval()
 
 
+def networks_of(net, depth: int = _DEPTH) -> list:
+    """Torch modules that a method's `net` is or holds, each once. Methods written for Mammoth also set it to
+    None, to a list or a dict, or to an object around a network (`net._network`, `net.model`)."""
+    if isinstance(net, nn.Module):
+        return [net]
+    parts = net if isinstance(net, (list, tuple, dict)) else getattr(net, '__dict__', {})
+    found = {}
+    for part in (parts.values() if hasattr(parts, 'values') else parts) if depth else ():
+        found |= dict.fromkeys(networks_of(part, depth - 1))
+    return list(found)
+
+
 def batch_norms(net) -> list:
-    """All batch norms of a network; none of None."""
-    modules = [] if net is None else net.modules()
+    """All batch norms of the networks in `net`."""
+    modules = [module for network in networks_of(net) for module in network.modules()]
     return [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 

@@ -7,17 +7,22 @@ import torch
 import torch.nn.functional as F
 
 from scroll.progress import Progress
+from utils.batch_norm import networks_of
 
 
 @contextmanager
 def eval_mode(net):
-    """Eval mode within the block; afterwards each module is in the mode it was in."""
-    modes = {} if net is None else {module: module.training for module in net.modules()}
-    if net is not None:
-        net.eval()
-    yield
-    for module, training in modes.items():
-        module.training = training
+    """Eval mode of all networks in `net` within the block; afterwards each module is in its mode again."""
+    networks, modes = networks_of(net), {}
+    for network in networks:
+        modes |= {module: module.training for module in network.modules()}
+    try:
+        for network in networks:
+            network.eval()
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def serve(loader, model) -> None:

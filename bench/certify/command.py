@@ -135,7 +135,6 @@ def prepare(options, words: list) -> tuple:
     with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
         from bench.certify.trials import MethodTrials, ScrollTrials, about_machine
         from datasets.utils.scheduled_dataset import ScheduledDataset
-        from scroll.embedding.embedder import state_digest
         args = cli.parse_args(words)
         for flag in sorted(args.given):
             if affects(args, flag) in _SCHEDULED:
@@ -151,7 +150,7 @@ def prepare(options, words: list) -> tuple:
                              'certified')
         theirs = PLUGINS.is_theirs(args.model)
         identity |= dict(model=f'{MAMMOTH * theirs}{model.NAME}', dataset=dataset.NAME, seed=args.seed,
-                         data_digest=data_digest(dataset), psi_digest=state_digest(model.net),
+                         data_digest=data_digest(dataset), psi_digest=model.psi_digest,
                          machine=about_machine())
         if dataset.decoded_by:
             identity['decoded_by'] = dataset.decoded_by
@@ -285,13 +284,14 @@ def check(options, flags) -> int:
     unasked = {} if adapt else {'f*': '--adapt 1 makes it'}
     if not options.all:
         vars(asked).update(schedules=0, specs='iid', curve_points=1, stream_check=0, buffers=1)
-        unasked['schedules'] = 'three were learned; --all 1 learns all'
     identity, args, dataset, specs, trials = prepare(asked, words)
     with tempfile.TemporaryDirectory() as folder:
         rows, _ = run_all(trials, specs, dataset, args, identity, Store(Path(folder)), asked.non_verbose)
+    if not options.all:
+        unasked['schedules'] = f'{len(rows)} were learned; --all 1 learns all'
     found = lines_of(identity, rows, trials)
     lines, same = certificates.compare(certificate, found, unasked)
-    print(f"{options.check}: scroll on {dataset.NAME}, {certificate['verdict']['sentence']}\n"
+    print(f"{options.check}: scroll on {dataset.NAME}\n  it says: {certificate['verdict']['sentence']}\n"
           f"  made by: {certificate['command']}")
     print(f"  checked on: {found['here']['machine']}", *lines, sep='\n  ', flush=True)
     return 0 if same else 1

@@ -144,7 +144,7 @@ def main():
     found = figures(orders.rows)
     print(f"{name}: {found['orders']} random orders {found['mean']:.2f} +- {found['deviation']:.2f} %, "
           f"worst {found['worst']:.2f}, CVaR 10 % {found['cvar10']:.2f}, anytime {found['anytime']:.2f}\n"
-          f"  easiest {found['easiest']:.2f}, hardest {found['hardest']:.2f}; "
+          f"  classes alike in one task {found['easiest']:.2f}, dealt out {found['hardest']:.2f}; "
           f"predictors: {predictors_of(found)}")
     if found['variance']:
         print('  variance: order {:.1f} %, seed {:.1f} %, rest {:.1f} %'.format(*found['variance']))

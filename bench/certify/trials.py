@@ -24,6 +24,7 @@ from scroll.learner import Scroll
 from scroll.progress import Progress
 from scroll.settings import AUTO
 from scroll.statistics import Statistics
+from utils.batch_norm import networks_of
 from utils.evaluate import eval_mode, is_task_aware, serve
 
 _SOLVES, _KEPT = 3, 64              # schedules for which all is solved again; predictors kept
@@ -250,9 +251,9 @@ def run_method(words: list) -> tuple:
                final_accuracy=round(100 * float((predictions == labels).mean()), 4),
                average_incremental_accuracy=measured['average_incremental_accuracy'],
                anytime_area=round(certificates.anytime_area(*np.array(points).T), 4), curve=points)
-    real = [tensor.float().cpu().numpy().ravel() for _, tensor in sorted(model.net.state_dict().items())
+    real = [tensor.float().cpu().numpy().ravel() for _, tensor in tensors_of(model)
             if tensor.is_floating_point()]
-    return row, np.concatenate(real), predictions
+    return row, np.concatenate([np.zeros(0, np.float32), *real]), predictions
 
 
 @torch.no_grad()
@@ -270,10 +271,18 @@ def test_predictions(model, dataset) -> tuple:
     return labels[order], predictions[order]
 
 
+def tensors_of(model) -> list:
+    """(name, tensor) of the networks in a method's `net`, sorted; behind the first, names are numbered."""
+    found = {}
+    for i, network in enumerate(networks_of(model.net)):
+        found |= {f'{i}.{name}' if i else name: tensor for name, tensor in network.state_dict().items()}
+    return sorted(found.items())
+
+
 def net_digest(model) -> str:
     """SHA-256 of names and values of the network."""
     sha = hashlib.sha256()
-    for name, tensor in sorted(model.net.state_dict().items()):
+    for name, tensor in tensors_of(model):
         sha.update(f'net.{name}'.encode())
         sha.update(little_endian(tensor.cpu().numpy()))
     return sha.hexdigest()

@@ -158,7 +158,8 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     _flags_of(parser, get_backbone_class(fixed['backbone']), f"backbone {fixed['backbone']}")
     flags = {action.dest for action in parser._actions}
     if 'buffer_size' not in flags and any(word.partition('=')[0] == '--buffer_size' for word in cmd):
-        warn_once('--buffer_size has no effect: this method has no buffer')
+        warn_once(f'--buffer_size has no effect: {chosen.model} does not declare it (a method with a buffer '
+                  'is a ReplayModel, or has add_rehearsal_args(parser) in its get_parser)')
         parser.add_argument('--buffer_size', type=lambda _: 0, default=0, help=argparse.SUPPRESS)
     online, passed_on = dict(n_epochs=1) if sees_once(model, mammoths) else {}, parser.affects()
     saved = {flag: value for flag, value in chosen.saved.items()
@@ -317,4 +318,6 @@ def add_model_args(parser: ArgumentParser, model) -> dict:
             if action.option_strings and not set(action.option_strings) & set(parser._option_string_actions):
                 parser._add_action(action)
         parser._defaults.update(added._defaults)
+    if hasattr(model, 'add_buffer_flags') and '--buffer_size' not in parser._option_string_actions:
+        model.add_buffer_flags(parser)
     return {k: v for k, v in parser._defaults.items() if before.get(k, parser) is not v}

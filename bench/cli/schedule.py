@@ -39,8 +39,8 @@ def check(schedule, labels: np.ndarray) -> None:
                              else 'no: no method can be exactly invariant to it'),
              'segments': f'{len(sizes)} of {sizes.min()} to {sizes.max()} samples',
              'tasks': 'none (general-continual)' if schedule.task_free else str(len(schedule.tasks) - 1),
-             'each class in one segment': ('yes: a herded buffer is the same as under any such schedule'
-                                           if whole else 'no'),
+             'each class in one segment': ('yes: a herded buffer is the same as under any such schedule '
+                                           'of these samples' if whole else 'no'),
              'digest': schedule.digest()}
     for name, text in facts.items():
         print(f'{name:<26} {text}')

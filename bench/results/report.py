@@ -21,6 +21,11 @@ from utils import metrics
 from utils.loggers import settings
 
 _METRICS = ('forward_transfer', 'backward_transfer', 'forgetting')
+_CUTS = dict(           # flag -> value with which all samples come, words on what does not
+    validation=(0, 'held out'), schedule=(None, 'not in the stream'), start_from=(None, 'in earlier tasks'),
+    stop_after=(None, 'in later tasks'), label_perc=(1, 'labels'), label_perc_by_class=(1, 'labels'),
+    debug_mode=(False, 'after the first batches of a pass, and of a test'), shard=(None, 'in other shards'),
+    drop_last=(False, 'in incomplete batches'), inference_only=(False, 'of them'))
 
 
 class Record(Kept):
@@ -85,8 +90,30 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
                          **{k: v for k, v in arguments.items() if k not in common}, **about}
         if not args.disable_log:
             paths[setting] = results.append_row(folders[setting], rows[setting])
-    _print_summary(model, rows, record, paths)
+    _print_summary(model, rows, record, paths, _coverage(dataset, arguments, record))
     return next(iter(rows.values()))
+
+
+def _coverage(dataset, arguments: dict, record: Record) -> tuple:
+    """(which tasks were run, '' for all; lines on training samples that were left out or came again)."""
+    tasks = range(record.first, record.first + len(record.class_il))
+    of_tasks, schedule = '', getattr(dataset, 'schedule', None)
+    if tasks.start:
+        of_tasks = f'tasks {tasks.start + 1} to {tasks.stop} of {dataset.N_TASKS}'
+    elif tasks.stop < dataset.N_TASKS:
+        of_tasks = f'{tasks.stop} of {dataset.N_TASKS} tasks'
+    counts, facts, lines = dataset.left_out(tasks), [], []
+    for flag, (usual, words) in _CUTS.items():
+        value, count = arguments.get(flag, usual), counts.get(flag)
+        if value not in (usual, None) and count != 0:
+            shown = value if isinstance(value, str) else f'{value:g}'
+            facts += [f'{"all" if count is None else f"{count:,}"} {words} (--{flag} {shown})']
+    if facts:
+        samples = f'{len(dataset.images.train_labels):,} training samples' if schedule else 'training samples'
+        lines += [f'this run left out, of {samples}: {", ".join(facts)}']
+    if schedule and schedule.covers == 'repeats':
+        lines += [f'samples came again: {len(schedule.order):,} draws of {len(np.unique(schedule.order)):,}']
+    return of_tasks, lines
 
 
 def _accuracies(record: Record, which: int, transfer: bool) -> dict:
@@ -126,9 +153,11 @@ def _about(model, record: Record) -> dict:
                 finished=f'{datetime.datetime.now():%Y-%m-%d %H:%M:%S}')
 
 
-def _print_summary(model, rows: dict, record: Record, paths: dict) -> None:
-    """One screen: accuracies, what the method says (SCROLL: digests), where the files are."""
-    print('\nSummary')
+def _print_summary(model, rows: dict, record: Record, paths: dict, coverage: tuple) -> None:
+    """One screen: accuracies, which part of the data came (`_coverage`), what the method says (SCROLL:
+    digests), where the files are."""
+    of_tasks, lines = coverage
+    print(f'\nSummary, {of_tasks}' if of_tasks else '\nSummary')
     for setting, row in rows.items():
         anytime = f", anytime {row['anytime_accuracy']:.2f} %" if 'anytime_accuracy' in row else ''
         test = f", on the real test set {row['test_accuracy']:.2f} %" if record.test else ''
@@ -136,7 +165,7 @@ def _print_summary(model, rows: dict, record: Record, paths: dict) -> None:
               f"{row['average_incremental_accuracy']:.2f} %{test}{anytime}")
     if 'prequential_accuracy' in row:
         _tell(f"prequential, each batch predicted before it is learned: {row['prequential_accuracy']:.2f} %")
-    for line in model.summary():
+    for line in [*lines, *model.summary()]:
         _tell(line)
     if 'decoded_by' in row:
         _tell(f"images decoded by {row['decoded_by']}: with other versions, pixels and digests may differ")
@@ -146,8 +175,9 @@ def _print_summary(model, rows: dict, record: Record, paths: dict) -> None:
         if known:
             values = ' \t '.join(f'[{which}]: {value:.2f}' for which, value in known.items())
             print(f"{name.replace('_', ' ').title()}: {values}")
-    begins = ' (as the backbone begins)' if row['weights'] == 'none' else ''
-    _tell(f"backbone: {row['backbone']}, weights: {row['weights']}{begins}")
+    loaded = row.get('loadcheck')
+    begins = ' (as the backbone begins)' * (row['weights'] == 'none' and not loaded)
+    _tell(f"backbone: {row['backbone']}, weights: {loaded or row['weights']}{begins}")
     _tell('seconds: ' + ', '.join(f'{stage} {s:.1f}' for stage, s in record.seconds.items()))
     for setting, path in paths.items():
         print(f'  row, {setting}: {path}')

@@ -184,6 +184,8 @@ def unpack(packed, present, model: nn.Module):
 
 def _module(packed: dict, present, model) -> nn.Module:
     module = present if isinstance(present, nn.Module) else copy.deepcopy(model.net)
+    if not isinstance(module, nn.Module):
+        raise ValueError('a network that is not there')
     tensors, parts = _tensors(module), list(module.modules())
     if list(tensors) != list(packed['tensors']) or len(parts) != len(packed['training']):
         raise ValueError('another network')

@@ -4,6 +4,7 @@ import math
 
 from bench.resume.state import Kept
 from scroll.errors import InputError
+from utils.batch_norm import networks_of
 from utils.evaluate import evaluate, is_task_aware
 
 
@@ -48,9 +49,13 @@ class Fitting(Kept):
             self.without += 1
             if score > self.best + self.training.early_stopping_epsilon:
                 self.best, self.without = score, 0
-                self.network = copy.deepcopy(self.model.net.state_dict())
+                self.network = copy.deepcopy(self._states())
 
     def finish(self) -> None:
         """Called after the last pass."""
         if self.network is not None:
-            self.model.net.load_state_dict(self.network)
+            for network, state in zip(networks_of(self.model.net), self.network):
+                network.load_state_dict(state)
+
+    def _states(self) -> list:
+        return [network.state_dict() for network in networks_of(self.model.net)]

@@ -14,6 +14,7 @@ from core.environment import get_device, warn_once
 from core.plugins import is_shipped
 from scroll.errors import InputError
 from utils.augmentations import for_batches
+from utils.batch_norm import networks_of
 
 
 class ContinualModel(nn.Module):
@@ -29,7 +30,8 @@ class ContinualModel(nn.Module):
         REFUSED_FLAGS: flag -> why; a run that gives one of them on the command line ends before any work.
 
     Attributes, ready after `super().__init__`:
-        net, loss, args, transform, dataset, device, opt; N_CLASSES (num_classes), N_TASKS (n_tasks), SETTING,
+        net: a network, or what holds some (`utils.batch_norm.networks_of`);
+        loss, args, transform, dataset, device, opt; N_CLASSES (num_classes), N_TASKS (n_tasks), SETTING,
         cpt (classes_per_task): int, or list where tasks differ; current_task: 0, counted up when a task ends;
         n_seen_classes, n_past_classes, n_classes_current_task, n_remaining_classes: -1 before the first task;
         task_iteration, epoch_iteration: batches seen in this task and epoch;
@@ -71,8 +73,9 @@ class ContinualModel(nn.Module):
     def to(self, device):
         super().to(device)
         self.device = torch.device(device)
-        if self.net is not None:
-            self.net.to(device)
+        for network in networks_of(self.net):
+            if network is not self:
+                network.to(device)
         return self
 
     @property
@@ -87,7 +90,8 @@ class ContinualModel(nn.Module):
 
     def get_parameters(self):
         """What the optimiser trains."""
-        return self.net.parameters()
+        parameters = [p for network in networks_of(self.net) for p in network.parameters()]
+        return iter(dict.fromkeys(parameters))                  # one network may be in another
 
     def get_optimizer(self, params=None, lr=None):
         """A new optimiser as the flags say; None if there is nothing to train."""

@@ -19,6 +19,7 @@ class ReplayModel(ContinualModel):
         buffer: a `utils.buffer.Buffer`, by default a reservoir, with a random stream of its own."""
     RAW_NOT_AUG = True
     ROWS = ('examples', 'labels')
+    add_buffer_flags = staticmethod(add_rehearsal_args)     # also where a `get_parser` leaves them out
 
     @staticmethod
     def get_parser(parser, task_free: bool = None):

@@ -11,7 +11,8 @@ FILES = {
     '__init__.py': 'from core.plugins import PluginFolder\nPLUGINS = PluginFolder("plugged", "thing")\n'
                    'register_thing = PLUGINS.register\n',
     'fine.py': 'class Fine:\n    NAME = "fine_one"\n\nclass _Base:\n    NAME = "hidden"\n\nclass Nameless:\n    pass\n',
-    'typed.py': 'class Typed:\n    NAME: str = "typed"\n',
+    'typed.py': 'class Typed:\n    NAME: str = "typed"\n\nclass Paired:\n    SIZE, NAME = (8, 8), "paired"\n\n'
+                'class Chained:\n    TITLE = NAME = "chained"\n',
     'decorated.py': 'from plugged import register_thing\n\n@register_thing("made")\ndef make(width=3):\n    return width\n\n'
                     '@register_thing("Built_Up")\nclass Built:\n    pass\n',
     'garbled.py': 'def (:\n',
@@ -38,7 +39,7 @@ def things(folder) -> PluginFolder:
 
 
 def test_names_are_found_without_importing_any_file(things):
-    assert things.names() == ['built-up', 'failing', 'fine-one', 'garbled', 'made', 'needy', 'typed']
+    assert things.names() == ['built-up', 'chained', 'failing', 'fine-one', 'garbled', 'made', 'needy', 'paired', 'typed']
     assert not [name for name in sys.modules if name.startswith('plugged.')]
 
 
@@ -57,7 +58,7 @@ def test_a_file_that_cannot_be_imported_hurts_only_who_chooses_it(things):
 def test_an_unknown_name_gets_the_nearest_or_the_whole_list(things):
     with refused('--thing fine-onne', 'did you mean fine-one?'):
         things.get('fine-onne')
-    with refused('--thing zzz', 'known: built-up, failing, fine-one'):
+    with refused('--thing zzz', 'known: built-up, chained, failing'):
         things.check('zzz')
 
 

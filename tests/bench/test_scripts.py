@@ -41,7 +41,7 @@ def test_a_schedule_is_shown_by_its_segments(call, tiny_weights):
 
 
 @pytest.mark.parametrize('spec, words', [('gaussian', ['permutation                yes', 'none (general-continual)', 'segment  no']),
-                                         ('imbalanced:5', ['of 1442 samples, each once', 'no method can be exactly invariant'])])
+                                         ('imbalanced:5', ['of 1442 samples, each once', 'no method can be exactly invariant', 'such schedule of these samples'])])
 def test_a_schedule_is_checked(call, tiny_weights, spec, words):
     out = call(schedule, 'check', spec, '--out', '/dev/null/x.png', '--weights', tiny_weights)
     assert not [word for word in words if word not in out], out

@@ -3,6 +3,7 @@ accuracies that others can recompute.
 
 Digests are compared between whole runs on the digits, with a tiny backbone and three updates of adaptation.
 """
+import re
 
 import numpy as np
 import pytest
@@ -111,6 +112,39 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
     assert second['adapted_digest'] == once['adapted_digest']
     same = [second[f'task{t}'] == once[f'task{t}'] for t in (1, 2, 3, 4, 5)]
     assert same[::2] == [True] * 3 and False in same
+
+
+@pytest.mark.parametrize('flags, header, left_out', [
+    ([], '', ()),
+    (['--schedule', 'split:5,order=random,batch=7'], '', ()),
+    (['--schedule', 'imbalanced:5'], '', ['not in the stream (--schedule imbalanced:5)']),
+    (['--stop_after', '2'], ', 2 of 5 tasks', ['in later tasks (--stop_after 2)']),
+    (['--start_from', '3'], ', tasks 4 to 5 of 5', ['in earlier tasks (--start_from 3)']),
+    (['--validation', '10', '--label_perc', '.5', '--n_splits', '2'], '', ['held out (--validation 10)', 'labels (--label_perc 0.5)']),
+    (['--schedule', 'gaussian', '--label_perc_by_class', '.25'], '', ['labels (--label_perc_by_class 0.25)'])], ids=' '.join)
+def test_the_summary_claims_what_holds_of_the_samples_that_came(ready, capsys, flags, header, left_out):
+    """Those that were learned and those that were left out are all, each cause with its number."""
+    train(*ready('--adaptation', 'none', *flags))
+    out = ' '.join(capsys.readouterr().out.split())
+    learned = re.search(r'statistics and f_T are the same in any order of these ([\d,]+) samples, on ', out)[1]
+    counts = [re.search(rf'([\d,]+) {re.escape(words)}', out)[1] for words in left_out]
+    assert sum(int(count.replace(',', '')) for count in [learned, *counts]) == 1442
+    assert f'Summary{header} ' in out and ('this run left out, of 1,442 training samples: ' in out) == bool(left_out)
+    assert 'came again' not in out
+
+
+def test_the_summary_counts_repeated_draws_and_says_where_samples_are_not_counted(ready, capsys):
+    spec = 'gaussian-resample,batches=20,batch=10'
+    model, dataset, args = ready('--adaptation', 'none', '--schedule', spec)
+    train(model, dataset, args)
+    out, came = ' '.join(capsys.readouterr().out.split()), len(set(dataset.schedule.order.tolist()))
+    assert 'in any order of these 200 samples' in out and f'samples came again: 200 draws of {came}' in out
+    assert f'{1442 - came:,} not in the stream (--schedule {spec})' in out
+    train(*ready('--head', 'auto', '--lift', 'none', '--adaptation', 'none', '--debug_mode', '1', '--shard', '1/2', '--batch_size', '8'))
+    out = ' '.join(capsys.readouterr().out.split())
+    learned = int(re.search(r'any order of these (\d+) samples \(f_T: with this buffer\)', out)[1])
+    assert learned < 5 * 5 * 8                  # five tasks, five batches of 8, and half of these
+    assert 'all after the first batches' in out and 'all in other shards (--shard 1/2)' in out
 
 
 def pass_over(model, dataset, raw=True) -> None:

@@ -1,5 +1,7 @@
-"""Method files as users of Mammoth write them, unchanged: what they import, what
-they do to data, nets and buffers."""
+"""Method files as users of Mammoth, and our docs, write them, unchanged: what they import, what they do to
+data, nets and buffers."""
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from bench.run.building import initialize
 from bench.run.training import train
 from core.rows import read_rows
 from tests.conftest import refused, words_of
+from tests.test_docs import BLOCKS
 
 HEAD = '''
 from copy import deepcopy
@@ -226,7 +229,58 @@ class Fields(ContinualModel):
         return 0
 '''
 
-FILES = dict(star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS, fields=FIELDS)
+WRAPPED = HEAD + '''
+
+class Wrapper:
+    def __init__(self, network):
+        self._network = network
+
+class Wrapped(ContinualModel):
+    """Its `net` is no module, as those of SLCA and AttriCLIP."""
+    NAME = 'wrapped'
+    COMPATIBILITY = ['class-il', 'general-continual']
+
+    @staticmethod
+    def get_parser(parser):
+        parser.add_argument('--form')
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        forms = dict(module=backbone, object=Wrapper(backbone), list=[backbone, Wrapper([backbone])], none=None)
+        super().__init__(forms[args.form], loss, args, transform, dataset)
+        self.network = lambda: backbone
+
+    def forward(self, x):
+        assert not self.network().training or self.net is None
+        return self.network()(x)
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        if self.opt is None:
+            return 0
+        assert self.network().training and next(self.network().parameters()).device == self.device
+        return self.descend(self.loss(self.network()(inputs), labels))
+'''
+
+REPLAY = HEAD + '''
+from models.utils.replay_model import ReplayModel
+
+class Replay(ReplayModel):
+    """Its `get_parser` says nothing of the buffer that it has."""
+    NAME = 'replay'
+    COMPATIBILITY = ['class-il']
+
+    @staticmethod
+    def get_parser(parser):
+        parser.add_argument('--weight', type=float, default=0.5)
+        parser.set_defaults(minibatch_size=7)
+        return parser
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.store(not_aug_inputs, labels)
+        assert len(self.replay()[1]) == 7
+        return 0
+'''
+
+FILES = dict(star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS, fields=FIELDS, wrapped=WRAPPED, replay=REPLAY)
 
 
 @pytest.fixture(autouse=True)
@@ -278,11 +332,48 @@ def test_new_networks_data_sets_and_optimisers_in_the_middle_of_a_run(run):
     assert (model.dataset.class_order == model.args.class_order).all()
 
 
+@pytest.mark.parametrize('flags', [['--bn', 'frozen'], ['--fitting_mode', 'early_stopping', '--n_epochs', '2']], ids=' '.join)
+def test_a_net_that_is_no_module_is_trained_as_the_network_in_it(run, flags):
+    ends = {form: run('wrapped', '--form', form, *flags)[0] for form in ('module', 'object', 'list', 'none')}
+    weights = {form: model.network().state_dict() for form, model in ends.items()}
+    for form in ('object', 'list'):
+        assert all(torch.equal(tensor, weights['module'][name]) for name, tensor in weights[form].items()), form
+    assert ends['none'].opt is None and ends['object'].opt is not None
+    assert not torch.equal(weights['none']['classifier.weight'], weights['module']['classifier.weight'])
+
+
 def test_buffers_are_read_and_written_directly(run):
     model, dataset, _ = run('buffers', '--buffer_size 40 --minibatch_size 9')
     assert len(model.buffer) == 40
     assert model.buffer.task_labels.dtype == torch.int64 and all(model.tasks)
     assert model.args.minibatch_size == 9
+
+
+def test_a_replay_method_has_its_buffer_whatever_its_parser_declares(run, parse, capsys):
+    model, _, _ = run('replay', '--buffer_size', '12', '--weight', '2')
+    assert (len(model.buffer), model.args.weight) == (12, 2) and 'no effect' not in capsys.readouterr().err
+    with refused('--buffer_size is missing'):
+        parse('replay', '--lr', '0.1')
+
+
+@pytest.mark.parametrize('decorated', [True, False])
+def test_files_of_the_docs_run_as_they_stand(third_party, command_line, tmp_path, decorated):
+    """A data set is also found by its NAME alone, which stands in a line with others."""
+    folders, decorator = {}, "@bench.register_dataset('stripes')\n"
+    for block in BLOCKS:
+        if block.mark.startswith('file: '):
+            path = Path(block.mark.removeprefix('file: '))
+            code = block.code if decorated else block.code.replace(decorator, '')
+            folders.setdefault(str(path.parent), {})[path.stem] = code
+    assert {name: list(files) for name, files in folders.items()} == dict(
+        models=['smooth'], datasets=['stripes'], backbone=['one_layer'])
+    assert (decorator in folders['datasets']['stripes']) == decorated
+    third_party(**folders)
+    code, out, err = command_line('--model', 'smooth', '--dataset', 'stripes', '--backbone', 'one-layer', '--layer_width', 8,
+                                  '--smoothing', 0.2, '--base_path', tmp_path, '--non_verbose', 1)
+    assert code == 0 and 'Accuracy for 2 task(s)' in out, err
+    row, = read_rows(tmp_path / 'results' / 'class-il' / 'stripes' / 'smooth' / 'mean_accs.csv')
+    assert (row['backbone'], row['layer_width'], row['smoothing']) == ('one-layer', '8', '0.2')
 
 
 def test_arguments_that_are_always_there(run):

@@ -15,6 +15,7 @@ from torch import nn
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.grid import GRID, quantise, sample_keys
+from scroll.learner import Scroll
 from tests.scroll.conftest import PREPROCESSING, quick, refused, threads, tiny_net, toy_images
 
 IMAGES = toy_images(6, seed=4)[0]           # 18
@@ -93,16 +94,21 @@ def test_keys_are_equal_for_equal_samples_only():
     np.testing.assert_array_equal(sample_keys(x[[2, 0, 2]]), keys[[2, 0, 2]])               # sample by sample
 
 
-def test_a_feature_depends_on_neither_neighbours_nor_order_nor_batch_size_nor_threads(net):
-    embedder = Embedder(net, PREPROCESSING, chunk=16)
-    expected = embedder.features(IMAGES)
-    order = np.random.default_rng(0).permutation(len(IMAGES))
-    for count, sizes in ((1, (3, 11)), (2, (5,))):
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'exact'])
+def test_embedding_and_f_t_are_batch_invariant(net, dtype):
+    """One image, seven or six hundred, in any order, one thread or two: the same bits for each."""
+    images, labels = toy_images(200, seed=4)
+    embedder = Embedder(net, PREPROCESSING, dtype, chunk=16)
+    expected = embedder.features(images)
+    f_T = Scroll(embedder, buffer_size=0).partial_fit(images[::9], labels[::9]).predictor()
+    logits, order = f_T.decision_function(quantise(expected)), np.random.default_rng(0).permutation(600)
+    np.testing.assert_array_equal(embedder.features(images[order]), expected[order])
+    for count, size, start in (1, 1, 0), (1, 1, 599), (1, 7, 109), (1, 7, 593), (2, 7, 300):
+        part = slice(start, start + size)
         with threads(count):
-            np.testing.assert_array_equal(embedder.features(IMAGES[order]), expected[order])
-            for size in sizes:
-                parts = [embedder.features(IMAGES[i:i + size]) for i in range(0, len(IMAGES), size)]
-                np.testing.assert_array_equal(np.concatenate(parts), expected)
+            alone = embedder.features(images[part])
+        np.testing.assert_array_equal(alone, expected[part])
+        np.testing.assert_array_equal(f_T.decision_function(quantise(alone)), logits[part])
 
 
 @pytest.mark.parametrize('channels_last', [True, False])
