@@ -40,7 +40,7 @@ def test_flags_that_do_nothing(sgd, flags, needed, capsys):
 
 
 @pytest.mark.parametrize('model, flags, why', [
-    ('gdumb', ['--buffer_size 5', '--lr 0.1'], '--maxlr'), ('scroll', ['--optimizer adam'], 'AdaDelta'), ('sgd', ['--lr 0.1', '--buffer_size 5'], 'no buffer'),
+    ('gdumb', ['--buffer_size 5', '--lr 0.1'], '--maxlr'), ('scroll', ['--optimizer adam'], 'AdaDelta'), ('sgd', ['--lr 0.1', '--buffer_size 5'], 'does not declare it'),
 ])
 def test_a_script_may_give_every_method_the_same_flags_of_training(parse, model, flags, why, capsys):
     warn_once.cache_clear()
