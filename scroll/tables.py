@@ -84,8 +84,8 @@ def check_dense(X) -> None:
 
 
 def numbers_of(X, learned: tuple = None) -> np.ndarray:
-    """X as an array, its columns in the order that was learned, True and False as 1 and 0. InputError:
-    other names, missing values, a sparse matrix, or no table of numbers.
+    """X as an array, its columns in the order that was learned. InputError: other names, missing values, a
+    sparse matrix, or no table of numbers.
 
     learned: names of the columns that were learned; (): they had none; None: nothing was learned. Columns
     that are numbered from 0 go by their numbers. UserWarning where only one of the two has names."""
@@ -104,7 +104,7 @@ def numbers_of(X, learned: tuple = None) -> np.ndarray:
     try:
         X = np.asarray(X)[:, order] if columns else np.asarray(X)
         if X.dtype == bool:
-            return X.astype(np.uint8)
+            raise TypeError('True and False: X.astype(float) has numbers')
         if X.dtype.kind in 'SUT' or X.dtype == object and any(
                 isinstance(value, (str, bytes)) for value in X.flat):
             raise TypeError('text')

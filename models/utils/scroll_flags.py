@@ -6,7 +6,7 @@ from core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signat
 from models.utils.frozen_features import add_embedding_args, settle_dtype
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.export import FORMATS, check_export
 from scroll.files.shards import shard
 from scroll.settings import DEFAULTS, SETTINGS, parse
@@ -109,7 +109,8 @@ def check_args(args) -> None:
     if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
         raise InputError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
     if args.export:
-        check_export(args.export, args.export_formats)
+        with naming('--export'):
+            check_export(args.export, args.export_formats)
 
 
 def online(args) -> dict:

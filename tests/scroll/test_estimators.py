@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from sklearn.datasets import load_digits, load_wine
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from scroll import ScrollClassifier
+from scroll import InputError, Scroll, ScrollClassifier
+from scroll.__main__ import main
 from scroll.export import export
 from tests.scroll.conftest import cuttings, quick, refused
 
@@ -80,7 +82,7 @@ def test_heavy_weights_count_without_copies_and_to_the_end_of_what_sums_hold():
         ScrollClassifier().fit(X, Y, weights).partial_fit(X, Y, sample_weight=weights)
 
 
-@pytest.mark.parametrize('weights, word', [(np.full(60, .5), '0.5'), (np.r_[-1, np.ones(59)], '-1'), (np.zeros(60), 'zero'),
+@pytest.mark.parametrize('weights, word', [(np.full(60, .5), "0.5.*head='balanced'"), (np.r_[-1, np.ones(59)], '-1'), (np.zeros(60), 'zero'),
                                            (np.ones(59), 'shape'), (np.full(60, np.nan), 'nan'), (np.ma.masked_equal(np.arange(60), 3), 'nan'), (['a'] * 60, 'shape'), (np.ones((60, 1)), 'shape')])
 def test_other_weights_are_refused_and_nothing_is_changed(weights, word):
     estimator = ScrollClassifier().fit(X, Y)
@@ -226,13 +228,43 @@ def test_probabilities_are_scaled_by_leaving_each_sample_out(params, head):
 
 def test_data_frames_and_lists_are_numbers():
     x = np.where(X > 1, X, 0)
+    frame = pd.DataFrame(x, columns=['a', 1, ('c', 2), None, 'e'])
     for params in ({}, dict(scale='standard'), *RAW):
         estimators = [ScrollClassifier(**params).fit(form(x), Y) for form in (np.asarray, pd.DataFrame)]
         assert len({fingerprint(estimator) for estimator in estimators}) == 1
         weighted = [ScrollClassifier(**params).fit(form(x), Y, Y + 1) for form in (np.asarray, list)]
         assert fingerprint(weighted[0]) == fingerprint(weighted[1])
-    frame = pd.DataFrame(x, columns=list('abcde'))
-    assert ScrollClassifier().fit(frame, Y).feature_names_in_.tolist() == list('abcde')
+        named = ScrollClassifier(**params).fit(frame, Y, Y + 1).partial_fit(frame.iloc[:, ::-1], Y, sample_weight=Y)
+        again = weighted[0].partial_fit(x, Y, sample_weight=Y)
+        assert named.digest() == again.digest() and (named.predict(frame.iloc[:, ::-1]) == again.predict(x)).all()
+
+
+@pytest.mark.parametrize('use', [Scroll, ScrollClassifier, Scroll().set_params, ScrollClassifier().set_params])
+def test_class_weight_is_a_head_here(use):
+    with pytest.raises((TypeError, InputError), match="class_weight.*; head='balanced'"):
+        use(class_weight='balanced')
+
+
+def test_scroll_itself_is_a_classifier_of_scikit_learn(tmp_path):
+    """In pipelines, searches and cross-validation it is `ScrollClassifier`, which saves and exports as it does."""
+    for cv in (cross_val_predict, cross_val_score):
+        np.testing.assert_array_equal(cv(Scroll(), X, Y), cv(ScrollClassifier(), X, Y))         # stratified, as of a classifier
+    pipeline = make_pipeline(StandardScaler(), Scroll(buffer_size=0))
+    with pytest.raises(NotFittedError):
+        pipeline.predict(X)
+    search = GridSearchCV(pipeline, dict(scroll__head=['ncc', 'lda']), scoring='neg_log_loss', cv=3, error_score='raise').fit(X, Y)
+    alone = Scroll(head=search.best_params_['scroll__head']).fit(StandardScaler().fit_transform(X), Y)
+    np.testing.assert_array_equal(search.predict_proba(X), alone.predict_proba(StandardScaler().fit_transform(X)))
+    names = list('abcde')
+    one = ScrollClassifier('lda').fit(pd.DataFrame(X, columns=names), Y.astype(float))
+    one.save(tmp_path / 's.npz')
+    two = Scroll.load(tmp_path / 's.npz')
+    export(one, tmp_path / 'one'), export(two, tmp_path / 'two')
+    assert (tmp_path / 'one/f_T.safetensors').read_bytes() == (tmp_path / 'two/f_T.safetensors').read_bytes()
+    assert main(['show', str(tmp_path / 's.npz')]) == 0 and two.digest() == one.digest() and two.feature_names_in_.tolist() == names
+    both = one + ScrollClassifier('lda').fit(pd.DataFrame(X + 1, columns=names), Y)
+    both.save(tmp_path / 'both.npz')
+    assert main(['merge', *map(str, (tmp_path / 'both.npz', tmp_path / 's.npz')), '-o', str(tmp_path / 'x.npz')]) == 2   # would count twice
 
 
 def test_pipelines_search_grids_and_validate():
