@@ -110,6 +110,5 @@ def numbers_of(X, learned: tuple = None) -> np.ndarray:
             raise TypeError('text')
         return X.astype(np.float64) if X.dtype == object else X     # of a data frame of several types
     except (OverflowError, RuntimeError, TypeError, ValueError) as error:
-        kind = WrongType if isinstance(error, TypeError) else InputError
-        raise kind('X has missing values or columns that are no numbers, or is not a table of numbers '
-                   f'({" ".join(str(error).split())})') from error
+        raise WrongType('X has missing values or columns that are no numbers, or is not a table of numbers '
+                        f'({" ".join(str(error).split())})') from error

@@ -34,7 +34,7 @@ BOTH = pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
 
 
 @BOTH
-@pytest.mark.parametrize('names', [NAMES, range(6), [1, 3, 5, 0, 2, 4], [1, 2, 3, 4, 5, 6], [.5, 1.0, 2.0, 3.0, 4.0, 5.0], ['a', 1, 'b', 2.5, None, ('c', 3)],
+@pytest.mark.parametrize('names', [NAMES, range(6), [1, 3, 5, 0, 2, 4], [.5, 1.0, 2.0, 3.0, 4.0, 5.0], ['a', 1, 'b', 2.5, None, ('c', 3)],
                                    [(a, i) for a in 'xyz' for i in (1, 2)], pd.date_range('2020-01-01', periods=6)], ids=str)
 def test_columns_of_a_frame_are_put_in_the_order_that_was_learned(make, names, tmp_path):
     """Whatever names them. Numbers from 0 are places, in the first frame, too."""
@@ -228,7 +228,7 @@ def test_what_is_masked_or_no_number_is_not_learned(make):
     for x, word in ((np.ma.masked_array(X, mask=X > 1), 'masked'), (X.astype('M8[s]'), 'dates'), (FRAME.astype('m8[s]'), 'times'),
                     (torch.tensor(X, requires_grad=True), 'grad'), ([[10 ** 400] * 6] * 90, 'large'), (csr_array(X), 'toarray'),
                     (torch.tensor(X).to_sparse(), 'Sparse'), (torch.empty(90, 6, device='meta'), 'meta'), (dict(FRAME), 'dict'), (X > 0, 'True'),
-                    *((form(X.astype(str)), 'text') for form in (list, np.asarray, pd.DataFrame, lambda x: x.astype('S')))):
+                    (X.astype(str), 'text'), (X.astype('S'), 'text')):
         for use in (make().partial_fit, learner.remove, learner.score, lambda X, y: learner.predict(X)):
             with refused(word):
                 use(x, Y)
