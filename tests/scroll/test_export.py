@@ -1,7 +1,6 @@
 """Learners as files for other programs: weights and graphs give the same labels; a certificate of digests."""
 import copy
 import json
-from pathlib import Path
 
 import numpy as np
 import onnxruntime
