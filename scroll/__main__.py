@@ -10,6 +10,7 @@
     python -m scroll remove state.npz --classes cat dog -o rest.npz      # where their statistics are known
     python -m scroll show all.npz                                        # classes, counts, digest
     python -m scroll export state.npz -o FOLDER                          # weights, graphs, a certificate
+    python -m scroll export state.npz -o model.onnx                      # a graph alone
 
 `-o -` of predict is standard output. Of several commands that write one file, one works at a time.
 

@@ -7,6 +7,10 @@ class InputError(ValueError):
     """What was given, what is expected, what to do, in one line. Nothing has changed when it is raised."""
 
 
+class WrongType(InputError, TypeError):
+    """An `InputError` that is a TypeError, too, as scikit-learn's checks want it of what is no number."""
+
+
 def did_you_mean(word, known) -> str:
     """'; did you mean X?' of the known name that is nearest, or '' where none is near."""
     names = {str(name).lower(): str(name) for name in known}

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError, naming
@@ -28,9 +28,9 @@ from scroll.grid_learner import FeatureGrid, GridLearner
 from scroll.heads.registry import HEADS, lift_of
 from scroll.heads.scaling import row_sums
 from scroll.labels import check_kind, check_labels, label_array, typed_labels
-from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
+from scroll.settings import DEFAULTS, SETTINGS, check_settings, class_weight_hint, constructor
 from scroll.statistics import MAX_SAMPLES
-from scroll.tables import check_dense, check_names, rows_of, warn_of_half
+from scroll.tables import Columns, names_of, numbers_of, warn_of_half
 
 SCALES = ('unit', 'standard', None)
 STANDARDISED = ('ridge', 'ncc', 'lda')      # linear heads on counts, class sums and one Gram matrix
@@ -94,15 +94,20 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     __init__ = constructor(dict(head=DEFAULTS['head'], scale='unit', limit=None, calibration_size=500) |
                            {name: DEFAULTS[name] for name in _HEAD_SETTINGS}, positional=1)
 
+    def set_params(self, **params) -> 'ScrollClassifier':
+        """Change constructor arguments by name; takes effect where they are next used."""
+        try:
+            return super().set_params(**params)
+        except ValueError as error:
+            raise InputError(str(error).rstrip('.') + class_weight_hint(params)) from error
+
     def fit(self, X, y, sample_weight=None) -> 'ScrollClassifier':
         """Forget everything, then learn. X: numbers (N, d): array or data frame. y: labels (N,), whole
         numbers or text. sample_weight: whole numbers (N,), 0 or more: exact copies of each."""
         fresh = clone(self)
         fresh._learn(X, y, None, sample_weight, whole_data=True)
-        with self._writing():                                   # at once: a fit may be interrupted
-            learned = {name: vars(fresh)[name] for name in vars(fresh).keys() - self.get_params().keys()}
-            kept = {name: value for name, value in vars(self).items() if name != 'feature_names_in_'}
-            self.__dict__ = kept | learned | dict(_lock=self._writing())
+        with self._writing():
+            self._fitted = fresh._fitted                        # at once: a fit may be interrupted
         return self
 
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> 'ScrollClassifier':
@@ -113,9 +118,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def remove(self, X, y) -> 'ScrollClassifier':
         """Unlearn samples that were learned: `digest` is then that of never having seen them. InputError:
         they cannot all have been learned."""
-        check_is_fitted(self)
         warn_of_half(X)
-        X, y = self._checked(X, y)
+        X, y = self._checked(X, self._known(), y)
         with self._writing():
             learner = copy.copy(self.learner_)
             learner.remove(X, check_labels(y, len(y)))
@@ -126,11 +130,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """A new classifier, with these parameters, that has learned what both have; they stay as they are."""
         if not isinstance(other, ScrollClassifier):
             return NotImplemented
-        check_is_fitted(self)
-        check_is_fitted(other)
-        names = [getattr(part, 'feature_names_in_', None) for part in (other, self)]
-        check_names(*(own if own is None else tuple(own) for own in names), 'cannot add: the second')
-        one, two, out = self._fitted, other._fitted, copy.copy(self)
+        one, two, out = self._known(), other._known(), copy.copy(self)
         out._fitted = _Fitted(copy.copy(one.learner).merge(two.learner),
                               _wider(one.label_type, two.label_type), one.declared | two.declared)
         return out
@@ -148,6 +148,11 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         sums, grid = self.learner_.digest(), self.learner_.psi()
         return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
 
+    def save(self, path) -> None:
+        """Write what was learned to `path`, whole or not at all, for `Scroll.load` and `python -m scroll`:
+        labels are int64 or text there. InputError: it cannot be written, or scale is not 'unit'."""
+        self.learner_.save(path)
+
     @property
     def learner_(self) -> GridLearner:
         """The `Scroll` below, with the head that is asked for now."""
@@ -163,6 +168,16 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """The head in use, of 'auto' the one chosen."""
         return self.learner_.head_
 
+    @property
+    def n_features_in_(self) -> int:
+        """d."""
+        return self._known().learner.n_features_in_
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """(d,) names of the columns of a data frame, as text; an AttributeError where it had none."""
+        return self._known().learner.feature_names_in_
+
     def _known(self) -> _Fitted:
         check_is_fitted(self)
         return self._fitted
@@ -170,14 +185,14 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X) -> np.ndarray:
         """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
         fitted = self._ready()
-        return fitted.as_given(fitted.learner.predict(self._checked(X)).tolist())
+        return fitted.as_given(fitted.learner.predict(self._checked(X, fitted)[0]).tolist())
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`; of two classes (N,), second less first. Those of
         lda, qda and ncc (`Head.relative`) are less the mean of each sample, so that a column can be read by
         itself, as calibration and ranking do. `learner_.predictor()` has them as they are."""
         fitted = self._ready()
-        logits = fitted.learner.decision_function(self._checked(X))
+        logits = fitted.learner.decision_function(self._checked(X, fitted)[0])
         if HEADS[fitted.learner.head_].relative and len(fitted.labels()) > 2:
             logits = logits - row_sums(logits)[:, None] / logits.shape[1]
         logits = fitted.in_columns(logits, -np.inf)
@@ -186,12 +201,15 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X) -> np.ndarray:
         """Probabilities float64 (N, K): softmax of logits times `GridLearner.probability_scale`."""
         fitted = self._ready()
-        logits = fitted.learner.decision_function(self._checked(X))
+        logits = fitted.learner.decision_function(self._checked(X, fitted)[0])
         return fitted.in_columns(softmax(fitted.learner.probability_scale() * logits, axis=1), 0.0)
 
     def score(self, X, y, sample_weight=None) -> float:
         """Share of samples predicted right, 0 to 1."""
-        return super().score(X, _plain(y), sample_weight)
+        fitted = self._ready()
+        _, y = self._checked(X, fitted, y)
+        check_kind(check_labels(y), fitted.learner.classes_)
+        return super().score(X, y, sample_weight)
 
     def __sklearn_is_fitted__(self) -> bool:
         return '_fitted' in vars(self)
@@ -201,12 +219,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         self._check_params()
         with self._writing():
             first = not self.__sklearn_is_fitted__()
-            X, y = self._checked(X, y, first)
+            (X, names), y = self._checked(X, None if first else self._fitted, y)
             labels, kind = _labels(y)
             declared = labels[:0]
             if classes is not None:
-                declared, declared_kind = _labels(np.asarray(classes))
                 with naming('classes'):
+                    declared, declared_kind = _labels(classes)
                     check_kind(declared, labels)
                 kind = _wider(kind, declared_kind)
             if sample_weight is not None:
@@ -219,10 +237,10 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                 check_kind(labels, label_array(list(old.declared)))
             learner = old.learner if first else copy.copy(self._ready().learner)
             if sample_weight is not None:
-                copies = _copies(copy.copy(learner).forget(), X, labels, weights)
-                learner = copies if first else learner.merge(copies)
+                copies = _copies(copy.copy(learner).forget(), Columns(X, names), labels, weights)
+                learner = copies if first else learner.merge(copies, of_parts=False)
             else:
-                learner.partial_fit(X, labels)
+                learner.partial_fit(Columns(X, names), labels)
             self._fitted = _Fitted(learner, _wider(old.label_type, kind),
                                    old.declared | set(declared.tolist()))
         return self
@@ -241,17 +259,27 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def _of_head(self) -> dict:
         return {name: getattr(self, name) for name in _HEAD_SETTINGS}
 
-    def _checked(self, X, y='no_validation', first: bool = False):
-        """X float64 (N, d); with labels (X, y (N,)). What scikit-learn finds wrong is an `InputError`."""
-        check_dense(X)
+    def _checked(self, X, fitted: _Fitted | None, y='no_validation') -> tuple:
+        """(`Columns` of X float64 (N, d), in the order that was learned; y (N,) where it is given).
+        fitted: None if nothing was learned. What scikit-learn finds wrong is an `InputError`."""
+        learned = None if fitted is None else tuple(getattr(fitted.learner, 'feature_names_in_', ()))
         try:
-            X = X if hasattr(X, 'columns') else rows_of(X)
-            out = validate_data(self, X, _plain(y), reset=first, dtype=np.float64)
-            if isinstance(out, tuple):
-                check_classification_targets(out[1])
-            return out
-        except (OverflowError, RuntimeError, ValueError) as error:
+            names = names_of(X) if fitted is None else learned or None
+            X = numbers_of(X, learned)
+            if isinstance(y, str):
+                X = check_array(X, dtype=np.float64, estimator=self)
+            else:
+                X, y = check_X_y(X, _plain(y), dtype=np.float64, estimator=self)
+                check_classification_targets(y)
+        except InputError:
+            raise
+        except (OverflowError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(' '.join(str(error).split())) from error
+        dim = X.shape[1] if fitted is None else fitted.learner.n_features_in_
+        if X.shape[1] != dim:
+            raise InputError(f'X has {X.shape[1]} features, but {type(self).__name__} is expecting {dim} '
+                             'features as input')
+        return Columns(X, names), y
 
     def _new_learner(self, X, whole_data: bool) -> GridLearner:
         """With the grid that these parameters ask for, made of X if nothing else says what it is."""
@@ -293,9 +321,9 @@ def _plain(y):
     return typed_labels(y, len(y)) if listed and np.asarray(y, object).ndim == 1 else widened(y)
 
 
-def _labels(y: np.ndarray) -> tuple:
+def _labels(y) -> tuple:
     """(labels as `Statistics` has them, the dtype of numbers that stand for them; None: text)."""
-    labels = check_labels(y, len(y))
+    labels, y = check_labels(y), np.asarray(y)
     kind = y.dtype if y.dtype.kind in 'biuf' else labels.dtype
     return labels, kind if labels.dtype.kind == 'i' else None
 
@@ -311,21 +339,22 @@ def _weights(sample_weight, count: int, least: int) -> np.ndarray:
     wrong = ~np.isfinite(weights) | (weights < 0) | (weights != np.rint(weights))
     if wrong.any():
         raise InputError(f'sample_weight[{np.flatnonzero(wrong)[0]}] is {weights[wrong][0]:g}: expected '
-                         'whole numbers, 0 or more: copies of the sample')
+                         "whole numbers, 0 or more: copies of the sample; head='balanced' counts each "
+                         'class alike')
     if not least <= weights.sum() <= MAX_SAMPLES:
         raise InputError(f'sample_weight adds up to {weights.sum():g}: expected more than zero, and no more '
                          f'than {MAX_SAMPLES}')
     return weights.astype(np.int64)
 
 
-def _copies(learner: GridLearner, X, labels, weights) -> GridLearner:
+def _copies(learner: GridLearner, X: Columns, labels, weights) -> GridLearner:
     """Teach a learner that has learned nothing `weights` copies of each sample: bit by bit of the weights,
     from the highest, all that was learned is doubled and the samples whose bit is set are added."""
     for bit in reversed(range(int(weights.max()).bit_length())):
         if hasattr(learner, 'statistics_'):
-            learner.merge(learner)
+            learner.merge(learner, of_parts=False)
         if (now := weights >> bit & 1 == 1).any():
-            learner.partial_fit(X[now], labels[now])
+            learner.partial_fit(Columns(X.array[now], X.columns), labels[now])
     return learner
 
 

@@ -6,6 +6,7 @@
     backbone.integer.npz           an integer backbone (`scroll.embedding.integer_network`)
     certificate.json               digests of statistics, f_T, f* and each file; classes, settings
 
+A name that ends in .onnx, .pt2 or .safetensors is one file: the graph, or the weights, of what predicts.
 Logits of f_T are sums of products of whole numbers (in units of 2^-18) and exact weights.
 """
 import importlib.util
@@ -18,65 +19,90 @@ from pathlib import Path
 import numpy as np
 
 import scroll
-from scroll.archive import new_part, plain, sha256, unwritable
-from scroll.arguments import not_installed, shown
+from scroll.archive import check_target, new_part, plain, sha256, unwritable
+from scroll.arguments import instance, not_installed, shown
 from scroll.errors import InputError
 from scroll.grid import GRID_BITS, little_endian
 from scroll.heads.discriminants import form_bits
+from scroll.learner import Scroll
 from scroll.lift import cosine_table
 
 CERTIFICATE = 'certificate.json'
 FORMAT = 'scroll-model-1'
 _NEEDS = dict(safetensors=('safetensors',), torch=('torch',), onnx=('torch', 'onnx', 'onnxscript'))
 FORMATS = tuple(_NEEDS)
-USUAL = FORMATS[:1]
-_UNIT = 'u = round(2^18 x / |x|) / 2^18'
+_ENDINGS = {'.safetensors': 'safetensors', '.pt2': 'torch', '.onnx': 'onnx'}
+_UNIT = 'u = round(2^18 x / |x|) / 2^18; x in float32, below 2^-126 in size as 0'
 _LIFTED = dict(relu='h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
                relu7='h = [u, 2^(13 - s) min(max(0, floor(u matrix / 2^13)), 127)], s as of relu',
                square='h = [u, min(floor((u matrix)^2 / 2^21), 2^18)]',
                fourier='h = [u, table[angles]], angles = u matrix turns + offsets, in turns')
 
 
-def check_export(folder, formats=USUAL) -> Path:
-    """The folder after all links; InputError unless it can be written whole: it is new, or empty; or for an
-    unknown format, or one whose packages are not installed."""
+def check_export(out, formats=None) -> tuple:
+    """(path after all links, its formats, its ending if it is one file, else ''). InputError unless it can be
+    written whole: a folder is new, or empty; or for an unknown format, one whose packages are not installed,
+    or that is not a file's."""
+    ending = Path(os.fspath(out)).suffix.lower()
+    ending = ending if ending in _ENDINGS else ''
+    usual = [_ENDINGS.get(ending, 'safetensors')]
+    formats = usual if formats is None else formats
     if not isinstance(formats, (tuple, list)) or not formats or any(name not in FORMATS for name in formats):
         raise InputError(f'formats {shown(formats)}: expected some of {", ".join(FORMATS)}')
+    if ending and list(formats) != usual:
+        raise InputError(f'{out}: this file is of the format {usual[0]}, and formats are '
+                         f'{", ".join(formats)}: give a folder')
     for package in sorted({package for name in formats for package in _NEEDS[name]}):
         if importlib.util.find_spec(package) is None:
             raise not_installed('export', package, 'export')
-    if os.fspath(folder) == '-':
+    if os.fspath(out) == '-':
         raise InputError('- is standard output: expected a folder (one of this name is ./-)')
-    folder = Path(os.path.realpath(folder))
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise InputError(f'{folder} is there already: give a folder that is new')
-    return folder
+    path = Path(os.path.realpath(out))
+    if not ending and path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise InputError(f'{path} is there already: give a folder that is new')
+    check_target(path, folder=not ending)
+    return path, formats, ending
 
 
-def export(learner, folder, formats=USUAL, image_shape=None, names=None) -> None:
-    """Write what a `Scroll` predicts with to a new folder, whole or not at all; f* where `adapt` was called
-    since. formats: of `FORMATS`. image_shape: (H, W, C), or (H, W), of the images that graphs take; default:
-    the size that the backbone works at. names: (K,), of the classes, for the certificate. InputError: nothing
-    was learned, the folder is there or cannot be written, or there can be no graph."""
+def export(learner, out, formats=None, image_shape=None, names=None) -> None:
+    """Write what a `Scroll` or `ScrollClassifier` predicts with, whole or not at all; f* where `adapt` was
+    called since.
+
+    out: a new folder; or a file, whose ending says its format: of f*, else of f_T. formats: of `FORMATS`;
+    None: the file's, in a folder safetensors. image_shape: (H, W, C), or (H, W), of the images that graphs
+    take; default: the size that the backbone works at. names: (K,), of the classes, for the certificate.
+    InputError: nothing was learned, `out` is a folder that is there or cannot be written, or there can be no
+    such graph or file."""
+    learner = learner.learner_ if hasattr(type(learner), 'learner_') else learner
+    instance('learner', learner, Scroll)
     learner.check_portable()
-    folder, embedder = check_export(folder, formats), learner.embedder
+    (out, formats, ending), embedder = check_export(out, formats), learner.embedder
     if names is not None and len(names) != len(learner.classes_):
         raise InputError(f'{len(names)} names: expected one of each of {len(learner.classes_)} classes')
     predictors = {'f_T': learner.predictor()}
     if learner.adapted_ is not None:
         predictors['f_star'] = learner.adapted_
-    facts, shape = _certificate(learner, predictors, names), (learner.n_features_in_,)
+    facts = _certificate(learner, predictors, names)
+    example = np.ones((2, learner.n_features_in_), np.float32)
     if embedder is not None:
-        shape = tuple(image_shape or (embedder.preprocessing.input_size,) * 2 + (3,))
-    with unwritable(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with new_part(folder, folder=True) as part:
+        shape = image_shape or (embedder.preprocessing.input_size,) * 2 + (3,)
+        example = np.ones((2, *shape), np.uint8)
+    if ending:
+        predictors = dict([predictors.popitem()])               # the last, which is in use
+        if ending == '.safetensors' and getattr(embedder, 'dtype', '') == 'integer':
+            raise InputError(f'{out}: the weights of an integer backbone are a file more: give a folder')
+    with unwritable(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with new_part(out, folder=True) as part:
             for name, predictor in predictors.items():
                 backbone = embedder if name == 'f_T' else predictor.embedder
-                _write(part, name, predictor, backbone, formats, shape)
+                _write(part, name, predictor, backbone, formats, example)
+            if ending:
+                os.replace(part / f'{name}{ending}', out)
+                return
             facts['files'] = {path.name: sha256(path) for path in sorted(part.iterdir())}
             (part / CERTIFICATE).write_text(f'{_json(facts)}\n', encoding='utf-8')
-            os.replace(part, folder)
+            os.replace(part, out)
 
 
 def _json(facts: dict) -> str:
@@ -107,14 +133,14 @@ def _certificate(learner, predictors: dict, names) -> dict:
         versions={'python': platform.python_version(), 'scroll': scroll.__version__, 'numpy': np.__version__})
 
 
-def _write(folder: Path, name: str, predictor, embedder, formats, shape: tuple) -> None:
+def _write(folder: Path, name: str, predictor, embedder, formats, example: np.ndarray) -> None:
     """Graphs; weights, exact, and the backbone: as given for f_T, for f* with adapters and norms folded."""
     arrays, formula = _head(predictor)
     about = _json(dict(format='scroll-predictor-1', predictor=name, digest=predictor.digest(),
                        classes=predictor.classes.tolist(), formula=formula))
-    if set(formats) != set(USUAL):
+    if set(formats) != {'safetensors'}:
         from scroll.graphs import write_graphs
-        write_graphs(folder, name, predictor, embedder, shape, formats, about)
+        write_graphs(folder, name, predictor, embedder, example, formats, about)
     if 'safetensors' not in formats:
         return
     from safetensors.numpy import save_file

@@ -1,7 +1,8 @@
 """Predictors as graphs for other programs, torch (.pt2) and ONNX: features or images -> logits and labels.
 
-Graphs work in float64. Those of f_T cut weights and products into pieces so short that every sum is exact:
-logits and labels are those of the library, to the last bit.
+Features come in float32, as a learner rounds them, and are 0 below 2^-126 in size. Graphs work in float64.
+Those of f_T cut weights and products into pieces so short that every sum is exact: logits and labels are
+those of the library, to the last bit, where `OnGrid` gives its features.
 """
 import warnings
 from copy import deepcopy
@@ -21,12 +22,13 @@ from scroll.heads.discriminants import PIECE, QuadraticPredictor, quadratic_logi
 from scroll.heads.predictors import exact_logits
 
 
-def write_graphs(folder: Path, name: str, predictor, embedder, shape: tuple, formats, about: str) -> None:
-    """Write `name`.pt2 and `name`.onnx, as the formats say, the latter with the text `about`; embedder and
-    shape: as of `whole_module`. InputError: the backbone cannot be a graph."""
+def write_graphs(folder: Path, name: str, predictor, embedder, example: np.ndarray, formats,
+                 about: str) -> None:
+    """Write `name`.pt2 and `name`.onnx, as the formats say, with the text `about`. example: two samples, of
+    the shape and dtype of all; embedder: as of `whole_module`. InputError: the backbone cannot be a graph."""
     if embedder is not None and embedder.dtype == 'bfloat16':
         raise InputError('graphs do not work in bfloat16, as this backbone does: give it another dtype')
-    example = torch.ones((2, *shape), dtype=torch.float64 if embedder is None else torch.uint8)
+    shape, example = example.shape[1:], torch.from_numpy(example)
     free = ({0: torch.export.Dim('samples')},)
     try:
         with torch.no_grad(), warnings.catch_warnings():
@@ -34,7 +36,7 @@ def write_graphs(folder: Path, name: str, predictor, embedder, shape: tuple, for
             module = whole_module(predictor, embedder, shape)
             program = torch.export.export(module, (example,), dynamic_shapes=free)
             if 'torch' in formats:
-                torch.export.save(program, folder / f'{name}.pt2')
+                torch.export.save(program, folder / f'{name}.pt2', extra_files={'scroll': about})
             if 'onnx' in formats:
                 graph = torch.onnx.export(program, (example,), dynamic_shapes=free, input_names=['X'],
                                           output_names=['logits', 'label'], dynamo=True, verbose=False)
@@ -47,7 +49,7 @@ def write_graphs(folder: Path, name: str, predictor, embedder, shape: tuple, for
 
 
 def whole_module(predictor, embedder=None, shape: tuple = None) -> nn.Module:
-    """float (N, d), or with an embedder (of f_T or f*) uint8 images (N, *shape), -> (logits float64 (N, K),
+    """float32 (N, d), or with an embedder (of f_T or f*) uint8 images (N, *shape), -> (logits float64 (N, K),
     column of the label int64 (N,))."""
     adapted = isinstance(predictor, AdaptedPredictor)
     front = [] if embedder is None else [ImageFeatures(embedder, shape)]

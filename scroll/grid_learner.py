@@ -167,7 +167,6 @@ class GridLearner(Scroll):
     `standard`: whether heads see standardised features. `predictor` is for features on the grid."""
     grid: FeatureGrid | None = None
     standard = False
-    _KEEPS_PARTS = False                # it has no files
 
     def psi(self) -> str:
         return '' if self.grid is None else self.grid.digest()
@@ -215,11 +214,11 @@ class GridLearner(Scroll):
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         if self.grid is None:
             return super()._embed(X, keep, learned)
-        features = self.grid.on_it(X)
+        features = self.grid.on_it(np.asarray(X))
         return features, features, sample_keys(features)
 
     def _on_grid(self, X, learned: bool = False) -> np.ndarray:
-        return super()._on_grid(X, learned) if self.grid is None else self.grid.within(X)
+        return super()._on_grid(X, learned) if self.grid is None else self.grid.within(np.asarray(X))
 
     def _check_features(self, features: np.ndarray) -> None:
         """Nothing: they are as the grid made them."""

@@ -30,7 +30,7 @@ from scroll.heads.registry import HEADS, Settings, choose_head, choose_pooling, 
 from scroll.heads.scaling import fit_scale
 from scroll.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.learned_keys import LearnedKeys
-from scroll.settings import AUTO, DEFAULTS, SETTINGS, check_settings, constructor
+from scroll.settings import AUTO, DEFAULTS, SETTINGS, check_settings, class_weight_hint, constructor
 from scroll.state import State, check_samples
 from scroll.statistics import Statistics
 from scroll.tables import names_of, numbers_of, warn_of_half
@@ -149,13 +149,12 @@ class Scroll:
 
     Attributes (to read):
         statistics_: `Statistics`. buffer_: `ExemplarBuffer`, or None without memory. keys_: `LearnedKeys`, or
-            None where they are not kept. n_features_in_: d. feature_names_in_: (d,) of a data frame.
+            None where they are not kept. n_features_in_: d. feature_names_in_: (d,) of a data frame, as text.
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since. selection_: of
             `Adaptation(select='folds')`, what each candidate said of samples held out.
         head_: the head in use, of 'auto' the one chosen. ridge_lambda_, pooling_: its lambda, its
             pooling, or None."""
     _state: State | None = None         # what is known, replaced as a whole by whoever writes
-    _KEEPS_PARTS = True                 # files say which parts they are made of
 
     __init__ = constructor(dict(embedder=None) | DEFAULTS)
 
@@ -168,12 +167,21 @@ class Scroll:
         known = self.get_params()
         unknown = [name for name in params if name not in known]
         if unknown:
-            raise InputError(f'unknown parameter {unknown[0]!r}: expected one of {", ".join(known)}')
+            raise InputError(f'unknown parameter {unknown[0]!r}: expected one of {", ".join(known)}'
+                             f'{class_weight_hint(params)}')
         new = params.get('embedder', self.embedder)
         if self._state is not None and getattr(new, 'digest', '') != getattr(self.embedder, 'digest', ''):
             raise InputError('embedder: what was learned is of another one: call forget first')
         vars(self).update(params)
         return self
+
+    def __sklearn_tags__(self):
+        """Tags of a classifier, for pipelines, searches and cross-validation of scikit-learn."""
+        from sklearn.utils import ClassifierTags, Tags, TargetTags
+        return Tags('classifier', TargetTags(required=True), classifier_tags=ClassifierTags())
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._state is not None
 
     def _settings(self) -> dict:
         return {name: getattr(self, name) for name in SETTINGS}
@@ -268,11 +276,13 @@ class Scroll:
         instance('statistics', statistics, Statistics)
         return self._update(lambda state: (state or self._begun(statistics.dim)).with_statistics(statistics))
 
-    def merge(self, other: 'Scroll') -> 'Scroll':
-        """Add what another learner, with the same backbone, has learned from another part of the data."""
+    def merge(self, other: 'Scroll', of_parts: bool = True) -> 'Scroll':
+        """Add what another learner, with the same backbone, has learned from another part of the data.
+        `of_parts`: keep account of the parts (`scroll.parts`), also where no file says yet which they are."""
         instance('other', other, Scroll)
         given = other._state_for_files()
-        return self._edit(lambda state: replace(state, psi=self.psi()).merged(given, self._KEEPS_PARTS))
+        return self._edit(lambda state: replace(state, psi=self.psi()).merged(
+            given, of_parts or state.parts is not None))
 
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: to be cached.
@@ -290,7 +300,7 @@ class Scroll:
         state = self._state
         if learned:
             warn_of_half(X)
-        features = quantise(intake(numbers_of(X, state.names if state else None)))
+        features = quantise(intake(numbers_of(X, (state.names or ()) if state else None)))
         if state and features.shape[1] != state.statistics.dim:
             raise InputError(f'X has {features.shape[1]} features: expected {state.statistics.dim}, as in '
                              'the first call')
@@ -383,13 +393,16 @@ class Scroll:
 
     def _adapted(self, derived: Derived, exemplars: Exemplars, settings: Adaptation, progress) -> tuple:
         """(f*, or None; what cross-validation said, or None)."""
+        import torch
+
         from scroll.adaptation import selection, training
         how = self.embedder, derived.online, exemplars, settings, self.seed
         left_out = derived.left_out(exemplars)
-        if settings.select != 'folds' or not settings.iterations:
-            return training.adapt(*how, progress, left_out), None
-        return selection.adapt_selected(*how, lambda held: derived.without_held_out(exemplars, held),
-                                        self.strategy == 'herding', progress, left_out)
+        with torch.inference_mode(False), torch.enable_grad():          # whatever the caller has switched off
+            if settings.select != 'folds' or not settings.iterations:
+                return training.adapt(*how, progress, left_out), None
+            return selection.adapt_selected(*how, lambda held: derived.without_held_out(exemplars, held),
+                                            self.strategy == 'herding', progress, left_out)
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`; f_T's are the exact ones, rounded, as exported graphs

@@ -119,6 +119,11 @@ def parse(text):
     return text
 
 
+def class_weight_hint(names) -> str:
+    """What to do instead of `class_weight`, if it is among the names of arguments; else ''."""
+    return "; head='balanced' counts each class alike" if 'class_weight' in names else ''
+
+
 def constructor(defaults: dict, positional: int = None) -> Callable:
     """An `__init__` that stores its arguments and does nothing else, as scikit-learn has it. defaults:
     argument -> default, in order. positional: how many may be given without their name."""
@@ -132,7 +137,7 @@ def constructor(defaults: dict, positional: int = None) -> Callable:
         try:
             given = signature.bind(self, *values, **named)
         except TypeError as error:
-            raise TypeError(f'{type(self).__name__}.__init__() {error}') from None
+            raise TypeError(f'{type(self).__name__}.__init__() {error}{class_weight_hint(named)}') from None
         given.apply_defaults()
         vars(self).update(list(given.arguments.items())[1:])
     __init__.__signature__ = signature

@@ -1,30 +1,51 @@
 """Data frames and arrays as features: names of columns, and numbers in the order that was learned."""
 import re
 import warnings
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
 
 from scroll.arguments import shown
-from scroll.errors import InputError
+from scroll.errors import InputError, WrongType
 from scroll.grid import widened
 
 
 class Columns(NamedTuple):
-    """An array (N, d) whose columns have names, as a data frame says it."""
+    """An array (N, d) whose columns have names, as a data frame says it; None: it is an array."""
     array: np.ndarray
-    columns: tuple
+    columns: tuple | None
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
         return self.array
 
 
-def names_of(X) -> tuple | None:
-    """Names of the columns of a table (pandas, polars, pyarrow); None for arrays, and where none is text."""
+def _columns_of(X) -> tuple:
+    """Names of the columns of a table (pandas, polars, pyarrow) as they are; () for arrays."""
     columns = X.column_names if hasattr(type(X), 'column_names') else getattr(X, 'columns', None)
-    names = () if columns is None else tuple(columns)
-    return names if names and all(isinstance(name, str) for name in names) else None
+    return () if columns is None else tuple(columns)
+
+
+def _are_places(columns: tuple) -> bool:
+    """Whether columns are numbered from 0, in any order: such a number is a place, not a name."""
+    numbers = all(isinstance(name, Integral) for name in columns)
+    return numbers and sorted(columns) == list(range(len(columns)))
+
+
+def names_of(X) -> tuple | None:
+    """Names of the columns of a table as text, as files have them: 2020, None, ('x', 1) as 2020, None,
+    ('x', 1). None for arrays, and for columns that are numbered from 0. InputError: two have one name."""
+    columns = _columns_of(X)
+    return None if _are_places(columns) else _texts(columns)
+
+
+def _texts(columns: tuple) -> tuple:
+    names = tuple(map(str, columns))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f'X has column {shown(twice)} twice: give each a name of its own')
+    return names
 
 
 def check_names(given, learned, what: str) -> None:
@@ -37,7 +58,8 @@ def places(given: tuple, learned: tuple) -> np.ndarray:
     """int64 (d,): where among the given names each learned one is; InputError: missing, unknown, twice."""
     if len(set(given)) < len(given) or set(given) != set(learned):
         raise InputError(f'X has other columns than those learned: {_difference(given, learned)}')
-    return np.array([given.index(name) for name in learned])
+    place = {name: i for i, name in enumerate(given)}
+    return np.array([place[name] for name in learned])
 
 
 def _difference(given: tuple, learned: tuple) -> str:
@@ -79,22 +101,31 @@ def warn_of_half(X) -> None:
 
 
 def numbers_of(X, learned: tuple = None) -> np.ndarray:
-    """X as an array, its columns in the order of the names that were learned, if both have names. InputError:
-    other names, missing values, a sparse matrix, or no table of numbers."""
+    """X as an array, its columns in the order that was learned. InputError: other names, missing values, a
+    sparse matrix, or no table of numbers.
+
+    learned: names of the columns that were learned; (): they had none; None: nothing was learned. Columns
+    that are numbered from 0 go by their numbers. UserWarning where only one of the two has names."""
     check_dense(X)
-    names, order = names_of(X), slice(None)
-    if learned is not None and names is None:
-        warnings.warn(f'X has no names of columns, and what was learned has ({_few(learned)}): they are '
-                      'taken to stand in that order', UserWarning, stacklevel=4)
-    elif learned is not None and names != learned:
+    columns, order = _columns_of(X), slice(None)
+    names = _texts(columns)
+    if _are_places(columns) and set(names) != set(learned or ()):
+        names, order = (), np.argsort(columns) if columns else order
+    if learned is not None and bool(names) != bool(learned):
+        which = ('what was learned', 'X') if learned else ('X', 'what was learned')
+        warnings.warn(f'{which[0]} has names of columns ({_few(learned or names)}), {which[1]} has no names '
+                      'of columns: X is taken to be in the order that was learned', UserWarning,
+                      stacklevel=4)
+    elif names and learned and names != learned:
         order = places(names, learned)
     try:
-        X = rows_of(X) if names is None else np.asarray(X)[:, order]
-        if X.dtype != object:
-            return X
-        if any(isinstance(value, (str, bytes)) for value in X.flat):
+        X = np.asarray(X)[:, order] if columns else rows_of(X)
+        if X.dtype == bool:
+            raise TypeError('True and False: X.astype(float) has numbers')
+        if X.dtype.kind in 'SUT' or X.dtype == object and any(
+                isinstance(value, (str, bytes)) for value in X.flat):
             raise TypeError('text')
-        return X.astype(np.float64)                             # of a data frame of several types
+        return X.astype(np.float64) if X.dtype == object else X     # of a data frame of several types
     except Exception as error:          # each library that makes tables has its own
-        raise InputError('X has missing values or columns that are no numbers, or is not a table of numbers '
-                         f'({" ".join(str(error).split())})') from error
+        raise WrongType('X has missing values or columns that are no numbers, or is not a table of numbers '
+                        f'({" ".join(str(error).split())})') from error

@@ -5,7 +5,7 @@ from dataclasses import replace
 from scroll import archive, edits
 from scroll.errors import InputError, naming
 from scroll.exemplars import ExemplarBuffer
-from scroll.export import USUAL, export
+from scroll.export import export
 from scroll.learner import Scroll
 from scroll.tables import check_names
 
@@ -16,7 +16,8 @@ def check_writable(args) -> None:
     others += [args.loadcheck] if args.loadcheck else []
     for flag in ('save_statistics', 'save_state', 'export'):
         if path := getattr(args, flag):
-            archive.check_target(path, f'--{flag}', folder=flag == 'export')
+            if flag != 'export':                                    # which `check_export` has seen
+                archive.check_target(path, f'--{flag}')
             archive.check_apart(path, others, f'--{flag}')
             others.append(path)
 
@@ -35,7 +36,7 @@ def save(learner: Scroll, args, images=None) -> None:
     if args.export:
         known = {} if images is None else dict(image_shape=images.train.shape[1:],
                                                names=[images.class_names[y] for y in learner.classes_])
-        export(learner, args.export, args.export_formats or USUAL, **known)
+        export(learner, args.export, args.export_formats, **known)
 
 
 def load(model, path) -> None:

@@ -6,8 +6,8 @@ from core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signat
 from models.utils.frozen_features import add_embedding_args, settle_dtype
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
-from scroll.errors import InputError
-from scroll.export import FORMATS, USUAL, check_export
+from scroll.errors import InputError, naming
+from scroll.export import FORMATS, check_export
 from scroll.files.shards import shard
 from scroll.settings import DEFAULTS, SETTINGS, parse
 
@@ -84,7 +84,8 @@ def _add_file_flags(flag) -> None:
          help='--save_state keeps the key of every sample (8 bytes each), so that unlearning '
               'knows what was learned (default: 1 with --save_state)')
     flag('--export', affects='place', metavar='FOLDER',
-         help='write f_T and f* after the last task, for other programs, to a new folder (scroll.export)')
+         help='write f_T and f* after the last task, for other programs, to a new folder, or what predicts '
+              'to a file, .onnx, .pt2 or .safetensors (scroll.export)')
     flag('--export_formats', affects='place', nargs='+', choices=FORMATS,
          help='of --export: safetensors: weights; torch, onnx: graphs (default: safetensors)')
     flag('--load_state', '--load_statistics', affects='content', dest='load_state', metavar='FILE',
@@ -108,7 +109,8 @@ def check_args(args) -> None:
     if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
         raise InputError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
     if args.export:
-        check_export(args.export, args.export_formats or USUAL)
+        with naming('--export'):
+            check_export(args.export, args.export_formats)
 
 
 def online(args) -> dict:

@@ -155,9 +155,9 @@ def add_state_commands(command) -> None:
     add_out(out)
     out = command('export', to_folder, 'a learner as files for other programs', export.__doc__)
     out.add_argument('state', help='file of a learner of features')
-    out.add_argument('--formats', nargs='+', choices=export.FORMATS, default=list(export.USUAL),
-                     help='safetensors: weights; torch, onnx: graphs (default: safetensors)')
-    add_out(out, 'new folder', metavar='FOLDER')
+    out.add_argument('--formats', nargs='+', choices=export.FORMATS,
+                     help='safetensors: weights; torch, onnx: graphs (default: safetensors, or as -o ends)')
+    add_out(out, 'new folder; or a file, .onnx, .pt2 or .safetensors', metavar='FOLDER')
 
 
 def show(args) -> None:
@@ -212,6 +212,7 @@ def remove(args) -> None:
 
 def to_folder(args) -> None:
     """The files of an export."""
+    archive.check_apart(args.out, [args.state])
     learner = load(args.state)
     with Progress('Exporting'):
         export.export(learner, args.out, args.formats)

@@ -303,12 +303,14 @@ class IntegerNetwork(nn.Module):
 
 class OnGrid(nn.Module):
     """Vectors (N, d) -> whole multiples of 2^-18, float64, as `scroll.grid.quantise`, but for quotients that
-    are nearer to a tie than float64 can tell: fewer than one in 10^7."""
+    are no tie and nearer to one than float64 can tell: fewer than one in 10^7, which may be a unit off."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x.double()
-        largest = x.abs().amax(dim=1, keepdim=True)
-        x = x / torch.where(largest > 0, largest, 1.0)
+        x = torch.where(x.abs() < torch.finfo(x.dtype).tiny, 0.0, x)
+        if x.dtype == torch.float64:                            # squares could overflow, or vanish
+            largest = x.abs().amax(dim=1, keepdim=True)
+            x = x / torch.where(largest > 0, largest, 1.0)
+        x = x.double()                                          # float32's squares are exact, so are ties
         norm = (x * x).sum(dim=1, keepdim=True).sqrt()
         return torch.round(x / torch.where(norm > 0, norm, 1.0) * GRID)
 

@@ -26,7 +26,7 @@ class RiverScroll(MiniBatchClassifier):
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
         """Count samples, columns in any order."""
-        self.learner.partial_fit(self._in_order(X), y)
+        self.learner.partial_fit(X, y)
 
     def predict_proba_one(self, x: dict, **kwargs) -> dict:
         """Label -> probability; {} before the first sample."""
@@ -36,9 +36,4 @@ class RiverScroll(MiniBatchClassifier):
         """Probabilities (N, K), a column a label; (N, 0) before the first sample."""
         if not hasattr(self.learner, 'classes_'):
             return pd.DataFrame(index=X.index)
-        return pd.DataFrame(self.learner.predict_proba(self._in_order(X)), X.index, self.learner.classes_)
-
-    def _in_order(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Columns as they first came, where they have these names."""
-        names = getattr(self.learner, 'feature_names_in_', None)
-        return X if names is None or set(X) != set(names) else X[names]
+        return pd.DataFrame(self.learner.predict_proba(X), X.index, self.learner.classes_)

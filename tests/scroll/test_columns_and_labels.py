@@ -2,7 +2,7 @@
 import copy
 import unicodedata
 import warnings
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,23 +30,39 @@ GONE = FRAME.rename(columns={'f5': 'f9'})
 
 # columns
 
-def test_columns_of_a_frame_are_put_in_the_order_that_was_learned():
-    learner = Scroll().partial_fit(FRAME[:50], Y[:50]).partial_fit(OTHER[50:], Y[50:])
-    assert learner.digest() == Scroll().partial_fit(X, Y).digest() and learner.feature_names_in_.tolist() == NAMES
-    for table in (OTHER, FRAME, pa.Table.from_pandas(OTHER)):
-        np.testing.assert_array_equal(learner.decision_function(table), learner.decision_function(FRAME))
-        np.testing.assert_array_equal(learner.out_of_sample(table, Y), learner.out_of_sample(FRAME, Y))
-    assert learner.remove(OTHER[:20], Y[:20]).digest() == Scroll().partial_fit(X[20:], Y[20:]).digest()
+BOTH = pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
 
 
-@pytest.mark.parametrize('table, word', [(GONE, "missing 'f5'; unknown 'f9'"), (FRAME[NAMES[:5]], "missing 'f5'"), (FRAME[[*NAMES[:5], 'f0']], 'twice')])
-def test_other_columns_are_refused_and_nothing_is_changed(table, word):
-    learner = Scroll().partial_fit(FRAME, Y)
+@BOTH
+@pytest.mark.parametrize('names', [NAMES, range(6), [1, 3, 5, 0, 2, 4], [.5, 1.0, 2.0, 3.0, 4.0, 5.0], ['a', 1, 'b', 2.5, None, ('c', 3)],
+                                   [(a, i) for a in 'xyz' for i in (1, 2)], pd.date_range('2020-01-01', periods=6)], ids=str)
+def test_columns_of_a_frame_are_put_in_the_order_that_was_learned(make, names, tmp_path):
+    """Whatever names them. Numbers from 0 are places, in the first frame, too."""
+    frame = pd.DataFrame(X[:, names] if set(names) == set(range(6)) else X)
+    frame.columns = names
+    other = frame.iloc[:, ::-1]
+    learner, expected = make().partial_fit(frame[:50], Y[:50]).partial_fit(other[50:], Y[50:]), make().partial_fit(X, Y)
+    assert learner.digest() == expected.digest()
+    learner.save(tmp_path / 's.npz')
+    for one in (learner, Scroll.load(tmp_path / 's.npz')):
+        for table in (other, frame, pa.Table.from_pandas(other) if names is NAMES else other):
+            np.testing.assert_array_equal(one.decision_function(table), expected.decision_function(X))
+            assert (one.predict(table) == expected.predict(X)).all() and one.score(table, Y) == expected.score(X, Y)
+        assert one.remove(other[:20], Y[:20]).digest() == make().partial_fit(X[20:], Y[20:]).digest()
+
+
+@BOTH
+@pytest.mark.parametrize('table, word', [(GONE, "missing 'f5'; unknown 'f9'"), (FRAME[NAMES[:5]], "missing 'f5'"), (FRAME[[*NAMES[:5], 'f0']], "'f0' twice"),
+                                         (FRAME.set_axis([1, '1', *NAMES[2:]], axis=1), "'1' twice")])
+def test_other_columns_are_refused_and_nothing_is_changed(make, table, word):
+    learner = make().partial_fit(FRAME, Y)
     before = learner.digest()
-    for use in (learner.partial_fit, learner.remove, learner.out_of_sample, lambda X, y: learner.predict(X)):
+    for use in (learner.partial_fit, learner.remove, learner.score, lambda X, y: learner.predict(X)):
         with refused(word):
             use(table, Y)
     assert learner.digest() == before
+    with refused('twice') if 'twice' in word else nullcontext():
+        make().partial_fit(table, Y)
 
 
 def test_learners_and_classifiers_of_other_columns_are_not_merged():
@@ -59,14 +75,13 @@ def test_learners_and_classifiers_of_other_columns_are_not_merged():
     assert both.digest() == ScrollClassifier().fit(FRAME, Y).digest()
 
 
-def test_names_are_in_the_file_and_a_state_without_names_stays_without(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Scroll().partial_fit(FRAME, Y).save('s.npz')
-    assert Scroll.load('s.npz').partial_fit(OTHER, Y).digest() == Scroll().partial_fit(np.r_[X, X], np.r_[Y, Y]).digest()
-    bare = Scroll().partial_fit(X, Y).partial_fit(OTHER, Y)
-    assert not hasattr(bare, 'feature_names_in_') and bare.digest() != Scroll().partial_fit(np.r_[X, X], np.r_[Y, Y]).digest()
-    with pytest.warns(UserWarning, match='no names of columns'):
-        Scroll.load('s.npz').predict(X)
+@BOTH
+def test_names_on_one_side_alone_are_taken_in_order_with_a_warning(make):
+    bare, named = make().partial_fit(X, Y), make().partial_fit(FRAME, Y)
+    assert not hasattr(bare, 'feature_names_in_') and named.feature_names_in_.tolist() == NAMES
+    for learner, table, whose in ((bare, FRAME, 'what was learned'), (named, X, 'X'), (named, pd.DataFrame(X), 'X')):
+        with pytest.warns(UserWarning, match=f'{whose} has no names'):
+            np.testing.assert_array_equal(learner.predict(table), bare.predict(X))
 
 
 # precision
@@ -166,7 +181,7 @@ def test_parquet_columns_go_by_their_names(tmp_path, monkeypatch, capsys):
 INTEGERS = [np.int8, np.uint16, np.float64, object, 'Int64', 'int64[pyarrow]', 'category']
 
 
-@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
+@BOTH
 def test_whole_numbers_are_labels_whatever_holds_them(make):
     expected = make().partial_fit(X, Y)
     for dtype in INTEGERS:
@@ -179,16 +194,22 @@ def test_whole_numbers_are_labels_whatever_holds_them(make):
     assert make().partial_fit(X, text).digest() == make().partial_fit(X, Y.astype(str)).digest()
 
 
-@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
+@BOTH
 def test_other_labels_are_refused_in_one_line(make):
+    learner = make().partial_fit(X, Y)
     for labels in ([0, 1.5, 1], [0, np.nan, 1], ['a', None, 'b'], [True, 'b', 'c'], [2.0 ** 63, 0, 1], [1 << 70, 0, 1], [b'a', b'b', b'c'],
+                   np.array([b'a', b'b', b'c']), {'a': 1}, None, 5, 'abc', torch.ones(3).to_sparse(), torch.ones(3, device='meta'), [{}, {}, {}],
                    pd.array([1, pd.NA, 0], 'Int64'), [1j, 0, 1],
                    torch.ones(3, requires_grad=True), np.array([*np.array([1, 2, 3], 'm8[ns]')], object), np.array([*np.array([1, 2, 3], 'm8[s]')], object)):
-        with refused():
-            make().partial_fit(X[:3], labels)
+        for use in (make().partial_fit, learner.score, learner.remove):
+            with refused():
+                use(X[:3], labels)
+        if make is ScrollClassifier and labels is not None:
+            with refused('classes'):
+                make().partial_fit(X, Y, classes=labels)
 
 
-@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
+@BOTH
 def test_true_and_false_are_predicted_as_such(make):
     yes, expected = Y > 0, make().partial_fit(X, (Y > 0).astype(int))
     for labels in (yes, yes.tolist(), pd.Series(yes).astype('boolean'), torch.tensor(yes), pa.array(yes)):
@@ -207,7 +228,7 @@ def test_true_and_false_stay_so_in_what_is_made_of_a_learner(tmp_path):
         assert other.classes_.dtype == other.predict(X).dtype == kind
 
 
-@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
+@BOTH
 def test_a_column_of_lists_is_a_table(make):
     rows = X.tolist()
     for column in (pd.Series(rows), pd.Series(list(X)), pa.chunked_array([rows[:40], rows[40:]])):
@@ -216,7 +237,7 @@ def test_a_column_of_lists_is_a_table(make):
         make().partial_fit(pd.Series([*rows[1:], [1.0]]), Y)
 
 
-@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
+@BOTH
 def test_two_spellings_of_a_letter_are_one_class(make):
     composed, apart = (unicodedata.normalize(form, 'café') for form in ('NFC', 'NFD'))
     learner = make().partial_fit(X[:4], [composed, apart, 'tea', apart])
@@ -225,19 +246,22 @@ def test_two_spellings_of_a_letter_are_one_class(make):
     assert make is ScrollClassifier or learner.rename({apart: 'x'}).classes_.tolist() == ['tea', 'x']
 
 
-@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
+@BOTH
 def test_what_is_masked_or_no_number_is_not_learned(make):
+    learner = make().partial_fit(X, Y)
     for x, word in ((np.ma.masked_array(X, mask=X > 1), 'masked'), (X.astype('M8[s]'), 'dates'), (FRAME.astype('m8[s]'), 'times'),
-                    (torch.tensor(X, requires_grad=True), 'grad'), ([[10 ** 400] * 6] * 90, 'large')):
-        with refused(word):
-            make().partial_fit(x, Y)
+                    (torch.tensor(X, requires_grad=True), 'grad'), ([[10 ** 400] * 6] * 90, 'large'), (csr_array(X), 'toarray'),
+                    (torch.tensor(X).to_sparse(), 'Sparse'), (torch.empty(90, 6, device='meta'), 'meta'), (dict(FRAME), 'dict'), (X > 0, 'True'),
+                    (X.astype(str), 'text'), (X.astype('S'), 'text')):
+        for use in (make().partial_fit, learner.remove, learner.score, lambda X, y: learner.predict(X)):
+            with refused(word):
+                use(x, Y)
     assert make().partial_fit(np.ma.masked_array(X), Y).digest() == make().partial_fit(X, Y).digest()
 
 
-def test_sparse_matrices_are_named_and_columns_with_gaps_are_read():
-    for table, word in ((csr_array(X), 'toarray'), (SimpleNamespace(columns=['unread']), 'is not a table')):
-        with refused(word):
-            Scroll().partial_fit(table, Y)
+def test_tables_that_are_not_read_are_refused_and_columns_with_gaps_are_read():
+    with refused('is not a table'):
+        Scroll().partial_fit(SimpleNamespace(columns=['unread']), Y)
     for names in (NAMES, range(6)):
         gaps = FRAME.set_axis(names, axis=1).astype('Float64')
         for table in (gaps, gaps.to_numpy(object)):

@@ -225,7 +225,7 @@ def imports(module: str) -> set:
     return out
 
 
-OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'}, 'scroll.export': {'safetensors'},
+OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.learner': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'}, 'scroll.export': {'safetensors'},
             'scroll.adaptation.adapters': {'peft'},
             'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
             'scroll.engines': {'dask', 'fsspec', 'ray', 'pyspark'},

@@ -3,6 +3,7 @@ import contextlib
 import copy
 import pickle
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,15 +14,17 @@ from scipy.optimize import minimize_scalar
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.metrics import average_precision_score, roc_auc_score
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.neighbors import NearestCentroid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from scroll import Scroll, ScrollClassifier
+from scroll import InputError, Scroll, ScrollClassifier
+from scroll.__main__ import main
 from scroll.export import export
 from tests.scroll.conftest import cuttings, quick, refused
 
@@ -84,7 +87,7 @@ def test_heavy_weights_count_without_copies_and_to_the_end_of_what_sums_hold():
         ScrollClassifier().fit(X, Y, weights).partial_fit(X, Y, sample_weight=weights)
 
 
-@pytest.mark.parametrize('weights, word', [(np.full(60, .5), '0.5'), (np.r_[-1, np.ones(59)], '-1'), (np.zeros(60), 'zero'),
+@pytest.mark.parametrize('weights, word', [(np.full(60, .5), "0.5.*head='balanced'"), (np.r_[-1, np.ones(59)], '-1'), (np.zeros(60), 'zero'),
                                            (np.ones(59), 'shape'), (np.full(60, np.nan), 'nan'), (np.ma.masked_equal(np.arange(60), 3), 'nan'), (['a'] * 60, 'shape'), (np.ones((60, 1)), 'shape')])
 def test_other_weights_are_refused_and_nothing_is_changed(weights, word):
     estimator = ScrollClassifier().fit(X, Y)
@@ -230,14 +233,48 @@ def test_probabilities_are_scaled_by_leaving_each_sample_out(params, head):
 
 
 def test_data_frames_and_lists_are_numbers():
+    """With weights and without; columns in another order are put right."""
     x = np.where(X > 1, X, 0)
+    frames = [pd.DataFrame(x), pd.DataFrame(x, columns=['a', 1, ('c', 2), None, 'e'])]
+    forms = [(x, x), (list(x), list(x)), *((frame, frame.iloc[:, ::-1]) for frame in frames)]
     for params in ({}, dict(scale='standard'), *RAW):
-        estimators = [ScrollClassifier(**params).fit(form(x), Y) for form in (np.asarray, pd.DataFrame)]
-        assert len({fingerprint(estimator) for estimator in estimators}) == 1
-        weighted = [ScrollClassifier(**params).fit(form(x), Y, Y + 1) for form in (np.asarray, list)]
-        assert fingerprint(weighted[0]) == fingerprint(weighted[1])
-    frame = pd.DataFrame(x, columns=list('abcde'))
-    assert ScrollClassifier().fit(frame, Y).feature_names_in_.tolist() == list('abcde')
+        found = set()
+        for first, later in forms:
+            estimator = ScrollClassifier(**params).fit(first, Y, Y + 1).partial_fit(later, Y)
+            found.add((estimator.digest(), estimator.predict_proba(later).tobytes()))
+        assert len(found) == 1
+
+
+@pytest.mark.parametrize('use', [Scroll, ScrollClassifier, Scroll().set_params, ScrollClassifier().set_params])
+def test_class_weight_is_a_head_here(use):
+    with pytest.raises((TypeError, InputError), match="class_weight.*; head='balanced'"):
+        use(class_weight='balanced')
+
+
+def test_scroll_itself_is_a_classifier_of_scikit_learn():
+    for cv in (cross_val_predict, cross_val_score):                         # stratified, as of a classifier
+        np.testing.assert_array_equal(cv(Scroll(), X, Y), cv(ScrollClassifier(), X, Y))
+    pipeline = make_pipeline(StandardScaler(), Scroll())
+    with pytest.raises(NotFittedError):
+        pipeline.predict(X)
+    search = GridSearchCV(pipeline, dict(scroll__head=['lda']), scoring='neg_log_loss', error_score='raise').fit(X, Y)
+    z = StandardScaler().fit_transform(X)
+    np.testing.assert_array_equal(search.predict_proba(X), Scroll(head='lda').fit(z, Y).predict_proba(z))
+
+
+def test_classifiers_are_saved_and_exported_as_learners_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame(X, columns=list('abcde'))
+    one = ScrollClassifier('lda').fit(frame, Y.astype(float))
+    one.save('1.npz')
+    two = Scroll.load('1.npz')
+    for name, learner in dict(one=one, two=two).items():
+        export(learner, f'{name}.safetensors')
+    assert Path('one.safetensors').read_bytes() == Path('two.safetensors').read_bytes()
+    assert two.digest() == one.digest() and two.feature_names_in_.tolist() == one.feature_names_in_.tolist()
+    for longer in (one + ScrollClassifier('lda').fit(frame + 1, Y), one.partial_fit(frame, Y, sample_weight=Y)):
+        longer.save('2.npz')
+        assert main(['merge', '1.npz', '2.npz', '-o', 'x.npz']) == 2        # of which the first would count twice
 
 
 def test_pipelines_search_grids_and_validate():

@@ -24,6 +24,7 @@ from scroll.settings import HEAD_CHOICES
 from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net, toy_images
 
 X, Y = load_digits(return_X_y=True)
+X = X.astype(np.float32)
 WORDS = np.array(['zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine'])
 TRAIN, TEST = slice(0, 900), slice(900, None)
 U = quantise(X[TEST])
@@ -80,23 +81,30 @@ def test_weights_and_formula_are_the_predictor(tmp_path, settings):
 def test_f_star_is_there_too(exported):
     folder, learner = exported
     about, head = json.loads((folder / 'f_star.json').read_text()), load_file(folder / 'f_star.safetensors')
+    export(learner, folder.parent / 'in_use.safetensors')
+    assert (folder.parent / 'in_use.safetensors').read_bytes() == (folder / 'f_star.safetensors').read_bytes()
     u = U / np.linalg.norm(U, axis=1)[:, None]
     logits = head['head.scale'] * (u @ head['head.weight'].T + head['head.bias'])
     assert np.allclose(logits, learner.decision_function(X[TEST])) and about['digest'] == learner.adapted_.digest()
 
 
+BITS = np.random.default_rng(0).integers(0, 1 << 32, (300, 64), np.uint32).view(np.float32)
+TIES = [(445973, 175581, 108617, 31747, 179866), (141445, 327855, 350410, 109363, 112405)]     # of length 2^19: 2^18 x / |x| ends in 1/2
+FLOATS = dict(digits=X[TEST], one=X[900:901], denormal=X[TEST] * np.float32(2e-40), any_bits=np.where(np.isfinite(BITS), BITS, 0),
+              ties=np.pad(np.array(TIES, np.float32), [(0, 0), (0, 59)]))
 RUN = dict(pt2=lambda path, samples: [t.detach().numpy() for t in torch.export.load(path).module()(torch.from_numpy(samples))],
            onnx=lambda path, samples: onnxruntime.InferenceSession(path).run(None, dict(X=samples)))
 
 
 @pytest.mark.parametrize('ending', RUN)
 def test_graphs_of_f_t_have_its_bits_and_those_of_f_star_its_labels(exported, ending):
-    """In batches of any size."""
+    """Of any float32, in batches of any size."""
     folder, learner = exported
     online = copy.copy(learner).set_params(adaptation=Adaptation(mode='none')).adapt()
-    for at in (TEST, slice(900, 901)):
-        logits, label = RUN[ending](folder / f'f_T.{ending}', X[at])
-        assert np.array_equal(logits, online.decision_function(X[at])) and np.array_equal(learner.classes_[label], online.predict(X[at]))
+    for name, samples in FLOATS.items():
+        logits, label = RUN[ending](folder / f'f_T.{ending}', samples)
+        assert np.array_equal(logits, online.decision_function(samples)), name
+        assert np.array_equal(learner.classes_[label], online.predict(samples)), name
     logits, label = RUN[ending](folder / f'f_star.{ending}', X[TEST])
     assert np.array_equal(learner.classes_[label], learner.predict(X[TEST]))
     assert np.allclose(logits, learner.decision_function(X[TEST]), rtol=1e-12, atol=1e-12)
@@ -114,13 +122,13 @@ def test_every_head_has_a_module(settings):
 
 
 @quick
-@given(st.integers(1, 600), st.integers(1, 3), st.integers(0, 2 ** 32), st.sampled_from([1e-300, 1.0, 1e300]))
+@given(st.integers(1, 600), st.integers(1, 3), st.integers(0, 2 ** 32), st.sampled_from([1e-40, 1e-38, 1.0, 1e37]))
 def test_logits_are_exact_whatever_the_weights(dim, classes, seed, size):
     """Of weights that differ in the last bit alone, and features of any length."""
     random = np.random.default_rng(seed)
     units = np.tile(random.integers(-2 ** 47, 2 ** 47, dim + 1), (classes, 1))
     units[-1, 0] += 1
-    predictor, features = LinearPredictor(np.arange(classes), units, -47), random.normal(size=(5, dim)) * size
+    predictor, features = LinearPredictor(np.arange(classes), units, -47), np.float32(random.normal(size=(5, dim)) * size)
     logits, label = whole_module(predictor)(torch.from_numpy(features))
     assert np.array_equal(logits, predictor.decision_function(quantise(features))) and np.array_equal(label, predictor.predict(quantise(features)))
 
@@ -139,7 +147,15 @@ def test_the_command_line_exports_what_the_library_does(exported, tmp_path, caps
     assert main(['export', state, '-o', str(out), '--formats', 'safetensors', 'torch']) == 0
     assert sorted(path.name for path in out.iterdir()) == ['certificate.json', 'f_T.json', 'f_T.pt2', 'f_T.safetensors']
     assert (out / 'f_T.safetensors').read_bytes() == (folder / 'f_T.safetensors').read_bytes()
-    for words, word in (([state, '-o', str(out)], 'is there already'), ([str(tmp_path / 'none.npz'), '-o', str(tmp_path / 'x')], 'none.npz')):
+    for ending, run in RUN.items():                                         # a file where the name says so, and again
+        assert main(['export', state, '-o', f'{out}.{ending}']) == main(['export', state, '-o', f'{out}.{ending}']) == 0
+        for one, two in zip(run(f'{out}.{ending}', X[TEST]), run(folder / f'f_T.{ending}', X[TEST])):
+            np.testing.assert_array_equal(one, two)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['out', 'out.onnx', 'out.pt2']
+    capsys.readouterr()
+    (tmp_path / 'old.onnx').mkdir()
+    for words, word in (([state, '-o', str(out)], 'is there already'), ([str(tmp_path / 'none.npz'), '-o', str(tmp_path / 'x')], 'none.npz'),
+                        ([state, '-o', f'{out}.onnx', '--formats', 'torch'], 'of the format onnx'), ([state, '-o', str(tmp_path / 'old.onnx')], 'Is a directory')):
         assert main(['export', *words]) == 2
         err = capsys.readouterr().err
         assert len(err.splitlines()) == 1 and word in err and not (tmp_path / 'x').exists()
@@ -149,8 +165,9 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(tmp_path, monkey
     for formats in ((), 'torch', ('coreml',)):
         with refused('formats'):
             export(of_features(), tmp_path / 'out', formats)
-    with refused('learned nothing'):
-        export(Scroll(), tmp_path / 'out')
+    for nothing, word in ((Scroll(), 'learned nothing'), (5, 'learner 5')):
+        with refused(word):
+            export(nothing, tmp_path / 'out')
 
     def full(*_, **__):
         raise OSError(28, 'No space left on device')
@@ -184,6 +201,8 @@ def test_the_backbone_is_there_too(tmp_path):
     export(learner, tmp_path / 'integer')
     assert IntegerNetwork.load(tmp_path / 'integer' / 'backbone.integer.npz')[0].digest() == learner.embedder.digest
     assert set(load_file(tmp_path / 'integer' / 'f_T.safetensors')) == {'head.weight', 'head.bias'}
+    with refused('give a folder'):
+        export(learner, tmp_path / 'integer.safetensors')
 
 
 def test_what_is_exported_is_of_statistics_alone(tmp_path):

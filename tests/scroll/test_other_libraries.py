@@ -27,6 +27,10 @@ def test_river_learns_samples_one_by_one_and_tests_them_first():
     found = again.predict_proba_many(X[60:70])
     assert again.learner.digest() == whole.digest() and list(found.columns) == sorted(set(names)) and not hasattr(asked, 'classes_')
     assert np.allclose(found.sum(axis=1), 1) and pd.Series(again.predict_proba_one(X.iloc[60].to_dict())).idxmax() == found.iloc[0].idxmax()
+    mixed = RiverScroll()                                                           # names of any kind, numbers in any order
+    for row in ({1: 2., 'a': 1., None: 0.}, {None: 0., 'a': 1., 1: 2.}):
+        mixed.learn_one(row, 'x')
+    assert mixed.learner.digest() == ScrollClassifier().fit([[2., 1, 0]] * 2, ['x', 'x']).digest()
     with refused('pixel_9'):
         again.learn_one(dict(X.iloc[0].to_dict(), pixel_9=1.0), 'digit 1')
 
