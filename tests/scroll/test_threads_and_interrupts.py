@@ -1,7 +1,6 @@
 """One learner, many threads, interrupts anywhere: it is what integer sums of some of the calls are, and nothing else."""
 import copy
 import pickle
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from scroll import Scroll, ScrollClassifier, Statistics
 from scroll.grid import GRID, quantise, sample_keys
+from tests.scroll.conftest import interrupted
 
 LABELS = np.array(['a', 'b', 'c', 'd'])
 
@@ -44,32 +44,6 @@ def at_once(*calls) -> list:
         return call()
     with ThreadPoolExecutor(len(calls)) as pool:
         return [error for error in (future.exception() for future in [pool.submit(run, call) for call in calls]) if error]
-
-
-class interrupted:
-    """Within the block the `at`-th line that `scroll` runs in this thread raises a KeyboardInterrupt."""
-
-    def __init__(self, at: int):
-        self.left, self.hit = at, False
-
-    def _trace(self, frame, event, argument):
-        if '/scroll/' not in frame.f_code.co_filename:
-            return None
-        if event == 'line':
-            self.left -= 1
-            if self.left == 0:
-                self.hit = True
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return self._trace
-
-    def __enter__(self):
-        self._before = sys.gettrace()
-        sys.settrace(self._trace)
-        return self
-
-    def __exit__(self, *error):
-        sys.settrace(self._before)
 
 
 SETTINGS = [dict(buffer_size=0), dict(buffer_size=6, keep_keys=True), dict(buffer_size=6, strategy='hash'),
