@@ -56,6 +56,9 @@ class State:
     selection: list = field(default=None, init=False, repr=False)
     derived: object = field(default=None, init=False, repr=False)
 
+    def __getstate__(self) -> dict:
+        return dict(vars(self))         # as of now: another thread may make a head of it meanwhile
+
     def with_adapted(self, adapted, selection: list = None, **changes) -> 'State':
         """The same, with this f*; `changes`: of whatever f* does not depend on."""
         out = replace(self, **changes)

@@ -111,6 +111,9 @@ class Embedder:
         fold_batch_norm(net, torch.randn(shape, generator=torch_stream(0, 'example')).to(self.device))
         return net.to(memory_format=self.layout)
 
+    def __getstate__(self) -> dict:
+        return dict(vars(self))         # as of now: another thread may adapt meanwhile
+
     def _digests(self, example) -> tuple:
         """(digest, digest of all else, too, that may decide over the bits: the folder of its features)."""
         if self.dtype == 'integer':

@@ -1,5 +1,6 @@
 """One learner, many threads, interrupts anywhere: it is what integer sums of some of the calls are, and nothing else."""
 import copy
+import io
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -128,6 +129,52 @@ def test_small_calls_from_many_threads_count_every_sample_and_threads_that_read_
         list(pool.map(lambda i: learner.partial_fit(X[i:i + 10], y[i:i + 10]), range(0, 1000, 10)))
     assert at_once(*[lambda: np.testing.assert_array_equal(learner.predict(X[:50]), expected)] * 6) == []      # who reads, sums up
     assert learner.digest() == whole.digest()
+
+
+class Pickled(pickle.Pickler):
+    """A pickle of `value`; `meanwhile` is called before its `at`-th object."""
+
+    def __init__(self, value, at: int, meanwhile):
+        self.file, self.left, self.meanwhile = io.BytesIO(), at, meanwhile
+        super().__init__(self.file)
+        self.dump(value)
+        self.value = pickle.loads(self.file.getvalue())
+
+    def persistent_id(self, value) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.meanwhile()
+
+
+class Copied(dict):
+    """A deep copy, likewise: the dict is its memo, which is asked for each object."""
+
+    def __init__(self, value, at: int, meanwhile):
+        self.left, self.meanwhile = at, meanwhile
+        self.value = copy.deepcopy(value, self)
+
+    def get(self, *key):
+        Pickled.persistent_id(self, key)
+        return super().get(*key)
+
+
+@pytest.mark.parametrize('make', [
+    lambda X, y: Scroll(head='rff', lift_dim=8, buffer_size=4).fit(X, y), lambda X, y: Scroll(head='qda', buffer_size=4).fit(X, y),
+    lambda X, y: ScrollClassifier(scale='standard', calibration_size=8).fit(X, y), lambda X, y: Scroll().fit(X, y).predictor()])
+@pytest.mark.parametrize('way', [Pickled, Copied])
+def test_a_pickle_or_copy_that_is_made_while_others_predict_and_learn_is_whole(make, way):
+    X, y = data(20)
+    times, grid = (1 << 20) - way(make(X, y), 1 << 20, None).left, quantise(X)
+    for at in range(1, times, max(times // 15, 1)):
+        one = make(X, y)
+        before = one.digest()
+
+        def meanwhile(one=one):
+            if hasattr(one, 'predict_proba'):
+                one.predict_proba(X)
+                one.partial_fit(X, y)
+            one.predict(grid)
+        assert way(one, at, meanwhile).value.digest() in (before, one.digest())
 
 
 def test_a_setting_that_changes_while_a_head_is_made_is_not_mixed_with_it():
