@@ -110,8 +110,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return self._learn(X, y, classes, sample_weight)
 
     def remove(self, X, y) -> 'ScrollClassifier':
-        """Unlearn samples that were learned: `digest` is then that of never having seen them. InputError:
-        they cannot all have been learned."""
+        """Unlearn samples that were learned: `digest` and labels are then those of never having seen them,
+        and so are probabilities while `learner_.buffer_.complete` (of samples to calibrate on, those that
+        were let go do not come back). InputError: they cannot all have been learned."""
         check_is_fitted(self)
         given, (X, y) = X, self._checked(X, y)
         intake(given, FLOAT64, learned=True)                        # warns of half precision

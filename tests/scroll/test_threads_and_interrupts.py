@@ -9,10 +9,10 @@ from contextlib import suppress
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scroll import Scroll, ScrollClassifier, Statistics
+from scroll import InputError, Scroll, ScrollClassifier, Statistics
 from scroll.grid import GRID, quantise, sample_keys
 from tests.scroll.conftest import interrupted
 
@@ -90,33 +90,67 @@ def test_a_classifier_fitted_again_and_interrupted_has_the_old_columns_or_the_ne
         assert known(classifier) in (before, known(again))
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.data())
-def test_threads_that_read_write_and_are_interrupted_leave_the_sums_of_what_was_done(draw):
-    X, y = data(90)
-    parts = [slice(i, i + 5) for i in range(10, 90, 5)]
-    learner = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[:10], y[:10])
-    times = np.r_[np.ones(10, int), np.zeros(80, int)]
+SWAP = dict(a='b', b='a')
 
-    def known(X, y) -> bool:
-        return not len(learner.keys_.lacks(sample_keys(quantise(X)), y))
-    reads = [lambda: learner.predict(X), lambda: learner.digest(), lambda: learner.statistics_.gram,
-             lambda: pickle.dumps(learner), lambda: known(X, y), lambda: learner.out_of_sample(X[:5], y[:5])]
-    lock, where = threading.Lock(), draw.draw(st.lists(st.integers(1, 600), min_size=16, max_size=16))
 
-    def write(part: slice, line: int) -> None:
-        with suppress(KeyboardInterrupt), interrupted(line) as stop:
-            learner.partial_fit(X[part], y[part])
-        if stop.hit and not known(X[part], y[part]):
-            return
-        with lock:
-            times[part] += 1
-    writes = [lambda part=part, line=line: write(part, line) for part, line in zip(parts, where)]
-    calls = writes[:8] + draw.draw(st.lists(st.sampled_from(reads), max_size=6))
-    assert at_once(*calls) == [] and at_once(*writes[8:], reads[0], reads[1]) == []
-    assert counted(learner) == by_hand(X, y, times)
-    again = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[times > 0], y[times > 0])
+def names_in(learner, X, y) -> np.ndarray:
+    """By which name each sample is known, y or the one that it has after a swap; '' of one that is not."""
+    keys, swapped = sample_keys(quantise(X)), np.array([SWAP.get(label, label) for label in y.tolist()])
+    names = np.full(len(y), '')
+    for labels in (swapped, y):
+        known = ~np.isin(np.arange(len(y)), learner.keys_.lacks(keys, labels))
+        names[known] = labels[known]
+    return names
+
+
+def check_whole(learner, X, y) -> None:
+    """Sums, keys and f_T are those of one set of samples, and the buffer keeps some of these."""
+    names = names_in(learner, X, y)
+    known = names != ''
+    assert counted(learner) == by_hand(X, names, known.astype(int))
+    again = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[known], names[known])
     assert learner.digest() == again.digest() and learner.predictor().digest() == again.predictor().digest()
+    held = learner.buffer_.content()
+    assert not len(again.keys_.lacks(held.keys, held.labels)) and held.features.shape[1] == X.shape[1]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_threads_that_read_write_copy_save_and_are_interrupted_leave_the_sums_of_what_was_done(tmp_path, draw):
+    X, y = data(90)
+    parts, path, done = [slice(i, i + 5) for i in range(10, 90, 5)], tmp_path / 'state.npz', []
+    learner = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[:10], y[:10])
+
+    def learn(part: slice) -> None:
+        if part.start < 60:
+            learner.partial_fit(X[part], y[part])
+        else:
+            learner.merge(Scroll(buffer_size=4, keep_keys=True).partial_fit(X[part], y[part]))
+        done.append(part)
+
+    def saved() -> Scroll:
+        learner.save(path)
+        return Scroll.load(path)
+    copies = [lambda: pickle.loads(pickle.dumps(learner)), lambda: copy.deepcopy(learner), lambda: copy.copy(learner), saved]
+    reads = [lambda: learner.predict(X), learner.digest, lambda: learner.statistics_.gram, lambda: names_in(learner, X, y)]
+    reads += [lambda make=make: check_whole(make(), X, y) for make in copies]
+    edits = [lambda: learner.rename(SWAP), lambda: learner.remove(X[:5], y[:5]), lambda: learner.save(path)]
+
+    def write(call, line: int) -> None:
+        with suppress(KeyboardInterrupt, InputError), interrupted(line):    # what was renamed is not removed by its old name
+            call()
+    writes = [lambda part=part: learn(part) for part in parts]
+    writes = draw.draw(st.permutations(writes + draw.draw(st.lists(st.sampled_from(edits), max_size=8))))
+    writes = [lambda call=call, line=draw.draw(st.integers(1, 1500)): write(call, line) for call in writes]
+    half = len(writes) // 2
+    for some in (writes[:half], writes[half:]):
+        assert at_once(*some, *draw.draw(st.lists(st.sampled_from(reads), max_size=6))) == []
+    check_whole(learner, X, y)
+    names = names_in(learner, X, y)
+    for part in parts:
+        assert len(set(names[part] == '')) == 1 and (part not in done or names[part].all())
+    if path.exists():
+        check_whole(Scroll.load(path), X, y)
 
 
 @pytest.mark.parametrize('make', [lambda: Scroll(buffer_size=0), lambda: Scroll(head='balanced', buffer_size=3),
@@ -199,7 +233,7 @@ def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learne
     other.load_state_dict(held)
     for array in held['arrays'].values():
         array[...] = array.dtype.type()
-    other.end_part().clear(), other.buffer_ and other.buffer_.drop(LABELS), other.keys_ and other.keys_.drop(LABELS)
+    other.end_part().clear(), other.buffer_ and other.buffer_.drop(LABELS, other.statistics_), other.keys_ and other.keys_.drop(LABELS)
     assert whole(other) == expected and other.end_part()
     features, labels = quantise(X), y.copy()
     s = Statistics(5).add(features, labels)
