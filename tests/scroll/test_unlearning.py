@@ -204,12 +204,14 @@ def test_what_is_not_a_whole_class_is_refused_and_nothing_is_changed(given_, wor
     assert digests(learner) == before
 
 
-@pytest.mark.parametrize('names', [{0: 2, 2: 0}, {0: 'x', 1: 'y', 2: 'a'}], ids=repr)
-def test_renamed_is_learned_under_that_name(names, tmp_path):
-    learner = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, POOL.labels)
+@pytest.mark.parametrize('names', [{0: 2, 2: 0}, {0: 'x', 1: 'y', 2: 'a'}, {0: 1, 1: 2, 2: 0}], ids=repr)
+@pytest.mark.parametrize('head', ['ridge', 'qda', 'balanced'])
+def test_renamed_is_learned_under_that_name(names, head, tmp_path):
+    how = dict(head=head, buffer_size=14, keep_keys=True)
+    learner = Scroll(**how).fit(POOL.features, POOL.labels)
     assert learner.rename(names) is learner
     labels = [names.get(label, label) for label in POOL.labels.tolist()]
-    expected = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, labels)
+    expected = Scroll(**how).fit(POOL.features, labels)
     assert digests(learner) == digests(expected) and learner.predict(POOL.features).tolist() == expected.predict(POOL.features).tolist()
     learner.save(tmp_path / 'x')
     assert digests(Scroll.load(tmp_path / 'x')) == digests(expected)
