@@ -31,24 +31,22 @@ def atomic_write(path):
     cannot be written (`target_of`); whatever was there is as it was."""
     target = target_of(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with new_part(target) as part:
-        with open(part, 'wb') as file:
-            yield file
-            with contextlib.suppress(OSError):
-                before = os.stat(target)
-                os.fchown(file.fileno(), before.st_uid, before.st_gid)
-                os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
+    with new_part(target) as part, open(part, 'wb') as file:
+        yield file
+        with contextlib.suppress(OSError):
+            before = os.stat(target)
+            os.fchown(file.fileno(), before.st_uid, before.st_gid)
+            os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+        file.flush()
+        os.fsync(file.fileno())
     with contextlib.suppress(OSError), _descriptor(target.parent) as folder:
         os.fsync(folder)                # the new name, too, is on the disk; not all file systems can
 
 
 @contextlib.contextmanager
 def new_part(target: Path, folder: bool = False):
-    """A new file or folder next to `target`, to be moved there within the block; it is gone afterwards. It is
-    locked: one that is not is what a killed process has left, and is removed here."""
+    """A new file or folder next to `target`, which becomes `target` when the block ends without an error, and
+    is gone if not. It is locked: one that is not is what a killed process has left, and is removed here."""
     for old in target.parent.glob(f'{glob.escape(target.name)}.[0-9]*-????????.part'):
         with contextlib.suppress(OSError), _descriptor(old, os.O_NONBLOCK | os.O_NOFOLLOW) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,6 +60,9 @@ def new_part(target: Path, folder: bool = False):
                     fcntl.flock(lock, fcntl.LOCK_EX)
                 if os.path.lexists(part):                       # else another process has removed it as old
                     yield part
+                    os.replace(part, target)
+                    with contextlib.suppress(OSError):          # `target` has it now, and an interrupt could
+                        fcntl.flock(lock, fcntl.LOCK_UN)        # leave it there
                     return
     finally:
         with contextlib.suppress(OSError):

@@ -76,7 +76,6 @@ def export(learner, folder, formats=USUAL, image_shape=None, names=None) -> None
                 _write(part, name, predictor, backbone, formats, shape)
             facts['files'] = {path.name: sha256(path) for path in sorted(part.iterdir())}
             (part / CERTIFICATE).write_text(f'{_json(facts)}\n', encoding='utf-8')
-            os.replace(part, folder)
 
 
 def _json(facts: dict) -> str:
