@@ -89,12 +89,13 @@ class ExemplarBuffer:
         complete: whether every class has its quota, and always had. False once an edit has left places whose
             next samples had been let go, and cannot come back: from then on a `hash` buffer, and f* with it,
             may be another than that of a stream without what was removed. True again where all is kept."""
+    complete = True                     # of the class: pickles of earlier versions have none
 
     def __init__(self, capacity: int, strategy: str = 'herding', seed: int = 0):
         one_of('buffer strategy', strategy, STRATEGIES)
         whole('buffer size', capacity, 1)
         whole('seed', seed, 0, MAX_SEED)
-        self.capacity, self.strategy, self.complete = int(capacity), strategy, True
+        self.capacity, self.strategy = int(capacity), strategy
         self._random, self._kept = numpy_stream(seed, 'buffer'), {}
 
     def __len__(self) -> int:
