@@ -2,6 +2,7 @@
 import re
 import signal
 import sys
+from contextlib import contextmanager
 
 from scroll.commands import ending
 from scroll.errors import InputError
@@ -18,12 +19,19 @@ class Interrupted(Exception):
         self.code = code
 
 
-def on_stop(handler) -> dict:
-    """Let `handler(number, frame)` take SIGINT and SIGTERM; returns what took them before, by number. One
-    that is ignored stays ignored: shells keep Ctrl-C from what they run in the background."""
-    heeded = [number for number in (signal.SIGINT, signal.SIGTERM)
-              if signal.getsignal(number) != signal.SIG_IGN]
-    return {number: signal.signal(number, handler) for number in heeded}
+@contextmanager
+def on_stop(handler):
+    """Let `handler(number, frame)` take SIGINT and SIGTERM within the block. One that is ignored stays
+    ignored: shells keep Ctrl-C from what they run in the background."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: own for number, own in before.items() if own not in (signal.SIG_IGN, None)}
+    try:
+        for number in before:
+            signal.signal(number, handler)
+        yield
+    finally:
+        for number, own in before.items():
+            signal.signal(number, own)
 
 
 def run_command(main) -> int:

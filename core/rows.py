@@ -12,9 +12,7 @@ import tempfile
 from itertools import zip_longest
 from pathlib import Path
 
-from filelock import FileLock
-
-from scroll.archive import atomic_write, open_file
+from scroll.archive import atomic_write, open_file, take_lock
 from scroll.errors import InputError
 
 FILE = 'mean_accs.csv'
@@ -39,7 +37,7 @@ def append_row(folder: Path, row: dict, name: str = FILE) -> Path:
     path = folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(f'{path}.lock', poll_interval=0.01):
+        with take_lock(f'{path}.lock'):
             rows = read_rows(path, [])
             if 'run' in row and any(known.get('run') == str(row['run']) for known in rows):
                 return path                                 # written just before the run was interrupted

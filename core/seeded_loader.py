@@ -52,10 +52,10 @@ class _SeededItems(torch.utils.data.Dataset):
     def __getitem__(self, index):
         before = random.getstate(), np.random.get_state(), torch.get_rng_state()
         seed = stream_seed(self.seed, f'{self.number}/{index}')
-        random.seed(seed)
-        np.random.seed(seed % 2 ** 32)
-        torch.default_generator.manual_seed(seed)          # torch.manual_seed would reset GPU generators, too
         try:
+            random.seed(seed)
+            np.random.seed(seed % 2 ** 32)
+            torch.default_generator.manual_seed(seed)      # torch.manual_seed would reset GPU generators, too
             return self.dataset[index]
         finally:
             random.setstate(before[0])

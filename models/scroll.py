@@ -146,11 +146,11 @@ class ScrollModel(ContinualModel):
             images, labels = (np.concatenate(part) for part in zip(*new))
             self._unfinished.learn(images, *self.embedder(images), labels, self.feature_names)
             self._glanced = len(self._segment)
-        if self._unfinished is not None:
-            self.learner = copy.copy(self._unfinished)
-            if hasattr(learner, 'statistics_'):
-                self.learner.merge(learner)
         try:
+            if self._unfinished is not None:
+                self.learner = copy.copy(self._unfinished)
+                if hasattr(learner, 'statistics_'):
+                    self.learner.merge(learner)
             yield
         finally:
             self.learner = learner

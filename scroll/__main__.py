@@ -4,9 +4,9 @@
     python -m scroll learn --from 'days/*.parquet' --engine ray -o state.npz     # or spark, dask
     python -m scroll add state.npz day3.npz -o state.npz                 # learn more
     python -m scroll predict state.npz new.npz -o labels.csv             # and the accuracy, if there is y
-    python -m scroll remove state.npz --samples old.npz -o rest.npz      # as if they had never been seen
+    python -m scroll remove state.npz --samples old.npz -o rest.npz      # f_T as if they had never come
     python -m scroll merge 1.npz 2.npz 3.npz -o all.npz                  # learners, or statistics
-    python -m scroll remove all.npz --minus 2.npz -o rest.npz            # as if 2 had never been seen
+    python -m scroll remove all.npz --minus 2.npz -o rest.npz            # f_T as if 2 had never come
     python -m scroll remove state.npz --classes cat dog -o rest.npz      # where their statistics are known
     python -m scroll show all.npz                                        # classes, counts, digest
     python -m scroll export state.npz -o FOLDER                          # weights, graphs, a certificate

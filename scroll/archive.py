@@ -11,6 +11,7 @@ import shutil
 import stat
 import tempfile
 import threading
+import weakref
 import zipfile
 from pathlib import Path
 
@@ -30,51 +31,54 @@ def atomic_write(path):
     cannot be written (`target_of`); whatever was there is as it was."""
     target = target_of(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with new_part(target) as part:
-        with open(part, 'wb') as file:
-            yield file
-            with contextlib.suppress(OSError):
-                before = os.stat(target)
-                os.fchown(file.fileno(), before.st_uid, before.st_gid)
-                os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    with contextlib.suppress(OSError):                          # not all file systems can
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)                                    # the new name, too, is on the disk
-        finally:
-            os.close(folder)
+    with new_part(target) as part, open(part, 'wb') as file:
+        yield file
+        with contextlib.suppress(OSError):
+            before = os.stat(target)
+            os.fchown(file.fileno(), before.st_uid, before.st_gid)
+            os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+        file.flush()
+        os.fsync(file.fileno())
+    with contextlib.suppress(OSError), _descriptor(target.parent) as folder:
+        os.fsync(folder)                # the new name, too, is on the disk; not all file systems can
 
 
 @contextlib.contextmanager
 def new_part(target: Path, folder: bool = False):
-    """A new file or folder next to `target`, to be moved there within the block; it is gone afterwards. It is
-    locked: one that is not is what a killed process has left, and is removed here."""
+    """A new file or folder next to `target`, which becomes `target` when the block ends without an error, and
+    is gone if not. It is locked: one that is not is what a killed process has left, and is removed here."""
     for old in target.parent.glob(f'{glob.escape(target.name)}.[0-9]*-????????.part'):
-        with contextlib.suppress(OSError):
-            lock = os.open(old, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(old)
-            finally:
-                os.close(lock)
+        with contextlib.suppress(OSError), _descriptor(old, os.O_NONBLOCK | os.O_NOFOLLOW) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(old)
     part = target.with_name(f'{target.name}.{os.getpid()}-{os.urandom(4).hex()}.part')
-    while True:
-        part.mkdir() if folder else part.touch()
-        lock = os.open(part, os.O_RDONLY)
-        with contextlib.suppress(OSError):                      # not all file systems have locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.lexists(part):                               # else another process has removed it as old
-            break
-        os.close(lock)
     try:
-        yield part
+        while True:
+            part.mkdir() if folder else part.touch()
+            with _descriptor(part) as lock:
+                with contextlib.suppress(OSError):              # not all file systems have locks
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                if os.path.lexists(part):                       # else another process has removed it as old
+                    yield part
+                    os.replace(part, target)
+                    with contextlib.suppress(OSError):          # `target` has it now, and an interrupt could
+                        fcntl.flock(lock, fcntl.LOCK_UN)        # leave it there
+                    return
     finally:
-        os.close(lock)
         with contextlib.suppress(OSError):
             _remove(part)
+
+
+@contextlib.contextmanager
+def _descriptor(path, flags: int = 0):
+    """A descriptor to read a file or a folder, closed when the block ends."""
+    descriptor = None
+    try:                                # the guard comes first: an interrupt may come after any line
+        descriptor = os.open(path, os.O_RDONLY | flags)
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _remove(path: Path) -> None:
@@ -121,39 +125,51 @@ def unwritable(path, flag: str = ''):
         raise InputError(f'{flag} {path} cannot be written ({error.strerror})'.lstrip()) from error
 
 
-@contextlib.contextmanager
 def locked(path, on_wait=None):
-    """Hold `path`, if it is there, from before it is read until it is replaced: of several processes and
-    threads that do, one works at a time. Within the block it may be held again. The lock is that of the file
-    (flock), and goes when its process ends. `on_wait` is called before a wait."""
-    target, held = os.path.realpath(path), vars(_held).setdefault('paths', set())
-    lock = None if target in held else _lock(target, on_wait)
-    if lock is None:
-        yield
-        return
-    held.add(target)
-    try:
-        yield
-    finally:
-        held.discard(target)
-        os.close(lock)
+    """Hold `path`, if it is there, from before it is read until it is replaced: `with locked(path): ...`. Of
+    several processes and threads that do, one works at a time; within the block the thread may hold it again.
+    `on_wait` is called before a wait."""
+    target = os.path.realpath(path)
+    held = _files().get(target)
+    if (held is None or held.closed) and os.path.isfile(target):
+        with contextlib.suppress(OSError):
+            return take_lock(target, 'r+b' if os.access(target, os.W_OK) else 'rb', on_wait)    # for NFS
+    return contextlib.nullcontext()
 
 
-def _lock(target: str, on_wait) -> int | None:
-    """A descriptor that has the lock of the file that is there now; None without a file, or without locks."""
-    with contextlib.suppress(OSError):
-        while os.path.isfile(target):
-            lock = os.open(target, os.O_RDWR if os.access(target, os.W_OK) else os.O_RDONLY)    # for NFS
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if on_wait is not None:
-                    on_wait()
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            if os.path.exists(target) and os.path.samestat(os.fstat(lock), os.stat(target)):
-                return lock
-            os.close(lock)                                      # it was replaced meanwhile
-    return None
+def take_lock(path, mode: str = 'ab', on_wait=None, wait: bool = True):
+    """Open the file `path` and take its lock (flock): the file, which has it until it is closed; None with
+    `wait=False` where another has it. OSError: it cannot be opened. `mode`: of `open`; 'ab' makes a file.
+    `on_wait` is called before a wait.
+
+    A lock is given back by the file that has it, when it is closed or nobody holds it any more, and until it
+    is returned it is guarded here: no interrupt, at whatever line, leaves one that is never given back."""
+    while True:
+        file = open(path, mode)                                                     # noqa: SIM115
+        try:
+            with contextlib.suppress(OSError):                  # not all file systems have locks
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if not wait:
+                        file.close()
+                        return None
+                    if on_wait is not None:
+                        on_wait()
+                    fcntl.flock(file, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):        # else it was replaced meanwhile
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    _files()[os.path.realpath(path)] = file
+                    return file
+            file.close()
+        except BaseException:
+            file.close()
+            raise
+
+
+def _files() -> weakref.WeakValueDictionary:
+    """Target -> the file by which this thread has its lock, while it is open."""
+    return vars(_held).setdefault('files', weakref.WeakValueDictionary())
 
 
 def open_file(path):

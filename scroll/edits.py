@@ -1,8 +1,10 @@
 """Edit what was learned, from file to file: merge learners or statistics, remove samples or classes.
 
-What was merged has the digest of one learner that saw all, what is left after a removal that of one that
-never saw the rest. What would count twice is noticed, by parts (`scroll.parts`), but for parts that overlap
-in some samples: cut shares that cannot (`main.py --shard 1/4` goes by the samples' pixels).
+What was merged has the digest, and the f_T, of one learner that saw all; what is left after a removal has
+those of one that never saw the rest. A buffer cannot bring back what it had let go: `remove` and `show` say
+where it lacks samples (`ExemplarBuffer.complete`), since f* may then be another. What would count twice is
+noticed, by parts (`scroll.parts`), but for parts that overlap in some samples: cut shares that cannot
+(`main.py --shard 1/4` goes by the samples' pixels).
 
     python -m scroll remove state.npz --samples old.npz -o new.npz          # features and labels
     python -m scroll remove state.npz --minus class-3.npz -o new.npz        # statistics of whole classes

@@ -148,12 +148,12 @@ def _ray(count, sources: list, workers):
     """A task for each file."""
     import ray
     running = ray.is_initialized()
-    if not running:
-        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
-        os.environ.setdefault('RAY_BACKEND_LOG_LEVEL', 'fatal')
-        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level='ERROR',
-                 runtime_env=dict(env_vars=dict(PYTHONPATH=path)))
     try:
+        if not running:
+            path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+            os.environ.setdefault('RAY_BACKEND_LOG_LEVEL', 'fatal')
+            ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level='ERROR',
+                     runtime_env=dict(env_vars=dict(PYTHONPATH=path)))
         one, some = ray.remote(lambda source: count(source)), ray.remote(lambda *parts: sum_of(parts))
         parts = [one.remote(source) for source in sources]
         while len(parts) > 1:
@@ -174,12 +174,13 @@ def _spark(count, sources: list, workers):
     if 'SPARK_ENV_LOADED' not in os.environ:            # not under spark-submit, which knows its master
         os.environ.setdefault('SPARK_LOCAL_IP', '127.0.0.1')
         builder = builder.master(f'local[{workers or "*"},{_TRIES}]').config('spark.log.level', 'ERROR')
-    session = running or builder.getOrCreate()
+    session = None
     try:
+        session = running or builder.getOrCreate()
         files = session.sparkContext.parallelize(sources, len(sources))
         return files.treeAggregate(None, lambda one, source: merge(one, count(source)), merge)
     finally:
-        if running is None:
+        if running is None and session is not None:
             session.stop()
 
 

@@ -116,8 +116,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return self._learn(X, y, classes, sample_weight)
 
     def remove(self, X, y) -> 'ScrollClassifier':
-        """Unlearn samples that were learned: `digest` is then that of never having seen them. InputError:
-        they cannot all have been learned."""
+        """Unlearn samples that were learned: `digest` and labels are then those of never having seen them,
+        and so are probabilities while `learner_.buffer_.complete` (of samples to calibrate on, those that
+        were let go do not come back). InputError: they cannot all have been learned."""
         warn_of_half(X)
         X, y = self._checked(X, self._known(), y)
         with self._writing():

@@ -83,7 +83,13 @@ class Exemplars:
 
 class ExemplarBuffer:
     """At most `capacity` samples (|M|, at least one), shared among the classes seen. What it holds is
-    replaced, never changed, so `copy.copy` copies it. `strategy`: of `STRATEGIES`; `seed`: for `random`."""
+    replaced, never changed, so `copy.copy` copies it. `strategy`: of `STRATEGIES`; `seed`: for `random`.
+
+    Attributes:
+        complete: whether every class has its quota, and always had. False once an edit has left places whose
+            next samples had been let go, and cannot come back: from then on a `hash` buffer, and f* with it,
+            may be another than that of a stream without what was removed. True again where all is kept."""
+    complete = True                     # of the class: pickles of earlier versions have none
 
     def __init__(self, capacity: int, strategy: str = 'herding', seed: int = 0):
         one_of('buffer strategy', strategy, STRATEGIES)
@@ -116,26 +122,40 @@ class ExemplarBuffer:
     def merge(self, other: 'ExemplarBuffer | None', statistics: Statistics) -> None:
         """Add another stream's buffer, if it has one; `statistics` are the merged ones. Exact for `hash`, and
         for classes in one shard."""
+        alike = other is not None and other.strategy == self.strategy and other.capacity >= self.capacity
+        self.complete = self.complete and alike and other.complete
         self._kept = self._chosen(self._kept, {} if other is None else other._kept, statistics)
+        self._check_complete(statistics)
 
-    def remove(self, keys, labels) -> None:
-        """Drop these samples if they are kept. Their share of the capacity is free until new samples come."""
+    def _check_complete(self, statistics: Statistics) -> None:
+        """Find out whether an edit has left free places, where samples have been let go."""
+        sizes = [len(self._kept[label].keys) if label in self._kept else 0
+                 for label in statistics.classes.tolist()]
+        full = sizes == quotas(statistics.counts, self.capacity).tolist()
+        self.complete = full and (self.complete or len(self) == statistics.total)
+
+    def remove(self, keys, labels, statistics: Statistics) -> None:
+        """Drop these samples, which `statistics` no longer count, if they are kept. Their places are free
+        until new samples come."""
         left = dict(self._kept)
         for key, label in zip(np.asarray(keys, np.uint64), check_labels(labels, len(keys)).tolist()):
             if label in left:
                 own = left[label].keys
                 left[label] = left[label].at(np.delete(np.arange(len(own)), np.flatnonzero(own == key)[:1]))
         self._kept = {label: kept for label, kept in left.items() if len(kept.keys)}
+        self._check_complete(statistics)
 
-    def drop(self, classes) -> None:
-        """Drop whole classes. Their share of the capacity is free until new samples come."""
+    def drop(self, classes, statistics: Statistics) -> None:
+        """Drop whole classes, as `remove`."""
         gone = set(np.asarray(classes).tolist())
         self._kept = {label: kept for label, kept in self._kept.items() if label not in gone}
+        self._check_complete(statistics)
 
     def rename(self, names: dict, statistics: Statistics) -> None:
         """Call each class as `names` says; `statistics` do so already. What is left over of a shared capacity
         goes to the first classes: one that is now later may lose a sample."""
         self._kept = self._chosen({names[label]: kept for label, kept in self._kept.items()}, {}, statistics)
+        self._check_complete(statistics)
 
     def _chosen(self, kept: dict, offered: dict, statistics: Statistics) -> dict:
         """What is kept when classes that have new candidates are ranked, and each is cut to its quota."""
@@ -181,7 +201,7 @@ class ExemplarBuffer:
     def from_arrays(cls, arrays: dict, facts: dict, statistics: Statistics,
                     check_samples) -> 'ExemplarBuffer':
         """What `state_dict` described, next to these statistics; one of several errors if no buffer can be
-        like this. facts: capacity, strategy, random state. check_samples: InputError for others."""
+        like this. facts: capacity, strategy, random state, complete. check_samples: InputError for others."""
         out, sizes = cls(facts['capacity'], facts['strategy']), arrays['sizes']
         labels = check_labels(arrays['labels'].tolist(), len(arrays['labels']))
         if sizes.shape != labels.shape or sizes.dtype != np.int64 or not (sizes > 0).all():
@@ -205,6 +225,8 @@ class ExemplarBuffer:
             out._kept = {label: _Kept(*own) for label, *own in zip(labels.tolist(), *(
                 np.split(array, np.cumsum(sizes)[:-1]) for array in kept))}
         out._random.bit_generator.state = facts['random']
+        out.complete = facts.get('complete', True) is True
+        out._check_complete(statistics)
         return out
 
     def content(self) -> Exemplars:

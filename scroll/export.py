@@ -13,6 +13,8 @@ import importlib.util
 import json
 import os
 import platform
+import shutil
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -93,16 +95,19 @@ def export(learner, out, formats=None, image_shape=None, names=None) -> None:
             raise InputError(f'{out}: the weights of an integer backbone are a file more: give a folder')
     with unwritable(out):
         out.parent.mkdir(parents=True, exist_ok=True)
+        if ending:
+            (name, predictor), = predictors.items()
+            with tempfile.TemporaryDirectory() as scratch, new_part(out) as part:
+                backbone = embedder if name == 'f_T' else predictor.embedder
+                _write(Path(scratch), name, predictor, backbone, formats, example)
+                shutil.copyfile(Path(scratch) / f'{name}{ending}', part)
+            return
         with new_part(out, folder=True) as part:
             for name, predictor in predictors.items():
                 backbone = embedder if name == 'f_T' else predictor.embedder
                 _write(part, name, predictor, backbone, formats, example)
-            if ending:
-                os.replace(part / f'{name}{ending}', out)
-                return
             facts['files'] = {path.name: sha256(path) for path in sorted(part.iterdir())}
             (part / CERTIFICATE).write_text(f'{_json(facts)}\n', encoding='utf-8')
-            os.replace(part, out)
 
 
 def _json(facts: dict) -> str:

@@ -311,9 +311,13 @@ class Scroll:
         check_quantised(features, getattr(self, 'n_features_in_', None))
 
     def remove(self, X, y) -> 'Scroll':
-        """Unlearn samples that were learned, each once: the statistics are those of never having seen them,
-        the buffer drops them (their capacity stays free until new samples come), f* is dropped, and the
-        embedder's cache loses their features. Files that were written before still hold what they held.
+        """Unlearn samples that were learned, each once: statistics and f_T are those of never having seen
+        them, the buffer drops them, f* is dropped, and the embedder's cache loses their features. Files that
+        were written before still hold what they held.
+
+        A buffer cannot know what it has let go. With strategy `hash` it, and the f* that `adapt` makes of it,
+        are those of never having seen the samples while `buffer_.complete`; after that their places are free
+        until new samples come. Other strategies choose with the samples in view that were removed later.
 
         Samples that cannot all have been learned are an InputError. (Without `keep_keys`, samples that were
         never learned and are much like those that were may pass.)"""
@@ -348,7 +352,8 @@ class Scroll:
     def rename(self, mapping: dict) -> 'Scroll':
         """Call classes by other names: {name: new name}; those left out keep theirs. Two may swap theirs.
         What was learned is that of a stream with these names; so is the buffer, where its capacity is shared
-        evenly (what is left over goes to the first classes: one that is now later may lose a sample)."""
+        evenly (what is left over goes to the first classes: one that is now later may lose a sample, and one
+        that is now first lacks it: `buffer_.complete`)."""
         instance('mapping', mapping, dict)
         return self._edit(lambda state: state.renamed(mapping))
 

@@ -68,6 +68,9 @@ class Lift:
             raise InputError(f'lift_bandwidth {self.bandwidth:g}: expected a number from '
                              f'{_LEAST_BANDWIDTH:.3g} to {_LEAST_BANDWIDTH * (1 << 16):.3g}')
 
+    def __getstate__(self) -> dict:
+        return dict(vars(self))         # as of now: another thread may lift meanwhile
+
     def __eq__(self, other) -> bool:
         """Whether h is the same: a bandwidth changes it by `turns` alone."""
         names = 'kind', 'dim', 'width', 'seed', 'turns'

@@ -55,6 +55,9 @@ class State:
     selection: list = field(default=None, init=False, repr=False)
     derived: object = field(default=None, init=False, repr=False)
 
+    def __getstate__(self) -> dict:
+        return dict(vars(self))         # as of now: another thread may make a head of it meanwhile
+
     def with_adapted(self, adapted, selection: list = None, **changes) -> 'State':
         """The same, with this f*; `changes`: of whatever f* does not depend on."""
         out = replace(self, **changes)
@@ -136,8 +139,9 @@ class State:
         return out
 
     def without(self, features, keys, labels) -> 'State':
-        """As if these samples had never been learned; InputError if statistics, buffer or keys show that they
-        cannot all have been. Arguments as `with_samples`; keys: None without buffer and keys."""
+        """As if these samples had never been learned (a buffer: while it is `complete`); InputError if
+        statistics, buffer or keys show that they cannot all have been. Arguments as `with_samples`; keys:
+        None without buffer and keys."""
         self._check_keys(keys, len(labels))
         removed = self.statistics.empty_like().add(features, labels)
         out = self._copy(whole=None)
@@ -145,7 +149,7 @@ class State:
             out.keys.remove(keys, labels)
         out.statistics.subtract(removed)
         if out.buffer is not None:
-            out.buffer.remove(keys, labels)
+            out.buffer.remove(keys, labels, out.statistics)
         out.parts = self._parts_without(removed)
         return out.checked()
 
@@ -161,12 +165,13 @@ class State:
         out = self._copy(whole=None)
         out.statistics.subtract(part)
         left = np.intersect1d(part.classes, out.statistics.classes)
-        for kept in filter(lambda kept: kept is not None, (out.buffer, out.keys)):
-            if len(left):
-                raise InputError(f'holds some of the samples of class {left[0]}, and the learner cannot '
-                                 'tell which of those it keeps, or knows by their keys, they are: '
-                                 'give --samples')
-            kept.drop(part.classes)
+        if len(left) and (out.buffer is not None or out.keys is not None):
+            raise InputError(f'holds some of the samples of class {left[0]}, and the learner cannot tell '
+                             'which of those it keeps, or knows by their keys, they are: give --samples')
+        if out.buffer is not None:
+            out.buffer.drop(part.classes, out.statistics)
+        if out.keys is not None:
+            out.keys.drop(part.classes)
         out.parts = self._parts_without(part, parts)
         return out.checked()
 
@@ -197,8 +202,8 @@ class State:
         return held.at([kept == label for kept in held.labels.tolist()])
 
     def renamed(self, names: dict) -> 'State':
-        """As if classes had other names, {name: new name}; the others keep theirs. InputError: no such class,
-        or names that cannot be."""
+        """As if classes had other names (a buffer: while it is `complete`), {name: new name}; the others keep
+        theirs. InputError: no such class, or names that cannot be."""
         classes = self.classes.tolist()
         names = {normal(label): name for label, name in names.items()}
         unknown = [label for label in names if label not in classes]
@@ -260,6 +265,8 @@ class State:
             groups['buffer'] = self.buffer.state_dict()
             facts['buffer'] = dict(capacity=self.buffer.capacity, strategy=self.buffer.strategy,
                                    random=groups['buffer'].pop('random'))
+            if not self.buffer.complete:
+                facts['buffer']['complete'] = False
         if self.keys is not None:
             groups['keys'] = self.keys.state_dict()
         return facts, {f'{group}_{name}': array for group, arrays in groups.items()

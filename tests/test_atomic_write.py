@@ -1,14 +1,20 @@
 """Every file that is replaced is whole at any moment: the one way in which this project writes such files."""
+import itertools
 import os
 import stat
 import threading
 
+import numpy as np
 import pytest
 
 from bench.certify.store import keep_rows
-from core.rows import read_rows
+from core.rows import append_row, read_rows
+from scroll import Scroll
 from scroll.archive import atomic_write, locked, open_file
 from tests.conftest import files_below
+from tests.scroll.conftest import interrupted
+
+SUMS = Scroll(buffer_size=0).partial_fit(np.eye(3), [0, 1, 2])
 
 
 def test_a_file_appears_with_its_folder_when_the_block_ends(tmp_path):
@@ -121,6 +127,30 @@ def test_a_lock_is_that_of_the_file_that_is_there_now(tmp_path):
                         file.write(b'%d' % (number + 1))
             os._exit(0)
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3 and path.read_bytes() == b'60'
+
+
+@pytest.mark.parametrize('name, write', [
+    ('state.npz', lambda folder: SUMS.save(folder / 'state.npz')),
+    ('mean_accs.csv', lambda folder: append_row(folder, dict(run='1')))])
+def test_an_interrupt_at_any_line_keeps_nobody_from_writing_the_file(tmp_path, monkeypatch, name, write):
+    monkeypatch.setattr(os, 'fsync', lambda file: None)         # a disk may be slow
+    write(tmp_path)
+    names, error = ('/archive.py', '/rows.py', '/learner.py', 'contextlib.py', 'filelock'), None
+    for at in itertools.count(1):
+        try:
+            with interrupted(at, names) as interrupt:
+                write(tmp_path)
+        except KeyboardInterrupt as last:
+            error = last                            # as a notebook does: its frames hold what they held
+        other = threading.Thread(target=write, args=(tmp_path,), daemon=True)
+        other.start()
+        other.join(5)
+        assert not other.is_alive(), error
+        if not interrupt.hit:
+            break
+    error = None
+    write(tmp_path)
+    assert {path.name for path in files_below(tmp_path)} - {f'{name}.lock'} == {name}
 
 
 def test_rows_that_several_methods_keep_wait_for_each_other(tmp_path):

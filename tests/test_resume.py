@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 
-import filelock
 import numpy as np
 import pytest
 import torch
@@ -25,6 +24,7 @@ from core.rows import read_rows
 from datasets.utils import readers, scheduled_dataset
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
+from scroll.archive import take_lock
 from scroll.embedding.integer_network import golden_images
 from tests.conftest import ROOT, files_below, refused, save_tiny_integers, words_of
 from tests.datasets.conftest import arguments, foreign  # noqa: F401
@@ -318,8 +318,7 @@ def test_two_of_the_same_at_once(start, reaper, tmp_path, capsys):
     """The second leaves the first one's checkpoints alone, and ends as well."""
     words = interrupted(start, tmp_path, reaper=reaper, moment=30)
     before = {name: path.read_bytes() for name, path in saved_below(tmp_path).items() if name != '.lock'}
-    lock = filelock.FileLock(saved_below(tmp_path)['.pt'].with_suffix('.lock'))
-    with lock:
+    with take_lock(saved_below(tmp_path)['.pt'].with_suffix('.lock')):
         capsys.readouterr()
         train(*start(*words))
         err = capsys.readouterr().err

@@ -54,11 +54,11 @@ class Buffer:
     @contextmanager
     def closed(self):
         """Within, what is offered (`add_data`) is neither kept nor counted."""
-        self.open = False
         try:
+            self.open = False
             yield
         finally:
-            del self.open
+            vars(self).pop('open', None)
 
     def is_empty(self) -> bool:
         return len(self) == 0

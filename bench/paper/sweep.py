@@ -260,8 +260,7 @@ def _run_all(runs: list, jobs: int, gpus: list, failed: list) -> int:
         signals.append(signal.Signals(number))
         stop.set()
         os.write(2, b'ending the runs; they may take a minute to write a checkpoint\n')
-    before = on_stop(on_signal)
-    with ThreadPoolExecutor(jobs) as pool:
+    with on_stop(on_signal), ThreadPoolExecutor(jobs) as pool:
         for future in as_completed([pool.submit(work, run) for run in runs]):
             run, why, took = future.result()
             row = run.row() if not why else None
@@ -271,8 +270,6 @@ def _run_all(runs: list, jobs: int, gpus: list, failed: list) -> int:
                 result = f'{float(row[run.cell.metric] or "nan"):.2f} % in {took}' if row else \
                     f'FAILED after {took}, {why}'
                 say(f'[{made}/{len(runs)}] {run}: {result}')
-    for number, handler in before.items():
-        signal.signal(number, handler)
     for run, why in failed:
         print(f'failed: {run}: {why}  ({run.log})', file=sys.stderr)
     if signals:

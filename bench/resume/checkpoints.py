@@ -5,6 +5,7 @@ from its arguments: every `--checkpoint_every` minutes, between two batches, and
 removed when the row and the files that were asked for are written. What is killed within a step is learned
 again.
 """
+import contextlib
 import hashlib
 import json
 import os
@@ -16,7 +17,6 @@ import time
 import zlib
 from pathlib import Path
 
-import filelock
 import numpy as np
 import torch
 
@@ -28,7 +28,7 @@ from core.mammoth import PACKAGES, checkout
 from core.plugins import MAMMOTH, ROOT
 from core.torch_files import load_torch
 from datasets.utils.scheduled_dataset import ScheduledDataset
-from scroll.archive import atomic_write
+from scroll.archive import atomic_write, take_lock
 from scroll.embedding.embedder import Embedder
 from scroll.errors import InputError
 from scroll.grid import little_endian
@@ -48,20 +48,20 @@ class Checkpoints:
         self.catches = self.active and args.save_after_interrupt
         name = f'{args.model}-{args.dataset}-{_digest(args, arguments)}.pt'
         self.path = Path(args.base_path) / 'unfinished' / name
-        self.lock = filelock.FileLock(self.path.with_suffix('.lock'), timeout=0)
+        self.lock = None                # the open file that has it
         self.about = _about(state) if self.active else None
-        self.last, self.stop, self._handlers = time.monotonic(), None, {}
+        self.last, self.stop, self._ending = time.monotonic(), None, contextlib.ExitStack()
+        self._process = os.getpid()
 
     def __enter__(self):
         if self.catches and threading.current_thread() is threading.main_thread():
-            self._handlers, self._process = on_stop(self._on_signal), os.getpid()
+            self._ending.enter_context(on_stop(self._on_signal))
         return self
 
     def __exit__(self, kind, *error):
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        again = self.again
-        self.lock.release(force=True)
+        with self._ending:
+            again = self.again
+            self._release()
         if kind is KeyboardInterrupt and self.active:
             raise Interrupted(f'interrupted; {again}', 128 + signal.SIGINT)
 
@@ -128,7 +128,7 @@ class Checkpoints:
     @property
     def again(self) -> str:
         """What comes of giving the same command again after an end now."""
-        kept = self.lock.is_locked and self.path.exists()
+        kept = self.lock is not None and self.path.exists()
         then = 'goes on from the last checkpoint' if kept else 'starts over: there is no checkpoint'
         return f'the same command {then}'
 
@@ -136,19 +136,29 @@ class Checkpoints:
         """Whether these checkpoints are this run's: of several at work with one name, one has any."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.lock.acquire()
-        except filelock.Timeout:
-            self._give_up('another run with these arguments is at work')
+            if self.lock is None:
+                self.lock = take_lock(self._lock_file, wait=False)
+            if self.lock is None:
+                self._give_up('another run with these arguments is at work')
         except OSError as error:
             self._give_up(f'{self.path.parent} cannot be written ({error.strerror})')
         return self.active
 
     def finished(self) -> None:
         """The row is written: the next run with these arguments is a new one."""
-        if self.lock.is_locked:
+        if self.lock is not None:
             self.path.unlink(missing_ok=True)
-            Path(self.lock.lock_file).unlink(missing_ok=True)
-            self.lock.release(force=True)
+            self._lock_file.unlink(missing_ok=True)
+            self._release()
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.path.with_suffix('.lock')
+
+    def _release(self) -> None:
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
 
 
 def write(path: Path, content: dict) -> None:

@@ -202,8 +202,9 @@ def _counted(function):
     def get_data_loaders(self):
         if self._coming is not None:            # the outermost of a chain of super() calls counts
             return function(self)
-        self._coming = task = self.c_task + 1
+        task = self.c_task + 1
         try:
+            self._coming = task
             with data_errors(self.NAME):
                 train, test = function(self)
         finally:

@@ -167,7 +167,8 @@ def show(args) -> None:
     facts = dict(samples=counted.total, classes=len(counted.classes), dim=counted.dim,
                  backbone=state.psi[:16] or 'features of its own')
     if state.params is not None:
-        kept = '0' if buffer is None else f'{len(buffer)} of {buffer.capacity}, {buffer.strategy}'
+        kept = '0' if buffer is None else f'{len(buffer)} of {buffer.capacity}, {buffer.strategy}' + (
+            '' if buffer.complete else ', incomplete: an edit left places whose next samples had been let go')
         facts |= dict(buffer=kept, keys='not kept' if state.keys is None else 'kept')
     facts |= dict(parts=list_parts(state.known_parts()))
     if state.params is not None:
@@ -208,6 +209,9 @@ def remove(args) -> None:
     if unknown and state.keys is None and not args.classes:
         print('without keys (keep_keys) it is not known that what was removed had been learned: sums and '
               'buffer do not rule it out', file=sys.stderr)
+    if state.buffer is not None and not state.buffer.complete:
+        print('f_T is as if they had never been seen; f* may not be, since the buffer had let go of samples '
+              'that would take the free places: for such an f* learn again what is left', file=sys.stderr)
 
 
 def to_folder(args) -> None:

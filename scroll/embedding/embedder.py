@@ -142,6 +142,9 @@ class Embedder:
         fold_batch_norm(net, example.to(self.device))
         return net.to(memory_format=self.layout)
 
+    def __getstate__(self) -> dict:
+        return dict(vars(self))         # as of now: another thread may adapt meanwhile
+
     def _digests(self, examples: list) -> tuple:
         """(digest, digest of all else, too, that may decide over the bits: the folder of its features).
         examples: features of built-in images, in which it shows where a release of torch computes a call

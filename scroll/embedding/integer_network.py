@@ -170,7 +170,8 @@ class IntegerNetwork(nn.Module):
         return images.round().clamp_(0, 255).sub_(mean)
 
     def __getstate__(self) -> dict:
-        return self.__dict__ | dict(eight_bits=None)        # what the kernels hold cannot be copied
+        # what the kernels hold cannot be copied; another thread may add to what was compared
+        return self.__dict__ | dict(eight_bits=None, _compared=set(self._compared))
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """Integers (B, d), float32, of a prepared input; InputError where this machine does not compute

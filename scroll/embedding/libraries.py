@@ -226,9 +226,9 @@ def _one_line_errors(what: str):
 def _quiet(logging):
     """Silence transformers' warnings, tables and bars: what is wrong is an error here."""
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     try:
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
         yield
     finally:
         logging.set_verbosity(before)

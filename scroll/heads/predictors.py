@@ -113,6 +113,9 @@ class LinearPredictor:
             rest = above
         return [*limbs, rest.astype(np.float64)], width
 
+    def __getstate__(self) -> dict:
+        return dict(vars(self))         # as of now: another thread may predict meanwhile
+
     def digest(self) -> str:
         """SHA-256 of classes, weights and lift."""
         return digest_of(self.classes, self.exponent, self.lift, self.units)

@@ -1,4 +1,6 @@
 """What the tests of `scroll/` share: small streams, a tiny seeded network, images it can tell apart."""
+import linecache
+import sys
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import NamedTuple
@@ -173,3 +175,35 @@ def embedder(net) -> Embedder:
 @pytest.fixture(scope='session')
 def toy() -> tuple:
     return toy_images()
+
+
+class interrupted:
+    """Within the block the `at`-th line that this thread runs in files of such names raises a KeyboardInterrupt.
+
+    Lines at which a `with` statement ends its block do not count: a tracer sees them, but Python takes no signal between the
+    last instruction of a block and the `__exit__` of what guards it."""
+
+    def __init__(self, at: int, names: tuple = ('/scroll/',)):
+        self.left, self.names, self.hit, self._begins = at, names, False, {}
+
+    def _trace(self, frame, event, argument):
+        code = frame.f_code
+        if not any(name in code.co_filename for name in self.names):
+            return None
+        if event == 'line':
+            begins = self._begins.setdefault((code, frame.f_lineno), frame.f_lasti)
+            with_ = linecache.getline(code.co_filename, frame.f_lineno).lstrip().startswith('with ')
+            self.left -= not with_ or frame.f_lasti == begins
+            if self.left == 0:
+                self.hit = True
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._trace
+
+    def __enter__(self):
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *error):
+        sys.settrace(self._before)

@@ -174,8 +174,8 @@ def test_the_removed_are_gone_and_their_places_are_filled_by_the_new(strategy):
     before = buffer.content()
     gone = np.flatnonzero(np.isin(stream.keys, before.keys[[0, 1, -1]]))
     statistics.remove(*stream.part(gone)[:2])
-    buffer.remove(stream.keys[gone], stream.labels[gone])
-    assert buffer.content().keys.tolist() == before.keys[2:-1].tolist() and len(buffer) == 9
+    buffer.remove(stream.keys[gone], stream.labels[gone], statistics)
+    assert buffer.content().keys.tolist() == before.keys[2:-1].tolist() and len(buffer) == 9 and not buffer.complete
     offer(buffer, stream.part(np.arange(16, 24)), statistics)
     assert len(buffer) <= 12 and 2 in buffer.content().labels and not np.isin(stream.keys[gone], buffer.content().keys).any()
 

@@ -1,4 +1,6 @@
 """Exact statistics: integers, whatever the order, the batching and the sharding; undone by `remove`; safe on disk."""
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -79,13 +81,13 @@ def test_exact_at_the_extreme_of_2_to_the_17_rows_of_the_largest_values(low):
 
 
 @quick
-@given(streams(), st.permutations(['ant', 'bee', 'cat', 'dog', 'eel']))
-def test_relabelled_there_and_back(stream, names):
-    there = dict(enumerate(names))
-    named = of(stream).relabel(there)
-    expected = Statistics(5).add(stream.features, [there[c] for c in stream.labels.tolist()])
+@given(streams(), st.permutations(['ant', 'bee', 'cat', 'dog', 'eel']), st.booleans())
+def test_relabelled_there_and_back(stream, names, by_class):
+    there, numbered = dict(enumerate(names)), Statistics(5, by_class=by_class).add(*stream[:2])
+    named = numbered.relabel(there)
+    expected = Statistics(5, by_class=by_class).add(stream.features, [there[c] for c in stream.labels.tolist()])
     assert named.digest() == expected.digest()
-    assert named.relabel({name: c for c, name in there.items()}).digest() == of(stream).digest()
+    assert named.relabel({name: c for c, name in there.items()}).digest() == numbered.digest()
 
 
 @pytest.mark.parametrize('mapping', [{0: 5, 1: 5}, {0: 1}, {0: 0.5, 1: 1.5}], ids=str)
@@ -171,6 +173,40 @@ def test_what_was_never_added_is_not_removed(how, gone, labels):
         s.remove(np.array(gone), labels) if how == 'remove' else s.subtract(Statistics(2).add(np.array(gone), labels))
     assert s.digest() == before
     assert s.remove(np.array([[3, 0]]), [0]).remove(np.array([[7, 0]]), [0]).digest() == Statistics(2).digest()
+
+
+@pytest.mark.parametrize('count, total, least', [(4, 2, 1 + 1), (4, 6, 1 + 1 + 4 + 4), (4, -2, 1 + 1), (5, -7, 1 + 1 + 1 + 4 + 4)])
+def test_the_least_sum_of_squares_is_that_of_integers(count, total, least):
+    """More than total^2 / count: whole numbers with this sum cannot all be equal."""
+    def arrays(squares: int) -> dict:
+        return dict(classes=np.array([0]), counts=np.array([count]), sums=np.array([[total, GRID * count]]),
+                    gram=np.array([[squares, GRID * total], [GRID * total, GRID ** 2 * count]]))
+    assert least - 1 >= total ** 2 / count and Statistics.from_arrays(arrays(least)).total == count
+    with refused('too small'):
+        Statistics.from_arrays(arrays(least - 1))
+
+
+@pytest.mark.parametrize('classes', [[3, 3], [4, 3], ['a', 'a'], ['b', 'a']], ids=str)
+def test_arrays_that_name_a_class_twice_or_out_of_order_are_refused(classes):
+    with refused('order'):
+        Statistics.from_arrays({**of(make_stream([0, 1])).state_dict(), 'classes': np.array(classes)})
+
+
+def test_what_threads_add_merge_and_remove_at_once_is_all_counted():
+    stream, s, before = make_stream(np.arange(600) % 4), Statistics(5), sys.getswitchinterval()
+
+    def work(start: int) -> None:
+        for at in range(start, 600, 24):
+            for one in range(at, at + 3):
+                s.add(*stream.part([one])[:2])
+            s.merge(of(stream, [at])).remove(*stream.part([at])[:2])
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(0, 24, 3)))
+    finally:
+        sys.setswitchinterval(before)
+    assert s == of(stream)
 
 
 def test_a_direction_that_no_sample_had_is_not_removed():

@@ -1,10 +1,11 @@
 """Statistics on disk: shares of several machines put together, taken out again, and what is refused, by command line."""
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from scroll import archive, edits
+from scroll import Scroll, archive, edits
 from scroll.grid import quantise
 from scroll.state import State
 from scroll.statistics import Statistics
@@ -140,3 +141,33 @@ def test_a_class_is_shown_on_its_line_whatever_its_name(shares, command):
     assert Statistics.load('twice.npz').classes.tolist() == names and Statistics.load('twice.npz').counts.tolist() == [30] * 4
     assert command('remove', 'twice.npz', '--minus', 'named.npz', '-o', 'once.npz')[0] == 0
     assert Statistics.load('once.npz') == Statistics.load('named.npz')
+
+
+def test_a_file_of_before_0_3_holds_features_that_were_not_rounded(shares, command):
+    """So what rounds to float32 does not go with it: the same sample may be another."""
+    learner = State(dict(seed=3), '', of(STREAM, A))
+    of(STREAM, A).save('new.npz')
+    learner.write('new-s.npz')
+    archive.write('old.npz', 'scroll-statistics-2', dict(psi='', parts={of(STREAM, B).digest(): 1}), of(STREAM, B).state_dict())
+    facts, arrays = replace(learner, statistics=of(STREAM, B)).content()
+    archive.write('old-s.npz', 'scroll-state-1', {name: fact for name, fact in facts.items() if name != 'precision'}, arrays)
+    for kind in ('', '-s'):
+        code, _, err = command('merge', f'new{kind}.npz', f'old{kind}.npz', '-o', 'out.npz')
+        assert code == 2 and 'taken in as float32, of the other as float64' in err
+
+
+def test_statistics_that_are_not_those_of_their_part_are_refused(shares, command):
+    of(STREAM, A).save('forged.npz', parts={of(STREAM, B).digest(): 1})
+    code, _, err = command('show', 'forged.npz')
+    assert code == 2 and 'not those of their parts' in err
+
+
+@pytest.mark.parametrize('labels, forged, word', [
+    ([0, 0, 0, 0], dict(buffer_labels=np.zeros(2, int), buffer_sizes=np.ones(2, int)), 'classes that the statistics lack'),
+    ([0, 0, 1, 1], dict(keys_labels=np.zeros(2, int)), 'keys are not those')])
+def test_a_buffer_or_keys_that_name_a_class_twice_are_refused(labels, forged, word):
+    learner = Scroll(buffer_size=2, keep_keys=True).fit(STREAM.features[:4], labels)
+    held = learner.state_dict()
+    held['arrays'] |= forged
+    with refused(word):
+        learner.load_state_dict(held)

@@ -1,7 +1,7 @@
 """One learner, many threads, interrupts anywhere: it is what integer sums of some of the calls are, and nothing else."""
 import copy
+import io
 import pickle
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -9,11 +9,12 @@ from contextlib import suppress
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scroll import Scroll, ScrollClassifier, Statistics
+from scroll import InputError, Scroll, ScrollClassifier, Statistics
 from scroll.grid import GRID, quantise, sample_keys
+from tests.scroll.conftest import interrupted
 
 LABELS = np.array(['a', 'b', 'c', 'd'])
 
@@ -44,32 +45,6 @@ def at_once(*calls) -> list:
         return call()
     with ThreadPoolExecutor(len(calls)) as pool:
         return [error for error in (future.exception() for future in [pool.submit(run, call) for call in calls]) if error]
-
-
-class interrupted:
-    """Within the block the `at`-th line that `scroll` runs in this thread raises a KeyboardInterrupt."""
-
-    def __init__(self, at: int):
-        self.left, self.hit = at, False
-
-    def _trace(self, frame, event, argument):
-        if '/scroll/' not in frame.f_code.co_filename:
-            return None
-        if event == 'line':
-            self.left -= 1
-            if self.left == 0:
-                self.hit = True
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return self._trace
-
-    def __enter__(self):
-        self._before = sys.gettrace()
-        sys.settrace(self._trace)
-        return self
-
-    def __exit__(self, *error):
-        sys.settrace(self._before)
 
 
 SETTINGS = [dict(buffer_size=0), dict(buffer_size=6, keep_keys=True), dict(buffer_size=6, strategy='hash'),
@@ -115,33 +90,67 @@ def test_a_classifier_fitted_again_and_interrupted_has_the_old_columns_or_the_ne
         assert known(classifier) in (before, known(again))
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.data())
-def test_threads_that_read_write_and_are_interrupted_leave_the_sums_of_what_was_done(draw):
-    X, y = data(90)
-    parts = [slice(i, i + 5) for i in range(10, 90, 5)]
-    learner = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[:10], y[:10])
-    times = np.r_[np.ones(10, int), np.zeros(80, int)]
+SWAP = dict(a='b', b='a')
 
-    def known(X, y) -> bool:
-        return not len(learner.keys_.lacks(sample_keys(quantise(X)), y))
-    reads = [lambda: learner.predict(X), lambda: learner.digest(), lambda: learner.statistics_.gram,
-             lambda: pickle.dumps(learner), lambda: known(X, y), lambda: learner.out_of_sample(X[:5], y[:5])]
-    lock, where = threading.Lock(), draw.draw(st.lists(st.integers(1, 600), min_size=16, max_size=16))
 
-    def write(part: slice, line: int) -> None:
-        with suppress(KeyboardInterrupt), interrupted(line) as stop:
-            learner.partial_fit(X[part], y[part])
-        if stop.hit and not known(X[part], y[part]):
-            return
-        with lock:
-            times[part] += 1
-    writes = [lambda part=part, line=line: write(part, line) for part, line in zip(parts, where)]
-    calls = writes[:8] + draw.draw(st.lists(st.sampled_from(reads), max_size=6))
-    assert at_once(*calls) == [] and at_once(*writes[8:], reads[0], reads[1]) == []
-    assert counted(learner) == by_hand(X, y, times)
-    again = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[times > 0], y[times > 0])
+def names_in(learner, X, y) -> np.ndarray:
+    """By which name each sample is known, y or the one that it has after a swap; '' of one that is not."""
+    keys, swapped = sample_keys(quantise(X)), np.array([SWAP.get(label, label) for label in y.tolist()])
+    names = np.full(len(y), '')
+    for labels in (swapped, y):
+        known = ~np.isin(np.arange(len(y)), learner.keys_.lacks(keys, labels))
+        names[known] = labels[known]
+    return names
+
+
+def check_whole(learner, X, y) -> None:
+    """Sums, keys and f_T are those of one set of samples, and the buffer keeps some of these."""
+    names = names_in(learner, X, y)
+    known = names != ''
+    assert counted(learner) == by_hand(X, names, known.astype(int))
+    again = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[known], names[known])
     assert learner.digest() == again.digest() and learner.predictor().digest() == again.predictor().digest()
+    held = learner.buffer_.content()
+    assert not len(again.keys_.lacks(held.keys, held.labels)) and held.features.shape[1] == X.shape[1]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_threads_that_read_write_copy_save_and_are_interrupted_leave_the_sums_of_what_was_done(tmp_path, draw):
+    X, y = data(90)
+    parts, path, done = [slice(i, i + 5) for i in range(10, 90, 5)], tmp_path / 'state.npz', []
+    learner = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[:10], y[:10])
+
+    def learn(part: slice) -> None:
+        if part.start < 60:
+            learner.partial_fit(X[part], y[part])
+        else:
+            learner.merge(Scroll(buffer_size=4, keep_keys=True).partial_fit(X[part], y[part]))
+        done.append(part)
+
+    def saved() -> Scroll:
+        learner.save(path)
+        return Scroll.load(path)
+    copies = [lambda: pickle.loads(pickle.dumps(learner)), lambda: copy.deepcopy(learner), lambda: copy.copy(learner), saved]
+    reads = [lambda: learner.predict(X), learner.digest, lambda: learner.statistics_.gram, lambda: names_in(learner, X, y)]
+    reads += [lambda make=make: check_whole(make(), X, y) for make in copies]
+    edits = [lambda: learner.rename(SWAP), lambda: learner.remove(X[:5], y[:5]), lambda: learner.save(path)]
+
+    def write(call, line: int) -> None:
+        with suppress(KeyboardInterrupt, InputError), interrupted(line):    # what was renamed is not removed by its old name
+            call()
+    writes = [lambda part=part: learn(part) for part in parts]
+    writes = draw.draw(st.permutations(writes + draw.draw(st.lists(st.sampled_from(edits), max_size=8))))
+    writes = [lambda call=call, line=draw.draw(st.integers(1, 1500)): write(call, line) for call in writes]
+    half = len(writes) // 2
+    for some in (writes[:half], writes[half:]):
+        assert at_once(*some, *draw.draw(st.lists(st.sampled_from(reads), max_size=6))) == []
+    check_whole(learner, X, y)
+    names = names_in(learner, X, y)
+    for part in parts:
+        assert len(set(names[part] == '')) == 1 and (part not in done or names[part].all())
+    if path.exists():
+        check_whole(Scroll.load(path), X, y)
 
 
 @pytest.mark.parametrize('make', [lambda: Scroll(buffer_size=0), lambda: Scroll(head='balanced', buffer_size=3),
@@ -154,6 +163,52 @@ def test_small_calls_from_many_threads_count_every_sample_and_threads_that_read_
         list(pool.map(lambda i: learner.partial_fit(X[i:i + 10], y[i:i + 10]), range(0, 1000, 10)))
     assert at_once(*[lambda: np.testing.assert_array_equal(learner.predict(X[:50]), expected)] * 6) == []      # who reads, sums up
     assert learner.digest() == whole.digest()
+
+
+class Pickled(pickle.Pickler):
+    """A pickle of `value`; `meanwhile` is called before its `at`-th object."""
+
+    def __init__(self, value, at: int, meanwhile):
+        self.file, self.left, self.meanwhile = io.BytesIO(), at, meanwhile
+        super().__init__(self.file)
+        self.dump(value)
+        self.value = pickle.loads(self.file.getvalue())
+
+    def persistent_id(self, value) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.meanwhile()
+
+
+class Copied(dict):
+    """A deep copy, likewise: the dict is its memo, which is asked for each object."""
+
+    def __init__(self, value, at: int, meanwhile):
+        self.left, self.meanwhile = at, meanwhile
+        self.value = copy.deepcopy(value, self)
+
+    def get(self, *key):
+        Pickled.persistent_id(self, key)
+        return super().get(*key)
+
+
+@pytest.mark.parametrize('make', [
+    lambda X, y: Scroll(head='rff', lift_dim=8, buffer_size=4).fit(X, y), lambda X, y: Scroll(head='qda', buffer_size=4).fit(X, y),
+    lambda X, y: ScrollClassifier(scale='standard', calibration_size=8).fit(X, y), lambda X, y: Scroll().fit(X, y).predictor()])
+@pytest.mark.parametrize('way', [Pickled, Copied])
+def test_a_pickle_or_copy_that_is_made_while_others_predict_and_learn_is_whole(make, way):
+    X, y = data(20)
+    times, grid = (1 << 20) - way(make(X, y), 1 << 20, None).left, quantise(X)
+    for at in range(1, times, max(times // 15, 1)):
+        one = make(X, y)
+        before = one.digest()
+
+        def meanwhile(one=one):
+            if hasattr(one, 'predict_proba'):
+                one.predict_proba(X)
+                one.partial_fit(X, y)
+            one.predict(grid)
+        assert way(one, at, meanwhile).value.digest() in (before, one.digest())
 
 
 def test_a_setting_that_changes_while_a_head_is_made_is_not_mixed_with_it():
@@ -178,7 +233,7 @@ def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learne
     other.load_state_dict(held)
     for array in held['arrays'].values():
         array[...] = array.dtype.type()
-    other.end_part().clear(), other.buffer_ and other.buffer_.drop(LABELS), other.keys_ and other.keys_.drop(LABELS)
+    other.end_part().clear(), other.buffer_ and other.buffer_.drop(LABELS, other.statistics_), other.keys_ and other.keys_.drop(LABELS)
     assert whole(other) == expected and other.end_part()
     features, labels = quantise(X), y.copy()
     s = Statistics(5).add(features, labels)

@@ -30,7 +30,7 @@ def key_counts(keys) -> Counter:
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(positions, st.lists(st.tuples(st.sampled_from(STEPS), positions), max_size=10), st.sampled_from(STRATEGIES),
+@given(positions, st.lists(st.tuples(st.sampled_from(STEPS), positions), max_size=10), st.sampled_from([*STRATEGIES, 'hash', 'hash']),
        st.sampled_from([0, 2, 5, 50]), st.booleans())
 def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_saved(tmp_path_factory, first, steps, strategy, size, keep_keys):
     path = tmp_path_factory.mktemp('steps') / 'x'
@@ -61,11 +61,38 @@ def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_sa
     other = Scroll(**params)
     other.load_state_dict(learner.state_dict())
     assert digests(Scroll.load(path)) == digests(other) == digests(learner)
+    if size:
+        assert Scroll.load(path).buffer_.complete == other.buffer_.complete == learner.buffer_.complete
     if learned is not None:
+        if learned and size and learner.buffer_.complete and strategy == 'hash':
+            never = Scroll(**params).partial_fit(*part(sorted(learned.elements())))
+            assert never.buffer_.complete and digests(learner) == digests(never)
         expected = Counter(POOL.keys[at] for at in learned.elements())
         assert learner.digest() == Statistics(3).add(*part(sorted(learned.elements()))).digest()
         assert not size or not len(learner.buffer_) or not key_counts(learner.buffer_.content().keys) - expected
         assert not keep_keys or key_counts(learner.keys_.state_dict()['keys']) == expected
+
+
+def test_a_buffer_that_lacks_what_it_had_let_go_says_so(tmp_path, command):
+    """Four of six samples of one class are kept, then one of these is removed: a fifth would be, and is gone."""
+    X, y = POOL.features[:6], np.zeros(6, int)
+    learner = Scroll(buffer_size=4, strategy='hash').fit(X, y)
+    kept = np.isin(POOL.keys[:6], learner.buffer_.content().keys)
+    gone = []
+    for at, complete in ((~kept, True), (kept, False)):
+        one = np.flatnonzero(at)[:1]
+        gone += one.tolist()
+        learner.save(tmp_path / 'before')
+        np.savez(tmp_path / 'gone.npz', X=X[one], y=y[one])
+        code, _, err = command('remove', tmp_path / 'before', '--samples', tmp_path / 'gone.npz', '-o', tmp_path / 'after')
+        assert (code, 'learn again' in err) == (0, not complete)
+        assert ('incomplete' in command('show', tmp_path / 'after')[1]) == (not complete)
+        assert learner.remove(X[one], y[one]).buffer_.complete == complete
+    assert not learner.partial_fit(POOL.features[6:], y[0] + np.zeros(8, int)).buffer_.complete          # others have its place
+    assert not Scroll(buffer_size=4, strategy='hash').fit(X, y + 1).merge(learner).buffer_.complete
+    assert not Scroll(buffer_size=9, strategy='hash').fit(X, y + 1).merge(Scroll(buffer_size=2, strategy='hash').fit(X, y)).buffer_.complete
+    assert not Scroll(buffer_size=3, strategy='hash').fit(X, [0, 0, 0, 1, 1, 1]).rename({0: 2}).buffer_.complete     # 2 + 1: 1 + 1
+    assert learner.remove_class(0, np.r_[X, POOL.features[6:]][[i for i in range(14) if i not in gone]]).buffer_.complete
 
 
 def test_a_learner_that_keeps_keys_knows_exactly_what_it_learned():
@@ -177,12 +204,14 @@ def test_what_is_not_a_whole_class_is_refused_and_nothing_is_changed(given_, wor
     assert digests(learner) == before
 
 
-@pytest.mark.parametrize('names', [{0: 2, 2: 0}, {0: 'x', 1: 'y', 2: 'a'}], ids=repr)
-def test_renamed_is_learned_under_that_name(names, tmp_path):
-    learner = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, POOL.labels)
+@pytest.mark.parametrize('names', [{0: 2, 2: 0}, {0: 'x', 1: 'y', 2: 'a'}, {0: 1, 1: 2, 2: 0}], ids=repr)
+@pytest.mark.parametrize('head', ['ridge', 'qda', 'balanced'])
+def test_renamed_is_learned_under_that_name(names, head, tmp_path):
+    how = dict(head=head, buffer_size=14, keep_keys=True)
+    learner = Scroll(**how).fit(POOL.features, POOL.labels)
     assert learner.rename(names) is learner
     labels = [names.get(label, label) for label in POOL.labels.tolist()]
-    expected = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, labels)
+    expected = Scroll(**how).fit(POOL.features, labels)
     assert digests(learner) == digests(expected) and learner.predict(POOL.features).tolist() == expected.predict(POOL.features).tolist()
     learner.save(tmp_path / 'x')
     assert digests(Scroll.load(tmp_path / 'x')) == digests(expected)
