@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from filelock import FileLock
 
 from bench.cli import parsing as cli
 from bench.paper.grids import SPACES, beyond, plan, space_of
@@ -29,7 +28,7 @@ from core.loss_watch import Diverged
 from core.plugins import ROOT, normalise
 from core.rows import append_row, read_rows
 from scroll.adaptation import Adaptation
-from scroll.archive import atomic_write
+from scroll.archive import atomic_write, take_lock
 from scroll.errors import InputError
 
 CONFIG = ROOT / 'models' / 'config'
@@ -317,7 +316,7 @@ def main():
             above = size
         if rules:
             path = CONFIG / f"{model.replace('-', '_')}.yaml"
-            with FileLock(f'{path}.lock'):              # other data sets may be tuned side by side
+            with take_lock(f'{path}.lock'):              # other data sets may be tuned side by side
                 write_rules(path, rules)
             for rule in rules:
                 print(f"{path}: {rule['set']}, {rule['by']}", flush=True)

@@ -1,5 +1,4 @@
 """Statistics on disk: shares of several machines put together, taken out again, and what is refused, by command line."""
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -141,19 +140,6 @@ def test_a_class_is_shown_on_its_line_whatever_its_name(shares, command):
     assert Statistics.load('twice.npz').classes.tolist() == names and Statistics.load('twice.npz').counts.tolist() == [30] * 4
     assert command('remove', 'twice.npz', '--minus', 'named.npz', '-o', 'once.npz')[0] == 0
     assert Statistics.load('once.npz') == Statistics.load('named.npz')
-
-
-def test_a_file_of_before_0_3_holds_features_that_were_not_rounded(shares, command):
-    """So what rounds to float32 does not go with it: the same sample may be another."""
-    learner = State(dict(seed=3), '', of(STREAM, A))
-    of(STREAM, A).save('new.npz')
-    learner.write('new-s.npz')
-    archive.write('old.npz', 'scroll-statistics-2', dict(psi='', parts={of(STREAM, B).digest(): 1}), of(STREAM, B).state_dict())
-    facts, arrays = replace(learner, statistics=of(STREAM, B)).content()
-    archive.write('old-s.npz', 'scroll-state-1', {name: fact for name, fact in facts.items() if name != 'precision'}, arrays)
-    for kind in ('', '-s'):
-        code, _, err = command('merge', f'new{kind}.npz', f'old{kind}.npz', '-o', 'out.npz')
-        assert code == 2 and 'taken in as float32, of the other as float64' in err
 
 
 def test_statistics_that_are_not_those_of_their_part_are_refused(shares, command):
