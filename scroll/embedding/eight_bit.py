@@ -1,11 +1,12 @@
-"""Integer networks in torch's 8-bit kernels: the same integers, in about half of the time of float32.
+"""Integer networks in torch's 8-bit kernels: the same integers in about half of float32's time.
 
-The kernels add products in int32; rounding to 8 bits, a residual sum and ReLU are part of the same pass. A
-processor without VNNI adds the products of two channels in 16 bits, and says nothing where these overflow;
-and what is rounded is computed in float32. Programs keep promises (`integer_program`) for which neither
-matters; a layer to which it may matter all the same (`_equal_float32`) is run in float32. A machine has to
-prove it: each layer is run on the inputs that drive its outputs to their extremes, and to ties of rounding,
-and compared with float64 the first time that it meets inputs of some shape.
+The kernels add products in int32; rounding to 8 bits, a residual sum and ReLU are part of the same
+pass. A processor without VNNI adds the products of two channels in 16 bits, and says nothing where
+these overflow; and what is rounded is computed in float32. Programs keep promises
+(`integer_program`) for which neither matters; a layer for which they are not enough
+(`_equal_float32`) is run in float32. A machine has to prove it: each layer is run on the inputs
+that drive its outputs to their extremes, and there to ties of rounding, and compared with float64
+the first time that it meets inputs of some shape.
 """
 from dataclasses import replace
 
@@ -56,7 +57,8 @@ class EightBits:
         if op.kind == 'input':
             return x if zero is None else (x + zero).to(torch.uint8)
         if op.kind == 'pool':
-            return (network.run(position, op, inputs) - (zero or 0) * x.shape[2] * x.shape[3]).float()
+            offset = (zero or 0) * x.shape[2] * x.shape[3]
+            return (network.run(position, op, inputs) - offset).float()
         if op.kind == 'pad':
             return F.pad(x, op.options['amounts'], value=zero)
         zeros = [self.zero[read] for read in op.reads]
@@ -101,11 +103,12 @@ def _convolved(op, inputs: list, zeros: list, packed: tuple) -> torch.Tensor:
 
 
 def _equal_float32(op, largest: int) -> bool:
-    """Whether kernels compute a layer as float32 does, for all that its program promises.
+    """Whether kernels compute a layer as float32 does, given the promises of its program.
 
-    They may add 128, where a value has a sign, before they round it: it has to be a multiple of 2^-16, or less
-    than 1/4 and added to a whole number. They may convert sums of values that zero was not taken from yet.
-    They may take neighbours in space for a pair, where a convolution has one input channel."""
+    They may add 128, where a value has a sign, before they round it: it has to be a multiple of
+    2^-16, or less than 1/4 and added to a whole number. They may convert sums to float32 before
+    what stands for zero is taken from the inputs. They may take neighbours in space for a pair of
+    products, where a convolution has one input channel."""
     weight, ratio, groups = op.weight, op.ratio or 1.0, op.options['groups']
     raw = max(_raw(weight > 0, weight).max(), -_raw(weight < 0, weight).min())
     if raw > EXACT or op.high - op.low != CUT or (groups == 1) == (weight.shape[1] == 1) \
@@ -118,26 +121,30 @@ def _equal_float32(op, largest: int) -> bool:
 
 
 def _raw(large: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """The sum for each output, int64 (C,), of the largest inputs where `large`, and none elsewhere."""
+    """The sum for each output, int64 (C,), of largest inputs where `large`, and none elsewhere."""
     return CUT * np.where(large, weight, 0).sum(axis=(1, 2, 3), dtype=np.int64)
 
 
 def _try_extremes(op, zeros: list) -> None:
-    """Unfit unless each output is exact where all of its products are as large as they can be, and of one
-    sign. Its bias brings them to ties, which go to the even number, so that any other sum shows."""
+    """Unfit unless each output is exact where all of its products are as large as they can be, and
+    of one sign. Its bias brings them to a tie, which goes to the even number, so that any other sum
+    shows."""
     weight, alone = op.weight, op.options['groups'] > 1
     options = op.options | dict(stride=[1, 1], padding=[0, 0], dilation=[1, 1], ratio=1.0)
     halves = np.full(len(weight), 0.5, np.float32)
-    offset = zeros[0] * weight.sum(axis=(1, 2, 3), dtype=np.int64) - 2 * sum(CUT - zero for zero in zeros[1:])
-    for large, tie, expected in ((weight > 0, 3, 102), (weight < 0, 1, 100)):       # 101.5 and 100.5
-        images = torch.from_numpy(np.where(large, np.uint8(CUT), np.uint8(0)))      # each made for one output
-        bias = 200 + tie + offset - _raw(large, weight)
+    offset = zeros[0] * weight.sum(axis=(1, 2, 3), dtype=np.int64)
+    offset -= 2 * sum(CUT - zero for zero in zeros[1:])
+    for large, tie, expected in ((weight > 0, 203, 102), (weight < 0, 201, 100)):   # twice the tie
+        images = torch.from_numpy(np.where(large, np.uint8(CUT), np.uint8(0)))      # one an output
+        bias = tie + offset - _raw(large, weight)
         trial = replace(op, options=options, multiplier=halves, bias=bias)
         parts = images.transpose(0, 1).split(1) if alone else images.split(_PART)
         packed, seen = _packed(trial, zeros[0], parts[0].shape), 0
         for part in parts:
-            others = [torch.full((len(part), len(weight), 1, 1), CUT, dtype=torch.uint8) for _ in zeros[1:]]
-            inputs = [value.contiguous(memory_format=torch.channels_last) for value in (part, *others)]
+            inputs = [part.contiguous(memory_format=torch.channels_last)]
+            if op.reads[1:]:
+                other = inputs[0].new_full((len(part), len(weight), 1, 1), CUT)
+                inputs.append(other.contiguous(memory_format=torch.channels_last))
             found = _convolved(trial, inputs, zeros, packed)
             own = found[:, :, 0, 0] if alone else found[:, seen:seen + len(part), 0, 0].diagonal()
             seen += len(part)

@@ -87,11 +87,12 @@ def check_program(program: list, input_size: int, mean: tuple, version: int = VE
     _expect(len(mean) == 3 and kinds[:1] == ['input'] and 'input' not in kinds[1:]
             and {kinds[position] for position in unread} == {'pool'}, 'an integer network',
             f'its layers are {", ".join(kinds)}',
-            'three means, an input, which comes first, and that a sum over it reads each map at the end')
+            'three means, an input, which comes first, and sums over all maps that nothing reads')
     for position, op in enumerate(program):
         one_of(f'layer {position} of the integer network', op.kind, reads)
         layer = f'layer {position} of the integer network ({op.kind})'
-        _expect(len(op.reads) in reads[op.kind], layer, f'it reads {op.reads}', 'other numbers')
+        _expect(len(op.reads) in reads[op.kind], layer, f'it reads {len(op.reads)} values',
+                ' or '.join(map(str, reads[op.kind])))
         for read in op.reads:
             whole(f'{layer}: the position of what it reads', read, 0, position - 1)
             _expect(kinds[read] != 'pool', layer, f'it reads the sum {read}', 'a map')
@@ -101,7 +102,8 @@ def check_program(program: list, input_size: int, mean: tuple, version: int = VE
         _expect(min(shape) >= 1 and math.prod(shape) <= _MAP, layer, f'it makes {shape} values',
                 'up to 2^28')
         for read in op.reads[1:]:
-            _expect(shapes[read] == shape, layer, f'it adds {shapes[read]} to {shape}', 'the same')
+            _expect(shapes[read] == shape, layer, f'it adds {shapes[read]} to {shape}',
+                    'the same shape')
         if op.kind == 'pool':
             most = source.largest * math.prod(shapes[op.reads[0]][1:])
             _expect(most <= EXACT, layer, f'a sum over its map may reach {most}', 'up to 2^24')

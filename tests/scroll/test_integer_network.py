@@ -266,20 +266,21 @@ def near_a_tie() -> list:
 
 
 def large_sums() -> list:
-    """100.5 + 2^-16 of white, from a sum that exceeds 2^24 before what stands for zero is taken from it."""
-    weight = np.full((8, 1040, 1, 1), 64, np.int8)
-    weight[:, 0] = 63
-    return [selecting(1040, -128), replace(plain()[1], reads=(1,), weight=weight, multiplier=np.full(8, 2.0 ** -16, np.float32),
-                                           bias=np.full(8, 6586369 - 127 * 66559, np.int32))]
+    """100.5 of red 255 and green 254, from a sum that is odd and exceeds 2^24 before 128 is taken from each value. It
+    is even for the largest values."""
+    first, weight = selecting(1040, -128), np.full((8, 1040, 1, 1), 64, np.int8)
+    first.weight[0, :2, 0, 0], weight[:, :2] = (0, 1), 63
+    return [first, replace(plain()[1], reads=(1,), weight=weight, multiplier=np.full(8, 2.0 ** -16, np.float32),
+                           bias=np.full(8, 6586368 - (127 * 66495 + 126 * 63), np.int32))]
 
 
-@pytest.mark.parametrize('layers, mean, red', [(near_a_tie, 0, 1), (large_sums, 128, 255)])
-def test_layers_that_8_bit_kernels_round_otherwise_are_left_to_float32(layers, mean, red):
+@pytest.mark.parametrize('layers, mean, color', [(near_a_tie, 0, (1, 0, 0)), (large_sums, 128, (255, 254, 0))])
+def test_layers_that_8_bit_kernels_round_otherwise_are_left_to_float32(layers, mean, color):
     """Neither the first nor the last image shows it."""
     layers = layers()
     network = IntegerNetwork([Op('input', low=-mean, high=255 - mean), *layers, Op('pool', (len(layers),))], 2, (mean,) * 3)
     images = np.full((3, 2, 2, 3), mean, np.uint8)
-    images[1] = red
+    images[1] = color
     np.testing.assert_array_equal(run(network, images), reference(network, images))
 
 
@@ -321,9 +322,9 @@ def optioned(**more) -> list:
 
 
 NO_PROGRAM = {
-    'no layers': ([], 'an input, which comes first'), 'no pool': (plain()[:2], 'a sum over it'), 'two inputs': (chain(Op('input')), 'an input, which comes first'),
-    'a map that nothing reads': (chain(replace(plain()[1], reads=(0,))), 'a sum over it'), 'a later layer': (plain(reads=(1,)), 'layer 1 .*what it reads 1'),
-    'a sum': ([*plain(), Op('pool', (2,))], 'layer 3 .*reads the sum 2'), 'three values': (plain(reads=(0, 0, 0)), 'it reads'), 'version 1': (chain(Op('scale', (1,))), 'scale'),
+    'no layers': ([], 'an input, which comes first'), 'no pool': (plain()[:2], 'sums over all maps'), 'two inputs': (chain(Op('input')), 'an input, which comes first'),
+    'a map that nothing reads': (chain(replace(plain()[1], reads=(0,))), 'sums over all maps'), 'a later layer': (plain(reads=(0, 1)), 'layer 1 .*what it reads 1'),
+    'a sum': ([*plain(), Op('pool', (2,))], 'layer 3 .*reads the sum 2'), 'three values': (plain(reads=(0, 0, 0)), 'it reads 3 values: expected 1 or 2'), 'version 1': (chain(Op('scale', (1,))), 'scale'),
     'least': (plain(low=1), 'the least of its values 1'), 'not whole': (plain(high=254.5), 'the largest of its values 254.5'), '9 bits': (plain(low=-128), 'values go from -128 to 255'),
     'input': ([Op('input', high=254), *plain()[1:]], 'values go from 0 to 254: expected 0 to 255'),
     'pad': (chain(Op('pad', (1,), 0, 1, dict(amounts=[0] * 4))), 'values go from 0 to 1'), 'cropped away': (chain(Op('pad', (1,), options=dict(amounts=[-2] * 4))), 'makes'),
