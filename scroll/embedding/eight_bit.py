@@ -29,7 +29,7 @@ class EightBits:
     Unfit: it cannot be run so, or not exactly on this machine."""
 
     def __init__(self, network):
-        if network.version < 2 or not torch.backends.mkldnn.enabled:
+        if not torch.backends.mkldnn.enabled:
             raise Unfit
         self.network, self.zero, self._packed = network, [], {}
         for op in network.program:

@@ -25,12 +25,12 @@ from torch import nn
 from scroll import archive
 from scroll.embedding.eight_bit import EightBits, Unfit
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.integer_program import ARRAYS, VERSION, Op, check_program
+from scroll.embedding.integer_program import ARRAYS, Op, check_program
 from scroll.embedding.machine import cudnn_with
 from scroll.errors import InputError
 from scroll.grid import GRID, quantise
 
-_FORMAT = 'scroll-integer-{}'
+_FORMAT = 'scroll-integer-2'
 _OF_CONV = ('stride', 'padding', 'dilation', 'groups')
 _GOLDEN, _GOLDEN_SIZE = 8, 32       # built-in images
 
@@ -48,20 +48,20 @@ class IntegerNetwork(nn.Module):
 
     program: list of `Op`, the first of kind `input`, the last the features, of `dim` values. input_size:
     pixels. mean: three integers that are taken from the image's channels. golden: SHA-256 of the features of
-    the built-in images, or '' where it is not known yet. version: of the program. stages: positions of the
-    last map of each stage. mirror: features are sums of those of an image and its mirror image.
+    the built-in images, or '' where it is not known yet. stages: positions of the last map of each stage.
+    mirror: features are sums of those of an image and its mirror image.
 
     Outputs are the values that nothing reads, in their order. Where there are several, or mirror images, each
     is a unit vector on the grid.
 
     InputError: the program cannot be run exactly, with the layer and the bound."""
 
-    def __init__(self, program: list, input_size: int, mean: tuple, golden: str = '', version: int = VERSION,
-                 stages=(), mirror: bool = False):
+    def __init__(self, program: list, input_size: int, mean: tuple, golden: str = '', stages=(),
+                 mirror: bool = False):
         super().__init__()
-        shapes = check_program(program, input_size, mean, version)
+        shapes = check_program(program, input_size, mean)
         self.program, self.input_size = program, input_size
-        self.mean, self.golden, self.version = tuple(map(int, mean)), str(golden), version
+        self.mean, self.golden = tuple(map(int, mean)), str(golden)
         self.stages, self.mirror = tuple(map(int, stages)), mirror
         self.eight_bits = None          # `EightBits`, or False where it is not to be, once it is known
         self._compared = set()          # kinds of convolutions, with the shapes and places of their inputs
@@ -76,14 +76,13 @@ class IntegerNetwork(nn.Module):
                     self.register_buffer(f'{name}{position}', tensor, persistent=False)
 
     def widened(self, stages: tuple, mirror: bool) -> 'IntegerNetwork':
-        """This network with the features of `scroll.embedding.wide`. InputError: no such stage, or a file of
-        a version that does not say where stages end."""
+        """This network with the features of `scroll.embedding.wide`. InputError: no such stage, or a file
+        that does not say where stages end."""
         self.check()
         if any(stage > len(self.stages) for stage in stages):
             raise InputError(f'stages {list(stages)}: the integer network knows {len(self.stages)} stages')
         pools = [Op('pool', (self.stages[stage - 1],)) for stage in stages]
-        return IntegerNetwork(self.program + pools, self.input_size, self.mean, '', self.version, self.stages,
-                              mirror)
+        return IntegerNetwork(self.program + pools, self.input_size, self.mean, '', self.stages, mirror)
 
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S), exactly."""
@@ -143,10 +142,6 @@ class IntegerNetwork(nn.Module):
             if not torch.compiler.is_compiling():           # there are no numbers to compare
                 self._compare(position, op, x, out)
             return self._requantise(out, position, op, *inputs[1:])
-        if op.kind == 'scale':
-            return self._requantise(x.clone(), position, op)
-        if op.kind == 'add':
-            return self._requantise(x + inputs[1], position, op)
         if op.kind == 'pad':
             return F.pad(x, op.options['amounts'])
         return x.sum(dim=(2, 3))
@@ -200,7 +195,7 @@ class IntegerNetwork(nn.Module):
 
     def digest(self) -> str:
         """SHA-256 of all that determines its features: program, numbers, input."""
-        facts = [_FORMAT.format(self.version), self.input_size, self.mean, *['mirror'] * self.mirror]
+        facts = [_FORMAT, self.input_size, self.mean, *['mirror'] * self.mirror]
         sha = hashlib.sha256(json.dumps(facts).encode())
         for op in self.program:
             sha.update(json.dumps([op.kind, op.reads, op.low, op.high, op.options], sort_keys=True).encode())
@@ -218,20 +213,18 @@ class IntegerNetwork(nn.Module):
                   for name in ARRAYS if getattr(op, name) is not None}
         facts = dict(program=program, input_size=self.input_size, mean=self.mean, golden=self.golden,
                      stages=self.stages, about=about)
-        archive.write(path, _FORMAT.format(self.version), facts, arrays)
+        archive.write(path, _FORMAT, facts, arrays)
 
     @classmethod
     def load(cls, path) -> tuple:
         """(network, about) that `save` wrote; its bounds are checked again. Runs no code from the file.
         InputError: there is no such file, it is damaged or something else, or it cannot be run exactly."""
-        versions = {_FORMAT.format(version): version for version in range(1, VERSION + 1)}
-        kind = archive.kind_of(path)
-        facts, arrays = archive.read(path, kind if kind in versions else _FORMAT.format(VERSION))
+        facts, arrays = archive.read(path, _FORMAT)
         with archive.readable(path):
             program = [Op(op, tuple(reads), low, high, options,
                           **{name: arrays.get(f'{name}{position}') for name in ARRAYS})
                        for position, (op, reads, low, high, options) in enumerate(facts['program'])]
-            return (cls(program, facts['input_size'], facts['mean'], facts['golden'], versions[kind],
+            return (cls(program, facts['input_size'], facts['mean'], facts['golden'],
                         facts.get('stages', ())), dict(facts['about']))
 
 

@@ -18,7 +18,7 @@ from scroll import Adaptation, Scroll, archive
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork, golden_images
-from scroll.embedding.integer_program import VERSION, Op
+from scroll.embedding.integer_program import Op
 from scroll.embedding.quantisation import quantise_network
 from scroll.errors import InputError
 from scroll.grid import quantise
@@ -26,7 +26,6 @@ from tests.scroll.conftest import refused, threads, tiny_net, toy_images
 
 IMAGES = np.concatenate([golden_images(), toy_images(8, 32)[0]])
 PREPROCESSING = Preprocessing(32, (0.48, 0.45, 0.4), (0.25, 0.24, 0.27))
-DIGEST_OF_VERSION_1 = 'cc8499604869650807e629684ae16d67afeb2104536dfddcb3529c947e8d38a7'
 
 
 class Mobile(nn.Module):
@@ -109,8 +108,6 @@ def reference(network, images) -> np.ndarray:
                     op.weight[g * each:(g + 1) * each].astype(np.float64),
                     windows[g * per:(g + 1) * per].astype(np.float64), ((1, 2, 3), (0, 3, 4)))
                     for g in range(o['groups'])]).astype(np.int64) + op.bias[:, None, None]
-            elif op.kind == 'add':
-                x = x + values[op.reads[1]]
             elif op.kind == 'pad':
                 left, right, top, bottom = o['amounts']
                 x = np.pad(x, ((0, 0), (top, bottom), (left, right)))
@@ -284,19 +281,6 @@ def test_layers_that_8_bit_kernels_round_otherwise_are_left_to_float32(layers, m
     np.testing.assert_array_equal(run(network, images), reference(network, images))
 
 
-def test_a_file_of_version_1_gives_the_features_of_then(tmp_path):
-    """Its sums were of two values in units of 1/64; the digest was computed before version 2 was there."""
-    up = np.full(8, 64, np.float32)
-    program = [*plain(2, bias=7)[:2], Op('scale', (1,), -(1 << 22), 1 << 22, {}, up[:1]), replace(plain(-1)[1], low=-(1 << 22), high=1 << 22, multiplier=up),
-               Op('add', (2, 3), 0, 255, {}, up[:1] ** -1), Op('pool', (4,))]
-    IntegerNetwork(program, 4, (1, 2, 3), version=1).save(tmp_path / 'old.npz', {})
-    network, _ = IntegerNetwork.load(tmp_path / 'old.npz')
-    image = np.full((1, 4, 4, 3), 20, np.uint8)
-    value = min(255, 2 * (60 - 6) + 7)
-    assert network.digest() == DIGEST_OF_VERSION_1
-    np.testing.assert_array_equal(run(network, image), np.full((1, 8), 16 * (value - (60 - 6))))
-
-
 def test_a_sum_is_bounded_by_what_float32_holds():
     """3 * 1 * 255 + |bias| <= 2^24."""
     IntegerNetwork(plain(bias=(1 << 24) - 765), 4, (0, 0, 0))
@@ -324,7 +308,7 @@ def optioned(**more) -> list:
 NO_PROGRAM = {
     'no layers': ([], 'an input, which comes first'), 'no pool': (plain()[:2], 'sums over all maps'), 'two inputs': (chain(Op('input')), 'an input, which comes first'),
     'a map that nothing reads': (chain(replace(plain()[1], reads=(0,))), 'sums over all maps'), 'a later layer': (plain(reads=(0, 1)), 'layer 1 .*what it reads 1'),
-    'a sum': ([*plain(), Op('pool', (2,))], 'layer 3 .*reads the sum 2'), 'three values': (plain(reads=(0, 0, 0)), 'it reads 3 values: expected 1 or 2'), 'version 1': (chain(Op('scale', (1,))), 'scale'),
+    'a sum': ([*plain(), Op('pool', (2,))], 'layer 3 .*reads the sum 2'), 'three values': (plain(reads=(0, 0, 0)), 'it reads 3 values: expected 1 or 2'), 'no such kind': (chain(Op('scale', (1,))), 'scale'),
     'least': (plain(low=1), 'the least of its values 1'), 'not whole': (plain(high=254.5), 'the largest of its values 254.5'), '9 bits': (plain(low=-128), 'values go from -128 to 255'),
     'input': ([Op('input', high=254), *plain()[1:]], 'values go from 0 to 254: expected 0 to 255'),
     'pad': (chain(Op('pad', (1,), 0, 1, dict(amounts=[0] * 4))), 'values go from 0 to 1'), 'cropped away': (chain(Op('pad', (1,), options=dict(amounts=[-2] * 4))), 'makes'),
@@ -386,7 +370,7 @@ def test_a_damaged_file_is_refused(made, tmp_path):
     ('facts', 'mean', None), ('facts', 'mean', [10 ** 30] * 3), ('facts', 'golden', 5), ('facts', 'stages', 'abc'), ('facts', 'program', [['input']]), ('facts', 'about', [1])])
 def test_a_forged_file_is_refused_and_ends_no_process(tmp_path, part, name, value):
     """A stride of 0 was a division by zero within the kernels: SIGFPE."""
-    path, kind = tmp_path / 'a.npz', f'scroll-integer-{VERSION}'
+    path, kind = tmp_path / 'a.npz', 'scroll-integer-2'
     IntegerNetwork(plain(), 4, (0, 0, 0)).save(path, {})
     facts, arrays = archive.read(path, kind)
     dict(facts=facts, arrays=arrays, op=facts['program'][1], options=facts['program'][1][4])[part][name] = value
