@@ -1,16 +1,21 @@
-"""Integer networks in torch's 8-bit kernels: the same integers, in about half of the time of float32.
+"""Integer networks in torch's 8-bit kernels: the same integers in about half of float32's time.
 
-The kernels add products in int32; rounding to 8 bits, a residual sum and ReLU are part of the same pass. A
-processor without VNNI adds the products of two channels in 16 bits, and says nothing where these overflow;
-and what is rounded is computed in float32. `quantisation` makes networks to which neither matters. A machine
-has to prove it: each layer is run on the inputs that drive its outputs to their extremes, and compared with
-float64 the first time that it meets inputs of some shape.
+The kernels add products in int32; rounding to 8 bits, a residual sum and ReLU are part of the same
+pass. A processor without VNNI adds the products of two channels in 16 bits, and says nothing where
+these overflow; and what is rounded is computed in float32. Programs keep promises
+(`integer_program`) for which neither matters; a layer for which they are not enough
+(`_equal_float32`) is run in float32. A machine has to prove it: each layer is run on the inputs
+that drive its outputs to their extremes, and there to ties of rounding, and compared with float64
+the first time that it meets inputs of some shape.
 """
+from dataclasses import replace
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-_SIGNED = 128                       # stands for zero where a value has a sign
+from scroll.embedding.integer_program import CUT, EXACT, channel_bound, lowest_bit
+
 _PART = 256                         # images at a time
 
 
@@ -29,9 +34,14 @@ class EightBits:
         self.network, self.zero, self._packed = network, [], {}
         for op in network.program:
             self.zero.append(self._zero_of(op))
-        for op in network.program:
-            if op.kind == 'conv' and self.zero[op.reads[0]] is not None:
-                _try_extremes(op, self.zero[op.reads[0]])
+        self._in_float32 = set()        # positions
+        for position, op in enumerate(network.program):
+            if op.kind == 'conv':
+                zeros = [self.zero[read] for read in op.reads]
+                if None in zeros or not _equal_float32(op, network.program[op.reads[0]].largest):
+                    self._in_float32.add(position)
+                else:
+                    _try_extremes(op, zeros)
 
     def _zero_of(self, op):
         """What stands for zero in its value; None: channels of the image have means of their own."""
@@ -39,32 +49,22 @@ class EightBits:
             return self.network.mean[0] if len(set(self.network.mean)) == 1 else None
         if op.kind in ('pad', 'pool'):
             return self.zero[op.reads[0]]
-        if op.kind != 'conv' or (op.low, op.high) not in ((0, 255), (-_SIGNED, 255 - _SIGNED)) \
-                or op.options['groups'] not in (1, len(op.bias)):
-            raise Unfit
         return -op.low
 
-    def sums(self, x: torch.Tensor) -> list:
-        """The network's outputs. Unfit: a layer gives other numbers than float64."""
-        values, network = [], self.network
-        for position, op in enumerate(network.program):
-            values.append(self._run(position, op, [values[read] for read in op.reads] or [x]))
-            for read in op.reads:
-                if network.last_use[read] == position:
-                    values[read] = None
-        return [values[position] for position in network.outputs]
-
-    def _run(self, position: int, op, inputs: list) -> torch.Tensor:
+    def run(self, position: int, op, inputs: list) -> torch.Tensor:
+        """The value of one operation of the program. Unfit: it is not what float64 gives."""
         x, zero, network = inputs[0], self.zero[position], self.network
         if op.kind == 'input':
             return x if zero is None else (x + zero).to(torch.uint8)
         if op.kind == 'pool':
-            return (network.run(position, op, inputs) - zero * x.shape[2] * x.shape[3]).float()
+            offset = (zero or 0) * x.shape[2] * x.shape[3]
+            return (network.run(position, op, inputs) - offset).float()
         if op.kind == 'pad':
             return F.pad(x, op.options['amounts'], value=zero)
         zeros = [self.zero[read] for read in op.reads]
-        if None in zeros:
-            return (network.run(position, op, inputs) + zero).to(torch.uint8)
+        if position in self._in_float32:
+            values = [value.float() - (zero or 0) for value, zero in zip(inputs, zeros)]
+            return (network.run(position, op, values) + zero).to(torch.uint8)
         if inputs[1:] and (network.last_use[op.reads[1]] != position or op.reads[0] == op.reads[1]):
             inputs[1] = inputs[1].clone()                   # the kernel may write into it
         if (position, x.shape) in self._packed:
@@ -102,22 +102,51 @@ def _convolved(op, inputs: list, zeros: list, packed: tuple) -> torch.Tensor:
                          relu, [], '')
 
 
-def _try_extremes(op, zero: int) -> None:
-    """Unfit unless each output is exact where all of its products are as large as they can be, and of one
-    sign. Its bias is minus what it then should be, so that any other sum shows."""
-    weight, alone = op.weight.astype(np.int64), op.options['groups'] > 1
-    options = op.options | dict(stride=[1, 1], padding=[0, 0], dilation=[1, 1])
-    for sign in (1, -1):
-        images = np.where(weight * sign > 0, 255, 0)                        # each made for one output
-        wanted = ((images - zero) * weight).sum(axis=(1, 2, 3))
-        trial = type(op)('conv', low=-_SIGNED, options=options, multiplier=np.ones(len(weight), np.float32),
-                         weight=op.weight, bias=-wanted)
-        images = torch.from_numpy(images.astype(np.uint8))
+def _equal_float32(op, largest: int) -> bool:
+    """Whether kernels compute a layer as float32 does, given the promises of its program.
+
+    They may add 128, where a value has a sign, before they round it: it has to be a multiple of
+    2^-16, or less than 1/4 and added to a whole number. They may convert sums to float32 before
+    what stands for zero is taken from the inputs. They may take neighbours in space for a pair of
+    products, where a convolution has one input channel."""
+    weight, ratio, groups = op.weight, op.ratio or 1.0, op.options['groups']
+    raw = max(_raw(weight > 0, weight).max(), -_raw(weight < 0, weight).min())
+    if raw > EXACT or op.high - op.low != CUT or (groups == 1) == (weight.shape[1] == 1) \
+            or 1 < groups < len(weight):
+        return False
+    factor = op.multiplier.astype(np.float64)
+    fine = np.minimum(lowest_bit(factor), ratio) >= 2.0 ** -16
+    quiet = channel_bound(weight, op.bias, largest) * factor <= 1 / 4
+    return op.low == 0 or bool((fine | (quiet & (ratio >= 1))).all())
+
+
+def _raw(large: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The sum for each output, int64 (C,), of largest inputs where `large`, and none elsewhere."""
+    return CUT * np.where(large, weight, 0).sum(axis=(1, 2, 3), dtype=np.int64)
+
+
+def _try_extremes(op, zeros: list) -> None:
+    """Unfit unless each output is exact where all of its products are as large as they can be, and
+    of one sign. Its bias brings them to a tie, which goes to the even number, so that any other sum
+    shows."""
+    weight, alone = op.weight, op.options['groups'] > 1
+    options = op.options | dict(stride=[1, 1], padding=[0, 0], dilation=[1, 1], ratio=1.0)
+    halves = np.full(len(weight), 0.5, np.float32)
+    offset = zeros[0] * weight.sum(axis=(1, 2, 3), dtype=np.int64)
+    offset -= 2 * sum(CUT - zero for zero in zeros[1:])
+    for large, tie, expected in ((weight > 0, 203, 102), (weight < 0, 201, 100)):   # twice the tie
+        images = torch.from_numpy(np.where(large, np.uint8(CUT), np.uint8(0)))      # one an output
+        bias = tie + offset - _raw(large, weight)
+        trial = replace(op, options=options, multiplier=halves, bias=bias)
         parts = images.transpose(0, 1).split(1) if alone else images.split(_PART)
-        packed, seen = _packed(trial, zero, parts[0].shape), 0
+        packed, seen = _packed(trial, zeros[0], parts[0].shape), 0
         for part in parts:
-            found = _convolved(trial, [part.contiguous(memory_format=torch.channels_last)], [zero], packed)
+            inputs = [part.contiguous(memory_format=torch.channels_last)]
+            if op.reads[1:]:
+                other = inputs[0].new_full((len(part), len(weight), 1, 1), CUT)
+                inputs.append(other.contiguous(memory_format=torch.channels_last))
+            found = _convolved(trial, inputs, zeros, packed)
             own = found[:, :, 0, 0] if alone else found[:, seen:seen + len(part), 0, 0].diagonal()
             seen += len(part)
-            if not (own == _SIGNED).all():
+            if not (own == expected - op.low).all():
                 raise Unfit

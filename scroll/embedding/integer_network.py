@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import struct
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -24,77 +23,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from scroll import archive
-from scroll.arguments import one_of, whole
 from scroll.embedding.eight_bit import EightBits, Unfit
 from scroll.embedding.images import Preprocessing
+from scroll.embedding.integer_program import ARRAYS, Op, check_program
 from scroll.embedding.machine import switches
 from scroll.errors import InputError
 from scroll.grid import GRID, quantise
 
 _FORMAT = 'scroll-integer-2'
-EXACT = 1 << 24                     # float32 holds every integer up to here
-_LARGEST = 1 << 22                  # magnitude of a value
 _OF_CONV = ('stride', 'padding', 'dilation', 'groups')
-_READS = dict(input=(0,), conv=(1, 2), pad=(1,), pool=(1,))                        # how many values
-_RATIOS = {2.0 ** power for power in range(-24, 25)}
 _GOLDEN, _GOLDEN_SIZE = 8, 32       # built-in images
-_ARRAYS = dict(weight='|i1', bias='<i4', multiplier='<f4')
-
-
-@dataclass(frozen=True)
-class Op:
-    """One operation, whose value later ones read by its position in the program.
-
-    Attributes:
-        kind: `input`: the resized image, 8 bits, less `mean`. `conv`: sum, times `multiplier`, plus, where it
-            reads two values, the second times the power of two `ratio`. `pad`: with zeros. `pool`: sum over
-            the map.
-        reads: positions of the values it reads.
-        low, high: the range that its value is clamped to, after rint.
-        options: of a convolution (stride, padding, dilation, groups, ratio) or padding (amounts).
-        multiplier: float32 (C,) or (1,). weight: int8 (C, C / groups, h, w). bias: int32 (C,). Of
-            convolutions."""
-    kind: str
-    reads: tuple = ()
-    low: int = 0
-    high: int = 255
-    options: dict = field(default_factory=dict)
-    multiplier: np.ndarray = None
-    weight: np.ndarray = None
-    bias: np.ndarray = None
-
-    @property
-    def largest(self) -> int:
-        """A: the largest magnitude of its value."""
-        return max(-self.low, self.high)
-
-
-def check_program(program: list) -> None:
-    """InputError unless operations are known and read earlier ones, and every sum of a convolution is exact.
-    Kernels divide by a stride, and check none: 0 would end the process."""
-    if not program or program[0].kind != 'input' or program[-1].kind != 'pool':
-        raise InputError('an integer network begins with its input and ends with a sum over maps')
-    for position, op in enumerate(program):
-        one_of(f'layer {position} of the integer network', op.kind, _READS)
-        where = f'layer {position} of the integer network ({op.kind})'
-        early = len(op.reads) in _READS[op.kind] and all(0 <= read < position for read in op.reads)
-        held = early and (op.kind != 'pad' or op.largest >= program[op.reads[0]].largest)
-        if not held or not -_LARGEST <= op.low <= 0 <= op.high <= _LARGEST:
-            raise InputError(f'{where}: it reads {op.reads}, and its values go from {op.low} to {op.high}')
-        if op.kind == 'conv':
-            arrays = [getattr(op, name) for name in _ARRAYS]
-            if [array.dtype for array in arrays] != list(_ARRAYS.values()) or arrays[0].ndim != 4 \
-                    or arrays[1].shape != arrays[0].shape[:1] or not np.isfinite(arrays[2]).all():
-                raise InputError(f'{where}: its weights are {op.weight.dtype} {op.weight.shape}, its biases '
-                                 f'{op.bias.dtype} {op.bias.shape}, or a multiplier is not finite')
-            if op.reads[1:] and op.options['ratio'] not in _RATIOS:
-                raise InputError(f"{where}: its ratio of {op.options['ratio']} is no power of two up to 2^24")
-            for size in (*op.options['stride'], *op.options['dilation'], op.options['groups']):
-                whole(f'{where}: a stride, dilation or number of groups', size, 1)
-            bound = channel_bound(op.weight, op.bias, program[op.reads[0]].largest)
-            if bound.max() > EXACT:
-                raise InputError(f'{where}: a sum of channel {int(bound.argmax())} may reach '
-                                 f'{int(bound.max())}, more than the 2^24 up to which float32 is exact')
 
 
 def rounded_mean(preprocessing: Preprocessing) -> tuple:
@@ -103,11 +41,6 @@ def rounded_mean(preprocessing: Preprocessing) -> tuple:
     if preprocessing != Preprocessing(size, mean, std) or len(mean) != 3:
         raise InputError(f'{preprocessing}: an integer network takes whole colour images, resized by Lanczos')
     return tuple(int(np.rint(255 * value)) for value in mean)
-
-
-def channel_bound(weight: np.ndarray, bias: np.ndarray, largest: int) -> np.ndarray:
-    """sum |q| A + |b|, int64 (C,): what no partial sum of a convolution exceeds."""
-    return np.abs(weight.astype(np.int64)).sum(axis=(1, 2, 3)) * largest + np.abs(bias.astype(np.int64))
 
 
 class IntegerNetwork(nn.Module):
@@ -126,30 +59,21 @@ class IntegerNetwork(nn.Module):
     def __init__(self, program: list, input_size: int, mean: tuple, golden: str = '', stages=(),
                  mirror: bool = False):
         super().__init__()
-        check_program(program)
-        whole('the input size of an integer network', input_size, 1, 1 << 16)
+        shapes = check_program(program, input_size, mean)
         self.program, self.input_size = program, input_size
         self.mean, self.golden = tuple(map(int, mean)), str(golden)
-        if program[0].largest < max(*self.mean, 255 - min(self.mean)):
-            raise InputError(f'the input of an integer network less {self.mean} leaves its range')
         self.stages, self.mirror = tuple(map(int, stages)), mirror
         self.eight_bits = None          # `EightBits`, or False where it is not to be, once it is known
         self._compared = set()          # kinds of convolutions, with the shapes and places of their inputs
         self.last_use = {read: position for position, op in enumerate(program) for read in op.reads}
         self.outputs = [position for position in range(len(program)) if position not in self.last_use]
-        self.dim = sum(self._channels(position) for position in self.outputs)
+        self.dim = sum(shapes[position][0] for position in self.outputs)
         for position, op in enumerate(program):
-            for name in _ARRAYS:
+            for name in ARRAYS:
                 if (value := getattr(op, name)) is not None:
                     tensor = torch.from_numpy(value.astype(np.float32))
                     tensor = tensor.view(1, -1, 1, 1) if name == 'multiplier' else tensor
                     self.register_buffer(f'{name}{position}', tensor, persistent=False)
-
-    def _channels(self, position: int) -> int:
-        op = self.program[position]
-        if op.kind == 'conv':
-            return len(op.bias)
-        return self._channels(op.reads[0]) if op.reads else 3
 
     def widened(self, stages: tuple, mirror: bool) -> 'IntegerNetwork':
         """This network with the features of `scroll.embedding.wide`. InputError: no such stage, or a file
@@ -174,8 +98,11 @@ class IntegerNetwork(nn.Module):
         return self.__dict__ | dict(eight_bits=None, _compared=set(self._compared))
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """Integers (B, d), float32, of a prepared input; InputError where this machine does not compute
-        convolutions as sums."""
+        """Integers (B, d), float32, of a prepared input; InputError where it has another size, or this
+        machine does not compute convolutions as sums."""
+        if x.shape[1:] != (3, self.input_size, self.input_size):
+            raise InputError(f'an input of the shape {tuple(x.shape)}: the integer network takes images of '
+                             f'{self.input_size} pixels')
         parts = self._sums(x)
         if self.mirror:
             parts = [one.double() + other for one, other in zip(parts, self._sums(x.flip(3)))]
@@ -185,22 +112,25 @@ class IntegerNetwork(nn.Module):
 
     def _sums(self, x: torch.Tensor) -> list:
         """The outputs, each (B, C)."""
-        if x.device.type == 'cpu' and x.dtype == torch.float32 and not torch.compiler.is_compiling():
-            try:
-                if self.eight_bits is None:
-                    self.eight_bits = os.environ.get('SCROLL_EIGHT_BIT') != '0' and EightBits(self)
-                if self.eight_bits:
-                    return self.eight_bits.sums(x)
-            except (Unfit, RuntimeError):           # of kernels that torch may lack
-                self.eight_bits = False
-        values = []
         # no convolutions that transform their input
         with switches(ieee=x.device.type == 'cuda', nnpack=False, benchmark=False, deterministic=True):
-            for position, op in enumerate(self.program):
-                values.append(self.run(position, op, [values[read] for read in op.reads] or [x]))
-                for read in op.reads:
-                    if self.last_use[read] == position:
-                        values[read] = None
+            if x.device.type == 'cpu' and x.dtype == torch.float32 and not torch.compiler.is_compiling():
+                try:
+                    if self.eight_bits is None:
+                        self.eight_bits = os.environ.get('SCROLL_EIGHT_BIT') != '0' and EightBits(self)
+                    if self.eight_bits:
+                        return self._outputs(x, self.eight_bits.run)
+                except (Unfit, RuntimeError):           # of kernels that torch may lack
+                    self.eight_bits = False
+            return self._outputs(x, self.run)
+
+    def _outputs(self, x: torch.Tensor, run) -> list:
+        values = []
+        for position, op in enumerate(self.program):
+            values.append(run(position, op, [values[read] for read in op.reads] or [x]))
+            for read in op.reads:
+                if self.last_use[read] == position:
+                    values[read] = None
         return [values[position] for position in self.outputs]
 
     def run(self, position: int, op: Op, inputs: list) -> torch.Tensor:
@@ -215,8 +145,6 @@ class IntegerNetwork(nn.Module):
             return self._requantise(out, position, op, *inputs[1:])
         if op.kind == 'pad':
             return F.pad(x, op.options['amounts'])
-        if self.program[op.reads[0]].largest * x.shape[2] * x.shape[3] > EXACT:
-            raise InputError(f'layer {position} of the integer network: a sum over its map may exceed 2^24')
         return x.sum(dim=(2, 3))
 
     def _convolved(self, x: torch.Tensor, position: int, op: Op) -> torch.Tensor:
@@ -235,10 +163,9 @@ class IntegerNetwork(nn.Module):
         self._compared.add(kind)
 
     def exactly(self, position: int, op: Op, inputs: list) -> torch.Tensor:
-        """The value of a convolution in float64, of float64 integers."""
-        factor = getattr(self, f'multiplier{position}').double()
-        out = self._convolved(inputs[0], position, op).round() * factor
-        return (out + inputs[1] * op.options['ratio'] if inputs[1:] else out).round().clamp(op.low, op.high)
+        """The value of a convolution whose sums are computed in float64, of float64 integers."""
+        out = self._convolved(inputs[0], position, op).round().float()
+        return self._requantise(out, position, op, *[value.float() for value in inputs[1:]])
 
     def _requantise(self, x: torch.Tensor, position: int, op: Op, other: torch.Tensor = None) -> torch.Tensor:
         """clamp(rint(x * multiplier + other * ratio)), in the memory of x."""
@@ -258,7 +185,7 @@ class IntegerNetwork(nn.Module):
         images = torch.from_numpy(golden_images()).to(next(self.buffers()).device)
         try:
             found = self.features(self.prepare(images).contiguous(memory_format=layout))
-        except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError) as error:
+        except (MemoryError, RuntimeError) as error:
             raise InputError(f'this integer network cannot be run ({type(error).__name__})') from error
         digest = hashlib.sha256(found.cpu().numpy().astype('<i8').tobytes()).hexdigest()
         if self.golden and digest != self.golden:
@@ -273,7 +200,7 @@ class IntegerNetwork(nn.Module):
         sha = hashlib.sha256(json.dumps(facts).encode())
         for op in self.program:
             sha.update(json.dumps([op.kind, op.reads, op.low, op.high, op.options], sort_keys=True).encode())
-            for name, kind in _ARRAYS.items():
+            for name, kind in ARRAYS.items():
                 if (value := getattr(op, name)) is not None:
                     sha.update(json.dumps([name, value.shape]).encode())
                     sha.update(np.ascontiguousarray(value, kind).tobytes())
@@ -284,7 +211,7 @@ class IntegerNetwork(nn.Module):
         `path` (npz, no pickles), whole or not at all."""
         program = [[op.kind, op.reads, op.low, op.high, op.options] for op in self.program]
         arrays = {f'{name}{position}': getattr(op, name) for position, op in enumerate(self.program)
-                  for name in _ARRAYS if getattr(op, name) is not None}
+                  for name in ARRAYS if getattr(op, name) is not None}
         facts = dict(program=program, input_size=self.input_size, mean=self.mean, golden=self.golden,
                      stages=self.stages, about=about)
         archive.write(path, _FORMAT, facts, arrays)
@@ -296,7 +223,7 @@ class IntegerNetwork(nn.Module):
         facts, arrays = archive.read(path, _FORMAT)
         with archive.readable(path):
             program = [Op(op, tuple(reads), low, high, options,
-                          **{name: arrays.get(f'{name}{position}') for name in _ARRAYS})
+                          **{name: arrays.get(f'{name}{position}') for name in ARRAYS})
                        for position, (op, reads, low, high, options) in enumerate(facts['program'])]
             return (cls(program, facts['input_size'], facts['mean'], facts['golden'],
                         facts.get('stages', ())), dict(facts['about']))

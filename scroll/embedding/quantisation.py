@@ -16,13 +16,22 @@ import torch
 from torch import nn
 
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.integer_network import EXACT, IntegerNetwork, Op, channel_bound, rounded_mean
+from scroll.embedding.integer_network import IntegerNetwork, rounded_mean
+from scroll.embedding.integer_program import (
+    CUT,
+    EXACT,
+    MANTISSA,
+    PAIR,
+    SIGNED,
+    Op,
+    channel_bound,
+    pairs,
+    peak,
+    reach_of,
+)
 from scroll.errors import InputError
 
 _IMAGE = 0.0                        # the unit of the image, whose channels have each their own
-_SIGNED, _CUT = 127, 255            # largest value where no ReLU has cut, and where one has
-_PAIR = 128                         # of two neighbouring channels' weights: 16 bits hold their products' sum
-_MANTISSA = 6                       # most bits of a multiplier
 _QUANTILE = 0.9999
 _SAMPLED = 1 << 20                  # values of a map that a quantile is taken of
 _BATCH = 32                         # of calibration: the graph has one batch size
@@ -271,9 +280,9 @@ class _Builder:
 
     _on_dropout = _on_clone = _on_alias = _on_contiguous = _on_detach = _same
 
-    def _finish(self, waiting, node, low: int = -_SIGNED - 1, cap: float = np.inf) -> _Value:
+    def _finish(self, waiting, node, low: int = -SIGNED - 1, cap: float = np.inf) -> _Value:
         """Round a sum to the eight bits of its value, from `low` (ReLU: 0) to `cap`."""
-        self.rounded[node.name] = largest = _SIGNED if low else _CUT
+        self.rounded[node.name] = largest = SIGNED if low else CUT
         magnitude = self._magnitude(node)
         unit = magnitude / largest if self.units is None else self.units[node.name]
         high = largest if low else int(min(largest, np.rint(cap / unit)))
@@ -302,8 +311,8 @@ class _Builder:
         return linear or self._unchanged(values[0]), value
 
     def _rounded(self, linear: _Linear, magnitude: float, unit: float) -> _Value:
-        power = math.ceil(math.log2(magnitude / _SIGNED / unit) - 0.1)          # little is cut
-        return self._emit_linear(linear, unit * 2.0 ** power, -_SIGNED - 1, _SIGNED)
+        power = math.ceil(math.log2(magnitude / SIGNED / unit) - 0.1)          # little is cut
+        return self._emit_linear(linear, unit * 2.0 ** power, -SIGNED - 1, SIGNED)
 
     def _largest(self, value: _Value) -> float:
         return self.program[value.position].largest * value.unit
@@ -321,7 +330,7 @@ class _Builder:
         """A convolution with integer weights, plus another value.
 
         Each output channel has a multiplier j 2^e, the smallest that weights and bounds allow. j has as many
-        bits, of at most `_MANTISSA`, as leave every product with it an integer times 2^e that float32 holds,
+        bits, of at most `MANTISSA`, as leave every product with it an integer times 2^e that float32 holds,
         wherever the value is not cut anyway: then no way and no order to compute it matters."""
         largest, source = self.program[linear.source.position].largest, linear.source
         if not (np.isfinite(linear.weight).all() and np.isfinite(linear.bias).all() and source.unit > 0):
@@ -329,17 +338,17 @@ class _Builder:
                              'numbers')
         ratio = other.unit / unit if other else 0.0
         gain = source.unit / unit                       # of a weight in reals, the multiplier that makes it 1
-        least = np.maximum(_peak(linear.weight) / _SIGNED, _pairs(linear.weight) / _PAIR)
+        least = np.maximum(peak(linear.weight) / SIGNED, pairs(linear.weight) / PAIR)
         least = np.maximum(np.where(least > 0, least, 1.0) * gain, np.abs(linear.bias) / unit / (EXACT // 4))
-        bits = np.full(len(least), _MANTISSA)
+        bits = np.full(len(least), MANTISSA)
         while True:
             power = np.ldexp(1.0, np.frexp(least)[1] - bits)        # `log2` may be off at powers of two
             factor = np.ceil(least / power) * power
             weight = np.rint(linear.weight * (gain / factor)[:, None, None, None])
             bias = np.rint(linear.bias / (unit * factor))
             bound = channel_bound(weight, bias, largest)
-            over = (bound > EXACT) | (_peak(weight) > _SIGNED) | (_pairs(weight) > _PAIR)
-            reach = np.minimum(bound, (512 + 255 * ratio) / factor) + np.abs(bias)
+            over = (bound > EXACT) | (peak(weight) > SIGNED) | (pairs(weight) > PAIR)
+            reach = reach_of(bound, bias, factor, ratio)
             long = ~over & (bits > 1) & (reach * factor > EXACT * power)
             if not (over | long).any():
                 break
@@ -350,20 +359,6 @@ class _Builder:
             reads, options = (source.position, other.position), options | dict(ratio=ratio)
         numbers = factor.astype(np.float32), weight.astype(np.int8), bias.astype(np.int32)
         return self._emit(Op('conv', reads, low, high, options, *numbers), unit)
-
-
-def _peak(weight: np.ndarray) -> np.ndarray:
-    """Largest magnitude for each output, (C,)."""
-    return np.abs(weight).reshape(len(weight), -1).max(axis=1)
-
-
-def _pairs(weight: np.ndarray) -> np.ndarray:
-    """Largest sum of the magnitudes at input channels 2i and 2i + 1 for each output, (C,); 0 where there is
-    one input channel."""
-    if weight.shape[1] == 1:
-        return np.zeros(len(weight))
-    magnitudes = np.abs(np.pad(weight, ((0, 0), (0, weight.shape[1] % 2), (0, 0), (0, 0))))
-    return _peak(magnitudes[:, ::2] + magnitudes[:, 1::2])
 
 
 def _unsupported(node, what: str, instead: str = '') -> InputError:
