@@ -143,7 +143,7 @@ LABELS = {'int': Y, 'uint8': Y.astype(np.uint8), 'negative': Y - 7, 'large': Y *
 @pytest.mark.parametrize('y, head, strategy', [(LABELS['str'], *case) for case in CASES] + [(y, *CASES[2]) for y in LABELS.values()])
 def test_shapes_and_dtypes_of_what_comes_out(new, y):
     estimator, names = new().fit(X, y), sorted(set(np.asarray(y).tolist()))
-    kind = 'U' if isinstance(names[0], str) else 'i'
+    kind = {str: 'U', bool: 'b'}.get(type(names[0]), 'i')
     assert estimator.n_features_in_ == 4
     for _ in range(2):                                                      # f_T, then f*
         assert estimator.classes_.tolist() == names
@@ -226,7 +226,7 @@ def imports(module: str) -> set:
 
 
 OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.learner': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'}, 'scroll.export': {'safetensors'},
-            'scroll.adaptation.adapters': {'peft'},
+            'scroll.files.arrays': {'safetensors'},
             'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
             'scroll.engines': {'dask', 'fsspec', 'ray', 'pyspark'},
             'scroll.files.images': {'PIL'}, 'scroll.libraries.river': {'pandas', 'river', 'sklearn'},
