@@ -63,8 +63,7 @@ def build(kind, args):
     if not isinstance(kind, type):
         with data_errors(args.dataset):
             return kind(args, **given)
-    values, source = dataset_config(getattr(args, 'dataset', kind.NAME),
-                                    getattr(args, 'dataset_config', None))
+    values, source = dataset_config(args.dataset, args.dataset_config)
     constants = {name: _value(name, value, source) for name, value in split_config(values)[0].items()}
     for name in getattr(kind, 'FIXED_BY_DATA', ()):
         if constants.pop(name, known := getattr(kind, name, None)) != known:
@@ -72,7 +71,7 @@ def build(kind, args):
     dataset = kind.__new__(kind)
     vars(dataset).update(constants)
     _replace_static_methods(dataset, constants)
-    with data_errors(getattr(args, 'dataset', kind.NAME)):
+    with data_errors(args.dataset):
         dataset.__init__(args, **given)
     return dataset
 
