@@ -212,11 +212,10 @@ def test_ours_that_is_imported_later_does_not_take_the_name_back(third_party, mo
     assert backbone.get_backbone_class('resnet34') is theirs
 
 
-def test_a_class_of_a_notebook_goes_before_a_file_of_ours(third_party, monkeypatch, capsys):
+def test_a_class_of_a_notebook_goes_before_a_file_of_ours(third_party):
     third_party(models={})
     other = type('Er', (), dict(__module__='__main__'))
     assert models.register_model('er')(other) is models.get_model_class('er') is other
-    assert 'models/er.py' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('package', SHIPPED)
