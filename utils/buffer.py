@@ -160,8 +160,8 @@ class Buffer:
     def append(self, given: dict) -> None:
         """Put samples, attribute -> (B, ...), after the last row, whatever the selection strategy."""
         start = len(self)
-        self._filled += len(given['labels'])
-        self.num_seen_examples += len(given['labels'])
+        self._filled += len(given['examples'])
+        self.num_seen_examples += len(given['examples'])
         for name, values in given.items():
             self._rows(name, values)[start:self._filled] = values.to(self.device)
 
@@ -187,9 +187,8 @@ class Buffer:
             raise InputError('what is to be loaded is no buffer: expected examples, and tensors with as '
                              'many rows')
         self.empty()
-        for name, values in stored.items():
-            self._filled = len(values)
-            self._rows(name, values)[:self._filled] = values.to(self.device)
+        if stored:
+            self.append(stored)
         self.num_seen_examples = int(content.get('num_seen_examples', self._filled))
         return self
 
