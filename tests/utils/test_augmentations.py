@@ -75,9 +75,10 @@ class Counting:
         return x
 
 
-@pytest.mark.parametrize('attributes, calls', [(dict(batched=True), [(6, 3, 16, 16)]), ({}, [(3, 16, 16)] * 6)])
-def test_apply_transform_hands_batches_to_what_declares_it_takes_them(attributes, calls):
-    transform, x = Counting(**attributes), images()
+@pytest.mark.parametrize('module, attributes, calls', [('', dict(batched=True), [(6, 3, 16, 16)]), ('', {}, [(3, 16, 16)] * 6),
+                                                       ('kornia.augmentation', {}, [(6, 3, 16, 16)])])
+def test_apply_transform_hands_batches_to_what_declares_it_takes_them_and_to_kornias(module, attributes, calls):
+    transform, x = type('Own', (Counting,), dict(__module__=module))(**attributes), images()
     assert torch.equal(apply_transform(x, transform), x) and transform.shapes == calls
     assert apply_transform(x[:1], transform, autosqueeze=True).shape == (3, 16, 16)
     assert apply_transform(x, transform, autosqueeze=True).shape == (6, 3, 16, 16)
@@ -117,13 +118,3 @@ def test_a_compose_of_torchvision_serves_whole_batches():
     own = lambda image: image
     for other in (None, own, transforms.Compose([own])):
         assert for_batches(other) is other
-
-
-def test_transforms_of_kornia_get_whole_batches():
-    class Doubled:
-        def __call__(self, x):
-            assert x.dim() == 4
-            return 2 * x
-    Doubled.__module__ = 'kornia.augmentation.doubled'
-    images = torch.rand(3, 3, 4, 4)
-    assert torch.equal(apply_transform(images, Doubled()), 2 * images)
