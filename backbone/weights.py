@@ -199,7 +199,7 @@ def _read_safetensors(path: Path) -> dict:
     if about is None:
         return checkpoints.from_state_dict(values)
     try:
-        if about['format'] != _FORMAT:
+        if about['format'] != _FORMAT or len(about['mean']) != 3:
             raise InputError('another format')
         options, info, backbone = dict(about['options']), dict(about['info']), normalise(about['backbone'])
         preprocessing = Preprocessing(about['input_size'], tuple(about['mean']), tuple(about['std']))

@@ -73,7 +73,7 @@ class ScheduledDataset(ContinualDataset):
         flags = {name: getattr(self.args, name, None) for name in self.READ_FLAGS}
         self.images = _read_once(type(self), **{name: tuple(value) if isinstance(value, list) else value
                                                 for name, value in flags.items()})
-        self.decoded_by = getattr(self.images, 'decoded_by', '')
+        self.decoded_by = self.images.decoded_by
         self.N_CLASSES, self.SIZE = len(self.images.class_names), self.images.train.shape[1:3]
         if (self.args.n_splits or 1) > self.N_CLASSES:
             raise InputError(f'--n_splits {self.args.n_splits}: {self.NAME} has {self.N_CLASSES} classes; '

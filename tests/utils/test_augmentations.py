@@ -105,14 +105,11 @@ def test_a_compose_of_torchvision_serves_whole_batches():
     nested = transforms.Compose([transforms.ToPILImage(), transforms.Compose(plain.transforms[1:])])
     assert torch.equal(for_batches(nested)(some), for_batches(plain)(some))
     assert torch.allclose(for_batches(plain)(some), torch.stack([plain.transforms[-1](image) for image in some]))
-    flip = for_batches(transforms.Compose([transforms.RandomHorizontalFlip()]))(some)
-    kept, turned = ((flip == wanted).flatten(1).all(1) for wanted in (some, some.flip(-1)))
-    assert (kept ^ turned).all() and 10 < kept.sum() < 54
-    crop = for_batches(transforms.Compose([transforms.RandomCrop(6, padding=2)]))(some)
-    padded = torch.nn.functional.pad(some, (2, 2, 2, 2))
-    windows = torch.stack([padded[:, :, i:i + 6, j:j + 6] for i in range(5) for j in range(5)])
-    found = (windows == crop).flatten(2).all(2)
-    assert found.any(0).all() and found.any(1).sum() > 15
+    theirs = for_batches(transforms.Compose([transforms.RandomCrop(6, padding=2), transforms.RandomHorizontalFlip()]))
+    torch.manual_seed(0)
+    drawn = theirs(some)
+    torch.manual_seed(0)
+    assert torch.equal(drawn, random_flip(random_crop(some, 2)))
     grey = for_batches(transforms.Compose([transforms.Grayscale(3), transforms.RandomCrop(4)]))
     assert grey(some).shape == (64, 3, 4, 4) and grey(some[0]).shape == (3, 4, 4)
     own = lambda image: image
