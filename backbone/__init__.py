@@ -90,8 +90,8 @@ class MammothBackbone(nn.Module):
 
 
 class StagedBackbone(MammothBackbone):
-    """A convolutional backbone: a subclass defines `stem(x)`, (B, 3, H, W) -> the first map (B, C, H', W'), and
-    stages `layer1`, `layer2`, ...; a map after each.
+    """A convolutional backbone: a subclass defines `stem(x)`, (B, 3, H, W) -> the first map
+    (B, C, H', W'), and stages `layer1`, `layer2`, ...; a map after each.
 
     channels_last: let images and maps lie in memory with the channels of a pixel together, up to the first
     stage whose maps have at most so few pixels: faster on CPUs, the same values but for rounding. Parameters

@@ -45,7 +45,8 @@ class Bottleneck(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
         out = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        out = F.relu(self.bn2(same(self.conv2, out) if self.stride == 2 else self.conv2(out)), inplace=True)
+        out = same(self.conv2, out) if self.stride == 2 else self.conv2(out)
+        out = F.relu(self.bn2(out), inplace=True)
         return F.relu(self.bn3(self.conv3(out)) + shortcut, inplace=True)
 
 

@@ -201,7 +201,8 @@ def _read_safetensors(path: Path) -> dict:
     try:
         if about['format'] != _FORMAT or len(about['mean']) != 3:
             raise InputError('another format')
-        options, info, backbone = dict(about['options']), dict(about['info']), normalise(about['backbone'])
+        options, info = dict(about['options']), dict(about['info'])
+        backbone = normalise(about['backbone'])
         preprocessing = Preprocessing(about['input_size'], tuple(about['mean']), tuple(about['std']))
         if backbone == 'resnet18' and 'width' in options:       # as the shipped files call it
             backbone = 'resnet18-md'

@@ -97,7 +97,8 @@ class Joint(ContinualModel):
                 known = labels != -1
                 if known.any():
                     logits = self.net(inputs[known].to(self.device))
-                    losses.add(self.descend(self.loss(logits, labels[known].long().to(self.device))))
+                    loss = self.loss(logits, labels[known].long().to(self.device))
+                    losses.add(self.descend(loss))
                 if scheduler and self.args.scheduler_mode == 'iter':
                     scheduler.step()
             losses.check()

@@ -35,7 +35,8 @@ class ScrollModel(FrozenModel):
     """SCROLL (Wang, Ciccone, Luise, Yapp, Pontil, Ciliberto 2022), Algorithm 1."""
     NAME = 'scroll'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual', 'cssl']
-    TRANSIENT = (*FrozenModel.TRANSIENT, '_unfinished', '_glanced')     # these: again from the segment
+    # the last two: again from the unfinished segment
+    TRANSIENT = (*FrozenModel.TRANSIENT, '_unfinished', '_glanced')
     REFUSED_FLAGS = {**dict.fromkeys(('lr', 'lr_scheduler', 'scheduler_mode', 'lr_milestones',
                                       'sched_multistep_lr_gamma', 'batch_iterations'), _NO_STEPS),
                      **dict.fromkeys(('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov'),

@@ -51,7 +51,8 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
     task_aware = is_task_aware(model)
     data = [getattr(loader, 'dataset', None) for _, loader in loaders]
     total = sum(map(len, data)) if all(hasattr(part, '__len__') for part in data) else None
-    with eval_mode(model.net), Progress('Evaluating', total, quiet=model.args.non_verbose) as progress:
+    quiet = model.args.non_verbose
+    with eval_mode(model.net), Progress('Evaluating', total, quiet=quiet) as progress:
         for task, loader in loaders:
             own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
             found, size = torch.zeros(2, dtype=torch.int64, device=model.device), 0

@@ -50,7 +50,8 @@ def split_config(values: dict) -> tuple:
     for name, value in constants.items():
         pattern, expected = _CONSTANTS[name]
         if not re.fullmatch(pattern, repr(value), re.DOTALL):
-            raise InputError(f'data-set config: {name} is {reprlib.repr(value)}; expected {expected}')
+            raise InputError(f'data-set config: {name} is {reprlib.repr(value)}; expected '
+                             f'{expected}')
     return constants, {name: value for name, value in values.items() if name not in constants}
 
 

@@ -24,7 +24,7 @@ class _Default:
     """A decorated function: a method that may lack `self`, and that knows its flag."""
 
     def __init__(self, flag: str, function):
-        self.function = getattr(function, '__func__', function)             # also of a static method
+        self.function = getattr(function, '__func__', function)         # also of a static method
         functools.update_wrapper(self, self.function)
         place = self.__module__, self.__qualname__.rpartition('.')[0]
         if flag in _decorated.get(place, ()):           # the class is defined once more

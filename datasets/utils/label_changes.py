@@ -107,5 +107,5 @@ def check_labelled(args, tasks) -> None:
     of the labels (N_t,) of each task; read up to the first that keeps a label."""
     if all(unlabelled(args, labels, task).all() for task, labels in enumerate(tasks)):
         flag = 'label_perc' if args.label_perc < 1 else 'label_perc_by_class'
-        raise InputError(f'--{flag} {getattr(args, flag):g}: rounded to whole samples that is no label in '
-                         'any task; give more')
+        raise InputError(f'--{flag} {getattr(args, flag):g}: rounded to whole samples that is no '
+                         'label in any task; give more')

@@ -20,7 +20,8 @@ class FrozenModel(ContinualModel):
     """A method on a frozen backbone, which sees each sample once.
 
     Attributes:
-        embedder: the backbone as the flags say. features_of: of what is evaluated, `TestFeatures`."""
+        embedder: the backbone as the flags say.
+        features_of: `TestFeatures`, of what is evaluated."""
     RAW_STREAM = ONLINE = True
     TRANSIENT = ('embedder', 'features_of')
 

@@ -91,7 +91,8 @@ REPLACED = {        # data of another length: as iCaRL and GEM reassign them; th
 @pytest.mark.parametrize('targets', [list, np.array, torch.tensor])
 @pytest.mark.parametrize('kind', REPLACED)
 def test_images_and_labels_of_any_kind_and_number_may_take_their_place(kind, targets):
-    loader, (images, shape) = ImageLoader(numbered(10), 4, shuffle=True, segment_ends=[4, 10]), REPLACED[kind]
+    loader = ImageLoader(numbered(10), 4, shuffle=True, segment_ends=[4, 10])
+    images, shape = REPLACED[kind]
     assert sum(map(len, labels_of(loader))) == 10
     loader.dataset.data, loader.dataset.targets = images, targets(list(range(len(images))))
     for loader.raw in (True, False):
@@ -100,4 +101,5 @@ def test_images_and_labels_of_any_kind_and_number_may_take_their_place(kind, tar
         assert sorted(i for batch in batches for i in batch[1].tolist()) == list(range(len(images)))
     plain = torch.cat([batch[2] for batch in batches])
     assert plain.shape[1:] == shape and torch.allclose(plain, torch.full_like(plain, 0.2))
-    assert torch.equal(torch.cat([batch[0] for batch in batches]), plain * 2) and len(loader.dataset) == len(images)
+    assert torch.equal(torch.cat([batch[0] for batch in batches]), plain * 2)
+    assert len(loader.dataset) == len(images)

@@ -75,9 +75,11 @@ class Counting:
         return x
 
 
-@pytest.mark.parametrize('module, attributes, calls', [('', dict(batched=True), [(6, 3, 16, 16)]), ('', {}, [(3, 16, 16)] * 6),
-                                                       ('kornia.augmentation', {}, [(6, 3, 16, 16)])])
-def test_apply_transform_hands_batches_to_what_declares_it_takes_them_and_to_kornias(module, attributes, calls):
+@pytest.mark.parametrize('module, attributes, calls', [
+    ('', dict(batched=True), [(6, 3, 16, 16)]), ('', {}, [(3, 16, 16)] * 6),
+    ('kornia.augmentation', {}, [(6, 3, 16, 16)])])
+def test_apply_transform_hands_batches_to_what_takes_them(module, attributes, calls):
+    """It says so, or is kornia's."""
     transform, x = type('Own', (Counting,), dict(__module__=module))(**attributes), images()
     assert torch.equal(apply_transform(x, transform), x) and transform.shapes == calls
     assert apply_transform(x[:1], transform, autosqueeze=True).shape == (3, 16, 16)
@@ -105,7 +107,8 @@ def test_a_compose_of_torchvision_serves_whole_batches():
     nested = transforms.Compose([transforms.ToPILImage(), transforms.Compose(plain.transforms[1:])])
     assert torch.equal(for_batches(nested)(some), for_batches(plain)(some))
     assert torch.allclose(for_batches(plain)(some), torch.stack([plain.transforms[-1](image) for image in some]))
-    theirs = for_batches(transforms.Compose([transforms.RandomCrop(6, padding=2), transforms.RandomHorizontalFlip()]))
+    steps = [transforms.RandomCrop(6, padding=2), transforms.RandomHorizontalFlip()]
+    theirs = for_batches(transforms.Compose(steps))
     torch.manual_seed(0)
     drawn = theirs(some)
     torch.manual_seed(0)
