@@ -90,7 +90,8 @@ class MammothBackbone(nn.Module):
 
 
 class StagedBackbone(MammothBackbone):
-    """A convolutional backbone of a `stem(x)` and stages `layer1`, `layer2`, ...; a map after each.
+    """A convolutional backbone: a subclass defines `stem(x)`, (B, 3, H, W) -> the first map
+    (B, C, H', W'), and stages `layer1`, `layer2`, ...; a map after each.
 
     channels_last: let images and maps lie in memory with the channels of a pixel together, up to the first
     stage whose maps have at most so few pixels: faster on CPUs, the same values but for rounding. Parameters
@@ -99,10 +100,6 @@ class StagedBackbone(MammothBackbone):
     channels_last = False
     precision = 'float32'
     CONTIGUOUS_PIXELS = 7 * 7
-
-    def stem(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, 3, H, W) -> the first map (B, C, H', W')."""
-        raise NotImplementedError(f'{type(self).__name__} has no stem')
 
     def maps(self, x: torch.Tensor) -> list:
         if self.precision == 'float32':

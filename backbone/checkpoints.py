@@ -152,10 +152,8 @@ def from_byol(experiment) -> dict:
             array = np.asarray(arrays[_in_haiku(name)], np.float32)
             array = array.reshape(-1) if array.size == array.shape[-1] else array.transpose(3, 2, 0, 1)
             tensors[name] = torch.from_numpy(array.copy('C'))
-    except KeyError as error:
-        raise InputError(f'BYOL\'s network has no {error}') from error
-    except (TypeError, ValueError, AttributeError, IndexError) as error:
-        raise InputError(f'not a BYOL checkpoint known here: {error}') from error
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise InputError(f'not a BYOL checkpoint known here: {error!r}') from error
     return _checkpoint(_BYOL, tensors, {}, saw='ImageNet')
 
 

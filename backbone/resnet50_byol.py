@@ -10,9 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from backbone import StagedBackbone, kaiming, register_backbone
-
-EPS = 1e-5      # of BYOL's batch norms
+from backbone import kaiming, register_backbone
+from backbone.resnet_cifar import ResNet, conv3x3
 
 
 def same(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -26,50 +25,42 @@ def same(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 class Bottleneck(nn.Module):
     """1x1 - 3x3 (of `channels` and `stride`) - 1x1 (four times the channels) convolutions with BN and ReLU
-    between, plus identity or, to `project`, a projection, then ReLU."""
+    between, plus identity or, where that does not fit, a projection, then ReLU."""
+    expansion = 4
 
-    def __init__(self, channels_in: int, channels: int, stride: int, project: bool):
+    def __init__(self, channels_in: int, channels: int, stride: int = 1):
         super().__init__()
+        wide, self.stride = 4 * channels, stride
         self.conv1 = nn.Conv2d(channels_in, channels, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels, EPS)
-        self.conv2 = nn.Conv2d(channels, channels, 3, stride, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels, EPS)
-        self.conv3 = nn.Conv2d(channels, 4 * channels, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(4 * channels, EPS)
-        self.same = stride == 2
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = conv3x3(channels, channels, stride)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv3 = nn.Conv2d(channels, wide, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(wide)
         self.downsample = None
-        if project:
-            self.downsample = nn.Sequential(nn.Conv2d(channels_in, 4 * channels, 1, stride, bias=False),
-                                            nn.BatchNorm2d(4 * channels, EPS))
+        if channels_in != wide:
+            self.downsample = nn.Sequential(nn.Conv2d(channels_in, wide, 1, stride, bias=False),
+                                            nn.BatchNorm2d(wide))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
         out = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        out = F.relu(self.bn2(same(self.conv2, out) if self.same else self.conv2(out)), inplace=True)
+        out = same(self.conv2, out) if self.stride == 2 else self.conv2(out)
+        out = F.relu(self.bn2(out), inplace=True)
         return F.relu(self.bn3(self.conv3(out)) + shortcut, inplace=True)
 
 
 @register_backbone('resnet50-byol')
-class ResNet50Byol(StagedBackbone):
+class ResNet50Byol(ResNet):
     """ResNet50 v1 with 'SAME' padding. num_classes: outputs of the linear head. width: channels of the stem;
     features are 32 times as many."""
 
     def __init__(self, num_classes: int, width: int = 64):
-        super().__init__()
         if width < 1:
             raise ValueError(f'width={width}: must be positive')
-        self.num_classes, self.feature_dim = num_classes, 32 * width
-        self.conv1 = nn.Conv2d(3, width, 7, 2, 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(width, EPS)
+        stem = nn.Conv2d(3, width, 7, 2, 3, bias=False)
+        super().__init__(Bottleneck, [3, 4, 6, 3], num_classes, width, stem)
         self.maxpool = nn.MaxPool2d(3, 2, 1)
-        channels_in = width
-        for stage, (blocks, stride) in enumerate(zip((3, 4, 6, 3), (1, 2, 2, 2))):
-            channels = width * 2 ** stage
-            first = Bottleneck(channels_in, channels, stride, True)
-            channels_in = 4 * channels
-            rest = [Bottleneck(channels_in, channels, 1, False) for _ in range(blocks - 1)]
-            setattr(self, f'layer{stage + 1}', nn.Sequential(first, *rest))
-        self.classifier = nn.Linear(self.feature_dim, num_classes)
         kaiming(self)
 
     def stem(self, x: torch.Tensor) -> torch.Tensor:

@@ -199,18 +199,17 @@ def _read_safetensors(path: Path) -> dict:
     if about is None:
         return checkpoints.from_state_dict(values)
     try:
-        options, info = about['options'], about['info']
-        preprocessing = Preprocessing(about['input_size'], tuple(about['mean']), tuple(about['std']))
+        if about['format'] != _FORMAT or len(about['mean']) != 3:
+            raise InputError('another format')
+        options, info = dict(about['options']), dict(about['info'])
         backbone = normalise(about['backbone'])
+        preprocessing = Preprocessing(about['input_size'], tuple(about['mean']), tuple(about['std']))
         if backbone == 'resnet18' and 'width' in options:       # as the shipped files call it
             backbone = 'resnet18-md'
-        sound = (about['format'] == _FORMAT and isinstance(info, dict) and len(preprocessing.mean) == 3
-                 and preprocessing.input_size <= 4096 and backbone in PLUGINS.names()
-                 and all(type(value) in (int, float, str, bool) for value in options.values()))
-    except (KeyError, TypeError, AttributeError, InputError):
-        sound = False
-    if not sound:
-        raise InputError('it does not say what it is; expected the metadata that pretrain.py writes')
+        PLUGINS.check(backbone)
+    except (KeyError, TypeError, ValueError, InputError) as error:
+        raise InputError('it does not say what it is; expected the metadata that pretrain.py '
+                         'writes') from error
     tensors = {key: t.float() for key, t in checkpoints.named_for(backbone, values).items()}
     return dict(tensors=tensors, backbone=backbone, options=options, input_size=preprocessing.input_size,
                 mean=preprocessing.mean, std=preprocessing.std, info=info)

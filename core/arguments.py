@@ -23,12 +23,6 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         on_off = action.type is binary_to_boolean_type
         return '{0,1}' if on_off else action.dest.upper().rpartition('_')[2]
 
-    def _format_action_invocation(self, action):
-        if not action.option_strings or action.nargs == 0:
-            return super()._format_action_invocation(action)
-        value = self._format_args(action, self._get_default_metavar_for_optional(action))
-        return f"{', '.join(action.option_strings)} {value}"
-
     def _get_help_string(self, action):
         text, default = action.help or '', action.default
         hidden = default in (None, [], '', argparse.SUPPRESS) or default is False or not action.option_strings

@@ -67,8 +67,6 @@ def model_config(model: str, which: str, known: dict) -> tuple:
     by_data = {normalise(name): part for name, part in sections.items() if name not in ('default', 'best')}
     own, values = by_data.get(known['dataset']), sections.get('default', {})
     if which == 'default':
-        if own:
-            warn_once(f"{source}: its values for {known['dataset']} are taken with --model_config best")
         return values, source
     try:
         part = sections.get(which, {})

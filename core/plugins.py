@@ -72,28 +72,16 @@ class PluginFolder:
 
         def add(obj):
             rank, known = self._rank(obj.__module__), self.registered.get(key)
-            if rank == 2:
-                self.registered[MAMMOTH + key] = obj
-            if known is not None and known.__module__ != obj.__module__:
-                before = self._rank(known.__module__)
-                if before == rank < 2:
-                    both = f'{known.__module__} and {obj.__module__}'
-                    raise ValueError(f'{self.kind} {key!r} is registered by both {both}')
-                if before < rank:
-                    return obj
-            offers = self.files().get(key)
-            if offers and rank == 0 < self._rank(offers[0][0]):
-                self._tell(key, obj.__module__, offers)
-            self.registered[key] = obj
-            if isinstance(obj, type) and 'NAME' not in obj.__dict__:
-                obj.NAME = key
+            before = 3 if known is None else self._rank(known.__module__)
+            if before == rank < 2 and known.__module__ != obj.__module__:
+                both = f'{known.__module__} and {obj.__module__}'
+                raise ValueError(f'{self.kind} {key!r} is registered by both {both}')
+            if rank <= before:
+                self.registered[key] = obj
+                if isinstance(obj, type) and 'NAME' not in obj.__dict__:
+                    obj.NAME = key
             return obj
         return add
-
-    def _tell(self, name: str, first: str, others: list) -> None:
-        hint = f'; {MAMMOTH}{name} is theirs' if self._rank(others[-1][0]) == 2 else ''
-        warn_once(f'--{self.kind} {name} is that of {first}, which takes precedence over '
-                  f'{" and ".join(map(_file, others))}{hint}')
 
     def _rank(self, module: str) -> int:
         """Whose a module is: 0 the user's, 1 ours, 2 the checkout's."""
@@ -144,7 +132,7 @@ class PluginFolder:
 
     def names(self) -> list:
         """All known names, sorted."""
-        return sorted(set(self.files()) | {name for name in self.registered if not name.startswith(MAMMOTH)})
+        return sorted({*self.files(), *self.registered})
 
     def check(self, name: str) -> None:
         """InputError, with the nearest known name, if nothing is called `name`. Imports nothing."""
@@ -168,7 +156,9 @@ class PluginFolder:
             raise InputError(f'--{self.kind} {name}: declared in both {_file(first)} and {_file(others[-1])}:'
                              ' rename one of them')
         if len(offers) > 1:
-            self._tell(key, _file(first), offers[1:])
+            hint = f'; {MAMMOTH}{key} is theirs' if self._rank(offers[-1][0]) == 2 else ''
+            warn_once(f'--{self.kind} {key} is that of {_file(first)}, which takes precedence over '
+                      f'{" and ".join(map(_file, offers[1:]))}{hint}')
         try:
             return getattr(importlib.import_module(first[0]), first[1])
         except InputError:

@@ -18,5 +18,5 @@ def get_dataset_config_names(dataset: str) -> list:
 def get_dataset(args):
     """A new instance of the data set `args.dataset`; no side effects on `args`."""
     from datasets.utils.config import build
-    with Progress(f'Reading {args.dataset}', quiet=getattr(args, 'non_verbose', False)):
+    with Progress(f'Reading {args.dataset}', quiet=args.non_verbose):
         return build(get_dataset_class(args.dataset), args)

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 
 from core.arguments import real, whole
 from models.utils import frozen_features
-from models.utils.continual_model import ContinualModel
-from models.utils.frozen_features import TestFeatures, as_images
+from models.utils.frozen_features import FrozenModel, as_images
 from scroll.arguments import check_memory
 from scroll.errors import InputError
 from scroll.grid import GRID
@@ -25,7 +24,7 @@ def shares(cosine: torch.Tensor) -> torch.Tensor:
     return torch.where(total.abs() > 1e-6, cosine / total, 1 / cosine.shape[1])
 
 
-class Ens(ContinualModel):
+class Ens(FrozenModel):
     """ENS (Shanahan, Kaplanis and Mitrovic 2021, "Encoders and ensembles for task-free continual learning").
 
     m classifiers, each with a key that never changes. For a unit feature z the k classifiers of largest
@@ -35,8 +34,6 @@ class Ens(ContinualModel):
     (The authors' decay of 1e-8 a step, of the wrong sign, is left out.)"""
     NAME = 'ens'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
-    RAW_STREAM = ONLINE = True
-    TRANSIENT = ('embedder', 'features_of')
     REFUSED_FLAGS = dict.fromkeys(('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov'),
                                   'ENS moves each weight by the sign of its gradient')
     REFUSED_FLAGS['bn'] = 'the backbone is frozen'
@@ -60,9 +57,6 @@ class Ens(ContinualModel):
         if args.top_k > args.n_classifiers:
             raise InputError(f'--top_k {args.top_k}: there are {args.n_classifiers} classifiers '
                              '(--n_classifiers)')
-        self.net.requires_grad_(False)
-        self.embedder = frozen_features.make_embedder(self.net, args, dataset, self.device)
-        self.features_of = TestFeatures(self.embedder)
         m, d, K = args.n_classifiers, self.embedder.dim, self.N_CLASSES
         random, std = torch_stream(args.seed, 'ensemble'), (m * d) ** -0.5
         check_memory(f'--n_classifiers {m}', 4 * m * K * (d + 1))
@@ -70,9 +64,6 @@ class Ens(ContinualModel):
         self.weight = torch.nn.init.trunc_normal_(torch.empty(m, K, d), std=std, a=-2 * std, b=2 * std,
                                                   generator=random).to(self.device)
         self.bias, self.fitted_keys = torch.zeros(m, K, device=self.device), args.keys == 'normal'
-
-    def get_parameters(self):
-        return []                                   # the backbone is frozen; `learn` has a rule of its own
 
     def select(self, z: torch.Tensor) -> tuple:
         """(cosines (B, k), classifiers (B, k)) of unit features (B, d)."""
@@ -130,7 +121,3 @@ class Ens(ContinualModel):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs (B, K) on uint8 images (B, H, W, C) or network inputs."""
         return torch.cat([self.outputs(part) for part in self._unit(self.features_of(x)).split(_AT_ONCE)])
-
-    def end_eval(self, dataset, accs):
-        if self.current_task == self.n_tasks and self.embedder.cache is not None:
-            self.embedder.cache.flush()

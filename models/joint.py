@@ -88,6 +88,7 @@ class Joint(ContinualModel):
         self.RAW_STREAM = True
         self.opt = self.get_optimizer()     # the loop has stepped the rates of the one it began the task with
         scheduler = get_scheduler(self, self.args)
+        training_mode(self.net, self.args.bn)
         progress = Progress('All tasks, epochs', self.args.n_epochs, quiet=self.args.non_verbose)
         limit = self.get_debug_iters() if self.args.debug_mode else None
         for epoch in progress.over(range(self.args.n_epochs)):
@@ -95,18 +96,14 @@ class Joint(ContinualModel):
             for inputs, labels, *_ in itertools.islice(loader, limit):
                 known = labels != -1
                 if known.any():
-                    losses.add(self.learn(inputs[known].to(self.device),
-                                          labels[known].long().to(self.device)))
+                    logits = self.net(inputs[known].to(self.device))
+                    loss = self.loss(logits, labels[known].long().to(self.device))
+                    losses.add(self.descend(loss))
                 if scheduler and self.args.scheduler_mode == 'iter':
                     scheduler.step()
             losses.check()
             if scheduler and self.args.scheduler_mode == 'epoch':
                 scheduler.step()
-
-    def learn(self, inputs, labels) -> torch.Tensor:
-        """One step; returns the loss."""
-        training_mode(self.net, self.args.bn)
-        return self.descend(self.loss(self.net(inputs), labels))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (B, K) of uint8 images (B, H, W, C) or network inputs."""

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from models.utils import learned_files, scroll_flags
-from models.utils.continual_model import ContinualModel
-from models.utils.frozen_features import TestFeatures, as_images, make_embedder
+from models.utils.frozen_features import FrozenModel, as_images
 from scroll.adaptation.adapters import kind_for
 from scroll.adaptation.selection import chosen
 from scroll.errors import InputError
@@ -32,13 +31,12 @@ _EMBED_AT_ONCE = 1024       # images: small segments wait for each other
 _NO_STEPS, _ONCE = 'SCROLL learns online without steps', 'SCROLL sees every sample once'
 
 
-class ScrollModel(ContinualModel):
+class ScrollModel(FrozenModel):
     """SCROLL (Wang, Ciccone, Luise, Yapp, Pontil, Ciliberto 2022), Algorithm 1."""
     NAME = 'scroll'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual', 'cssl']
-    RAW_STREAM = ONLINE = True
-    # the last: again from the unfinished segment
-    TRANSIENT = ('embedder', 'features_of', '_unfinished', '_glanced')
+    # the last two: again from the unfinished segment
+    TRANSIENT = (*FrozenModel.TRANSIENT, '_unfinished', '_glanced')
     REFUSED_FLAGS = {**dict.fromkeys(('lr', 'lr_scheduler', 'scheduler_mode', 'lr_milestones',
                                       'sched_multistep_lr_gamma', 'batch_iterations'), _NO_STEPS),
                      **dict.fromkeys(('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov'),
@@ -57,10 +55,7 @@ class ScrollModel(ContinualModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.net.requires_grad_(False)
         learned_files.check_writable(args)
-        self.embedder = make_embedder(self.net, args, dataset, self.device)
-        self.features_of = TestFeatures(self.embedder)
         adaptation = scroll_flags.adaptation(args, dataset)
         images = None if hasattr(dataset, 'num_inputs') else self.embedder  # features are learned as they are
         if images is not None and args.buffer_size and adaptation.mode_for(args.buffer_size) == 'adapters':
@@ -74,9 +69,6 @@ class ScrollModel(ContinualModel):
         self._segment, self._waiting, self._unfinished, self._glanced = [], [], None, 0
         if args.load_state:
             learned_files.load(self, args.load_state)
-
-    def get_parameters(self):
-        return []                                               # the backbone is frozen
 
     def begin_task(self, dataset):
         ends = getattr(dataset.train_loader, 'segment_ends', None)
@@ -184,8 +176,7 @@ class ScrollModel(ContinualModel):
             self._force_online = False
         sizes = [len(loader.dataset) for loader in dataset.test_loaders]
         self.accuracies = [float(np.average(a[0], weights=sizes)) for a in (online, accs)]
-        if self.current_task == self.n_tasks and self.embedder.cache is not None:
-            self.embedder.cache.flush()
+        super().end_eval(dataset, accs)
 
     def save_files(self) -> None:
         learned_files.save(self.learner, self.args, getattr(self.dataset, 'images', None))

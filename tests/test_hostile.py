@@ -251,7 +251,8 @@ def test_the_smallest_data_are_learned(command_line, tmp_path, monkeypatch, kind
 
 
 @pytest.mark.usefixtures('small_digits')
-@pytest.mark.parametrize('method, size', [*((method, 13) for method in models.get_model_names()), ('sgd', 1), ('scroll', 1)])
+@pytest.mark.parametrize('method, size', [*((method, 13) for method in models.get_model_names()),
+                                          *((method, 1) for method in ('sgd', 'scroll', 'gdumb', 'joint', 'er-ace'))])
 def test_a_batch_of_one_and_one_that_is_left_over_are_learned(command_line, tmp_path, method, size):
     """At 8 pixels the last maps have one pixel, so that one sample has no batch statistics; 40 samples a task, 13 a batch."""
     flags = words_of(*QUICK.get(method, []), '--lr 0.01 --input_size 8 --batch_size', size)

@@ -160,8 +160,8 @@ class Buffer:
     def append(self, given: dict) -> None:
         """Put samples, attribute -> (B, ...), after the last row, whatever the selection strategy."""
         start = len(self)
-        self._filled += len(given['labels'])
-        self.num_seen_examples += len(given['labels'])
+        self._filled += len(given['examples'])
+        self.num_seen_examples += len(given['examples'])
         for name, values in given.items():
             self._rows(name, values)[start:self._filled] = values.to(self.device)
 
@@ -187,9 +187,8 @@ class Buffer:
             raise InputError('what is to be loaded is no buffer: expected examples, and tensors with as '
                              'many rows')
         self.empty()
-        for name, values in stored.items():
-            self._filled = len(values)
-            self._rows(name, values)[:self._filled] = values.to(self.device)
+        if stored:
+            self.append(stored)
         self.num_seen_examples = int(content.get('num_seen_examples', self._filled))
         return self
 
@@ -236,18 +235,17 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
                if c not in of_class or t != t_idx]
     counts = [len(rows) for rows in (*old, *of_class.values())]
     kept, added = np.split(quotas(counts, buffer.buffer_size), [len(old)])
-    new, shares = list(of_class), dict(zip(of_class, added))
     buffer.keep(np.concatenate([np.zeros(0, np.int64), *(rows[:count] for rows, count in zip(old, kept))]))
     transform = dataset.get_normalization_transform()
     # of all classes together: of a thousand, each may be small
-    if use_herding and any(shares[c] for c in new):
-        rows = torch.from_numpy(np.concatenate([of_class[c] for c in new]))
+    if use_herding and added.any():
+        rows = torch.from_numpy(np.concatenate(list(of_class.values())))
         found = features_of(net, examples[rows], transform, net.device)
-        features = dict(zip(new, found.split([len(of_class[c]) for c in new])))
-    for c in new:
-        chosen = buffer.generator.permutation(of_class[c])[:shares[c]]
+        features = found.split(counts[len(old):])
+    for i, (rows, share) in enumerate(zip(of_class.values(), added)):
+        chosen = buffer.generator.permutation(rows)[:share]
         if use_herding and len(chosen):
-            chosen = of_class[c][_herd(features[c], shares[c], normalize_features)]
+            chosen = rows[_herd(features[i], share, normalize_features)]
         given = dict(examples=examples[chosen], labels=torch.from_numpy(labels[chosen]),
                      task_labels=torch.full((len(chosen),), t_idx))
         if 'logits' in wanted:

@@ -28,7 +28,7 @@ def eval_mode(net):
 def serve(loader, model) -> None:
     """Let a loader of ours give batches as the method wants them; third-party loaders give what they give."""
     if hasattr(loader, 'serve'):
-        loader.serve(model.RAW_STREAM, model.RAW_NOT_AUG, model.device, getattr(model, 'is_foreign', False))
+        loader.serve(model.RAW_STREAM, model.RAW_NOT_AUG, model.device, model.is_foreign)
 
 
 @torch.no_grad()
@@ -49,9 +49,9 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
     choices = torch.as_tensor(seen).to(model.device)
     class_il, task_il, losses, count = [], [], torch.zeros((), device=model.device), 0
     task_aware = is_task_aware(model)
-    quiet = getattr(getattr(model, 'args', None), 'non_verbose', False)
     data = [getattr(loader, 'dataset', None) for _, loader in loaders]
     total = sum(map(len, data)) if all(hasattr(part, '__len__') for part in data) else None
+    quiet = model.args.non_verbose
     with eval_mode(model.net), Progress('Evaluating', total, quiet=quiet) as progress:
         for task, loader in loaders:
             own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
@@ -96,13 +96,12 @@ def accuracy_on_classes(model, dataset, classes: list) -> float:
 def _batches(loader, model):
     """The loader's batches, as the method wants them; with `--debug_mode` only the first."""
     serve(loader, model)
-    debugging = getattr(getattr(model, 'args', None), 'debug_mode', False)
-    return itertools.islice(loader, model.get_debug_iters() if debugging else None)
+    return itertools.islice(loader, model.get_debug_iters() if model.args.debug_mode else None)
 
 
 def is_task_aware(model) -> bool:
     """Whether `forward` needs the task: the method is for neither class-il nor streams without tasks."""
-    if not {'class-il', 'general-continual'}.isdisjoint(getattr(model, 'COMPATIBILITY', ['class-il'])):
+    if not {'class-il', 'general-continual'}.isdisjoint(model.COMPATIBILITY):
         return False
     return len(inspect.signature(model.forward).parameters) > 1
 

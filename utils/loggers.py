@@ -17,7 +17,7 @@ def print_accuracies(class_il, task_il, dataset, epoch: str = '', when=None) -> 
     shown = ({'Domain-IL': class_il} if dataset.SETTING == 'domain-il'
              else {'Class-IL': class_il, 'Task-IL': task_il})
     head = f'Accuracy{epoch} for {when or dataset.c_task + 1} task(s):'
-    if getattr(getattr(dataset, 'args', None), 'joint', 0):
+    if dataset.args.joint:
         head = f'Joint Accuracy{epoch}:'
     line = f'{head} \t ' + ' \t '.join(f'[{name}]: {np.mean(values):.2f} %' for name, values in shown.items())
     print(line, flush=True)

@@ -86,7 +86,7 @@ def check_method(model, dataset, args, given: set) -> None:
         raise InputError('--eval_every and --prequential are for a stream that passes once: give --n_epochs '
                          '1, or --eval_epochs')
     task_free = dataset.is_task_free(args)
-    compatible = 'general-continual' in getattr(model, 'COMPATIBILITY', ['general-continual'])
+    compatible = 'general-continual' in model.COMPATIBILITY
     if task_free and not compatible and not args.force_compat:
         raise InputError(f'--model {args.model} is task-aware (it needs to know where tasks begin), '
                          'and this stream has no tasks: use --n_splits, or a method for streams without '

@@ -1,7 +1,6 @@
 """Constants of a data set from `datasets/configs/<dataset>/<name>.yaml`, which are set on the instance."""
 import functools
 import inspect
-import math
 import re
 import reprlib
 from contextlib import contextmanager
@@ -10,10 +9,20 @@ from core.configs import dataset_config
 from core.plugins import keyword_flags
 from scroll.errors import InputError, did_you_mean
 
-_EXPECTED = dict(N_TASKS='a positive whole number', N_CLASSES='a positive whole number',
-                 N_CLASSES_PER_TASK='a positive whole number, or a list of some',
-                 SIZE='a list of two whole numbers', SETTING='a name', MEAN='a number, or a list of three',
-                 STD='a number above 0, or a list of three', AVAIL_SCHEDS='', TRANSFORM='', TEST_TRANSFORM='')
+_WHOLE = r'[1-9]\d{0,5}'
+_REAL = r'-?\d+(\.\d+)?(e-?\d+)?'
+_POSITIVE = r'(?=[^,\]]*[1-9])\d+(\.\d+)?(e-?\d+)?'
+_CONSTANTS = {      # name: (a pattern of the value in Python, in words)
+    'N_TASKS': (_WHOLE, 'a positive whole number'),
+    'N_CLASSES': (_WHOLE, 'a positive whole number'),
+    'N_CLASSES_PER_TASK': (rf'{_WHOLE}|\[{_WHOLE}(, {_WHOLE})*\]',
+                           'a positive whole number, or a list of some'),
+    'SIZE': (rf'\[{_WHOLE}, {_WHOLE}\]', 'a list of two whole numbers'),
+    'SETTING': ("'.*'", 'a name'),
+    'MEAN': (rf'{_REAL}|\[{_REAL}(, {_REAL}, {_REAL})?\]', 'a number, or a list of three'),
+    'STD': (rf'{_POSITIVE}|\[{_POSITIVE}(, {_POSITIVE}, {_POSITIVE})?\]',
+            'a number above 0, or a list of three'),
+    **dict.fromkeys(('AVAIL_SCHEDS', 'TRANSFORM', 'TEST_TRANSFORM'), ('.*', ''))}
 
 
 # errors of torchvision, huggingface_hub, gdown and others, as far as they are no OSError
@@ -35,26 +44,15 @@ def data_errors(name: str):
                          'says where they are') from error
 
 
-def _fits(name: str, value) -> bool:
-    """Whether a value of a constant is as `_EXPECTED` says."""
-    if name == 'SETTING' or not _EXPECTED[name]:
-        return name != 'SETTING' or isinstance(value, str)
-    values = value if isinstance(value, list) else [value]
-    if name in ('MEAN', 'STD'):
-        above = 0 if name == 'STD' else -math.inf
-        return len(values) in (1, 3) and all(type(v) in (int, float) and above < v < math.inf for v in values)
-    lengths = dict(SIZE=[2], N_CLASSES_PER_TASK=range(1, 10 ** 6)).get(name, [])
-    return (all(type(v) is int and 0 < v <= 10 ** 6 for v in values)
-            and (len(values) in lengths if isinstance(value, list) else name != 'SIZE'))
-
-
 def split_config(values: dict) -> tuple:
     """(constants of the data set, defaults of flags): the two kinds of keys of a config file."""
-    constants = {name: value for name, value in values.items() if name in _EXPECTED}
+    constants = {name: value for name, value in values.items() if name in _CONSTANTS}
     for name, value in constants.items():
-        if not _fits(name, value):
-            raise InputError(f'data-set config: {name} is {reprlib.repr(value)}; expected {_EXPECTED[name]}')
-    return constants, {name: value for name, value in values.items() if name not in _EXPECTED}
+        pattern, expected = _CONSTANTS[name]
+        if not re.fullmatch(pattern, repr(value), re.DOTALL):
+            raise InputError(f'data-set config: {name} is {reprlib.repr(value)}; expected '
+                             f'{expected}')
+    return constants, {name: value for name, value in values.items() if name not in constants}
 
 
 def build(kind, args):
@@ -63,8 +61,7 @@ def build(kind, args):
     if not isinstance(kind, type):
         with data_errors(args.dataset):
             return kind(args, **given)
-    values, source = dataset_config(getattr(args, 'dataset', kind.NAME),
-                                    getattr(args, 'dataset_config', None))
+    values, source = dataset_config(args.dataset, args.dataset_config)
     constants = {name: _value(name, value, source) for name, value in split_config(values)[0].items()}
     for name in getattr(kind, 'FIXED_BY_DATA', ()):
         if constants.pop(name, known := getattr(kind, name, None)) != known:
@@ -72,7 +69,7 @@ def build(kind, args):
     dataset = kind.__new__(kind)
     vars(dataset).update(constants)
     _replace_static_methods(dataset, constants)
-    with data_errors(getattr(args, 'dataset', kind.NAME)):
+    with data_errors(args.dataset):
         dataset.__init__(args, **given)
     return dataset
 

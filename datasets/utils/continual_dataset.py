@@ -63,7 +63,7 @@ class ContinualDataset:
             self.N_CLASSES = sum(sizes) if self.has_own_classes() else max(sizes)
         self.class_order = label_changes.class_order(self.args, self.N_CLASSES)
         order = label_changes.task_order(self.args, self.N_TASKS)
-        joint = label_changes.option(self.args, 'joint', False)
+        joint = self.args.joint
         if not self.has_own_classes() and (joint or order is not None):
             flag = 'joint' if joint else 'custom_task_order'
             raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream; it needs tasks with classes '
@@ -90,12 +90,12 @@ class ContinualDataset:
 
     @classmethod
     def is_task_free(cls, args) -> bool:
-        return getattr(cls, 'SETTING', None) == 'general-continual'
+        return cls.SETTING == 'general-continual'
 
     @classmethod
     def get_n_splits(cls, args):
         """Tasks into which a stream of these arguments splits the classes; None for other streams."""
-        if getattr(cls, 'SETTING', None) not in ('class-il', 'task-il'):
+        if cls.SETTING not in ('class-il', 'task-il'):
             return None
         return 1 if args.joint else cls.N_TASKS
 
@@ -121,7 +121,7 @@ class ContinualDataset:
         """The same stream at the same task, with the real test set, on which `--validation` ends."""
         real = copy.copy(self)
         real.args, real.test_loaders, real._preview = copy.copy(self.args), [], None
-        real.args.validation = None
+        real.args.validation = 0
         real.test_loaders = [real.test_loader(task) for task in range(self.c_task + 1)]
         return real
 

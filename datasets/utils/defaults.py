@@ -24,7 +24,7 @@ class _Default:
     """A decorated function: a method that may lack `self`, and that knows its flag."""
 
     def __init__(self, flag: str, function):
-        self.flag, self.function = flag, getattr(function, '__func__', function)  # also of a static method
+        self.function = getattr(function, '__func__', function)         # also of a static method
         functools.update_wrapper(self, self.function)
         place = self.__module__, self.__qualname__.rpartition('.')[0]
         if flag in _decorated.get(place, ()):           # the class is defined once more
@@ -41,18 +41,13 @@ class _Default:
 def dataset_defaults(kind) -> dict:
     """flag -> default of a data-set class: of decorated functions and of Mammoth's getters. A getter that
     needs the arguments of the run, or returns None, gives no default."""
-    named = dict(_GETTERS)
-    for name in dir(kind):
-        attribute = inspect.getattr_static(kind, name)
-        attribute = getattr(attribute, '__func__', attribute)
-        if isinstance(attribute, _Default):
-            named = {flag: getter for flag, getter in named.items() if getter != name}
-            named[attribute.flag] = name
-    found = {flag: _ask(kind, name) for flag, name in named.items()}
+    found = {flag: _ask(kind, name) for flag, name in _GETTERS.items()}
     for base in reversed(kind.__mro__):
         for flag, function in _decorated.get((base.__module__, base.__qualname__), {}).items():
             own = vars(base).get(function.__name__)
-            if getattr(own, '__func__', own) is not function:       # a later method took its name
+            if getattr(own, '__func__', own) is function:
+                found[flag] = _ask(kind, function.__name__)
+            else:                               # a later method of the class took its name
                 found[flag] = function(kind.__new__(kind))
     return {flag: value for flag, value in found.items() if value is not None}
 

@@ -13,12 +13,6 @@ from scroll.grid import sample_keys
 from scroll.randomness import numpy_stream
 
 
-def option(args, name: str, default=None):
-    """A flag's value; third-party arguments may lack it."""
-    value = getattr(args, name, None)
-    return default if value is None else value
-
-
 def class_order(args, n_classes: int) -> np.ndarray:
     """int64 (N,): the label in the stream of each class of the files. `--permute_classes` draws as Mammoth
     does, so that `--seed 1993` is the order of iCaRL's authors; `--custom_class_order` lists the classes in
@@ -26,8 +20,8 @@ def class_order(args, n_classes: int) -> np.ndarray:
     custom = _given_order(args, 'custom_class_order', n_classes, 'permute_classes')
     if custom is not None:
         return np.argsort(custom)
-    if option(args, 'permute_classes', False):
-        return np.random.RandomState(option(args, 'seed', 0) % 2 ** 32).permutation(n_classes)
+    if args.permute_classes:
+        return np.random.RandomState(args.seed % 2 ** 32).permutation(n_classes)
     return np.arange(n_classes)
 
 
@@ -39,10 +33,10 @@ def task_order(args, n_tasks: int):
 def _given_order(args, flag: str, count: int, *others: str):
     """int64 (count,) of the flag's '2-0-1' or '2,0,1'; None without the flag. InputError unless each of
     0..count-1 is in it once, or if one of the other flags is given."""
-    text = option(args, flag)
+    text = getattr(args, flag)
     if text is None:
         return None
-    if given := [other for other in others if option(args, other, False)]:
+    if given := [other for other in others if getattr(args, other)]:
         raise InputError(f'--{flag} and --{given[0]} both set an order: give one of them')
     items = re.split('[,-]', str(text).replace(' ', ''))
     if sorted(items) != sorted(map(str, range(count))):
@@ -64,7 +58,7 @@ def pick(labels: np.ndarray, share: float, random: np.random.Generator, equally:
 
 def validation_share(args) -> float:
     """`--validation` in [0, 1): it is given in percent, or, below one, as a share."""
-    percent = option(args, 'validation', 0)
+    percent = args.validation
     if percent >= 100:
         raise InputError(f'--validation {percent:g}: expected percent of the training samples of a class, '
                          'above 0 and below 100')
@@ -75,24 +69,25 @@ def held_out(args, labels: np.ndarray, images) -> np.ndarray:
     """bool (N,): the training samples of the files that `--validation` sets aside. Drawn by the seed, a share
     of each class; or with `--validation_by key` about a share p / q of all: the samples whose key, a digest
     of the pixels, leaves a remainder below p when divided by q."""
-    if option(args, 'validation_by', 'seed') == 'key' and validation_share(args):
-        share = Fraction(validation_share(args)).limit_denominator(10_000)
-        return sample_keys(np.asarray(images)) % np.uint64(share.denominator) < share.numerator
-    return pick(labels, validation_share(args), numpy_stream(option(args, 'seed', 0), 'validation'))
+    share = validation_share(args)
+    if share and args.validation_by == 'key':
+        part = Fraction(share).limit_denominator(10_000)
+        return sample_keys(np.asarray(images)) % np.uint64(part.denominator) < part.numerator
+    return pick(labels, share, numpy_stream(args.seed, 'validation'))
 
 
 def noisy_labels(args, labels: np.ndarray, n_classes: int) -> np.ndarray:
     """int64 (N,): labels of the files, of which `--noise_rate` in each class are wrong. `symmetric`: any
     other class, uniformly (van Rooyen et al. 2015). `asymmetric`: the next class, in a circle (Han et al.
     2018, pair flip)."""
-    rate, seed = option(args, 'noise_rate', 0), option(args, 'seed', 0)
+    rate = args.noise_rate
     if not rate:
         return labels
     if n_classes < 2:
         raise InputError(f'--noise_rate {rate:g}: there is one class only, no label can be wrong')
-    changed, shift = pick(labels, rate, numpy_stream(seed, 'label noise')), 1
-    if not option(args, 'noise_type', 'symmetric').startswith('asym'):
-        shift = numpy_stream(seed, 'wrong labels').integers(1, n_classes, len(labels))
+    changed, shift = pick(labels, rate, numpy_stream(args.seed, 'label noise')), 1
+    if args.noise_type == 'symmetric':
+        shift = numpy_stream(args.seed, 'wrong labels').integers(1, n_classes, len(labels))
     return np.where(changed, (labels + shift) % n_classes, labels)
 
 
@@ -100,10 +95,10 @@ def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
     """bool (N,): the samples of a task whose label is withheld. `--label_perc` keeps the same number of
     labels of each class, together that share of the task (all of a class that has fewer);
     `--label_perc_by_class` keeps that share of each class."""
-    by_task, by_class = option(args, 'label_perc', 1), option(args, 'label_perc_by_class', 1)
+    by_task, by_class = args.label_perc, args.label_perc_by_class
     if by_task < 1 and by_class < 1:
         raise InputError('--label_perc and --label_perc_by_class both set the number of labels: give one')
-    random = numpy_stream(option(args, 'seed', 0), f'unlabelled {task}')
+    random = numpy_stream(args.seed, f'unlabelled {task}')
     return ~pick(labels, min(by_task, by_class), random, equally=by_task < 1)
 
 
@@ -111,6 +106,6 @@ def check_labelled(args, tasks) -> None:
     """InputError if the shares of labels, rounded to whole samples, leave none in any task. tasks: iterable
     of the labels (N_t,) of each task; read up to the first that keeps a label."""
     if all(unlabelled(args, labels, task).all() for task, labels in enumerate(tasks)):
-        flag = 'label_perc' if option(args, 'label_perc', 1) < 1 else 'label_perc_by_class'
-        raise InputError(f'--{flag} {option(args, flag):g}: rounded to whole samples that is no label in any '
-                         'task; give more')
+        flag = 'label_perc' if args.label_perc < 1 else 'label_perc_by_class'
+        raise InputError(f'--{flag} {getattr(args, flag):g}: rounded to whole samples that is no '
+                         'label in any task; give more')

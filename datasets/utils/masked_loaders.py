@@ -6,7 +6,6 @@ import torch
 
 from core.seeded_loader import create_seeded_dataloader
 from datasets.utils import label_changes
-from datasets.utils.label_changes import option
 from scroll.errors import InputError
 
 _PER_SAMPLE = ('data', 'targets', 'indexes', 'task_ids')
@@ -98,13 +97,13 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     if noisy is not true:
         train.add_extra_return_field('true_labels', torch.from_numpy(order[true]))
     train.keep(_belongs(train, setting, task))
-    test.keep(_belongs(test, setting, task, validation and option(args, 'validation_mode') == 'complete'))
+    test.keep(_belongs(test, setting, task, validation and args.validation_mode == 'complete'))
     if not len(train):
         raise InputError(f'{setting.NAME}: task {task + 1} has no training samples')
     train.targets[torch.from_numpy(label_changes.unlabelled(args, train.targets.numpy(), task))] = -1
     setting.train_loader = create_seeded_dataloader(args, train, concern=f'train {task}', shuffle=True,
                                                     batch_size=args.batch_size,
-                                                    drop_last=option(args, 'drop_last', False))
+                                                    drop_last=args.drop_last)
     setting.test_loaders.append(create_seeded_dataloader(args, test, concern=f'test {task}', shuffle=False,
                                                          batch_size=max(_TEST_BATCH, args.batch_size)))
     return setting.train_loader, setting.test_loaders[-1]
@@ -122,7 +121,7 @@ def _labels(dataset, setting) -> np.ndarray:
 
 def _belongs(dataset, setting, task: int, and_before: bool = False) -> np.ndarray:
     """bool (N,): the samples of a task, or also of those before it."""
-    joint = option(setting.args, 'joint', False)
+    joint = setting.args.joint
     if hasattr(dataset, 'task_ids') and not joint:
         first = 0 if and_before else task
         return np.isin(np.asarray(dataset.task_ids), setting.task_order[first:task + 1])

@@ -73,7 +73,7 @@ class ScheduledDataset(ContinualDataset):
         flags = {name: getattr(self.args, name, None) for name in self.READ_FLAGS}
         self.images = _read_once(type(self), **{name: tuple(value) if isinstance(value, list) else value
                                                 for name, value in flags.items()})
-        self.decoded_by = getattr(self.images, 'decoded_by', '')
+        self.decoded_by = self.images.decoded_by
         self.N_CLASSES, self.SIZE = len(self.images.class_names), self.images.train.shape[1:3]
         if (self.args.n_splits or 1) > self.N_CLASSES:
             raise InputError(f'--n_splits {self.args.n_splits}: {self.NAME} has {self.N_CLASSES} classes; '
@@ -122,8 +122,7 @@ class ScheduledDataset(ContinualDataset):
     def _counts_up(self) -> bool:
         """Whether labels count up as classes come: for methods that are not of this project. As Mammoth's,
         they may take the classes of a task for a range."""
-        name = label_changes.option(self.args, 'model')
-        return not (name is None or self.schedule.task_free or FOLDERS['models'].is_ours(name))
+        return not (self.schedule.task_free or FOLDERS['models'].is_ours(self.args.model))
 
     @classmethod
     def is_task_free(cls, args) -> bool:
@@ -146,12 +145,12 @@ class ScheduledDataset(ContinualDataset):
 
     def _spec(self) -> str:
         args, spec = self.args, _asked(self.args)
-        given = [name for name in ('n_splits', 'schedule', 'inc') if getattr(args, name, None)]
+        given = [name for name in ('n_splits', 'schedule', 'inc') if getattr(args, name)]
         if given[1:]:
             raise InputError(f'--{given[0]} and --{given[1]} both cut the stream: give one of them')
-        if getattr(args, 'b', None) is not None and 'inc' not in given:
+        if args.b is not None and not args.inc:
             raise InputError('--b has no effect in this run: it needs --inc')
-        if label_changes.option(args, 'joint', False):
+        if args.joint:
             if spec is not None or (args.n_splits or 1) > 1:
                 raise InputError('--joint 1 makes one task of all classes: leave out --n_splits, --inc and '
                                  '--schedule')
@@ -210,7 +209,7 @@ class ScheduledDataset(ContinualDataset):
         images, labels, first = self.test_images, self.test_labels, task
         if not label_changes.validation_share(self.args):       # any more: `without_validation`
             images, labels = self.images.test, self.class_order[self.images.test_labels]
-        elif label_changes.option(self.args, 'validation_mode') == 'complete':
+        elif self.args.validation_mode == 'complete':
             first = 0
         ids = np.flatnonzero(np.isin(labels, np.concatenate(self._task_classes[first:task + 1])))
         test = InMemoryDataset(images[ids], torch.from_numpy(labels[ids]), self._test_transform(), False)
@@ -246,8 +245,7 @@ def _splits(owner, args) -> int:
 
 def _asked(args) -> str | None:
     """The schedule that --schedule or --inc asks for; None: a class split."""
-    inc = getattr(args, 'inc', None)
-    return f'inc:{inc},b={args.b or 0}' if inc else args.schedule
+    return f'inc:{args.inc},b={args.b or 0}' if args.inc else args.schedule
 
 
 def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:

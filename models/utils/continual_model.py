@@ -37,7 +37,7 @@ class ContinualModel(nn.Module):
         task_iteration, epoch_iteration: batches seen in this task and epoch;
         psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None if not given."""
     NAME: str
-    COMPATIBILITY: list
+    COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     AVAIL_OPTIMS = ['sgd', 'adam', 'adamw']
     RAW_STREAM = RAW_NOT_AUG = ONLINE = False
     REFUSED_FLAGS, TRANSIENT = {}, ()
@@ -58,7 +58,7 @@ class ContinualModel(nn.Module):
         for made_here in (self.transform, getattr(self, 'normalization_transform', None)):
             if hasattr(made_here, 'contiguous'):
                 made_here.contiguous = self.is_foreign
-        self.device = get_device(getattr(args, 'device', None))
+        self.device = get_device(args.device)
         self.current_task = self.task_iteration = self.epoch_iteration = 0
         self.n_seen_classes = self.n_past_classes = -1
         self.n_classes_current_task = self.n_remaining_classes = -1
@@ -198,8 +198,8 @@ class ContinualModel(nn.Module):
     @property
     def drops_unlabelled(self) -> bool:
         """Whether samples without a label (-1) come and the method is not made for such (`cssl`)."""
-        shares = (getattr(self.args, name, 1) for name in ('label_perc', 'label_perc_by_class'))
-        return min(shares) < 1 and 'cssl' not in getattr(self, 'COMPATIBILITY', ())
+        shares = self.args.label_perc, self.args.label_perc_by_class
+        return min(shares) < 1 and 'cssl' not in self.COMPATIBILITY
 
     def meta_begin_task(self, dataset):
         """Counters and a fresh optimiser, then `begin_task`, which may replace it."""
@@ -251,7 +251,7 @@ class ContinualModel(nn.Module):
                      for name, value in extra.items()}
             if not len(labels):
                 return 0.0
-        for _ in range(getattr(self.args, 'batch_iterations', 1) - 1):
+        for _ in range(self.args.batch_iterations - 1):
             with self._buffer_closed():
                 self.observe(inputs, labels, not_aug_inputs, **extra)
         loss = self.observe(inputs, labels, not_aug_inputs, **extra)

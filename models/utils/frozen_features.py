@@ -7,12 +7,36 @@ import torch
 from backbone import weights
 from core.arguments import binary_to_boolean_type, whole
 from core.plugins import is_shipped
+from models.utils.continual_model import ContinualModel
 from scroll.embedding.embedder import DTYPES, Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.errors import InputError
 from scroll.grid import GRID, quantise, sample_keys
 
 AUTO = 'auto'
+
+
+class FrozenModel(ContinualModel):
+    """A method on a frozen backbone, which sees each sample once.
+
+    Attributes:
+        embedder: the backbone as the flags say.
+        features_of: `TestFeatures`, of what is evaluated."""
+    RAW_STREAM = ONLINE = True
+    TRANSIENT = ('embedder', 'features_of')
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.net.requires_grad_(False)
+        self.embedder = make_embedder(self.net, args, dataset, self.device)
+        self.features_of = TestFeatures(self.embedder)
+
+    def get_parameters(self):
+        return []                                               # the backbone is frozen
+
+    def end_eval(self, dataset, accs):
+        if self.current_task == self.n_tasks and self.embedder.cache is not None:
+            self.embedder.cache.flush()
 
 
 def _stages(text: str) -> str:

@@ -38,7 +38,7 @@ class ReplayModel(ContinualModel):
     @property
     def task_free(self) -> bool:
         """Whether replay ignores tasks: `--task_free 1`, or a stream without tasks."""
-        return getattr(self.args, 'task_free', False) or getattr(self, 'SETTING', None) == 'general-continual'
+        return getattr(self.args, 'task_free', False) or self.SETTING == 'general-continual'
 
     def replay(self) -> tuple:
         """(inputs, labels, ...) of `--minibatch_size` random samples of the buffer, augmented."""

@@ -101,7 +101,7 @@ def check_args(args) -> None:
                          ('export_formats', 'export')):
         if getattr(args, flag) and not getattr(args, needed) and not (flag == 'keep_keys' and args.loadcheck):
             raise InputError(f'--{flag} has no effect in this run: it needs --{needed}')
-    if args.inference_only and not args.load_state and not getattr(args, 'loadcheck', None):
+    if args.inference_only and not args.load_state and not args.loadcheck:
         raise InputError('--inference_only 1: scroll knows nothing before it has learned; give --load_state')
     for flag in ('shard', 'save_statistics', 'save_state'):
         if args.inference_only and getattr(args, flag) and not (flag == 'shard' and args.loadcheck):

@@ -1,11 +1,9 @@
 """ResNets for small images against torchvision's, their stem replaced; what files written for Mammoth import."""
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import nn
 from torchvision import models
 
-from backbone import get_backbone_class, weights
+from backbone import get_backbone_class
 from backbone.resnet_cifar import BasicBlock, ResNet, reduced_resnet18, resnet18
 from scroll.embedding.embedder import state_digest
 from tests.backbone.conftest import pictures, settle, small
@@ -46,14 +44,3 @@ def test_names_of_tensors_are_mammoths_and_digests_those_of_before():
     for at, tensor in enumerate(net.state_dict().values()):
         tensor.copy_(torch.arange(tensor.numel()).view(tensor.shape) % 7 + at)
     assert state_digest(net) == '7191560f2b364c66ba5e315436085b54e9a09bcaeec59d67216566b4d00994b8'
-
-
-def test_weights_of_before_are_read(tmp_path):
-    """Files of this project, whose projections were called as torch has them."""
-    net = small('reduced-resnet18')
-    weights.save(tmp_path / 'new.safetensors', net, 'reduced-resnet18', dict(num_filters=3), 32, (0.5,) * 3, (0.5,) * 3, {})
-    with safe_open(tmp_path / 'new.safetensors', 'pt') as file:
-        tensors = {key.replace('shortcut', 'downsample'): file.get_tensor(key) for key in file.keys()}      # noqa: SIM118
-        save_file(tensors, tmp_path / 'old.safetensors', file.metadata())
-    new, old = (weights.load(str(tmp_path / f'{name}.safetensors')).tensors for name in ('new', 'old'))
-    assert new.keys() == old.keys() and all(torch.equal(new[key], old[key]) for key in new)

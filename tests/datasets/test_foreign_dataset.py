@@ -9,13 +9,9 @@ from bench.cli.parsing import parse_args
 from datasets import get_dataset
 from datasets.utils.continual_dataset import fix_class_names_order, store_masked_loaders
 from tests.conftest import refused, words_of
-from tests.datasets.conftest import run
+from tests.datasets.conftest import run, walk
 
 ALL = ['picture-digits', 'unequal-digits', 'flowing-digits', 'shuffled-digits']
-
-
-def walk(dataset) -> list:
-    return [dataset.get_data_loaders() for _ in range(dataset.N_TASKS)]
 
 
 def labels_of(loader) -> list:
@@ -73,7 +69,7 @@ def test_items_are_input_label_and_plain_image_or_input_and_label(arguments):
 
 def test_every_domain_has_all_classes_and_a_file_may_count_its_tasks_itself(arguments):
     dataset = get_dataset(arguments('shuffled-digits'))
-    loaders = walk(dataset)
+    loaders = list(walk(dataset))
     assert dataset.N_CLASSES == 10 and dataset.c_task == 2 and len(dataset.test_loaders) == 3
     assert all(sorted(labels_of(train)) == sorted([*range(10)] * 12) for train, _ in loaders)
     assert dataset.get_offsets(2) == (0, 10) and dataset.seen_classes().tolist() == list(range(10))

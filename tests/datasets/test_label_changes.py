@@ -17,7 +17,8 @@ LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), [10, 20, 4
 
 
 def flags(**given) -> SimpleNamespace:
-    return SimpleNamespace(**{'seed': 0, **given})
+    fixed = dict(seed=0, noise_type='symmetric', custom_class_order=None, permute_classes=False)
+    return SimpleNamespace(**fixed | given)
 
 
 @quick

@@ -81,30 +81,25 @@ def test_test_batches_are_pairs_raw_or_not():
     assert raw[0].data_ptr() == next(iter(loader))[0].data_ptr()                        # the same memory each time
 
 
-@pytest.mark.parametrize('kind', [np.asarray, torch.from_numpy])
-@pytest.mark.parametrize('count', [3, 10, 25])
-def test_replaced_data_of_another_length_are_iterated(kind, count):
-    """As iCaRL and GEM do: they reassign `.data` and `.targets` of the loader's data set."""
-    loader = ImageLoader(numbered(10), 4, shuffle=True, segment_ends=[4, 10])
-    assert sum(map(len, labels_of(loader))) == 10
-    images = np.full((count, 2, 2, 3), 51, np.uint8)
-    loader.dataset.data, loader.dataset.targets = kind(images), torch.arange(100, 100 + count)
-    for loader.raw in (False, True):
-        batches = list(loader)
-        assert len(batches) == len(loader)
-        assert sorted(i for batch in batches for i in batch[1].tolist()) == list(range(100, 100 + count))
-        plain = torch.cat([batch[2] for batch in batches]).float()
-        assert torch.allclose(plain, torch.full_like(plain, 51 if loader.raw else 0.2))
-    assert len(loader.dataset) == count
+REPLACED = {        # data of another length: as iCaRL and GEM reassign them; the shape of an image
+    'fewer': (np.full((3, 2, 2, 3), 51, np.uint8), (3, 2, 2)),
+    'as many, a tensor': (torch.full((10, 2, 2, 3), 51, dtype=torch.uint8), (3, 2, 2)),
+    'more, grey': (np.full((25, 5, 5), 51, np.uint8), (1, 5, 5)),
+    'real numbers': (torch.full((6, 3, 2, 2), 0.2), (3, 2, 2))}
 
 
 @pytest.mark.parametrize('targets', [list, np.array, torch.tensor])
-def test_grey_images_float_images_and_labels_of_any_kind_may_take_their_place(targets):
-    loader = ImageLoader(numbered(10), 4, shuffle=True)
-    for images, shape in ((np.full((6, 5, 5), 51, np.uint8), (1, 5, 5)), (torch.full((6, 3, 2, 2), 0.2), (3, 2, 2))):
-        loader.dataset.data, loader.dataset.targets = images, targets(list(range(6)))
+@pytest.mark.parametrize('kind', REPLACED)
+def test_images_and_labels_of_any_kind_and_number_may_take_their_place(kind, targets):
+    loader = ImageLoader(numbered(10), 4, shuffle=True, segment_ends=[4, 10])
+    images, shape = REPLACED[kind]
+    assert sum(map(len, labels_of(loader))) == 10
+    loader.dataset.data, loader.dataset.targets = images, targets(list(range(len(images))))
+    for loader.raw in (True, False):
         batches = list(loader)
-        assert sorted(i for batch in batches for i in batch[1].tolist()) == list(range(6)) and batches[0][1].dtype == torch.int64
-        plain = torch.cat([batch[2] for batch in batches])
-        assert plain.shape[1:] == shape and torch.allclose(plain, torch.full_like(plain, 0.2))
-        assert torch.equal(torch.cat([batch[0] for batch in batches]), plain * 2)
+        assert len(batches) == len(loader) and batches[0][1].dtype == torch.int64
+        assert sorted(i for batch in batches for i in batch[1].tolist()) == list(range(len(images)))
+    plain = torch.cat([batch[2] for batch in batches])
+    assert plain.shape[1:] == shape and torch.allclose(plain, torch.full_like(plain, 0.2))
+    assert torch.equal(torch.cat([batch[0] for batch in batches]), plain * 2)
+    assert len(loader.dataset) == len(images)

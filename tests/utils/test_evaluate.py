@@ -14,6 +14,8 @@ from utils.evaluate import evaluate, mask_classes
 class Logits(nn.Module):
     """The inputs are the logits."""
     RAW_STREAM = False
+    COMPATIBILITY = ['class-il']
+    args = SimpleNamespace(non_verbose=True, debug_mode=False)
 
     def __init__(self):
         super().__init__()

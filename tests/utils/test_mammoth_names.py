@@ -130,8 +130,7 @@ def test_weights_may_call_the_network_of_meta_dataset_resnet18(tmp_path):
 
 @pytest.mark.parametrize('flags, dataset, line', [
     (['--buffer_size 200 --model_config best'], 'seq-cifar100', ['buffer_size 200', '500, 2000']),
-    (['--buffer_size 200 --model_config best'], 'seq-digits', ['no section for seq-digits', 'seq-cifar100']),
-    (['--buffer_size 500'], 'seq-cifar100', ['seq-cifar100', '--model_config best'])])
+    (['--buffer_size 200 --model_config best'], 'seq-digits', ['no section for seq-digits', 'seq-cifar100'])])
 def test_what_of_a_config_file_cannot_be_used_is_said(config, capsys, flags, dataset, line):
     config('models/config/derpp.yaml', DERPP)
     args = derpp(*flags, '--lr 0.7', dataset=dataset)
@@ -212,11 +211,10 @@ def test_ours_that_is_imported_later_does_not_take_the_name_back(third_party, mo
     assert backbone.get_backbone_class('resnet34') is theirs
 
 
-def test_a_class_of_a_notebook_goes_before_a_file_of_ours(third_party, monkeypatch, capsys):
+def test_a_class_of_a_notebook_goes_before_a_file_of_ours(third_party):
     third_party(models={})
     other = type('Er', (), dict(__module__='__main__'))
     assert models.register_model('er')(other) is models.get_model_class('er') is other
-    assert 'models/er.py' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('package', SHIPPED)
