@@ -78,18 +78,18 @@ def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
 
 
 def test_other_arguments_other_code_or_a_lost_outcome_are_run(call, tmp_path, monkeypatch):
-    words = '--schedules 0 --specs', '', '--buffers 0'
-    first = call(tmp_path, *words)[1]
+    words = '--schedules 0 --specs= --buffers 0'
+    first = call(tmp_path, words)[1]
     assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 2
-    other = call(tmp_path, *words, '--ridge_lambda 7')[1]
+    other = call(tmp_path, words, '--ridge_lambda 7')[1]
     assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 4
     assert other['schedules'][0]['net_digest'] != first['schedules'][0]['net_digest'] and other['id'] != first['id']
     for path in (tmp_path / 'outcomes').iterdir():
         path.write_bytes(path.read_bytes()[:100])
-    call(tmp_path, *words)
+    call(tmp_path, words)
     assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 5        # the second has the same outcome as the first, again
     monkeypatch.setattr(certify, 'project_digest', lambda: 'other')
-    call(tmp_path, *words)
+    call(tmp_path, words)
     assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 7
 
 
@@ -102,8 +102,8 @@ def test_a_short_cut_that_is_wrong_is_found_by_streaming(call, tmp_path, monkeyp
             grams[3, 0, 0] += 1
             return grams
     monkeypatch.setattr(trials, 'Statistics', Wrong)
-    words = '--schedules 1 --specs', '', '--buffers 0 --stream_check'
-    code, certificate, _ = call(tmp_path, *words, 1)
+    words = '--schedules 1 --specs= --buffers 0 --stream_check'
+    code, certificate, _ = call(tmp_path, words, 1)
     assert code == 1 and not certificate['verdict']['identical'] and certificate['verdict']['distinct']['statistics'] == 2
 
 
