@@ -7,7 +7,7 @@
 `results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests, arguments,
 seconds, commit and versions; `--collect` adds those that fit a cell, the newest for each seed. Rows that a
 cell's command made when its defaults were others stay until there are some of today's. From these come
-`results/tables/<experiment>.md`, `.tex`, `.png` and `.svg`, and the index `results/README.md`.
+`results/tables/<experiment>.md`, `.png` and `.svg`, and the index `results/README.md`.
 """
 import functools
 import os
@@ -131,8 +131,6 @@ class Report:
         text = tables.markdown(experiment, runs, findings, about, self.chosen(name))
         text += f'\n![{experiment.title}]({picture.name})\n' if picture.is_file() else ''
         write(folder / f'{name}.md', text)
-        if experiment.cells:
-            write(folder / f'{name}.tex', tables.latex(experiment, runs))
         verdicts = [finding.verdict for finding in findings]
         counts = [f'{verdicts.count(what)} {what}' for what in claims.VERDICTS if what in verdicts]
         filled = f'{len(runs)} of {len(experiment.cells)}' if experiment.cells else ''

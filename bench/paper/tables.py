@@ -1,20 +1,16 @@
-"""Tables and figures: ours compared with the paper's. Markdown to read, LaTeX, PNG and SVG.
+"""Tables and figures: ours compared with the paper's. Markdown, PNG and SVG.
 
 `runs` maps (row, column) to the rows of results of that cell; cells without any say "not run yet".
 """
-import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from bench.paper.experiments import Experiment, lower, upper
+from bench.paper.experiments import Experiment
 from bench.results import style
 
-_TEX = ((r'\|M\| = (\d+)', r'$|M|=\1$'), (r'\bf_T\b', '$f_T$'), (r'\bf\*', '$f^*$'), ('%', r'\\%'),
-        ('SCROLL', r'\\textsc{Scroll}'), ('miniImageNet', r'\\textit{mini}ImageNet'))
 NOT_RUN = 'not run yet'
 
 
@@ -90,49 +86,6 @@ def md_row(cells: list) -> str:
 def md_table(heads: list, rows: list) -> list:
     """Lines of a Markdown table."""
     return [md_row(heads), '|' + '---|' * len(heads), *map(md_row, rows)]
-
-
-def latex(experiment: Experiment, runs: dict) -> str:
-    """A `table` for booktabs, multirow, xcolor: ours, the best bold, and below the paper's in grey."""
-    ours, texts, index = summaries(experiment, runs), [], []
-    for row in experiment.rows:
-        cells = [experiment.cell(row, column) for column in experiment.columns]
-        found = [ours[row, cell.column] for cell in cells]
-        texts.append([_latex_number(of.mean, of.deviation, _is_best(experiment, cell, ours)) if of else '--'
-                      for cell, of in zip(cells, found)])
-        group = experiment.groups.get(row)
-        index.append((rf'\textsc{{{group}}}' if group else '', _tex(row)))
-        if experiment.source:
-            texts.append([rf'\color{{gray}}{_latex_number(*cell.paper)}' if cell.paper else ''
-                          for cell in cells])
-            index.append((index[-1][0], ''))
-    columns = [(_tex(upper(column)), _tex(lower(column))) for column in experiment.columns]
-    if not any(below for _, below in columns):
-        columns = [(heading,) for heading, _ in columns]
-    frame = pd.DataFrame(texts, pd.MultiIndex.from_tuples(index), pd.MultiIndex.from_tuples(columns))
-    caption = f'{_tex(experiment.title)}. --: not run yet.'
-    caption += ' Below our values, in grey, those of the paper.' * bool(experiment.source)
-    return frame.style.to_latex(
-        hrules=True, clines='skip-last;index', multicol_align='c', position='tb', position_float='centering',
-        column_format='ll' + 'c' * len(columns), caption=caption, label=experiment.name)
-
-
-def _latex_number(mean: float, deviation, best: bool = False) -> str:
-    text = rf'$\mathbf{{{mean:.1f}}}$' if best else f'${mean:.1f}$'
-    return text + ('' if deviation is None else rf' \tiny{{$\pm {_rounded(deviation)}$}}')
-
-
-def _is_best(experiment, cell, ours: dict) -> bool:
-    """Whether it is the highest of its column; joint training, a bound, does not count."""
-    have = {c.row: ours[c.row, c.column].mean for c in experiment.cells
-            if c.column == cell.column and c.flags['model'] != 'joint' and ours[c.row, c.column]}
-    return len(have) > 1 and have.get(cell.row) == max(have.values())
-
-
-def _tex(text: str) -> str:
-    for plain, written in _TEX:
-        text = re.sub(plain, written, text)
-    return text
 
 
 def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
