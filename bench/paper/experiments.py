@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import flag_words
-from bench.results.keys import read_key, text_of, with_values
+from bench.results.keys import read_key, text_of
 from core.arguments import KEY, affects
 from core.configs import read_yaml
 from core.plugins import ROOT, normalise
@@ -180,19 +180,6 @@ def cell_rows(path: Path) -> dict:
     return found
 
 
-def with_paths(experiment: Experiment, rows: list) -> list:
-    """Committed rows, which have no paths, with those of an experiment's cells."""
-    paths = {(flag, Path(path).stem): path for cell in experiment.cells
-             for flag, path in cell.flags.items() if os.sep in str(path)}
-    return [renamed(row, lambda flag, value: paths.get((flag, value), value)) for row in rows]
-
-
-def renamed(row: dict, change) -> dict:
-    """The row, and its key, with `change(flag, value)` in the place of each value."""
-    row = {name: change(name, value) for name, value in row.items()}
-    return row | (dict(run_key=with_values(row['run_key'], change)) if row.get('run_key') else {})
-
-
 def matching_rows(cell: Cell, rows: list) -> list:
     """The rows that are runs of a cell, in order of their seeds: of several with one seed, the newest. A row
     is a run of a cell if its key has the values that the cell's command has today, flags and defaults alike.
@@ -245,8 +232,11 @@ def _same_stream(cell: Cell, row: dict) -> bool:
 
 
 def same_value(value, text: str) -> bool:
-    """Whether a flag's value is a file's text: numbers as numbers, on and off in any way, nothing as ''."""
-    return _plain(text_of(value)) == _plain(text)
+    """Whether a flag's value is a file's text: numbers as numbers, on and off in any way, nothing as '', a
+    path by its name where the text, of a committed row, has no folder."""
+    value = text_of(value)
+    named = os.sep in value and Path(value).stem == text
+    return named or _plain(value) == _plain(text)
 
 
 def _plain(text: str):

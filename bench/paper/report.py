@@ -24,10 +24,9 @@ from bench.paper.experiments import (
     experiment_files,
     load,
     matching_rows,
-    renamed,
     results_rows,
-    with_paths,
 )
+from bench.results.keys import as_text, read_key
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
 from scroll.archive import atomic_write, unwritable
@@ -44,7 +43,7 @@ def collect(experiment, pool: list, committed: dict) -> list:
     found = []
     for cell in experiment.cells:
         mine = committed.get((cell.row, cell.column), [])
-        today = matching_rows(cell, with_paths(experiment, mine) + pool)  # those of `pool` may know more
+        today = matching_rows(cell, mine + pool)            # those of `pool` may know more
         mine = [_committed(row, arguments(cell)) for row in today if row.get(cell.metric)] or mine
         found += [{**row, 'row': cell.row, 'column': cell.column} for row in mine]
     return found
@@ -52,11 +51,15 @@ def collect(experiment, pool: list, committed: dict) -> list:
 
 def _committed(row: dict, args) -> dict:
     """A row without what is of this machine or of this one run."""
-    def without_path(name, value):
-        return Path(value).stem if args.affects.get(name) == 'content' and os.sep in value else value
-    return renamed({name: value for name, value in row.items()
-                     if value not in ('', None) and not _LEFT_OUT.fullmatch(name)
-                     and args.affects.get(name) not in ('place', 'display')}, without_path)
+    def without_paths(values):
+        return {name: Path(value).stem if args.affects.get(name) == 'content' and os.sep in value else value
+                for name, value in values.items()}
+    kept = {name: value for name, value in row.items()
+            if value not in ('', None) and not _LEFT_OUT.fullmatch(name)
+            and args.affects.get(name) not in ('place', 'display')}
+    key = read_key(row['run_key'])
+    key |= {part: without_paths(key[part]) for part in ('given', 'default')}
+    return without_paths(kept) | dict(run_key=as_text(key))
 
 
 def write(path: Path, text: str) -> None:
@@ -106,7 +109,7 @@ class Report:
         for cell in cells:
             today = arguments(cell)
             text = today and several and chosen_by(vars(today))
-            if today and not matching_rows(cell, with_paths(experiment, runs[cell.row, cell.column])):
+            if today and not matching_rows(cell, runs[cell.row, cell.column]):
                 text = 'made with earlier values than those of its command today'
             if text:
                 found.setdefault(cell.row, {}).setdefault(text, []).append(cell.column)

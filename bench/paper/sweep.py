@@ -28,7 +28,6 @@ from bench.paper.experiments import (
     matching_rows,
     refusal,
     results_rows,
-    with_paths,
 )
 from core.arguments import KEY, ArgumentParser, affects, whole
 from core.commands import Interrupted, on_stop
@@ -143,7 +142,7 @@ def expand(experiments: list, options, extra: dict, command: list) -> list:
             if seed < (options.seeds or experiment.seeds):
                 mine = rows[experiment.name].get((cell.row, cell.column), [])
                 run = Run(cell, seed, tuple(command), experiment.name)
-                run = changed(run, committed=run.row(with_paths(experiment, mine)) is not None)
+                run = changed(run, committed=run.row(mine) is not None)
                 key = seed, str(sorted((name, str(value)) for name, value in _identity(cell).items()))
                 if key not in runs or runs[key].committed and not run.committed:
                     runs[key] = run
