@@ -53,9 +53,9 @@ class Cell:
     paper: tuple
     metric: str = METRICS[0]
 
-    def command(self, seed: int, extra: dict = {}) -> list:       # noqa: B006  never changed
-        """The words after `python`; `extra` flags are added, or replace those of the cell."""
-        return ['main.py', *flag_words(**{**self.flags, **extra, 'seed': seed})]
+    def command(self, seed: int) -> list:
+        """The words after `main.py`."""
+        return flag_words(**self.flags, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -105,29 +105,24 @@ def load(path) -> Experiment:
         raise InputError(f'{path}: it is not of the form of the files in experiments/ ({error})') from error
 
 
-def _expect(holds, text: str) -> None:
-    if not holds:
-        raise InputError(text)
-
-
 def _experiment(path: Path, content: dict) -> Experiment:
     columns, rows, flags, special = (content.pop(key, {}) for key in ('columns', 'rows', 'flags', 'cells'))
     for row, by_column in special.items():
-        _expect(row in rows and set(by_column) <= set(columns), f'cells: {row!r}: {by_column}: no such cells')
+        if row not in rows or not set(by_column) <= set(columns):
+            raise InputError(f'cells: {row!r}: {by_column}: no such cells')
     cells = []
     for row, spec in rows.items():
         paper = _paper(spec.get('paper'), list(columns), row)
         for column, of_column in columns.items():
             merged = {**flags, **of_column, **spec, **special.get(row, {}).get(column, {})}
             metric = merged.get('metric', METRICS[0])
-            _expect(metric in METRICS, f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}')
+            if metric not in METRICS:
+                raise InputError(f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}')
             cells.append(Cell(row, column, _flags(merged, row), paper[column], metric))
     experiment = Experiment(path, rows=list(rows), columns=list(columns), cells=cells,
                             groups={row: spec.get('group', '') for row, spec in rows.items()}, **content)
-    _expect(cells or experiment.commands or experiment.values, 'expected columns and rows, or commands')
-    _expect(type(experiment.seeds) is int and experiment.seeds >= 1,
-            f'seeds {experiment.seeds!r}: expected a whole number of at least 1')
-    _expect(all(isinstance(claim, dict) for claim in experiment.claims), 'claims: expected mappings')
+    if not (cells or experiment.commands or experiment.values) or experiment.seeds < 1:
+        raise InputError('expected columns and rows, or commands, and at least one of seeds')
     return experiment
 
 
@@ -136,24 +131,26 @@ def _flags(merged: dict, row: str) -> dict:
     flags = {name: value for name, value in merged.items() if name not in ('paper', 'group', 'metric')
              and value is not None}
     for name, value in flags.items():
-        _expect(re.fullmatch(r'[a-z]\w*', str(name)) and isinstance(value, (str, int, float)),
-                f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value')
-    _expect({'model', 'dataset'} <= set(flags), f'{row!r}: expected a model and a dataset')
+        if not isinstance(value, (str, int, float)):
+            raise InputError(f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value')
+    if not {'model', 'dataset'} <= set(flags):
+        raise InputError(f'{row!r}: expected a model and a dataset')
     return flags
 
 
 def _paper(given, columns: list, row: str) -> dict:
     """column -> (mean, standard deviation or None), or None."""
     if isinstance(given, dict):
-        _expect(set(given) <= set(map(upper, columns)), f'{row!r}: paper: {given}: no such heading')
+        if not set(given) <= set(map(upper, columns)):
+            raise InputError(f'{row!r}: paper: {given}: no such heading')
         given = [given.get(upper(column)) for column in columns]
-    given = [None] * len(columns) if given is None else given
-    _expect(len(given) == len(columns), f'{row!r}: paper: expected {len(columns)} values, found {given!r}')
-    found = [None if text is None else _VALUE.fullmatch(str(text)) for text in given]
-    for text, match in zip(given, found):
-        _expect(text is None or match, f'{row!r}: paper: {text!r}: expected a mean, or mean ± deviation')
-    return {column: match and (float(match[1]), None if match[2] is None else float(match[2]))
-            for column, match in zip(columns, found)}
+    found = {}
+    for column, text in zip(columns, given or [None] * len(columns), strict=True):
+        match = _VALUE.fullmatch(str(text))
+        if text is not None and not match:
+            raise InputError(f'{row!r}: paper: {text!r}: expected a mean, or mean ± deviation')
+        found[column] = match and (float(match[1]), match[2] and float(match[2]))
+    return found
 
 
 def upper(column: str) -> str:
@@ -195,12 +192,12 @@ def matching_rows(cell: Cell, rows: list) -> list:
 
 def arguments(cell: Cell):
     """What `main.py` makes of a cell's command, `Arguments`; None if it refuses the command."""
-    return _parsed(tuple(cell.command(0)[1:]))[0]
+    return _parsed(tuple(cell.command(0)))[0]
 
 
 def refusal(cell: Cell) -> str:
     """Why `main.py` refuses a cell's command, in one line, or ''."""
-    return _parsed(tuple(cell.command(0)[1:]))[1]
+    return _parsed(tuple(cell.command(0)))[1]
 
 
 @functools.cache

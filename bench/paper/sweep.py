@@ -16,8 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
-from dataclasses import replace as changed
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.paper.experiments import (
@@ -41,12 +40,11 @@ _TICK = 0.1                         # seconds between two looks at the runs
 @dataclass(frozen=True)
 class Run:
     """A cell, with the flags that the sweep adds, and a seed. command: words before the flags.
-    experiment: its name. committed: whether all experiments that ask for the run have its row."""
+    experiment: its name."""
     cell: Cell
     seed: int
     command: tuple
     experiment: str
-    committed: bool = False
 
     def __str__(self):
         return f'{self.cell.row}, {self.cell.column}, seed {self.seed}'
@@ -64,7 +62,7 @@ class Run:
 
     def words(self) -> list:
         """The whole command."""
-        return [*self.command, *self.cell.command(self.seed)[1:]]
+        return [*self.command, *self.cell.command(self.seed)]
 
     def row(self, rows: list = None):
         """The row of a finished run with these arguments, or None. rows: where to look, not in the files."""
@@ -129,24 +127,24 @@ def shares(options, extra: dict) -> tuple:
     return places, int(given) or max(1, cores // len(places))
 
 
-def expand(experiments: list, options, extra: dict, command: list) -> list:
-    """All distinct runs, seeds outermost."""
-    chosen = [(experiment, changed(cell, flags=cell.flags | extra)) for experiment in experiments
+def expand(experiments: list, options, extra: dict, command: list) -> tuple:
+    """(number of distinct runs; those without a committed row in one of the experiments that ask for
+    them), seeds outermost."""
+    chosen = [(experiment, replace(cell, flags=cell.flags | extra)) for experiment in experiments
               for cell in experiment.cells if _is_chosen(cell, options.only)]
     if options.only and not chosen:
         raise InputError(f"--only {' '.join(options.only)}: no cell has such a name")
-    runs, rows = {}, {experiment.name: cell_rows(options.rows / f'{experiment.name}.csv')
-                      for experiment in experiments}
+    rows = {experiment.name: cell_rows(options.rows / f'{experiment.name}.csv') for experiment in experiments}
+    keys, missing = set(), {}
     for seed in range(max((options.seeds or experiment.seeds for experiment, _ in chosen), default=0)):
         for experiment, cell in chosen:
             if seed < (options.seeds or experiment.seeds):
-                mine = rows[experiment.name].get((cell.row, cell.column), [])
                 run = Run(cell, seed, tuple(command), experiment.name)
-                run = changed(run, committed=run.row(mine) is not None)
                 key = seed, str(sorted((name, str(value)) for name, value in _identity(cell).items()))
-                if key not in runs or runs[key].committed and not run.committed:
-                    runs[key] = run
-    return list(runs.values())
+                keys.add(key)
+                if not run.row(rows[experiment.name].get((cell.row, cell.column), [])):
+                    missing.setdefault(key, run)
+    return len(keys), list(missing.values())
 
 
 def _is_chosen(cell, patterns: list) -> bool:
@@ -169,9 +167,9 @@ def sweep(argv: list, command: list) -> int:
     places, threads = shares(options, extra)
     experiments = list(map(load, options.experiments))
     others = [shlex.split(text) for experiment in experiments for text in experiment.commands]
-    runs = expand(experiments, options, extra | dict(num_threads=str(threads)), command)
+    count, runs = expand(experiments, options, extra | dict(num_threads=str(threads)), command)
     rows = results_rows(extra.get('base_path', './data/'), extra.get('results_path', 'results/'))
-    open_runs = [run for run in runs if not run.committed and run.row(rows) is None]
+    open_runs = [run for run in runs if run.row(rows) is None]
     refused = {run.cell: line for run in open_runs if (line := refusal(run.cell))}
     ready = [run for run in open_runs if run.cell not in refused]
     if refused and not ready:
@@ -184,8 +182,8 @@ def sweep(argv: list, command: list) -> int:
         for words in others:
             print(shlex.join([sys.executable, *words]))
         return int(bool(refused))
-    if runs:
-        print(f'{len(runs)} runs, {len(runs) - len(open_runs)} of them finished', flush=True)
+    if count:
+        print(f'{count} runs, {count - len(open_runs)} of them finished', flush=True)
     failed = _run_all(ready, places)
     codes = [subprocess.run([sys.executable, *words], cwd=ROOT).returncode for words in others]
     return int(bool(refused) or failed or any(codes))

@@ -71,7 +71,7 @@ def parsed(words: tuple):
 
 def run_of(cell, seed: int, accuracy: float, **more) -> dict:
     """A row as a run of the cell would leave it."""
-    args = parsed(tuple(cell.command(0)[1:]))
+    args = parsed(tuple(cell.command(0)))
     schedule = f'split:{args.n_splits}'
     return {**vars(args), 'seed': seed, 'run_key': key_text(args.key, seed, schedule, None), 'schedule': schedule, 'num_threads': 1,
             'final_accuracy': accuracy, 'finished': f'2026-01-0{seed + 1}', 'host': 'secret', 'git_commit': 'c' * 40,
