@@ -34,7 +34,7 @@ LEVEL = 0.05
 SUPPORTED, CONTRADICTED, UNDECIDED, NOT_RUN = 'supported', 'contradicted', 'undecided', 'not run yet'
 VERDICTS = SUPPORTED, CONTRADICTED, UNDECIDED, NOT_RUN
 KINDS = dict(higher='lower', near='to', same='as')
-_MORE = {'says', 'rows', 'columns', 'within', 'of'}
+_OF_A_SIDE = {'rows', 'columns', 'experiment'}
 _MACHINE = ('torch', 'device', 'num_threads')          # what else the last bits of f* depend on
 
 
@@ -50,18 +50,13 @@ def pairs(claim: dict, here, get) -> list:
     """The pairs of ((experiment name, Cell), (experiment name, Cell)) that a claim is about. here: the
     experiment of the claim. get: name -> Experiment. InputError: the claim cannot be read, or names what is
     not there."""
-    kind = next((kind for kind in KINDS if kind in claim), None)
-    expected = {'says', kind, KINDS.get(kind)}
-    if kind is None or expected - set(claim) or set(claim) - _MORE - expected:
-        raise InputError(f'claim {claim!r}: expected says, one pair of '
-                         f'{", ".join(f"{a}/{b}" for a, b in KINDS.items())}, and no more than '
-                         f'{", ".join(sorted(_MORE))}')
-    if (kind == 'near') != ('within' in claim) or claim.get('of', 'all') not in ('all', 'most'):
-        raise InputError(f"claim {claim['says']!r}: near needs within, and of is all or most")
-    sides = [dict(side) for side in (claim[kind], claim[KINDS[kind]])]
-    for side in sides:
-        if set(side) - {'rows', 'columns', 'experiment'}:
-            raise InputError(f"claim {claim['says']!r}: a side has rows, columns, experiment; found {side!r}")
+    kind = next((kind for kind in KINDS if kind in claim), 'higher')
+    expected = ['says', kind, KINDS[kind]] + ['within'] * (kind == 'near')
+    sides = [claim.get(kind, {}), claim.get(KINDS[kind], {})]
+    if not set(expected) <= set(claim) <= {*expected, 'rows', 'columns', 'of'} \
+            or claim.get('of', 'most') != 'most' or {*sides[0], *sides[1]} - _OF_A_SIDE:
+        raise InputError(f'claim {claim!r}: expected {", ".join(expected)}, perhaps rows, columns, of: most; '
+                         f'of each side {", ".join(sorted(_OF_A_SIDE))}')
     first, second = experiments = [get(s['experiment']) if 'experiment' in s else here for s in sides]
     rows, columns = (_matched(claim, sides, experiments, what) for what in ('rows', 'columns'))
     return [((first.name, first.cell(r1, c1)), (second.name, second.cell(r2, c2))) for r1, r2 in rows
@@ -131,10 +126,9 @@ def _where(first, second) -> str:
 
 def _by_seed(first, second, rows, others) -> list:
     """(value, value, row, row) for each seed that has both."""
-    of = [{row['seed']: (float(row[cell.metric]), row) for row in some if row.get(cell.metric)}
-          for cell, some in ((first, rows), (second, others))]
-    return [(of[0][seed][0], of[1][seed][0], of[0][seed][1], of[1][seed][1]) for seed in of[0]
-            if seed in of[1]]
+    found = {row['seed']: row for row in others if row.get(second.metric)}
+    return [(float(row[first.metric]), float(other[second.metric]), row, other) for row in rows
+            if row.get(first.metric) and (other := found.get(row['seed']))]
 
 
 def _verdict(each: list, pairs_in_all: int, most: bool) -> str:
@@ -153,30 +147,26 @@ def probability(differences, beyond: float = 0.0) -> float:
     return float(stats.ttest_1samp(differences, 0.0, alternative='greater').pvalue)
 
 
-def rank_probability(differences) -> float:
-    """p of Wilcoxon's one-sided signed-rank test; 1 where nothing differs."""
-    differences = np.asarray(differences, float)
-    return float(stats.wilcoxon(differences, alternative='greater').pvalue) if differences.any() else 1.0
-
-
 def _higher(seeds: list, levels: tuple, _) -> tuple:
     """(verdict, what orders pairs from the least to the most convincing, words). levels: of p, for support
     and for contradiction."""
     differences = np.array([a - b for a, b, *_ in seeds])
     p = probability(differences)
-    opposite = probability(-differences)
-    verdict = SUPPORTED if p < levels[0] else CONTRADICTED if opposite < levels[1] else UNDECIDED
-    ranks = rank_probability(differences)
+    ranks = stats.wilcoxon(differences, alternative='greater').pvalue if differences.any() else 1
     words = f'{differences.mean():+.2f} over {len(seeds)} seeds, p = {p:.2g} (Wilcoxon {ranks:.2g})'
-    return verdict, -p, words
+    return _decided(p, probability(-differences), levels), -p, words
 
 
 def _near(seeds: list, levels: tuple, within: float) -> tuple:
     differences = np.array([a - b for a, b, *_ in seeds])
     p = max(probability(differences, -within), probability(-differences, -within))
     outside = min(probability(differences, within), probability(-differences, within))
-    verdict = SUPPORTED if p < levels[0] else CONTRADICTED if outside < levels[1] else UNDECIDED
-    return verdict, -p, f'{differences.mean():+.2f} over {len(seeds)} seeds, within {within:g}: p = {p:.2g}'
+    words = f'{differences.mean():+.2f} over {len(seeds)} seeds, within {within:g}: p = {p:.2g}'
+    return _decided(p, outside, levels), -p, words
+
+
+def _decided(p: float, opposite: float, levels: tuple) -> str:
+    return SUPPORTED if p < levels[0] else CONTRADICTED if opposite < levels[1] else UNDECIDED
 
 
 def _same(seeds: list, *_) -> tuple:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from bench.certify.sensitivity import figures, predictors_of
 from bench.checkout import side_by_side
-from bench.paper.experiments import cell_rows, load
+from bench.paper.experiments import Cell, cell_rows, load
 from bench.paper.report import write
 from bench.paper.tables import NOT_RUN, md_table, number, summary
 from bench.results import plots, style
@@ -41,8 +41,8 @@ def main_table(root: Path) -> list:
         rows.append([title])
         for name in ours.columns:
             paper = ours.cell(title, name).paper if title in ours.rows else None
-            found = summary(runs.get((title, name), []), 'final_accuracy')
-            rows[-1] += [number(found.mean, found.deviation, found.n) if found else NOT_RUN,
+            found = summary(runs, Cell(title, name, {}, None))
+            rows[-1] += [number(*found) if found else NOT_RUN,
                          *[number(*paper) if paper else ''] * (name in printed)]
     return md_table(['', *(s for c in ours.columns for s in (c, 'in the paper')[:1 + (c in printed)])], rows)
 
@@ -97,7 +97,7 @@ def heads_table(root: Path, label: str, with_state=False, with_paper=False) -> l
     columns = [column for column in experiment.columns if any(column == known for _, known in runs)]
     for row in experiment.rows:
         cells = [experiment.cell(row, column) for column in columns]
-        found = [summary(runs.get((row, cell.column), []), cell.metric) for cell in cells]
+        found = [summary(runs, cell) for cell in cells]
         if any(found):
             state = [f'{_megabytes(cells[0].flags):.1f}'] * with_state
             rows.append([row, *state, *map(_with_deviation, found)])

@@ -176,20 +176,18 @@ def facts(experiment, rows: list) -> list:
     lines = [f'{source}`scripts/{script}`, which runs what `{file}` says.']
     if not rows:
         return lines
-    digests = {}
-    for row in rows:
-        digests.setdefault(row.get('weights', ''), set()).update({row.get('psi_digest', '')[:8]} - {''})
-    backbones = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '')
-                          for name, found in sorted(digests.items()))
+    def values(name: str, length: int, rows=rows) -> str:
+        return ', '.join(sorted({row[name][:length] for row in rows if row.get(name)}))
+    backbones = []
+    for name in sorted({row.get('weights', '') for row in rows}):
+        digests = values('psi_digest', 8, [row for row in rows if row.get('weights', '') == name])
+        backbones.append(f'{name} ({digests})' if digests else name)
     devices = ', '.join(sorted({re.sub(r':\d+$', '', row.get('device') or 'cpu') for row in rows}))
-    integers = [row for row in rows if row.get('embed_dtype') == 'integer']
-    versions, commits, networks = (
-        ', '.join(sorted({row[name][:length] for row in of if row.get(name)}))
-        for of, name, length in ((rows, 'torch', 20), (rows, 'git_commit', 8),
-                                 (integers, 'embedding_digest', 8)))
+    networks = values('embedding_digest', 8, [row for row in rows if row.get('embed_dtype') == 'integer'])
     in_integers = f'; in integers: {networks}' if networks else ''
-    return [*lines, '', f'Backbone: {backbones}{in_integers}; hardware: {devices}; torch {versions}; '
-                        f'commits {commits}; seeds planned: {experiment.seeds}.']
+    return [*lines, '', f"Backbone: {', '.join(backbones)}{in_integers}; hardware: {devices}; "
+                        f"torch {values('torch', 20)}; commits {values('git_commit', 8)}; "
+                        f'seeds planned: {experiment.seeds}.']
 
 
 def main():
@@ -198,13 +196,12 @@ def main():
                         help='files, wherever they are (default: all of experiments/)')
     parser.add_argument('--collect', action='store_true', help='first take in the rows of results files')
     parser.add_argument('--base_path', default='./data/', help='of the runs')
-    parser.add_argument('--results', default='results/', help='--results_path of the runs, below base_path')
     parser.add_argument('--out', type=Path, default=Path('results'), help='where rows and tables are kept')
     options = parser.parse_args()
     paths = options.experiments or experiment_files()
     report = Report(options.out, paths)
     if options.collect:
-        rows = results_rows(options.base_path, options.results)
+        rows = results_rows(options.base_path)
         for path in paths:
             report.collect(path.stem, rows)
     made = report.write()

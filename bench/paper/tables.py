@@ -3,48 +3,40 @@
 `runs` maps (row, column) to the rows of results of that cell; cells without any say "not run yet".
 """
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from bench.paper.experiments import Experiment
+from bench.paper.experiments import Cell, Experiment
 from bench.results import style
 
 NOT_RUN = 'not run yet'
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """Mean and standard deviation (ddof 1; None for one seed) of `n` seeds, percent."""
     mean: float
     deviation: float
     n: int
 
 
-def summary(rows: list, metric: str):
-    """What the seeds of a cell come to; None without rows."""
-    values = [float(row[metric]) for row in rows if row.get(metric)]
+def summary(runs: dict, cell: Cell):
+    """Of the seeds of a cell; None without rows."""
+    rows = runs.get((cell.row, cell.column), [])
+    values = [float(row[cell.metric]) for row in rows if row.get(cell.metric)]
     if not values:
         return None
-    return Summary(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None,
-                   len(values))
-
-
-def summaries(experiment: Experiment, runs: dict) -> dict:
-    """(row, column) -> Summary or None."""
-    return {(c.row, c.column): summary(runs.get((c.row, c.column), []), c.metric) for c in experiment.cells}
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Summary(float(np.mean(values)), deviation, len(values))
 
 
 def number(mean: float, deviation, n: int = None) -> str:
-    """'67.9 ± 1.1 (5)'."""
-    around = '' if deviation is None else f' ± {_rounded(deviation)}'
-    return f'{mean:.1f}' + around + ('' if n is None else f' ({n})')
-
-
-def _rounded(deviation: float) -> str:
-    """One decimal, as in the paper; more where that would make something of it zero."""
-    return f'{deviation:.1f}' if deviation >= 0.05 or deviation < 1e-9 else f'{deviation:.1g}'
+    """'67.9 ± 1.1 (5)': one decimal, as in the paper; more where that would make a deviation zero."""
+    text = f'{mean:.1f}'
+    if deviation is not None:
+        text += f' ± {deviation:.1f}' if deviation >= 0.05 or deviation < 1e-9 else f' ± {deviation:.1g}'
+    return text if n is None else f'{text} ({n})'
 
 
 def markdown(experiment: Experiment, runs: dict, findings: list, facts: list, chosen: dict) -> str:
@@ -52,12 +44,11 @@ def markdown(experiment: Experiment, runs: dict, findings: list, facts: list, ch
     table ours (number of seeds), then the paper's."""
     lines = [f'# {experiment.title}', '', *([experiment.about, ''] if experiment.about else []), *facts, '']
     if experiment.cells:
-        ours, compared, rows = summaries(experiment, runs), bool(experiment.source), []
+        compared, rows = bool(experiment.source), []
         for row in experiment.rows:
             cells = [experiment.cell(row, column) for column in experiment.columns]
-            means = [ours[c.row, c.column] for c in cells]
-            numbers = [number(m.mean, m.deviation, m.n) if m else NOT_RUN for m in means]
-            rows.append([row, *['ours'] * compared, *numbers])
+            ours = [summary(runs, cell) for cell in cells]
+            rows.append([row, *['ours'] * compared, *(number(*of) if of else NOT_RUN for of in ours)])
             if compared:
                 rows.append(['', 'paper', *('' if c.paper is None else number(*c.paper) for c in cells)])
         lines += [*md_table(['', *[''] * compared, *experiment.columns], rows), '',
@@ -92,7 +83,7 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
     """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its own panel.
     Columns that differ in the number of splits stand where these numbers are. Rows of one method have a
     colour each, and no zero."""
-    compared, places, ours = bool(experiment.source), _places(experiment), summaries(experiment, runs)
+    compared, places = bool(experiment.source), _places(experiment)
     models = {row: experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows}
     one_method, nth, drawn, heights = len(set(models.values())) == 1, Counter(), {}, []
     with style.picture(path, columns=1 + compared,
@@ -103,9 +94,8 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
             look = dict(color=colour, marker=marker, linestyle=('-', '-.', ':')[nth[model] % 3])
             nth[model] += 1
             cells = [experiment.cell(row, column) for column in experiment.columns]
-            found = [(c, s and (s.mean, s.deviation)) for c in cells for s in [ours[row, c.column]]]
-            for axes, values in zip(panels, (found, [(c, c.paper) for c in cells])):
-                if points := [(places[cell.column], *value) for cell, value in values if value]:
+            for axes, values in zip(panels, ([summary(runs, c) for c in cells], [c.paper for c in cells])):
+                if points := [(places[c.column], *of[:2]) for c, of in zip(cells, values) if of]:
                     x, mean, deviation = zip(*points)
                     around = [d or 0 for d in deviation]
                     drawn.setdefault(row, axes.errorbar(x, mean, around, capsize=2, label=row, **look))
