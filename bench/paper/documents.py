@@ -24,7 +24,6 @@ from core.rows import read_rows
 from scroll.archive import read_json
 from scroll.errors import InputError
 from scroll.heads.registry import HEADS
-from scroll.progress import Progress
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
 _DATA_SETS = {'seq-cifar10': 'CIFAR-10', 'seq-cifar100': 'CIFAR-100', 'seq-miniimg': 'miniImageNet'}
@@ -193,7 +192,7 @@ TABLES = {'main': main_table, 'schedules': schedules_table, 'certificates': cert
 def update(root: Path, paths: list) -> list:
     """Renew the tables of these Markdown files; returns those that changed. InputError: an unknown table."""
     changed = []
-    for path in Progress('Pages', len(paths)).over(paths):
+    for path in paths:
         def renewed(found, path=path):
             if found[1] not in TABLES:
                 raise InputError(f'{path}: table {found[1]}: expected one of {", ".join(TABLES)}')
@@ -210,15 +209,15 @@ def documents(root: Path) -> list:
     return [root / 'README.md', *sorted((root / 'docs').rglob('*.md'))]
 
 
-def draw(root: Path) -> list:
+def draw(root: Path) -> Path:
     """The picture: the digits under many schedules."""
     digits = {model: [float(row['final_accuracy']) for row in rows]
               for model, rows in cloud_rows(root / 'results/clouds/seq-digits.csv').items()}
-    return [plots.cloud(root / 'docs/figures/schedules.png', digits,
-                        'The same data, many schedules (handwritten digits)')]
+    return plots.cloud(root / 'docs/figures/schedules.png', digits,
+                       'The same data, many schedules (handwritten digits)')
 
 
 def main():
     ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
-    for path in (*draw(ROOT), *update(ROOT, documents(ROOT))):
+    for path in (draw(ROOT), *update(ROOT, documents(ROOT))):
         print(path)

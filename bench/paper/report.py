@@ -13,6 +13,7 @@ import functools
 import os
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -112,13 +113,10 @@ class Report:
             if today and not matching_rows(cell, runs[cell.row, cell.column]):
                 text = 'made with earlier values than those of its command today'
             if text:
-                found.setdefault(cell.row, {}).setdefault(text, []).append(cell.column)
-        texts = {}
-        for row, columns in found.items():
-            for text, names in columns.items():
-                only = f" ({'; '.join(names)})" if len(columns) > 1 else ''
-                texts.setdefault(text, []).append(row + only)
-        return texts
+                found.setdefault(text, {}).setdefault(cell.row, []).append(cell.column)
+        texts = Counter(row for rows in found.values() for row in rows)
+        return {text: [row + f" ({'; '.join(columns)})" * (texts[row] > 1) for row, columns in rows.items()]
+                for text, rows in found.items()}
 
     def page(self, name: str) -> str:
         """Write an experiment's files; returns its line of the index, empty where nothing is to be shown. A

@@ -212,6 +212,8 @@ def _run_all(runs: list, places: list) -> bool:
             else:
                 failed, last = True, run.log.read_text(errors='replace').rstrip().splitlines()[-1]
                 print(f'{title}: FAILED, exit code {code}, no row: {last}  ({run.log})', file=sys.stderr)
+    for number, handler in before.items():
+        signal.signal(number, handler)
     if signals:
         print('ending the runs; they may take a minute to write a checkpoint', file=sys.stderr)
         for _, _, process, _ in working:
@@ -220,8 +222,6 @@ def _run_all(runs: list, places: list) -> bool:
             process.wait()
         raise Interrupted(f'stopped: {ended} of {len(runs)} runs were made; the same command resumes the '
                           'sweep', 128 + signals[0])
-    for number, handler in before.items():
-        signal.signal(number, handler)
     return failed
 
 

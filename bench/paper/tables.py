@@ -81,9 +81,8 @@ def md_table(heads: list, rows: list) -> list:
 
 def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
     """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its own panel.
-    Columns that differ in the number of splits stand where these numbers are. Rows of one method have a
-    colour each, and no zero."""
-    compared, places = bool(experiment.source), _places(experiment)
+    Rows of one method have a colour each, and no zero."""
+    compared = bool(experiment.source)
     models = {row: experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows}
     one_method, nth, drawn, heights = len(set(models.values())) == 1, Counter(), {}, []
     with style.picture(path, columns=1 + compared,
@@ -95,26 +94,17 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
             nth[model] += 1
             cells = [experiment.cell(row, column) for column in experiment.columns]
             for axes, values in zip(panels, ([summary(runs, c) for c in cells], [c.paper for c in cells])):
-                if points := [(places[c.column], *of[:2]) for c, of in zip(cells, values) if of]:
+                if points := [(x, *of[:2]) for x, of in enumerate(values) if of]:
                     x, mean, deviation = zip(*points)
                     around = [d or 0 for d in deviation]
                     drawn.setdefault(row, axes.errorbar(x, mean, around, capsize=2, label=row, **look))
                     heights += np.add(mean, around).tolist()
         for axes, title in zip(panels, ('ours', 'the paper, with a backbone of its own')):
             axes.set(xlabel=experiment.x, title=title if compared else '')
-            axes.set_xticks(list(places.values()),
-                            [column.removesuffix('-split') for column in experiment.columns])
+            axes.set_xticks(range(len(experiment.columns)), experiment.columns)
         lowest = 0.92 * min(heights, default=0) if one_method else 0
         panels[0].set(ylabel='accuracy (%)', ylim=(lowest, 1.08 * max(heights, default=100)))
         if drawn:
             figure.legend(list(drawn.values()), list(drawn), loc='outside right center')
         figure.suptitle(experiment.title)
     return path
-
-
-def _places(experiment: Experiment) -> dict:
-    """column -> where it stands: at its number of splits if each has another one, else evenly."""
-    splits = [experiment.cell(experiment.rows[0], column).flags.get('n_splits')
-              for column in experiment.columns]
-    numbered = None not in splits and len(set(splits)) == len(splits)
-    return dict(zip(experiment.columns, splits if numbered else range(len(splits))))

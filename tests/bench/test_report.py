@@ -192,7 +192,7 @@ def test_a_figure_is_drawn_when_it_is_full_and_one_of_ones_own_names_no_paper(ow
     make(own, '--collect', '--base_path', tmp_path / 'data')
     (axes,), (legend,) = drawn[0].axes, drawn[0].legends
     assert [text.get_text() for text in legend.get_texts()] == ['Bound', 'ER', 'ACE', 'SCROLL'] and axes.get_title() == ''
-    assert axes.get_xticks().tolist() == [2, 5]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == [TWO, FIVE]
 
 
 def test_mistakes_end_in_one_line(own, make, tmp_path):

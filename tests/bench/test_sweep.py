@@ -3,14 +3,13 @@
 Most tests put a stub in the place of `main.py`: it notes when it begins and ends, may sleep or fail, and writes a row.
 """
 import functools
-import itertools
 import json
-import multiprocessing
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -63,7 +62,7 @@ def values_of(model: str, weights: str) -> dict:
 @pytest.fixture
 def bench(tmp_path, tiny_weights, capfd):
     """An experiment of two cells (sgd and er) with a stub; bench(*words): (exit code, stdout, stderr) of a sweep."""
-    stub, base, background, keys = tmp_path / 'stub main.py', tmp_path / 'data', [], {}
+    stub, base, keys = tmp_path / 'stub main.py', tmp_path / 'data', {}
     stub.write_text(STUB.format(root=str(ROOT)))
     base.mkdir()
 
@@ -86,56 +85,17 @@ def bench(tmp_path, tiny_weights, capfd):
     def calls():
         return [line.split() for line in (base / 'calls').read_text().splitlines()] if (base / 'calls').exists() else []
 
-    def begin(*more, extra=()):
-        process = Background(words(*more, extra=extra), [sys.executable, str(stub)], tmp_path)
-        background.append(process)
-        return process
-
     def wish(**what):
         (base / 'wish.json').write_text(json.dumps(what))
     two = write()
-    run.__dict__.update(two=two, base=base, write=write, words=words, calls=calls, begin=begin, wish=wish, stub=stub)
+    run.__dict__.update(two=two, base=base, write=write, words=words, calls=calls, wish=wish, stub=stub)
     yield run
     (base / 'hold').unlink(missing_ok=True)
-    for process in background:
-        process.kill()
 
 
 def end_of(words, command) -> int:
     """Exit code of a sweep."""
     return run_command(lambda: sweep.sweep(words, command))
-
-
-class Background(multiprocessing.get_context('fork').Process):
-    """A sweep in a process of its own, with all modules loaded; `out` and `err` are what it has said so far."""
-    _number = itertools.count()
-
-    def __init__(self, words, command, folder):
-        super().__init__()
-        self.words, self.command = words, command
-        self.files = [folder / f'{next(self._number)}.{name}' for name in ('out', 'err')]
-        self.start()
-
-    def run(self):
-        for number, path in enumerate(self.files, 1):
-            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
-        sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
-        code = end_of(self.words, self.command)
-        sys.stdout.flush(), sys.stderr.flush()
-        os._exit(code)
-
-    out, err = (property(lambda self, i=i: self.files[i].read_text() if self.files[i].exists() else '') for i in range(2))
-
-    def ended(self) -> int:
-        self.join(100)
-        return self.exitcode
-
-
-def wait(condition, seconds=60):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, 'nothing happened'
-        time.sleep(0.02)
 
 
 def begun(calls):
@@ -239,10 +199,14 @@ def test_what_the_user_can_mend_ends_in_one_line_before_anything_runs(bench, wor
 
 def test_a_signal_ends_the_runs_and_says_how_to_go_on(bench):
     (bench.base / 'hold').touch()
-    one = bench.begin(bench.two, '--jobs', 2)
-    wait(lambda: len(bench.calls()) == 2)
-    os.kill(one.pid, signal.SIGTERM)
-    assert one.ended() == 143 and '0 of 4 runs were made' in one.err and 'the same command resumes' in one.err
+
+    def stop():
+        while len(bench.calls()) < 2:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+    threading.Thread(target=stop, daemon=True).start()
+    code, _, err = bench(bench.two, '--jobs', 2)
+    assert code == 143 and '0 of 4 runs were made' in err and 'the same command resumes' in err
     (bench.base / 'hold').unlink()
     time.sleep(0.2)
     assert [call[0] for call in bench.calls()] == ['begin'] * 2                 # nobody came to an end later
