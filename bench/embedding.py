@@ -89,7 +89,5 @@ def main() -> None:
     columns = dict(X=X, y=names, split=splits) | (dict(id=ids) if args.data_dir else {})
     with unwritable(args.out), atomic_write(args.out) as file:
         np.savez(file, made_by=json.dumps(facts), **columns)
-    for name, value in facts.items():
-        print(f'{name:<17} {value}')
     counts = ', '.join(f'{(splits == split).sum()} to {split}' for split in SPLITS)
     print(f'{args.out}: {counts}, d = {X.shape[1]}')

@@ -26,13 +26,14 @@ from scroll.errors import InputError
 from scroll.heads.registry import HEADS
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
+_ROWS = 'results/rows'
 _DATA_SETS = {'seq-cifar10': 'CIFAR-10', 'seq-cifar100': 'CIFAR-100', 'seq-miniimg': 'miniImageNet'}
 
 
 def main_table(root: Path) -> list:
     """Every method on EfficientNet-Lite0 at |M| = 500, next to the paper; SCROLL on wider features."""
-    ours, wide, rows = load(ROOT / 'experiments/lite_comparison.yaml'), _runs(root, 'features'), []
-    runs, better = _runs(root, ours.name), 'Ridge, square, 5,000'
+    ours, rows, better = load(ROOT / 'experiments/lite_comparison.yaml'), [], 'Ridge, square, 5,000'
+    runs, wide = cell_rows(root / _ROWS, ours.name), cell_rows(root / _ROWS, 'features')
     last = f'SCROLL ({better}) on wider features, no sample in memory'
     runs |= {(last, c): wide[better, f'EfficientNet-Lite0 96 px, {c.split()[0]}'] for c in ours.columns}
     printed = {c for title in ours.rows for c in ours.columns if ours.cell(title, c).paper}
@@ -92,24 +93,20 @@ def tuned_table(root: Path) -> list:
 def heads_table(root: Path, label: str, with_state=False, with_paper=False) -> list:
     """The rows and columns of an experiment that have runs. with_state: and the megabytes of what a head is
     solved from, for 256 features and 100 classes. with_paper: what the paper has in a line below."""
-    experiment, runs, rows = load(ROOT / f'experiments/{label}.yaml'), _runs(root, label), []
+    experiment, runs, rows = load(ROOT / f'experiments/{label}.yaml'), cell_rows(root / _ROWS, label), []
     columns = [column for column in experiment.columns if any(column == known for _, known in runs)]
     for row in experiment.rows:
         cells = [experiment.cell(row, column) for column in columns]
         found = [summary(runs, cell) for cell in cells]
         if any(found):
             state = [f'{_megabytes(cells[0].flags):.1f}'] * with_state
-            rows.append([row, *state, *map(_with_deviation, found)])
+            rows.append([row, *state])
+            for of in found:
+                around = f' ± {of.deviation:.2f}' if of and (of.deviation or 0) > 1e-9 else ''
+                rows[-1].append(f'{of.mean:.2f}{around}' if of else NOT_RUN)
         if with_paper and any(cell.paper for cell in cells):
             rows.append([f'{row}, the paper', *(number(*c.paper) if c.paper else '' for c in cells)])
     return md_table(['head', *['state, MB'] * with_state, *columns], rows)
-
-
-def _with_deviation(of) -> str:
-    """Mean and standard deviation, if there is any."""
-    if of is None:
-        return NOT_RUN
-    return f'{of.mean:.2f}' + (f' ± {of.deviation:.2f}' if (of.deviation or 0) > 1e-9 else '')
 
 
 def _megabytes(flags: dict, features: int = 256, classes: int = 100) -> float:
@@ -162,11 +159,6 @@ def compare_table(root: Path) -> list:
     return md_table(['', 'runs, each', 'ours', "Mammoth's", 'difference (95 %)', 'processor time, of theirs'],
                     [[style.name(model), *side_by_side(model, rows)]
                      for model in sorted({row['model'] for row in rows})])
-
-
-def _runs(root: Path, label: str) -> dict:
-    """(row, column) -> committed rows."""
-    return cell_rows(root / 'results/rows' / f'{label}.csv')
 
 
 def cloud_rows(path: Path) -> dict:

@@ -95,8 +95,7 @@ def load(path) -> Experiment:
     """Read an experiment; InputError, in one line, for anything that is wrong in its file."""
     path = Path(path)
     if not path.is_file():
-        have = ', '.join(p.stem for p in experiment_files())
-        raise InputError(f'{path}: no such file; expected experiments/<name>.yaml, of {have}')
+        raise InputError(f'{path}: no such file; expected a YAML file, as those of experiments/')
     try:
         return _experiment(path, read_yaml(path))
     except InputError as error:
@@ -169,10 +168,10 @@ def results_rows(base_path, results_path='results/') -> list:
     return [row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)]
 
 
-def cell_rows(path: Path) -> dict:
-    """(row, column) -> rows, of a file of committed rows; empty where there is no file."""
+def cell_rows(folder: Path, name: str) -> dict:
+    """(row, column) -> committed rows of an experiment; empty where there is no file."""
     found = {}
-    for row in read_rows(path, []):
+    for row in read_rows(folder / f'{name}.csv', []):
         found.setdefault((row['row'], row['column']), []).append(row)
     return found
 
@@ -184,27 +183,19 @@ def matching_rows(cell: Cell, rows: list) -> list:
     are gone none may have been asked for. A command that `main.py` refuses has no rows."""
     rows = [row for row in rows if row.get('run_key') and _same_stream(cell, row)
             and all(normalise(cell.flags[name]) == row.get(name) for name in ('model', 'dataset'))]
-    today = arguments(cell) if rows else None
+    today = arguments(cell)[0] if rows else None
     found = [row for row in rows if today is not None and _has_arguments(row, today)]
     newest = {row.get('seed'): row for row in sorted(found, key=lambda row: row.get('finished', ''))}
     return [newest[seed] for seed in sorted(newest, key=lambda seed: int(seed or 0))]
 
 
-def arguments(cell: Cell):
-    """What `main.py` makes of a cell's command, `Arguments`; None if it refuses the command."""
-    return _parsed(tuple(cell.command(0)))[0]
-
-
-def refusal(cell: Cell) -> str:
-    """Why `main.py` refuses a cell's command, in one line, or ''."""
-    return _parsed(tuple(cell.command(0)))[1]
-
-
 @functools.cache
-def _parsed(words: tuple) -> tuple:
+def arguments(cell: Cell) -> tuple:
+    """(what `main.py` makes of a cell's command, `Arguments`, or None if it refuses the command; why, in one
+    line, or '')."""
     from bench.cli.parsing import parse_args
     try:
-        return parse_args(list(words)), ''
+        return parse_args(cell.command(0)), ''
     except InputError as error:
         return None, ' '.join(str(error).split())
 

@@ -38,18 +38,6 @@ _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted
 _LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
 
 
-def collect(experiment, pool: list, committed: dict) -> list:
-    """The rows of an experiment's cells as they are committed, those of results files (`pool`) among them.
-    committed: (row, column) -> rows."""
-    found = []
-    for cell in experiment.cells:
-        mine = committed.get((cell.row, cell.column), [])
-        today = matching_rows(cell, mine + pool)            # those of `pool` may know more
-        mine = [_committed(row, arguments(cell)) for row in today if row.get(cell.metric)] or mine
-        found += [{**row, 'row': cell.row, 'column': cell.column} for row in mine]
-    return found
-
-
 def _committed(row: dict, args) -> dict:
     """A row without what is of this machine or of this one run."""
     def without_paths(values):
@@ -80,12 +68,17 @@ class Report:
                 raise InputError(f'{path}: another has this name, and rows are kept by name: rename one')
             self.files[path.stem] = path
         self.get = functools.cache(lambda name: load(self.files.get(name, f'experiments/{name}.yaml')))
-        self.rows = functools.cache(lambda name: cell_rows(out / 'rows' / f'{name}.csv'))
-        self.findings = functools.cache(self._findings)
+        self.rows = functools.cache(lambda name: cell_rows(out / 'rows', name))
+        self.findings = {}                      # of each page: what the rows say of each claim
 
     def collect(self, name: str, pool: list) -> None:
-        """Add to committed rows those of results files; equal rows make equal files."""
-        path, found = self.out / 'rows' / f'{name}.csv', collect(self.get(name), pool, self.rows(name))
+        """Add to committed rows those of results files (`pool`); equal rows make equal files."""
+        path, found = self.out / 'rows' / f'{name}.csv', []
+        for cell in self.get(name).cells:
+            mine = self.rows(name).get((cell.row, cell.column), [])
+            today = matching_rows(cell, mine + pool)            # those of `pool` may know more
+            mine = [_committed(row, arguments(cell)[0]) for row in today if row.get(cell.metric)] or mine
+            found += [{**row, 'row': cell.row, 'column': cell.column} for row in mine]
         self.rows.cache_clear()
         if not found:
             path.unlink(missing_ok=True)
@@ -93,12 +86,6 @@ class Report:
         table = pd.DataFrame(found)
         names = [name for name in _FIRST if name in table] + sorted(set(table) - set(_FIRST))
         write(path, table[names].to_csv(index=False, lineterminator='\n'))
-
-    def _findings(self, name: str) -> list:
-        """What the rows say of each claim."""
-        def runs(experiment, cell):
-            return self.rows(experiment).get((cell.row, cell.column), [])
-        return [claims.judge(claim, self.get(name), self.get, runs) for claim in self.get(name).claims]
 
     def chosen(self, name: str) -> dict:
         """How the values of the rows were chosen, as config files say, where several methods are run, and
@@ -108,7 +95,7 @@ class Report:
         cells = [cell for cell in experiment.cells if (cell.row, cell.column) in runs]
         several = len({cell.flags['model'] for cell in cells}) > 1
         for cell in cells:
-            today = arguments(cell)
+            today, _ = arguments(cell)
             text = today and several and chosen_by(vars(today))
             if today and not matching_rows(cell, runs[cell.row, cell.column]):
                 text = 'made with earlier values than those of its command today'
@@ -121,7 +108,11 @@ class Report:
     def page(self, name: str) -> str:
         """Write an experiment's files; returns its line of the index, empty where nothing is to be shown. A
         figure is drawn when all of its cells have rows."""
-        experiment, runs, findings = self.get(name), self.rows(name), self.findings(name)
+        def runs_of(other, cell):
+            return self.rows(other).get((cell.row, cell.column), [])
+        experiment, runs = self.get(name), self.rows(name)
+        findings = [claims.judge(claim, experiment, self.get, runs_of) for claim in experiment.claims]
+        self.findings[name] = findings
         folder = self.out / 'tables'
         picture = folder / f'{name}.png'
         if experiment.kind == 'figure' and 0 < len(experiment.cells) == len(runs):
@@ -157,7 +148,7 @@ class Report:
 
     def _each_claim(self, names: list) -> list:
         """Lines of the index: each claim of the paper, and what our rows say of it."""
-        found = [(name, finding) for name in names for finding in self.findings(name)]
+        found = [(name, finding) for name in names for finding in self.findings[name]]
         decided = sum(finding.verdict in (claims.SUPPORTED, claims.CONTRADICTED) for _, finding in found)
         lines = [tables.md_row([finding.says, f'[{name}](tables/{name}.md): {finding.verdict}'])
                  for name, finding in found]

@@ -25,7 +25,6 @@ from bench.paper.experiments import (
     cell_rows,
     load,
     matching_rows,
-    refusal,
     results_rows,
 )
 from core.arguments import KEY, ArgumentParser, affects, whole
@@ -134,7 +133,7 @@ def expand(experiments: list, options, extra: dict, command: list) -> tuple:
               for cell in experiment.cells if _is_chosen(cell, options.only)]
     if options.only and not chosen:
         raise InputError(f"--only {' '.join(options.only)}: no cell has such a name")
-    rows = {experiment.name: cell_rows(options.rows / f'{experiment.name}.csv') for experiment in experiments}
+    rows = {experiment.name: cell_rows(options.rows, experiment.name) for experiment in experiments}
     keys, missing = set(), {}
     for seed in range(max((options.seeds or experiment.seeds for experiment, _ in chosen), default=0)):
         for experiment, cell in chosen:
@@ -155,7 +154,7 @@ def _is_chosen(cell, patterns: list) -> bool:
 
 def _identity(cell) -> dict:
     """What makes a run of the cell differ from others."""
-    args = arguments(cell)
+    args, _ = arguments(cell)
     return cell.flags if args is None else {
         name: value for name, value in vars(args).items() if name == 'results_path'
         or affects(args, name) in KEY and name not in ('seed', 'model_config')}
@@ -170,7 +169,7 @@ def sweep(argv: list, command: list) -> int:
     count, runs = expand(experiments, options, extra | dict(num_threads=str(threads)), command)
     rows = results_rows(extra.get('base_path', './data/'), extra.get('results_path', 'results/'))
     open_runs = [run for run in runs if run.row(rows) is None]
-    refused = {run.cell: line for run in open_runs if (line := refusal(run.cell))}
+    refused = {run.cell: line for run in open_runs if (line := arguments(run.cell)[1])}
     ready = [run for run in open_runs if run.cell not in refused]
     if refused and not ready:
         raise InputError(f'main.py refuses all runs: {next(iter(refused.values()))}')

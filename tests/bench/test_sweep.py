@@ -154,7 +154,7 @@ def test_a_dry_run_prints_what_a_shell_can_run(bench):
 def test_what_several_experiments_share_is_made_once(bench):
     more = bench.write('more', ('er', 'derpp', 'sgd'))
     same = bench.write('same', ('sgd',), n_epochs=50)                           # the default, said aloud: the same run
-    default = arguments(Cell('', '', dict(model='sgd', dataset='seq-digits', lr=.1), None)).n_epochs
+    default = arguments(Cell('', '', dict(model='sgd', dataset='seq-digits', lr=.1), None))[0].n_epochs
     same.write_text(same.read_text().replace('50', str(default)))
     lines = bench(bench.two, more, same, '--seeds', 1, '--dry_run')[1].splitlines()
     assert [line.split('--model ')[1].split()[0] for line in lines] == ['sgd', 'er', 'derpp']
