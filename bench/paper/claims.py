@@ -22,6 +22,7 @@ a true half would do (Benjamini and Heller 2008); half of them contradict it. Wi
 reported as well; of five seeds its p is 0.031 at best.
 """
 import itertools
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,19 +98,24 @@ def judge(claim: dict, here, get, runs) -> Finding:
     test, least = next(test for kind, test in _TESTS.items() if kind in claim)
     compared = [(first[1], second[1], _by_seed(first[1], second[1], runs(*first), runs(*second)))
                 for first, second in pairs(claim, here, get)]
-    ready = [pair for pair in compared if len(pair[2]) >= least]
-    most = claim.get('of') == 'most'
-    levels = LEVEL / (len(compared) - len(compared) // 2 if most else 1), LEVEL / max(1, len(ready))
+    count, ready = len(compared), [pair for pair in compared if len(pair[2]) >= least]
+    needed = count // 2 + 1 if 'of' in claim else count
+    levels = LEVEL / (count - needed + 1), LEVEL / max(1, len(ready))
     results = [(*test(seeds, levels, claim.get('within')), a, b) for a, b, seeds in ready]
     begun = [seeds for *_, seeds in compared if seeds]
-    verdict = (_verdict([result[0] for result in results], len(compared), most) if results
-               else UNDECIDED if begun else NOT_RUN)
-    evidence = f'{len(ready)} of {len(compared)} pairs have {("a seed", "two seeds")[least - 1]} in common'
+    verdicts = Counter(result[0] for result in results)
+    verdict = UNDECIDED if begun else NOT_RUN
+    evidence = f'{len(ready)} of {count} pairs have {("a seed", "two seeds")[least - 1]} in common'
     if results:
+        if verdicts[CONTRADICTED] > count - needed:             # the others are too few
+            verdict = CONTRADICTED
+        elif verdicts[SUPPORTED] >= needed:
+            verdict = SUPPORTED
         order = CONTRADICTED, UNDECIDED, SUPPORTED
-        worst = min(results, key=lambda result: (order.index(result[0]), result[1]))
-        share = sum(result[0] == SUPPORTED for result in results)
-        evidence += f', {share} support it; least so {_where(*worst[3:])}: {worst[2]}'
+        *_, words, first, second = min(results, key=lambda result: (order.index(result[0]), result[1]))
+        row, column = (' against '.join(dict.fromkeys(names)) for names in (
+            (first.row, second.row), (first.column, second.column)))
+        evidence += f', {verdicts[SUPPORTED]} support it; least so {row} ({column}): {words}'
     if 'higher' in claim and len(ready) < len(begun):
         means = [np.mean([a - b for a, b, *_ in seeds]) for seeds in begun]
         evidence += (f'; the sign is right in {sum(mean > 0 for mean in means)} of {len(means)} pairs that '
@@ -117,26 +123,11 @@ def judge(claim: dict, here, get, runs) -> Finding:
     return Finding(claim['says'], verdict, evidence)
 
 
-def _where(first, second) -> str:
-    row = first.row if first.row == second.row else f'{first.row} against {second.row}'
-    if first.column == second.column:
-        return f'{row} ({first.column})'
-    return f'{row} ({first.column} against {second.column})'
-
-
 def _by_seed(first, second, rows, others) -> list:
     """(value, value, row, row) for each seed that has both."""
     found = {row['seed']: row for row in others if row.get(second.metric)}
     return [(float(row[first.metric]), float(other[second.metric]), row, other) for row in rows
             if row.get(first.metric) and (other := found.get(row['seed']))]
-
-
-def _verdict(each: list, pairs_in_all: int, most: bool) -> str:
-    supporting, against = (sum(verdict == what for verdict in each) for what in (SUPPORTED, CONTRADICTED))
-    if most:
-        return (SUPPORTED if 2 * supporting > pairs_in_all
-                else CONTRADICTED if 2 * against >= pairs_in_all else UNDECIDED)
-    return CONTRADICTED if against else SUPPORTED if supporting == pairs_in_all else UNDECIDED
 
 
 def probability(differences, beyond: float = 0.0) -> float:

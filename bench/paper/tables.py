@@ -84,7 +84,7 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
     Rows of one method have a colour each, and no zero."""
     compared = bool(experiment.source)
     models = {row: experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows}
-    one_method, nth, drawn, heights = len(set(models.values())) == 1, Counter(), {}, []
+    one_method, nth, drawn = len(set(models.values())) == 1, Counter(), {}
     with style.picture(path, columns=1 + compared,
                        size=(8.6, 3.8) if compared else (6, 3.8),
                        sharex=True, sharey=True, squeeze=False) as (figure, (panels,)):
@@ -98,12 +98,10 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
                     x, mean, deviation = zip(*points)
                     around = [d or 0 for d in deviation]
                     drawn.setdefault(row, axes.errorbar(x, mean, around, capsize=2, label=row, **look))
-                    heights += np.add(mean, around).tolist()
         for axes, title in zip(panels, ('ours', 'the paper, with a backbone of its own')):
             axes.set(xlabel=experiment.x, title=title if compared else '')
             axes.set_xticks(range(len(experiment.columns)), experiment.columns)
-        lowest = 0.92 * min(heights, default=0) if one_method else 0
-        panels[0].set(ylabel='accuracy (%)', ylim=(lowest, 1.08 * max(heights, default=100)))
+        panels[0].set(ylabel='accuracy (%)', ylim=(None if one_method else 0, None))
         if drawn:
             figure.legend(list(drawn.values()), list(drawn), loc='outside right center')
         figure.suptitle(experiment.title)
