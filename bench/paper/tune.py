@@ -160,17 +160,17 @@ class Tuning:
     def search(self, size: int, title: str) -> tuple:
         """(values of all trials, their accuracies, how many of the last are beyond an edge)."""
         drawn, scores, further, options = [], [], 0, self.options
-
-        def draw(values):
+        planned = plan(self.model, 2 * options.trials, self.space)
+        while True:
+            ranked = self.ranked(scores)
+            if planned and len(ranked) < options.trials:
+                values = planned.pop(0)
+            elif further < _BEYOND and (values := self.next_beyond(size, drawn, ranked)):
+                further += 1
+            else:
+                return drawn, scores, further
             drawn.append(values)
             scores.append(self.run(size, values, options.tasks, f'{title} {len(drawn)}'))
-        for values in plan(self.model, 2 * options.trials, self.space):
-            if len(self.ranked(scores)) < options.trials:
-                draw(values)
-        while further < _BEYOND and (values := self.next_beyond(size, drawn, self.ranked(scores))):
-            draw(values)
-            further += 1
-        return drawn, scores, further
 
     def ranked(self, scores: list) -> list:
         """Numbers of the trials that are not void, the best first."""
@@ -204,7 +204,9 @@ class Tuning:
               f'with the values of the first trial {scores[0]:.1f} %']
         chosen, finalists = ranked[0], ranked[:options.finalists]
         if len(finalists) > 1:
-            final = {i: self.final_accuracy(size, drawn[i], f'{title} {i + 1}') for i in finalists}
+            final = {i: np.mean([self.run(size, drawn[i], options.final_tasks,
+                                          f'{title} {i + 1}, order {seed}', seed) for seed in _SEEDS])
+                     for i in finalists}
             chosen = max(finalists, key=final.get)
             by += [f'the best of {len(finalists)} finalists on {options.final_tasks} tasks in '
                    f'{len(_SEEDS)} orders of classes: {final[chosen]:.1f} %',
@@ -215,12 +217,6 @@ class Tuning:
         if len(drawn) > len(ranked):
             by.append(f'void trials, drawn again: {len(drawn) - len(ranked)}')
         return dict(when=self.condition(size, above), set=values, by='; '.join(by))
-
-    def final_accuracy(self, size: int, values: dict, title: str) -> float:
-        """Mean over the orders of classes, percent, of a finalist."""
-        tasks = self.options.final_tasks
-        return np.mean([self.run(size, values, tasks, f'{title}, order {seed}', seed)
-                        for seed in _SEEDS])
 
     def condition(self, size: int, above: int) -> dict:
         """Values of flags for which the rule holds."""
