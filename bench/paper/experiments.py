@@ -55,7 +55,7 @@ class Cell:
 
     def command(self, seed: int) -> list:
         """The words after `main.py`."""
-        return flag_words(**self.flags, seed=seed)
+        return flag_words(**{**self.flags, 'seed': seed})
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,12 @@ def _experiment(path: Path, content: dict) -> Experiment:
             cells.append(Cell(row, column, _flags(merged, row), paper[column], metric))
     experiment = Experiment(path, rows=list(rows), columns=list(columns), cells=cells,
                             groups={row: spec.get('group', '') for row, spec in rows.items()}, **content)
-    if not (cells or experiment.commands or experiment.values) or experiment.seeds < 1:
-        raise InputError('expected columns and rows, or commands, and at least one of seeds')
+    if not (cells or experiment.commands or experiment.values):
+        raise InputError('expected columns and rows, or commands')
+    if type(experiment.seeds) is not int or experiment.seeds < 1:
+        raise InputError(f'seeds {experiment.seeds!r}: expected a whole number of at least 1')
+    if not all(isinstance(claim, dict) for claim in experiment.claims):
+        raise InputError('claims: expected mappings')
     return experiment
 
 
@@ -130,7 +134,7 @@ def _flags(merged: dict, row: str) -> dict:
     flags = {name: value for name, value in merged.items() if name not in ('paper', 'group', 'metric')
              and value is not None}
     for name, value in flags.items():
-        if not isinstance(value, (str, int, float)):
+        if not isinstance(name, str) or not isinstance(value, (str, int, float)):
             raise InputError(f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value')
     if not {'model', 'dataset'} <= set(flags):
         raise InputError(f'{row!r}: expected a model and a dataset')

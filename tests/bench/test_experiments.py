@@ -133,7 +133,7 @@ def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
     assert [cell.paper for cell in experiment.cells] == [(50, 1), None, (7, None), (7, None)]
     assert [cell.metric for cell in experiment.cells] == ['final_accuracy'] * 2 + ['average_incremental_accuracy'] * 2
     assert experiment.groups == dict(one='', two='g') and experiment.seeds == 1 and experiment.name == 'some'
-    cell = Cell('r', 'c', dict(model='er', drop_last=True), None)
+    cell = Cell('r', 'c', dict(model='er', drop_last=True, seed=7), None)
     assert cell.command(2) == ['--model', 'er', '--drop_last', '1', '--seed', '2']
 
 
@@ -141,7 +141,7 @@ def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
     (('title: t', 'titel: t'), ['titel']), (('[50 ± 1, null]', '[50 ± 1]'), ['form']),
     (('50 ± 1', '50 +- 1'), ['one', '50 +- 1']), (('paper: {a: 7}', 'paper: {b: 7}'), ['two', "'b'"]), (('dataset: seq-digits, ', ''), ['dataset']),
     (('average_incremental_accuracy', 'best'), ['metric', 'best']), (("two: {'a, 2'", "two: {'a, 3'"), ['a, 3']), (('lr: 0.1', 'lr: [1]'), ['lr']),
-    (('title: t', 'title: t\nseeds: 0'), ['seeds']), (('  one: {paper: [50 ± 1, null]}', '  one: null'), ['form']), (('title: t', 'title: ['), ['YAML'])])
+    (('title: t', 'title: t\nseeds: 2.5'), ['seeds']), (('title: t', 'title: t\nclaims: [a]'), ['claims']), (('lr: 0.1', '3: 0.1'), ['flag']), (('  one: {paper: [50 ± 1, null]}', '  one: null'), ['form']), (('title: t', 'title: ['), ['YAML'])])
 def test_what_is_wrong_in_a_file_is_said_in_one_line(tmp_path, change, words):
     assert change[0] in MINIMAL
     with refused('some.yaml', *words):
