@@ -1,15 +1,16 @@
 """Features of images, by any network, as a file for `python -m scroll` and `--dataset seq-features`.
 
     python scripts/embed_with.py --embedder timm:resnet50.tv2_in1k --dataset seq-cifar100 -o cifar100.npz
-    python scripts/embed_with.py --embedder transformers:FOLDER,device=cuda --data_dir photos -o p.parquet
+    python scripts/embed_with.py --embedder transformers:FOLDER,device=cuda --data_dir photos -o photos.npz
 
-The file (Parquet or npz, by its name): X float32 (N, d), as the network gives them; y, names of classes (N,);
+The file: X float32 (N, d), as the network gives them; y, names of classes (N,);
 split, train or test (N,); of a folder id, paths in it (N,); and `made_by`, JSON: network, SHA-256 of its
 tensors and of all that determines a feature, preprocessing, versions, data and their SHA-256. Images of a
 folder, train/<class>/ and test/<class>/, come to the network's preprocessing at their own sizes.
 """
 import hashlib
 import json
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from scroll.files.features import SPLITS
 from scroll.files.images import decode, decoders
 from scroll.grid import sample_keys
 from scroll.progress import Progress
+
+_LIBRARIES = 'timm', 'transformers'
 
 
 def samples_of(args) -> list:
@@ -61,18 +64,6 @@ def embed(embedder, samples: list) -> tuple:
     return np.concatenate(rows), digest.hexdigest()
 
 
-def write(path: str, columns: dict, made_by: str) -> None:
-    """An npz or a Parquet file, whole or not at all. columns: X (N, d) and others (N,)."""
-    with unwritable(path), atomic_write(path) as file:
-        if path.endswith('.npz'):
-            np.savez(file, made_by=made_by, **columns)
-            return
-        from pyarrow import FixedSizeListArray, parquet, table
-        X = FixedSizeListArray.from_arrays(columns['X'].ravel(), columns['X'].shape[1])
-        rows = table(columns | dict(X=X)).replace_schema_metadata(dict(made_by=made_by))
-        parquet.write_table(rows, file, row_group_size=8192)
-
-
 def main() -> None:
     parser = ArgumentParser(prog='embed_with.py', description=__doc__)
     flag = parser.add_argument
@@ -80,26 +71,23 @@ def main() -> None:
     flag('--dataset', help='seq-cifar10, seq-cifar100, seq-digits, seq-miniimg, or one of yours')
     flag('--data_dir', help='in its place: folder with train/<class>/ and test/<class>/')
     flag('--base_path', default='./data/', help='where the files of data sets are')
-    flag('-o', '--out', required=True, help='file to write: .npz or .parquet')
+    flag('-o', '--out', required=True, help='file to write: .npz')
     args = parser.parse_args()
-    if bool(args.dataset) == bool(args.data_dir) or not args.out.endswith(('.npz', '.parquet')):
-        raise InputError('expected --dataset or --data_dir, one of them, and -o NAME.npz or NAME.parquet')
+    if bool(args.dataset) == bool(args.data_dir) or not args.out.endswith('.npz'):
+        raise InputError('expected --dataset or --data_dir, one of them, and -o NAME.npz')
     check_target(args.out, '-o')
-    versions = {package.metadata['Name'].lower(): package.version for package in metadata.distributions()}
-    if args.out.endswith('.parquet'):
-        import scroll.files.parquet  # noqa: F401  an InputError without pyarrow
     with Progress(f'Loading {args.embedder}'):
         embedder, samples = embedder_of(args.embedder or ' '), samples_of(args)     # '' would be none
-    (X, digest), known = embed(embedder, samples), ('torch', 'numpy', args.embedder.partition(':')[0])
+    X, digest = embed(embedder, samples)
     facts = dict(embedder=args.embedder, psi_digest=embedder.psi_digest, embedding_digest=embedder.digest,
                  preprocessing=repr(embedder.preprocessing), dtype=embedder.dtype, chunk=embedder.chunk,
                  holds_on=embedder.holds_on, data=args.dataset or Path(args.data_dir).resolve().name,
                  data_digest=digest, decoded_by=decoders() if args.data_dir else '',
-                 versions={name: versions[name] for name in known if name in versions})
+                 versions={name: metadata.version(name) for name in ('torch', 'numpy', *_LIBRARIES)
+                           if name in sys.modules})
     splits, names, ids = map(np.array, zip(*(sample[:3] for sample in samples)))
     columns = dict(X=X, y=names, split=splits) | (dict(id=ids) if args.data_dir else {})
-    write(args.out, columns, json.dumps(facts))
-    for name, value in facts.items():
-        print(f'{name:<17} {value}')
+    with unwritable(args.out), atomic_write(args.out) as file:
+        np.savez(file, made_by=json.dumps(facts), **columns)
     counts = ', '.join(f'{(splits == split).sum()} to {split}' for split in SPLITS)
     print(f'{args.out}: {counts}, d = {X.shape[1]}')

@@ -8,7 +8,6 @@ import copy
 import itertools
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,25 +32,13 @@ BATCH, CLASSES = 32, 100
 _PARTS = 'embedding', 'exact', 'sums', 'prediction', 'adaptation', 'er'
 
 
-@dataclass
-class Line:
-    """A line of the table: a stage, seconds of ours and of the alternative, the largest wanted ratio."""
-    stage: str
-    ours: float
-    other: float
-    against: str
-    target: float = None
-
-    def __str__(self):
-        """A row of a Markdown table."""
-        ratio = self.ours / self.other
-        wanted = f'{self.target:.2f} | {"yes" if ratio <= self.target else "no"}' if self.target else ' | '
-        return (f'| {self.stage} | {_time(self.ours)} | {self.against} | {_time(self.other)} | {ratio:.2f} | '
-                f'{wanted} |')
-
-
-def _time(value: float) -> str:
-    return f'{value:.2f} s' if value >= 1 else f'{1e3 * value:.3g} ms'
+def line(stage: str, ours: float, other: float, against: str, target: float = None) -> str:
+    """A row of the Markdown table. ours, other: seconds. target: the largest wanted ratio."""
+    ratio, wanted = ours / other, ' | '
+    if target:
+        wanted = f'{target:.2f} | {"yes" if ratio <= target else "no"}'
+    ours, other = (f'{value:.2f} s' if value >= 1 else f'{1e3 * value:.3g} ms' for value in (ours, other))
+    return f'| {stage} | {ours} | {against} | {other} | {ratio:.2f} | {wanted} |'
 
 
 def clock() -> float:
@@ -68,6 +55,11 @@ def fastest(*functions, rounds: int, seconds=clock) -> list:
             function()
             row.append(seconds() - began)
     return [min(row[1:]) for row in times]
+
+
+def compared(rounds: int, stage: str, ours, other, against: str, target: float = None) -> str:
+    """A row of the table, of two functions."""
+    return line(stage, *fastest(ours, other, rounds=rounds), against, target)
 
 
 def embedding(backbone, integers, images, rounds):
@@ -88,21 +80,20 @@ def embedding(backbone, integers, images, rounds):
         for part in np.array_split(np.argsort(labels, kind='stable'), 2):
             learner.partial_fit(images[part], labels[part])
 
-    ours, plain = fastest(online, forward, rounds=rounds)
-    yield Line('online stage', ours, plain, 'bare forward pass')
+    yield compared(rounds, 'online stage', online, forward, 'bare forward pass')
     if integers is not None:
         floats, exact = Embedder(*backbone), Embedder(*backbone, 'integer', integers=integers)
-        ours, plain = fastest(lambda: exact.features(images), lambda: floats.features(images), rounds=rounds)
         depthwise = any(getattr(layer, 'groups', 1) > 1 for layer in net.modules())
         wanted = 0.8 if depthwise else 0.35 if _has_vnni() else 0.6
-        yield Line('embedding in integers', ours, plain, 'the same network in float32', wanted)
+        yield compared(rounds, 'embedding in integers', lambda: exact.features(images),
+                       lambda: floats.features(images), 'the same network in float32', wanted)
 
 
 def exact_embedding(backbone, images, rounds):
     """The network in `scroll.embedding.exact`."""
     floats, exact = (Embedder(*backbone, dtype, chunk=len(images)) for dtype in ('float32', 'exact'))
-    ours, plain = fastest(lambda: exact.features(images), lambda: floats.features(images), rounds=rounds)
-    yield Line('embedding, exact', ours, plain, 'the same network in float32', 4)
+    yield compared(rounds, 'embedding, exact', lambda: exact.features(images),
+                   lambda: floats.features(images), 'the same network in float32', 4)
 
 
 def _has_vnni() -> bool:
@@ -117,9 +108,8 @@ def sums(dim, rounds, count=20_000):
     features = quantise(np.random.default_rng(0).normal(size=(count, dim)))
     x = np.concatenate([features / 2.0 ** 18, np.ones((count, 1))], axis=1)
     labels = np.repeat(np.arange(CLASSES), count // CLASSES)
-    ours, plain = fastest(lambda: Statistics(dim).add(features, labels).gram, lambda: x.T @ x,
-                          rounds=3 * rounds)
-    yield Line(f'exact statistics of {count:,} features', ours, plain, "float64 X'X")
+    yield compared(3 * rounds, f'exact statistics of {count:,} features',
+                   lambda: Statistics(dim).add(features, labels).gram, lambda: x.T @ x, "float64 X'X")
     lift = Lift('relu7', dim, 2000)
     few, some = features[:count // 2], labels[:count // 2]
 
@@ -128,9 +118,8 @@ def sums(dim, rounds, count=20_000):
         h = np.hstack([u, np.maximum(u @ lift.matrix, 0)])
         return h.T @ h
 
-    ours, plain = fastest(lambda: Statistics(dim, lift).add(few, some).gram, plain_lift, rounds=rounds)
-    yield Line(f'the same of {len(few):,}, {lift.width:,} random ones more', ours, plain,
-               "float32 lift and X'X", 1.3)
+    yield compared(rounds, f'the same of {len(few):,}, {lift.width:,} random ones more',
+                   lambda: Statistics(dim, lift).add(few, some).gram, plain_lift, "float32 lift and X'X", 1.3)
 
     def run(size, strategy='herding'):
         learner = Scroll(buffer_size=size, strategy=strategy)
@@ -139,8 +128,8 @@ def sums(dim, rounds, count=20_000):
         return learner.statistics_.gram
 
     for strategy in ('herding', 'hash'):
-        ours, plain = fastest(lambda: run(500, strategy), lambda: run(0), rounds=rounds)    # noqa: B023
-        yield Line(f'statistics and {strategy} buffer, {count:,} features', ours, plain, 'statistics alone')
+        yield compared(rounds, f'statistics and {strategy} buffer, {count:,} features',
+                       lambda: run(500, strategy), lambda: run(0), 'statistics alone')      # noqa: B023
 
 
 def prediction(dim, rounds, count=20_000, classes=1000):
@@ -153,8 +142,8 @@ def prediction(dim, rounds, count=20_000, classes=1000):
         for part in np.array_split(features, 50):
             (np.ldexp(part.astype(float), -GRID_BITS) @ weight.T + bias).argmax(axis=1)
 
-    ours, plain = fastest(lambda: head.predict(features), plain, rounds=rounds)
-    yield Line(f'prediction, {count:,} features, {classes:,} classes', ours, plain, 'float64 logits', 1.1)
+    yield compared(rounds, f'prediction, {count:,} features, {classes:,} classes',
+                   lambda: head.predict(features), plain, 'float64 logits', 1.1)
 
 
 def adaptation(backbone, images, rounds, updates=5):
@@ -171,9 +160,9 @@ def adaptation(backbone, images, rounds, updates=5):
         return float(np.diff(ends).min())
 
     small, full = update('adapters'), update('full')
-    yield Line('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)
-    yield Line('the same, exact', update('adapters', True), small, 'in float32', 5)
-    yield Line('full tuning, exact', update('full', True), full, 'in float32', 5)
+    yield line('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)
+    yield line('the same, exact', update('adapters', True), small, 'in float32', 5)
+    yield line('full tuning, exact', update('full', True), full, 'in float32', 5)
 
 
 def er_step(name: str, input_size: int = None) -> tuple:
@@ -207,8 +196,8 @@ def steps(name, input_size, rounds):
     """A step of ER, compared with the work of its network alone."""
     method, step = er_step(name, input_size)
     step()                                                      # without memory
-    ours, plain = fastest(step, bare_step(method, input_size, 2 * BATCH), rounds=rounds)
-    yield Line('a step of `er`', ours, plain, 'forward, backward, update')
+    yield compared(rounds, 'a step of `er`', step, bare_step(method, input_size, 2 * BATCH),
+                   'forward, backward, update')
 
 
 def main():
@@ -217,21 +206,21 @@ def main():
     parser.add_argument('--input_size', type=whole(1), help='pixels (default: what the weights say)')
     parser.add_argument('--only', choices=_PARTS, help='one part of the table')
     parser.add_argument('--rounds', type=whole(1), default=5, help='of which the fastest counts')
-    parser.add_argument('--images', type=whole(500), default=1000, help='to learn from')
     options = parser.parse_args()
     reuse_memory()
     backbone, rounds = weights.network(options.weights, options.input_size), options.rounds
     has_integers = weights.has_integers(options.weights)
     integers = weights.integers_of(options.weights, *backbone) if has_integers else None
-    images = np.random.default_rng(0).integers(0, 256, (options.images, 32, 32, 3), dtype=np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (512, 32, 32, 3), dtype=np.uint8)
     print(f'torch {torch.__version__}, threads {torch.get_num_threads()}, cores {os.cpu_count()}, '
           f'instructions {torch.backends.cpu.get_cpu_capability()}, backbone {options.weights}\n'
           '| stage | ours | alternative | takes | ratio | target | met |\n|' + 7 * '---|')
     dim = backbone[0].feature_dim
-    parts = (embedding(backbone, integers, images[:512], rounds),
+    parts = (embedding(backbone, integers, images, rounds),
              exact_embedding(backbone, images[:16], rounds), sums(dim, rounds), prediction(dim, rounds),
              adaptation(backbone, images, rounds),
              steps(options.weights, backbone[1].input_size, rounds))
     for name, lines in zip(_PARTS, parts):
-        for line in lines if options.only in (None, name) else ():
-            print(line, flush=True)
+        if options.only in (None, name):
+            for row in lines:
+                print(row, flush=True)

@@ -22,6 +22,7 @@ a true half would do (Benjamini and Heller 2008); half of them contradict it. Wi
 reported as well; of five seeds its p is 0.031 at best.
 """
 import itertools
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +35,7 @@ LEVEL = 0.05
 SUPPORTED, CONTRADICTED, UNDECIDED, NOT_RUN = 'supported', 'contradicted', 'undecided', 'not run yet'
 VERDICTS = SUPPORTED, CONTRADICTED, UNDECIDED, NOT_RUN
 KINDS = dict(higher='lower', near='to', same='as')
-_MORE = {'says', 'rows', 'columns', 'within', 'of'}
+_OF_A_SIDE = {'rows', 'columns', 'experiment'}
 _MACHINE = ('torch', 'device', 'num_threads')          # what else the last bits of f* depend on
 
 
@@ -50,18 +51,13 @@ def pairs(claim: dict, here, get) -> list:
     """The pairs of ((experiment name, Cell), (experiment name, Cell)) that a claim is about. here: the
     experiment of the claim. get: name -> Experiment. InputError: the claim cannot be read, or names what is
     not there."""
-    kind = next((kind for kind in KINDS if kind in claim), None)
-    expected = {'says', kind, KINDS.get(kind)}
-    if kind is None or expected - set(claim) or set(claim) - _MORE - expected:
-        raise InputError(f'claim {claim!r}: expected says, one pair of '
-                         f'{", ".join(f"{a}/{b}" for a, b in KINDS.items())}, and no more than '
-                         f'{", ".join(sorted(_MORE))}')
-    if (kind == 'near') != ('within' in claim) or claim.get('of', 'all') not in ('all', 'most'):
-        raise InputError(f"claim {claim['says']!r}: near needs within, and of is all or most")
-    sides = [dict(side) for side in (claim[kind], claim[KINDS[kind]])]
-    for side in sides:
-        if set(side) - {'rows', 'columns', 'experiment'}:
-            raise InputError(f"claim {claim['says']!r}: a side has rows, columns, experiment; found {side!r}")
+    kind = next((kind for kind in KINDS if kind in claim), 'higher')
+    expected = ['says', kind, KINDS[kind]] + ['within'] * (kind == 'near')
+    sides = [claim.get(kind, {}), claim.get(KINDS[kind], {})]
+    if not set(expected) <= set(claim) <= {*expected, 'rows', 'columns', 'of'} \
+            or claim.get('of', 'most') != 'most' or {*sides[0], *sides[1]} - _OF_A_SIDE:
+        raise InputError(f'claim {claim!r}: expected {", ".join(expected)}, perhaps rows, columns, of: most; '
+                         f'of each side {", ".join(sorted(_OF_A_SIDE))}')
     first, second = experiments = [get(s['experiment']) if 'experiment' in s else here for s in sides]
     rows, columns = (_matched(claim, sides, experiments, what) for what in ('rows', 'columns'))
     return [((first.name, first.cell(r1, c1)), (second.name, second.cell(r2, c2))) for r1, r2 in rows
@@ -102,19 +98,24 @@ def judge(claim: dict, here, get, runs) -> Finding:
     test, least = next(test for kind, test in _TESTS.items() if kind in claim)
     compared = [(first[1], second[1], _by_seed(first[1], second[1], runs(*first), runs(*second)))
                 for first, second in pairs(claim, here, get)]
-    ready = [pair for pair in compared if len(pair[2]) >= least]
-    most = claim.get('of') == 'most'
-    levels = LEVEL / (len(compared) - len(compared) // 2 if most else 1), LEVEL / max(1, len(ready))
+    count, ready = len(compared), [pair for pair in compared if len(pair[2]) >= least]
+    needed = count // 2 + 1 if 'of' in claim else count
+    levels = LEVEL / (count - needed + 1), LEVEL / max(1, len(ready))
     results = [(*test(seeds, levels, claim.get('within')), a, b) for a, b, seeds in ready]
     begun = [seeds for *_, seeds in compared if seeds]
-    verdict = (_verdict([result[0] for result in results], len(compared), most) if results
-               else UNDECIDED if begun else NOT_RUN)
-    evidence = f'{len(ready)} of {len(compared)} pairs have {("a seed", "two seeds")[least - 1]} in common'
+    verdicts = Counter(result[0] for result in results)
+    verdict = UNDECIDED if begun else NOT_RUN
+    evidence = f'{len(ready)} of {count} pairs have {("a seed", "two seeds")[least - 1]} in common'
     if results:
+        if verdicts[CONTRADICTED] > count - needed:             # the others are too few
+            verdict = CONTRADICTED
+        elif verdicts[SUPPORTED] >= needed:
+            verdict = SUPPORTED
         order = CONTRADICTED, UNDECIDED, SUPPORTED
-        worst = min(results, key=lambda result: (order.index(result[0]), result[1]))
-        share = sum(result[0] == SUPPORTED for result in results)
-        evidence += f', {share} support it; least so {_where(*worst[3:])}: {worst[2]}'
+        *_, words, first, second = min(results, key=lambda result: (order.index(result[0]), result[1]))
+        row, column = (' against '.join(dict.fromkeys(names)) for names in (
+            (first.row, second.row), (first.column, second.column)))
+        evidence += f', {verdicts[SUPPORTED]} support it; least so {row} ({column}): {words}'
     if 'higher' in claim and len(ready) < len(begun):
         means = [np.mean([a - b for a, b, *_ in seeds]) for seeds in begun]
         evidence += (f'; the sign is right in {sum(mean > 0 for mean in means)} of {len(means)} pairs that '
@@ -122,27 +123,11 @@ def judge(claim: dict, here, get, runs) -> Finding:
     return Finding(claim['says'], verdict, evidence)
 
 
-def _where(first, second) -> str:
-    row = first.row if first.row == second.row else f'{first.row} against {second.row}'
-    if first.column == second.column:
-        return f'{row} ({first.column})'
-    return f'{row} ({first.column} against {second.column})'
-
-
 def _by_seed(first, second, rows, others) -> list:
     """(value, value, row, row) for each seed that has both."""
-    of = [{row['seed']: (float(row[cell.metric]), row) for row in some if row.get(cell.metric)}
-          for cell, some in ((first, rows), (second, others))]
-    return [(of[0][seed][0], of[1][seed][0], of[0][seed][1], of[1][seed][1]) for seed in of[0]
-            if seed in of[1]]
-
-
-def _verdict(each: list, pairs_in_all: int, most: bool) -> str:
-    supporting, against = (sum(verdict == what for verdict in each) for what in (SUPPORTED, CONTRADICTED))
-    if most:
-        return (SUPPORTED if 2 * supporting > pairs_in_all
-                else CONTRADICTED if 2 * against >= pairs_in_all else UNDECIDED)
-    return CONTRADICTED if against else SUPPORTED if supporting == pairs_in_all else UNDECIDED
+    found = {row['seed']: row for row in others if row.get(second.metric)}
+    return [(float(row[first.metric]), float(other[second.metric]), row, other) for row in rows
+            if row.get(first.metric) and (other := found.get(row['seed']))]
 
 
 def probability(differences, beyond: float = 0.0) -> float:
@@ -153,30 +138,26 @@ def probability(differences, beyond: float = 0.0) -> float:
     return float(stats.ttest_1samp(differences, 0.0, alternative='greater').pvalue)
 
 
-def rank_probability(differences) -> float:
-    """p of Wilcoxon's one-sided signed-rank test; 1 where nothing differs."""
-    differences = np.asarray(differences, float)
-    return float(stats.wilcoxon(differences, alternative='greater').pvalue) if differences.any() else 1.0
-
-
 def _higher(seeds: list, levels: tuple, _) -> tuple:
     """(verdict, what orders pairs from the least to the most convincing, words). levels: of p, for support
     and for contradiction."""
     differences = np.array([a - b for a, b, *_ in seeds])
     p = probability(differences)
-    opposite = probability(-differences)
-    verdict = SUPPORTED if p < levels[0] else CONTRADICTED if opposite < levels[1] else UNDECIDED
-    ranks = rank_probability(differences)
+    ranks = stats.wilcoxon(differences, alternative='greater').pvalue if differences.any() else 1
     words = f'{differences.mean():+.2f} over {len(seeds)} seeds, p = {p:.2g} (Wilcoxon {ranks:.2g})'
-    return verdict, -p, words
+    return _decided(p, probability(-differences), levels), -p, words
 
 
 def _near(seeds: list, levels: tuple, within: float) -> tuple:
     differences = np.array([a - b for a, b, *_ in seeds])
     p = max(probability(differences, -within), probability(-differences, -within))
     outside = min(probability(differences, within), probability(-differences, within))
-    verdict = SUPPORTED if p < levels[0] else CONTRADICTED if outside < levels[1] else UNDECIDED
-    return verdict, -p, f'{differences.mean():+.2f} over {len(seeds)} seeds, within {within:g}: p = {p:.2g}'
+    words = f'{differences.mean():+.2f} over {len(seeds)} seeds, within {within:g}: p = {p:.2g}'
+    return _decided(p, outside, levels), -p, words
+
+
+def _decided(p: float, opposite: float, levels: tuple) -> str:
+    return SUPPORTED if p < levels[0] else CONTRADICTED if opposite < levels[1] else UNDECIDED
 
 
 def _same(seeds: list, *_) -> tuple:

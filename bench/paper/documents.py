@@ -13,7 +13,7 @@ import pandas as pd
 
 from bench.certify.sensitivity import figures, predictors_of
 from bench.checkout import side_by_side
-from bench.paper.experiments import cell_rows, load
+from bench.paper.experiments import Cell, cell_rows, load
 from bench.paper.report import write
 from bench.paper.tables import NOT_RUN, md_table, number, summary
 from bench.results import plots, style
@@ -24,16 +24,16 @@ from core.rows import read_rows
 from scroll.archive import read_json
 from scroll.errors import InputError
 from scroll.heads.registry import HEADS
-from scroll.progress import Progress
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
+_ROWS = 'results/rows'
 _DATA_SETS = {'seq-cifar10': 'CIFAR-10', 'seq-cifar100': 'CIFAR-100', 'seq-miniimg': 'miniImageNet'}
 
 
 def main_table(root: Path) -> list:
     """Every method on EfficientNet-Lite0 at |M| = 500, next to the paper; SCROLL on wider features."""
-    ours, wide, rows = load(ROOT / 'experiments/lite_comparison.yaml'), _runs(root, 'features'), []
-    runs, better = _runs(root, ours.name), 'Ridge, square, 5,000'
+    ours, rows, better = load(ROOT / 'experiments/lite_comparison.yaml'), [], 'Ridge, square, 5,000'
+    runs, wide = cell_rows(root / _ROWS, ours.name), cell_rows(root / _ROWS, 'features')
     last = f'SCROLL ({better}) on wider features, no sample in memory'
     runs |= {(last, c): wide[better, f'EfficientNet-Lite0 96 px, {c.split()[0]}'] for c in ours.columns}
     printed = {c for title in ours.rows for c in ours.columns if ours.cell(title, c).paper}
@@ -41,8 +41,8 @@ def main_table(root: Path) -> list:
         rows.append([title])
         for name in ours.columns:
             paper = ours.cell(title, name).paper if title in ours.rows else None
-            found = summary(runs.get((title, name), []), 'final_accuracy')
-            rows[-1] += [number(found.mean, found.deviation, found.n) if found else NOT_RUN,
+            found = summary(runs, Cell(title, name, {}, None))
+            rows[-1] += [number(*found) if found else NOT_RUN,
                          *[number(*paper) if paper else ''] * (name in printed)]
     return md_table(['', *(s for c in ours.columns for s in (c, 'in the paper')[:1 + (c in printed)])], rows)
 
@@ -93,24 +93,20 @@ def tuned_table(root: Path) -> list:
 def heads_table(root: Path, label: str, with_state=False, with_paper=False) -> list:
     """The rows and columns of an experiment that have runs. with_state: and the megabytes of what a head is
     solved from, for 256 features and 100 classes. with_paper: what the paper has in a line below."""
-    experiment, runs, rows = load(ROOT / f'experiments/{label}.yaml'), _runs(root, label), []
+    experiment, runs, rows = load(ROOT / f'experiments/{label}.yaml'), cell_rows(root / _ROWS, label), []
     columns = [column for column in experiment.columns if any(column == known for _, known in runs)]
     for row in experiment.rows:
         cells = [experiment.cell(row, column) for column in columns]
-        found = [summary(runs.get((row, cell.column), []), cell.metric) for cell in cells]
+        found = [summary(runs, cell) for cell in cells]
         if any(found):
             state = [f'{_megabytes(cells[0].flags):.1f}'] * with_state
-            rows.append([row, *state, *map(_with_deviation, found)])
+            rows.append([row, *state])
+            for of in found:
+                around = f' ± {of.deviation:.2f}' if of and (of.deviation or 0) > 1e-9 else ''
+                rows[-1].append(f'{of.mean:.2f}{around}' if of else NOT_RUN)
         if with_paper and any(cell.paper for cell in cells):
             rows.append([f'{row}, the paper', *(number(*c.paper) if c.paper else '' for c in cells)])
     return md_table(['head', *['state, MB'] * with_state, *columns], rows)
-
-
-def _with_deviation(of) -> str:
-    """Mean and standard deviation, if there is any."""
-    if of is None:
-        return NOT_RUN
-    return f'{of.mean:.2f}' + (f' ± {of.deviation:.2f}' if (of.deviation or 0) > 1e-9 else '')
 
 
 def _megabytes(flags: dict, features: int = 256, classes: int = 100) -> float:
@@ -165,11 +161,6 @@ def compare_table(root: Path) -> list:
                      for model in sorted({row['model'] for row in rows})])
 
 
-def _runs(root: Path, label: str) -> dict:
-    """(row, column) -> committed rows."""
-    return cell_rows(root / 'results/rows' / f'{label}.csv')
-
-
 def cloud_rows(path: Path) -> dict:
     """Method -> rows, the one that depends least on the schedule first."""
     found = {}
@@ -193,7 +184,7 @@ TABLES = {'main': main_table, 'schedules': schedules_table, 'certificates': cert
 def update(root: Path, paths: list) -> list:
     """Renew the tables of these Markdown files; returns those that changed. InputError: an unknown table."""
     changed = []
-    for path in Progress('Pages', len(paths)).over(paths):
+    for path in paths:
         def renewed(found, path=path):
             if found[1] not in TABLES:
                 raise InputError(f'{path}: table {found[1]}: expected one of {", ".join(TABLES)}')
@@ -210,15 +201,15 @@ def documents(root: Path) -> list:
     return [root / 'README.md', *sorted((root / 'docs').rglob('*.md'))]
 
 
-def draw(root: Path) -> list:
+def draw(root: Path) -> Path:
     """The picture: the digits under many schedules."""
     digits = {model: [float(row['final_accuracy']) for row in rows]
               for model, rows in cloud_rows(root / 'results/clouds/seq-digits.csv').items()}
-    return [plots.cloud(root / 'docs/figures/schedules.png', digits,
-                        'The same data, many schedules (handwritten digits)')]
+    return plots.cloud(root / 'docs/figures/schedules.png', digits,
+                       'The same data, many schedules (handwritten digits)')
 
 
 def main():
     ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
-    for path in (*draw(ROOT), *update(ROOT, documents(ROOT))):
+    for path in (draw(ROOT), *update(ROOT, documents(ROOT))):
         print(path)

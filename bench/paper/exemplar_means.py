@@ -68,15 +68,16 @@ def table(classes, shuffles: int, scenarios=SCENARIOS) -> pd.DataFrame:
 
 def draw(path: Path, found: pd.DataFrame, title: str) -> None:
     """A panel for each scenario: mean distance and standard deviation by samples seen."""
-    with style.picture(path, columns=len(SCENARIOS), size=(2.6 * len(SCENARIOS), 3.2),
-                       sharey=True, squeeze=False) as (figure, grid):
-        for axes, ((kept, segment), panel) in zip(grid[0], found.groupby(['buffer_size', 'batch_size'])):
+    panels = found.groupby(['buffer_size', 'batch_size'])
+    with style.picture(path, columns=len(panels), size=(2.6 * len(panels), 3.2), sharey=True,
+                       squeeze=False) as (figure, (row,)):
+        for axes, ((kept, segment), panel) in zip(row, panels):
             for name, line in panel.groupby('strategy'):
                 axes.errorbar(line.seen, line.distance, line.deviation, label=name, color=STRATEGIES[name])
             axes.set(xlabel='samples of the class seen', title=f'{kept} kept, {segment} a segment',
-                     xlim=(0, None))
-        grid[0, 0].set(ylabel='distance to the mean of the class', ylim=(0, None))
-        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=3)
+                     xlim=(0, None), ylim=(0, None))
+        row[0].set(ylabel='distance to the mean of the class')
+        figure.legend(*row[0].get_legend_handles_labels(), loc='outside lower center', ncols=3)
         figure.suptitle(title)
 
 
@@ -91,11 +92,10 @@ def main():
     model, dataset, _ = initialize(cli.parse_args(
         ['--model', 'scroll', '--dataset', options.dataset, '--disable_log', '1', *flags]))
     images, labels = dataset.images.train, dataset.images.train_labels
-    names = Progress('Classes', labels.max() + 1).over(range(labels.max() + 1))
+    names = Progress('Classes', dataset.N_CLASSES).over(range(dataset.N_CLASSES))
     found = table((model.embedder(images[labels == label]) for label in names), options.shuffles)
     model.embedder.cache.flush()
     with atomic_write(numbers) as file:
         found.to_csv(file, index=False)
     draw(picture, found, f'{options.dataset}, all classes, {options.shuffles} shuffles')
-    print(found.groupby(['buffer_size', 'batch_size', 'strategy']).last().to_string(float_format='%.4f'))
     print(picture, numbers, sep='\n')

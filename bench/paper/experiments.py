@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import flag_words
-from bench.results.keys import read_key, text_of, with_values
+from bench.results.keys import read_key, text_of
 from core.arguments import KEY, affects
 from core.configs import read_yaml
 from core.plugins import ROOT, normalise
@@ -53,9 +53,9 @@ class Cell:
     paper: tuple
     metric: str = METRICS[0]
 
-    def command(self, seed: int, extra: dict = {}) -> list:       # noqa: B006  never changed
-        """The words after `python`; `extra` flags are added, or replace those of the cell."""
-        return ['main.py', *flag_words(**{**self.flags, **extra, 'seed': seed})]
+    def command(self, seed: int) -> list:
+        """The words after `main.py`."""
+        return flag_words(**{**self.flags, 'seed': seed})
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,7 @@ def load(path) -> Experiment:
     """Read an experiment; InputError, in one line, for anything that is wrong in its file."""
     path = Path(path)
     if not path.is_file():
-        have = ', '.join(p.stem for p in experiment_files())
-        raise InputError(f'{path}: no such file; expected experiments/<name>.yaml, of {have}')
+        raise InputError(f'{path}: no such file; expected a YAML file, as those of experiments/')
     try:
         return _experiment(path, read_yaml(path))
     except InputError as error:
@@ -105,29 +104,28 @@ def load(path) -> Experiment:
         raise InputError(f'{path}: it is not of the form of the files in experiments/ ({error})') from error
 
 
-def _expect(holds, text: str) -> None:
-    if not holds:
-        raise InputError(text)
-
-
 def _experiment(path: Path, content: dict) -> Experiment:
     columns, rows, flags, special = (content.pop(key, {}) for key in ('columns', 'rows', 'flags', 'cells'))
     for row, by_column in special.items():
-        _expect(row in rows and set(by_column) <= set(columns), f'cells: {row!r}: {by_column}: no such cells')
+        if row not in rows or not set(by_column) <= set(columns):
+            raise InputError(f'cells: {row!r}: {by_column}: no such cells')
     cells = []
     for row, spec in rows.items():
         paper = _paper(spec.get('paper'), list(columns), row)
         for column, of_column in columns.items():
             merged = {**flags, **of_column, **spec, **special.get(row, {}).get(column, {})}
             metric = merged.get('metric', METRICS[0])
-            _expect(metric in METRICS, f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}')
+            if metric not in METRICS:
+                raise InputError(f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}')
             cells.append(Cell(row, column, _flags(merged, row), paper[column], metric))
     experiment = Experiment(path, rows=list(rows), columns=list(columns), cells=cells,
                             groups={row: spec.get('group', '') for row, spec in rows.items()}, **content)
-    _expect(cells or experiment.commands or experiment.values, 'expected columns and rows, or commands')
-    _expect(type(experiment.seeds) is int and experiment.seeds >= 1,
-            f'seeds {experiment.seeds!r}: expected a whole number of at least 1')
-    _expect(all(isinstance(claim, dict) for claim in experiment.claims), 'claims: expected mappings')
+    if not (cells or experiment.commands or experiment.values):
+        raise InputError('expected columns and rows, or commands')
+    if type(experiment.seeds) is not int or experiment.seeds < 1:
+        raise InputError(f'seeds {experiment.seeds!r}: expected a whole number of at least 1')
+    if not all(isinstance(claim, dict) for claim in experiment.claims):
+        raise InputError('claims: expected mappings')
     return experiment
 
 
@@ -136,24 +134,26 @@ def _flags(merged: dict, row: str) -> dict:
     flags = {name: value for name, value in merged.items() if name not in ('paper', 'group', 'metric')
              and value is not None}
     for name, value in flags.items():
-        _expect(re.fullmatch(r'[a-z]\w*', str(name)) and isinstance(value, (str, int, float)),
-                f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value')
-    _expect({'model', 'dataset'} <= set(flags), f'{row!r}: expected a model and a dataset')
+        if not isinstance(name, str) or not isinstance(value, (str, int, float)):
+            raise InputError(f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value')
+    if not {'model', 'dataset'} <= set(flags):
+        raise InputError(f'{row!r}: expected a model and a dataset')
     return flags
 
 
 def _paper(given, columns: list, row: str) -> dict:
     """column -> (mean, standard deviation or None), or None."""
     if isinstance(given, dict):
-        _expect(set(given) <= set(map(upper, columns)), f'{row!r}: paper: {given}: no such heading')
+        if not set(given) <= set(map(upper, columns)):
+            raise InputError(f'{row!r}: paper: {given}: no such heading')
         given = [given.get(upper(column)) for column in columns]
-    given = [None] * len(columns) if given is None else given
-    _expect(len(given) == len(columns), f'{row!r}: paper: expected {len(columns)} values, found {given!r}')
-    found = [None if text is None else _VALUE.fullmatch(str(text)) for text in given]
-    for text, match in zip(given, found):
-        _expect(text is None or match, f'{row!r}: paper: {text!r}: expected a mean, or mean ± deviation')
-    return {column: match and (float(match[1]), None if match[2] is None else float(match[2]))
-            for column, match in zip(columns, found)}
+    found = {}
+    for column, text in zip(columns, given or [None] * len(columns), strict=True):
+        match = _VALUE.fullmatch(str(text))
+        if text is not None and not match:
+            raise InputError(f'{row!r}: paper: {text!r}: expected a mean, or mean ± deviation')
+        found[column] = match and (float(match[1]), match[2] and float(match[2]))
+    return found
 
 
 def upper(column: str) -> str:
@@ -172,25 +172,12 @@ def results_rows(base_path, results_path='results/') -> list:
     return [row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)]
 
 
-def cell_rows(path: Path) -> dict:
-    """(row, column) -> rows, of a file of committed rows; empty where there is no file."""
+def cell_rows(folder: Path, name: str) -> dict:
+    """(row, column) -> committed rows of an experiment; empty where there is no file."""
     found = {}
-    for row in read_rows(path, []):
+    for row in read_rows(folder / f'{name}.csv', []):
         found.setdefault((row['row'], row['column']), []).append(row)
     return found
-
-
-def with_paths(experiment: Experiment, rows: list) -> list:
-    """Committed rows, which have no paths, with those of an experiment's cells."""
-    paths = {(flag, Path(path).stem): path for cell in experiment.cells
-             for flag, path in cell.flags.items() if os.sep in str(path)}
-    return [renamed(row, lambda flag, value: paths.get((flag, value), value)) for row in rows]
-
-
-def renamed(row: dict, change) -> dict:
-    """The row, and its key, with `change(flag, value)` in the place of each value."""
-    row = {name: change(name, value) for name, value in row.items()}
-    return row | (dict(run_key=with_values(row['run_key'], change)) if row.get('run_key') else {})
 
 
 def matching_rows(cell: Cell, rows: list) -> list:
@@ -200,27 +187,19 @@ def matching_rows(cell: Cell, rows: list) -> list:
     are gone none may have been asked for. A command that `main.py` refuses has no rows."""
     rows = [row for row in rows if row.get('run_key') and _same_stream(cell, row)
             and all(normalise(cell.flags[name]) == row.get(name) for name in ('model', 'dataset'))]
-    today = arguments(cell) if rows else None
+    today = arguments(cell)[0] if rows else None
     found = [row for row in rows if today is not None and _has_arguments(row, today)]
     newest = {row.get('seed'): row for row in sorted(found, key=lambda row: row.get('finished', ''))}
     return [newest[seed] for seed in sorted(newest, key=lambda seed: int(seed or 0))]
 
 
-def arguments(cell: Cell):
-    """What `main.py` makes of a cell's command, `Arguments`; None if it refuses the command."""
-    return _parsed(tuple(cell.command(0)[1:]))[0]
-
-
-def refusal(cell: Cell) -> str:
-    """Why `main.py` refuses a cell's command, in one line, or ''."""
-    return _parsed(tuple(cell.command(0)[1:]))[1]
-
-
 @functools.cache
-def _parsed(words: tuple) -> tuple:
+def arguments(cell: Cell) -> tuple:
+    """(what `main.py` makes of a cell's command, `Arguments`, or None if it refuses the command; why, in one
+    line, or '')."""
     from bench.cli.parsing import parse_args
     try:
-        return parse_args(list(words)), ''
+        return parse_args(cell.command(0)), ''
     except InputError as error:
         return None, ' '.join(str(error).split())
 
@@ -245,8 +224,11 @@ def _same_stream(cell: Cell, row: dict) -> bool:
 
 
 def same_value(value, text: str) -> bool:
-    """Whether a flag's value is a file's text: numbers as numbers, on and off in any way, nothing as ''."""
-    return _plain(text_of(value)) == _plain(text)
+    """Whether a flag's value is a file's text: numbers as numbers, on and off in any way, nothing as '', a
+    path by its name where the text, of a committed row, has no folder."""
+    value = text_of(value)
+    named = os.sep in value and Path(value).stem == text
+    return named or _plain(value) == _plain(text)
 
 
 def _plain(text: str):

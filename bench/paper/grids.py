@@ -45,8 +45,7 @@ def space_of(model: str, one_pass: bool = False, given: dict = {}) -> dict:     
     main.py, as text, which are not tuned. SCROLL's lambda is not tried with a head without one."""
     online = one_pass and 'lr' in SPACES[model] and model != 'joint'
     space = (_ONLINE if online else {}) | SPACES[model]
-    head = HEADS.get(given.get('predictor'), HEADS['ridge'])
-    if head.sums_for_lambda is None:
+    if HEADS.get(given.get('predictor'), HEADS['ridge']).sums_for_lambda is None:
         space.pop('ridge_lambda', None)
     for name in space.keys() & given.keys():
         usual = _of_norm(space[name], 'train')[0]

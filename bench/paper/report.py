@@ -7,12 +7,13 @@
 `results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests, arguments,
 seconds, commit and versions; `--collect` adds those that fit a cell, the newest for each seed. Rows that a
 cell's command made when its defaults were others stay until there are some of today's. From these come
-`results/tables/<experiment>.md`, `.tex`, `.png` and `.svg`, and the index `results/README.md`.
+`results/tables/<experiment>.md`, `.png` and `.svg`, and the index `results/README.md`.
 """
 import functools
 import os
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -24,10 +25,9 @@ from bench.paper.experiments import (
     experiment_files,
     load,
     matching_rows,
-    renamed,
     results_rows,
-    with_paths,
 )
+from bench.results.keys import as_text, read_key
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
 from scroll.archive import atomic_write, unwritable
@@ -38,25 +38,17 @@ _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted
 _LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
 
 
-def collect(experiment, pool: list, committed: dict) -> list:
-    """The rows of an experiment's cells as they are committed, those of results files (`pool`) among them.
-    committed: (row, column) -> rows."""
-    found = []
-    for cell in experiment.cells:
-        mine = committed.get((cell.row, cell.column), [])
-        today = matching_rows(cell, with_paths(experiment, mine) + pool)  # those of `pool` may know more
-        mine = [_committed(row, arguments(cell)) for row in today if row.get(cell.metric)] or mine
-        found += [{**row, 'row': cell.row, 'column': cell.column} for row in mine]
-    return found
-
-
 def _committed(row: dict, args) -> dict:
     """A row without what is of this machine or of this one run."""
-    def without_path(name, value):
-        return Path(value).stem if args.affects.get(name) == 'content' and os.sep in value else value
-    return renamed({name: value for name, value in row.items()
-                     if value not in ('', None) and not _LEFT_OUT.fullmatch(name)
-                     and args.affects.get(name) not in ('place', 'display')}, without_path)
+    def without_paths(values):
+        return {name: Path(value).stem if args.affects.get(name) == 'content' and os.sep in value else value
+                for name, value in values.items()}
+    kept = {name: value for name, value in row.items()
+            if value not in ('', None) and not _LEFT_OUT.fullmatch(name)
+            and args.affects.get(name) not in ('place', 'display')}
+    key = read_key(row['run_key'])
+    key |= {part: without_paths(key[part]) for part in ('given', 'default')}
+    return without_paths(kept) | dict(run_key=as_text(key))
 
 
 def write(path: Path, text: str) -> None:
@@ -76,12 +68,17 @@ class Report:
                 raise InputError(f'{path}: another has this name, and rows are kept by name: rename one')
             self.files[path.stem] = path
         self.get = functools.cache(lambda name: load(self.files.get(name, f'experiments/{name}.yaml')))
-        self.rows = functools.cache(lambda name: cell_rows(out / 'rows' / f'{name}.csv'))
-        self.findings = functools.cache(self._findings)
+        self.rows = functools.cache(lambda name: cell_rows(out / 'rows', name))
+        self.findings = {}                      # of each page: what the rows say of each claim
 
     def collect(self, name: str, pool: list) -> None:
-        """Add to committed rows those of results files; equal rows make equal files."""
-        path, found = self.out / 'rows' / f'{name}.csv', collect(self.get(name), pool, self.rows(name))
+        """Add to committed rows those of results files (`pool`); equal rows make equal files."""
+        path, found = self.out / 'rows' / f'{name}.csv', []
+        for cell in self.get(name).cells:
+            mine = self.rows(name).get((cell.row, cell.column), [])
+            today = matching_rows(cell, mine + pool)            # those of `pool` may know more
+            mine = [_committed(row, arguments(cell)[0]) for row in today if row.get(cell.metric)] or mine
+            found += [{**row, 'row': cell.row, 'column': cell.column} for row in mine]
         self.rows.cache_clear()
         if not found:
             path.unlink(missing_ok=True)
@@ -89,12 +86,6 @@ class Report:
         table = pd.DataFrame(found)
         names = [name for name in _FIRST if name in table] + sorted(set(table) - set(_FIRST))
         write(path, table[names].to_csv(index=False, lineterminator='\n'))
-
-    def _findings(self, name: str) -> list:
-        """What the rows say of each claim."""
-        def runs(experiment, cell):
-            return self.rows(experiment).get((cell.row, cell.column), [])
-        return [claims.judge(claim, self.get(name), self.get, runs) for claim in self.get(name).claims]
 
     def chosen(self, name: str) -> dict:
         """How the values of the rows were chosen, as config files say, where several methods are run, and
@@ -104,23 +95,24 @@ class Report:
         cells = [cell for cell in experiment.cells if (cell.row, cell.column) in runs]
         several = len({cell.flags['model'] for cell in cells}) > 1
         for cell in cells:
-            today = arguments(cell)
+            today, _ = arguments(cell)
             text = today and several and chosen_by(vars(today))
-            if today and not matching_rows(cell, with_paths(experiment, runs[cell.row, cell.column])):
+            if today and not matching_rows(cell, runs[cell.row, cell.column]):
                 text = 'made with earlier values than those of its command today'
             if text:
-                found.setdefault(cell.row, {}).setdefault(text, []).append(cell.column)
-        texts = {}
-        for row, columns in found.items():
-            for text, names in columns.items():
-                only = f" ({'; '.join(names)})" if len(columns) > 1 else ''
-                texts.setdefault(text, []).append(row + only)
-        return texts
+                found.setdefault(text, {}).setdefault(cell.row, []).append(cell.column)
+        texts = Counter(row for rows in found.values() for row in rows)
+        return {text: [row + f" ({'; '.join(columns)})" * (texts[row] > 1) for row, columns in rows.items()]
+                for text, rows in found.items()}
 
     def page(self, name: str) -> str:
         """Write an experiment's files; returns its line of the index, empty where nothing is to be shown. A
         figure is drawn when all of its cells have rows."""
-        experiment, runs, findings = self.get(name), self.rows(name), self.findings(name)
+        def runs_of(other, cell):
+            return self.rows(other).get((cell.row, cell.column), [])
+        experiment, runs = self.get(name), self.rows(name)
+        findings = [claims.judge(claim, experiment, self.get, runs_of) for claim in experiment.claims]
+        self.findings[name] = findings
         folder = self.out / 'tables'
         picture = folder / f'{name}.png'
         if experiment.kind == 'figure' and 0 < len(experiment.cells) == len(runs):
@@ -131,8 +123,6 @@ class Report:
         text = tables.markdown(experiment, runs, findings, about, self.chosen(name))
         text += f'\n![{experiment.title}]({picture.name})\n' if picture.is_file() else ''
         write(folder / f'{name}.md', text)
-        if experiment.cells:
-            write(folder / f'{name}.tex', tables.latex(experiment, runs))
         verdicts = [finding.verdict for finding in findings]
         counts = [f'{verdicts.count(what)} {what}' for what in claims.VERDICTS if what in verdicts]
         filled = f'{len(runs)} of {len(experiment.cells)}' if experiment.cells else ''
@@ -158,7 +148,7 @@ class Report:
 
     def _each_claim(self, names: list) -> list:
         """Lines of the index: each claim of the paper, and what our rows say of it."""
-        found = [(name, finding) for name in names for finding in self.findings(name)]
+        found = [(name, finding) for name in names for finding in self.findings[name]]
         decided = sum(finding.verdict in (claims.SUPPORTED, claims.CONTRADICTED) for _, finding in found)
         lines = [tables.md_row([finding.says, f'[{name}](tables/{name}.md): {finding.verdict}'])
                  for name, finding in found]
@@ -175,20 +165,18 @@ def facts(experiment, rows: list) -> list:
     lines = [f'{source}`scripts/{script}`, which runs what `{file}` says.']
     if not rows:
         return lines
-    digests = {}
-    for row in rows:
-        digests.setdefault(row.get('weights', ''), set()).update({row.get('psi_digest', '')[:8]} - {''})
-    backbones = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '')
-                          for name, found in sorted(digests.items()))
+    def values(name: str, length: int, rows=rows) -> str:
+        return ', '.join(sorted({row[name][:length] for row in rows if row.get(name)}))
+    backbones = []
+    for name in sorted({row.get('weights', '') for row in rows}):
+        digests = values('psi_digest', 8, [row for row in rows if row.get('weights', '') == name])
+        backbones.append(f'{name} ({digests})' if digests else name)
     devices = ', '.join(sorted({re.sub(r':\d+$', '', row.get('device') or 'cpu') for row in rows}))
-    integers = [row for row in rows if row.get('embed_dtype') == 'integer']
-    versions, commits, networks = (
-        ', '.join(sorted({row[name][:length] for row in of if row.get(name)}))
-        for of, name, length in ((rows, 'torch', 20), (rows, 'git_commit', 8),
-                                 (integers, 'embedding_digest', 8)))
+    networks = values('embedding_digest', 8, [row for row in rows if row.get('embed_dtype') == 'integer'])
     in_integers = f'; in integers: {networks}' if networks else ''
-    return [*lines, '', f'Backbone: {backbones}{in_integers}; hardware: {devices}; torch {versions}; '
-                        f'commits {commits}; seeds planned: {experiment.seeds}.']
+    return [*lines, '', f"Backbone: {', '.join(backbones)}{in_integers}; hardware: {devices}; "
+                        f"torch {values('torch', 20)}; commits {values('git_commit', 8)}; "
+                        f'seeds planned: {experiment.seeds}.']
 
 
 def main():
@@ -197,13 +185,12 @@ def main():
                         help='files, wherever they are (default: all of experiments/)')
     parser.add_argument('--collect', action='store_true', help='first take in the rows of results files')
     parser.add_argument('--base_path', default='./data/', help='of the runs')
-    parser.add_argument('--results', default='results/', help='--results_path of the runs, below base_path')
     parser.add_argument('--out', type=Path, default=Path('results'), help='where rows and tables are kept')
     options = parser.parse_args()
     paths = options.experiments or experiment_files()
     report = Report(options.out, paths)
     if options.collect:
-        rows = results_rows(options.base_path, options.results)
+        rows = results_rows(options.base_path)
         for path in paths:
             report.collect(path.stem, rows)
     made = report.write()

@@ -3,25 +3,18 @@
     python scripts/sweep.py experiments/table_1_cifar.yaml --seeds 3 --extra -- --weights compact --device cpu
 
 Runs that have their row among the results, or among the committed ones (`--rows`), are skipped, so
-the same command resumes a sweep whatever ended it. Two sweeps never make a run at the same time.
+the same command resumes a sweep whatever ended it. Two sweeps at the same time may make a run twice.
 Seeds come before cells: one that is stopped has whole tables of the first seeds. What a run prints is
 in `<base_path>/sweeps/<experiment>/*.log`. `--dry_run` prints all commands, one a line, for a
 cluster's queue. Exit code 1 if a run failed, 2 for invalid commands.
 """
-import fcntl
 import fnmatch
-import hashlib
-import json
 import os
-import queue
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,107 +24,62 @@ from bench.paper.experiments import (
     cell_rows,
     load,
     matching_rows,
-    refusal,
     results_rows,
-    with_paths,
 )
 from core.arguments import KEY, ArgumentParser, affects, whole
-from core.commands import on_stop, run_command
+from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
 from scroll.errors import InputError
 from scroll.progress import span
 
-_TICK = 0.1                         # seconds between two looks at a run
-_NOT_OF_A_SWEEP = {'--seed': '--seeds says which', '--disable_log': 'a run without a row would never end'}
-
-
-def say(text: str) -> None:
-    """A line on stdout, whole also where several threads write."""
-    print(f'{text}\n', end='', flush=True)
+_TICK = 0.1                         # seconds between two looks at the runs
 
 
 @dataclass(frozen=True)
 class Run:
-    """A cell, with the flags that the sweep adds, and a seed. key: equal for runs with equal arguments.
-    command: words before the flags. experiment: its name. committed: whether all experiments that
-    ask for the run have its row."""
+    """A cell, with the flags that the sweep adds, and a seed. command: words before the flags.
+    experiment: its name."""
     cell: Cell
     seed: int
-    key: str
     command: tuple
     experiment: str
-    committed: bool = False
 
     def __str__(self):
         return f'{self.cell.row}, {self.cell.column}, seed {self.seed}'
 
     @property
-    def folder(self) -> Path:
-        """Of logs and locks."""
-        return Path(self.cell.flags.get('base_path', './data/')) / 'sweeps'
+    def base(self) -> Path:
+        """The run's --base_path."""
+        return Path(self.cell.flags.get('base_path', './data/'))
 
     @property
     def log(self) -> Path:
         """The file that takes what the run prints."""
         name = re.sub(r'[^\w.+=-]+', '_', f'{self.cell.row}-{self.cell.column}')
-        return self.folder / self.experiment / f'{name}-s{self.seed}-{self.key[:6]}.log'
+        return self.base / 'sweeps' / self.experiment / f'{name}-s{self.seed}.log'
 
     def words(self) -> list:
         """The whole command."""
-        return [*self.command, *self.cell.command(self.seed)[1:]]
+        return [*self.command, *self.cell.command(self.seed)]
 
     def row(self, rows: list = None):
         """The row of a finished run with these arguments, or None. rows: where to look, not in the files."""
-        rows = results_rows(self.folder.parent, self.cell.flags.get('results_path', 'results/')) \
-            if rows is None else rows
+        if rows is None:
+            rows = results_rows(self.base, self.cell.flags.get('results_path', 'results/'))
         mine = [row for row in rows if row.get('seed') == str(self.seed)]
         return next(iter(matching_rows(self.cell, mine)), None)
 
-    def make(self, stop: threading.Event, gpu: str = None) -> str:
-        """Run until there is a row, or until the sweep is stopped; why it failed, or ''. gpu: for
-        CUDA_VISIBLE_DEVICES. The process inherits the lock, so it is free again when the run has ended,
-        whatever ended the sweep."""
-        path = self.folder / 'locks' / self.key
-        for folder in (path.parent, self.log.parent):
-            folder.mkdir(parents=True, exist_ok=True)
-        with open(path, 'ab') as lock:
-            self._lock(lock, stop)
-            if stop.is_set() or self.row():                         # looked at under the lock
-                return ''
-            process = self._start(lock, gpu)
-            while process.poll() is None and not stop.wait(_TICK):
-                pass
-            process.terminate()                                     # no effect on one that has ended
-            code = process.wait()
-        lines = [line for line in self.log.read_text(errors='replace').splitlines() if line.strip()]
-        said = 'it printed nothing' if lines[-1].startswith('$') else lines[-1].strip()
-        if stop.is_set() or not code and self.row():
-            return ''
-        why = f'ended by {signal.Signals(-code).name}' if code < 0 else f'exit code {code}'
-        return f'{why if code else "left no row among the results"}: {said}'
-
-    def _lock(self, lock, stop: threading.Event) -> None:
-        """Take the lock as soon as it is free."""
-        waiting = False
-        while not stop.is_set():
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not waiting:
-                    say(f'{self}: is being made by a process of another sweep')
-                waiting = True
-                stop.wait(_TICK)
-
-    def _start(self, lock, gpu: str) -> subprocess.Popen:
+    def start(self, gpu: str) -> subprocess.Popen:
+        """The process of the run, with its log. gpu: for CUDA_VISIBLE_DEVICES, or None."""
         variables = dict(OMP_NUM_THREADS=str(self.cell.flags['num_threads']), PYTHONUNBUFFERED='1')
-        variables |= {} if gpu is None else dict(CUDA_VISIBLE_DEVICES=gpu)
+        if gpu is not None:
+            variables['CUDA_VISIBLE_DEVICES'] = gpu
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         with open(self.log, 'ab') as log:                       # what earlier tries said stays
             log.write(f'$ {shlex.join(self.words())}\n'.encode())
             log.flush()
-            return subprocess.Popen(
-                self.words(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                env={**os.environ, **variables}, pass_fds=(lock.fileno(),))
+            return subprocess.Popen(self.words(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                    start_new_session=True, env={**os.environ, **variables})
 
 
 def parse_args(argv: list):
@@ -160,45 +108,41 @@ def _flags(words: list) -> dict:
     """['--lr', '.1'] -> {'lr': '.1'}."""
     names, values = words[::2], words[1::2]
     if len(names) > len(values) or not all(name.startswith('--') for name in names) or \
-            len(set(names)) < len(names):
-        raise InputError(f'--extra: {shlex.join(words)}: expected flags with one value each, each once, as '
-                         'in --extra -- --weights compact')
-    for name in _NOT_OF_A_SWEEP.keys() & set(names):
-        raise InputError(f'--extra: {name} is not for a sweep: {_NOT_OF_A_SWEEP[name]}')
+            set(names) & {'--seed', '--disable_log'}:
+        raise InputError(f'--extra: {shlex.join(words)}: expected flags with one value each, as in --extra '
+                         '-- --weights compact, and neither --seed (use --seeds) nor --disable_log')
     return {name[2:]: value for name, value in zip(names, values)}
 
 
 def shares(options, extra: dict) -> tuple:
-    """(runs at a time, CPU threads of each): together all cores, where both are not given."""
+    """(the GPU, or None, of each of the runs at a time; CPU threads of a run): together all cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    given = extra.get('num_threads')
-    if given is not None and (not given.isdecimal() or int(given) < 1):
-        raise InputError(f'--extra: --num_threads {given}: expected a whole number of at least 1')
-    jobs = options.jobs or len(options.gpus) or max(1, cores // int(given or 1))
-    if options.gpus and jobs > len(options.gpus):
-        raise InputError(f'--jobs {jobs}: {len(options.gpus)} GPUs are named; leave --jobs out')
-    return jobs, int(given or max(1, cores // jobs))
+    given = extra.get('num_threads', '0')
+    if not given.isdecimal():
+        raise InputError(f'--extra: --num_threads {given}: expected a whole number')
+    places = options.gpus or [None] * (options.jobs or max(1, cores // max(1, int(given))))
+    places = places[:options.jobs]
+    return places, int(given) or max(1, cores // len(places))
 
 
-def expand(experiments: list, options, extra: dict, command: list) -> list:
-    """All distinct runs, seeds outermost."""
+def expand(experiments: list, options, extra: dict, command: list) -> tuple:
+    """(number of distinct runs; those without a committed row in one of the experiments that ask for
+    them), seeds outermost."""
     chosen = [(experiment, replace(cell, flags=cell.flags | extra)) for experiment in experiments
               for cell in experiment.cells if _is_chosen(cell, options.only)]
     if options.only and not chosen:
         raise InputError(f"--only {' '.join(options.only)}: no cell has such a name")
-    runs, rows = {}, {experiment.name: cell_rows(options.rows / f'{experiment.name}.csv')
-                      for experiment in experiments}
+    rows = {experiment.name: cell_rows(options.rows, experiment.name) for experiment in experiments}
+    keys, missing = set(), {}
     for seed in range(max((options.seeds or experiment.seeds for experiment, _ in chosen), default=0)):
         for experiment, cell in chosen:
-            text = json.dumps(sorted((name, str(value)) for name, value in _identity(cell).items()))
-            key = hashlib.sha256(f'{seed} {text}'.encode()).hexdigest()[:24]
             if seed < (options.seeds or experiment.seeds):
-                mine = rows[experiment.name].get((cell.row, cell.column), [])
-                run = Run(cell, seed, key, tuple(command), experiment.name)
-                run = replace(run, committed=run.row(with_paths(experiment, mine)) is not None)
-                if key not in runs or runs[key].committed and not run.committed:
-                    runs[key] = run
-    return list(runs.values())
+                run = Run(cell, seed, tuple(command), experiment.name)
+                key = seed, str(sorted((name, str(value)) for name, value in _identity(cell).items()))
+                keys.add(key)
+                if not run.row(rows[experiment.name].get((cell.row, cell.column), [])):
+                    missing.setdefault(key, run)
+    return len(keys), list(missing.values())
 
 
 def _is_chosen(cell, patterns: list) -> bool:
@@ -209,7 +153,7 @@ def _is_chosen(cell, patterns: list) -> bool:
 
 def _identity(cell) -> dict:
     """What makes a run of the cell differ from others."""
-    args = arguments(cell)
+    args, _ = arguments(cell)
     return cell.flags if args is None else {
         name: value for name, value in vars(args).items() if name == 'results_path'
         or affects(args, name) in KEY and name not in ('seed', 'model_config')}
@@ -218,69 +162,66 @@ def _identity(cell) -> dict:
 def sweep(argv: list, command: list) -> int:
     """The exit code; `command`: the words that begin each run's command."""
     options, extra = parse_args(argv)
-    jobs, threads = shares(options, extra)
+    places, threads = shares(options, extra)
     experiments = list(map(load, options.experiments))
     others = [shlex.split(text) for experiment in experiments for text in experiment.commands]
-    runs = expand(experiments, options, extra | dict(num_threads=str(threads)), command)
+    count, runs = expand(experiments, options, extra | dict(num_threads=str(threads)), command)
     rows = results_rows(extra.get('base_path', './data/'), extra.get('results_path', 'results/'))
-    open_runs = [run for run in runs if not run.committed and run.row(rows) is None]
-    refused = [(run, line) for run in open_runs if (line := refusal(run.cell))]
-    for cell, line in {run.cell: line for run, line in refused}.items():        # once, for all seeds
+    open_runs = [run for run in runs if run.row(rows) is None]
+    refused = {run.cell: line for run in open_runs if (line := arguments(run.cell)[1])}
+    ready = [run for run in open_runs if run.cell not in refused]
+    if refused and not ready:
+        raise InputError(f'main.py refuses all runs: {next(iter(refused.values()))}')
+    for cell, line in refused.items():
         print(f'{cell.row}, {cell.column}: main.py refuses it: {line}', file=sys.stderr)
-    if refused and len(refused) == len(open_runs):
-        raise InputError(f'no run can be made: {refused[0][1]}')
     if options.dry_run:
-        for run in open_runs:
-            say(f'OMP_NUM_THREADS={threads} {shlex.join(run.words())}')
+        for run in ready:
+            print(f'OMP_NUM_THREADS={threads} {shlex.join(run.words())}')
         for words in others:
-            say(shlex.join([sys.executable, *words]))
+            print(shlex.join([sys.executable, *words]))
         return int(bool(refused))
-    if runs:
-        say(f'{len(runs)} runs, {len(runs) - len(open_runs)} of them finished')
-    ready = [run for run in open_runs if not refusal(run.cell)]
-    code = _run_all(ready, jobs, options.gpus, refused) if ready else 0
-    codes = [subprocess.run([sys.executable, *words], cwd=ROOT).returncode for words in others if code < 2]
-    return code or int(any(codes))
+    if count:
+        print(f'{count} runs, {count - len(open_runs)} of them finished', flush=True)
+    failed = _run_all(ready, places)
+    codes = [subprocess.run([sys.executable, *words], cwd=ROOT).returncode for words in others]
+    return int(bool(refused) or failed or any(codes))
 
 
-def _run_all(runs: list, jobs: int, gpus: list, failed: list) -> int:
-    """All runs, `jobs` at a time, until they have ended or a signal asks to stop."""
-    places, stop, signals, made = queue.SimpleQueue(), threading.Event(), [], 0
-    for gpu in gpus or [None] * jobs:
-        places.put(gpu)
+def _run_all(runs: list, places: list) -> bool:
+    """Make all runs, as many at a time as there are places; whether one failed. `Interrupted` after a signal
+    that asks to stop, when the runs at work have ended, too."""
+    signals, failed, ended, waiting, working = [], False, 0, list(runs), []
+    with on_stop(lambda number, _: signals.append(number)):
+        while (waiting or working) and not signals:
+            while waiting and places:
+                run, gpu = waiting.pop(0), places.pop(0)
+                working.append((run, gpu, run.start(gpu), time.monotonic()))
+            time.sleep(_TICK)
+            for entry in [entry for entry in working if entry[2].poll() is not None]:
+                working.remove(entry)
+                run, gpu, process, began = entry
+                places.append(gpu)
+                ended += 1
+                title, code = f'[{ended}/{len(runs)}] {run}', process.returncode
+                row = None if code else run.row()
+                if row:
+                    accuracy, took = float(row[run.cell.metric] or 'nan'), span(time.monotonic() - began)
+                    print(f'{title}: {accuracy:.2f} % in {took}', flush=True)
+                else:
+                    failed = True
+                    said = run.log.read_text(errors='replace').split('\n')
+                    last = next(filter(None, reversed(said)), 'it said nothing')
+                    print(f'{title}: FAILED, exit code {code}, no row: {last}  ({run.log})', file=sys.stderr)
+        if signals:
+            print('ending the runs; they may take a minute to write a checkpoint', file=sys.stderr)
+            for _, _, process, _ in working:
+                process.terminate()
+            for _, _, process, _ in working:
+                process.wait()
+            raise Interrupted(f'stopped: {ended} of {len(runs)} runs were made; the same command resumes the '
+                              'sweep', 128 + signals[0])
+    return failed
 
-    def work(run):
-        gpu, began = places.get(), time.monotonic()
-        try:
-            return run, run.make(stop, gpu), span(time.monotonic() - began)
-        finally:
-            places.put(gpu)
 
-    def on_signal(number, _):
-        signals.append(signal.Signals(number))
-        stop.set()
-        os.write(2, b'ending the runs; they may take a minute to write a checkpoint\n')
-    with on_stop(on_signal), ThreadPoolExecutor(jobs) as pool:
-        for future in as_completed([pool.submit(work, run) for run in runs]):
-            run, why, took = future.result()
-            row = run.row() if not why else None
-            if why or row:
-                made += 1
-                failed += [(run, why)] if why else []
-                result = f'{float(row[run.cell.metric] or "nan"):.2f} % in {took}' if row else \
-                    f'FAILED after {took}, {why}'
-                say(f'[{made}/{len(runs)}] {run}: {result}')
-    for run, why in failed:
-        print(f'failed: {run}: {why}  ({run.log})', file=sys.stderr)
-    if signals:
-        print(f'stopped by {signals[0].name}: {made} of {len(runs)} runs were made; the same command resumes '
-              'the sweep', file=sys.stderr)
-        return 128 + signals[0]
-    return int(bool(failed))
-
-
-def main(argv: list = None, command: list = None) -> int:
-    """`sweep` for the command line: 0, 1 if a run failed, 2 after one line on what the user can mend."""
-    argv = sys.argv[1:] if argv is None else argv
-    return run_command(lambda: sweep(argv, command or [
-        min(str(path), os.path.relpath(path), key=len) for path in (sys.executable, ROOT / 'main.py')]))
+def main() -> int:
+    return sweep(sys.argv[1:], [sys.executable, str(ROOT / 'main.py')])

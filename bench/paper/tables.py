@@ -1,54 +1,42 @@
-"""Tables and figures: ours compared with the paper's. Markdown to read, LaTeX, PNG and SVG.
+"""Tables and figures: ours compared with the paper's. Markdown, PNG and SVG.
 
 `runs` maps (row, column) to the rows of results of that cell; cells without any say "not run yet".
 """
-import re
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
-from bench.paper.experiments import Experiment, lower, upper
+from bench.paper.experiments import Cell, Experiment
 from bench.results import style
 
-_TEX = ((r'\|M\| = (\d+)', r'$|M|=\1$'), (r'\bf_T\b', '$f_T$'), (r'\bf\*', '$f^*$'), ('%', r'\\%'),
-        ('SCROLL', r'\\textsc{Scroll}'), ('miniImageNet', r'\\textit{mini}ImageNet'))
 NOT_RUN = 'not run yet'
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """Mean and standard deviation (ddof 1; None for one seed) of `n` seeds, percent."""
     mean: float
     deviation: float
     n: int
 
 
-def summary(rows: list, metric: str):
-    """What the seeds of a cell come to; None without rows."""
-    values = [float(row[metric]) for row in rows if row.get(metric)]
+def summary(runs: dict, cell: Cell):
+    """Of the seeds of a cell; None without rows."""
+    rows = runs.get((cell.row, cell.column), [])
+    values = [float(row[cell.metric]) for row in rows if row.get(cell.metric)]
     if not values:
         return None
-    return Summary(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None,
-                   len(values))
-
-
-def summaries(experiment: Experiment, runs: dict) -> dict:
-    """(row, column) -> Summary or None."""
-    return {(c.row, c.column): summary(runs.get((c.row, c.column), []), c.metric) for c in experiment.cells}
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Summary(float(np.mean(values)), deviation, len(values))
 
 
 def number(mean: float, deviation, n: int = None) -> str:
-    """'67.9 ± 1.1 (5)'."""
-    around = '' if deviation is None else f' ± {_rounded(deviation)}'
-    return f'{mean:.1f}' + around + ('' if n is None else f' ({n})')
-
-
-def _rounded(deviation: float) -> str:
-    """One decimal, as in the paper; more where that would make something of it zero."""
-    return f'{deviation:.1f}' if deviation >= 0.05 or deviation < 1e-9 else f'{deviation:.1g}'
+    """'67.9 ± 1.1 (5)': one decimal, as in the paper; more where that would make a deviation zero."""
+    text = f'{mean:.1f}'
+    if deviation is not None:
+        text += f' ± {deviation:.1f}' if deviation >= 0.05 or deviation < 1e-9 else f' ± {deviation:.1g}'
+    return text if n is None else f'{text} ({n})'
 
 
 def markdown(experiment: Experiment, runs: dict, findings: list, facts: list, chosen: dict) -> str:
@@ -56,12 +44,11 @@ def markdown(experiment: Experiment, runs: dict, findings: list, facts: list, ch
     table ours (number of seeds), then the paper's."""
     lines = [f'# {experiment.title}', '', *([experiment.about, ''] if experiment.about else []), *facts, '']
     if experiment.cells:
-        ours, compared, rows = summaries(experiment, runs), bool(experiment.source), []
+        compared, rows = bool(experiment.source), []
         for row in experiment.rows:
             cells = [experiment.cell(row, column) for column in experiment.columns]
-            means = [ours[c.row, c.column] for c in cells]
-            numbers = [number(m.mean, m.deviation, m.n) if m else NOT_RUN for m in means]
-            rows.append([row, *['ours'] * compared, *numbers])
+            ours = [summary(runs, cell) for cell in cells]
+            rows.append([row, *['ours'] * compared, *(number(*of) if of else NOT_RUN for of in ours)])
             if compared:
                 rows.append(['', 'paper', *('' if c.paper is None else number(*c.paper) for c in cells)])
         lines += [*md_table(['', *[''] * compared, *experiment.columns], rows), '',
@@ -92,56 +79,12 @@ def md_table(heads: list, rows: list) -> list:
     return [md_row(heads), '|' + '---|' * len(heads), *map(md_row, rows)]
 
 
-def latex(experiment: Experiment, runs: dict) -> str:
-    """A `table` for booktabs, multirow, xcolor: ours, the best bold, and below the paper's in grey."""
-    ours, texts, index = summaries(experiment, runs), [], []
-    for row in experiment.rows:
-        cells = [experiment.cell(row, column) for column in experiment.columns]
-        found = [ours[row, cell.column] for cell in cells]
-        texts.append([_latex_number(of.mean, of.deviation, _is_best(experiment, cell, ours)) if of else '--'
-                      for cell, of in zip(cells, found)])
-        group = experiment.groups.get(row)
-        index.append((rf'\textsc{{{group}}}' if group else '', _tex(row)))
-        if experiment.source:
-            texts.append([rf'\color{{gray}}{_latex_number(*cell.paper)}' if cell.paper else ''
-                          for cell in cells])
-            index.append((index[-1][0], ''))
-    columns = [(_tex(upper(column)), _tex(lower(column))) for column in experiment.columns]
-    if not any(below for _, below in columns):
-        columns = [(heading,) for heading, _ in columns]
-    frame = pd.DataFrame(texts, pd.MultiIndex.from_tuples(index), pd.MultiIndex.from_tuples(columns))
-    caption = f'{_tex(experiment.title)}. --: not run yet.'
-    caption += ' Below our values, in grey, those of the paper.' * bool(experiment.source)
-    return frame.style.to_latex(
-        hrules=True, clines='skip-last;index', multicol_align='c', position='tb', position_float='centering',
-        column_format='ll' + 'c' * len(columns), caption=caption, label=experiment.name)
-
-
-def _latex_number(mean: float, deviation, best: bool = False) -> str:
-    text = rf'$\mathbf{{{mean:.1f}}}$' if best else f'${mean:.1f}$'
-    return text + ('' if deviation is None else rf' \tiny{{$\pm {_rounded(deviation)}$}}')
-
-
-def _is_best(experiment, cell, ours: dict) -> bool:
-    """Whether it is the highest of its column; joint training, a bound, does not count."""
-    have = {c.row: ours[c.row, c.column].mean for c in experiment.cells
-            if c.column == cell.column and c.flags['model'] != 'joint' and ours[c.row, c.column]}
-    return len(have) > 1 and have.get(cell.row) == max(have.values())
-
-
-def _tex(text: str) -> str:
-    for plain, written in _TEX:
-        text = re.sub(plain, written, text)
-    return text
-
-
 def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
     """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its own panel.
-    Columns that differ in the number of splits stand where these numbers are. Rows of one method have a
-    colour each, and no zero."""
-    compared, places, ours = bool(experiment.source), _places(experiment), summaries(experiment, runs)
+    Rows of one method have a colour each, and no zero."""
+    compared = bool(experiment.source)
     models = {row: experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows}
-    one_method, nth, drawn, heights = len(set(models.values())) == 1, Counter(), {}, []
+    one_method, nth, drawn = len(set(models.values())) == 1, Counter(), {}
     with style.picture(path, columns=1 + compared,
                        size=(8.6, 3.8) if compared else (6, 3.8),
                        sharex=True, sharey=True, squeeze=False) as (figure, (panels,)):
@@ -150,28 +93,16 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
             look = dict(color=colour, marker=marker, linestyle=('-', '-.', ':')[nth[model] % 3])
             nth[model] += 1
             cells = [experiment.cell(row, column) for column in experiment.columns]
-            found = [(c, s and (s.mean, s.deviation)) for c in cells for s in [ours[row, c.column]]]
-            for axes, values in zip(panels, (found, [(c, c.paper) for c in cells])):
-                if points := [(places[cell.column], *value) for cell, value in values if value]:
+            for axes, values in zip(panels, ([summary(runs, c) for c in cells], [c.paper for c in cells])):
+                if points := [(x, *of[:2]) for x, of in enumerate(values) if of]:
                     x, mean, deviation = zip(*points)
                     around = [d or 0 for d in deviation]
                     drawn.setdefault(row, axes.errorbar(x, mean, around, capsize=2, label=row, **look))
-                    heights += np.add(mean, around).tolist()
         for axes, title in zip(panels, ('ours', 'the paper, with a backbone of its own')):
             axes.set(xlabel=experiment.x, title=title if compared else '')
-            axes.set_xticks(list(places.values()),
-                            [column.removesuffix('-split') for column in experiment.columns])
-        lowest = 0.92 * min(heights, default=0) if one_method else 0
-        panels[0].set(ylabel='accuracy (%)', ylim=(lowest, 1.08 * max(heights, default=100)))
+            axes.set_xticks(range(len(experiment.columns)), experiment.columns)
+        panels[0].set(ylabel='accuracy (%)', ylim=(None if one_method else 0, None))
         if drawn:
             figure.legend(list(drawn.values()), list(drawn), loc='outside right center')
         figure.suptitle(experiment.title)
     return path
-
-
-def _places(experiment: Experiment) -> dict:
-    """column -> where it stands: at its number of splits if each has another one, else evenly."""
-    splits = [experiment.cell(experiment.rows[0], column).flags.get('n_splits')
-              for column in experiment.columns]
-    numbered = None not in splits and len(set(splits)) == len(splits)
-    return dict(zip(experiment.columns, splits if numbered else range(len(splits))))

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from bench import flag_words
 from bench.cli import parsing as cli
 from bench.paper.grids import SPACES, beyond, plan, space_of
 from bench.run.building import initialize
@@ -39,6 +40,8 @@ _CONDITIONS = 'input_size', 'predictor', 'n_epochs', 'n_splits'     # that a rul
 _SEEDS = 100, 101, 102                          # orders of classes; no table has these
 _BEYOND = 3                                     # trials beyond the edges of the grid, at most
 _FEWEST = 4                                     # samples of a batch: fewer make batch norms diverge
+_NOT_SHOWN = ('base_path', 'results_path', 'non_verbose', 'device', 'num_threads', 'checkpoint_every',
+              'resume')                         # of this machine, or of the script
 _AT_THE_END = dict(gdumb='fit_every_task', joint='fit_every_task', scroll='adapt_every_task')
 
 
@@ -92,54 +95,51 @@ class Tuning:
         self.space = space_of(model, passes == '1', given)
         self.conditions = {name: given[name] for name in _CONDITIONS
                            if name in given and not (online and name == 'n_epochs')}
-        passed_on = given.keys() - self.space.keys() - {*_CONDITIONS}
-        self.flags = [word for name in given if name in passed_on
-                      for word in (f'--{name}', given[name])]
+        self.flags = {name: text for name, text in given.items()
+                      if name not in self.space and name not in _CONDITIONS}
         self.psi = '' if options.weights == 'none' else weights.load(options.weights, tensors=False).digest
         self.path = Path(options.out) / options.dataset / f'{model}.csv'
         self.rows = read_rows(self.path, [])
 
-    def words(self, size: int, values: dict, tasks: int, seed: int = _SEEDS[0]) -> list:
-        """The command of a trial on the first tasks. size: of the buffer at the end of the whole stream."""
+    def words(self, size: int, values: dict, tasks: int, seed: int = _SEEDS[0]) -> dict:
+        """The flags of a trial on the first tasks. size: of the buffer at the end of the whole stream."""
         size = max(1, round(size * self.share(tasks)))
         size -= _too_few(size, values.get('fitting_batch_size'))
-        given, more = {*values, *(flag.lstrip('-') for flag in self.flags[::2])}, []
-        if self.model == 'scroll' and 'adaptation_threshold' not in given:
+        words = self._words(size, values, tasks, seed)
+        if self.model == 'scroll':
             # the whole buffer, and not that of a trial, decides whether all of the network is tuned
-            more = ['--adaptation_threshold', str(max(1, round(Adaptation.threshold * self.share(tasks))))]
-        batch = values.get('batch_size')
-        parts, _ = self.samples(tasks, seed)
-        if 'drop_last' not in given and any(_too_few(n, batch) for n in parts):
-            more = ['--drop_last', '1']
-        return [*self._words(size, values, tasks, seed), *more]
+            threshold = max(1, round(Adaptation.threshold * self.share(tasks)))
+            words.setdefault('adaptation_threshold', threshold)
+        if any(_too_few(n, values.get('batch_size')) for n in self.samples(tasks, seed)[0]):
+            words.setdefault('drop_last', 1)
+        return words
 
-    def _words(self, size: int, values: dict, tasks: int, seed: int) -> list:
+    def _words(self, size: int, values: dict, tasks: int, seed: int) -> dict:
         options = self.options
         words = dict(model=self.model, dataset=options.dataset, weights=options.weights,
                      base_path=options.base_path, results_path='trials', model_config='default',
                      non_verbose=1, validation=10, validation_by='key', stop_after=tasks,
                      permute_classes=1, seed=seed)
-        if '--resume' not in self.flags:
+        if 'resume' not in self.flags:
             words['resume'] = 'always'                          # also if the code has changed since
         if self.model in _AT_THE_END:
             words[_AT_THE_END[self.model]] = tasks
         words |= self.conditions | (dict(buffer_size=size) if _has_buffer(self.model) else {})
         words |= self.passes | values
-        for name in words:
-            if f'--{name}' in self.flags:
-                raise InputError(f'--{name}: scripts/tune.py sets it itself; leave it out')
-        return [word for name, value in words.items()
-                for word in (f'--{name}', str(value))] + self.flags
+        for name in words.keys() & self.flags.keys():
+            raise InputError(f'--{name}: scripts/tune.py sets it itself; leave it out')
+        return words | self.flags
 
     def run(self, size: int, values: dict, tasks: int, title: str, seed: int = _SEEDS[0]) -> float:
         """Accuracy of a trial, in percent: from its row, or of a run whose row is then written."""
         words = self.words(size, values, tasks, seed)
-        known = dict(space=_VERSION, psi=self.psi[:16], command=_shown(words))
+        shown = {name: value for name, value in words.items() if name not in _NOT_SHOWN}
+        known = dict(space=_VERSION, psi=self.psi[:16], command=shlex.join(flag_words(**shown)))
         for row in self.rows:
             if known.items() <= row.items():
                 return float(row['accuracy'])
         began = time.process_time()
-        accuracy = accuracy_of(words)
+        accuracy = accuracy_of(flag_words(**words))
         void = self.is_void(accuracy, tasks)
         row = known | dict(buffer_size=size, accuracy=accuracy, void=int(void), **values,
                            seconds=round(time.process_time() - began, 1))
@@ -159,17 +159,17 @@ class Tuning:
     def search(self, size: int, title: str) -> tuple:
         """(values of all trials, their accuracies, how many of the last are beyond an edge)."""
         drawn, scores, further, options = [], [], 0, self.options
-
-        def draw(values):
+        planned = plan(self.model, 2 * options.trials, self.space)
+        while True:
+            ranked = self.ranked(scores)
+            if planned and len(ranked) < options.trials:
+                values = planned.pop(0)
+            elif further < _BEYOND and (values := self.next_beyond(size, drawn, ranked)):
+                further += 1
+            else:
+                return drawn, scores, further
             drawn.append(values)
             scores.append(self.run(size, values, options.tasks, f'{title} {len(drawn)}'))
-        for values in plan(self.model, 2 * options.trials, self.space):
-            if len(self.ranked(scores)) < options.trials:
-                draw(values)
-        while further < _BEYOND and (values := self.next_beyond(size, drawn, self.ranked(scores))):
-            draw(values)
-            further += 1
-        return drawn, scores, further
 
     def ranked(self, scores: list) -> list:
         """Numbers of the trials that are not void, the best first."""
@@ -181,7 +181,7 @@ class Tuning:
         best = drawn[ranked[0]] if ranked else {}
         for name, value in beyond(self.space, best, drawn).items():
             with contextlib.suppress(InputError):
-                cli.parse_args(self.words(size, best | {name: value}, self.options.tasks))
+                cli.parse_args(flag_words(**self.words(size, best | {name: value}, self.options.tasks)))
                 return best | {name: value}
         return None
 
@@ -203,7 +203,9 @@ class Tuning:
               f'with the values of the first trial {scores[0]:.1f} %']
         chosen, finalists = ranked[0], ranked[:options.finalists]
         if len(finalists) > 1:
-            final = {i: self.final_accuracy(size, drawn[i], f'{title} {i + 1}') for i in finalists}
+            final = {i: np.mean([self.run(size, drawn[i], options.final_tasks,
+                                          f'{title} {i + 1}, order {seed}', seed) for seed in _SEEDS])
+                     for i in finalists}
             chosen = max(finalists, key=final.get)
             by += [f'the best of {len(finalists)} finalists on {options.final_tasks} tasks in '
                    f'{len(_SEEDS)} orders of classes: {final[chosen]:.1f} %',
@@ -214,12 +216,6 @@ class Tuning:
         if len(drawn) > len(ranked):
             by.append(f'void trials, drawn again: {len(drawn) - len(ranked)}')
         return dict(when=self.condition(size, above), set=values, by='; '.join(by))
-
-    def final_accuracy(self, size: int, values: dict, title: str) -> float:
-        """Mean over the orders of classes, percent, of a finalist."""
-        tasks = self.options.final_tasks
-        return np.mean([self.run(size, values, tasks, f'{title}, order {seed}', seed)
-                        for seed in _SEEDS])
 
     def condition(self, size: int, above: int) -> dict:
         """Values of flags for which the rule holds."""
@@ -240,7 +236,8 @@ class Tuning:
         """The stream of trials in an order of classes."""
         from datasets import get_dataset
         first, = plan(self.model, 1, self.space)
-        return get_dataset(cli.parse_args(self._words(1, first, self.options.tasks, seed)))
+        words = self._words(1, first, self.options.tasks, seed)
+        return get_dataset(cli.parse_args(flag_words(**words)))
 
     def share(self, tasks: int) -> float:
         """Of the classes, those of the first tasks."""
@@ -274,33 +271,18 @@ def _has_buffer(model: str) -> bool:
     return model not in ('lwf', 'ewc-on', 'ens', 'joint')
 
 
-def _shown(words: list) -> str:
-    """The command of a trial, without what is of this machine or of the script."""
-    left_out = {'--base_path', '--results_path', '--non_verbose', '--device', '--num_threads',
-                '--checkpoint_every', '--resume'}
-    return shlex.join(word for name, value in zip(words[::2], words[1::2]) if name not in left_out
-                      for word in (name, value))
-
-
 def write_rules(path: Path, rules: list) -> None:
     """Put the tuned rules of a backbone and data set into a config file in place of older ones, behind all
-    others; the comment at its head stays."""
+    others, and more special ones, which take precedence, behind others; the comment at its head stays."""
     text = path.read_text(encoding='utf-8') if path.is_file() else ''
     head = ''.join(itertools.takewhile(lambda line: line.startswith('#'), text.splitlines(keepends=True)))
     content = read_yaml(path) if text else {}
-    others = [rule for rule in content.get('best') or [] if _tuned_for(rule) != _tuned_for(rules[0])]
-    content['best'] = [rule for rule in others if 'weights' not in rule['when']] + sorted(
-        [rule for rule in others if 'weights' in rule['when']] + rules,
-        key=lambda rule: (*_tuned_for(rule), size.get('min', -1) if isinstance(
-            size := rule['when'].get('buffer_size', -1), dict) else size))
+    tuned = rules[0]['when'] | dict(buffer_size=0)
+    kept = [rule for rule in content.get('best') or [] if rule['when'] | dict(buffer_size=0) != tuned]
+    content['best'] = sorted(kept + rules, key=lambda rule: len(rule['when']) * ('weights' in rule['when']))
     with atomic_write(path) as file:
         file.write((head + yaml.safe_dump(content, sort_keys=False, default_flow_style=None,
                                           width=150)).encode())
-
-
-def _tuned_for(rule: dict) -> tuple:
-    usual = dict(weights='', dataset='', input_size=0, n_epochs=0, predictor='', n_splits=0)
-    return tuple(str(rule['when'].get(name, value)) for name, value in usual.items())
 
 
 def main():

@@ -21,7 +21,7 @@ def run_key(args, given: set) -> dict:
 
 def key_text(key: dict, seed, schedule: str, psi_digest: str) -> str:
     """The key as a row has it. schedule: the spec of the stream."""
-    return _json({**key, 'seed': text_of(seed), 'schedule': schedule, 'psi_digest': psi_digest})
+    return as_text({**key, 'seed': text_of(seed), 'schedule': schedule, 'psi_digest': psi_digest})
 
 
 def read_key(text: str) -> dict:
@@ -35,14 +35,8 @@ def read_key(text: str) -> dict:
     raise InputError(f'run_key {text[:80]!r}: not the key of a run')
 
 
-def with_values(text: str, change) -> str:
-    """The key with `change(flag, value)` in the place of each value."""
-    key = read_key(text)
-    return _json(key | {part: {flag: change(flag, value) for flag, value in key[part].items()}
-                        for part in ('given', 'default')})
-
-
-def _json(key: dict) -> str:
+def as_text(key: dict) -> str:
+    """JSON; equal for equal keys."""
     return json.dumps(key, sort_keys=True, separators=(',', ':'))
 
 

@@ -9,25 +9,17 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
     """Draw when samples of which class arrive, class against time: a panel a schedule, one colour scale.
     pictures: name -> int (K, bins), samples of each class in each of equally long parts of the stream."""
     shares = {name: 100 * counts / counts.sum(axis=0).clip(1) for name, counts in pictures.items()}
-    top, columns = max(share.max() for share in shares.values()), min(len(shares), 2)
-    rows = math.ceil(len(shares) / columns)
-    with style.picture(path, columns=columns, rows=rows,
-                       size=(3.6 * columns + 1, 2.5 * rows + 0.6), sharex=True, sharey=True,
+    top = max(share.max() for share in shares.values())
+    with style.picture(path, rows=len(shares), size=(4.6, 2.1 * len(shares) + 0.6), sharex=True, sharey=True,
                        squeeze=False) as (figure, grid):
-        for axes, (name, share) in zip(grid.flat, shares.items()):
+        for axes, (name, share) in zip(grid[:, 0], shares.items()):
             image = axes.imshow(share, aspect='auto', origin='lower', interpolation='nearest',
                                 cmap=style.SEQUENTIAL, vmin=0, vmax=top,
                                 extent=(0, 100, -0.5, len(share) - 0.5))
-            axes.set(title=name)
+            axes.set(title=name, ylabel='class')
             axes.grid(False)
             axes.yaxis.get_major_locator().set_params(integer=True)
-        figure.get_layout_engine().set(wspace=0.06)
-        for axes in grid.flat[len(shares):]:
-            axes.set_axis_off()
-        for axes in grid[-1]:
-            axes.set(xlabel='stream seen (%)')
-        for axes in grid[:, 0]:
-            axes.set(ylabel='class')
+        axes.set(xlabel='stream seen (%)')
         figure.colorbar(image, ax=grid, label='share of the class (%)', shrink=0.9)
         figure.suptitle(title)
     return path

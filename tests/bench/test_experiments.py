@@ -93,8 +93,9 @@ def test_every_kind_of_command_is_one_that_main_takes(tiny_weights):
     assert len(cells) > 20                                                          # one for each method and set of flags
     for cell in cells.values():
         extra = dict(weights=tiny_weights) if 'weights' in cell.flags else {}          # a ResNet50 that nobody may redistribute
-        args = parse_args(cell.command(0, extra)[1:])
-        assert {flag: getattr(args, flag) for flag in cell.flags} == cell.flags | extra, (cell.row, cell.column)
+        flags = cell.flags | extra
+        args = parse_args(replace(cell, flags=flags).command(0))
+        assert {flag: getattr(args, flag) for flag in flags} == flags, (cell.row, cell.column)
 
 
 def test_every_claim_names_cells_that_are_there():
@@ -132,15 +133,15 @@ def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
     assert [cell.paper for cell in experiment.cells] == [(50, 1), None, (7, None), (7, None)]
     assert [cell.metric for cell in experiment.cells] == ['final_accuracy'] * 2 + ['average_incremental_accuracy'] * 2
     assert experiment.groups == dict(one='', two='g') and experiment.seeds == 1 and experiment.name == 'some'
-    cell = Cell('r', 'c', dict(model='er', drop_last=True), None)
-    assert cell.command(2, dict(model='sgd')) == ['main.py', '--model', 'sgd', '--drop_last', '1', '--seed', '2']
+    cell = Cell('r', 'c', dict(model='er', drop_last=True, seed=7), None)
+    assert cell.command(2) == ['--model', 'er', '--drop_last', '1', '--seed', '2']
 
 
 @pytest.mark.parametrize('change, words', [
-    (('title: t', 'titel: t'), ['titel']), (('[50 ± 1, null]', '[50 ± 1]'), ['one', '2 values']),
+    (('title: t', 'titel: t'), ['titel']), (('[50 ± 1, null]', '[50 ± 1]'), ['form']),
     (('50 ± 1', '50 +- 1'), ['one', '50 +- 1']), (('paper: {a: 7}', 'paper: {b: 7}'), ['two', "'b'"]), (('dataset: seq-digits, ', ''), ['dataset']),
     (('average_incremental_accuracy', 'best'), ['metric', 'best']), (("two: {'a, 2'", "two: {'a, 3'"), ['a, 3']), (('lr: 0.1', 'lr: [1]'), ['lr']),
-    (('title: t', 'title: t\nseeds: 0'), ['seeds']), (('  one: {paper: [50 ± 1, null]}', '  one: null'), ['form']), (('title: t', 'title: ['), ['YAML'])])
+    (('title: t', 'title: t\nseeds: 2.5'), ['seeds']), (('title: t', 'title: t\nclaims: [a]'), ['claims']), (('lr: 0.1', '3: 0.1'), ['flag']), (('  one: {paper: [50 ± 1, null]}', '  one: null'), ['form']), (('title: t', 'title: ['), ['YAML'])])
 def test_what_is_wrong_in_a_file_is_said_in_one_line(tmp_path, change, words):
     assert change[0] in MINIMAL
     with refused('some.yaml', *words):
@@ -149,7 +150,7 @@ def test_what_is_wrong_in_a_file_is_said_in_one_line(tmp_path, change, words):
 
 def row_of(cell: Cell, **more) -> dict:
     """What a run of the cell would write. more: other columns, or flags."""
-    args = parse_args(cell.command(0)[1:])
+    args = parse_args(cell.command(0))
     own = {**args.key['given'], **args.key['default']}
     flags = {name: str(value) for name, value in more.items() if name in own}
     kept = {part: {name: flags.get(name, text) for name, text in args.key[part].items()} for part in ('given', 'default')}

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bench import speed
-from bench.speed import BATCH, Line, er_step, fastest
+from bench.speed import BATCH, er_step, fastest, line
 from tests.conftest import save_tiny_integers
 
 STAGES = ('online stage', 'in integers', 'embedding, exact', 'exact statistics', 'random ones', 'herding buffer', 'hash buffer',
@@ -15,7 +15,7 @@ STAGES = ('online stage', 'in integers', 'embedding, exact', 'exact statistics',
 @pytest.mark.slow
 def test_every_stage_has_its_line(monkeypatch, capsys, tmp_path):
     name = save_tiny_integers(tmp_path / 'tiny.safetensors')
-    monkeypatch.setattr(sys, 'argv', ['bench', '--weights', name, '--rounds', '1', '--images', '500'])
+    monkeypatch.setattr(sys, 'argv', ['bench', '--weights', name, '--rounds', '1'])
     speed.main()
     machine, _, _, *lines = capsys.readouterr().out.splitlines()
     assert f'threads {torch.get_num_threads()}' in machine
@@ -24,8 +24,8 @@ def test_every_stage_has_its_line(monkeypatch, capsys, tmp_path):
 
 
 def test_a_line_is_a_row_of_the_table():
-    assert str(Line('a', 0.05, 2.0, 'b', 0.1)) == '| a | 50 ms | b | 2.00 s | 0.03 | 0.10 | yes |'
-    assert str(Line('a', 3, 2, 'b', 1.1)).endswith('| 1.50 | 1.10 | no |') and str(Line('a', 3, 2, 'b')).endswith('| 1.50 |  |  |')
+    assert line('a', 0.05, 2.0, 'b', 0.1) == '| a | 50 ms | b | 2.00 s | 0.03 | 0.10 | yes |'
+    assert line('a', 3, 2, 'b', 1.1).endswith('| 1.50 | 1.10 | no |') and line('a', 3, 2, 'b').endswith('| 1.50 |  |  |')
 
 
 def test_the_fastest_of_several_calls_counts_and_the_first_does_not():

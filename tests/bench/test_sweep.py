@@ -3,14 +3,13 @@
 Most tests put a stub in the place of `main.py`: it notes when it begins and ends, may sleep or fail, and writes a row.
 """
 import functools
-import itertools
 import json
-import multiprocessing
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import yaml
 from bench.cli.parsing import parse_args
 from bench.paper import sweep
 from bench.paper.experiments import Cell, arguments
+from core.commands import run_command
 from core.rows import append_row, read_rows
 from tests.conftest import ROOT, python
 
@@ -62,7 +62,7 @@ def values_of(model: str, weights: str) -> dict:
 @pytest.fixture
 def bench(tmp_path, tiny_weights, capfd):
     """An experiment of two cells (sgd and er) with a stub; bench(*words): (exit code, stdout, stderr) of a sweep."""
-    stub, base, background, keys = tmp_path / 'stub main.py', tmp_path / 'data', [], {}
+    stub, base, keys = tmp_path / 'stub main.py', tmp_path / 'data', {}
     stub.write_text(STUB.format(root=str(ROOT)))
     base.mkdir()
 
@@ -80,56 +80,22 @@ def bench(tmp_path, tiny_weights, capfd):
 
     def run(*more, extra=()):
         capfd.readouterr()
-        return sweep.main(words(*more, extra=extra), command=[sys.executable, str(stub)]), *capfd.readouterr()
+        return end_of(words(*more, extra=extra), [sys.executable, str(stub)]), *capfd.readouterr()
 
     def calls():
         return [line.split() for line in (base / 'calls').read_text().splitlines()] if (base / 'calls').exists() else []
 
-    def begin(*more, extra=()):
-        process = Background(words(*more, extra=extra), [sys.executable, str(stub)], tmp_path)
-        background.append(process)
-        return process
-
     def wish(**what):
         (base / 'wish.json').write_text(json.dumps(what))
     two = write()
-    run.__dict__.update(two=two, base=base, write=write, words=words, calls=calls, begin=begin, wish=wish, stub=stub)
+    run.__dict__.update(two=two, base=base, write=write, words=words, calls=calls, wish=wish, stub=stub)
     yield run
     (base / 'hold').unlink(missing_ok=True)
-    for process in background:
-        process.kill()
 
 
-class Background(multiprocessing.get_context('fork').Process):
-    """A sweep in a process of its own, with all modules loaded; `out` and `err` are what it has said so far."""
-    _number = itertools.count()
-
-    def __init__(self, words, command, folder):
-        super().__init__()
-        self.words, self.command = words, command
-        self.files = [folder / f'{next(self._number)}.{name}' for name in ('out', 'err')]
-        self.start()
-
-    def run(self):
-        for number, path in enumerate(self.files, 1):
-            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
-        sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
-        code = sweep.main(self.words, command=self.command)
-        sys.stdout.flush(), sys.stderr.flush()
-        os._exit(code)
-
-    out, err = (property(lambda self, i=i: self.files[i].read_text() if self.files[i].exists() else '') for i in range(2))
-
-    def ended(self) -> int:
-        self.join(100)
-        return self.exitcode
-
-
-def wait(condition, seconds=60):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, 'nothing happened'
-        time.sleep(0.02)
+def end_of(words, command) -> int:
+    """Exit code of a sweep."""
+    return run_command(lambda: sweep.sweep(words, command))
 
 
 def begun(calls):
@@ -150,7 +116,7 @@ def test_a_row_counts_only_with_the_same_extra_flags_and_the_same_psi(bench, tmp
     other.write_bytes(Path(tiny_weights).read_bytes())
     assert bench(*words[:-1])[0] == 0
     assert bench(*words)[1] == '' != bench(*words, extra=['--n_epochs', 2])[1]
-    assert sweep.main([str(other) if word == tiny_weights else word for word in bench.words(*words)], command=['x']) == 0
+    assert end_of([str(other) if word == tiny_weights else word for word in bench.words(*words)], ['x']) == 0
     assert begun(bench.calls()) == ['sgd 0']
 
 
@@ -188,7 +154,7 @@ def test_a_dry_run_prints_what_a_shell_can_run(bench):
 def test_what_several_experiments_share_is_made_once(bench):
     more = bench.write('more', ('er', 'derpp', 'sgd'))
     same = bench.write('same', ('sgd',), n_epochs=50)                           # the default, said aloud: the same run
-    default = arguments(Cell('', '', dict(model='sgd', dataset='seq-digits', lr=.1), None)).n_epochs
+    default = arguments(Cell('', '', dict(model='sgd', dataset='seq-digits', lr=.1), None))[0].n_epochs
     same.write_text(same.read_text().replace('50', str(default)))
     lines = bench(bench.two, more, same, '--seeds', 1, '--dry_run')[1].splitlines()
     assert [line.split('--model ')[1].split()[0] for line in lines] == ['sgd', 'er', 'derpp']
@@ -198,10 +164,10 @@ def test_failed_runs_are_reported_and_the_others_go_on(bench):
     bench.wish(fail=['sgd'])
     code, out, err = bench(bench.two, '--seeds', 1, '--jobs', 1)
     assert code == 1 and begun(bench.calls()) == ['sgd 0', 'er 0'] and 'er/er, digits, |M| = 20, seed 0: 50.00 %' in out
-    assert err.startswith('failed: the sgd/sgd, digits, |M| = 20, seed 0: exit code 3: out of memory, poor sgd 0') and '-s0-' in err
+    assert err.startswith('[1/2] the sgd/sgd, digits, |M| = 20, seed 0: FAILED, exit code 3, no row: out of memory, poor sgd 0') and '-s0.log' in err
     bench.wish(rowless=['sgd'])
     code, _, err = bench(bench.two, '--seeds', 1, '--jobs', 1)
-    assert code == 1 and 'left no row' in err and begun(bench.calls())[2:] == ['sgd 0']     # tried again; er is not
+    assert code == 1 and 'exit code 0, no row: working' in err and begun(bench.calls())[2:] == ['sgd 0']     # tried again; er is not
     log, = (bench.base / 'sweeps' / 'two').glob('*sgd*')
     lines = log.read_text().splitlines()                                                    # every try, with its command
     assert [line for line in lines if not line.startswith('$')] == ['working', 'out of memory, poor sgd 0', 'working']
@@ -217,45 +183,30 @@ def test_other_commands_of_an_experiment_are_called(bench, tmp_path, capfd):
 def test_a_cell_that_main_py_refuses_does_not_keep_others_from_running(bench):
     bad = bench.write('bad', ('sgd', 'agem'))
     code, _, err = bench(bad, '--seeds', 1, extra=['--minibatch_size', 5])           # sgd has no buffer
-    assert code == 1 and begun(bench.calls()) == ['agem 0'] and 'failed: the sgd/sgd' in err and '--minibatch_size' in err
+    assert code == 1 and begun(bench.calls()) == ['agem 0'] and 'the sgd/sgd, digits, |M| = 20: main.py refuses it' in err and '--minibatch_size' in err
     assert bench(bad, '--dry_run', '--seeds', 3, extra=['--minibatch_size', 5])[2].count('refuses it') == 1      # for all seeds
 
 
 @pytest.mark.parametrize('words, said', [
     (['--no_such', '1'], '--no_such'), (['--extra', 'lr', '.1'], 'lr'), (['--extra', '--', '--seed', '3'], '--seeds'),
-    (['--extra', '--', '--num_threads', 'many'], '--num_threads many'), (['--extra', '--', '--notes', 'a', '--notes', 'b'], 'once'),
-    (['--extra', '--', '--no_such_flag', '1'], '--no_such_flag'), (['--gpus', '0', '--jobs', '2'], '1 GPUs are named'),
+    (['--extra', '--', '--num_threads', 'many'], '--num_threads many'), (['--extra', '--', '--no_such_flag', '1'], '--no_such_flag'),
     (['--only', 'nothing'], 'nothing'), (['--seeds', '0'], 'too small'), (['missing.yaml'], 'missing.yaml')])
 def test_what_the_user_can_mend_ends_in_one_line_before_anything_runs(bench, words, said, capfd):
-    assert sweep.main([str(bench.two), *words]) == 2
+    assert end_of([str(bench.two), *words], ['x']) == 2
     out, err = capfd.readouterr()
     assert said in err and 'Traceback' not in err and out == ''
 
 
-def test_a_killed_sweep_leaves_runs_behind_that_the_next_one_waits_for(bench):
-    (bench.base / 'hold').touch()
-    first = bench.begin(bench.two, '--jobs', 2)
-    wait(lambda: len(bench.calls()) == 2)
-    first.kill()
-    first.join()
-    second = bench.begin(bench.two, '--jobs', 2)
-    wait(lambda: len(second.out.splitlines()) == 3)
-    lines = second.out.splitlines()
-    assert lines[0] == '4 runs, 0 of them finished' and all('by a process of another sweep' in line for line in lines[1:])
-    time.sleep(0.3)
-    assert len(bench.calls()) == 2                                              # both places are taken
-    (bench.base / 'hold').unlink()
-    assert (second.ended(), second.err) == (0, '') and '[4/4]' in second.out
-    assert sorted(begun(bench.calls())) == ['er 0', 'er 1', 'sgd 0', 'sgd 1']
-    assert len(read_rows(bench.base / 'results' / 'class-il' / 'seq-digits' / 'er' / 'mean_accs.csv')) == 2
-
-
 def test_a_signal_ends_the_runs_and_says_how_to_go_on(bench):
     (bench.base / 'hold').touch()
-    one = bench.begin(bench.two, '--jobs', 2)
-    wait(lambda: len(bench.calls()) == 2)
-    os.kill(one.pid, signal.SIGTERM)
-    assert one.ended() == 143 and '0 of 4 runs were made' in one.err and 'the same command resumes' in one.err
+
+    def stop():
+        while len(bench.calls()) < 2:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+    threading.Thread(target=stop, daemon=True).start()
+    code, _, err = bench(bench.two, '--jobs', 2)
+    assert code == 143 and '0 of 4 runs were made' in err and 'the same command resumes' in err
     (bench.base / 'hold').unlink()
     time.sleep(0.2)
     assert [call[0] for call in bench.calls()] == ['begin'] * 2                 # nobody came to an end later
@@ -269,11 +220,12 @@ def test_gpus_are_shared_out_evenly_and_cores_are_used_up(bench, monkeypatch):
     assert {tuple(call[4:]) for call in bench.calls()} == {('2', '2')}          # 8 cores, 4 places
 
 
-@pytest.mark.parametrize('words, threads, expected', [((), None, (8, 1)), ((), '3', (2, 3)), (('--gpus', '0,0,0,1,1', '--jobs', '4'), None, (4, 2))])
+@pytest.mark.parametrize('words, threads, expected', [((), None, (8, 1)), ((), '3', (2, 3)), (('--gpus', '0,0,0,1,1', '--jobs', '4'), None, (4, 2)), (('--gpus', '0', '--jobs', '2'), None, (1, 8))])
 def test_runs_times_threads_are_the_cores(monkeypatch, words, threads, expected):
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _: set(range(8)), raising=False)
     options, extra = sweep.parse_args(['x.yaml', *words, *(['--extra', '--num_threads', threads] if threads else [])])
-    assert sweep.shares(options, extra) == expected
+    places, threads = sweep.shares(options, extra)
+    assert (len(places), threads) == expected
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import yaml
 
+from bench import flag_words
 from bench.cli.parsing import parse_args
 from bench.paper import tune
 from bench.paper.grids import SPACES, plan, space_of
@@ -172,7 +173,7 @@ def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, tiny_
     tuning, name = tune.Tuning(model, options, flags), 'fitting_batch_size' if model == 'gdumb' else 'batch_size'
     dropped = 0
     for batch in (5, 10, 14, 29, 38):
-        args = parse_args(tuning.words(100, {'lr': .1, name: batch} if model != 'gdumb' else {name: batch}, 2))
+        args = parse_args(flag_words(**tuning.words(100, {'lr': .1, name: batch} if model != 'gdumb' else {name: batch}, 2)))
         sizes = [args.buffer_size] if model == 'gdumb' else tuning.samples(2, args.seed)[0]
         assert all(size % batch in (0, *range(4, batch)) or args.drop_last for size in sizes)
         dropped += args.drop_last
@@ -181,7 +182,8 @@ def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, tiny_
 
 def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
     options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--num_threads', '1'])
-    assert tune.accuracy_of(tune.Tuning('er', options, flags).words(20, dict(lr=1e30), 2)) == 0
+    words = tune.Tuning('er', options, flags).words(20, dict(lr=1e30), 2)
+    assert tune.accuracy_of(flag_words(**words)) == 0
 
 
 def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_each_rate_that_suits_the_norm():
