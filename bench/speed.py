@@ -20,6 +20,7 @@ from core.arguments import ArgumentParser, whole
 from scroll.adaptation.settings import Adaptation
 from scroll.adaptation.training import adapt
 from scroll.embedding.embedder import Embedder
+from scroll.embedding.precision import resolve_precision
 from scroll.grid import GRID_BITS, quantise
 from scroll.heads.predictors import ncc
 from scroll.learner import Scroll
@@ -152,8 +153,8 @@ def adaptation(backbone, images, rounds, updates=5):
     learner = Scroll(embedder, buffer_size=500).partial_fit(images[:500], np.arange(500) % CLASSES)
     given = embedder, learner.predictor(), learner.buffer_.content()
 
-    def update(mode, exact=False):
-        ends, how = [], Adaptation(mode=mode, iterations=updates, exact=exact)
+    def update(mode, **settings):
+        ends, how = [], Adaptation(mode=mode, iterations=updates, **settings)
         for _ in range(rounds):
             ends.append([])
             adapt(*given, how, progress=lambda loss: ends[-1].append(clock()))
@@ -161,14 +162,25 @@ def adaptation(backbone, images, rounds, updates=5):
 
     small, full = update('adapters'), update('full')
     yield line('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)
-    yield line('the same, exact', update('adapters', True), small, 'in float32', 5)
-    yield line('full tuning, exact', update('full', True), full, 'in float32', 5)
+    yield line('the same, exact', update('adapters', exact=True), small, 'in float32', 5)
+    yield line('full tuning, exact', update('full', exact=True), full, 'in float32', 5)
+    if not _has_matrix_units():
+        yield '| adaptation in bfloat16 | no matrix units for it here |' + 5 * ' |'
+        return
+    for mode, seconds in (('adapters', small), ('full', full)):
+        coarse = update(mode, precision='bfloat16')
+        yield line(f'adaptation in bfloat16, {mode}', coarse, seconds, 'in float32', 0.75)
 
 
-def er_step(name: str, input_size: int = None) -> tuple:
+def _has_matrix_units() -> bool:
+    return resolve_precision('auto') == 'bfloat16'
+
+
+def er_step(name: str, input_size: int = None, precision: str = 'float32') -> tuple:
     """(ER on a network of these weights, a function that makes it learn the next batch of digits)."""
     method, dataset = load_runner(
         'er', 'seq-digits', weights=name, input_size=input_size, n_splits=1, lr=1e-4, buffer_size=500,
+        precision=precision,
         batch_size=BATCH, minibatch_size=BATCH, drop_last=True, device='cpu', disable_log=True,
         non_verbose=True)
     loader = dataset.get_data_loaders()[0]
@@ -198,6 +210,12 @@ def steps(name, input_size, rounds):
     step()                                                      # without memory
     yield compared(rounds, 'a step of `er`', step, bare_step(method, input_size, 2 * BATCH),
                    'forward, backward, update')
+    if not _has_matrix_units():
+        yield '| a step of `er` in bfloat16 | no matrix units for it here |' + 5 * ' |'
+        return
+    coarse = er_step(name, input_size, 'bfloat16')[1]
+    coarse()
+    yield compared(rounds, 'a step of `er` in bfloat16', coarse, step, 'in float32', 0.75)
 
 
 def main():
