@@ -223,15 +223,11 @@ def read(path, kind: str) -> tuple:
     if found != kind:
         other = f', this is {found}' if re.fullmatch(r'scroll-[a-z]+-\d{1,9}', found) else ''
         raise InputError(f'{path}: expected a file of the format {kind}{other} (`learn` or `save` makes it)')
-    try:
+    with readable(path):
         text, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
-        sound = digest == _digest(kind, text, content)
-        facts = json.loads(text)
-    except (AttributeError, KeyError, ValueError, TypeError, RecursionError) as error:
-        raise InputError(f'{path}: damaged ({type(error).__name__})') from error
-    if not (sound and isinstance(facts, dict)):
-        raise InputError(f'{path}: damaged (its content does not match its digest)')
-    return facts, content
+        if digest != _digest(kind, text, content):
+            raise ValueError('its content does not match its digest')
+        return dict(json.loads(text)), content
 
 
 def kind_of(path) -> str:
@@ -264,16 +260,18 @@ def _content(path, names=None, most: int = 0) -> dict:
 
 @contextlib.contextmanager
 def readable(path):
-    """Any error in the block as an InputError: damaged archives raise almost anything."""
+    """Any error in the block as an InputError that names `path`: damaged files raise almost anything."""
     try:
         yield
+    except MemoryError:
+        raise
     except Exception as error:
         text = ' '.join(str(error).split())[:300]
         raise InputError(f'{path}: ' + (
-            text if isinstance(error, InputError) else
+            str(error) if isinstance(error, InputError) else
             'there is no such file' if isinstance(error, FileNotFoundError) else
             f'cannot be read ({error.strerror or text})' if isinstance(error, OSError) else
-            f'not an npz file, or damaged ({text})')) from error
+            f'damaged, or not what is expected here ({text})')) from error
 
 
 def _digest(kind: str, facts: str, arrays: dict) -> str:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from scroll.archive import readable
 from scroll.arguments import not_installed, one_of, whole
 from scroll.embedding.named import embedder_of
 from scroll.errors import InputError, naming
@@ -59,10 +60,8 @@ def _at_url(url: str, use):
         import fsspec
     except ModuleNotFoundError:
         raise InputError(f'{url}: URLs need fsspec, which is not installed: pip install fsspec') from None
-    try:
+    with readable(url):
         return use(fsspec, url)
-    except Exception as error:
-        raise InputError(f'{url}: cannot be read ({" ".join(str(error).split())[:300]})') from error
 
 
 def _matching(fsspec, url: str) -> list:

@@ -281,10 +281,8 @@ class State:
         """InputError if there is no such file, or it is something else or damaged. Runs no code from it."""
         facts, arrays = archive.read(path, KIND)
         check_precision(path, facts)
-        try:
+        with archive.readable(path):
             return cls.of(facts, arrays)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-            raise InputError(f'{path}: damaged ({" ".join(str(error).split())})') from error
 
     @classmethod
     def of(cls, facts: dict, arrays: dict) -> 'State':

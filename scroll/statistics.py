@@ -312,7 +312,7 @@ class Statistics:
         """(statistics, psi, parts) as they were given to `save`."""
         facts, arrays = archive.read(path, _FILE)
         check_precision(path, facts)
-        try:
+        with archive.readable(path):
             out = cls.from_arrays(arrays, Lift(**facts['lift']) if 'lift' in facts else None)
             psi, parts = facts['psi'], facts['parts']
             if not isinstance(psi, str):
@@ -321,8 +321,6 @@ class Statistics:
             if list(parts.values()) == [1] and out.digest() not in parts:
                 raise InputError('the statistics are not those of their parts')
             return out, psi, parts
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f'{path}: damaged ({error})') from error
 
     @classmethod
     def from_arrays(cls, arrays: dict, lift: Lift = None) -> 'Statistics':

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scroll.archive import readable
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError, naming
 from scroll.files import arrays as limits
@@ -109,14 +110,8 @@ class FeatureFile:
     @contextmanager
     def _opened(self):
         """Its reader; whatever goes wrong there is an InputError that names the file."""
-        try:
-            with naming(self.path):
-                yield self._reader()
-        except InputError:
-            raise
-        except Exception as error:          # damaged archives raise almost anything
-            raise InputError(f'{self.path}: cannot be read as {self._kind}, or damaged '
-                             f'({" ".join(str(error).split())[:300]})') from error
+        with readable(self.path):
+            yield self._reader()
 
     def _reader(self):
         if self._kind != 'parquet':
