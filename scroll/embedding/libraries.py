@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from scroll.archive import sha256
+from scroll.archive import readable, sha256
 from scroll.arguments import whole
 from scroll.embedding.images import INTERPOLATIONS, Preprocessing
 from scroll.errors import InputError, did_you_mean
@@ -62,7 +62,7 @@ def timm_network(name: str, file=None, random: int = None, img_size: int = None)
                          f'{did_you_mean(str(name), timm.list_models())}')
     whole(f'{label}: img_size', 1 if img_size is None else img_size, 1, 1 << 13)
     sized = {} if img_size is None else dict(img_size=int(img_size))
-    with _one_line_errors(label if file is None else f'{label}: {file}'):
+    with readable(label if file is None else f'{label}: {file}'):
         if random is None:
             path = Path(file or _published_by_timm(timm, name))
             origin = sha256(path)
@@ -103,7 +103,7 @@ def _published_by_timm(timm, name: str) -> Path:
 def transformers_network(name: str, random: int = None) -> tuple:
     """(network in eval mode, its `Preprocessing`); arguments and errors as `Embedder.from_transformers`."""
     transformers, name = _imported('transformers', random), str(name)
-    with _one_line_errors(f'transformers:{name}'), _quiet(transformers.utils.logging):
+    with readable(f'transformers:{name}'), _quiet(transformers.utils.logging):
         folder = _file_of(name, ('config.json',)).parent
         _file_of(name, ('preprocessor_config.json',))
         config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
@@ -193,7 +193,7 @@ def _from_hub(repository: str, names: tuple) -> Path:
         path = hub.try_to_load_from_cache(repository, name)
         if isinstance(path, str):
             return Path(path)
-    with _one_line_errors(f"{' or '.join(names)} of {repository} is not in {hub.constants.HF_HUB_CACHE}, and "
+    with readable(f"{' or '.join(names)} of {repository} is not in {hub.constants.HF_HUB_CACHE}, and "
                           'cannot be fetched'):
         for name in names:
             if hub.file_exists(repository, name):               # which does not try for long
@@ -209,17 +209,6 @@ def _imported(name: str, random):
         return __import__(name)
     except ImportError as error:
         raise InputError(f'{name} is not installed ({error}): pip install {name}') from error
-
-
-@contextmanager
-def _one_line_errors(what: str):
-    """Turn whatever a library raises into an InputError of one line."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f'{what}: {error}') from error
-    except Exception as error:
-        raise InputError(f'{what}: {type(error).__name__}: {" ".join(str(error).split())[:200]}') from error
 
 
 @contextmanager

@@ -187,7 +187,7 @@ def test_weights_that_cannot_be_had_are_one_line(cache, make, words):
     (lambda: Embedder.from_timm('test_vitt', random=0), 'no such network; did you mean test_vit'),
     (lambda: Embedder.from_timm('test_mambaout'), 'no weights of it on the hub'),
     (lambda: Embedder.from_timm('test_vit', random=-1), 'random -1'),
-    (lambda: Embedder.from_timm('test_vit', file='w.pth'), 'No such file'),
+    (lambda: Embedder.from_timm('test_vit', file='w.pth'), 'no such file'),
     (lambda: Embedder.from_timm('test_convnext', random=0, img_size=32), 'img_size'),
     (lambda: Embedder.from_timm('test_vit', random=0, dtype='integer'), 'IntegerNetwork'),
     (lambda: Embedder.from_transformers('/no/such/folder', random=0), '/no/such/folder: ')])
