@@ -204,16 +204,14 @@ class ExemplarBuffer:
         like this. facts: capacity, strategy, random state, complete. check_samples: InputError for others."""
         out, sizes = cls(facts['capacity'], facts['strategy']), arrays['sizes']
         labels = check_labels(arrays['labels'].tolist(), len(arrays['labels']))
-        if sizes.shape != labels.shape or sizes.dtype != np.int64 or not (sizes > 0).all():
-            raise InputError('the buffer has classes without samples')
-        if not set(labels.tolist()) <= set(statistics.classes.tolist()) or (labels[1:] <= labels[:-1]).any():
-            raise InputError('the buffer has classes that the statistics lack')
-        if arrays.keys() != {'labels', 'sizes', *(_ARRAYS if len(sizes) else ())}:
+        if sizes.shape != labels.shape or sizes.dtype != np.int64 or (labels[1:] <= labels[:-1]).any() or \
+                arrays.keys() != {'labels', 'sizes', *(_ARRAYS if len(sizes) else ())}:
             raise InputError('the arrays of the buffer are not those that a buffer has')
-        allowed = quotas(statistics.counts, out.capacity)[np.searchsorted(statistics.classes, labels)]
-        for label, size, quota in zip(labels.tolist(), sizes.tolist(), allowed.tolist()):
-            if size > quota:
-                raise InputError(f'the buffer has {size} samples of class {label!r}: its quota is {quota}')
+        quota = dict(zip(statistics.classes.tolist(), quotas(statistics.counts, out.capacity).tolist()))
+        for label, size in zip(labels.tolist(), sizes.tolist()):
+            if not 0 < size <= quota.get(label, 0):
+                raise InputError(f'the buffer has {size} samples of class {label!r}: its quota is '
+                                 f'{quota.get(label, 0)}')
         if len(sizes):
             kept = _Kept(*(arrays[name] for name in _ARRAYS))
             types = kept.keys.dtype, kept.features.dtype, kept.random_priority.dtype

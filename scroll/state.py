@@ -16,13 +16,12 @@ from scroll.arguments import shown
 from scroll.embedding.images import Augmentation, check_images
 from scroll.errors import InputError, naming
 from scroll.exemplars import ExemplarBuffer, Exemplars
-from scroll.grid import PRECISION, check_quantised
+from scroll.grid import check_quantised
 from scroll.labels import check_labels, normal, typed_labels
 from scroll.learned_keys import LearnedKeys
-from scroll.lift import Lift
 from scroll.parts import accounted, one_part
 from scroll.settings import SETTINGS, check_settings
-from scroll.statistics import Statistics, check_parts, check_precision
+from scroll.statistics import Statistics
 from scroll.tables import check_names
 
 KIND = 'scroll-state-1'
@@ -252,14 +251,11 @@ class State:
         params = dict(self.params)
         if params.get('adaptation') is not None:
             params['adaptation'] = asdict(params['adaptation'])
-        facts = dict(params=params, psi=self.psi, buffer=None, parts=self.known_parts(),
-                     precision=PRECISION)
+        facts = dict(params=params, buffer=None, **self.statistics.facts(self.psi, self.known_parts()))
         if self.names is not None:
             facts['names'] = list(self.names)
         if self.boolean:
             facts['labels'] = 'bool'
-        if self.statistics.lift is not None:
-            facts['lift'] = asdict(self.statistics.lift)
         groups = dict(statistics=self.statistics.state_dict())
         if self.buffer is not None:
             groups['buffer'] = self.buffer.state_dict()
@@ -280,14 +276,13 @@ class State:
     def read(cls, path) -> 'State':
         """InputError if there is no such file, or it is something else or damaged. Runs no code from it."""
         facts, arrays = archive.read(path, KIND)
-        check_precision(path, facts)
         with archive.readable(path):
             return cls.of(facts, arrays)
 
     @classmethod
     def of(cls, facts: dict, arrays: dict) -> 'State':
         """What `content` gave; one of many errors if it did not."""
-        params, psi, buffer, keys = dict(facts['params']), facts['psi'], None, None
+        params, buffer, keys, names = dict(facts['params']), None, None, facts.get('names')
         if params.get('adaptation') is not None:
             given = params['adaptation']
             params['adaptation'] = Adaptation(
@@ -296,17 +291,14 @@ class State:
         groups = {group: {name.removeprefix(f'{group}_'): array for name, array in arrays.items()
                           if name.startswith(f'{group}_')} for group in ('statistics', 'buffer', 'keys')}
         if sum(map(len, groups.values())) != len(arrays) or groups['buffer'] and facts['buffer'] is None or \
-                not isinstance(psi, str) or params.keys() - SETTINGS.keys():
+                params.keys() - SETTINGS.keys():
             raise InputError('it holds something else, too')
-        statistics = Statistics.from_arrays(groups['statistics'], Lift(**facts['lift']) if 'lift' in facts
-                                            else None)
+        statistics, psi, parts = Statistics.from_content(facts, groups['statistics'])
         if facts['buffer'] is not None:
             buffer = ExemplarBuffer.from_arrays(groups['buffer'], facts['buffer'], statistics,
                                                 lambda x: check_samples(x, statistics.dim, images=bool(psi)))
         if groups['keys']:
             keys = LearnedKeys.from_arrays(groups['keys'], statistics)
-        parts, names = facts['parts'], facts.get('names')
-        check_parts(parts, statistics)
         if names is not None and not (
                 len(names) == statistics.dim and all(isinstance(name, str) for name in names)):
             raise InputError('its columns are not as they are written')

@@ -299,8 +299,12 @@ class Statistics:
         features; '' where they are features of one's own. parts: what these statistics are made of
         (`scroll.parts`); None: one part, these."""
         parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
+        archive.write(path, _FILE, self.facts(psi, parts), self.state_dict())
+
+    def facts(self, psi: str, parts: dict) -> dict:
+        """What files say of these beside their arrays."""
         lift = {} if self.lift is None else dict(lift=asdict(self.lift))
-        archive.write(path, _FILE, dict(psi=psi, parts=parts, precision=PRECISION, **lift), self.state_dict())
+        return dict(psi=psi, parts=parts, precision=PRECISION, **lift)
 
     @classmethod
     def load(cls, path) -> 'Statistics':
@@ -311,16 +315,24 @@ class Statistics:
     def load_with_facts(cls, path) -> tuple:
         """(statistics, psi, parts) as they were given to `save`."""
         facts, arrays = archive.read(path, _FILE)
-        check_precision(path, facts)
         with archive.readable(path):
-            out = cls.from_arrays(arrays, Lift(**facts['lift']) if 'lift' in facts else None)
-            psi, parts = facts['psi'], facts['parts']
-            if not isinstance(psi, str):
-                raise InputError('its backbone is not as it is written')
-            check_parts(parts, out)
+            out, psi, parts = cls.from_content(facts, arrays)
             if list(parts.values()) == [1] and out.digest() not in parts:
                 raise InputError('the statistics are not those of their parts')
             return out, psi, parts
+
+    @classmethod
+    def from_content(cls, facts: dict, arrays: dict) -> tuple:
+        """(statistics, psi, parts) of `facts` and the arrays of `state_dict`. InputError: they cannot be, or
+        are of a version before 0.3, whose features were not rounded to float32 on intake."""
+        if facts.get('precision') != PRECISION:
+            raise InputError('of a version before 0.3, which rounded features otherwise: learn again')
+        out = cls.from_arrays(arrays, Lift(**facts['lift']) if 'lift' in facts else None)
+        psi, parts = facts['psi'], facts['parts']
+        if not isinstance(psi, str) or not all(type(times) is int for times in parts.values()) or (
+                out.total and max(parts.values(), default=0) < 1):
+            raise InputError('its backbone or its parts are not as they are written')
+        return out, psi, parts
 
     @classmethod
     def from_arrays(cls, arrays: dict, lift: Lift = None) -> 'Statistics':
@@ -345,19 +357,6 @@ class Statistics:
         out, dim = cls.__new__(cls), lifted if lift is None else lift.dim
         out.__setstate__((dim, lift, gram.ndim == 3, (classes, counts, sums, gram)))
         return out
-
-
-def check_precision(path, facts: dict) -> None:
-    """InputError for a file of before version 0.3, whose features were not rounded to float32 on intake."""
-    if facts.get('precision') != PRECISION:
-        raise InputError(f'{path}: of a version before 0.3, which rounded features otherwise: learn again')
-
-
-def check_parts(parts: dict, statistics: Statistics) -> None:
-    """InputError unless these can be the parts (`scroll.parts`) of statistics."""
-    if not all(type(times) is int for times in parts.values()) or (
-            statistics.total and max(parts.values(), default=0) < 1):
-        raise InputError('its parts are not as they are written')
 
 
 def _all_classes(one: Sums, two: Sums) -> np.ndarray:
