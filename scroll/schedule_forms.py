@@ -4,6 +4,7 @@ A form is given `rank`, int64 (N,), the place of each sample's class among the c
 and never the labels: how classes are numbered cannot matter. It returns segments, arrays of sample ids.
 """
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -169,14 +170,10 @@ def from_file(rank, random, path) -> list:
     except (OSError, ValueError, OverflowError) as error:
         raise InputError(f'{path} is no list of sample ids, a segment a line ({str(error)[:200]})') from error
     ids = np.concatenate([np.zeros(0, np.int64), *segments])
-    beyond = ids[(ids < 0) | (ids >= count)]
-    if len(beyond):
-        raise InputError(f'{path} has the id {beyond[0]}: ids are 0 to {count - 1}')
-    times = np.bincount(ids, minlength=count)
-    if (times != 1).any():
-        wrong = int((times != 1).argmax())
-        raise InputError(f'{path} has the id {wrong} {times[wrong]} times: expected each of 0 to {count - 1} '
-                         'once')
+    times = Counter(ids.tolist())
+    for i in sorted({*range(count), *times}):
+        if times[i] != (0 <= i < count):
+            raise InputError(f'{path} has the id {i} {times[i]} times: expected each of 0 to {count - 1} once')
     return segments
 
 

@@ -60,21 +60,18 @@ def learn(args) -> None:
     given = {name: value for name, value in vars(args).items() if name in SETTINGS}
     check_settings(given)
     learner = Scroll(embedder_of(args.embedder), **_USUAL | dict(keep_keys=not args.patterns) | given)
+    if bool(args.files) == bool(args.patterns):
+        raise InputError('expected FILE ..., or --from PATTERN, not both')
     if args.patterns:
         _learn_with_engine(learner, args)
-        return
-    for name in ('engine', 'workers'):
-        if getattr(args, name) is not None:
-            raise InputError(f'--{name} goes with --from PATTERN')
-    if not args.files:
-        raise InputError('expected FILE ..., or --from PATTERN')
-    _go_on(learner, args)
+    elif (args.engine, args.workers) != (None, None):
+        raise InputError('--engine and --workers go with --from PATTERN')
+    else:
+        _go_on(learner, args)
 
 
 def _learn_with_engine(learner: Scroll, args) -> None:
     """The state of a learner whose statistics an engine has made."""
-    if args.files:
-        raise InputError(f'{args.files[0]}: expected files or --from PATTERN, not both')
     if learner.buffer_size or learner.keep_keys:
         raise InputError('--from counts sums, and keeps no samples and no keys: leave out --buffer_size and '
                          '--keep_keys, or give the files without --from')

@@ -79,11 +79,11 @@ def test_lost_and_repeated_files_are_noticed(home, monkeypatch):
 
 
 @pytest.mark.parametrize('words, said', [
-    (['{home}/early/1.npz', '--engine', 'ray'], '--engine goes with --from'), (['{home}/early/1.npz', '--from', '{home}/*'], 'not both'),
+    (['{home}/early/1.npz', '--engine', 'ray'], '--engine and --workers go with --from'), (['{home}/early/1.npz', '--from', '{home}/*'], 'not both'),
     (['--from', '{home}/none*'], 'no file matches'), (['--from', '{home}/*/*', '--buffer_size', '9'], '--buffer_size'),
     (['--from', '{home}/*/*', '--workers', '2'], 'one process'), (['--from', 'here/*'], 'here.npz: expected features in a file'),
     (['--from', '{home}/*/*', '--engine', 'spark', '--workers', 'x'], 'workers'), (['--from', 'no://x/*'], 'no://'),
-    (['--from', '{home}/*/*', '--split', 'test'], 'there is no split'), (['{home}/early/1.npz', '--workers', '0'], '--workers goes with'),
+    (['--from', '{home}/*/*', '--split', 'test'], 'there is no split'), (['{home}/early/1.npz', '--workers', '0'], '--workers go with'),
     (['--from', '{home}/early/1.npz', 'text.npz'], 'text.npz: labels are strings'), (['--from', '{home}/early/1.npz', 'text.npz', '--split', 'test'], '1.npz: there is no split')], ids=str)
 def test_what_cannot_be_is_one_line(home, command, words, said):
     os.mkdir('here')

@@ -149,7 +149,7 @@ def test_statistics_that_are_not_those_of_their_part_are_refused(shares, command
 
 
 @pytest.mark.parametrize('labels, forged, word', [
-    ([0, 0, 0, 0], dict(buffer_labels=np.zeros(2, int), buffer_sizes=np.ones(2, int)), 'its quota is 0'),
+    ([0, 0, 0, 0], dict(buffer_labels=np.zeros(2, int), buffer_sizes=np.ones(2, int)), 'not those that a buffer has'),
     ([0, 0, 1, 1], dict(keys_labels=np.zeros(2, int)), 'keys are not those')])
 def test_a_buffer_or_keys_that_name_a_class_twice_are_refused(labels, forged, word):
     learner = Scroll(buffer_size=2, keep_keys=True).fit(STREAM.features[:4], labels)
