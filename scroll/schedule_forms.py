@@ -173,7 +173,8 @@ def from_file(rank, random, path) -> list:
     times = Counter(ids.tolist())
     for i in sorted({*range(count), *times}):
         if times[i] != (0 <= i < count):
-            raise InputError(f'{path} has the id {i} {times[i]} times: expected each of 0 to {count - 1} once')
+            raise InputError(f'{path} has the id {i} {times[i]} times: expected each of 0 to {count - 1} '
+                             'once')
     return segments
 
 
