@@ -95,17 +95,14 @@ def export(learner, out, formats=None, image_shape=None, names=None) -> None:
             raise InputError(f'{out}: the weights of an integer backbone are a file more: give a folder')
     with unwritable(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        if ending:
-            (name, predictor), = predictors.items()
-            with tempfile.TemporaryDirectory() as scratch, new_part(out) as part:
-                backbone = embedder if name == 'f_T' else predictor.embedder
-                _write(Path(scratch), name, predictor, backbone, formats, example)
-                shutil.copyfile(Path(scratch) / f'{name}{ending}', part)
-            return
-        with new_part(out, folder=True) as part:
+        with tempfile.TemporaryDirectory() as scratch, new_part(out, folder=not ending) as part:
+            folder = Path(scratch) if ending else part
             for name, predictor in predictors.items():
                 backbone = embedder if name == 'f_T' else predictor.embedder
-                _write(part, name, predictor, backbone, formats, example)
+                _write(folder, name, predictor, backbone, formats, example)
+            if ending:
+                shutil.copyfile(folder / f'{name}{ending}', part)
+                return
             facts['files'] = {path.name: sha256(path) for path in sorted(part.iterdir())}
             (part / CERTIFICATE).write_text(f'{_json(facts)}\n', encoding='utf-8')
 
