@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scroll.archive import atomic_write
+from scroll.archive import atomic_write, unwritable
 from scroll.errors import InputError
 from scroll.grid import check_quantised, sample_keys
 
@@ -70,37 +70,24 @@ class FeatureCache:
             self._index(np.concatenate([_joined(*self._known), table]))
 
     def remove(self, keys: np.ndarray) -> None:
-        """Forget these, here and on disk; what other processes hold in memory they keep until they end.
-        InputError where a file cannot be written or replaced."""
+        """Forget these, here and on disk; what other processes hold in memory they keep until they end. A
+        file that has some goes once one without them is there. Damaged files are left to the next cache that
+        reads the folder. InputError: a file cannot be replaced; others may have been."""
         with _WRITING:
             self.flush()
-            remove_from_files(self.folder, keys)
+            for path in sorted(self.folder.rglob('*.npy')):
+                try:
+                    table = _table(path)
+                except Exception:                       # damaged headers raise almost anything
+                    continue
+                gone = np.isin(keys_in(table), keys)
+                with unwritable(path, 'feature cache'):
+                    if gone.any() and not gone.all():
+                        _write(path.parent, table[~gone])
+                    if gone.any():
+                        path.unlink(missing_ok=True)
             known = _joined(*self._known)
             self._index(known[~np.isin(keys_in(known), keys)])
-
-
-def remove_from_files(folder, keys: np.ndarray) -> int:
-    """Take features out of all feature caches in `folder` and below, of every backbone; returns how many.
-
-    A file that has some goes once one without them is there. Damaged files are left to the next cache that
-    reads the folder. InputError: a file cannot be replaced; others may have been."""
-    removed = 0
-    for path in sorted(Path(folder).rglob('*.npy')):
-        try:
-            table = _table(path)
-        except Exception:                       # damaged headers raise almost anything
-            continue
-        gone = np.isin(keys_in(table), keys)
-        try:
-            if gone.any() and not gone.all():
-                _write(path.parent, table[~gone])
-            if gone.any():
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            raise InputError(f'feature cache {path}: features cannot be removed '
-                             f'({error.strerror})') from error
-        removed += int(gone.sum())
-    return removed
 
 
 def _joined(keys: np.ndarray, features: np.ndarray) -> np.ndarray:
