@@ -20,7 +20,7 @@ from scroll.heads.predictors import evened, ridge
 from scroll.heads.registry import HEADS, Settings
 from scroll.lift import Lift
 from scroll.settings import HEAD_CHOICES, NCC_BIASES, PUBLISHED, TARGETS
-from tests.scroll.conftest import exact_solution, quick, refused, sample
+from tests.scroll.conftest import exact_solution, in_units, left_out, quick, refused, sample
 
 
 def made(name, statistics, **settings):
@@ -72,8 +72,8 @@ def exact_weights(learner, u, y) -> list:
         gram, right = x.T @ x, sums
     if learner.targets == 'pm1' and learner.head != 'lda':
         right = 2 * right - right.sum(axis=0)
-    scale = times * GRID / Fraction(2) ** learner.predictor().exponent
-    return [[round(scale * value) for value in row] for row in zip(*exact_solution(gram, units, right.T))]
+    solution = np.array(exact_solution(gram, units, right.T)).T * times * GRID
+    return in_units(solution, learner.predictor().exponent)
 
 
 def rounded(rows, times, counts) -> np.ndarray:
@@ -157,11 +157,6 @@ def test_a_class_of_two_next_to_as_many_samples_as_sums_hold_does_not_wrap():
     np.testing.assert_allclose(qda(few, .5, .1).quadratic[1], np.diag([1, 9 * 2 ** 26]), rtol=1e-4)
     even = evened(times(2 ** 26, u[:1], [0]).merge(times(2 ** 26 - 1, u[:1], [1])))
     assert even.gram[-1, -1] == even.total << 36
-
-
-def left_out(name, statistics, u, y, **settings):
-    settings = Settings(**settings)
-    return HEADS[name].left_out(HEADS[name].make(statistics, settings), statistics, settings, u, y)
 
 
 @pytest.mark.parametrize('name, lift, settings', [

@@ -2,7 +2,6 @@
 import hashlib
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from scroll import InputError, Scroll, Statistics
 from scroll.grid import GRID, quantise
 from scroll.lift import Lift
+from tests.conftest import ROOT
 from tests.scroll.conftest import quick, refused
 
 KINDS = ('relu', 'relu7', 'square', 'fourier')
@@ -61,7 +61,7 @@ u = quantise(np.r_[1 + .01 * np.random.default_rng(0).normal(size=(4600, 200)), 
 print(Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7).digest())
 """
     one, other = (subprocess.run([sys.executable, '-c', script, by], capture_output=True, text=True, check=True,
-                                 cwd=Path(__file__).parents[2]).stdout for by in ('numpy', 'torch'))
+                                 cwd=ROOT).stdout for by in ('numpy', 'torch'))
     u = quantise(np.r_[1 + .01 * np.random.default_rng(0).normal(size=(4600, 200)), np.eye(200), -np.eye(200)])
     h = np.c_[Lift('relu7', 200, 600)(u), np.full(5000, GRID)].astype(np.float64)         # whose products are exact
     own = Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7)

@@ -13,9 +13,9 @@ from scroll import Scroll, Statistics, archive, edits
 from scroll.__main__ import main
 from scroll.grid import quantise
 from scroll.state import State
+from tests.conftest import ROOT
 from tests.scroll.conftest import refused
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SHARES = [np.random.default_rng(i).normal(size=(12, 4)).astype(np.float32) for i in range(4)]
 LABELS = np.arange(12) % 3
 

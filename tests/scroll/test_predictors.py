@@ -15,12 +15,11 @@ from sklearn.linear_model import Ridge
 from scroll import Scroll
 from scroll.grid import GRID, quantise
 from scroll.heads.predictors import LinearPredictor, exact_lambda, ncc, random_weights, ridge
-from scroll.heads.registry import HEADS, Settings
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.lift import Lift
 from scroll.settings import NCC_BIASES
 from scroll.statistics import Statistics
-from tests.scroll.conftest import counted, make_stream, quick, refused, streams
+from tests.scroll.conftest import counted, in_units, left_out, make_stream, quick, refused, streams
 
 STREAM = make_stream(np.random.default_rng(1).integers(0, 4, 60), dim=8)
 U = STREAM.features / GRID
@@ -40,11 +39,6 @@ def test_ridge_equals_scikit_learns(alpha, targets, y):
     theirs = Ridge(alpha=alpha, fit_intercept=False).fit(ONE, y)
     np.testing.assert_allclose(weights(ours), theirs.coef_, atol=1e-8, rtol=0)
     np.testing.assert_allclose(ours.decision_function(STREAM.features), theirs.predict(ONE), atol=1e-8, rtol=0)
-
-
-def in_units(values, exponent: int) -> list:
-    """Fractions in units of 2^exponent, each rounded to the nearest integer, of two to the even one."""
-    return [[round(value / Fraction(2) ** exponent) for value in row] for row in values]
 
 
 @quick
@@ -138,8 +132,3 @@ def test_digests_and_logits_are_those_of_another_machine():
 def test_before_the_first_sample_there_is_no_predictor(make):
     with refused('first sample'):
         make(Statistics(8))
-
-
-def left_out(name, statistics, features, labels, **settings):
-    settings = Settings(**settings)
-    return HEADS[name].left_out(HEADS[name].make(statistics, settings), statistics, settings, features, labels)
