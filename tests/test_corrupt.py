@@ -25,6 +25,7 @@ from core.configs import read_yaml
 from core.torch_files import load_torch
 from datasets.utils import image_files, readers
 from scroll import Adaptation, InputError, Scroll, archive
+from scroll.embedding.integer_network import IntegerNetwork
 from scroll.exemplars import STRATEGIES
 from scroll.files.features import open_files, read_blocks
 from scroll.schedules import make_schedule
@@ -32,7 +33,7 @@ from scroll.state import State
 from scroll.statistics import Statistics
 from tests.backbone.test_checkpoints import byol_content
 from tests.bench.test_safe_pickle import Calls
-from tests.conftest import files_below, save_tiny
+from tests.conftest import files_below, save_tiny, save_tiny_integers
 from tests.models.conftest import small_digits  # noqa: F401
 
 SECONDS = 10
@@ -101,6 +102,8 @@ KINDS = {
     'statistics.npz': Kind(lambda path: learned().statistics_.save(path), lambda path: Statistics.load(path).digest()),
     'state.npz': Kind(lambda path: learned().save(path),
                       lambda path: (State.read(path).statistics.digest(), Scroll.load(path).buffer_.content().digest())),
+    'integers.npz': Kind(lambda path: os.replace(weights.integer_file(save_tiny_integers(path)), path),
+                         lambda path: IntegerNetwork.load(path)[0].digest()),
     'features.npz': Kind(lambda path: np.savez(path, X=X, y=Y),
                          lambda path: [block.X.tobytes() for _, block in read_blocks(open_files([path], need=('X', 'y')))]),
     'run.pt': Kind(lambda path: checkpoints.write(path, dict(a=torch.arange(99), b=[1, 'two', None])), lambda path: repr(load_torch(path))),
@@ -267,12 +270,8 @@ TOP = 2 ** 63 - 1
 @pytest.fixture(params=FORMATS)
 def forge(request, tmp_path):
     """forge(change): x.npz, after change(facts, arrays without the prefix of sums), must be refused. Its kind is forge.kind."""
-    return forger(request.param, tmp_path)
-
-
-def forger(kind: str, folder, **params):
-    path, (version, prefix, load) = folder / 'x.npz', FORMATS[kind]
-    learned(**params).save(path) if kind == 'state.npz' else learned().statistics_.save(path)
+    path, (version, prefix, load) = tmp_path / 'x.npz', FORMATS[request.param]
+    KINDS[request.param].write(path)
     original = path.read_bytes()
 
     def change_it(change):
@@ -284,7 +283,7 @@ def forger(kind: str, folder, **params):
         archive.write(path, version, facts, {prefix + name if name in own else name: array for name, array in arrays.items()})
         with one_line('x.npz'):
             load(path)
-    change_it.kind, change_it.content = kind, lambda: archive.read(path, version)
+    change_it.kind, change_it.content = request.param, lambda: archive.read(path, version)
     return change_it
 
 

@@ -79,20 +79,20 @@ def test_flags(ends, flags):
 
 
 SCHEDULES = [
-    '', 'splat', 'split', 'split:0', 'split:1e9', 'split:٣', 'split:999999999999999', 'split:5,order=0-0', 'split:5,split:5', '__import__("os").system("x")',
-    'iid,batch=0', 'iid,batch=1.5', 'single,n=3', 'gaussian:sigma=0', 'gaussian:sigma=nan', f'gaussian:sigma={LONG}', 'gaussian-resample:batches=999999999999999',
-    'gaussian-resample:width=0', 'blurry:tasks=999999999999999', 'blurry:major=101', 'blurry:minor=-1', 'siblurry:tasks=0', 'recurring:2,times=999999999999999',
-    'recurring:11', 'imbalanced:999999999999999', 'imbalanced:2,ratio=0', 'imbalanced:2,ratio=1e300', 'file:', 'file:/', 'file:/dev/zero', 'file:/dev/stdin',
-    'file:/etc/passwd', 'file:no/such/file', 'x' * 5000, 'split:11', 'split:5,order=0-1', 'split:5,colour=red', 'blurry:3', 'iid:5']
+    'split:1e9', 'split:٣', 'split:999999999999999', 'split:5,split:5', '__import__("os").system("x")', 'iid,batch=1.5', 'gaussian:sigma=nan',
+    f'gaussian:sigma={LONG}', 'gaussian-resample:batches=999999999999999', 'gaussian-resample:width=0', 'blurry:tasks=999999999999999',
+    'recurring:2,times=999999999999999', 'imbalanced:999999999999999', 'imbalanced:2,ratio=1e300', 'file:/', 'file:/dev/zero', 'file:/dev/stdin',
+    'file:/etc/passwd', 'file:no/such/file', 'x' * 5000, 'split:5,colour=red']
 
 
 def test_schedules(ends):
+    """Others: `tests/scroll/test_schedules.py`, `tests/scroll/test_schedule_forms.py`."""
     labels = np.arange(200) % 10
     for spec in SCHEDULES:
         with pytest.raises(InputError, match='schedule') as caught:
             make_schedule(spec, labels)
         assert len(str(caught.value).splitlines()) == 1, spec
-    assert 'schedule' in ends('--schedule', SCHEDULES[1])
+    assert 'schedule' in ends('--schedule', SCHEDULES[0])
 
 
 def test_a_run_that_runs_out_of_memory(ends, monkeypatch):
@@ -177,12 +177,12 @@ def specs(draw) -> str:
 
 
 @settings(fuzz, max_examples=150)
-@given(spec=specs() | st.text(max_size=30), labels=st.lists(st.integers(0, 4), min_size=1, max_size=60), seed=st.integers(0, 9))
+@given(spec=specs() | st.text(max_size=30), labels=st.lists(st.integers(0, 4), max_size=60), seed=st.integers(0, 9))
 def test_any_schedule_orders_the_samples_or_is_refused(spec, labels, seed):
     try:
         schedule = make_schedule(spec, labels, seed)
     except InputError as error:
-        assert len(' '.join(str(error).split())) < 2000
+        assert len(str(error)) < 2000 and len(str(error).splitlines()) == 1
     else:
         assert schedule.cuts[0] == 0 and schedule.cuts[-1] == len(schedule.order) and (np.diff(schedule.cuts) > 0).all()
         assert schedule.covers != 'all' or sorted(schedule.order.tolist()) == list(range(len(labels)))

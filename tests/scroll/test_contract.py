@@ -137,7 +137,7 @@ def test_what_cannot_be_predicted_is_refused(new):
 
 
 LABELS = {'int': Y, 'uint8': Y.astype(np.uint8), 'negative': Y - 7, 'large': Y * 2 ** 40, 'str': np.array(['x', 'yy', 'z'])[Y],
-          'bool': Y > 1, 'list': Y.tolist(), 'list of str': ['a'] * 12 + ['b'] * 12}
+          'list': Y.tolist(), 'list of str': ['a'] * 12 + ['b'] * 12}
 
 
 @pytest.mark.parametrize('y, head, strategy', [(LABELS['str'], *case) for case in CASES] + [(y, *CASES[2]) for y in LABELS.values()])
@@ -229,7 +229,7 @@ OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.learner': {'sklearn'}, 'sc
             'scroll.adaptation.adapters': {'peft'},
             'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
             'scroll.engines': {'dask', 'fsspec', 'ray', 'pyspark'},
-            'scroll.files.images': {'PIL'}, 'scroll.libraries.river': {'pandas', 'river', 'sklearn'},
+            'scroll.files.arrays': {'safetensors'}, 'scroll.files.images': {'PIL'}, 'scroll.libraries.river': {'pandas', 'river', 'sklearn'},
             'scroll.libraries.avalanche': {'avalanche'}, 'scroll.libraries.capymoa': {'capymoa', 'sklearn'}}
 
 

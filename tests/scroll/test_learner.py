@@ -28,17 +28,6 @@ X, Y = blobs()
 U, K = quantise(X), sample_keys(quantise(X))
 
 
-@quick
-@given(streams(), st.data(), st.sampled_from(['ridge', 'ncc', 'lda', 'random']))
-def test_any_order_and_batching_give_the_same_statistics_and_predictor(stream, data, classifier):
-    whole = Scroll(head=classifier).fit(stream.features, stream.labels)
-    pieces = Scroll(head=classifier)
-    for at in data.draw(cuttings(len(stream.labels))):
-        pieces.partial_fit(stream.features[at], stream.labels[at])
-    assert pieces.digest() == whole.digest() and pieces.predictor().digest() == whole.predictor().digest()
-    np.testing.assert_array_equal(pieces.predict(stream.features), whole.predict(stream.features))
-
-
 @pytest.mark.parametrize('strategy, spec', [('hash', 'iid,batch=5'), ('hash', 'split:3,batch=3'), ('herding', 'split:3,order=random')])
 def test_f_star_has_the_same_bits_under_every_schedule_that_the_strategy_promises(embedder, toy, strategy, spec):
     images, labels = toy
@@ -137,9 +126,8 @@ def bad(x, value):
 
 BAD = {
     'inf': lambda: (bad(X, np.inf), Y), 'narrow': lambda: (X[:, :3], Y), 'fewer labels': lambda: (X, Y[:-1]),
-    'label column': lambda: (X, Y[:, None]), 'float labels': lambda: (X, Y + 0.5), 'no labels': lambda: (X, None),
-    'labels of another type': lambda: (X, Y.astype(str)), 'missing label': lambda: (X, [None] * 30), 'images': lambda: toy_images(),
-    'labels of NaN': lambda: (X, Y * np.nan), 'labels of lists': lambda: (X, [[1], [1, 2]] * 15), 'labels beyond 64 bits': lambda: (X, np.full(30, 2 ** 64 - 1, np.uint64))}
+    'label column': lambda: (X, Y[:, None]), 'labels of another type': lambda: (X, Y.astype(str)), 'images': lambda: toy_images(),
+    'labels of lists': lambda: (X, [[1], [1, 2]] * 15)}
 
 
 def state(learner) -> tuple:

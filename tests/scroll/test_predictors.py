@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.linear_model import Ridge
 
 from scroll import Scroll
 from scroll.grid import GRID, quantise
@@ -22,23 +21,6 @@ from scroll.statistics import Statistics
 from tests.scroll.conftest import counted, in_units, left_out, make_stream, quick, refused, streams
 
 STREAM = make_stream(np.random.default_rng(1).integers(0, 4, 60), dim=8)
-U = STREAM.features / GRID
-ONE = np.concatenate([U, np.ones((60, 1))], axis=1)         # [u; 1]
-ONEHOT = np.eye(4)[STREAM.labels]
-
-
-def weights(predictor) -> np.ndarray:
-    """(K, d + 1)"""
-    return np.concatenate([predictor.weight, predictor.bias[:, None]], axis=1)
-
-
-@pytest.mark.parametrize('alpha', [1e-3, 100.0])
-@pytest.mark.parametrize('targets, y', [('pm1', 2 * ONEHOT - 1), ('onehot', ONEHOT)])
-def test_ridge_equals_scikit_learns(alpha, targets, y):
-    ours = ridge(counted(STREAM.features, STREAM.labels), alpha, targets)
-    theirs = Ridge(alpha=alpha, fit_intercept=False).fit(ONE, y)
-    np.testing.assert_allclose(weights(ours), theirs.coef_, atol=1e-8, rtol=0)
-    np.testing.assert_allclose(ours.decision_function(STREAM.features), theirs.predict(ONE), atol=1e-8, rtol=0)
 
 
 @quick

@@ -135,7 +135,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, text, word):
 @pytest.mark.parametrize('spec', ['gaussian:sigma=0', 'gaussian:sigma=-1', 'gaussian:0.5', 'gaussian:sigma=x', 'blurry:major=101',
                                   'blurry:minor=-1', 'blurry:tasks=0', 'blurry:5', 'recurring', 'recurring:0', 'recurring:11',
                                   'recurring:2,times=0', 'imbalanced', 'imbalanced:2,ratio=0', 'gaussian-resample:batches=5',
-                                  'gaussian-resample:batch=', 'single:3', 'file', 'file:', 'siblurry:major=1e9'])
+                                  'gaussian-resample:batch=', 'single:3', 'file', 'file:', 'siblurry:tasks=0', 'siblurry:major=1e9'])
 def test_options_out_of_range_are_refused(spec):
     with refused('a schedule is'):
         make_schedule(spec, LABELS)
