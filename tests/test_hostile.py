@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import core.configs
-import models
 from core.configs import read_yaml
-from core.rows import FILE, append_row, read_rows
+from core.rows import FILE, append_row
 from datasets.utils import readers
 from datasets.utils.readers import Images
 from scroll import InputError
@@ -20,7 +19,6 @@ from scroll.schedule_forms import FORMS
 from scroll.schedules import make_schedule
 from tests.conftest import files_below, words_of
 from tests.models.conftest import small_digits  # noqa: F401
-from tests.models.test_contract import QUICK, known_flags
 
 LONG = '9' * 30
 fuzz = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -248,22 +246,6 @@ def test_the_smallest_data_are_learned(command_line, tmp_path, monkeypatch, kind
     monkeypatch.setattr(readers, 'digits', lambda: content)
     code, _, err = command_line('--model', method, *METHODS[method], *SMALL, '--base_path', tmp_path)
     assert (code, err) == (0, ''), err
-
-
-@pytest.mark.usefixtures('small_digits')
-@pytest.mark.parametrize('method, size', [*((method, 13) for method in models.get_model_names()), ('sgd', 1), ('scroll', 1)])
-def test_a_batch_of_one_and_one_that_is_left_over_are_learned(command_line, tmp_path, method, size):
-    """At 8 pixels the last maps have one pixel, so that one sample has no batch statistics; 40 samples a task, 13 a batch."""
-    flags = words_of(*QUICK.get(method, []), '--lr 0.01 --input_size 8 --batch_size', size)
-    flags += ['--buffer_size', '6'] if '--buffer_size' in known_flags(method) else []
-    flags += ['--n_epochs', '1'] if not models.get_model_class(method).ONLINE else []
-    dropped = {'--lr'} if method in ('scroll', 'gdumb', 'ens') else set()
-    flags = [word for name, value in zip(flags[::2], flags[1::2]) if name not in dropped for word in (name, value)]
-    small = [word for name, value in zip(SMALL[::2], SMALL[1::2]) if name not in flags for word in (name, value)]
-    code, _, err = command_line('--model', method, *flags, *small, '--base_path', tmp_path)
-    assert (code, err) == (0, ''), err
-    path = next(path for path in files_below(tmp_path) if path.name == FILE)
-    assert 0 <= float(read_rows(path)[0]['final_accuracy']) <= 100
 
 
 @pytest.mark.usefixtures('small_digits')

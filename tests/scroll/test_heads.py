@@ -16,7 +16,7 @@ from scroll.adaptation.selection import folds
 from scroll.certificates import SummedStream
 from scroll.grid import GRID, quantise
 from scroll.heads.discriminants import qda
-from scroll.heads.predictors import evened, ridge
+from scroll.heads.predictors import evened
 from scroll.heads.registry import HEADS, Settings
 from scroll.lift import Lift
 from scroll.settings import HEAD_CHOICES, NCC_BIASES, PUBLISHED, TARGETS
@@ -102,19 +102,6 @@ def test_sums_by_class_and_of_all_do_not_mix():
         pooled.merge(by_class)
     with refused('one Gram matrix'):
         qda(pooled)
-
-
-def test_balanced_is_scikit_learns_weighted_ridge():
-    rng = np.random.default_rng(0)
-    y = np.repeat([0, 1, 2], [300, 30, 6])
-    u = quantise(rng.normal(size=(3, 5))[y] + rng.normal(size=(336, 5)))
-    balanced = made('balanced', Statistics(5, by_class=True).add(u, y), ridge_lambda=.5)
-    x = np.concatenate([u / GRID, np.ones((336, 1))], axis=1)
-    weights = 112 / np.bincount(y)[y]
-    other = RidgeClassifier(alpha=.5, fit_intercept=False).fit(x, y, sample_weight=weights)
-    np.testing.assert_allclose(np.column_stack([balanced.weight, balanced.bias]), other.coef_, atol=1e-5)
-    plain = ridge(Statistics(5).add(u, y), .5)
-    assert (balanced.predict(u[330:]) == 2).mean() > (plain.predict(u[330:]) == 2).mean()
 
 
 @quick
