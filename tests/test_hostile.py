@@ -76,23 +76,6 @@ def test_flags(ends, flags):
     assert FLAGS[flags] in ends(*flags.split())
 
 
-SCHEDULES = [
-    'split:1e9', 'split:٣', 'split:999999999999999', 'split:5,split:5', '__import__("os").system("x")', 'iid,batch=1.5', 'gaussian:sigma=nan',
-    f'gaussian:sigma={LONG}', 'gaussian-resample:batches=999999999999999', 'gaussian-resample:width=0', 'blurry:tasks=999999999999999',
-    'recurring:2,times=999999999999999', 'imbalanced:999999999999999', 'imbalanced:2,ratio=1e300', 'file:/', 'file:/dev/zero', 'file:/dev/stdin',
-    'file:/etc/passwd', 'file:no/such/file', 'x' * 5000, 'split:5,colour=red']
-
-
-def test_schedules(ends):
-    """Others: `tests/scroll/test_schedules.py`, `tests/scroll/test_schedule_forms.py`."""
-    labels = np.arange(200) % 10
-    for spec in SCHEDULES:
-        with pytest.raises(InputError, match='schedule') as caught:
-            make_schedule(spec, labels)
-        assert len(str(caught.value).splitlines()) == 1, spec
-    assert 'schedule' in ends('--schedule', SCHEDULES[0])
-
-
 def test_a_run_that_runs_out_of_memory(ends, monkeypatch):
     for error in (MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), RuntimeError('CUDA out of memory.')):
         monkeypatch.setattr('bench.run.training.train', lambda *_, error=error: (_ for _ in ()).throw(error))
