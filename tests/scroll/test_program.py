@@ -277,7 +277,8 @@ def test_a_network_that_leans_on_a_default_of_torch_is_noticed():
 def switches_of_torch() -> tuple:
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
     return (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled(), cudnn.enabled,
-            cudnn.benchmark, cudnn.deterministic, torch._C._get_nnpack_enabled())
+            cudnn.benchmark, cudnn.deterministic, torch._C._get_nnpack_enabled(), torch.is_grad_enabled(),
+            torch.get_rng_state().tolist())
 
 
 def test_threads_that_embed_and_adapt_at_once_leave_every_switch_as_it_was(embedders):
