@@ -97,6 +97,7 @@ def test_a_value_and_its_float32_copy_are_one(rows):
         Scroll(buffer_size=0).partial_fit(copy, [0] * len(rows)).digest()
 
 
+@pytest.mark.filterwarnings('error')
 @pytest.mark.parametrize('make', [lambda: Scroll(keep_keys=True), lambda: ScrollClassifier(), lambda: ScrollClassifier('ncc'),
                                   lambda: ScrollClassifier(scale='standard', limit=8)])
 def test_what_was_learned_in_float64_is_removed_as_its_float32_copy(make):
@@ -157,9 +158,6 @@ def test_denormals_are_zero_whatever_the_processor_does_with_them():
 def test_beyond_float32_is_refused():
     with refused('sample 1 has values beyond float32'):
         Scroll().partial_fit([[1, 2], [1e39, 1]], [0, 1])
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        Scroll(buffer_size=0).partial_fit(X, Y).remove(X[:3].astype(np.float32), Y[:3])
 
 
 def test_parquet_columns_go_by_their_names(tmp_path, monkeypatch, capsys):
