@@ -226,10 +226,10 @@ def imports(module: str) -> set:
 
 
 OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.learner': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'}, 'scroll.export': {'safetensors'},
-            'scroll.adaptation.adapters': {'peft'},
+            'scroll.files.arrays': {'safetensors'},
             'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
             'scroll.engines': {'dask', 'fsspec', 'ray', 'pyspark'},
-            'scroll.files.arrays': {'safetensors'}, 'scroll.files.images': {'PIL'}, 'scroll.libraries.river': {'pandas', 'river', 'sklearn'},
+            'scroll.files.images': {'PIL'}, 'scroll.libraries.river': {'pandas', 'river', 'sklearn'},
             'scroll.libraries.avalanche': {'avalanche'}, 'scroll.libraries.capymoa': {'capymoa', 'sklearn'}}
 
 
