@@ -104,17 +104,22 @@ def test_sums_by_class_and_of_all_do_not_mix():
         qda(pooled)
 
 
+def scatters(x, y) -> tuple:
+    """Means (3, d) and scatters (3, d, d) of three classes."""
+    means = np.stack([x[y == c].mean(axis=0) for c in range(3)])
+    return means, np.stack([(x[y == c] - means[c]).T @ (x[y == c] - means[c]) for c in range(3)])
+
+
 @quick
 @given(seed=st.integers(0, 10 ** 6), pooling=st.sampled_from([0.0, .25, .5, 1.0]), shrinkage=st.sampled_from([.01, .5]))
 def test_qda_is_its_formula(seed, pooling, shrinkage):
     u, y = sample(seed, spread=.7)
     predictor, x = qda(Statistics(4, by_class=True).add(u, y), pooling, shrinkage), u / GRID
-    means = np.stack([x[y == c].mean(axis=0) for c in range(3)])
-    scatters = np.stack([(x[y == c] - means[c]).T @ (x[y == c] - means[c]) for c in range(3)])
-    common = scatters.sum(axis=0) / 57
+    means, parts = scatters(x, y)
+    common = parts.sum(axis=0) / 57
     expected = np.empty((60, 3))
     for c in range(3):
-        covariance = (1 - pooling) * scatters[c] / 19 + pooling * common
+        covariance = (1 - pooling) * parts[c] / 19 + pooling * common
         covariance = (1 - shrinkage) * covariance + shrinkage * np.trace(common) / 4 * np.eye(4)
         v = x - means[c]
         expected[:, c] = -(v * np.linalg.solve(covariance, v.T).T).sum(axis=1)
@@ -176,10 +181,6 @@ def test_leaving_one_out_of_qda_is_its_formula_without_it(pooling):
     (u, y), shrinkage = sample(6, 90, spread=.5), .2
     logits = left_out('qda', Statistics(4, by_class=True).add(u, y), u, y, pooling=pooling, shrinkage=shrinkage)
     x = u / GRID
-
-    def scatters(x, y):
-        means = np.stack([x[y == c].mean(axis=0) for c in range(3)])
-        return means, np.stack([(x[y == c] - means[c]).T @ (x[y == c] - means[c]) for c in range(3)])
     added = shrinkage / (1 - shrinkage) * np.trace(scatters(x, y)[1].sum(axis=0)) / 87 / 4 * np.eye(4)
     for i in range(0, 90, 7):
         means, parts = scatters(np.delete(x, i, 0), np.delete(y, i))

@@ -4,8 +4,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from sklearn.covariance import shrunk_covariance
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from scroll import Statistics
 from scroll.grid import GRID, quantise
@@ -30,19 +28,6 @@ def test_one_sample_of_most_of_the_weight_is_no_contradiction(weight, shrinkage)
     system = [[int(v) + units * (i == j) for j, v in enumerate(row)] for i, row in enumerate(scatter)]
     exact = exact_solution(system, 0, [[GRID * weight * int(v) for v in row] for row in means.T])
     assert predictor.units[:, :-1].T.tolist() == in_units(exact, predictor.exponent)
-
-
-def test_it_is_scikit_learns_with_equal_classes_and_priors():
-    u, y = sample(0, 300, 6, 3)
-    statistics, x = Statistics(6).add(u, y), u / GRID
-    ours = head.lda(statistics, 0.1)
-    means = np.array([x[y == c].mean(axis=0) for c in range(3)])
-    covariance = shrunk_covariance(np.cov((x - means[y]).T, ddof=0) * len(x) / (len(x) - 3), 0.1)
-    weights = np.linalg.solve(covariance, means.T)
-    expected = x @ weights - (means.T * weights).sum(axis=0) / 2
-    np.testing.assert_allclose(ours.decision_function(u) / 0.9, expected, atol=1e-4)
-    theirs = LinearDiscriminantAnalysis(solver='lsqr', shrinkage=0.1, priors=[1 / 3] * 3).fit(x, y)
-    assert (theirs.predict(x) == ours.predict(u)).all()
 
 
 @pytest.mark.parametrize('spread', [0.01, 0.3, 2.0])

@@ -6,8 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from scroll import Adaptation, Embedder, Scroll, ScrollClassifier, make_schedule
 from scroll.embedding.images import Augmentation
@@ -15,11 +13,8 @@ from scroll.grid import quantise, sample_keys
 from scroll.heads.scaling import fit_scale
 from tests.scroll.conftest import (
     PREPROCESSING,
-    cuttings,
     digests,
-    quick,
     refused,
-    streams,
     tiny_net,
     toy_images,
 )
@@ -48,19 +43,6 @@ def test_f_star_has_the_same_bits_under_every_schedule_that_the_strategy_promise
         learner.adapt()
         digests.add((learner.digest(), learner.predictor().digest(), learner.buffer_.content().digest(), learner.adapted_.digest()))
     assert len(digests) == 1
-
-
-@quick
-@given(streams(min_size=2), st.data())
-def test_merged_shards_are_the_whole(stream, data):
-    first, *rest = (Scroll(strategy='hash', buffer_size=7).fit(stream.features[at], stream.labels[at])
-                    for at in data.draw(cuttings(len(stream.labels))))
-    whole = Scroll(strategy='hash', buffer_size=7).fit(stream.features, stream.labels)
-    for other in rest:
-        before = other.digest(), other.buffer_.content().digest()
-        first.merge(other)
-        assert before == (other.digest(), other.buffer_.content().digest())
-    assert (first.digest(), first.buffer_.content().digest()) == (whole.digest(), whole.buffer_.content().digest())
 
 
 def test_learners_of_different_psi_do_not_merge(embedder, toy):
