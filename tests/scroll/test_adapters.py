@@ -8,6 +8,7 @@ from torch import nn
 from scroll.adaptation.adapters import ParallelAdapter, attach, fold, kind_for
 from scroll.embedding.embedder import fold_batch_norm
 from tests.scroll.conftest import refused, tiny_net
+from tests.scroll.test_exact import Attention
 
 X = torch.randn(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
@@ -85,15 +86,6 @@ class Inverted(nn.Module):
 
     def features(self, x):
         return self.last(self.blocks(self.stem(x)).mean(dim=(2, 3)))
-
-
-class Attention(nn.Module):
-    def __init__(self, width: int):
-        super().__init__()
-        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-
-    def forward(self, x):
-        return x + self.proj(nn.functional.scaled_dot_product_attention(*self.qkv(x).chunk(3, dim=-1)))
 
 
 class Transformer(nn.Module):

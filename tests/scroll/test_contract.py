@@ -158,20 +158,17 @@ def test_shapes_and_dtypes_of_what_comes_out(new, y):
 
 
 NAMES = ['a', 'a\0c', 'b', 'b'] * 6
-TEXTS = {'object': lambda y: np.array(y, object), 'list': list, 'tuple': tuple, 'categorical': pd.Categorical,
-         'series': pd.Series, 'categories': lambda y: pd.Series(y, dtype='category'), 'string': lambda y: pd.Series(y, dtype='string'),
-         'index': pd.Index}
-
-
-@pytest.mark.parametrize('form', TEXTS)
+@pytest.mark.parametrize('form', [list, tuple, pd.Categorical, pd.Series, pd.Index, lambda y: np.array(y, object),
+                                  lambda y: pd.Series(y, dtype='category'), lambda y: pd.Series(y, dtype='string')])
 def test_text_of_any_kind_is_text(form, tmp_path):
-    estimator, expected = (Scroll(buffer_size=8, keep_keys=True).fit(X, y) for y in (TEXTS[form](NAMES), NAMES))
+    labels = form(NAMES)
+    estimator, expected = (Scroll(buffer_size=8, keep_keys=True).fit(X, y) for y in (labels, NAMES))
     assert estimator.classes_.tolist() == ['a', 'a\0c', 'b'] and fingerprint(estimator) == fingerprint(expected)
-    assert estimator.score(X, TEXTS[form](NAMES)) == np.mean([a == b for a, b in zip(estimator.predict(X).tolist(), NAMES)])
+    assert estimator.score(X, labels) == expected.score(X, NAMES)
     estimator.save(tmp_path / 'x')
-    loaded, gone = Scroll.load(tmp_path / 'x'), [i for i, name in enumerate(NAMES) if name == 'a\0c']
+    loaded, gone = Scroll.load(tmp_path / 'x'), X[1::4]
     assert fingerprint(loaded) == fingerprint(estimator)
-    assert loaded.remove(X[gone], TEXTS[form](['a\0c'] * len(gone))).classes_.tolist() == ['a', 'b']
+    assert loaded.remove(gone, form(['a\0c'] * len(gone))).classes_.tolist() == ['a', 'b']
 
 
 WRONG = {'buffer_size': [2.5, '3', None, -1, True, 10 ** 5000, np.nan, [3]], 'seed': ['a', None, -1, 2 ** 63],

@@ -156,11 +156,12 @@ def test_a_cache_that_cannot_be_changed_is_one_line_and_changes_nothing(cached, 
     assert {path: path.read_bytes() for path in tmp_path.rglob('*') if path.is_file()} == files
 
 
-@pytest.mark.parametrize('route', ['samples', 'buffer'])
-def test_a_class_is_removed_as_if_it_had_never_been(route, label=2):
+@pytest.mark.parametrize('named', [False, True])
+def test_a_class_is_removed_as_if_it_had_never_been(named, label=2):
+    """By its samples, or by its name where the buffer has them all."""
     (X, y), rest = (part(np.flatnonzero(at)) for at in (POOL.labels == label, POOL.labels != label))
     learner = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, POOL.labels)
-    given_ = dict(samples=dict(X=X), buffer={})[route]
+    given_ = {} if named else dict(X=X)
     assert learner.remove_class(label, **given_) is learner
     assert digests(learner) == digests(Scroll(buffer_size=14, keep_keys=True).fit(*rest))
     with refused(f'class {label} is not among'):
