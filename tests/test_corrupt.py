@@ -335,7 +335,7 @@ OF_STATES = [
     put(('buffer_sizes', 0, 2 ** 62), ('buffer_sizes', 1, -2 ** 62)), put(('buffer_sizes', 0, 5), ('buffer_sizes', 1, 0)),
     put(('buffer_features', slice(None), lambda x: 2 * x)), put(('buffer_features', (0, 0), -2 ** 31)), put(('buffer_samples', 0, lambda x: 2 * x)),
     replaced(buffer_features=np.zeros((9, 5))), replaced(buffer_keys=np.arange(9)), replaced(buffer_coins=lambda a: a[:, None]),
-    put(('keys_keys', slice(None), lambda x: x + np.uint64(1))), put(('keys_sizes', slice(None), lambda x: x + [1, -1, 0, 0])),
+    put(('keys_labels', 1, 0)), put(('keys_keys', slice(None), lambda x: x + np.uint64(1))), put(('keys_sizes', slice(None), lambda x: x + [1, -1, 0, 0])),
     fact('params', [1]), fact('params', dict(colour=1)), fact('params', 'seed', 10 ** 400), fact('params', 'head', 'svm'), fact('params', 'ridge_lambda', 0),
     fact('params', 'adaptation', 'x'), fact('params', 'adaptation', dict(iterations=None, augmentation={})), fact('buffer', None),
     *(fact('buffer', 'capacity', value) for value in (4, '9', 9.5, 10 ** 23)), fact('buffer', 'strategy', 'best'), fact('buffer', 'random', dict(state=1)),

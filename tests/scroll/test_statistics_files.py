@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scroll import Scroll, edits
+from scroll import edits
 from scroll.grid import quantise
 from scroll.state import State
 from scroll.statistics import Statistics
-from tests.scroll.conftest import make_stream, of, refused
+from tests.scroll.conftest import make_stream, of
 
 STREAM = make_stream(np.arange(60) % 4, seed=3)
 
@@ -127,14 +127,3 @@ def test_statistics_that_are_not_those_of_their_part_are_refused(shares, command
     of(STREAM, A).save('forged.npz', parts={of(STREAM, B).digest(): 1})
     code, _, err = command('show', 'forged.npz')
     assert code == 2 and 'not those of their parts' in err
-
-
-@pytest.mark.parametrize('labels, forged, word', [
-    ([0, 0, 0, 0], dict(buffer_labels=np.zeros(2, int), buffer_sizes=np.ones(2, int)), 'classes that the statistics lack'),
-    ([0, 0, 1, 1], dict(keys_labels=np.zeros(2, int)), 'keys are not those')])
-def test_a_buffer_or_keys_that_name_a_class_twice_are_refused(labels, forged, word):
-    learner = Scroll(buffer_size=2, keep_keys=True).fit(STREAM.features[:4], labels)
-    held = learner.state_dict()
-    held['arrays'] |= forged
-    with refused(word):
-        learner.load_state_dict(held)
