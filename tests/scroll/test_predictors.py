@@ -23,14 +23,19 @@ from tests.scroll.conftest import counted, in_units, left_out, make_stream, quic
 STREAM = make_stream(np.random.default_rng(1).integers(0, 4, 60), dim=8)
 
 
+def exact_ncc(s, bias: str, exponent: int) -> list:
+    """Weights and biases from fractions, rounded."""
+    factor = dict(exact=Fraction(-1, 2), paper=-1, zero=0)[bias]
+    means = [[Fraction(int(total), int(count) * GRID) for total in row] for row, count in zip(s.sums[:, :-1], s.counts)]
+    return in_units([row + [factor * sum(x * x for x in row)] for row in means], exponent)
+
+
 @quick
 @given(streams(), st.sampled_from(NCC_BIASES))
 def test_ncc_is_the_exact_quotient_rounded(stream, bias):
-    s, factor = counted(stream.features, stream.labels), dict(exact=Fraction(-1, 2), paper=-1, zero=0)[bias]
+    s = counted(stream.features, stream.labels)
     ours = ncc(s, bias)
-    c = [[Fraction(int(total), int(count) * GRID) for total in row] for row, count in zip(s.sums[:, :-1], s.counts)]
-    rows = [row + [factor * sum(x * x for x in row)] for row in c]
-    assert ours.units.tolist() == in_units(rows, ours.exponent) and np.abs(ours.units).max() <= 2 ** 47
+    assert ours.units.tolist() == exact_ncc(s, bias, ours.exponent) and np.abs(ours.units).max() <= 2 ** 47
 
 
 def test_ncc_counts_the_longest_streams_and_halves_to_even():
@@ -39,10 +44,7 @@ def test_ncc_counts_the_longest_streams_and_halves_to_even():
     counts, sums = np.array([2 ** 27, 3]), np.array([[2 ** 45, 2 ** 45 - 1, -2 ** 45 + 3, 1], [1, 2, -1, 3 << 18]])
     s.assign(np.arange(2), counts, np.column_stack([sums, counts << 18]), np.zeros((5, 5), np.int64))
     ours = ncc(s)
-    rows = [[Fraction(int(x), int(n) << 18) for x in row] for row, n in zip(sums, counts)]
-    assert ours.units[:, :-1].tolist() == in_units(rows, ours.exponent)
-    for row, bias in zip(rows, ours.units[:, -1].tolist()):
-        assert bias == round(-sum(x * x for x in row) / 2 / Fraction(2) ** ours.exponent)
+    assert ours.units.tolist() == exact_ncc(s, 'exact', ours.exponent)
 
 
 @quick

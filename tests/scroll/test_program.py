@@ -30,10 +30,10 @@ class Clipped(nn.Module):
         torch.manual_seed(0)
         self.conv = nn.Conv2d(3, 16, 3, padding=1)
         self.take = take
-        if isinstance(top, nn.Module) or not isinstance(top, torch.Tensor):
-            self.top = top
-        else:
+        if isinstance(top, torch.Tensor):
             self.register_buffer('top', top, persistent=False)
+        else:
+            self.top = top
 
     def features(self, x):
         return self.conv(x).clamp(max=self.take(self.top)).mean((2, 3))
