@@ -41,9 +41,9 @@ def buffer(embedder, toy):
 @pytest.fixture
 def run(embedder, f_T, buffer):
     """adapt() on the toy images, two updates of six samples unless told otherwise."""
-    def call(seed=0, embedder=embedder, buffer=buffer, progress=None, left_out=None, **settings):
+    def call(seed=0, embedder=embedder, left_out=None, **settings):
         settings = Adaptation(**{**dict(iterations=2, minibatch=6), **settings})
-        return adapt(embedder, f_T, buffer, settings, seed, progress, left_out)
+        return adapt(embedder, f_T, buffer, settings, seed, left_out=left_out)
     return call
 
 

@@ -75,11 +75,11 @@ def test_output_and_gradients_are_those_of_two_branches_before_the_batch_norm():
 
 class Inverted(nn.Module):
     """A depthwise network: pointwise convolutions 8 -> 16 -> 12, and a linear layer."""
-    def __init__(self, stride: int = 2):
+    def __init__(self):
         super().__init__()
         self.stem = nn.Conv2d(3, 8, 3, 2, 1)
         self.blocks = nn.Sequential(nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU6(),
-                                    nn.Conv2d(16, 16, 3, stride, 1, groups=16, bias=False), nn.BatchNorm2d(16), nn.ReLU6(),
+                                    nn.Conv2d(16, 16, 3, 2, 1, groups=16, bias=False), nn.BatchNorm2d(16), nn.ReLU6(),
                                     nn.Conv2d(16, 12, 1, bias=False), nn.BatchNorm2d(12))
         self.last = nn.Sequential(nn.Linear(12, 20))
         self.classifier = nn.Linear(20, 3)

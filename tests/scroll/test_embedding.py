@@ -231,8 +231,8 @@ def test_an_invalid_preprocessing_is_refused(params):
 @pytest.fixture
 def cached(net, tmp_path):
     """A function that makes an embedder with the cache in tmp_path; some features are there already."""
-    def make(net=net, preprocessing=PREPROCESSING, dtype='float32'):
-        return Embedder(net, preprocessing, dtype, chunk=8, cache=tmp_path)
+    def make():
+        return Embedder(net, PREPROCESSING, chunk=8, cache=tmp_path)
     embedder = make()
     embedder(IMAGES)
     embedder.cache.flush()

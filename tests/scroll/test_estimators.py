@@ -32,13 +32,9 @@ SCALES = pytest.mark.parametrize('params', [{}, *RAW], ids=['unit', 'standard', 
 WINE = load_wine(return_X_y=True)
 
 
-def blobs(count: int = 60, seed: int = 0) -> tuple:
-    """Features (N, 5) of different scale and mean around three centres, and labels."""
-    random, y = np.random.default_rng(seed), np.arange(count) % 3
-    return (random.normal(size=(count, 5)) + 2 * np.eye(5)[y]) * [1, 5, .1, 2, 1] + [0, 3, 9, 0, 1], y
-
-
-X, Y = blobs()
+# features of different scale and mean around three centres
+Y = np.arange(60) % 3
+X = (np.random.default_rng(0).normal(size=(60, 5)) + 2 * np.eye(5)[Y]) * [1, 5, .1, 2, 1] + [0, 3, 9, 0, 1]
 
 
 def fingerprint(estimator) -> tuple:

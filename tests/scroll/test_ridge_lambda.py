@@ -18,14 +18,10 @@ from tests.scroll.conftest import counted, exact_solution, left_out, quick, refu
 LAMBDAS = (1e-4, 3e-3, 0.1, 1.0, 50.0)
 
 
-def noisy(count: int = 120, dim: int = 6, seed: int = 0) -> tuple:
-    """Features on the grid and labels of three classes that they tell apart, with errors."""
-    r = np.random.default_rng(seed)
-    features = quantise(r.normal(size=(count, dim)))
-    return features, np.where(r.random(count) < 0.3, r.integers(0, 3, count), features[:, :3].argmax(axis=1))
-
-
-FEATURES, LABELS = noisy()
+# three classes that features tell apart, with errors
+RANDOM = np.random.default_rng(0)
+FEATURES = quantise(RANDOM.normal(size=(120, 6)))
+LABELS = np.where(RANDOM.random(120) < 0.3, RANDOM.integers(0, 3, 120), FEATURES[:, :3].argmax(axis=1))
 
 
 @pytest.mark.parametrize('targets', TARGETS)
