@@ -41,8 +41,10 @@ def test_what_was_there_stays_when_writing_fails(tmp_path, monkeypatch, moment):
     assert path.read_bytes() == b'old' and files_below(tmp_path) == [path]
 
 
-def killed_write(path) -> None:
-    """A process that is killed while it writes."""
+def test_a_killed_process_leaves_what_was_there_and_the_next_write_removes_its_half(tmp_path):
+    path, others = tmp_path / 'file', [tmp_path / name for name in ('file.part', 'file.1-x.part', 'afile.1-00000000.part')]
+    for kept in (path, *others):
+        kept.write_bytes(b'old')
     child = os.fork()
     if not child:
         with atomic_write(path) as file:
@@ -50,13 +52,6 @@ def killed_write(path) -> None:
             file.flush()
             os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-
-
-def test_a_killed_process_leaves_what_was_there_and_the_next_write_removes_its_half(tmp_path):
-    path, others = tmp_path / 'file', [tmp_path / name for name in ('file.part', 'file.1-x.part', 'afile.1-00000000.part')]
-    for kept in (path, *others):
-        kept.write_bytes(b'old')
-    killed_write(path)
     assert path.read_bytes() == b'old' and len(files_below(tmp_path)) == 5
     with atomic_write(path) as file:                            # takes nobody else's half file for its own
         file.write(b'newer')
@@ -155,7 +150,8 @@ def test_an_interrupt_at_any_line_keeps_nobody_from_writing_the_file(tmp_path, m
 
 def test_rows_that_several_methods_keep_wait_for_each_other(tmp_path):
     path = tmp_path / 'rows.csv'
-    keep_rows(path, ['model'], 'er', [{}])
+    for _ in range(2):                                  # new rows replace those of the same method
+        keep_rows(path, ['model'], 'er', [{}])
     with locked(path):
         other = threading.Thread(target=keep_rows, args=(path, ['model'], 'scroll', [{}]))
         other.start()

@@ -22,7 +22,6 @@ from pathlib import Path
 import pytest
 
 import scroll
-from bench.certify.store import keep_rows
 from bench.cli.parsing import parse_args
 from bench.paper import documents
 from scroll.heads import registry
@@ -186,17 +185,6 @@ def test_numbers_are_those_of_the_rows(tmp_path):
     named = {name for page in PAGES for name in re.findall('<!-- table: (.*) -->', text_of(page))}
     assert named == set(documents.TABLES)
     assert len(text_of(ROOT / 'README.md').splitlines()) <= 90
-
-
-def test_rows_of_certificates_become_a_table(tmp_path):
-    """New rows replace those of the same method; the steadiest is first."""
-    readme = tmp_path / 'README.md'
-    for model, values in dict(er=[1, 2], ER=[20, 60], scroll=[98, 98]).items():
-        rows = [dict(schedule=f'split:{i + 2}', final_accuracy=a, outcome=a) for i, a in enumerate(values)]
-        keep_rows(tmp_path / 'results/clouds/seq-digits.csv', ['model', *rows[0]], model.lower(), rows)
-    readme.write_text('<!-- table: schedules -->\n\n<!-- end of table -->\n', encoding='utf-8')
-    assert documents.update(tmp_path, [readme]) == [readme] and documents.update(tmp_path, [readme]) == []
-    assert text_of(readme).splitlines()[4:6] == ['| SCROLL | 2 | 98.00 ± 0.00 | 98.00 | 0.00 | 1 |', '| ER | 2 | 40.00 ± 28.28 | 20.00 | 40.00 | 2 |']
 
 
 def test_the_version_stands_in_three_places():

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import core.configs
-import models
 from core.configs import read_yaml
-from core.rows import FILE, append_row, read_rows
+from core.rows import FILE, append_row
 from datasets.utils import readers
 from datasets.utils.readers import Images
 from scroll import InputError
@@ -20,7 +19,6 @@ from scroll.schedule_forms import FORMS
 from scroll.schedules import make_schedule
 from tests.conftest import files_below, words_of
 from tests.models.conftest import small_digits  # noqa: F401
-from tests.models.test_contract import QUICK, known_flags
 
 LONG = '9' * 30
 fuzz = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -52,22 +50,21 @@ def ends(command_line, tmp_path):
 
 FLAGS = {           # what is given -> a word that the line must have
     '--model scrol': 'did you mean scroll', '--model zzz': 'known: agem', '--dataset seq-digit': 'did you mean seq-digits',
-    '--backbone vit': 'resnet18', '--model scroll --bufer_size 3': 'did you mean --buffer_size?', '--seed 1 --seed 2': '--seed is given 2 times', '--n_splits many': 'whole number',
+    '--backbone vit': 'resnet18', '--model scroll --bufer_size 3': 'did you mean --buffer_size?', '--n_splits many': 'whole number',
     '--model scroll --ridge_lambda 0': 'number from', '--model scroll --predictor svm': 'ncc', '--schedule gauss': "'gauss'",
     '--schedule iid --n_splits 3': '--n_splits and --schedule', '--weights no-such': "'none'", '--weights compact --width 4': 'do not fit',
     '--dataset_config nope': '--dataset_config nope', '--dataset seq-folder': '--data_dir is missing', '--dataset seq-folder --data_dir /nonexistent': 'train/<class>/',
     '--dataset seq-miniimg': 'mini-imagenet-cache-test.pkl', '--model scroll --n_epochs 5': '--n_epochs 5', '--optim_nesterov 1': 'optim_mom', '--alpha 5': 'no such flag',
-    '--lr nan': '--lr', '--lr -1': '--lr', '--lr fast': 'fast', f'--lr 1e{LONG}': '--lr', '--batch_size 0': 'at least 1', '--batch_size 1.5': '1.5',
+    '--lr nan': '--lr', '--lr -1': '--lr', f'--lr 1e{LONG}': '--lr', '--batch_size 0': 'at least 1',
     f'--batch_size {LONG}': 'too large', '--n_epochs -1': 'at least 0', '--num_threads 999999999': 'too large', '--num_workers 1000000': 'too large',
     '--seed -1': 'at least 0', f'--seed {LONG}': 'too large', '--input_size 0': 'at least 8', '--input_size 1000000000': 'too large', '--width 0': 'width',
-    '--width 1000000000': '--backbone', '--width 100000': 'GiB', '--width 4k': "'4k'", '--device gpu': 'use cpu', '--device cuda:99': 'use cpu',
+    '--width 1000000000': '--backbone', '--width 100000': 'GiB', '--device gpu': 'use cpu', '--device cuda:99': 'use cpu',
     '--optimizer __class__': 'sgd', '--n_splits 0': 'at least 1', '--n_splits 1000000000000': '10 classes', '--validation 100': '100', '--validation nan': 'nan',
     '--noise_rate 1.5': '1.5', '--label_perc 2': '2', '--label_perc 0': 'above 0', '--lpc 0.0001': 'no label', '--custom_class_order 0-1-1': '10 classes 0..9',
     '--custom_task_order ../../etc': 'task', '--start_from 99': '99', '--stop_after 99': '99', '--model_config ../x': 'best', '--model ../scroll': 'no such model',
     '--dataset ../../etc/passwd': 'no such dataset', '--backbone ../resnet18': 'no such backbone', '--dataset_config ../../models/config/sgd': 'no such config',
     '--ckpt_name ../../x --savecheck last': 'without folders', f'--weights {"x" * 5000}': 'too long', '--weights /dev/zero': 'nor a file',
     '--weights ../../../../etc/passwd': '/etc/passwd', '--loadcheck /dev/zero': 'no such file', '--results_path ' + 'x' * 5000: 'too long',
-    '--no_such_flag 1': 'no such flag', '--buffer-size 3': '--buffer-size', '--schedule': 'expected one argument',
     '--model er --buffer_size 1000000000': 'GiB', '--model scroll --buffer_size 10^23': '10^23', '--model er --buffer_size -1': 'at least 0',
     f'--model ens --n_classifiers 1{"0" * 12}': 'GiB', '--model ens --n_classifiers 4 --top_k 5': '--top_k 5',
     '--model gdumb --buffer_size 5 --fitting_batch_size 1': 'at least 2', '--dataset seq-folder --data_dir /dev/null': '--data_dir'}
@@ -76,23 +73,6 @@ FLAGS = {           # what is given -> a word that the line must have
 @pytest.mark.parametrize('flags', FLAGS, ids=lambda flags: flags[:40])
 def test_flags(ends, flags):
     assert FLAGS[flags] in ends(*flags.split())
-
-
-SCHEDULES = [
-    '', 'splat', 'split', 'split:0', 'split:1e9', 'split:٣', 'split:999999999999999', 'split:5,order=0-0', 'split:5,split:5', '__import__("os").system("x")',
-    'iid,batch=0', 'iid,batch=1.5', 'single,n=3', 'gaussian:sigma=0', 'gaussian:sigma=nan', f'gaussian:sigma={LONG}', 'gaussian-resample:batches=999999999999999',
-    'gaussian-resample:width=0', 'blurry:tasks=999999999999999', 'blurry:major=101', 'blurry:minor=-1', 'siblurry:tasks=0', 'recurring:2,times=999999999999999',
-    'recurring:11', 'imbalanced:999999999999999', 'imbalanced:2,ratio=0', 'imbalanced:2,ratio=1e300', 'file:', 'file:/', 'file:/dev/zero', 'file:/dev/stdin',
-    'file:/etc/passwd', 'file:no/such/file', 'x' * 5000, 'split:11', 'split:5,order=0-1', 'split:5,colour=red', 'blurry:3', 'iid:5']
-
-
-def test_schedules(ends):
-    labels = np.arange(200) % 10
-    for spec in SCHEDULES:
-        with pytest.raises(InputError, match='schedule') as caught:
-            make_schedule(spec, labels)
-        assert len(str(caught.value).splitlines()) == 1, spec
-    assert 'schedule' in ends('--schedule', SCHEDULES[1])
 
 
 def test_a_run_that_runs_out_of_memory(ends, monkeypatch):
@@ -177,12 +157,12 @@ def specs(draw) -> str:
 
 
 @settings(fuzz, max_examples=150)
-@given(spec=specs() | st.text(max_size=30), labels=st.lists(st.integers(0, 4), min_size=1, max_size=60), seed=st.integers(0, 9))
+@given(spec=specs() | st.text(max_size=30), labels=st.lists(st.integers(0, 4), max_size=60), seed=st.integers(0, 9))
 def test_any_schedule_orders_the_samples_or_is_refused(spec, labels, seed):
     try:
         schedule = make_schedule(spec, labels, seed)
     except InputError as error:
-        assert len(' '.join(str(error).split())) < 2000
+        assert len(str(error)) < 2000 and len(str(error).splitlines()) == 1
     else:
         assert schedule.cuts[0] == 0 and schedule.cuts[-1] == len(schedule.order) and (np.diff(schedule.cuts) > 0).all()
         assert schedule.covers != 'all' or sorted(schedule.order.tolist()) == list(range(len(labels)))
@@ -248,23 +228,6 @@ def test_the_smallest_data_are_learned(command_line, tmp_path, monkeypatch, kind
     monkeypatch.setattr(readers, 'digits', lambda: content)
     code, _, err = command_line('--model', method, *METHODS[method], *SMALL, '--base_path', tmp_path)
     assert (code, err) == (0, ''), err
-
-
-@pytest.mark.usefixtures('small_digits')
-@pytest.mark.parametrize('method, size', [*((method, 13) for method in models.get_model_names()),
-                                          *((method, 1) for method in ('sgd', 'scroll', 'gdumb', 'joint', 'er-ace'))])
-def test_a_batch_of_one_and_one_that_is_left_over_are_learned(command_line, tmp_path, method, size):
-    """At 8 pixels the last maps have one pixel, so that one sample has no batch statistics; 40 samples a task, 13 a batch."""
-    flags = words_of(*QUICK.get(method, []), '--lr 0.01 --input_size 8 --batch_size', size)
-    flags += ['--buffer_size', '6'] if '--buffer_size' in known_flags(method) else []
-    flags += ['--n_epochs', '1'] if not models.get_model_class(method).ONLINE else []
-    dropped = {'--lr'} if method in ('scroll', 'gdumb', 'ens') else set()
-    flags = [word for name, value in zip(flags[::2], flags[1::2]) if name not in dropped for word in (name, value)]
-    small = [word for name, value in zip(SMALL[::2], SMALL[1::2]) if name not in flags for word in (name, value)]
-    code, _, err = command_line('--model', method, *flags, *small, '--base_path', tmp_path)
-    assert (code, err) == (0, ''), err
-    path = next(path for path in files_below(tmp_path) if path.name == FILE)
-    assert 0 <= float(read_rows(path)[0]['final_accuracy']) <= 100
 
 
 @pytest.mark.usefixtures('small_digits')

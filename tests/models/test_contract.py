@@ -92,6 +92,13 @@ def test_each_method_runs_on_class_splits(start, method):
         assert set(model.buffer.get_all_data()[1].tolist()) <= set(range(10))
 
 
+@pytest.mark.parametrize('words', ['sgd', 'scroll', 'gdumb --buffer_size 1', 'joint', 'er-ace'])
+def test_one_sample_at_a_time_is_learned(start, words):
+    """At 8 pixels the last maps have one pixel, so that one sample has no batch statistics."""
+    model, dataset = run(start, *words.split(), '--n_splits 2 --input_size 8 --batch_size 1 --label_perc 0.25')
+    assert torch.isfinite(predictions(model, dataset)).all()
+
+
 @pytest.mark.parametrize('method', METHODS)
 def test_on_a_stream_without_tasks_a_method_runs_or_is_refused_before_any_work(start, method):
     flags = ['--schedule gaussian:sigma=1,batch=8 --batch_size 8']

@@ -15,6 +15,7 @@ from backbone.resnet18 import ResNet18
 from scroll import Embedder, InputError, Preprocessing, Statistics
 from scroll.__main__ import main
 from scroll.grid import quantise, sample_keys
+from scroll.heads.registry import HEADS, Settings
 
 quick = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))    # the machine may be busy
 PREPROCESSING = Preprocessing(16)
@@ -76,6 +77,11 @@ def exact_solution(gram, units: int, right) -> list:
     return [row[len(rows):] for row in rows]
 
 
+def in_units(rows, exponent: int) -> list:
+    """Fractions in units of 2^exponent, each rounded to the nearest integer, of two to the even one."""
+    return [[round(value / Fraction(2) ** exponent) for value in row] for row in rows]
+
+
 class Stream(NamedTuple):
     """Labelled features on the grid; `keys` are unique. Indexing by positions takes a part."""
     features: np.ndarray
@@ -107,6 +113,12 @@ def sample(seed=0, count=60, dim=4, classes=3, spread=1.0):
     rng = np.random.default_rng(seed)
     labels = np.arange(count) % classes
     return quantise(rng.normal(size=(classes, dim))[labels] + spread * rng.normal(size=(count, dim))), labels
+
+
+def left_out(name, statistics, features, labels, **settings) -> np.ndarray:
+    """Logits (N, K) of a head, of each sample as if it had not been learned."""
+    head, settings = HEADS[name], Settings(**settings)
+    return head.left_out(head.make(statistics, settings), statistics, settings, features, labels)
 
 
 def digests(learner) -> tuple:
@@ -153,13 +165,6 @@ def toy_images(per_class: int = 8, size: int = 12, seed: int = 0) -> tuple:
     images[labels == 1, size // 2:] += 120
     images[labels == 2, :, :, 0] += 120
     return images.astype(np.uint8), labels
-
-
-@pytest.fixture(scope='package', autouse=True)
-def one_thread():
-    """Networks this small run slower on many threads, far slower while another process runs."""
-    with threads(1):
-        yield
 
 
 @pytest.fixture(scope='session')

@@ -8,6 +8,7 @@ from torch import nn
 from scroll.adaptation.adapters import ParallelAdapter, attach, fold, kind_for
 from scroll.embedding.embedder import fold_batch_norm
 from tests.scroll.conftest import refused, tiny_net
+from tests.scroll.test_exact import Attention
 
 X = torch.randn(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
@@ -74,26 +75,17 @@ def test_output_and_gradients_are_those_of_two_branches_before_the_batch_norm():
 
 class Inverted(nn.Module):
     """A depthwise network: pointwise convolutions 8 -> 16 -> 12, and a linear layer."""
-    def __init__(self, stride: int = 2):
+    def __init__(self):
         super().__init__()
         self.stem = nn.Conv2d(3, 8, 3, 2, 1)
         self.blocks = nn.Sequential(nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU6(),
-                                    nn.Conv2d(16, 16, 3, stride, 1, groups=16, bias=False), nn.BatchNorm2d(16), nn.ReLU6(),
+                                    nn.Conv2d(16, 16, 3, 2, 1, groups=16, bias=False), nn.BatchNorm2d(16), nn.ReLU6(),
                                     nn.Conv2d(16, 12, 1, bias=False), nn.BatchNorm2d(12))
         self.last = nn.Sequential(nn.Linear(12, 20))
         self.classifier = nn.Linear(20, 3)
 
     def features(self, x):
         return self.last(self.blocks(self.stem(x)).mean(dim=(2, 3)))
-
-
-class Attention(nn.Module):
-    def __init__(self, width: int):
-        super().__init__()
-        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-
-    def forward(self, x):
-        return x + self.proj(nn.functional.scaled_dot_product_attention(*self.qkv(x).chunk(3, dim=-1)))
 
 
 class Transformer(nn.Module):

@@ -43,6 +43,9 @@ def test_columns_of_a_frame_are_put_in_the_order_that_was_learned(make, names, t
     other = frame.iloc[:, ::-1]
     learner, expected = make().partial_fit(frame[:50], Y[:50]).partial_fit(other[50:], Y[50:]), make().partial_fit(X, Y)
     assert learner.digest() == expected.digest()
+    for params in ({}, dict(scale='standard'), dict(scale=None, limit=100)):            # with weights
+        found, whole = (ScrollClassifier(**params).fit(first, Y, Y + 1).partial_fit(later, Y) for first, later in ((frame, other), (X, X)))
+        assert found.digest() == whole.digest()
     learner.save(tmp_path / 's.npz')
     for one in (learner, Scroll.load(tmp_path / 's.npz')):
         for table in (other, frame, pa.Table.from_pandas(other) if names is NAMES else other):
@@ -97,6 +100,7 @@ def test_a_value_and_its_float32_copy_are_one(rows):
         Scroll(buffer_size=0).partial_fit(copy, [0] * len(rows)).digest()
 
 
+@pytest.mark.filterwarnings('error')
 @pytest.mark.parametrize('make', [lambda: Scroll(keep_keys=True), lambda: ScrollClassifier(), lambda: ScrollClassifier('ncc'),
                                   lambda: ScrollClassifier(scale='standard', limit=8)])
 def test_what_was_learned_in_float64_is_removed_as_its_float32_copy(make):
@@ -157,9 +161,6 @@ def test_denormals_are_zero_whatever_the_processor_does_with_them():
 def test_beyond_float32_is_refused():
     with refused('sample 1 has values beyond float32'):
         Scroll().partial_fit([[1, 2], [1e39, 1]], [0, 1])
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        Scroll(buffer_size=0).partial_fit(X, Y).remove(X[:3].astype(np.float32), Y[:3])
 
 
 def test_parquet_columns_go_by_their_names(tmp_path, monkeypatch, capsys):

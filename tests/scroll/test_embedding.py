@@ -16,6 +16,7 @@ from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.grid import GRID, quantise, sample_keys
 from scroll.learner import Scroll
+from tests.conftest import files_below
 from tests.scroll.conftest import PREPROCESSING, quick, refused, threads, tiny_net, toy_images
 
 IMAGES = toy_images(6, seed=4)[0]           # 18
@@ -44,7 +45,7 @@ def near_ties(draw) -> np.ndarray:
     return x * random.choice([-1, 1], (count, dim))
 
 
-LAYOUTS = [np.asfortranarray, lambda x: np.repeat(x, 3, axis=1)[:, ::3], lambda x: np.repeat(x, 2, axis=0)[::2], lambda x: x.astype('>f8'),
+LAYOUTS = [np.asfortranarray, lambda x: np.repeat(x, 3, axis=1)[:, ::3], lambda x: np.repeat(x, 2, axis=0)[::2],
            lambda x: np.concatenate([x[:1] * 3, x])[1:]]
 
 
@@ -230,16 +231,12 @@ def test_an_invalid_preprocessing_is_refused(params):
 @pytest.fixture
 def cached(net, tmp_path):
     """A function that makes an embedder with the cache in tmp_path; some features are there already."""
-    def make(net=net, preprocessing=PREPROCESSING, dtype='float32'):
-        return Embedder(net, preprocessing, dtype, chunk=8, cache=tmp_path)
+    def make():
+        return Embedder(net, PREPROCESSING, chunk=8, cache=tmp_path)
     embedder = make()
     embedder(IMAGES)
     embedder.cache.flush()
     return make
-
-
-def files(folder):
-    return sorted(path for path in folder.rglob('*') if path.is_file())
 
 
 def test_only_what_is_missing_is_computed(cached, embedder, tmp_path):
@@ -252,7 +249,7 @@ def test_only_what_is_missing_is_computed(cached, embedder, tmp_path):
     np.testing.assert_array_equal(again(both)[0], embedder(both)[0])
     assert len(seen) == 1                                                   # 7 images are one chunk of 8
     again.cache.flush()
-    assert len(files(tmp_path)) == 2
+    assert len(files_below(tmp_path)) == 2
     wide = IMAGES.reshape(18, 6, 24, 3)                                     # of equal bytes and other shape
     np.testing.assert_array_equal(again(wide)[0], embedder(wide)[0])
 
@@ -265,7 +262,7 @@ TORN = {'truncated': lambda b: b[:-7], 'emptied': lambda b: b''}
 @pytest.mark.parametrize('damage', [*TORN, *FORGED])
 def test_a_file_that_is_torn_or_forged_is_dropped_and_made_again(cached, embedder, tmp_path, damage):
     """A forged one has the name that goes with its content."""
-    path, = files(tmp_path)
+    path, = files_below(tmp_path)
     bad, made = path, io.BytesIO()
     if damage in FORGED:
         np.save(made, FORGED[damage](np.load(path).copy()))
@@ -276,7 +273,7 @@ def test_a_file_that_is_torn_or_forged_is_dropped_and_made_again(cached, embedde
     assert not bad.exists()
     np.testing.assert_array_equal(again(IMAGES)[0], embedder(IMAGES)[0])
     again.cache.flush()
-    assert files(tmp_path) == [path]
+    assert files_below(tmp_path) == [path]
 
 
 @pytest.mark.parametrize('make', [lambda p: p.mkdir(), os.mkfifo], ids=['folder', 'pipe'])

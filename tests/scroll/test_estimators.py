@@ -1,7 +1,6 @@
 """ScrollClassifier: scikit-learn's own checks; the same bits under every schedule, on every scale of features; probabilities."""
 import contextlib
 import copy
-import pickle
 import warnings
 from pathlib import Path
 
@@ -33,13 +32,9 @@ SCALES = pytest.mark.parametrize('params', [{}, *RAW], ids=['unit', 'standard', 
 WINE = load_wine(return_X_y=True)
 
 
-def blobs(count: int = 60, seed: int = 0) -> tuple:
-    """Features (N, 5) of different scale and mean around three centres, and labels."""
-    random, y = np.random.default_rng(seed), np.arange(count) % 3
-    return (random.normal(size=(count, 5)) + 2 * np.eye(5)[y]) * [1, 5, .1, 2, 1] + [0, 3, 9, 0, 1], y
-
-
-X, Y = blobs()
+# features of different scale and mean around three centres
+Y = np.arange(60) % 3
+X = (np.random.default_rng(0).normal(size=(60, 5)) + 2 * np.eye(5)[Y]) * [1, 5, .1, 2, 1] + [0, 3, 9, 0, 1]
 
 
 def fingerprint(estimator) -> tuple:
@@ -232,19 +227,6 @@ def test_probabilities_are_scaled_by_leaving_each_sample_out(params, head):
     np.testing.assert_allclose(estimator.predict_proba(X), np.exp(z) / np.exp(z).sum(axis=1, keepdims=True), atol=2e-3)
 
 
-def test_data_frames_and_lists_are_numbers():
-    """With weights and without; columns in another order are put right."""
-    x = np.where(X > 1, X, 0)
-    frames = [pd.DataFrame(x), pd.DataFrame(x, columns=['a', 1, ('c', 2), None, 'e'])]
-    forms = [(x, x), (list(x), list(x)), *((frame, frame.iloc[:, ::-1]) for frame in frames)]
-    for params in ({}, dict(scale='standard'), *RAW):
-        found = set()
-        for first, later in forms:
-            estimator = ScrollClassifier(**params).fit(first, Y, Y + 1).partial_fit(later, Y)
-            found.add((estimator.digest(), estimator.predict_proba(later).tobytes()))
-        assert len(found) == 1
-
-
 @pytest.mark.parametrize('use', [Scroll, ScrollClassifier, Scroll().set_params, ScrollClassifier().set_params])
 def test_class_weight_is_a_head_here(use):
     with pytest.raises((TypeError, InputError), match="class_weight.*; head='balanced'"):
@@ -319,12 +301,8 @@ def test_features_of_different_scale_on_unit_length_get_a_hint():
 
 
 @SCALES
-def test_copies_go_on_the_same_and_a_changed_head_is_that_of_the_same_sums(params):
+def test_a_changed_head_is_that_of_the_same_sums(params):
     estimator = ScrollClassifier(**params).fit(X[:40], Y[:40])
-    estimator.predict_proba(X)
-    for twin in (pickle.loads(pickle.dumps(estimator)), copy.deepcopy(estimator)):
-        assert fingerprint(twin) == fingerprint(estimator)
-        assert fingerprint(twin.partial_fit(X[40:], Y[40:])) == fingerprint(ScrollClassifier(**params).fit(X, Y))
     copy.copy(estimator).set_params(head='ncc').predict(X)                  # a learner of its own
     assert estimator.learner_.head == 'ridge'
     estimator.set_params(head='lda', shrinkage=.1)

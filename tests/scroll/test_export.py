@@ -205,17 +205,6 @@ def test_the_backbone_is_there_too(tmp_path):
         export(learner, tmp_path / 'integer.safetensors')
 
 
-def test_what_is_exported_is_of_statistics_alone(tmp_path):
-    """Whatever the schedule: the same bytes of weights."""
-    learners = [Scroll(buffer_size=0).fit(X[TRAIN], Y[TRAIN]), Scroll(buffer_size=0)]
-    for at in np.array_split(np.random.default_rng(0).permutation(900), 7):
-        learners[1].partial_fit(X[at], Y[at])
-    for name, learner in zip('ab', learners):
-        export(learner, tmp_path / name)
-    one, two = ((tmp_path / name / 'f_T.safetensors').read_bytes() for name in 'ab')
-    assert one == two
-
-
 @pytest.mark.parametrize('kind, sides', [('float32', (24, 12)), pytest.param('integer', (24, 12), marks=pytest.mark.slow)])
 def test_images_to_labels_in_one_graph(kind, sides, tmp_path):
     """An integer backbone gives the library's bits; a graph of f* has its backbone."""

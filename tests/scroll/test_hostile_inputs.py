@@ -16,9 +16,9 @@ from scroll.archive import arrays_of
 from scroll.files.arrays import BLOCK_BYTES
 from scroll.files.features import open_files, read_blocks
 from scroll.lift import Lift
+from tests.conftest import ROOT
 from tests.scroll.conftest import refused
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 X, Y = np.random.default_rng(0).normal(size=(40, 5)), np.arange(40) % 2
 
 

@@ -4,15 +4,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from sklearn.covariance import shrunk_covariance
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from scroll import Statistics
 from scroll.grid import GRID, quantise
 from scroll.heads import discriminants as head
-from scroll.heads.registry import HEADS, Settings
 from scroll.statistics import MAX_SAMPLES
-from tests.scroll.conftest import exact_solution, sample
+from tests.scroll.conftest import exact_solution, in_units, left_out, sample
 
 
 @pytest.mark.parametrize('shrinkage', ['oas', 0])
@@ -29,22 +26,8 @@ def test_one_sample_of_most_of_the_weight_is_no_contradiction(weight, shrinkage)
     share = head.oas(scatter, weight) if shrinkage == 'oas' else 0
     units = max(round(Fraction(trace, 2) * share / (1 - share)), -(-trace >> 40))
     system = [[int(v) + units * (i == j) for j, v in enumerate(row)] for i, row in enumerate(scatter)]
-    exact = exact_solution(system, 0, [[weight * int(v) for v in row] for row in means.T])
-    scale = Fraction(GRID) / Fraction(2) ** predictor.exponent
-    assert predictor.units[:, :-1].T.tolist() == [[round(v * scale) for v in row] for row in exact]
-
-
-def test_it_is_scikit_learns_with_equal_classes_and_priors():
-    u, y = sample(0, 300, 6, 3)
-    statistics, x = Statistics(6).add(u, y), u / GRID
-    ours = head.lda(statistics, 0.1)
-    means = np.array([x[y == c].mean(axis=0) for c in range(3)])
-    covariance = shrunk_covariance(np.cov((x - means[y]).T, ddof=0) * len(x) / (len(x) - 3), 0.1)
-    weights = np.linalg.solve(covariance, means.T)
-    expected = x @ weights - (means.T * weights).sum(axis=0) / 2
-    np.testing.assert_allclose(ours.decision_function(u) / 0.9, expected, atol=1e-4)
-    theirs = LinearDiscriminantAnalysis(solver='lsqr', shrinkage=0.1, priors=[1 / 3] * 3).fit(x, y)
-    assert (theirs.predict(x) == ours.predict(u)).all()
+    exact = exact_solution(system, 0, [[GRID * weight * int(v) for v in row] for row in means.T])
+    assert predictor.units[:, :-1].T.tolist() == in_units(exact, predictor.exponent)
 
 
 @pytest.mark.parametrize('spread', [0.01, 0.3, 2.0])
@@ -60,17 +43,16 @@ def test_the_shrinkage_is_the_formulas(spread):
 def test_leaving_one_out_is_learning_without_it():
     u, y = sample(6, 31, 5, 3)
     few = Statistics(1).add(np.full((4, 1), GRID) * [[1], [1], [-1], [1]], [0, 1, 0, 1])        # without the first nothing varies
-    assert np.isfinite(HEADS['lda'].left_out(head.lda(few, 0.0), few, Settings(shrinkage=0.0), np.array([[GRID]]), [0])).all()
+    assert np.isfinite(left_out('lda', few, np.array([[GRID]]), [0], shrinkage=0.0)).all()
     u, y = np.concatenate([u, sample(7, 1, 5)[0]]), np.r_[y, 3]             # a class of one
     statistics = Statistics(5).add(u, y)
-    scatter = head.within_scatter(statistics)
-    settings = Settings(shrinkage=0.3)
-    left_out = HEADS['lda'].left_out(HEADS['lda'].make(statistics, settings), statistics, settings, u, y)
-    units = round(Fraction(int(np.trace(scatter)), 5) * head.exact_share(0.3) / (1 - head.exact_share(0.3)))
+    scatter, share = head.within_scatter(statistics), head.exact_share(0.3)
+    logits = left_out('lda', statistics, u, y, shrinkage=0.3)
+    units = round(Fraction(int(np.trace(scatter)), 5) * share / (1 - share))
     for i in range(0, 31, 3):
         rest = Statistics(5).add(np.delete(u, i, axis=0), np.delete(y, i))
         without = head.within_scatter(rest) / GRID ** 2 + units / GRID ** 2 * np.eye(5)
         means = rest.sums[:, :-1] / rest.counts[:, None] / GRID
         weights = (rest.total - 4) * np.linalg.solve(without, means.T)
         expected = u[i] / GRID @ weights - (means.T * weights).sum(axis=0) / 2
-        np.testing.assert_allclose(left_out[i], expected, atol=2e-3, rtol=1e-4)
+        np.testing.assert_allclose(logits[i], expected, atol=2e-3, rtol=1e-4)

@@ -206,18 +206,11 @@ def test_a_library_that_is_missing_and_images_of_another_size_are_one_line(monke
             getattr(Embedder, f'from_{library}')('vit', random=0)
 
 
-def learned(folder) -> tuple:
-    """(a learner with f*, images that are not square)."""
-    images, labels = toy_images(4, 24)
-    images = images[:, :, :16]
-    learner = Scroll(Embedder.from_transformers(str(folder), chunk=4), buffer_size=6,
-                     adaptation=Adaptation(mode='adapters', iterations=3, minibatch=3, lr=1.0, select='none'))
-    return learner.partial_fit(images, labels).adapt(), images
-
-
-def test_a_learner_adapts_and_has_modules(folders):
+def test_a_learner_adapts_to_images_that_are_not_square(folders):
     pytest.importorskip('peft')
-    learner, images = learned(folders['vit'])
-    digest = learner.adapted_.digest()
+    images, labels = toy_images(4, 24)
+    learner = Scroll(Embedder.from_transformers(str(folders['vit']), chunk=4), buffer_size=6,
+                     adaptation=Adaptation(mode='adapters', iterations=3, minibatch=3, lr=1.0, select='none'))
+    digest = learner.partial_fit(images[:, :, :16], labels).adapt().adapted_.digest()
     assert learner.adapt().adapted_.digest() == digest and learner.adapted_.mode == 'adapters'
     assert learner.adapted_.embedder.psi_digest != learner.embedder.psi_digest

@@ -2,16 +2,16 @@
 import hashlib
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll import InputError, Scroll, Statistics
+from scroll import InputError, Statistics
 from scroll.grid import GRID, quantise
 from scroll.lift import Lift
+from tests.conftest import ROOT
 from tests.scroll.conftest import quick, refused
 
 KINDS = ('relu', 'relu7', 'square', 'fourier')
@@ -61,7 +61,7 @@ u = quantise(np.r_[1 + .01 * np.random.default_rng(0).normal(size=(4600, 200)), 
 print(Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7).digest())
 """
     one, other = (subprocess.run([sys.executable, '-c', script, by], capture_output=True, text=True, check=True,
-                                 cwd=Path(__file__).parents[2]).stdout for by in ('numpy', 'torch'))
+                                 cwd=ROOT).stdout for by in ('numpy', 'torch'))
     u = quantise(np.r_[1 + .01 * np.random.default_rng(0).normal(size=(4600, 200)), np.eye(200), -np.eye(200)])
     h = np.c_[Lift('relu7', 200, 600)(u), np.full(5000, GRID)].astype(np.float64)         # whose products are exact
     own = Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7)
@@ -98,12 +98,14 @@ def test_a_lift_stays_on_the_grid_and_begins_with_u_and_with_narrower_ones(kind,
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_sums_of_a_lift_are_those_of_lifted_features_and_hold_those_of_no_lift(kind):
+def test_sums_of_a_lift_are_those_of_lifted_features_and_hold_those_of_no_lift(tmp_path, kind):
     u, y = units(50, 6), np.arange(50) % 3
     lift = Lift(kind, 6, 1100)                                              # wider than a panel of the product
     lifted, plain, both = Statistics(6, lift).add(u, y), Statistics(6).add(u, y), Statistics(1106).add(lift(u), y)
     assert np.array_equal(lifted.sums, both.sums) and np.array_equal(lifted.gram, both.gram)
     assert lifted.without_lift() == plain and lifted != both
+    lifted.save(tmp_path / 's.npz')
+    assert Statistics.load(tmp_path / 's.npz') == lifted
     other = Statistics(6, lift).add(u[40:], y[40:]).merge(Statistics(6, lift).add(u[:40], y[:40]))
     assert other == lifted and other.remove(u[7:9], y[7:9]) == Statistics(6, lift).add(np.delete(u, [7, 8], 0), np.delete(y, [7, 8]))
 
@@ -129,17 +131,3 @@ def test_sums_of_other_lifts_do_not_mix():
 def test_a_lift_that_cannot_be_is_refused(facts):
     with pytest.raises(InputError):
         Lift(**{**dict(kind='relu', dim=8, width=4), **facts})
-
-
-@pytest.mark.parametrize('head', ['rp', 'rff'])
-def test_a_state_file_knows_its_lift(tmp_path, head):
-    u, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
-    learner = Scroll(head=head, lift_dim=9, lift_seed=2, buffer_size=6).fit(u, y)
-    learner.save(tmp_path / 's.npz')
-    read = Scroll.load(tmp_path / 's.npz')
-    assert read.statistics_.lift == learner.statistics_.lift and read.digest() == learner.digest()
-    assert read.predictor().digest() == learner.predictor().digest()
-    rest = Scroll(head=head, lift_dim=9, lift_seed=2, buffer_size=6).fit(u[10:], y[10:])
-    assert read.remove(u[:10], y[:10]).digest() == rest.digest()
-    learner.statistics_.save(tmp_path / 't.npz')
-    assert Statistics.load(tmp_path / 't.npz') == learner.statistics_

@@ -10,51 +10,32 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.linear_model import Ridge
 
 from scroll import Scroll
 from scroll.grid import GRID, quantise
 from scroll.heads.predictors import LinearPredictor, exact_lambda, ncc, random_weights, ridge
-from scroll.heads.registry import HEADS, Settings
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.lift import Lift
 from scroll.settings import NCC_BIASES
 from scroll.statistics import Statistics
-from tests.scroll.conftest import counted, make_stream, quick, refused, streams
+from tests.scroll.conftest import counted, in_units, left_out, make_stream, quick, refused, streams
 
 STREAM = make_stream(np.random.default_rng(1).integers(0, 4, 60), dim=8)
-U = STREAM.features / GRID
-ONE = np.concatenate([U, np.ones((60, 1))], axis=1)         # [u; 1]
-ONEHOT = np.eye(4)[STREAM.labels]
 
 
-def weights(predictor) -> np.ndarray:
-    """(K, d + 1)"""
-    return np.concatenate([predictor.weight, predictor.bias[:, None]], axis=1)
-
-
-@pytest.mark.parametrize('alpha', [1e-3, 100.0])
-@pytest.mark.parametrize('targets, y', [('pm1', 2 * ONEHOT - 1), ('onehot', ONEHOT)])
-def test_ridge_equals_scikit_learns(alpha, targets, y):
-    ours = ridge(counted(STREAM.features, STREAM.labels), alpha, targets)
-    theirs = Ridge(alpha=alpha, fit_intercept=False).fit(ONE, y)
-    np.testing.assert_allclose(weights(ours), theirs.coef_, atol=1e-8, rtol=0)
-    np.testing.assert_allclose(ours.decision_function(STREAM.features), theirs.predict(ONE), atol=1e-8, rtol=0)
-
-
-def in_units(values, exponent: int) -> list:
-    """Fractions in units of 2^exponent, each rounded to the nearest integer, of two to the even one."""
-    return [[round(value / Fraction(2) ** exponent) for value in row] for row in values]
+def exact_ncc(s, bias: str, exponent: int) -> list:
+    """Weights and biases from fractions, rounded."""
+    factor = dict(exact=Fraction(-1, 2), paper=-1, zero=0)[bias]
+    means = [[Fraction(int(total), int(count) * GRID) for total in row] for row, count in zip(s.sums[:, :-1], s.counts)]
+    return in_units([row + [factor * sum(x * x for x in row)] for row in means], exponent)
 
 
 @quick
 @given(streams(), st.sampled_from(NCC_BIASES))
 def test_ncc_is_the_exact_quotient_rounded(stream, bias):
-    s, factor = counted(stream.features, stream.labels), dict(exact=Fraction(-1, 2), paper=-1, zero=0)[bias]
+    s = counted(stream.features, stream.labels)
     ours = ncc(s, bias)
-    c = [[Fraction(int(total), int(count) * GRID) for total in row] for row, count in zip(s.sums[:, :-1], s.counts)]
-    rows = [row + [factor * sum(x * x for x in row)] for row in c]
-    assert ours.units.tolist() == in_units(rows, ours.exponent) and np.abs(ours.units).max() <= 2 ** 47
+    assert ours.units.tolist() == exact_ncc(s, bias, ours.exponent) and np.abs(ours.units).max() <= 2 ** 47
 
 
 def test_ncc_counts_the_longest_streams_and_halves_to_even():
@@ -63,10 +44,7 @@ def test_ncc_counts_the_longest_streams_and_halves_to_even():
     counts, sums = np.array([2 ** 27, 3]), np.array([[2 ** 45, 2 ** 45 - 1, -2 ** 45 + 3, 1], [1, 2, -1, 3 << 18]])
     s.assign(np.arange(2), counts, np.column_stack([sums, counts << 18]), np.zeros((5, 5), np.int64))
     ours = ncc(s)
-    rows = [[Fraction(int(x), int(n) << 18) for x in row] for row, n in zip(sums, counts)]
-    assert ours.units[:, :-1].tolist() == in_units(rows, ours.exponent)
-    for row, bias in zip(rows, ours.units[:, -1].tolist()):
-        assert bias == round(-sum(x * x for x in row) / 2 / Fraction(2) ** ours.exponent)
+    assert ours.units.tolist() == exact_ncc(s, 'exact', ours.exponent)
 
 
 @quick
@@ -138,8 +116,3 @@ def test_digests_and_logits_are_those_of_another_machine():
 def test_before_the_first_sample_there_is_no_predictor(make):
     with refused('first sample'):
         make(Statistics(8))
-
-
-def left_out(name, statistics, features, labels, **settings):
-    settings = Settings(**settings)
-    return HEADS[name].left_out(HEADS[name].make(statistics, settings), statistics, settings, features, labels)

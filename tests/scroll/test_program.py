@@ -30,10 +30,10 @@ class Clipped(nn.Module):
         torch.manual_seed(0)
         self.conv = nn.Conv2d(3, 16, 3, padding=1)
         self.take = take
-        if isinstance(top, nn.Module) or not isinstance(top, torch.Tensor):
-            self.top = top
-        else:
+        if isinstance(top, torch.Tensor):
             self.register_buffer('top', top, persistent=False)
+        else:
+            self.top = top
 
     def features(self, x):
         return self.conv(x).clamp(max=self.take(self.top)).mean((2, 3))
@@ -64,35 +64,29 @@ class OfModule(Clipped):
         return self.conv(x).clamp(max=GLOBAL['top']).mean((2, 3))
 
 
-def with_bound(name, top):
-    made = {
-        'float': lambda: Clipped(top),
-        'numpy float': lambda: Clipped(np.float32(top)),
-        'numpy int': lambda: Clipped(np.int64(top)),
-        'buffer': lambda: Clipped(torch.tensor(top)),
-        'tensor': lambda: Clipped([torch.tensor(top)], take=lambda tops: tops[0]),
-        'array': lambda: Clipped(np.array([top]), take=lambda tops: torch.from_numpy(tops)),
-        'dict': lambda: Clipped({'top': top}, take=lambda settings: settings['top']),
-        'object': lambda: Clipped(SimpleNamespace(top=top), take=lambda config: config.top),
-        'function': lambda: Clipped(None, take=lambda _: top),
-        'partial': lambda: Clipped(top, take=functools.partial(min, 100)),
-        'class': lambda: OfClass(0) if top == 5 else LowerClass(0),
-        'layer': lambda: Activated(nn.Hardtanh(-top, top)),
-        'far layer': lambda: Activated(nn.Hardtanh(-1.5, 1 + top))}
-    return made[name]()
-
-
-KINDS = ('float', 'numpy float', 'numpy int', 'buffer', 'tensor', 'array', 'dict', 'object', 'function', 'partial',
-         'class', 'layer', 'far layer')
+BOUNDS = {          # where a network has its bound -> the network of a bound
+    'float': Clipped,
+    'numpy float': lambda top: Clipped(np.float32(top)),
+    'numpy int': lambda top: Clipped(np.int64(top)),
+    'buffer': lambda top: Clipped(torch.tensor(top)),
+    'tensor': lambda top: Clipped([torch.tensor(top)], take=lambda tops: tops[0]),
+    'array': lambda top: Clipped(np.array([top]), take=lambda tops: torch.from_numpy(tops)),
+    'dict': lambda top: Clipped({'top': top}, take=lambda settings: settings['top']),
+    'object': lambda top: Clipped(SimpleNamespace(top=top), take=lambda config: config.top),
+    'function': lambda top: Clipped(None, take=lambda _: top),
+    'partial': lambda top: Clipped(top, take=functools.partial(min, 100)),
+    'class': lambda top: OfClass(0) if top == 5 else LowerClass(0),
+    'layer': lambda top: Activated(nn.Hardtanh(-top, top)),
+    'far layer': lambda top: Activated(nn.Hardtanh(-1.5, 1 + top))}
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'exact'])
-@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('kind', BOUNDS)
 def test_a_number_that_reaches_the_features_is_in_the_digest_wherever_it_stands(kind, dtype, tmp_path):
-    low, high, again = (Embedder(with_bound(kind, top), PREPROCESSING, dtype, cache=tmp_path) for top in (0.9, 5.0, 5.0))
+    low, high, again = (Embedder(BOUNDS[kind](top), PREPROCESSING, dtype, cache=tmp_path) for top in (0.9, 5.0, 5.0))
     assert again.digest == high.digest != low.digest and not high.unidentified
     if dtype == 'float32':
-        wanted = Embedder(with_bound(kind, 5.0), PREPROCESSING)(IMAGES)[0]
+        wanted = Embedder(BOUNDS[kind](5.0), PREPROCESSING)(IMAGES)[0]
         low(IMAGES)
         low.cache.flush()
         np.testing.assert_array_equal(high(IMAGES)[0], wanted)          # not what the cache has of the other
@@ -283,7 +277,8 @@ def test_a_network_that_leans_on_a_default_of_torch_is_noticed():
 def switches_of_torch() -> tuple:
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
     return (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled(), cudnn.enabled,
-            cudnn.benchmark, cudnn.deterministic, torch._C._get_nnpack_enabled())
+            cudnn.benchmark, cudnn.deterministic, torch._C._get_nnpack_enabled(), torch.is_grad_enabled(),
+            torch.get_rng_state().tolist())
 
 
 def test_threads_that_embed_and_adapt_at_once_leave_every_switch_as_it_was(embedders):

@@ -10,23 +10,18 @@ from sklearn.linear_model import RidgeCV
 from scroll import Scroll
 from scroll.grid import GRID, quantise
 from scroll.heads.predictors import exact_lambda, ridge
-from scroll.heads.registry import HEADS, Settings
 from scroll.heads.ridge_lambda import choose_lambda, exact_gcv, gcv_bounds, grid_lambda
 from scroll.settings import TARGETS
 from scroll.statistics import Statistics
-from tests.scroll.conftest import counted, exact_solution, quick, refused, streams
+from tests.scroll.conftest import counted, exact_solution, left_out, quick, refused, streams
 
 LAMBDAS = (1e-4, 3e-3, 0.1, 1.0, 50.0)
 
 
-def noisy(count: int = 120, dim: int = 6, seed: int = 0) -> tuple:
-    """Features on the grid and labels of three classes that they tell apart, with errors."""
-    r = np.random.default_rng(seed)
-    features = quantise(r.normal(size=(count, dim)))
-    return features, np.where(r.random(count) < 0.3, r.integers(0, 3, count), features[:, :3].argmax(axis=1))
-
-
-FEATURES, LABELS = noisy()
+# three classes that features tell apart, with errors
+RANDOM = np.random.default_rng(0)
+FEATURES = quantise(RANDOM.normal(size=(120, 6)))
+LABELS = np.where(RANDOM.random(120) < 0.3, RANDOM.integers(0, 3, 120), FEATURES[:, :3].argmax(axis=1))
 
 
 @pytest.mark.parametrize('targets', TARGETS)
@@ -39,8 +34,7 @@ def test_leave_one_out_and_the_choice_are_those_of_scikit_learn(targets):
     per_lambda = theirs.cv_results_.sum(axis=1).mean(axis=0)                    # (N, K, L): squared errors
     gcv = []
     for alpha, expected in zip(LAMBDAS, per_lambda):
-        own, head = Settings(ridge_lambda=exact_lambda(alpha), targets=targets), HEADS['ridge']
-        logits = head.left_out(head.make(s, own), s, own, FEATURES, LABELS)
+        logits = left_out('ridge', s, FEATURES, LABELS, ridge_lambda=exact_lambda(alpha), targets=targets)
         assert ((y - logits) ** 2).sum(axis=1).mean() == pytest.approx(expected, rel=1e-4)
         gcv.append(float(exact_gcv(s, targets, exact_lambda(alpha))))
     np.testing.assert_allclose(gcv, per_lambda, rtol=0.02)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll.heads.rounded import smallest_units, solve, solved_rows
-from tests.scroll.conftest import exact_solution, quick, refused
+from tests.scroll.conftest import exact_solution, in_units, quick, refused
 
 
 def gram_of(rows: np.ndarray) -> np.ndarray:
@@ -16,8 +16,8 @@ def gram_of(rows: np.ndarray) -> np.ndarray:
 
 
 def rounded(gram, units: int, right, grid: int) -> list:
-    """What `solve` must give, by Gaussian elimination on fractions; `round` takes ties to the even neighbour."""
-    return [[round(value / Fraction(2) ** grid) for value in row] for row in exact_solution(gram, units, right)]
+    """What `solve` must give, by Gaussian elimination on fractions."""
+    return in_units(exact_solution(gram, units, right), grid)
 
 
 @quick

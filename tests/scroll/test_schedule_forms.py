@@ -130,12 +130,3 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, text, word):
     with refused(f'file:.*{word}') as caught:
         make_schedule(f'file:{tmp_path / "x"}', np.arange(5) // 2)
     assert 'a schedule is' not in str(caught.value) and len(str(caught.value)) < 400
-
-
-@pytest.mark.parametrize('spec', ['gaussian:sigma=0', 'gaussian:sigma=-1', 'gaussian:0.5', 'gaussian:sigma=x', 'blurry:major=101',
-                                  'blurry:minor=-1', 'blurry:tasks=0', 'blurry:5', 'recurring', 'recurring:0', 'recurring:11',
-                                  'recurring:2,times=0', 'imbalanced', 'imbalanced:2,ratio=0', 'gaussian-resample:batches=5',
-                                  'gaussian-resample:batch=', 'single:3', 'file', 'file:', 'siblurry:major=1e9'])
-def test_options_out_of_range_are_refused(spec):
-    with refused('a schedule is'):
-        make_schedule(spec, LABELS)

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.errors import InputError
 from scroll.randomness import stream_seed
 from scroll.schedule_forms import class_splits
 from scroll.schedules import Schedule, make_schedule
@@ -20,17 +19,6 @@ def labels_and_specs(draw):
     spec = draw(st.sampled_from(['iid', f'split:{splits}', f'split:{splits},order=random']))
     batch = draw(st.none() | st.integers(1, 50))
     return labels, spec, batch, draw(st.integers(0, 9))
-
-
-@quick
-@given(labels_and_specs())
-def test_every_sample_comes_once_and_the_segments_cover_the_order(case):
-    labels, spec, batch, seed = case
-    schedule = make_schedule(spec if batch is None else f'{spec}, batch={batch}', labels, seed)
-    assert sorted(schedule.order) == list(range(len(labels)))
-    np.testing.assert_array_equal(np.concatenate(list(schedule.segments())), schedule.order)
-    assert all(len(segment) for segment in schedule.segments())
-    assert set(schedule.tasks) <= set(schedule.cuts)
 
 
 @quick
@@ -83,12 +71,23 @@ def test_a_schedule_that_is_none_is_refused(order, cuts, tasks):
         Schedule(np.array(order, int), np.array(cuts), np.array(tasks), 'x')
 
 
-@pytest.mark.parametrize('spec', [
-    '', ':', 'split', 'split:0', 'split:1.5', 'split:7', 'split:2:3', 'inc', 'inc:0', 'inc:7', 'inc:2,b=7', 'iid:', 'iid:3', 'iid,', 'iid,batch', 'iid,batch=0', 'iid,batch=2,batch=2', 'iid,order=label',
-    'split:2,order=alphabet', 'split:2,order=0-1', 'split:2,order=0-1-2-3-4-4', 'split:2,order=0--1-2-3-4-5', 'split:2;batch=3', 'iid\nbatch=2', 'split:²', None, 3,
-    *(f'{name}{"9" * 5000}' for name in ('split:', 'iid,batch=', 'split:2,order='))])
+MALFORMED = [
+    '', ':', 'split', 'split:0', 'split:1.5', 'split:7', 'split:2:3', 'inc', 'inc:0', 'inc:7', 'inc:2,b=7', 'iid:', 'iid:3', 'iid,', 'iid,batch',
+    'iid,batch=0', 'iid,batch=1.5', 'iid,batch=2,batch=2', 'iid,order=label', 'split:2,order=alphabet', 'split:2,order=0-1',
+    'split:2,order=0-1-2-3-4-4', 'split:2,order=0--1-2-3-4-5', 'split:2;batch=3', 'split:2,split:2', 'split:2,colour=red', 'iid\nbatch=2',
+    'split:²', 'split:٣', 'split:1e9', None, 3, 'x' * 5000, '__import__("os").system("x")',
+    *(f'{name}{"9" * 5000}' for name in ('split:', 'iid,batch=', 'split:2,order=', 'gaussian:sigma=')),
+    *(f'{name}=999999999999999' for name in ('gaussian-resample:batches', 'blurry:tasks', 'recurring:2,times')), 'imbalanced:999999999999999',
+    'gaussian:sigma=0', 'gaussian:sigma=-1', 'gaussian:sigma=nan', 'gaussian:0.5', 'gaussian:sigma=x', 'blurry:major=101', 'blurry:minor=-1',
+    'blurry:tasks=0', 'blurry:5', 'recurring', 'recurring:0', 'recurring:7', 'recurring:2,times=0', 'imbalanced', 'imbalanced:2,ratio=0',
+    'imbalanced:2,ratio=1e300', 'gaussian-resample:batches=5', 'gaussian-resample:batch=', 'gaussian-resample:width=0', 'single:3',
+    'siblurry:tasks=0', 'siblurry:major=1e9', 'file', 'file:', 'file:/', 'file:/dev/zero', 'file:/dev/stdin', 'file:/etc/passwd',
+    'file:no/such/file']
+
+
+@pytest.mark.parametrize('spec', MALFORMED, ids=lambda spec: str(spec)[:30])
 def test_a_malformed_spec_is_refused_in_one_line(spec):
-    with refused():
+    with refused('schedule'):
         make_schedule(spec, LABELS)
 
 
@@ -103,21 +102,6 @@ def test_labels_that_are_none_are_refused():
 def test_the_nearest_word_is_offered(spec, word):
     with refused(f'did you mean {word}'):
         make_schedule(spec, [0, 1, 0, 1])
-
-
-_SPEC_LIKE = st.lists(st.sampled_from(['split', 'iid', ':', ',', '=', '-', ' ', 'batch', 'order', 'label', 'random',
-                                       '0', '1', '2', '3', '10', '-1', '\n', 'x']), max_size=12).map(''.join)
-
-
-@quick
-@given(st.text(max_size=20) | _SPEC_LIKE, st.lists(st.integers(0, 3), max_size=8))
-def test_any_text_gives_a_schedule_or_a_refusal(spec, labels):
-    try:
-        schedule = make_schedule(spec, labels)
-    except InputError as error:
-        assert len(str(error).splitlines()) == 1
-    else:
-        assert len(schedule.order) == len(labels)
 
 
 def test_each_concern_has_a_random_stream_of_its_own():

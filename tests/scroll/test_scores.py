@@ -9,30 +9,28 @@ from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
 from scroll import Adaptation, Scroll
-from scroll.heads.scaling import cross_entropies
+from scroll.grid import intake, quantise
+from scroll.heads.scaling import cross_entropies, fit_scale
 from scroll.settings import HEAD_CHOICES
-from tests.scroll.conftest import make_stream, quick, refused, toy_images
+from tests.scroll.conftest import left_out, make_stream, quick, refused, toy_images
 
 
-def photographs(count: int = 60, wrong: int = 0, seed: int = 0) -> tuple:
+def photographs(count: int = 60, wrong: int = 0) -> tuple:
     """Features (N, 6) of three classes, text labels (N,), the first `wrong` of which are wrong."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     classes = np.arange(count) % 3
     X = np.eye(6)[classes] + 0.35 * random.normal(size=(count, 6))
     classes[:wrong] = (classes[:wrong] + 1) % 3
     return X, np.array(['cat', 'dog', 'owl'])[classes]
 
 
-@pytest.mark.parametrize('params', [dict(head='ridge'), dict(head='ncc')], ids=lambda params: ' '.join(params.values()))
-def test_they_are_what_learning_without_the_sample_says(params):
+def test_they_are_logits_without_the_sample_at_the_scale_of_least_cross_entropy():
+    """Which is learning without it: `test_heads.py`; the scale: `test_adaptation.py`."""
     X, y = photographs(31)
-    learner = Scroll(buffer_size=0, **params).partial_fit(X, y)
-    found, own = learner.out_of_sample(X, y), np.searchsorted(learner.classes_, y)
-    logits = np.array([Scroll(buffer_size=0, **params).partial_fit(np.delete(X, i, 0), np.delete(y, i)).decision_function(X[i:i + 1])[0]
-                       for i in range(len(y))])
-    scales = np.geomspace(0.1, 300, 3000)                           # of least cross-entropy, by looking at all
-    scale = scales[np.argmin([-log_softmax(s * logits, axis=1)[np.arange(len(y)), own].mean() for s in scales])]
-    np.testing.assert_allclose(found, softmax(scale * logits, axis=1), atol=5e-3)
+    learner = Scroll(buffer_size=0).partial_fit(X, y)
+    logits = left_out('ridge', learner.statistics_, quantise(intake(X)), y, ridge_lambda=learner.ridge_lambda_)
+    scale = fit_scale(logits, np.searchsorted(learner.classes_, y))
+    np.testing.assert_allclose(learner.out_of_sample(X, y), softmax(scale * logits, axis=1))
 
 
 @pytest.mark.parametrize('classifier', HEAD_CHOICES)

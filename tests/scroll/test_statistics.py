@@ -90,12 +90,6 @@ def test_relabelled_there_and_back(stream, names, by_class):
     assert named.relabel({name: c for c, name in there.items()}).digest() == numbered.digest()
 
 
-@pytest.mark.parametrize('mapping', [{0: 5, 1: 5}, {0: 1}, {0: 0.5, 1: 1.5}], ids=str)
-def test_relabel_to_invalid_names_is_refused(mapping):
-    with refused():
-        of(make_stream([0, 1])).relabel(mapping)
-
-
 @pytest.mark.parametrize('labels', [[], ['bee', 'ant', 'bee'], [-5, 2 ** 40, 7]], ids=str)
 def test_saved_is_loaded(labels, tmp_path):
     s = of(make_stream(labels)) if labels else Statistics(5)
@@ -110,11 +104,12 @@ _FEATURES = make_stream([0, 0]).features
 
 
 @pytest.mark.parametrize('call', [
-    lambda s: s.add(_FEATURES, [0]), lambda s: s.add(_FEATURES, [0.5, 1.0]), lambda s: s.add(_FEATURES, [[0], [1, 2]]), lambda s: s.add(_FEATURES, ['a', 'b']),
+    lambda s: s.add(_FEATURES, [0]), lambda s: s.add(_FEATURES, ['a', 'b']),
     lambda s: s.add(_FEATURES[:, :4], [0, 1]), lambda s: s.add(_FEATURES[0], [0] * 5), lambda s: s.add(_FEATURES / 1.0, [0, 1]),
-    lambda s: s.add(_FEATURES * 0 - GRID - 1, [0, 1]), lambda s: s.add(np.full((2, 5), -2 ** 63), [0, 1]), lambda s: s.remove(_FEATURES, [7, 7]),
-    lambda s: s.remove(_FEATURES, [1, 1]), lambda s: s.merge(Statistics(4)), lambda s: s.merge(Statistics(5).add(_FEATURES, ['a', 'b'])),
-    lambda s: s.merge(_many(MAX_SAMPLES)), *(lambda s, dim=dim: Statistics(dim) for dim in (0, -3, 2.5, '3', None, True)), lambda s: Statistics(5, by_class=2),
+    lambda s: s.add(_FEATURES * 0 - GRID - 1, [0, 1]), lambda s: s.add(np.full((2, 5), -2 ** 63), [0, 1]),
+    lambda s: s.merge(Statistics(4)), lambda s: s.merge(Statistics(5).add(_FEATURES, ['a', 'b'])),
+    lambda s: s.relabel({0: 5, 1: 5}), lambda s: s.relabel({0: 1}), lambda s: s.relabel({0: 0.5, 1: 1.5}),
+    *(lambda s, dim=dim: Statistics(dim) for dim in (0, -3, 2.5, '3', None, True)), lambda s: Statistics(5, by_class=2),
     lambda s: Statistics(5, 'relu')])
 def test_an_error_leaves_everything_as_it_was(call):
     s = of(make_stream([0, 0, 1]))
@@ -122,11 +117,6 @@ def test_an_error_leaves_everything_as_it_was(call):
     with refused():
         call(s)
     assert s.digest() == before
-
-
-def _many(count: int) -> Statistics:
-    """As if `count` samples had been seen."""
-    return Statistics(5).assign(np.array([0]), np.array([count]), np.zeros((1, 6), np.int64), np.zeros((6, 6), np.int64))
 
 
 def test_statistics_do_not_share_memory_with_what_they_came_from():
@@ -184,12 +174,6 @@ def test_the_least_sum_of_squares_is_that_of_integers(count, total, least):
     assert least - 1 >= total ** 2 / count and Statistics.from_arrays(arrays(least)).total == count
     with refused('too small'):
         Statistics.from_arrays(arrays(least - 1))
-
-
-@pytest.mark.parametrize('classes', [[3, 3], [4, 3], ['a', 'a'], ['b', 'a']], ids=str)
-def test_arrays_that_name_a_class_twice_or_out_of_order_are_refused(classes):
-    with refused('order'):
-        Statistics.from_arrays({**of(make_stream([0, 1])).state_dict(), 'classes': np.array(classes)})
 
 
 def test_what_threads_add_merge_and_remove_at_once_is_all_counted():

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scroll import InputError, Scroll, ScrollClassifier, Statistics
-from scroll.grid import GRID, quantise, sample_keys
+from scroll.grid import quantise, sample_keys
 from tests.scroll.conftest import interrupted
 
 LABELS = np.array(['a', 'b', 'c', 'd'])
@@ -22,18 +22,6 @@ LABELS = np.array(['a', 'b', 'c', 'd'])
 def data(n: int, d: int = 5, seed: int = 0) -> tuple:
     r = np.random.default_rng(seed)
     return r.normal(size=(n, d)).astype(np.float32), LABELS[r.integers(4, size=n)]
-
-
-def by_hand(X, y, times) -> dict:
-    """Counts, sums and Gram matrix of samples, each repeated, in Python's integers."""
-    h = np.column_stack([quantise(X), np.full(len(X), GRID)]).astype(object)
-    w = np.asarray(times, object)
-    return dict(counts={c: int(w[y == c].sum()) for c in np.unique(y[w > 0])}, gram=((h * w[:, None]).T @ h).astype(np.int64).tolist())
-
-
-def counted(learner) -> dict:
-    s = learner.statistics_
-    return dict(counts=dict(zip(s.classes.tolist(), s.counts.tolist())), gram=s.gram.tolist())
 
 
 def at_once(*calls) -> list:
@@ -107,7 +95,6 @@ def check_whole(learner, X, y) -> None:
     """Sums, keys and f_T are those of one set of samples, and the buffer keeps some of these."""
     names = names_in(learner, X, y)
     known = names != ''
-    assert counted(learner) == by_hand(X, names, known.astype(int))
     again = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[known], names[known])
     assert learner.digest() == again.digest() and learner.predictor().digest() == again.predictor().digest()
     held = learner.buffer_.content()
@@ -224,8 +211,7 @@ def test_a_setting_that_changes_while_a_head_is_made_is_not_mixed_with_it():
 @pytest.mark.parametrize('how', SETTINGS)
 def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learned(how):
     X, y = data(30)
-    learner, expected = Scroll(**how).partial_fit(X, y), whole(Scroll(**how).partial_fit(X.copy(), y.copy()))
-    own, labels = X.copy(), y.copy()
+    own, labels, expected = X.copy(), y.copy(), whole(Scroll(**how).partial_fit(X, y))
     learner = Scroll(**how).partial_fit(own, labels)
     own[:], labels[:] = 0, 'z'
     assert whole(learner) == expected

@@ -95,24 +95,6 @@ def test_a_buffer_that_lacks_what_it_had_let_go_says_so(tmp_path, command):
     assert learner.remove_class(0, np.r_[X, POOL.features[6:]][[i for i in range(14) if i not in gone]]).buffer_.complete
 
 
-def test_a_learner_that_keeps_keys_knows_exactly_what_it_learned():
-    """Fifty samples in three dimensions: the sums would let almost anything pass."""
-    stream = make_stream(np.arange(60) % 2, dim=3, seed=1)
-    X, y = quantise(stream.features), stream.labels
-    learner, passed = Scroll(buffer_size=1, keep_keys=True).fit(X[:50], y[:50]), 0
-    for at in range(50, 60):
-        before = digests(learner)
-        with refused('1 of 2 samples were never learned.* at 1'):
-            learner.remove(X[[0, at]], y[[0, at]])
-        assert digests(learner) == before
-        passed += _accepts(Scroll(buffer_size=1).fit(X[:50], y[:50]), X[[at]], y[[at]])
-    assert passed                                               # without keys, so they are what tells
-    assert learner.remove(X[:1], y[:1]).digest() == Scroll().fit(X[1:50], y[1:50]).digest()
-    for call in (lambda: learner.remove(X[:1], y[:1]), lambda: learner.remove(X[1:2], 1 - y[1:2]), lambda: learner.remove(X[[2, 2]], y[[2, 2]])):
-        with refused('never learned'):
-            call()
-
-
 def test_a_learner_with_keys_takes_none_without_and_one_without_needs_none():
     X, y = POOL.features, POOL.labels
     keyed = Scroll(buffer_size=2, keep_keys=True).fit(X, y)
@@ -120,13 +102,6 @@ def test_a_learner_with_keys_takes_none_without_and_one_without_needs_none():
         keyed.merge(Scroll(buffer_size=2).fit(X, y))
     plain = Scroll().fit(X[:7], y[:7]).merge(keyed)
     assert plain.keys_ is None and plain.statistics_.total == 21
-
-
-def _accepts(learner, X, y) -> bool:
-    try:
-        return learner.remove(X, y) is learner
-    except InputError:
-        return False
 
 
 IMAGES, LABELS = toy_images()
@@ -181,11 +156,12 @@ def test_a_cache_that_cannot_be_changed_is_one_line_and_changes_nothing(cached, 
     assert {path: path.read_bytes() for path in tmp_path.rglob('*') if path.is_file()} == files
 
 
-@pytest.mark.parametrize('route', ['samples', 'buffer'])
-def test_a_class_is_removed_as_if_it_had_never_been(route, label=2):
+@pytest.mark.parametrize('named', [False, True])
+def test_a_class_is_removed_as_if_it_had_never_been(named, label=2):
+    """By its samples, or by its name where the buffer has them all."""
     (X, y), rest = (part(np.flatnonzero(at)) for at in (POOL.labels == label, POOL.labels != label))
     learner = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, POOL.labels)
-    given_ = dict(samples=dict(X=X), buffer={})[route]
+    given_ = {} if named else dict(X=X)
     assert learner.remove_class(label, **given_) is learner
     assert digests(learner) == digests(Scroll(buffer_size=14, keep_keys=True).fit(*rest))
     with refused(f'class {label} is not among'):
@@ -231,5 +207,7 @@ def test_which_samples_were_learned_is_known_by_their_keys():
     twice = np.r_[0, 0, 8, 9]
     assert learner.learned(POOL.features[twice], POOL.labels[twice]).tolist() == [True, False, True, False]
     assert learner.learned(POOL.features[:9], POOL.labels[:9]).all()
+    with refused('1 of 2 samples were never learned.* at 1'):
+        learner.remove(POOL.features[[0, 9]], POOL.labels[[0, 9]])
     with refused('keep_keys'):
         Scroll().fit(POOL.features, POOL.labels).learned(POOL.features, POOL.labels)
