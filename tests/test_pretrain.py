@@ -12,10 +12,11 @@ from backbone import weights
 from backbone.resnet18 import ResNet18
 from bench.pretraining import command as pretrain
 from bench.pretraining import training
-from bench.pretraining.command import SHARED
+from bench.pretraining.command import shared_classes
 from tests.bench.test_safe_pickle import dump
 from tests.conftest import ROOT, files_below, python, quick, refused
 
+SHARED = shared_classes()
 KEPT = ['n00000001', 'n99999999']
 LEFT_OUT = ['n02747177', 'n04389033']           # which CIFAR-100 has
 BIRD = 'n01558993'                              # which CIFAR-10 has

@@ -4,7 +4,6 @@ import argparse
 import os
 
 from core.arguments import argument_group, binary_to_boolean_type, labelled, noise_type, real, share, whole
-from scroll.adaptation.settings import PRECISIONS
 
 # what `--help` shows of the flags that every run has; `--help_all` shows all
 COMMON = {'model', 'dataset', 'backbone', 'weights', 'model_config', 'validation', 'lr', 'batch_size',
@@ -153,7 +152,7 @@ def add_management_args(parser) -> None:
     flag('--num_threads', affects='speed', type=whole(1, 1024), help='CPU threads (default: torch decides)')
     flag('-O', '--code_optimization', affects='bits', type=int, choices=(0, 1, 2, 3), default=0,
          help='1: TF32, 2: bfloat16 products, 3: also torch.compile')
-    flag('--precision', choices=PRECISIONS, default='float32',
+    flag('--precision', choices=('float32', 'bfloat16', 'auto'), default='float32',
          help='of products in networks that are trained: the methods, and f* of scroll; batch norms, losses '
               'and optimisers stay in float32; auto: bfloat16 where the machine has matrix units for it')
     flag('--distributed', affects='speed', choices=('no',), default='no', help='no effect')

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from backbone import get_backbone_class, weights
-from bench.pretraining.command import SHARED
+from bench.pretraining.command import shared_classes
 from core.arguments import affects
 from core.environment import choose_device
 from core.plugins import keyword_flags
@@ -131,7 +131,9 @@ def train(args) -> None:
     torch.backends.cudnn.benchmark = device.type == 'cuda'          # all batches have one shape
     options = backbone_options(args.backbone, args.width)
     args.width = options.get('width')
-    left_out = {wnid: why for stream in args.leave_out for wnid, why in SHARED.get(stream, {}).items()}
+    shared, left_out = shared_classes(), {}
+    for stream in args.leave_out:
+        left_out |= shared.get(stream, {})
     data = divide(*mini_split(args.base_path, 'train'), left_out)
     per_epoch = len(data.images) // args.batch_size
     if per_epoch == 0:
