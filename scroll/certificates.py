@@ -9,7 +9,7 @@
 Each line follows from some of those above it, so the first that differs says where to look.
 """
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ import numpy as np
 from scroll.archive import atomic_write, read_json, unwritable
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
-from scroll.grid import GRID
 from scroll.heads.predictors import LinearPredictor
 from scroll.learner import Scroll
 from scroll.lift import Lift
@@ -133,7 +132,7 @@ def learn_stream(learner: Scroll, samples: Exemplars, schedule, points: np.ndarr
 
 
 class TestSet:
-    """Embedded test samples, sorted by class, on which linear predictors are evaluated fast, and exactly.
+    """Embedded test samples, sorted by class, lifted once.
 
     Attributes:
         order: int64 (N,), where the samples were. size: D, numbers of a lifted feature. sizes: int64 (K,),
@@ -145,28 +144,14 @@ class TestSet:
         self.features, self.labels = features[self.order], np.asarray(labels)[self.order]
         self.classes, self.sizes = np.unique(self.labels, return_counts=True)
         self._starts = np.cumsum(self.sizes) - self.sizes
-        lifted = self.features if lift is None else lift(self.features)
-        self.size = lifted.shape[1]
-        self._single = lifted.astype(np.float32) / np.float32(GRID)             # exact: 19 bits a number
+        self._lifted = self.features if lift is None else lift(self.features)
+        self.size = self._lifted.shape[1]
 
     def predictions(self, predictor) -> np.ndarray:
-        """`predictor.predict` of all samples: (N,) labels. Logits are taken in float32 first. Rounding moves
-        each by at most gamma (|w| |u| + |b|), gamma = n e / (1 - n e) with n = d + 4 roundings of e = 2^-24
-        (Higham 2002, section 3.1); where the second is nearer to the largest than twice that, the predictor's
-        exact logits decide."""
-        if not isinstance(predictor, LinearPredictor):
-            return predictor.predict(self.features)
-        logits = predictor.weight.astype(np.float32) @ self._single.T  # (K, N): maxima over K are contiguous
-        logits += predictor.bias.astype(np.float32)[:, None]
-        roundings = (self.size + 4) * 2.0 ** -24
-        largest = float((1.01 * np.linalg.norm(predictor.weight, axis=1) + abs(predictor.bias)).max())
-        error = roundings / (1 - roundings) * largest
-        near = logits >= logits.max(axis=0) - np.float32(2.01 * error)
-        out = predictor.classes[near.argmax(axis=0)]
-        unsure = np.flatnonzero(near.sum(axis=0) != 1)
-        if len(unsure):
-            out[unsure] = predictor.predict(self.features[unsure])
-        return out
+        """`predictor.predict` of all samples: (N,) labels."""
+        if isinstance(predictor, LinearPredictor):
+            return replace(predictor, lift=None).predict(self._lifted)
+        return predictor.predict(self.features)
 
     def class_hits(self, predictions: np.ndarray) -> np.ndarray:
         """int64 (K,): samples of each class that predictions (N,) get right."""
@@ -228,19 +213,6 @@ def cvar(accuracies, share: float) -> float:
     return float(np.clip((a * weights).sum() / m, a[0], a[-1]))
 
 
-def order_disparity(accuracies) -> tuple:
-    """(AOPD, MOPD) of accuracies (R, K), of K classes under R schedules (Yoon et al. 2020): mean and maximum
-    over k of max_r P_k^r - min_r P_k^r."""
-    opd = np.ptp(np.asarray(accuracies, np.float64), axis=0)
-    return float(opd.mean()), float(opd.max())
-
-
-def class_accuracies(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """float (R, K), percent: accuracy on the samples of each class. predictions: (R, N). labels: (N,)."""
-    right = np.asarray(predictions) == labels
-    return np.stack([100 * right[:, labels == c].mean(axis=1) for c in np.unique(labels)], axis=1)
-
-
 def disagreement(predictions: np.ndarray, times=None) -> float:
     """Percent of samples that two schedules' predictors label differently, mean over pairs of schedules: with
     n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
@@ -282,8 +254,8 @@ def variance_shares(accuracies) -> tuple:
 @dataclass(frozen=True)
 class Verdict:
     """The effect of R schedules on one method: whether digests claimed to be equal are, how many different
-    ones there are by name, the largest difference of weights, percent of disagreement, accuracies in
-    percent, and order-normalised disparity of classes in points."""
+    ones there are by name, the largest difference of weights, percent of disagreement, and accuracies in
+    percent."""
     schedules: int
     identical: bool
     distinct: dict
@@ -291,8 +263,6 @@ class Verdict:
     disagreement: float
     final: Summary
     incremental: Summary
-    aopd: float
-    mopd: float
 
     def sentence(self) -> str:
         """The verdict in a line."""
@@ -303,15 +273,13 @@ class Verdict:
                 f'{self.final.worst:.2f} to {self.final.best:.2f} %')
 
 
-def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, final, incremental) -> Verdict:
+def judge(digests: dict, claimed: dict, outcomes: dict, final, incremental) -> Verdict:
     """The verdict over R schedules. digests: name -> R digests, None where there is none. claimed: name -> R
     bools: whose are claimed equal. outcomes: digest of an outcome -> (times, weights (P,), predictions (N,));
-    times add up to R. labels: (N,), of the test samples. final, incremental: R accuracies, percent."""
+    times add up to R. final, incremental: R accuracies, percent."""
     distinct = {name: len({*values} - {None}) for name, values in digests.items()}
     identical = all(len({d for d, c in zip(digests[name], claims) if c} - {None}) <= 1
                     for name, claims in claimed.items())
     times, weights, predictions = zip(*outcomes.values())
-    predictions = np.stack(predictions)
     return Verdict(len(final), identical, distinct, largest_weight_difference(weights),
-                   disagreement(predictions, times), summary(final), summary(incremental),
-                   *order_disparity(class_accuracies(predictions, labels)))
+                   disagreement(np.stack(predictions), times), summary(final), summary(incremental))

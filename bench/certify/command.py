@@ -200,7 +200,7 @@ def certify(options, flags) -> int:
     outcomes = {d: (sum(row['outcome'] == d for row in rows), *store.outcome(d))
                 for d in {row['outcome'] for row in rows}}
     accuracies = ([row[name] for row in rows] for name in ('final_accuracy', 'average_incremental_accuracy'))
-    verdict = certificates.judge(digests, claimed, outcomes, trials.labels, *accuracies)
+    verdict = certificates.judge(digests, claimed, outcomes, *accuracies)
     finite = np.isfinite(verdict.weight_difference)
     judged = {**vars(verdict), 'final': verdict.final._asdict(), 'incremental': verdict.incremental._asdict(),
               'weight_difference': verdict.weight_difference if finite else None}
@@ -233,7 +233,7 @@ def certify(options, flags) -> int:
         print(f'  {name} accuracy {found.mean:.2f} +- {found.deviation:.2f} %, worst {found.worst:.2f}, '
               f'CVaR 10 % {found.cvar10:.2f}')
     print(f'  largest weight difference {verdict.weight_difference:.3g}, disagreement '
-          f'{verdict.disagreement:.2f} %, AOPD {verdict.aopd:.2f}, MOPD {verdict.mopd:.2f} (classes)',
+          f'{verdict.disagreement:.2f} %',
           *remarks, f'{time.perf_counter() - began:.1f} s, {known} schedules had been run before',
           f'certificate: {path}', sep='\n  ', flush=True)
     return 0 if verdict.identical else 1

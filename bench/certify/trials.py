@@ -30,8 +30,8 @@ _SOLVES, _KEPT = 3, 64              # schedules for which all is solved again; p
 
 
 class ScrollTrials:
-    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once. labels:
-    (N,), of the test samples in the order of predictions. device: where the backbone runs."""
+    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once.
+    device: where the backbone runs."""
     SIZES = 200, 500, 2000              # |M| of the buffers whose digests stand in a certificate
 
     def __init__(self, options, model, dataset, specs):
@@ -55,7 +55,7 @@ class ScrollTrials:
         parts = Statistics(features.shape[1], lift, by_class=True).add(features, self.samples.labels)
         self.summed = SummedStream(self.learner, parts)
         self.solved = {}
-        self.labels, self.test_images = self.test.labels, test_images[self.test.order]
+        self.test_images = test_images[self.test.order]
         checks = min(options.stream_check, len(specs))
         self.checked = set(np.linspace(len(specs) - 1, 0, checks, dtype=int).tolist())
 
@@ -91,7 +91,7 @@ class ScrollTrials:
             with Progress('Adapting', updates, quiet=self.options.non_verbose) as progress:
                 streamed.adapt(lambda loss: progress.update())
         if streamed is not None and streamed.adapted_ is not None:
-            right = streamed.predict(self.test_images) == self.labels
+            right = streamed.predict(self.test_images) == self.test.labels
             row |= dict(adapted_digest=streamed.adapted_.digest(),
                         adapted_accuracy=round(100 * float(right.mean()), 4))
         return row, f_T.parameters(), predictions
@@ -198,7 +198,7 @@ class MethodTrials:
     """Any method, trained from scratch on each schedule.
 
     Attributes:
-        labels: (N,), of the test samples in the order of predictions. device: where the network runs."""
+        device: where the network runs."""
 
     def __init__(self, words, model, dataset, specs):
         if is_task_aware(model):
@@ -208,7 +208,6 @@ class MethodTrials:
             if not spec.startswith('split:'):  # may be refused: better now than after hours
                 cli.parse_args([*words, '--schedule', spec])
         self.words, self.device = words, model.device
-        self.labels = np.sort(dataset.test_labels, kind='stable')
 
     def asks(self, number: int) -> dict:
         """Nothing that depends on the number of the schedule."""

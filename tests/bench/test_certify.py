@@ -45,7 +45,7 @@ def test_scroll_is_certified_identical(scroll):
     assert certify.parse_options(['--dataset', 'x', '--model', 'SCROLL'])[0].model == 'scroll'
     assert code == 0 and verdict['identical'] and verdict['schedules'] == len(rows) == len(certificate['schedules']) == 8
     assert verdict['distinct'] == {'statistics': 1, 'f_T': 1, 'weights and predictions': 1, 'buffer': 1, 'f*': 0}
-    assert (verdict['disagreement'], verdict['weight_difference'], verdict['mopd'], verdict['final']['range']) == (0, 0, 0, 0)
+    assert (verdict['disagreement'], verdict['weight_difference'], verdict['final']['range']) == (0, 0, 0)
     assert [row['spec'] for row in rows][:4] == ['split:5', 'split:5,order=9-8-7-6-5-4-3-2-1-0', 'iid', 'split:5,batch=200']
     assert len({row['schedule_digest'] for row in rows}) == 8
     assert [bool(row['buffer_digest']) for row in rows] == [True] * 3 + [False] * 5
@@ -78,7 +78,7 @@ def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
 
 
 def test_other_arguments_other_code_or_a_lost_outcome_are_run(call, tmp_path, monkeypatch):
-    words = '--schedules 0 --specs', '', '--buffers 0'
+    words = ['--schedules 0 --specs= --buffers 0']
     first = call(tmp_path, *words)[1]
     assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 2
     other = call(tmp_path, *words, '--ridge_lambda 7')[1]
@@ -102,7 +102,7 @@ def test_a_short_cut_that_is_wrong_is_found_by_streaming(call, tmp_path, monkeyp
             grams[3, 0, 0] += 1
             return grams
     monkeypatch.setattr(trials, 'Statistics', Wrong)
-    words = '--schedules 1 --specs', '', '--buffers 0 --stream_check'
+    words = ['--schedules 1 --specs= --buffers 0 --stream_check']
     code, certificate, _ = call(tmp_path, *words, 1)
     assert code == 1 and not certificate['verdict']['identical'] and certificate['verdict']['distinct']['statistics'] == 2
 
@@ -142,7 +142,7 @@ def test_another_method_is_found_to_differ(sgd):
     verdict = certificate['verdict']
     assert code == 1 and not verdict['identical'] and len(rows) == 3
     assert verdict['distinct'] == {'net': 3, 'weights and predictions': 3}
-    assert verdict['weight_difference'] > 0 and verdict['disagreement'] > 10 and verdict['mopd'] >= verdict['aopd'] > 0
+    assert verdict['weight_difference'] > 0 and verdict['disagreement'] > 10
     kept = [np.load(folder / 'outcomes' / f"{row['outcome'][:32]}.npz") for row in rows]
     weights, predictions = ([one[name] for one in kept] for name in ('weights', 'predictions'))
     far = max(np.abs(weights[i].astype(float) - weights[j]).max() for i, j in ((0, 1), (0, 2), (1, 2)))

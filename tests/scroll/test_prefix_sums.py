@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scroll import certificates as prefix_sums
 from scroll.certificates import TestSet, class_segments, curve_points
 from scroll.exemplars import Exemplars
-from scroll.grid import GRID
-from scroll.heads.predictors import LinearPredictor, ridge
+from scroll.heads.predictors import ridge
 from scroll.learner import Scroll
 from scroll.schedules import Schedule, make_schedule
 from scroll.statistics import Statistics
@@ -58,26 +57,14 @@ def test_points_are_the_segments_that_end_nearest(cuts, most, expected):
     assert curve_points(np.array(cuts), most).tolist() == expected
 
 
-def predictor_of(classes, weight, bias, exponent: int) -> LinearPredictor:
-    return LinearPredictor(classes, np.rint(np.c_[weight, bias] * 2.0 ** -exponent).astype(np.int64), exponent)
-
-
-@quick
-@given(st.integers(2, 5), st.integers(0, 99), st.sampled_from([1e-6, 1e3]))
-def test_fast_predictions_are_the_predictors_own(n_classes, seed, scale):
-    random = np.random.default_rng(seed)
-    samples = samples_of(random.integers(0, n_classes, 60) * 3, seed)
-    test = TestSet(samples.features, samples.labels)
-    weight, bias = scale * random.normal(size=(len(test.classes), 5)), random.normal(size=len(test.classes))
-    predictor = predictor_of(np.unique(samples.labels), weight, bias, -34)
-    assert np.array_equal(test.predictions(predictor), predictor.predict(samples.features[test.order]))
-
-
-def test_what_float32_cannot_tell_apart_is_left_to_the_exact_logits():
-    """They differ by 1e-12; float32 sees ties."""
-    test = TestSet(np.array([[GRID, 0], [0, GRID]], np.int32), np.array([0, 1]))
-    weight = np.array([[0.3, 0.3 + 1e-12], [0.3 + 1e-12, 0.3], [0.1, 0.1]])
-    assert test.predictions(predictor_of(np.array([0, 1, 2]), weight, np.zeros(3), -46)).tolist() == [1, 0]
+def test_predictions_are_the_predictors_own_also_of_a_lift():
+    samples = samples_of(np.random.default_rng(0).integers(0, 4, 60) * 3)
+    for head in (dict(head='rp', lift_dim=7), dict(head='qda')):
+        learner = Scroll(buffer_size=0, **head)
+        learner.learn(samples.samples, samples.features, samples.keys, samples.labels)
+        predictor, lift = learner.predictor(), learner.new_statistics(5).lift
+        test = TestSet(samples.features, samples.labels, lift)
+        assert np.array_equal(test.predictions(predictor), predictor.predict(samples.features[test.order]))
 
 
 def test_hits_are_right_answers_by_class_and_none_of_classes_unseen():
