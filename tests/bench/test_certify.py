@@ -32,6 +32,10 @@ def call(tiny_weights):
     return run
 
 
+def runs_in(folder) -> int:
+    return len((folder / 'runs.jsonl').read_text().strip().splitlines())
+
+
 @pytest.fixture(scope='module')
 def scroll(call, tmp_path_factory):
     """The certificate of SCROLL that several tests look at: (folder, exit code, certificate, rows)."""
@@ -71,7 +75,7 @@ def test_a_row_is_what_main_finds_under_that_schedule(scroll, parse):
 def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
     folder, _, certificate, rows = scroll
     with open(folder / 'runs.jsonl', 'a') as file:
-        file.write('{"key": "killed while wri')
+        file.write('\n{"key": "killed while wri')
     monkeypatch.setattr(trials.ScrollTrials, 'run', lambda *_: pytest.fail('it had a row'))
     again = call(folder, SCROLL)
     assert again[0] == 0 and again[2] == rows and again[1]['id'] == certificate['id'] and again[1]['verdict'] == certificate['verdict']
@@ -80,17 +84,17 @@ def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
 def test_other_arguments_other_code_or_a_lost_outcome_are_run(call, tmp_path, monkeypatch):
     words = ['--schedules 0 --specs= --buffers 0']
     first = call(tmp_path, *words)[1]
-    assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 2
+    assert runs_in(tmp_path) == 2
     other = call(tmp_path, *words, '--ridge_lambda 7')[1]
-    assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 4
+    assert runs_in(tmp_path) == 4
     assert other['schedules'][0]['net_digest'] != first['schedules'][0]['net_digest'] and other['id'] != first['id']
     for path in (tmp_path / 'outcomes').iterdir():
         path.write_bytes(path.read_bytes()[:100])
     call(tmp_path, *words)
-    assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 5        # the second has the same outcome as the first, again
+    assert runs_in(tmp_path) == 5        # the second has the same outcome as the first, again
     monkeypatch.setattr(certify, 'project_digest', lambda: 'other')
     call(tmp_path, *words)
-    assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 7
+    assert runs_in(tmp_path) == 7
 
 
 def test_a_short_cut_that_is_wrong_is_found_by_streaming(call, tmp_path, monkeypatch):
@@ -131,7 +135,7 @@ def sgd(call, tmp_path_factory):
     with killed_at(3) as ran:
         with pytest.raises(KeyboardInterrupt):
             call(folder, SGD)
-        assert len((folder / 'runs.jsonl').read_text().splitlines()) == 2
+        assert runs_in(folder) == 2
         result = call(folder, SGD)
     assert len(ran) == 4 and ran[3] == ran[2]                       # the two that were finished were not run again
     return folder, *result
