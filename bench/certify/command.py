@@ -19,7 +19,6 @@ import argparse
 import hashlib
 import json
 import shlex
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -297,13 +296,6 @@ def check(options, flags) -> int:
     return 0 if same else 1
 
 
-def main():
+def main() -> int:
     options, flags = parse_options()
-    if options.check:
-        return check(options, flags)
-    try:
-        return certify(options, flags)
-    except KeyboardInterrupt:
-        print('interrupted: the schedules that were finished are kept, and the same command goes on from '
-              'there', file=sys.stderr)
-        return 130
+    return check(options, flags) if options.check else certify(options, flags)
