@@ -92,9 +92,8 @@ def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
     if most == 0:
         return np.arange(len(ends))
     wanted = ends[-1] * np.arange(1, most + 1) / most
-    after = np.minimum(np.searchsorted(ends, wanted), len(ends) - 1)
-    before = np.maximum(after - 1, 0)
-    return np.unique(np.where(wanted - ends[before] < ends[after] - wanted, before, after))
+    distances = abs(ends[::-1, None] - wanted)                      # of two that are as near, the later one
+    return np.unique(len(ends) - 1 - distances.argmin(axis=0))
 
 
 class SummedStream:

@@ -15,7 +15,6 @@ any machine, under three schedules, with `--all 1` under all (docs/certificates.
 
 Exit code 0: identical where the method claims it, or no line differs; 1: not so; 2: nothing could be said.
 """
-import argparse
 import hashlib
 import json
 import shlex
@@ -211,9 +210,8 @@ def certify(options, flags) -> int:
         model=identity['model'], dataset=dataset.NAME,
         command=shlex.join(['python', 'scripts/certify.py', *words_of(own), *flags]),
         **lines_of(identity, rows, trials), options=own,
-        flags=words_of({name: getattr(args, flag) for flag, name in _names(words).items()
-                        if flag in args.given and affects(args, flag) in KEY
-                        and name not in {*settings, 'model', 'dataset'}}),
+        flags=words_of({flag: getattr(args, flag) for flag in sorted(args.given)
+                        if affects(args, flag) in KEY and flag not in {*settings, 'model', 'dataset'}}),
         settings=settings,
         verdict=dict(sentence=verdict.sentence()) | judged, remarks=remarks,
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
@@ -248,20 +246,10 @@ def settings_of(args, dataset) -> dict:
     seed. Written out, since defaults may change."""
     own = ArgumentParser(add_help=False)
     cli.add_model_args(own, get_model_class(args.model))
-    names = dict(weights='weights', seed='seed')
-    names |= {flag.dest: _name(flag) for flag in own._actions if affects(args, flag.dest) == 'result'}
-    values = {name: getattr(args, flag) for flag, name in names.items() if flag not in dataset.REFUSED_FLAGS}
-    return {name: value for name, value in values.items() if isinstance(value, (str, int, float))}
-
-
-def _name(flag: argparse.Action) -> str:
-    return flag.option_strings[0].removeprefix('--')
-
-
-def _names(words: list) -> dict:
-    """What flags are stored as -> what they are called, of a run with these words."""
-    actions = cli.parse_args(words, return_parser_only=True)._actions
-    return {flag.dest: _name(flag) for flag in actions if flag.nargs != 0}      # some are short for a value
+    names = [flag.dest for flag in own._actions if affects(args, flag.dest) == 'result']
+    values = {name: getattr(args, name) for name in ('weights', 'seed', *names)}
+    return {name: value for name, value in values.items()
+            if name not in dataset.REFUSED_FLAGS and isinstance(value, (str, int, float))}
 
 
 def check(options, flags) -> int:
@@ -274,11 +262,11 @@ def check(options, flags) -> int:
     asked, _ = parse_options(words_of({name: value for name, value in certificate['options'].items()
                                      if name in _OWN}))
     words = of_main(certificate['model'], certificate['dataset'], flags)
-    parser, more = cli.parse_args(words, return_parser_only=True), certificate['flags']
-    given, known = cli.given_flags(parser, flags), parser._option_string_actions
-    of_certificate = {flag[2:]: value for flag, value in zip(more[::2], more[1::2])} | certificate['settings']
-    words += words_of({name: value for name, value in of_certificate.items()
-                     if getattr(known.get(f'--{name}'), 'dest', name) not in given})
+    given = {word.partition('=')[0] for word in flags}
+    more = [*certificate['flags'], *words_of(certificate['settings'])]
+    for flag, value in zip(more[::2], more[1::2]):
+        if flag not in given:
+            words += [flag, value]
     adapt = int(options.adapt or 'f*' in certificate['anywhere'])
     vars(asked).update(adapt=adapt, non_verbose=options.non_verbose)
     unasked = {} if adapt else {'f*': '--adapt 1 makes it'}
