@@ -230,9 +230,6 @@ def compare(args) -> None:
                        seconds=round(took, 1))
             write_csv(path, row, [*read_rows(path, []), row])
             progress.update()
-    for model in args.models:
-        print('{}, {} pairs of runs: {} here, {} there, difference {}, {} of its processor time'.format(
-              model, *side_by_side(model, read_rows(path, []))))
 
 
 def side_by_side(model: str, rows: list) -> list:

@@ -10,6 +10,7 @@ Each line follows from some of those above it, so the first that differs says wh
 """
 import json
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -226,16 +227,13 @@ def disagreement(predictions: np.ndarray, times=None) -> float:
     return 100 * (1 - agreeing / (predictions.shape[1] * total * (total - 1)))
 
 
-def largest_weight_difference(weights) -> float:
+def largest_weight_difference(weights: list) -> float:
     """max over pairs of schedules and over weights of |w_r - w_s|; infinite if not finite, or of different
-    numbers of weights. weights: an iterable of arrays (P,)."""
-    low = high = None
-    for row in weights:
-        row = np.asarray(row, np.float64)
-        if low is not None and row.shape != low.shape:
-            return float('inf')
-        low, high = (row, row) if low is None else (np.minimum(low, row), np.maximum(high, row))
-    gap = float((high - low).max(initial=0))
+    numbers of weights. weights: arrays (P,)."""
+    if len({len(row) for row in weights}) > 1:
+        return float('inf')
+    low, high = reduce(np.minimum, weights), reduce(np.maximum, weights)
+    gap = float((high.astype(np.float64) - low).max(initial=0))
     return gap if np.isfinite(gap) else float('inf')
 
 

@@ -244,14 +244,15 @@ def run_method(words: list) -> tuple:
         measured = train(model, dataset, args)
     labels, predictions = test_predictions(model, dataset)
     points = [list(point) for point in curve.items()]
+    weights = np.concatenate([tensor.float().cpu().numpy().ravel()
+                              for _, tensor in sorted(model.net.state_dict().items())
+                              if tensor.is_floating_point()])
     row = dict(whole_classes=certificates.class_segments(dataset.schedule, dataset.train_labels)[1],
-               net_digest=net_digest(model),
+               net_digest=hashlib.sha256(little_endian(weights)).hexdigest(),
                final_accuracy=round(100 * float((predictions == labels).mean()), 4),
                average_incremental_accuracy=measured['average_incremental_accuracy'],
                anytime_area=round(certificates.anytime_area(*np.array(points).T), 4), curve=points)
-    real = [tensor.float().cpu().numpy().ravel() for _, tensor in sorted(model.net.state_dict().items())
-            if tensor.is_floating_point()]
-    return row, np.concatenate(real), predictions
+    return row, weights, predictions
 
 
 @torch.no_grad()
@@ -267,12 +268,3 @@ def test_predictions(model, dataset) -> tuple:
     labels, predictions = (of_files[torch.cat(part).numpy()] for part in zip(*pairs))
     order = np.argsort(labels, kind='stable')
     return labels[order], predictions[order]
-
-
-def net_digest(model) -> str:
-    """SHA-256 of names and values of the network."""
-    sha = hashlib.sha256()
-    for name, tensor in sorted(model.net.state_dict().items()):
-        sha.update(f'net.{name}'.encode())
-        sha.update(little_endian(tensor.cpu().numpy()))
-    return sha.hexdigest()

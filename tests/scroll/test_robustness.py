@@ -52,12 +52,12 @@ def test_disagreement_is_the_mean_hamming_distance_of_pairs(schedules, samples, 
 def test_largest_weight_difference_is_that_of_the_farthest_pair(schedules, weights, seed):
     w = np.random.default_rng(seed).normal(size=(schedules, weights))
     farthest = max((np.abs(a - b).max() for a, b in itertools.combinations(w, 2)), default=0)
-    assert robustness.largest_weight_difference(iter(w)) == farthest
+    assert robustness.largest_weight_difference(list(w)) == farthest
 
 
 @pytest.mark.parametrize('weights', [[[1.0], [1.0, 2.0]], [[1.0], [np.nan]], [[1.0], [np.inf]]])
 def test_weights_that_cannot_be_compared_are_infinitely_far(weights):
-    assert robustness.largest_weight_difference(map(np.array, weights)) == np.inf
+    assert robustness.largest_weight_difference(list(map(np.array, weights))) == np.inf
 
 
 @pytest.mark.parametrize('got, expected', [
