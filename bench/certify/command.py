@@ -8,7 +8,7 @@ Schedules: label order, reversed label order, `--specs`, and random class orders
 divide the number of classes. SCROLL's predictor is that of each schedule's own statistics; another method is
 trained from scratch on each, with the same flags of main.py, which go behind the script's own. Finished
 schedules are kept in `--out`, so that the same command continues a killed certificate, if the code is the
-same: `certificate-<id>.json`, and a row for each schedule in `.csv`.
+same: `certificate-<id>.json`, with a row for each schedule.
 
 `--keep FILE` writes it without the schedules, to be handed on; `--check FILE` makes SCROLL's lines again on
 any machine, under three schedules, with `--all 1` under all (docs/certificates.md).
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.certify.store import Store, keep_rows, write_csv
+from bench.certify.store import Store, keep_rows
 from bench.cli import parsing as cli
 from bench.resume.checkpoints import project_digest
 from bench.run.building import initialize
@@ -131,9 +131,10 @@ def prepare(options, words: list) -> tuple:
     """(identity, arguments, data set, specs, what runs a schedule)."""
     words = [*words, '--non_verbose', str(options.non_verbose)]
     with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
-        from bench.certify.trials import MethodTrials, ScrollTrials, about_machine
+        from bench.certify.trials import MethodTrials, ScrollTrials
         from datasets.utils.scheduled_dataset import ScheduledDataset
         from scroll.embedding.embedder import state_digest
+        from scroll.embedding.machine import describe_machine
         args = cli.parse_args(words)
         for flag in sorted(args.given):
             if affects(args, flag) in _SCHEDULED:
@@ -150,7 +151,7 @@ def prepare(options, words: list) -> tuple:
         theirs = PLUGINS.is_theirs(args.model)
         identity |= dict(model=f'{MAMMOTH * theirs}{model.NAME}', dataset=dataset.NAME, seed=args.seed,
                          data_digest=data_digest(dataset), psi_digest=state_digest(model.net),
-                         machine=about_machine())
+                         machine=describe_machine(model.device))
         if dataset.decoded_by:
             identity['decoded_by'] = dataset.decoded_by
         specs = plan_specs(options, dataset, args.seed)
@@ -178,11 +179,10 @@ def run_all(trials, specs, dataset, args, identity: dict, store: Store, quiet: b
 
 def lines_of(identity: dict, rows: list, trials) -> dict:
     """The parts `anywhere` and `here` of a certificate, from the rows of its schedules."""
-    from scroll.embedding.machine import describe_machine
     anywhere = dict(data=identity['data_digest'], backbone=identity['psi_digest'],
                     schedules=f"{digest_of([row['schedule_digest'] for row in rows])} ({len(rows)})")
     travelling, bound = trials.lines(rows)
-    return dict(anywhere=anywhere | travelling, here=dict(machine=describe_machine(trials.device)) | bound)
+    return dict(anywhere=anywhere | travelling, here=dict(machine=identity['machine']) | bound)
 
 
 def certify(options, flags) -> int:
@@ -217,13 +217,12 @@ def certify(options, flags) -> int:
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
     path = store.folder / f"certificate-{certificate['id'][:12]}.json"
     title = f'{identity["model"]} on {dataset.NAME}'
-    write_csv(path.with_suffix('.csv'), list(dict.fromkeys(name for row in rows for name in row)), rows)
     certificates.write(path, certificate | dict(inputs=identity, schedules=rows))
     if options.clouds:
         keep_rows(options.clouds / f'{dataset.NAME}.csv', _CLOUD, identity['model'],
                   [row | dict(schedule=row['spec']) for row in rows])
     if options.keep:
-        certificates.write(options.keep, certificate | dict(versions=identity['machine']))
+        certificates.write(options.keep, certificate | dict(numpy=np.__version__))
     distinct = ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count)
     print(f'{title}: {verdict.sentence()}\n  digests: {distinct}')
     for name, found in ('final', verdict.final), ('average incremental', verdict.incremental):

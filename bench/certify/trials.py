@@ -3,7 +3,6 @@ import contextlib
 import hashlib
 import io
 import itertools
-import platform
 
 import numpy as np
 import torch
@@ -16,7 +15,6 @@ from scroll import certificates
 from scroll.arguments import check_memory
 from scroll.certificates import SummedStream, TestSet, anytime_accuracy, average_incremental_accuracy
 from scroll.embedding.embedder import ANYWHERE
-from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
 from scroll.grid import little_endian
@@ -30,13 +28,11 @@ _SOLVES, _KEPT = 3, 64              # schedules for which all is solved again; p
 
 
 class ScrollTrials:
-    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once.
-    device: where the backbone runs."""
+    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once."""
     SIZES = 200, 500, 2000              # |M| of the buffers whose digests stand in a certificate
 
     def __init__(self, options, model, dataset, specs):
-        self.options, self.learner, self.embedder, self.device = (
-            options, model.learner, model.embedder, model.device)
+        self.options, self.learner, self.embedder = options, model.learner, model.embedder
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
         with Progress('Embedding', len(images) + len(test_images), quiet=options.non_verbose) as progress:
             features, keys = model.embedder(images, progress.update)
@@ -187,18 +183,8 @@ class ScrollTrials:
         return lines
 
 
-def about_machine() -> dict:
-    """What bits may depend on besides data and arguments."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return dict(processor=kind_of_machine(), gpu=gpu, torch=torch.__version__,
-                numpy=np.__version__, python=platform.python_version(), threads=torch.get_num_threads())
-
-
 class MethodTrials:
-    """Any method, trained from scratch on each schedule.
-
-    Attributes:
-        device: where the network runs."""
+    """Any method, trained from scratch on each schedule."""
 
     def __init__(self, words, model, dataset, specs):
         if is_task_aware(model):
@@ -207,7 +193,7 @@ class MethodTrials:
         for spec in specs:
             if not spec.startswith('split:'):  # may be refused: better now than after hours
                 cli.parse_args([*words, '--schedule', spec])
-        self.words, self.device = words, model.device
+        self.words = words
 
     def asks(self, number: int) -> dict:
         """Nothing that depends on the number of the schedule."""
