@@ -86,7 +86,9 @@ def alike(dataset: str, args) -> np.ndarray:
     none that is pre-trained."""
     given = {name: getattr(args, name) for name in _SAME if name in args.given} | dict(buffer_size=0)
     given['weights'] = args.weights if args.weights != 'none' else weights.DEFAULT
-    return separations(prepare(dataset, 'scroll', command.words_of(given))[4].summed.parts)
+    samples = prepare(dataset, 'scroll', command.words_of(given))[4].samples
+    parts = Statistics(samples.features.shape[1], by_class=True)
+    return separations(parts.add(samples.features, samples.labels))
 
 
 def figures(rows: list) -> dict:

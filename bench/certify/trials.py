@@ -13,7 +13,7 @@ from bench.run.building import initialize
 from bench.run.training import train
 from scroll import certificates
 from scroll.arguments import check_memory
-from scroll.certificates import SummedStream, TestSet, anytime_accuracy, average_incremental_accuracy
+from scroll.certificates import TestSet, anytime_accuracy, average_incremental_accuracy
 from scroll.embedding.embedder import ANYWHERE
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
@@ -21,7 +21,6 @@ from scroll.grid import little_endian
 from scroll.learner import Scroll
 from scroll.progress import Progress
 from scroll.settings import AUTO
-from scroll.statistics import Statistics
 from utils.evaluate import eval_mode, is_task_aware, serve
 
 _SOLVES, _KEPT = 3, 64              # schedules for which all is solved again; predictors kept
@@ -48,9 +47,11 @@ class ScrollTrials:
             raise InputError(f'--dataset {dataset.NAME}: training and test samples are not of the same '
                              'classes')
         check_memory('class sums', 8 * len(classes) * (self.test.size + 1) ** 2)
-        parts = Statistics(features.shape[1], lift, by_class=True).add(features, self.samples.labels)
-        self.summed = SummedStream(self.learner, parts)
-        self.solved = {}
+        self.lifted, self.parts, self.solved = lift is not None, [], {}
+        for rank in range(len(classes)):
+            of_class = self.ranks == rank
+            self.parts.append(self.learner.new_statistics(features.shape[1]).add(
+                features[of_class], self.samples.labels[of_class]))
         self.test_images = test_images[self.test.order]
         checks = min(options.stream_check, len(specs))
         self.checked = set(np.linspace(len(specs) - 1, 0, checks, dtype=int).tolist())
@@ -70,7 +71,9 @@ class ScrollTrials:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
             visits = certificates.learn_stream(streamed, self.samples, schedule, points)
-        for learner in self.summed(segments, points) if whole else visits:
+        if whole:
+            summed = certificates.summed_stream(self._without_memory(), self.parts, segments, points)
+        for learner in summed if whole else visits:
             found.append(self._solve(number, learner))
         f_T, predictions = found[-1]
         row = dict(whole_classes=whole, statistics_digest=learner.digest(), net_digest=f_T.digest(),
@@ -91,6 +94,10 @@ class ScrollTrials:
             row |= dict(adapted_digest=streamed.adapted_.digest(),
                         adapted_accuracy=round(100 * float(right.mean()), 4))
         return row, f_T.parameters(), predictions
+
+    def _without_memory(self, **settings) -> Scroll:
+        """A learner with these settings that keeps sums alone."""
+        return Scroll(**{**self.learner.get_params(), 'buffer_size': 0, 'keep_keys': False, **settings})
 
     def _solve(self, number: int, learner):
         """(the predictor of a learner's sums, its predictions), for equal sums once, but for `_SOLVES`."""
@@ -154,21 +161,24 @@ class ScrollTrials:
         params, lines = self.learner.get_params(), {}
         own = params['head'], params['ridge_lambda']
         others = [('ridge', params['ridge_lambda']), ('ridge', AUTO), ('ncc', params['ridge_lambda'])]
-        if self.summed.parts.lift is not None:              # of whose sums theirs are a part
+        if self.lifted:                                     # of whose sums theirs are a part
             others = []
         heads = list(dict.fromkeys([own, *others]))
         for head in Progress('Predictors', len(heads), quiet=self.options.non_verbose).over(heads):
             name = dict(ridge=f'ridge, lambda {head[1]}', ncc='nearest centroid').get(head[0], head[0])
-            learner = Scroll(**{**params, 'head': head[0], 'ridge_lambda': head[1]})
-            classes = self.summed.parts.classes
-            whole, = SummedStream(learner, self.summed.parts)(np.zeros(len(classes), np.int64), np.array([0]))
-            predictor = whole.predictor()
+            whole = self._without_memory(head=head[0], ridge_lambda=head[1])
+            predictor = self._learn(whole, slice(None)).predictor()
             said = self.test.predictions(predictor)
             lines[f'f_T, {name}'] = single([predictor.digest(),
                                             *(row['net_digest'] for row in rows if head == own)])
             lines[f'predictions, {name}'] = hashlib.sha256(said.astype('<i8').tobytes()).hexdigest()
             lines[f'right, {name}'] = f'{int(self.test.class_hits(said).sum())} of {len(said)}'
         return lines
+
+    def _learn(self, learner: Scroll, ids) -> Scroll:
+        """Let a learner learn these samples."""
+        of = self.samples
+        return learner.learn(of.samples[ids], of.features[ids], of.keys[ids], of.labels[ids])
 
     def _buffers(self) -> dict:
         """Digests of buffers after a stream of whole classes."""
@@ -177,8 +187,7 @@ class ScrollTrials:
         for strategy, size in Progress('Buffers', len(kinds), quiet=self.options.non_verbose).over(kinds):
             learner = Scroll(**{**self.learner.get_params(), 'buffer_size': size, 'strategy': strategy})
             for ids in np.split(order, np.cumsum(np.bincount(self.ranks))[:-1]):
-                learner.learn(self.samples.samples[ids], self.samples.features[ids],
-                              self.samples.keys[ids], self.samples.labels[ids])
+                self._learn(learner, ids)
             lines[f'buffer, {strategy}, |M| = {size}'] = learner.buffer_.content().digest()
         return lines
 

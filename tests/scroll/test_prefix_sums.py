@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll import certificates as prefix_sums
+from scroll import certificates
 from scroll.certificates import TestSet, class_segments, curve_points
 from scroll.exemplars import Exemplars
 from scroll.heads.predictors import ridge
@@ -30,14 +30,14 @@ def class_orders(draw) -> tuple:
 
 
 @quick
-@given(class_orders(), st.integers(0, 4), st.sampled_from([dict(), dict(head='ncc'), dict(ridge_lambda='auto')]))
+@given(class_orders(), st.integers(0, 4), st.sampled_from([dict(), dict(head='ncc'), dict(ridge_lambda='auto'), dict(head='qda')]))
 def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, most, settings):
     labels, schedule = order
     samples, ranks = samples_of(labels), np.unique(labels, return_inverse=True)[1]
-    learner, points = Scroll(buffer_size=5, **settings), curve_points(schedule.cuts, most)
-    parts = Statistics(5, by_class=True).add(samples.features, labels)
-    summed = prefix_sums.SummedStream(learner, parts)(class_segments(schedule, ranks)[0], points)
-    streamed = prefix_sums.learn_stream(learner, samples, schedule, points)
+    points, kept, sums = curve_points(schedule.cuts, most), Scroll(buffer_size=5, **settings), Scroll(buffer_size=0, **settings)
+    parts = [sums.new_statistics(5).add(samples.features[labels == c], labels[labels == c]) for c in np.unique(labels)]
+    summed = certificates.summed_stream(sums, parts, class_segments(schedule, ranks)[0], points)
+    streamed = certificates.learn_stream(kept, samples, schedule, points)
     pairs = [((a.digest(), a.predictor().digest()), (b.digest(), b.predictor().digest())) for a, b in zip(summed, streamed, strict=True)]
     assert len(pairs) == len(points) and all(a == b for a, b in pairs)
 
