@@ -45,10 +45,8 @@ def read(path) -> dict:
     if what != FORMAT:
         raise InputError(f'{path}: expected a certificate of the format {FORMAT}' +
                          (f', this is {what}: run its command again' if isinstance(what, str) else ''))
-    sound = all(isinstance(found.get(name), kind) for name, kind in _PARTS.items()) and not any(
-        isinstance(value, (list, dict)) for part in ('anywhere', 'here', 'settings', 'options')
-        for value in found[part].values()) and {'data', 'backbone'} <= found['anywhere'].keys()
-    if not sound or 'sentence' not in found['verdict']:
+    sound = all(isinstance(found.get(name), kind) for name, kind in _PARTS.items())
+    if not (sound and 'sentence' in found['verdict'] and {'data', 'backbone'} <= found['anywhere'].keys()):
         raise InputError(f'{path}: the certificate is damaged: it is not what certify.py writes')
     if 'adaptation' in found['settings']:       # f* is what the updates end in, where it does not say more
         found['settings'].setdefault('adapt_select', 'none')
@@ -59,22 +57,27 @@ def compare(certificate: dict, found: dict, unasked: dict) -> tuple:
     """(lines of text, whether all that could be compared agree) of a certificate and what was found here (its
     parts `anywhere` and `here`). unasked: name -> why it was not computed."""
     there, here = certificate['here'].get('machine'), found['here']['machine']
-    said, values = ({name: str(text) for name, text in (part['anywhere'] | part['here']).items()
-                     if name != 'machine'} for part in (certificate, found))
-    skipped = {name: why for name, why in unasked.items() if name in said}
-    if there != here:
-        skipped |= {name: f'holds on {there}; this is {here}' for name in said if name in certificate['here']}
-    differing = [name for name in said if name not in skipped and values.get(name) != said[name]]
-    verdicts = {name: 'the same' for name in said} | {
-        name: f'DIFFERS: {values.get(name, "nothing"):.16} here' for name in differing} | {
-        name: f'skipped: {why}' for name, why in skipped.items()}
+    values, verdicts, differing = found['anywhere'] | found['here'], {}, []
+    said = {name: str(text) for name, text in (certificate['anywhere'] | certificate['here']).items()
+            if name != 'machine'}
+    for name, text in said.items():
+        if there != here and name in certificate['here']:
+            verdicts[name] = f'skipped: holds on {there}; this is {here}'
+        elif name in unasked:
+            verdicts[name] = f'skipped: {unasked[name]}'
+        elif values.get(name) == text:
+            verdicts[name] = 'the same'
+        else:
+            verdicts[name] = f'DIFFERS: {values.get(name, "nothing"):.16} here'
+            differing.append(name)
     width = max(map(len, said), default=0)
     lines = [f'{name:{width}}  {said[name][:16]:16}  {verdict}' for name, verdict in verdicts.items()]
     if differing:
         follow = f', and what follows from it: {", ".join(differing[1:])}' if differing[1:] else ''
         return [*lines, f'not the same: {differing[0]}{follow}'], False
-    more = f'; {len(skipped)} skipped' if skipped else ''
-    return [*lines, f'the same: {len(said) - len(skipped)} lines{more}'], True
+    same = list(verdicts.values()).count('the same')
+    more = f'; {len(said) - same} skipped' if same < len(said) else ''
+    return [*lines, f'the same: {same} lines{more}'], True
 
 
 def class_segments(schedule, ranks: np.ndarray) -> tuple:

@@ -85,14 +85,11 @@ def _shorten(parser, cmd, refused=()) -> None:
     """What `--help` shows: common flags, and those that method, data set and backbone have of their own, a
     line each. refused: flags that the method refuses. `--help_all` shows all."""
     if set(HELP) & set(cmd) and '--help_all' not in cmd:
-        every_run = base_parser()
-        rare = ({option.lstrip('-') for option in every_run._option_string_actions}
-                - flags.COMMON - {option.lstrip('-') for option in HELP}).union(refused)
+        rare = {option.lstrip('-') for option in base_parser()._option_string_actions} - flags.COMMON
+        rare = (rare - {option.lstrip('-') for option in HELP}).union(refused)
         for action in parser._actions:
             if rare.intersection(option.lstrip('-') for option in action.option_strings):
                 action.help = argparse.SUPPRESS
-        groups, known = parser._action_groups, len(every_run._action_groups)
-        groups[3:] = [*groups[known:], *groups[3:known]]            # those of the run behind what to run
         parser.formatter_class, parser.usage = ShortHelp, 'main.py --model NAME --dataset NAME [--flag ...]'
 
 
