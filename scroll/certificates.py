@@ -261,12 +261,11 @@ class Verdict:
 
 
 def judge(digests: dict, claimed: dict, outcomes: dict, final, incremental) -> Verdict:
-    """The verdict over R schedules. digests: name -> R digests, None where there is none. claimed: name -> R
-    bools: whose are claimed equal. outcomes: digest of an outcome -> (times, weights (P,), predictions (N,));
+    """The verdict over R schedules. digests: name -> R digests, None where there is none. claimed: name ->
+    those that are claimed equal. outcomes: digest of an outcome -> (times, weights (P,), predictions (N,));
     times add up to R. final, incremental: R accuracies, percent."""
     distinct = {name: len({*values} - {None}) for name, values in digests.items()}
-    identical = all(len({d for d, c in zip(digests[name], claims) if c} - {None}) <= 1
-                    for name, claims in claimed.items())
+    identical = all(len({*values} - {None}) <= 1 for values in claimed.values())
     times, weights, predictions = zip(*outcomes.values())
     return Verdict(len(final), identical, distinct, largest_weight_difference(weights),
                    disagreement(np.stack(predictions), times), summary(final), summary(incremental))

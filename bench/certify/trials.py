@@ -124,17 +124,17 @@ class ScrollTrials:
                     curve=[[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)])
 
     def claims(self, rows: list) -> tuple:
-        """(name -> digests, name -> whether each is claimed to equal the others)."""
-        strategy = self.learner.strategy
-        whole = [strategy == 'hash' or (strategy != 'random' and row['whole_classes']) for row in rows]
+        """(name -> digests, name -> those that are claimed to be equal)."""
         digests = {'statistics': [row[name] for name in ('statistics_digest', 'streamed_digest')
                                   for row in rows],
                    'f_T': [row['net_digest'] for row in rows],
-                   'weights and predictions': [row['outcome'] for row in rows],
-                   'buffer': [row['buffer_digest'] for row in rows],
-                   'f*': [row['adapted_digest'] for row in rows]}
-        everywhere = {name: [True] * len(digests[name]) for name in list(digests)[:3]}
-        return digests, everywhere | {'buffer': whole, 'f*': whole}
+                   'weights and predictions': [row['outcome'] for row in rows]}
+        claimed, strategy = dict(digests), self.learner.strategy
+        sure = [row for row in rows
+                if strategy == 'hash' or (strategy != 'random' and row['whole_classes'])]
+        for name, column in ('buffer', 'buffer_digest'), ('f*', 'adapted_digest'):
+            digests[name], claimed[name] = ([row[column] for row in some] for some in (rows, sure))
+        return digests, claimed
 
     def lines(self, rows: list) -> tuple:
         """(name -> digest of what holds anywhere, the same of what holds on this kind of machine)."""
@@ -147,8 +147,7 @@ class ScrollTrials:
                 lines['features of built-in images'] = self.embedder.net.golden
         lines['statistics'] = single(digests['statistics'])
         lines |= self._heads(rows) | self._buffers()
-        kept, adapted = ([d for d, claim in zip(digests[name], claimed[name]) if claim]
-                         for name in ('buffer', 'f*'))
+        kept, adapted = claimed['buffer'], claimed['f*']
         if any(kept):
             lines[f'buffer of these schedules, |M| = {self.learner.buffer_size}'] = single(kept)
         bound = {'f*': single(adapted)} if any(adapted) else {}
@@ -213,10 +212,10 @@ class MethodTrials:
         return run_method([*self.words, '--schedule', spec])
 
     def claims(self, rows: list) -> tuple:
-        """(name -> digests, name -> whether each is claimed to equal the others)."""
+        """(name -> digests, name -> those that are claimed to be equal)."""
         digests = {'net': [row['net_digest'] for row in rows],
                    'weights and predictions': [row['outcome'] for row in rows]}
-        return digests, {name: [True] * len(rows) for name in digests}
+        return digests, digests
 
     def lines(self, rows: list) -> tuple:
         """Nothing that holds anywhere; the digest of the network, on this kind of machine."""
