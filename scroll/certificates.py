@@ -11,7 +11,6 @@ Each line follows from some of those above it, so the first that differs says wh
 import json
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple
 
 import numpy as np
 
@@ -173,7 +172,8 @@ def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.
     return float(np.mean(means))
 
 
-class Summary(NamedTuple):
+@dataclass(frozen=True)
+class Summary:
     """Accuracies of R schedules; deviation over R - 1."""
     mean: float
     deviation: float
@@ -203,12 +203,10 @@ def cvar(accuracies, share: float) -> float:
     return float(np.clip((a * weights).sum() / m, a[0], a[-1]))
 
 
-def disagreement(predictions: np.ndarray, times=None) -> float:
+def disagreement(predictions: np.ndarray, times: np.ndarray) -> float:
     """Percent of samples that two schedules' predictors label differently, mean over pairs of schedules: with
     n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
-    predictions: (D, N), distinct rows. times: int (D,), how many schedules gave each; None: one."""
-    predictions = np.asarray(predictions)
-    times = np.ones(len(predictions), np.int64) if times is None else np.asarray(times, np.int64)
+    predictions: (D, N), distinct rows. times: int (D,), how many schedules gave each."""
     total = int(times.sum())
     if total < 2:
         return 0.0
@@ -268,4 +266,4 @@ def judge(digests: dict, claimed: dict, outcomes: dict, final, incremental) -> V
     identical = all(len({*values} - {None}) <= 1 for values in claimed.values())
     times, weights, predictions = zip(*outcomes.values())
     return Verdict(len(final), identical, distinct, largest_weight_difference(weights),
-                   disagreement(np.stack(predictions), times), summary(final), summary(incremental))
+                   disagreement(np.stack(predictions), np.array(times)), summary(final), summary(incremental))

@@ -20,6 +20,7 @@ import json
 import shlex
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -199,9 +200,9 @@ def certify(options, flags) -> int:
                 for d in {row['outcome'] for row in rows}}
     accuracies = ([row[name] for row in rows] for name in ('final_accuracy', 'average_incremental_accuracy'))
     verdict = certificates.judge(digests, claimed, outcomes, *accuracies)
-    finite = np.isfinite(verdict.weight_difference)
-    judged = {**vars(verdict), 'final': verdict.final._asdict(), 'incremental': verdict.incremental._asdict(),
-              'weight_difference': verdict.weight_difference if finite else None}
+    judged = asdict(verdict)
+    if not np.isfinite(verdict.weight_difference):
+        judged['weight_difference'] = None
     remarks = [f'images decoded by {dataset.decoded_by}: with other versions, pixels and all digests may '
                'differ'] if dataset.decoded_by else []
     own, settings = {k: getattr(options, k) for k in _OWN}, settings_of(args, dataset)
