@@ -8,16 +8,18 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-$(ls "$root/.venv/bin/python" 2> /dev/null || echo python)}    # a venv of your own: its python
 [ $# -gt 0 ] || { echo 'same_everywhere.sh: give the file of a certificate' >&2; exit 2; }
-certificate=$1
+certificate=$(realpath "$1")
 shift
+cd "$root"
 without_onednn="import sys, torch; torch.backends.mkldnn.set_flags(False); sys.argv[0] = '$root/scripts/certify.py'
 sys.path[0] = '$root/scripts'; import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
-worst=0
+worst=0 count=0
 check() {       # name of the way, its variables, its flags
     local name=$1 began=$SECONDS said code=0 variables=() program=("$root/scripts/certify.py")
     shift
     # shellcheck disable=SC2254
     case $name in ${WAYS:-*}) ;; *) return 0 ;; esac
+    count=$((count + 1))
     while [[ ${1:-} == *=* ]]; do variables+=("$1"); shift; done
     [[ $name == 'no oneDNN'* ]] && program=(-c "$without_onednn")
     local flags=(--non_verbose 1 --feature_cache 0 "${given[@]}" "$@")
@@ -44,4 +46,5 @@ check 'OpenBLAS for Haswell' OPENBLAS_CORETYPE=Haswell
 check 'batches of 7' --embed_chunk 7
 check 'batches of 32' --embed_chunk 32
 check 'contiguous maps' --channels_last 0
+(( count )) || { echo "same_everywhere.sh: WAYS=${WAYS:-}: no such way; they stand at the end of this script" >&2; exit 2; }
 exit "$worst"

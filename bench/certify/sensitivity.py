@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from backbone import weights
 from bench.certify import command
 from bench.certify.store import Store, keep_rows
 from core.arguments import ArgumentParser, whole
@@ -84,6 +83,7 @@ def study(options, flags: list) -> tuple:
 def alike(dataset: str, args) -> np.ndarray:
     """`separations` of the classes on the features of the run's backbone, or of the default one where it has
     none that is pre-trained."""
+    from backbone import weights
     given = {name: getattr(args, name) for name in _SAME if name in args.given} | dict(buffer_size=0)
     given['weights'] = args.weights if args.weights != 'none' else weights.DEFAULT
     samples = prepare(dataset, 'scroll', command.words_of(given))[4].samples
