@@ -183,8 +183,7 @@ def configs(args) -> None:
         except InputError as error:
             ours = str(error)
         if isinstance(their, str) or isinstance(ours, str):
-            said = f'theirs: {their}' if isinstance(their, str) else ours
-            row |= dict(equal='', difference=said[:200])
+            row |= dict(equal='', difference=(ours if isinstance(ours, str) else f'theirs: {their}')[:200])
         else:
             other = [f'{name} {their[name]} / {ours[name]!r}' for name in sorted(their.keys() & ours.keys())
                      if name not in _NOT_COMPARED and not _same(their[name], ours[name])]
@@ -223,16 +222,12 @@ def compare(args) -> None:
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             found = _LAST.findall(run.stdout + run.stderr)
             if run.returncode or not found:
-                last = [text for text in run.stderr.splitlines() if text.strip()][-1:] or ['']
-                raise InputError(f'{model} {where}: {last[0]}')
+                raise InputError(f'{model} {where}: {run.stderr.strip().splitlines()[-1:]}')
             took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             row = dict(model=model, seed=seed, where=where, accuracy=float(found[-1]), flags=given,
                        seconds=round(took, 1))
             write_csv(path, row, [*read_rows(path, []), row])
             progress.update()
-    for model in args.models:
-        print('{}, {} pairs of runs: {} here, {} there, difference {}, {} of its processor time'.format(
-              model, *side_by_side(model, read_rows(path, []))))
 
 
 def side_by_side(model: str, rows: list) -> list:

@@ -9,20 +9,17 @@
 Each line follows from some of those above it, so the first that differs says where to look.
 """
 import json
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
 from scroll.archive import atomic_write, read_json, unwritable
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
-from scroll.grid import GRID
 from scroll.heads.predictors import LinearPredictor
 from scroll.learner import Scroll
 from scroll.lift import Lift
-from scroll.state import State
-from scroll.statistics import Statistics
 
 FORMAT = 'schedule-certificate-2'
 _PARTS = dict(model=str, dataset=str, command=str, flags=list, verdict=dict, anywhere=dict, here=dict,
@@ -47,10 +44,8 @@ def read(path) -> dict:
     if what != FORMAT:
         raise InputError(f'{path}: expected a certificate of the format {FORMAT}' +
                          (f', this is {what}: run its command again' if isinstance(what, str) else ''))
-    sound = all(isinstance(found.get(name), kind) for name, kind in _PARTS.items()) and not any(
-        isinstance(value, (list, dict)) for part in ('anywhere', 'here', 'settings', 'options')
-        for value in found[part].values()) and {'data', 'backbone'} <= found['anywhere'].keys()
-    if not sound or 'sentence' not in found['verdict']:
+    sound = all(isinstance(found.get(name), kind) for name, kind in _PARTS.items())
+    if not (sound and 'sentence' in found['verdict'] and {'data', 'backbone'} <= found['anywhere'].keys()):
         raise InputError(f'{path}: the certificate is damaged: it is not what certify.py writes')
     if 'adaptation' in found['settings']:       # f* is what the updates end in, where it does not say more
         found['settings'].setdefault('adapt_select', 'none')
@@ -61,22 +56,27 @@ def compare(certificate: dict, found: dict, unasked: dict) -> tuple:
     """(lines of text, whether all that could be compared agree) of a certificate and what was found here (its
     parts `anywhere` and `here`). unasked: name -> why it was not computed."""
     there, here = certificate['here'].get('machine'), found['here']['machine']
-    said, values = ({name: str(text) for name, text in (part['anywhere'] | part['here']).items()
-                     if name != 'machine'} for part in (certificate, found))
-    skipped = {name: why for name, why in unasked.items() if name in said}
-    if there != here:
-        skipped |= {name: f'holds on {there}; this is {here}' for name in said if name in certificate['here']}
-    differing = [name for name in said if name not in skipped and values.get(name) != said[name]]
-    verdicts = {name: 'the same' for name in said} | {
-        name: f'DIFFERS: {values.get(name, "nothing"):.16} here' for name in differing} | {
-        name: f'skipped: {why}' for name, why in skipped.items()}
+    values, verdicts, differing = found['anywhere'] | found['here'], {}, []
+    said = {name: str(text) for name, text in (certificate['anywhere'] | certificate['here']).items()
+            if name != 'machine'}
+    for name, text in said.items():
+        if there != here and name in certificate['here']:
+            verdicts[name] = f'skipped: holds on {there}; this is {here}'
+        elif name in unasked:
+            verdicts[name] = f'skipped: {unasked[name]}'
+        elif values.get(name) == text:
+            verdicts[name] = 'the same'
+        else:
+            verdicts[name] = f'DIFFERS: {values.get(name, "nothing"):.16} here'
+            differing.append(name)
     width = max(map(len, said), default=0)
     lines = [f'{name:{width}}  {said[name][:16]:16}  {verdict}' for name, verdict in verdicts.items()]
     if differing:
         follow = f', and what follows from it: {", ".join(differing[1:])}' if differing[1:] else ''
         return [*lines, f'not the same: {differing[0]}{follow}'], False
-    more = f'; {len(skipped)} skipped' if skipped else ''
-    return [*lines, f'the same: {len(said) - len(skipped)} lines{more}'], True
+    same = list(verdicts.values()).count('the same')
+    more = f'; {len(said) - same} skipped' if same < len(said) else ''
+    return [*lines, f'the same: {same} lines{more}'], True
 
 
 def class_segments(schedule, ranks: np.ndarray) -> tuple:
@@ -93,33 +93,21 @@ def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
     if most == 0:
         return np.arange(len(ends))
     wanted = ends[-1] * np.arange(1, most + 1) / most
-    after = np.minimum(np.searchsorted(ends, wanted), len(ends) - 1)
-    before = np.maximum(after - 1, 0)
-    return np.unique(np.where(wanted - ends[before] < ends[after] - wanted, before, after))
+    distances = abs(ends[::-1, None] - wanted)                      # of two that are as near, the later one
+    return np.unique(len(ends) - 1 - distances.argmin(axis=0))
 
 
-class SummedStream:
-    """What a learner without memory has learned after segments of a stream of whole classes, from sums: the
-    same bits as of `learn_stream`, and a thousand schedules of CIFAR-100 in minutes. parts: of all samples,
-    `by_class`."""
-
-    def __init__(self, learner: Scroll, parts: Statistics):
-        self.params, self.parts = {**learner.get_params(), 'buffer_size': 0, 'keep_keys': False}, parts
-        self.by_class = learner.new_statistics(parts.dim).by_class
-
-    def __call__(self, segments: np.ndarray, points: np.ndarray):
-        """Yield a `Scroll` after each of `points`; `segments`: that of each class (`class_segments`)."""
-        parts, order, done = self.parts, np.argsort(segments, kind='stable'), 0
-        grams, gram = parts.grams, np.zeros_like(parts.grams[0])
-        for point in points:
-            upto = int(np.searchsorted(segments[order], point, side='right'))
-            for k in () if self.by_class else order[done:upto]:
-                gram += grams[k]
-            seen, done = np.sort(order[:upto]), upto
-            statistics = Statistics(parts.dim, parts.lift, self.by_class).assign(
-                parts.classes[seen], parts.counts[seen], parts.sums[seen],
-                grams[seen] if self.by_class else gram.copy())
-            yield Scroll(**self.params).set_state(State({}, '', statistics))
+def summed_stream(learner: Scroll, parts: list, segments: np.ndarray, points: np.ndarray):
+    """As `learn_stream` of a stream of whole classes, from sums: the same bits, and a thousand schedules of
+    CIFAR-100 in minutes. learner: without memory. parts: `Statistics` of each class. segments: that of each
+    class (`class_segments`)."""
+    learner.forget()
+    before = -1
+    for point in points:
+        for k in np.flatnonzero((segments > before) & (segments <= point)):
+            learner.add_statistics(parts[k])
+        before = point
+        yield learner
 
 
 def learn_stream(learner: Scroll, samples: Exemplars, schedule, points: np.ndarray):
@@ -133,7 +121,7 @@ def learn_stream(learner: Scroll, samples: Exemplars, schedule, points: np.ndarr
 
 
 class TestSet:
-    """Embedded test samples, sorted by class, on which linear predictors are evaluated fast, and exactly.
+    """Embedded test samples, sorted by class, lifted once.
 
     Attributes:
         order: int64 (N,), where the samples were. size: D, numbers of a lifted feature. sizes: int64 (K,),
@@ -145,28 +133,14 @@ class TestSet:
         self.features, self.labels = features[self.order], np.asarray(labels)[self.order]
         self.classes, self.sizes = np.unique(self.labels, return_counts=True)
         self._starts = np.cumsum(self.sizes) - self.sizes
-        lifted = self.features if lift is None else lift(self.features)
-        self.size = lifted.shape[1]
-        self._single = lifted.astype(np.float32) / np.float32(GRID)             # exact: 19 bits a number
+        self._lifted = self.features if lift is None else lift(self.features)
+        self.size = self._lifted.shape[1]
 
     def predictions(self, predictor) -> np.ndarray:
-        """`predictor.predict` of all samples: (N,) labels. Logits are taken in float32 first. Rounding moves
-        each by at most gamma (|w| |u| + |b|), gamma = n e / (1 - n e) with n = d + 4 roundings of e = 2^-24
-        (Higham 2002, section 3.1); where the second is nearer to the largest than twice that, the predictor's
-        exact logits decide."""
-        if not isinstance(predictor, LinearPredictor):
-            return predictor.predict(self.features)
-        logits = predictor.weight.astype(np.float32) @ self._single.T  # (K, N): maxima over K are contiguous
-        logits += predictor.bias.astype(np.float32)[:, None]
-        roundings = (self.size + 4) * 2.0 ** -24
-        largest = float((1.01 * np.linalg.norm(predictor.weight, axis=1) + abs(predictor.bias)).max())
-        error = roundings / (1 - roundings) * largest
-        near = logits >= logits.max(axis=0) - np.float32(2.01 * error)
-        out = predictor.classes[near.argmax(axis=0)]
-        unsure = np.flatnonzero(near.sum(axis=0) != 1)
-        if len(unsure):
-            out[unsure] = predictor.predict(self.features[unsure])
-        return out
+        """`predictor.predict` of all samples: (N,) labels."""
+        if isinstance(predictor, LinearPredictor):
+            return replace(predictor, lift=None).predict(self._lifted)
+        return predictor.predict(self.features)
 
     def class_hits(self, predictions: np.ndarray) -> np.ndarray:
         """int64 (K,): samples of each class that predictions (N,) get right."""
@@ -198,7 +172,8 @@ def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.
     return float(np.mean(means))
 
 
-class Summary(NamedTuple):
+@dataclass(frozen=True)
+class Summary:
     """Accuracies of R schedules; deviation over R - 1."""
     mean: float
     deviation: float
@@ -228,25 +203,10 @@ def cvar(accuracies, share: float) -> float:
     return float(np.clip((a * weights).sum() / m, a[0], a[-1]))
 
 
-def order_disparity(accuracies) -> tuple:
-    """(AOPD, MOPD) of accuracies (R, K), of K classes under R schedules (Yoon et al. 2020): mean and maximum
-    over k of max_r P_k^r - min_r P_k^r."""
-    opd = np.ptp(np.asarray(accuracies, np.float64), axis=0)
-    return float(opd.mean()), float(opd.max())
-
-
-def class_accuracies(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """float (R, K), percent: accuracy on the samples of each class. predictions: (R, N). labels: (N,)."""
-    right = np.asarray(predictions) == labels
-    return np.stack([100 * right[:, labels == c].mean(axis=1) for c in np.unique(labels)], axis=1)
-
-
-def disagreement(predictions: np.ndarray, times=None) -> float:
+def disagreement(predictions: np.ndarray, times: np.ndarray) -> float:
     """Percent of samples that two schedules' predictors label differently, mean over pairs of schedules: with
     n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
-    predictions: (D, N), distinct rows. times: int (D,), how many schedules gave each; None: one."""
-    predictions = np.asarray(predictions)
-    times = np.ones(len(predictions), np.int64) if times is None else np.asarray(times, np.int64)
+    predictions: (D, N), distinct rows. times: int (D,), how many schedules gave each."""
     total = int(times.sum())
     if total < 2:
         return 0.0
@@ -255,16 +215,13 @@ def disagreement(predictions: np.ndarray, times=None) -> float:
     return 100 * (1 - agreeing / (predictions.shape[1] * total * (total - 1)))
 
 
-def largest_weight_difference(weights) -> float:
+def largest_weight_difference(weights: list) -> float:
     """max over pairs of schedules and over weights of |w_r - w_s|; infinite if not finite, or of different
-    numbers of weights. weights: an iterable of arrays (P,)."""
-    low = high = None
-    for row in weights:
-        row = np.asarray(row, np.float64)
-        if low is not None and row.shape != low.shape:
-            return float('inf')
-        low, high = (row, row) if low is None else (np.minimum(low, row), np.maximum(high, row))
-    gap = float((high - low).max(initial=0))
+    numbers of weights. weights: arrays (P,)."""
+    if len({len(row) for row in weights}) > 1:
+        return float('inf')
+    low, high = reduce(np.minimum, weights), reduce(np.maximum, weights)
+    gap = float((high.astype(np.float64) - low).max(initial=0))
     return gap if np.isfinite(gap) else float('inf')
 
 
@@ -282,8 +239,8 @@ def variance_shares(accuracies) -> tuple:
 @dataclass(frozen=True)
 class Verdict:
     """The effect of R schedules on one method: whether digests claimed to be equal are, how many different
-    ones there are by name, the largest difference of weights, percent of disagreement, accuracies in
-    percent, and order-normalised disparity of classes in points."""
+    ones there are by name, the largest difference of weights, percent of disagreement, and accuracies in
+    percent."""
     schedules: int
     identical: bool
     distinct: dict
@@ -291,8 +248,6 @@ class Verdict:
     disagreement: float
     final: Summary
     incremental: Summary
-    aopd: float
-    mopd: float
 
     def sentence(self) -> str:
         """The verdict in a line."""
@@ -303,15 +258,12 @@ class Verdict:
                 f'{self.final.worst:.2f} to {self.final.best:.2f} %')
 
 
-def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, final, incremental) -> Verdict:
-    """The verdict over R schedules. digests: name -> R digests, None where there is none. claimed: name -> R
-    bools: whose are claimed equal. outcomes: digest of an outcome -> (times, weights (P,), predictions (N,));
-    times add up to R. labels: (N,), of the test samples. final, incremental: R accuracies, percent."""
+def judge(digests: dict, claimed: dict, outcomes: dict, final, incremental) -> Verdict:
+    """The verdict over R schedules. digests: name -> R digests, None where there is none. claimed: name ->
+    those that are claimed equal. outcomes: digest of an outcome -> (times, weights (P,), predictions (N,));
+    times add up to R. final, incremental: R accuracies, percent."""
     distinct = {name: len({*values} - {None}) for name, values in digests.items()}
-    identical = all(len({d for d, c in zip(digests[name], claims) if c} - {None}) <= 1
-                    for name, claims in claimed.items())
+    identical = all(len({*values} - {None}) <= 1 for values in claimed.values())
     times, weights, predictions = zip(*outcomes.values())
-    predictions = np.stack(predictions)
     return Verdict(len(final), identical, distinct, largest_weight_difference(weights),
-                   disagreement(predictions, times), summary(final), summary(incremental),
-                   *order_disparity(class_accuracies(predictions, labels)))
+                   disagreement(np.stack(predictions), np.array(times)), summary(final), summary(incremental))

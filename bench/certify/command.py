@@ -8,25 +8,24 @@ Schedules: label order, reversed label order, `--specs`, and random class orders
 divide the number of classes. SCROLL's predictor is that of each schedule's own statistics; another method is
 trained from scratch on each, with the same flags of main.py, which go behind the script's own. Finished
 schedules are kept in `--out`, so that the same command continues a killed certificate, if the code is the
-same: `certificate-<id>.json`, and a row for each schedule in `.csv`.
+same: `certificate-<id>.json`, with a row for each schedule.
 
 `--keep FILE` writes it without the schedules, to be handed on; `--check FILE` makes SCROLL's lines again on
 any machine, under three schedules, with `--all 1` under all (docs/certificates.md).
 
 Exit code 0: identical where the method claims it, or no line differs; 1: not so; 2: nothing could be said.
 """
-import argparse
 import hashlib
 import json
 import shlex
-import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from bench.certify.store import Store, keep_rows, write_csv
+from bench.certify.store import Store, keep_rows
 from bench.cli import parsing as cli
 from bench.resume.checkpoints import project_digest
 from bench.run.building import initialize
@@ -133,8 +132,9 @@ def prepare(options, words: list) -> tuple:
     """(identity, arguments, data set, specs, what runs a schedule)."""
     words = [*words, '--non_verbose', str(options.non_verbose)]
     with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
-        from bench.certify.trials import MethodTrials, ScrollTrials, about_machine
+        from bench.certify.trials import MethodTrials, ScrollTrials
         from datasets.utils.scheduled_dataset import ScheduledDataset
+        from scroll.embedding.machine import describe_machine
         args = cli.parse_args(words)
         for flag in sorted(args.given):
             if affects(args, flag) in _SCHEDULED:
@@ -151,7 +151,7 @@ def prepare(options, words: list) -> tuple:
         theirs = PLUGINS.is_theirs(args.model)
         identity |= dict(model=f'{MAMMOTH * theirs}{model.NAME}', dataset=dataset.NAME, seed=args.seed,
                          data_digest=data_digest(dataset), psi_digest=model.psi_digest,
-                         machine=about_machine())
+                         machine=describe_machine(model.device))
         if dataset.decoded_by:
             identity['decoded_by'] = dataset.decoded_by
         specs = plan_specs(options, dataset, args.seed)
@@ -179,11 +179,10 @@ def run_all(trials, specs, dataset, args, identity: dict, store: Store, quiet: b
 
 def lines_of(identity: dict, rows: list, trials) -> dict:
     """The parts `anywhere` and `here` of a certificate, from the rows of its schedules."""
-    from scroll.embedding.machine import describe_machine
     anywhere = dict(data=identity['data_digest'], backbone=identity['psi_digest'],
                     schedules=f"{digest_of([row['schedule_digest'] for row in rows])} ({len(rows)})")
     travelling, bound = trials.lines(rows)
-    return dict(anywhere=anywhere | travelling, here=dict(machine=describe_machine(trials.device)) | bound)
+    return dict(anywhere=anywhere | travelling, here=dict(machine=identity['machine']) | bound)
 
 
 def certify(options, flags) -> int:
@@ -199,10 +198,10 @@ def certify(options, flags) -> int:
     outcomes = {d: (sum(row['outcome'] == d for row in rows), *store.outcome(d))
                 for d in {row['outcome'] for row in rows}}
     accuracies = ([row[name] for row in rows] for name in ('final_accuracy', 'average_incremental_accuracy'))
-    verdict = certificates.judge(digests, claimed, outcomes, trials.labels, *accuracies)
-    finite = np.isfinite(verdict.weight_difference)
-    judged = {**vars(verdict), 'final': verdict.final._asdict(), 'incremental': verdict.incremental._asdict(),
-              'weight_difference': verdict.weight_difference if finite else None}
+    verdict = certificates.judge(digests, claimed, outcomes, *accuracies)
+    judged = asdict(verdict)
+    if not np.isfinite(verdict.weight_difference):
+        judged['weight_difference'] = None
     remarks = [f'images decoded by {dataset.decoded_by}: with other versions, pixels and all digests may '
                'differ'] if dataset.decoded_by else []
     own, settings = {k: getattr(options, k) for k in _OWN}, settings_of(args, dataset)
@@ -211,28 +210,26 @@ def certify(options, flags) -> int:
         model=identity['model'], dataset=dataset.NAME,
         command=shlex.join(['python', 'scripts/certify.py', *words_of(own), *flags]),
         **lines_of(identity, rows, trials), options=own,
-        flags=words_of({name: getattr(args, flag) for flag, name in _names(words).items()
-                        if flag in args.given and affects(args, flag) in KEY
-                        and name not in {*settings, 'model', 'dataset'}}),
+        flags=words_of({flag: getattr(args, flag) for flag in sorted(args.given)
+                        if affects(args, flag) in KEY and flag not in {*settings, 'model', 'dataset'}}),
         settings=settings,
         verdict=dict(sentence=verdict.sentence()) | judged, remarks=remarks,
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
     path = store.folder / f"certificate-{certificate['id'][:12]}.json"
     title = f'{identity["model"]} on {dataset.NAME}'
-    write_csv(path.with_suffix('.csv'), list(dict.fromkeys(name for row in rows for name in row)), rows)
     certificates.write(path, certificate | dict(inputs=identity, schedules=rows))
     if options.clouds:
         keep_rows(options.clouds / f'{dataset.NAME}.csv', _CLOUD, identity['model'],
                   [row | dict(schedule=row['spec']) for row in rows])
     if options.keep:
-        certificates.write(options.keep, certificate | dict(versions=identity['machine']))
+        certificates.write(options.keep, certificate | dict(numpy=np.__version__))
     distinct = ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count)
     print(f'{title}: {verdict.sentence()}\n  digests: {distinct}')
     for name, found in ('final', verdict.final), ('average incremental', verdict.incremental):
         print(f'  {name} accuracy {found.mean:.2f} +- {found.deviation:.2f} %, worst {found.worst:.2f}, '
               f'CVaR 10 % {found.cvar10:.2f}')
     print(f'  largest weight difference {verdict.weight_difference:.3g}, disagreement '
-          f'{verdict.disagreement:.2f} %, AOPD {verdict.aopd:.2f}, MOPD {verdict.mopd:.2f} (classes)',
+          f'{verdict.disagreement:.2f} %',
           *remarks, f'{time.perf_counter() - began:.1f} s, {known} schedules had been run before',
           f'certificate: {path}', sep='\n  ', flush=True)
     return 0 if verdict.identical else 1
@@ -248,20 +245,10 @@ def settings_of(args, dataset) -> dict:
     seed. Written out, since defaults may change."""
     own = ArgumentParser(add_help=False)
     cli.add_model_args(own, get_model_class(args.model))
-    names = dict(weights='weights', seed='seed')
-    names |= {flag.dest: _name(flag) for flag in own._actions if affects(args, flag.dest) == 'result'}
-    values = {name: getattr(args, flag) for flag, name in names.items() if flag not in dataset.REFUSED_FLAGS}
-    return {name: value for name, value in values.items() if isinstance(value, (str, int, float))}
-
-
-def _name(flag: argparse.Action) -> str:
-    return flag.option_strings[0].removeprefix('--')
-
-
-def _names(words: list) -> dict:
-    """What flags are stored as -> what they are called, of a run with these words."""
-    actions = cli.parse_args(words, return_parser_only=True)._actions
-    return {flag.dest: _name(flag) for flag in actions if flag.nargs != 0}      # some are short for a value
+    names = [flag.dest for flag in own._actions if affects(args, flag.dest) == 'result']
+    values = {name: getattr(args, name) for name in ('weights', 'seed', *names)}
+    return {name: value for name, value in values.items()
+            if name not in dataset.REFUSED_FLAGS and isinstance(value, (str, int, float))}
 
 
 def check(options, flags) -> int:
@@ -274,11 +261,11 @@ def check(options, flags) -> int:
     asked, _ = parse_options(words_of({name: value for name, value in certificate['options'].items()
                                      if name in _OWN}))
     words = of_main(certificate['model'], certificate['dataset'], flags)
-    parser, more = cli.parse_args(words, return_parser_only=True), certificate['flags']
-    given, known = cli.given_flags(parser, flags), parser._option_string_actions
-    of_certificate = {flag[2:]: value for flag, value in zip(more[::2], more[1::2])} | certificate['settings']
-    words += words_of({name: value for name, value in of_certificate.items()
-                     if getattr(known.get(f'--{name}'), 'dest', name) not in given})
+    given = {word.partition('=')[0] for word in flags}
+    more = [*certificate['flags'], *words_of(certificate['settings'])]
+    for flag, value in zip(more[::2], more[1::2]):
+        if flag not in given:
+            words += [flag, value]
     adapt = int(options.adapt or 'f*' in certificate['anywhere'])
     vars(asked).update(adapt=adapt, non_verbose=options.non_verbose)
     unasked = {} if adapt else {'f*': '--adapt 1 makes it'}
@@ -297,13 +284,6 @@ def check(options, flags) -> int:
     return 0 if same else 1
 
 
-def main():
+def main() -> int:
     options, flags = parse_options()
-    if options.check:
-        return check(options, flags)
-    try:
-        return certify(options, flags)
-    except KeyboardInterrupt:
-        print('interrupted: the schedules that were finished are kept, and the same command goes on from '
-              'there', file=sys.stderr)
-        return 130
+    return check(options, flags) if options.check else certify(options, flags)

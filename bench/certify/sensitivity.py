@@ -8,8 +8,6 @@
 whose loss ends up infinite counts as 0 %. Runs are kept in `--out`, so the same command continues a killed
 study; `--keep FOLDER`: rows for scripts/documents.py. Flags of main.py go behind the script's own.
 """
-import functools
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from core.arguments import ArgumentParser, whole
 from core.loss_watch import Diverged
 from scroll.errors import InputError
 from scroll.progress import Progress
+from scroll.randomness import numpy_stream
 from scroll.statistics import Statistics
 
 COLUMNS = ('model', 'kind', 'schedule', 'seed', 'final_accuracy', 'average_incremental_accuracy',
@@ -49,62 +48,47 @@ def parse_options(words=None) -> tuple:
     return options, flags
 
 
-class Orders:
-    """Runs of one method under orders of the classes; each once."""
+def prepare(dataset: str, model: str, flags: list) -> tuple:
+    """`bench.certify.command.prepare` of a method with these flags of main.py."""
+    words = ['--dataset', dataset, '--model', model, '--schedules', '0', '--specs', '', '--stream_check', '0',
+             '--buffers', '0', '--curve_points', '0']
+    return command.prepare(command.parse_options(words)[0], command.of_main(model, dataset, flags))
 
-    def __init__(self, options, flags: list):
-        self.options, self.flags, self.rows = options, flags, []
-        self.prepare = functools.cache(
-            lambda seed: self._prepare(options.model, [*flags, '--seed', str(seed)]))
-        identity, args, self.dataset, _, _ = self.prepare(0)
-        self.classes = np.unique(self.dataset.train_labels)
-        self.tasks = options.tasks or self.dataset.N_TASKS
-        if not 2 <= self.tasks <= len(self.classes):
-            raise InputError(f'--tasks {self.tasks}: expected 2..{len(self.classes)}, of the classes of '
-                             f'{options.dataset}')
-        folder = Path(args.base_path) / 'certificates' / self.dataset.NAME
-        self.store = Store(options.out or folder / identity['model'])
 
-    def _prepare(self, model: str, flags: list) -> tuple:
-        """What `bench.certify.command.prepare` gives for a method with these flags of main.py."""
-        dataset, words = self.options.dataset, ['--schedules', '0', '--specs', '', '--stream_check', '0',
-                                                '--buffers', '0', '--curve_points', '0']
-        asked, _ = command.parse_options(['--dataset', dataset, '--model', model, *words])
-        return command.prepare(asked, command.of_main(model, dataset, flags))
-
-    def run(self, kind: str, order: np.ndarray, seed: int = 0) -> float:
-        """The final accuracy under an order (K,), places in `classes`; its row is kept, with 0 and no digest
-        where the loss ended up infinite."""
-        identity, args, dataset, _, trials = self.prepare(seed)
-        spec = f"split:{self.tasks},order={'-'.join(map(str, self.classes[order].tolist()))}"
+def study(options, flags: list) -> tuple:
+    """(the method, data set, folder of what has been run, a row for each run)."""
+    by_seed = [prepare(options.dataset, options.model, [*flags, '--seed', str(seed)])
+               for seed in range(options.seeds)]
+    identity, args, dataset, _, _ = by_seed[0]
+    classes, tasks = np.unique(dataset.train_labels), options.tasks or dataset.N_TASKS
+    if not 2 <= tasks <= len(classes):
+        raise InputError(f'--tasks {tasks}: expected 2..{len(classes)}, of the classes of {options.dataset}')
+    folder = Path(args.base_path) / 'certificates' / dataset.NAME / identity['model']
+    store, rows, random = Store(options.out or folder), [], numpy_stream(0, 'class orders')
+    near = chain(alike(options.dataset, args))
+    orders = [('easiest', near), ('hardest', dealt(near, tasks))]
+    orders += [('random', random.permutation(len(classes))) for _ in range(options.orders)]
+    runs = [(seed, kind, order) for seed in range(options.seeds) for kind, order in orders]
+    for seed, kind, order in Progress('Orders', len(runs)).over(runs):
+        identity, args, dataset, _, trials = by_seed[seed]
+        spec = f"split:{tasks},order={'-'.join(map(str, classes[order].tolist()))}"
         try:
-            (row,), _ = command.run_all(trials, [spec], dataset, args, identity, self.store, quiet=True)
+            (row,), _ = command.run_all(trials, [spec], dataset, args, identity, store, quiet=True)
         except Diverged:
             row = dict.fromkeys(COLUMNS, 0.0) | dict(net_digest='')
-        known = dict(row, model=identity['model'], kind=kind, schedule=spec, seed=seed)
-        self.rows.append({name: known[name] for name in COLUMNS})
-        return row['final_accuracy']
-
-    def alike(self) -> np.ndarray:
-        """`separations` of the classes on the features of the run's backbone, or of the default one where it
-        has none that is pre-trained."""
-        from backbone import weights
-        args = self.prepare(0)[1]
-        given = {name: getattr(args, name) for name in _SAME if name in args.given} | dict(
-            weights=args.weights if args.weights != 'none' else weights.DEFAULT, buffer_size=0)
-        return separations(self._prepare('scroll', command.words_of(given))[4].summed.parts)
+        rows.append(dict(row, kind=kind, schedule=spec, seed=seed))
+    return identity['model'], dataset.NAME, store.folder, rows
 
 
-def study(orders: Orders) -> None:
-    """Make all runs."""
-    from scroll.randomness import numpy_stream
-    options, random = orders.options, numpy_stream(0, 'class orders')
-    near = chain(orders.alike())
-    named = [('easiest', near), ('hardest', dealt(near, orders.tasks))]
-    named += [('random', random.permutation(len(near))) for _ in range(options.orders)]
-    runs = [(kind, order, seed) for seed in range(options.seeds) for kind, order in named]
-    for run in Progress('Orders', len(runs)).over(runs):
-        orders.run(*run)
+def alike(dataset: str, args) -> np.ndarray:
+    """`separations` of the classes on the features of the run's backbone, or of the default one where it has
+    none that is pre-trained."""
+    from backbone import weights
+    given = {name: getattr(args, name) for name in _SAME if name in args.given} | dict(buffer_size=0)
+    given['weights'] = args.weights if args.weights != 'none' else weights.DEFAULT
+    samples = prepare(dataset, 'scroll', command.words_of(given))[4].samples
+    parts = Statistics(samples.features.shape[1], by_class=True)
+    return separations(parts.add(samples.features, samples.labels))
 
 
 def figures(rows: list) -> dict:
@@ -130,26 +114,16 @@ def predictors_of(found: dict) -> str:
     return f"{found['predictors']}" + (f", {found['diverged']} diverged" if found['diverged'] else '')
 
 
-def main():
+def main() -> None:
     options, flags = parse_options()
-    try:
-        orders = Orders(options, flags)
-        study(orders)
-    except KeyboardInterrupt:
-        print('interrupted: finished runs are kept, and the same command resumes', file=sys.stderr)
-        return 130
-    name = orders.rows[0]['model']
-    path = (options.keep or orders.store.folder / 'orders') / f'{orders.dataset.NAME}.csv'
-    keep_rows(path, COLUMNS, name, orders.rows)
-    found = figures(orders.rows)
-    print(f"{name}: {found['orders']} random orders {found['mean']:.2f} +- {found['deviation']:.2f} %, "
+    model, dataset, folder, rows = study(options, flags)
+    path = (options.keep or folder / 'orders') / f'{dataset}.csv'
+    keep_rows(path, COLUMNS, model, rows)
+    found = figures(rows)
+    print(f"{model}: {found['orders']} random orders {found['mean']:.2f} +- {found['deviation']:.2f} %, "
           f"worst {found['worst']:.2f}, CVaR 10 % {found['cvar10']:.2f}, anytime {found['anytime']:.2f}\n"
           f"  classes alike in one task {found['easiest']:.2f}, dealt out {found['hardest']:.2f}; "
-          f"predictors: {predictors_of(found)}")
-    if found['variance']:
-        print('  variance: order {:.1f} %, seed {:.1f} %, rest {:.1f} %'.format(*found['variance']))
-    print(f'  {path}')
-    return 0
+          f"predictors: {predictors_of(found)}\n  {path}")
 
 
 def separations(parts: Statistics) -> np.ndarray:
@@ -159,18 +133,14 @@ def separations(parts: Statistics) -> np.ndarray:
     there is one class."""
     if len(parts.classes) < 2:
         raise InputError('there is one class only: its order cannot matter')
-    counts, n = parts.counts.tolist(), len(parts.classes)
-    sums = parts.sums[:, :-1].astype(object)
+    counts, sums = parts.counts.astype(object), parts.sums[:, :-1].astype(object)
     products = sums @ sums.T                                        # s_a' s_b, in 2^-36
-    traces = [sum(np.diagonal(gram)[:-1].tolist()) for gram in parts.grams]
-    widths = [max(trace * count - products[k, k], 1) for k, (trace, count) in enumerate(zip(traces, counts))]
-    out = np.zeros((n, n))                                          # widths: v_c n_c^2
-    for a in range(n):
-        for b in range(a):
-            p, q = counts[a], counts[b]
-            gap = q * q * products[a, a] - 2 * p * q * products[a, b] + p * p * products[b, b]
-            out[a, b] = out[b, a] = gap / (widths[a] * q * q + widths[b] * p * p)
-    return out
+    squares, pairs = products.diagonal(), np.outer(counts, counts)
+    traces = np.array([sum(np.diagonal(gram)[:-1].tolist()) for gram in parts.grams], object)
+    widths = np.outer(np.maximum(traces * counts - squares, 1), counts ** 2)        # v_a (n_a n_b)^2
+    lengths = np.outer(squares, counts ** 2)
+    gaps = lengths + lengths.T - 2 * pairs * products
+    return (gaps / (widths + widths.T)).astype(np.float64)
 
 
 def chain(apart: np.ndarray) -> np.ndarray:

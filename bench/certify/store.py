@@ -1,7 +1,7 @@
 """What a certificate has run so far, on disk."""
 import hashlib
 import json
-import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +20,11 @@ class Store:
         self.folder, self.path, self.rows = folder, folder / 'runs.jsonl', {}
         with unwritable(folder, '--out'):
             (folder / 'outcomes').mkdir(parents=True, exist_ok=True)
-            with open(self.path, 'a+b') as file:
-                if file.tell() and (file.seek(-1, os.SEEK_END), file.read())[1] != b'\n':
-                    file.write(b'\n')           # a run was killed while it wrote its last line
+            self.path.touch()
         for line in self.path.read_text().splitlines():
-            try:
+            with suppress(ValueError, KeyError, TypeError):         # killed while it wrote this line
                 kept = json.loads(line)
                 self.rows[kept['key']] = kept['row']
-            except (ValueError, KeyError, TypeError):
-                continue
 
     def find(self, key: str):
         """The row of a schedule that has been run, or None."""
@@ -37,24 +33,23 @@ class Store:
 
     def add(self, key: str, row: dict, weights, predictions) -> dict:
         """Keep a row, its weights (P,) and its predictions (N,); returns the row with the digest of these."""
-        digest = _digest(weights, predictions)
+        content = (little_endian(array).tobytes() for array in (weights, predictions))
+        digest = hashlib.sha256(b'/'.join(content)).hexdigest()
         if self.outcome(digest) is None:
             with atomic_write(self._file(digest)) as file:
                 np.savez(file, weights=weights, predictions=predictions)
-        row = {**row, 'outcome': digest}
+        self.rows[key] = {**row, 'outcome': digest}
         with open(self.path, 'a') as file:
-            file.write(json.dumps(dict(key=key, row=row)) + '\n')
-        self.rows[key] = row
-        return row
+            file.write('\n' + json.dumps(dict(key=key, row=self.rows[key])))       # behind what was cut off
+        return self.rows[key]
 
     def outcome(self, digest: str):
         """(weights, predictions), or None if the file is gone or damaged."""
         try:
             with np.load(self._file(digest), allow_pickle=False) as file:
-                weights, predictions = file['weights'], file['predictions']
+                return file['weights'], file['predictions']
         except Exception:       # damaged archives raise almost anything
             return None
-        return (weights, predictions) if _digest(weights, predictions) == digest else None
 
     def _file(self, digest: str) -> Path:
         return self.folder / 'outcomes' / f'{digest[:32]}.npz'
@@ -74,11 +69,6 @@ def keep_rows(path: Path, columns, model: str, rows: list) -> None:
         others = [row for row in read_rows(path, []) if row['model'] != model]
         mine = [{**row, 'model': model} for row in rows]
         write_csv(path, columns, sorted(others + mine, key=lambda row: row['model']))
-
-
-def _digest(weights, predictions) -> str:
-    content = (little_endian(array).tobytes() for array in (weights, predictions))
-    return hashlib.sha256(b'/'.join(content)).hexdigest()
 
 
 def single(digests) -> str:

@@ -3,7 +3,6 @@ import contextlib
 import hashlib
 import io
 import itertools
-import platform
 
 import numpy as np
 import torch
@@ -14,16 +13,14 @@ from bench.run.building import initialize
 from bench.run.training import train
 from scroll import certificates
 from scroll.arguments import check_memory
-from scroll.certificates import SummedStream, TestSet, anytime_accuracy, average_incremental_accuracy
+from scroll.certificates import TestSet, anytime_accuracy, average_incremental_accuracy
 from scroll.embedding.embedder import ANYWHERE
-from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
 from scroll.grid import little_endian
 from scroll.learner import Scroll
 from scroll.progress import Progress
 from scroll.settings import AUTO
-from scroll.statistics import Statistics
 from utils.batch_norm import networks_of
 from utils.evaluate import eval_mode, is_task_aware, serve
 
@@ -31,13 +28,11 @@ _SOLVES, _KEPT = 3, 64              # schedules for which all is solved again; p
 
 
 class ScrollTrials:
-    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once. labels:
-    (N,), of the test samples in the order of predictions. device: where the backbone runs."""
+    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once."""
     SIZES = 200, 500, 2000              # |M| of the buffers whose digests stand in a certificate
 
     def __init__(self, options, model, dataset, specs):
-        self.options, self.learner, self.embedder, self.device = (
-            options, model.learner, model.embedder, model.device)
+        self.options, self.learner, self.embedder = options, model.learner, model.embedder
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
         with Progress('Embedding', len(images) + len(test_images), quiet=options.non_verbose) as progress:
             features, keys = model.embedder(images, progress.update)
@@ -53,10 +48,12 @@ class ScrollTrials:
             raise InputError(f'--dataset {dataset.NAME}: training and test samples are not of the same '
                              'classes')
         check_memory('class sums', 8 * len(classes) * (self.test.size + 1) ** 2)
-        parts = Statistics(features.shape[1], lift, by_class=True).add(features, self.samples.labels)
-        self.summed = SummedStream(self.learner, parts)
-        self.solved = {}
-        self.labels, self.test_images = self.test.labels, test_images[self.test.order]
+        self.lifted, self.parts, self.solved = lift is not None, [], {}
+        for rank in range(len(classes)):
+            of_class = self.ranks == rank
+            self.parts.append(self.learner.new_statistics(features.shape[1]).add(
+                features[of_class], self.samples.labels[of_class]))
+        self.test_images = test_images[self.test.order]
         checks = min(options.stream_check, len(specs))
         self.checked = set(np.linspace(len(specs) - 1, 0, checks, dtype=int).tolist())
 
@@ -75,7 +72,9 @@ class ScrollTrials:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
             visits = certificates.learn_stream(streamed, self.samples, schedule, points)
-        for learner in self.summed(segments, points) if whole else visits:
+        if whole:
+            summed = certificates.summed_stream(self._without_memory(), self.parts, segments, points)
+        for learner in summed if whole else visits:
             found.append(self._solve(number, learner))
         f_T, predictions = found[-1]
         row = dict(whole_classes=whole, statistics_digest=learner.digest(), net_digest=f_T.digest(),
@@ -92,10 +91,14 @@ class ScrollTrials:
             with Progress('Adapting', updates, quiet=self.options.non_verbose) as progress:
                 streamed.adapt(lambda loss: progress.update())
         if streamed is not None and streamed.adapted_ is not None:
-            right = streamed.predict(self.test_images) == self.labels
+            right = streamed.predict(self.test_images) == self.test.labels
             row |= dict(adapted_digest=streamed.adapted_.digest(),
                         adapted_accuracy=round(100 * float(right.mean()), 4))
         return row, f_T.parameters(), predictions
+
+    def _without_memory(self, **settings) -> Scroll:
+        """A learner with these settings that keeps sums alone."""
+        return Scroll(**{**self.learner.get_params(), 'buffer_size': 0, 'keep_keys': False, **settings})
 
     def _solve(self, number: int, learner):
         """(the predictor of a learner's sums, its predictions), for equal sums once, but for `_SOLVES`."""
@@ -122,17 +125,17 @@ class ScrollTrials:
                     curve=[[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)])
 
     def claims(self, rows: list) -> tuple:
-        """(name -> digests, name -> whether each is claimed to equal the others)."""
-        strategy = self.learner.strategy
-        whole = [strategy == 'hash' or (strategy != 'random' and row['whole_classes']) for row in rows]
+        """(name -> digests, name -> those that are claimed to be equal)."""
         digests = {'statistics': [row[name] for name in ('statistics_digest', 'streamed_digest')
                                   for row in rows],
                    'f_T': [row['net_digest'] for row in rows],
-                   'weights and predictions': [row['outcome'] for row in rows],
-                   'buffer': [row['buffer_digest'] for row in rows],
-                   'f*': [row['adapted_digest'] for row in rows]}
-        everywhere = {name: [True] * len(digests[name]) for name in list(digests)[:3]}
-        return digests, everywhere | {'buffer': whole, 'f*': whole}
+                   'weights and predictions': [row['outcome'] for row in rows]}
+        claimed, strategy = dict(digests), self.learner.strategy
+        sure = [row for row in rows
+                if strategy == 'hash' or (strategy != 'random' and row['whole_classes'])]
+        for name, column in ('buffer', 'buffer_digest'), ('f*', 'adapted_digest'):
+            digests[name], claimed[name] = ([row[column] for row in some] for some in (rows, sure))
+        return digests, claimed
 
     def lines(self, rows: list) -> tuple:
         """(name -> digest of what holds anywhere, the same of what holds on this kind of machine)."""
@@ -145,8 +148,7 @@ class ScrollTrials:
                 lines['features of built-in images'] = self.embedder.net.golden
         lines['statistics'] = single(digests['statistics'])
         lines |= self._heads(rows) | self._buffers()
-        kept, adapted = ([d for d, claim in zip(digests[name], claimed[name]) if claim]
-                         for name in ('buffer', 'f*'))
+        kept, adapted = claimed['buffer'], claimed['f*']
         if any(kept):
             lines[f'buffer of these schedules, |M| = {self.learner.buffer_size}'] = single(kept)
         bound = {'f*': single(adapted)} if any(adapted) else {}
@@ -159,21 +161,24 @@ class ScrollTrials:
         params, lines = self.learner.get_params(), {}
         own = params['head'], params['ridge_lambda']
         others = [('ridge', params['ridge_lambda']), ('ridge', AUTO), ('ncc', params['ridge_lambda'])]
-        if self.summed.parts.lift is not None:              # of whose sums theirs are a part
+        if self.lifted:                                     # of whose sums theirs are a part
             others = []
         heads = list(dict.fromkeys([own, *others]))
         for head in Progress('Predictors', len(heads), quiet=self.options.non_verbose).over(heads):
             name = dict(ridge=f'ridge, lambda {head[1]}', ncc='nearest centroid').get(head[0], head[0])
-            learner = Scroll(**{**params, 'head': head[0], 'ridge_lambda': head[1]})
-            classes = self.summed.parts.classes
-            whole, = SummedStream(learner, self.summed.parts)(np.zeros(len(classes), np.int64), np.array([0]))
-            predictor = whole.predictor()
+            whole = self._without_memory(head=head[0], ridge_lambda=head[1])
+            predictor = self._learn(whole, slice(None)).predictor()
             said = self.test.predictions(predictor)
             lines[f'f_T, {name}'] = single([predictor.digest(),
                                             *(row['net_digest'] for row in rows if head == own)])
             lines[f'predictions, {name}'] = hashlib.sha256(said.astype('<i8').tobytes()).hexdigest()
             lines[f'right, {name}'] = f'{int(self.test.class_hits(said).sum())} of {len(said)}'
         return lines
+
+    def _learn(self, learner: Scroll, ids) -> Scroll:
+        """Let a learner learn these samples."""
+        of = self.samples
+        return learner.learn(of.samples[ids], of.features[ids], of.keys[ids], of.labels[ids])
 
     def _buffers(self) -> dict:
         """Digests of buffers after a stream of whole classes."""
@@ -182,24 +187,13 @@ class ScrollTrials:
         for strategy, size in Progress('Buffers', len(kinds), quiet=self.options.non_verbose).over(kinds):
             learner = Scroll(**{**self.learner.get_params(), 'buffer_size': size, 'strategy': strategy})
             for ids in np.split(order, np.cumsum(np.bincount(self.ranks))[:-1]):
-                learner.learn(self.samples.samples[ids], self.samples.features[ids],
-                              self.samples.keys[ids], self.samples.labels[ids])
+                self._learn(learner, ids)
             lines[f'buffer, {strategy}, |M| = {size}'] = learner.buffer_.content().digest()
         return lines
 
 
-def about_machine() -> dict:
-    """What bits may depend on besides data and arguments."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return dict(processor=kind_of_machine(), gpu=gpu, torch=torch.__version__,
-                numpy=np.__version__, python=platform.python_version(), threads=torch.get_num_threads())
-
-
 class MethodTrials:
-    """Any method, trained from scratch on each schedule.
-
-    Attributes:
-        labels: (N,), of the test samples in the order of predictions. device: where the network runs."""
+    """Any method, trained from scratch on each schedule."""
 
     def __init__(self, words, model, dataset, specs):
         if is_task_aware(model):
@@ -208,8 +202,7 @@ class MethodTrials:
         for spec in specs:
             if not spec.startswith('split:'):  # may be refused: better now than after hours
                 cli.parse_args([*words, '--schedule', spec])
-        self.words, self.device = words, model.device
-        self.labels = np.sort(dataset.test_labels, kind='stable')
+        self.words = words
 
     def asks(self, number: int) -> dict:
         """Nothing that depends on the number of the schedule."""
@@ -220,10 +213,10 @@ class MethodTrials:
         return run_method([*self.words, '--schedule', spec])
 
     def claims(self, rows: list) -> tuple:
-        """(name -> digests, name -> whether each is claimed to equal the others)."""
+        """(name -> digests, name -> those that are claimed to be equal)."""
         digests = {'net': [row['net_digest'] for row in rows],
                    'weights and predictions': [row['outcome'] for row in rows]}
-        return digests, {name: [True] * len(rows) for name in digests}
+        return digests, digests
 
     def lines(self, rows: list) -> tuple:
         """Nothing that holds anywhere; the digest of the network, on this kind of machine."""
@@ -246,14 +239,16 @@ def run_method(words: list) -> tuple:
         measured = train(model, dataset, args)
     labels, predictions = test_predictions(model, dataset)
     points = [list(point) for point in curve.items()]
+    tensors = [tensor for network in networks_of(model.net)
+               for _, tensor in sorted(network.state_dict().items()) if tensor.is_floating_point()]
+    weights = np.concatenate([np.zeros(0, np.float32),
+                              *(tensor.float().cpu().numpy().ravel() for tensor in tensors)])
     row = dict(whole_classes=certificates.class_segments(dataset.schedule, dataset.train_labels)[1],
-               net_digest=net_digest(model),
+               net_digest=hashlib.sha256(little_endian(weights)).hexdigest(),
                final_accuracy=round(100 * float((predictions == labels).mean()), 4),
                average_incremental_accuracy=measured['average_incremental_accuracy'],
                anytime_area=round(certificates.anytime_area(*np.array(points).T), 4), curve=points)
-    real = [tensor.float().cpu().numpy().ravel() for _, tensor in tensors_of(model)
-            if tensor.is_floating_point()]
-    return row, np.concatenate([np.zeros(0, np.float32), *real]), predictions
+    return row, weights, predictions
 
 
 @torch.no_grad()
@@ -269,20 +264,3 @@ def test_predictions(model, dataset) -> tuple:
     labels, predictions = (of_files[torch.cat(part).numpy()] for part in zip(*pairs))
     order = np.argsort(labels, kind='stable')
     return labels[order], predictions[order]
-
-
-def tensors_of(model) -> list:
-    """(name, tensor) of the networks in a method's `net`, sorted; behind the first, names are numbered."""
-    found = {}
-    for i, network in enumerate(networks_of(model.net)):
-        found |= {f'{i}.{name}' if i else name: tensor for name, tensor in network.state_dict().items()}
-    return sorted(found.items())
-
-
-def net_digest(model) -> str:
-    """SHA-256 of names and values of the network."""
-    sha = hashlib.sha256()
-    for name, tensor in tensors_of(model):
-        sha.update(f'net.{name}'.encode())
-        sha.update(little_endian(tensor.cpu().numpy()))
-    return sha.hexdigest()

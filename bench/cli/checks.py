@@ -6,25 +6,17 @@ from bench.cli.mammoth_defaults import sees_once
 from core.environment import warn_once
 from scroll.errors import InputError
 
-_STOPPING = ('early_stopping_patience', 'early_stopping_metric', 'early_stopping_freq',
-             'early_stopping_epsilon')
 _OF_TRAINING = {'lr', 'optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov', 'minibatch_size'}
-_HAS_EFFECT = (         # flags; whether they have an effect in a run with these arguments; what they need
-    (('n_epochs',), lambda a, _: a.fitting_mode != 'iters' or a.lr_scheduler == 'cosine',
-     '--fitting_mode epochs'),
-    (('optim_mom', 'optim_nesterov'), lambda a, _: a.optimizer == 'sgd', '--optimizer sgd'),
-    (('scheduler_mode',), lambda a, _: a.lr_scheduler, '--lr_scheduler'),
-    (('lr_milestones', 'sched_multistep_lr_gamma'), lambda a, _: a.lr_scheduler == 'multisteplr',
-     '--lr_scheduler multisteplr'),
-    (('n_iters',), lambda a, _: a.fitting_mode == 'iters', '--fitting_mode iters'),
-    (_STOPPING, lambda a, _: a.fitting_mode == 'early_stopping', '--fitting_mode early_stopping'),
-    (('validation_by', 'validation_mode'), lambda a, given: a.validation or 'validation' in given,
-     '--validation'),
-    (('noise_type', 'disable_noisy_labels_cache', 'cache_path_noisy_labels'),
-     lambda a, given: a.noise_rate or 'noise_rate' in given, '--noise_rate'),   # a sweep may begin with 0
-    (('ckpt_name', 'save_checkpoint_mode', 'checkpoint_path'), lambda a, _: a.savecheck, '--savecheck'),
-    (('checkpoint_every', 'resume', 'save_after_interrupt'), lambda a, _: not a.disable_log,
-     '--disable_log 0'),
+_NEED = (               # a flag; the value that it must have, or any; flags that have no effect without it
+    ('optimizer', 'sgd', 'optim_mom optim_nesterov'),
+    ('lr_scheduler', '', 'scheduler_mode'),
+    ('lr_scheduler', 'multisteplr', 'lr_milestones sched_multistep_lr_gamma'),
+    ('fitting_mode', 'iters', 'n_iters'),
+    ('fitting_mode', 'early_stopping',
+     'early_stopping_patience early_stopping_metric early_stopping_freq early_stopping_epsilon'),
+    ('validation', '', 'validation_by validation_mode'),
+    ('noise_rate', '', 'noise_type disable_noisy_labels_cache cache_path_noisy_labels'),
+    ('savecheck', '', 'ckpt_name save_checkpoint_mode checkpoint_path'),
 )
 
 
@@ -39,10 +31,14 @@ def fill_in(args) -> None:
 
 def check_flags(args, given: set) -> None:
     """InputError for what no method and no stream can do; `given`: the flags of the command line."""
-    for flags, has_effect, needed in _HAS_EFFECT:
-        for flag in given.intersection(flags):
-            if not has_effect(args, given):
-                warn_once(f'--{flag} has no effect in this run: it needs {needed}')
+    for flag, value, others in _NEED:
+        found = getattr(args, flag)
+        if found == value or not value and (found or flag in given):            # a sweep may begin with 0
+            continue
+        for other in given.intersection(others.split()):
+            warn_once(f'--{other} has no effect in this run: it needs --{flag} {value}'.rstrip())
+    if args.fitting_mode == 'iters' and args.lr_scheduler != 'cosine' and 'n_epochs' in given:
+        warn_once('--n_epochs has no effect in this run: it needs --fitting_mode epochs')
     if args.fitting_mode == 'iters' and args.n_iters is None:
         raise InputError('--fitting_mode iters needs --n_iters')
     if args.start_from is not None and args.stop_after is not None and args.start_from >= args.stop_after:

@@ -1,24 +1,25 @@
 """Mammoth's defaults, where ours make of the same command another method: `--mammoth_defaults 1`."""
+from pathlib import Path
+
+from core.configs import read_yaml
 from core.plugins import is_shipped, normalise
 
-_OF_METHODS = dict.fromkeys(
-    ('agem', 'bic', 'der', 'derpp', 'er', 'ewc-on', 'gem', 'icarl', 'joint', 'lwf', 'sgd'), {}) | {
-    'er-ace': dict(task_free=False, n_epochs=None),         # None: that of the data set
-    'gdumb': dict(fitting_epochs=256, cutmix_alpha=1.0, lr_decay='restarts', fitting_batch_size=32,
-                  optim_mom=0.0, optim_wd=0.0)}
-_OF_DATA = {'seq-cifar100': dict(lr_scheduler='multisteplr', lr_milestones=[35, 45])}
+
+def _table(kind: str) -> dict:
+    """Name -> flag -> Mammoth's default. kind: 'methods' or 'data sets'."""
+    return read_yaml(Path(__file__).with_suffix('.yaml'))[kind]
 
 
 def of_method(model) -> dict:
     """flag -> Mammoth's default, of a method's class of ours; of others nothing."""
-    return _OF_METHODS.get(normalise(model.NAME), {}) if is_shipped(model) else {}
+    return _table('methods').get(normalise(model.NAME), {}) if is_shipped(model) else {}
 
 
 def of_data(dataset) -> dict:
     """The same of a data set's class, where ours begins with pre-trained weights."""
     if dataset.DEFAULT_WEIGHTS is not None:
         return {}
-    return dict(weights='none', backbone='resnet18') | _OF_DATA.get(normalise(dataset.NAME), {})
+    return dict(weights='none', backbone='resnet18') | _table('data sets').get(normalise(dataset.NAME), {})
 
 
 def sees_once(model, wanted: bool) -> bool:
@@ -29,7 +30,7 @@ def sees_once(model, wanted: bool) -> bool:
 def differences(args, model, dataset) -> str:
     """What of a run's arguments, unless given, would be other in Mammoth, in a line; '' for methods that it
     has not, and where its defaults were taken."""
-    if not is_shipped(model) or normalise(model.NAME) not in _OF_METHODS or 'mammoth_defaults' in args:
+    if not is_shipped(model) or normalise(model.NAME) not in _table('methods') or 'mammoth_defaults' in args:
         return ''
     theirs = {**of_data(dataset), **of_method(model), **({} if args.lr == 0 else dict(lr='required'))}
     other = [f'{flag} {getattr(args, flag)} ({"of the data set" if value is None else value})'

@@ -61,10 +61,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
 
 def _chosen(cmd):
     """What decides which other flags there are, from the flags that every run has."""
-    parser = base_parser(add_help=False)
-    for action in parser._actions:
-        action.required = False
-    chosen = parser.parse_known_args(_without_help(cmd))[0]
+    chosen = _parse_known(base_parser(), cmd)
     use_checkout(getattr(chosen, 'mammoth', None))
     chosen.saved = _of_checkpoint(chosen)
     for number, flag in enumerate(('model', 'dataset')):
@@ -73,23 +70,27 @@ def _chosen(cmd):
     return chosen
 
 
+def _parse_known(parser, cmd) -> argparse.Namespace:
+    """The flags that a parser has; none is required."""
+    required = [action for action in parser._actions if action.required]
+    for action in required:
+        action.required = False
+    known, _ = parser.parse_known_args([word for word in cmd if word not in HELP])
+    for action in required:
+        action.required = True
+    return known
+
+
 def _shorten(parser, cmd, refused=()) -> None:
     """What `--help` shows: common flags, and those that method, data set and backbone have of their own, a
     line each. refused: flags that the method refuses. `--help_all` shows all."""
     if set(HELP) & set(cmd) and '--help_all' not in cmd:
-        every_run = base_parser()
-        rare = ({option.lstrip('-') for option in every_run._option_string_actions}
-                - flags.COMMON - {option.lstrip('-') for option in HELP}).union(refused)
+        rare = {option.lstrip('-') for option in base_parser()._option_string_actions} - flags.COMMON
+        rare = (rare - {option.lstrip('-') for option in HELP}).union(refused)
         for action in parser._actions:
             if rare.intersection(option.lstrip('-') for option in action.option_strings):
                 action.help = argparse.SUPPRESS
-        groups, known = parser._action_groups, len(every_run._action_groups)
-        groups[3:] = [*groups[known:], *groups[3:known]]            # those of the run behind what to run
         parser.formatter_class, parser.usage = ShortHelp, 'main.py --model NAME --dataset NAME [--flag ...]'
-
-
-def _without_help(cmd) -> list:
-    return [item for item in cmd if item not in HELP]
 
 
 def _of_checkpoint(chosen) -> dict:
@@ -172,7 +173,7 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     take(about.options if about else {}, f'--weights {chosen.weights}')
     take(from_data, data_file)
     take(online | {k: v for k, v in from_model.items() if k in flags}, f'defaults of {chosen.model}')
-    said = _said(parser, cmd, all_flags=True)                       # with those of the backbone
+    said = _said(parser, cmd)                                       # with those of the backbone
     (values, source), known = from_model_config({}, configured)
     take(values, source)
     take(saved, f'--loadcheck {chosen.loadcheck}', True)
@@ -183,16 +184,10 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     return configured, usual
 
 
-def _said(parser, cmd, all_flags: bool = False) -> dict:
-    """Flag -> value, of the flags on the command line. all_flags: refuse those that the parser has not."""
-    given, required = given_flags(parser, cmd), [action for action in parser._actions if action.required]
-    for action in required:
-        action.required = False
-    parse = parser.parse_args if all_flags else lambda words: parser.parse_known_args(words)[0]
-    known = vars(parse(_without_help(cmd)))
-    for action in required:
-        action.required = True
-    return {flag: known[flag] for flag in given if flag in known}
+def _said(parser, cmd) -> dict:
+    """Flag -> value, of the flags on the command line that the parser has."""
+    known = vars(_parse_known(parser, cmd))
+    return {flag: known[flag] for flag in given_flags(parser, cmd) if flag in known}
 
 
 def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:

@@ -4,6 +4,7 @@
     python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10    # side by side, in one scale
     python scripts/schedule.py check file:stream.txt --dataset seq-digits
 """
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -55,9 +56,8 @@ def show(schedule, labels, names, most: int) -> None:
             print(f'     ... {len(schedule.cuts) - 1 - most} more (--most)')
             break
         classes, counts = np.unique(labels[segment], return_counts=True)
-        some = ', '.join(f'{names[c]} ({n})' for c, n in zip(classes[:6], counts))
-        more = f' and {len(classes) - 6} more' if len(classes) > 6 else ''
-        print(f'{t + 1:>8} {len(segment):>8}  {some}{more}')
+        listed = ', '.join(f'{names[c]} ({n})' for c, n in zip(classes, counts))
+        print(f"{t + 1:>8} {len(segment):>8}  {textwrap.shorten(listed, 90, placeholder=' ...')}")
 
 
 def main():

@@ -1,7 +1,6 @@
 """The training of pretrain.py: from images to a weights file, epoch by epoch."""
 import hashlib
 import math
-import time
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from backbone import get_backbone_class, weights
-from bench.pretraining.command import SHARED
+from bench.pretraining.command import shared_classes
 from core.arguments import affects
 from core.environment import choose_device
 from core.plugins import keyword_flags
@@ -131,7 +130,9 @@ def train(args) -> None:
     torch.backends.cudnn.benchmark = device.type == 'cuda'          # all batches have one shape
     options = backbone_options(args.backbone, args.width)
     args.width = options.get('width')
-    left_out = {wnid: why for stream in args.leave_out for wnid, why in SHARED.get(stream, {}).items()}
+    shared, left_out = shared_classes(), {}
+    for stream in args.leave_out:
+        left_out |= shared.get(stream, {})
     data = divide(*mini_split(args.base_path, 'train'), left_out)
     per_epoch = len(data.images) // args.batch_size
     if per_epoch == 0:
@@ -149,9 +150,8 @@ def train(args) -> None:
     for epoch in range(args.epochs):
         generator = torch.Generator().manual_seed(1000 * args.seed + epoch)
         torch.manual_seed(stream_seed(args.seed, f'dropout {epoch}'))
-        order, began = torch.randperm(len(images), generator=generator).to(device), time.time()
+        order = torch.randperm(len(images), generator=generator).to(device)
         total_loss = torch.zeros((), dtype=torch.float64, device=device)
-        hits = torch.zeros((), dtype=torch.int64, device=device)
         net.train()
         batches = order[:per_epoch * args.batch_size].split(args.batch_size)
         for step, ids in enumerate(Progress(f'Epoch {epoch + 1}', per_epoch).over(batches)):
@@ -165,20 +165,17 @@ def train(args) -> None:
             optimiser.step()
             schedule.step()
             total_loss += loss.detach()
-            hits += (logits.argmax(1) == labels[ids]).sum()
             # checks every 50 steps: a check synchronises the GPU
             if (step % 50 == 49 or step == per_epoch - 1) and not math.isfinite(total_loss.item()):
                 raise InputError(f'the loss is not finite any more; give a smaller --lr than {args.lr:g}')
-        seen, seconds = per_epoch * args.batch_size, time.time() - began
-        curve.append(last := {'epoch': epoch + 1, 'loss': total_loss.item() / per_epoch,
-                              'train': 100 * hits.item() / seen, 'seconds': seconds,
-                              measure: centroid_accuracy(net, preprocessing, probe, data.tested)})
-        print(f"epoch {epoch + 1}: loss {last['loss']:.3f}, train {last['train']:.1f} %, {measure} classes "
-              f'{last[measure]:.1f} %, {seen / seconds:.0f} images/s', flush=True)
+        last = {'epoch': epoch + 1, 'loss': total_loss.item() / per_epoch,
+                measure: centroid_accuracy(net, preprocessing, probe, data.tested)}
+        curve.append(last)
+        print(f"epoch {epoch + 1}: loss {last['loss']:.3f}, {measure} classes {last[measure]:.1f} %",
+              flush=True)
 
-    last = curve[-1]
     info = {'classes': data.classes, 'left_out': left_out, 'data': 'miniImageNet, training split',
-            'data_digest': data.digest, 'recipe': recipe, 'curve': curve, 'train_accuracy': last['train'],
+            'data_digest': data.digest, 'recipe': recipe, 'curve': curve,
             f'{measure}_ncc_accuracy': last[measure]}
     try:
         weights.save(args.out, net.cpu(), args.backbone, options, args.input_size, preprocessing.mean,

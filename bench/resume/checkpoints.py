@@ -1,7 +1,7 @@
 """Checkpoints on the way: the same command resumes an interrupted run, bit for bit.
 
 A run with a results file keeps its newest checkpoint in `<base_path>/unfinished/`, under a name that follows
-from its arguments: every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. It is
+from its arguments: every `--checkpoint_every` minutes, between two batches or tasks. It is
 removed when the row and the files that were asked for are written. What is killed within a step is learned
 again.
 """
@@ -34,8 +34,6 @@ from scroll.errors import InputError
 from scroll.grid import little_endian
 from scroll.progress import span
 from utils import to_parsable_obj
-
-TASK_END = 60.0         # seconds since the last checkpoint after which the end of a task is worth one
 
 
 class Checkpoints:
@@ -97,10 +95,9 @@ class Checkpoints:
               flush=True)
         return position
 
-    def due(self, task_end: bool = False) -> bool:
+    def due(self) -> bool:
         """Whether it is time for a checkpoint, or a signal has asked for an end."""
-        wait = min(self.every, TASK_END) if task_end else self.every
-        return self.stop is not None or self.active and time.monotonic() - self.last >= wait
+        return self.stop is not None or self.active and time.monotonic() - self.last >= self.every
 
     def save(self, position: Position, last: bool = False) -> None:
         """Write a checkpoint. Interrupted if a signal has asked for an end. last: all that remains of the run

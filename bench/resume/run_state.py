@@ -11,7 +11,7 @@ import weakref
 import numpy as np
 import torch
 
-from bench.resume.state import KIND, Packer, load_model_state, unpack
+from bench.resume.state import Packer, load_model_state, unpack
 from scroll.progress import Progress
 
 _MAX_WRAPPED = 5                        # data sets around data sets
@@ -133,7 +133,7 @@ class RunState:
                    if self.there.get(path) != what and not (what == network and isinstance(what, list))]
         state = dict(position=list(dataclasses.astuple(position)), begins=self.begins, random=self._random(),
                      pass_start=self.pass_start if position.batch else None, model=model,
-                     data=packer.pack(self._changed(), 'data'), held=self._held(packer.places),
+                     data=packer.pack(self._changed(), 'data'), held=self._held(),
                      args=packer.pack(edited, 'args'),
                      parts={name: packer.pack(part.state_dict(), name)
                             for name, part in self.parts.items() if part is not None})
@@ -141,11 +141,12 @@ class RunState:
             raise Incomplete(', '.join(list(dict.fromkeys([*packer.lost, *missing]))[:3]))
         return state
 
-    def _held(self, places) -> list:
-        """(places, state) of the parts of earlier tasks of which a method holds one."""
-        tasks = {task for task, _ in places} - {len(self.begins) - 1}
-        alive = {task: {at: ref() for at, ref in self._places.items() if at[0] == task and ref() is not None}
-                 for task in tasks}
+    def _held(self) -> list:
+        """(places, state) of the parts of each earlier task that are still there: methods may hold them."""
+        alive = {}
+        for place, part in self._places.items():
+            if place[0] < len(self.begins) - 1 and part() is not None:
+                alive.setdefault(place[0], {})[place] = part()
         return [(list(parts), part_states(list(parts.values()))) for parts in alive.values()]
 
     def restore(self, state: dict) -> Position:
@@ -159,11 +160,11 @@ class RunState:
             made.append(self._make_loaders(task))
             self.model.revisit_task(self.dataset)
         self.begins = list(state['begins'])
-        for part, changed in zip(self._data(), unpack(state['data'], None, self.model)):
+        for part, changed in zip(self._data(), unpack(state['data'], None, self.model, made)):
             vars(part).update(changed)
         for places, own in state['held']:
             set_part_states([made[task][i] for task, i in places], own, self.model)
-        load_model_state(self.model, with_parts(state['model'], made))
+        load_model_state(self.model, state['model'], made)
         vars(self.args).update(unpack(state['args'], None, self.model))
         self._fill(state, self.parts)
         self._set_random(state['random'])
@@ -175,18 +176,6 @@ class RunState:
         for name, part in parts.items():
             if part is not None:
                 part.load_state_dict(unpack(state['parts'][name], part.state_dict(), self.model))
-
-
-def with_parts(packed, made: list):
-    """Packed values with the parts of the stream, `made[task][number]`, at their places."""
-    if isinstance(packed, (list, tuple)):
-        return type(packed)(with_parts(item, made) for item in packed)
-    if not isinstance(packed, dict) or packed.get(KIND) in ('module', 'array', 'moved', 'state'):
-        return packed
-    if packed.get(KIND) == 'stream':
-        task, number = packed['place']
-        return made[task][number]
-    return {key: with_parts(item, made) for key, item in packed.items()}
 
 
 def part_states(parts: list) -> dict:

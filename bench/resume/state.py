@@ -33,13 +33,14 @@ class Kept:
         vars(self).update(state)
 
 
-def load_model_state(model: nn.Module, state: dict) -> None:
-    """Give a newly built method this state. InputError if something in it does not fit."""
+def load_model_state(model: nn.Module, state: dict, stream=()) -> None:
+    """Give a newly built method this state. stream: of `unpack`. InputError if something in it does not
+    fit."""
     plain, registered = {name for name, value in vars(model).items() if value is not None}, True
     for name, packed in state.items():
         registered = registered and name not in plain       # these come last in `members`
         with loading(name):
-            value = unpack(packed, getattr(model, name, None), model)
+            value = unpack(packed, getattr(model, name, None), model, stream)
             if registered and isinstance(value, torch.Tensor) and not hasattr(model, name):
                 model.register_buffer(name, value)          # as a method may do with what it learns
             elif name in model._buffers and value is not None:
@@ -66,11 +67,10 @@ class Packer:
     stream: id of an object -> place of this part of the stream.
 
     Attributes:
-        needs: path -> what must be there when the value is unpacked. lost: paths of what cannot be kept.
-        places: of the parts of the stream that were met."""
+        needs: path -> what must be there when the value is unpacked. lost: paths of what cannot be kept."""
 
     def __init__(self, stream: dict = {}):          # noqa: B006  never changed
-        self.needs, self.lost, self.places, self.stream, self._left = {}, [], set(), stream, set()
+        self.needs, self.lost, self.stream, self._left = {}, [], stream, set()
 
     def members(self, model: nn.Module) -> dict:
         """Attribute name -> plain data."""
@@ -94,7 +94,6 @@ class Packer:
         if type(value) in _PLAIN:
             return value
         if id(value) in self.stream:
-            self.places.add(self.stream[id(value)])
             return {KIND: 'stream', 'place': self.stream[id(value)]}
         if isinstance(value, torch.Tensor):
             return _tensor(value)
@@ -135,51 +134,56 @@ class Packer:
                                            for name, part in vars(value).items()}}
 
 
-def unpack(packed, present, model: nn.Module):
+def unpack(packed, present, model: nn.Module, stream=()):
     """The value again. present: what stands in its place: objects are filled. model: whose device tensors go
-    to, and of whose `net` a network that is not there is a copy: a teacher, as a rule."""
-    moved = isinstance(packed, dict) and packed.get(KIND) == 'moved'
-    if moved or isinstance(packed, torch.Tensor):
-        saved, device = (packed['tensor'], model.device) if moved else (packed, 'cpu')
-        value = saved.detach().to(device, copy=True)
-        if isinstance(present, nn.Parameter) or saved.requires_grad and getattr(present, 'requires_grad', 0):
-            present.data, value = value.to(present.device), present         # an optimiser may hold it
-        return value.requires_grad_(saved.requires_grad)
+    to, and of whose `net` a network that is not there is a copy: a teacher, as a rule. stream:
+    `stream[task][number]`, the parts of the stream."""
+    if isinstance(packed, torch.Tensor):
+        return _filled(packed, 'cpu', present)
     if isinstance(packed, (list, tuple, set)):
         same = type(present) is type(packed) and len(present) == len(packed)
         known = present if same else [None] * len(packed)
-        return type(packed)(unpack(item, there, model) for item, there in zip(packed, known))
+        return type(packed)(unpack(item, there, model, stream) for item, there in zip(packed, known))
     if not isinstance(packed, dict):
         return packed
     kind = packed.get(KIND)
     if kind is None:
         known = present if isinstance(present, dict) else {}
-        value = {key: unpack(item, known.get(key), model) for key, item in packed.items()}
+        value = {key: unpack(item, known.get(key), model, stream) for key, item in packed.items()}
         if type(known) is dict:
             return value
         known.clear()
         known.update(value)
         return known
-    if kind == 'left':
-        return present
-    if kind == 'object':
-        for name, value in packed['values'].items():
-            vars(present)[name] = unpack(value, vars(present).get(name), model)
-        return present
+    if kind == 'moved':
+        return _filled(packed['tensor'], model.device, present)
+    if kind == 'stream':
+        task, number = packed['place']
+        return stream[task][number]
     if kind == 'array':
-        values = packed['values']
-        values = values.numpy() if isinstance(values, torch.Tensor) else values
-        return np.array(values, packed['dtype']).reshape(packed['shape'])
+        return np.asarray(packed['values']).astype(packed['dtype']).reshape(packed['shape'])
     if kind == 'module':
         return _module(packed, present, model)
-    state = unpack(packed['state'], None, model)
-    if isinstance(present, torch.Generator):
-        present.set_state(state)
-    elif isinstance(present, np.random.Generator):
-        present.bit_generator.state = state
-    else:
-        present.load_state_dict(state)
+    if kind == 'object':
+        vars(present).update((name, unpack(value, vars(present).get(name), model, stream))
+                             for name, value in packed['values'].items())
+    elif kind == 'state':
+        state = unpack(packed['state'], None, model)
+        if isinstance(present, torch.Generator):
+            present.set_state(state)
+        elif isinstance(present, np.random.Generator):
+            present.bit_generator.state = state
+        else:
+            present.load_state_dict(state)
     return present
+
+
+def _filled(saved: torch.Tensor, device, present) -> torch.Tensor:
+    """A copy, or the parameter that is present, with these numbers: an optimiser may hold it."""
+    value = saved.detach().to(device, copy=True)
+    if isinstance(present, nn.Parameter) or saved.requires_grad and getattr(present, 'requires_grad', 0):
+        present.data, value = value.to(present.device), present
+    return value.requires_grad_(saved.requires_grad)
 
 
 def _module(packed: dict, present, model) -> nn.Module:

@@ -2,7 +2,6 @@
 import argparse
 import logging
 
-from bench.run.settings import WhatToRun
 from scroll.errors import InputError
 
 
@@ -22,13 +21,12 @@ def initialize(args=None):
     from scroll.embedding.embedder import state_digest
     log = logging.getLogger(__name__)               # as Mammoth's own tests read it
     log.debug('%s', argparse.Namespace(**vars(args) | dict(backbone=args.backbone.split(':')[-1])))
-    run = WhatToRun.of(args)
-    if run.num_threads:
-        torch.set_num_threads(run.num_threads)
-    args.device = environment.choose_device(run.device)
+    if args.num_threads:
+        torch.set_num_threads(args.num_threads)
+    args.device = environment.choose_device(args.device)
     environment.base_path(args.base_path)
     environment.get_checkpoint_path(args.checkpoint_path)
-    environment.set_random_seed(run.seed)
+    environment.set_random_seed(args.seed)
     reuse_memory()
     if not args.disable_log:                        # before data are read
         check_writable(environment.results_folder(args, 'class-il').parent.parent.parent)
@@ -41,13 +39,13 @@ def initialize(args=None):
     if hasattr(dataset, 'num_inputs'):
         args.num_inputs = dataset.num_inputs
     net = get_backbone(args)
-    if run.weights != 'none':
-        weights.load(run.weights).load_into(net)
+    if args.weights != 'none':
+        weights.load(args.weights).load_into(net)
     digest = state_digest(net)
-    optimise(net, run.code_optimization)
+    optimise(net, args.code_optimization)
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
     model.psi_digest = digest
-    args.precision = arrange(model, run.precision)
+    args.precision = arrange(model, args.precision)
     share_cores(model)
     log.info('Using backbone: %s', args.backbone)
     return model, dataset, args

@@ -1,4 +1,4 @@
-"""A run's arguments, frozen into four parts, each for the room that needs it. Mammoth's methods see `args`,
+"""A run's arguments, frozen into three parts, each for the room that needs it. Mammoth's methods see `args`,
 and may change it: so training is frozen for each task."""
 from dataclasses import dataclass, fields
 
@@ -9,17 +9,6 @@ class _Part:
     def of(cls, args):
         """As the arguments are now."""
         return cls(**{field.name: getattr(args, field.name) for field in fields(cls)})
-
-
-@dataclass(frozen=True)
-class WhatToRun(_Part):
-    """The run and the machine that it takes."""
-    weights: str
-    device: str
-    num_threads: int
-    code_optimization: int
-    precision: str
-    seed: int
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def train(model, dataset, args, test: bool = True) -> dict:
                 _evaluate_task(model, dataset, record)
             if output.savecheck == 'task' and task < tasks - 1:
                 saved_models.save(state, args, arguments, task)
-            if task == tasks - 1 or checkpoints.due(task_end=True):
+            if task == tasks - 1 or checkpoints.due():
                 checkpoints.save(Position(task + 1), last=task == tasks - 1)
 
         if test and stream.validation and hasattr(dataset, 'without_validation'):

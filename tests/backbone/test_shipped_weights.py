@@ -3,9 +3,10 @@ import pytest
 import torch
 
 from backbone import weights
-from bench.pretraining.command import SHARED
+from bench.pretraining.command import shared_classes
 from tests.conftest import ROOT
 
+SHARED = shared_classes()
 NAMES = 'compact', 'wide', 'small'
 
 

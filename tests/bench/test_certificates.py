@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bench.certify import command as certify
-from bench.certify import settings
 from bench.cli.parsing import parse_args
 from core.commands import run_command
 from scroll import certificates
@@ -119,20 +118,6 @@ def test_adapted_predictors_stand_among_what_holds_here(call, made):
     path, content = made(INTEGER, '--adapt 1 --iterations 2')
     assert list(content['here']) == ['machine', 'f*']
     assert call('--check', path, '--adapt 1')[1]['f*'] == 'the same'
-
-
-@pytest.mark.slow
-def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
-    path, content = made(INTEGER)
-    capsys.readouterr()
-    monkeypatch.setenv('PYTHONPROFILEIMPORTTIME', '1')          # lines on standard error, as of progress
-
-    def table(certificate, only):
-        monkeypatch.setattr(sys, 'argv', ['', str(certificate), '--only', only, '--base_path', str(tmp_path)])
-        return run_command(settings.main), [line.split(' | ') for line in capsys.readouterr().out.splitlines()[2:]]
-    code, rows = table(changed(path, 'anywhere', 'statistics'), 'no oneDNN')
-    assert code == 1 and len(rows) == 1 and rows[0][1] == 'not the same: statistics'
-    assert table(path, 'an abacus')[0] == 2 and table('nothing', 'one thread;two threads') == (2, [])
 
 
 EMPTY = dict(anywhere=dict(data='', backbone=''), here={}, settings={}, options={}, model='scroll', dataset='seq-digits', command='',

@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll import certificates as prefix_sums
+from scroll import certificates
 from scroll.certificates import TestSet, class_segments, curve_points
 from scroll.exemplars import Exemplars
-from scroll.grid import GRID
-from scroll.heads.predictors import LinearPredictor, ridge
+from scroll.heads.predictors import ridge
 from scroll.learner import Scroll
 from scroll.schedules import Schedule, make_schedule
 from scroll.statistics import Statistics
@@ -31,14 +30,14 @@ def class_orders(draw) -> tuple:
 
 
 @quick
-@given(class_orders(), st.integers(0, 4), st.sampled_from([dict(), dict(head='ncc'), dict(ridge_lambda='auto')]))
+@given(class_orders(), st.integers(0, 4), st.sampled_from([dict(), dict(head='ncc'), dict(ridge_lambda='auto'), dict(head='qda')]))
 def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, most, settings):
     labels, schedule = order
     samples, ranks = samples_of(labels), np.unique(labels, return_inverse=True)[1]
-    learner, points = Scroll(buffer_size=5, **settings), curve_points(schedule.cuts, most)
-    parts = Statistics(5, by_class=True).add(samples.features, labels)
-    summed = prefix_sums.SummedStream(learner, parts)(class_segments(schedule, ranks)[0], points)
-    streamed = prefix_sums.learn_stream(learner, samples, schedule, points)
+    points, kept, sums = curve_points(schedule.cuts, most), Scroll(buffer_size=5, **settings), Scroll(buffer_size=0, **settings)
+    parts = [sums.new_statistics(5).add(samples.features[labels == c], labels[labels == c]) for c in np.unique(labels)]
+    summed = certificates.summed_stream(sums, parts, class_segments(schedule, ranks)[0], points)
+    streamed = certificates.learn_stream(kept, samples, schedule, points)
     pairs = [((a.digest(), a.predictor().digest()), (b.digest(), b.predictor().digest())) for a, b in zip(summed, streamed, strict=True)]
     assert len(pairs) == len(points) and all(a == b for a, b in pairs)
 
@@ -58,26 +57,14 @@ def test_points_are_the_segments_that_end_nearest(cuts, most, expected):
     assert curve_points(np.array(cuts), most).tolist() == expected
 
 
-def predictor_of(classes, weight, bias, exponent: int) -> LinearPredictor:
-    return LinearPredictor(classes, np.rint(np.c_[weight, bias] * 2.0 ** -exponent).astype(np.int64), exponent)
-
-
-@quick
-@given(st.integers(2, 5), st.integers(0, 99), st.sampled_from([1e-6, 1e3]))
-def test_fast_predictions_are_the_predictors_own(n_classes, seed, scale):
-    random = np.random.default_rng(seed)
-    samples = samples_of(random.integers(0, n_classes, 60) * 3, seed)
-    test = TestSet(samples.features, samples.labels)
-    weight, bias = scale * random.normal(size=(len(test.classes), 5)), random.normal(size=len(test.classes))
-    predictor = predictor_of(np.unique(samples.labels), weight, bias, -34)
-    assert np.array_equal(test.predictions(predictor), predictor.predict(samples.features[test.order]))
-
-
-def test_what_float32_cannot_tell_apart_is_left_to_the_exact_logits():
-    """They differ by 1e-12; float32 sees ties."""
-    test = TestSet(np.array([[GRID, 0], [0, GRID]], np.int32), np.array([0, 1]))
-    weight = np.array([[0.3, 0.3 + 1e-12], [0.3 + 1e-12, 0.3], [0.1, 0.1]])
-    assert test.predictions(predictor_of(np.array([0, 1, 2]), weight, np.zeros(3), -46)).tolist() == [1, 0]
+def test_predictions_are_the_predictors_own_also_of_a_lift():
+    samples = samples_of(np.random.default_rng(0).integers(0, 4, 60) * 3)
+    for head in (dict(head='rp', lift_dim=7), dict(head='qda')):
+        learner = Scroll(buffer_size=0, **head)
+        learner.learn(samples.samples, samples.features, samples.keys, samples.labels)
+        predictor, lift = learner.predictor(), learner.new_statistics(5).lift
+        test = TestSet(samples.features, samples.labels, lift)
+        assert np.array_equal(test.predictions(predictor), predictor.predict(samples.features[test.order]))
 
 
 def test_hits_are_right_answers_by_class_and_none_of_classes_unseen():

@@ -1,5 +1,6 @@
 """Formulas over a set of schedules: hand-computed values, properties, and agreement with plain numpy and scipy."""
 import itertools
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ accuracies = st.lists(st.floats(0, 100), min_size=1, max_size=40)
 
 def test_spread_by_hand():
     got = summary([40, 36, 44, 40])
-    assert got == (40, pytest.approx((32 / 3) ** 0.5), 36, 44, 8, 36)
+    assert astuple(got) == (40, pytest.approx((32 / 3) ** 0.5), 36, 44, 8, 36)
     with refused('no accuracies'):
         summary([])
 
@@ -26,7 +27,7 @@ def test_spread_by_hand():
 def test_equal_accuracies_differ_in_nothing(value, count):
     """Whatever rounding does to a mean of equal numbers."""
     got = summary([value] * count)
-    assert got == (value, 0, value, value, 0, value)
+    assert astuple(got) == (value, 0, value, value, 0, value)
 
 
 @quick
@@ -42,9 +43,9 @@ def test_cvar_is_the_maximum_of_its_variational_form(values, share):
 @given(st.integers(2, 7), st.integers(1, 9), st.integers(0, 999))
 def test_disagreement_is_the_mean_hamming_distance_of_pairs(schedules, samples, seed):
     predictions = np.random.default_rng(seed).integers(-3, 3, (schedules, samples))
-    assert disagreement(predictions) == pytest.approx(100 * pdist(predictions, 'hamming').mean())
-    times = np.arange(1, schedules + 1)
-    assert disagreement(predictions, times) == pytest.approx(disagreement(np.repeat(predictions, times, axis=0)))
+    for times in (np.ones(schedules, int), np.arange(1, schedules + 1)):
+        pairs = pdist(np.repeat(predictions, times, axis=0), 'hamming')
+        assert disagreement(predictions, times) == pytest.approx(100 * pairs.mean())
 
 
 @quick
@@ -52,20 +53,18 @@ def test_disagreement_is_the_mean_hamming_distance_of_pairs(schedules, samples, 
 def test_largest_weight_difference_is_that_of_the_farthest_pair(schedules, weights, seed):
     w = np.random.default_rng(seed).normal(size=(schedules, weights))
     farthest = max((np.abs(a - b).max() for a, b in itertools.combinations(w, 2)), default=0)
-    assert robustness.largest_weight_difference(iter(w)) == farthest
+    assert robustness.largest_weight_difference(list(w)) == farthest
 
 
 @pytest.mark.parametrize('weights', [[[1.0], [1.0, 2.0]], [[1.0], [np.nan]], [[1.0], [np.inf]]])
 def test_weights_that_cannot_be_compared_are_infinitely_far(weights):
-    assert robustness.largest_weight_difference(map(np.array, weights)) == np.inf
+    assert robustness.largest_weight_difference(list(map(np.array, weights))) == np.inf
 
 
 @pytest.mark.parametrize('got, expected', [
-    (robustness.order_disparity([[50, 80, 10], [70, 80, 15], [60, 80, 40]]), ((20 + 0 + 30) / 3, 30)),
     # two classes of 4 and 6 samples; the second one's hits do not count before it is seen
     (robustness.anytime_accuracy(np.array([[3, 5], [2, 3]]), np.array([4, 6]), np.array([[True, False], [True, True]])).tolist(), [75, 50]),
-    (robustness.anytime_area(np.array([10, 40, 50]), [90, 60, 30]), (90 * 10 + 60 * 30 + 30 * 10) / 50),
-    (robustness.class_accuracies([[3, 3, 5, 5], [5, 3, 5, 3]], np.array([3, 3, 5, 5])).tolist(), [[100, 100], [50, 50]])])
+    (robustness.anytime_area(np.array([10, 40, 50]), [90, 60, 30]), (90 * 10 + 60 * 30 + 30 * 10) / 50)])
 def test_formulas_by_hand(got, expected):
     assert got == expected
 
@@ -77,23 +76,21 @@ def test_average_incremental_accuracy_by_hand():
     assert robustness.average_incremental_accuracy(hits[1:], sizes, tasks, np.array([1])) == 65
 
 
-LABELS = np.array([0, 0, 1, 1])
 SAME, OTHER = (1, np.array([1.0, 2.0]), np.array([0, 0, 1, 0])), (1, np.array([1.0, 2.5]), np.array([0, 1, 1, 1]))
 
 
 def _judge(digests, claims, outcomes=None):
-    return robustness.judge(dict(buffer=digests), dict(buffer=claims), outcomes or dict(a=SAME, b=OTHER), LABELS, [75, 75], [80, 90])
+    return robustness.judge(dict(buffer=digests), dict(buffer=claims), outcomes or dict(a=SAME, b=OTHER), [75, 75], [80, 90])
 
 
 @pytest.mark.parametrize('digests, claims, identical', [
-    ('aa', [True, True], True), ('ab', [True, True], False), ('ab', [True, False], True),
-    (['a', None], [True, True], True), ([None, None], [True, True], True)])
+    ('aa', 'aa', True), ('ab', 'ab', False), ('ab', 'a', True), (['a', None], ['a', None], True), ([None, None], [None, None], True)])
 def test_identical_is_what_is_claimed_to_be(digests, claims, identical):
     assert _judge(digests, claims).identical == identical
 
 
 def test_a_verdict_by_hand():
-    got = _judge('ab', [True, True])
+    got = _judge('ab', 'ab')
     assert (got.schedules, got.distinct, got.weight_difference, got.disagreement) == (2, dict(buffer=2), 0.5, 50)
-    assert (got.aopd, got.mopd, got.final.range, got.incremental.mean) == (50, 50, 0, 85)
+    assert (got.final.range, got.incremental.mean) == (0, 85)
     assert '50.00 %' in got.sentence() and 'not identical' in got.sentence()
