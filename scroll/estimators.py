@@ -40,29 +40,19 @@ _UNEVEN = 30                        # times the usual root mean square is anothe
 
 
 class _Fitted(NamedTuple):
-    """What fitting adds, replaced as a whole. label_type: dtype of labels that are numbers; None: text.
-    declared: labels that were named as `classes`."""
+    """What fitting adds, replaced as a whole. declared: labels that were named as `classes`."""
     learner: GridLearner
-    label_type: np.dtype | None
     declared: frozenset = frozenset()
 
-    def labels(self) -> list:
-        """All that are known, sorted."""
-        return sorted(self.declared | set(self.learner.classes_.tolist()))
-
-    def as_given(self, labels: list) -> np.ndarray:
-        """Labels in the type in which they came, or in int64 if it cannot hold all."""
-        labels = check_labels(labels, len(labels))
-        kind = self.label_type
-        if kind is not None and kind.kind == 'f' and any(int(kind.type(one)) != one for one in self.labels()):
-            kind = None                                         # float64 lacks whole numbers above 2^53
-        return labels if kind is None else labels.astype(kind)
+    def labels(self) -> np.ndarray:
+        """All that are known, sorted, as `typed_labels` gives them."""
+        return typed_labels(sorted(self.declared | set(self.learner.classes_.tolist())))
 
     def in_columns(self, values: np.ndarray, unseen: float) -> np.ndarray:
         """(N, K) of classes that were seen, with columns for those that were only declared."""
         if not self.declared:
             return values
-        every = self.labels()
+        every = self.labels().tolist()
         out = np.full((len(values), len(every)), unseen)
         out[:, [every.index(label) for label in self.learner.classes_.tolist()]] = values
         return out
@@ -132,8 +122,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         if not isinstance(other, ScrollClassifier):
             return NotImplemented
         one, two, out = self._known(), other._known(), copy.copy(self)
-        out._fitted = _Fitted(copy.copy(one.learner).merge(two.learner),
-                              _wider(one.label_type, two.label_type), one.declared | two.declared)
+        out._fitted = _Fitted(copy.copy(one.learner).merge(two.learner), one.declared | two.declared)
         return out
 
     def __getstate__(self) -> dict:
@@ -161,8 +150,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def classes_(self) -> np.ndarray:
-        """(K,) labels, sorted, of the type that they had, or the least that holds all."""
-        return self._known().as_given(self._known().labels())
+        """(K,) labels, sorted: int64, text, or bool where all are True or False."""
+        return self._known().labels()
 
     @property
     def head_(self) -> str:
@@ -186,7 +175,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X) -> np.ndarray:
         """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
         fitted = self._ready()
-        return fitted.as_given(fitted.learner.predict(self._checked(X, fitted)[0]).tolist())
+        return fitted.learner.predict(self._checked(X, fitted)[0]).astype(fitted.labels().dtype)
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`; of two classes (N,), second less first. Those of
@@ -221,19 +210,18 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         with self._writing():
             first = not self.__sklearn_is_fitted__()
             (X, names), y = self._checked(X, None if first else self._fitted, y)
-            labels, kind = _labels(y)
+            labels = typed_labels(y)
             declared = labels[:0]
             if classes is not None:
                 with naming('classes'):
-                    declared, declared_kind = _labels(classes)
+                    declared = typed_labels(classes)
                     check_kind(declared, labels)
-                kind = _wider(kind, declared_kind)
             if sample_weight is not None:
                 weights = _weights(sample_weight, len(labels), least=int(whole_data))
                 X, labels, weights = (part[weights > 0] for part in (X, labels, weights))
                 if not len(labels):
                     return self
-            old = _Fitted(self._new_learner(X, whole_data), kind) if first else self._fitted
+            old = _Fitted(self._new_learner(X, whole_data)) if first else self._fitted
             if old.declared:
                 check_kind(labels, label_array(list(old.declared)))
             learner = old.learner if first else copy.copy(self._ready().learner)
@@ -242,8 +230,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                 learner = copies if first else learner.merge(copies, of_parts=False)
             else:
                 learner.partial_fit(Columns(X, names), labels)
-            self._fitted = _Fitted(learner, _wider(old.label_type, kind),
-                                   old.declared | set(declared.tolist()))
+            self._fitted = _Fitted(learner, old.declared | set(declared.tolist()))
         return self
 
     def _check_params(self) -> None:
@@ -309,24 +296,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return fitted
 
 
-def _wider(one, other):
-    """The dtype that holds the labels of two; None: text."""
-    return None if one is None or other is None else np.result_type(one, other)
-
-
 def _plain(y):
     """Labels in lists and arrays of objects as numbers or text; others are as scikit-learn takes them."""
     kind = getattr(y, 'dtype', None)
     listed = isinstance(y, (list, tuple)) or getattr(kind, 'kind', '') in ('O', 'T') or \
         getattr(kind, 'na_value', None) is not None         # pandas' own types, which may have gaps
     return typed_labels(y, len(y)) if listed and np.asarray(y, object).ndim == 1 else widened(y)
-
-
-def _labels(y) -> tuple:
-    """(labels as `Statistics` has them, the dtype of numbers that stand for them; None: text)."""
-    labels, y = check_labels(y), np.asarray(y)
-    kind = y.dtype if y.dtype.kind in 'biuf' else labels.dtype
-    return labels, kind if labels.dtype.kind == 'i' else None
 
 
 def _weights(sample_weight, count: int, least: int) -> np.ndarray:

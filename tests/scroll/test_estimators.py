@@ -110,10 +110,10 @@ def test_classes_may_come_late_and_those_named_have_columns_before_they_come():
 
 
 @pytest.mark.parametrize('kind', [np.int32, np.uint8, np.float64, bool, str, object])
-def test_labels_come_back_as_they_were(kind):
+def test_labels_come_back_as_whole_numbers_text_or_booleans(kind):
     y = np.array(['a', 'b'])[Y % 2].astype(kind) if kind in (str, object) else (Y % 2).astype(kind)
     estimator = ScrollClassifier().fit(X, y)
-    expected = np.dtype('U1') if kind is object else np.asarray(y).dtype
+    expected = dict(U=np.dtype('U1'), O=np.dtype('U1'), b=np.dtype(bool)).get(y.dtype.kind, np.dtype(np.int64))
     assert estimator.classes_.dtype == estimator.predict(X).dtype == expected
     assert estimator.partial_fit(X, y).score(X, y) > .5
     if expected.kind != 'U':                                                # and what comes later is not cut to their type
