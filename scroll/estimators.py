@@ -46,7 +46,7 @@ class _Fitted(NamedTuple):
 
     def labels(self) -> np.ndarray:
         """All that are known, sorted, as `typed_labels` gives them."""
-        return typed_labels(sorted(self.declared | set(self.learner.classes_.tolist())))
+        return typed_labels(sorted(set(self.learner.classes_.tolist()) | self.declared))
 
     def in_columns(self, values: np.ndarray, unseen: float) -> np.ndarray:
         """(N, K) of classes that were seen, with columns for those that were only declared."""
@@ -175,7 +175,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X) -> np.ndarray:
         """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
         fitted = self._ready()
-        return fitted.learner.predict(self._checked(X, fitted)[0]).astype(fitted.labels().dtype)
+        labels = fitted.learner.predict(self._checked(X, fitted)[0])
+        return labels.astype(fitted.labels().dtype) if fitted.declared else labels
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`; of two classes (N,), second less first. Those of
