@@ -42,7 +42,8 @@ def test_what_was_there_stays_when_writing_fails(tmp_path, monkeypatch, moment):
 
 
 def test_a_killed_process_leaves_what_was_there_and_the_next_write_removes_its_half(tmp_path):
-    path, others = tmp_path / 'file', [tmp_path / name for name in ('file.part', 'file.1-x.part', 'afile.1-00000000.part')]
+    path, names = tmp_path / 'file', ('file.part', 'file.1-x.part', 'afile.1-00000000.part')
+    others = [tmp_path / name for name in names]
     for kept in (path, *others):
         kept.write_bytes(b'old')
     child = os.fork()

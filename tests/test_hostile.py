@@ -50,7 +50,8 @@ def ends(command_line, tmp_path):
 
 FLAGS = {           # what is given -> a word that the line must have
     '--model scrol': 'did you mean scroll', '--model zzz': 'known: agem', '--dataset seq-digit': 'did you mean seq-digits',
-    '--backbone vit': 'resnet18', '--model scroll --bufer_size 3': 'did you mean --buffer_size?', '--n_splits many': 'whole number',
+    '--backbone vit': 'resnet18', '--model scroll --bufer_size 3': 'did you mean --buffer_size?',
+    '--n_splits many': 'whole number',
     '--model scroll --ridge_lambda 0': 'number from', '--model scroll --predictor svm': 'ncc', '--schedule gauss': "'gauss'",
     '--schedule iid --n_splits 3': '--n_splits and --schedule', '--weights no-such': "'none'", '--weights compact --width 4': 'do not fit',
     '--dataset_config nope': '--dataset_config nope', '--dataset seq-folder': '--data_dir is missing', '--dataset seq-folder --data_dir /nonexistent': 'train/<class>/',
@@ -58,7 +59,8 @@ FLAGS = {           # what is given -> a word that the line must have
     '--lr nan': '--lr', '--lr -1': '--lr', f'--lr 1e{LONG}': '--lr', '--batch_size 0': 'at least 1',
     f'--batch_size {LONG}': 'too large', '--n_epochs -1': 'at least 0', '--num_threads 999999999': 'too large', '--num_workers 1000000': 'too large',
     '--seed -1': 'at least 0', f'--seed {LONG}': 'too large', '--input_size 0': 'at least 8', '--input_size 1000000000': 'too large', '--width 0': 'width',
-    '--width 1000000000': '--backbone', '--width 100000': 'GiB', '--device gpu': 'use cpu', '--device cuda:99': 'use cpu',
+    '--width 1000000000': '--backbone', '--width 100000': 'GiB', '--device gpu': 'use cpu',
+    '--device cuda:99': 'use cpu',
     '--optimizer __class__': 'sgd', '--n_splits 0': 'at least 1', '--n_splits 1000000000000': '10 classes', '--validation 100': '100', '--validation nan': 'nan',
     '--noise_rate 1.5': '1.5', '--label_perc 2': '2', '--label_perc 0': 'above 0', '--lpc 0.0001': 'no label', '--custom_class_order 0-1-1': '10 classes 0..9',
     '--custom_task_order ../../etc': 'task', '--start_from 99': '99', '--stop_after 99': '99', '--model_config ../x': 'best', '--model ../scroll': 'no such model',
@@ -157,7 +159,8 @@ def specs(draw) -> str:
 
 
 @settings(fuzz, max_examples=150)
-@given(spec=specs() | st.text(max_size=30), labels=st.lists(st.integers(0, 4), max_size=60), seed=st.integers(0, 9))
+@given(spec=specs() | st.text(max_size=30), labels=st.lists(st.integers(0, 4), max_size=60),
+       seed=st.integers(0, 9))
 def test_any_schedule_orders_the_samples_or_is_refused(spec, labels, seed):
     try:
         schedule = make_schedule(spec, labels, seed)

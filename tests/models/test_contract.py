@@ -95,7 +95,8 @@ def test_each_method_runs_on_class_splits(start, method):
 @pytest.mark.parametrize('words', ['sgd', 'scroll', 'gdumb --buffer_size 1', 'joint', 'er-ace'])
 def test_one_sample_at_a_time_is_learned(start, words):
     """At 8 pixels the last maps have one pixel, so that one sample has no batch statistics."""
-    model, dataset = run(start, *words.split(), '--n_splits 2 --input_size 8 --batch_size 1 --label_perc 0.25')
+    model, dataset = run(start, *words.split(),
+                         '--n_splits 2 --input_size 8 --batch_size 1 --label_perc 0.25')
     assert torch.isfinite(predictions(model, dataset)).all()
 
 

@@ -78,7 +78,7 @@ def exact_solution(gram, units: int, right) -> list:
 
 
 def in_units(rows, exponent: int) -> list:
-    """Fractions in units of 2^exponent, each rounded to the nearest integer, of two to the even one."""
+    """Fractions in units of 2^exponent, each rounded to the nearest integer, ties to even."""
     return [[round(value / Fraction(2) ** exponent) for value in row] for row in rows]
 
 

@@ -79,7 +79,8 @@ class Inverted(nn.Module):
         super().__init__()
         self.stem = nn.Conv2d(3, 8, 3, 2, 1)
         self.blocks = nn.Sequential(nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU6(),
-                                    nn.Conv2d(16, 16, 3, 2, 1, groups=16, bias=False), nn.BatchNorm2d(16), nn.ReLU6(),
+                                    nn.Conv2d(16, 16, 3, 2, 1, groups=16, bias=False),
+                                    nn.BatchNorm2d(16), nn.ReLU6(),
                                     nn.Conv2d(16, 12, 1, bias=False), nn.BatchNorm2d(12))
         self.last = nn.Sequential(nn.Linear(12, 20))
         self.classifier = nn.Linear(20, 3)

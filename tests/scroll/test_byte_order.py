@@ -59,8 +59,10 @@ def test_files_hold_one_order_and_facts_as_they_were_given(tmp_path):
         archive.write(path, 'scroll-test-1', facts, content)
     assert (tmp_path / 'one').read_bytes() == (tmp_path / 'two').read_bytes()
     read, found = archive.read(tmp_path / 'two', 'scroll-test-1')
-    assert read == facts and all(np.array_equal(found[name], array) for name, array in arrays.items())
-    assert archive.kind_of(tmp_path / 'two') == 'scroll-test-1' and len(list(tmp_path.iterdir())) == 2
+    assert read == facts
+    assert all(np.array_equal(found[name], array) for name, array in arrays.items())
+    assert archive.kind_of(tmp_path / 'two') == 'scroll-test-1'
+    assert len(list(tmp_path.iterdir())) == 2
     with refused('scroll-test-1'):
         archive.read(tmp_path / 'two', 'scroll-other-1')
 

@@ -43,8 +43,9 @@ def test_columns_of_a_frame_are_put_in_the_order_that_was_learned(make, names, t
     other = frame.iloc[:, ::-1]
     learner, expected = make().partial_fit(frame[:50], Y[:50]).partial_fit(other[50:], Y[50:]), make().partial_fit(X, Y)
     assert learner.digest() == expected.digest()
-    for params in ({}, dict(scale='standard'), dict(scale=None, limit=100)):            # with weights
-        found, whole = (ScrollClassifier(**params).fit(first, Y, Y + 1).partial_fit(later, Y) for first, later in ((frame, other), (X, X)))
+    for params in ({}, dict(scale='standard'), dict(scale=None, limit=100)):        # with weights
+        found, whole = (ScrollClassifier(**params).fit(first, Y, Y + 1).partial_fit(later, Y)
+                        for first, later in ((frame, other), (X, X)))
         assert found.digest() == whole.digest()
     learner.save(tmp_path / 's.npz')
     for one in (learner, Scroll.load(tmp_path / 's.npz')):

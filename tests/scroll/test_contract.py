@@ -45,7 +45,8 @@ X = np.random.default_rng(0).normal(size=(24, 4)) + 3 * np.eye(4)[Y]
 
 def fingerprint(estimator) -> tuple:
     """All that can be seen of what was learned."""
-    return *digests(estimator), estimator.predictor().digest(), estimator.decision_function(X).tobytes()
+    logits = estimator.decision_function(X).tobytes()
+    return *digests(estimator), estimator.predictor().digest(), logits
 
 
 def test_every_setting_stands_in_the_table_and_every_head_in_the_registry():
@@ -111,7 +112,8 @@ def test_the_same_numbers_in_another_form_are_the_same_data(new, form):
 
 
 UNUSABLE = {'1-D': X[0], '3-D': X[:, :, None], 'no features': X[:, :0], 'inf': np.where(X > 3, np.inf, X),
-            'nan': np.where(X > 3, np.nan, X), 'objects': np.where(X > 3, 'a', X.astype(object)), 'digits': X.astype(str).astype(object), 'complex': X + 1j,
+            'nan': np.where(X > 3, np.nan, X), 'objects': np.where(X > 3, 'a', X.astype(object)),
+            'digits': X.astype(str).astype(object), 'complex': X + 1j,
             'None': None, 'text': 'text', 'number': 3.0, 'ragged': [[1, 2, 3, 4], [3]]}
 
 
@@ -156,8 +158,10 @@ def test_shapes_and_dtypes_of_what_comes_out(new, y):
 
 
 NAMES = ['a', 'a\0c', 'b', 'b'] * 6
-@pytest.mark.parametrize('form', [list, tuple, pd.Categorical, pd.Series, pd.Index, lambda y: np.array(y, object),
-                                  lambda y: pd.Series(y, dtype='category'), lambda y: pd.Series(y, dtype='string')])
+@pytest.mark.parametrize('form', [list, tuple, pd.Categorical, pd.Series, pd.Index,
+                                  lambda y: np.array(y, object),
+                                  lambda y: pd.Series(y, dtype='category'),
+                                  lambda y: pd.Series(y, dtype='string')])
 def test_text_of_any_kind_is_text(form, tmp_path):
     labels = form(NAMES)
     estimator, expected = (Scroll(buffer_size=8, keep_keys=True).fit(X, y) for y in (labels, NAMES))

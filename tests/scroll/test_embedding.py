@@ -45,7 +45,8 @@ def near_ties(draw) -> np.ndarray:
     return x * random.choice([-1, 1], (count, dim))
 
 
-LAYOUTS = [np.asfortranarray, lambda x: np.repeat(x, 3, axis=1)[:, ::3], lambda x: np.repeat(x, 2, axis=0)[::2],
+LAYOUTS = [np.asfortranarray, lambda x: np.repeat(x, 3, axis=1)[:, ::3],
+           lambda x: np.repeat(x, 2, axis=0)[::2],
            lambda x: np.concatenate([x[:1] * 3, x])[1:]]
 
 

@@ -34,7 +34,8 @@ WINE = load_wine(return_X_y=True)
 
 # features of different scale and mean around three centres
 Y = np.arange(60) % 3
-X = (np.random.default_rng(0).normal(size=(60, 5)) + 2 * np.eye(5)[Y]) * [1, 5, .1, 2, 1] + [0, 3, 9, 0, 1]
+X = np.random.default_rng(0).normal(size=(60, 5)) + 2 * np.eye(5)[Y]
+X = X * [1, 5, .1, 2, 1] + [0, 3, 9, 0, 1]
 
 
 def fingerprint(estimator) -> tuple:

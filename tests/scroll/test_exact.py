@@ -84,9 +84,12 @@ def test_values_and_gradients_are_those_of_float64(name):
 
 
 SINGLE = dict(      # by torch, by numpy
-    sum=(torch.add, np.add), difference=(torch.sub, np.subtract), product=(torch.mul, np.multiply), quotient=(torch.div, np.divide),
-    root=(lambda x, y: x.abs().sqrt_(), lambda x, y: np.sqrt(np.abs(x))), reciprocal=(lambda x, y: x.reciprocal(), lambda x, y: 1 / x),
-    inverse_root=(lambda x, y: y.abs().rsqrt(), lambda x, y: 1 / np.sqrt(np.abs(y))), third=(lambda x, y: x / 3, lambda x, y: x / 3))
+    sum=(torch.add, np.add), difference=(torch.sub, np.subtract), product=(torch.mul, np.multiply),
+    quotient=(torch.div, np.divide),
+    root=(lambda x, y: x.abs().sqrt_(), lambda x, y: np.sqrt(np.abs(x))),
+    reciprocal=(lambda x, y: x.reciprocal(), lambda x, y: 1 / x),
+    inverse_root=(lambda x, y: y.abs().rsqrt(), lambda x, y: 1 / np.sqrt(np.abs(y))),
+    third=(lambda x, y: x / 3, lambda x, y: x / 3))
 
 
 @pytest.mark.parametrize('name', SINGLE)

@@ -196,7 +196,8 @@ def test_the_chosen_pooling_has_the_least_cross_entropy_leave_one_out(count, exp
     held, losses = learner.buffer_.content(), {}
     for pooling in (.3, .5, .7, .9):
         logits = left_out('qda', learner.statistics_, held.features, held.labels, pooling=pooling)
-        losses[pooling] = log_loss(held.labels, softmax(fit_scale(logits, held.labels) * logits, axis=1))
+        scale = fit_scale(logits, held.labels)
+        losses[pooling] = log_loss(held.labels, softmax(scale * logits, axis=1))
     assert learner.pooling_ == expected == min(losses, key=losses.get) and Scroll().fit(x, y).pooling_ is None
     assert learner.predictor().digest() == Scroll(head='qda', pooling=expected).fit(x, y).predictor().digest()
     assert ScrollClassifier('qda', pooling='auto').fit(x[:60], y[:60]).predict_proba(x).shape == (len(y), 3)

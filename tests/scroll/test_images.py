@@ -15,7 +15,8 @@ from tests.scroll.conftest import quick, refused
 
 
 def pictures(count=6, size=12, low=0, high=256, channels=3):
-    return np.random.default_rng(0).integers(low, high, (count, size, size, channels)).astype(np.uint8)
+    shape = count, size, size, channels
+    return np.random.default_rng(0).integers(low, high, shape).astype(np.uint8)
 
 
 def generator(seed=0):

@@ -117,7 +117,8 @@ def bad(x, value):
 
 BAD = {
     'inf': lambda: (bad(X, np.inf), Y), 'narrow': lambda: (X[:, :3], Y), 'fewer labels': lambda: (X, Y[:-1]),
-    'label column': lambda: (X, Y[:, None]), 'labels of another type': lambda: (X, Y.astype(str)), 'images': lambda: toy_images(),
+    'label column': lambda: (X, Y[:, None]), 'labels of another type': lambda: (X, Y.astype(str)),
+    'images': lambda: toy_images(),
     'labels of lists': lambda: (X, [[1], [1, 2]] * 15)}
 
 

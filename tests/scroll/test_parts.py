@@ -95,7 +95,8 @@ def test_a_learner_knows_its_parts_in_python_too(home):
 def test_each_file_is_a_part(home):
     one, two = (digest_of(Counter([i])) for i in range(2))
     for words in ('learn 0.npz 1.npz 1.npz', 'add s0.npz 1.npz 1.npz'):
-        assert main([*words.split(), '-o', 'm.npz']) == 0 and State.read('m.npz').parts == {one: 1, two: 2}
+        assert main([*words.split(), '-o', 'm.npz']) == 0
+        assert State.read('m.npz').parts == {one: 1, two: 2}
 
 
 @pytest.mark.parametrize('kind', ['state', 'statistics'])

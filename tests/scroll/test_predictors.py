@@ -26,7 +26,8 @@ STREAM = make_stream(np.random.default_rng(1).integers(0, 4, 60), dim=8)
 def exact_ncc(s, bias: str, exponent: int) -> list:
     """Weights and biases from fractions, rounded."""
     factor = dict(exact=Fraction(-1, 2), paper=-1, zero=0)[bias]
-    means = [[Fraction(int(total), int(count) * GRID) for total in row] for row, count in zip(s.sums[:, :-1], s.counts)]
+    means = [[Fraction(int(total), int(count) * GRID) for total in row]
+             for row, count in zip(s.sums[:, :-1], s.counts)]
     return in_units([row + [factor * sum(x * x for x in row)] for row in means], exponent)
 
 
@@ -35,7 +36,8 @@ def exact_ncc(s, bias: str, exponent: int) -> list:
 def test_ncc_is_the_exact_quotient_rounded(stream, bias):
     s = counted(stream.features, stream.labels)
     ours = ncc(s, bias)
-    assert ours.units.tolist() == exact_ncc(s, bias, ours.exponent) and np.abs(ours.units).max() <= 2 ** 47
+    assert ours.units.tolist() == exact_ncc(s, bias, ours.exponent)
+    assert np.abs(ours.units).max() <= 2 ** 47
 
 
 def test_ncc_counts_the_longest_streams_and_halves_to_even():

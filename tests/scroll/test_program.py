@@ -83,7 +83,8 @@ BOUNDS = {          # where a network has its bound -> the network of a bound
 @pytest.mark.parametrize('dtype', ['float32', 'exact'])
 @pytest.mark.parametrize('kind', BOUNDS)
 def test_a_number_that_reaches_the_features_is_in_the_digest_wherever_it_stands(kind, dtype, tmp_path):
-    low, high, again = (Embedder(BOUNDS[kind](top), PREPROCESSING, dtype, cache=tmp_path) for top in (0.9, 5.0, 5.0))
+    low, high, again = (Embedder(BOUNDS[kind](top), PREPROCESSING, dtype, cache=tmp_path)
+                        for top in (0.9, 5.0, 5.0))
     assert again.digest == high.digest != low.digest and not high.unidentified
     if dtype == 'float32':
         wanted = Embedder(BOUNDS[kind](5.0), PREPROCESSING)(IMAGES)[0]
@@ -277,7 +278,8 @@ def test_a_network_that_leans_on_a_default_of_torch_is_noticed():
 def switches_of_torch() -> tuple:
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
     return (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled(), cudnn.enabled,
-            cudnn.benchmark, cudnn.deterministic, torch._C._get_nnpack_enabled(), torch.is_grad_enabled(),
+            cudnn.benchmark, cudnn.deterministic, torch._C._get_nnpack_enabled(),
+            torch.is_grad_enabled(),
             torch.get_rng_state().tolist())
 
 

@@ -21,7 +21,8 @@ LAMBDAS = (1e-4, 3e-3, 0.1, 1.0, 50.0)
 # three classes that features tell apart, with errors
 RANDOM = np.random.default_rng(0)
 FEATURES = quantise(RANDOM.normal(size=(120, 6)))
-LABELS = np.where(RANDOM.random(120) < 0.3, RANDOM.integers(0, 3, 120), FEATURES[:, :3].argmax(axis=1))
+LABELS = np.where(RANDOM.random(120) < 0.3, RANDOM.integers(0, 3, 120),
+                  FEATURES[:, :3].argmax(axis=1))
 
 
 @pytest.mark.parametrize('targets', TARGETS)
@@ -34,7 +35,8 @@ def test_leave_one_out_and_the_choice_are_those_of_scikit_learn(targets):
     per_lambda = theirs.cv_results_.sum(axis=1).mean(axis=0)                    # (N, K, L): squared errors
     gcv = []
     for alpha, expected in zip(LAMBDAS, per_lambda):
-        logits = left_out('ridge', s, FEATURES, LABELS, ridge_lambda=exact_lambda(alpha), targets=targets)
+        logits = left_out('ridge', s, FEATURES, LABELS, ridge_lambda=exact_lambda(alpha),
+                          targets=targets)
         assert ((y - logits) ** 2).sum(axis=1).mean() == pytest.approx(expected, rel=1e-4)
         gcv.append(float(exact_gcv(s, targets, exact_lambda(alpha))))
     np.testing.assert_allclose(gcv, per_lambda, rtol=0.02)

@@ -72,16 +72,25 @@ def test_a_schedule_that_is_none_is_refused(order, cuts, tasks):
 
 
 MALFORMED = [
-    '', ':', 'split', 'split:0', 'split:1.5', 'split:7', 'split:2:3', 'inc', 'inc:0', 'inc:7', 'inc:2,b=7', 'iid:', 'iid:3', 'iid,', 'iid,batch',
-    'iid,batch=0', 'iid,batch=1.5', 'iid,batch=2,batch=2', 'iid,order=label', 'split:2,order=alphabet', 'split:2,order=0-1',
-    'split:2,order=0-1-2-3-4-4', 'split:2,order=0--1-2-3-4-5', 'split:2;batch=3', 'split:2,split:2', 'split:2,colour=red', 'iid\nbatch=2',
+    '', ':', 'split', 'split:0', 'split:1.5', 'split:7', 'split:2:3', 'inc', 'inc:0', 'inc:7',
+    'inc:2,b=7', 'iid:', 'iid:3', 'iid,', 'iid,batch',
+    'iid,batch=0', 'iid,batch=1.5', 'iid,batch=2,batch=2', 'iid,order=label',
+    'split:2,order=alphabet', 'split:2,order=0-1',
+    'split:2,order=0-1-2-3-4-4', 'split:2,order=0--1-2-3-4-5', 'split:2;batch=3', 'split:2,split:2',
+    'split:2,colour=red', 'iid\nbatch=2',
     'split:²', 'split:٣', 'split:1e9', None, 3, 'x' * 5000, '__import__("os").system("x")',
-    *(f'{name}{"9" * 5000}' for name in ('split:', 'iid,batch=', 'split:2,order=', 'gaussian:sigma=')),
-    *(f'{name}=999999999999999' for name in ('gaussian-resample:batches', 'blurry:tasks', 'recurring:2,times')), 'imbalanced:999999999999999',
-    'gaussian:sigma=0', 'gaussian:sigma=-1', 'gaussian:sigma=nan', 'gaussian:0.5', 'gaussian:sigma=x', 'blurry:major=101', 'blurry:minor=-1',
-    'blurry:tasks=0', 'blurry:5', 'recurring', 'recurring:0', 'recurring:7', 'recurring:2,times=0', 'imbalanced', 'imbalanced:2,ratio=0',
-    'imbalanced:2,ratio=1e300', 'gaussian-resample:batches=5', 'gaussian-resample:batch=', 'gaussian-resample:width=0', 'single:3',
-    'siblurry:tasks=0', 'siblurry:major=1e9', 'file', 'file:', 'file:/', 'file:/dev/zero', 'file:/dev/stdin', 'file:/etc/passwd',
+    *(f'{name}{"9" * 5000}' for name in ('split:', 'iid,batch=', 'split:2,order=',
+                                         'gaussian:sigma=')),
+    *(f'{name}=999999999999999' for name in ('gaussian-resample:batches', 'blurry:tasks',
+                                             'recurring:2,times')), 'imbalanced:999999999999999',
+    'gaussian:sigma=0', 'gaussian:sigma=-1', 'gaussian:sigma=nan', 'gaussian:0.5',
+    'gaussian:sigma=x', 'blurry:major=101', 'blurry:minor=-1',
+    'blurry:tasks=0', 'blurry:5', 'recurring', 'recurring:0', 'recurring:7', 'recurring:2,times=0',
+    'imbalanced', 'imbalanced:2,ratio=0',
+    'imbalanced:2,ratio=1e300', 'gaussian-resample:batches=5', 'gaussian-resample:batch=',
+    'gaussian-resample:width=0', 'single:3',
+    'siblurry:tasks=0', 'siblurry:major=1e9', 'file', 'file:', 'file:/', 'file:/dev/zero',
+    'file:/dev/stdin', 'file:/etc/passwd',
     'file:no/such/file']
 
 

@@ -28,7 +28,8 @@ def test_they_are_logits_without_the_sample_at_the_scale_of_least_cross_entropy(
     """Which is learning without it: `test_heads.py`; the scale: `test_adaptation.py`."""
     X, y = photographs(31)
     learner = Scroll(buffer_size=0).partial_fit(X, y)
-    logits = left_out('ridge', learner.statistics_, quantise(intake(X)), y, ridge_lambda=learner.ridge_lambda_)
+    logits = left_out('ridge', learner.statistics_, quantise(intake(X)), y,
+                      ridge_lambda=learner.ridge_lambda_)
     scale = fit_scale(logits, np.searchsorted(learner.classes_, y))
     np.testing.assert_allclose(learner.out_of_sample(X, y), softmax(scale * logits, axis=1))
 

@@ -106,10 +106,13 @@ _FEATURES = make_stream([0, 0]).features
 @pytest.mark.parametrize('call', [
     lambda s: s.add(_FEATURES, [0]), lambda s: s.add(_FEATURES, ['a', 'b']),
     lambda s: s.add(_FEATURES[:, :4], [0, 1]), lambda s: s.add(_FEATURES[0], [0] * 5), lambda s: s.add(_FEATURES / 1.0, [0, 1]),
-    lambda s: s.add(_FEATURES * 0 - GRID - 1, [0, 1]), lambda s: s.add(np.full((2, 5), -2 ** 63), [0, 1]),
+    lambda s: s.add(_FEATURES * 0 - GRID - 1, [0, 1]),
+    lambda s: s.add(np.full((2, 5), -2 ** 63), [0, 1]),
     lambda s: s.merge(Statistics(4)), lambda s: s.merge(Statistics(5).add(_FEATURES, ['a', 'b'])),
-    lambda s: s.relabel({0: 5, 1: 5}), lambda s: s.relabel({0: 1}), lambda s: s.relabel({0: 0.5, 1: 1.5}),
-    *(lambda s, dim=dim: Statistics(dim) for dim in (0, -3, 2.5, '3', None, True)), lambda s: Statistics(5, by_class=2),
+    lambda s: s.relabel({0: 5, 1: 5}), lambda s: s.relabel({0: 1}),
+    lambda s: s.relabel({0: 0.5, 1: 1.5}),
+    *(lambda s, dim=dim: Statistics(dim) for dim in (0, -3, 2.5, '3', None, True)),
+    lambda s: Statistics(5, by_class=2),
     lambda s: Statistics(5, 'relu')])
 def test_an_error_leaves_everything_as_it_was(call):
     s = of(make_stream([0, 0, 1]))

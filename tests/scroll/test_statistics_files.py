@@ -50,9 +50,10 @@ def test_removed_is_never_seen(shares, command):
 
 def test_shares_of_equal_samples_count_twice_where_the_user_says_so_alone(shares, command):
     command('merge', 'a.npz', 'b.npz', 'c.npz', '-o', 'abc.npz')
-    for other in ('a.npz', 'abc.npz', 'all.npz'):                   # all: no part of it is known, but its sums are
+    for other in ('a.npz', 'abc.npz', 'all.npz'):       # all: its sums are known, not its parts
         code, out, err = command('merge', 'abc.npz', other, '-o', 'out.npz')
-        assert (code, out, len(err.splitlines())) == (2, '', 1) and 'twice' in err and other in err and '--repeated' in err
+        assert (code, out, len(err.splitlines())) == (2, '', 1)
+        assert 'twice' in err and other in err and '--repeated' in err
     assert not Path('out.npz').exists()
     code, out, _ = command('merge', 'a.npz', 'b.npz', 'a.npz', '-o', 'out.npz', '--repeated')
     assert code == 0 and out == f'{of(STREAM, A, B, A).digest()}\n'
@@ -84,8 +85,10 @@ def test_what_is_shown(shares, command):
 
 
 @pytest.mark.parametrize('words', [
-    'join a.npz', 'remove all.npz --minus a.npz --samples b.npz -o x', 'merge a.npz s.npz -o x', 'unlearn', 'unlearn s.npz',
-    'unlearn s.npz --samples old.npz', 'unlearn s.npz --samples s.npz -o x', 'unlearn s.npz --samples old.npz --minus b.npz -o x',
+    'join a.npz', 'remove all.npz --minus a.npz --samples b.npz -o x', 'merge a.npz s.npz -o x',
+    'unlearn', 'unlearn s.npz',
+    'unlearn s.npz --samples old.npz', 'unlearn s.npz --samples s.npz -o x',
+    'unlearn s.npz --samples old.npz --minus b.npz -o x',
     'unlearn s.npz --classes 0 -o x'])
 def test_a_command_that_cannot_be_carried_out_is_one_line(shares, command, words):
     before = sorted(shares.iterdir())
