@@ -302,7 +302,7 @@ class Statistics:
         archive.write(path, _FILE, self.facts(psi, parts), self.state_dict())
 
     def facts(self, psi: str, parts: dict) -> dict:
-        """What files say of these beside their arrays."""
+        """What files say of these apart from their arrays."""
         lift = {} if self.lift is None else dict(lift=asdict(self.lift))
         return dict(psi=psi, parts=parts, precision=PRECISION, **lift)
 

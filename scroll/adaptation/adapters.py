@@ -72,6 +72,15 @@ class _Adapter(nn.Module):
         super().__init__()
         self.layer = layer
 
+    @property
+    def weight(self) -> torch.Tensor:
+        """That of the sum, for networks that use the weights of their layers themselves."""
+        return self._weight()
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        return self.layer.bias
+
     def folded(self) -> nn.Module:
         """One layer with the same output."""
         with torch.no_grad():

@@ -15,6 +15,7 @@ comes in canonical order and the random stream is this stage's own: the same f_T
 import contextlib
 import copy
 import hashlib
+import os
 import threading
 from math import pi
 
@@ -39,6 +40,14 @@ from scroll.randomness import stream_seed, torch_stream
 
 EVERYWHERE = 'every machine'
 _DROPOUT = threading.Lock()         # it draws from a generator that all threads share
+
+
+def _renew_lock() -> None:
+    global _DROPOUT
+    _DROPOUT = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)     # another thread of the parent may have had it
 
 
 class AdaptedPredictor:

@@ -97,7 +97,9 @@ class Embedder:
                             else self.folded)
                 self._program, self.unidentified, examples = self._identify()
                 self.dim = examples[0].shape[1]
-        except (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError) as error:
+        except InputError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(f'net of type {type(net).__name__} makes no features of images as '
                              f'{preprocessing} says: {shown(error)}') from error
         if integers is not None:
@@ -152,12 +154,12 @@ class Embedder:
         if self.dtype == 'integer':
             return (self.net.digest(),) * 2
         program = self._program or uuid4().hex          # what cannot be known equals nothing
+        features = [little_endian(example.numpy()).tobytes() for example in examples]
         if self.dtype == 'exact':
-            shown_features = [little_endian(example.numpy()).tobytes() for example in examples]
-            facts = self.psi_digest, program, self.preprocessing, ARITHMETIC, shown_features
+            facts = self.psi_digest, program, self.preprocessing, ARITHMETIC, features
         else:
-            facts = (self.psi_digest, program, self.preprocessing, self.dtype, self.chunk, str(self.layout),
-                     self.device.type, self.holds_on)
+            facts = (self.psi_digest, program, self.preprocessing, features, self.dtype, self.chunk,
+                     str(self.layout), self.device.type, self.holds_on)
         digest = hashlib.sha256(repr(facts).encode()).hexdigest()
         others = digest, torch.__version__, versions(self.pristine)
         return digest, hashlib.sha256(repr(others).encode()).hexdigest()
@@ -222,6 +224,7 @@ class Embedder:
             if count < self.chunk and self.dtype != 'exact':
                 x = torch.cat([x, x.new_zeros(self.chunk - count, *x.shape[1:])])
             rows.append(self._run(x)[:count])
+        self._check_surroundings()              # another thread may have changed a switch meanwhile
         return torch.cat(rows).numpy() if rows else np.zeros((0, self.dim), np.float32)
 
     def _as_integers(self, x: torch.Tensor) -> torch.Tensor:
@@ -233,7 +236,8 @@ class Embedder:
         """float32 (B, d) on the CPU of ready inputs (B, C, S, S)."""
         x = x.to(self.device).contiguous(memory_format=self.layout)
         if self.dtype == 'exact':
-            with ExactArithmetic(self.device):      # of few images at a time: float64 maps stay in the cache
+            # of few images at a time: float64 maps stay in the cache
+            with ExactArithmetic(self.device), torch.autocast(self.device.type, enabled=False):
                 parts = x.double().split(max(1, _NUMBERS // 8 // x[:1].numel()))
                 return torch.cat([self.net.features(part).float().cpu() for part in parts])
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == 'bfloat16'):
@@ -309,9 +313,9 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
     made_by, pairs = {}, []
 
     def note(module, inputs, output):
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, nn.Conv2d) and not hasattr(module, 'parametrizations'):
             made_by[id(output)] = (module, output)          # the tensor is kept so that its id stays its own
-        elif id(inputs[0]) in made_by and module.affine and module.running_var is not None:
+        elif id(inputs[0]) in made_by and getattr(module, 'affine', False) and module.running_var is not None:
             pairs.append((made_by[id(inputs[0])][0], module))
 
     hooks = [module.register_forward_hook(note) for module in net.modules()

@@ -96,7 +96,7 @@ class ExactArithmetic(TorchDispatchMode):
             if out is not NotImplemented:
                 return out
         out = func(*args, **kwargs)
-        if not known and _kinds([args, out]):
+        if _kinds([args, out]) and not known:
             raise InputError(f'{name}: an operation that is not known to be exact')
         return out
 
@@ -123,8 +123,15 @@ def _check(device: torch.device) -> None:
 
 def _kinds(values) -> set:
     """The floating-point types of tensors among values, also in lists."""
-    return {kind for value in values for kind in (_kinds(value) if isinstance(value, (list, tuple)) else
-            [value.dtype] if isinstance(value, torch.Tensor) and value.is_floating_point() else [])}
+    found = set()
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            found |= _kinds(value)
+        elif isinstance(value, torch.Tensor) and value.is_complex():
+            raise InputError('complex numbers are not known to be exact')
+        elif isinstance(value, torch.Tensor) and value.is_floating_point():
+            found.add(value.dtype)
+    return found
 
 
 def _exact(*names):

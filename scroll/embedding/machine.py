@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-_LIMITS = ('ONEDNN_MAX_CPU_ISA', 'DNNL_MAX_CPU_ISA', 'MKL_ENABLE_INSTRUCTIONS', 'MKL_CBWR',
+_LIMITS = ('ONEDNN_MAX_CPU_ISA', 'DNNL_MAX_CPU_ISA', 'ONEDNN_DEFAULT_FPMATH_MODE', 'DNNL_DEFAULT_FPMATH_MODE',
+           'MKL_ENABLE_INSTRUCTIONS', 'MKL_CBWR',
            'NVIDIA_TF32_OVERRIDE')
 FEW = 8                     # channels: see `layout_for`
 
@@ -26,6 +27,10 @@ def kind_of_machine(device='cpu') -> str:
     places = ('cuda.matmul', 'cudnn.conv') if device.type == 'cuda' else ('mkldnn.matmul', 'mkldnn.conv')
     library = places[1].partition('.')[0]
     limits += [f'{library}=off'] * (not getattr(torch.backends, library).enabled)
+    cuda = torch.backends.cuda                  # whose switches choose the kernels of attention on a CPU, too
+    kernels = {'flash': cuda.flash_sdp_enabled, 'memory-efficient': cuda.mem_efficient_sdp_enabled,
+               'math': cuda.math_sdp_enabled, 'multi-head': torch.backends.mha.get_fastpath_enabled}
+    limits += [f'{name} attention=off' for name, is_enabled in kernels.items() if not is_enabled()]
     try:
         rounds = [operator.attrgetter(f'{place}.fp32_precision')(torch.backends) for place in places]
     except AttributeError:                                              # torch before 2.9
@@ -67,9 +72,17 @@ class _Switches:
         with self._lock:
             blocks = self._blocks.get((place, name), set())
             if block in blocks:
-                blocks.remove(block)
-                if not blocks:
+                if len(blocks) == 1:            # first: an interrupt may come between
                     setattr(place, name, self._before[place, name])
+                blocks.remove(block)
+
+    def renew(self) -> None:
+        """Forget the blocks of other threads, which a process that was forked does not have."""
+        self._lock = threading.Lock()
+        for (place, name), blocks in self._blocks.items():
+            if blocks:
+                setattr(place, name, self._before[place, name])
+        self._blocks.clear()
 
 
 class _Nnpack:
@@ -85,6 +98,7 @@ class _Nnpack:
 
 
 _SWITCHES, _NNPACK = _Switches(), _Nnpack()
+os.register_at_fork(after_in_child=_SWITCHES.renew)
 
 
 @contextlib.contextmanager

@@ -53,4 +53,4 @@ def _convolve(stride, padding, dilation, groups, x, weight, bias):
 def _in_float32(convolve, x, weight, bias):
     with torch.autocast(x.device.type, enabled=False):
         out = convolve(x.float(), weight, bias)
-    return out.to(torch.bfloat16)
+    return out.to(torch.bfloat16) if torch.is_autocast_enabled(x.device.type) else out

@@ -15,6 +15,9 @@ from torch.overrides import TorchFunctionMode
 
 from scroll.grid import little_endian
 
+# calls whose results have a shape that tells of the values in the input
+_COUNTING = frozenset(['nonzero', 'argwhere', 'masked_select', 'unique', 'unique_consecutive',
+                       'bincount'])
 # calls whose results are no tensors and tell nothing of the values in one
 _OF_SHAPES = '''
     shape size dim ndim ndimension numel nelement stride storage_offset dtype device layout names __len__
@@ -73,7 +76,13 @@ class ProgramRecorder(TorchFunctionMode):
                 return iter(args[0].unbind(0))
         call = [name, self._describe(name, [args, kwargs])]
         derived = any(self._is_derived(tensor) for tensor in _tensors([args, kwargs]))
-        result = func(*args, **kwargs)
+        if derived and self._counts(name, args):
+            self.unreadable = self.unreadable or f'the shape of a result tells of values ({name})'
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:
+            self.unreadable = self.unreadable or f'{name} fails ({type(error).__name__})'
+            raise
         made = list(_tensors(result))
         for tensor in made:
             self._number(tensor)
@@ -90,10 +99,16 @@ class ProgramRecorder(TorchFunctionMode):
         self._calls.update(repr(call).encode())
         return result
 
+    def _counts(self, name: str, args) -> bool:
+        if name in ('__getitem__', 'repeat_interleave'):            # by a mask, or by counts
+            return any(part.dtype in (torch.bool, torch.uint8) or name != '__getitem__'
+                       for part in _tensors(list(args[1:])) if self._is_derived(part))
+        return name in _COUNTING
+
     def _describe(self, name: str, value) -> str:
         if isinstance(value, torch.Tensor):
             return self._describe_tensor(value)
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple, range)):
             return f"[{', '.join(self._describe(name, part) for part in value)}]"
         if isinstance(value, dict):
             return self._describe(name, [part for item in value.items() for part in item])
@@ -151,8 +166,9 @@ def identify_program(run, inputs: list, strides: bool) -> tuple:
 
     Returns:
         (digest of the program, or '' if it cannot be known; why; the features of each input)"""
-    plain = run(inputs[0])                      # first: some networks keep what they compute once
     contents, digests, found = {}, set(), []
+    with ProgramRecorder(inputs[0], strides, contents):
+        first = run(inputs[0])                  # some networks keep what they compute once
     for given in inputs:
         recorder = ProgramRecorder(given, strides, contents)
         with recorder:
@@ -162,9 +178,12 @@ def identify_program(run, inputs: list, strides: bool) -> tuple:
         digests.add(recorder.digest())
     if len(digests) > 1:
         return '', 'it computes outside of the functions of torch, or something else of each image', found
-    slack = 1e-3 * float(plain.abs().nan_to_num(0, 0, 0).max())
-    if not torch.allclose(plain, found[0], rtol=1e-3, atol=slack, equal_nan=True):
+    if tensor_bytes(first) != tensor_bytes(found[0]):
         return '', 'it gives one image other features each time', found
+    together, alone = run(torch.cat(inputs)), torch.cat(found)
+    slack = 1e-3 * float(alone.abs().nan_to_num(0, 0, 0).max())
+    if not torch.allclose(together, alone, rtol=1e-3, atol=slack, equal_nan=True):
+        return '', 'features of an image depend on the batch', found
     return digests.pop(), '', found
 
 
@@ -191,6 +210,8 @@ def _place_of(tensor: torch.Tensor) -> int:
 def _name_of(func) -> str:
     """'conv2d'; 'shape' of the getter of a property."""
     name = getattr(func, '__name__', type(func).__name__)
+    if isinstance(func, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return str(func)                                    # with its namespace
     if name in ('__get__', '__set__', '__delete__'):
         owner = func.__self__
         inner = getattr(owner, '__name__', '') or owner.fget.__name__

@@ -94,7 +94,7 @@ def test_a_network_of_transformers_in_a_folder(run, tmp_path):
     (['--weights timm:test_vit,seed=0'], 'seed=0: expected NAME and, behind commas, random=..., img_size=..., file=...'),
     (['--weights timm:test_vit,random=x'], 'random=x'),
     (['--weights transformers:vit,img_size=3'], 'img_size=3'),
-    (['--weights timm:test_vit,file=/no/such'], "No such file or directory: '/no/such'"),
+    (['--weights timm:test_vit,file=/no/such'], '/no/such: there is no such file'),
     (['--weights timm:test_vit,random=0 --embedding_dtype integer'], 'no integer network'),
     (['--weights timm:test_vit3,random=0 --input_size 64'], '--input_size 160'),
     (['--weights timm:test_nfnet,random=0'], 'NormFreeNet: no kind of adapters fits'),

@@ -6,18 +6,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_softmax
+from torch import nn
 
 from scroll.adaptation.settings import Adaptation
 from scroll.adaptation.training import adapt, adaptation_path
 from scroll.embedding import precision
+from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Augmentation
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
 from scroll.grid import GRID
 from scroll.heads.predictors import ncc
 from scroll.heads.scaling import better_than_guessing, fit_scale
+from scroll.learner import Scroll
 from scroll.statistics import Statistics
-from tests.scroll.conftest import make_stream, quick
+from tests.scroll.conftest import PREPROCESSING, make_stream, quick
 
 PLAIN = Augmentation(padding=0, flip=False)
 
@@ -193,6 +196,24 @@ def test_precision_auto_is_bfloat16_where_there_are_matrix_units(monkeypatch, tm
         monkeypatch.setenv('ONEDNN_MAX_CPU_ISA', limit)
     assert precision.resolve_precision('auto') == expected
     assert [precision.resolve_precision(name) for name in ('float32', 'bfloat16')] == ['float32', 'bfloat16']
+
+
+class Depthwise(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layers = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 3, groups=8), nn.BatchNorm2d(8), nn.ReLU()
+        self.first = nn.Sequential(nn.Sequential(*layers, nn.Conv2d(8, 9, 1)))
+
+    def features(self, x):
+        return self.first(x).mean((2, 3))
+
+
+@pytest.mark.parametrize('mode', ['adapters', 'full'])
+def test_depthwise_networks_are_adapted_in_bfloat16(toy, mode):
+    how = Adaptation(mode, iterations=2, select='none', precision='bfloat16')
+    learner = Scroll(Embedder(Depthwise(), PREPROCESSING), adaptation=how)
+    f_star = learner.partial_fit(*toy).adapt().adapted_
+    assert f_star.embedder.dtype == 'bfloat16' and np.isfinite(f_star.decision_function(toy[0])).all()
 
 
 def test_exact_adaptation_has_no_other_precision(run):

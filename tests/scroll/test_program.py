@@ -96,6 +96,18 @@ def test_a_number_that_reaches_the_features_is_in_the_digest_wherever_it_stands(
             learners[0].merge(learners[1])
 
 
+class Projecting(Clipped):
+    def features(self, x):
+        with torch.random.fork_rng():
+            torch.manual_seed(self.top)
+            return self.conv(x).mean((2, 3)) @ torch.randn(16, 16)
+
+
+def test_what_no_call_tells_is_in_the_features_of_built_in_images():
+    digests = {Embedder(Projecting(seed), PREPROCESSING).digest for seed in (1, 1, 2)}
+    assert len(digests) == 2
+
+
 def test_what_never_reaches_the_features_is_not_in_the_digest():
     class Renamed(nn.Module):
         def __init__(self, net):
@@ -146,6 +158,25 @@ class Counting(Clipped):
         return self.conv(x).mean((2, 3)) * self.calls
 
 
+class Selecting(Clipped):
+    def features(self, x):
+        return self.conv(x).mean((2, 3)) * x[x > 0.99].numel()
+
+
+class Failing(Clipped):
+    def features(self, x):
+        x = self.conv(x).mean((2, 3))
+        try:
+            return torch.linalg.cholesky(x.T @ x)[:1] + x
+        except RuntimeError:
+            return x
+
+
+class OfItsBatch(Clipped):
+    def features(self, x):
+        return nn.functional.batch_norm(self.conv(x), None, None, training=True).relu().mean((2, 3))
+
+
 def message_of(embedder) -> str:
     """The error, if any, of features in the process that calls this."""
     try:
@@ -161,7 +192,8 @@ def elsewhere(call, *arguments):
         return pool.submit(call, *arguments).result(timeout=60)
 
 
-@pytest.mark.parametrize('make', [Reading, ThroughNumpy, Scripted, Drawing, Counting])
+@pytest.mark.parametrize('make', [
+    Reading, ThroughNumpy, Scripted, Drawing, Counting, Selecting, Failing, OfItsBatch])
 def test_a_network_that_cannot_be_read_says_so_and_shares_nothing(make, tmp_path):
     with pytest.warns(UserWarning, match=f'{make.__name__}: it cannot be known what it computes: .*not cached'):
         one = Embedder(make(5.0), PREPROCESSING, cache=tmp_path)
@@ -263,6 +295,40 @@ def test_no_switch_of_torch_changes_an_exact_f_star(mode):
     for name, switch in SWITCHES.items():
         with switch():
             assert f_star() == wanted, name
+
+
+class Halfway(Clipped):
+    """A part in float32, as of some transformers."""
+
+    def __init__(self, top):
+        super().__init__(top)
+        self.last = nn.Linear(16, 12)
+
+    def features(self, x):
+        x = self.conv(x).mean((2, 3)).float()
+        return nn.functional.linear(x, self.last.weight.float())
+
+
+def test_autocast_around_an_exact_embedder_and_complex_numbers_change_nothing():
+    embedder = Embedder(Halfway(0), PREPROCESSING, 'exact')
+    wanted = embedder(IMAGES)[0]
+    with torch.autocast('cpu', torch.bfloat16):
+        np.testing.assert_array_equal(embedder(IMAGES)[0], wanted)
+
+    class Complex(Clipped):
+        def features(self, x):
+            x = self.conv(x).mean((2, 3))
+            return torch.complex(x, x).abs()
+    with refused('complex numbers are not known to be exact'):
+        Embedder(Complex(0), PREPROCESSING, 'exact')
+
+
+def test_kernels_of_attention_are_part_of_what_float_features_depend_on():
+    embedder = Embedder(Attending(), PREPROCESSING)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        assert Embedder(Attending(), PREPROCESSING).digest != embedder.digest
+        with refused('hold on .*flash attention=off'):
+            embedder(IMAGES)
 
 
 def test_a_network_that_leans_on_a_default_of_torch_is_noticed():
