@@ -90,32 +90,6 @@ def tuned_table(root: Path) -> list:
     return md_table(['', 'data set', 'values', 'first trial', 'best', 'finalist'], rows)
 
 
-def heads_table(root: Path, label: str, with_state=False, with_paper=False) -> list:
-    """The rows and columns of an experiment that have runs. with_state: and the megabytes of what a head is
-    solved from, for 256 features and 100 classes. with_paper: what the paper has in a line below."""
-    experiment, runs, rows = load(ROOT / f'experiments/{label}.yaml'), cell_rows(root / _ROWS, label), []
-    columns = [column for column in experiment.columns if any(column == known for _, known in runs)]
-    for row in experiment.rows:
-        cells = [experiment.cell(row, column) for column in columns]
-        found = [summary(runs, cell) for cell in cells]
-        if any(found):
-            state = [f'{_megabytes(cells[0].flags):.1f}'] * with_state
-            rows.append([row, *state])
-            for of in found:
-                around = f' ± {of.deviation:.2f}' if of and (of.deviation or 0) > 1e-9 else ''
-                rows[-1].append(f'{of.mean:.2f}{around}' if of else NOT_RUN)
-        if with_paper and any(cell.paper for cell in cells):
-            rows.append([f'{row}, the paper', *(number(*c.paper) if c.paper else '' for c in cells)])
-    return md_table(['head', *['state, MB'] * with_state, *columns], rows)
-
-
-def _megabytes(flags: dict, features: int = 256, classes: int = 100) -> float:
-    """Of counts, class sums and Gram matrices."""
-    head = HEADS[flags['predictor']]
-    size = features + (flags.get('lift_dim', 0) if head.lift or 'lift' in flags else 0) + 1
-    return 8e-6 * size * (size * (classes if head.by_class else 1) + classes)
-
-
 def certificates_table(root: Path) -> list:
     """The certificates that are handed on: digests of what holds anywhere."""
     rows = []
@@ -171,11 +145,7 @@ def cloud_rows(path: Path) -> dict:
 
 
 TABLES = {'main': main_table, 'schedules': schedules_table, 'certificates': certificates_table,
-          'tuned': tuned_table, 'features': partial(heads_table, label='features'),
-          'heads': partial(heads_table, label='heads', with_state=True),
-          'heads_adapted': partial(heads_table, label='heads_adapted'),
-          'lite': partial(heads_table, label='lite_table_1_cifar', with_paper=True),
-          'lite_sizes': partial(heads_table, label='lite_sizes'),
+          'tuned': tuned_table,
           'mammoth_verdicts': verdicts_table, 'mammoth_configs': configs_table,
           'mammoth_schedules': partial(schedules_table, folder='mammoth'), 'mammoth_compare': compare_table,
           'orders': orders_table, 'orders_cifar100': partial(orders_table, dataset='seq-cifar100')}

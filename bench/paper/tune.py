@@ -33,7 +33,6 @@ from scroll.archive import atomic_write, take_lock
 from scroll.errors import InputError
 
 CONFIG = ROOT / 'models' / 'config'
-_MOST = 10 ** 9                                 # above any buffer
 _PASSES = '5'                                   # over each task, of offline methods
 _VERSION = '2'                                  # of grids and trials: rows of others are not read
 _CONDITIONS = 'input_size', 'predictor', 'n_epochs', 'n_splits'     # that a rule names, where given
@@ -53,11 +52,10 @@ def parse_options(words=None) -> tuple:
     flag('--models', nargs='+', type=normalise, default=list(SPACES), choices=list(SPACES), metavar='MODEL',
          help=f"of {', '.join(SPACES)}")
     flag('--weights', default='compact')
-    flag('--buffer_sizes', '--buffer_size', type=whole(1), nargs='+', default=[500],
-         help='each is tuned; the values of one serve from above the next smaller one up to it, of the '
-              'largest beyond')
+    flag('--buffer_size', '--buffer_sizes', type=whole(1), default=500,
+         help='of the runs that the values are tuned for; they serve any')
     flag('--trials', type=whole(1), default=8,
-         help='of each method and buffer size, without void ones; as many again are drawn at most')
+         help='of each method, without void ones; as many again are drawn at most')
     flag('--tasks', type=whole(1), default=2, help='first tasks of the stream that a trial learns')
     flag('--finalists', type=whole(1), default=2,
          help='best trials that are run again on --final_tasks (1: none)')
@@ -101,9 +99,9 @@ class Tuning:
         self.path = Path(options.out) / options.dataset / f'{model}.csv'
         self.rows = read_rows(self.path, [])
 
-    def words(self, size: int, values: dict, tasks: int, seed: int = _SEEDS[0]) -> dict:
-        """The flags of a trial on the first tasks. size: of the buffer at the end of the whole stream."""
-        size = max(1, round(size * self.share(tasks)))
+    def words(self, values: dict, tasks: int, seed: int = _SEEDS[0]) -> dict:
+        """The flags of a trial on the first tasks, whose buffer is as much of `--buffer_size`."""
+        size = max(1, round(self.options.buffer_size * self.share(tasks)))
         size -= _too_few(size, values.get('fitting_batch_size'))
         words = self._words(size, values, tasks, seed)
         if self.model == 'scroll':
@@ -130,9 +128,9 @@ class Tuning:
             raise InputError(f'--{name}: scripts/tune.py sets it itself; leave it out')
         return words | self.flags
 
-    def run(self, size: int, values: dict, tasks: int, title: str, seed: int = _SEEDS[0]) -> float:
+    def run(self, values: dict, tasks: int, title: str, seed: int = _SEEDS[0]) -> float:
         """Accuracy of a trial, in percent: from its row, or of a run whose row is then written."""
-        words = self.words(size, values, tasks, seed)
+        words = self.words(values, tasks, seed)
         shown = {name: value for name, value in words.items() if name not in _NOT_SHOWN}
         known = dict(space=_VERSION, psi=self.psi[:16], command=shlex.join(flag_words(**shown)))
         for row in self.rows:
@@ -141,8 +139,8 @@ class Tuning:
         began = time.process_time()
         accuracy = accuracy_of(flag_words(**words))
         void = self.is_void(accuracy, tasks)
-        row = known | dict(buffer_size=size, accuracy=accuracy, void=int(void), **values,
-                           seconds=round(time.process_time() - began, 1))
+        row = known | dict(buffer_size=self.options.buffer_size, accuracy=accuracy, void=int(void),
+                           **values, seconds=round(time.process_time() - began, 1))
         append_row(self.path.parent, row, self.path.name)       # each trial as soon as it is known
         self.rows.append({name: str(value) for name, value in row.items()})
         tried = ', '.join(f'{name} {value}' for name, value in values.items())
@@ -156,7 +154,7 @@ class Tuning:
         error = (chance * (1 - chance) / self.samples(tasks, _SEEDS[0])[1]) ** 0.5
         return not accuracy > 100 * (chance + 3 * error)
 
-    def search(self, size: int, title: str) -> tuple:
+    def search(self, title: str) -> tuple:
         """(values of all trials, their accuracies, how many of the last are beyond an edge)."""
         drawn, scores, further, options = [], [], 0, self.options
         planned = plan(self.model, 2 * options.trials, self.space)
@@ -164,36 +162,35 @@ class Tuning:
             ranked = self.ranked(scores)
             if planned and len(ranked) < options.trials:
                 values = planned.pop(0)
-            elif further < _BEYOND and (values := self.next_beyond(size, drawn, ranked)):
+            elif further < _BEYOND and (values := self.next_beyond(drawn, ranked)):
                 further += 1
             else:
                 return drawn, scores, further
             drawn.append(values)
-            scores.append(self.run(size, values, options.tasks, f'{title} {len(drawn)}'))
+            scores.append(self.run(values, options.tasks, f'{title} {len(drawn)}'))
 
     def ranked(self, scores: list) -> list:
         """Numbers of the trials that are not void, the best first."""
         best_first = sorted(range(len(scores)), key=lambda i: -scores[i])
         return [i for i in best_first if not self.is_void(scores[i], self.options.tasks)]
 
-    def next_beyond(self, size: int, drawn: list, ranked: list):
+    def next_beyond(self, drawn: list, ranked: list):
         """The best trial's values with one beyond its edge that main.py takes, or None."""
         best = drawn[ranked[0]] if ranked else {}
         for name, value in beyond(self.space, best, drawn).items():
             with contextlib.suppress(InputError):
-                cli.parse_args(flag_words(**self.words(size, best | {name: value}, self.options.tasks)))
+                cli.parse_args(flag_words(**self.words(best | {name: value}, self.options.tasks)))
                 return best | {name: value}
         return None
 
-    def tune(self, size: int, above: int):
-        """The rule of the best trial with a buffer of `size` samples, which is for those above
-        `above`; None if all trials are void."""
+    def tune(self):
+        """The rule of the best trial; None if all are void."""
         options = self.options
         if options.finalists > 1 and options.trials > 1:
             self.share(options.final_tasks)                     # refused before the first trial
-        of_size = f', |M| = {size}' if _has_buffer(self.model) else ''
+        of_size = f', |M| = {options.buffer_size}' if _has_buffer(self.model) else ''
         title = f'{self.model}{of_size}, trial'
-        drawn, scores, further = self.search(size, title)
+        drawn, scores, further = self.search(title)
         ranked = self.ranked(scores)
         if not ranked:
             return None
@@ -203,7 +200,7 @@ class Tuning:
               f'with the values of the first trial {scores[0]:.1f} %']
         chosen, finalists = ranked[0], ranked[:options.finalists]
         if len(finalists) > 1:
-            final = {i: np.mean([self.run(size, drawn[i], options.final_tasks,
+            final = {i: np.mean([self.run(drawn[i], options.final_tasks,
                                           f'{title} {i + 1}, order {seed}', seed) for seed in _SEEDS])
                      for i in finalists}
             chosen = max(finalists, key=final.get)
@@ -215,21 +212,16 @@ class Tuning:
             by.append(f"at an edge of what was tried: {', '.join(edges)}")
         if len(drawn) > len(ranked):
             by.append(f'void trials, drawn again: {len(drawn) - len(ranked)}')
-        return dict(when=self.condition(size, above), set=values, by='; '.join(by))
+        return dict(when=self.condition(), set=values, by='; '.join(by))
 
-    def condition(self, size: int, above: int) -> dict:
+    def condition(self) -> dict:
         """Values of flags for which the rule holds."""
         options, given = self.options, dict(self.conditions)
         usual = getattr(self.stream(_SEEDS[0]), 'DEFAULT_SPLITS', None)
         if self.model == 'joint' or given.get('n_splits') == str(usual):
             given.pop('n_splits', None)         # values for the usual number of tasks serve others
-        when = dict(weights=options.weights, dataset=normalise(options.dataset)) | {
+        return dict(weights=options.weights, dataset=normalise(options.dataset)) | {
             name: int(text) if text.isdecimal() else text for name, text in given.items()}
-        sizes = sorted(options.buffer_sizes)
-        if len(sizes) > 1 and _has_buffer(self.model):
-            largest = _MOST if size == sizes[-1] else size
-            when |= dict(buffer_size=dict(min=above and above + 1, max=largest))
-        return when
 
     @functools.cache                                                                        # noqa: B019
     def stream(self, seed: int):
@@ -271,15 +263,16 @@ def _has_buffer(model: str) -> bool:
     return model not in ('lwf', 'ewc-on', 'ens', 'joint')
 
 
-def write_rules(path: Path, rules: list) -> None:
-    """Put the tuned rules of a backbone and data set into a config file in place of older ones, behind all
-    others, and more special ones, which take precedence, behind others; the comment at its head stays."""
+def write_rule(path: Path, tuned: dict) -> None:
+    """Put the tuned rule of a backbone and data set into a config file in place of older ones, those for some
+    buffer sizes too, behind all others, and more special ones, which take precedence, behind others; the
+    comment at its head stays."""
     text = path.read_text(encoding='utf-8') if path.is_file() else ''
     head = ''.join(itertools.takewhile(lambda line: line.startswith('#'), text.splitlines(keepends=True)))
     content = read_yaml(path) if text else {}
-    tuned = rules[0]['when'] | dict(buffer_size=0)
-    kept = [rule for rule in content.get('best') or [] if rule['when'] | dict(buffer_size=0) != tuned]
-    content['best'] = sorted(kept + rules, key=lambda rule: len(rule['when']) * ('weights' in rule['when']))
+    kept = [rule for rule in content.get('best') or []
+            if {**rule['when'], 'buffer_size': 0} != {**tuned['when'], 'buffer_size': 0}]
+    content['best'] = sorted([*kept, tuned], key=lambda rule: len(rule['when']) * ('weights' in rule['when']))
     with atomic_write(path) as file:
         file.write((head + yaml.safe_dump(content, sort_keys=False, default_flow_style=None,
                                           width=150)).encode())
@@ -288,17 +281,12 @@ def write_rules(path: Path, rules: list) -> None:
 def main():
     options, flags = parse_options()
     for model in options.models:
-        tuning, rules, above = Tuning(model, options, flags), [], 0
-        for size in sorted(options.buffer_sizes) if _has_buffer(model) else options.buffer_sizes[:1]:
-            rule = tuning.tune(size, above)
-            if rule is None:
-                print(f'{model}: no rule, since all trials are void: {tuning.path}', flush=True)
-                continue
-            rules.append(rule)
-            above = size
-        if rules:
-            path = CONFIG / f"{model.replace('-', '_')}.yaml"
-            with take_lock(f'{path}.lock'):              # other data sets may be tuned side by side
-                write_rules(path, rules)
-            for rule in rules:
-                print(f"{path}: {rule['set']}, {rule['by']}", flush=True)
+        tuning = Tuning(model, options, flags)
+        rule = tuning.tune()
+        if rule is None:
+            print(f'{model}: no rule, since all trials are void: {tuning.path}', flush=True)
+            continue
+        path = CONFIG / f"{model.replace('-', '_')}.yaml"
+        with take_lock(f'{path}.lock'):                  # other data sets may be tuned side by side
+            write_rule(path, rule)
+        print(f"{path}: {rule['set']}, {rule['by']}", flush=True)

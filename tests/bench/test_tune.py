@@ -64,16 +64,16 @@ def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, tria
     call('--models', 'er-ace', '--trials', 1, '--buffer_size', 25, '--num_threads', 1)
     assert float(read_rows(tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv')[0]['accuracy']) > 15
     asked = trials(lambda args: 80. + args.buffer_size + args.batch_size)
-    words = '--models', 'er-ace', '--trials', 2, '--tasks', 1, '--finalists', 1, '--buffer_sizes', 100, 25, '--num_threads', 1
+    words = '--models', 'er-ace', '--trials', 2, '--tasks', 1, '--finalists', 1, '--buffer_size', 100, '--num_threads', 1
     said = call(*words)
-    assert [args.buffer_size for args in asked] == [5, 5, 20, 20] and said.count(', trial 2: ') == 2         # two of ten classes
+    assert [args.buffer_size for args in asked] == [20, 20] and said.count(', trial 2: ') == 1         # two of ten classes
     assert all(args.permute_classes and args.validation and args.stop_after == 1 for args in asked)
-    assert ', trial' not in call(*words) and len(asked) == 4                   # every trial has its row
+    assert ', trial' not in call(*words) and len(asked) == 2                   # every trial has its row
     monkeypatch.setattr('core.configs.ROOT', tmp_path)
     known = dict(model='er-ace', model_config='best', weights=tiny_weights, dataset='seq-digits', buffer_size=90)
-    assert model_config('er-ace', 'best', known)[0] == {name: getattr(asked[2], name) for name in SPACES['er-ace']}
+    assert model_config('er-ace', 'best', known)[0] == {name: getattr(asked[0], name) for name in SPACES['er-ace']}
     assert 'tuned with 2 trials' in chosen_by(known) and '|M| = 100' in chosen_by(known)
-    assert '|M| = 25' in chosen_by({**known, 'buffer_size': 25}) and chosen_by({**known, 'weights': 'none'}) == 'the paper'
+    assert chosen_by({**known, 'weights': 'none'}) == 'the paper'
     assert model_config('er-ace', 'best', {**known, 'weights': 'other'})[0] == dict(lr=.3)
     assert path.read_text().startswith('# Said by hand.\nby: the paper\n') and chosen_by({**known, 'model_config': 'base'}) == ''
 
@@ -169,11 +169,11 @@ def test_a_killed_tuning_goes_on_with_the_trials_that_have_no_row(call, monkeypa
 
 @pytest.mark.parametrize('model', ['er-ace', 'gdumb'])
 def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, tiny_weights, tmp_path):
-    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path)])
+    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--buffer_size', '100'])
     tuning, name = tune.Tuning(model, options, flags), 'fitting_batch_size' if model == 'gdumb' else 'batch_size'
     dropped = 0
     for batch in (5, 10, 14, 29, 38):
-        args = parse_args(flag_words(**tuning.words(100, {'lr': .1, name: batch} if model != 'gdumb' else {name: batch}, 2)))
+        args = parse_args(flag_words(**tuning.words({'lr': .1, name: batch} if model != 'gdumb' else {name: batch}, 2)))
         sizes = [args.buffer_size] if model == 'gdumb' else tuning.samples(2, args.seed)[0]
         assert all(size % batch in (0, *range(4, batch)) or args.drop_last for size in sizes)
         dropped += args.drop_last
@@ -181,8 +181,8 @@ def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, tiny_
 
 
 def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
-    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--num_threads', '1'])
-    words = tune.Tuning('er', options, flags).words(20, dict(lr=1e30), 2)
+    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--num_threads', '1', '--buffer_sizes', '20'])
+    words = tune.Tuning('er', options, flags).words(dict(lr=1e30), 2)
     assert tune.accuracy_of(flag_words(**words)) == 0
 
 
@@ -219,10 +219,10 @@ def test_what_is_given_is_not_tuned_and_goes_into_the_rule(call, tmp_path, monke
 @pytest.mark.parametrize('size, mode', [(500, 'adapters'), (502, 'full')])
 def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(size, mode, monkeypatch, tmp_path, tiny_weights):
     options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--out', str(tmp_path / 'tuning'),
-                                         '--trials', '1'])
+                                         '--trials', '1', '--buffer_size', str(size)])
     asked = []
     monkeypatch.setattr(tune, 'accuracy_of', lambda words: asked.append(parse_args(words)) or 50.)
-    tune.Tuning('scroll', options, flags).tune(size, 0)
+    tune.Tuning('scroll', options, flags).tune()
     args = asked[0]
     assert args.buffer_size == round(.4 * size)
     assert Adaptation(args.adaptation, threshold=args.adaptation_threshold).mode_for(args.buffer_size) == mode
