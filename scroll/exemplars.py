@@ -26,7 +26,6 @@ from scroll.settings import STRATEGIES
 from scroll.statistics import Statistics
 
 _TOGETHER = 1 << 12                 # candidates of whom all products are held at once
-_NUMBERS = 1 << 20                  # of candidates that are ranked together
 _SPLIT = 20                         # bits of the lower part of integers that int64 cannot hold
 _ARRAYS = ('keys', 'features', 'samples', 'coins')      # names in files and digests, of the fields of `_Kept`
 
@@ -176,11 +175,10 @@ class ExemplarBuffer:
     def _rank(self, classes: list, sums: np.ndarray, counts: np.ndarray, allowed: np.ndarray):
         """Yield for each class, [`_Kept`, ...] in order of key, the positions of those allowed, best first.
         sums: int64 (C, d). counts, allowed: int64 (C,)."""
-        if self.strategy == 'herding':
-            yield from herding_orders([kept.features for kept in classes], sums, counts, allowed)
-            return
         for kept, class_sum, count, k in zip(classes, sums, counts.tolist(), allowed.tolist()):
-            if self.strategy == 'random':
+            if self.strategy == 'herding':
+                yield herding_order(kept.features, class_sum, count, k)
+            elif self.strategy == 'random':
                 yield np.argsort(kept.random_priority, kind='stable')[:k]
             elif self.strategy == 'hash':
                 yield np.arange(len(kept.keys))[:k]
@@ -248,50 +246,23 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
     |mu - (f_j + sum of the chosen) / (i + 1)|, mu = class_sum / count; ties to the first position. float64
     decides where distances are further apart than its rounding, integers where they are not. features: int
     (n, d) on the grid. class_sum: int64 (d,), of all `count` samples of the class."""
-    return _herd(features[None], class_sum[None], np.array([count]), k)[0]
-
-
-def herding_orders(features: list, sums: np.ndarray, counts: np.ndarray, allowed: np.ndarray) -> list:
-    """Herding orders of several classes; those with the same number of candidates are made together."""
-    out, by_size = [None] * len(features), {}
-    for place, own in enumerate(features):
-        by_size.setdefault(own.shape, []).append(place)
-    for (size, dim), places in by_size.items():
-        step = max(_NUMBERS // (size * dim), 1)
-        for at in (places[start:start + step] for start in range(0, len(places), step)):
-            orders = _herd(np.stack([features[place] for place in at]), sums[at], counts[at],
-                           int(allowed[at].max()))
-            for place, order in zip(at, orders):
-                out[place] = order[:allowed[place]]
-    return out
-
-
-def _herd(features: np.ndarray, class_sums: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:
-    """`herding_order` of C classes that have n candidates each, at once: int64 (C, min(k, n)). features: int
-    (C, n, d). class_sums: int64 (C, d). counts: int64 (C,)."""
-    f, each, number = features.astype(np.float64), np.arange(len(features)), counts.astype(float)[:, None]
-    towards, squares = _towards(f, class_sums), np.einsum('cnd,cnd->cn', f, f)
+    f, k = features.astype(np.float64), min(k, len(features))
+    towards, squares = _towards(f, class_sum), np.einsum('nd,nd->n', f, f)
     rounded = 2 * (towards[0] * float(1 << _SPLIT) + towards[1])
-    longest, furthest = (np.abs(part).max(axis=1, keepdims=True) for part in (squares, rounded))
-    off = 2.0 ** -49 * (2 * number * longest + furthest)
-    together = f.shape[1] <= min(2 * k, _TOGETHER)          # all products, or those of one after the other
-    twice = 2 * np.stack([own @ own.T for own in f]) if together else None
-    chosen = np.zeros((len(f), min(k, f.shape[1])), np.int64)
-    for size in range(1, chosen.shape[1] + 1):  # squares: |f + s|^2 - |s|^2, s the sum of the chosen
-        distances = number * squares - size * rounded       # each is off by less than half of size off
-        best = distances.argmin(axis=1)
-        near = distances <= distances[each, best][:, None] + size * off
-        if np.count_nonzero(near) > len(f):
-            for row in np.flatnonzero(near.sum(axis=1) > 1):
-                at = np.flatnonzero(near[row])
-                high, low = _distances(squares[row, at], [part[row, at] for part in towards], size,
-                                       counts[row])
-                nearest = np.flatnonzero(high == high.min())
-                best[row] = at[nearest[low[nearest].argmin()]]
-        chosen[:, size - 1] = best
-        if size < chosen.shape[1]:
-            squares += twice[each, best] if together else 2 * (f @ f[each, best][:, :, None])[..., 0]
-            squares[each, best] = np.inf                    # not again
+    off = 2.0 ** -49 * (2 * count * squares.max(initial=0) + np.abs(rounded).max(initial=0))
+    products = f @ f.T if len(f) <= min(2 * k, _TOGETHER) else None     # or those of one after the other
+    chosen = np.zeros(k, np.int64)
+    for size in range(1, k + 1):            # squares: |f + s|^2 - |s|^2, s the sum of the chosen
+        distances = count * squares - size * rounded            # each is off by less than half of size off
+        best = distances.argmin()
+        near = np.flatnonzero(distances <= distances[best] + size * off)
+        if len(near) > 1:
+            high, low = _distances(squares[near], [part[near] for part in towards], size, count)
+            nearest = np.flatnonzero(high == high.min())
+            best = near[nearest[low[nearest].argmin()]]
+        chosen[size - 1] = best
+        squares += 2 * (f @ f[best] if products is None else products[best])
+        squares[best] = np.inf                                  # not again
     return chosen
 
 
