@@ -159,33 +159,31 @@ class ExemplarBuffer:
     def _chosen(self, kept: dict, offered: dict, statistics: Statistics) -> dict:
         """What is kept when classes that have new candidates are ranked, and each is cut to its quota."""
         labels = sorted(kept.keys() | offered.keys())
-        if not labels:
-            return {}
-        rows = np.searchsorted(statistics.classes, label_array(labels))
-        sums, counts = statistics.sums[rows], statistics.counts[rows]
-        allowed, out = quotas(statistics.counts, self.capacity)[rows], dict(kept)
-        new = [place for place, label in enumerate(labels) if label in offered]
-        candidates = [_joined(kept.get(labels[place]), offered[labels[place]]) for place in new]
-        ranked = self._rank(candidates, sums[new, :statistics.dim], counts[new], allowed[new])
-        for place, own, best in zip(new, candidates, ranked):
-            out[labels[place]] = own.at(best)
-        return {label: own if len(own.keys) <= quota else own.at(slice(quota))
-                for label, quota in zip(labels, allowed.tolist()) if quota and len((own := out[label]).keys)}
+        rows = np.searchsorted(statistics.classes, label_array(labels)) if labels else []
+        sums, counts, allowed = statistics.sums, statistics.counts, quotas(statistics.counts, self.capacity)
+        out = {}
+        for label, row in zip(labels, rows):
+            own, quota = kept.get(label), int(allowed[row])
+            if label in offered:
+                own = _joined(own, offered[label])
+                own = own.at(self._best(own, sums[row, :statistics.dim], int(counts[row]), quota))
+            own = own if len(own.keys) <= quota else own.at(slice(quota))
+            if len(own.keys):
+                out[label] = own
+        return out
 
-    def _rank(self, classes: list, sums: np.ndarray, counts: np.ndarray, allowed: np.ndarray):
-        """Yield for each class, [`_Kept`, ...] in order of key, the positions of those allowed, best first.
-        sums: int64 (C, d). counts, allowed: int64 (C,)."""
-        for kept, class_sum, count, k in zip(classes, sums, counts.tolist(), allowed.tolist()):
-            if self.strategy == 'herding':
-                yield herding_order(kept.features, class_sum, count, k)
-            elif self.strategy == 'random':
-                yield np.argsort(kept.random_priority, kind='stable')[:k]
-            elif self.strategy == 'hash':
-                yield np.arange(len(kept.keys))[:k]
-            else:
-                f, sign = kept.features.astype(np.float64), 1 if self.strategy == 'nearest' else -1
-                high, low = _distances((f * f).sum(axis=1), _towards(f, class_sum), 1, count)
-                yield np.lexsort((sign * low, sign * high))[:k]
+    def _best(self, kept: _Kept, class_sum: np.ndarray, count: int, k: int) -> np.ndarray:
+        """Positions of the first k of the candidates of a class, in order of key, best first. class_sum:
+        int64 (d,), of all its `count` samples."""
+        if self.strategy == 'herding':
+            return herding_order(kept.features, class_sum, count, k)
+        if self.strategy == 'random':
+            return np.argsort(kept.random_priority, kind='stable')[:k]
+        if self.strategy == 'hash':
+            return np.arange(len(kept.keys))[:k]
+        f, sign = kept.features.astype(np.float64), 1 if self.strategy == 'nearest' else -1
+        high, low = _distances((f * f).sum(axis=1), _towards(f, class_sum), 1, count)
+        return np.lexsort((sign * low, sign * high))[:k]
 
     def state_dict(self) -> dict:
         """All that is kept, as arrays by name, the best of a class first, and the random stream."""
