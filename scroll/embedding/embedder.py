@@ -292,16 +292,11 @@ def state_digest(net: nn.Module) -> str:
     sha = hashlib.sha256()
     for name, tensor in sorted(net.state_dict().items()):
         if not name.startswith('classifier.'):
-            sha.update(_as_before(net, name).encode())
+            for today, before in getattr(net, 'RENAMED', {}).items():       # digests keep to earlier names
+                name = name.replace(today, before)
+            sha.update(name.encode())
             sha.update(tensor_bytes(tensor))
     return sha.hexdigest()
-
-
-def _as_before(net: nn.Module, text: str) -> str:
-    """The text with the names that modules of this network had before (`RENAMED`): digests keep to them."""
-    for name, before in getattr(net, 'RENAMED', {}).items():
-        text = text.replace(name, before)
-    return text
 
 
 def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:

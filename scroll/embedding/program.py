@@ -26,8 +26,8 @@ _OF_SHAPES = '''
     is_nested is_conj is_neg is_inference is_leaf is_shared is_pinned is_tensor requires_grad
     requires_grad_ grad grad_fn retains_grad result_type can_cast promote_types type __hash__ _version'''
 _SHAPES = frozenset(_OF_SHAPES.split())
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.layout,
-          torch.memory_format)
+_PLAIN = (bool, int, float, complex, str, bytes, type, type(None), type(Ellipsis), torch.dtype,
+          torch.layout, torch.memory_format)
 
 
 def built_in_images() -> tuple:
@@ -53,21 +53,17 @@ class ProgramRecorder(TorchFunctionMode):
     further runs of one network.
 
     Attributes:
-        unreadable: why the program cannot be known; empty if it can."""
+        calls: SHA-256 of the calls so far. unreadable: why the program cannot be known; empty if it can."""
 
     def __init__(self, given: torch.Tensor, strides: bool, contents: dict):
         super().__init__()
         self.unreadable = ''
         self._strides, self._contents = strides, contents
-        self._calls = hashlib.sha256()
+        self.calls = hashlib.sha256()
         self._numbers, self._alive = {}, []                 # by id; kept so that ids stay their own
         self._derived = set()                               # storages that the input has reached
         self._number(given)
-        self._mark(given)
-
-    def digest(self) -> str:
-        """Hex SHA-256 of the calls so far."""
-        return self._calls.hexdigest()
+        self._derived.add(_place_of(given))
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, _name_of(func)
@@ -88,15 +84,15 @@ class ProgramRecorder(TorchFunctionMode):
             self._number(tensor)
             call.append(str(tensor.dtype))
             if derived:
-                self._mark(tensor)
+                self._derived.add(_place_of(tensor))
         if result is None and derived and args and isinstance(args[0], torch.Tensor):
-            self._mark(args[0])                             # as `x[0] = y`
+            self._derived.add(_place_of(args[0]))           # as `x[0] = y`
         if not made and result is not None and name not in _SHAPES:
             if derived:
                 self.unreadable = self.unreadable or f'it reads values of its input ({name})'
             else:
                 call.append(self._describe(name, result))
-        self._calls.update(repr(call).encode())
+        self.calls.update(repr(call).encode())
         return result
 
     def _counts(self, name: str, args) -> bool:
@@ -121,8 +117,6 @@ class ProgramRecorder(TorchFunctionMode):
             return 'device'                                 # the program is the same on each
         if isinstance(value, _PLAIN):
             return repr(value)
-        if isinstance(value, type):
-            return f'{value.__module__}.{value.__qualname__}'
         self.unreadable = self.unreadable or f'{name} takes a value of type {type(value).__name__}'
         return ''
 
@@ -151,9 +145,6 @@ class ProgramRecorder(TorchFunctionMode):
         self._numbers[id(tensor)] = len(self._alive)
         self._alive.append(tensor)
 
-    def _mark(self, tensor: torch.Tensor) -> None:
-        self._derived.add(_place_of(tensor))
-
     def _is_derived(self, tensor: torch.Tensor) -> bool:
         return _place_of(tensor) in self._derived
 
@@ -175,7 +166,7 @@ def identify_program(run, inputs: list, strides: bool) -> tuple:
             found.append(run(given))
         if recorder.unreadable:
             return '', recorder.unreadable, found
-        digests.add(recorder.digest())
+        digests.add(recorder.calls.hexdigest())
     if len(digests) > 1:
         return '', 'it computes outside of the functions of torch, or something else of each image', found
     if tensor_bytes(first) != tensor_bytes(found[0]):
