@@ -1,8 +1,8 @@
 """Encoded images (JPEG, PNG, ...), in files or in Parquet -> 8-bit RGB.
 
 Images are turned as their EXIF or TIFF orientation says, transparent ones laid over white; of several frames
-the first is taken. Colour profiles (ICC) are not applied. Grey of 12 or 16 bits is scaled to 8; colours of 16
-bits keep their upper 8; other numbers are refused.
+the first is taken. Colour profiles (ICC) are not applied. Colours of 16 bits keep their upper 8; grey of more
+than 8 bits is refused.
 
 A digest is of pixels: PNG gives the same everywhere, JPEG, WebP and AVIF may differ between versions of
 decoders.
@@ -23,13 +23,12 @@ FORMATS = ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'JPEG2000', 'TGA'
 _AT_ONCE = 64                       # images of a Parquet file in memory
 MAX_PIXELS = 178_956_970            # Pillow's own limit, which other libraries switch off
 _DECODERS = 'libjpeg_turbo', 'jpg', 'webp', 'avif', 'jpg_2000', 'libtiff'        # as Pillow calls them
-_BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339         # TIFF tags
 
 
 def decode(source, name: str = None) -> tuple:
     """(PIL image of mode RGB, whether there are more frames or pages) of a file, or of bytes. InputError: no
-    image, damaged, of a format not in `FORMATS`, larger than `MAX_PIXELS`, or with numbers for which there is
-    no grey; or Pillow is not installed."""
+    image, damaged, of a format not in `FORMATS`, larger than `MAX_PIXELS`, or grey of more than 8 bits;
+    or Pillow is not installed."""
     try:
         from PIL import Image, ImageOps
     except ModuleNotFoundError:
@@ -43,12 +42,14 @@ def decode(source, name: str = None) -> tuple:
             with Image.open(file, formats=formats) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise ValueError(f'{image.width} x {image.height} pixels: at most {MAX_PIXELS} are read')
+                if image.mode[0] in 'IF':
+                    raise ValueError('its grey has more than 8 bits: convert it, for example with '
+                                     'ImageMagick, `magick IN -depth 8 OUT.png`')
                 several = getattr(image, 'is_animated', False)
                 image.load()                        # a PNG may have its EXIF behind its pixels
-                out = _grey(image) if image.mode[0] in 'IF' else image
+                out = image
                 with suppress(Exception):           # EXIF is damaged in many ways that no viewer minds
-                    out.info.update(image.info)
-                    out = ImageOps.exif_transpose(out)
+                    out = ImageOps.exif_transpose(image)
                 return _rgb(out), several
     except Exception as error:              # damaged images raise almost anything
         unknown = type(error).__name__ == 'UnidentifiedImageError'
@@ -63,21 +64,6 @@ def decoders() -> str:
     known = {*features.modules, *features.codecs, *features.features}
     found = [name for name in _DECODERS if name in known and features.check(name)]
     return ', '.join([f'Pillow {__version__}', *(f'{name} {features.version(name)}' for name in found)])
-
-
-def _grey(image):
-    """An image of 12 or 16 bits as 8-bit grey, the transparent white; ValueError for other numbers."""
-    from PIL import Image
-    tags, values = getattr(image, 'tag_v2', {}), np.asarray(image)
-    bits = tags.get(_BITS, (16,))[0]                # PNG, PPM and JPEG 2000 have 16
-    signed, white_is_zero = tags.get(_SAMPLE_FORMAT, (1,))[0] != 1, tags.get(_PHOTOMETRIC) == 0
-    if image.mode == 'F' or bits > 16 or signed or white_is_zero:
-        raise ValueError('its numbers are real, signed, of 32 bits, or with white at 0: save it with 8 or 16 '
-                         'bits')
-    grey = np.rint(values.astype(np.float64) * 255 / (2 ** bits - 1)).astype(np.uint8)
-    if (key := image.info.pop('transparency', None)) is not None:
-        grey[values == key] = 255
-    return Image.fromarray(grey)
 
 
 def _rgb(image):
