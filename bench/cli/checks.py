@@ -55,10 +55,8 @@ def check_flags(args, given: set) -> None:
 
 
 def settle_precision(args) -> None:
-    """Decide `--precision auto`. InputError: bfloat16 with exact adaptation."""
+    """Decide `--precision auto`."""
     exact = getattr(args, 'exact_adaptation', False)
-    if exact and args.precision == 'bfloat16':
-        raise InputError('--precision bfloat16: --exact_adaptation 1 has a precision of its own')
     if args.precision == 'auto':
         from core.environment import get_device
         from scroll.embedding.precision import resolve_precision
