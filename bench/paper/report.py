@@ -97,6 +97,8 @@ class Report:
         for cell in cells:
             today, _ = arguments(cell)
             text = today and several and chosen_by(vars(today))
+            if text and 'lr' in cell.flags:
+                text = "given in the experiment's file"
             if today and not matching_rows(cell, runs[cell.row, cell.column]):
                 text = 'made with earlier values than those of its command today'
             if text:
