@@ -53,7 +53,10 @@ FILES = {'main.py': MAIN, 'models/odd.py': MODEL, 'backbone/__init__.py': '', 'u
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, 'meta_path', list(sys.meta_path))
-    return written(tmp_path / 'theirs', FILES)
+    yield written(tmp_path / 'theirs', FILES)
+    for name, module in list(sys.modules.items()):          # another test's checkout has files of these names
+        if str(getattr(module, '__file__', None)).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def run(monkeypatch, root, *words):
