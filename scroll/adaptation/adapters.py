@@ -79,6 +79,7 @@ class _Adapter(nn.Module):
 
     @property
     def bias(self) -> torch.Tensor | None:
+        """That of the layer, which has no adapter."""
         return self.layer.bias
 
     def folded(self) -> nn.Module:

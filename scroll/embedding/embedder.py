@@ -167,7 +167,7 @@ class Embedder:
     def _surroundings(self) -> str:
         """What features depend on besides this embedder."""
         if self.dtype in ANYWHERE:
-            return 'every machine'
+            return 'every machine' if not self.unidentified else 'this process'
         threads = depends_on_threads(self.pristine, self.chunk)
         return f'{describe_machine(self.device, threads)}, {versions(self.pristine)}'
 

@@ -206,6 +206,11 @@ def test_a_network_that_cannot_be_read_says_so_and_shares_nothing(make, tmp_path
     assert 'make another embedder' in elsewhere(message_of, one)
 
 
+def test_an_exact_embedder_that_cannot_be_identified_does_not_claim_every_machine():
+    with pytest.warns(UserWarning, match='cannot be known'):
+        assert Embedder(Counting(5.0), PREPROCESSING, 'exact').holds_on == 'this process'
+
+
 def lower_and_message_of(embedder) -> str:
     GLOBAL['top'] = 0.9
     return message_of(embedder)
