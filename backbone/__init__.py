@@ -1,8 +1,10 @@
-"""Backbones: images -> features -> logits, one architecture per file, chosen by name with `--backbone`.
+"""Backbones: images -> features -> logits, one architecture per file, chosen by name with
+`--backbone`.
 
 The contract is Mammoth's: `net(x)` gives logits, `net(x, returnt='features')` the pooled features,
 `net.classifier` is a replaceable linear head. A backbone file registers a class or function with
-`@register_backbone('name')`; the parameters of its signature (beyond `num_classes`, and `num_inputs` of a
+`@register_backbone('name')`; the parameters of its signature (beyond `num_classes`, and
+`num_inputs` of a
 network over feature vectors) become command-line flags.
 """
 import inspect
@@ -25,7 +27,8 @@ ReturnTypes = Literal['out', 'features', 'both', 'full', 'all']
 
 
 class MammothBackbone(nn.Module):
-    """Base class of all backbones: a subclass defines `features(x)` and `classifier` (an `nn.Linear`);
+    """Base class of all backbones: a subclass defines `features(x)` and `classifier` (an
+    `nn.Linear`);
     `forward` and the flat parameter vectors follow."""
 
     def __init__(self, **kwargs):
@@ -38,17 +41,23 @@ class MammothBackbone(nn.Module):
         return self
 
     def maps(self, x: torch.Tensor) -> list:
-        """Feature maps after the stem and each stage, each (B, C, H, W); `features` pools the last one."""
+        """Feature maps after the stem and each stage, each (B, C, H, W); `features` pools the last
+        one.
+        """
         raise NotImplementedError(f'{type(self).__name__} has no feature maps')
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, 3, H, W) -> (B, feature_dim): the pooled last map, or features of a `forward` of its own."""
+        """(B, 3, H, W) -> (B, feature_dim): the pooled last map, or features of a `forward` of its
+        own.
+        """
         if type(self).maps is MammothBackbone.maps and type(self).forward is not MammothBackbone.forward:
             return self(x, returnt='features')
         return self.maps(x)[-1].mean(dim=(2, 3))
 
     def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
-        """`out`: logits (B, K); `features`: (B, F); `both`: these; `full`, `all`: (logits, list of maps)."""
+        """`out`: logits (B, K); `features`: (B, F); `both`: these; `full`, `all`: (logits, list of
+        maps).
+        """
         if returnt in ('full', 'all'):
             maps = self.maps(x)
             # contiguous: methods view them as vectors
@@ -93,10 +102,11 @@ class StagedBackbone(MammothBackbone):
     """A convolutional backbone: a subclass defines `stem(x)`, (B, 3, H, W) -> the first map
     (B, C, H', W'), and stages `layer1`, `layer2`, ...; a map after each.
 
-    channels_last: let images and maps lie in memory with the channels of a pixel together, up to the first
-    stage whose maps have at most so few pixels: faster on CPUs, the same values but for rounding. Parameters
-    and gradients stay as they are, and may be viewed flat.
-    precision: 'bfloat16': of the factors of convolutions and products (autocast); the last map is float32."""
+    channels_last: let images and maps lie in memory with the channels of a pixel together, up to
+    the first stage whose maps have at most so few pixels: faster on CPUs, the same values but for
+    rounding. Parameters and gradients stay as they are, and may be viewed flat.
+    precision: 'bfloat16': of the factors of convolutions and products (autocast); the last map is
+    float32."""
     channels_last = False
     precision = 'float32'
     CONTIGUOUS_PIXELS = 7 * 7
@@ -129,7 +139,9 @@ class Mapless(MammothBackbone):
 
 
 def get_backbone(args) -> nn.Module:
-    """A fresh network as `args` describes it: `args.backbone`, `args.num_classes`, flags of its signature."""
+    """A fresh network as `args` describes it: `args.backbone`, `args.num_classes`, flags of its
+    signature.
+    """
     build = get_backbone_class(args.backbone)
     given = {name: getattr(args, name) for name in keyword_flags(build) if hasattr(args, name)}
     parameters = inspect.signature(build).parameters
@@ -158,7 +170,8 @@ def feature_tensors(net: nn.Module) -> dict:
 
 
 def kaiming(net: nn.Module) -> None:
-    """Normal weights of variance 2 / (outgoing connections) in all convolutions (He et al. 2015)."""
+    """Normal weights of variance 2 / (outgoing connections) in all convolutions (He et al. 2015).
+    """
     for module in net.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode='fan_out', nonlinearity='relu')

@@ -28,7 +28,9 @@ from scroll.errors import InputError
 
 
 class Architecture(NamedTuple):
-    """A backbone, the option of its number of channels, and the images its published weights expect."""
+    """A backbone, the option of its number of channels, and the images its published weights
+    expect.
+    """
     backbone: str
     width: str | None
     input_size: int
@@ -48,19 +50,22 @@ ARCHITECTURES = {   # (side of the stem's kernel or 0, convolutions of a block, 
 }
 _BYOL = Architecture('resnet50-byol', 'width', 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _PREFIXES = ('net.', 'module.', 'backbone.')        # of Mammoth, data parallelism, SCROLL
-_LEGACY_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'  # the number that opens files of torch before 1.6
+# the number that opens files of torch before 1.6
+_LEGACY_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'
 
 
 def is_checkpoint(path) -> bool:
-    """Whether the file at `path` is one of torch's or a pickle, by its first bytes, and no safetensors file,
-    which begins with the length of a JSON text in 8 bytes, which may look like a pickle, then the text."""
+    """Whether the file at `path` is one of torch's or a pickle, by its first bytes, and no
+    safetensors file, which begins with the length of a JSON text in 8 bytes, which may look like a
+    pickle, then the text."""
     with open(path, 'rb') as file:
         start = file.read(9)
     return start.startswith((b'PK\x03\x04', b'\x80')) and not start.endswith(b'\0\0\0\0{')
 
 
 def read(path) -> dict:
-    """What a file of torch's or a pickle holds: all fields of `backbone.weights.Weights` but name and digest.
+    """What a file of torch's or a pickle holds: all fields of `backbone.weights.Weights` but name
+    and digest.
     InputError: it is damaged, names code, or holds no network that is known here."""
     with open(path, 'rb') as file:
         start = file.read(len(_LEGACY_TORCH))
@@ -105,7 +110,9 @@ def from_state_dict(state: dict) -> dict:
 
 
 def named_for(backbone: str, tensors: dict) -> dict:
-    """A state dict with the backbone's names of projections: Mammoth's in its ResNets, else torch's."""
+    """A state dict with the backbone's names of projections: Mammoth's in its ResNets, else
+    torch's.
+    """
     word = 'shortcut' if backbone in ('resnet18', 'reduced-resnet18', 'resnet34') else 'downsample'
     return {re.sub(r'\.(shortcut|downsample)\.', f'.{word}.', name): t for name, t in tensors.items()}
 
@@ -120,7 +127,9 @@ def _checkpoint(architecture: Architecture, tensors: dict, options: dict, **info
 
 
 def _anatomy(state: dict) -> tuple:
-    """A key of `ARCHITECTURES`; all convolutions of a stage count, so that a missing one hides nothing."""
+    """A key of `ARCHITECTURES`; all convolutions of a stage count, so that a missing one hides
+    nothing.
+    """
     found = [re.fullmatch(r'layer(\d)\.(\d)\.conv(\d)\.weight', name) for name in state]
     blocks = {(m[1], m[2]) for m in found if m}
     stages = Counter(stage for stage, _ in blocks)
@@ -138,7 +147,8 @@ def from_byol(experiment) -> dict:
     (https://github.com/google-deepmind/deepmind-research, folder byol).
 
     experiment: (online parameters, target's, online state, target's, optimiser's), the first four
-        {module path: {leaf: array}}; kernels are (height, width, in, out), norms' arrays (1, 1, 1, C)."""
+        {module path: {leaf: array}}; kernels are (height, width, in, out), norms' arrays (1, 1, 1,
+        C)."""
     try:
         arrays = {}
         for modules in (experiment[0], experiment[2]):

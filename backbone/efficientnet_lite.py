@@ -1,8 +1,9 @@
-"""EfficientNet-Lite: inverted residuals with ReLU6 and without squeeze-and-excitation, made for integers.
+"""EfficientNet-Lite: inverted residuals with ReLU6 and without squeeze-and-excitation, made for
+integers.
 
-A 3x3 stem, seven stages of blocks and a 1x1 convolution to 1,280 features. Windows of stride 2 are padded as
-TensorFlow's 'SAME' does. At 96 px the maps are 48, 48, 24, 12, 6, 6, 3, 3, 3 wide. Tan and Le 2019,
-"EfficientNet", as changed in
+A 3x3 stem, seven stages of blocks and a 1x1 convolution to 1,280 features. Windows of stride 2 are
+padded as TensorFlow's 'SAME' does. At 96 px the maps are 48, 48, 24, 12, 6, 6, 3, 3, 3 wide. Tan
+and Le 2019, "EfficientNet", as changed in
 https://github.com/tensorflow/tpu/tree/master/models/official/efficientnet/lite.
 """
 import math
@@ -14,7 +15,8 @@ from torch import nn
 from backbone import StagedBackbone, feature_tensors, kaiming, register_backbone
 from scroll.errors import InputError
 
-VARIANTS = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2), (1.2, 1.4), (1.4, 1.8))     # channels, blocks: times 0's
+# channels, blocks: times 0's
+VARIANTS = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2), (1.2, 1.4), (1.4, 1.8))
 STAGES = (      # (expansion, kernel, stride, channels, blocks) of variant 0
     (1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 5, 2, 40, 2), (6, 3, 2, 80, 3), (6, 5, 1, 112, 3),
     (6, 5, 2, 192, 4), (6, 3, 1, 320, 1))
@@ -24,8 +26,8 @@ INPUT_SIZES = 224, 240, 260, 280, 300       # that the published weights of each
 
 
 def scaled_stages(variant: int) -> list:
-    """(expansion, kernel, stride, channels, blocks) of each stage of a variant; channels are multiples of 8,
-    and at least nine tenths of what the factor gives."""
+    """(expansion, kernel, stride, channels, blocks) of each stage of a variant; channels are
+    multiples of 8, and at least nine tenths of what the factor gives."""
     width, depth = VARIANTS[variant]
     stages = []
     for number, (expansion, kernel, stride, channels, blocks) in enumerate(STAGES):
@@ -39,8 +41,8 @@ def scaled_stages(variant: int) -> list:
 
 
 def pad_same(x: torch.Tensor, kernel: int, stride: int) -> torch.Tensor:
-    """Zeros around maps (B, C, H, W) so that ceil(side / stride) windows fit, the odd row after the last;
-    before the convolution, whose batch norm follows it directly then, and can be folded."""
+    """Zeros around maps (B, C, H, W) so that ceil(side / stride) windows fit, the odd row after the
+    last; before the convolution, whose batch norm follows it directly then, and can be folded."""
     amounts = []
     for side in (x.shape[3], x.shape[2]):
         total = max((-(-side // stride) - 1) * stride + kernel - side, 0)
@@ -49,8 +51,8 @@ def pad_same(x: torch.Tensor, kernel: int, stride: int) -> torch.Tensor:
 
 
 class InvertedResidual(nn.Module):
-    """1x1 expansion (unless it is 1) - depthwise - 1x1 projection, BN behind each, ReLU6 behind the first
-    two; plus identity where input and output have one shape."""
+    """1x1 expansion (unless it is 1) - depthwise - 1x1 projection, BN behind each, ReLU6 behind the
+    first two; plus identity where input and output have one shape."""
 
     def __init__(self, channels_in: int, channels: int, expansion: int, kernel: int, stride: int):
         super().__init__()
@@ -75,8 +77,8 @@ class InvertedResidual(nn.Module):
 
 @register_backbone('efficientnet-lite')
 class EfficientNetLite(StagedBackbone):
-    """EfficientNet-Lite 0 to 4; 0 has 3,371,008 parameters without head. num_classes: outputs of the linear
-    head. variant: 0 to 4."""
+    """EfficientNet-Lite 0 to 4; 0 has 3,371,008 parameters without head. num_classes: outputs of
+    the linear head. variant: 0 to 4."""
 
     def __init__(self, num_classes: int, variant: int = 0):
         super().__init__()

@@ -1,7 +1,8 @@
-"""Image networks of timm and transformers, optional dependencies that are imported when one is built.
+"""Image networks of timm and transformers, optional dependencies that are imported when one is
+built.
 
-As weights, `timm:NAME` and `transformers:NAME` (`scroll.embedding.libraries` says where those come from),
-with options behind commas:
+As weights, `timm:NAME` and `transformers:NAME` (`scroll.embedding.libraries` says where those come
+from), with options behind commas:
 
     timm:vit_small_patch16_224                      published weights, of the hub or its local cache
     timm:vit_small_patch16_224,img_size=96          the same, its positions interpolated for images of 96 px
@@ -43,10 +44,11 @@ def is_of_a_library(name) -> bool:
 
 @lru_cache(maxsize=1)
 def network_of(weights: str) -> tuple:
-    """(`LibraryNetwork`, `Preprocessing`, backbone, its options, what else is known) of weights so named.
+    """(`LibraryNetwork`, `Preprocessing`, backbone, its options, what else is known) of weights so
+    named.
 
-    Published weights are assumed to have seen ImageNet, as nearly all have. InputError: the name is not as
-    the head of this file says, or the network cannot be had."""
+    Published weights are assumed to have seen ImageNet, as nearly all have. InputError: the name is
+    not as the head of this file says, or the network cannot be had."""
     library, name, given = with_options(weights)
     if not set(given) <= set(_OPTIONS[library]):
         raise InputError(f'--weights {weights}: expected NAME and, behind commas, '
@@ -70,6 +72,7 @@ def timm(num_classes: int, timm_name: str = 'vit_small_patch16_224', img_size: i
 @register_backbone('transformers')
 def transformers(num_classes: int, transformers_name: str = 'google/vit-base-patch16-224') -> LibraryBackbone:
     """Args:
-        transformers_name: a folder with a config.json, or a model on the hub; here at its random start."""
+        transformers_name: a folder with a config.json, or a model on the hub; here at its random
+        start."""
     seed = int(torch.randint(2 ** 62, ()))
     return LibraryBackbone(transformers_network(transformers_name, random=seed)[0], num_classes)

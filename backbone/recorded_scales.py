@@ -1,8 +1,10 @@
-"""Integer networks of weights that are not in the repository, made at first use from scales that are.
+"""Integer networks of weights that are not in the repository, made at first use from scales that
+are.
 
 `backbone/weights/<name>.scales.json` has the scale of each activation, recorded once (`pretrain.py
-quantise`), and for each input size the digests of the network and of its features of built-in images. All
-else follows from the weights, correctly rounded. A network made, in ten seconds, is kept in the cache.
+quantise`), and for each input size the digests of the network and of its features of built-in
+images. All else follows from the weights, correctly rounded. A network made, in ten seconds, is
+kept in the cache.
 """
 import json
 from contextlib import suppress
@@ -23,11 +25,12 @@ INPUT_SIZES = 64, 96, 128, 160, 192         # and what the weights were trained 
 
 
 def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, about: dict) -> dict:
-    """Write the scales that `net`'s activations have on these images, with the digests of its networks, and
-    return what the file says.
+    """Write the scales that `net`'s activations have on these images, with the digests of its
+    networks, and return what the file says.
 
-    preprocessing: of the weights, with the size that they were trained at. images: uint8 (N, H, W, C), of the
-    data that the weights were trained on. about: where the images come from, in whatever JSON holds."""
+    preprocessing: of the weights, with the size that they were trained at. images: uint8 (N, H, W,
+    C), of the data that the weights were trained on. about: where the images come from, in whatever
+    JSON holds."""
     at = {size: Preprocessing(size, preprocessing.mean, preprocessing.std)
           for size in sorted({*INPUT_SIZES, RECORDED_AT, preprocessing.input_size})}
     scales = scales_of(net, at[RECORDED_AT], images)
@@ -54,17 +57,19 @@ def sizes(path: Path) -> list:
 
 
 def check_source(psi: str, net, path: Path, name: str) -> None:
-    """InputError unless an integer network, or scales, were made from the weights that `net` has."""
+    """InputError unless an integer network, or scales, were made from the weights that `net` has.
+    """
     if psi != state_digest(net):
         raise InputError(f'--embedding_dtype integer: {path} was made from other weights than --weights '
                          f'{name}: python pretrain.py quantise {name}')
 
 
 def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None) -> IntegerNetwork:
-    """The integer network of the weights `name`, which `net` has, by their recorded scales, kept in `cache`.
+    """The integer network of the weights `name`, which `net` has, by their recorded scales, kept in
+    `cache`.
 
-    InputError: the scales are of other weights, or not for images of this size, or give another network on
-    this machine than where they were recorded."""
+    InputError: the scales are of other weights, or not for images of this size, or give another
+    network on this machine than where they were recorded."""
     recorded, size = read(path), preprocessing.input_size
     check_source(recorded['psi'], net, path, name)
     expected = recorded['networks'].get(str(size))

@@ -1,8 +1,9 @@
-"""ResNet12 as used on mini-ImageNet: four blocks of three convolutions, each block halving the image.
+"""ResNet12 as used on mini-ImageNet: four blocks of three convolutions, each block halving the
+image.
 
-At 84 px the maps are 42, 21, 10, 5 wide. Width 64 is the published network (12,424,320 parameters without
-head, 640 features, which may be negative). Images of at least 16 px. Tian et al. 2020, "Rethinking few-shot
-image classification", https://github.com/WangYueFt/rfs; without its dropout.
+At 84 px the maps are 42, 21, 10, 5 wide. Width 64 is the published network (12,424,320 parameters
+without head, 640 features, which may be negative). Images of at least 16 px. Tian et al. 2020,
+"Rethinking few-shot image classification", https://github.com/WangYueFt/rfs; without its dropout.
 """
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,8 @@ from scroll.errors import InputError
 
 
 class Block(nn.Module):
-    """Three conv3x3 - BN with LeakyReLU between, plus a 1x1 projection, LeakyReLU, max-pool of 2."""
+    """Three conv3x3 - BN with LeakyReLU between, plus a 1x1 projection, LeakyReLU, max-pool of 2.
+    """
 
     def __init__(self, channels_in: int, channels: int):
         super().__init__()
@@ -34,7 +36,8 @@ class Block(nn.Module):
 class ResNet12(MammothBackbone):
     """Args:
         num_classes: outputs of the linear head.
-        width: channels of the first stage, even; the others have 2.5, 5 and 10 times as many, features 10."""
+        width: channels of the first stage, even; the others have 2.5, 5 and 10 times as many,
+        features 10."""
 
     def __init__(self, num_classes: int, width: int = 64):
         super().__init__()

@@ -1,7 +1,9 @@
-"""`resnet18-md`, the ResNet18 of Meta-Dataset: 5x5 stem of stride 2, no max-pool, four stages of two blocks.
+"""`resnet18-md`, the ResNet18 of Meta-Dataset: 5x5 stem of stride 2, no max-pool, four stages of
+two blocks.
 
-At 84 px the maps are 41, 41, 21, 11, 6 wide. Width 64 is the published network (11,171,904 parameters without
-head, 512 features). Li et al. 2021, "Universal representation learning", https://github.com/VICO-UoE/URL.
+At 84 px the maps are 41, 41, 21, 11, 6 wide. Width 64 is the published network (11,171,904
+parameters without head, 512 features). Li et al. 2021, "Universal representation learning",
+https://github.com/VICO-UoE/URL.
 """
 from torch import nn
 
@@ -20,7 +22,8 @@ class ResNet18(ResNet):
     """Args:
         num_classes: outputs of the linear head.
         width: channels of the first stage; features are 8 times as many.
-        stem_padding: 1 (published evaluation code) or 2 (published training code); the weights fit both."""
+        stem_padding: 1 (published evaluation code) or 2 (published training code); the weights fit
+        both."""
 
     def __init__(self, num_classes: int, width: int = 64, stem_padding: int = 1):
         if stem_padding not in (1, 2) or width < 1:

@@ -1,8 +1,9 @@
-"""ResNets for small images, as in Mammoth, with its names of tensors: a 3x3 stem of stride 1 and no max-pool.
+"""ResNets for small images, as in Mammoth, with its names of tensors: a 3x3 stem of stride 1 and no
+max-pool.
 
-At 32 px the maps of `resnet18` are 32, 32, 16, 8, 4 wide. It has 11.22 M parameters with a head of 100
-classes and 512 features; `reduced-resnet18`, of 20 filters, 1.11 M and 160. He et al. 2016, "Deep residual
-learning"; the reduced network: Lopez-Paz and Ranzato 2017.
+At 32 px the maps of `resnet18` are 32, 32, 16, 8, 4 wide. It has 11.22 M parameters with a head of
+100 classes and 512 features; `reduced-resnet18`, of 20 filters, 1.11 M and 160. He et al. 2016,
+"Deep residual learning"; the reduced network: Lopez-Paz and Ranzato 2017.
 """
 import torch
 import torch.nn.functional as F
@@ -41,11 +42,14 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(StagedBackbone):
-    """Stages of residual blocks, each but the first of stride 2 and twice as wide as the one before.
+    """Stages of residual blocks, each but the first of stride 2 and twice as wide as the one
+    before.
 
-    block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (default: 1) out.
-    num_blocks: of each stage. num_classes: outputs of the linear head. num_filters: channels of the stem and,
-    before expansion, of the first stage; also `nf`. stem: the first convolution, if not this one."""
+    block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (default:
+    1) out.
+    num_blocks: of each stage. num_classes: outputs of the linear head. num_filters: channels of the
+    stem and, before expansion, of the first stage; also `nf`. stem: the first convolution, if not
+    this one."""
     RENAMED = {'shortcut': 'downsample'}        # what digests call it, as before
 
     def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64,

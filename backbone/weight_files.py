@@ -1,6 +1,7 @@
 """Where the file of weights lies: in the repository, in an installed package, or at a path.
 
-Shipped files go by their stem: `--weights compact`. Those of `PUBLISHED` are fetched by hand, those of
+Shipped files go by their stem: `--weights compact`. Those of `PUBLISHED` are fetched by hand, those
+of
 `PACKAGED` are part of distributions of the package index.
 """
 import importlib.util
@@ -13,7 +14,8 @@ from scroll.errors import InputError, did_you_mean
 SHIPPED = Path(__file__).resolve().parent / 'weights'
 
 
-PUBLISHED = {       # checkpoints to fetch by hand: name in `backbone/weights/`, where it comes from, size
+# checkpoints to fetch by hand: name in `backbone/weights/`, where it comes from, size
+PUBLISHED = {
     'url-resnet18': ('url-resnet18.pth.tar', 'saved_results/url/weights/url/model_best.pth.tar in url.zip, '
                      'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A, 45 MB or more'),
     'rfs-resnet12': ('rfs-resnet12.pth',
@@ -24,7 +26,8 @@ PUBLISHED = {       # checkpoints to fetch by hand: name in `backbone/weights/`,
 
 
 class Packaged(NamedTuple):
-    """A checkpoint that a distribution of the package index has: its name there, file and SHA-256."""
+    """A checkpoint that a distribution of the package index has: its name there, file and SHA-256.
+    """
     distribution: str
     file: str
     digest: str
@@ -44,8 +47,8 @@ def names() -> list:
 
 
 def find(name: str) -> Path:
-    """The file of a shipped, published or packaged name, or at a path. InputError: there is none; with where
-    to fetch it and where to put it, or else the nearest known names."""
+    """The file of a shipped, published or packaged name, or at a path. InputError: there is none;
+    with where to fetch it and where to put it, or else the nearest known names."""
     name, (fetched, source) = str(name), PUBLISHED.get(str(name), (None, ''))
     for path in [*([SHIPPED / fetched] if fetched else []), SHIPPED / f'{name}.safetensors', Path(name)]:
         try:

@@ -1,9 +1,11 @@
-"""Pre-trained weights: files that say all that is needed to use them, read without running code from them.
+"""Pre-trained weights: files that say all that is needed to use them, read without running code
+from them.
 
-A weights file is a safetensors file: every tensor of the feature extractor (no head) in half precision, and
-as metadata one JSON text with the architecture and its options, input size, normalisation, the classes and
-data it was trained on and how well it does. Where files lie by name, `backbone/weight_files.py` says; others:
-checkpoints (`backbone/checkpoints.py`), networks of timm and transformers (`backbone/libraries.py`).
+A weights file is a safetensors file: every tensor of the feature extractor (no head) in half
+precision, and as metadata one JSON text with the architecture and its options, input size,
+normalisation, the classes and data it was trained on and how well it does. Where files lie by name,
+`backbone/weight_files.py` says; others: checkpoints (`backbone/checkpoints.py`), networks of timm
+and transformers (`backbone/libraries.py`).
 """
 import json
 from dataclasses import dataclass, field
@@ -35,9 +37,11 @@ class Weights:
         name: as given.
         digest: SHA-256 of the file; of a network of another library, of what it is made from.
         tensors: state-dict name -> float32 tensor; no classifier, no batch counters.
-        backbone: registered backbone name. options: its keyword arguments, for example `{'width': 32}`.
+        backbone: registered backbone name. options: its keyword arguments, for example `{'width':
+        32}`.
         input_size: pixels. mean, std: per channel, for images in [0, 1].
-        info: classes seen, data digest, recipe, accuracies; a data set that it `saw` with all classes.
+        info: classes seen, data digest, recipe, accuracies; a data set that it `saw` with all
+        classes.
         resampling: other arguments of `Preprocessing`."""
     name: str
     digest: str
@@ -55,7 +59,9 @@ class Weights:
         return Preprocessing(input_size or self.input_size, self.mean, self.std, **self.resampling)
 
     def load_into(self, net: torch.nn.Module) -> None:
-        """Copy every tensor into `net`, all but its classifier; InputError where they do not fit it."""
+        """Copy every tensor into `net`, all but its classifier; InputError where they do not fit
+        it.
+        """
         wrong = _misfits(self.tensors, net)
         if wrong:
             raise InputError(f'--weights {self.name}: {wrong} --backbone {self.backbone} {self.options}')
@@ -87,7 +93,8 @@ def save(path, net: torch.nn.Module, backbone: str, options: dict, input_size: i
 
 
 def integer_file(name: str) -> Path:
-    """Where the integer network of weights lies: next to them; of packaged ones, their recorded scales.
+    """Where the integer network of weights lies: next to them; of packaged ones, their recorded
+    scales.
     InputError: there are no such weights, or they cannot have one."""
     if name == 'none' or is_of_a_library(name):
         raise InputError(f'--weights {name}: no integer network: features hold on one kind of machine '
@@ -98,7 +105,9 @@ def integer_file(name: str) -> Path:
 
 
 def has_integers(name: str, input_size: int = None) -> bool:
-    """Whether there is an integer network of these weights, for images of this size (None: their own)."""
+    """Whether there is an integer network of these weights, for images of this size (None: their
+    own).
+    """
     if name == 'none' or is_of_a_library(name) or not integer_file(name).is_file():
         return False
     own = load(name, tensors=False).input_size
@@ -107,7 +116,8 @@ def has_integers(name: str, input_size: int = None) -> bool:
 
 
 def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> IntegerNetwork:
-    """The integer network of these weights: read, or of packaged ones made from recorded scales, and kept in
+    """The integer network of these weights: read, or of packaged ones made from recorded scales,
+    and kept in
     `cache`. InputError: there is none, or it is of other weights, or for images of another size."""
     path = integer_file(name)
     if not path.is_file():
@@ -124,7 +134,9 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> I
 
 
 def network(name: str, input_size: int = None) -> tuple:
-    """(the network of these weights, in eval mode; its `Preprocessing`, for its own size or another)."""
+    """(the network of these weights, in eval mode; its `Preprocessing`, for its own size or
+    another).
+    """
     about = load(name)
     with torch.device('cpu'):               # and float32, whatever torch's defaults are
         net = PLUGINS.get(about.backbone)(num_classes=1, **about.options).float()
@@ -134,8 +146,8 @@ def network(name: str, input_size: int = None) -> tuple:
 
 def embedder(name: str = DEFAULT, cache=None, input_size: int = None, stages: tuple = (),
              mirror: bool = False) -> Embedder:
-    """An `Embedder` of these weights, in integers where they have an integer network, with a folder for
-    features or None. stages, mirror: as of `Embedder`."""
+    """An `Embedder` of these weights, in integers where they have an integer network, with a folder
+    for features or None. stages, mirror: as of `Embedder`."""
     net, preprocessing = network(name, input_size)
     integers = None
     if has_integers(name, input_size):
@@ -145,8 +157,9 @@ def embedder(name: str = DEFAULT, cache=None, input_size: int = None, stages: tu
 
 
 def load(name: str, tensors: bool = True) -> Weights:
-    """Read weights by name or path; `tensors=False` gives only what the file says about itself. InputError:
-    there is no such file, or it is damaged, or in no format known here, or does not fit its backbone."""
+    """Read weights by name or path; `tensors=False` gives only what the file says about itself.
+    InputError: there is no such file, or it is damaged, or in no format known here, or does not fit
+    its backbone."""
     name = str(name)
     if is_of_a_library(name):
         return _of_a_library(name, tensors)
@@ -171,8 +184,8 @@ def _of_a_library(name: str, tensors: bool) -> Weights:
 
 @lru_cache(maxsize=2)       # a run asks several times, and BYOL's file takes seconds
 def _read(path: Path, size: int, modified: int) -> tuple:
-    """(content, digest) of a file, whose tensors are all of its backbone, and finite; size and time of change
-    tell the cache when it is another."""
+    """(content, digest) of a file, whose tensors are all of its backbone, and finite; size and time
+    of change tell the cache when it is another."""
     content = checkpoints.read(path) if checkpoints.is_checkpoint(path) else _read_safetensors(path)
     try:
         with torch.device('meta'):

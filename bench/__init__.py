@@ -1,14 +1,18 @@
-"""The bench from a script or a notebook: data set, backbone, method from keyword arguments; a run; its row.
+"""The bench from a script or a notebook: data set, backbone, method from keyword arguments; a run;
+its row.
 
     from bench import load_runner, train
 
-    model, dataset = load_runner('er', 'seq-digits', buffer_size=200, lr=0.03, backbone='reduced-resnet18')
+    model, dataset = load_runner('er', 'seq-digits', buffer_size=200, lr=0.03,
+    backbone='reduced-resnet18')
     row = train(model, dataset)
     print(row['final_accuracy'], row['weights'], model.net)
 
-Keyword arguments are the flags of `main.py`, with their defaults, config files and checks; what is wrong is a
+Keyword arguments are the flags of `main.py`, with their defaults, config files and checks; what is
+wrong is a
 `scroll.errors.InputError` of one line. Classes of a notebook are found once they are registered
-(`@register_model('mine')`). Importing this imports no torch: what `_FROM` names is imported when asked for.
+(`@register_model('mine')`). Importing this imports no torch: what `_FROM` names is imported when
+asked for.
 """
 from core.plugins import names_of
 
@@ -29,8 +33,8 @@ __getattr__ = names_of(__name__, **_FROM)
 def load_runner(model: str, dataset: str, args: dict = None, **flags) -> tuple:
     """(method, data set) of a run, ready for `train`; the backbone is the method's `net`.
 
-    model, dataset: names, as `--model` and `--dataset` take them. args, flags: flag -> value; None is one
-    that is not given, a list one with several words.
+    model, dataset: names, as `--model` and `--dataset` take them. args, flags: flag -> value; None
+    is one that is not given, a list one with several words.
 
     InputError: what `main.py` would refuse."""
     from bench.cli.parsing import parse_args
@@ -39,8 +43,8 @@ def load_runner(model: str, dataset: str, args: dict = None, **flags) -> tuple:
 
 
 def train(model, dataset, args=None) -> dict:
-    """Run the whole stream: the results row, which is also written unless `disable_log` is set. args: of the
-    run; by default those of `load_runner`."""
+    """Run the whole stream: the results row, which is also written unless `disable_log` is set.
+    args: of the run; by default those of `load_runner`."""
     from bench.run.training import train as run
     from scroll.errors import InputError
     if dataset.c_task >= 0:
@@ -49,7 +53,9 @@ def train(model, dataset, args=None) -> dict:
 
 
 def get_avail_args(dataset: str, model: str, **flags) -> tuple:
-    """(required, optional) flags of such a run: name -> dict of `default`, `choices`, `description`."""
+    """(required, optional) flags of such a run: name -> dict of `default`, `choices`,
+    `description`.
+    """
     from bench.cli.parsing import parse_args
     parser = parse_args(flag_words(model=model, dataset=dataset, **flags), return_parser_only=True)
     required, optional = {}, {}

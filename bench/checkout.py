@@ -2,12 +2,16 @@
 
     python scripts/mammoth.py verdicts ~/mammoth --images 100
     python scripts/mammoth.py configs ~/mammoth
-    python scripts/mammoth.py compare ~/mammoth --models er --images 960 -- --n_epochs 1 --buffer_size 200
+    python scripts/mammoth.py compare ~/mammoth --models er --images 960 -- --n_epochs 1
+    --buffer_size 200
 
-`verdicts` runs every model and reads every data set of the checkout for a few batches of two tasks. `configs`
-compares the effective values of its configurations with those of its own parser. `compare` runs methods that
-both have, here and there in turn; flags behind a second `--` are for ours alone. Rows go to `--out`: those of
-`configs` at its end, others at once, and the same command continues; `scripts/documents.py` makes the tables
+`verdicts` runs every model and reads every data set of the checkout for a few batches of two tasks.
+`configs`
+compares the effective values of its configurations with those of its own parser. `compare` runs
+methods that both have, here and there in turn; flags behind a second `--` are for ours alone. Rows
+go to `--out`: those of
+`configs` at its end, others at once, and the same command continues; `scripts/documents.py` makes
+the tables
 of docs/mammoth.md from them.
 """
 import ast
@@ -87,7 +91,9 @@ def fewer_images(count: int) -> None:
 
 
 def short(model: str, dataset: str, root: str, words: list) -> tuple:
-    """(method, data set, arguments) of a run of a few batches, with values for whatever is required."""
+    """(method, data set, arguments) of a run of a few batches, with values for whatever is
+    required.
+    """
     import bench
     from bench.cli.parsing import parse_args
     from bench.run.building import initialize
@@ -144,8 +150,9 @@ def verdicts(args) -> None:
 
 
 def configurations(root: Path) -> list:
-    """Flags of each section of the checkout's files of values: of models, by data set and buffer size, and of
-    data sets, with their defaults; a method without settings of its own goes with these."""
+    """Flags of each section of the checkout's files of values: of models, by data set and buffer
+    size, and of data sets, with their defaults; a method without settings of its own goes with
+    these."""
     import datasets
     from core.configs import read_yaml
     found = []
@@ -231,8 +238,8 @@ def compare(args) -> None:
 
 
 def side_by_side(model: str, rows: list) -> list:
-    """Of a method: how many pairs of runs, mean and deviation here and there, their difference with its 95 %
-    interval (Welch), and the ratio of processor times, as texts."""
+    """Of a method: how many pairs of runs, mean and deviation here and there, their difference with
+    its 95 % interval (Welch), and the ratio of processor times, as texts."""
     from scipy import stats
     ours, theirs = ([(float(row['accuracy']), float(row['seconds'])) for row in rows
                      if row['model'] == model and row['where'] == where] for where in ('here', 'there'))

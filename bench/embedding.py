@@ -1,12 +1,16 @@
-"""Features of images, by any network, as a file for `python -m scroll` and `--dataset seq-features`.
+"""Features of images, by any network, as a file for `python -m scroll` and `--dataset
+seq-features`.
 
-    python scripts/embed_with.py --embedder timm:resnet50.tv2_in1k --dataset seq-cifar100 -o cifar100.npz
-    python scripts/embed_with.py --embedder transformers:FOLDER,device=cuda --data_dir photos -o photos.npz
+    python scripts/embed_with.py --embedder timm:resnet50.tv2_in1k --dataset seq-cifar100 -o
+    cifar100.npz
+    python scripts/embed_with.py --embedder transformers:FOLDER,device=cuda --data_dir photos -o
+    photos.npz
 
 The file: X float32 (N, d), as the network gives them; y, names of classes (N,);
-split, train or test (N,); of a folder id, paths in it (N,); and `made_by`, JSON: network, SHA-256 of its
-tensors and of all that determines a feature, preprocessing, versions, data and their SHA-256. Images of a
-folder, train/<class>/ and test/<class>/, come to the network's preprocessing at their own sizes.
+split, train or test (N,); of a folder id, paths in it (N,); and `made_by`, JSON: network, SHA-256
+of its tensors and of all that determines a feature, preprocessing, versions, data and their
+SHA-256. Images of a folder, train/<class>/ and test/<class>/, come to the network's preprocessing
+at their own sizes.
 """
 import hashlib
 import json
@@ -31,8 +35,8 @@ _LIBRARIES = 'timm', 'transformers'
 
 
 def samples_of(args) -> list:
-    """(split, class, path in the folder, image) of all samples, in order; of a folder the image is a path, of
-    a data set uint8 (H, W, C), and there is no path. InputError: there are no images."""
+    """(split, class, path in the folder, image) of all samples, in order; of a folder the image is
+    a path, of a data set uint8 (H, W, C), and there is no path. InputError: there are no images."""
     if args.data_dir:
         home = Path(args.data_dir)
         found = [(split, name, str(path.relative_to(home)), path) for split in SPLITS

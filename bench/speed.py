@@ -1,8 +1,9 @@
 """Speed as ratios, both sides of each measured in turn in one process: `make bench`.
 
-Random images of CIFAR's size stand in for data. A time is the least of several rounds; with one thread
-(`OMP_NUM_THREADS=1`) it is processor time, so that other work on the machine counts for little. `ratio` is
-ours divided by the alternative: smaller is better. `target` is the largest wanted ratio.
+Random images of CIFAR's size stand in for data. A time is the least of several rounds; with one
+thread (`OMP_NUM_THREADS=1`) it is processor time, so that other work on the machine counts for
+little. `ratio` is ours divided by the alternative: smaller is better. `target` is the largest
+wanted ratio.
 """
 import copy
 import itertools
@@ -48,7 +49,9 @@ def clock() -> float:
 
 
 def fastest(*functions, rounds: int, seconds=clock) -> list:
-    """Seconds of each function: the least of `rounds` calls, in turn, after one each that is not timed."""
+    """Seconds of each function: the least of `rounds` calls, in turn, after one each that is not
+    timed.
+    """
     times = [[] for _ in functions]
     for _ in Progress('Rounds', rounds + 1).over(range(rounds + 1)):
         for row, function in zip(times, functions):
@@ -64,8 +67,8 @@ def compared(rounds: int, stage: str, ours, other, against: str, target: float =
 
 
 def embedding(backbone, integers, images, rounds):
-    """The online stage, and the integer network, compared with a forward pass. integers: the integer network,
-    or None."""
+    """The online stage, and the integer network, compared with a forward pass. integers: the
+    integer network, or None."""
     net, preprocessing = backbone
     embedder, labels = Embedder(net, preprocessing), np.arange(len(images)) % CLASSES
     bare = copy.deepcopy(net).to(memory_format=torch.channels_last)
@@ -98,14 +101,16 @@ def exact_embedding(backbone, images, rounds):
 
 
 def _has_vnni() -> bool:
-    """Whether oneDNN may add four 8-bit products at a time here; False where the processor does not say."""
+    """Whether oneDNN may add four 8-bit products at a time here; False where the processor does not
+    say.
+    """
     about = Path('/proc/cpuinfo')
     return 'ONEDNN_MAX_CPU_ISA' not in os.environ and about.exists() and 'vnni' in about.read_text()
 
 
 def sums(dim, rounds, count=20_000):
-    """Exact statistics, compared with X'X in float64, those of a lift, in float32, and the buffer of 500 on
-    top of them."""
+    """Exact statistics, compared with X'X in float64, those of a lift, in float32, and the buffer
+    of 500 on top of them."""
     features = quantise(np.random.default_rng(0).normal(size=(count, dim)))
     x = np.concatenate([features / 2.0 ** 18, np.ones((count, 1))], axis=1)
     labels = np.repeat(np.arange(CLASSES), count // CLASSES)
@@ -175,7 +180,8 @@ def _has_matrix_units() -> bool:
 
 
 def er_step(name: str, input_size: int = None, precision: str = 'float32') -> tuple:
-    """(ER on a network of these weights, a function that makes it learn the next batch of digits)."""
+    """(ER on a network of these weights, a function that makes it learn the next batch of digits).
+    """
     method, dataset = load_runner(
         'er', 'seq-digits', weights=name, input_size=input_size, n_splits=1, lr=1e-4, buffer_size=500,
         precision=precision,
@@ -190,7 +196,9 @@ def er_step(name: str, input_size: int = None, precision: str = 'float32') -> tu
 
 
 def bare_step(method, size, count):
-    """A function that passes this number of ready inputs through the method's network, and updates it."""
+    """A function that passes this number of ready inputs through the method's network, and updates
+    it.
+    """
     net = copy.deepcopy(method.net)
     opt, labels = torch.optim.SGD(net.parameters(), lr=1e-4), torch.arange(count) % method.N_CLASSES
     inputs = torch.randn(count, 3, size, size)

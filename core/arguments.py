@@ -1,8 +1,10 @@
-"""argparse as this project uses it: parser, types of flags' values, flags of replay methods. No torch.
+"""argparse as this project uses it: parser, types of flags' values, flags of replay methods. No
+torch.
 
-What a flag affects is said once, where it is declared: `add_argument('--num_workers', ..., affects='speed')`.
-From it follow which rows are of one experiment, which interrupted run a command continues, what processes
-must agree on, which arguments a loaded model brings, and which columns are worth keeping.
+What a flag affects is said once, where it is declared: `add_argument('--num_workers', ...,
+affects='speed')`. From it follow which rows are of one experiment, which interrupted run a command
+continues, what processes must agree on, which arguments a loaded model brings, and which columns
+are worth keeping.
 """
 import argparse
 import math
@@ -14,7 +16,9 @@ from scroll.commands.parser import LineParser
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Shows the default of each flag, as models, data sets and configs leave it, and short placeholders."""
+    """Shows the default of each flag, as models, data sets and configs leave it, and short
+    placeholders.
+    """
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=35, width=110)
@@ -51,8 +55,10 @@ AFFECTS = {
     'place': 'which files are written and read, and where',
     'display': 'what is shown, and other words on the run',
 }
-KEY = frozenset(('result', 'content', 'stream', 'part', 'run'))     # what tells runs apart, wherever they go
-FREE = frozenset(('speed', 'place', 'display'))     # what may change when a run goes on, or between processes
+# what tells runs apart, wherever they go
+KEY = frozenset(('result', 'content', 'stream', 'part', 'run'))
+# what may change when a run goes on, or between processes
+FREE = frozenset(('speed', 'place', 'display'))
 
 
 class Arguments(argparse.Namespace):
@@ -61,7 +67,8 @@ class Arguments(argparse.Namespace):
     Attributes (none of them among `vars`):
         affects: flag -> what it affects, a key of `AFFECTS`.
         declared: flag -> the default it was declared with.
-        Of a run: given: flags of the command line. key: what tells it from others, `bench.results.keys`.
+        Of a run: given: flags of the command line. key: what tells it from others,
+        `bench.results.keys`.
             differs: from Mammoth's defaults, a line."""
     __slots__ = ('affects', 'declared', 'given', 'key', 'differs')
 
@@ -94,7 +101,9 @@ def argument_group(parser, *title, **options):
 
 
 class ArgumentParser(_Declaring, LineParser):
-    """argparse with underscored flags only, no abbreviations, and errors as `InputError` of one line."""
+    """argparse with underscored flags only, no abbreviations, and errors as `InputError` of one
+    line.
+    """
 
     add_argument_group = argument_group
 
@@ -116,8 +125,8 @@ class ArgumentParser(_Declaring, LineParser):
 
 
 def of_signature(parameter, types: dict = {}) -> dict:          # noqa: B006  never changed
-    """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`. types: annotation ->
-    command-line type, where it is not the annotation itself."""
+    """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`. types:
+    annotation -> command-line type, where it is not the annotation itself."""
     known, kind = {bool: binary_to_boolean_type} | types, parameter.annotation
     default = None if parameter.default is parameter.empty else parameter.default
     choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else None
@@ -147,7 +156,8 @@ def custom_str_underscore(value) -> str:
 
 
 def real(least: float = -math.inf, most: float = math.inf, positive: bool = False, kind=float):
-    """Command-line type: a finite number from `least` to `most`, or above zero. kind: float or int."""
+    """Command-line type: a finite number from `least` to `most`, or above zero. kind: float or int.
+    """
     name = 'number' if kind is float else 'whole number'
     expected = (f'expected a {name}{" above 0" * positive}{f", at least {least}" * (least > -math.inf)}'
                 f'{f", at most {most}" * (most < math.inf)}')

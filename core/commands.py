@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from scroll.commands import ending
 from scroll.errors import InputError
 
-_NO_MEMORY = re.compile("can't allocate memory|out of memory|calculation overflowed")      # how torch says it
+# how torch says it
+_NO_MEMORY = re.compile("can't allocate memory|out of memory|calculation overflowed")
 
 
 class Interrupted(Exception):
-    """A run ended between two steps because a signal asked for it; the text says where, and how to resume.
+    """A run ended between two steps because a signal asked for it; the text says where, and how to
+    resume.
     code: of the command, 128 + the signal's number."""
 
     def __init__(self, text: str, code: int):
@@ -21,7 +23,8 @@ class Interrupted(Exception):
 
 @contextmanager
 def on_stop(handler):
-    """Let `handler(number, frame)` take SIGINT and SIGTERM within the block. One that is ignored stays
+    """Let `handler(number, frame)` take SIGINT and SIGTERM within the block. One that is ignored
+    stays
     ignored: shells keep Ctrl-C from what they run in the background."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     before = {number: own for number, own in before.items() if own not in (signal.SIG_IGN, None)}

@@ -41,12 +41,15 @@ def _read_yaml(path: Path, modified: int, size: int) -> dict:
 
 
 def model_config(model: str, which: str, known: dict) -> tuple:
-    """The values of `models/config/<model>.yaml` for a run with these `known` arguments, and the file's name.
+    """The values of `models/config/<model>.yaml` for a run with these `known` arguments, and the
+    file's name.
 
-    The section `default:` is taken by every `which` but 'base', which takes nothing. Any other `which` names
-    a section: flags, or a list of rules `{when: {...}, set: {...}}`, of which each whose conditions hold is
-    applied, later ones over earlier ones (a condition is a value, or `{min: a, max: b}`). 'best' also takes
-    the section of the run's data set, in Mammoth's form: flags and, under buffer sizes, more special ones.
+    The section `default:` is taken by every `which` but 'base', which takes nothing. Any other
+    `which` names a section: flags, or a list of rules `{when: {...}, set: {...}}`, of which each
+    whose conditions hold is
+    applied, later ones over earlier ones (a condition is a value, or `{min: a, max: b}`). 'best'
+    also takes the section of the run's data set, in Mammoth's form: flags and, under buffer sizes,
+    more special ones.
     `by`, of the file or of a rule, says how the values were chosen (`chosen_by`).
 
     InputError: there is no such section, or the file has another form."""
@@ -84,8 +87,9 @@ def model_config(model: str, which: str, known: dict) -> tuple:
 
 
 def chosen_by(known: dict) -> str:
-    """How the values of a method's config were chosen, as its file says for a run with these arguments: `by`
-    of the last of its rules that hold for it, else of the file; '' where nothing is said, or taken."""
+    """How the values of a method's config were chosen, as its file says for a run with these
+    arguments: `by` of the last of its rules that hold for it, else of the file; '' where nothing is
+    said, or taken."""
     path, which = _config_file(known['model']), known.get('model_config') or 'default'
     content = read_yaml(path) if path and which != 'base' else {}
     rules = content.get(which) if isinstance(content.get(which), list) else []
@@ -101,7 +105,9 @@ def _config_file(model: str):
 
 
 def _place(package: str, kind: str, name: str) -> tuple:
-    """(normalised name without `mammoth:`, folder of the project that has it: ours or the checkout)."""
+    """(normalised name without `mammoth:`, folder of the project that has it: ours or the
+    checkout).
+    """
     folder = FOLDERS.get(package) or PluginFolder(package, kind)
     return normalise(name).removeprefix(MAMMOTH), checkout() if folder.is_theirs(name) else ROOT
 
@@ -135,8 +141,8 @@ def _holds(rule: dict, known: dict) -> bool:
 
 
 def dataset_config_files(dataset: str) -> dict:
-    """name -> path of the files in `datasets/configs/<dataset>/`, however the folder spells the data set. A
-    checkout's come after ours; a data set of the checkout has only those."""
+    """name -> path of the files in `datasets/configs/<dataset>/`, however the folder spells the
+    data set. A checkout's come after ours; a data set of the checkout has only those."""
     name, own = _place('datasets', 'dataset', dataset)
     return {path.stem: path for root in filter(None, (checkout(), own))
             for path in sorted((root / 'datasets' / 'configs').glob('*/*.yaml'))
@@ -144,7 +150,9 @@ def dataset_config_files(dataset: str) -> dict:
 
 
 def dataset_config(dataset: str, which) -> tuple:
-    """(values, file name) of `datasets/configs/<dataset>/<which>.yaml`; None: of `default.yaml`, if any."""
+    """(values, file name) of `datasets/configs/<dataset>/<which>.yaml`; None: of `default.yaml`, if
+    any.
+    """
     files = dataset_config_files(dataset)
     path = files.get(str(which or 'default'))
     if path is not None:

@@ -23,8 +23,8 @@ def get_device(wanted=None):
 
 
 def _device(wanted=None):
-    """A torch device by name: 'cpu', 'cuda', '1', 'cuda:1'. None and 'cuda': the GPU with most free memory;
-    None without GPUs: the CPU."""
+    """A torch device by name: 'cpu', 'cuda', '1', 'cuda:1'. None and 'cuda': the GPU with most free
+    memory; None without GPUs: the CPU."""
     import torch
     count, word = torch.cuda.device_count() if torch.cuda.is_available() else 0, str(wanted)
     if count and word in ('None', 'cuda'):
@@ -40,12 +40,15 @@ def _device(wanted=None):
 
 
 def base_path(override=None) -> str:
-    """Mammoth's folder for data, with a slash at its end: `--base_path`; from now on `override`, if given."""
+    """Mammoth's folder for data, with a slash at its end: `--base_path`; from now on `override`, if
+    given.
+    """
     return _folder('base_path', override)
 
 
 def get_checkpoint_path(override=None) -> str:
-    """Mammoth's folder for checkpoints, with a slash at its end; from now on `override`, if given."""
+    """Mammoth's folder for checkpoints, with a slash at its end; from now on `override`, if given.
+    """
     return _folder('checkpoint_path', override)
 
 
@@ -62,8 +65,9 @@ def warn_once(*messages) -> None:
 
 
 def set_random_seed(seed: int) -> None:
-    """Seed the global generators of random, numpy and torch (for code that draws from them; ours has its own
-    streams), and let cuDNN choose only algorithms that give the same result each time."""
+    """Seed the global generators of random, numpy and torch (for code that draws from them; ours
+    has its own streams), and let cuDNN choose only algorithms that give the same result each
+    time."""
     import numpy as np
     import torch
     random.seed(seed)

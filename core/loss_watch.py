@@ -21,8 +21,8 @@ class LossWatch:
         self._losses, self._checked = [], time.monotonic()
 
     def add(self, loss) -> bool:
-        """Note what `observe` returned: a number, a tensor, a dict with 'loss', or None. Returns whether it
-        was checked."""
+        """Note what `observe` returned: a number, a tensor, a dict with 'loss', or None. Returns
+        whether it was checked."""
         loss = loss.get('loss') if isinstance(loss, dict) else loss
         if loss is not None:
             self._losses.append(loss.detach().float().mean() if isinstance(loss, torch.Tensor) else loss)

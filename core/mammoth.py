@@ -1,9 +1,12 @@
-"""The user's own Mammoth checkout next to this project: `--mammoth PATH`, or the variable MAMMOTH_PATH.
+"""The user's own Mammoth checkout next to this project: `--mammoth PATH`, or the variable
+MAMMOTH_PATH.
 
-Its models, data sets, backbones and configurations are found by name (`core.plugins`, `core.configs`), and
-modules that this project does not have, and names that a module of ours lacks, are imported from it. What
-this project has takes precedence; the checkout's module of that name is `mammoth_checkout.<name>`; but the
-checkout's methods have the checkout's buffer. Nothing of it is imported before it is asked for; of the
+Its models, data sets, backbones and configurations are found by name (`core.plugins`,
+`core.configs`), and modules that this project does not have, and names that a module of ours lacks,
+are imported from it. What
+this project has takes precedence; the checkout's module of that name is `mammoth_checkout.<name>`;
+but the checkout's methods have the checkout's buffer. Nothing of it is imported before it is asked
+for; of the
 `__init__` files of folders that are here, too, only that of `utils` may run.
 """
 import ast
@@ -18,7 +21,8 @@ from scroll.errors import InputError
 
 PACKAGES = ('backbone', 'datasets', 'models', 'utils')
 ROOT = Path(__file__).resolve().parents[1]
-THEIRS = 'mammoth_checkout'       # modules of the checkout that this project has, too, are below this name
+# modules of the checkout that this project has, too, are below this name
+THEIRS = 'mammoth_checkout'
 
 
 class Ours:
@@ -62,8 +66,8 @@ class Checkout:
 
 
 class _OfMethods(SourceFileLoader):
-    """Compiles a file of the checkout's `models` so that its `utils.buffer` is the checkout's; keeps no
-    bytecode, which Mammoth itself would run."""
+    """Compiles a file of the checkout's `models` so that its `utils.buffer` is the checkout's;
+    keeps no bytecode, which Mammoth itself would run."""
 
     def get_code(self, fullname: str):
         tree = ast.parse(self.get_data(self.path), self.path)
@@ -74,7 +78,8 @@ class _OfMethods(SourceFileLoader):
 
 
 def use_checkout(path=None) -> None:
-    """Take what we lack from the checkout at `path`, or else at MAMMOTH_PATH; without both nothing changes.
+    """Take what we lack from the checkout at `path`, or else at MAMMOTH_PATH; without both nothing
+    changes.
     InputError: there is no Mammoth."""
     source, path = ('--mammoth', path) if path else ('MAMMOTH_PATH', os.environ.get('MAMMOTH_PATH'))
     if not path:
@@ -125,7 +130,9 @@ def complete(module) -> None:
 
 
 def import_hint(error: Exception) -> str:
-    """What to do about an import that failed because it needs a Mammoth checkout; '' for other errors."""
+    """What to do about an import that failed because it needs a Mammoth checkout; '' for other
+    errors.
+    """
     package = str(getattr(error, 'name', None)).partition('.')[0]
     if not isinstance(error, ImportError) or package not in PACKAGES:
         return ''

@@ -2,12 +2,14 @@
 
 Each `*.py` file of a plug-in folder is parsed, not imported, for what it offers:
 
-- a class with a constant `NAME = 'some-name'` (any public class of the file), also among others of a line;
+- a class with a constant `NAME = 'some-name'` (any public class of the file), also among others of
+  a line;
 - a class or function under a decorator `@register_<kind>('some-name')`.
 
-A file that cannot be imported (a missing optional dependency) is an error only for the run that chose it.
-Names are compared lower-case with `_` read as `-`. A user's file takes precedence over one of `SHIPPED`, and
-ours over one of the user's Mammoth checkout (`core.mammoth`); `mammoth:<name>` is the checkout's.
+A file that cannot be imported (a missing optional dependency) is an error only for the run that
+chose it. Names are compared lower-case with `_` read as `-`. A user's file takes precedence over
+one of `SHIPPED`, and ours over one of the user's Mammoth checkout (`core.mammoth`);
+`mammoth:<name>` is the checkout's.
 """
 import ast
 import importlib
@@ -19,7 +21,8 @@ from core.mammoth import THEIRS, checkout, import_hint
 from scroll.errors import InputError, did_you_mean
 
 ROOT = Path(__file__).resolve().parents[1]
-SHIPPED = {         # package -> its files that declare names and come with this project; others are a user's
+# package -> its files that declare names and come with this project; others are a user's
+SHIPPED = {
     'models': {'agem', 'bic', 'der', 'derpp', 'ens', 'er', 'er_ace', 'er_aml', 'ewc_on', 'gdumb', 'gem',
                'icarl', 'joint', 'lwf', 'mir', 'scroll', 'sgd', 'ssil'},
     'datasets': {'seq_cifar10', 'seq_cifar100', 'seq_digits', 'seq_features', 'seq_folder', 'seq_miniimg'},
@@ -48,7 +51,9 @@ def _is_shipped(module: str) -> bool:
 
 
 def names_of(package: str, **homes):
-    """A module's `__getattr__`: names imported from their homes when asked for (`--help` needs no torch)."""
+    """A module's `__getattr__`: names imported from their homes when asked for (`--help` needs no
+    torch).
+    """
     def get(name: str):
         if name in homes:
             return getattr(importlib.import_module(homes[name]), name)
@@ -57,17 +62,21 @@ def names_of(package: str, **homes):
 
 
 class PluginFolder:
-    """The plug-ins of one top-level package: its name, and the kind, for messages and `register_<kind>`."""
+    """The plug-ins of one top-level package: its name, and the kind, for messages and
+    `register_<kind>`.
+    """
 
     def __init__(self, package: str, kind: str):
         self.package, self.kind = package, kind
         self.registered = {}        # name -> object, filled by register() when a file is imported
-        self._own, self._theirs = None, (None, {})      # `_theirs`: the checkout that was read, and its files
+        # `_theirs`: the checkout that was read, and its files
+        self._own, self._theirs = None, (None, {})
         FOLDERS[package] = self
 
     def register(self, name: str):
-        """Decorator: make a class or function available under `name`; a user's takes precedence over ours,
-        and ours over the checkout's. ValueError: two files of the user's, or two of ours, take one name."""
+        """Decorator: make a class or function available under `name`; a user's takes precedence
+        over ours, and ours over the checkout's. ValueError: two files of the user's, or two of
+        ours, take one name."""
         key = normalise(name)
 
         def add(obj):
@@ -90,8 +99,8 @@ class PluginFolder:
         return 2 * any(module == offer[0] for offers in self._of_checkout().values() for offer in offers)
 
     def files(self) -> dict:
-        """name -> [(module name, attribute), ...] as read from the source files: the user's, ours, those of
-        the checkout."""
+        """name -> [(module name, attribute), ...] as read from the source files: the user's, ours,
+        those of the checkout."""
         if self._own is None:
             self._own = self._read(ROOT)
             for offers in self._own.values():
@@ -117,7 +126,9 @@ class PluginFolder:
         return found
 
     def offers(self, name: str) -> list:
-        """The files that declare a name, as `files` has them; of `mammoth:<name>` those of the checkout."""
+        """The files that declare a name, as `files` has them; of `mammoth:<name>` those of the
+        checkout.
+        """
         key = normalise(name)
         found = self.files().get(key.removeprefix(MAMMOTH), [])
         return [o for o in found if self._rank(o[0]) == 2] if key.startswith(MAMMOTH) else found
@@ -142,8 +153,8 @@ class PluginFolder:
             raise InputError(f'--{self.kind} {name}: no such {self.kind}{hint}')
 
     def get(self, name):
-        """The class or function of a name, or of a run's arguments, which have the name. InputError: the name
-        is unknown, or its file cannot be imported."""
+        """The class or function of a name, or of a run's arguments, which have the name.
+        InputError: the name is unknown, or its file cannot be imported."""
         name = getattr(name, self.kind, name)
         key = normalise(name)
         found, offers = self.registered.get(key), self.offers(name)
@@ -178,7 +189,8 @@ def _offers(path: Path, decorator: str):
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
-        yield path.stem, path.stem     # named after the file, so that choosing it shows what is wrong with it
+        # named after the file, so that choosing it shows what is wrong with it
+        yield path.stem, path.stem
         return
     for node in tree.body:
         for call in getattr(node, 'decorator_list', ()):
@@ -194,7 +206,9 @@ def _offers(path: Path, decorator: str):
 
 
 def _assigned(line):
-    """Yield (target, value) of an assignment, also of several side by side (`NAME, SIZE = 'mine', 8`)."""
+    """Yield (target, value) of an assignment, also of several side by side (`NAME, SIZE = 'mine',
+    8`).
+    """
     value = getattr(line, 'value', None)
     for target in getattr(line, 'targets', [getattr(line, 'target', None)]):
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
@@ -204,7 +218,9 @@ def _assigned(line):
 
 
 def keyword_flags(build) -> dict:
-    """name -> inspect.Parameter, of the parameters of a class or function that become command-line flags."""
+    """name -> inspect.Parameter, of the parameters of a class or function that become command-line
+    flags.
+    """
     return {name: p for name, p in inspect.signature(build).parameters.items()
             if name not in ('self', 'args', 'num_classes', 'num_inputs')
             and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}

@@ -1,9 +1,11 @@
-"""Results files: a CSV row for each finished run, whatever its number of tasks, safe under parallel writers.
+"""Results files: a CSV row for each finished run, whatever its number of tasks, safe under parallel
+writers.
 
-`<base_path>/<results_path>/<setting>/<dataset>/<model>/mean_accs.csv`, with Mammoth's historic leading
-columns `task1..taskT, forward_transfer, backward_transfer, forgetting`. A writer holds a lock, and replaces
-the file by one with its row added: readers see whole files only, and a writer that is killed loses its own
-row only.
+`<base_path>/<results_path>/<setting>/<dataset>/<model>/mean_accs.csv`, with Mammoth's historic
+leading
+columns `task1..taskT, forward_transfer, backward_transfer, forgetting`. A writer holds a lock, and
+replaces the file by one with its row added: readers see whole files only, and a writer that is
+killed loses its own row only.
 """
 import csv
 import io
@@ -51,7 +53,9 @@ def append_row(folder: Path, row: dict, name: str = FILE) -> Path:
 
 
 def read_rows(path: Path, of_none: list = None) -> list:
-    """All rows as dicts of text; of_none: where there is no file. InputError if it is not a results file."""
+    """All rows as dicts of text; of_none: where there is no file. InputError if it is not a results
+    file.
+    """
     if of_none is not None and not path.exists():
         return of_none
     try:

@@ -1,7 +1,9 @@
-"""Read pickles of plain data (dicts, lists, text, numbers, numpy arrays) without running code from them.
+"""Read pickles of plain data (dicts, lists, text, numbers, numpy arrays) without running code from
+them.
 
-CIFAR's and miniImageNet's files are pickles, and so are some checkpoints. Only the names of which arrays are
-made may occur; each stands for a function that makes arrays of numbers or of text of fixed length.
+CIFAR's and miniImageNet's files are pickles, and so are some checkpoints. Only the names of which
+arrays are made may occur; each stands for a function that makes arrays of numbers or of text of
+fixed length.
 """
 import pickle
 import re
@@ -38,7 +40,8 @@ class _Record:
         return parts
 
 
-class _Unpickler(pickle._Unpickler):        # that in C allocates memory for any number that a file has in it
+# that in C allocates memory for any number that a file has in it
+class _Unpickler(pickle._Unpickler):
     dispatch = dict(pickle._Unpickler.dispatch)
 
     def find_class(self, module, name):
@@ -64,8 +67,9 @@ class _Unpickler(pickle._Unpickler):        # that in C allocates memory for any
 def load(path, records: tuple = ()):
     """The plain data in the pickle at `path`.
 
-    records: top-level packages whose classes may occur; an object of theirs becomes a tuple of what it was
-    made from. InputError: the file is missing, damaged, or names anything else; none of it is called."""
+    records: top-level packages whose classes may occur; an object of theirs becomes a tuple of what
+    it was made from. InputError: the file is missing, damaged, or names anything else; none of it
+    is called."""
     try:
         with open_file(path) as file:
             unpickler = _Unpickler(file, encoding='latin1')

@@ -13,8 +13,8 @@ from scroll.randomness import stream_seed
 def create_seeded_dataloader(args, dataset, non_verbose: bool = False, concern: str = 'loader', **options):
     """A loader of any data set, seeded; its batches do not depend on `--num_workers`.
 
-    non_verbose: Mammoth's; nothing is printed. concern: name of the random stream, which is the same for all
-    loaders of one concern. options: those of `DataLoader`."""
+    non_verbose: Mammoth's; nothing is printed. concern: name of the random stream, which is the
+    same for all loaders of one concern. options: those of `DataLoader`."""
     options = dict(num_workers=getattr(args, 'num_workers', None) or 0) | options
     if isinstance(dataset, IterableDataset):
         return DataLoader(dataset, **options)
@@ -24,9 +24,9 @@ def create_seeded_dataloader(args, dataset, non_verbose: bool = False, concern: 
 
 
 class SeededLoader(DataLoader):
-    """A `DataLoader` whose order and augmentations follow from a seed: while an item is made, the global
-    generators of python, numpy and torch are seeded from (seed, pass, index), and then put back. Workers are
-    started for each pass, and so see the data set as it is then."""
+    """A `DataLoader` whose order and augmentations follow from a seed: while an item is made, the
+    global generators of python, numpy and torch are seeded from (seed, pass, index), and then put
+    back. Workers are started for each pass, and so see the data set as it is then."""
 
     def __init__(self, dataset, seed: int, **options):
         super().__init__(dataset, generator=torch.Generator().manual_seed(seed), **options)
@@ -35,7 +35,8 @@ class SeededLoader(DataLoader):
     def __iter__(self):
         this_pass = copy.copy(self)             # vars(): a loader refuses another data set
         vars(this_pass).update(dataset=_SeededItems(self.dataset, self.seed, self.passes),
-                               generator=torch.Generator().manual_seed(self.seed))  # torch's, for its workers
+                               # torch's, for its workers
+                               generator=torch.Generator().manual_seed(self.seed))
         self.passes += 1
         return DataLoader.__iter__(this_pass)
 
@@ -55,7 +56,8 @@ class _SeededItems(torch.utils.data.Dataset):
         try:
             random.seed(seed)
             np.random.seed(seed % 2 ** 32)
-            torch.default_generator.manual_seed(seed)      # torch.manual_seed would reset GPU generators, too
+            # torch.manual_seed would reset GPU generators, too
+            torch.default_generator.manual_seed(seed)
             return self.dataset[index]
         finally:
             random.setstate(before[0])

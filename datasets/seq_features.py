@@ -1,6 +1,8 @@
-"""Feature vectors from files as a stream: embeddings of anything, from anywhere; five tasks by default.
+"""Feature vectors from files as a stream: embeddings of anything, from anywhere; five tasks by
+default.
 
-    python main.py --model scroll --dataset seq-features --features train.parquet --test_features test.npz
+    python main.py --model scroll --dataset seq-features --features train.parquet --test_features
+    test.npz
 """
 import inspect
 import os
@@ -29,9 +31,10 @@ unchanged.batched = True
 class SequentialFeatures(ScheduledDataset):
     """X and y of npz and Parquet files (`scroll.files.features`).
 
-    Features are put on SCROLL's grid, unit vectors in whole multiples of 2^-18, which float32 holds exactly;
-    every method gets these. Classes are the sorted labels. Without a split and `--test_features`, a sample
-    tests if the key of its id, or else of its features, is among the lowest `--test_share` of all possible
+    Features are put on SCROLL's grid, unit vectors in whole multiples of 2^-18, which float32 holds
+    exactly; every method gets these. Classes are the sorted labels. Without a split and
+    `--test_features`, a sample tests if the key of its id, or else of its features, is among the
+    lowest `--test_share` of all possible
     keys, so that neither order nor other samples matter."""
     NAME = 'seq-features'
     N_CLASSES = 0                       # known once the files are read
@@ -103,7 +106,8 @@ class SequentialFeatures(ScheduledDataset):
 
 
 def _parts(flag: str, args, columns: dict, names: tuple = None) -> tuple:
-    """([(features float32 (n, d), labels (n,), bool (n,) whether a sample tests), ...], names of features).
+    """([(features float32 (n, d), labels (n,), bool (n,) whether a sample tests), ...], names of
+    features).
 
     flag: of the files; all samples of `test_features` test. names: the wanted columns, in order."""
     drawn = _TEST_SHARE * (not args.test_features) if args.test_share is None else args.test_share

@@ -1,4 +1,6 @@
-"""A user's own images as a stream: `--data_dir` with `{train,test}/<class>/`; five tasks by default."""
+"""A user's own images as a stream: `--data_dir` with `{train,test}/<class>/`; five tasks by
+default.
+"""
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from scroll.errors import InputError

@@ -1,4 +1,6 @@
-"""Sequential miniImageNet: 20 classes of 500 training and 100 test images, 84x84, ten tasks by default."""
+"""Sequential miniImageNet: 20 classes of 500 training and 100 test images, 84x84, ten tasks by
+default.
+"""
 from backbone import weights
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
@@ -6,7 +8,8 @@ from scroll.errors import InputError
 
 
 class SequentialMiniImageNet(ScheduledDataset):
-    """miniImageNet (Vinyals et al. 2016), the meta-test classes; MEAN and STD of Tian et al. 2020."""
+    """miniImageNet (Vinyals et al. 2016), the meta-test classes; MEAN and STD of Tian et al. 2020.
+    """
     NAME = 'seq-miniimg'
     N_CLASSES = 20
     SIZE = (84, 84)

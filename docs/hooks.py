@@ -1,4 +1,6 @@
-"""For MkDocs: pages and pictures of results/ are part of the site, where links of docs/ expect them."""
+"""For MkDocs: pages and pictures of results/ are part of the site, where links of docs/ expect
+them.
+"""
 import re
 from pathlib import Path
 

@@ -11,7 +11,9 @@ __getattr__ = names_of(__name__, ContinualModel='models.utils.continual_model')
 
 
 class PlainNames(Namespace):
-    """A run's arguments for a method of a checkout, which may compare names: they are without `mammoth:`."""
+    """A run's arguments for a method of a checkout, which may compare names: they are without
+    `mammoth:`.
+    """
 
     def __init__(self, args):
         self.__dict__ = args.__dict__       # what either sets, both have
@@ -22,7 +24,9 @@ class PlainNames(Namespace):
 
 
 def get_model(args, backbone, loss, transform, dataset):
-    """An instance of the method `args.model`, on its device, also with what a `to` of its own moves."""
+    """An instance of the method `args.model`, on its device, also with what a `to` of its own
+    moves.
+    """
     args_of_model = PlainNames(args) if PLUGINS.is_theirs(args.model) else args
     model = get_model_class(args)(backbone, loss, args_of_model, transform, dataset)
     model.to(model.device)

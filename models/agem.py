@@ -1,4 +1,5 @@
-"""Averaged GEM: a step may not raise the loss on a random minibatch of past tasks' memory, to first order.
+"""Averaged GEM: a step may not raise the loss on a random minibatch of past tasks' memory, to first
+order.
 
     python main.py --model agem --dataset seq-cifar10 --buffer_size 500
 
@@ -10,7 +11,9 @@ from models.utils.replay_model import ReplayModel
 
 
 def project(gxy: torch.Tensor, ger: torch.Tensor) -> torch.Tensor:
-    """The gradient gxy (P,) without its part against the reference ger (P,), if it has one; else as it is."""
+    """The gradient gxy (P,) without its part against the reference ger (P,), if it has one; else as
+    it is.
+    """
     along = torch.dot(gxy, ger)
     length = torch.dot(ger, ger)
     correction = torch.where((along < 0) & (length > 0),
@@ -21,9 +24,9 @@ def project(gxy: torch.Tensor, ger: torch.Tensor) -> torch.Tensor:
 class Agem(ReplayModel):
     """A-GEM (Chaudhry et al. 2019, equations 10 and 11).
 
-    The memory is a reservoir of the stream. The reference gradient is of samples of past tasks, so the first
-    task is learned as by SGD; on a stream without tasks it is of samples of all earlier batches. (Mammoth's
-    memory gains one training batch a task, whatever |M| is.)"""
+    The memory is a reservoir of the stream. The reference gradient is of samples of past tasks, so
+    the first task is learned as by SGD; on a stream without tasks it is of samples of all earlier
+    batches. (Mammoth's memory gains one training batch a task, whatever |M| is.)"""
     NAME = 'agem'
     ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']

@@ -1,4 +1,5 @@
-"""Bias correction: distillation; then two numbers, fitted on held-out samples, scale and shift new logits.
+"""Bias correction: distillation; then two numbers, fitted on held-out samples, scale and shift new
+logits.
 
     scripts/tables.sh lite_comparison --only 'BIC/CIFAR-100 10*'
 
@@ -20,19 +21,20 @@ _PENALTY = 1e-6         # of stage 2: moves a beta of -12 by less than .01
 
 
 def corrected(logits: torch.Tensor, newest: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """alpha * o + beta for the newest classes, the others as they are (Wu et al. 2019, equation 4). logits:
-    (B, K). newest: bool (K,). bias: (alpha, beta)."""
+    """alpha * o + beta for the newest classes, the others as they are (Wu et al. 2019, equation 4).
+    logits: (B, K). newest: bool (K,). bias: (alpha, beta)."""
     return torch.where(newest, bias[0] * logits + bias[1], logits)
 
 
 def fit_bias(logits, labels, newest, seen, iterations: int) -> torch.Tensor:
-    """argmin over (alpha, beta), float64 (2,) on the CPU, of the cross-entropy over the seen classes.
+    """argmin over (alpha, beta), float64 (2,) on the CPU, of the cross-entropy over the seen
+    classes.
 
-    By Newton's method: it is convex, since logits are affine in alpha and beta. So that there is an optimum
-    also where samples are separable, 1e-6 / 2 * |(alpha - 1, beta)|^2 is added.
+    By Newton's method: it is convex, since logits are affine in alpha and beta. So that there is an
+    optimum also where samples are separable, 1e-6 / 2 * |(alpha - 1, beta)|^2 is added.
 
-    logits: (N, K), of held-out samples. labels: int64 (N,). newest, seen: bool (K,). iterations: passes over
-    the samples, at most; about ten are needed. 0 leaves (1, 0)."""
+    logits: (N, K), of held-out samples. labels: int64 (N,). newest, seen: bool (K,). iterations:
+    passes over the samples, at most; about ten are needed. 0 leaves (1, 0)."""
     logits, labels, newest, seen = logits.cpu().double(), labels.cpu(), newest.cpu(), seen.cpu()
     bias = identity = torch.tensor([1.0, 0.0], dtype=torch.float64)
 
@@ -61,12 +63,13 @@ def some_of_each(labels: torch.Tensor, count: int, generator) -> np.ndarray:
 
 
 class Bic(ReplayModel):
-    """BiC (Wu et al. 2019). Training data of a task: its own and the exemplars, less those held out.
+    """BiC (Wu et al. 2019). Training data of a task: its own and the exemplars, less those held
+    out.
 
-    Stage 1: lambda * distillation over the n old classes + (1 - lambda) * cross-entropy over all n + m seen;
-    lambda = n / (n + m), or see `--distill_weight`. Stage 2, network frozen: the (alpha, beta) that are best
-    for the held-out samples, un-augmented, equally many of each class, new or old. Exemplars are herded, in
-    equal numbers for each class."""
+    Stage 1: lambda * distillation over the n old classes + (1 - lambda) * cross-entropy over all n
+    + m seen; lambda = n / (n + m), or see `--distill_weight`. Stage 2, network frozen: the (alpha,
+    beta) that are best for the held-out samples, un-augmented, equally many of each class, new or
+    old. Exemplars are herded, in equal numbers for each class."""
     NAME = 'bic'
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
@@ -120,7 +123,9 @@ class Bic(ReplayModel):
         self.bias = torch.tensor([1.0, 0.0], device=self.device)
 
     def join_and_hold_out(self, dataset) -> None:
-        """Add the exemplars to the training data, and hold out the samples that stage 2 is fitted on."""
+        """Add the exemplars to the training data, and hold out the samples that stage 2 is fitted
+        on.
+        """
         icarl_replay(self, dataset)
         train, per_class = dataset.train_loader.dataset, len(self.buffer) / self.n_past_classes
         held = some_of_each(train.targets, max(1, round(self.args.valset_split * per_class)), self.random)

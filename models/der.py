@@ -1,4 +1,5 @@
-"""Dark experience replay: the network's own logits of the past are replayed, as targets of a squared error.
+"""Dark experience replay: the network's own logits of the past are replayed, as targets of a
+squared error.
 
     python main.py --model der --dataset seq-cifar100 --buffer_size 500
 
@@ -14,8 +15,8 @@ from models.utils.replay_model import ReplayModel
 class Der(ReplayModel):
     """DER (Buzzega et al. 2020, equation 6): CE(f(x), y) + alpha |f(x') - z'|^2.
 
-    The square is a mean over samples and classes; z' are the logits of the training-mode forward pass in
-    which x' was first seen; labels of the buffer are not used."""
+    The square is a mean over samples and classes; z' are the logits of the training-mode forward
+    pass in which x' was first seen; labels of the buffer are not used."""
     NAME = 'der'
     ROWS = ('examples', 'logits')
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']

@@ -19,19 +19,23 @@ _AT_ONCE = 512          # samples whose answers are held together when predictin
 
 
 def shares(cosine: torch.Tensor) -> torch.Tensor:
-    """s_i / sum_j s_j of cosines (B, k); equal ones where the sum vanishes, as for a feature of zero."""
+    """s_i / sum_j s_j of cosines (B, k); equal ones where the sum vanishes, as for a feature of
+    zero.
+    """
     total = cosine.sum(dim=1, keepdim=True)
     return torch.where(total.abs() > 1e-6, cosine / total, 1 / cosine.shape[1])
 
 
 class Ens(FrozenModel):
-    """ENS (Shanahan, Kaplanis and Mitrovic 2021, "Encoders and ensembles for task-free continual learning").
+    """ENS (Shanahan, Kaplanis and Mitrovic 2021, "Encoders and ensembles for task-free continual
+    learning").
 
-    m classifiers, each with a key that never changes. For a unit feature z the k classifiers of largest
-    cosine s_i to z answer v_i = tau tanh((W_i z + b_i) / tau); the output is sum_i s_i v_i / sum_i s_i. Loss:
-    minus the output of the true class; each weight moves by the rate, in the direction of the sign of its
-    gradient. So a batch changes its true classes' weights in the classifiers it selects, and nothing else.
-    (The authors' decay of 1e-8 a step, of the wrong sign, is left out.)"""
+    m classifiers, each with a key that never changes. For a unit feature z the k classifiers of
+    largest cosine s_i to z answer v_i = tau tanh((W_i z + b_i) / tau); the output is sum_i s_i v_i
+    / sum_i s_i. Loss: minus the output of the true class; each weight moves by the rate, in the
+    direction of the sign of its gradient. So a batch changes its true classes' weights in the
+    classifiers it selects, and nothing else. (The authors' decay of 1e-8 a step, of the wrong sign,
+    is left out.)"""
     NAME = 'ens'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     REFUSED_FLAGS = dict.fromkeys(('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov'),
@@ -107,8 +111,8 @@ class Ens(FrozenModel):
 
     @torch.no_grad()
     def outputs(self, z: torch.Tensor) -> torch.Tensor:
-        """(B, K) of unit features (B, d), by one product a classifier: to gather the k classifiers of each
-        sample would copy k K d numbers a sample, ten times the work."""
+        """(B, K) of unit features (B, d), by one product a classifier: to gather the k classifiers
+        of each sample would copy k K d numbers a sample, ten times the work."""
         cosine, chosen = self.select(z)
         which = chosen.reshape(-1)                                                      # of sample n // k
         logits = z.new_empty(len(which), self.N_CLASSES)

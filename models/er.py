@@ -10,7 +10,9 @@ from models.utils.replay_model import ReplayModel
 
 
 class Er(ReplayModel):
-    """ER (Ratcliff 1990; Robins 1995; with a reservoir Riemer et al. 2019): mean cross-entropy over B + b."""
+    """ER (Ratcliff 1990; Robins 1995; with a reservoir Riemer et al. 2019): mean cross-entropy over
+    B + b.
+    """
     NAME = 'er'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 

@@ -1,4 +1,5 @@
-"""ER with asymmetric metric learning: new samples learn by contrast with like and unlike, not by the head.
+"""ER with asymmetric metric learning: new samples learn by contrast with like and unlike, not by
+the head.
 
     scripts/tables.sh lite_comparison --only 'ER-AML/CIFAR-100 10*'
 
@@ -31,7 +32,8 @@ def contrastive_loss(anchors, positives, negatives, labels, negative_labels, val
 def partners(labels, pool, rivals, generator) -> tuple:
     """A random positive and negative for each sample of a batch.
 
-    labels: int64 (B,). pool: int64 (N,), labels of what is chosen from; its first B are the batch itself.
+    labels: int64 (B,). pool: int64 (N,), labels of what is chosen from; its first B are the batch
+    itself.
     rivals: int64 (R,), classes that negatives may have. generator: torch generator on the CPU.
 
     Returns:
@@ -39,8 +41,10 @@ def partners(labels, pool, rivals, generator) -> tuple:
         there is a positive and a negative)."""
     position = torch.arange(len(pool), device=pool.device)
     alike, rival = labels[:, None] == pool, (pool[:, None] == rivals).any(dim=1)                # (B, N), (N,)
-    allowed = torch.stack([alike & (position[:len(labels), None] != position), ~alike & rival])    # (2, B, N)
-    priority = 1 - torch.rand(allowed.shape, generator=generator).to(pool.device)         # in (0, 1]: above 0
+    # (2, B, N)
+    allowed = torch.stack([alike & (position[:len(labels), None] != position), ~alike & rival])
+    # in (0, 1]: above 0
+    priority = 1 - torch.rand(allowed.shape, generator=generator).to(pool.device)
     positives, negatives = (priority * allowed).argmax(dim=2)
     return positives, negatives, allowed.any(dim=2).all(dim=0)
 
@@ -48,11 +52,11 @@ def partners(labels, pool, rivals, generator) -> tuple:
 class ErAml(ReplayModel):
     """ER-AML (Caccia et al. 2022, equation 2) with a cosine head.
 
-    Each incoming sample gets a positive (its class, not itself) and a negative (another class of this batch;
-    with `--task_free 0`: of this task) out of buffer and batch; samples for which there is none do not count.
-    So where tasks have one class, incoming data teach nothing, and the method learns from replay alone, which
-    draws from the whole buffer. Until the buffer holds something (`--task_free 0`, the default of the
-    authors' code: in the first task): cross-entropy."""
+    Each incoming sample gets a positive (its class, not itself) and a negative (another class of
+    this batch; with `--task_free 0`: of this task) out of buffer and batch; samples for which there
+    is none do not count. So where tasks have one class, incoming data teach nothing, and the method
+    learns from replay alone, which draws from the whole buffer. Until the buffer holds something
+    (`--task_free 0`, the default of the authors' code: in the first task): cross-entropy."""
     NAME = 'er_aml'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
     ONLINE = True

@@ -15,9 +15,9 @@ from utils.evaluate import eval_mode
 def fisher(net, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """(P,): sum over samples of p(y|x) (d log p(y|x) / d theta)^2, for a network in eval mode.
 
-    The likelihood p(y|x) as a weight is Mammoth's; the empirical Fisher information has none. One sample
-    after the other: on a CPU that is seven times as fast as gradients vectorised over samples, which
-    turn convolutions into grouped ones."""
+    The likelihood p(y|x) as a weight is Mammoth's; the empirical Fisher information has none. One
+    sample after the other: on a CPU that is seven times as fast as gradients vectorised over
+    samples, which turn convolutions into grouped ones."""
     parameters, total = list(net.parameters()), 0
     for x, y in zip(inputs.split(1), labels.split(1)):
         log_likelihood = -F.cross_entropy(net(x), y)

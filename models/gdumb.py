@@ -1,4 +1,5 @@
-"""GDumb: while the stream lasts only collect; then train the pre-trained network on the buffer alone.
+"""GDumb: while the stream lasts only collect; then train the pre-trained network on the buffer
+alone.
 
     scripts/tables.sh lite_comparison --only 'GDumb/CIFAR-100 10*'
 
@@ -21,8 +22,9 @@ from utils.batch_norm import training_mode
 
 
 def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> list:
-    """The rate of each pass over the buffer. cosine: a half-wave. restarts (Loshchilov and Hutter 2017): one
-    at a tenth of the highest, then half-waves over 1, 2, 4, ... passes, as GDumb's authors have it."""
+    """The rate of each pass over the buffer. cosine: a half-wave. restarts (Loshchilov and Hutter
+    2017): one at a tenth of the highest, then half-waves over 1, 2, 4, ... passes, as GDumb's
+    authors have it."""
     def wave(count, length):
         return [lowest + (highest - lowest) * (1 + math.cos(math.pi * e / length)) / 2 for e in range(count)]
     if decay == 'cosine':
@@ -36,9 +38,10 @@ def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> li
 class Gdumb(ReplayModel):
     """GDumb (Prabhu et al. 2020): the result depends on the content of the buffer alone.
 
-    As in the paper of SCROLL: a reservoir (`--sampler greedy` is GDumb's own, class-balanced one), one cosine
-    decay (`--lr_decay restarts` is GDumb's own), no CutMix. Accuracies before the last task are those of the
-    untrained head, unless `--fit_every_task 1` (2: after every second task)."""
+    As in the paper of SCROLL: a reservoir (`--sampler greedy` is GDumb's own, class-balanced one),
+    one cosine decay (`--lr_decay restarts` is GDumb's own), no CutMix. Accuracies before the last
+    task are those of the untrained head, unless `--fit_every_task 1` (2: after every second
+    task)."""
     NAME = 'gdumb'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
     ONLINE = True

@@ -1,4 +1,5 @@
-"""Gradient episodic memory: a step may not raise the loss on any past task's memory, to first order.
+"""Gradient episodic memory: a step may not raise the loss on any past task's memory, to first
+order.
 
     python main.py --model gem --dataset seq-cifar10 --buffer_size 500
 
@@ -15,15 +16,17 @@ from utils.buffer import fill_buffer
 _CHUNK = 2 ** 20                        # columns turned into float64 at once
 
 def solve(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
-    """argmin_v 1/2 v'Pv + q'v subject to v >= margin, by Goldfarb and Idnani's dual method. P: float64 (t,
-    t), symmetric, positive definite. q: float64 (t,)."""
+    """argmin_v 1/2 v'Pv + q'v subject to v >= margin, by Goldfarb and Idnani's dual method. P:
+    float64 (t, t), symmetric, positive definite. q: float64 (t,)."""
     # the same v; quadprog's tolerances are absolute, and fail on large gradients
     scale = np.trace(P) / len(P)
     return quadprog.solve_qp(P / scale, -q / scale, np.eye(len(q)), np.full(len(q), float(margin)))[0]
 
 
 def inner_products(rows: torch.Tensor) -> np.ndarray:
-    """float64 (n, n): inner products of float32 rows (n, P); a float64 copy of all of them would not fit."""
+    """float64 (n, n): inner products of float32 rows (n, P); a float64 copy of all of them would
+    not fit.
+    """
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     for part in rows.split(_CHUNK, dim=1):
         total += part.double() @ part.double().T
@@ -34,9 +37,10 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
             eps: float = 1e-3) -> torch.Tensor:
     """The gradient nearest to this one that no memory objects to (equations 9 to 11 of the paper).
 
-    gradient: (P,). memories: (t, P), gradients on the past tasks' memories. margin: lower bound of the dual
-    variables; above 0 it pulls towards all memories once one objects. eps: added to the diagonal, so that the
-    programme has one solution, also with equal memories; at least what float64 can add to large gradients.
+    gradient: (P,). memories: (t, P), gradients on the past tasks' memories. margin: lower bound of
+    the dual variables; above 0 it pulls towards all memories once one objects. eps: added to the
+    diagonal, so that the programme has one solution, also with equal memories; at least what
+    float64 can add to large gradients.
 
     Returns:
         (P,): the gradient itself, bit by bit, if no inner product is negative."""
@@ -52,8 +56,9 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
 class Gem(ReplayModel):
     """GEM (Lopez-Paz and Ranzato 2017).
 
-    At a task's end the memory is divided equally among the classes of all tasks so far. Each step passes the
-    whole memory through the network, augmented, task by task; batch norms see these passes, too."""
+    At a task's end the memory is divided equally among the classes of all tasks so far. Each step
+    passes the whole memory through the network, augmented, task by task; batch norms see these
+    passes, too."""
     NAME = 'gem'
     ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']

@@ -1,4 +1,5 @@
-"""iCaRL: a representation learned with distillation, and the nearest mean of exemplars on top of it.
+"""iCaRL: a representation learned with distillation, and the nearest mean of exemplars on top of
+it.
 
     python main.py --model icarl --dataset seq-cifar10 --buffer_size 500
 
@@ -16,10 +17,11 @@ from utils.buffer import features_of, fill_buffer, icarl_replay
 class Icarl(ReplayModel):
     """iCaRL (Rebuffi et al. 2017). Training data of a task: its own and the exemplars.
 
-    Loss: binary cross-entropy against the old network's answers for old classes, one-hot for the others, mean
-    over samples and the classes seen (the paper sums over these; the rates, as Mammoth's, go with the mean),
-    + opt_wd * |theta|^2. Exemplars are herded on unit-length features, in equal numbers for each class. Their
-    means also see the mirrored images, where the data set is augmented with such."""
+    Loss: binary cross-entropy against the old network's answers for old classes, one-hot for the
+    others, mean over samples and the classes seen (the paper sums over these; the rates, as
+    Mammoth's, go with the mean), + opt_wd * |theta|^2. Exemplars are herded on unit-length
+    features, in equal numbers for each class. Their means also see the mirrored images, where the
+    data set is augmented with such."""
     NAME = 'icarl'
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
@@ -55,7 +57,9 @@ class Icarl(ReplayModel):
         self.old_net, self.class_means = frozen_copy(self.net), None
 
     def compute_class_means(self) -> torch.Tensor:
-        """(K, F) unit rows: mean of the unit features of each class's exemplars; infinite without any."""
+        """(K, F) unit rows: mean of the unit features of each class's exemplars; infinite without
+        any.
+        """
         images, labels = self.buffer.get_all_data()
         views = [self.plain(images)]
         if views[0].dim() == 4 and getattr(self.dataset, 'FLIP', True):     # not of feature vectors

@@ -1,4 +1,5 @@
-"""All data at once, the upper bound: tasks are collected as they come, and learned together after the last.
+"""All data at once, the upper bound: tasks are collected as they come, and learned together after
+the last.
 
     scripts/tables.sh lite_comparison --only 'Joint*/CIFAR-100 10*'
 
@@ -24,10 +25,12 @@ from utils.schedulers import get_scheduler
 
 
 class Joint(ContinualModel):
-    """Standard training on the union of all tasks, augmented afresh each epoch; on one task it is `sgd`.
+    """Standard training on the union of all tasks, augmented afresh each epoch; on one task it is
+    `sgd`.
 
-    Samples come in random order, whatever the schedule; those without a label are left out. Of a stream that
-    is not made from a data set, batches are learned as they came, with the augmentation that they had."""
+    Samples come in random order, whatever the schedule; those without a label are left out. Of a
+    stream that is not made from a data set, batches are learned as they came, with the augmentation
+    that they had."""
     NAME = 'joint'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     RAW_STREAM = True                   # nothing is learned while tasks come
@@ -45,7 +48,8 @@ class Joint(ContinualModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.collected, self.loader = [], None  # data set of each task; the last task's unused loader
+        # data set of each task; the last task's unused loader
+        self.collected, self.loader = [], None
         self.pristine = copy.deepcopy(self.net.state_dict()) if args.fit_every_task else None
         self.batches = []                       # (inputs, labels), of a stream without a data set
 
@@ -86,7 +90,8 @@ class Joint(ContinualModel):
         loader, self.RAW_STREAM = self.union(), False
         serve(loader, self)
         self.RAW_STREAM = True
-        self.opt = self.get_optimizer()     # the loop has stepped the rates of the one it began the task with
+        # the loop has stepped the rates of the one it began the task with
+        self.opt = self.get_optimizer()
         scheduler = get_scheduler(self, self.args)
         training_mode(self.net, self.args.bn)
         progress = Progress('All tasks, epochs', self.args.n_epochs, quiet=self.args.non_verbose)

@@ -1,4 +1,5 @@
-"""Learning without forgetting: on new images, what the old network says of the old classes is to stay.
+"""Learning without forgetting: on new images, what the old network says of the old classes is to
+stay.
 
     python main.py --model lwf --dataset seq-cifar10
 
@@ -14,10 +15,12 @@ from utils.evaluate import eval_mode
 
 
 class Lwf(ContinualModel):
-    """LwF (Li and Hoiem 2016): cross-entropy over the classes seen + alpha * distillation over the old ones.
+    """LwF (Li and Hoiem 2016): cross-entropy over the classes seen + alpha * distillation over the
+    old ones.
 
-    When a task begins, the head's new rows are warmed up by cross-entropy over the new classes, on frozen
-    features; then the logits of all its un-augmented images are recorded, and come along with the batches."""
+    When a task begins, the head's new rows are warmed up by cross-entropy over the new classes, on
+    frozen features; then the logits of all its un-augmented images are recorded, and come along
+    with the batches."""
     NAME = 'lwf'
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}

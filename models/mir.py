@@ -14,10 +14,11 @@ from models.utils.replay_model import ReplayModel
 
 @torch.no_grad()
 def interference(net, lr: float, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """CE after minus CE before the virtual step theta - lr * gradient, (C,), with the gradients `net` holds.
+    """CE after minus CE before the virtual step theta - lr * gradient, (C,), with the gradients
+    `net` holds.
 
-    Batch norms use the statistics of these images if the network is in train mode; running statistics are
-    left alone."""
+    Batch norms use the statistics of these images if the network is in train mode; running
+    statistics are left alone."""
     now = dict(net.named_parameters())
     then = {name: p if p.grad is None else p - lr * p.grad for name, p in now.items()}
     losses = []
@@ -30,12 +31,13 @@ def interference(net, lr: float, images: torch.Tensor, labels: torch.Tensor) -> 
 
 
 class Mir(ReplayModel):
-    """MIR (Aljundi et al. 2019, section 3.1): of C random candidates the b most interfered with are replayed.
+    """MIR (Aljundi et al. 2019, section 3.1): of C random candidates the b most interfered with are
+    replayed.
 
-    The gradient of the replayed samples is added to that of the batch; then one step. Candidates are
-    scored un-augmented; the virtual step knows the learning rate only, no momentum. Equal scores (a rate
-    of zero) leave the order of the draw, and with C = b what is replayed is ER's draw. The current task is
-    not replayed, unless `--task_free 1`."""
+    The gradient of the replayed samples is added to that of the batch; then one step. Candidates
+    are scored un-augmented; the virtual step knows the learning rate only, no momentum. Equal
+    scores (a rate of zero) leave the order of the draw, and with C = b what is replayed is ER's
+    draw. The current task is not replayed, unless `--task_free 1`."""
     NAME = 'mir'
     ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']

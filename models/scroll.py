@@ -1,13 +1,14 @@
 """SCROLL, schedule-robust online continual learning: the library `scroll` under Mammoth's contract.
 
-    python main.py --model scroll --dataset seq-cifar100 --n_splits 10 --buffer_size 500 --model_config best
+    python main.py --model scroll --dataset seq-cifar100 --n_splits 10 --buffer_size 500
+    --model_config best
 
 37.8 % (results/rows/table_1_cifar.csv, mean of 3 seeds), as with any other number of splits.
 
-A frozen backbone; exact statistics and a buffer, updated once for each segment of the schedule, whatever the
-batch size; f_T on demand; f* from f_T and the buffer after the last task (`--adapt_every_task 1`: after
-each), always from the pristine backbone. All state is kept under the labels of the files, so that renaming
-classes (`--permute_classes`) changes no digest.
+A frozen backbone; exact statistics and a buffer, updated once for each segment of the schedule,
+whatever the batch size; f_T on demand; f* from f_T and the buffer after the last task
+(`--adapt_every_task 1`: after each), always from the pristine backbone. All state is kept under the
+labels of the files, so that renaming classes (`--permute_classes`) changes no digest.
 """
 import copy
 import time
@@ -57,7 +58,8 @@ class ScrollModel(FrozenModel):
         super().__init__(backbone, loss, args, transform, dataset)
         learned_files.check_writable(args)
         adaptation = scroll_flags.adaptation(args, dataset)
-        images = None if hasattr(dataset, 'num_inputs') else self.embedder  # features are learned as they are
+        # features are learned as they are
+        images = None if hasattr(dataset, 'num_inputs') else self.embedder
         if images is not None and args.buffer_size and adaptation.mode_for(args.buffer_size) == 'adapters':
             kind_for(self.net)                              # an InputError better now than after the stream
         self.learner = Scroll(images, adaptation=adaptation, **scroll_flags.online(args))
@@ -155,8 +157,8 @@ class ScrollModel(FrozenModel):
         self.seconds['adaptation'] += time.perf_counter() - began
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits (B, N_CLASSES) of uint8 images (B, H, W, C) or network inputs (B, 3, S, S), -inf for classes
-        not seen: f*'s where there is one, else f_T's."""
+        """Logits (B, N_CLASSES) of uint8 images (B, H, W, C) or network inputs (B, 3, S, S), -inf
+        for classes not seen: f*'s where there is one, else f_T's."""
         out = torch.full((len(x), self.N_CLASSES), -torch.inf, dtype=torch.float64)
         if not hasattr(self.learner, 'statistics_'):
             return out.to(x.device)

@@ -1,4 +1,5 @@
-"""Fine-tuning: one step of cross-entropy per batch, nothing against forgetting; every table's lower bound.
+"""Fine-tuning: one step of cross-entropy per batch, nothing against forgetting; every table's lower
+bound.
 
     python scripts/orders.py --model sgd --dataset seq-digits --orders 10 --seeds 2 --weights small
         --model_config best --n_epochs 3 --drop_last 1

@@ -15,16 +15,16 @@ _TEMPERATURE = 2.0
 
 
 def separated_cross_entropy(logits, labels, classes) -> torch.Tensor:
-    """Cross-entropy of a softmax over some classes. logits: (B, K). labels: int64 (B,), all among the
-    classes. classes: int64 (n,)."""
+    """Cross-entropy of a softmax over some classes. logits: (B, K). labels: int64 (B,), all among
+    the classes. classes: int64 (n,)."""
     none = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device)
     return masked_cross_entropy(logits, labels, none.index_fill(0, classes, True))
 
 
 def task_wise_distillation(teacher, student, tasks) -> torch.Tensor:
-    """KL divergence at T = 2 of a softmax for each task's classes apart, without the factor T^2, mean over
-    samples, summed over tasks. teacher, student: logits (B, K). tasks: list of int64 (n_t,), the classes of
-    each task."""
+    """KL divergence at T = 2 of a softmax for each task's classes apart, without the factor T^2,
+    mean over samples, summed over tasks. teacher, student: logits (B, K). tasks: list of int64
+    (n_t,), the classes of each task."""
     return sum(F.kl_div(F.log_softmax(student[:, classes] / _TEMPERATURE, dim=1),
                         F.softmax(teacher[:, classes] / _TEMPERATURE, dim=1), reduction='batchmean')
                for classes in tasks)
@@ -33,9 +33,10 @@ def task_wise_distillation(teacher, student, tasks) -> torch.Tensor:
 class Ssil(ReplayModel):
     """SS-IL (Ahn et al. 2021) in its online form (Caccia et al. 2022).
 
-    Incoming samples: cross-entropy over the classes of the current task. Replayed samples, of earlier
-    tasks only: cross-entropy over the earlier classes, and distillation from the network as the last
-    task left it, for each earlier task's classes apart. With one class a task the first and the last
+    Incoming samples: cross-entropy over the classes of the current task. Replayed samples, of
+    earlier tasks only: cross-entropy over the earlier classes, and distillation from the network as
+    the last task left it, for each earlier task's classes apart. With one class a task the first
+    and the last
     vanish: incoming data teach nothing."""
     NAME = 'ssil'
     ROWS = ('examples', 'labels', 'task_labels')

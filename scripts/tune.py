@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Tune methods on held-out *training* data, as many trials for each; the values go to `models/config/`."""
+"""Tune methods on held-out *training* data, as many trials for each; the values go to
+`models/config/`.
+"""
 import _root
 
 _root.run('bench.paper.tune')

@@ -1,8 +1,8 @@
 """SCROLL, schedule-robust online continual learning, as a library: `from scroll import Scroll`.
 
-Learning from feature vectors, files, merging and unlearning need numpy and scipy; images and adaptation need
-torch, too (`pip install ".[images]"`). Wang, Ciccone, Luise, Yapp, Pontil, Ciliberto, "Schedule-Robust
-Online Continual Learning", arXiv 2210.05561.
+Learning from feature vectors, files, merging and unlearning need numpy and scipy; images and
+adaptation need torch, too (`pip install ".[images]"`). Wang, Ciccone, Luise, Yapp, Pontil,
+Ciliberto, "Schedule-Robust Online Continual Learning", arXiv 2210.05561.
 """
 import importlib
 import os

@@ -1,4 +1,5 @@
-"""SCROLL on the command line: learn from files of features, predict, merge and split what was learned.
+"""SCROLL on the command line: learn from files of features, predict, merge and split what was
+learned.
 
     python -m scroll learn day1.parquet day2.npz -o state.npz            # X, y: any order, any sizes
     python -m scroll learn --from 'days/*.parquet' --engine ray -o state.npz     # or spark, dask

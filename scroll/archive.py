@@ -26,9 +26,9 @@ _held = threading.local()
 
 @contextlib.contextmanager
 def atomic_write(path):
-    """A binary file to write into, which becomes `path` when the block ends: whole and on disk or not at all.
-    Links are followed: their target is replaced, and keeps its mode. A missing folder is made. OSError: it
-    cannot be written (`target_of`); whatever was there is as it was."""
+    """A binary file to write into, which becomes `path` when the block ends: whole and on disk or
+    not at all. Links are followed: their target is replaced, and keeps its mode. A missing folder
+    is made. OSError: it cannot be written (`target_of`); whatever was there is as it was."""
     target = target_of(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     with new_part(target) as part, open(part, 'wb') as file:
@@ -45,8 +45,9 @@ def atomic_write(path):
 
 @contextlib.contextmanager
 def new_part(target: Path, folder: bool = False):
-    """A new file or folder next to `target`, which becomes `target` when the block ends without an error, and
-    is gone if not. It is locked: one that is not is what a killed process has left, and is removed here."""
+    """A new file or folder next to `target`, which becomes `target` when the block ends without an
+    error, and is gone if not. It is locked: one that is not is what a killed process has left, and
+    is removed here."""
     for old in target.parent.glob(f'{glob.escape(target.name)}.[0-9]*-????????.part'):
         with contextlib.suppress(OSError), _descriptor(old, os.O_NONBLOCK | os.O_NOFOLLOW) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -61,7 +62,8 @@ def new_part(target: Path, folder: bool = False):
                 if os.path.lexists(part):                       # else another process has removed it as old
                     yield part
                     os.replace(part, target)
-                    with contextlib.suppress(OSError):          # `target` has it now, and an interrupt could
+                    # `target` has it now, and an interrupt could
+                    with contextlib.suppress(OSError):
                         fcntl.flock(lock, fcntl.LOCK_UN)        # leave it there
                     return
     finally:
@@ -86,8 +88,8 @@ def _remove(path: Path) -> None:
 
 
 def target_of(path) -> Path:
-    """The file that writing to `path` replaces, after all links; it need not exist. OSError: it is '-', a
-    folder, a device, a pipe, or a link to itself."""
+    """The file that writing to `path` replaces, after all links; it need not exist. OSError: it is
+    '-', a folder, a device, a pipe, or a link to itself."""
     path = os.fspath(path) or '.'
     if path == '-':
         raise OSError(errno.EINVAL, 'standard output is for text; a file of this name is ./-', '-')
@@ -101,15 +103,17 @@ def target_of(path) -> Path:
 
 
 def check_target(path, flag: str = '', folder: bool = False) -> None:
-    """InputError, before any work, if the file `path` (`target_of`), or no file in the folder `path`, can be
-    written. Nothing is made: of folders on the way the last that is there is tried."""
+    """InputError, before any work, if the file `path` (`target_of`), or no file in the folder
+    `path`, can be written. Nothing is made: of folders on the way the last that is there is
+    tried."""
     with unwritable(path, flag):
         home = Path(os.path.realpath(path)) if folder else target_of(path).parent
         tempfile.TemporaryFile(dir=next(filter(Path.exists, (home, *home.parents)))).close()
 
 
 def check_apart(path, others, flag: str = '-o') -> None:
-    """InputError if the file to write, `path`, is one of the others that a command has to do with."""
+    """InputError if the file to write, `path`, is one of the others that a command has to do with.
+    """
     if os.path.realpath(path) in map(os.path.realpath, others):
         raise InputError(f'{flag} {path} is named twice, and one of the two would be lost: give another name')
 
@@ -126,24 +130,29 @@ def unwritable(path, flag: str = ''):
 
 
 def locked(path, on_wait=None):
-    """Hold `path`, if it is there, from before it is read until it is replaced: `with locked(path): ...`. Of
-    several processes and threads that do, one works at a time; within the block the thread may hold it again.
+    """Hold `path`, if it is there, from before it is read until it is replaced: `with locked(path):
+    ...`. Of several processes and threads that do, one works at a time; within the block the thread
+    may hold it again.
     `on_wait` is called before a wait."""
     target = os.path.realpath(path)
     held = _files().get(target)
     if (held is None or held.closed) and os.path.isfile(target):
         with contextlib.suppress(OSError):
-            return take_lock(target, 'r+b' if os.access(target, os.W_OK) else 'rb', on_wait)    # for NFS
+            # for NFS
+            return take_lock(target, 'r+b' if os.access(target, os.W_OK) else 'rb', on_wait)
     return contextlib.nullcontext()
 
 
 def take_lock(path, mode: str = 'ab', on_wait=None, wait: bool = True):
-    """Open the file `path` and take its lock (flock): the file, which has it until it is closed; None with
-    `wait=False` where another has it. OSError: it cannot be opened. `mode`: of `open`; 'ab' makes a file.
+    """Open the file `path` and take its lock (flock): the file, which has it until it is closed;
+    None with
+    `wait=False` where another has it. OSError: it cannot be opened. `mode`: of `open`; 'ab' makes a
+    file.
     `on_wait` is called before a wait.
 
-    A lock is given back by the file that has it, when it is closed or nobody holds it any more, and until it
-    is returned it is guarded here: no interrupt, at whatever line, leaves one that is never given back."""
+    A lock is given back by the file that has it, when it is closed or nobody holds it any more, and
+    until it is returned it is guarded here: no interrupt, at whatever line, leaves one that is
+    never given back."""
     while True:
         file = open(path, mode)                                                     # noqa: SIM115
         try:
@@ -173,7 +182,9 @@ def _files() -> weakref.WeakValueDictionary:
 
 
 def open_file(path):
-    """A regular file, to read its bytes. OSError for anything else: a pipe or a device may never end."""
+    """A regular file, to read its bytes. OSError for anything else: a pipe or a device may never
+    end.
+    """
     file = open(path, 'rb', opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))    # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -182,7 +193,8 @@ def open_file(path):
 
 
 def read_json(path):
-    """The content of a JSON file; OSError if it cannot be read, ValueError if it is something else."""
+    """The content of a JSON file; OSError if it cannot be read, ValueError if it is something else.
+    """
     with open_file(path) as file:
         text = file.read()
     try:
@@ -201,8 +213,9 @@ def sha256(path) -> str:
 
 
 def write(path, kind: str, facts: dict, arrays: dict) -> None:
-    """Write `path` by `atomic_write`; InputError if it cannot be written. kind: the format and its version:
-    'scroll-state-1'. facts: whatever JSON holds, and numpy's numbers. arrays: of numbers or text, by name."""
+    """Write `path` by `atomic_write`; InputError if it cannot be written. kind: the format and its
+    version: 'scroll-state-1'. facts: whatever JSON holds, and numpy's numbers. arrays: of numbers
+    or text, by name."""
     text = json.dumps(facts, sort_keys=True, default=plain)
     stored = {name: little_endian(array) for name, array in arrays.items()}
     with unwritable(path), atomic_write(path) as file:
@@ -216,8 +229,8 @@ def plain(value):
 
 
 def read(path, kind: str) -> tuple:
-    """(facts, arrays) that `write` wrote. Runs no code from the file. InputError if there is no such file, or
-    it is of another kind or version, or damaged."""
+    """(facts, arrays) that `write` wrote. Runs no code from the file. InputError if there is no
+    such file, or it is of another kind or version, or damaged."""
     content = _content(path)
     found = str(content.pop('format', ''))
     if found != kind:
@@ -241,8 +254,8 @@ def arrays_of(path, names=None) -> dict:
 
 
 def _content(path, names=None, most: int = 0) -> dict:
-    """Arrays by name, all of them, or those of `names`. `most`: bytes of memory that a compressed file may
-    take; ours are not compressed."""
+    """Arrays by name, all of them, or those of `names`. `most`: bytes of memory that a compressed
+    file may take; ours are not compressed."""
     with readable(path), open_file(path) as file, zipfile.ZipFile(file) as archive:
         sizes = {entry.filename.removesuffix('.npy'): entry.file_size for entry in archive.infolist()}
         wanted = [name for name in sizes if names is None or name in names]
@@ -260,7 +273,9 @@ def _content(path, names=None, most: int = 0) -> dict:
 
 @contextlib.contextmanager
 def readable(path):
-    """Any error in the block as an InputError that names `path`: damaged files raise almost anything."""
+    """Any error in the block as an InputError that names `path`: damaged files raise almost
+    anything.
+    """
     try:
         yield
     except MemoryError:

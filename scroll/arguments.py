@@ -60,7 +60,9 @@ def instance(name: str, value, kind: type) -> None:
 
 
 def available_memory() -> int:
-    """Bytes that can still be allocated: free and reclaimable memory and swap, within a container's limit."""
+    """Bytes that can still be allocated: free and reclaimable memory and swap, within a container's
+    limit.
+    """
     try:
         lines = (line.split() for line in Path('/proc/meminfo').read_text().splitlines())
         known = {words[0]: int(words[1]) << 10 for words in lines if len(words) == 3}
@@ -83,6 +85,8 @@ def check_memory(what: str, size: int) -> None:
 
 
 def not_installed(what: str, package: str, extra: str) -> InputError:
-    """The error where an optional package is missing. extra: of pyproject.toml, the one that has it."""
+    """The error where an optional package is missing. extra: of pyproject.toml, the one that has
+    it.
+    """
     return InputError(f'{what} needs {package}, which is not installed: '
                       f'pip install ".[{extra}]" in a checkout')

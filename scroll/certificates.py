@@ -1,10 +1,12 @@
-"""Certificates in JSON: digests that hold on any machine, and those that hold on one kind of machine.
+"""Certificates in JSON: digests that hold on any machine, and those that hold on one kind of
+machine.
 
     {"format": "schedule-certificate-2", "model": "scroll", "dataset": "seq-cifar100",
      "command": "python ...",
      "verdict": {"sentence": "bit-identical under 1005 schedules", ...},
      "anywhere": {"data": "<SHA-256>", "statistics": "<SHA-256>", ...},
-     "here": {"machine": "x86_64 25 17 AMD EPYC AVX512, 1 thread, torch 2.15.0", "f*": "<SHA-256>"}, ...}
+     "here": {"machine": "x86_64 25 17 AMD EPYC AVX512, 1 thread, torch 2.15.0", "f*": "<SHA-256>"},
+     ...}
 
 Each line follows from some of those above it, so the first that differs says where to look.
 """
@@ -33,7 +35,9 @@ def write(path, certificate: dict) -> None:
 
 
 def read(path) -> dict:
-    """What `write` wrote. InputError: there is no such file, or it is no certificate of this format."""
+    """What `write` wrote. InputError: there is no such file, or it is no certificate of this
+    format.
+    """
     try:
         found = read_json(path)
     except OSError as error:
@@ -47,14 +51,15 @@ def read(path) -> dict:
     sound = all(isinstance(found.get(name), kind) for name, kind in _PARTS.items())
     if not (sound and 'sentence' in found['verdict'] and {'data', 'backbone'} <= found['anywhere'].keys()):
         raise InputError(f'{path}: the certificate is damaged: it is not what certify.py writes')
-    if 'adaptation' in found['settings']:       # f* is what the updates end in, where it does not say more
+    # f* is what the updates end in, where it does not say more
+    if 'adaptation' in found['settings']:
         found['settings'].setdefault('adapt_select', 'none')
     return found
 
 
 def compare(certificate: dict, found: dict, unasked: dict) -> tuple:
-    """(lines of text, whether all that could be compared agree) of a certificate and what was found here (its
-    parts `anywhere` and `here`). unasked: name -> why it was not computed."""
+    """(lines of text, whether all that could be compared agree) of a certificate and what was found
+    here (its parts `anywhere` and `here`). unasked: name -> why it was not computed."""
     there, here = certificate['here'].get('machine'), found['here']['machine']
     values, verdicts, differing = found['anywhere'] | found['here'], {}, []
     said = {name: str(text) for name, text in (certificate['anywhere'] | certificate['here']).items()
@@ -80,15 +85,17 @@ def compare(certificate: dict, found: dict, unasked: dict) -> tuple:
 
 
 def class_segments(schedule, ranks: np.ndarray) -> tuple:
-    """(segment in which each class is first seen, int64 (K,); whether each comes in one alone). ranks: int64
-    (N,), place of each sample's class among the sorted classes."""
+    """(segment in which each class is first seen, int64 (K,); whether each comes in one alone).
+    ranks: int64 (N,), place of each sample's class among the sorted classes."""
     segment = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts))
     first = segment[np.unique(ranks[schedule.order], return_index=True)[1]]
     return first, bool((first[ranks[schedule.order]] == segment).all())
 
 
 def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
-    """Segments after which the predictor is evaluated: those that end next to N/P, 2N/P, ..., N; P=0: all."""
+    """Segments after which the predictor is evaluated: those that end next to N/P, 2N/P, ..., N;
+    P=0: all.
+    """
     ends = cuts[1:]
     if most == 0:
         return np.arange(len(ends))
@@ -98,9 +105,9 @@ def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
 
 
 def summed_stream(learner: Scroll, parts: list, segments: np.ndarray, points: np.ndarray):
-    """As `learn_stream` of a stream of whole classes, from sums: the same bits, and a thousand schedules of
-    CIFAR-100 in minutes. learner: without memory. parts: `Statistics` of each class. segments: that of each
-    class (`class_segments`)."""
+    """As `learn_stream` of a stream of whole classes, from sums: the same bits, and a thousand
+    schedules of CIFAR-100 in minutes. learner: without memory. parts: `Statistics` of each class.
+    segments: that of each class (`class_segments`)."""
     learner.forget()
     before = -1
     for point in points:
@@ -124,7 +131,8 @@ class TestSet:
     """Embedded test samples, sorted by class, lifted once.
 
     Attributes:
-        order: int64 (N,), where the samples were. size: D, numbers of a lifted feature. sizes: int64 (K,),
+        order: int64 (N,), where the samples were. size: D, numbers of a lifted feature. sizes:
+        int64 (K,),
             samples of each class."""
     __test__ = False                    # not a test case of pytest
 
@@ -148,22 +156,22 @@ class TestSet:
 
 
 def anytime_accuracy(hits: np.ndarray, sizes: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """float (P,), percent: a(n), accuracy over all test samples of the classes seen (Koh et al. 2022), of
-    hits int (P, K), sizes int (K,) and seen bool (P, K)."""
+    """float (P,), percent: a(n), accuracy over all test samples of the classes seen (Koh et al.
+    2022), of hits int (P, K), sizes int (K,) and seen bool (P, K)."""
     return 100 * (hits * seen).sum(axis=1) / (sizes * seen).sum(axis=1)
 
 
 def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
-    """A_AUC = sum_k a(n_k) (n_k - n_{k-1}) / N (Koh et al. 2022, whose steps are equal), of n int (P,) and a
-    (P,)."""
+    """A_AUC = sum_k a(n_k) (n_k - n_{k-1}) / N (Koh et al. 2022, whose steps are equal), of n int
+    (P,) and a (P,)."""
     return float((np.asarray(accuracies) * np.diff(samples, prepend=0)).sum() / samples[-1])
 
 
 def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.ndarray,
                                  points: np.ndarray) -> float:
-    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), accuracy on task j after task i. hits: int
-    (P, K), test samples of each class predicted right after each of `points` int (P,), tasks i. sizes: int
-    (K,), test samples. tasks: int (K,), the task that brings each class."""
+    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), accuracy on task j after task i.
+    hits: int (P, K), test samples of each class predicted right after each of `points` int (P,),
+    tasks i. sizes: int (K,), test samples. tasks: int (K,), the task that brings each class."""
     means = []
     for row, point in zip(hits, points):
         seen = tasks <= point
@@ -195,8 +203,9 @@ def summary(accuracies) -> Summary:
 
 
 def cvar(accuracies, share: float) -> float:
-    """Conditional value at risk, the mean of the worst `share` of accuracies (R,): with m = share R, at least
-    1, the floor(m) worst and m - floor(m) of the next, over m (Rockafellar and Uryasev 2000)."""
+    """Conditional value at risk, the mean of the worst `share` of accuracies (R,): with m = share
+    R, at least 1, the floor(m) worst and m - floor(m) of the next, over m (Rockafellar and Uryasev
+    2000)."""
     a = np.sort(np.asarray(accuracies, np.float64))
     m = max(1.0, round(share * len(a), 9))                                      # 0.1 * 30 is not 3
     weights = np.clip(m - np.arange(len(a)), 0, 1)
@@ -204,8 +213,9 @@ def cvar(accuracies, share: float) -> float:
 
 
 def disagreement(predictions: np.ndarray, times: np.ndarray) -> float:
-    """Percent of samples that two schedules' predictors label differently, mean over pairs of schedules: with
-    n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
+    """Percent of samples that two schedules' predictors label differently, mean over pairs of
+    schedules: with n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1)
+    ordered pairs agree.
     predictions: (D, N), distinct rows. times: int (D,), how many schedules gave each."""
     total = int(times.sum())
     if total < 2:
@@ -216,8 +226,8 @@ def disagreement(predictions: np.ndarray, times: np.ndarray) -> float:
 
 
 def largest_weight_difference(weights: list) -> float:
-    """max over pairs of schedules and over weights of |w_r - w_s|; infinite if not finite, or of different
-    numbers of weights. weights: arrays (P,)."""
+    """max over pairs of schedules and over weights of |w_r - w_s|; infinite if not finite, or of
+    different numbers of weights. weights: arrays (P,)."""
     if len({len(row) for row in weights}) > 1:
         return float('inf')
     low, high = reduce(np.minimum, weights), reduce(np.maximum, weights)
@@ -226,8 +236,8 @@ def largest_weight_difference(weights: list) -> float:
 
 
 def variance_shares(accuracies) -> tuple:
-    """(schedule, seed, rest), percent of the sum of squares of accuracies (R, S), of R schedules and S seeds:
-    Fisher's two-way layout without replication; zeros where nothing varies."""
+    """(schedule, seed, rest), percent of the sum of squares of accuracies (R, S), of R schedules
+    and S seeds: Fisher's two-way layout without replication; zeros where nothing varies."""
     a = np.asarray(accuracies, np.float64)
     rows, columns = a.mean(axis=1) - a.mean(), a.mean(axis=0) - a.mean()
     rest = a - a.mean() - rows[:, None] - columns
@@ -238,9 +248,9 @@ def variance_shares(accuracies) -> tuple:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The effect of R schedules on one method: whether digests claimed to be equal are, how many different
-    ones there are by name, the largest difference of weights, percent of disagreement, and accuracies in
-    percent."""
+    """The effect of R schedules on one method: whether digests claimed to be equal are, how many
+    different ones there are by name, the largest difference of weights, percent of disagreement,
+    and accuracies in percent."""
     schedules: int
     identical: bool
     distinct: dict
@@ -259,9 +269,9 @@ class Verdict:
 
 
 def judge(digests: dict, claimed: dict, outcomes: dict, final, incremental) -> Verdict:
-    """The verdict over R schedules. digests: name -> R digests, None where there is none. claimed: name ->
-    those that are claimed equal. outcomes: digest of an outcome -> (times, weights (P,), predictions (N,));
-    times add up to R. final, incremental: R accuracies, percent."""
+    """The verdict over R schedules. digests: name -> R digests, None where there is none. claimed:
+    name -> those that are claimed equal. outcomes: digest of an outcome -> (times, weights (P,),
+    predictions (N,)); times add up to R. final, incremental: R accuracies, percent."""
     distinct = {name: len({*values} - {None}) for name, values in digests.items()}
     identical = all(len({*values} - {None}) <= 1 for values in claimed.values())
     times, weights, predictions = zip(*outcomes.values())

@@ -1,19 +1,22 @@
-"""Edit what was learned, from file to file: merge learners or statistics, remove samples or classes.
+"""Edit what was learned, from file to file: merge learners or statistics, remove samples or
+classes.
 
-What was merged has the digest, and the f_T, of one learner that saw all; what is left after a removal has
-those of one that never saw the rest. A buffer cannot bring back what it had let go: `remove` and `show` say
-where it lacks samples (`ExemplarBuffer.complete`), since f* may then be another. What would count twice is
-noticed, by parts (`scroll.parts`), but for parts that overlap in some samples: cut shares that cannot
-(`main.py --shard 1/4` goes by the samples' pixels).
+What was merged has the digest, and the f_T, of one learner that saw all; what is left after a
+removal has those of one that never saw the rest. A buffer cannot bring back what it had let go:
+`remove` and `show` say where it lacks samples (`ExemplarBuffer.complete`), since f* may then be
+another. What would count twice is
+noticed, by parts (`scroll.parts`), but for parts that overlap in some samples: cut shares that
+cannot (`main.py --shard 1/4` goes by the samples' pixels).
 
     python -m scroll remove state.npz --samples old.npz -o new.npz          # features and labels
     python -m scroll remove state.npz --minus class-3.npz -o new.npz        # statistics of whole classes
     python -m scroll remove state.npz --classes 3 -o new.npz                # where its statistics are known
 
-A class is removed with its samples, or with the statistics of its samples alone; by its name where there is
-a Gram matrix for each class (heads `balanced` and `qda`), or the buffer has kept all its samples. What was
-never learned is refused as far as sums, buffer and keys show it. Only the new file has forgotten: older files
-and the feature cache (`<base_path>/cache/features`) still hold what they held (docs/merging.md).
+A class is removed with its samples, or with the statistics of its samples alone; by its name where
+there is a Gram matrix for each class (heads `balanced` and `qda`), or the buffer has kept all its
+samples. What was never learned is refused as far as sums, buffer and keys show it. Only the new
+file has forgotten: older files and the feature cache (`<base_path>/cache/features`) still hold what
+they held (docs/merging.md).
 """
 import numpy as np
 
@@ -46,9 +49,10 @@ def write(state: State, path) -> None:
 
 
 def merged(state: State, other: State, path, repeated: bool = False, source: str = 'the first') -> State:
-    """What two learners know, with the settings of the first, or two files of statistics. `path`: of the
-    other, `source`: of the first, for errors. InputError: backbones differ, one keeps keys and the other does
-    not, or, as far as parts, keys or equal sums show, they have learned the same samples (unless
+    """What two learners know, with the settings of the first, or two files of statistics. `path`:
+    of the other, `source`: of the first, for errors. InputError: backbones differ, one keeps keys
+    and the other does not, or, as far as parts, keys or equal sums show, they have learned the same
+    samples (unless
     `repeated`)."""
     if (state.params is None) != (other.params is None):
         raise InputError(f'{path}: expected files of one kind, all of learners or all of statistics')
@@ -68,9 +72,11 @@ def merged(state: State, other: State, path, repeated: bool = False, source: str
 
 
 def without_samples(state: State, paths: list, columns: dict = None, repeated: bool = False) -> State:
-    """The state without the samples of files of features and labels (`scroll.files.features`), those to
-    train; or of one npz file of embedded images: `quantised` (N, d), integers on the grid, `labels` (N,), and
-    `keys`, uint64 (N,), that buffer and keys know them by. InputError if they were removed already, unless
+    """The state without the samples of files of features and labels (`scroll.files.features`),
+    those to train; or of one npz file of embedded images: `quantised` (N, d), integers on the grid,
+    `labels` (N,), and
+    `keys`, uint64 (N,), that buffer and keys know them by. InputError if they were removed already,
+    unless
     `repeated`."""
     path, keys = paths[0], None
     if state.psi:
@@ -98,8 +104,8 @@ def without_samples(state: State, paths: list, columns: dict = None, repeated: b
 
 
 def without_statistics(state: State, path, repeated: bool = False) -> State:
-    """The state without the samples that a file counts; where a buffer or keys are kept, whole classes.
-    InputError if they were removed already, unless `repeated`."""
+    """The state without the samples that a file counts; where a buffer or keys are kept, whole
+    classes. InputError if they were removed already, unless `repeated`."""
     part = read(path)
     with naming(path):
         state.check_alike(part)
@@ -118,7 +124,9 @@ def _removed(path, state: State, remove, repeated: bool) -> State:
 
 
 def without_class(state: State, text: str, path) -> State:
-    """The state without the class that reads so; InputError, naming `path`, if it cannot be removed."""
+    """The state without the class that reads so; InputError, naming `path`, if it cannot be
+    removed.
+    """
     classes = {str(label): label for label in state.classes.tolist()}
     with naming(path):
         return state.without_class(classes.get(normal(text), text))

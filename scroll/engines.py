@@ -1,10 +1,11 @@
-"""Learn where the data are: Ray, Spark or Dask decide where a file is counted; the sums are the same.
+"""Learn where the data are: Ray, Spark or Dask decide where a file is counted; the sums are the
+same.
 
     python -m scroll learn --from 'day*/*.parquet' --engine ray --workers 3 -o state.npz
 
-An engine maps `Counter(file) -> Count` and reduces by `merge(Count, Count) -> Count`, on the cluster or
-client that this process is connected to, else on this machine; a node of a cluster needs scroll. A worker
-that dies is replaced; a file lost, or counted twice, is noticed.
+An engine maps `Counter(file) -> Count` and reduces by `merge(Count, Count) -> Count`, on the
+cluster or client that this process is connected to, else on this machine; a node of a cluster needs
+scroll. A worker that dies is replaced; a file lost, or counted twice, is noticed.
 """
 import functools
 import glob
@@ -40,8 +41,8 @@ class Count(NamedTuple):
 
 
 def find(patterns: list) -> list:
-    """Paths and URLs that match any of these patterns (`dir/*.parquet`, `s3://bucket/**/*.npz`), each once,
-    sorted; InputError where none matches."""
+    """Paths and URLs that match any of these patterns (`dir/*.parquet`, `s3://bucket/**/*.npz`),
+    each once, sorted; InputError where none matches."""
     paths = set()
     for pattern in patterns:
         if '://' in pattern:
@@ -55,7 +56,9 @@ def find(patterns: list) -> list:
 
 
 def _at_url(url: str, use):
-    """use(fsspec, url); InputError for whatever goes wrong, since each kind of store has its own errors."""
+    """use(fsspec, url); InputError for whatever goes wrong, since each kind of store has its own
+    errors.
+    """
     try:
         import fsspec
     except ModuleNotFoundError:
@@ -96,8 +99,8 @@ class Counter:
     embedder: str = ''
 
     def __call__(self, source: str):
-        """What a file counts, a `Count`; or the InputError if it cannot be counted: returned, so that no
-        engine takes it for a failure to be tried again, or wraps it."""
+        """What a file counts, a `Count`; or the InputError if it cannot be counted: returned, so
+        that no engine takes it for a failure to be tried again, or wraps it."""
         try:
             return self._counted(source)
         except InputError as error:
@@ -121,8 +124,8 @@ def names_in(source: str, columns: dict = None) -> tuple | None:
 
 
 def merge(one, two):
-    """The sum of two counts; neither is changed, since an engine may use them again. None counts nothing; the
-    first error stays, and one of adding them is returned, too."""
+    """The sum of two counts; neither is changed, since an engine may use them again. None counts
+    nothing; the first error stays, and one of adding them is returned, too."""
     for part, other in ((two, one), (one, two)):
         if part is None or isinstance(other, InputError):
             return other
@@ -202,10 +205,11 @@ ENGINES = dict(local=_local, ray=_ray, spark=_spark, dask=_dask)
 
 
 def total(engine: str, counter: Counter, sources: list, workers: int = None) -> State:
-    """The sum of what `counter` counts in each source, each of which counts once. engine: of `ENGINES`.
-    workers: processes; None: the engine's default; ignored where an engine runs already. InputError: the
-    engine is not installed or gave up, a file cannot be counted (which), or not each file was counted
-    once."""
+    """The sum of what `counter` counts in each source, each of which counts once. engine: of
+    `ENGINES`.
+    workers: processes; None: the engine's default; ignored where an engine runs already.
+    InputError: the engine is not installed or gave up, a file cannot be counted (which), or not
+    each file was counted once."""
     one_of('engine', engine, ENGINES)
     if workers is not None:
         whole('workers', workers, 1)

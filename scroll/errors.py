@@ -4,11 +4,15 @@ from contextlib import contextmanager
 
 
 class InputError(ValueError):
-    """What was given, what is expected, what to do, in one line. Nothing has changed when it is raised."""
+    """What was given, what is expected, what to do, in one line. Nothing has changed when it is
+    raised.
+    """
 
 
 class WrongType(InputError, TypeError):
-    """An `InputError` that is a TypeError, too, as scikit-learn's checks want it of what is no number."""
+    """An `InputError` that is a TypeError, too, as scikit-learn's checks want it of what is no
+    number.
+    """
 
 
 def did_you_mean(word, known) -> str:

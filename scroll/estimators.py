@@ -59,27 +59,33 @@ class _Fitted(NamedTuple):
 
 
 class ScrollClassifier(ClassifierMixin, BaseEstimator):
-    """Classifier from exact integer sums: the same bits under every order, batching and sharding of the data.
+    """Classifier from exact integer sums: the same bits under every order, batching and sharding of
+    the data.
 
-    Any number of `partial_fit`, with classes that nobody has named before, ends where `fit` on all of it does
-    (without unit length: given `limit`). `a + b` has learned the data of both; `remove` takes samples out.
-    Head and its parameters may be changed at any time. Bad input is an `InputError`, and changes nothing.
+    Any number of `partial_fit`, with classes that nobody has named before, ends where `fit` on all
+    of it does (without unit length: given `limit`). `a + b` has learned the data of both; `remove`
+    takes samples out. Head and its parameters may be changed at any time. Bad input is an
+    `InputError`, and changes nothing.
 
-    head, ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
-    lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length. scale:
-    'unit': each sample has its length scaled to one, as embeddings want it. None: features as they are, in
-    units of the power of two at or above `limit`. 'standard', for tables of measured quantities and the heads
-    ridge, ncc and lda: each feature less its mean, over its standard deviation and sqrt(d), both from the
-    sums (`scroll.grid_learner.Standardised`). limit: without unit length, the largest absolute value that a
-    feature will have, a number or (with 'standard') one for each feature. Values beyond cannot be learned,
-    and are predicted as those at the edge of the grid. None: `fit` makes a grid that reaches four times as
-    far as its data; `partial_fit` cannot begin, since its first batch would decide. calibration_size: samples
-    to keep, drawn by hash and shared among the classes, to calibrate `predict_proba` on. 0: none, and
+    head, ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled
+    features.
+    lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length.
+    scale: 'unit': each sample has its length scaled to one, as embeddings want it. None: features
+    as they are, in units of the power of two at or above `limit`. 'standard', for tables of
+    measured quantities and the heads ridge, ncc and lda: each feature less its mean, over its
+    standard deviation and sqrt(d), both from the sums (`scroll.grid_learner.Standardised`). limit:
+    without unit length, the largest absolute value that a feature will have, a number or (with
+    'standard') one for each feature. Values beyond cannot be learned, and are predicted as those at
+    the edge of the grid. None: `fit` makes a grid that reaches four times as far as its data;
+    `partial_fit` cannot begin, since its first batch would decide. calibration_size: samples to
+    keep, drawn by hash and shared among the classes, to calibrate `predict_proba` on. 0: none, and
     probabilities are the softmax of plain logits.
 
     Attributes:
-        classes_: (K,) labels, with those that were named as `classes` and not yet seen. head_: the head in
-            use. n_features_in_: d. feature_names_in_: (d,) of a data frame. learner_: the `Scroll` below;
+        classes_: (K,) labels, with those that were named as `classes` and not yet seen. head_: the
+        head in
+            use. n_features_in_: d. feature_names_in_: (d,) of a data frame. learner_: the `Scroll`
+            below;
             `learner_.statistics_` are its sums, of features on the grid."""
     __init__ = constructor(dict(head=DEFAULTS['head'], scale='unit', limit=None, calibration_size=500) |
                            {name: DEFAULTS[name] for name in _HEAD_SETTINGS}, positional=1)
@@ -92,8 +98,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(str(error).rstrip('.') + class_weight_hint(params)) from error
 
     def fit(self, X, y, sample_weight=None) -> 'ScrollClassifier':
-        """Forget everything, then learn. X: numbers (N, d): array or data frame. y: labels (N,), whole
-        numbers or text. sample_weight: whole numbers (N,), 0 or more: exact copies of each."""
+        """Forget everything, then learn. X: numbers (N, d): array or data frame. y: labels (N,),
+        whole numbers or text. sample_weight: whole numbers (N,), 0 or more: exact copies of
+        each."""
         fresh = clone(self)
         fresh._learn(X, y, None, sample_weight, whole_data=True)
         with self._writing():
@@ -101,14 +108,15 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> 'ScrollClassifier':
-        """Learn more; arguments as `fit`. classes: labels that will come. Not needed: new ones may come at
-        any time. Those named and not yet seen have probability 0."""
+        """Learn more; arguments as `fit`. classes: labels that will come. Not needed: new ones may
+        come at any time. Those named and not yet seen have probability 0."""
         return self._learn(X, y, classes, sample_weight)
 
     def remove(self, X, y) -> 'ScrollClassifier':
-        """Unlearn samples that were learned: `digest` and labels are then those of never having seen them,
-        and so are probabilities while `learner_.buffer_.complete` (of samples to calibrate on, those that
-        were let go do not come back). InputError: they cannot all have been learned."""
+        """Unlearn samples that were learned: `digest` and labels are then those of never having
+        seen them, and so are probabilities while `learner_.buffer_.complete` (of samples to
+        calibrate on, those that were let go do not come back). InputError: they cannot all have
+        been learned."""
         warn_of_half(X)
         X, y = self._checked(X, self._known(), y)
         with self._writing():
@@ -118,7 +126,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def __add__(self, other: 'ScrollClassifier') -> 'ScrollClassifier':
-        """A new classifier, with these parameters, that has learned what both have; they stay as they are."""
+        """A new classifier, with these parameters, that has learned what both have; they stay as
+        they are.
+        """
         if not isinstance(other, ScrollClassifier):
             return NotImplemented
         one, two, out = self._known(), other._known(), copy.copy(self)
@@ -133,14 +143,17 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return vars(self).setdefault('_lock', threading.RLock())
 
     def digest(self) -> str:
-        """SHA-256 of the sums and of the grid they are on; with unit length, that of `Scroll.digest`."""
+        """SHA-256 of the sums and of the grid they are on; with unit length, that of
+        `Scroll.digest`.
+        """
         check_is_fitted(self)
         sums, grid = self.learner_.digest(), self.learner_.psi()
         return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
 
     def save(self, path) -> None:
-        """Write what was learned to `path`, whole or not at all, for `Scroll.load` and `python -m scroll`:
-        labels are int64 or text there. InputError: it cannot be written, or scale is not 'unit'."""
+        """Write what was learned to `path`, whole or not at all, for `Scroll.load` and `python -m
+        scroll`: labels are int64 or text there. InputError: it cannot be written, or scale is not
+        'unit'."""
         self.learner_.save(path)
 
     @property
@@ -165,7 +178,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def feature_names_in_(self) -> np.ndarray:
-        """(d,) names of the columns of a data frame, as text; an AttributeError where it had none."""
+        """(d,) names of the columns of a data frame, as text; an AttributeError where it had none.
+        """
         return self._known().learner.feature_names_in_
 
     def _known(self) -> _Fitted:
@@ -179,9 +193,10 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return labels.astype(fitted.labels().dtype) if fitted.declared else labels
 
     def decision_function(self, X) -> np.ndarray:
-        """Logits float64 (N, K), columns as `classes_`; of two classes (N,), second less first. Those of
-        lda, qda and ncc (`Head.relative`) are less the mean of each sample, so that a column can be read by
-        itself, as calibration and ranking do. `learner_.predictor()` has them as they are."""
+        """Logits float64 (N, K), columns as `classes_`; of two classes (N,), second less first.
+        Those of lda, qda and ncc (`Head.relative`) are less the mean of each sample, so that a
+        column can be read by itself, as calibration and ranking do. `learner_.predictor()` has them
+        as they are."""
         fitted = self._ready()
         logits = fitted.learner.decision_function(self._checked(X, fitted)[0])
         if HEADS[fitted.learner.head_].relative and len(fitted.labels()) > 2:
@@ -271,7 +286,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return Columns(X, names), y
 
     def _new_learner(self, X, whole_data: bool) -> GridLearner:
-        """With the grid that these parameters ask for, made of X if nothing else says what it is."""
+        """With the grid that these parameters ask for, made of X if nothing else says what it is.
+        """
         out = GridLearner(buffer_size=self.calibration_size, strategy='hash', **self._of_head())
         out.standard = self.scale == 'standard'
         if self.scale == 'unit':
@@ -290,7 +306,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """What was fitted, with the head that is asked for now."""
         fitted, asked = self._known(), self._of_head()
         if asked != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
-            with self._writing():       # copies of this classifier, and other threads, may use that learner
+            # copies of this classifier, and other threads, may use that learner
+            with self._writing():
                 fitted = self._known()
                 fitted = fitted._replace(learner=copy.copy(fitted.learner).set_params(**asked))
                 self._fitted = fitted
@@ -298,7 +315,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _plain(y):
-    """Labels in lists and arrays of objects as numbers or text; others are as scikit-learn takes them."""
+    """Labels in lists and arrays of objects as numbers or text; others are as scikit-learn takes
+    them.
+    """
     kind = getattr(y, 'dtype', None)
     listed = isinstance(y, (list, tuple)) or getattr(kind, 'kind', '') in ('O', 'T') or \
         getattr(kind, 'na_value', None) is not None         # pandas' own types, which may have gaps
@@ -325,8 +344,9 @@ def _weights(sample_weight, count: int, least: int) -> np.ndarray:
 
 
 def _copies(learner: GridLearner, X: Columns, labels, weights) -> GridLearner:
-    """Teach a learner that has learned nothing `weights` copies of each sample: bit by bit of the weights,
-    from the highest, all that was learned is doubled and the samples whose bit is set are added."""
+    """Teach a learner that has learned nothing `weights` copies of each sample: bit by bit of the
+    weights, from the highest, all that was learned is doubled and the samples whose bit is set are
+    added."""
     for bit in reversed(range(int(weights.max()).bit_length())):
         if hasattr(learner, 'statistics_'):
             learner.merge(learner, of_parts=False)

@@ -1,13 +1,17 @@
 """The replay buffer: which samples of each class are kept, and how many.
 
-How many: `quotas`, a pure function of the numbers seen. Which: a strategy ranks a class's candidates, and
-shrinking a class cuts the end of its ranking. Candidates are put in order of their keys (digests of their
-pixels) first, so a choice depends on the set of candidates, never on their order; ties go to the lowest key.
+How many: `quotas`, a pure function of the numbers seen. Which: a strategy ranks a class's
+candidates, and shrinking a class cuts the end of its ranking. Candidates are put in order of their
+keys (digests of their pixels) first, so a choice depends on the set of candidates, never on their
+order; ties go to the lowest key.
 
-- `herding` (paper, section 3.3; iCaRL): greedily keeps the mean of the chosen nearest to the mean of *all*
-  samples of the class, known from the statistics. With classes that arrive whole it is the same in any order.
+- `herding` (paper, section 3.3; iCaRL): greedily keeps the mean of the chosen nearest to the mean
+  of *all*
+  samples of the class, known from the statistics. With classes that arrive whole it is the same in
+  any order.
 - `hash`: the samples of lowest key. The same buffer under every schedule; shards can be merged.
-- `random`: a reservoir for each class. `nearest`, `outlier`: smallest or largest distance to the class mean.
+- `random`: a reservoir for each class. `nearest`, `outlier`: smallest or largest distance to the
+  class mean.
 """
 import copy
 import hashlib
@@ -27,13 +31,14 @@ from scroll.statistics import Statistics
 
 _TOGETHER = 1 << 12                 # candidates of whom all products are held at once
 _SPLIT = 20                         # bits of the lower part of integers that int64 cannot hold
-_ARRAYS = ('keys', 'features', 'samples', 'coins')      # names in files and digests, of the fields of `_Kept`
+# names in files and digests, of the fields of `_Kept`
+_ARRAYS = ('keys', 'features', 'samples', 'coins')
 
 
 def quotas(counts, capacity: int) -> np.ndarray:
-    """How many samples of each class to keep, int64 (K,), by water-filling: every class gets all it has up to
-    a common level; what is left over goes, one each, to the first classes that have more. counts: int (K,),
-    samples seen of each class, classes in sorted order."""
+    """How many samples of each class to keep, int64 (K,), by water-filling: every class gets all it
+    has up to a common level; what is left over goes, one each, to the first classes that have more.
+    counts: int (K,), samples seen of each class, classes in sorted order."""
     counts = np.asarray(counts, np.int64)
     if counts.sum() <= capacity:
         return counts.copy()
@@ -60,7 +65,9 @@ class _Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class Exemplars:
-    """A buffer in canonical order (class, key): labels (m,), keys (m,), features (m, d), samples (m, ...)."""
+    """A buffer in canonical order (class, key): labels (m,), keys (m,), features (m, d), samples
+    (m, ...).
+    """
     labels: np.ndarray
     keys: np.ndarray
     features: np.ndarray
@@ -81,13 +88,17 @@ class Exemplars:
 
 
 class ExemplarBuffer:
-    """At most `capacity` samples (|M|, at least one), shared among the classes seen. What it holds is
-    replaced, never changed, so `copy.copy` copies it. `strategy`: of `STRATEGIES`; `seed`: for `random`.
+    """At most `capacity` samples (|M|, at least one), shared among the classes seen. What it holds
+    is replaced, never changed, so `copy.copy` copies it. `strategy`: of `STRATEGIES`; `seed`: for
+    `random`.
 
     Attributes:
-        complete: whether every class has its quota, and always had. False once an edit has left places whose
-            next samples had been let go, and cannot come back: from then on a `hash` buffer, and f* with it,
-            may be another than that of a stream without what was removed. True again where all is kept."""
+        complete: whether every class has its quota, and always had. False once an edit has left
+        places whose
+            next samples had been let go, and cannot come back: from then on a `hash` buffer, and f*
+            with it,
+            may be another than that of a stream without what was removed. True again where all is
+            kept."""
     complete = True                     # of the class: pickles of earlier versions have none
 
     def __init__(self, capacity: int, strategy: str = 'herding', seed: int = 0):
@@ -109,8 +120,9 @@ class ExemplarBuffer:
                                  f'buffer holds {kept.samples.shape[1:]}, {kept.samples.dtype}')
 
     def update(self, keys, features, samples, labels, statistics: Statistics) -> None:
-        """Offer one segment, which `statistics` must count already: its sums are the herding target. keys:
-        uint64 (N,). features: int32 (N, d). samples: (N, ...), what is stored. labels: (N,)."""
+        """Offer one segment, which `statistics` must count already: its sums are the herding
+        target. keys: uint64 (N,). features: int32 (N, d). samples: (N, ...), what is stored.
+        labels: (N,)."""
         labels = check_labels(labels, len(keys))
         keys, features, samples = map(native, (keys, features, samples))
         offered, random = {}, copy.deepcopy(self._random)
@@ -119,8 +131,8 @@ class ExemplarBuffer:
         self._kept, self._random = self._chosen(self._kept, offered, statistics), random
 
     def merge(self, other: 'ExemplarBuffer | None', statistics: Statistics) -> None:
-        """Add another stream's buffer, if it has one; `statistics` are the merged ones. Exact for `hash`, and
-        for classes in one shard."""
+        """Add another stream's buffer, if it has one; `statistics` are the merged ones. Exact for
+        `hash`, and for classes in one shard."""
         alike = other is not None and other.strategy == self.strategy and other.capacity >= self.capacity
         self.complete = self.complete and alike and other.complete
         self._kept = self._chosen(self._kept, {} if other is None else other._kept, statistics)
@@ -134,8 +146,8 @@ class ExemplarBuffer:
         self.complete = full and (self.complete or len(self) == statistics.total)
 
     def remove(self, keys, labels, statistics: Statistics) -> None:
-        """Drop these samples, which `statistics` no longer count, if they are kept. Their places are free
-        until new samples come."""
+        """Drop these samples, which `statistics` no longer count, if they are kept. Their places
+        are free until new samples come."""
         left = dict(self._kept)
         for key, label in zip(np.asarray(keys, np.uint64), check_labels(labels, len(keys)).tolist()):
             if label in left:
@@ -151,13 +163,15 @@ class ExemplarBuffer:
         self._check_complete(statistics)
 
     def rename(self, names: dict, statistics: Statistics) -> None:
-        """Call each class as `names` says; `statistics` do so already. What is left over of a shared capacity
-        goes to the first classes: one that is now later may lose a sample."""
+        """Call each class as `names` says; `statistics` do so already. What is left over of a
+        shared capacity goes to the first classes: one that is now later may lose a sample."""
         self._kept = self._chosen({names[label]: kept for label, kept in self._kept.items()}, {}, statistics)
         self._check_complete(statistics)
 
     def _chosen(self, kept: dict, offered: dict, statistics: Statistics) -> dict:
-        """What is kept when classes that have new candidates are ranked, and each is cut to its quota."""
+        """What is kept when classes that have new candidates are ranked, and each is cut to its
+        quota.
+        """
         labels = sorted(kept.keys() | offered.keys())
         rows = np.searchsorted(statistics.classes, label_array(labels)) if labels else []
         sums, counts, allowed = statistics.sums, statistics.counts, quotas(statistics.counts, self.capacity)
@@ -173,8 +187,8 @@ class ExemplarBuffer:
         return out
 
     def _best(self, kept: _Kept, class_sum: np.ndarray, count: int, k: int) -> np.ndarray:
-        """Positions of the first k of the candidates of a class, in order of key, best first. class_sum:
-        int64 (d,), of all its `count` samples."""
+        """Positions of the first k of the candidates of a class, in order of key, best first.
+        class_sum: int64 (d,), of all its `count` samples."""
         if self.strategy == 'herding':
             return herding_order(kept.features, class_sum, count, k)
         if self.strategy == 'random':
@@ -196,8 +210,9 @@ class ExemplarBuffer:
     @classmethod
     def from_arrays(cls, arrays: dict, facts: dict, statistics: Statistics,
                     check_samples) -> 'ExemplarBuffer':
-        """What `state_dict` described, next to these statistics; one of several errors if no buffer can be
-        like this. facts: capacity, strategy, random state, complete. check_samples: InputError for others."""
+        """What `state_dict` described, next to these statistics; one of several errors if no buffer
+        can be like this. facts: capacity, strategy, random state, complete. check_samples:
+        InputError for others."""
         out, sizes = cls(facts['capacity'], facts['strategy']), arrays['sizes']
         labels = check_labels(arrays['labels'].tolist(), len(arrays['labels']))
         if sizes.shape != labels.shape or sizes.dtype != np.int64 or (labels[1:] <= labels[:-1]).any() or \
@@ -248,7 +263,8 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
     towards, squares = _towards(f, class_sum), np.einsum('nd,nd->n', f, f)
     rounded = 2 * (towards[0] * float(1 << _SPLIT) + towards[1])
     off = 2.0 ** -49 * (2 * count * squares.max(initial=0) + np.abs(rounded).max(initial=0))
-    products = f @ f.T if len(f) <= min(2 * k, _TOGETHER) else None     # or those of one after the other
+    # or those of one after the other
+    products = f @ f.T if len(f) <= min(2 * k, _TOGETHER) else None
     chosen = np.zeros(k, np.int64)
     for size in range(1, k + 1):            # squares: |f + s|^2 - |s|^2, s the sum of the chosen
         distances = count * squares - size * rounded            # each is off by less than half of size off
@@ -265,15 +281,18 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
 
 
 def _towards(f: np.ndarray, class_sum: np.ndarray) -> tuple:
-    """f . class_sum as (high, low), int64 (..., n) each, in units of 2^20 and 1; exact, all is < 2^53."""
+    """f . class_sum as (high, low), int64 (..., n) each, in units of 2^20 and 1; exact, all is <
+    2^53.
+    """
     parts = class_sum >> _SPLIT, class_sum & (1 << _SPLIT) - 1
     return tuple((f @ part.astype(np.float64)[..., None])[..., 0].astype(np.int64) for part in parts)
 
 
 def _distances(squares: np.ndarray, towards: tuple, size: int, count: int) -> tuple:
-    """count squares - 2 size f . class_sum as (high, low), 0 <= low < 2^20: with squares = |f + s|^2 - |s|^2
-    the order of the distances of (f + s) / size from the class mean, s the sum of size - 1 others. int64 is
-    enough for 2^27 samples of a class, 2^16 of them kept, and unit features of up to 2^14 numbers."""
+    """count squares - 2 size f . class_sum as (high, low), 0 <= low < 2^20: with squares = |f +
+    s|^2 - |s|^2 the order of the distances of (f + s) / size from the class mean, s the sum of size
+    - 1 others. int64 is enough for 2^27 samples of a class, 2^16 of them kept, and unit features of
+      up to 2^14 numbers."""
     squares = squares.astype(np.int64)
     low = count * (squares & (1 << _SPLIT) - 1) - 2 * size * towards[1]
     return count * (squares >> _SPLIT) - 2 * size * towards[0] + (low >> _SPLIT), low & (1 << _SPLIT) - 1

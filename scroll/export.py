@@ -6,8 +6,8 @@
     backbone.integer.npz           an integer backbone (`scroll.embedding.integer_network`)
     certificate.json               digests of statistics, f_T, f* and each file; classes, settings
 
-A name that ends in .onnx, .pt2 or .safetensors is one file: the graph, or the weights, of what predicts.
-Logits of f_T are sums of products of whole numbers (in units of 2^-18) and exact weights.
+A name that ends in .onnx, .pt2 or .safetensors is one file: the graph, or the weights, of what
+predicts. Logits of f_T are sums of products of whole numbers (in units of 2^-18) and exact weights.
 """
 import importlib.util
 import json
@@ -42,9 +42,9 @@ _LIFTED = dict(relu='h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power
 
 
 def check_export(out, formats=None) -> tuple:
-    """(path after all links, its formats, its ending if it is one file, else ''). InputError unless it can be
-    written whole: a folder is new, or empty; or for an unknown format, one whose packages are not installed,
-    or that is not a file's."""
+    """(path after all links, its formats, its ending if it is one file, else ''). InputError unless
+    it can be written whole: a folder is new, or empty; or for an unknown format, one whose packages
+    are not installed, or that is not a file's."""
     ending = Path(os.fspath(out)).suffix.lower()
     ending = ending if ending in _ENDINGS else ''
     usual = [_ENDINGS.get(ending, 'safetensors')]
@@ -67,14 +67,16 @@ def check_export(out, formats=None) -> tuple:
 
 
 def export(learner, out, formats=None, image_shape=None, names=None) -> None:
-    """Write what a `Scroll` or `ScrollClassifier` predicts with, whole or not at all; f* where `adapt` was
-    called since.
+    """Write what a `Scroll` or `ScrollClassifier` predicts with, whole or not at all; f* where
+    `adapt` was called since.
 
-    out: a new folder; or a file, whose ending says its format: of f*, else of f_T. formats: of `FORMATS`;
-    None: the file's, in a folder safetensors. image_shape: (H, W, C), or (H, W), of the images that graphs
-    take; default: the size that the backbone works at. names: (K,), of the classes, for the certificate.
-    InputError: nothing was learned, `out` is a folder that is there or cannot be written, or there can be no
-    such graph or file."""
+    out: a new folder; or a file, whose ending says its format: of f*, else of f_T. formats: of
+    `FORMATS`;
+    None: the file's, in a folder safetensors. image_shape: (H, W, C), or (H, W), of the images that
+    graphs take; default: the size that the backbone works at. names: (K,), of the classes, for the
+    certificate.
+    InputError: nothing was learned, `out` is a folder that is there or cannot be written, or there
+    can be no such graph or file."""
     learner = learner.learner_ if hasattr(type(learner), 'learner_') else learner
     instance('learner', learner, Scroll)
     learner.check_portable()
@@ -136,7 +138,9 @@ def _certificate(learner, predictors: dict, names) -> dict:
 
 
 def _write(folder: Path, name: str, predictor, embedder, formats, example: np.ndarray) -> None:
-    """Graphs; weights, exact, and the backbone: as given for f_T, for f* with adapters and norms folded."""
+    """Graphs; weights, exact, and the backbone: as given for f_T, for f* with adapters and norms
+    folded.
+    """
     arrays, formula = _head(predictor)
     about = _json(dict(format='scroll-predictor-1', predictor=name, digest=predictor.digest(),
                        classes=predictor.classes.tolist(), formula=formula))

@@ -1,8 +1,9 @@
-"""Predictors as graphs for other programs, torch (.pt2) and ONNX: features or images -> logits and labels.
+"""Predictors as graphs for other programs, torch (.pt2) and ONNX: features or images -> logits and
+labels.
 
-Features come in float32, as a learner rounds them, and are 0 below 2^-126 in size. Graphs work in float64.
-Those of f_T cut weights and products into pieces so short that every sum is exact: logits and labels are
-those of the library, to the last bit, where `OnGrid` gives its features.
+Features come in float32, as a learner rounds them, and are 0 below 2^-126 in size. Graphs work in
+float64. Those of f_T cut weights and products into pieces so short that every sum is exact: logits
+and labels are those of the library, to the last bit, where `OnGrid` gives its features.
 """
 import warnings
 from copy import deepcopy
@@ -24,8 +25,9 @@ from scroll.heads.predictors import exact_logits
 
 def write_graphs(folder: Path, name: str, predictor, embedder, example: np.ndarray, formats,
                  about: str) -> None:
-    """Write `name`.pt2 and `name`.onnx, as the formats say, with the text `about`. example: two samples, of
-    the shape and dtype of all; embedder: as of `whole_module`. InputError: the backbone cannot be a graph."""
+    """Write `name`.pt2 and `name`.onnx, as the formats say, with the text `about`. example: two
+    samples, of the shape and dtype of all; embedder: as of `whole_module`. InputError: the backbone
+    cannot be a graph."""
     if embedder is not None and embedder.dtype == 'bfloat16':
         raise InputError('graphs do not work in bfloat16, as this backbone does: give it another dtype')
     shape, example = example.shape[1:], torch.from_numpy(example)
@@ -49,8 +51,8 @@ def write_graphs(folder: Path, name: str, predictor, embedder, example: np.ndarr
 
 
 def whole_module(predictor, embedder=None, shape: tuple = None) -> nn.Module:
-    """float32 (N, d), or with an embedder (of f_T or f*) uint8 images (N, *shape), -> (logits float64 (N, K),
-    column of the label int64 (N,))."""
+    """float32 (N, d), or with an embedder (of f_T or f*) uint8 images (N, *shape), -> (logits
+    float64 (N, K), column of the label int64 (N,))."""
     adapted = isinstance(predictor, AdaptedPredictor)
     front = [] if embedder is None else [ImageFeatures(embedder, shape)]
     grid = [] if adapted and embedder is not None else [OnGrid()]
@@ -59,7 +61,9 @@ def whole_module(predictor, embedder=None, shape: tuple = None) -> nn.Module:
 
 
 class ImageFeatures(nn.Module):
-    """uint8 images (N, H, W, C) or (N, H, W), of one size -> features (N, d) of the backbone, float32."""
+    """uint8 images (N, H, W, C) or (N, H, W), of one size -> features (N, d) of the backbone,
+    float32.
+    """
 
     def __init__(self, embedder, shape: tuple):
         super().__init__()
@@ -73,12 +77,14 @@ class ImageFeatures(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         images = (images.unsqueeze(-1) if images.dim() == 3 else images).double().permute(0, 3, 1, 2)
-        images = self.rows @ (images @ self.columns.T)      # as `scroll.embedding.transforms.resize`: exact
+        # as `scroll.embedding.transforms.resize`: exact
+        images = self.rows @ (images @ self.columns.T)
         return self.net.features(self.prepare(images.permute(0, 2, 3, 1)))
 
 
 class Head(nn.Module):
-    """What every predictor has: `h`, its features or their lift, whole numbers in units of 2^-18."""
+    """What every predictor has: `h`, its features or their lift, whole numbers in units of 2^-18.
+    """
 
     def __init__(self, predictor, **arrays):
         super().__init__()
@@ -97,7 +103,9 @@ def _result(high: torch.Tensor, low: torch.Tensor, base: float, unit: float) -> 
 
 
 class ExactLinear(Head):
-    """f_T of `LinearPredictor`: its logits, correctly rounded, and the column of the largest exact one."""
+    """f_T of `LinearPredictor`: its logits, correctly rounded, and the column of the largest exact
+    one.
+    """
 
     def __init__(self, predictor):
         limbs, width = predictor.limbs()
@@ -110,7 +118,9 @@ class ExactLinear(Head):
 
 
 class ExactQuadratic(Head):
-    """f_T of `QuadraticPredictor`: products of products are summed in pieces of 18 bits, as it does."""
+    """f_T of `QuadraticPredictor`: products of products are summed in pieces of 18 bits, as it
+    does.
+    """
 
     def __init__(self, predictor):
         super().__init__(predictor, means=predictor.means, forms=predictor.forms)

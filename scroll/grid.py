@@ -18,21 +18,24 @@ PRECISION = 'float32'               # of features as they are taken in
 
 
 def widened(numbers):
-    """Numbers of fewer bits than numpy itself knows as float32, which holds them exactly: tensors of bfloat16
-    and float8, arrays of the types of `ml_dtypes`. Everything else as it is."""
+    """Numbers of fewer bits than numpy itself knows as float32, which holds them exactly: tensors
+    of bfloat16 and float8, arrays of the types of `ml_dtypes`. Everything else as it is."""
     if re.match(r'(torch\.)?(bfloat|float8)', str(getattr(numbers, 'dtype', ''))):
         return numbers.float() if hasattr(numbers, 'float') else numbers.astype(np.float32)
     return numbers
 
 
 def quantise(features) -> np.ndarray:
-    """Unit rows on the grid: 2^18 x / |x| for each row x, rounded to the nearest integers, ties to even.
+    """Unit rows on the grid: 2^18 x / |x| for each row x, rounded to the nearest integers, ties to
+    even.
 
-    What is rounded is the exact quotient: where float64 cannot tell on which side of a tie it lies, integers
-    decide. So a row's result is a function of its numbers alone, whatever the machine or the other rows.
+    What is rounded is the exact quotient: where float64 cannot tell on which side of a tie it lies,
+    integers decide. So a row's result is a function of its numbers alone, whatever the machine or
+    the other rows.
 
-    features: numbers (N, d), taken as float64; denormals of float32 and float64 as 0. A zero row stays zero.
-    Returns int32 (N, d) in units of 2^-18. InputError: not a finite 2-D numeric array."""
+    features: numbers (N, d), taken as float64; denormals of float32 and float64 as 0. A zero row
+    stays zero. Returns int32 (N, d) in units of 2^-18. InputError: not a finite 2-D numeric
+    array."""
     try:
         features = np.asarray(widened(features))
     except ValueError as error:
@@ -40,20 +43,22 @@ def quantise(features) -> np.ndarray:
     if features.ndim != 2 or features.dtype.kind not in 'fiu' or features.shape[1] == 0:
         raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected '
                          'numbers (N, d)')
-    if features.dtype.kind == 'f' and features.itemsize in (4, 8):      # processors may take denormals for 0
+    # processors may take denormals for 0
+    if features.dtype.kind == 'f' and features.itemsize in (4, 8):
         features = np.where(np.abs(features) < np.finfo(features.dtype).tiny, 0, features)
     features = np.ascontiguousarray(features, np.float64)
     bad = ~np.isfinite(features).all(axis=1)
     if bad.any():
         raise InputError(f'the features of sample {int(np.flatnonzero(bad)[0])} are not finite')
     largest = np.abs(features).max(axis=1, keepdims=True, initial=0)
-    scaled = features / np.where(largest > 0, largest, 1)       # so that squares neither overflow nor vanish
+    # so that squares neither overflow nor vanish
+    scaled = features / np.where(largest > 0, largest, 1)
     norm = np.sqrt((scaled * scaled).sum(axis=1, keepdims=True))
     scaled /= np.where(norm > 0, norm, 1)
     scaled *= GRID
     out = np.rint(scaled)
-    # d / 2 + 4 roundings by 2^-53 of at most 2^18 lie between `scaled` and the exact quotient: allow for
-    # twice that
+    # d / 2 + 4 roundings by 2^-53 of at most 2^18 lie between `scaled` and the exact quotient:
+    # allow for twice that
     unsure = np.abs(scaled - out) > 0.5 - (features.shape[1] + 8) * 2.0 ** (GRID_BITS - 53)
     for row in np.flatnonzero(unsure.any(axis=1)):
         out[row, unsure[row]] = _rounded_quotients(features[row].tolist(), np.flatnonzero(unsure[row]))
@@ -61,9 +66,10 @@ def quantise(features) -> np.ndarray:
 
 
 def intake(features) -> np.ndarray:
-    """Numbers (N, d) as a learner of feature vectors takes them in, before `quantise`: rounded to float32, so
-    that a number and its float32 copy are one. InputError: a value is beyond float32. What float32 holds with
-    fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors have it."""
+    """Numbers (N, d) as a learner of feature vectors takes them in, before `quantise`: rounded to
+    float32, so that a number and its float32 copy are one. InputError: a value is beyond float32.
+    What float32 holds with fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors
+    have it."""
     features = np.asarray(features)
     if features.dtype.kind not in 'fiu':
         return features
@@ -83,7 +89,8 @@ def intake(features) -> np.ndarray:
 
 def _rounded_quotients(x: list, columns) -> list:
     """Entries of 2^18 x / |x|, rounded exactly; ties to even. x: floats, not all zero."""
-    x = [int(Fraction(value) * (1 << 1074)) for value in x]     # every float64 is a multiple of 2^-1074
+    # every float64 is a multiple of 2^-1074
+    x = [int(Fraction(value) * (1 << 1074)) for value in x]
     squares, out = sum(value * value for value in x), []
     for value in (x[column] for column in columns):
         square = (value << GRID_BITS + 1) ** 2
@@ -110,7 +117,9 @@ def on_grid(features, dim: int = None) -> np.ndarray:
 
 
 def check_quantised(features, dim: int = None) -> None:
-    """InputError unless features are what `quantise` gives: `on_grid`, rows of length 0 or, rounded, 2^18."""
+    """InputError unless features are what `quantise` gives: `on_grid`, rows of length 0 or,
+    rounded, 2^18.
+    """
     exact = on_grid(features, dim).astype(np.float64)
     length = np.sqrt(np.einsum('nd,nd->n', exact, exact))
     wrong = (np.abs(length - GRID) > 0.5 * exact.shape[1] ** 0.5 + 0.01) & (length > 0)
@@ -121,7 +130,8 @@ def check_quantised(features, dim: int = None) -> None:
 
 
 def little_endian(array) -> np.ndarray:
-    """The array as digests and files have it on every machine: C-contiguous, the lowest byte first."""
+    """The array as digests and files have it on every machine: C-contiguous, the lowest byte first.
+    """
     array = np.asarray(array)
     return array.astype(array.dtype.newbyteorder('<'), order='C', copy=False)
 
@@ -133,7 +143,8 @@ def native(array) -> np.ndarray:
 
 
 def sample_keys(samples: np.ndarray) -> np.ndarray:
-    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes (`little_endian`)."""
+    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes (`little_endian`).
+    """
     samples = little_endian(samples)
     size = samples[0].nbytes if len(samples) else 0
     view = memoryview(samples).cast('B') if size else b''

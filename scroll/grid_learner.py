@@ -46,7 +46,9 @@ class FeatureGrid:
 
     @classmethod
     def covering(cls, limit, dim: int, common: bool) -> 'FeatureGrid':
-        """Up to `limit` in size, a positive number or one for each of d features; `common`: one p for all."""
+        """Up to `limit` in size, a positive number or one for each of d features; `common`: one p
+        for all.
+        """
         try:
             limits = np.broadcast_to(np.asarray(limit, np.float64), (dim,))
         except (TypeError, ValueError):
@@ -67,14 +69,15 @@ class FeatureGrid:
         return cls(centres, _exponents(reach, not centred))
 
     def _rounds(self) -> bool:
-        """Whether features are taken in as float32: not where that would move them by a unit of the grid or
-        more, since their centre is far off or the grid is beyond float32."""
+        """Whether features are taken in as float32: not where that would move them by a unit of the
+        grid or more, since their centre is far off or the grid is beyond float32."""
         coarse = np.abs(self.centres) >= np.ldexp(1.0, self.exponents + 24 - GRID_BITS)
         beyond = (self.exponents > 127) | (self.exponents < GRID_BITS - 126)
         return not (coarse | beyond).any()
 
     def _place(self, X: np.ndarray) -> np.ndarray:
-        """float64 (N, d), whole numbers, also beyond the grid. What is beyond float32 is clipped."""
+        """float64 (N, d), whole numbers, also beyond the grid. What is beyond float32 is clipped.
+        """
         most = float(np.finfo(np.float32).max)
         X = intake(np.clip(X, -most, most)) if self._rounds() else np.asarray(X)
         with np.errstate(over='ignore'):
@@ -112,17 +115,19 @@ def _exponents(limits: np.ndarray, common: bool) -> np.ndarray:
 class Standardised:
     """Statistics of z = (u - m) / (s sqrt(d)): each feature u has mean m and standard deviation s.
 
-    So z has a mean squared length of one, as unit features have. Features that do not vary become zero. What
-    is rounded: factors 1 / (s sqrt(d)) to 96 bits below the point, class sums and the Gram matrix to the
-    units of `Statistics`. A class's features are moved by less than a unit / n_c for its sum to be whole,
-    and some d (K + 2) units, 2^-36 each, go to the diagonal of the Gram matrix: what rounding can take from
-    an eigenvalue at most, so that it stays positive semidefinite. `statistics`: those of z."""
+    So z has a mean squared length of one, as unit features have. Features that do not vary become
+    zero. What is rounded: factors 1 / (s sqrt(d)) to 96 bits below the point, class sums and the
+    Gram matrix to the units of `Statistics`. A class's features are moved by less than a unit / n_c
+    for its sum to be whole, and some d (K + 2) units, 2^-36 each, go to the diagonal of the Gram
+    matrix: what rounding can take from an eigenvalue at most, so that it stays positive
+    semidefinite. `statistics`: those of z."""
 
     def __init__(self, statistics: Statistics):
         dim, count, total = statistics.dim, statistics.counts, statistics.total
         sums = statistics.sums[:, :-1].astype(object)                       # Python's integers: none wraps
         self._total, self._sums = total, sums.sum(axis=0)
-        squares = total * np.diagonal(statistics.gram)[:-1].astype(object) - self._sums ** 2        # N^2 s^2
+        # N^2 s^2
+        squares = total * np.diagonal(statistics.gram)[:-1].astype(object) - self._sums ** 2
         one = 1 << 2 * (GRID_BITS + _POINT)
         self._factors = np.array([isqrt(one // (dim * v)) if v else 0 for v in squares], object)
         centred = total * sums - count[:, None].astype(object) * self._sums
@@ -138,15 +143,17 @@ class Standardised:
             cross = total * statistics.gram[rows, :-1].astype(object) - np.outer(self._sums[rows], self._sums)
             scaled = total * cross * np.outer(self._factors[rows], self._factors)
             gram[rows, :-1] += _shifted(scaled, 2 * _POINT).astype(np.int64)
-        # of an entry: 1/2 and 1/2 by these roundings; of each class 1/2 by its mean's, 1/4 by a square left
-        # out, and 2^-24 of the mean by its sum's
+        # of an entry: 1/2 and 1/2 by these roundings; of each class 1/2 by its mean's, 1/4 by a
+        # square left out, and 2^-24 of the mean by its sum's
         off = len(count) + 2 + (int(np.abs(means).sum(axis=0).max()) >> _EXTRA)
         np.einsum('ii->i', gram)[:] += dim * off
         gram[-1] = gram[:, -1] = GRID * rounded.sum(axis=0)
         self.statistics = Statistics(dim).assign(statistics.classes, count, rounded, gram)
 
     def of_raw(self, predictor: LinearPredictor) -> LinearPredictor:
-        """The same predictor, of u instead of z: weights rounded once more, to 47 bits of the largest."""
+        """The same predictor, of u instead of z: weights rounded once more, to 47 bits of the
+        largest.
+        """
         units = predictor.units.astype(object)
         slopes = units[:, :-1] * self._factors                              # of N u - sum u, in 2^-96
         weights = slopes * self._total
@@ -163,7 +170,8 @@ def _shifted(values: np.ndarray, bits: int) -> np.ndarray:
 
 
 class GridLearner(Scroll):
-    """`Scroll` of feature vectors whose `grid` is set before it learns (None: unit rows, as of `Scroll`), and
+    """`Scroll` of feature vectors whose `grid` is set before it learns (None: unit rows, as of
+    `Scroll`), and
     `standard`: whether heads see standardised features. `predictor` is for features on the grid."""
     grid: FeatureGrid | None = None
     standard = False
@@ -179,9 +187,10 @@ class GridLearner(Scroll):
         return replace(below, online=standardised.of_raw(below.online))
 
     def probability_scale(self) -> float:
-        """The factor of logits with which their softmax has the least cross-entropy on samples left out; 1
-        where none are kept, or of one class. Each kept sample stands for its share of its class. One more, of
-        every class equally, keeps the factor finite where nothing is misclassified (as Platt 1999 does)."""
+        """The factor of logits with which their softmax has the least cross-entropy on samples left
+        out; 1 where none are kept, or of one class. Each kept sample stands for its share of its
+        class. One more, of every class equally, keeps the factor finite where nothing is
+        misclassified (as Platt 1999 does)."""
         state, last = self._known(), getattr(self, '_calibrated', (None,))
         online = self._derived(state).online
         if last[0] is not online:

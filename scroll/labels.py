@@ -13,10 +13,11 @@ INTEGERS, BOOLEANS = 'integers', 'True and False'
 
 
 def check_labels(labels, count: int = None) -> np.ndarray:
-    """A copy of labels as an array (N,) of int64, or of text (`label_array`); else an InputError. One rule
-    for arrays, lists, categoricals and columns of a data frame, whatever their dtype: all labels are whole
-    numbers (3, True, 3.0), or all are text. Text is compared in Unicode's normal form C, so that a letter and
-    its accent, as one sign or as two, are the same label. count: N; None: any."""
+    """A copy of labels as an array (N,) of int64, or of text (`label_array`); else an InputError.
+    One rule for arrays, lists, categoricals and columns of a data frame, whatever their dtype: all
+    labels are whole numbers (3, True, 3.0), or all are text. Text is compared in Unicode's normal
+    form C, so that a letter and its accent, as one sign or as two, are the same label. count: N;
+    None: any."""
     if np.ma.is_masked(labels):
         raise InputError('y has masked labels: leave these samples out')
     try:
@@ -49,7 +50,9 @@ def check_labels(labels, count: int = None) -> np.ndarray:
 
 
 def typed_labels(labels, count: int = None) -> np.ndarray:
-    """As `check_labels`; but where all are True or False, bool (N,), so that predictions are so, too."""
+    """As `check_labels`; but where all are True or False, bool (N,), so that predictions are so,
+    too.
+    """
     out = check_labels(labels, count)
     if len(out) and out.dtype.kind == 'i' and ((out == 0) | (out == 1)).all() and all(
             isinstance(label, (bool, np.bool_)) for label in np.asarray(widened(labels)).tolist()):
@@ -92,7 +95,8 @@ def kind_of(dtype: np.dtype) -> str:
 
 
 def check_kind(labels, known, source: str = 'before') -> None:
-    """InputError if checked labels are numbers and those that are known are text, or the other way round.
+    """InputError if checked labels are numbers and those that are known are text, or the other way
+    round.
     labels, known: arrays, or words as of `kind_of`. source: where the known ones are."""
     kinds = [part if isinstance(part, str) else kind_of(part.dtype) for part in (labels, known)]
     if (kinds[0] in (INTEGERS, BOOLEANS)) != (kinds[1] in (INTEGERS, BOOLEANS)):

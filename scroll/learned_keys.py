@@ -18,10 +18,12 @@ _MAX_UNSORTED = 1000                # segments that wait to be sorted together
 
 
 class LearnedKeys:
-    """A multiset of (key, label). `copy.copy` copies it: what it holds is replaced, never changed."""
+    """A multiset of (key, label). `copy.copy` copies it: what it holds is replaced, never changed.
+    """
 
     def __init__(self):
-        self._kept = {}, ()         # label -> sorted uint64 (n,); and more (keys, label), not sorted in yet
+        # label -> sorted uint64 (n,); and more (keys, label), not sorted in yet
+        self._kept = {}, ()
 
     def add(self, keys, labels) -> 'LearnedKeys':
         """Keep these. keys: uint64 (N,). labels: (N,)."""
@@ -38,7 +40,9 @@ class LearnedKeys:
         return self
 
     def lacks(self, keys, labels) -> np.ndarray:
-        """int64, ascending: positions of those that are not here, or not as often as they are given."""
+        """int64, ascending: positions of those that are not here, or not as often as they are
+        given.
+        """
         labels, missing = check_labels(labels, len(keys)), np.zeros(len(keys), bool)
         for label, at in by_label(labels):
             own = self._by_class().get(label, np.zeros(0, np.uint64))
@@ -81,14 +85,18 @@ class LearnedKeys:
         return known
 
     def state_dict(self) -> dict:
-        """Arrays by name: labels (K,), sorted; sizes int64 (K,); keys uint64 (N,), class after class."""
+        """Arrays by name: labels (K,), sorted; sizes int64 (K,); keys uint64 (N,), class after
+        class.
+        """
         parts = dict(sorted(self._by_class().items()))
         return dict(labels=label_array(list(parts)), sizes=np.array(list(map(len, parts.values())), np.int64),
                     keys=np.concatenate([np.zeros(0, np.uint64), *parts.values()]))
 
     @classmethod
     def from_arrays(cls, arrays: dict, statistics) -> 'LearnedKeys':
-        """What `state_dict` described; InputError unless these can be the keys of what `statistics` count."""
+        """What `state_dict` described; InputError unless these can be the keys of what `statistics`
+        count.
+        """
         if not (arrays['keys'].dtype == np.uint64 and arrays['keys'].shape == (statistics.total,)
                 and arrays['labels'].dtype.kind == statistics.classes.dtype.kind
                 and arrays['labels'].tolist() == statistics.classes.tolist()
@@ -100,7 +108,8 @@ class LearnedKeys:
 
 
 def _places(own: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Where in the sorted `own` each key is, or the next larger; of equal keys one after the other."""
+    """Where in the sorted `own` each key is, or the next larger; of equal keys one after the other.
+    """
     order = np.argsort(keys, kind='stable')
     copy = np.empty(len(keys), np.int64)                    # 0, 1, ... for samples of equal pixels
     copy[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order], 'left')

@@ -44,8 +44,9 @@ _LEFT_OUT = 1 << 13                 # samples of `out_of_sample` at once
 
 @dataclass(frozen=True)
 class Derived:
-    """f_T (`online`), the statistics that it was made of (`counted`), head, and settings in numbers: lambda,
-    rounded to a multiple of 2^-36, and pooling, or None where the head has none."""
+    """f_T (`online`), the statistics that it was made of (`counted`), head, and settings in
+    numbers: lambda, rounded to a multiple of 2^-36, and pooling, or None where the head has
+    none."""
     online: LinearPredictor
     counted: Statistics
     settings: Settings
@@ -116,41 +117,62 @@ def _fitted(name: str, read) -> property:
 class Scroll:
     """Schedule-robust online continual learner (paper, Algorithm 1).
 
-    `partial_fit` counts each sample once, into exact statistics and a buffer; `predictor` is f_T, the same
-    under every schedule; `adapt` makes f* from f_T and the buffer, always from the pristine backbone.
+    `partial_fit` counts each sample once, into exact statistics and a buffer; `predictor` is f_T,
+    the same
+    under every schedule; `adapt` makes f* from f_T and the buffer, always from the pristine
+    backbone.
     `predict` and related methods use f* if `adapt` was called since the last change, else f_T.
 
-    Features (not images) are rounded to float32, so that a sample and its float32 copy are one. Columns of a
-    data frame go by their names. Any number of threads may read; writers wait for each other, and one that is
-    interrupted, or meets bad input (an `InputError` of one line), leaves what was learned as before or as
-    after.
+    Features (not images) are rounded to float32, so that a sample and its float32 copy are one.
+    Columns of a data frame go by their names. Any number of threads may read; writers wait for each
+    other, and one that is interrupted, or meets bad input (an `InputError` of one line), leaves
+    what was learned as before or as after.
 
     Args (all but the first stand in `scroll.settings.SETTINGS`):
-        embedder: the backbone as an `Embedder` (X is then uint8 images), or None: X is features (N, d).
-        head: what f_T is: 'ridge'; 'ncc' (nearest class mean); 'lda'; 'rp' and 'rff' (ridge on a lift of the
-            features); 'balanced' (ridge, each class counted alike) and 'qda' (a covariance for each class),
-            which keep a Gram matrix for each class; 'random'; a paper's name of these (docs/heads.md); or
-            'auto': the best of ridge, ncc and lda, with and without the lift, on the buffer, leave-one-out.
-        ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times N. Or
-            'auto': chosen by generalised cross-validation from the statistics, whenever f_T is made. One too
+        embedder: the backbone as an `Embedder` (X is then uint8 images), or None: X is features (N,
+        d).
+        head: what f_T is: 'ridge'; 'ncc' (nearest class mean); 'lda'; 'rp' and 'rff' (ridge on a
+        lift of the
+            features); 'balanced' (ridge, each class counted alike) and 'qda' (a covariance for each
+            class),
+            which keep a Gram matrix for each class; 'random'; a paper's name of these
+            (docs/heads.md); or
+            'auto': the best of ridge, ncc and lda, with and without the lift, on the buffer,
+            leave-one-out.
+        ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times
+        N. Or
+            'auto': chosen by generalised cross-validation from the statistics, whenever f_T is
+            made. One too
             small for these sums is refused, by balanced raised (`ridge_lambda_` is the one in use).
         targets: 'pm1' or 'onehot', of ridge. ncc_bias: 'exact', 'paper' or 'zero'.
-        shrinkage: of lda and qda, the share of the identity in the covariance within classes, from 0 up to
-            below 1; or 'oas': the best for normal samples, chosen from the statistics whenever f_T is made.
-        pooling: of qda, the share of the common covariance in that of each class, 0 to 1; or 'auto': the
+        shrinkage: of lda and qda, the share of the identity in the covariance within classes, from
+        0 up to
+            below 1; or 'oas': the best for normal samples, chosen from the statistics whenever f_T
+            is made.
+        pooling: of qda, the share of the common covariance in that of each class, 0 to 1; or
+        'auto': the
             best of .3, .5, .7 and .9 on the buffer, leave-one-out.
-        lift: 'relu', 'relu7', 'square' or 'fourier': what lifts the features before they are counted
-            (`scroll.lift`); 'none'; or 'auto': as the head says, rp and auto relu, rff fourier, the others
-            none. lift_dim, lift_seed, lift_bandwidth: its width, random matrix, and (fourier) length scale.
-        buffer_size: |M|; 0: memory-free SCROLL. strategy: 'herding', 'random', 'nearest', 'outlier', 'hash'.
-        adaptation: an `Adaptation`, or None for its defaults. seed: of buffer, adaptation, random classifier.
-        keep_keys: keep the key of every sample learned (8 bytes each), so that `remove` knows exactly what
+        lift: 'relu', 'relu7', 'square' or 'fourier': what lifts the features before they are
+        counted
+            (`scroll.lift`); 'none'; or 'auto': as the head says, rp and auto relu, rff fourier, the
+            others
+            none. lift_dim, lift_seed, lift_bandwidth: its width, random matrix, and (fourier)
+            length scale.
+        buffer_size: |M|; 0: memory-free SCROLL. strategy: 'herding', 'random', 'nearest',
+        'outlier', 'hash'.
+        adaptation: an `Adaptation`, or None for its defaults. seed: of buffer, adaptation, random
+        classifier.
+        keep_keys: keep the key of every sample learned (8 bytes each), so that `remove` knows
+        exactly what
             was learned. Without, what statistics and buffer show to be wrong is refused.
 
     Attributes (to read):
-        statistics_: `Statistics`. buffer_: `ExemplarBuffer`, or None without memory. keys_: `LearnedKeys`, or
-            None where they are not kept. n_features_in_: d. feature_names_in_: (d,) of a data frame, as text.
-        adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since. selection_: of
+        statistics_: `Statistics`. buffer_: `ExemplarBuffer`, or None without memory. keys_:
+        `LearnedKeys`, or
+            None where they are not kept. n_features_in_: d. feature_names_in_: (d,) of a data
+            frame, as text.
+        adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
+        selection_: of
             `Adaptation(select='folds')`, what each candidate said of samples held out.
         head_: the head in use, of 'auto' the one chosen. ridge_lambda_, pooling_: its lambda, its
             pooling, or None."""
@@ -204,7 +226,9 @@ class Scroll:
         return {name: value for name, value in dict(vars(self)).items() if name != '_writers'}
 
     def _update(self, change) -> 'Scroll':
-        """Know what `change` makes of the state (None: nothing was learned); if it fails, nothing changes."""
+        """Know what `change` makes of the state (None: nothing was learned); if it fails, nothing
+        changes.
+        """
         with self._lock:
             self._state = change(self._state)
         return self
@@ -241,7 +265,8 @@ class Scroll:
                      LearnedKeys() if self.keep_keys else None, names=names, boolean=True)
 
     def psi(self) -> str:
-        """Digest of what makes features of X: of the embedder; '' where they are features already."""
+        """Digest of what makes features of X: of the embedder; '' where they are features already.
+        """
         return '' if self.embedder is None else self.embedder.digest
 
     def fit(self, X, y) -> 'Scroll':
@@ -249,16 +274,20 @@ class Scroll:
         return self.set_state(copy.copy(self).forget().partial_fit(X, y)._state)
 
     def partial_fit(self, X, y) -> 'Scroll':
-        """Learn from one segment of the stream: the buffer chooses among its samples at once. X: uint8 images
-        (N, H, W, C), or features (N, d) without an embedder. y: integer or string labels (N,)."""
+        """Learn from one segment of the stream: the buffer chooses among its samples at once. X:
+        uint8 images (N, H, W, C), or features (N, d) without an embedder. y: integer or string
+        labels (N,)."""
         self._check_params()
         with self._lock:                                        # names of the first columns go for all
             return self.learn(*self._embed(X), y, names_of(X) if self.embedder is None else None)
 
     def learn(self, samples, features, keys, y, names: tuple = None) -> 'Scroll':
-        """`partial_fit` for a caller that has embedded already, for example many small segments at once.
-        samples: what the buffer stores: uint8 images (N, H, W, C), or without an embedder the features.
-        features: int32 (N, d), quantised. keys: uint64 (N,). names: of d columns; kept if they come first."""
+        """`partial_fit` for a caller that has embedded already, for example many small segments at
+        once.
+        samples: what the buffer stores: uint8 images (N, H, W, C), or without an embedder the
+        features.
+        features: int32 (N, d), quantised. keys: uint64 (N,). names: of d columns; kept if they come
+        first."""
         self._check_params()
         self._check_features(features)
         if samples is not features and self.buffer_size != 0:
@@ -270,22 +299,26 @@ class Scroll:
             samples, features, keys, labels))
 
     def add_statistics(self, statistics: Statistics) -> 'Scroll':
-        """Learn samples of which the sums alone are known, made elsewhere with the same backbone. Needs
-        buffer_size=0 and keep_keys=False, since buffer and keys would have to see the samples."""
+        """Learn samples of which the sums alone are known, made elsewhere with the same backbone.
+        Needs buffer_size=0 and keep_keys=False, since buffer and keys would have to see the
+        samples."""
         self._check_params()
         instance('statistics', statistics, Statistics)
         return self._update(lambda state: (state or self._begun(statistics.dim)).with_statistics(statistics))
 
     def merge(self, other: 'Scroll', of_parts: bool = True) -> 'Scroll':
-        """Add what another learner, with the same backbone, has learned from another part of the data.
-        `of_parts`: keep account of the parts (`scroll.parts`), also where no file says yet which they are."""
+        """Add what another learner, with the same backbone, has learned from another part of the
+        data.
+        `of_parts`: keep account of the parts (`scroll.parts`), also where no file says yet which
+        they are."""
         instance('other', other, Scroll)
         given = other._state_for_files()
         return self._edit(lambda state: replace(state, psi=self.psi()).merged(
             given, of_parts or state.parts is not None))
 
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
-        """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: to be cached.
+        """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: to be
+        cached.
         `learned`: they are to be found among what was learned."""
         if self.embedder is not None:
             features, keys = self.embedder(X, keep=keep)
@@ -311,16 +344,17 @@ class Scroll:
         check_quantised(features, getattr(self, 'n_features_in_', None))
 
     def remove(self, X, y) -> 'Scroll':
-        """Unlearn samples that were learned, each once: statistics and f_T are those of never having seen
-        them, the buffer drops them, f* is dropped, and the embedder's cache loses their features. Files that
-        were written before still hold what they held.
+        """Unlearn samples that were learned, each once: statistics and f_T are those of never
+        having seen them, the buffer drops them, f* is dropped, and the embedder's cache loses their
+        features. Files that were written before still hold what they held.
 
-        A buffer cannot know what it has let go. With strategy `hash` it, and the f* that `adapt` makes of it,
-        are those of never having seen the samples while `buffer_.complete`; after that their places are free
-        until new samples come. Other strategies choose with the samples in view that were removed later.
+        A buffer cannot know what it has let go. With strategy `hash` it, and the f* that `adapt`
+        makes of it, are those of never having seen the samples while `buffer_.complete`; after that
+        their places are free until new samples come. Other strategies choose with the samples in
+        view that were removed later.
 
-        Samples that cannot all have been learned are an InputError. (Without `keep_keys`, samples that were
-        never learned and are much like those that were may pass.)"""
+        Samples that cannot all have been learned are an InputError. (Without `keep_keys`, samples
+        that were never learned and are much like those that were may pass.)"""
         _, features, keys = self._embed(X, keep=False, learned=True)
         labels = check_labels(y, len(features))
         return self._edit(lambda state: self._uncached(state.without(features, keys, labels), X))
@@ -332,9 +366,10 @@ class Scroll:
         return rest
 
     def remove_class(self, label, X=None) -> 'Scroll':
-        """Unlearn a whole class: as `remove`, of all its samples. What it has added to the Gram matrix must
-        be known, and the matrix of all classes does not tell: give all its samples X; not needed where there
-        is a matrix a class (the heads `balanced`, `qda`), or the buffer has all its samples."""
+        """Unlearn a whole class: as `remove`, of all its samples. What it has added to the Gram
+        matrix must be known, and the matrix of all classes does not tell: give all its samples X;
+        not needed where there is a matrix a class (the heads `balanced`, `qda`), or the buffer has
+        all its samples."""
         name = check_labels([label], 1).tolist()[0]
         given = None if X is None else self._embed(X, keep=False, learned=True)[1:]
 
@@ -350,22 +385,26 @@ class Scroll:
         return self._edit(without_it)
 
     def rename(self, mapping: dict) -> 'Scroll':
-        """Call classes by other names: {name: new name}; those left out keep theirs. Two may swap theirs.
-        What was learned is that of a stream with these names; so is the buffer, where its capacity is shared
-        evenly (what is left over goes to the first classes: one that is now later may lose a sample, and one
-        that is now first lacks it: `buffer_.complete`)."""
+        """Call classes by other names: {name: new name}; those left out keep theirs. Two may swap
+        theirs. What was learned is that of a stream with these names; so is the buffer, where its
+        capacity is shared evenly (what is left over goes to the first classes: one that is now
+        later may lose a sample, and one that is now first lacks it: `buffer_.complete`)."""
         instance('mapping', mapping, dict)
         return self._edit(lambda state: state.renamed(mapping))
 
     def learned(self, X, y) -> np.ndarray:
-        """bool (N,): which samples were learned with these labels, each copy by itself (`keep_keys`)."""
+        """bool (N,): which samples were learned with these labels, each copy by itself
+        (`keep_keys`).
+        """
         known, keys = self._known().keys, self._embed(X, keep=False)[2]
         if known is None:
             raise InputError('which samples were learned is known with keep_keys=True alone')
         return ~np.isin(np.arange(len(keys)), known.lacks(keys, y))
 
     def predictor(self) -> LinearPredictor:
-        """f_T (paper, section 3.1); of `qda` a `QuadraticPredictor`. InputError before the first sample."""
+        """f_T (paper, section 3.1); of `qda` a `QuadraticPredictor`. InputError before the first
+        sample.
+        """
         return self._derived(self._known()).online
 
     def _derived(self, state: State) -> Derived:
@@ -381,8 +420,10 @@ class Scroll:
         return derive(settings, state)
 
     def adapt(self, progress=None) -> 'Scroll':
-        """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use, and so does
-        `select='folds'`, the default, where f* is not surely better on held-out exemplars (`selection_`).
+        """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use, and
+        so does
+        `select='folds'`, the default, where f* is not surely better on held-out exemplars
+        (`selection_`).
         `progress` is called with the loss after each update."""
         self._check_params()
         with self._lock:
@@ -403,16 +444,18 @@ class Scroll:
         from scroll.adaptation import selection, training
         how = self.embedder, derived.online, exemplars, settings, self.seed
         left_out = derived.left_out(exemplars)
-        with torch.inference_mode(False), torch.enable_grad():          # whatever the caller has switched off
+        # whatever the caller has switched off
+        with torch.inference_mode(False), torch.enable_grad():
             if settings.select != 'folds' or not settings.iterations:
                 return training.adapt(*how, progress, left_out), None
             return selection.adapt_selected(*how, lambda held: derived.without_held_out(exemplars, held),
                                             self.strategy == 'herding', progress, left_out)
 
     def decision_function(self, X) -> np.ndarray:
-        """Logits float64 (N, K), columns as `classes_`; f_T's are the exact ones, rounded, as exported graphs
-        give them. Those of lda, qda and ncc only compare the classes of one sample: subtract each row's mean,
-        as `ScrollClassifier` does, before a column is read by itself (ranking, calibration)."""
+        """Logits float64 (N, K), columns as `classes_`; f_T's are the exact ones, rounded, as
+        exported graphs give them. Those of lda, qda and ncc only compare the classes of one sample:
+        subtract each row's mean, as `ScrollClassifier` does, before a column is read by itself
+        (ranking, calibration)."""
         return self._logits(X, self._known())
 
     def _logits(self, X, state: State) -> np.ndarray:
@@ -430,7 +473,8 @@ class Scroll:
         return labels.astype(state.classes.dtype)
 
     def predict_proba(self, X) -> np.ndarray:
-        """Probabilities float64 (N, K): softmax of the logits. f*'s are calibrated, f_T's are not."""
+        """Probabilities float64 (N, K): softmax of the logits. f*'s are calibrated, f_T's are not.
+        """
         return softmax(self.decision_function(X), axis=1)
 
     def score(self, X, y) -> float:
@@ -441,13 +485,14 @@ class Scroll:
         return float((predicted == labels).mean())
 
     def out_of_sample(self, X, y) -> np.ndarray:
-        """Probabilities float64 (N, K) of samples that were learned, each as if all but it had been; columns
-        as `classes_`, rows sum to one.
+        """Probabilities float64 (N, K) of samples that were learned, each as if all but it had
+        been; columns as `classes_`, rows sum to one.
 
-        Exact leave-one-out of f_T in closed form: one more pass over the features. The only sample of a class
-        has probability 0 in it. The one scale of the logits is that of least cross-entropy on these samples
-        (Guo et al. 2017). X, y: best all that was learned; others are an InputError, as of `remove`.
-        cleanlab's `find_label_issues` takes the result as `pred_probs`, with
+        Exact leave-one-out of f_T in closed form: one more pass over the features. The only sample
+        of a class has probability 0 in it. The one scale of the logits is that of least
+        cross-entropy on these samples (Guo et al. 2017). X, y: best all that was learned; others
+        are an InputError, as of `remove`. cleanlab's `find_label_issues` takes the result as
+        `pred_probs`, with
         `np.searchsorted(learner.classes_, y)` as `labels`."""
         state = self._known()
         derived, (samples, features, keys) = self._derived(state), self._embed(X)
@@ -466,7 +511,9 @@ class Scroll:
         return self._known().classes
 
     def digest(self) -> str:
-        """SHA-256 of the statistics: equal for all schedules, batchings and shardings of the same data."""
+        """SHA-256 of the statistics: equal for all schedules, batchings and shardings of the same
+        data.
+        """
         return self._known().statistics.digest()
 
     statistics_ = _fitted('statistics_', lambda self, state: copy.copy(state.statistics))
@@ -481,17 +528,20 @@ class Scroll:
     pooling_ = _fitted('pooling_', lambda self, state: self._derived(state).settings.pooling)
 
     def state_dict(self) -> dict:
-        """All that was learned, as nested dicts of arrays and plain values. Of f* only whether there is one:
-        it is made again from the rest, with the same bits."""
+        """All that was learned, as nested dicts of arrays and plain values. Of f* only whether
+        there is one: it is made again from the rest, with the same bits."""
         if self._state is None:
             return {}
         facts, arrays = self._state_for_files().content()
         return dict(facts=facts, arrays=arrays, adapted=self._state.adapted is not None)
 
     def load_state_dict(self, state: dict) -> None:
-        """Become what `state_dict` described, for a learner made with the same arguments and backbone."""
+        """Become what `state_dict` described, for a learner made with the same arguments and
+        backbone.
+        """
         loaded = copy.copy(self).forget()
-        if state:       # of one part, like a learner that was never interrupted; the caller keeps his arrays
+        # of one part, like a learner that was never interrupted; the caller keeps his arrays
+        if state:
             arrays = {name: array.copy() for name, array in state['arrays'].items()}
             loaded.set_state(replace(State.of(state['facts'], arrays), parts=None))
             if state['adapted']:
@@ -499,7 +549,9 @@ class Scroll:
         self.set_state(loaded._state)
 
     def end_part(self) -> dict:
-        """What has been learned is a part by itself (`scroll.parts`); what will be is another. Gives all."""
+        """What has been learned is a part by itself (`scroll.parts`); what will be is another.
+        Gives all.
+        """
         return self._edit(lambda state: state.with_adapted(
             state.adapted, state.selection, parts=state.known_parts(), whole=None))._known().known_parts()
 
@@ -514,8 +566,8 @@ class Scroll:
                              "classifier, or begin again with scale='unit'")
 
     def save(self, path) -> None:
-        """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or not at all;
-        InputError if it cannot be written."""
+        """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or
+        not at all; InputError if it cannot be written."""
         with archive.locked(path):
             self.check_portable()
             self.end_part()
@@ -523,8 +575,8 @@ class Scroll:
 
     @classmethod
     def load(cls, path, embedder: 'Embedder' = None) -> 'Scroll':
-        """The learner that `save` wrote, to resume exactly (f*: `adapt` again). embedder: the backbone, as
-        when the file was written; None for features of one's own."""
+        """The learner that `save` wrote, to resume exactly (f*: `adapt` again). embedder: the
+        backbone, as when the file was written; None for features of one's own."""
         state = State.read(path)
         out = cls(embedder, **state.params)
         out._check_params()

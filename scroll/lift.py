@@ -1,12 +1,12 @@
 """Random features between backbone and sums: wider, in integers, and the same on every machine.
 
-A linear classifier of u sees a Gram matrix of d features; of h = [u; phi(u R)] it sees d + M, and what is not
-linear in u becomes linear in h (for streams: RanPAC, McDonnell et al. 2023; random Fourier features, Rahimi
-and Recht 2007). h is on the grid that u is on, so sums of h are as exact as sums of u, and u comes first in
-it, so the sums of a lift hold those of no lift.
+A linear classifier of u sees a Gram matrix of d features; of h = [u; phi(u R)] it sees d + M, and
+what is not linear in u becomes linear in h (for streams: RanPAC, McDonnell et al. 2023; random
+Fourier features, Rahimi and Recht 2007). h is on the grid that u is on, so sums of h are as exact
+as sums of u, and u comes first in it, so the sums of a lift hold those of no lift.
 
-R is drawn from SHAKE-256 of a text that names it, column after column: no release of a library changes it,
-and a narrower lift is the beginning of a wider one.
+R is drawn from SHAKE-256 of a text that names it, column after column: no release of a library
+changes it, and a narrower lift is the beginning of a wider one.
 """
 import hashlib
 import json
@@ -22,7 +22,8 @@ from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
 from scroll.settings import LIFTS, MAX_LIFT_WIDTH
 
-_MAX_DIM = dict.fromkeys(('relu', 'relu7', 'square'), 1 << 12) | {'fourier': 1 << 14}   # products are exact
+# products are exact
+_MAX_DIM = dict.fromkeys(('relu', 'relu7', 'square'), 1 << 12) | {'fourier': 1 << 14}
 SQUARE_BITS = 21                    # of the square of a product, below those that are kept
 _CUT = 13                           # bits of a product that `relu7` leaves out
 _TABLE_BITS = 12                    # the table has 2^12 cosines
@@ -36,18 +37,21 @@ _CACHED = 1 << 20                   # numbers of a block that caches hold
 class Lift:
     """u -> [u; phi(u R)], integers in units of 2^-18.
 
-    relu: R has entries 0 (twice as often), 1 and -1; phi is max(0, .), shifted by s bits, the least s with
-    2^s >= sqrt(d), so that no number leaves the grid. |u R| is at most 2^18 sqrt(d), also on the way: float32
-    adds it exactly for d <= 4096.
+    relu: R has entries 0 (twice as often), 1 and -1; phi is max(0, .), shifted by s bits, the least
+    s with 2^s >= sqrt(d), so that no number leaves the grid. |u R| is at most 2^18 sqrt(d), also on
+    the way: float32 adds it exactly for d <= 4096.
 
-    relu7: as relu, cut to the 7 bits from 2^(13 - s) on, so that a Gram matrix is counted in float32 or
-    8-bit integers (`scroll.products`); what is above them, where u R is 4 or more, becomes the largest.
+    relu7: as relu, cut to the 7 bits from 2^(13 - s) on, so that a Gram matrix is counted in
+    float32 or 8-bit integers (`scroll.products`); what is above them, where u R is 4 or more,
+    becomes the largest.
     square: R as of relu; phi is x^2 / 8, at most 1. What is linear in h is quadratic in u.
-    fourier: R has whole numbers near to normal (variance 8); phi(x) = 2^-4 cos(2 pi (x c + b)) with the
-    offset b random and c such that h' h - u' u follows exp(-|u - u'|^2 / (2 bandwidth^2)); angles and cosines
-    are looked up. `scroll.adaptation.training.lifted` does the same with tensors.
+    fourier: R has whole numbers near to normal (variance 8); phi(x) = 2^-4 cos(2 pi (x c + b)) with
+    the offset b random and c such that h' h - u' u follows exp(-|u - u'|^2 / (2 bandwidth^2));
+    angles and cosines are looked up. `scroll.adaptation.training.lifted` does the same with
+    tensors.
 
-    kind: 'relu', 'relu7', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
+    kind: 'relu', 'relu7', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of
+    `fourier`.
     InputError: an invalid value."""
     kind: str
     dim: int
@@ -147,7 +151,9 @@ class Lift:
         return np.minimum(squares, GRID).astype(np.int32)
 
     def short(self, features: np.ndarray) -> np.ndarray:
-        """The random features of `relu7` without their low bits, transposed: uint8 (M, N), from 0 to 127."""
+        """The random features of `relu7` without their low bits, transposed: uint8 (M, N), from 0
+        to 127.
+        """
         short = np.empty((self.width, len(features)), np.uint8)
         rows = max(_CACHED // self.width, 1)
         for start in range(0, len(features), rows):
@@ -180,6 +186,8 @@ class Lift:
 
 
 def cosine_table() -> np.ndarray:
-    """2^14 cos(2 pi i / 2^12), rounded, int32: no entry is so near to a tie that libraries could differ."""
+    """2^14 cos(2 pi i / 2^12), rounded, int32: no entry is so near to a tie that libraries could
+    differ.
+    """
     return np.rint(np.ldexp(np.cos(np.arange(1 << _TABLE_BITS) * (2 * pi / (1 << _TABLE_BITS))),
                             GRID_BITS - 4)).astype(np.int32)

@@ -1,8 +1,8 @@
 """The parts that sums are made of, so that nothing counts twice unnoticed.
 
-A part is what one learner, one run or one file has counted, and goes by the digest of its statistics,
-whatever the order. Parts are a dict: digest -> how many times it is in; negative: how many times it was taken
-out; 0: it was in, and is not any more. What was removed may come back.
+A part is what one learner, one run or one file has counted, and goes by the digest of its
+statistics, whatever the order. Parts are a dict: digest -> how many times it is in; negative: how
+many times it was taken out; 0: it was in, and is not any more. What was removed may come back.
 """
 import warnings
 
@@ -24,8 +24,8 @@ def one_part(statistics: Statistics) -> dict:
 
 
 def counted_twice(parts: dict, statistics: Statistics, others: dict, other: Statistics) -> str | None:
-    """The digest of what would count twice if two sums with these parts were added: a part of both, or the
-    whole of one that is a part of the other, or equal to it; else None."""
+    """The digest of what would count twice if two sums with these parts were added: a part of both,
+    or the whole of one that is a part of the other, or equal to it; else None."""
     one, two = statistics.digest(), other.digest()
     if statistics.total and (others.get(one, 0) > 0 or one == two):
         return one

@@ -1,8 +1,9 @@
 """Exact sums of products of features, by matrix products in which nothing is rounded.
 
-Products of features on the grid are below 2^36, so float64 adds 2^17 of them exactly. Random features of
-7 bits (`relu7`) have products below 2^14: float32 adds at least 1,000 of them, and 8-bit kernels, also those
-that add pairs of products in 16 bits, as many. To these kernels a feature on the grid is three digits.
+Products of features on the grid are below 2^36, so float64 adds 2^17 of them exactly. Random
+features of 7 bits (`relu7`) have products below 2^14: float32 adds at least 1,000 of them, and
+8-bit kernels, also those that add pairs of products in 16 bits, as many. To these kernels a feature
+on the grid is three digits.
 """
 import sys
 from functools import lru_cache
@@ -26,7 +27,8 @@ def lifted_blocks(features: np.ndarray, lift: Lift = None):
 
 
 def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift = None) -> None:
-    """Add sum [h; 1][h; 1]^T over quantised features (N, d) to gram, int64 (D + 1, D + 1), exactly."""
+    """Add sum [h; 1][h; 1]^T over quantised features (N, d) to gram, int64 (D + 1, D + 1), exactly.
+    """
     if lift is not None and lift.low_bits:
         rows = min(max(_SHORT_NUMBERS // lift.width, 1), 1 << 17)       # int32 holds their sums
         for start in range(0, len(features), rows):
@@ -45,8 +47,8 @@ def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift = None) -> N
 
 
 def class_sums(features: np.ndarray, index: np.ndarray, classes: int, lift: Lift = None) -> np.ndarray:
-    """int64 (K, D): sums of h over the features (N, d) of each class, which index (N,) numbers from 0, and
-    each of which has some."""
+    """int64 (K, D): sums of h over the features (N, d) of each class, which index (N,) numbers from
+    0, and each of which has some."""
     short = lift is not None and lift.low_bits
     sums = 0
     for rows, part in lifted_blocks(features, None if short else lift):
@@ -72,7 +74,9 @@ def _add_panel(gram: np.ndarray, i: int, products: np.ndarray) -> None:
 
 
 def _add_short(gram: np.ndarray, features: np.ndarray, lift: Lift) -> None:
-    """As `add_products`, of a lift whose random features have 7 bits; theirs are nearly all products."""
+    """As `add_products`, of a lift whose random features have 7 bits; theirs are nearly all
+    products.
+    """
     d, bits, kernel = lift.dim, lift.low_bits, _by_torch() or _by_numpy
     arrays, ends = (lift.short(features), _digits(features)), np.r_[:d, len(gram) - 1]
     parts = [[np.ascontiguousarray(x[:, columns]) for x in arrays] for columns in _parts(*arrays)]
@@ -90,7 +94,9 @@ def _add_short(gram: np.ndarray, features: np.ndarray, lift: Lift) -> None:
 
 
 def _digits(features: np.ndarray) -> np.ndarray:
-    """int8 (1 + 3 d, N): ones, and the features as sums of 128^k times numbers from -64 to 63, by k."""
+    """int8 (1 + 3 d, N): ones, and the features as sums of 128^k times numbers from -64 to 63, by
+    k.
+    """
     left, digits = features.T, [np.ones((1, len(features)), np.int8)]
     for _ in _POWERS:
         digits.append(((left + 64 & 127) - 64).astype(np.int8))
@@ -99,8 +105,8 @@ def _digits(features: np.ndarray) -> np.ndarray:
 
 
 def _parts(*arrays: np.ndarray) -> list:
-    """Columns of arrays, whole numbers from -127 to 127, whose products add up exactly in float32: no sum
-    of products of two rows is above the largest sum of squares of a row."""
+    """Columns of arrays, whole numbers from -127 to 127, whose products add up exactly in float32:
+    no sum of products of two rows is above the largest sum of squares of a row."""
     parts, size, squares = [], _EXACT // 127 ** 2, 0
     for start in range(0, arrays[0].shape[1], size):
         own = (x[:, start:start + size].astype(np.float32) for x in arrays)
@@ -121,12 +127,14 @@ def _by_numpy(y: np.ndarray):
 
 @lru_cache(maxsize=1)
 def _by_torch():
-    """`_by_numpy` with torch's kernel for 8-bit integers, in half of the time; None: torch is not loaded, has
-    no such kernel, or it is wrong on this machine where all numbers are as large as they can be."""
+    """`_by_numpy` with torch's kernel for 8-bit integers, in half of the time; None: torch is not
+    loaded, has no such kernel, or it is wrong on this machine where all numbers are as large as
+    they can be."""
     torch = sys.modules.get('torch')
 
     def kernel(y):
-        packed = torch.ops.onednn.qlinear_prepack(torch.from_numpy(y.view(np.int8)), None)    # none above 127
+        # none above 127
+        packed = torch.ops.onednn.qlinear_prepack(torch.from_numpy(y.view(np.int8)), None)
         given = packed, torch.ones(len(y)), torch.zeros(len(y), dtype=torch.int64), None
 
         @torch.inference_mode()

@@ -1,5 +1,5 @@
-"""How far a stage of a run is, on stderr: a line that is kept up to date on a terminal; elsewhere, as in a
-log file, a line every few seconds."""
+"""How far a stage of a run is, on stderr: a line that is kept up to date on a terminal; elsewhere,
+as in a log file, a line every few seconds."""
 import sys
 import time
 
@@ -9,8 +9,8 @@ _told = time.monotonic() - EVERY + FIRST        # when a line was last written
 
 
 class Progress:
-    """A stage with a name: a context, or with `over` an iterator. total: steps, samples, ... of it; None:
-    unknown. done: of them before it begins. quiet: say nothing."""
+    """A stage with a name: a context, or with `over` an iterator. total: steps, samples, ... of it;
+    None: unknown. done: of them before it begins. quiet: say nothing."""
 
     def __init__(self, stage: str, total: int = None, done: int = 0, quiet: bool = False):
         self.stage, self.total, self.done, self.first = stage, total, done, done
@@ -56,7 +56,9 @@ class Progress:
             print(self.line(), file=sys.stderr, flush=True)
 
     def line(self) -> str:
-        """'Adapting: 40 of 300, 12 s, about 78 s left', behind 'Schedules 2 of 9, ', whose step it is."""
+        """'Adapting: 40 of 300, 12 s, about 78 s left', behind 'Schedules 2 of 9, ', whose step it
+        is.
+        """
         around = [f'{stage.stage} {stage.done} of {stage.total}, ' for stage in _stages
                   if stage.total and not stage.quiet and stage is not self]
         seconds = time.monotonic() - self.began

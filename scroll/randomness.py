@@ -1,7 +1,8 @@
 """One random stream per concern: what one part of a run draws never shifts what another part sees.
 
-With another release of numpy or torch a seed may stand for another schedule, `random` buffer, shuffle or
-augmentation. SCROLL's statistics, f_T, lifts and other buffers, given the schedule, draw nothing.
+With another release of numpy or torch a seed may stand for another schedule, `random` buffer,
+shuffle or augmentation. SCROLL's statistics, f_T, lifts and other buffers, given the schedule, draw
+nothing.
 """
 import hashlib
 from typing import TYPE_CHECKING

@@ -1,7 +1,9 @@
-"""The kinds of schedules, one function each: from which class each sample is to the segments of a stream.
+"""The kinds of schedules, one function each: from which class each sample is to the segments of a
+stream.
 
-A form is given `rank`, int64 (N,), the place of each sample's class among the classes in order of arrival,
-and never the labels: how classes are numbered cannot matter. It returns segments, arrays of sample ids.
+A form is given `rank`, int64 (N,), the place of each sample's class among the classes in order of
+arrival, and never the labels: how classes are numbered cannot matter. It returns segments, arrays
+of sample ids.
 """
 import re
 from collections import Counter
@@ -17,7 +19,9 @@ MAX_PARTS, MAX_DRAWS = 100_000, 50_000_000      # more is a slip, and would cost
 
 
 def _reader(pattern: str, kind, fits, meaning: str) -> Callable:
-    """A function text -> number; InputError where the text does not match, or the number does not fit."""
+    """A function text -> number; InputError where the text does not match, or the number does not
+    fit.
+    """
     def read(text):
         if not re.fullmatch(pattern, str(text)) or not fits(kind(text)):
             raise InputError(f'{text!r} is not {meaning}')
@@ -74,19 +78,20 @@ def iid(rank, random) -> list:
 
 
 def gaussian(rank, random, sigma) -> list:
-    """A Gaussian schedule that is a permutation: classes rise and fall one after the other. Each sample draws
-    its time of arrival from the bell of its class, N(mu_j, s^2) with mu_j = (j + 1/2) / K for the j-th class
-    and s = sigma / K. So the share of class j around time t is proportional to N_j exp(-(t - mu_j)^2 / (2
-    s^2)), from the first sample to the last; every sample comes once."""
+    """A Gaussian schedule that is a permutation: classes rise and fall one after the other. Each
+    sample draws its time of arrival from the bell of its class, N(mu_j, s^2) with mu_j = (j + 1/2)
+    / K for the j-th class and s = sigma / K. So the share of class j around time t is proportional
+    to N_j exp(-(t - mu_j)^2 / (2 s^2)), from the first sample to the last; every sample comes
+    once."""
     peaks = (np.arange(rank.max() + 1) + 0.5) / (rank.max() + 1)
     return [np.argsort(peaks[rank] + sigma / len(peaks) * random.standard_normal(len(rank)), kind='stable')]
 
 
 def gaussian_resample(rank, random, batch, batches, width) -> list:
-    """The Gaussian schedule as published (Shanahan et al. 2021), with repetition. L batches in episodes of 5.
-    The j-th of K classes peaks at batch floor(D / 2) + j D, D = floor(L / K), and takes part in the episode
-    that starts at batch t with probability exp(-(t - peak)^2 / (2 w^2)); an empty set is drawn again. Each
-    episode draws its images from all those of its classes."""
+    """The Gaussian schedule as published (Shanahan et al. 2021), with repetition. L batches in
+    episodes of 5. The j-th of K classes peaks at batch floor(D / 2) + j D, D = floor(L / K), and
+    takes part in the episode that starts at batch t with probability exp(-(t - peak)^2 / (2 w^2));
+    an empty set is drawn again. Each episode draws its images from all those of its classes."""
     n_classes = rank.max() + 1
     spacing, segments = batches // n_classes, []
     if not spacing:
@@ -98,7 +103,8 @@ def gaussian_resample(rank, random, batch, batches, width) -> list:
         log_p = -(start - peaks) ** 2 / (2 * width ** 2)
         present = random.random(n_classes) < np.exp(log_p)
         while not present.any():
-            if log_p.max() < -7:        # as thousands of draws would end: with one class, up to a thousandth
+            # as thousands of draws would end: with one class, up to a thousandth
+            if log_p.max() < -7:
                 weights = np.exp(log_p - log_p.max())
                 present = np.arange(n_classes) == random.choice(n_classes, p=weights / weights.sum())
             else:
@@ -110,8 +116,8 @@ def gaussian_resample(rank, random, batch, batches, width) -> list:
 
 
 def blurry(rank, random, tasks, major, minor) -> list:
-    """i-Blurry (Koh et al. 2022): a share `major` of the classes belongs to one task each; of every other
-    class a share `minor` comes outside its main task, evenly over the other tasks."""
+    """i-Blurry (Koh et al. 2022): a share `major` of the classes belongs to one task each; of every
+    other class a share `minor` comes outside its main task, evenly over the other tasks."""
     n_classes = rank.max() + 1
     main, blurred = _main_tasks(n_classes, major, random, lambda count: np.arange(count) % tasks)
     task_of = main[rank]
@@ -125,9 +131,9 @@ def blurry(rank, random, tasks, major, minor) -> list:
 
 
 def siblurry(rank, random, tasks, major, minor) -> list:
-    """Si-Blurry (Moon et al. 2023): as `blurry`, but the numbers of classes of the tasks are random, and the
-    share `minor` of all samples of the other classes is cut at random places into parts for the tasks. No
-    sample is lost."""
+    """Si-Blurry (Moon et al. 2023): as `blurry`, but the numbers of classes of the tasks are
+    random, and the share `minor` of all samples of the other classes is cut at random places into
+    parts for the tasks. No sample is lost."""
     n_classes = rank.max() + 1
     main, blurred = _main_tasks(n_classes, major, random, lambda count: _random_parts(count, tasks, random))
     task_of = main[rank]
@@ -138,7 +144,9 @@ def siblurry(rank, random, tasks, major, minor) -> list:
 
 
 def recurring(rank, random, n, times) -> list:
-    """n groups of classes come one after the other, `times` times in all, each time with other samples."""
+    """n groups of classes come one after the other, `times` times in all, each time with other
+    samples.
+    """
     groups = _groups(rank, n)[rank]
     parts(n * times)
     visit = np.empty(len(rank), np.int64)
@@ -149,8 +157,8 @@ def recurring(rank, random, n, times) -> list:
 
 
 def imbalanced(rank, random, n, ratio) -> list:
-    """A class split of part of the data: the j-th of K classes keeps N_j ratio^(-j / (K - 1)) samples, at
-    least one (Cui et al. 2019), so the first to arrive is the largest."""
+    """A class split of part of the data: the j-th of K classes keeps N_j ratio^(-j / (K - 1))
+    samples, at least one (Cui et al. 2019), so the first to arrive is the largest."""
     n_classes, chosen, groups = rank.max() + 1, [], _groups(rank, n)
     for j in range(n_classes):
         samples = random.permutation(np.flatnonzero(rank == j))
@@ -160,7 +168,9 @@ def imbalanced(rank, random, n, ratio) -> list:
 
 
 def from_file(rank, random, path) -> list:
-    """Segments as a text file gives them: on each line the ids of one, with blanks between, each once."""
+    """Segments as a text file gives them: on each line the ids of one, with blanks between, each
+    once.
+    """
     count = len(rank)
     try:
         if Path(path).stat().st_size > 64 * (count + 64) or not Path(path).is_file():
@@ -179,7 +189,9 @@ def from_file(rank, random, path) -> list:
 
 
 def _main_tasks(n_classes, major, random, deal) -> tuple:
-    """(main task of each class, classes that are not major); `deal(count)` gives tasks to `count` classes."""
+    """(main task of each class, classes that are not major); `deal(count)` gives tasks to `count`
+    classes.
+    """
     shuffled, main = random.permutation(n_classes), np.empty(n_classes, np.int64)
     groups = np.split(shuffled, [round(n_classes * major)])
     for group in groups:
@@ -202,7 +214,8 @@ class Form(NamedTuple):
 
     Attributes:
         build: (rank, random generator, **options) -> segments.
-        options: name -> (reader, default as text or None). `order`, of the classes, and `batch` are not given
+        options: name -> (reader, default as text or None). `order`, of the classes, and `batch` are
+        not given
             to `build`, except `batch` to forms that repeat samples.
         argument: the option that stands behind the colon by itself.
         task_free: no task boundaries; otherwise each segment is a task, before `batch` cuts it.

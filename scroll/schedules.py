@@ -27,7 +27,8 @@ class Schedule:
     Attributes:
         order: int64 (M,), sample ids as they arrive, each of 0..N-1.
         cuts: int64 (T + 1,), from 0 to M, increasing: segment t is order[cuts[t]:cuts[t + 1]].
-        tasks: int64 (S + 1,), a subset of `cuts` with both ends: where Mammoth's tasks begin and end.
+        tasks: int64 (S + 1,), a subset of `cuts` with both ends: where Mammoth's tasks begin and
+        end.
         spec: the text it was made from.
         task_free: classes come and go without boundaries; `tasks` is then the whole stream.
         covers: 'all': a permutation, what the paper calls a schedule; 'part': samples are left out;
@@ -61,7 +62,8 @@ class Schedule:
             yield self.order[start:end]
 
     def task(self, t: int):
-        """Sample ids of task t, and the ends of its segments counted from the task's first sample."""
+        """Sample ids of task t, and the ends of its segments counted from the task's first sample.
+        """
         start, end = self.tasks[t], self.tasks[t + 1]
         return self.order[start:end], self.cuts[(self.cuts > start) & (self.cuts <= end)] - start
 
@@ -72,8 +74,9 @@ class Schedule:
 
 
 def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
-    """The schedule that `spec` describes over samples with these labels. spec: see `GRAMMAR`; `batch=<b>`
-    cuts each segment of a form into pieces of b (the last may be smaller); tasks stay. labels: int (N,).
+    """The schedule that `spec` describes over samples with these labels. spec: see `GRAMMAR`;
+    `batch=<b>` cuts each segment of a form into pieces of b (the last may be smaller); tasks stay.
+    labels: int (N,).
     seed: of the run; the schedule draws from a stream of its own."""
     name, options = _parse(spec)
     form, labels, random = FORMS[name], check_labels(labels), numpy_stream(seed, 'schedule')
@@ -104,14 +107,16 @@ def is_task_free(spec: str) -> bool:
 
 
 def n_splits(spec: str):
-    """The number of tasks that a class split asks for, None for other schedules; looks at no data."""
+    """The number of tasks that a class split asks for, None for other schedules; looks at no data.
+    """
     name, options = _parse(spec)
     known = name == 'split' and re.fullmatch('[0-9]{1,15}', options.get('n', ''))
     return int(options['n']) if known else None
 
 
 def _parse(spec: str) -> tuple:
-    """'name:argument,key=value' -> (name, options); the argument is the option that the form says."""
+    """'name:argument,key=value' -> (name, options); the argument is the option that the form says.
+    """
     name, colon, rest = str(spec).strip().partition(':')
     if not colon:
         name, colon, rest = name.partition(',')

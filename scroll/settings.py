@@ -18,7 +18,8 @@ from scroll.arguments import MAX_SEED, number, on_off, one_of, shown, whole
 from scroll.errors import InputError
 
 AUTO, OAS = 'auto', 'oas'           # in the place of a value: chosen from what was learned
-HEAD_NAMES = ('ridge', 'ncc', 'lda', 'rp', 'rff', 'balanced', 'qda', 'random')      # see heads/registry.py
+# see heads/registry.py
+HEAD_NAMES = ('ridge', 'ncc', 'lda', 'rp', 'rff', 'balanced', 'qda', 'random')
 PUBLISHED = dict(                   # names of papers: head, lift
     slda=('lda', None), klda=('lda', 'fourier'), randumb=('lda', 'fourier'), ranpac=('rp', 'relu'),
     acil=('ridge', 'relu'), air=('balanced', None), fecam=('qda', None))
@@ -36,7 +37,8 @@ class Setting:
     """A setting of a learner.
 
     Attributes:
-        check: (name, value) -> InputError if the value is invalid. choices: of text; (): whatever `check`
+        check: (name, value) -> InputError if the value is invalid. choices: of text; (): whatever
+        `check`
             takes. heads: that look at it; (): it is not one of a head."""
     default: object
     help: str
@@ -108,7 +110,9 @@ def check_settings(values: dict) -> None:
 
 
 def parse(text):
-    """A number, or else the text: a value as it is written on a command line. A number stays as it is."""
+    """A number, or else the text: a value as it is written on a command line. A number stays as it
+    is.
+    """
     if not isinstance(text, str):
         return text
     for kind in (int, float):
@@ -125,8 +129,9 @@ def class_weight_hint(names) -> str:
 
 
 def constructor(defaults: dict, positional: int = None) -> Callable:
-    """An `__init__` that stores its arguments and does nothing else, as scikit-learn has it. defaults:
-    argument -> default, in order. positional: how many may be given without their name."""
+    """An `__init__` that stores its arguments and does nothing else, as scikit-learn has it.
+    defaults: argument -> default, in order. positional: how many may be given without their
+    name."""
     kinds = [inspect.Parameter.POSITIONAL_OR_KEYWORD if positional is None or i < positional
              else inspect.Parameter.KEYWORD_ONLY for i in range(len(defaults))]
     first = inspect.Parameter('self', inspect.Parameter.POSITIONAL_OR_KEYWORD)

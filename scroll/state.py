@@ -1,8 +1,10 @@
-"""What a learner knows: exact statistics, buffer and keys, and what changes of them give; as a file, too.
+"""What a learner knows: exact statistics, buffer and keys, and what changes of them give; as a
+file, too.
 
-A `State` is never changed: each edit gives a new one, which shares what it can with the old. The file (npz,
-no pickles) holds settings, too, but neither the backbone, only its digest, nor f*, which `adapt` makes again
-with the same bits. Its size: 8 (d + 1)^2 + 8 K (d + 1) bytes of statistics; for each sample in the buffer its
+A `State` is never changed: each edit gives a new one, which shares what it can with the old. The
+file (npz, no pickles) holds settings, too, but neither the backbone, only its digest, nor f*, which
+`adapt` makes again with the same bits. Its size: 8 (d + 1)^2 + 8 K (d + 1) bytes of statistics; for
+each sample in the buffer its
 pixels and 4 d + 16 bytes; with `keep_keys` 8 bytes a sample that was learned.
 """
 import copy
@@ -32,14 +34,20 @@ class State:
     """What a learner knows.
 
     Attributes:
-        params: settings, in a file; None where it is of statistics alone. psi: digest of the embedder, '' for
+        params: settings, in a file; None where it is of statistics alone. psi: digest of the
+        embedder, '' for
             feature vectors.
-        buffer: None without memory. keys: of all samples that are counted; None where they were not kept.
-        parts: what `whole` is made of (`scroll.parts`); None: of one part. whole: the statistics as of when
+        buffer: None without memory. keys: of all samples that are counted; None where they were not
+        kept.
+        parts: what `whole` is made of (`scroll.parts`); None: of one part. whole: the statistics as
+        of when
             they were read or merged; None: these.
-        names: of the columns of features, in the order in which they were counted; None where they had none.
-        boolean: all labels that were learned are True or False, which `statistics` counts as 1 and 0.
-        adapted, selection: f* that was made of exactly this, and what cross-validation said of it; gone after
+        names: of the columns of features, in the order in which they were counted; None where they
+        had none.
+        boolean: all labels that were learned are True or False, which `statistics` counts as 1 and
+        0.
+        adapted, selection: f* that was made of exactly this, and what cross-validation said of it;
+        gone after
             any edit. derived: what a learner has made of it last (settings, `Derived`)."""
     params: dict
     psi: str
@@ -81,8 +89,9 @@ class State:
                        keys=copy.copy(self.keys), **changes)
 
     def with_samples(self, samples, features, keys, labels) -> 'State':
-        """When these samples have been learned, too. samples: what the buffer stores, (N, ...). features:
-        int32 (N, d), on the grid. keys: uint64 (N,). labels: (N,), as `typed_labels` gives them."""
+        """When these samples have been learned, too. samples: what the buffer stores, (N, ...).
+        features: int32 (N, d), on the grid. keys: uint64 (N,). labels: (N,), as `typed_labels`
+        gives them."""
         out = self._copy(whole=self._accounted(), boolean=self.boolean and labels.dtype.kind == 'b')
         labels = check_labels(labels)
         self._check_keys(keys, len(labels))
@@ -98,8 +107,8 @@ class State:
         return out
 
     def with_statistics(self, statistics: Statistics) -> 'State':
-        """When samples have been learned of which the statistics alone are known; InputError where there are
-        a buffer or keys."""
+        """When samples have been learned of which the statistics alone are known; InputError where
+        there are a buffer or keys."""
         if self.buffer is not None or self.keys is not None:
             raise InputError('statistics alone can be learned with buffer_size=0 and keep_keys=False')
         out = self._copy(whole=self._accounted(), boolean=False)
@@ -119,8 +128,8 @@ class State:
         check_names(other.names, self.names, 'the other')
 
     def merged(self, other: 'State', of_parts: bool = True) -> 'State':
-        """When another learner's samples have been learned, too. `of_parts`: keep account of the parts.
-        InputError if backbones, columns or shapes of samples differ, or it keeps no keys."""
+        """When another learner's samples have been learned, too. `of_parts`: keep account of the
+        parts. InputError if backbones, columns or shapes of samples differ, or it keeps no keys."""
         self.check_alike(other)
         if self.buffer is not None and other.buffer is not None and len(other.buffer):
             self.buffer.check(other.buffer.content().samples)
@@ -138,9 +147,9 @@ class State:
         return out
 
     def without(self, features, keys, labels) -> 'State':
-        """As if these samples had never been learned (a buffer: while it is `complete`); InputError if
-        statistics, buffer or keys show that they cannot all have been. Arguments as `with_samples`; keys:
-        None without buffer and keys."""
+        """As if these samples had never been learned (a buffer: while it is `complete`); InputError
+        if statistics, buffer or keys show that they cannot all have been. Arguments as
+        `with_samples`; keys: None without buffer and keys."""
         self._check_keys(keys, len(labels))
         removed = self.statistics.empty_like().add(features, labels)
         out = self._copy(whole=None)
@@ -159,8 +168,8 @@ class State:
             raise InputError(f'the learner knows its samples by their keys: give keys, uint64 ({count},)')
 
     def without_classes(self, part: Statistics, parts: dict = None) -> 'State':
-        """As `without`, of all samples of some classes, which are known by their statistics, made of `parts`.
-        Where there are a buffer or keys, they must be whole classes."""
+        """As `without`, of all samples of some classes, which are known by their statistics, made
+        of `parts`. Where there are a buffer or keys, they must be whole classes."""
         out = self._copy(whole=None)
         out.statistics.subtract(part)
         left = np.intersect1d(part.classes, out.statistics.classes)
@@ -175,8 +184,9 @@ class State:
         return out.checked()
 
     def without_class(self, label) -> 'State':
-        """As `without`, of all samples of a class that was learned, if what it has added is known: from its
-        own Gram matrix, or from a buffer that has kept every sample of it; InputError if not."""
+        """As `without`, of all samples of a class that was learned, if what it has added is known:
+        from its own Gram matrix, or from a buffer that has kept every sample of it; InputError if
+        not."""
         count, held = self.count_of(label), self.kept_of(label)
         if self.statistics.by_class:
             return self.without_classes(self.statistics.of_class(label))
@@ -201,8 +211,8 @@ class State:
         return held.at([kept == label for kept in held.labels.tolist()])
 
     def renamed(self, names: dict) -> 'State':
-        """As if classes had other names (a buffer: while it is `complete`), {name: new name}; the others keep
-        theirs. InputError: no such class, or names that cannot be."""
+        """As if classes had other names (a buffer: while it is `complete`), {name: new name}; the
+        others keep theirs. InputError: no such class, or names that cannot be."""
         classes = self.classes.tolist()
         names = {normal(label): name for label, name in names.items()}
         unknown = [label for label in names if label not in classes]
@@ -246,8 +256,8 @@ class State:
         return self.statistics if self.whole is None and self.parts is not None else self.whole
 
     def content(self) -> tuple:
-        """(facts, arrays by name): plain values and arrays, of which files and checkpoints are made; `of`
-        reads them."""
+        """(facts, arrays by name): plain values and arrays, of which files and checkpoints are
+        made; `of` reads them."""
         params = dict(self.params)
         if params.get('adaptation') is not None:
             params['adaptation'] = asdict(params['adaptation'])
@@ -269,12 +279,16 @@ class State:
                        for name, array in arrays.items()}
 
     def write(self, path) -> str:
-        """Returns its `archive.stamp_of`. InputError if it cannot be written; what was there is as it was."""
+        """Returns its `archive.stamp_of`. InputError if it cannot be written; what was there is as
+        it was.
+        """
         return archive.write(path, KIND, *self.content())
 
     @classmethod
     def read(cls, path) -> 'State':
-        """InputError if there is no such file, or it is something else or damaged. Runs no code from it."""
+        """InputError if there is no such file, or it is something else or damaged. Runs no code
+        from it.
+        """
         facts, arrays = archive.read(path, KIND)
         with archive.readable(path):
             return cls.of(facts, arrays)

@@ -46,7 +46,8 @@ class Sums(NamedTuple):
     """What is counted of samples, in arrays that nobody changes.
 
     Attributes:
-        classes: (K,), sorted. counts: int64 (K,). sums: int64 (K, D + 1). gram: int64 (D + 1, D + 1), or one
+        classes: (K,), sorted. counts: int64 (K,). sums: int64 (K, D + 1). gram: int64 (D + 1, D +
+        1), or one
             for each class, (K, D + 1, D + 1)."""
     classes: np.ndarray
     counts: np.ndarray
@@ -61,8 +62,9 @@ class Sums(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """Sums of all samples, but for the Gram matrix: it lacks `count` samples `waiting`, (features, labels)
-    each, that small batches may share a matrix product. `rows`: classes of the matrices of `by_class`."""
+    """Sums of all samples, but for the Gram matrix: it lacks `count` samples `waiting`, (features,
+    labels) each, that small batches may share a matrix product. `rows`: classes of the matrices of
+    `by_class`."""
     sums: Sums
     waiting: tuple
     count: int
@@ -70,10 +72,11 @@ class _Content(NamedTuple):
 
 
 class Statistics:
-    """Exact sufficient statistics of a labelled stream of features; a commutative monoid under `merge`. dim:
-    d, numbers of a feature. lift: what makes h of u before it is counted (`scroll.lift.Lift`); None: h is u.
-    by_class: keep a Gram matrix for each class, 8 (d + 1)^2 bytes each, and not only their sum. Copies share
-    what they hold; what is given out cannot be written to."""
+    """Exact sufficient statistics of a labelled stream of features; a commutative monoid under
+    `merge`. dim: d, numbers of a feature. lift: what makes h of u before it is counted
+    (`scroll.lift.Lift`); None: h is u.
+    by_class: keep a Gram matrix for each class, 8 (d + 1)^2 bytes each, and not only their sum.
+    Copies share what they hold; what is given out cannot be written to."""
 
     def __init__(self, dim: int, lift: Lift = None, by_class: bool = False):
         whole('dim', dim, 1)
@@ -106,7 +109,8 @@ class Statistics:
         return Statistics(self.dim, self.lift, self.by_class)
 
     def assign(self, classes, counts, sums, gram) -> 'Statistics':
-        """Replace what was counted by these (see `Sums`). The arrays can no longer be written to."""
+        """Replace what was counted by these (see `Sums`). The arrays can no longer be written to.
+        """
         # a list of one, shared with copies: readers may put the same sums into another form
         self._cell = [_Content(Sums(classes, counts, sums, gram).frozen(), (), 0, classes)]
         return self
@@ -174,8 +178,10 @@ class Statistics:
         return _Content(sums._replace(gram=gram).frozen(), (), 0, sums.classes)
 
     def add(self, features: np.ndarray, labels) -> 'Statistics':
-        """Count samples. features: integers (N, d) on the grid; labels: (N,). InputError, with nothing
-        changed: another shape or dtype, values off the grid, or more than 2^27 - 1 samples in all."""
+        """Count samples. features: integers (N, d) on the grid; labels: (N,). InputError, with
+        nothing
+        changed: another shape or dtype, values off the grid, or more than 2^27 - 1 samples in
+        all."""
         features, labels, part = self._part(features, labels)
         if not len(labels):
             return self
@@ -194,7 +200,8 @@ class Statistics:
 
     def _part(self, features, labels) -> tuple:
         """Checked features int32 and labels, and their `Sums` (without Gram matrix)."""
-        features = on_grid(features, self.dim).astype(np.int32)     # a copy: the caller may write to his own
+        # a copy: the caller may write to his own
+        features = on_grid(features, self.dim).astype(np.int32)
         labels = check_labels(labels, len(features))
         classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
         sums = np.zeros((len(classes), self.size + 1), np.int64)
@@ -203,12 +210,15 @@ class Statistics:
         return features, labels, Sums(classes, counts, sums)
 
     def remove(self, features: np.ndarray, labels) -> 'Statistics':
-        """Undo `add` for samples that were added before: as if they had never been seen. InputError as of
+        """Undo `add` for samples that were added before: as if they had never been seen. InputError
+        as of
         `subtract`. (Samples that were never added, but are much like those that were, may pass.)"""
         return self.subtract(self.empty_like().add(features, labels))
 
     def merge(self, other: 'Statistics') -> 'Statistics':
-        """Add the statistics of another stream, for example another worker's. `other` is not changed."""
+        """Add the statistics of another stream, for example another worker's. `other` is not
+        changed.
+        """
         self._check_kind(other)
         given = other._complete()
         with self._lock:
@@ -220,8 +230,9 @@ class Statistics:
             return self.assign(*out[:3], gram)
 
     def subtract(self, other: 'Statistics') -> 'Statistics':
-        """Undo `merge`: as if the other's samples had never been seen. `other` is not changed. InputError,
-        with nothing changed, if no samples could have left what would be left (`contradiction`)."""
+        """Undo `merge`: as if the other's samples had never been seen. `other` is not changed.
+        InputError, with nothing changed, if no samples could have left what would be left
+        (`contradiction`)."""
         self._check_kind(other)
         given = other._complete()
         with self._lock:
@@ -263,8 +274,8 @@ class Statistics:
         return copy.copy(self).assign(*(array[row:row + 1] for array in own))
 
     def relabel(self, mapping) -> 'Statistics':
-        """A copy whose class c is called mapping[c], an integer or text, as all the others. InputError: a
-        class has no name, or one that is no label or that another class has."""
+        """A copy whose class c is called mapping[c], an integer or text, as all the others.
+        InputError: a class has no name, or one that is no label or that another class has."""
         own = self._complete()
         lacking = [label for label in own.classes.tolist() if label not in mapping]
         if lacking:
@@ -295,9 +306,9 @@ class Statistics:
         return self._complete()._asdict()
 
     def save(self, path, psi: str = '', parts: dict = None) -> None:
-        """Write to `path` (npz, no pickles), whole or not at all. psi: digest of the embedder that made the
-        features; '' where they are features of one's own. parts: what these statistics are made of
-        (`scroll.parts`); None: one part, these."""
+        """Write to `path` (npz, no pickles), whole or not at all. psi: digest of the embedder that
+        made the features; '' where they are features of one's own. parts: what these statistics are
+        made of (`scroll.parts`); None: one part, these."""
         parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
         archive.write(path, _FILE, self.facts(psi, parts), self.state_dict())
 
@@ -308,7 +319,9 @@ class Statistics:
 
     @classmethod
     def load(cls, path) -> 'Statistics':
-        """Read what `save` wrote; InputError if it is damaged or something else. Runs no code in it."""
+        """Read what `save` wrote; InputError if it is damaged or something else. Runs no code in
+        it.
+        """
         return cls.load_with_facts(path)[0]
 
     @classmethod
@@ -323,8 +336,9 @@ class Statistics:
 
     @classmethod
     def from_content(cls, facts: dict, arrays: dict) -> tuple:
-        """(statistics, psi, parts) of `facts` and the arrays of `state_dict`. InputError: they cannot be, or
-        are of a version before 0.3, whose features were not rounded to float32 on intake."""
+        """(statistics, psi, parts) of `facts` and the arrays of `state_dict`. InputError: they
+        cannot be, or are of a version before 0.3, whose features were not rounded to float32 on
+        intake."""
         if facts.get('precision') != PRECISION:
             raise InputError('of a version before 0.3, which rounded features otherwise: learn again')
         out = cls.from_arrays(arrays, Lift(**facts['lift']) if 'lift' in facts else None)
@@ -336,7 +350,8 @@ class Statistics:
 
     @classmethod
     def from_arrays(cls, arrays: dict, lift: Lift = None) -> 'Statistics':
-        """What `state_dict` described; InputError if the arrays are the statistics of no samples."""
+        """What `state_dict` described; InputError if the arrays are the statistics of no samples.
+        """
         classes, counts, sums, gram = (arrays[name] for name in Sums._fields)
         K, size = len(classes) if classes.ndim else -1, gram.shape[-1] if gram.ndim in (2, 3) else 0
         lifted = size - 1 if lift is None else lift.size                # D
@@ -369,7 +384,9 @@ def _all_classes(one: Sums, two: Sums) -> np.ndarray:
 
 
 def _joined(one: Sums, two: Sums) -> Sums:
-    """Classes, counts and sums of both; InputError if labels are of two kinds, or there are too many."""
+    """Classes, counts and sums of both; InputError if labels are of two kinds, or there are too
+    many.
+    """
     classes = _all_classes(one, two)
     (counts, sums), rows = _in_classes(one, classes), np.searchsorted(classes, two.classes)
     counts[rows] += two.counts
@@ -396,13 +413,15 @@ def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) ->
 
 
 def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str:
-    """Why no samples on the grid can have these statistics (see `Sums`), in short; '' where nothing says so.
+    """Why no samples on the grid can have these statistics (see `Sums`), in short; '' where nothing
+    says so.
 
-    Checked in integers, none of which wraps: each sum and product is within its bound, the constant feature
-    has the sums that follow from the others, and each diagonal entry is at least the least sum of squares of
-    integers with the sums of the classes. Then the scatter within classes, G - sum_c s_c s_c^T / n_c, must be
-    positive semidefinite: its Cholesky decomposition, scaled to a diagonal of at most 1, may not fail after
-    more than the largest rounding error (Higham 2002, theorem 10.7) was added: what is refused is certain."""
+    Checked in integers, none of which wraps: each sum and product is within its bound, the constant
+    feature has the sums that follow from the others, and each diagonal entry is at least the least
+    sum of squares of integers with the sums of the classes. Then the scatter within classes, G -
+    sum_c s_c s_c^T / n_c, must be positive semidefinite: its Cholesky decomposition, scaled to a
+    diagonal of at most 1, may not fail after more than the largest rounding error (Higham 2002,
+    theorem 10.7) was added: what is refused is certain."""
     if gram.ndim == 3:
         each = (contradiction(counts[k:k + 1], sums[k:k + 1], gram[k]) for k in range(len(counts)))
         return next(filter(None, each), '')

@@ -1,4 +1,5 @@
-"""Data frames and arrays as features: names of columns, and numbers in the order that was learned."""
+"""Data frames and arrays as features: names of columns, and numbers in the order that was learned.
+"""
 import re
 import warnings
 from numbers import Integral
@@ -34,8 +35,9 @@ def _are_places(columns: tuple) -> bool:
 
 
 def names_of(X) -> tuple | None:
-    """Names of the columns of a table as text, as files have them: 2020, None, ('x', 1) as 2020, None,
-    ('x', 1). None for arrays, and for columns that are numbered from 0. InputError: two have one name."""
+    """Names of the columns of a table as text, as files have them: 2020, None, ('x', 1) as 2020,
+    None, ('x', 1). None for arrays, and for columns that are numbered from 0. InputError: two have
+    one name."""
     columns = _columns_of(X)
     return None if _are_places(columns) else _texts(columns)
 
@@ -55,7 +57,9 @@ def check_names(given, learned, what: str) -> None:
 
 
 def places(given: tuple, learned: tuple) -> np.ndarray:
-    """int64 (d,): where among the given names each learned one is; InputError: missing, unknown, twice."""
+    """int64 (d,): where among the given names each learned one is; InputError: missing, unknown,
+    twice.
+    """
     if len(set(given)) < len(given) or set(given) != set(learned):
         raise InputError(f'X has other columns than those learned: {_difference(given, learned)}')
     place = {name: i for i, name in enumerate(given)}
@@ -75,7 +79,9 @@ def _few(names) -> str:
 
 
 def check_dense(X) -> None:
-    """InputError for a sparse matrix, a masked array of which something is masked, or dates and times."""
+    """InputError for a sparse matrix, a masked array of which something is masked, or dates and
+    times.
+    """
     if issparse(X):
         raise InputError('X is a sparse matrix: give X.toarray()')
     if np.ma.is_masked(X):
@@ -86,8 +92,8 @@ def check_dense(X) -> None:
 
 
 def rows_of(X) -> np.ndarray:
-    """X, which has no names of columns, as an array; a column of lists or arrays of equal length (pandas,
-    pyarrow, polars) as rows."""
+    """X, which has no names of columns, as an array; a column of lists or arrays of equal length
+    (pandas, pyarrow, polars) as rows."""
     X = np.asarray(widened(X))
     return np.array(X.tolist()) if X.dtype == object and X.ndim == 1 else X
 
@@ -101,11 +107,12 @@ def warn_of_half(X) -> None:
 
 
 def numbers_of(X, learned: tuple = None) -> np.ndarray:
-    """X as an array, its columns in the order that was learned. InputError: other names, missing values, a
-    sparse matrix, or no table of numbers.
+    """X as an array, its columns in the order that was learned. InputError: other names, missing
+    values, a sparse matrix, or no table of numbers.
 
-    learned: names of the columns that were learned; (): they had none; None: nothing was learned. Columns
-    that are numbered from 0 go by their numbers. UserWarning where only one of the two has names."""
+    learned: names of the columns that were learned; (): they had none; None: nothing was learned.
+    Columns that are numbered from 0 go by their numbers. UserWarning where only one of the two has
+    names."""
     check_dense(X)
     columns, order = _columns_of(X), slice(None)
     names = _texts(columns)

@@ -1,4 +1,6 @@
-"""What the tests of the outer rooms share: small weights, runs inside this process, bad input that must end in one line."""
+"""What the tests of the outer rooms share: small weights, runs inside this process, bad input that
+must end in one line.
+"""
 import signal
 import subprocess
 import sys
@@ -27,12 +29,14 @@ from tests.scroll.conftest import refused as refused_input
 from tests.scroll.conftest import tiny_net
 
 ROOT = Path(__file__).resolve().parent.parent
-quick = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))       # the machine may be busy
+# the machine may be busy
+quick = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope='session', autouse=True)
 def one_thread():
-    """Tiny networks gain nothing from two threads, and on a busy machine two wait for each other."""
+    """Tiny networks gain nothing from two threads, and on a busy machine two wait for each other.
+    """
     torch.set_num_threads(1)
 
 
@@ -44,8 +48,8 @@ def no_progress():
 
 @pytest.fixture(scope='session', autouse=True)
 def default_signals():
-    """Signals do what they do by default, here and in every process that a test starts, whatever started the suite: a shell
-    ignores SIGINT for what it runs in the background."""
+    """Signals do what they do by default, here and in every process that a test starts, whatever
+    started the suite: a shell ignores SIGINT for what it runs in the background."""
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
@@ -54,7 +58,9 @@ def default_signals():
 
 
 def words_of(*parts) -> list:
-    """The words of a command line. Parts are lines as they are typed, which begin with a dash or are empty, or single words."""
+    """The words of a command line. Parts are lines as they are typed, which begin with a dash or
+    are empty, or single words.
+    """
     return [word for part in map(str, parts) for word in (part.split() if part[:1] in '-' else [part])]
 
 
@@ -98,7 +104,9 @@ def tiny_weights(tmp_path_factory) -> str:
 
 @pytest.fixture
 def third_party(tmp_path, monkeypatch):
-    """third_party(models=dict(name=text), datasets=..., backbone=...): as if such files lay in these folders."""
+    """third_party(models=dict(name=text), datasets=..., backbone=...): as if such files lay in
+    these folders.
+    """
     warn_once.cache_clear()
     packages = dict(models=models, datasets=datasets, backbone=backbone)
 
@@ -124,7 +132,8 @@ def third_party(tmp_path, monkeypatch):
 
 @pytest.fixture(scope='session')
 def parse(tiny_weights, tmp_path_factory):
-    """Arguments of a run on the digits: parse('sgd', '--lr 0.1', seed=3); flags override keywords."""
+    """Arguments of a run on the digits: parse('sgd', '--lr 0.1', seed=3); flags override keywords.
+    """
     base = tmp_path_factory.mktemp('base')
 
     def arguments(model: str, *flags, dataset: str = 'seq-digits', base_path=base, **more):

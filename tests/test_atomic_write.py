@@ -1,4 +1,6 @@
-"""Every file that is replaced is whole at any moment: the one way in which this project writes such files."""
+"""Every file that is replaced is whole at any moment: the one way in which this project writes such
+files.
+"""
 import itertools
 import os
 import stat
@@ -109,7 +111,9 @@ def test_what_is_no_regular_file_is_refused_and_stays(tmp_path, monkeypatch):
 
 
 def test_a_lock_is_that_of_the_file_that_is_there_now(tmp_path):
-    """Who waited for a file that was replaced meanwhile holds the new one: increments of two processes do not get lost."""
+    """Who waited for a file that was replaced meanwhile holds the new one: increments of two
+    processes do not get lost.
+    """
     path = tmp_path / 'number'
     path.write_bytes(b'0')
     children = []

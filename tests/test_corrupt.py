@@ -1,5 +1,6 @@
-"""Every kind of file that is read, corrupted in every way: it is refused in one line that names it, or read as it was. Nothing in
-a file is run, no other exception is raised, and time and memory are bounded."""
+"""Every kind of file that is read, corrupted in every way: it is refused in one line that names it,
+or read as it was. Nothing in a file is run, no other exception is raised, and time and memory are
+bounded."""
 import io
 import json
 import os
@@ -63,7 +64,9 @@ def one_line(name: str, must: bool = True):
 
 
 class Kind(NamedTuple):
-    """write(path), with other files that the reader wants; read(path) -> what must be equal whatever the damage."""
+    """write(path), with other files that the reader wants; read(path) -> what must be equal
+    whatever the damage.
+    """
     write: callable
     read: callable
 
@@ -117,7 +120,8 @@ KINDS = {
                          lambda path: sorted(make_schedule(f'file:{path}', Y.tolist()).order)),
     **{f'x.{kind.lower()}': Kind(image_file(kind), lambda path: image_files.read_images([path], 8, path).shape) for kind in
        ('PNG', 'JPEG', 'TIFF')}}
-SPECIAL = 'w.safetensors', 'statistics.npz', 'state.npz', 'features.npz'        # read from wherever a user says
+# read from wherever a user says
+SPECIAL = 'w.safetensors', 'statistics.npz', 'state.npz', 'features.npz'
 
 
 def content_of(save, *content, **options) -> bytes:
@@ -233,7 +237,9 @@ MAY = 'config.yaml',        # text or zeros may well be such a file
 
 @pytest.fixture(scope='module')
 def original(tmp_path_factory):
-    """original(kind): path, bytes, and what is read of a whole file, made when it is first asked for."""
+    """original(kind): path, bytes, and what is read of a whole file, made when it is first asked
+    for.
+    """
     known = {}
 
     def whole(kind):
@@ -270,7 +276,9 @@ TOP = 2 ** 63 - 1
 
 @pytest.fixture(params=FORMATS)
 def forge(request, tmp_path):
-    """forge(change): x.npz, after change(facts, arrays without the prefix of sums), must be refused. Its kind is forge.kind."""
+    """forge(change): x.npz, after change(facts, arrays without the prefix of sums), must be
+    refused. Its kind is forge.kind.
+    """
     path, (version, prefix, load) = tmp_path / 'x.npz', FORMATS[request.param]
     KINDS[request.param].write(path)
     original = path.read_bytes()
@@ -300,7 +308,8 @@ def test_arrays_in_another_form_or_too_few_are_refused(forge):
 
 
 def put(*changes):
-    """changes: (name, place, value or function of the old one), ... -> what makes them in arrays."""
+    """changes: (name, place, value or function of the old one), ... -> what makes them in arrays.
+    """
     def make(facts, arrays):
         for name, place, value in changes:
             arrays[name][place] = value(arrays[name][place]) if callable(value) else value
@@ -355,7 +364,9 @@ NUMBERS = st.one_of(st.integers(-2, 2), st.sampled_from([TOP, -TOP - 1, 1 << 36,
 @settings(fuzz, max_examples=20)
 @given(st.data(), st.sampled_from(STRATEGIES), st.sampled_from([0, 9, 100]))
 def test_whatever_one_number_of_a_file_is_the_file_is_refused_or_of_use(tmp_path_factory, data, strategy, size):
-    """A state that is taken learns, forgets, adapts, is written and read again, and none of its sums leaves its bounds."""
+    """A state that is taken learns, forgets, adapts, is written and read again, and none of its
+    sums leaves its bounds.
+    """
     path = tmp_path_factory.getbasetemp() / 's.npz'
     learned(buffer_size=size, strategy=strategy, keep_keys=False, adaptation=Adaptation(iterations=1)).save(path)
     facts, arrays = archive.read(path, 'scroll-state-1')

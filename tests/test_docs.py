@@ -1,9 +1,12 @@
-"""README.md and docs/: code runs and prints what they say, commands exist, numbers are those of the rows, words are plain.
+"""README.md and docs/: code runs and prints what they say, commands exist, numbers are those of the
+rows, words are plain.
 
-A fenced block has a language. `python` blocks of a page run one after the other; of `bash` blocks each command is checked
-against its parser. A comment on the line before a block: `<!-- run -->`, `<!-- run: slow -->`: the commands are run, with
-the files of the `python` blocks above; `<!-- file: PATH -->`: it is a file of the project
-(tests/models/test_third_party_methods.py runs it as one); `<!-- output -->`: what the block above prints; `<!-- not run: why -->`: left out.
+A fenced block has a language. `python` blocks of a page run one after the other; of `bash` blocks
+each command is checked against its parser. A comment on the line before a block: `<!-- run -->`,
+`<!-- run: slow -->`: the commands are run, with the files of the `python` blocks above; `<!-- file:
+PATH -->`: it is a file of the project
+(tests/models/test_third_party_methods.py runs it as one); `<!-- output -->`: what the block above
+prints; `<!-- not run: why -->`: left out.
 """
 import contextlib
 import functools
@@ -32,7 +35,8 @@ _FENCE = re.compile(r'^(?:<!-- (?P<mark>[^\n]*?) -->\n\n)?```(?P<language>\w*)\n
 _PLAIN = ('README.md', 'CONTRIBUTING.md', *('docs/**/*.md', '*.py', 'scripts/*.sh'), *(f'{folder}/**/*.py' for folder in (
     'backbone', 'bench', 'core', 'datasets', 'experiments', 'models', 'scripts', 'scroll', 'utils')))
 _WORDS = re.compile(r'\b(anew|beside|bears|is told|so many)\b', re.I)
-Block = namedtuple('Block', 'page line language code mark output')      # output: None where the page has none
+# output: None where the page has none
+Block = namedtuple('Block', 'page line language code mark output')
 
 
 def text_of(path: Path) -> str:
@@ -113,7 +117,9 @@ def test_commands_print_what_the_page_says(block, tmp_path):
 
 
 def commands_of(code: str):
-    """Words of each command of a shell block, without comments, variables set before it, and redirections."""
+    """Words of each command of a shell block, without comments, variables set before it, and
+    redirections.
+    """
     for line in code.replace('\\\n', ' ').splitlines():
         words = shlex.split(re.split(r' [|>&]| && ', line)[0], comments=True)
         words = list(itertools.dropwhile(lambda word: re.match(r'[A-Z_]+=', word), words))
@@ -123,7 +129,9 @@ def commands_of(code: str):
 
 @functools.cache
 def flags_of(script: str, *words: str) -> set:
-    """The flags that a command's `--help` names, asked for in this process, since torch takes seconds to import."""
+    """The flags that a command's `--help` names, asked for in this process, since torch takes
+    seconds to import.
+    """
     if script == 'main.py':
         parser = parse_args(['--model', 'scroll', '--dataset', 'seq-digits'], return_parser_only=True)
         return {flag for action in parser._actions for flag in action.option_strings}
@@ -158,7 +166,9 @@ def check_python(words: list):
 
 @pytest.mark.parametrize('block', params(block for block in SHELL if not block.mark))
 def test_commands_are_understood(block):
-    """The program is there, and understands these words as far as that can be said without running it."""
+    """The program is there, and understands these words as far as that can be said without running
+    it.
+    """
     for program, *words in commands_of(block.code):
         if program in ('python', '.venv/bin/python'):
             check_python(words)
@@ -181,7 +191,8 @@ def test_numbers_are_those_of_the_rows(tmp_path):
     points = functools.partial(re.findall, '<use [^>]*stroke: #ffffff[^>]*>')
     path = documents.draw(tmp_path)
     made, kept = (text_of(root / 'docs' / 'figures' / f'{path.stem}.svg') for root in (tmp_path, ROOT))
-    assert len(points(made)) == len(points(kept)) > 20                  # other versions of matplotlib draw other bits
+    # other versions of matplotlib draw other bits
+    assert len(points(made)) == len(points(kept)) > 20
     named = {name for page in PAGES for name in re.findall('<!-- table: (.*) -->', text_of(page))}
     assert named == set(documents.TABLES)
     assert len(text_of(ROOT / 'README.md').splitlines()) <= 90

@@ -1,4 +1,6 @@
-"""How a run is started: from the root, through the older path, from Python; and what importing does not do."""
+"""How a run is started: from the root, through the older path, from Python; and what importing does
+not do.
+"""
 import subprocess
 import sys
 

@@ -1,5 +1,6 @@
-"""What cannot be a run, as tables: flags, schedules, texts, data. Each ends in one line and exit code 2, quickly, and changes no
-results of earlier runs; whatever else is given is a run. Files: `tests/test_corrupt.py`."""
+"""What cannot be a run, as tables: flags, schedules, texts, data. Each ends in one line and exit
+code 2, quickly, and changes no results of earlier runs; whatever else is given is a run. Files:
+`tests/test_corrupt.py`."""
 import string
 
 import numpy as np
@@ -28,7 +29,9 @@ METHODS = {'sgd': ['--lr 0.001 --n_epochs 1'], 'scroll': ['--iterations 1 --feat
 
 @pytest.fixture
 def ends(command_line, tmp_path):
-    """ends(*flags): the one line on stderr of a run of SGD on the digits, which must end with exit code 2 and lose no row."""
+    """ends(*flags): the one line on stderr of a run of SGD on the digits, which must end with exit
+    code 2 and lose no row.
+    """
     fixed = {'--model': 'sgd', '--dataset': 'seq-digits', '--lr': '0.1', '--n_epochs': '1', '--weights': 'none', '--width': '2'}
     append_row(tmp_path / 'base' / 'results' / 'class-il' / 'seq-digits' / 'sgd', dict(task1=1.5))
 
@@ -115,7 +118,8 @@ def test_a_results_folder_that_cannot_be_is_told_before_the_data_are_read(ends, 
     assert '--disable_log 1' in ends('--base_path', '/dev/null/below')
 
 
-# -- any text ----------------------------------------------------------------------------------------------------------
+# -- any text
+# ----------------------------------------------------------------------------------------------------------
 
 @fuzz
 @given(text=st.text(st.sampled_from('a:-[]{},&*!|>#"\'\n \t1.?%@`'), max_size=60))
@@ -171,7 +175,8 @@ def test_any_schedule_orders_the_samples_or_is_refused(spec, labels, seed):
         assert schedule.covers != 'all' or sorted(schedule.order.tolist()) == list(range(len(labels)))
 
 
-# -- data --------------------------------------------------------------------------------------------------------------
+# -- data
+# --------------------------------------------------------------------------------------------------------------
 
 def labels(change):
     return lambda few: few._replace(train_labels=change(few.train_labels))

@@ -47,7 +47,9 @@ def test_from_python_a_refused_run_raises_with_its_code(monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_a_whole_run_from_another_folder_twice(tiny_weights, tmp_path):
-    """As a user does it: a fresh process, a working directory elsewhere, relative paths; and once more."""
+    """As a user does it: a fresh process, a working directory elsewhere, relative paths; and once
+    more.
+    """
     for _ in range(2):
         result = python(ROOT / 'main.py', '--model', 'scroll', '--dataset', 'seq_digits', '--n_splits', '3', '--weights', tiny_weights,
                         '--adapt_select', 'none', '--base_path', 'here', '--notes', 'a, "b"\n\u00fc', '--num_threads', '1', '--non_verbose', '1', *FEW, cwd=tmp_path)

@@ -21,7 +21,9 @@ LEFT_OUT = ['n02747177', 'n04389033']           # which CIFAR-100 has
 BIRD = 'n01558993'                              # which CIFAR-10 has
 
 def make_split(home, left_out_seed: int = 1, classes=(KEPT[1], LEFT_OUT[0], KEPT[0], LEFT_OUT[1])):
-    """miniImageNet's training pickle with classes to learn (50 images each) and some that CIFAR-100 also has (200 each)."""
+    """miniImageNet's training pickle with classes to learn (50 images each) and some that CIFAR-100
+    also has (200 each).
+    """
     random, other = np.random.default_rng(0), np.random.default_rng(left_out_seed)
     images, rows = [], {}
     for i, wnid in enumerate(classes):
@@ -154,7 +156,8 @@ def test_the_rate_rises_for_an_epoch_then_falls_along_a_cosine(tmp_path):
     assert rates[10] == pytest.approx((1 - math.sqrt(0.5)) / 2) and sorted(rates[4:], reverse=True) == rates[4:]
 
 
-# Batches of commit 72c3e39: means of a batch under fixed weights, which hardly differ between processors.
+# Batches of commit 72c3e39: means of a batch under fixed weights, which hardly differ between
+# processors.
 GOLDEN = [0.4904917, 0.4554654, 0.3894797, 0.4508389, 0.463973, 0.4116085, 0.4710966, 0.336437, 0.3785975, 0.4164815, 0.5043241, 0.500923]
 
 

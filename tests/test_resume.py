@@ -1,4 +1,6 @@
-"""A run that is killed at any moment, and started again by the same command, ends with the same bits as one that was not."""
+"""A run that is killed at any moment, and started again by the same command, ends with the same
+bits as one that was not.
+"""
 import itertools
 import os
 import random
@@ -31,7 +33,8 @@ from tests.datasets.conftest import arguments, foreign  # noqa: F401
 from tests.models.conftest import small_digits  # noqa: F401
 from tests.models.test_contract import OFFLINE, QUICK, known_flags
 
-NOT_BITS = ('seconds', 'images_per_second', 'peak', 'run', 'finished', 'base_path')         # columns that differ from run to run
+# columns that differ from run to run
+NOT_BITS = ('seconds', 'images_per_second', 'peak', 'run', 'finished', 'base_path')
 
 
 class Killed(BaseException):
@@ -39,8 +42,8 @@ class Killed(BaseException):
 
 
 class Reaper(TorchFunctionMode):
-    """Kills at the n-th of the moments that it sees: steps, ends of tasks, writes of files; as a context, also every
-    call of torch's."""
+    """Kills at the n-th of the moments that it sees: steps, ends of tasks, writes of files; as a
+    context, also every call of torch's."""
 
     def __init__(self, monkeypatch):
         super().__init__()
@@ -76,7 +79,9 @@ def reaper(monkeypatch):
 
 @pytest.fixture
 def start(parse, small_digits, monkeypatch):             # noqa: F811
-    """start(folder, method, *flags): (model, data set, arguments), ready to train, with a checkpoint at every other opportunity."""
+    """start(folder, method, *flags): (model, data set, arguments), ready to train, with a
+    checkpoint at every other opportunity.
+    """
     due, turns = checkpoints.Checkpoints.due, itertools.count()
     monkeypatch.setattr(checkpoints.Checkpoints, 'due', lambda self, **more: due(self, **more) and next(turns) % 2 == 0)
 
@@ -119,7 +124,8 @@ def run_with_kills(start, reaper, folder, kills, *words):
     """The end of a run that is killed after these numbers of moments, one after the other."""
     for after in [*kills, None]:
         reaper.left, reaper.moments = after, 0
-        torch.set_grad_enabled(True)            # as a new process has it; the last one may have ended in no_grad's exit
+        # as a new process has it; the last one may have ended in no_grad's exit
+        torch.set_grad_enabled(True)
         model, dataset, args = start(folder, *words)
         try:
             with reaper:
@@ -150,7 +156,9 @@ STREAMS = {                                                         # one method
 
 
 def killed_twice(run, reaper, folder, name: str):
-    """A run, and the same one killed at a random moment and again soon after it has resumed, end alike."""
+    """A run, and the same one killed at a random moment and again soon after it has resumed, end
+    alike.
+    """
     whole, chance = run(folder / 'whole', []), random.Random(name)
     kills = [chance.randrange(reaper.moments // 4, reaper.moments), chance.randrange(1, reaper.moments // 3)]
     ended = run(folder / 'killed', kills)
@@ -161,7 +169,9 @@ def killed_twice(run, reaper, folder, name: str):
 
 @pytest.mark.parametrize('name', [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in STREAMS])
 def test_every_kind_of_state_and_stream_ends_with_the_same_bits(start, reaper, tmp_path, name):
-    """Also schedulers, fitting rules, noise, evaluation within tasks, streams without tasks, parts of streams."""
+    """Also schedulers, fitting rules, noise, evaluation within tasks, streams without tasks, parts
+    of streams.
+    """
     killed_twice(lambda folder, kills: run_with_kills(start, reaper, folder, kills, *STREAMS[name]), reaper, tmp_path, name)
 
 
@@ -296,7 +306,9 @@ def test_what_has_changed_is_told_and_decided_by_the_user(start, reaper, tmp_pat
 
 @pytest.mark.parametrize('when', ['before', 'between', 'after'])
 def test_a_row_is_written_once(start, tmp_path, monkeypatch, when):
-    """Killed before the rows, between them (class-il and task-il have files of their own), or before the checkpoint goes."""
+    """Killed before the rows, between them (class-il and task-il have files of their own), or
+    before the checkpoint goes.
+    """
     written, append = [], results.append_row
 
     def dying(*given):
@@ -367,7 +379,8 @@ def test_what_cannot_be_kept_is_told_once_and_nothing_is_pretended(start, reaper
     model, dataset, args = start(*words)
     row = train(model, dataset, args)
     out, err = capsys.readouterr()
-    assert 'continuing' in out and 'task 1' in out.splitlines()[0] and what in err           # the last whole one
+    # the last whole one
+    assert 'continuing' in out and 'task 1' in out.splitlines()[0] and what in err
     assert row['accuracy_per_task'] == whole['accuracy_per_task']
 
 
@@ -439,7 +452,8 @@ def test_real_kills_of_real_processes(tiny_weights, tmp_path):
             return {path.name: path.stat().st_mtime_ns for path in saved.glob('*.pt')}
         except FileNotFoundError:                       # renamed this moment
             return None
-    saved, told = tmp_path / 'killed/unfinished', dict(os.environ, PYTHONUNBUFFERED='1')      # what a killed process said is not lost
+    # what a killed process said is not lost
+    saved, told = tmp_path / 'killed/unfinished', dict(os.environ, PYTHONUNBUFFERED='1')
     subprocess.run(command(tmp_path / 'whole'), check=True, capture_output=True, timeout=300)
     chance = random.Random(0)
     for latest in (0, 0.5, None):                    # the first kill is at once, on any machine; the last is none

@@ -1,4 +1,5 @@
-"""Same seed, same bits: whatever the number of threads and loader workers is, and whether features were kept.
+"""Same seed, same bits: whatever the number of threads and loader workers is, and whether features
+were kept.
 
 That a method gives the same bits twice, `tests/test_resume.py` says: each run there is made twice.
 """

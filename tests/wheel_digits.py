@@ -1,4 +1,6 @@
-"""What `make wheel` runs where nothing but the wheel is installed: digits, two schedules, one digest, files, commands."""
+"""What `make wheel` runs where nothing but the wheel is installed: digits, two schedules, one
+digest, files, commands.
+"""
 import importlib.metadata
 import importlib.util
 import subprocess

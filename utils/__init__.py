@@ -5,7 +5,9 @@ from core.arguments import binary_to_boolean_type, custom_str_underscore, none_o
 
 
 def to_parsable_obj(value):
-    """The same as what JSON knows: dicts with text keys, lists, numbers, texts, True, False and None."""
+    """The same as what JSON knows: dicts with text keys, lists, numbers, texts, True, False and
+    None.
+    """
     def plain(value):
         if isinstance(value, set):
             return list(value)

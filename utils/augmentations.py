@@ -1,7 +1,7 @@
 """Transforms of whole batches: the same code for the stream and for what a buffer replays.
 
-What Mammoth's module of this name has besides comes from the user's checkout (`core.mammoth`). No `__all__`:
-files written for Mammoth take `torch` and `F` from `from utils.augmentations import *`.
+What Mammoth's module of this name has besides comes from the user's checkout (`core.mammoth`). No
+`__all__`: files written for Mammoth take `torch` and `F` from `from utils.augmentations import *`.
 """
 import numpy as np
 import torch
@@ -42,8 +42,8 @@ class PlainTransform:
 
 
 class BatchTransform(PlainTransform):
-    """Random crop (by up to `padding` pixels, filled with black) and flip of each image at its own size, then
-    as `PlainTransform`. seed: of the transform's own random stream."""
+    """Random crop (by up to `padding` pixels, filled with black) and flip of each image at its own
+    size, then as `PlainTransform`. seed: of the transform's own random stream."""
 
     def __init__(self, preprocessing: Preprocessing, padding: int, flip: bool, seed: int):
         super().__init__(preprocessing)
@@ -56,8 +56,8 @@ class BatchTransform(PlainTransform):
 
 
 class BatchedCompose:
-    """A `Compose` of torchvision for batches: crops, flips and normalisation of all images at once, other
-    steps image by image. Draws from torch's global random stream, as torchvision does.
+    """A `Compose` of torchvision for batches: crops, flips and normalisation of all images at once,
+    other steps image by image. Draws from torch's global random stream, as torchvision does.
 
     steps: transforms of torchvision; those from and to PIL images have nothing to do here."""
     batched = True
@@ -99,16 +99,18 @@ def for_batches(transform):
 
 
 def _flat(transform) -> list:
-    """A transform, and after it the parts of a `Compose` and of those among its parts, without themselves."""
+    """A transform, and after it the parts of a `Compose` and of those among its parts, without
+    themselves.
+    """
     parts = getattr(transform, 'transforms', [])
     inner = [_flat(part) for part in parts]
     return [transform, *(step for steps in inner for step in (steps[1:] or steps))]
 
 
 def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) -> torch.Tensor:
-    """Images (B, ...) transformed: at once by a transform with a true attribute `batched`, or by kornia's,
-    else one by one on the CPU, as torchvision's expect it. autosqueeze: of one image, which may also be given
-    alone, return it alone."""
+    """Images (B, ...) transformed: at once by a transform with a true attribute `batched`, or by
+    kornia's, else one by one on the CPU, as torchvision's expect it. autosqueeze: of one image,
+    which may also be given alone, return it alone."""
     if autosqueeze and images.dim() == 3:
         images = images[None]
     if getattr(transform, 'batched', False) or any(kind.__module__.startswith('kornia.')
@@ -123,11 +125,13 @@ def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) 
 
 def cutmix_data(x: torch.Tensor, y: torch.Tensor, alpha: float = 1.0, cutmix_prob: float = 0.5,
                 force: bool = False, generator: torch.Generator = None) -> tuple:
-    """CutMix (Yun et al. 2019): the same box, a share 1 - Beta(alpha, alpha) of the image, of each image
-    (B, C, H, W) is replaced by that of another one, with probability `cutmix_prob`, or always with `force`.
+    """CutMix (Yun et al. 2019): the same box, a share 1 - Beta(alpha, alpha) of the image, of each
+    image (B, C, H, W) is replaced by that of another one, with probability `cutmix_prob`, or always
+    with `force`.
 
-    generator: on the CPU; default: seeded from numpy's global one, as Mammoth draws. Returns (mixed, y_a,
-    y_b, share): the loss is share * L(y_a) + (1 - share) * L(y_b); share is the area left."""
+    generator: on the CPU; default: seeded from numpy's global one, as Mammoth draws. Returns
+    (mixed, y_a, y_b, share): the loss is share * L(y_a) + (1 - share) * L(y_b); share is the area
+    left."""
     seed = (np.random.randint(2 ** 31) if generator is None
             else int(torch.randint(2 ** 31, (1,), generator=generator)))
     random = np.random.default_rng(seed)

@@ -1,4 +1,5 @@
-"""Networks of a method, and their batch norms: mode, whether they remember a batch, a single value."""
+"""Networks of a method, and their batch norms: mode, whether they remember a batch, a single value.
+"""
 from contextlib import contextmanager
 
 from torch import nn
@@ -8,8 +9,8 @@ _DEPTH = 2              # attributes of attributes: deeper, an object holds more
 
 @contextmanager
 def bn_track_stats(module: nn.Module, condition: bool = True):
-    """Within the block, unless `condition`, batch norms leave their running statistics alone. They still
-    normalise by the batch in train mode, by the running statistics in eval mode."""
+    """Within the block, unless `condition`, batch norms leave their running statistics alone. They
+    still normalise by the batch in train mode, by the running statistics in eval mode."""
     norms = [] if condition else batch_norms(module)
     before = [norm.track_running_stats for norm in norms]
     try:
@@ -30,8 +31,9 @@ def training_mode(net, bn: str) -> None:
 
 
 def networks_of(net, depth: int = _DEPTH) -> list:
-    """Torch modules that a method's `net` is or holds, each once. Methods written for Mammoth also set it to
-    None, to a list or a dict, or to an object around a network (`net._network`, `net.model`)."""
+    """Torch modules that a method's `net` is or holds, each once. Methods written for Mammoth also
+    set it to None, to a list or a dict, or to an object around a network (`net._network`,
+    `net.model`)."""
     if isinstance(net, nn.Module):
         return [net]
     parts = net if isinstance(net, (list, tuple, dict)) else getattr(net, '__dict__', {})
@@ -49,8 +51,9 @@ def batch_norms(net) -> list:
 
 @contextmanager
 def allow_single_values(net):
-    """Within the block, batch norms in train mode accept one value per channel (one sample, maps of 1 x 1),
-    where torch raises: in that forward pass they use their running statistics, and do not update them."""
+    """Within the block, batch norms in train mode accept one value per channel (one sample, maps of
+    1 x 1), where torch raises: in that forward pass they use their running statistics, and do not
+    update them."""
     handles = []
     for norm in batch_norms(net):
         handles += [norm.register_forward_pre_hook(_spare),

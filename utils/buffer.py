@@ -1,8 +1,9 @@
-"""The replay buffer of the baselines, with Mammoth's interface: samples and what belongs to them, row by row.
+"""The replay buffer of the baselines, with Mammoth's interface: samples and what belongs to them,
+row by row.
 
-Our own methods store un-augmented `uint8` images (B, H, W, C) (`raw=True`), those written for Mammoth floats
-(B, C, H, W) in [0, 1]. Rows and draws come from a random stream of the buffer's own. SCROLL has another kind
-of buffer, `scroll.exemplars`.
+Our own methods store un-augmented `uint8` images (B, H, W, C) (`raw=True`), those written for
+Mammoth floats (B, C, H, W) in [0, 1]. Rows and draws come from a random stream of the buffer's own.
+SCROLL has another kind of buffer, `scroll.exemplars`.
 """
 from contextlib import contextmanager
 from functools import partial
@@ -25,15 +26,19 @@ ATTRIBUTES = ('examples', 'labels', 'logits', 'task_labels', 'true_labels')
 class Buffer:
     """At most `buffer_size` rows on one device.
 
-    buffer_size: |M|. device: where the rows are kept. sample_selection_strategy: 'reservoir' or 'greedy'.
-    raw: what `fill_buffer` puts in is then `uint8` (B, H, W, C). seed: of insertion and draws; default: from
-    numpy's global generator. of_others: refused, with the strategies that they are for.
+    buffer_size: |M|. device: where the rows are kept. sample_selection_strategy: 'reservoir' or
+    'greedy'.
+    raw: what `fill_buffer` puts in is then `uint8` (B, H, W, C). seed: of insertion and draws;
+    default: from numpy's global generator. of_others: refused, with the strategies that they are
+    for.
 
     Attributes:
-        examples, labels, logits, task_labels, true_labels: tensors of buffer_size rows, of which the first
+        examples, labels, logits, task_labels, true_labels: tensors of buffer_size rows, of which
+        the first
             `len(self)` are filled; only those that were given to `add_data` exist. Names that
             end in "labels" are int64, images keep `uint8`, the rest is float32.
-        num_seen_examples: samples offered so far. classes_seen: of 'greedy': labels offered so far."""
+        num_seen_examples: samples offered so far. classes_seen: of 'greedy': labels offered so
+        far."""
     open = True
 
     def __init__(self, buffer_size: int, device='cpu', sample_selection_strategy: str = 'reservoir',
@@ -85,7 +90,8 @@ class Buffer:
         return self
 
     def add_data(self, examples, labels=None, logits=None, task_labels=None, true_labels=None) -> None:
-        """Offer a batch, (B, ...) each, from any device; what is kept is up to the selection strategy.
+        """Offer a batch, (B, ...) each, from any device; what is kept is up to the selection
+        strategy.
         InputError: other attributes than the rows so far have, or images of another kind."""
         if not self.open:
             return
@@ -133,8 +139,8 @@ class Buffer:
 
     def get_data(self, size: int, transform=None, return_index: bool = False, device=None,
                  mask_task_out=None) -> tuple:
-        """([rows], examples, then the other attributes) of up to `size` random samples. mask_task_out: leave
-        out the samples of this task, by `task_labels`."""
+        """([rows], examples, then the other attributes) of up to `size` random samples.
+        mask_task_out: leave out the samples of this task, by `task_labels`."""
         rows = np.arange(len(self))
         if mask_task_out is not None:
             if not hasattr(self, 'task_labels'):
@@ -158,7 +164,8 @@ class Buffer:
         return self.get_data_by_index(torch.arange(len(self)), transform, device)
 
     def append(self, given: dict) -> None:
-        """Put samples, attribute -> (B, ...), after the last row, whatever the selection strategy."""
+        """Put samples, attribute -> (B, ...), after the last row, whatever the selection strategy.
+        """
         start = len(self)
         self._filled += len(given['examples'])
         self.num_seen_examples += len(given['examples'])
@@ -194,8 +201,8 @@ class Buffer:
 
 
 def plain_samples(dataset, raw: bool) -> tuple:
-    """(examples, labels) of a data set before augmentation: uint8 (N, H, W, C) with `raw`, if it holds such;
-    else float (N, C, H, W) in [0, 1]."""
+    """(examples, labels) of a data set before augmentation: uint8 (N, H, W, C) with `raw`, if it
+    holds such; else float (N, C, H, W) in [0, 1]."""
     if raw and hasattr(dataset, 'raw'):
         return dataset.raw(slice(None)), torch.as_tensor(dataset.targets)
     rows = [dataset[i] for i in range(len(dataset))]
@@ -204,7 +211,9 @@ def plain_samples(dataset, raw: bool) -> tuple:
 
 @torch.no_grad()
 def logits_of(net, examples: torch.Tensor, transform, device, returnt: str = 'out') -> torch.Tensor:
-    """Logits (N, K), on the CPU, of un-augmented examples, in eval mode; or what else the network returns."""
+    """Logits (N, K), on the CPU, of un-augmented examples, in eval mode; or what else the network
+    returns.
+    """
     with eval_mode(net):
         parts = (apply_transform(part.to(device), transform) for part in examples.split(_AT_ONCE))
         return torch.cat([net(part, returnt=returnt).cpu() for part in parts])
@@ -216,13 +225,15 @@ features_of = partial(logits_of, returnt='features')            # (N, F)
 def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool = False,
                 required_attributes=None, normalize_features: bool = False,
                 extend_equalize_buffer: bool = False) -> None:
-    """At the end of task `t_idx`: shrink the classes in the buffer and add those of the task, the same number
-    of each class; if tasks are stored, too, of each class of each task (tasks may share classes).
+    """At the end of task `t_idx`: shrink the classes in the buffer and add those of the task, the
+    same number of each class; if tasks are stored, too, of each class of each task (tasks may share
+    classes).
 
-    Old classes keep the first of what they have. New ones, of `dataset.train_loader.dataset`, are chosen at
-    random, or, with `use_herding`, by greedily keeping the mean of their features (iCaRL, algorithm 4), of
-    unit length with `normalize_features`. The shares fill the buffer, so `extend_equalize_buffer` changes
-    nothing. required_attributes: of 'examples', 'labels' (both by default), 'logits', 'task_labels'."""
+    Old classes keep the first of what they have. New ones, of `dataset.train_loader.dataset`, are
+    chosen at random, or, with `use_herding`, by greedily keeping the mean of their features (iCaRL,
+    algorithm 4), of unit length with `normalize_features`. The shares fill the buffer, so
+    `extend_equalize_buffer` changes nothing. required_attributes: of 'examples', 'labels' (both by
+    default), 'logits', 'task_labels'."""
     wanted = required_attributes or ['examples', 'labels']
     examples, labels = plain_samples(dataset.train_loader.dataset, buffer.raw)
     labels, old = labels.cpu().numpy(), []
@@ -260,14 +271,15 @@ def _herd(features: torch.Tensor, count: int, normalise: bool) -> np.ndarray:
         raise InputError('the network no longer gives finite features: try a smaller --lr')
     longest = np.sqrt((values ** 2).sum(axis=1, keepdims=True))
     longest = longest if normalise else longest.max()
-    grid = quantise(np.ones((1, 1)))[0, 0]          # exact sums: the order of a tie cannot depend on rounding
+    # exact sums: the order of a tie cannot depend on rounding
+    grid = quantise(np.ones((1, 1)))[0, 0]
     whole = np.rint(values / np.where(longest > 0, longest, 1) * grid).astype(np.int64)
     return herding_order(whole, whole.sum(axis=0), len(whole), count)
 
 
 def icarl_replay(model, dataset) -> None:
-    """Add the buffer's samples to `dataset.train_loader.dataset` (iCaRL, BiC). Extra fields, which they lack,
-    no longer come with batches."""
+    """Add the buffer's samples to `dataset.train_loader.dataset` (iCaRL, BiC). Extra fields, which
+    they lack, no longer come with batches."""
     if model.buffer.is_empty():
         return
     train = dataset.train_loader.dataset

@@ -12,7 +12,9 @@ from utils.batch_norm import networks_of
 
 @contextmanager
 def eval_mode(net):
-    """Eval mode of all networks in `net` within the block; afterwards each module is in its mode again."""
+    """Eval mode of all networks in `net` within the block; afterwards each module is in its mode
+    again.
+    """
     networks, modes = networks_of(net), {}
     for network in networks:
         modes |= {module: module.training for module in network.modules()}
@@ -26,7 +28,9 @@ def eval_mode(net):
 
 
 def serve(loader, model) -> None:
-    """Let a loader of ours give batches as the method wants them; third-party loaders give what they give."""
+    """Let a loader of ours give batches as the method wants them; third-party loaders give what
+    they give.
+    """
     if hasattr(loader, 'serve'):
         loader.serve(model.RAW_STREAM, model.RAW_NOT_AUG, model.device, model.is_foreign)
 
@@ -35,13 +39,14 @@ def serve(loader, model) -> None:
 def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool = False, seen=None):
     """(class-il, task-il): two lists of accuracies in percent, of each task so far.
 
-    Class-il: the prediction is the best of all classes seen so far; task-il: the best of the classes of the
-    sample's task. A task-aware method (`is_task_aware`) has no class-il accuracy; it is 0. Random state and
-    training mode are left as they were.
+    Class-il: the prediction is the best of all classes seen so far; task-il: the best of the
+    classes of the sample's task. A task-aware method (`is_task_aware`) has no class-il accuracy; it
+    is 0. Random state and training mode are left as they were.
 
     last: only the newest task. loaders: (task, test loader) pairs; default: `dataset.test_loaders`.
-    return_loss: as a third item, the mean cross-entropy over the classes seen, of all samples. seen: labels
-    that class-il chooses among; default: of the tasks so far, before the first task all."""
+    return_loss: as a third item, the mean cross-entropy over the classes seen, of all samples.
+    seen: labels that class-il chooses among; default: of the tasks so far, before the first task
+    all."""
     if loaders is None:
         loaders = list(enumerate(dataset.test_loaders))[-1 if last else 0:]
     if seen is None:
@@ -74,7 +79,9 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
 
 @torch.no_grad()
 def hits(model, inputs, labels, classes: list) -> int:
-    """Samples that the method labels right, chosen among these classes; inputs as `forward` wants them."""
+    """Samples that the method labels right, chosen among these classes; inputs as `forward` wants
+    them.
+    """
     allowed = torch.as_tensor(classes).to(model.device)
     with eval_mode(model.net):
         logits = model(inputs.to(model.device))
@@ -83,7 +90,9 @@ def hits(model, inputs, labels, classes: list) -> int:
 
 @torch.no_grad()
 def accuracy_on_classes(model, dataset, classes: list) -> float:
-    """Accuracy in percent over the test samples so far that are of these classes, chosen among these."""
+    """Accuracy in percent over the test samples so far that are of these classes, chosen among
+    these.
+    """
     right, size = 0, 0
     for loader in dataset.test_loaders:
         for inputs, labels, *_ in _batches(loader, model):
@@ -100,21 +109,27 @@ def _batches(loader, model):
 
 
 def is_task_aware(model) -> bool:
-    """Whether `forward` needs the task: the method is for neither class-il nor streams without tasks."""
+    """Whether `forward` needs the task: the method is for neither class-il nor streams without
+    tasks.
+    """
     if not {'class-il', 'general-continual'}.isdisjoint(model.COMPATIBILITY):
         return False
     return len(inspect.signature(model.forward).parameters) > 1
 
 
 def mask_classes(outputs: torch.Tensor, dataset, k: int) -> None:
-    """Rule out, in place, the classes of all tasks but `k`: of logits (B, N_CLASSES), minus infinity."""
+    """Rule out, in place, the classes of all tasks but `k`: of logits (B, N_CLASSES), minus
+    infinity.
+    """
     others = torch.ones(outputs.shape[1], dtype=torch.bool, device=outputs.device)
     others[torch.as_tensor(dataset.task_classes(k)).to(outputs.device)] = False
     outputs[:, others] = -torch.inf
 
 
 def _loss(logits, labels, seen) -> torch.Tensor:
-    """Sum of cross-entropies over the seen classes; one that a method rules out costs as the least float."""
+    """Sum of cross-entropies over the seen classes; one that a method rules out costs as the least
+    float.
+    """
     others = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device).index_fill(0, seen, False)
     least = torch.finfo(logits.dtype).min
     return F.cross_entropy(logits.masked_fill(others, least).clamp(min=least), labels, reduction='sum')

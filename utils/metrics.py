@@ -1,7 +1,7 @@
 """Metrics of a class-incremental run, from R[i][j]: accuracy (percent) on task j <= i after task i.
 
-Formulas as in the literature they name; Mammoth's where the two differ (its results files are what ours are
-compared to).
+Formulas as in the literature they name; Mammoth's where the two differ (its results files are what
+ours are compared to).
 """
 
 
@@ -22,8 +22,9 @@ def forgetting(R) -> float:
 
 
 def forward_transfer(before, untrained) -> float:
-    """1/(T-1) sum_{i>1} (R[i-1][i] - b_i). Lopez-Paz and Ranzato 2017. before: accuracy on each task from the
-    second on, just before it is learned. untrained: on the same tasks before any training."""
+    """1/(T-1) sum_{i>1} (R[i-1][i] - b_i). Lopez-Paz and Ranzato 2017. before: accuracy on each
+    task from the second on, just before it is learned. untrained: on the same tasks before any
+    training."""
     return mean(a - b for a, b in zip(before, untrained))
 
 

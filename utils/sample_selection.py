@@ -1,7 +1,8 @@
 """Which row of a full replay buffer, if any, a newly offered sample takes.
 
-A strategy gives a row for each sample of a batch, -1 for none. Several samples may get the same row: the last
-one has it, as if they had come one by one. `reservoir`: Vitter 1985; `greedy`: GDumb, Prabhu et al. 2020.
+A strategy gives a row for each sample of a batch, -1 for none. Several samples may get the same
+row: the last one has it, as if they had come one by one. `reservoir`: Vitter 1985; `greedy`: GDumb,
+Prabhu et al. 2020.
 """
 from collections import Counter
 
@@ -19,8 +20,8 @@ def reservoir(buffer, count: int, labels) -> np.ndarray:
 
 
 def greedy(buffer, count: int, labels) -> np.ndarray:
-    """Balanced: |M| / (classes seen) rows for each class; a sample of a smaller one replaces a random sample
-    of a largest class."""
+    """Balanced: |M| / (classes seen) rows for each class; a sample of a smaller one replaces a
+    random sample of a largest class."""
     kept = buffer.labels[:len(buffer)].tolist() if hasattr(buffer, 'labels') else [-1] * len(buffer)
     seen, sizes, capacity = buffer.classes_seen, Counter(kept), buffer.buffer_size
     seen.update(kept)                                   # also what was loaded, or put in by `fill_buffer`

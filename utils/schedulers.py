@@ -1,10 +1,13 @@
-"""Learning-rate schedulers of a task. Mammoth's others come from the user's checkout (`core.mammoth`)."""
+"""Learning-rate schedulers of a task. Mammoth's others come from the user's checkout
+(`core.mammoth`).
+"""
 import torch
 
 
 def get_scheduler(model, args, reload_optim: bool = True):
-    """The scheduler that `--lr_scheduler` names, over the model's optimiser; None without one, or for a bare
-    network. `reload_optim` asks Mammoth for a new optimiser; here each task begins with a new one."""
+    """The scheduler that `--lr_scheduler` names, over the model's optimiser; None without one, or
+    for a bare network. `reload_optim` asks Mammoth for a new optimiser; here each task begins with
+    a new one."""
     optimiser = getattr(model, 'opt', None)
     if not args.lr_scheduler or optimiser is None:
         return None

@@ -1,19 +1,23 @@
-"""Certify how far a method depends on the schedule: many schedules, digests, accuracies, one verdict.
+"""Certify how far a method depends on the schedule: many schedules, digests, accuracies, one
+verdict.
 
     python scripts/certify.py --dataset seq-cifar100 --schedules 1000
     python scripts/certify.py --dataset seq-digits --model er-ace --buffer_size 200 --schedules 20
     python scripts/certify.py --check results/certificates/seq-cifar100.json
 
-Schedules: label order, reversed label order, `--specs`, and random class orders in numbers of tasks that
-divide the number of classes. SCROLL's predictor is that of each schedule's own statistics; another method is
-trained from scratch on each, with the same flags of main.py, which go behind the script's own. Finished
-schedules are kept in `--out`, so that the same command continues a killed certificate, if the code is the
+Schedules: label order, reversed label order, `--specs`, and random class orders in numbers of tasks
+that divide the number of classes. SCROLL's predictor is that of each schedule's own statistics;
+another method is trained from scratch on each, with the same flags of main.py, which go behind the
+script's own. Finished schedules are kept in `--out`, so that the same command continues a killed
+certificate, if the code is the
 same: `certificate-<id>.json`, with a row for each schedule.
 
-`--keep FILE` writes it without the schedules, to be handed on; `--check FILE` makes SCROLL's lines again on
+`--keep FILE` writes it without the schedules, to be handed on; `--check FILE` makes SCROLL's lines
+again on
 any machine, under three schedules, with `--all 1` under all (docs/certificates.md).
 
-Exit code 0: identical where the method claims it, or no line differs; 1: not so; 2: nothing could be said.
+Exit code 0: identical where the method claims it, or no line differs; 1: not so; 2: nothing could
+be said.
 """
 import hashlib
 import json
@@ -83,7 +87,9 @@ def of_main(model: str, dataset: str, flags: list) -> list:
 
 
 def plan_specs(options, dataset, seed: int) -> list:
-    """Specs of all schedules, each once: label order, reversed, `--specs`, then random class orders."""
+    """Specs of all schedules, each once: label order, reversed, `--specs`, then random class
+    orders.
+    """
     from scroll.randomness import numpy_stream
     classes = np.unique(dataset.train_labels)
     splits = [n for n in range(2, len(classes) + 1) if len(classes) % n == 0] or [1]
@@ -241,8 +247,8 @@ def words_of(values: dict) -> list:
 
 
 def settings_of(args, dataset) -> dict:
-    """flag -> value, of what a method's lines depend on besides the data: its own flags, the backbone and the
-    seed. Written out, since defaults may change."""
+    """flag -> value, of what a method's lines depend on besides the data: its own flags, the
+    backbone and the seed. Written out, since defaults may change."""
     own = ArgumentParser(add_help=False)
     cli.add_model_args(own, get_model_class(args.model))
     names = [flag.dest for flag in own._actions if affects(args, flag.dest) == 'result']

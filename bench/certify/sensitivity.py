@@ -3,10 +3,12 @@
     python scripts/orders.py --dataset seq-digits --model er-ace --buffer_size 200 --num_threads 1
     python scripts/orders.py --dataset seq-cifar100 --model scroll --weights small --tasks 10
 
-`--orders` random orders, the *easiest*, with classes alike to the frozen backbone in one task, and the
-*hardest*, which deals them out to different tasks, are run under `--seeds` seeds. SCROLL is run as f_T. A run
-whose loss ends up infinite counts as 0 %. Runs are kept in `--out`, so the same command continues a killed
-study; `--keep FOLDER`: rows for scripts/documents.py. Flags of main.py go behind the script's own.
+`--orders` random orders, the *easiest*, with classes alike to the frozen backbone in one task, and
+the
+*hardest*, which deals them out to different tasks, are run under `--seeds` seeds. SCROLL is run as
+f_T. A run whose loss ends up infinite counts as 0 %. Runs are kept in `--out`, so the same command
+continues a killed study; `--keep FOLDER`: rows for scripts/documents.py. Flags of main.py go behind
+the script's own.
 """
 from pathlib import Path
 
@@ -81,8 +83,8 @@ def study(options, flags: list) -> tuple:
 
 
 def alike(dataset: str, args) -> np.ndarray:
-    """`separations` of the classes on the features of the run's backbone, or of the default one where it has
-    none that is pre-trained."""
+    """`separations` of the classes on the features of the run's backbone, or of the default one
+    where it has none that is pre-trained."""
     from backbone import weights
     given = {name: getattr(args, name) for name in _SAME if name in args.given} | dict(buffer_size=0)
     given['weights'] = args.weights if args.weights != 'none' else weights.DEFAULT
@@ -92,10 +94,10 @@ def alike(dataset: str, args) -> np.ndarray:
 
 
 def figures(rows: list) -> dict:
-    """What a method's rows come to: name -> number. Of random orders under the first seed: mean, standard
-    deviation, worst, CVaR of a tenth, anytime accuracy (area, mean). Of the easiest and the hardest order the
-    mean over seeds; the worst of all runs under the first seed; of random orders the shares of variance
-    (`scroll.certificates.variance_shares`), None for one seed."""
+    """What a method's rows come to: name -> number. Of random orders under the first seed: mean,
+    standard deviation, worst, CVaR of a tenth, anytime accuracy (area, mean). Of the easiest and
+    the hardest order the mean over seeds; the worst of all runs under the first seed; of random
+    orders the shares of variance (`scroll.certificates.variance_shares`), None for one seed."""
     from scroll.certificates import summary, variance_shares
     of = pd.DataFrame(rows).astype(dict(seed=int, final_accuracy=float, anytime_area=float))
     by_seed = [run.final_accuracy.to_numpy() for _, run in of[of.kind == 'random'].groupby('seed')]
@@ -127,10 +129,10 @@ def main() -> None:
 
 
 def separations(parts: Statistics) -> np.ndarray:
-    """float64 (K, K): |m_a - m_b|^2 / (v_a + v_b), Fisher's ratio, the distance of classes relative to their
-    width. v_c = tr(G_c) / n_c - |m_c|^2, in integers up to one correctly rounded division: the same on every
-    machine. Classes without width have that of one unit of the grid. parts: `by_class`. InputError:
-    there is one class."""
+    """float64 (K, K): |m_a - m_b|^2 / (v_a + v_b), Fisher's ratio, the distance of classes relative
+    to their width. v_c = tr(G_c) / n_c - |m_c|^2, in integers up to one correctly rounded division:
+    the same on every machine. Classes without width have that of one unit of the grid. parts:
+    `by_class`. InputError: there is one class."""
     if len(parts.classes) < 2:
         raise InputError('there is one class only: its order cannot matter')
     counts, sums = parts.counts.astype(object), parts.sums[:, :-1].astype(object)
@@ -144,8 +146,9 @@ def separations(parts: Statistics) -> np.ndarray:
 
 
 def chain(apart: np.ndarray) -> np.ndarray:
-    """int64 (K,): classes, each followed by the nearest of the rest; of the chains from all K beginnings the
-    shortest, the first of several. Tasks cut from it hold classes that are alike. apart: `separations`."""
+    """int64 (K,): classes, each followed by the nearest of the rest; of the chains from all K
+    beginnings the shortest, the first of several. Tasks cut from it hold classes that are alike.
+    apart: `separations`."""
     best, shortest = None, np.inf
     for begin in range(len(apart)):
         order, left, length = [begin], np.ones(len(apart), bool), 0.0
@@ -161,6 +164,7 @@ def chain(apart: np.ndarray) -> np.ndarray:
 
 
 def dealt(order: np.ndarray, tasks: int) -> np.ndarray:
-    """int64 (K,): the classes of `order` dealt out to tasks: neighbours in it never share a task."""
+    """int64 (K,): the classes of `order` dealt out to tasks: neighbours in it never share a task.
+    """
     task = np.arange(len(order)) % tasks                            # sizes as `split:<tasks>` cuts them
     return np.concatenate([order[task == t] for t in range(tasks)])

@@ -13,8 +13,9 @@ from scroll.grid import little_endian
 
 
 class Store:
-    """A line of JSON for each schedule that has been run in `runs.jsonl`; weights and predictions in files
-    named by their digest (`outcomes/` may be deleted: the schedules are then run again)."""
+    """A line of JSON for each schedule that has been run in `runs.jsonl`; weights and predictions
+    in files named by their digest (`outcomes/` may be deleted: the schedules are then run
+    again)."""
 
     def __init__(self, folder: Path):
         self.folder, self.path, self.rows = folder, folder / 'runs.jsonl', {}
@@ -32,7 +33,9 @@ class Store:
         return row if row is not None and self.outcome(row['outcome']) is not None else None
 
     def add(self, key: str, row: dict, weights, predictions) -> dict:
-        """Keep a row, its weights (P,) and its predictions (N,); returns the row with the digest of these."""
+        """Keep a row, its weights (P,) and its predictions (N,); returns the row with the digest of
+        these.
+        """
         content = (little_endian(array).tobytes() for array in (weights, predictions))
         digest = hashlib.sha256(b'/'.join(content)).hexdigest()
         if self.outcome(digest) is None:
@@ -40,7 +43,8 @@ class Store:
                 np.savez(file, weights=weights, predictions=predictions)
         self.rows[key] = {**row, 'outcome': digest}
         with open(self.path, 'a') as file:
-            file.write('\n' + json.dumps(dict(key=key, row=self.rows[key])))       # behind what was cut off
+            # behind what was cut off
+            file.write('\n' + json.dumps(dict(key=key, row=self.rows[key])))
         return self.rows[key]
 
     def outcome(self, digest: str):

@@ -1,4 +1,6 @@
-"""A predictor and its curve under a schedule: SCROLL's from sums, any other method's by runs of main.py."""
+"""A predictor and its curve under a schedule: SCROLL's from sums, any other method's by runs of
+main.py.
+"""
 import contextlib
 import hashlib
 import io
@@ -28,7 +30,8 @@ _SOLVES, _KEPT = 3, 64              # schedules for which all is solved again; p
 
 
 class ScrollTrials:
-    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once."""
+    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once.
+    """
     SIZES = 200, 500, 2000              # |M| of the buffers whose digests stand in a certificate
 
     def __init__(self, options, model, dataset, specs):
@@ -101,7 +104,9 @@ class ScrollTrials:
         return Scroll(**{**self.learner.get_params(), 'buffer_size': 0, 'keep_keys': False, **settings})
 
     def _solve(self, number: int, learner):
-        """(the predictor of a learner's sums, its predictions), for equal sums once, but for `_SOLVES`."""
+        """(the predictor of a learner's sums, its predictions), for equal sums once, but for
+        `_SOLVES`.
+        """
         digest = learner.digest()
         if number < _SOLVES or digest not in self.solved:
             predictor = learner.predictor()
@@ -111,8 +116,8 @@ class ScrollTrials:
         return self.solved[digest]
 
     def _measured(self, predictions, segments, whole: bool, points, schedule) -> dict:
-        """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not, the
-        average incremental accuracy is that of the curve."""
+        """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not,
+        the average incremental accuracy is that of the curve."""
         hits = np.stack([self.test.class_hits(said) for said in predictions])
         samples, sizes = schedule.cuts[points + 1], self.test.sizes
         anytime = anytime_accuracy(hits, sizes, segments <= points[:, None])
@@ -138,7 +143,8 @@ class ScrollTrials:
         return digests, claimed
 
     def lines(self, rows: list) -> tuple:
-        """(name -> digest of what holds anywhere, the same of what holds on this kind of machine)."""
+        """(name -> digest of what holds anywhere, the same of what holds on this kind of machine).
+        """
         (digests, claimed), lines = self.claims(rows), {}
         integer, backbone = self.embedder.dtype == 'integer', self.learner.embedder
         anywhere, settings = self.embedder.dtype in ANYWHERE, self.learner.adaptation
@@ -157,7 +163,9 @@ class ScrollTrials:
         return (lines, bound) if anywhere else ({}, lines | bound)
 
     def _heads(self, rows: list) -> dict:
-        """Digests of predictors and of their predictions on the test samples, and how many are right."""
+        """Digests of predictors and of their predictions on the test samples, and how many are
+        right.
+        """
         params, lines = self.learner.get_params(), {}
         own = params['head'], params['ridge_lambda']
         others = [('ridge', params['ridge_lambda']), ('ridge', AUTO), ('ncc', params['ridge_lambda'])]
@@ -253,7 +261,9 @@ def run_method(words: list) -> tuple:
 
 @torch.no_grad()
 def test_predictions(model, dataset) -> tuple:
-    """Labels, as of the files, and predictions, int64 (N,), of all test samples, by class, then as there."""
+    """Labels, as of the files, and predictions, int64 (N,), of all test samples, by class, then as
+    there.
+    """
     seen, pairs = torch.as_tensor(dataset.seen_classes()).to(model.device), []
     with eval_mode(model.net):
         for loader in dataset.test_loaders:

@@ -1,5 +1,6 @@
-"""What follows from a run's arguments, and what is refused because it is invalid or would have no effect.
-Where one script gives every method the same of Mammoth's flags, those without effect are only warned of."""
+"""What follows from a run's arguments, and what is refused because it is invalid or would have no
+effect. Where one script gives every method the same of Mammoth's flags, those without effect are
+only warned of."""
 import os
 
 from bench.cli.mammoth_defaults import sees_once
@@ -30,7 +31,8 @@ def fill_in(args) -> None:
 
 
 def check_flags(args, given: set) -> None:
-    """InputError for what no method and no stream can do; `given`: the flags of the command line."""
+    """InputError for what no method and no stream can do; `given`: the flags of the command line.
+    """
     for flag, value, others in _NEED:
         found = getattr(args, flag)
         if found == value or not value and (found or flag in given):            # a sweep may begin with 0
@@ -64,7 +66,9 @@ def settle_precision(args) -> None:
 
 
 def check_method(model, dataset, args, given: set) -> None:
-    """InputError if the method cannot run on this stream, or was given a flag that it has no use for."""
+    """InputError if the method cannot run on this stream, or was given a flag that it has no use
+    for.
+    """
     for kind, owner in (('model', model), ('dataset', dataset)):
         for flag, why in owner.REFUSED_FLAGS.items():
             message = f'--{flag} has no effect on --{kind} {getattr(args, kind)}: {why}'

@@ -11,8 +11,9 @@ def run(args=None) -> None:
 
 
 def main(args=None) -> int:
-    """`run`; returns 0. SystemExit: with the exit code of a run that did not end well, after one line: 2 for
-    what the user can mend. So a script that calls this stops where `python main.py` would."""
+    """`run`; returns 0. SystemExit: with the exit code of a run that did not end well, after one
+    line: 2 for what the user can mend. So a script that calls this stops where `python main.py`
+    would."""
     if code := run_command(lambda: run(args)):
         raise SystemExit(code)
     return 0

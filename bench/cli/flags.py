@@ -1,4 +1,5 @@
-"""The groups of flags that runs have, each with what it affects where that is not the result (`AFFECTS` in
+"""The groups of flags that runs have, each with what it affects where that is not the result
+(`AFFECTS` in
 `core.arguments`). Nothing here imports torch."""
 import argparse
 import os

@@ -1,4 +1,5 @@
-"""Mammoth's defaults, where ours make of the same command another method: `--mammoth_defaults 1`."""
+"""Mammoth's defaults, where ours make of the same command another method: `--mammoth_defaults 1`.
+"""
 from pathlib import Path
 
 from core.configs import read_yaml
@@ -28,8 +29,8 @@ def sees_once(model, wanted: bool) -> bool:
 
 
 def differences(args, model, dataset) -> str:
-    """What of a run's arguments, unless given, would be other in Mammoth, in a line; '' for methods that it
-    has not, and where its defaults were taken."""
+    """What of a run's arguments, unless given, would be other in Mammoth, in a line; '' for methods
+    that it has not, and where its defaults were taken."""
     if not is_shipped(model) or normalise(model.NAME) not in _table('methods') or 'mammoth_defaults' in args:
         return ''
     theirs = {**of_data(dataset), **of_method(model), **({} if args.lr == 0 else dict(lr='required'))}

@@ -2,8 +2,9 @@
 
 Strongest first: command line, the run whose model `--loadcheck` loads, model config
 (`models/config/<model>.yaml`), the model's `get_parser` -> `set_defaults`, data-set config
-(`datasets/configs/<dataset>/<name>.yaml`), the data set's own defaults, the defaults of `bench.cli.flags`.
-Nothing here imports torch before a model or a data set is known: `--help` answers at once.
+(`datasets/configs/<dataset>/<name>.yaml`), the data set's own defaults, the defaults of
+`bench.cli.flags`. Nothing here imports torch before a model or a data set is known: `--help`
+answers at once.
 """
 import argparse
 import inspect
@@ -27,8 +28,8 @@ HELP = ('-h', '--help', '--help_all')
 def parse_args(cmd=None, return_parser_only: bool = False):
     """The run's arguments, as `Arguments`, or the parser that knows all their flags.
 
-    What is parsed decides which further flags there are: model and data set first, then their own flags and
-    config files, then backbone and weights.
+    What is parsed decides which further flags there are: model and data set first, then their own
+    flags and config files, then backbone and weights.
 
     InputError: anything wrong with the command line or a config file, in one line."""
     cmd = sys.argv[1:] if cmd is None else list(cmd)
@@ -82,8 +83,8 @@ def _parse_known(parser, cmd) -> argparse.Namespace:
 
 
 def _shorten(parser, cmd, refused=()) -> None:
-    """What `--help` shows: common flags, and those that method, data set and backbone have of their own, a
-    line each. refused: flags that the method refuses. `--help_all` shows all."""
+    """What `--help` shows: common flags, and those that method, data set and backbone have of their
+    own, a line each. refused: flags that the method refuses. `--help_all` shows all."""
     if set(HELP) & set(cmd) and '--help_all' not in cmd:
         rare = {option.lstrip('-') for option in base_parser()._option_string_actions} - flags.COMMON
         rare = (rare - {option.lstrip('-') for option in HELP}).union(refused)
@@ -114,15 +115,16 @@ def _plugins(chosen) -> tuple:
     import models
     models.PLUGINS.check(chosen.model)
     datasets.PLUGINS.check(chosen.dataset)
-    with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):  # torch: seconds
+    # torch: seconds
+    with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):
         from datasets.utils.continual_dataset import ContinualDataset
         model, build = models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
     return model, build, build if isinstance(build, type) else ContinualDataset
 
 
 def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
-    """Add the flags of data set, method and backbone, and set defaults, the weakest source first. Returns
-    (the data set as its config file has it, weights by default); fills in `chosen`."""
+    """Add the flags of data set, method and backbone, and set defaults, the weakest source first.
+    Returns (the data set as its config file has it, weights by default); fills in `chosen`."""
     from backbone import get_backbone_class
     from datasets.utils.config import split_config
     from datasets.utils.defaults import dataset_defaults
@@ -191,7 +193,8 @@ def _said(parser, cmd) -> dict:
 
 
 def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
-    """(what the weights say about themselves or None, names of backbone and weights, weights by default).
+    """(what the weights say about themselves or None, names of backbone and weights, weights by
+    default).
 
     Fills in `chosen.weights`.
 
@@ -220,7 +223,9 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
 
 
 def _flags_of(parser, build, title: str) -> None:
-    """A flag for each keyword parameter of a signature (data set, backbone); one that is there serves it."""
+    """A flag for each keyword parameter of a signature (data set, backbone); one that is there
+    serves it.
+    """
     taken = {action.dest for action in parser._actions}
     new = {name: p for name, p in keyword_flags(build).items() if name not in taken}
     group = parser.add_argument_group(title) if new else None
@@ -252,7 +257,9 @@ def base_parser(**kwargs) -> ArgumentParser:
 
 
 def given_flags(parser: ArgumentParser, argv) -> set:
-    """Names (`dest`) of the flags on the command line. InputError where one is given twice, by any name."""
+    """Names (`dest`) of the flags on the command line. InputError where one is given twice, by any
+    name.
+    """
     found = {}
     for item in argv:
         option = item.split('=')[0] if item.startswith('--') else item[:2]      # -O3
@@ -267,8 +274,8 @@ def given_flags(parser: ArgumentParser, argv) -> set:
 def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
     """Make `values` the defaults of flags that exist, passed through each flag's type.
 
-    InputError: no such flag, except in files of a Mammoth checkout, or a value that its type or choices
-    refuse; `source` is named."""
+    InputError: no such flag, except in files of a Mammoth checkout, or a value that its type or
+    choices refuse; `source` is named."""
     # of several names of a flag, the first is its own
     actions = {action.dest: action for action in reversed(parser._actions)}
     for name, value in values.items():
@@ -297,9 +304,10 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
 def add_model_args(parser: ArgumentParser, model) -> dict:
     """Let a method add its flags; returns the defaults it sets.
 
-    `get_parser(parser)` adds to what it is given, and may return it, another parser or nothing; in files
-    written for earlier versions of Mammoth `get_parser()` returns a parser of its own. Some of these flags
-    may still be to come."""
+    `get_parser(parser)` adds to what it is given, and may return it, another parser or nothing; in
+    files
+    written for earlier versions of Mammoth `get_parser()` returns a parser of its own. Some of
+    these flags may still be to come."""
     before, get_parser = dict(parser._defaults), model.get_parser
     own = any('get_parser' in vars(kind) for kind in model.__mro__ if kind.__module__ == model.__module__)
     if not own:  # the oldest files have a function in the place of a method

@@ -1,8 +1,9 @@
-"""Judge what the paper's text says of a table by our rows: supported, contradicted, undecided, not run yet.
+"""Judge what the paper's text says of a table by our rows: supported, contradicted, undecided, not
+run yet.
 
-A claim names cells in pairs. `rows` and `columns` take names, headings, or lists of them; where only the
-claim itself has them, the cells of a pair share them. Rows named on both sides are combined, each with each;
-columns in order. One side may be of another `experiment`.
+A claim names cells in pairs. `rows` and `columns` take names, headings, or lists of them; where
+only the claim itself has them, the cells of a pair share them. Rows named on both sides are
+combined, each with each; columns in order. One side may be of another `experiment`.
 
     higher, lower       the first of each pair has the higher accuracy
     near, to, within    they differ by no more than `within` points
@@ -13,13 +14,14 @@ columns in order. One side may be of another `experiment`.
       higher: {rows: SCROLL (Ridge)}
       lower: {rows: Online}
 
-The first two kinds pair the seeds that both cells have. A pair supports `higher` if a one-sided t-test of the
-differences has p < 0.05, and contradicts it if the opposite test has p < 0.05 / pairs; it supports `near` if
-two one-sided tests have, and contradicts it if the difference is beyond the margin likewise. A claim needs
-all of its pairs, which needs no correction, and is contradicted by one, which needs Bonferroni's. `of: most`
-needs more than half of them, each with p < 0.05 / (half of the pairs), as otherwise one false pair on top of
-a true half would do (Benjamini and Heller 2008); half of them contradict it. Wilcoxon's signed-rank test is
-reported as well; of five seeds its p is 0.031 at best.
+The first two kinds pair the seeds that both cells have. A pair supports `higher` if a one-sided
+t-test of the differences has p < 0.05, and contradicts it if the opposite test has p < 0.05 /
+pairs; it supports `near` if two one-sided tests have, and contradicts it if the difference is
+beyond the margin likewise. A claim needs all of its pairs, which needs no correction, and is
+contradicted by one, which needs Bonferroni's. `of: most` needs more than half of them, each with p
+< 0.05 / (half of the pairs), as otherwise one false pair on top of a true half would do (Benjamini
+and Heller 2008); half of them contradict it. Wilcoxon's signed-rank test is reported as well; of
+five seeds its p is 0.031 at best.
 """
 import itertools
 from collections import Counter
@@ -48,9 +50,9 @@ class Finding:
 
 
 def pairs(claim: dict, here, get) -> list:
-    """The pairs of ((experiment name, Cell), (experiment name, Cell)) that a claim is about. here: the
-    experiment of the claim. get: name -> Experiment. InputError: the claim cannot be read, or names what is
-    not there."""
+    """The pairs of ((experiment name, Cell), (experiment name, Cell)) that a claim is about. here:
+    the experiment of the claim. get: name -> Experiment. InputError: the claim cannot be read, or
+    names what is not there."""
     kind = next((kind for kind in KINDS if kind in claim), 'higher')
     expected = ['says', kind, KINDS[kind]] + ['within'] * (kind == 'near')
     sides = [claim.get(kind, {}), claim.get(KINDS[kind], {})]
@@ -131,7 +133,9 @@ def _by_seed(first, second, rows, others) -> list:
 
 
 def probability(differences, beyond: float = 0.0) -> float:
-    """p of the one-sided t-test that a mean of two or more differences is above `beyond`; equal: 0 or 1."""
+    """p of the one-sided t-test that a mean of two or more differences is above `beyond`; equal: 0
+    or 1.
+    """
     differences = np.asarray(differences, float) - beyond
     if np.ptp(differences) < 1e-9:
         return 0.0 if differences.mean() > 1e-9 else 1.0
@@ -139,8 +143,8 @@ def probability(differences, beyond: float = 0.0) -> float:
 
 
 def _higher(seeds: list, levels: tuple, _) -> tuple:
-    """(verdict, what orders pairs from the least to the most convincing, words). levels: of p, for support
-    and for contradiction."""
+    """(verdict, what orders pairs from the least to the most convincing, words). levels: of p, for
+    support and for contradiction."""
     differences = np.array([a - b for a, b, *_ in seeds])
     p = probability(differences)
     ranks = stats.wilcoxon(differences, alternative='greater').pvalue if differences.any() else 1
@@ -184,4 +188,5 @@ def _digest(row: dict) -> str:
     return row.get('adapted_digest') or row.get('online_digest') or ''
 
 
-_TESTS = dict(higher=(_higher, 2), near=(_near, 2), same=(_same, 1))      # and the seeds that a pair needs
+# and the seeds that a pair needs
+_TESTS = dict(higher=(_higher, 2), near=(_near, 2), same=(_same, 1))

@@ -31,7 +31,8 @@ _DATA_SETS = {'seq-cifar10': 'CIFAR-10', 'seq-cifar100': 'CIFAR-100', 'seq-minii
 
 
 def main_table(root: Path) -> list:
-    """Every method on EfficientNet-Lite0 at |M| = 500, next to the paper; SCROLL on wider features."""
+    """Every method on EfficientNet-Lite0 at |M| = 500, next to the paper; SCROLL on wider features.
+    """
     ours, rows, better = load(ROOT / 'experiments/lite_comparison.yaml'), [], 'Ridge, square, 5,000'
     runs, wide = cell_rows(root / _ROWS, ours.name), cell_rows(root / _ROWS, 'features')
     last = f'SCROLL ({better}) on wider features, no sample in memory'
@@ -72,7 +73,9 @@ def orders_table(root: Path, dataset: str = 'seq-digits') -> list:
 
 
 def tuned_table(root: Path) -> list:
-    """What `scripts/tune.py` chose on EfficientNet-Lite0, and what it was worth on held-out samples."""
+    """What `scripts/tune.py` chose on EfficientNet-Lite0, and what it was worth on held-out
+    samples.
+    """
     found = re.compile(r'tuned with \d+ trials .*?: (\S+) %; with the values of the first trial ([\d.]+) %'
                        r'(?:; the best of \d+ finalists on .*?: ([\d.]+) %)?')
     rows = []
@@ -152,7 +155,9 @@ TABLES = {'main': main_table, 'schedules': schedules_table, 'certificates': cert
 
 
 def update(root: Path, paths: list) -> list:
-    """Renew the tables of these Markdown files; returns those that changed. InputError: an unknown table."""
+    """Renew the tables of these Markdown files; returns those that changed. InputError: an unknown
+    table.
+    """
     changed = []
     for path in paths:
         def renewed(found, path=path):

@@ -1,6 +1,7 @@
 """The tables and figures of the paper as data: what `experiments/*.yaml` say.
 
-A file reads like its table. `flags` go to every run; a column and a row are named sets of flags; a row's
+A file reads like its table. `flags` go to every run; a column and a row are named sets of flags; a
+row's
 `paper` holds what the paper reports for it, percent, in the order of the columns:
 
     title: ...                      # heading
@@ -15,9 +16,9 @@ A file reads like its table. `flags` go to every run; a column and a row are nam
     cells: {ER: {'CIFAR-10, |M| = 200': {lr: 0.1}}}                         # flags of single cells
     claims: [...]                   # what the paper's text says: bench/paper/claims.py
 
-In columns and rows null takes a flag away, `metric` is no flag, but the column of the results file to show,
-and `group` a heading of rows. In the place of columns and rows: `commands` that make a picture, or `values`.
-Nothing here imports torch.
+In columns and rows null takes a flag away, `metric` is no flag, but the column of the results file
+to show, and `group` a heading of rows. In the place of columns and rows: `commands` that make a
+picture, or `values`. Nothing here imports torch.
 """
 import functools
 import os
@@ -36,7 +37,8 @@ from scroll.errors import InputError
 FOLDER = ROOT / 'experiments'
 METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy', 'anytime_accuracy',
            'average_incremental_accuracy')
-SETTINGS = ('class-il', 'general-continual')  # of tasks that bring classes, and of streams without tasks
+# of tasks that bring classes, and of streams without tasks
+SETTINGS = ('class-il', 'general-continual')
 _STREAM = ('n_splits', 'schedule')
 _APART = ('seed', 'model_config', *_STREAM)   # looked at by themselves
 _BEFORE = dict(adapt_select='none')           # what was the default before rows had the flag
@@ -45,8 +47,8 @@ _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table, or one point of a figure. flags: name without dashes -> value. paper: (mean,
-    standard deviation or None), percent, or None. metric: column of the results file."""
+    """One cell of a table, or one point of a figure. flags: name without dashes -> value. paper:
+    (mean, standard deviation or None), percent, or None. metric: column of the results file."""
     row: str
     column: str
     flags: dict = field(hash=False)
@@ -60,8 +62,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure; `path`: its file; `groups`: row -> heading; `x`: the horizontal axis of a figure.
-    The rest is as in its file."""
+    """A table or figure; `path`: its file; `groups`: row -> heading; `x`: the horizontal axis of a
+    figure. The rest is as in its file."""
     path: Path
     title: str
     rows: list
@@ -167,7 +169,8 @@ def lower(column: str) -> str:
 
 
 def results_rows(base_path, results_path='results/') -> list:
-    """All rows of all results files below it that have accuracies among all classes, text values."""
+    """All rows of all results files below it that have accuracies among all classes, text values.
+    """
     folders = [Path(base_path) / results_path / setting for setting in SETTINGS]
     return [row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)]
 
@@ -181,10 +184,11 @@ def cell_rows(folder: Path, name: str) -> dict:
 
 
 def matching_rows(cell: Cell, rows: list) -> list:
-    """The rows that are runs of a cell, in order of their seeds: of several with one seed, the newest. A row
-    is a run of a cell if its key has the values that the cell's command has today, flags and defaults alike.
-    A flag that the key lacks, since there was none, had the default that it is declared with; of flags that
-    are gone none may have been asked for. A command that `main.py` refuses has no rows."""
+    """The rows that are runs of a cell, in order of their seeds: of several with one seed, the
+    newest. A row is a run of a cell if its key has the values that the cell's command has today,
+    flags and defaults alike. A flag that the key lacks, since there was none, had the default that
+    it is declared with; of flags that are gone none may have been asked for. A command that
+    `main.py` refuses has no rows."""
     rows = [row for row in rows if row.get('run_key') and _same_stream(cell, row)
             and all(normalise(cell.flags[name]) == row.get(name) for name in ('model', 'dataset'))]
     today = arguments(cell)[0] if rows else None
@@ -195,8 +199,8 @@ def matching_rows(cell: Cell, rows: list) -> list:
 
 @functools.cache
 def arguments(cell: Cell) -> tuple:
-    """(what `main.py` makes of a cell's command, `Arguments`, or None if it refuses the command; why, in one
-    line, or '')."""
+    """(what `main.py` makes of a cell's command, `Arguments`, or None if it refuses the command;
+    why, in one line, or '')."""
     from bench.cli.parsing import parse_args
     try:
         return parse_args(cell.command(0)), ''
@@ -215,7 +219,9 @@ def _has_arguments(row: dict, today) -> bool:
 
 
 def _same_stream(cell: Cell, row: dict) -> bool:
-    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any class split."""
+    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any class
+    split.
+    """
     schedule, named = row.get('schedule', ''), [name for name in _STREAM if name in cell.flags]
     specs = {f'split:{cell.flags[name]}' if name == 'n_splits' else cell.flags[name] for name in named}
     if not named:
@@ -224,8 +230,8 @@ def _same_stream(cell: Cell, row: dict) -> bool:
 
 
 def same_value(value, text: str) -> bool:
-    """Whether a flag's value is a file's text: numbers as numbers, on and off in any way, nothing as '', a
-    path by its name where the text, of a committed row, has no folder."""
+    """Whether a flag's value is a file's text: numbers as numbers, on and off in any way, nothing
+    as '', a path by its name where the text, of a committed row, has no folder."""
     value = text_of(value)
     named = os.sep in value and Path(value).stem == text
     return named or _plain(value) == _plain(text)

@@ -1,12 +1,15 @@
-"""Tables and figures from our own rows, compared with the paper's values; what our rows say of its claims.
+"""Tables and figures from our own rows, compared with the paper's values; what our rows say of its
+claims.
 
     python scripts/report.py                                            # all that have rows (`make tables`)
     python scripts/report.py experiments/table_1_cifar.yaml --collect   # first take in rows of data/results
     python scripts/report.py ~/mine.yaml --collect --out mine           # an experiment of one's own
 
-`results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests, arguments,
-seconds, commit and versions; `--collect` adds those that fit a cell, the newest for each seed. Rows that a
-cell's command made when its defaults were others stay until there are some of today's. From these come
+`results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests,
+arguments,
+seconds, commit and versions; `--collect` adds those that fit a cell, the newest for each seed. Rows
+that a cell's command made when its defaults were others stay until there are some of today's. From
+these come
 `results/tables/<experiment>.md`, `.png` and `.svg`, and the index `results/README.md`.
 """
 import functools
@@ -58,8 +61,8 @@ def write(path: Path, text: str) -> None:
 
 
 class Report:
-    """What is below one `--out`: committed rows, and the pages made from them. paths: of experiments, in
-    addition to those of experiments/; InputError if one has the name of another."""
+    """What is below one `--out`: committed rows, and the pages made from them. paths: of
+    experiments, in addition to those of experiments/; InputError if one has the name of another."""
 
     def __init__(self, out: Path, paths: list):
         self.out, self.files = out, {path.stem: path for path in experiment_files()}
@@ -88,9 +91,9 @@ class Report:
         write(path, table[names].to_csv(index=False, lineterminator='\n'))
 
     def chosen(self, name: str) -> dict:
-        """How the values of the rows were chosen, as config files say, where several methods are run, and
-        which rows have others than their command today: text -> names, with the columns where not all are
-        alike."""
+        """How the values of the rows were chosen, as config files say, where several methods are
+        run, and which rows have others than their command today: text -> names, with the columns
+        where not all are alike."""
         experiment, runs, found = self.get(name), self.rows(name), {}
         cells = [cell for cell in experiment.cells if (cell.row, cell.column) in runs]
         several = len({cell.flags['model'] for cell in cells}) > 1
@@ -108,8 +111,8 @@ class Report:
                 for text, rows in found.items()}
 
     def page(self, name: str) -> str:
-        """Write an experiment's files; returns its line of the index, empty where nothing is to be shown. A
-        figure is drawn when all of its cells have rows."""
+        """Write an experiment's files; returns its line of the index, empty where nothing is to be
+        shown. A figure is drawn when all of its cells have rows."""
         def runs_of(other, cell):
             return self.rows(other).get((cell.row, cell.column), [])
         experiment, runs = self.get(name), self.rows(name)

@@ -1,12 +1,13 @@
 """Make all runs of tables and figures: every cell of experiments/*.yaml with every seed, once.
 
-    python scripts/sweep.py experiments/table_1_cifar.yaml --seeds 3 --extra -- --weights compact --device cpu
+    python scripts/sweep.py experiments/table_1_cifar.yaml --seeds 3 --extra -- --weights compact
+    --device cpu
 
 Runs that have their row among the results, or among the committed ones (`--rows`), are skipped, so
-the same command resumes a sweep whatever ended it. Two sweeps at the same time may make a run twice.
-Seeds come before cells: one that is stopped has whole tables of the first seeds. What a run prints is
-in `<base_path>/sweeps/<experiment>/*.log`. `--dry_run` prints all commands, one a line, for a
-cluster's queue. Exit code 1 if a run failed, 2 for invalid commands.
+the same command resumes a sweep whatever ended it. Two sweeps at the same time may make a run
+twice. Seeds come before cells: one that is stopped has whole tables of the first seeds. What a run
+prints is in `<base_path>/sweeps/<experiment>/*.log`. `--dry_run` prints all commands, one a line,
+for a cluster's queue. Exit code 1 if a run failed, 2 for invalid commands.
 """
 import fnmatch
 import os
@@ -63,7 +64,9 @@ class Run:
         return [*self.command, *self.cell.command(self.seed)]
 
     def row(self, rows: list = None):
-        """The row of a finished run with these arguments, or None. rows: where to look, not in the files."""
+        """The row of a finished run with these arguments, or None. rows: where to look, not in the
+        files.
+        """
         if rows is None:
             rows = results_rows(self.base, self.cell.flags.get('results_path', 'results/'))
         mine = [row for row in rows if row.get('seed') == str(self.seed)]
@@ -115,7 +118,8 @@ def _flags(words: list) -> dict:
 
 
 def shares(options, extra: dict) -> tuple:
-    """(the GPU, or None, of each of the runs at a time; CPU threads of a run): together all cores."""
+    """(the GPU, or None, of each of the runs at a time; CPU threads of a run): together all cores.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     given = extra.get('num_threads', '0')
     if not given.isdecimal():
@@ -126,8 +130,8 @@ def shares(options, extra: dict) -> tuple:
 
 
 def expand(experiments: list, options, extra: dict, command: list) -> tuple:
-    """(number of distinct runs; those without a committed row in one of the experiments that ask for
-    them), seeds outermost."""
+    """(number of distinct runs; those without a committed row in one of the experiments that ask
+    for them), seeds outermost."""
     chosen = [(experiment, replace(cell, flags=cell.flags | extra)) for experiment in experiments
               for cell in experiment.cells if _is_chosen(cell, options.only)]
     if options.only and not chosen:
@@ -188,8 +192,8 @@ def sweep(argv: list, command: list) -> int:
 
 
 def _run_all(runs: list, places: list) -> bool:
-    """Make all runs, as many at a time as there are places; whether one failed. `Interrupted` after a signal
-    that asks to stop, when the runs at work have ended, too."""
+    """Make all runs, as many at a time as there are places; whether one failed. `Interrupted` after
+    a signal that asks to stop, when the runs at work have ended, too."""
     signals, failed, ended, waiting, working = [], False, 0, list(runs), []
     with on_stop(lambda number, _: signals.append(number)):
         while (waiting or working) and not signals:

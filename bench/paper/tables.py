@@ -32,7 +32,8 @@ def summary(runs: dict, cell: Cell):
 
 
 def number(mean: float, deviation, n: int = None) -> str:
-    """'67.9 ± 1.1 (5)': one decimal, as in the paper; more where that would make a deviation zero."""
+    """'67.9 ± 1.1 (5)': one decimal, as in the paper; more where that would make a deviation zero.
+    """
     text = f'{mean:.1f}'
     if deviation is not None:
         text += f' ± {deviation:.1f}' if deviation >= 0.05 or deviation < 1e-9 else f' ± {deviation:.1g}'
@@ -40,8 +41,8 @@ def number(mean: float, deviation, n: int = None) -> str:
 
 
 def markdown(experiment: Experiment, runs: dict, findings: list, facts: list, chosen: dict) -> str:
-    """The whole page: title, facts, table, claims, how values were chosen (text -> rows). Of each row of the
-    table ours (number of seeds), then the paper's."""
+    """The whole page: title, facts, table, claims, how values were chosen (text -> rows). Of each
+    row of the table ours (number of seeds), then the paper's."""
     lines = [f'# {experiment.title}', '', *([experiment.about, ''] if experiment.about else []), *facts, '']
     if experiment.cells:
         compared, rows = bool(experiment.source), []
@@ -80,8 +81,8 @@ def md_table(heads: list, rows: list) -> list:
 
 
 def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
-    """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its own panel.
-    Rows of one method have a colour each, and no zero."""
+    """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its
+    own panel. Rows of one method have a colour each, and no zero."""
     compared = bool(experiment.source)
     models = {row: experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows}
     one_method, nth, drawn = len(set(models.values())) == 1, Counter(), {}

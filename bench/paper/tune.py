@@ -1,6 +1,8 @@
-"""Tune methods on held-out *training* data, the same number of trials for each, for `models/config/`.
+"""Tune methods on held-out *training* data, the same number of trials for each, for
+`models/config/`.
 
-    python scripts/tune.py --dataset seq-cifar100 --weights small --models er-ace ssil scroll --num_threads 1
+    python scripts/tune.py --dataset seq-cifar100 --weights small --models er-ace ssil scroll
+    --num_threads 1
 
 A trial is a run of main.py on the first `--tasks` tasks without the samples whose key (digest of
 the pixels) is divisible by ten, and is judged by its accuracy on those. One that is no better than
@@ -264,9 +266,9 @@ def _has_buffer(model: str) -> bool:
 
 
 def write_rule(path: Path, tuned: dict) -> None:
-    """Put the tuned rule of a backbone and data set into a config file in place of older ones, those for some
-    buffer sizes too, behind all others, and more special ones, which take precedence, behind others; the
-    comment at its head stays."""
+    """Put the tuned rule of a backbone and data set into a config file in place of older ones,
+    those for some buffer sizes too, behind all others, and more special ones, which take
+    precedence, behind others; the comment at its head stays."""
     text = path.read_text(encoding='utf-8') if path.is_file() else ''
     head = ''.join(itertools.takewhile(lambda line: line.startswith('#'), text.splitlines(keepends=True)))
     content = read_yaml(path) if text else {}

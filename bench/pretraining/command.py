@@ -1,15 +1,17 @@
 """Learn a backbone by multi-class classification on classes that no stream has.
 
     python pretrain.py --out backbone/weights/compact.safetensors
-    python pretrain.py --out mini.safetensors --backbone resnet12 --width 64 --input_size 84 --leave_out none
+    python pretrain.py --out mini.safetensors --backbone resnet12 --width 64 --input_size 84
+    --leave_out none
     python pretrain.py quantise compact
 
-1. The compact backbone. 2. For a GPU and miniImageNet streams: the paper's ResNet12 on all 64 classes. 3. The
-integer network of weights, in a file next to them.
+1. The compact backbone. 2. For a GPU and miniImageNet streams: the paper's ResNet12 on all 64
+classes. 3. The integer network of weights, in a file next to them.
 
-Networks learn from miniImageNet's training classes, less those that a stream has (--leave_out), half of the
-batches as coarse as CIFAR's images. Nearest-centroid accuracy on the classes left out (or, where none is, on
-the classes learned), after every epoch, tells how well the features serve classes they have never seen.
+Networks learn from miniImageNet's training classes, less those that a stream has (--leave_out),
+half of the batches as coarse as CIFAR's images. Nearest-centroid accuracy on the classes left out
+(or, where none is, on the classes learned), after every epoch, tells how well the features serve
+classes they have never seen.
 
 On a CPU with the same number of threads the weights are the same to the last bit.
 """
@@ -24,8 +26,8 @@ from scroll.errors import InputError
 
 
 def shared_classes() -> dict:
-    """Stream -> wnid of a class of miniImageNet's training split -> what it is: the stream's class that it is
-    of."""
+    """Stream -> wnid of a class of miniImageNet's training split -> what it is: the stream's class
+    that it is of."""
     return read_yaml(Path(__file__).with_name('shared_classes.yaml'))
 
 

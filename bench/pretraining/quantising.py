@@ -1,4 +1,5 @@
-"""`pretrain.py quantise`: the integer network of weights, made once and kept in a file next to them.
+"""`pretrain.py quantise`: the integer network of weights, made once and kept in a file next to
+them.
 
 Of weights that come with a package only the scales are kept (`backbone.recorded_scales`).
 """
@@ -27,8 +28,8 @@ def parse_args(words) -> argparse.Namespace:
 
 
 def quantise(args) -> str:
-    """Write the integer network of `args.weights`, with scales from images of the classes that it was trained
-    on; returns a line on its size and accuracy."""
+    """Write the integer network of `args.weights`, with scales from images of the classes that it
+    was trained on; returns a line on its size and accuracy."""
     path = weights.integer_file(args.weights)
     found = weights.load(args.weights, tensors=False)
     net, preprocessing = weights.network(args.weights)

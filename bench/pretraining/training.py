@@ -21,7 +21,8 @@ from scroll.grid import little_endian
 from scroll.progress import Progress
 from scroll.randomness import stream_seed
 
-CENTROID, TEST = 150, 50        # images of a class that its centroid is the mean of, and images that test it
+# images of a class that its centroid is the mean of, and images that test it
+CENTROID, TEST = 150, 50
 COARSE = 0.5                    # share of batches that are shrunk to 32 px first
 JITTER = 0.4                    # strength of changes of brightness, contrast and saturation
 WIDTH = 32
@@ -32,9 +33,12 @@ class Data(NamedTuple):
     """Images to learn from, and others to probe the features with.
 
     Attributes:
-        images, labels: uint8 (N, 84, 84, 3) and int64 (N,), a label being a place in `classes`, sorted wnids.
-        probe: uint8 (C, F + T, 84, 84, 3): of each of C classes F images for its centroid, then T = `tested`.
-        unseen: whether those classes are no part of `classes`. digest: SHA-256 of images and labels."""
+        images, labels: uint8 (N, 84, 84, 3) and int64 (N,), a label being a place in `classes`,
+        sorted wnids.
+        probe: uint8 (C, F + T, 84, 84, 3): of each of C classes F images for its centroid, then T =
+        `tested`.
+        unseen: whether those classes are no part of `classes`. digest: SHA-256 of images and
+        labels."""
     images: torch.Tensor
     labels: torch.Tensor
     classes: list
@@ -45,7 +49,9 @@ class Data(NamedTuple):
 
 
 def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Data:
-    """Of images and labels (places in `wnids`): classes to learn from, `left_out` or the same to probe."""
+    """Of images and labels (places in `wnids`): classes to learn from, `left_out` or the same to
+    probe.
+    """
     rows = {wnid: np.flatnonzero(labels == i) for i, wnid in enumerate(wnids)}
     unseen = [rows[wnid] for wnid in wnids if wnid in left_out]
     classes = [wnid for wnid in wnids if wnid not in left_out]
@@ -63,9 +69,12 @@ def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Dat
 
 
 def training_batch(images: torch.Tensor, size: int, generator: torch.Generator) -> torch.Tensor:
-    """uint8 (B, 84, 84, 3) -> float (B, 3, size, size) in [0, 1]: crop, (shrink,) resize, jitter, flip."""
+    """uint8 (B, 84, 84, 3) -> float (B, 3, size, size) in [0, 1]: crop, (shrink,) resize, jitter,
+    flip.
+    """
     full, device = images.shape[1], images.device
-    crop = int(torch.randint(full // 2, full + 1, (1,), generator=generator))  # of a batch; a place an image
+    # of a batch; a place an image
+    crop = int(torch.randint(full // 2, full + 1, (1,), generator=generator))
     shift = torch.randint(0, full - crop + 1, (2, len(images), 1), generator=generator).to(device)
     span, which = torch.arange(crop, device=device), torch.arange(len(images), device=device)[:, None, None]
     x = images[which, (shift[0] + span)[:, :, None], (shift[1] + span)[:, None, :]]
@@ -85,8 +94,8 @@ def backbone_options(name: str, width: int = None) -> dict:
 
 
 def make_net(name: str, num_classes: int, options: dict, size: int) -> torch.nn.Module:
-    """A fresh network in the layout that it is trained in. InputError if these options make none, or it
-    cannot take images of `size` pixels."""
+    """A fresh network in the layout that it is trained in. InputError if these options make none,
+    or it cannot take images of `size` pixels."""
     try:
         net = get_backbone_class(name)(num_classes=num_classes, **options)
         with torch.no_grad():
@@ -105,7 +114,8 @@ def make_optimiser(net, lr: float) -> torch.optim.SGD:
 
 
 def centroid_accuracy(net, preprocessing, probe: torch.Tensor, tested: int) -> float:
-    """Nearest-centroid accuracy (percent) of the last T = `tested` images of each class of `probe`."""
+    """Nearest-centroid accuracy (percent) of the last T = `tested` images of each class of `probe`.
+    """
     net.eval()
     with torch.inference_mode():
         parts = probe.flatten(0, 1).split(256)

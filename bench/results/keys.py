@@ -1,7 +1,8 @@
 """What a run is: all that affects its result, as it was when the run was made.
 
-It is the row's `run_key`: JSON with the values of the flags that were asked for (`given`: on the command
-line, and unlike the default of then), of the others (`default`), and `seed`, `schedule` and `psi_digest`.
+It is the row's `run_key`: JSON with the values of the flags that were asked for (`given`: on the
+command line, and unlike the default of then), of the others (`default`), and `seed`, `schedule` and
+`psi_digest`.
 """
 import json
 
@@ -12,7 +13,9 @@ _APART = ('seed', 'n_splits', 'schedule', 'inc', 'b')
 
 
 def run_key(args, given: set) -> dict:
-    """The key of a run with these `Arguments`, but for seed and stream. given: flags that were asked for."""
+    """The key of a run with these `Arguments`, but for seed and stream. given: flags that were
+    asked for.
+    """
     values = {name: text_of(value) for name, value in sorted(vars(args).items())
               if affects(args, name) in KEY and name not in _APART}
     return dict(given={name: value for name, value in values.items() if name in given},

@@ -6,8 +6,10 @@ from bench.results import style
 
 
 def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
-    """Draw when samples of which class arrive, class against time: a panel a schedule, one colour scale.
-    pictures: name -> int (K, bins), samples of each class in each of equally long parts of the stream."""
+    """Draw when samples of which class arrive, class against time: a panel a schedule, one colour
+    scale.
+    pictures: name -> int (K, bins), samples of each class in each of equally long parts of the
+    stream."""
     shares = {name: 100 * counts / counts.sum(axis=0).clip(1) for name, counts in pictures.items()}
     top = max(share.max() for share in shares.values())
     with style.picture(path, rows=len(shares), size=(4.6, 2.1 * len(shares) + 0.6), sharex=True, sharey=True,

@@ -32,11 +32,15 @@ class Record(Kept):
     """What a run has measured so far.
 
     Attributes:
-        began: by `time.perf_counter`; of a resumed run, as if it had not been interrupted. run: unique name.
-        first: number of the first task that was trained. seconds: by stage. images: of the stream, seen.
-        class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: by task.
+        began: by `time.perf_counter`; of a resumed run, as if it had not been interrupted. run:
+        unique name.
+        first: number of the first task that was trained. seconds: by stage. images: of the stream,
+        seen.
+        class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: by
+        task.
         before, untrained: (class-il, task-il) lists for forward transfer.
-        test, real_sizes: (class-il, task-il) on the real test set after a run on held-out ones; sizes."""
+        test, real_sizes: (class-il, task-il) on the real test set after a run on held-out ones;
+        sizes."""
 
     KEPT = ('run', 'first', 'class_il', 'task_il', 'test_sizes', 'before', 'untrained', 'seconds', 'images',
             'test', 'real_sizes')
@@ -74,7 +78,8 @@ class Stopwatch:
 
 
 def finish(model, dataset, args, arguments: dict, record: Record, anytime, folders: dict) -> dict:
-    """Rows and closing summary; returns the row of the first setting. arguments: as the run began. anytime:
+    """Rows and closing summary; returns the row of the first setting. arguments: as the run began.
+    anytime:
     `bench.run.anytime.Anytime`. folders: setting -> of its rows."""
     schedule = getattr(dataset, 'schedule', None)           # third-party data sets have none
     spec = schedule.spec if schedule else f'split:{dataset.N_TASKS}'
@@ -95,7 +100,9 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
 
 
 def _coverage(dataset, arguments: dict, record: Record) -> tuple:
-    """(which tasks were run, '' for all; lines on training samples that were left out or came again)."""
+    """(which tasks were run, '' for all; lines on training samples that were left out or came
+    again).
+    """
     tasks = range(record.first, record.first + len(record.class_il))
     of_tasks, schedule = '', getattr(dataset, 'schedule', None)
     if tasks.start:
@@ -117,7 +124,9 @@ def _coverage(dataset, arguments: dict, record: Record) -> tuple:
 
 
 def _accuracies(record: Record, which: int, transfer: bool) -> dict:
-    """The leading columns: mean accuracy after each task, and with `transfer` how tasks changed others."""
+    """The leading columns: mean accuracy after each task, and with `transfer` how tasks changed
+    others.
+    """
     R = (record.class_il, record.task_il)[which]
     row = {f'task{record.first + i + 1}': round(metrics.mean(part), 4) for i, part in enumerate(R)}
     row |= dict.fromkeys(_METRICS)
@@ -143,7 +152,9 @@ def _weighted(accuracies: list, sizes: list) -> float:
 
 
 def _about(model, record: Record) -> dict:
-    """Seconds, memory (MB, 10^6 bytes: of this process, and what torch had on its GPU), versions, time."""
+    """Seconds, memory (MB, 10^6 bytes: of this process, and what torch had on its GPU), versions,
+    time.
+    """
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
     gpu = torch.cuda.max_memory_allocated(model.device) if model.device.type == 'cuda' else None
     return dict(**{f'seconds_{stage}': round(s, 3) for stage, s in record.seconds.items()},
@@ -154,8 +165,8 @@ def _about(model, record: Record) -> dict:
 
 
 def _print_summary(model, rows: dict, record: Record, paths: dict, coverage: tuple) -> None:
-    """One screen: accuracies, which part of the data came (`_coverage`), what the method says (SCROLL:
-    digests), where the files are."""
+    """One screen: accuracies, which part of the data came (`_coverage`), what the method says
+    (SCROLL: digests), where the files are."""
     of_tasks, lines = coverage
     print(f'\nSummary, {of_tasks}' if of_tasks else '\nSummary')
     for setting, row in rows.items():

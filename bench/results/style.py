@@ -41,8 +41,8 @@ def name(method: str) -> str:
 
 @contextmanager
 def picture(path: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6), **options):
-    """Give (figure, axes) of one look, written at the end of the block as its suffix says, and as SVG.
-    Equal drawings make equal files. `options` go to `subplots`."""
+    """Give (figure, axes) of one look, written at the end of the block as its suffix says, and as
+    SVG. Equal drawings make equal files. `options` go to `subplots`."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -1,9 +1,9 @@
 """Checkpoints on the way: the same command resumes an interrupted run, bit for bit.
 
-A run with a results file keeps its newest checkpoint in `<base_path>/unfinished/`, under a name that follows
-from its arguments: every `--checkpoint_every` minutes, between two batches or tasks. It is
-removed when the row and the files that were asked for are written. What is killed within a step is learned
-again.
+A run with a results file keeps its newest checkpoint in `<base_path>/unfinished/`, under a name
+that follows from its arguments: every `--checkpoint_every` minutes, between two batches or tasks.
+It is removed when the row and the files that were asked for are written. What is killed within a
+step is learned again.
 """
 import contextlib
 import hashlib
@@ -37,7 +37,8 @@ from utils import to_parsable_obj
 
 
 class Checkpoints:
-    """Of one run; a context, in which SIGINT and SIGTERM, unless ignored, ask for a checkpoint and an end.
+    """Of one run; a context, in which SIGINT and SIGTERM, unless ignored, ask for a checkpoint and
+    an end.
     state: of the run. arguments: name -> value, as the run began."""
 
     def __init__(self, state: RunState, args, arguments: dict):
@@ -72,7 +73,8 @@ class Checkpoints:
         print('stopping after this step; Ctrl-C stops at once', file=sys.stderr, flush=True)
 
     def restore(self):
-        """Resume the interrupted run with these arguments, and say so: its `Position`; None without one.
+        """Resume the interrupted run with these arguments, and say so: its `Position`; None without
+        one.
         InputError: code, weights, data or versions have changed since."""
         if not (self.active and self.path.exists() and self._locked()):
             return None
@@ -100,8 +102,8 @@ class Checkpoints:
         return self.stop is not None or self.active and time.monotonic() - self.last >= self.every
 
     def save(self, position: Position, last: bool = False) -> None:
-        """Write a checkpoint. Interrupted if a signal has asked for an end. last: all that remains of the run
-        are its row and files: without a checkpoint it goes on to these."""
+        """Write a checkpoint. Interrupted if a signal has asked for an end. last: all that remains
+        of the run are its row and files: without a checkpoint it goes on to these."""
         saved = self.active and self._locked() and self._write(position)
         if self.stop is not None and (saved or not last):
             then = f'the same command {"writes its row" if last else "continues it"}' if saved else self.again
@@ -130,7 +132,8 @@ class Checkpoints:
         return f'the same command {then}'
 
     def _locked(self) -> bool:
-        """Whether these checkpoints are this run's: of several at work with one name, one has any."""
+        """Whether these checkpoints are this run's: of several at work with one name, one has any.
+        """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self.lock is None:

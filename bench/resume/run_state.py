@@ -1,7 +1,8 @@
 """The whole state of a run between two steps, as plain data and back: a resumed run keeps its bits.
 
-A run is built again from its arguments, the data of its tasks from the random state of that moment; then
-method, random streams, scheduler, fitting rule and record get their state (`bench.resume.state`).
+A run is built again from its arguments, the data of its tasks from the random state of that moment;
+then method, random streams, scheduler, fitting rule and record get their state
+(`bench.resume.state`).
 """
 import dataclasses
 import itertools
@@ -59,7 +60,8 @@ class RunState:
         """Go on to the next task's data."""
         task = len(self.begins) - 1                         # that ended
         changed = [value for part in self._changed() for value in part.values()] if self.loader else []
-        if any(type(value) not in (bool, int, torch.device) for value in changed):  # not what is made again
+        # not what is made again
+        if any(type(value) not in (bool, int, torch.device) for value in changed):
             self._places = {place: part for place, part in self._places.items() if place[0] != task}
         self.begins.append(random_state())
         self._make_loaders(task + 1)
@@ -97,8 +99,8 @@ class RunState:
         return [*self._data(), *self.dataset.test_loaders, self.model.transform]
 
     def begin_learning(self, **parts) -> tuple:
-        """Register what lives as long as a task (scheduler, fitting rule). Returns (passes, batches of the
-        next pass) that were learned already."""
+        """Register what lives as long as a task (scheduler, fitting rule). Returns (passes, batches
+        of the next pass) that were learned already."""
         self.parts |= parts
         if self.resumed is None:
             return 0, 0
@@ -109,7 +111,9 @@ class RunState:
         return position.epoch, position.batch
 
     def batches(self, limit: int = None):
-        """The batches of a pass, at most `limit`; of an interrupted one, those that were not learned."""
+        """The batches of a pass, at most `limit`; of an interrupted one, those that were not
+        learned.
+        """
         if self.resumed is None:
             self.pass_start = self._random()
             return itertools.islice(self.loader, limit)
@@ -124,7 +128,9 @@ class RunState:
         return itertools.islice(iterator, limit and limit - position.batch)
 
     def gather(self, position: Position) -> dict:
-        """The state, as plain data. Incomplete if a part could not be put back into a run newly begun."""
+        """The state, as plain data. Incomplete if a part could not be put back into a run newly
+        begun.
+        """
         places = {id(part()): place for place, part in self._places.items() if part() is not None}
         packer, edited = Packer(places), {name: value for name, value in vars(self.args).items()
                                     if name not in self.given or self.given[name] is not value}
@@ -142,7 +148,9 @@ class RunState:
         return state
 
     def _held(self) -> list:
-        """(places, state) of the parts of each earlier task that are still there: methods may hold them."""
+        """(places, state) of the parts of each earlier task that are still there: methods may hold
+        them.
+        """
         alive = {}
         for place, part in self._places.items():
             if place[0] < len(self.begins) - 1 and part() is not None:

@@ -1,7 +1,9 @@
-"""Models as files, for whoever wants one later: `--savecheck`, `--loadcheck`, in Mammoth's `safe` format.
+"""Models as files, for whoever wants one later: `--savecheck`, `--loadcheck`, in Mammoth's `safe`
+format.
 
-A file holds plain data: `model` (the method's `state_dict`), `optimizer`, `scheduler`, `args`, `results`
-(class-il and task-il accuracies), `buffer` (of methods that replay), as Mammoth's do; and, of ours, `run`:
+A file holds plain data: `model` (the method's `state_dict`), `optimizer`, `scheduler`, `args`,
+`results` (class-il and task-il accuracies), `buffer` (of methods that replay), as Mammoth's do;
+and, of ours, `run`:
 all that the run needs to be resumed exactly where it was.
 """
 import argparse
@@ -27,7 +29,9 @@ _COUNTER = IGNORED['batch counter']
 
 
 def save(state, args, arguments: dict, task: int) -> None:
-    """Write what `--savecheck` asks for after this task, or an InputError. arguments: as the run began."""
+    """Write what `--savecheck` asks for after this task, or an InputError. arguments: as the run
+    began.
+    """
     model, record, scheduler = state.model, state.parts['record'], state.parts.get('scheduler')
     day, time, name = record.run.split('-')
     which = 'joint' if args.joint else task if args.savecheck == 'task' else 'last'
@@ -54,8 +58,8 @@ def save(state, args, arguments: dict, task: int) -> None:
 
 
 def read(path) -> dict:
-    """The content of such a file, or of one that Mammoth wrote, its arguments as a dict. InputError: it is
-    neither."""
+    """The content of such a file, or of one that Mammoth wrote, its arguments as a dict.
+    InputError: it is neither."""
     with loading(f'--loadcheck {path}'):
         if not Path(path).is_file():
             raise InputError('there is no such file')
@@ -67,8 +71,8 @@ def read(path) -> dict:
 
 
 def load(state, args) -> Position:
-    """Begin as `--loadcheck` says: with a file's weights and buffer, or, with `--start_from` or to evaluate
-    it (`--inference_only`), exactly where its run was."""
+    """Begin as `--loadcheck` says: with a file's weights and buffer, or, with `--start_from` or to
+    evaluate it (`--inference_only`), exactly where its run was."""
     if args.loadcheck is None:
         return Position()
     content, first = read(args.loadcheck), args.start_from or 0
@@ -86,8 +90,8 @@ def load(state, args) -> Position:
 
 
 def load_weights(model, dataset, args) -> None:
-    """Give a method the weights and the buffer in the file of `--loadcheck`. With `--start_from` once earlier
-    tasks have ended, at whose ends methods fill buffers."""
+    """Give a method the weights and the buffer in the file of `--loadcheck`. With `--start_from`
+    once earlier tasks have ended, at whose ends methods fill buffers."""
     if args.loadcheck is None:
         return
     content = read(args.loadcheck)
@@ -115,8 +119,8 @@ def _resume(state, args, content: dict, first: int) -> Position:
 
 
 def _load_tensors(model, tensors: dict, same: bool) -> None:
-    """A method's tensors by name; without counters of batches or a teacher if they are missing. same: of the
-    same method, which may have buffers only when it has learned."""
+    """A method's tensors by name; without counters of batches or a teacher if they are missing.
+    same: of the same method, which may have buffers only when it has learned."""
     for name in [name for name in tensors if same and '.' not in name and not hasattr(model, name)]:
         model.register_buffer(name, tensors[name])
     own, given = model.state_dict(), {}
@@ -130,7 +134,9 @@ def _load_tensors(model, tensors: dict, same: bool) -> None:
 
 
 def _load_buffer(model, dataset, content) -> None:
-    """The samples of the file's buffer; float images become uint8 where the method keeps such (`raw`)."""
+    """The samples of the file's buffer; float images become uint8 where the method keeps such
+    (`raw`).
+    """
     if not isinstance(content, dict):
         warn_once('--loadcheck: the buffer in the file is code and not data (old_pickle), and is left out')
         return

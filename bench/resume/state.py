@@ -1,8 +1,9 @@
 """What a method keeps, as plain data for `torch.load(weights_only=True)`, and back.
 
-The state of a method is its attributes but those of the run (data set, arguments, transforms) and those that
-its class names in `TRANSIENT`: plain values, tensors, arrays, and collections of these; networks; generators;
-objects with `state_dict` and `load_state_dict`, or whose state is their attributes; of a loader its place.
+The state of a method is its attributes but those of the run (data set, arguments, transforms) and
+those that its class names in `TRANSIENT`: plain values, tensors, arrays, and collections of these;
+networks; generators; objects with `state_dict` and `load_state_dict`, or whose state is their
+attributes; of a loader its place.
 """
 import collections
 import copy
@@ -34,8 +35,8 @@ class Kept:
 
 
 def load_model_state(model: nn.Module, state: dict, stream=()) -> None:
-    """Give a newly built method this state. stream: of `unpack`. InputError if something in it does not
-    fit."""
+    """Give a newly built method this state. stream: of `unpack`. InputError if something in it does
+    not fit."""
     plain, registered = {name for name, value in vars(model).items() if value is not None}, True
     for name, packed in state.items():
         registered = registered and name not in plain       # these come last in `members`
@@ -51,7 +52,9 @@ def load_model_state(model: nn.Module, state: dict, stream=()) -> None:
 
 @contextmanager
 def loading(what):
-    """Errors in the block are InputErrors that begin with what is loaded, also of hostile or damaged data."""
+    """Errors in the block are InputErrors that begin with what is loaded, also of hostile or
+    damaged data.
+    """
     with naming(what):
         try:
             yield
@@ -67,7 +70,8 @@ class Packer:
     stream: id of an object -> place of this part of the stream.
 
     Attributes:
-        needs: path -> what must be there when the value is unpacked. lost: paths of what cannot be kept."""
+        needs: path -> what must be there when the value is unpacked. lost: paths of what cannot be
+        kept."""
 
     def __init__(self, stream: dict = {}):          # noqa: B006  never changed
         self.needs, self.lost, self.stream, self._left = {}, [], stream, set()
@@ -106,7 +110,8 @@ class Packer:
         if type(value) in (list, tuple, set):
             return type(value)(self.pack(item, f'{path}.{i}') for i, item in enumerate(value))
         if isinstance(value, dict):
-            if type(value) not in (dict, collections.OrderedDict):      # a Counter: the one there is filled
+            # a Counter: the one there is filled
+            if type(value) not in (dict, collections.OrderedDict):
                 self.needs[path] = type(value).__name__
             return {self.pack(key, f'{path}.{key}'): self.pack(item, f'{path}.{key}')
                     for key, item in value.items()}
@@ -135,8 +140,9 @@ class Packer:
 
 
 def unpack(packed, present, model: nn.Module, stream=()):
-    """The value again. present: what stands in its place: objects are filled. model: whose device tensors go
-    to, and of whose `net` a network that is not there is a copy: a teacher, as a rule. stream:
+    """The value again. present: what stands in its place: objects are filled. model: whose device
+    tensors go to, and of whose `net` a network that is not there is a copy: a teacher, as a rule.
+    stream:
     `stream[task][number]`, the parts of the stream."""
     if isinstance(packed, torch.Tensor):
         return _filled(packed, 'cpu', present)

@@ -1,9 +1,10 @@
 """Anytime accuracy: how well a method does after n samples, on the classes that have come by then
 (`--eval_every`). Prequential accuracy: on each batch before it is learned (`--prequential`).
 
-After Koh et al. 2022, "Online continual learning on class incremental blurry task configuration with anytime
-inference": a(n) is the accuracy after n samples over the test samples of the classes seen so far, chosen
-among these; the area under its curve, A_AUC, is its mean over equally spaced points.
+After Koh et al. 2022, "Online continual learning on class incremental blurry task configuration
+with anytime inference": a(n) is the accuracy after n samples over the test samples of the classes
+seen so far, chosen among these; the area under its curve, A_AUC, is its mean over equally spaced
+points.
 """
 import json
 
@@ -17,12 +18,14 @@ from utils.evaluate import accuracy_on_classes, hits, is_task_aware
 
 
 class Anytime(Kept):
-    """Evaluates at the end of each batch that brings the stream to, or past, a multiple of `every` samples.
+    """Evaluates at the end of each batch that brings the stream to, or past, a multiple of `every`
+    samples.
 
     Attributes:
         curve: list of [samples seen, accuracy in percent].
         seen: labels that have come, sorted.
-        samples: of the stream so far. right, predicted: of those that were predicted before learned."""
+        samples: of the stream so far. right, predicted: of those that were predicted before
+        learned."""
 
     KEPT = 'curve', 'seen', 'samples', 'right', 'predicted'
 
@@ -37,8 +40,8 @@ class Anytime(Kept):
         self.curve, self.seen, self.samples, self.right, self.predicted = [], [], 0, 0, 0
 
     def predict(self, batch) -> None:
-        """Predict a batch that is to be learned, un-augmented, among the classes that have come; a sample
-        counts as wrong before any has. Those without label (-1) do not count."""
+        """Predict a batch that is to be learned, un-augmented, among the classes that have come; a
+        sample counts as wrong before any has. Those without label (-1) do not count."""
         if not self.prequential:
             return
         labels, images = batch[1], batch[2]
@@ -61,7 +64,8 @@ class Anytime(Kept):
             self.curve.append([self.samples, accuracy_on_classes(self.model, self.dataset, self.seen)])
 
     def results(self) -> dict:
-        """Columns of the results row that were asked for: A_AUC, its curve, prequential accuracy."""
+        """Columns of the results row that were asked for: A_AUC, its curve, prequential accuracy.
+        """
         row = dict(prequential_accuracy=round(100 * self.right / self.predicted, 4)) if self.predicted else {}
         return row if not self.curve else row | dict(
             anytime_accuracy=round(metrics.mean(accuracy for _, accuracy in self.curve), 4),

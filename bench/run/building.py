@@ -6,7 +6,9 @@ from scroll.errors import InputError
 
 
 def initialize(args=None):
-    """Data set, backbone and model of a run: (model, dataset, args). args: default: of the command line."""
+    """Data set, backbone and model of a run: (model, dataset, args). args: default: of the command
+    line.
+    """
     if args is None:
         from bench.cli.parsing import parse_args
         args = parse_args()

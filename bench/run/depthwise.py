@@ -1,7 +1,8 @@
-"""Depthwise convolutions whose weights get their gradient from matrix products, for training on CPUs.
+"""Depthwise convolutions whose weights get their gradient from matrix products, for training on
+CPUs.
 
-For weights of 5 x 5 and small maps oneDNN takes ten times as long for it as for the convolution: a fifth of
-a training step of EfficientNet-Lite. Results differ from its by rounding.
+For weights of 5 x 5 and small maps oneDNN takes ten times as long for it as for the convolution: a
+fifth of a training step of EfficientNet-Lite. Results differ from its by rounding.
 """
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,9 @@ _FEWEST_TAPS, _MOST_PIXELS = 25, 100            # of a channel's weights, of its
 
 
 def suits(conv) -> bool:
-    """Whether `convolve` may stand for a module's `_conv_forward`: it is depthwise, and its weights large."""
+    """Whether `convolve` may stand for a module's `_conv_forward`: it is depthwise, and its weights
+    large.
+    """
     return (type(conv) is torch.nn.Conv2d and conv.groups == conv.in_channels == conv.out_channels
             and conv.kernel_size[0] * conv.kernel_size[1] >= _FEWEST_TAPS and conv.bias is None
             and conv.dilation == (1, 1) and conv.padding_mode == 'zeros' and isinstance(conv.padding, tuple))
@@ -49,8 +52,8 @@ class _Depthwise(torch.autograd.Function):
 
 
 def _of_weight(x, grad, shape, stride, padding) -> torch.Tensor:
-    """Each pixel of the input times each of the output, summed over images; each weight takes the pairs of
-    pixels that it connects."""
+    """Each pixel of the input times each of the output, summed over images; each weight takes the
+    pairs of pixels that it connects."""
     (count, channels, height, width), (rows, columns) = x.shape, grad.shape[2:]
     inputs = x.permute(1, 2, 3, 0).reshape(channels, height * width, count)
     outputs = grad.permute(1, 0, 2, 3).reshape(channels, count, rows * columns)

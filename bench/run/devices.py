@@ -1,4 +1,5 @@
-"""Faster: memory that is used again, layout; and at a price: coarser products, a compiled network."""
+"""Faster: memory that is used again, layout; and at a price: coarser products, a compiled network.
+"""
 import ctypes
 from functools import partial
 
@@ -17,8 +18,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4          # malloc.h
 
 
 def reuse_memory() -> None:
-    """Let a process keep the memory that tensors give back, where the C library is glibc: by default large
-    blocks go back to the kernel and are mapped again at every step, 4 to 7 % of its time."""
+    """Let a process keep the memory that tensors give back, where the C library is glibc: by
+    default large blocks go back to the kernel and are mapped again at every step, 4 to 7 % of its
+    time."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):            # another C library
@@ -30,20 +32,20 @@ def reuse_memory() -> None:
 def share_cores(model) -> None:
     """Give the products of numpy and scipy one core, but where sums of a lift are counted.
 
-    Between torch's layers they are small, and their threads, waiting for more, would take cores from torch's:
-    on two cores f* on 10,000 images takes 18 s, with them 38."""
+    Between torch's layers they are small, and their threads, waiting for more, would take cores
+    from torch's: on two cores f* on 10,000 images takes 18 s, with them 38."""
     learner = getattr(model, 'learner', None)
     lifted = learner is not None and lift_of(learner.get_params(), 1) is not None
     threadpool_limits(torch.get_num_threads() if lifted else 1, user_api='blas')
 
 
 def arrange(model, precision: str = 'float32') -> str:
-    """Let networks that a method trains have this precision, and on a CPU keep the channels of a pixel
-    together, where they can, and convolve with fewer products, or faster ones. Returns the precision that
-    they have: networks that are not of this project have their own.
+    """Let networks that a method trains have this precision, and on a CPU keep the channels of a
+    pixel together, where they can, and convolve with fewer products, or faster ones. Returns the
+    precision that they have: networks that are not of this project have their own.
 
-    A method that trains none, as SCROLL, arranges its backbone itself: its digests depend on it. On GPUs
-    float32 gains nothing by the layout."""
+    A method that trains none, as SCROLL, arranges its backbone itself: its digests depend on it. On
+    GPUs float32 gains nothing by the layout."""
     if model.opt is None:
         return precision
     networks = [module for module in model.modules()
@@ -58,20 +60,25 @@ def arrange(model, precision: str = 'float32') -> str:
             if hasattr(module, 'channels_last') and is_shipped(type(module)):
                 module.channels_last = layout_for(module) == torch.channels_last
                 for conv in module.modules() if module.channels_last else ():
-                    if precision == 'float32' and winograd.suits(conv):     # hooks, weights, copies stay
+                    # hooks, weights, copies stay
+                    if precision == 'float32' and winograd.suits(conv):
                         conv._conv_forward = winograd.convolve
                     elif depthwise.suits(conv):
                         conv._conv_forward = partial(depthwise.convolve, conv.stride, conv.padding)
                     elif isinstance(conv, torch.nn.Conv2d) and conv.kernel_size == conv.stride == (1, 1):
-                        conv.dilation = 2, 2    # changes no pixel; on one thread torch gives 1x1 ones of few
-                                                # images to oneDNN, in half the time, only if dilated
+                        # changes no pixel; on one thread torch gives 1x1 ones of few
+                        conv.dilation = 2, 2
+                                                # images to oneDNN, in half the time, only if
+                                                # dilated
         if precision == 'bfloat16':
             keep_depthwise_in_float32(model)
     return precision
 
 
 def optimise(net, level: int) -> None:
-    """`-O`: 1 lets float32 products use TF32, 2 bfloat16; 3 also compiles the network. Changes last bits."""
+    """`-O`: 1 lets float32 products use TF32, 2 bfloat16; 3 also compiles the network. Changes last
+    bits.
+    """
     torch.set_float32_matmul_precision(('highest', 'high', 'medium', 'medium')[level])
     if level == 3:
         try:

@@ -1,5 +1,5 @@
-"""A run's arguments, frozen into three parts, each for the room that needs it. Mammoth's methods see `args`,
-and may change it: so training is frozen for each task."""
+"""A run's arguments, frozen into three parts, each for the room that needs it. Mammoth's methods
+see `args`, and may change it: so training is frozen for each task."""
 from dataclasses import dataclass, fields
 
 

@@ -1,4 +1,6 @@
-"""The training loop: tasks, epochs, batches; evaluation after each task; one results row at the end."""
+"""The training loop: tasks, epochs, batches; evaluation after each task; one results row at the
+end.
+"""
 from bench.results.report import Record, Stopwatch, finish
 from bench.resume import saved_models
 from bench.resume.checkpoints import Checkpoints
@@ -26,7 +28,8 @@ def train(model, dataset, args, test: bool = True) -> dict:
     Returns:
         The results row, which is also written unless `--disable_log 1`.
 
-    InputError: something is invalid, or the run has its row and a file of the model cannot be written."""
+    InputError: something is invalid, or the run has its row and a file of the model cannot be
+    written."""
     stream, output = Stream.of(args), Output.of(args)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
     if output.savecheck:
@@ -47,7 +50,8 @@ def train(model, dataset, args, test: bool = True) -> dict:
         record.began -= record.seconds['total']                 # of the run that is continued
         if output.enable_other_metrics and start == Position():
             record.untrained = _evaluate_untrained(model, dataset, tasks)
-        if stream.inference_only and start.task and not restored:     # a run that is evaluated where it was
+        # a run that is evaluated where it was
+        if stream.inference_only and start.task and not restored:
             tasks, first = start.task, record.first
             del record.class_il[-1:], record.task_il[-1:]
             _evaluate_task(model, dataset, record)
@@ -172,8 +176,8 @@ def _evaluate_task(model, dataset, record) -> None:
 
 
 def _evaluate_untrained(model, dataset, tasks: int) -> tuple:
-    """(class-il, task-il) on each task from the second on, before any training, among the same classes as
-    just before that task is learned."""
+    """(class-il, task-il) on each task from the second on, before any training, among the same
+    classes as just before that task is learned."""
     found, seen = ([], []), dict.fromkeys(dataset.task_classes(0).tolist())
     for task in range(1, tasks):
         seen |= dict.fromkeys(dataset.task_classes(task).tolist())

@@ -1,8 +1,9 @@
-"""3x3 convolutions with a quarter of the multiplications, or 4/9 for small maps, for training on CPUs.
+"""3x3 convolutions with a quarter of the multiplications, or 4/9 for small maps, for training on
+CPUs.
 
-Winograd's algorithm (Lavin and Gray 2016, "Fast algorithms for convolutional neural networks"): a tile
-of `size` x `size` outputs follows from (size + 2)^2 products of sums of inputs and sums of weights.
-Results differ from those of a direct convolution by rounding.
+Winograd's algorithm (Lavin and Gray 2016, "Fast algorithms for convolutional neural networks"): a
+tile of `size` x `size` outputs follows from (size + 2)^2 products of sums of inputs and sums of
+weights. Results differ from those of a direct convolution by rounding.
 """
 from functools import cache
 
@@ -14,7 +15,9 @@ _FEWEST_CHANNELS, _FEWEST_IMAGES = 64, 16       # below, transforms take longer 
 
 
 def suits(conv) -> bool:
-    """Whether `convolve` may stand for a module's `_conv_forward`: it is a 3x3 convolution of stride 1."""
+    """Whether `convolve` may stand for a module's `_conv_forward`: it is a 3x3 convolution of
+    stride 1.
+    """
     return (type(conv) is torch.nn.Conv2d and conv.kernel_size == (3, 3) and conv.bias is None
             and conv.stride == conv.padding == conv.dilation == (1, 1) and conv.groups == 1
             and conv.padding_mode == 'zeros' and min(conv.weight.shape[:2]) >= _FEWEST_CHANNELS)
@@ -36,7 +39,9 @@ def convolve(x: torch.Tensor, weight: torch.Tensor, bias: None) -> torch.Tensor:
 
 
 class _Tiles(torch.autograd.Function):
-    """(B, C, H, W) -> ((size + 2)^2, tiles * C): the inputs of each tile, which overlap by two pixels."""
+    """(B, C, H, W) -> ((size + 2)^2, tiles * C): the inputs of each tile, which overlap by two
+    pixels.
+    """
     generate_vmap_rule = True
 
     @staticmethod
@@ -61,7 +66,9 @@ class _Tiles(torch.autograd.Function):
 @cache
 @torch.inference_mode(False)                    # the first call may be an evaluation's
 def _transforms(size: int, dtype: torch.dtype) -> tuple:
-    """Matrices (Toom, Cook) that make factors of inputs and of weights, and outputs of their products."""
+    """Matrices (Toom, Cook) that make factors of inputs and of weights, and outputs of their
+    products.
+    """
     points = np.array([0.0, 1.0, -1.0, 2.0, -2.0][:size + 1])
     others = [np.delete(points, i) for i in range(len(points))]
     inputs = np.zeros((size + 2, size + 2))

@@ -3,7 +3,9 @@ import torch
 
 
 class DeNormalize:
-    """x * std + mean per channel, of an image (C, H, W) or a batch (B, C, H, W); gives a new tensor."""
+    """x * std + mean per channel, of an image (C, H, W) or a batch (B, C, H, W); gives a new
+    tensor.
+    """
 
     def __init__(self, mean, std):
         self.mean, self.std = torch.as_tensor(mean).float(), torch.as_tensor(std).float()

@@ -1,4 +1,6 @@
-"""Constants of a data set from `datasets/configs/<dataset>/<name>.yaml`, which are set on the instance."""
+"""Constants of a data set from `datasets/configs/<dataset>/<name>.yaml`, which are set on the
+instance.
+"""
 import functools
 import inspect
 import re
@@ -31,7 +33,9 @@ _NO_DATA = re.compile('download|corrupt|connection|not found|http', re.IGNORECAS
 
 @contextmanager
 def data_errors(name: str):
-    """An error in the block that says that data are missing, or cannot be fetched, as an InputError."""
+    """An error in the block that says that data are missing, or cannot be fetched, as an
+    InputError.
+    """
     try:
         yield
     except (InputError, ImportError, BrokenPipeError):
@@ -56,7 +60,9 @@ def split_config(values: dict) -> tuple:
 
 
 def build(kind, args):
-    """A data set, from its class or function; its constructor finds the constants of the config file."""
+    """A data set, from its class or function; its constructor finds the constants of the config
+    file.
+    """
     given = {name: getattr(args, name) for name in keyword_flags(kind) if hasattr(args, name)}
     if not isinstance(kind, type):
         with data_errors(args.dataset):
@@ -104,7 +110,8 @@ def _value(name: str, value, source: str):
 def composed(steps, source: str):
     """A torchvision transform from a list of names, or of `{Name: {parameter: value}}`.
 
-    `RandomApply` takes its `transforms` as such a list. InputError: torchvision has no such transform, or it
+    `RandomApply` takes its `transforms` as such a list. InputError: torchvision has no such
+    transform, or it
     refuses the parameters."""
     from torchvision import transforms
     made = []

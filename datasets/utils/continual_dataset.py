@@ -1,6 +1,7 @@
 """The contract of data sets: Mammoth's `ContinualDataset`; our own build on `scheduled_dataset`.
 
-A file written for Mammoth hands two `torch` data sets to `store_masked_loaders` in `get_data_loaders`.
+A file written for Mammoth hands two `torch` data sets to `store_masked_loaders` in
+`get_data_loaders`.
 """
 import copy
 import functools
@@ -23,7 +24,8 @@ class ContinualDataset:
 
     Class attributes:
         NAME, SETTING ('class-il', 'task-il', 'domain-il', 'general-continual', ...), N_TASKS, SIZE,
-        N_CLASSES_PER_TASK (int, or list where tasks differ), N_CLASSES (by default it follows from these).
+        N_CLASSES_PER_TASK (int, or list where tasks differ), N_CLASSES (by default it follows from
+        these).
         Optional: MEAN, STD, TRANSFORM, TEST_TRANSFORM; REFUSED_FLAGS: flag -> why it is refused.
 
     Attributes:
@@ -94,7 +96,8 @@ class ContinualDataset:
 
     @classmethod
     def get_n_splits(cls, args):
-        """Tasks into which a stream of these arguments splits the classes; None for other streams."""
+        """Tasks into which a stream of these arguments splits the classes; None for other streams.
+        """
         if cls.SETTING not in ('class-il', 'task-il'):
             return None
         return 1 if args.joint else cls.N_TASKS
@@ -118,7 +121,8 @@ class ContinualDataset:
         return self._preview.test_loaders[task]
 
     def without_validation(self) -> 'ContinualDataset':
-        """The same stream at the same task, with the real test set, on which `--validation` ends."""
+        """The same stream at the same task, with the real test set, on which `--validation` ends.
+        """
         real = copy.copy(self)
         real.args, real.test_loaders, real._preview = copy.copy(self.args), [], None
         real.args.validation = 0
@@ -134,7 +138,9 @@ class ContinualDataset:
         return np.array(list(dict.fromkeys(classes)), np.int64)
 
     def get_offsets(self, task=None) -> tuple:
-        """First and last + 1 class of a task, by default the current one; of all, where tasks share them."""
+        """First and last + 1 class of a task, by default the current one; of all, where tasks share
+        them.
+        """
         if not self.has_own_classes():
             return 0, self.N_CLASSES
         task, per_task = self.c_task if task is None else task, self.N_CLASSES_PER_TASK
@@ -142,7 +148,9 @@ class ContinualDataset:
         return sum(sizes[:task]), sum(sizes[:task + 1])
 
     def left_out(self, tasks: range) -> dict:
-        """flag -> how many training samples it keeps from a run of these tasks, where that is known."""
+        """flag -> how many training samples it keeps from a run of these tasks, where that is
+        known.
+        """
         return {}
 
     @classmethod
@@ -186,13 +194,16 @@ class ContinualDataset:
 
     @staticmethod
     def get_prompt_templates() -> list:
-        """Sentences, with {} for a class name, for text encoders: Mammoth's, from `--mammoth PATH`."""
+        """Sentences, with {} for a class name, for text encoders: Mammoth's, from `--mammoth PATH`.
+        """
         from utils.prompt_templates import templates
         return templates['imagenet']
 
     @staticmethod
     def evaluate(model, dataset, last=False, return_loss=False):
-        """Accuracies in percent on the tasks so far: (class-il, task-il), as `utils.evaluate` has them."""
+        """Accuracies in percent on the tasks so far: (class-il, task-il), as `utils.evaluate` has
+        them.
+        """
         return evaluate(model, dataset, last, **(dict(return_loss=True) if return_loss else {}))
 
 

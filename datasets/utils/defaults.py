@@ -7,7 +7,8 @@ _GETTERS = dict(n_epochs='get_epochs', batch_size='get_batch_size', n_iters='get
 
 
 def set_default_from_args(flag: str):
-    """Decorator in the body of a data-set class: what the function returns is the default of `--<flag>`.
+    """Decorator in the body of a data-set class: what the function returns is the default of
+    `--<flag>`.
 
     The function may have `self` or no parameter, and can be called on the class and on an instance:
 
@@ -39,8 +40,8 @@ class _Default:
 
 
 def dataset_defaults(kind) -> dict:
-    """flag -> default of a data-set class: of decorated functions and of Mammoth's getters. A getter that
-    needs the arguments of the run, or returns None, gives no default."""
+    """flag -> default of a data-set class: of decorated functions and of Mammoth's getters. A
+    getter that needs the arguments of the run, or returns None, gives no default."""
     found = {flag: _ask(kind, name) for flag, name in _GETTERS.items()}
     for base in reversed(kind.__mro__):
         for flag, function in _decorated.get((base.__module__, base.__qualname__), {}).items():
@@ -53,7 +54,9 @@ def dataset_defaults(kind) -> dict:
 
 
 def _ask(kind, name: str):
-    """The value of a getter, of the class if it has no `self`, else of an instance without arguments."""
+    """The value of a getter, of the class if it has no `self`, else of an instance without
+    arguments.
+    """
     attribute = inspect.getattr_static(kind, name, None)
     if inspect.isfunction(attribute) and not inspect.signature(attribute).parameters:
         return attribute()

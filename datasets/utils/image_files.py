@@ -31,8 +31,9 @@ def _suffixes() -> set:
 
 
 def image_files(folder) -> tuple:
-    """(paths of the images below a folder, sorted; number of other files), at any depth, links followed.
-    Files are images by their suffix, or where they have none. InputError: a folder cannot be read."""
+    """(paths of the images below a folder, sorted; number of other files), at any depth, links
+    followed. Files are images by their suffix, or where they have none. InputError: a folder cannot
+    be read."""
     def stop(error):
         if not isinstance(error, FileNotFoundError):            # an absent folder has no files
             raise InputError(f'{error.filename} cannot be read ({error.strerror})') from error
@@ -52,8 +53,8 @@ def image_files(folder) -> tuple:
 
 
 def read_images(paths, size: int, where) -> np.ndarray:
-    """Image files as uint8 (N, size, size, 3); one line says how many, below `where`, have several frames.
-    InputError as of `scroll.files.images.decode`."""
+    """Image files as uint8 (N, size, size, 3); one line says how many, below `where`, have several
+    frames. InputError as of `scroll.files.images.decode`."""
     from PIL import Image
     images, several = [], []
     for path in paths:

@@ -1,7 +1,7 @@
 """What flags do to labels: the order of classes, the validation split, label noise, missing labels.
 
-Pure functions of labels and flags, each with a random stream of its own: a larger share of the same seed
-contains the smaller one, and nothing depends on tasks, class names or worker processes.
+Pure functions of labels and flags, each with a random stream of its own: a larger share of the same
+seed contains the smaller one, and nothing depends on tasks, class names or worker processes.
 """
 import re
 from fractions import Fraction
@@ -14,9 +14,9 @@ from scroll.randomness import numpy_stream
 
 
 def class_order(args, n_classes: int) -> np.ndarray:
-    """int64 (N,): the label in the stream of each class of the files. `--permute_classes` draws as Mammoth
-    does, so that `--seed 1993` is the order of iCaRL's authors; `--custom_class_order` lists the classes in
-    the order of their arrival."""
+    """int64 (N,): the label in the stream of each class of the files. `--permute_classes` draws as
+    Mammoth does, so that `--seed 1993` is the order of iCaRL's authors; `--custom_class_order`
+    lists the classes in the order of their arrival."""
     custom = _given_order(args, 'custom_class_order', n_classes, 'permute_classes')
     if custom is not None:
         return np.argsort(custom)
@@ -31,7 +31,8 @@ def task_order(args, n_tasks: int):
 
 
 def _given_order(args, flag: str, count: int, *others: str):
-    """int64 (count,) of the flag's '2-0-1' or '2,0,1'; None without the flag. InputError unless each of
+    """int64 (count,) of the flag's '2-0-1' or '2,0,1'; None without the flag. InputError unless
+    each of
     0..count-1 is in it once, or if one of the other flags is given."""
     text = getattr(args, flag)
     if text is None:
@@ -47,8 +48,9 @@ def _given_order(args, flag: str, count: int, *others: str):
 
 
 def pick(labels: np.ndarray, share: float, random: np.random.Generator, equally: bool = False) -> np.ndarray:
-    """bool (N,): a share of the samples of each class, at random, rounded to whole samples. equally: the same
-    number of each class, that share of the mean size of a class, or all that it has."""
+    """bool (N,): a share of the samples of each class, at random, rounded to whole samples.
+    equally: the same number of each class, that share of the mean size of a class, or all that it
+    has."""
     picked, classes = np.zeros(len(labels), bool), np.unique(labels)
     for label in classes:
         ids = random.permutation(np.flatnonzero(labels == label))
@@ -66,9 +68,9 @@ def validation_share(args) -> float:
 
 
 def held_out(args, labels: np.ndarray, images) -> np.ndarray:
-    """bool (N,): the training samples of the files that `--validation` sets aside. Drawn by the seed, a share
-    of each class; or with `--validation_by key` about a share p / q of all: the samples whose key, a digest
-    of the pixels, leaves a remainder below p when divided by q."""
+    """bool (N,): the training samples of the files that `--validation` sets aside. Drawn by the
+    seed, a share of each class; or with `--validation_by key` about a share p / q of all: the
+    samples whose key, a digest of the pixels, leaves a remainder below p when divided by q."""
     share = validation_share(args)
     if share and args.validation_by == 'key':
         part = Fraction(share).limit_denominator(10_000)
@@ -77,8 +79,9 @@ def held_out(args, labels: np.ndarray, images) -> np.ndarray:
 
 
 def noisy_labels(args, labels: np.ndarray, n_classes: int) -> np.ndarray:
-    """int64 (N,): labels of the files, of which `--noise_rate` in each class are wrong. `symmetric`: any
-    other class, uniformly (van Rooyen et al. 2015). `asymmetric`: the next class, in a circle (Han et al.
+    """int64 (N,): labels of the files, of which `--noise_rate` in each class are wrong.
+    `symmetric`: any other class, uniformly (van Rooyen et al. 2015). `asymmetric`: the next class,
+    in a circle (Han et al.
     2018, pair flip)."""
     rate = args.noise_rate
     if not rate:
@@ -92,8 +95,8 @@ def noisy_labels(args, labels: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
-    """bool (N,): the samples of a task whose label is withheld. `--label_perc` keeps the same number of
-    labels of each class, together that share of the task (all of a class that has fewer);
+    """bool (N,): the samples of a task whose label is withheld. `--label_perc` keeps the same
+    number of labels of each class, together that share of the task (all of a class that has fewer);
     `--label_perc_by_class` keeps that share of each class."""
     by_task, by_class = args.label_perc, args.label_perc_by_class
     if by_task < 1 and by_class < 1:
@@ -103,8 +106,8 @@ def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
 
 
 def check_labelled(args, tasks) -> None:
-    """InputError if the shares of labels, rounded to whole samples, leave none in any task. tasks: iterable
-    of the labels (N_t,) of each task; read up to the first that keeps a label."""
+    """InputError if the shares of labels, rounded to whole samples, leave none in any task. tasks:
+    iterable of the labels (N_t,) of each task; read up to the first that keeps a label."""
     if all(unlabelled(args, labels, task).all() for task, labels in enumerate(tasks)):
         flag = 'label_perc' if args.label_perc < 1 else 'label_perc_by_class'
         raise InputError(f'--{flag} {getattr(args, flag):g}: rounded to whole samples that is no '

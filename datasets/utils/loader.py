@@ -12,9 +12,12 @@ class InMemoryDataset:
     """Images, labels and the transform that turns them into network input.
 
     Attributes:
-        data: uint8 (N, H, W, C) or, grey, (N, H, W), array or tensor; may be reassigned together with
-            `targets`, also to float tensors (N, C, H, W) in [0, 1]. targets: (N,), tensor, array or list.
-        transform: of `utils.augmentations`, or, as in Mammoth, of one float image (C, H, W) in [0, 1]; for
+        data: uint8 (N, H, W, C) or, grey, (N, H, W), array or tensor; may be reassigned together
+        with
+            `targets`, also to float tensors (N, C, H, W) in [0, 1]. targets: (N,), tensor, array or
+            list.
+        transform: of `utils.augmentations`, or, as in Mammoth, of one float image (C, H, W) in [0,
+        1]; for
             test data of uint8 (B, H, W, C).
         extra_return_fields: names of further attributes, (N, ...) each, that batches end with.
         indexes: int64 (N,), positions of the samples in the files. device: where images lie."""
@@ -51,8 +54,8 @@ class InMemoryDataset:
         return images.unsqueeze(-1) if images.dim() == 3 else images
 
     def batch(self, ids, raw: bool = False, raw_not_aug: bool = False) -> tuple:
-        """These samples stacked, as of `__getitem__`. raw: uint8 images in place of input and un-augmented
-        image. raw_not_aug: of the latter alone."""
+        """These samples stacked, as of `__getitem__`. raw: uint8 images in place of input and
+        un-augmented image. raw_not_aug: of the latter alone."""
         images, labels = self.raw(ids), self.labels()[ids]
         if not self.train:
             return images if raw else self.transform(images), labels
@@ -71,14 +74,17 @@ class InMemoryDataset:
 
 
 class ImageLoader:
-    """Iterates over an `InMemoryDataset` in batches; the last of a segment may be smaller. In training, a
-    lone last sample joins the batch before it: by its statistics alone a step may ruin the network.
+    """Iterates over an `InMemoryDataset` in batches; the last of a segment may be smaller. In
+    training, a lone last sample joins the batch before it: by its statistics alone a step may ruin
+    the network.
 
-    shuffle: a new order for every pass, within segments. segment_ends: int (S,), ends of the schedule's
-    segments; None: one segment. drop_last: leave out batches that are not full. seed: of the shuffle.
+    shuffle: a new order for every pass, within segments. segment_ends: int (S,), ends of the
+    schedule's segments; None: one segment. drop_last: leave out batches that are not full. seed: of
+    the shuffle.
 
     Attributes:
-        raw, raw_not_aug: as of `InMemoryDataset.batch`. foreign: for a method that is not of this project:
+        raw, raw_not_aug: as of `InMemoryDataset.batch`. foreign: for a method that is not of this
+        project:
             batches are contiguous, even where the images are not, and a lone last sample is one."""
 
     def __init__(self, dataset, batch_size: int, shuffle: bool = False, segment_ends=None,
@@ -89,14 +95,17 @@ class ImageLoader:
         self.raw = self.raw_not_aug = self.foreign = False
 
     def serve(self, raw: bool, raw_not_aug: bool, device, foreign: bool = False) -> 'ImageLoader':
-        """Give batches as a method wants them, on its device (raw ones on the CPU); returns itself."""
+        """Give batches as a method wants them, on its device (raw ones on the CPU); returns itself.
+        """
         self.raw, self.raw_not_aug, self.foreign = raw, raw_not_aug, foreign
         if not raw:
             self.dataset.device = torch.device(device)
         return self
 
     def _segments(self) -> list:
-        """(start, end) of each segment; one, where the data has been replaced by data of another length."""
+        """(start, end) of each segment; one, where the data has been replaced by data of another
+        length.
+        """
         ends, count = self.segment_ends, len(self.dataset)
         ends = [count] if ends is None or ends[-1] != count else ends.tolist()
         return list(zip([0, *ends[:-1]], ends))

@@ -1,4 +1,6 @@
-"""Third-party data sets under Mammoth's contract: torch's, with `data` and `targets`, cut into tasks."""
+"""Third-party data sets under Mammoth's contract: torch's, with `data` and `targets`, cut into
+tasks.
+"""
 import copy
 
 import numpy as np
@@ -22,8 +24,9 @@ def take(values, rows: np.ndarray):
 class MammothDatasetWrapper(torch.utils.data.Dataset):
     """A third-party data set with the additional fields that methods hang on samples.
 
-    Items are (input, label, un-augmented image, *extra fields) in training, else (input, label). Attributes
-    of the wrapped data set (`data`, `targets`, `transform`, ...) are read from and written to it.
+    Items are (input, label, un-augmented image, *extra fields) in training, else (input, label).
+    Attributes of the wrapped data set (`data`, `targets`, `transform`, ...) are read from and
+    written to it.
 
     Attributes:
         indexes: int64 (N,), positions of the samples in the wrapped data set as it was given.
@@ -34,7 +37,8 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
                           extra_return_fields=())
 
     def __getattr__(self, name: str):
-        if name.startswith('__') or 'dataset' not in vars(self):  # copies ask before they are filled
+        # copies ask before they are filled
+        if name.startswith('__') or 'dataset' not in vars(self):
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
@@ -70,14 +74,17 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
 
 
 def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
-    """The next task's (train loader, test loader), also kept in `setting.train_loader`, `.test_loaders`.
+    """The next task's (train loader, test loader), also kept in `setting.train_loader`,
+    `.test_loaders`.
 
-    In this order: validation split, label noise, order of classes, the task's samples, missing labels. The
-    data sets themselves stay as they were.
+    In this order: validation split, label noise, order of classes, the task's samples, missing
+    labels. The data sets themselves stay as they were.
 
     Args:
-        train_dataset, test_dataset: with `data` (N, ...), an array, tensor or list, and `targets` (N,),
-            labels of the files; `task_ids` (N,), if present, assign samples to tasks instead of the labels.
+        train_dataset, test_dataset: with `data` (N, ...), an array, tensor or list, and `targets`
+        (N,),
+            labels of the files; `task_ids` (N,), if present, assign samples to tasks instead of the
+            labels.
         setting: the `ContinualDataset`."""
     task, args = setting.begin_task(), setting.args
     train, test = copy.copy(train_dataset), copy.copy(test_dataset)

@@ -1,7 +1,7 @@
 """The official files of each data set -> `Images`: uint8 images (N, H, W, 3) and int64 labels (N,).
 
-An InputError of one line says what is missing or damaged and where it belongs. `decoded_by` names the
-decoders of image files: other versions may give other pixels.
+An InputError of one line says what is missing or damaged and where it belongs. `decoded_by` names
+the decoders of image files: other versions may give other pixels.
 """
 import http.client
 import re
@@ -18,12 +18,13 @@ from scroll.files.images import decoders
 
 Images = namedtuple('Images', ('train', 'train_labels', 'test', 'test_labels', 'class_names', 'decoded_by',
                                'feature_names', 'labels'), defaults=('', None, None))
-_MINI_TEST_PER_CLASS = 100  # of 600; the paper does not say, 500 to learn from is what the ER-AML code takes
+# of 600; the paper does not say, 500 to learn from is what the ER-AML code takes
+_MINI_TEST_PER_CLASS = 100
 
 
 def cifar(base_path, name: str) -> Images:
-    """CIFAR-10 or CIFAR-100 (`name` 'CIFAR10' or 'CIFAR100') from `<base_path>/<name>/`, or downloaded.
-    torchvision reads only files whose MD5 is that of the official ones."""
+    """CIFAR-10 or CIFAR-100 (`name` 'CIFAR10' or 'CIFAR100') from `<base_path>/<name>/`, or
+    downloaded. torchvision reads only files whose MD5 is that of the official ones."""
     from torchvision import datasets  # takes a second to import
     kind, home = getattr(datasets, name), Path(base_path) / name
     try:
@@ -37,7 +38,9 @@ def cifar(base_path, name: str) -> Images:
 
 
 def check(name: str, images) -> None:
-    """InputError unless `read` of the data set `name` has returned `Images` that can be learned from."""
+    """InputError unless `read` of the data set `name` has returned `Images` that can be learned
+    from.
+    """
     if not isinstance(images, Images):
         raise InputError(f'{name}: read must return datasets.utils.readers.Images')
     count = len(images[4])
@@ -65,7 +68,8 @@ def check_classes(name: str, images: Images) -> None:
 
 def mini_split(base_path, split: str) -> tuple:
     """One split of miniImageNet: images (N, 84, 84, 3), labels (N,) and wnids in sorted order. From
-    `<base_path>/MINIIMAGENET/mini-imagenet-cache-<split>.pkl`. Images keep the order of the file within each
+    `<base_path>/MINIIMAGENET/mini-imagenet-cache-<split>.pkl`. Images keep the order of the file
+    within each
     class."""
     path = Path(base_path) / 'MINIIMAGENET' / f'mini-imagenet-cache-{split}.pkl'
     if not path.is_file():
@@ -86,7 +90,9 @@ def mini_split(base_path, split: str) -> tuple:
 
 
 def mini_imagenet(base_path) -> Images:
-    """The 20 test classes of miniImageNet; of each class the first 100 images test, the other 500 train."""
+    """The 20 test classes of miniImageNet; of each class the first 100 images test, the other 500
+    train.
+    """
     images, labels, wnids = mini_split(base_path, 'test')
     test = rank(labels) < _MINI_TEST_PER_CLASS
     return Images(images[~test], labels[~test], images[test], labels[test], wnids)
@@ -100,7 +106,9 @@ def rank(labels: np.ndarray) -> np.ndarray:
 
 
 def digits() -> Images:
-    """scikit-learn's 1,797 real handwritten digits, 8x8 grey, in 8 bits; every fifth of a class tests."""
+    """scikit-learn's 1,797 real handwritten digits, 8x8 grey, in 8 bits; every fifth of a class
+    tests.
+    """
     from sklearn.datasets import load_digits
     content = load_digits()
     images = np.repeat((content.images * (255 / 16)).round().astype(np.uint8)[..., None], 3, axis=3)
@@ -110,8 +118,9 @@ def digits() -> Images:
 
 
 def folder(data_dir, size: int) -> Images:
-    """A user's own images, `<data_dir>/{train,test}/<class>/` at any depth, each resized to `size` x `size`.
-    One line says how many files were left out: no images, hidden, or outside the class folders."""
+    """A user's own images, `<data_dir>/{train,test}/<class>/` at any depth, each resized to `size`
+    x `size`. One line says how many files were left out: no images, hidden, or outside the class
+    folders."""
     home, left_out, paths, labels = Path(data_dir), 0, [], []
     classes = class_folders(home / 'train')
     if not classes:

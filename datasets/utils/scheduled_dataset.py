@@ -27,22 +27,27 @@ _SMALLEST = 8                       # pixels that a network can take
 class ScheduledDataset(ContinualDataset):
     """An in-memory data set as a class-incremental stream under any schedule.
 
-    A subclass defines NAME, N_CLASSES, SIZE, DEFAULT_SPLITS, PADDING (pixels of the training crop), FLIP and
+    A subclass defines NAME, N_CLASSES, SIZE, DEFAULT_SPLITS, PADDING (pixels of the training crop),
+    FLIP and
     `read`, which gets the flags of READ_FLAGS.
 
     Attributes:
         schedule: `scroll.schedules.Schedule` over the training samples.
-        train_ids: int64 (N,), positions in the files of the training samples, without `--validation`.
-        train_labels, true_labels: int64 (N,), labels in the stream, with and without `--noise_rate`.
+        train_ids: int64 (N,), positions in the files of the training samples, without
+        `--validation`.
+        train_labels, true_labels: int64 (N,), labels in the stream, with and without
+        `--noise_rate`.
         decoded_by: the decoders of image files, which pixels depend on; '' where there were none.
-        preprocessing: size and normalisation of network input: of the weights, or of the data set without."""
+        preprocessing: size and normalisation of network input: of the weights, or of the data set
+        without."""
     SETTING = 'class-il'
     MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     DEFAULT_SPLITS = 10
     BACKBONE = 'resnet18-md'            # the architecture of the pre-trained weights
     DEFAULT_WEIGHTS = None
     PADDING, FLIP = 4, True
-    ADAPT_PADDING = 6 / 84  # SCROLL's crop when it adapts, as a share of the image; filled with grey
+    # SCROLL's crop when it adapts, as a share of the image; filled with grey
+    ADAPT_PADDING = 6 / 84
     READ_FLAGS = ('base_path', 'data_dir')
     FIXED_BY_DATA = ('SETTING', 'SIZE', 'N_CLASSES')                    # no config file may set them
 
@@ -120,8 +125,8 @@ class ScheduledDataset(ContinualDataset):
         self.true_labels, self.test_labels = self.class_order[true], self.class_order[test_labels]
 
     def _counts_up(self) -> bool:
-        """Whether labels count up as classes come: for methods that are not of this project. As Mammoth's,
-        they may take the classes of a task for a range."""
+        """Whether labels count up as classes come: for methods that are not of this project. As
+        Mammoth's, they may take the classes of a task for a range."""
         return not (self.schedule.task_free or FOLDERS['models'].is_ours(self.args.model))
 
     @classmethod
@@ -158,7 +163,9 @@ class ScheduledDataset(ContinualDataset):
         return f'split:{_splits(self, args)}' if spec is None else spec
 
     def _classes_by_task(self) -> list:
-        """Labels of the classes first seen in each task, sorted; class splits give each task its own."""
+        """Labels of the classes first seen in each task, sorted; class splits give each task its
+        own.
+        """
         seen, by_task = set(), []
         for t in range(len(self.schedule.tasks) - 1):
             new = set(self.train_labels[self.schedule.task(t)[0]].tolist()) - seen
@@ -205,7 +212,9 @@ class ScheduledDataset(ContinualDataset):
         return self.train_loader, self.test_loaders[-1]
 
     def test_loader(self, task: int) -> ImageLoader:
-        """Test samples of the classes of one task; of all up to it with `--validation_mode complete`."""
+        """Test samples of the classes of one task; of all up to it with `--validation_mode
+        complete`.
+        """
         images, labels, first = self.test_images, self.test_labels, task
         if not label_changes.validation_share(self.args):       # any more: `without_validation`
             images, labels = self.images.test, self.class_order[self.images.test_labels]
@@ -235,8 +244,8 @@ class ScheduledDataset(ContinualDataset):
 
 
 def _splits(owner, args) -> int:
-    """Number of tasks: the flag's, the config file's, or the default; `vars(owner)`, of a data set or of its
-    class, has the constants of the config file."""
+    """Number of tasks: the flag's, the config file's, or the default; `vars(owner)`, of a data set
+    or of its class, has the constants of the config file."""
     n_tasks, per_task = (vars(owner).get(name) for name in ('N_TASKS', 'N_CLASSES_PER_TASK'))
     if n_tasks is None and per_task is not None:
         n_tasks = -(-owner.N_CLASSES // per_task) if isinstance(per_task, int) else len(per_task)

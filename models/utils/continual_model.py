@@ -1,8 +1,8 @@
 """The contract every method fulfils: Mammoth's `ContinualModel`.
 
-A method file defines a subclass with a `NAME` and an `observe`; the training loop (`bench.run.training`)
-calls, for each task, `begin_task`, then for each epoch `begin_epoch`, `observe` per batch, `end_epoch`,
-then `end_task`. The smallest method is `models/sgd.py`.
+A method file defines a subclass with a `NAME` and an `observe`; the training loop
+(`bench.run.training`) calls, for each task, `begin_task`, then for each epoch `begin_epoch`,
+`observe` per batch, `end_epoch`, then `end_task`. The smallest method is `models/sgd.py`.
 """
 import inspect
 from contextlib import contextmanager, nullcontext
@@ -21,21 +21,28 @@ class ContinualModel(nn.Module):
     """Base class of all methods.
 
     Class attributes:
-        NAME: how `--model` calls it. COMPATIBILITY: settings it is made for. AVAIL_OPTIMS: choices of
+        NAME: how `--model` calls it. COMPATIBILITY: settings it is made for. AVAIL_OPTIMS: choices
+        of
             `--optimizer`.
         RAW_STREAM: inputs of `observe` and `forward` are un-augmented uint8 images (B, H, W, C).
-        RAW_NOT_AUG: un-augmented images of `observe` are uint8 (B, H, W, C), as in a `Buffer(raw=True)`.
+        RAW_NOT_AUG: un-augmented images of `observe` are uint8 (B, H, W, C), as in a
+        `Buffer(raw=True)`.
         ONLINE: made to see every sample once; any other `--n_epochs` is refused.
         TRANSIENT: names of attributes that a checkpoint leaves out.
-        REFUSED_FLAGS: flag -> why; a run that gives one of them on the command line ends before any work.
+        REFUSED_FLAGS: flag -> why; a run that gives one of them on the command line ends before any
+        work.
 
     Attributes, ready after `super().__init__`:
         net: a network, or what holds some (`utils.batch_norm.networks_of`);
-        loss, args, transform, dataset, device, opt; N_CLASSES (num_classes), N_TASKS (n_tasks), SETTING,
-        cpt (classes_per_task): int, or list where tasks differ; current_task: 0, counted up when a task ends;
-        n_seen_classes, n_past_classes, n_classes_current_task, n_remaining_classes: -1 before the first task;
+        loss, args, transform, dataset, device, opt; N_CLASSES (num_classes), N_TASKS (n_tasks),
+        SETTING,
+        cpt (classes_per_task): int, or list where tasks differ; current_task: 0, counted up when a
+        task ends;
+        n_seen_classes, n_past_classes, n_classes_current_task, n_remaining_classes: -1 before the
+        first task;
         task_iteration, epoch_iteration: batches seen in this task and epoch;
-        psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None if not given."""
+        psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None if not
+        given."""
     NAME: str
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     AVAIL_OPTIMS = ['sgd', 'adam', 'adamw']
@@ -63,7 +70,8 @@ class ContinualModel(nn.Module):
         self.n_seen_classes = self.n_past_classes = -1
         self.n_classes_current_task = self.n_remaining_classes = -1
         self.opt = self.get_optimizer() if backbone is not None else None
-        ContinualModel.to(self, self.device)    # a subclass's own may need what is yet to come: `get_model`
+        # a subclass's own may need what is yet to come: `get_model`
+        ContinualModel.to(self, self.device)
 
     @staticmethod
     def get_parser(parser):
@@ -80,12 +88,13 @@ class ContinualModel(nn.Module):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the method or its network is not of this project: it may view batches and maps as vectors,
-        so these come contiguous."""
+        """Whether the method or its network is not of this project: it may view batches and maps as
+        vectors, so these come contiguous."""
         return not (is_shipped(type(self)) and (self.net is None or is_shipped(type(self.net))))
 
     def revisit_task(self, dataset) -> None:
-        """Called instead of `begin_task` for each task that an interrupted run had begun, before the state is
+        """Called instead of `begin_task` for each task that an interrupted run had begun, before
+        the state is
         loaded: for what checkpoints leave out (`TRANSIENT`)."""
 
     def get_parameters(self):
@@ -110,8 +119,8 @@ class ContinualModel(nn.Module):
         return dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW)[args.optimizer](params, **options)
 
     def ends_task_of(self, flag: str = None) -> bool:
-        """Whether the task that ends is the last of the stream or, with `--<flag> N`, an N-th one; a warning
-        where it is neither and `--stop_after` ends the run with it."""
+        """Whether the task that ends is the last of the stream or, with `--<flag> N`, an N-th one;
+        a warning where it is neither and `--stop_after` ends the run with it."""
         done, every = self.current_task + 1, getattr(self.args, flag) if flag else 0
         due = done == self.n_tasks or bool(every) and done % every == 0
         if done == self.args.stop_after and not due and not self.args.inference_only:
@@ -144,8 +153,9 @@ class ContinualModel(nn.Module):
         return loss
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        """Learn from one batch; returns the loss (a number or a tensor), or a dict with 'loss'. inputs:
-        augmented, normalised (B, 3, S, S). labels: int64 (B,). not_aug_inputs: (B, 3, H, W) in [0, 1]."""
+        """Learn from one batch; returns the loss (a number or a tensor), or a dict with 'loss'.
+        inputs: augmented, normalised (B, 3, S, S). labels: int64 (B,). not_aug_inputs: (B, 3, H, W)
+        in [0, 1]."""
         raise NotImplementedError(f'{type(self).__name__} has no observe')
 
     def begin_task(self, dataset):
@@ -165,7 +175,8 @@ class ContinualModel(nn.Module):
 
     @contextmanager
     def mid_stream(self):
-        """Around an evaluation within a task (`--eval_every`): be ready to predict, then as before."""
+        """Around an evaluation within a task (`--eval_every`): be ready to predict, then as before.
+        """
         yield
 
     def results(self) -> dict:
@@ -177,7 +188,9 @@ class ContinualModel(nn.Module):
         return []
 
     def save_files(self) -> None:
-        """Write the files that flags ask for, at the end of a run; InputError: one cannot be written."""
+        """Write the files that flags ask for, at the end of a run; InputError: one cannot be
+        written.
+        """
 
     @staticmethod
     def get_debug_iters() -> int:
@@ -197,7 +210,8 @@ class ContinualModel(nn.Module):
 
     @property
     def drops_unlabelled(self) -> bool:
-        """Whether samples without a label (-1) come and the method is not made for such (`cssl`)."""
+        """Whether samples without a label (-1) come and the method is not made for such (`cssl`).
+        """
         shares = self.args.label_perc, self.args.label_perc_by_class
         return min(shares) < 1 and 'cssl' not in self.COMPATIBILITY
 
@@ -231,11 +245,13 @@ class ContinualModel(nn.Module):
         self.end_eval(dataset, accs)
 
     def meta_observe(self, inputs, labels, not_aug_inputs, **extra):
-        """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its signature names.
+        """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its signature
+        names.
 
-        `--batch_iterations` calls it repeatedly; only the last time the buffer takes the samples. Samples
-        without a label (-1) are left out, unless the method is made for such (`cssl`); a batch of these alone
-        is skipped. InputError: it needs a field that the batches do not have."""
+        `--batch_iterations` calls it repeatedly; only the last time the buffer takes the samples.
+        Samples
+        without a label (-1) are left out, unless the method is made for such (`cssl`); a batch of
+        these alone is skipped. InputError: it needs a field that the batches do not have."""
         parameters = inspect.signature(self.observe).parameters
         for name, parameter in list(parameters.items())[3:]:
             catches_all = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)

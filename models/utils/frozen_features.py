@@ -62,21 +62,27 @@ def add_embedding_args(parser) -> None:
 
 
 def settle_dtype(args) -> None:
-    """Decide `--embedding_dtype auto`: integers, unless `-O` asks for products that are faster than exact."""
+    """Decide `--embedding_dtype auto`: integers, unless `-O` asks for products that are faster than
+    exact.
+    """
     if args.embed_dtype == AUTO:
         fits = weights.has_integers(args.weights, getattr(args, 'input_size', None))
         args.embed_dtype = 'integer' if fits and not args.code_optimization else 'float32'
 
 
 class GivenFeatures:
-    """Stands where an `Embedder` does for a data set of feature vectors, which are on the grid already."""
+    """Stands where an `Embedder` does for a data set of feature vectors, which are on the grid
+    already.
+    """
     digest, dtype, cache, holds_on = '', 'integer', None, 'every machine'
 
     def __init__(self, dim: int):
         self.dim = dim
 
     def __call__(self, samples, progress=None, keep: bool = True) -> tuple:
-        """Quantised features int32 (N, d), of those or of unit vectors on the grid, and keys uint64 (N,)."""
+        """Quantised features int32 (N, d), of those or of unit vectors on the grid, and keys uint64
+        (N,).
+        """
         units = np.asarray(samples.cpu() if isinstance(samples, torch.Tensor) else samples)
         if units.dtype.kind == 'f':
             units = _in_units(units)
@@ -86,8 +92,8 @@ class GivenFeatures:
 
 
 def make_embedder(net, args, dataset, device):
-    """The backbone as the flags say, with the data set's preprocessing, as an `Embedder`; `GivenFeatures`
-    where samples are features."""
+    """The backbone as the flags say, with the data set's preprocessing, as an `Embedder`;
+    `GivenFeatures` where samples are features."""
     if hasattr(dataset, 'num_inputs'):
         if args.stages or args.mirror:
             raise InputError(f'--stages, --mirror: samples of {args.dataset} are features already')
@@ -103,7 +109,8 @@ def make_embedder(net, args, dataset, device):
 
 
 def _preprocessing(dataset, args) -> Preprocessing:
-    """That of a third-party data set: what the weights say, or without any its SIZE, MEAN and STD."""
+    """That of a third-party data set: what the weights say, or without any its SIZE, MEAN and STD.
+    """
     if args.weights not in (None, 'none'):
         return weights.load(args.weights, tensors=False).preprocessing()
     if getattr(dataset, 'SIZE', None) is None:
@@ -122,8 +129,8 @@ class TestFeatures:
         self.embedder, self._known = embedder, {}
 
     def __call__(self, x: torch.Tensor) -> np.ndarray:
-        """Quantised features int32 (B, d) of uint8 images (B, H, W, C), of network inputs (B, 3, S, S), or of
-        features on the grid (B, d)."""
+        """Quantised features int32 (B, d) of uint8 images (B, H, W, C), of network inputs (B, 3, S,
+        S), or of features on the grid (B, d)."""
         if x.is_floating_point() and x.dim() > 2:
             return quantise(self.embedder.features(x))
         if x._base is None:                                         # a batch of its own, not a test set's
@@ -135,8 +142,8 @@ class TestFeatures:
 
 
 def as_images(batch: torch.Tensor) -> np.ndarray:
-    """uint8 (B, H, W, C), from that or Mammoth's float (B, C, H, W) in [0, 1]; or of unit features (B, d)
-    on the grid int32, in its units."""
+    """uint8 (B, H, W, C), from that or Mammoth's float (B, C, H, W) in [0, 1]; or of unit features
+    (B, d) on the grid int32, in its units."""
     if batch.is_floating_point() and batch.dim() == 2:
         return _in_units(batch.cpu().numpy())
     if batch.is_floating_point():

@@ -1,4 +1,6 @@
-"""SCROLL's files: what is written after the last task, what a run begins with (flags: `scroll_flags`)."""
+"""SCROLL's files: what is written after the last task, what a run begins with (flags:
+`scroll_flags`).
+"""
 import copy
 from dataclasses import replace
 
@@ -11,7 +13,9 @@ from scroll.tables import check_names
 
 
 def check_writable(args) -> None:
-    """InputError, before anything is learned, for what cannot be written, or would replace another file."""
+    """InputError, before anything is learned, for what cannot be written, or would replace another
+    file.
+    """
     others = [*(getattr(args, 'features', None) or ()), *(getattr(args, 'test_features', None) or ())]
     others += [args.loadcheck] if args.loadcheck else []
     for flag in ('save_statistics', 'save_state', 'export'):
@@ -23,8 +27,10 @@ def check_writable(args) -> None:
 
 
 def save(learner: Scroll, args, images=None) -> None:
-    """Write the files that the flags ask for, each whole or not at all; InputError if one cannot be. images:
-    `datasets.utils.readers.Images`, for the names of classes in an export, and labels other than 0..K-1."""
+    """Write the files that the flags ask for, each whole or not at all; InputError if one cannot
+    be. images:
+    `datasets.utils.readers.Images`, for the names of classes in an export, and labels other than
+    0..K-1."""
     labels = getattr(images, 'labels', None) or ()
     names = {y: label for y, label in enumerate(labels)
              if (y != label or isinstance(label, bool)) and y in learner.classes_}
@@ -40,8 +46,9 @@ def save(learner: Scroll, args, images=None) -> None:
 
 
 def load(model, path) -> None:
-    """Give a model's learner what a file of statistics, or of statistics and buffer, holds. InputError: it is
-    neither, or damaged, or of another backbone or other features, or has classes that the data set lacks."""
+    """Give a model's learner what a file of statistics, or of statistics and buffer, holds.
+    InputError: it is neither, or damaged, or of another backbone or other features, or has classes
+    that the data set lacks."""
     learner, state, images = model.learner, edits.read(path), getattr(model.dataset, 'images', None)
     if state.params is None and learner.buffer_size:
         state = replace(state, buffer=ExemplarBuffer(learner.buffer_size, learner.strategy))

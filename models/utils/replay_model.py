@@ -45,15 +45,18 @@ class ReplayModel(ContinualModel):
         return self.buffer.get_data(self.args.minibatch_size, transform=self.transform, device=self.device)
 
     def past_samples(self, size: int) -> tuple:
-        """(images, labels) of `size` random samples of past tasks, or if replay ignores tasks of earlier
-        batches, un-augmented; none where there are none. For methods that keep task labels."""
+        """(images, labels) of `size` random samples of past tasks, or if replay ignores tasks of
+        earlier batches, un-augmented; none where there are none. For methods that keep task
+        labels."""
         if self.buffer.is_empty():
             return (), ()
         task = None if self.task_free else self.current_task
         return self.buffer.get_data(size, device=self.device, mask_task_out=task)[:2]
 
     def store(self, images, labels, logits=None) -> None:
-        """Offer the buffer what `ROWS` says of un-augmented images (B, H, W, C) of the current task."""
+        """Offer the buffer what `ROWS` says of un-augmented images (B, H, W, C) of the current
+        task.
+        """
         given = dict(examples=images, labels=labels, logits=logits,
                      task_labels=torch.full_like(labels, self.current_task))
         self.buffer.add_data(**{name: given[name] for name in self.ROWS})

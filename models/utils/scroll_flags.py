@@ -13,7 +13,8 @@ from scroll.settings import DEFAULTS, SETTINGS, parse
 
 _ONLINE = dict(predictor='head', ridge_lambda='ridge_lambda', ridge_targets='targets', ncc_bias='ncc_bias',
                shrinkage='shrinkage', pooling='pooling', lift='lift', lift_dim='lift_dim',
-               lift_bandwidth='lift_bandwidth', buffer_strategy='strategy')      # flag: a name in `SETTINGS`
+               # flag: a name in `SETTINGS`
+               lift_bandwidth='lift_bandwidth', buffer_strategy='strategy')
 _ADAPTATION = {     # flag: attribute of `Adaptation`, which has its default and its choices; help
     'adaptation': ('mode', 'auto: adapters up to the threshold, full tuning above'),
     'adaptation_threshold': ('threshold', 'largest buffer for adapters'),
@@ -93,7 +94,9 @@ def _add_file_flags(flag) -> None:
 
 
 def check_args(args) -> None:
-    """InputError, before any work, for flags that do not go together, but for those of a loaded run."""
+    """InputError, before any work, for flags that do not go together, but for those of a loaded
+    run.
+    """
     settle_dtype(args)
     if args.keep_keys is None:
         args.keep_keys = bool(args.save_state)
@@ -121,7 +124,9 @@ def online(args) -> dict:
 
 
 def adaptation(args, dataset) -> Adaptation:
-    """How f* is made, as the flags say, else the data set: the size of its shifts, and whether it mirrors."""
+    """How f* is made, as the flags say, else the data set: the size of its shifts, and whether it
+    mirrors.
+    """
     flip, padding = args.adapt_flip, args.adapt_padding
     if flip is None:
         flip = getattr(dataset, 'FLIP', True)

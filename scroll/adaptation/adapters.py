@@ -26,9 +26,9 @@ _SHARE = 9                  # a low-rank adapter has a ninth of its layer's para
 
 
 class _AdaptedConvolution(torch.autograd.Function):
-    """conv3x3(x) + conv1x1(x) as one: the 1x1 kernel is added to the centre of the frozen 3x3 one. One
-    forward, one input-gradient and one (1x1) weight-gradient product: about two thirds of training the 3x3
-    kernel."""
+    """conv3x3(x) + conv1x1(x) as one: the 1x1 kernel is added to the centre of the frozen 3x3 one.
+    One forward, one input-gradient and one (1x1) weight-gradient product: about two thirds of
+    training the 3x3 kernel."""
 
     @staticmethod
     def forward(ctx, x, alpha, weight, bias, stride):
@@ -65,7 +65,8 @@ def _with_centre(weight: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
 
 
 class _Adapter(nn.Module):
-    """A frozen layer and what is added to it. Where a batch norm was folded into the layer, its attribute
+    """A frozen layer and what is added to it. Where a batch norm was folded into the layer, its
+    attribute
     `gain` (C,) is the factor that what is added must then have too."""
 
     def __init__(self, layer: nn.Module):
@@ -90,8 +91,8 @@ class _Adapter(nn.Module):
 
 
 class ParallelAdapter(_Adapter):
-    """A 3x3 convolution (padding 1, one group) with a 1x1 one in parallel, which starts as `scale` times the
-    rectangular identity; with 0 the network is unchanged, bit for bit."""
+    """A 3x3 convolution (padding 1, one group) with a 1x1 one in parallel, which starts as `scale`
+    times the rectangular identity; with 0 the network is unchanged, bit for bit."""
 
     def __init__(self, layer: nn.Conv2d, scale: float):
         super().__init__(layer)
@@ -114,9 +115,9 @@ class ParallelAdapter(_Adapter):
 
 
 class LowRankAdapter(_Adapter):
-    """A pointwise convolution (one group), or a linear layer, plus a product of two thin matrices. rank: of
-    the product; None: a ninth of the layer's parameters. generator: of the random one of the two matrices.
-    The other is zero, so that the network is unchanged, bit for bit."""
+    """A pointwise convolution (one group), or a linear layer, plus a product of two thin matrices.
+    rank: of the product; None: a ninth of the layer's parameters. generator: of the random one of
+    the two matrices. The other is zero, so that the network is unchanged, bit for bit."""
 
     def __init__(self, layer: nn.Module, rank: int | None, generator: torch.Generator):
         super().__init__(layer)
@@ -142,7 +143,9 @@ class LowRankAdapter(_Adapter):
 
 
 def _is_plain(module: nn.Module, kind: type) -> bool:
-    """Whether a layer does what layers of this kind do: subclasses may use their weight in another way."""
+    """Whether a layer does what layers of this kind do: subclasses may use their weight in another
+    way.
+    """
     return isinstance(module, kind) and type(module).forward is kind.forward
 
 
@@ -157,8 +160,8 @@ def _root(net: nn.Module) -> str:
 
 
 def kind_for(net: nn.Module) -> tuple:
-    """(kind of adapters, names of the layers that get one), of the first kind that fits a network; InputError
-    if none fits."""
+    """(kind of adapters, names of the layers that get one), of the first kind that fits a network;
+    InputError if none fits."""
     parents = dict(net.named_modules())
     root = _root(net)
     inner = [(name, module) for name, module in parents.items() if '.' in name.removeprefix(root)]
@@ -185,8 +188,8 @@ def kind_for(net: nn.Module) -> tuple:
 def attach(net: nn.Module, scale: float = 1e-4, seed: int = 0) -> list:
     """Give each eligible layer of `net` an adapter, in place, and freeze everything else.
 
-    scale: `parallel` adapters begin as this times the identity; the others as nothing. seed: of their random
-    halves.
+    scale: `parallel` adapters begin as this times the identity; the others as nothing. seed: of
+    their random halves.
 
     Returns:
         The adapters' parameters, in the order of the network's modules.

@@ -1,10 +1,11 @@
 """Choose f_T, f* or a mixture by cross-validation within the buffer.
 
-The exemplars are cut into folds. f_T without the samples of a fold (the exact sums without them) is adapted
-on the others and predicts these; so with one fold after the other, until enough samples have been predicted.
-Candidates are two numbers of updates, and two shares of the way from f_T to f*: interpolation of all weights
-(Wortsman et al. 2022). The one of least cross-entropy on held-out samples is taken, if that is below f_T's by
-more than one standard error of the difference and no fewer are right; if not, f* is f_T.
+The exemplars are cut into folds. f_T without the samples of a fold (the exact sums without them) is
+adapted on the others and predicts these; so with one fold after the other, until enough samples
+have been predicted. Candidates are two numbers of updates, and two shares of the way from f_T to
+f*: interpolation of all weights (Wortsman et al. 2022). The one of least cross-entropy on held-out
+samples is taken, if that is below f_T's by more than one standard error of the difference and no
+fewer are right; if not, f* is f_T.
 """
 import copy
 from dataclasses import dataclass, replace
@@ -24,7 +25,8 @@ class Trial:
     """Predictions of a candidate on held-out samples.
 
     Attributes:
-        updates, share: the candidate; both 0 for f_T. loss: mean cross-entropy, nats. gain: how far below
+        updates, share: the candidate; both 0 for f_T. loss: mean cross-entropy, nats. gain: how far
+        below
             f_T's, and error: the standard error of that. accuracy: 0 to 1."""
     updates: int
     share: float
@@ -36,9 +38,10 @@ class Trial:
 
 def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, without, herded: bool,
            progress=None) -> list:
-    """Trials of all candidates, f_T first; none if the buffer is too small to leave a fold out. without:
-    positions of exemplars -> (f_T without these, its leave-one-out logits on the rest). herded: whether the
-    exemplars were chosen for their common mean. The others as `scroll.adaptation.training.adapt`."""
+    """Trials of all candidates, f_T first; none if the buffer is too small to leave a fold out.
+    without: positions of exemplars -> (f_T without these, its leave-one-out logits on the rest).
+    herded: whether the exemplars were chosen for their common mean. The others as
+    `scroll.adaptation.training.adapt`."""
     stops = sorted({max(round(share * settings.iterations), 1) for share in STOPS})
     logits = {(0, 0.0): [], **{(stop, share): [] for stop in stops for share in SHARES}}
     columns = []
@@ -66,8 +69,8 @@ def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, with
 
 
 def compared(logits: dict, columns: np.ndarray) -> list:
-    """A `Trial` of each candidate: its logits (N, K), with the one scale that suits all of them best, and the
-    columns (N,) of the true classes. The first is f_T's."""
+    """A `Trial` of each candidate: its logits (N, K), with the one scale that suits all of them
+    best, and the columns (N,) of the true classes. The first is f_T's."""
     losses = {candidate: cross_entropies(z, columns, fit_scale(z, columns, (1e-3, 1e3)))
               for candidate, z in logits.items()}
     first, out = next(iter(losses.values())), []
@@ -101,9 +104,9 @@ def adapt_selected(embedder, online, exemplars, settings, seed, without, herded,
 
 
 def folds(exemplars: Exemplars, count: int, asked: int, herded: bool) -> list:
-    """Positions of the samples of the first of `count` folds that have `asked` samples together, or of all.
-    Herded samples balance each other: without some of them the others are off the class mean. The beginning
-    of their order is not, so folds are cut from its end."""
+    """Positions of the samples of the first of `count` folds that have `asked` samples together, or
+    of all. Herded samples balance each other: without some of them the others are off the class
+    mean. The beginning of their order is not, so folds are cut from its end."""
     cut = [[] for _ in range(count)]
     for label in np.unique(exemplars.labels):
         rows = np.flatnonzero(exemplars.labels == label)

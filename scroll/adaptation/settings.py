@@ -1,4 +1,6 @@
-"""How f* is made from f_T and the buffer: settings, which are part of a learner's files and need no torch."""
+"""How f* is made from f_T and the buffer: settings, which are part of a learner's files and need no
+torch.
+"""
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -14,27 +16,35 @@ PRECISIONS = ('float32', 'bfloat16', 'auto')
 
 @dataclass(frozen=True)
 class Adaptation:
-    """How f* is made from f_T and the buffer (paper, section 3.3; Algorithm 1, ResidualAdapt and FullAdapt).
+    """How f* is made from f_T and the buffer (paper, section 3.3; Algorithm 1, ResidualAdapt and
+    FullAdapt).
 
     Attributes:
-        mode: `adapters`, `full`, `none` (f* is f_T), or `auto`: adapters up to `threshold` samples, full
+        mode: `adapters`, `full`, `none` (f* is f_T), or `auto`: adapters up to `threshold` samples,
+        full
             tuning above.
         threshold: the paper's m, in samples.
         iterations: updates by AdaDelta.
-        lr: AdaDelta's rate, of adapters or network. classifier_lr, scale_lr: of classifier and learned scale.
-        scale: initial logit scale, above 0. calibrate: replace it by the one of least cross-entropy on the
-            buffer, unless f_T is no better there than guessing, whatever the scale (a random start).
+        lr: AdaDelta's rate, of adapters or network. classifier_lr, scale_lr: of classifier and
+        learned scale.
+        scale: initial logit scale, above 0. calibrate: replace it by the one of least cross-entropy
+        on the
+            buffer, unless f_T is no better there than guessing, whatever the scale (a random
+            start).
         learn_scale: train the scale; None: with adapters yes, with full tuning no.
         minibatch: samples an update, drawn without replacement until the buffer is used up.
         augmentation: what is done to the images.
         adapter_scale: adapters start as this times the identity.
         select: 'folds': cross-validation within the buffer chooses f_T, f* or a mixture
-            (`scroll.adaptation.selection`); 'none', as in the paper: f* is what the iterations end in.
+            (`scroll.adaptation.selection`); 'none', as in the paper: f* is what the iterations end
+            in.
         folds: parts that the buffer is cut into for that, each with its share of every class.
         held_out: samples to predict at least; no further fold is held out after these.
         exact: f* has the same bits on every machine (`scroll.embedding.exact`).
-        precision: of the network's products while it is trained and afterwards, 'float32' or 'bfloat16'
-            (autocast; norms, classifier, loss and optimiser stay in float32), or 'auto': bfloat16 where the
+        precision: of the network's products while it is trained and afterwards, 'float32' or
+        'bfloat16'
+            (autocast; norms, classifier, loss and optimiser stay in float32), or 'auto': bfloat16
+            where the
             machine has matrix units for it. Exact adaptation is in neither.
 
     InputError: an invalid value."""

@@ -1,16 +1,20 @@
-"""f_T + buffer M_T -> adapted predictor f* (paper, section 3.3; Algorithm 1, ResidualAdapt and FullAdapt).
+"""f_T + buffer M_T -> adapted predictor f* (paper, section 3.3; Algorithm 1, ResidualAdapt and
+FullAdapt).
 
-The network starts from the pristine backbone and the classifier from f_T; cross-entropy on the buffer alone
-trains, with AdaDelta,
+The network starts from the pristine backbone and the classifier from f_T; cross-entropy on the
+buffer alone trains, with AdaDelta,
 
-- `adapters`: adapters (`scroll.adaptation.adapters`), the classifier and the logit scale, batch norms in eval
+- `adapters`: adapters (`scroll.adaptation.adapters`), the classifier and the logit scale, batch
+  norms in eval
   mode (small buffers);
-- `full`: every parameter of the backbone and the classifier, the scale fixed, batch norms in train mode
+- `full`: every parameter of the backbone and the classifier, the scale fixed, batch norms in train
+  mode
   (large buffers).
 
-logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|. The scale begins at the one of least
-cross-entropy on the buffer, of leave-one-out logits, since f_T has learned from these samples. The buffer
-comes in canonical order and the random stream is this stage's own: the same f_T and M_T give the same f*.
+logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|. The scale begins at the one of
+least cross-entropy on the buffer, of leave-one-out logits, since f_T has learned from these
+samples. The buffer comes in canonical order and the random stream is this stage's own: the same f_T
+and M_T give the same f*.
 """
 import contextlib
 import copy
@@ -54,11 +58,13 @@ class AdaptedPredictor:
     """f*: an adapted network and classifier.
 
     Attributes:
-        classes: (K,) labels. weight: float32 (K, d). bias: float32 (K,); float64 of exact adaptation. scale:
+        classes: (K,) labels. weight: float32 (K, d). bias: float32 (K,); float64 of exact
+        adaptation. scale:
             logit scale, for probabilities.
         lift, forms: of the predictor that it was made from, or None; forms float64 (K, D, D).
         embedder: the adapted backbone (adapters folded in), or None for a predictor of features.
-        initial_scale: the scale the first update met. losses: float32 (iterations,), of each update.
+        initial_scale: the scale the first update met. losses: float32 (iterations,), of each
+        update.
         mode: 'adapters' or 'full' ('classifier' without a network).
         exact, made_on: whether it is the same on every machine; where it is."""
 
@@ -69,7 +75,9 @@ class AdaptedPredictor:
         self.losses, self.mode, self.made_on, self.exact = losses, mode, made_on, made_on == EVERYWHERE
 
     def decision_function(self, x) -> np.ndarray:
-        """Scaled logits float64 (N, K) of uint8 images, or without a network of quantised features (N, d)."""
+        """Scaled logits float64 (N, K) of uint8 images, or without a network of quantised features
+        (N, d).
+        """
         features = np.asarray(x / GRID if self.embedder is None else self.embedder.features(x), np.float64)
         weight, bias, forms = (part if part is None else torch.from_numpy(part).double()
                                for part in (self.weight, self.bias, self.forms))
@@ -96,19 +104,21 @@ def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, 
     """f* from backbone, f_T and the buffer; none of them is changed.
 
     Args:
-        embedder: the backbone, or None if the samples are features; then only the classifier is trained.
+        embedder: the backbone, or None if the samples are features; then only the classifier is
+        trained.
         predictor: f_T. exemplars: M_T, in canonical order; samples uint8 images (or features).
         seed: of the run; this stage draws from a stream of its own.
         progress: called after each update with its loss tensor.
-        left_out: float (m, K), f_T's leave-one-out logits on the exemplars, to calibrate the scale on;
+        left_out: float (m, K), f_T's leave-one-out logits on the exemplars, to calibrate the scale
+        on;
             default: its logits as they are."""
     stops = [settings.iterations]
     return next(adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress, left_out))
 
 
 def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress=None, left_out=None):
-    """Yield f* after each of the numbers of updates in `stops` (increasing); arguments as `adapt`. There is
-    no schedule of rates, so f* after n updates on the way is f* of `iterations=n`."""
+    """Yield f* after each of the numbers of updates in `stops` (increasing); arguments as `adapt`.
+    There is no schedule of rates, so f* after n updates on the way is f* of `iterations=n`."""
     if settings.mode == 'none':
         raise InputError('adaptation mode none: there is no f*, use f_T')
     mode = settings.mode_for(len(exemplars)) if embedder is not None else 'classifier'
@@ -148,7 +158,8 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
 
 
 def _minibatches(count: int, size: int, random: torch.Generator):
-    """Yield index tensors for ever: shuffled passes over 0..count-1, cut into equal parts, no rest."""
+    """Yield index tensors for ever: shuffled passes over 0..count-1, cut into equal parts, no rest.
+    """
     size, order = min(size, count), torch.zeros(0, dtype=torch.int64, device='cpu')
     while True:
         if len(order) < size:
@@ -158,7 +169,8 @@ def _minibatches(count: int, size: int, random: torch.Generator):
 
 
 class _Trainee:
-    """A copy of the backbone with f_T on top, and the optimiser over the part that the mode trains."""
+    """A copy of the backbone with f_T on top, and the optimiser over the part that the mode trains.
+    """
 
     def __init__(self, embedder, predictor, mode, scale, settings, device, seed):
         self.net, self.layout, self.autocast = None, torch.contiguous_format, (device.type, False)
@@ -199,7 +211,9 @@ class _Trainee:
                                               foreach=False if self.exact else None)
 
     def update(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """One step on network inputs (B, 3, S, S), or quantised features (B, d), and target columns (B,)."""
+        """One step on network inputs (B, 3, S, S), or quantised features (B, d), and target columns
+        (B,).
+        """
         with self.arithmetic():
             if self.net is None:
                 features = x.to(self.dtype) / GRID
@@ -232,8 +246,8 @@ class _Trainee:
 
 
 def logits_of(units: torch.Tensor, weight, bias, lift: Lift = None, forms=None) -> torch.Tensor:
-    """Differentiable logits (B, K) of unit features (B, d). weight: (K, D). bias: (K,). lift: of the
-    predictor. forms: (K, D, D), or None."""
+    """Differentiable logits (B, K) of unit features (B, d). weight: (K, D). bias: (K,). lift: of
+    the predictor. forms: (K, D, D), or None."""
     h = units if lift is None else lifted(units, lift)
     out = h @ weight.T + bias
     if forms is not None:
@@ -242,8 +256,8 @@ def logits_of(units: torch.Tensor, weight, bias, lift: Lift = None, forms=None) 
 
 
 def lifted(units: torch.Tensor, lift: Lift, exact: bool = False) -> torch.Tensor:
-    """h (B, D) of unit features (B, d), as `Lift`, in torch. exact: units are whole numbers on the grid,
-    float64, and h is what `Lift` gives; else h is not rounded, and has gradients."""
+    """h (B, D) of unit features (B, d), as `Lift`, in torch. exact: units are whole numbers on the
+    grid, float64, and h is what `Lift` gives; else h is not rounded, and has gradients."""
     def tensor(array):
         return torch.as_tensor(array, dtype=units.dtype, device=units.device)
     one, products = float(GRID) if exact else 1.0, units @ tensor(lift.matrix)

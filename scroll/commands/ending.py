@@ -8,9 +8,10 @@ CLOSED_PIPE = 128 + signal.SIGPIPE      # as shells have it of a command that th
 
 
 def flushed(name: str, main) -> int:
-    """What `main()` returns, once all that it has printed is written. `CLOSED_PIPE`, without a word, if the
-    reader of stdout or stderr has gone (`python -m scroll show x | head -1`); 2 after one line, which begins
-    with the name of the command, for another OSError, and if stdout is closed, before anything is done."""
+    """What `main()` returns, once all that it has printed is written. `CLOSED_PIPE`, without a
+    word, if the reader of stdout or stderr has gone (`python -m scroll show x | head -1`); 2 after
+    one line, which begins with the name of the command, for another OSError, and if stdout is
+    closed, before anything is done."""
     if sys.stderr is None:          # closed: `print` would write to stdout instead, into what others read
         sys.stderr = open(os.devnull, 'w')                              # noqa: SIM115
     if sys.stdout is None:
@@ -36,8 +37,8 @@ def _streams() -> list:
 
 
 def _discarding(code: int) -> int:
-    """The exit code, when what is left to print may not be written (a full disk): Python flushes once more at
-    its end, which must not fail."""
+    """The exit code, when what is left to print may not be written (a full disk): Python flushes
+    once more at its end, which must not fail."""
     for stream in _streams():
         try:
             stream.flush()

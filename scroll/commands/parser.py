@@ -1,4 +1,6 @@
-"""argparse whose errors are one line, with the nearest known name where there is one. Needs no numpy."""
+"""argparse whose errors are one line, with the nearest known name where there is one. Needs no
+numpy.
+"""
 import argparse
 
 from scroll.errors import InputError, did_you_mean

@@ -1,4 +1,6 @@
-"""Commands on features (learn, add, predict), on what was learned (show, digest, merge, remove, export)."""
+"""Commands on features (learn, add, predict), on what was learned (show, digest, merge, remove,
+export).
+"""
 import argparse
 import sys
 from dataclasses import replace
@@ -202,7 +204,8 @@ def remove(args) -> None:
     for text in args.classes or ():
         state = edits.without_class(state, text, args.file)
     write(state, args.out)
-    unknown = any(times < 0 for times in state.known_parts().values())      # no part that had been counted
+    # no part that had been counted
+    unknown = any(times < 0 for times in state.known_parts().values())
     if unknown and state.keys is None and not args.classes:
         print('without keys (keep_keys) it is not known that what was removed had been learned: sums and '
               'buffer do not rule it out', file=sys.stderr)

@@ -15,11 +15,12 @@ _WRITING = threading.RLock()        # held by whoever changes a cache
 
 
 class FeatureCache:
-    """Quantised features on disk by sample key, in files written once and never changed, only replaced.
+    """Quantised features on disk by sample key, in files written once and never changed, only
+    replaced.
 
-    A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own
-    SHA-256: one that is damaged, or has what `quantise` never gives, is dropped. Processes and threads may
-    share the folder. New features are written every 8,192 samples and by `flush`."""
+    A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its
+    own SHA-256: one that is damaged, or has what `quantise` never gives, is dropped. Processes and
+    threads may share the folder. New features are written every 8,192 samples and by `flush`."""
     _FLUSH = 8192
 
     def __init__(self, folder: Path, dim: int):
@@ -70,9 +71,10 @@ class FeatureCache:
             self._index(np.concatenate([_joined(*self._known), table]))
 
     def remove(self, keys: np.ndarray) -> None:
-        """Forget these, here and on disk; what other processes hold in memory they keep until they end. A
-        file that has some goes once one without them is there. Damaged files are left to the next cache that
-        reads the folder. InputError: a file cannot be replaced; others may have been."""
+        """Forget these, here and on disk; what other processes hold in memory they keep until they
+        end. A file that has some goes once one without them is there. Damaged files are left to the
+        next cache that reads the folder. InputError: a file cannot be replaced; others may have
+        been."""
         with _WRITING:
             self.flush()
             for path in sorted(self.folder.rglob('*.npy')):
@@ -119,5 +121,7 @@ def _write(folder: Path, table: np.ndarray) -> None:
 
 
 def cache_keys(keys: np.ndarray, images) -> np.ndarray:
-    """uint64 (N,): what a feature cache knows images by. Equal bytes of another shape are another image."""
+    """uint64 (N,): what a feature cache knows images by. Equal bytes of another shape are another
+    image.
+    """
     return keys ^ sample_keys(np.array([images.shape[1:]], np.int64))[0]

@@ -44,7 +44,8 @@ class EightBits:
                     _try_extremes(op, zeros)
 
     def _zero_of(self, op):
-        """What stands for zero in its value; None: channels of the image have means of their own."""
+        """What stands for zero in its value; None: channels of the image have means of their own.
+        """
         if op.kind == 'input':
             return self.network.mean[0] if len(set(self.network.mean)) == 1 else None
         if op.kind in ('pad', 'pool'):

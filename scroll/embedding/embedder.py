@@ -1,9 +1,11 @@
-"""Images -> unit features on a fixed grid; each image's feature depends on its pixels and the backbone alone.
+"""Images -> unit features on a fixed grid; each image's feature depends on its pixels and the
+backbone alone.
 
-A network's output for one image may change in its last bits with the shape of the batch around it. So the
-backbone runs in eval mode on micro-batches of one fixed shape (the last is padded). Features are scaled to
-unit length, rounded to a multiple of 2^-18, and kept on disk by pixel digest. In floating point their bits
-hold for one kind of hardware and one version of torch (`scroll.embedding.machine`).
+A network's output for one image may change in its last bits with the shape of the batch around it.
+So the backbone runs in eval mode on micro-batches of one fixed shape (the last is padded). Features
+are scaled to unit length, rounded to a multiple of 2^-18, and kept on disk by pixel digest. In
+floating point their bits hold for one kind of hardware and one version of torch
+(`scroll.embedding.machine`).
 """
 import copy
 import hashlib
@@ -40,20 +42,25 @@ _PROCESS = uuid4().hex              # a process may have the number of an earlie
 class Embedder:
     """A backbone: uint8 images -> quantised unit features. InputError for invalid arguments.
 
-    net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the copy that
-    runs. preprocessing: what the network expects of its input. dtype: 'float32', 'bfloat16' (autocast); the
-    same on every machine are features of 'integer', those of `integers`, the integer network made from `net`
-    (`quantisation`), and of 'exact', those of `net` in the arithmetic of `scroll.embedding.exact`. What is
-    adapted is `net`. device: where it runs. chunk: images per micro-batch; part of the definition of a
-    feature, unless it is exact. channels_last: memory layout of the network, where that is sound for it
-    (`scroll.embedding.machine`). cache: a folder for features on disk, or None. stages, mirror: features of
-    these stages, too, and of mirror images (`scroll.embedding.wide`).
+    net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the
+    copy that runs. preprocessing: what the network expects of its input. dtype: 'float32',
+    'bfloat16' (autocast); the same on every machine are features of 'integer', those of `integers`,
+    the integer network made from `net` (`quantisation`), and of 'exact', those of `net` in the
+    arithmetic of `scroll.embedding.exact`. What is adapted is `net`. device: where it runs. chunk:
+    images per micro-batch; part of the definition of a feature, unless it is exact. channels_last:
+    memory layout of the network, where that is sound for it (`scroll.embedding.machine`). cache: a
+    folder for features on disk, or None. stages, mirror: features of these stages, too, and of
+    mirror images (`scroll.embedding.wide`).
 
     Attributes:
-        digest: hex SHA-256 of all that determines the bits of a feature, except the pixels: the calls of
-            torch that the network makes with all their constants (`scroll.embedding.program`); in floating
-            point the machine, too. psi_digest: of the tensors of `pristine`, the same on any machine.
-        unidentified: why these calls cannot be known, or ''. If they cannot, the digest is that of no other
+        digest: hex SHA-256 of all that determines the bits of a feature, except the pixels: the
+        calls of
+            torch that the network makes with all their constants (`scroll.embedding.program`); in
+            floating
+            point the machine, too. psi_digest: of the tensors of `pristine`, the same on any
+            machine.
+        unidentified: why these calls cannot be known, or ''. If they cannot, the digest is that of
+        no other
             embedder, features are not cached, and none are made in another process.
         holds_on: where features have the same bits, and what is computed from them up to f_T.
         dim: d.
@@ -118,7 +125,8 @@ class Embedder:
 
     @torch.inference_mode()
     def _identify(self) -> tuple:
-        """As `identify_program`, of built-in images, one at a time: a whole chunk may take seconds."""
+        """As `identify_program`, of built-in images, one at a time: a whole chunk may take seconds.
+        """
         inputs = [self.preprocessing(torch.from_numpy(image[None])) for image in built_in_images()]
         return identify_program(self._run, inputs, strides=self.dtype != 'exact')
 
@@ -137,7 +145,9 @@ class Embedder:
 
     @cached_property
     def folded(self) -> nn.Module:
-        """`pristine` on the device, batch norms folded: runs in floating point; adapters are put on it."""
+        """`pristine` on the device, batch norms folded: runs in floating point; adapters are put on
+        it.
+        """
         net, preprocessing = copy.deepcopy(self.pristine).to(self.device), self.preprocessing
         shape = 2, len(preprocessing.mean), preprocessing.input_size, preprocessing.input_size
         example = torch.randn(shape, generator=torch_stream(0, 'example'), **DRAWN)
@@ -148,9 +158,10 @@ class Embedder:
         return dict(vars(self))         # as of now: another thread may adapt meanwhile
 
     def _digests(self, examples: list) -> tuple:
-        """(digest, digest of all else, too, that may decide over the bits: the folder of its features).
-        examples: features of built-in images, in which it shows where a release of torch computes a call
-        of the program otherwise."""
+        """(digest, digest of all else, too, that may decide over the bits: the folder of its
+        features).
+        examples: features of built-in images, in which it shows where a release of torch computes a
+        call of the program otherwise."""
         if self.dtype == 'integer':
             return (self.net.digest(),) * 2
         program = self._program or uuid4().hex          # what cannot be known equals nothing
@@ -176,9 +187,10 @@ class Embedder:
                   **options) -> 'Embedder':
         """An embedder of any image network of timm, with the preprocessing that timm names for it.
 
-        name: as `timm.create_model` takes it, with or without a tag. file: a checkpoint for it, in any layout
-        that timm reads; default: the published weights, from the local cache of the hub, or the hub. random:
-        seed of random weights instead. img_size: pixels of images, of networks that are built for one size.
+        name: as `timm.create_model` takes it, with or without a tag. file: a checkpoint for it, in
+        any layout that timm reads; default: the published weights, from the local cache of the hub,
+        or the hub. random: seed of random weights instead. img_size: pixels of images, of networks
+        that are built for one size.
         options: dtype, device, chunk, channels_last, cache, as above; never integers.
 
         InputError: timm or the weights are missing, or do not fit."""
@@ -188,23 +200,24 @@ class Embedder:
 
     @classmethod
     def from_transformers(cls, name: str, *, random: int = None, **options) -> 'Embedder':
-        """As `from_timm`, of a network of transformers, with the preprocessing of its image processor. name:
-        of a model on the hub, or a folder that `save_pretrained` wrote, of network and processor."""
+        """As `from_timm`, of a network of transformers, with the preprocessing of its image
+        processor. name: of a model on the hub, or a folder that `save_pretrained` wrote, of network
+        and processor."""
         from scroll.embedding.libraries import transformers_network
         signature(cls).bind(None, None, **options)
         return cls(*transformers_network(name, random), **options)
 
     def with_net(self, net: nn.Module, dtype: str = None) -> 'Embedder':
-        """An embedder for another network, without a cache, otherwise alike unless a dtype is given; never in
-        integers."""
+        """An embedder for another network, without a cache, otherwise alike unless a dtype is
+        given; never in integers."""
         dtype = dtype or ('float32' if self.dtype == 'integer' else self.dtype)
         channels_last = self.layout == torch.channels_last
         return Embedder(net, self.preprocessing, dtype, self.device, self.chunk, channels_last)
 
     @torch.inference_mode()
     def features(self, images) -> np.ndarray:
-        """Raw features float32 (N, d) of uint8 images (N, H, W, C), or a list of them (H, W, C), each of any
-        size, or of inputs (N, 3, S, S), float."""
+        """Raw features float32 (N, d) of uint8 images (N, H, W, C), or a list of them (H, W, C),
+        each of any size, or of inputs (N, 3, S, S), float."""
         self._check_surroundings()
         one_by_one = isinstance(images, list)
         if not (isinstance(images, torch.Tensor) and images.is_floating_point()):
@@ -244,10 +257,13 @@ class Embedder:
             return self.net.features(x).float().cpu()
 
     def __call__(self, images, progress=None, keep: bool = True) -> tuple:
-        """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; cached ones are read.
+        """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; cached ones
+        are read.
 
-        `progress`, if given, is called with the number of images done, as they are done. Without `keep` the
-        cache stays as it is. InputError: not uint8 images, or a feature that is not finite, by its sample."""
+        `progress`, if given, is called with the number of images done, as they are done. Without
+        `keep` the
+        cache stays as it is. InputError: not uint8 images, or a feature that is not finite, by its
+        sample."""
         images = check_images(images)
         keys, out = sample_keys(images), np.empty((len(images), self.dim), np.int32)
         names = cache_keys(keys, images)
@@ -268,31 +284,38 @@ class Embedder:
         return out, keys
 
     def forget(self, images) -> None:
-        """Take these images' features out of the cache, also on disk; InputError if that cannot be done."""
+        """Take these images' features out of the cache, also on disk; InputError if that cannot be
+        done.
+        """
         if self.cache is not None:
             images = check_images(images)
             self.cache.remove(cache_keys(sample_keys(images), images))
 
 
 def depends_on_threads(net: nn.Module, chunk: int) -> bool:
-    """Whether the last bits of features may differ with the number of threads, by which products of matrices
-    are cut where a processor has no AVX-512 (torch 2.15). With one, torch keeps some convolutions of fewer
-    than 16 images from oneDNN; others were never seen to differ."""
+    """Whether the last bits of features may differ with the number of threads, by which products of
+    matrices are cut where a processor has no AVX-512 (torch 2.15). With one, torch keeps some
+    convolutions of fewer than 16 images from oneDNN; others were never seen to differ."""
     return chunk < 16 or any(isinstance(module, nn.Linear) for name, module in net.named_modules()
                              if not name.startswith('classifier'))
 
 
 def _process_and_defaults() -> tuple:
-    """What the code of a network may depend on, that can be another one than where its embedder was made."""
+    """What the code of a network may depend on, that can be another one than where its embedder was
+    made.
+    """
     return _PROCESS, os.getpid(), torch.get_default_dtype(), str(torch.get_default_device())
 
 
 def state_digest(net: nn.Module) -> str:
-    """Hex SHA-256 of the names and values of a network's feature extractor (its `classifier` left out)."""
+    """Hex SHA-256 of the names and values of a network's feature extractor (its `classifier` left
+    out).
+    """
     sha = hashlib.sha256()
     for name, tensor in sorted(net.state_dict().items()):
         if not name.startswith('classifier.'):
-            for today, before in getattr(net, 'RENAMED', {}).items():       # digests keep to earlier names
+            # digests keep to earlier names
+            for today, before in getattr(net, 'RENAMED', {}).items():
                 name = name.replace(today, before)
             sha.update(name.encode())
             sha.update(tensor_bytes(tensor))
@@ -302,14 +325,15 @@ def state_digest(net: nn.Module) -> str:
 def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
     """Fold each eval-mode BatchNorm2d that directly follows a Conv2d into it, in place.
 
-    A forward pass of `example` shows which follows which; should outputs then differ by more than rounding
-    (something else reads the convolution, too), the network is restored. A folded convolution has the norm's
-    factor (C,) as its buffer `gain`."""
+    A forward pass of `example` shows which follows which; should outputs then differ by more than
+    rounding (something else reads the convolution, too), the network is restored. A folded
+    convolution has the norm's factor (C,) as its buffer `gain`."""
     made_by, pairs = {}, []
 
     def note(module, inputs, output):
         if isinstance(module, nn.Conv2d) and not hasattr(module, 'parametrizations'):
-            made_by[id(output)] = (module, output)          # the tensor is kept so that its id stays its own
+            # the tensor is kept so that its id stays its own
+            made_by[id(output)] = (module, output)
         elif id(inputs[0]) in made_by and getattr(module, 'affine', False) and module.running_var is not None:
             pairs.append((made_by[id(inputs[0])][0], module))
 

@@ -1,19 +1,24 @@
-"""Arithmetic in which PyTorch code has the same bits on every machine: networks, and their training.
+"""Arithmetic in which PyTorch code has the same bits on every machine: networks, and their
+training.
 
     with ExactArithmetic():
         loss = network(inputs.double()).square().mean()
         loss.backward()
 
-IEEE 754 says what the sum, product, quotient or square root of float64 numbers is. It leaves open in which
-order a longer sum is taken, and what a function is. So, in this context,
+IEEE 754 says what the sum, product, quotient or square root of float64 numbers is. It leaves open
+in which order a longer sum is taken, and what a function is. So, in this context,
 
-- before products are summed, each factor is rounded to a grid below a power of two at or above its largest
-  entry, of so few bits that every partial sum is a whole number of units below 2^53, which float64 holds;
-- what torch does in one call and IEEE 754 in several (addcmul) is several calls: no compiler contracts them;
+- before products are summed, each factor is rounded to a grid below a power of two at or above its
+  largest
+  entry, of so few bits that every partial sum is a whole number of units below 2^53, which float64
+  holds;
+- what torch does in one call and IEEE 754 in several (addcmul) is several calls: no compiler
+  contracts them;
 - exp, and functions made of it, are polynomials.
 
-Each row of a matrix, each image of a convolution has a grid of its own: a feature does not depend on the
-batch around it. Operations that are neither exact nor made so here are refused, by their name.
+Each row of a matrix, each image of a convolution has a grid of its own: a feature does not depend
+on the batch around it. Operations that are neither exact nor made so here are refused, by their
+name.
 """
 from contextlib import ExitStack
 from functools import cache
@@ -35,7 +40,8 @@ _BITS = 53                          # of a float64
 _BLOCK = 1 << 15                    # numbers at a time, in the processor's cache
 _FEW = 50                           # places of a map: then one product for the whole batch is faster
 _LN2, _FAR = 0.6931471805599453, 700.0
-_FACTORS = list(accumulate(range(1, 7), lambda term, k: term * (_LN2 / 4) / k, initial=1.0))     # of e^x
+# of e^x
+_FACTORS = list(accumulate(range(1, 7), lambda term, k: term * (_LN2 / 4) / k, initial=1.0))
 # exact as they are: they move numbers, or make one of one or two by what IEEE 754 rounds correctly
 _AS_THEY_ARE = '''
     view _unsafe_view reshape permute transpose t slice select cat stack expand clone unbind split squeeze
@@ -51,9 +57,10 @@ _INSTEAD = {}                       # name of an operation -> what is done in it
 
 
 class ExactArithmetic(TorchDispatchMode):
-    """A context in which an operation on floating-point tensors is exact, or rounded as this module says, or
-    an InputError. It covers the backward pass, and optimisers with `foreach=False`. Results keep their type,
-    which should be float64. device: of these tensors; InputError if its sums are not exact."""
+    """A context in which an operation on floating-point tensors is exact, or rounded as this module
+    says, or an InputError. It covers the backward pass, and optimisers with `foreach=False`.
+    Results keep their type, which should be float64. device: of these tensors; InputError if its
+    sums are not exact."""
 
     @classmethod
     def _should_skip_dynamo(cls):
@@ -103,8 +110,9 @@ class ExactArithmetic(TorchDispatchMode):
 
 @cache
 def _check(device: torch.device) -> None:
-    """InputError unless convolutions and products of whole numbers, the largest for which that is promised,
-    are those of int64 arithmetic: a library could transform them (Winograd), or compute in fewer bits."""
+    """InputError unless convolutions and products of whole numbers, the largest for which that is
+    promised, are those of int64 arithmetic: a library could transform them (Winograd), or compute
+    in fewer bits."""
     with torch._C.DisableTorchFunction():            # no context of the caller's counts
         random, most = torch.Generator().manual_seed(0), 1 << _bits(32 * 9)
         x, weight = (torch.randint(-most, most + 1, shape, generator=random)
@@ -142,13 +150,15 @@ def _exact(*names):
 
 
 def power_of_two(exponent: torch.Tensor) -> torch.Tensor:
-    """2^exponent, float64, exact, for whole numbers from -1022 to 1023 (a library's `pow` may not be)."""
+    """2^exponent, float64, exact, for whole numbers from -1022 to 1023 (a library's `pow` may not
+    be).
+    """
     return ((exponent.long() + 1023) << 52).view(torch.float64)
 
 
 def on_grid(x: torch.Tensor, bits: int, dims) -> torch.Tensor:
-    """float64 x rounded to multiples of 2^(e - bits), half to even; 2^e is the least power of two above the
-    largest magnitude over `dims`."""
+    """float64 x rounded to multiples of 2^(e - bits), half to even; 2^e is the least power of two
+    above the largest magnitude over `dims`."""
     if not x.numel():
         return x
     top = torch.maximum(x.amax(dims, True), x.amin(dims, True).neg_())
@@ -211,7 +221,8 @@ def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_
 
 
 def _convolved(x, weight, stride, padding, dilation, groups):
-    """The convolution of what is on grids already, by the quickest of some ways to the same sums."""
+    """The convolution of what is on grids already, by the quickest of some ways to the same sums.
+    """
     kernel = weight.shape[2:]
     size = [(n + 2 * p - d * (k - 1) - 1) // s + 1
             for n, p, d, k, s in zip(x.shape[2:], padding, dilation, kernel, stride)]
@@ -237,7 +248,9 @@ def _rows(x, kernel, stride, padding, dilation, size):
 
 
 def _taps(x, kernel, stride, dilation, size):
-    """Of a depthwise convolution: for each place of the kernel, (place, what it sees of the padded x)."""
+    """Of a depthwise convolution: for each place of the kernel, (place, what it sees of the padded
+    x).
+    """
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             row, column = i * dilation[0], j * dilation[1]
@@ -301,13 +314,16 @@ def _convolution_backward(grad, x, weight, bias_sizes, stride, padding, dilation
 def _sqrt(x):
     if x.is_cuda:
         return x.sqrt()
-    with np.errstate(invalid='ignore'):     # NumPy's: torch calls MKL's, of which one in 70 has another last
-        return torch.from_numpy(np.asarray(np.sqrt(x.detach().numpy())))    # bit, others on other processors
+    # NumPy's: torch calls MKL's, of which one in 70 has another last
+    with np.errstate(invalid='ignore'):
+        # bit, others on other processors
+        return torch.from_numpy(np.asarray(np.sqrt(x.detach().numpy())))
 
 
 @_exact('div')
 def _div(one, other, rounding_mode=None):
-    if not isinstance(other, torch.Tensor) or not other.dim():      # which CUDA multiplies by the inverse
+    # which CUDA multiplies by the inverse
+    if not isinstance(other, torch.Tensor) or not other.dim():
         other = torch.full_like(one, float(other)) if one.is_floating_point() else other
     return torch.div(one, other, rounding_mode=rounding_mode)
 
@@ -381,7 +397,8 @@ def _log(x):
     square, out = z * z, torch.zeros_like(z)
     for k in range(21, 0, -2):
         out.mul_(square).add_(1 / k)
-    return 2 * z * out + power.float() * _LN2       # in float32, as it was when torch's default type chose
+    # in float32, as it was when torch's default type chose
+    return 2 * z * out + power.float() * _LN2
 
 
 _exact('sigmoid')(_in_blocks(lambda x: 1 / _exp_of(-x).add_(1)))
@@ -395,7 +412,8 @@ def _gelu(x, approximate='none'):
     if approximate == 'tanh':
         inner = (x * x * x * 0.044715 + x) * 0.7978845608028654
         return x * (1 - 1 / _exp_of(2 * inner).add_(1))
-    t = 1 / ((x * 0.5 ** 0.5).abs_().mul_(0.3275911).add_(1))   # Abramowitz, Stegun 1964, 7.1.26: to 1.5e-7
+    # Abramowitz, Stegun 1964, 7.1.26: to 1.5e-7
+    t = 1 / ((x * 0.5 ** 0.5).abs_().mul_(0.3275911).add_(1))
     tail = t * 1.061405429
     for factor in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
         tail.add_(factor).mul_(t)
@@ -457,7 +475,9 @@ def _nll_loss(log_shares, target, weight, reduction, ignored):
 # normalisation
 
 def _normalised(x, dims, eps):
-    """(x less its mean over dims, through its standard deviation; mean, variance, 1 / standard deviation)."""
+    """(x less its mean over dims, through its standard deviation; mean, variance, 1 / standard
+    deviation).
+    """
     mean = _mean(x, dims, True)
     centred = x - mean
     variance = _mean(centred * centred, dims, True)

@@ -20,14 +20,17 @@ INTERPOLATIONS = ('lanczos', 'bicubic', 'bilinear')
 
 @dataclass(frozen=True, repr=False)
 class Preprocessing:
-    """What a network expects of its input; belongs to the weights and is part of every feature-cache key.
+    """What a network expects of its input; belongs to the weights and is part of every
+    feature-cache key.
 
     Attributes:
         input_size: height and width in pixels.
-        mean, std: per channel, of values in [0, 1]; one number each, if the network takes grey images.
+        mean, std: per channel, of values in [0, 1]; one number each, if the network takes grey
+        images.
         interpolation: how images are resampled, one of `INTERPOLATIONS`.
         crop: share of the resampled image's side that is kept, the middle; 1: all of it.
-        keep_ratio: resample the shorter side to input_size / crop, and the longer in proportion, not also to
+        keep_ratio: resample the shorter side to input_size / crop, and the longer in proportion,
+        not also to
             that."""
     input_size: int
     mean: tuple = (0.5, 0.5, 0.5)
@@ -37,7 +40,9 @@ class Preprocessing:
     keep_ratio: bool = False
 
     def __repr__(self):
-        """Digests contain it: fields that were added later appear where they differ from their default."""
+        """Digests contain it: fields that were added later appear where they differ from their
+        default.
+        """
         parts = [f'{field.name}={getattr(self, field.name)!r}' for i, field in enumerate(fields(self))
                  if i < 3 or getattr(self, field.name) != field.default]
         return f"Preprocessing({', '.join(parts)})"
@@ -61,19 +66,26 @@ class Preprocessing:
                           keep_ratio=bool(self.keep_ratio))
 
     def to_unit_range(self, images: 'torch.Tensor') -> 'torch.Tensor':
-        """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]."""
+        """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0,
+        1].
+        """
         images = self.in_double(images)
-        return (images / images.new_tensor(255)).clamp_(0, 1).float()        # no number: CUDA would invert it
+        # no number: CUDA would invert it
+        return (images / images.new_tensor(255)).clamp_(0, 1).float()
 
     def scaled(self, height: int, width: int) -> tuple:
-        """(height, width) in pixels of such images once they are resampled, before the middle is cut out."""
+        """(height, width) in pixels of such images once they are resampled, before the middle is
+        cut out.
+        """
         side = int(self.input_size / self.crop + 1e-6)          # `crop` may be a rounded share
         shorter = min(height, width) if self.keep_ratio else None
         return tuple(side if shorter in (None, length) else int(side * length / shorter)
                      for length in (height, width))
 
     def in_double(self, images: 'torch.Tensor') -> 'torch.Tensor':
-        """Those images -> float64 (B, 3, input_size, input_size), exact; ringing may leave 0 to 255."""
+        """Those images -> float64 (B, 3, input_size, input_size), exact; ringing may leave 0 to
+        255.
+        """
         images = images if images.dim() == 4 else images.unsqueeze(-1)
         if images.shape[3] > len(self.mean):
             raise InputError('these are colour images, and the network takes grey ones')
@@ -81,7 +93,9 @@ class Preprocessing:
         return images.expand(-1, len(self.mean), -1, -1) if images.shape[1] == 1 else images
 
     def resized(self, images: 'torch.Tensor') -> 'torch.Tensor':
-        """float (B, C, H, W) -> (B, C, input_size, input_size); ringing may leave the range of the input."""
+        """float (B, C, H, W) -> (B, C, input_size, input_size); ringing may leave the range of the
+        input.
+        """
         from scroll.embedding.transforms import resize
         return resize(images, self.input_size, self.interpolation, self.scaled(*images.shape[-2:]))
 
@@ -106,7 +120,8 @@ class Augmentation:
     """Random crop, flip and colour jitter, drawn per image.
 
     Attributes:
-        padding: largest shift of the crop, as a share of the image size. flip: mirror half of the images.
+        padding: largest shift of the crop, as a share of the image size. flip: mirror half of the
+        images.
         jitter: strength of brightness, contrast and saturation changes."""
     padding: float = 6 / 84
     flip: bool = True
@@ -119,7 +134,9 @@ class Augmentation:
 
     def __call__(self, images: 'torch.Tensor', preprocessing: Preprocessing,
                  generator: 'torch.Generator') -> 'torch.Tensor':
-        """uint8 (B, H, W, C) -> augmented input float32 (B, 3, S, S), padded with zeros once normalised."""
+        """uint8 (B, H, W, C) -> augmented input float32 (B, 3, S, S), padded with zeros once
+        normalised.
+        """
         from scroll.embedding.transforms import colour_jitter, random_crop, random_flip
         images = colour_jitter(preprocessing.to_unit_range(images), self.jitter, generator)
         images = preprocessing.normalise(images)
@@ -128,7 +145,8 @@ class Augmentation:
 
 
 def check_images(images, name: str = 'X') -> np.ndarray:
-    """uint8 images (N, H, W, C) or (N, H, W), an array or a tensor of any device, as an array, C-contiguous.
+    """uint8 images (N, H, W, C) or (N, H, W), an array or a tensor of any device, as an array,
+    C-contiguous.
     InputError: they are something else, or H or W is 0, or C neither 1 nor 3."""
     check_dense(images)
     try:

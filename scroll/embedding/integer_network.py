@@ -1,16 +1,16 @@
 """A convolutional network in integers: the same features, to the last bit, on every machine.
 
-Every activation is an integer of at most eight bits and a sign, every weight one of eight bits, and sums are
-bounded (`channel_bound`), so that every partial sum of a convolution is an integer that float32 holds:
-order, blocking, threads, batch, memory layout and vector width cannot matter, nor can TF32, whose factors
-have eleven bits. On a CPU torch's 8-bit kernels run it (`eight_bit`), elsewhere float32 convolutions, with
-the same features. Between these stand a product with a float32 number, rint and a clamp, each a call of its
-own, so that no compiler can contract them.
+Every activation is an integer of at most eight bits and a sign, every weight one of eight bits, and
+sums are bounded (`channel_bound`), so that every partial sum of a convolution is an integer that
+float32 holds: order, blocking, threads, batch, memory layout and vector width cannot matter, nor
+can TF32, whose factors have eleven bits. On a CPU torch's 8-bit kernels run it (`eight_bit`),
+elsewhere float32 convolutions, with the same features. Between these stand a product with a float32
+number, rint and a clamp, each a call of its own, so that no compiler can contract them.
 
-Algorithms that transform their input (Winograd, FFT) would break it: they are switched off, and since a
-library may choose by shape, outputs of the first and the last image are compared with float64, which is
-exact, the first time that a convolution meets inputs of some shape. `IntegerNetwork.check` does so on
-built-in images, whose features' digest is in the file.
+Algorithms that transform their input (Winograd, FFT) would break it: they are switched off, and
+since a library may choose by shape, outputs of the first and the last image are compared with
+float64, which is exact, the first time that a convolution meets inputs of some shape.
+`IntegerNetwork.check` does so on built-in images, whose features' digest is in the file.
 """
 import hashlib
 import json
@@ -36,7 +36,9 @@ _GOLDEN, _GOLDEN_SIZE = 8, 32       # built-in images
 
 
 def rounded_mean(preprocessing: Preprocessing) -> tuple:
-    """`mean` of an integer network for such images. InputError unless they are prepared as it does it."""
+    """`mean` of an integer network for such images. InputError unless they are prepared as it does
+    it.
+    """
     size, mean, std = preprocessing.input_size, preprocessing.mean, preprocessing.std
     if preprocessing != Preprocessing(size, mean, std) or len(mean) != 3:
         raise InputError(f'{preprocessing}: an integer network takes whole colour images, resized by Lanczos')
@@ -46,13 +48,14 @@ def rounded_mean(preprocessing: Preprocessing) -> tuple:
 class IntegerNetwork(nn.Module):
     """uint8 images -> integer features.
 
-    program: list of `Op`, the first of kind `input`, the last the features, of `dim` values. input_size:
-    pixels. mean: three integers that are taken from the image's channels. golden: SHA-256 of the features of
-    the built-in images, or '' where it is not known yet. stages: positions of the last map of each stage.
+    program: list of `Op`, the first of kind `input`, the last the features, of `dim` values.
+    input_size: pixels. mean: three integers that are taken from the image's channels. golden:
+    SHA-256 of the features of the built-in images, or '' where it is not known yet. stages:
+    positions of the last map of each stage.
     mirror: features are sums of those of an image and its mirror image.
 
-    Outputs are the values that nothing reads, in their order. Where there are several, or mirror images, each
-    is a unit vector on the grid.
+    Outputs are the values that nothing reads, in their order. Where there are several, or mirror
+    images, each is a unit vector on the grid.
 
     InputError: the program cannot be run exactly, with the layer and the bound."""
 
@@ -76,8 +79,8 @@ class IntegerNetwork(nn.Module):
                     self.register_buffer(f'{name}{position}', tensor, persistent=False)
 
     def widened(self, stages: tuple, mirror: bool) -> 'IntegerNetwork':
-        """This network with the features of `scroll.embedding.wide`. InputError: no such stage, or a file
-        that does not say where stages end."""
+        """This network with the features of `scroll.embedding.wide`. InputError: no such stage, or
+        a file that does not say where stages end."""
         self.check()
         if any(stage > len(self.stages) for stage in stages):
             raise InputError(f'stages {list(stages)}: the integer network knows {len(self.stages)} stages')
@@ -85,7 +88,8 @@ class IntegerNetwork(nn.Module):
         return IntegerNetwork(self.program + pools, self.input_size, self.mean, '', self.stages, mirror)
 
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S), exactly."""
+        """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S), exactly.
+        """
         return self.centred(Preprocessing(self.input_size).in_double(images).float())
 
     def centred(self, images: torch.Tensor) -> torch.Tensor:
@@ -98,8 +102,8 @@ class IntegerNetwork(nn.Module):
         return self.__dict__ | dict(eight_bits=None, _compared=set(self._compared))
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """Integers (B, d), float32, of a prepared input; InputError where it has another size, or this
-        machine does not compute convolutions as sums."""
+        """Integers (B, d), float32, of a prepared input; InputError where it has another size, or
+        this machine does not compute convolutions as sums."""
         if x.shape[1:] != (3, self.input_size, self.input_size):
             raise InputError(f'an input of the shape {tuple(x.shape)}: the integer network takes images of '
                              f'{self.input_size} pixels')
@@ -152,7 +156,9 @@ class IntegerNetwork(nn.Module):
         return F.conv2d(x, weight, bias, *(op.options[name] for name in _OF_CONV))
 
     def _compare(self, position: int, op: Op, x: torch.Tensor, out: torch.Tensor) -> None:
-        """InputError unless outputs are exact, where such a convolution has not met such inputs before."""
+        """InputError unless outputs are exact, where such a convolution has not met such inputs
+        before.
+        """
         kind, ends = json.dumps([op.weight.shape, op.options, x.shape, x.stride(), str(x.device)]), [0, -1]
         if kind in self._compared or not len(x):
             return
@@ -179,8 +185,8 @@ class IntegerNetwork(nn.Module):
 
     @torch.inference_mode()
     def check(self, layout: torch.memory_format = torch.channels_last) -> str:
-        """The digest of the built-in images' features; InputError where a layer, or they, differ on this
-        machine from what integers give."""
+        """The digest of the built-in images' features; InputError where a layer, or they, differ on
+        this machine from what integers give."""
         self._compared.clear()
         images = torch.from_numpy(golden_images()).to(next(self.buffers()).device)
         try:
@@ -207,7 +213,8 @@ class IntegerNetwork(nn.Module):
         return sha.hexdigest()
 
     def save(self, path, about: dict) -> None:
-        """Write program, numbers, golden digest and facts about where it comes from, whatever JSON holds, to
+        """Write program, numbers, golden digest and facts about where it comes from, whatever JSON
+        holds, to
         `path` (npz, no pickles), whole or not at all."""
         program = [[op.kind, op.reads, op.low, op.high, op.options] for op in self.program]
         arrays = {f'{name}{position}': getattr(op, name) for position, op in enumerate(self.program)
@@ -218,8 +225,10 @@ class IntegerNetwork(nn.Module):
 
     @classmethod
     def load(cls, path) -> tuple:
-        """(network, about) that `save` wrote; its bounds are checked again. Runs no code from the file.
-        InputError: there is no such file, it is damaged or something else, or it cannot be run exactly."""
+        """(network, about) that `save` wrote; its bounds are checked again. Runs no code from the
+        file.
+        InputError: there is no such file, it is damaged or something else, or it cannot be run
+        exactly."""
         facts, arrays = archive.read(path, _FORMAT)
         with archive.readable(path):
             program = [Op(op, tuple(reads), low, high, options,
@@ -230,8 +239,9 @@ class IntegerNetwork(nn.Module):
 
 
 class OnGrid(nn.Module):
-    """Vectors (N, d) -> whole multiples of 2^-18, float64, as `scroll.grid.quantise`, but for quotients that
-    are no tie and nearer to one than float64 can tell: fewer than one in 10^7, which may be a unit off."""
+    """Vectors (N, d) -> whole multiples of 2^-18, float64, as `scroll.grid.quantise`, but for
+    quotients that are no tie and nearer to one than float64 can tell: fewer than one in 10^7, which
+    may be a unit off."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.where(x.abs() < torch.finfo(x.dtype).tiny, 0.0, x)
@@ -251,7 +261,9 @@ def _unit(part: torch.Tensor) -> torch.Tensor:
 
 
 def golden_images() -> np.ndarray:
-    """uint8 (8, 32, 32, 3): built-in images, from SHA-256 alone; half of them smooth, as photographs are."""
+    """uint8 (8, 32, 32, 3): built-in images, from SHA-256 alone; half of them smooth, as
+    photographs are.
+    """
     count = _GOLDEN * _GOLDEN_SIZE ** 2 * 3
     stream = b''.join(hashlib.sha256(b'scroll golden images' + struct.pack('<I', i)).digest()
                       for i in range(count // 32))

@@ -1,8 +1,9 @@
-"""Image networks of timm and transformers as backbones, with the preprocessing that their library names.
+"""Image networks of timm and transformers as backbones, with the preprocessing that their library
+names.
 
-Weights come from a folder or file, from the local cache of the hub, or from the hub; or they are random, from
-a seed. Files are read as tensors alone: no code in them is run. Both libraries are optional
-(`pip install ".[timm]"`, `pip install ".[transformers]"`).
+Weights come from a folder or file, from the local cache of the hub, or from the hub; or they are
+random, from a seed. Files are read as tensors alone: no code in them is run. Both libraries are
+optional (`pip install ".[timm]"`, `pip install ".[transformers]"`).
 """
 import hashlib
 import json
@@ -23,9 +24,10 @@ _WEIGHTS = ('model.safetensors', 'pytorch_model.bin')
 class LibraryNetwork(nn.Module):
     """A network of another library: (B, 3, S, S) -> what its own head would get, (B, d).
 
-    body: the network without its head. input_size: pixels that it is used at. made_from: what it is: library,
-    name, options, digest of the weights' file or seed. Its SHA-256 is the buffer `origin`, uint8 (32,), part
-    of every digest that the tensors are part of (networks of the same tensors may differ, as in their number
+    body: the network without its head. input_size: pixels that it is used at. made_from: what it
+    is: library, name, options, digest of the weights' file or seed. Its SHA-256 is the buffer
+    `origin`, uint8 (32,), part of every digest that the tensors are part of (networks of the same
+    tensors may differ, as in their number
     of heads)."""
 
     def __init__(self, body: nn.Module, input_size: int, made_from: tuple):
@@ -35,8 +37,9 @@ class LibraryNetwork(nn.Module):
         self.register_buffer('origin', torch.tensor(list(digest), dtype=torch.uint8))
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """Features (B, d) of inputs (B, 3, S, S): of transformers' outputs what a head gets: pooled, or the
-        mean of the maps, or the first token. InputError where it takes images of another size alone."""
+        """Features (B, d) of inputs (B, 3, S, S): of transformers' outputs what a head gets:
+        pooled, or the mean of the maps, or the first token. InputError where it takes images of
+        another size alone."""
         try:
             out = self.body(x)
         except (AssertionError, ValueError, RuntimeError) as error:
@@ -101,7 +104,9 @@ def _published_by_timm(timm, name: str) -> Path:
 
 
 def transformers_network(name: str, random: int = None) -> tuple:
-    """(network in eval mode, its `Preprocessing`); arguments and errors as `Embedder.from_transformers`."""
+    """(network in eval mode, its `Preprocessing`); arguments and errors as
+    `Embedder.from_transformers`.
+    """
     transformers, name = _imported('transformers', random), str(name)
     with readable(f'transformers:{name}'), _quiet(transformers.utils.logging):
         folder = _file_of(name, ('config.json',)).parent
@@ -187,7 +192,9 @@ def _file_of(name: str, files: tuple) -> Path:
 
 
 def _from_hub(repository: str, names: tuple) -> Path:
-    """The path in the local cache of the first of these files that a model on the hub has; may fetch it."""
+    """The path in the local cache of the first of these files that a model on the hub has; may
+    fetch it.
+    """
     import huggingface_hub as hub
     for name in names:
         path = hub.try_to_load_from_cache(repository, name)

@@ -1,4 +1,6 @@
-"""The kind of machine: what last bits depend on, and how the maps of a network may lie in its memory."""
+"""The kind of machine: what last bits depend on, and how the maps of a network may lie in its
+memory.
+"""
 import contextlib
 import functools
 import operator
@@ -18,8 +20,9 @@ FEW = 8                     # channels: see `layout_for`
 
 
 def kind_of_machine(device='cpu') -> str:
-    """The processor and its vector instructions, as torch uses them, or the name of the GPU; which of these
-    the environment rules out; that oneDNN or cuDNN is off; which float32 products may round their factors."""
+    """The processor and its vector instructions, as torch uses them, or the name of the GPU; which
+    of these the environment rules out; that oneDNN or cuDNN is off; which float32 products may
+    round their factors."""
     device = torch.device(device)
     name = (torch.cuda.get_device_name(device) if device.type == 'cuda' else
             f'{platform.machine()} {_processor()} {torch.backends.cpu.get_cpu_capability()}')
@@ -53,8 +56,8 @@ def _processor() -> str:
 class _Switches:
     """Switches of torch that all threads of a process share, set for the time of a block.
 
-    Blocks of several threads may overlap: the first one remembers what a switch was, the last one restores
-    it. Each switch has one value here, wherever it is set."""
+    Blocks of several threads may overlap: the first one remembers what a switch was, the last one
+    restores it. Each switch has one value here, wherever it is set."""
 
     def __init__(self):
         self._lock, self._before, self._blocks = threading.Lock(), {}, {}
@@ -103,9 +106,9 @@ os.register_at_fork(after_in_child=_SWITCHES.renew)
 
 @contextlib.contextmanager
 def switches(ieee: bool = False, nnpack: bool = True, **flags):
-    """A block in which cuDNN has these flags and, with `ieee`, rounds no factors; without `nnpack` torch does
-    not use NNPACK. `torch.backends.cudnn.flags` fails, or is not heeded, where torch.backends.fp32_precision
-    was set (torch 2.14)."""
+    """A block in which cuDNN has these flags and, with `ieee`, rounds no factors; without `nnpack`
+    torch does not use NNPACK. `torch.backends.cudnn.flags` fails, or is not heeded, where
+    torch.backends.fp32_precision was set (torch 2.14)."""
     cudnn, new = torch.backends.cudnn, hasattr(torch.backends.cudnn, 'conv')
     wanted = [(cudnn, name, value) for name, value in flags.items()]
     wanted += [(cudnn.conv, 'fp32_precision', 'ieee') if new else (cudnn, 'allow_tf32', False)] * ieee
@@ -113,20 +116,23 @@ def switches(ieee: bool = False, nnpack: bool = True, **flags):
     block = object()
     with contextlib.ExitStack() as ending:
         for place, name, value in wanted:
-            ending.callback(_SWITCHES.release, block, place, name)      # first: an interrupt may come between
+            # first: an interrupt may come between
+            ending.callback(_SWITCHES.release, block, place, name)
             _SWITCHES.hold(block, place, name, value)
         yield
 
 
 def describe_machine(device='cpu', threads: bool = True) -> str:
-    """'x86_64 25 17 AMD EPYC AVX512, 2 threads, torch 2.15.0': where it is the same, what is trained has the
-    same bits. threads: whether their number counts."""
+    """'x86_64 25 17 AMD EPYC AVX512, 2 threads, torch 2.15.0': where it is the same, what is
+    trained has the same bits. threads: whether their number counts."""
     count = f"{torch.get_num_threads()} thread{'s' * (torch.get_num_threads() != 1)}, " * threads
     return f'{kind_of_machine(device)}, {count}torch {torch.__version__}'
 
 
 def versions(net: torch.nn.Module) -> str:
-    """'cuDNN 92000, numpy 2.4.6, timm 1.0.26': of cuDNN, numpy and the libraries of a network's modules."""
+    """'cuDNN 92000, numpy 2.4.6, timm 1.0.26': of cuDNN, numpy and the libraries of a network's
+    modules.
+    """
     names = {'numpy', *(type(module).__module__.partition('.')[0] for module in net.modules())} - {'torch'}
     found = {'cuDNN': torch.backends.cudnn.version()}
     found |= {name: getattr(sys.modules.get(name), '__version__', '') for name in sorted(names)}
@@ -134,12 +140,13 @@ def versions(net: torch.nn.Module) -> str:
 
 
 def layout_for(net: torch.nn.Module) -> torch.memory_format:
-    """The memory format that `net` may run and train in: channels-last (faster on CPUs) where it is sound.
+    """The memory format that `net` may run and train in: channels-last (faster on CPUs) where it is
+    sound.
 
-    With AVX2 and no AVX-512, oneDNN's backward pass of a strided 1x1 convolution writes past its memory where
-    a channels-last input has fewer than eight channels (torch 2.15). So a network with a convolution of fewer
-    output channels, or a 1x1 one that reads fewer, keeps contiguous maps, on every machine; so does one with
-    weights of five dimensions, which have no such format."""
+    With AVX2 and no AVX-512, oneDNN's backward pass of a strided 1x1 convolution writes past its
+    memory where a channels-last input has fewer than eight channels (torch 2.15). So a network with
+    a convolution of fewer output channels, or a 1x1 one that reads fewer, keeps contiguous maps, on
+    every machine; so does one with weights of five dimensions, which have no such format."""
     sound = all(conv.out_channels >= FEW and (conv.in_channels >= FEW or max(conv.kernel_size) > 1)
                 for conv in net.modules() if isinstance(conv, torch.nn.Conv2d))
     sound &= all(parameter.dim() != 5 for parameter in net.parameters())        # of nn.Conv3d

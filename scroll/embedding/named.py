@@ -6,8 +6,8 @@ from scroll.errors import InputError
 
 
 def with_options(text: str) -> tuple:
-    """('LIBRARY', 'NAME', options) of 'LIBRARY:NAME,key=value,...'; a value is a whole number, True, False or
-    text, and `file` text."""
+    """('LIBRARY', 'NAME', options) of 'LIBRARY:NAME,key=value,...'; a value is a whole number,
+    True, False or text, and `file` text."""
     library, _, rest = text.partition(':')
     name, *options = rest.split(',')
     given = dict(option.partition('=')[::2] for option in options)
@@ -18,10 +18,13 @@ def with_options(text: str) -> tuple:
 
 @cache
 def embedder_of(text: str):
-    """The `Embedder` that a text names, one for the process; None of ''; InputError if it names none.
+    """The `Embedder` that a text names, one for the process; None of ''; InputError if it names
+    none.
 
-    `timm:NAME` and `transformers:NAME`: by `Embedder.from_timm` and `from_transformers`. `MODULE:NAME`: what
-    this function returns. Options follow: `timm:vit_small_patch16_224,file=v.safetensors,dtype=bfloat16`."""
+    `timm:NAME` and `transformers:NAME`: by `Embedder.from_timm` and `from_transformers`.
+    `MODULE:NAME`: what
+    this function returns. Options follow:
+    `timm:vit_small_patch16_224,file=v.safetensors,dtype=bfloat16`."""
     module, name, given = with_options(text)
     try:
         if module in ('timm', 'transformers'):

@@ -1,8 +1,8 @@
 """bfloat16 for the products of networks that are trained in floating point, where it is faster.
 
-Autocast rounds the factors of convolutions and products; their sums, batch norms, losses and optimisers stay
-in float32. On CPUs oneDNN takes up to thirty times as long for gradients of depthwise convolutions in
-bfloat16 as in float32 (torch 2.14), so these stay in float32, too.
+Autocast rounds the factors of convolutions and products; their sums, batch norms, losses and
+optimisers stay in float32. On CPUs oneDNN takes up to thirty times as long for gradients of
+depthwise convolutions in bfloat16 as in float32 (torch 2.14), so these stay in float32, too.
 """
 import functools
 import os
@@ -16,9 +16,9 @@ CPU_INFO = Path('/proc/cpuinfo')
 
 
 def resolve_precision(precision: str, device='cpu') -> str:
-    """'float32' or 'bfloat16': what these, or 'auto', stand for on a device. 'auto': bfloat16 where there are
-    matrix units for it: on CPUs with AMX, unless the environment or a switch of torch keeps oneDNN from it,
-    and on GPUs from compute capability 8.0 on."""
+    """'float32' or 'bfloat16': what these, or 'auto', stand for on a device. 'auto': bfloat16 where
+    there are matrix units for it: on CPUs with AMX, unless the environment or a switch of torch
+    keeps oneDNN from it, and on GPUs from compute capability 8.0 on."""
     device = torch.device(device)
     if precision != 'auto':
         return precision
@@ -30,7 +30,8 @@ def resolve_precision(precision: str, device='cpu') -> str:
 
 
 def _has_amx() -> bool:
-    """Whether the processor multiplies matrices of bfloat16; False where the system does not say."""
+    """Whether the processor multiplies matrices of bfloat16; False where the system does not say.
+    """
     try:
         return 'amx_bf16' in CPU_INFO.read_text(errors='replace').split()
     except OSError:
@@ -38,7 +39,8 @@ def _has_amx() -> bool:
 
 
 def keep_depthwise_in_float32(net: nn.Module) -> None:
-    """Let depthwise convolutions of a network on a CPU compute in float32 under autocast, in place."""
+    """Let depthwise convolutions of a network on a CPU compute in float32 under autocast, in place.
+    """
     for conv in net.modules():
         depthwise = isinstance(conv, nn.Conv2d) and conv.groups == conv.in_channels > 1
         if depthwise and conv.padding_mode == 'zeros':

@@ -1,10 +1,13 @@
-"""The program of a network: the calls of torch that make its output, with every constant that enters them.
+"""The program of a network: the calls of torch that make its output, with every constant that
+enters them.
 
-Networks of one program compute the same function. Weights, numbers in attributes, classes, closures and
-configurations all reach the output through a call of torch, so the record of the calls holds them; what never
-reaches it, and how the code is written, does not count. Three kinds of code cannot be recorded, and are named
-instead: code that reads values of its input (to branch on them, or to hand them to another library), that
-computes outside of torch's Python functions (TorchScript, extensions), and that draws random numbers.
+Networks of one program compute the same function. Weights, numbers in attributes, classes, closures
+and configurations all reach the output through a call of torch, so the record of the calls holds
+them; what never reaches it, and how the code is written, does not count. Three kinds of code cannot
+be recorded, and are named
+instead: code that reads values of its input (to branch on them, or to hand them to another
+library), that computes outside of torch's Python functions (TorchScript, extensions), and that
+draws random numbers.
 """
 import hashlib
 from functools import cache
@@ -31,8 +34,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, type, type(None), type(Ellipsis
 
 
 def built_in_images() -> tuple:
-    """Two uint8 images (8, 8, 1): one of middle tones, one of black and white, which drives activations to
-    their bounds."""
+    """Two uint8 images (8, 8, 1): one of middle tones, one of black and white, which drives
+    activations to their bounds."""
     ramp = np.arange(64, dtype=np.uint8).reshape(8, 8, 1)
     return ramp * np.uint8(37), np.where(ramp * np.uint8(11) & 4, 255, 0).astype(np.uint8)
 
@@ -48,12 +51,13 @@ def tensor_bytes(tensor: torch.Tensor) -> bytes:
 class ProgramRecorder(TorchFunctionMode):
     """Records the program of what runs in it on an input; for one run.
 
-    given: the input. strides: whether constants are told apart by their place in memory, on which the last
-    bits of floating-point products depend. contents: digests of constants that were recorded before, for
-    further runs of one network.
+    given: the input. strides: whether constants are told apart by their place in memory, on which
+    the last bits of floating-point products depend. contents: digests of constants that were
+    recorded before, for further runs of one network.
 
     Attributes:
-        calls: SHA-256 of the calls so far. unreadable: why the program cannot be known; empty if it can."""
+        calls: SHA-256 of the calls so far. unreadable: why the program cannot be known; empty if it
+        can."""
 
     def __init__(self, given: torch.Tensor, strides: bool, contents: dict):
         super().__init__()
@@ -140,8 +144,8 @@ class ProgramRecorder(TorchFunctionMode):
         return self._contents[key][1]
 
     def _number(self, tensor: torch.Tensor) -> None:
-        """Give a tensor the next number, also one that has a number already: whether a call returns its
-        argument may depend on the device."""
+        """Give a tensor the next number, also one that has a number already: whether a call returns
+        its argument may depend on the device."""
         self._numbers[id(tensor)] = len(self._alive)
         self._alive.append(tensor)
 
@@ -152,8 +156,8 @@ class ProgramRecorder(TorchFunctionMode):
 def identify_program(run, inputs: list, strides: bool) -> tuple:
     """Record the program of a network.
 
-    run: input (1, C, S, S) -> features (1, d). inputs: some of these; values that leave torch come back as
-    constants, which then differ between inputs. strides: see `ProgramRecorder`.
+    run: input (1, C, S, S) -> features (1, d). inputs: some of these; values that leave torch come
+    back as constants, which then differ between inputs. strides: see `ProgramRecorder`.
 
     Returns:
         (digest of the program, or '' if it cannot be known; why; the features of each input)"""

@@ -1,9 +1,10 @@
 """A float network -> an `IntegerNetwork`, by torch's export.
 
-It may have convolutions, batch norms right behind them, ReLU, ReLU6, sums, and a pooling at the end. Batch
-norms are folded in float64, before rounding. Activations are scaled by a high quantile over calibration
-images, weights by their largest magnitudes in each output channel, or more where the bound of exact sums asks
-for it. The same weights and scales of activations (`scales_of`) give the same network.
+It may have convolutions, batch norms right behind them, ReLU, ReLU6, sums, and a pooling at the
+end. Batch norms are folded in float64, before rounding. Activations are scaled by a high quantile
+over calibration images, weights by their largest magnitudes in each output channel, or more where
+the bound of exact sums asks for it. The same weights and scales of activations (`scales_of`) give
+the same network.
 """
 import copy
 import math
@@ -38,22 +39,23 @@ _BATCH = 32                         # of calibration: the graph has one batch si
 
 
 def quantise_network(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> IntegerNetwork:
-    """The integer network of `net.features`, (B, 3, S, S) -> (B, d), calibrated on images of the data that it
-    was trained on, uint8 (N, H, W, C). InputError: a layer that integers cannot do, by name."""
+    """The integer network of `net.features`, (B, 3, S, S) -> (B, d), calibrated on images of the
+    data that it was trained on, uint8 (N, H, W, C). InputError: a layer that integers cannot do, by
+    name."""
     graph, scales = _calibrated(net, preprocessing, images)
     return _built(graph, _Builder(graph, scales, preprocessing).walk(), preprocessing)
 
 
 def scales_of(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> list:
-    """What `quantise_network` takes from these images, to four digits: the magnitude of each value that it
-    rounds, in their order."""
+    """What `quantise_network` takes from these images, to four digits: the magnitude of each value
+    that it rounds, in their order."""
     sketch = _Builder(*_calibrated(net, preprocessing, images), preprocessing).walk()
     return [float(f'{magnitude:.4g}') for magnitude in sketch.magnitudes.values()]
 
 
 def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -> IntegerNetwork:
-    """The integer network of `net.features` by recorded scales, the same on every machine. InputError: they
-    are of another network, or a layer is one that integers cannot do."""
+    """The integer network of `net.features` by recorded scales, the same on every machine.
+    InputError: they are of another network, or a layer is one that integers cannot do."""
     graph = _exported(net, preprocessing)
     sketch = _Builder(graph, iter(scales), preprocessing).walk()
     if len(sketch.magnitudes) != len(scales):
@@ -103,8 +105,9 @@ def _calibrated(net, preprocessing, images) -> tuple:
 
 
 def _built(graph, sketch: '_Builder', preprocessing) -> IntegerNetwork:
-    """The network, from a first walk. Values that residual sums join have units that are one another's times
-    a power of two, so that the sum of two is exact: that of the largest, halved while the value has room."""
+    """The network, from a first walk. Values that residual sums join have units that are one
+    another's times a power of two, so that the sum of two is exact: that of the largest, halved
+    while the value has room."""
     own = {name: sketch.magnitudes[name] / largest for name, largest in sketch.rounded.items()}
     group = {name: {name} for name in own}
     for one, other in sketch.joined:
@@ -139,11 +142,14 @@ class _Builder:
     convolution, or a list of two, each a value or a convolution.
 
     Args:
-        scales: node name -> magnitude, or an iterator over those of the values that are rounded, in order.
-        units: node name -> unit of the value that is rounded there; default: what its magnitude asks for.
+        scales: node name -> magnitude, or an iterator over those of the values that are rounded, in
+        order.
+        units: node name -> unit of the value that is rounded there; default: what its magnitude
+        asks for.
 
     Attributes:
-        magnitudes: node name -> magnitude, of what has been rounded. rounded: node name -> largest integer.
+        magnitudes: node name -> magnitude, of what has been rounded. rounded: node name -> largest
+        integer.
         joined: pairs of names of rounded values, the second a part of the sum that is the first."""
 
     def __init__(self, graph, scales, preprocessing, units: dict = None):
@@ -154,7 +160,9 @@ class _Builder:
         self.mean = rounded_mean(preprocessing)
 
     def walk(self) -> '_Builder':
-        """Fill the program; InputError, with the module's name, for what integers cannot do. Returns self."""
+        """Fill the program; InputError, with the module's name, for what integers cannot do.
+        Returns self.
+        """
         for node in self.graph.graph.nodes:
             if node.op == 'placeholder':
                 low, high = -max(self.mean), 255 - min(self.mean)
@@ -169,7 +177,9 @@ class _Builder:
         return self
 
     def stages(self) -> list:
-        """Positions of the last map of each stage, `layer1`, `layer2`, ...; none of a network without."""
+        """Positions of the last map of each stage, `layer1`, `layer2`, ...; none of a network
+        without.
+        """
         last = {}
         for node in self.graph.graph.nodes:
             stack = [place for place, _ in (node.meta.get('nn_module_stack') or {}).values()]
@@ -195,7 +205,8 @@ class _Builder:
         return _Value(len(self.program) - 1, unit)
 
     def _waiting(self, node, reader):
-        """The sum that waits at a node for what follows it, if `reader` alone reads it; else None."""
+        """The sum that waits at a node for what follows it, if `reader` alone reads it; else None.
+        """
         node = _base(node)
         found = self.known.get(node)
         return found if isinstance(found, (_Linear, list)) and _readers(node) == [reader] else None
@@ -329,9 +340,10 @@ class _Builder:
     def _emit_linear(self, linear: _Linear, unit: float, low: int, high: int, other=None) -> _Value:
         """A convolution with integer weights, plus another value.
 
-        Each output channel has a multiplier j 2^e, the smallest that weights and bounds allow. j has as many
-        bits, of at most `MANTISSA`, as leave every product with it an integer times 2^e that float32 holds,
-        wherever the value is not cut anyway: then no way and no order to compute it matters."""
+        Each output channel has a multiplier j 2^e, the smallest that weights and bounds allow. j
+        has as many bits, of at most `MANTISSA`, as leave every product with it an integer times 2^e
+        that float32 holds, wherever the value is not cut anyway: then no way and no order to
+        compute it matters."""
         largest, source = self.program[linear.source.position].largest, linear.source
         if not (np.isfinite(linear.weight).all() and np.isfinite(linear.bias).all() and source.unit > 0):
             raise InputError('a convolution has weights that are not finite, or reads what is no map of '
@@ -362,7 +374,8 @@ class _Builder:
 
 
 def _unsupported(node, what: str, instead: str = '') -> InputError:
-    """The error for something that integers cannot do, with the module of the network that does it."""
+    """The error for something that integers cannot do, with the module of the network that does it.
+    """
     stack = list((node.meta.get('nn_module_stack') or {}).values())
     place = (stack[-1][0] if stack else '').removeprefix('net.') or 'the network'
     return InputError(f'{place}: {what} cannot be done in integers{f" ({instead})" if instead else ""}')

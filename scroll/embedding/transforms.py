@@ -1,9 +1,10 @@
 """Changes of image tensors, vectorised over a batch: resampling, and the random ones of training.
 
-Resampling is two small matrix products (rows, columns) with the weights of a kernel, widened when shrinking:
-Pillow's `LANCZOS`, `BICUBIC` and `BILINEAR` without their two roundings to 8 bits. The weights are multiples
-of 2^-15, made of operations that IEEE 754 rounds correctly and of exactly rounded sums, so that on 8-bit
-images in float64 every product and sum is exact: the result has the same bits on any machine, for any batch.
+Resampling is two small matrix products (rows, columns) with the weights of a kernel, widened when
+shrinking: Pillow's `LANCZOS`, `BICUBIC` and `BILINEAR` without their two roundings to 8 bits. The
+weights are multiples of 2^-15, made of operations that IEEE 754 rounds correctly and of exactly
+rounded sums, so that on 8-bit images in float64 every product and sum is exact: the result has the
+same bits on any machine, for any batch.
 """
 from functools import lru_cache
 from math import fsum
@@ -16,7 +17,8 @@ DRAWN = {'dtype': torch.float32, 'device': 'cpu'}      # whatever torch's defaul
 
 
 def _sinc(x: np.ndarray) -> np.ndarray:
-    """sin(pi x) / (pi x) by Taylor's series: the last bits of `np.sin` differ with the processor."""
+    """sin(pi x) / (pi x) by Taylor's series: the last bits of `np.sin` differ with the processor.
+    """
     turns, series = np.rint(x), np.ones_like(x)
     angle = np.pi * (x - turns)                                             # -pi/2 to pi/2
     for k in range(21, 1, -2):
@@ -42,8 +44,8 @@ KERNELS = dict(lanczos=_lanczos, bicubic=_bicubic, bilinear=lambda x: np.maximum
 
 def resize_matrix(size_in: int, size_out: int, kept: int = None,
                   interpolation: str = 'lanczos') -> np.ndarray:
-    """(kept, size_in) float64 weights, multiples of 2^-15, of the middle of `size_out` pixels (default: all;
-    the middle is that of torchvision's `CenterCrop`). Each row sums to one."""
+    """(kept, size_in) float64 weights, multiples of 2^-15, of the middle of `size_out` pixels
+    (default: all; the middle is that of torchvision's `CenterCrop`). Each row sums to one."""
     kept, scale = kept or size_out, size_in / size_out
     place = round((size_out - kept) / 2) + np.arange(kept)
     centre = (place + 0.5) * scale                                           # in input pixels
@@ -62,8 +64,8 @@ def _resize_tensor(sizes: tuple, interpolation: str, dtype: torch.dtype, device:
 
 def resize(images: torch.Tensor, size: int, interpolation: str = 'lanczos',
            scaled: tuple = None) -> torch.Tensor:
-    """Resample float images (B, C, H, W) to (B, C, size, size), the middle of images of `scaled` (height,
-    width; default: `size` each); ringing may leave the range of the input."""
+    """Resample float images (B, C, H, W) to (B, C, size, size), the middle of images of `scaled`
+    (height, width; default: `size` each); ringing may leave the range of the input."""
     sides, scaled = tuple(images.shape[-2:]), scaled or (size, size)
     if sides == scaled == (size, size):
         return images
@@ -73,7 +75,9 @@ def resize(images: torch.Tensor, size: int, interpolation: str = 'lanczos',
 
 
 def random_crop(images: torch.Tensor, padding: int, generator: torch.Generator = None) -> torch.Tensor:
-    """Shift each image (B, C, H, W) by up to `padding` pixels each way, each its own way; fill with 0."""
+    """Shift each image (B, C, H, W) by up to `padding` pixels each way, each its own way; fill with
+    0.
+    """
     if padding == 0:
         return images
     count, _, height, width = images.shape
@@ -94,7 +98,9 @@ def random_flip(images: torch.Tensor, generator: torch.Generator = None) -> torc
 
 
 def colour_jitter(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
-    """Brightness, contrast, saturation of each image (B, 3, H, W) in [0, 1], by factors in 1 +- strength."""
+    """Brightness, contrast, saturation of each image (B, 3, H, W) in [0, 1], by factors in 1 +-
+    strength.
+    """
     if strength == 0:
         return images
     factors = 1 + strength * (2 * torch.rand(3, len(images), generator=generator, **DRAWN) - 1)

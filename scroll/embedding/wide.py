@@ -1,8 +1,10 @@
-"""Wider features of a frozen network: of several of its stages, and of an image and its mirror image.
+"""Wider features of a frozen network: of several of its stages, and of an image and its mirror
+image.
 
-Each part, the network's own features and the pooled last map of each stage that is asked for, is brought to
-unit length, and they are laid side by side; an image's numbers and those of its mirror image are added before
-that. No head gains as much on CIFAR (`docs/heads.md`), and no sample is kept for it.
+Each part, the network's own features and the pooled last map of each stage that is asked for, is
+brought to unit length, and they are laid side by side; an image's numbers and those of its mirror
+image are added before that. No head gains as much on CIFAR (`docs/heads.md`), and no sample is kept
+for it.
 """
 import copy
 
@@ -15,17 +17,19 @@ from scroll.errors import InputError
 
 
 def check_stages(stages) -> tuple:
-    """The numbers of the stages, sorted, each once; InputError: they are no whole numbers above 0."""
+    """The numbers of the stages, sorted, each once; InputError: they are no whole numbers above 0.
+    """
     for stage in stages:
         whole('stages', stage, 1)
     return tuple(sorted(set(map(int, stages))))
 
 
 class WideNetwork(nn.Module):
-    """A network with the features above: as exact as it is, in integers see `IntegerNetwork.widened`.
+    """A network with the features above: as exact as it is, in integers see
+    `IntegerNetwork.widened`.
 
-    body: has `features(x)` and, where stages are asked for, `maps(x)`, a list of the stem's map and that of
-    each stage. stages: their numbers, from 1. mirror: add the features of mirror images.
+    body: has `features(x)` and, where stages are asked for, `maps(x)`, a list of the stem's map and
+    that of each stage. stages: their numbers, from 1. mirror: add the features of mirror images.
 
     InputError: the network has no such stage."""
     def __init__(self, body: nn.Module, stages: tuple = (), mirror: bool = False):

@@ -1,4 +1,6 @@
-"""Column names and types of files of features; npz, npy, safetensors and torch files, for `features`."""
+"""Column names and types of files of features; npz, npy, safetensors and torch files, for
+`features`.
+"""
 import os
 import pickle
 import zipfile
@@ -32,7 +34,9 @@ def columns_of(text: str) -> dict:
 
 
 def found_in(known: list, columns: dict) -> dict:
-    """name -> its column among the known ones, of X, y, id and split. InputError: several could be meant."""
+    """name -> its column among the known ones, of X, y, id and split. InputError: several could be
+    meant.
+    """
     out = {}
     for name, own in NAMES.items():
         found = [column for column in ([columns[name]] if name in columns else own) if column in known]
@@ -44,7 +48,9 @@ def found_in(known: list, columns: dict) -> dict:
 
 
 def check_shape(name: str, shape: tuple, dtype: np.dtype, rows: int) -> None:
-    """InputError unless X is (N, d), d at least 1, of numbers, and another column (N,), as long as X."""
+    """InputError unless X is (N, d), d at least 1, of numbers, and another column (N,), as long as
+    X.
+    """
     if dtype.hasobject or dtype.itemsize > MAX_WIDTH:
         raise InputError(f'{name} holds Python objects, as a pickle, which is not opened, or values of more '
                          f'than {MAX_WIDTH} bytes: expected numbers or text')
@@ -57,10 +63,12 @@ def check_shape(name: str, shape: tuple, dtype: np.dtype, rows: int) -> None:
 
 
 class Arrays:
-    """Arrays of an npz file, read as they are asked for: a small archive may hold more than memory does.
+    """Arrays of an npz file, read as they are asked for: a small archive may hold more than memory
+    does.
 
     Attributes:
-        names: of its arrays. has: those of X, y, id and split that it has. rows: N. dim: d. labels: as of
+        names: of its arrays. has: those of X, y, id and split that it has. rows: N. dim: d. labels:
+        as of
             `scroll.labels.check_kind`."""
     x_names, labels = None, labels.INTEGERS
 
@@ -75,7 +83,9 @@ class Arrays:
         self._check(forms)
 
     def _check(self, forms: dict) -> None:
-        """Set attributes from (shape, dtype) by name; InputError if the arrays are none of features."""
+        """Set attributes from (shape, dtype) by name; InputError if the arrays are none of
+        features.
+        """
         self.has, self.rows, self.dim = list(forms), 0, 0
         for name, (shape, dtype) in forms.items() if 'X' in forms else ():
             check_shape(name, shape, dtype, self.rows)
@@ -95,7 +105,9 @@ class Arrays:
                 member.read(1)                                  # past its end, where its checksum is compared
 
     def _reader(self, column: str, member):
-        """`rows(start, count)` of an array, one call after the other; one stored by columns is read whole."""
+        """`rows(start, count)` of an array, one call after the other; one stored by columns is read
+        whole.
+        """
         shape, by_column, dtype = _HEADS[np.lib.format.read_magic(member)](member)
         if by_column:
             array = arrays_of(self._path, [column])[column]
@@ -105,8 +117,9 @@ class Arrays:
 
 
 class Mapped(Arrays):
-    """Arrays that are mapped into memory, or in it: X in an npy file, and y in that of `labels_of`, where it
-    is; tensors by name in a safetensors file; a tensor (X), or a dict of them, that `torch.save` wrote."""
+    """Arrays that are mapped into memory, or in it: X in an npy file, and y in that of `labels_of`,
+    where it is; tensors by name in a safetensors file; a tensor (X), or a dict of them, that
+    `torch.save` wrote."""
 
     def __init__(self, path: str, columns: dict):
         arrays = _load(path)
@@ -144,7 +157,9 @@ def _load(path: str) -> dict:
 
 
 def labels_of(path: str) -> str:
-    """The file of labels of `features.npy`, `X.npy`, `*_x.npy`: `labels`, `y`, `*_y.npy`; '' of others."""
+    """The file of labels of `features.npy`, `X.npy`, `*_x.npy`: `labels`, `y`, `*_y.npy`; '' of
+    others.
+    """
     folder, name = os.path.split(path)
     other = name.replace('features', 'labels') if 'features' in name else name.replace('X', 'y')
     other = f'{name[:-5]}y.npy' if name.endswith('_x.npy') else other
@@ -152,7 +167,9 @@ def labels_of(path: str) -> str:
 
 
 def kind_of(path: str) -> str:
-    """The kind of a file, as its first bytes say it; InputError: it is none of ours, or cannot be read."""
+    """The kind of a file, as its first bytes say it; InputError: it is none of ours, or cannot be
+    read.
+    """
     try:
         with open_file(path) as file:
             head = file.read(128)

@@ -1,15 +1,19 @@
-"""Files of features: npz, npy, safetensors, torch and Parquet files, read one block after the other.
+"""Files of features: npz, npy, safetensors, torch and Parquet files, read one block after the
+other.
 
     X      numbers (N, d): embeddings of anything; each becomes a unit vector on the grid (`scroll.grid`)
     y      labels (N,), all integers, all text, or True and False
     id     names of samples (N,), integers or text          split  'train' or 'test' (N,)
 
-An npz file has arrays of these names, and needs X alone; so has a safetensors file, or a dict of tensors that
-`torch.save` wrote. `features.npy` (or `X.npy`) is X, and `labels.npy` (`y.npy`) next to it y. In a Parquet
-file (which needs pyarrow) X is a column of lists or, as a pattern like `X=f*`, all columns of numbers that
-match, in the order of the first file, by path, or of what was learned before; no more of it is in memory
-than a block (or row group). Names that it has of the integers of y (ClassLabel of Hugging Face's `datasets`)
-are the labels. Also x, features, embedding(s) are X, and label(s), target(s) y; other names:
+An npz file has arrays of these names, and needs X alone; so has a safetensors file, or a dict of
+tensors that
+`torch.save` wrote. `features.npy` (or `X.npy`) is X, and `labels.npy` (`y.npy`) next to it y. In a
+Parquet
+file (which needs pyarrow) X is a column of lists or, as a pattern like `X=f*`, all columns of
+numbers that match, in the order of the first file, by path, or of what was learned before; no more
+of it is in memory than a block (or row group). Names that it has of the integers of y (ClassLabel
+of Hugging Face's `datasets`) are the labels. Also x, features, embedding(s) are X, and label(s),
+target(s) y; other names:
 `X=pooled,y=species`. The first bytes of a file say its kind. Nothing in a file is run.
 """
 from collections.abc import Iterator
@@ -45,12 +49,13 @@ class Block(NamedTuple):
 
 def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple = None, known: tuple = None,
                kind=None) -> list:
-    """A `FeatureFile`, or one of its subclass `kind`, for each file. columns: other names of columns, by 'X',
-    'y', 'id' and 'split'. need: those that each file must have. names: of the columns of X, in the order
-    wanted; None: that of the first file, by path. known: (labels, where they are), of which there are others;
-    None: of the first file. InputError: there is no such file, it is of another kind, damaged, or lacks what
-    is needed; or files that differ in their number of features, kind of labels, or of which some have y or
-    split."""
+    """A `FeatureFile`, or one of its subclass `kind`, for each file. columns: other names of
+    columns, by 'X', 'y', 'id' and 'split'. need: those that each file must have. names: of the
+    columns of X, in the order wanted; None: that of the first file, by path. known: (labels, where
+    they are), of which there are others;
+    None: of the first file. InputError: there is no such file, it is of another kind, damaged, or
+    lacks what is needed; or files that differ in their number of features, kind of labels, or of
+    which some have y or split."""
     columns = columns or {}
     paths = list(map(str, paths))
     labels = {labels_of(path) for path in paths} - {''}
@@ -79,7 +84,8 @@ class FeatureFile:
 
     Attributes:
         path: what errors call it. rows: N. dim: d. has: those of X, y, id and split that it has.
-        names: of the columns that X is made of; None where X is one column, or an array. labels: what they
+        names: of the columns that X is made of; None where X is one column, or an array. labels:
+        what they
             are, as of `scroll.labels.check_kind`."""
     names = None
 
@@ -120,8 +126,10 @@ class FeatureFile:
         return Table(self.path, self._columns, self.names)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
-        """Yield all samples, in the file's order, `size` at once; fewer where they would take more than
-        `BLOCK_BYTES` as float64. InputError (which sample) for values that are not finite, invalid labels
+        """Yield all samples, in the file's order, `size` at once; fewer where they would take more
+        than
+        `BLOCK_BYTES` as float64. InputError (which sample) for values that are not finite, invalid
+        labels
         or splits, or damage."""
         with self._opened() as source:
             start = 0
@@ -133,8 +141,9 @@ class FeatureFile:
 
 
 def read_blocks(files: list, split: str = None, size: int = BLOCK, usual: str = 'train') -> Iterator[tuple]:
-    """Yield (file, `Block`) for the samples of a split ('train', 'test' or 'all'; None: `usual` where the
-    files have splits, else all). Without ids samples are numbered through all files. Errors as `blocks`."""
+    """Yield (file, `Block`) for the samples of a split ('train', 'test' or 'all'; None: `usual`
+    where the files have splits, else all). Without ids samples are numbered through all files.
+    Errors as `blocks`."""
     known = 'split' in files[0].has
     split = split or (usual if known else ALL)
     one_of('split', split, (*SPLITS, ALL))

@@ -1,11 +1,11 @@
 """Encoded images (JPEG, PNG, ...), in files or in Parquet -> 8-bit RGB.
 
-Images are turned as their EXIF or TIFF orientation says, transparent ones laid over white; of several frames
-the first is taken. Colour profiles (ICC) are not applied. Colours of 16 bits keep their upper 8; grey of more
-than 8 bits is refused.
+Images are turned as their EXIF or TIFF orientation says, transparent ones laid over white; of
+several frames the first is taken. Colour profiles (ICC) are not applied. Colours of 16 bits keep
+their upper 8; grey of more than 8 bits is refused.
 
-A digest is of pixels: PNG gives the same everywhere, JPEG, WebP and AVIF may differ between versions of
-decoders.
+A digest is of pixels: PNG gives the same everywhere, JPEG, WebP and AVIF may differ between
+versions of decoders.
 """
 import io
 import warnings
@@ -26,9 +26,9 @@ _DECODERS = 'libjpeg_turbo', 'jpg', 'webp', 'avif', 'jpg_2000', 'libtiff'       
 
 
 def decode(source, name: str = None) -> tuple:
-    """(PIL image of mode RGB, whether there are more frames or pages) of a file, or of bytes. InputError: no
-    image, damaged, of a format not in `FORMATS`, larger than `MAX_PIXELS`, or grey of more than 8 bits;
-    or Pillow is not installed."""
+    """(PIL image of mode RGB, whether there are more frames or pages) of a file, or of bytes.
+    InputError: no image, damaged, of a format not in `FORMATS`, larger than `MAX_PIXELS`, or grey
+    of more than 8 bits; or Pillow is not installed."""
     try:
         from PIL import Image, ImageOps
     except ModuleNotFoundError:
@@ -59,7 +59,8 @@ def decode(source, name: str = None) -> tuple:
 
 
 def decoders() -> str:
-    """Versions of Pillow and its decoders: with others, the pixels of JPEG, WebP, AVIF may differ."""
+    """Versions of Pillow and its decoders: with others, the pixels of JPEG, WebP, AVIF may differ.
+    """
     from PIL import __version__, features
     known = {*features.modules, *features.codecs, *features.features}
     found = [name for name in _DECODERS if name in known and features.check(name)]
@@ -77,8 +78,8 @@ def _rgb(image):
 
 
 class ImageFile(FeatureFile):
-    """A Parquet file with columns `image` (bytes, or structs with `bytes`, as `datasets` writes them) and y;
-    its blocks hold uint8 (n, H, W, 3), each of images of one size, in no order."""
+    """A Parquet file with columns `image` (bytes, or structs with `bytes`, as `datasets` writes
+    them) and y; its blocks hold uint8 (n, H, W, 3), each of images of one size, in no order."""
 
     def __init__(self, path: str, columns: dict = None, need: tuple = ('X', 'y')):
         super().__init__(path, dict(X='image') | (columns or {}), need)
@@ -91,7 +92,8 @@ class ImageFile(FeatureFile):
         return ImageTable(self.path, self._columns)
 
     def blocks(self, size: int = BLOCK):
-        """Yield all samples, at most `size` at once; InputError for a damaged image (which sample)."""
+        """Yield all samples, at most `size` at once; InputError for a damaged image (which sample).
+        """
         start = 0
         for part in super().blocks(min(size, _AT_ONCE)):
             images = []

@@ -1,8 +1,8 @@
 """Learn from files of features, and predict: what `python -m scroll learn, add, predict` do.
 
-Files are read in blocks (`scroll.files.features`). Statistics, and so f_T, are the same bits whatever the
-order of samples and files, their kind and the size of the blocks. So is a buffer with `strategy='hash'`;
-other strategies choose among the samples of a block.
+Files are read in blocks (`scroll.files.features`). Statistics, and so f_T, are the same bits
+whatever the order of samples and files, their kind and the size of the blocks. So is a buffer with
+`strategy='hash'`; other strategies choose among the samples of a block.
 """
 import csv
 import io
@@ -20,10 +20,10 @@ from scroll.progress import Progress
 
 def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK,
           source: str = 'what was learned') -> tuple:
-    """Let a learner learn from files (`open_for`), each a part (`scroll.parts`): of those with splits what is
-    to train, unless `split` says otherwise. source: of what the learner knows already, for errors. Returns
-    (samples learned, samples in the files). InputError: a file cannot be read or learned from; the learner
-    may then have learned a part."""
+    """Let a learner learn from files (`open_for`), each a part (`scroll.parts`): of those with
+    splits what is to train, unless `split` says otherwise. source: of what the learner knows
+    already, for errors. Returns (samples learned, samples in the files). InputError: a file cannot
+    be read or learned from; the learner may then have learned a part."""
     names = getattr(learner, 'feature_names_in_', None)
     files, learned = open_for(learner, paths, columns, names, source), 0
     with Progress('Learning', sum(file.rows for file in files)) as progress:
@@ -39,7 +39,9 @@ def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size:
 
 def open_for(learner: Scroll, paths, columns: dict = None, names: tuple = None,
              source: str = 'what was learned') -> list:
-    """What a learner learns from: Parquet files of images where it has a backbone, else `open_files`."""
+    """What a learner learns from: Parquet files of images where it has a backbone, else
+    `open_files`.
+    """
     kind, known = FeatureFile, None
     if learner.embedder is not None:
         from scroll.files.images import ImageFile as kind
@@ -49,8 +51,8 @@ def open_for(learner: Scroll, paths, columns: dict = None, names: tuple = None,
 
 
 def learn_file(learner: Scroll, file, split: str = None, size: int = BLOCK, progress=None) -> int:
-    """`learn`, of a `FeatureFile`; returns how many samples were learned, which may be none. progress: called
-    with the number of each block's."""
+    """`learn`, of a `FeatureFile`; returns how many samples were learned, which may be none.
+    progress: called with the number of each block's."""
     learned = 0
     for _, block in read_blocks([file], split, size):
         with naming(file.path):
@@ -63,12 +65,12 @@ def learn_file(learner: Scroll, file, split: str = None, size: int = BLOCK, prog
 
 def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None, size: int = BLOCK,
             scores: bool = False) -> tuple:
-    """Write labels of samples to `out`, as CSV, whole or not at all ('-': to standard output, as they come):
-    of files with splits those to test.
+    """Write labels of samples to `out`, as CSV, whole or not at all ('-': to standard output, as
+    they come): of files with splits those to test.
 
-    Columns: `id`, of the file, or how many samples come before it; `label`, what is predicted; `y`, where the
-    file has it; with `scores` the logit of each class, so that reading it gives the same float64. Returns
-    (samples predicted right, or None where there is no y; samples)."""
+    Columns: `id`, of the file, or how many samples come before it; `label`, what is predicted; `y`,
+    where the file has it; with `scores` the logit of each class, so that reading it gives the same
+    float64. Returns (samples predicted right, or None where there is no y; samples)."""
     learned = getattr(learner, 'feature_names_in_', None)
     files, right, total = open_files(paths, columns, names=learned), 0, 0
     known = 'y' in files[0].has

@@ -19,8 +19,10 @@ class Table:
     """A Parquet file.
 
     Attributes:
-        names: of its columns. has: those of X, y, id and split that it has. rows: N. dim: d. x_names: of the
-            columns of X, None where it is one of lists. labels: as of `Arrays`. Where `datasets` of Hugging
+        names: of its columns. has: those of X, y, id and split that it has. rows: N. dim: d.
+        x_names: of the
+            columns of X, None where it is one of lists. labels: as of `Arrays`. Where `datasets` of
+            Hugging
             Face has noted names of the integers of y (ClassLabel), these are the labels."""
 
     def __init__(self, path: str, columns: dict, names: tuple = None):
@@ -100,7 +102,9 @@ class Table:
 
 
 class ImageTable(Table):
-    """A Parquet file whose X is a column of encoded images: (n,) bytes, structs with `bytes`, or None."""
+    """A Parquet file whose X is a column of encoded images: (n,) bytes, structs with `bytes`, or
+    None.
+    """
 
     def _width(self, kinds: list) -> int:
         kind = kinds[0]
@@ -115,8 +119,8 @@ class ImageTable(Table):
 
 
 def _class_names(metadata: dict, column: str) -> list | None:
-    """Names of the integers of a column, as `datasets` notes them in the schema; None: there are none, or
-    they are '0', '1', '2'..., as of digits, which say no more than the integers."""
+    """Names of the integers of a column, as `datasets` notes them in the schema; None: there are
+    none, or they are '0', '1', '2'..., as of digits, which say no more than the integers."""
     about = json.loads(metadata.get(b'huggingface', b'{}')).get('info', {}).get('features', {}).get(column)
     names = about.get('names') if isinstance(about, dict) and about.get('_type') == 'ClassLabel' else None
     return names if names != list(map(str, range(len(names or ())))) else None

@@ -1,1 +1,3 @@
-"""Statistics to a predictor: nearest centroids and ridge regression, lambda, correctly rounded solves."""
+"""Statistics to a predictor: nearest centroids and ridge regression, lambda, correctly rounded
+solves.
+"""

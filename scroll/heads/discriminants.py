@@ -1,9 +1,11 @@
-"""Discriminant analysis from the exact sums: class means, and one covariance within classes, or one for each.
+"""Discriminant analysis from the exact sums: class means, and one covariance within classes, or one
+for each.
 
-Ridge and nearest centroids see the covariance of all samples, or none; `lda` sees the one within classes
-(Fisher 1936; for streams, Hayes and Kanan 2020). It needs no more than they do: counts, sums, Gram matrix.
-With `qda`, from a Gram matrix for each class, each class has a covariance of its own, drawn towards the
-common one (FeCAM, Goswami et al. 2023), and the prediction is quadratic in u.
+Ridge and nearest centroids see the covariance of all samples, or none; `lda` sees the one within
+classes (Fisher 1936; for streams, Hayes and Kanan 2020). It needs no more than they do: counts,
+sums, Gram matrix. With `qda`, from a Gram matrix for each class, each class has a covariance of its
+own, drawn towards the common one (FeCAM, Goswami et al. 2023), and the prediction is quadratic in
+u.
 """
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,20 +26,22 @@ _SHARE_BITS = 30                    # shrinkage is a multiple of 2^-30
 
 
 def lda(statistics: Statistics, shrinkage: float | str = OAS) -> LinearPredictor:
-    """argmax_c x' S^-1 m_c - m_c' S^-1 m_c / 2 with exact weights, rounded; classes have equal priors.
+    """argmax_c x' S^-1 m_c - m_c' S^-1 m_c / 2 with exact weights, rounded; classes have equal
+    priors.
 
-    S = (1 - a) W / (N - K) + a t I with the scatter W within classes (`within_scatter`), its mean variance
-    t = tr(W) / (d (N - K)) and class means m_c. Means are rounded to the grid first, 2^-18: then W and m_c
-    are integers, and S^-1 m_c is the solution of an integer system, rounded correctly
-    (`scroll.heads.rounded`). Logits are multiplied by 1 - a. Where nothing varies within classes, S = I:
-    nearest centroids.
+    S = (1 - a) W / (N - K) + a t I with the scatter W within classes (`within_scatter`), its mean
+    variance t = tr(W) / (d (N - K)) and class means m_c. Means are rounded to the grid first,
+    2^-18: then W and m_c are integers, and S^-1 m_c is the solution of an integer system, rounded
+    correctly (`scroll.heads.rounded`). Logits are multiplied by 1 - a. Where nothing varies within
+    classes, S = I: nearest centroids.
 
     shrinkage: a, from 0 up to below 1, or 'oas' (`oas`).
 
     InputError: nothing seen, or another shrinkage."""
     means, scatter, units, freedom = system(statistics, shrinkage)
     longest = max(sum(v * v for v in row) for row in means.tolist()) or 1       # in 2^-36
-    bound = Fraction(longest * freedom ** 2 << 2 * GRID_BITS, units ** 2)       # of a weight's squared length
+    # of a weight's squared length
+    bound = Fraction(longest * freedom ** 2 << 2 * GRID_BITS, units ** 2)
     exponent = grid_for(bound, WEIGHT_BITS)
     weights = solve(scatter, units, freedom * means.T, exponent - GRID_BITS).T  # (K, d)
     ends = [round(Fraction(-sum(w * m for w, m in zip(ws, ms)), 2 << GRID_BITS))
@@ -64,9 +68,9 @@ def class_means(statistics: Statistics) -> np.ndarray:
 
 
 def within_scatter(statistics: Statistics) -> np.ndarray:
-    """W = sum_i (u_i - m)(u_i - m)', m the rounded mean of each sample's class: int64 (d, d), in 2^-36. From
-    the sums, G - sum_c (s_c m_c' + m_c s_c' - n_c m_c m_c'). What int64 wraps on the way comes back, since
-    the result is at most about N 2^36, below 2^63."""
+    """W = sum_i (u_i - m)(u_i - m)', m the rounded mean of each sample's class: int64 (d, d), in
+    2^-36. From the sums, G - sum_c (s_c m_c' + m_c s_c' - n_c m_c m_c'). What int64 wraps on the
+    way comes back, since the result is at most about N 2^36, below 2^63."""
     return _about(class_means(statistics), statistics.counts, statistics.sums, statistics.gram)
 
 
@@ -81,9 +85,9 @@ def degrees(statistics: Statistics) -> int:
 
 
 def oas(scatter: np.ndarray, freedom: int) -> Fraction:
-    """The share a of the identity that is best for normal samples, a multiple of 2^-30, at most 1 - 2^-30.
-    Oracle approximating shrinkage (Chen, Wiesel, Eldar and Hero 2010, eq. 23), from tr(W) and tr(W^2) in
-    integers. scatter: int64 (d, d). freedom: n, of samples less classes."""
+    """The share a of the identity that is best for normal samples, a multiple of 2^-30, at most 1 -
+    2^-30. Oracle approximating shrinkage (Chen, Wiesel, Eldar and Hero 2010, eq. 23), from tr(W)
+    and tr(W^2) in integers. scatter: int64 (d, d). freedom: n, of samples less classes."""
     dim, trace = len(scatter), sum(np.diagonal(scatter).tolist())
     squares = sum(sum(value * value for value in row) for row in scatter.tolist())         # exactly
     above = (1 - Fraction(2, dim)) * squares + trace ** 2
@@ -102,8 +106,10 @@ class QuadraticPredictor:
     """argmax_y -(h - m_y)' P_y (h - m_y), h = u or its lift; all integers, exact.
 
     Attributes:
-        classes: (K,) sorted labels. means: int64 (K, D), in units of 2^-18. forms: int64 (K, D, D), P in
-            units of 2^exponent; none is above `form_bits(D)` bits in size. lift: u -> h; None: h is u."""
+        classes: (K,) sorted labels. means: int64 (K, D), in units of 2^-18. forms: int64 (K, D, D),
+        P in
+            units of 2^exponent; none is above `form_bits(D)` bits in size. lift: u -> h; None: h is
+            u."""
     classes: np.ndarray
     means: np.ndarray
     forms: np.ndarray
@@ -117,7 +123,8 @@ class QuadraticPredictor:
 
     @property
     def linear(self) -> tuple:
-        """(weight (K, D), bias (K,)), float64: of -(h - m)' P (h - m) = 2 m' P h - m' P m - h' P h."""
+        """(weight (K, D), bias (K,)), float64: of -(h - m)' P (h - m) = 2 m' P h - m' P m - h' P h.
+        """
         means = np.ldexp(self.means.astype(np.float64), -GRID_BITS)
         weight = np.einsum('kd,kde->ke', means, self.quadratic)
         return 2 * weight, -(weight * means).sum(axis=1)
@@ -132,7 +139,9 @@ class QuadraticPredictor:
         return np.ldexp(np.ldexp(high, 2 * PIECE) + low, self.exponent - 2 * GRID_BITS)
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of equals."""
+        """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of
+        equals.
+        """
         return self.classes[largest(*self._logits(features))]
 
     def _logits(self, features: np.ndarray) -> tuple:
@@ -149,10 +158,11 @@ class QuadraticPredictor:
 
 
 def quadratic_logits(h, mean, form, floor=np.floor) -> tuple:
-    """(high, low), float64 (N,) whole numbers, 0 <= low < 2^36: logits of one class are high 2^36 + low in
-    2^(exponent - 36). h: (N, D). mean: (D,). form: float64 (D, D). Of several: mean (K, D), form (K, D, D),
-    the results (K, N). Arrays, or with `floor=torch.floor` tensors. Differences have 19 bits and forms so few
-    more that float64 holds a row of their products; pieces of 18 bits of these meet the differences."""
+    """(high, low), float64 (N,) whole numbers, 0 <= low < 2^36: logits of one class are high 2^36 +
+    low in 2^(exponent - 36). h: (N, D). mean: (D,). form: float64 (D, D). Of several: mean (K, D),
+    form (K, D, D), the results (K, N). Arrays, or with `floor=torch.floor` tensors. Differences
+    have 19 bits and forms so few more that float64 holds a row of their products; pieces of 18 bits
+    of these meet the differences."""
     base, difference = 2.0 ** PIECE, h - mean[..., None, :]
     rest, sums = difference @ form, []
     for place in range(3):
@@ -171,14 +181,16 @@ def form_bits(size: int) -> int:
 
 
 def qda(statistics: Statistics, pooling: float = .5, shrinkage: float | str = OAS) -> QuadraticPredictor:
-    """Mahalanobis distances with covariances C_c = (1 - a) [(1 - b) W_c / (n_c - 1) + b W / (N - K)] + a t I.
+    """Mahalanobis distances with covariances C_c = (1 - a) [(1 - b) W_c / (n_c - 1) + b W / (N -
+    K)] + a t I.
 
-    W_c is the scatter of a class about its mean, W the sum of all, t = tr(W) / (D (N - K)). (Classes have
-    equal priors, and determinants are left out: with a covariance of few samples they are noise.)
-    Means and N - K times the covariances are rounded to integers first; the inverses are rounded correctly
-    (`scroll.heads.rounded`). Logits are multiplied by 1 - a.
+    W_c is the scatter of a class about its mean, W the sum of all, t = tr(W) / (D (N - K)).
+    (Classes have equal priors, and determinants are left out: with a covariance of few samples they
+    are noise.) Means and N - K times the covariances are rounded to integers first; the inverses
+    are rounded correctly (`scroll.heads.rounded`). Logits are multiplied by 1 - a.
 
-    pooling: b, from 0 to 1, a multiple of 2^-10. shrinkage: a, from 0 up to below 1, or 'oas', of W.
+    pooling: b, from 0 to 1, a multiple of 2^-10. shrinkage: a, from 0 up to below 1, or 'oas', of
+    W.
 
     InputError: nothing seen, one Gram matrix for all classes, or other parameters."""
     check_seen(statistics)
@@ -193,8 +205,9 @@ def qda(statistics: Statistics, pooling: float = .5, shrinkage: float | str = OA
 
 
 def covariances(statistics: Statistics, means: np.ndarray, pooling: float, shrinkage) -> tuple:
-    """f / (1 - a) times the covariances without their diagonal part, int64 (K, D, D), that part, both in
-    units of 2^-36, and f: N - K, or what int64 holds of it where millions of samples meet a class of few."""
+    """f / (1 - a) times the covariances without their diagonal part, int64 (K, D, D), that part,
+    both in units of 2^-36, and f: N - K, or what int64 holds of it where millions of samples meet a
+    class of few."""
     scatters, freedom = class_scatters(statistics, means), max(degrees(statistics), 1)
     pooled = scatters.sum(axis=0)
     b = round(float(pooling) * POOLING)
@@ -212,7 +225,8 @@ def covariances(statistics: Statistics, means: np.ndarray, pooling: float, shrin
 
 
 def class_scatters(statistics: Statistics, means: np.ndarray) -> np.ndarray:
-    """sum (u - m)(u - m)' over each class, m its rounded mean: int64 (K, D, D), in units of 2^-36."""
+    """sum (u - m)(u - m)' over each class, m its rounded mean: int64 (K, D, D), in units of 2^-36.
+    """
     out = np.empty((len(means), statistics.size, statistics.size), np.int64)
     parts = (array[:, None] for array in (means, statistics.counts, statistics.sums))
     for scatter, *of_class in zip(out, *parts, statistics.grams):

@@ -1,9 +1,10 @@
 """Exact leave-one-out: logits of f_T on samples that it has learned from, had it not seen each.
 
-f* is calibrated on them, `auto` chooses a head by them, `out_of_sample` finds wrong labels by them. They are
-float64, made of correctly rounded solutions and sums in order: the same bits on every machine. Functions take
-what a head made of the statistics, the statistics, its settings (`scroll.heads.registry.Settings`), quantised
-features (N, d) and labels (N,), and return float64 (N, K). x is [h; 1] or h, and v is x less its class mean.
+f* is calibrated on them, `auto` chooses a head by them, `out_of_sample` finds wrong labels by them.
+They are float64, made of correctly rounded solutions and sums in order: the same bits on every
+machine. Functions take what a head made of the statistics, the statistics, its settings
+(`scroll.heads.registry.Settings`), quantised features (N, d) and labels (N,), and return float64
+(N, K). x is [h; 1] or h, and v is x less its class mean.
 """
 from dataclasses import replace
 from fractions import Fraction
@@ -23,7 +24,8 @@ _ROWS = 1 << 9                      # solved for at once
 def ridge_left_out(online: LinearPredictor, statistics: Statistics, settings, features: np.ndarray,
                    labels: np.ndarray, weights=1.0) -> np.ndarray:
     """With leverage l = w x' (A + alpha I)^-1 x and target t, leaving x out turns its logit f into
-    (f - l t) / (1 - l). weights: w, how often each sample is counted, a number or float64 (N, 1)."""
+    (f - l t) / (1 - l). weights: w, how often each sample is counted, a number or float64 (N,
+    1)."""
     x = np.column_stack([lifted(statistics, features), np.full(len(features), GRID)])
     units = predictors.usable_lambda(statistics, settings.ridge_lambda)
     weights = np.broadcast_to(weights, (len(x), 1))
@@ -75,9 +77,9 @@ def ncc_left_out(online: LinearPredictor, statistics: Statistics, settings, feat
 
 def lda_left_out(online: LinearPredictor, statistics: Statistics, settings, features: np.ndarray,
                  labels: np.ndarray) -> np.ndarray:
-    """Without x its class has the mean m_c - v / (n_c - 1) and the scatter W - v v' n_c / (n_c - 1), whose
-    inverse P follows from that of W (Sherman and Morrison 1950). What is added to the diagonal stays. Means
-    are those rounded to the grid."""
+    """Without x its class has the mean m_c - v / (n_c - 1) and the scatter W - v v' n_c / (n_c -
+    1), whose inverse P follows from that of W (Sherman and Morrison 1950). What is added to the
+    diagonal stays. Means are those rounded to the grid."""
     means, scatter, units, freedom = discriminants.system(statistics, settings.shrinkage)
     rows, each = np.searchsorted(statistics.classes, labels), np.arange(len(features))
     count = statistics.counts[rows]
@@ -85,7 +87,8 @@ def lda_left_out(online: LinearPredictor, statistics: Statistics, settings, feat
     v = np.where(count[:, None] > 1, lifted(statistics, features) - means[rows], 0)
     a = row_sums(v * solved_rows(scatter, units, v))                            # v'Pv
     share = 1 + 1 / others
-    least = units / (units + share * row_sums(v * v * 1.0))     # of 1 - share a, which rounding may make 0
+    # of 1 - share a, which rounding may make 0
+    least = units / (units + share * row_sums(v * v * 1.0))
     slopes = online.units.copy()
     slopes[:, -1] = 0                                                           # without biases
     slopes = LinearPredictor(online.classes, slopes, online.exponent)
@@ -103,8 +106,9 @@ def lda_left_out(online: LinearPredictor, statistics: Statistics, settings, feat
 
 def qda_left_out(online, statistics: Statistics, settings, features: np.ndarray,
                  labels: np.ndarray) -> np.ndarray:
-    """As `lda_left_out`; the covariance of every class changes by a matrix of rank one. The factors of the
-    scatters and the diagonal part stay. Products with the forms P are exact, as in `QuadraticPredictor`."""
+    """As `lda_left_out`; the covariance of every class changes by a matrix of rank one. The factors
+    of the scatters and the diagonal part stay. Products with the forms P are exact, as in
+    `QuadraticPredictor`."""
     rows = np.searchsorted(statistics.classes, labels)
     counts = statistics.counts[rows]
     factor = np.where(counts > 1, counts / np.maximum(counts - 1.0, 1), 0)      # n / (n - 1)
@@ -117,7 +121,8 @@ def qda_left_out(online, statistics: Statistics, settings, features: np.ndarray,
         lost = common / freedom + own * (1 - common) / max(int(statistics.counts[k]) - 1, 1)
         lost = lost * factor                                                    # C' = C - lost v v'
         step = lost / (1 - lost * unit * row_sums(v * pv))
-        logits[:, k] -= step * (unit * row_sums((x - mean) * pv)) ** 2          # of x less the mean; the mean
+        # of x less the mean; the mean
+        logits[:, k] -= step * (unit * row_sums((x - mean) * pv)) ** 2
         logits[own, k] *= np.where(factor > 0, factor, 1)[own] ** 2             # of its own class moves
     return logits
 

@@ -1,9 +1,11 @@
-"""Statistics -> linear classifier: nearest centroid, ridge, balanced ridge, or random, for the ablation.
+"""Statistics -> linear classifier: nearest centroid, ridge, balanced ridge, or random, for the
+ablation.
 
-Each is a pure function of the exact statistics, so it is the same, to the last bit, under every schedule.
-Weights are integers in units of a power of two: quotients and solutions of integer systems, correctly rounded
-(`scroll.heads.rounded`). Logits are exact sums of integers. Hence weights, digests and predictions are those
-of the data, on every machine, with every BLAS and number of threads.
+Each is a pure function of the exact statistics, so it is the same, to the last bit, under every
+schedule. Weights are integers in units of a power of two: quotients and solutions of integer
+systems, correctly rounded (`scroll.heads.rounded`). Logits are exact sums of integers. Hence
+weights, digests and predictions are those of the data, on every machine, with every BLAS and number
+of threads.
 """
 import hashlib
 import json
@@ -25,7 +27,8 @@ from scroll.statistics import MAX_SAMPLES, Statistics
 
 NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
 WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features
-_LOGITS, _ROWS = 1 << 18, 1 << 7    # logits in a block, which caches hold, and its least number of rows
+# logits in a block, which caches hold, and its least number of rows
+_LOGITS, _ROWS = 1 << 18, 1 << 7
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class LinearPredictor:
     """argmax_y w_y . h + b_y over unit features u, h = u or its lift; all integers, exact.
 
     Attributes:
-        classes: (K,) sorted labels. units: int64 (K, D + 1), weights and, last, bias, in units of 2^exponent;
+        classes: (K,) sorted labels. units: int64 (K, D + 1), weights and, last, bias, in units of
+        2^exponent;
             none is above 2^47 in size. lift: u -> h; None: h is u."""
     classes: np.ndarray
     units: np.ndarray
@@ -68,12 +72,14 @@ class LinearPredictor:
         return np.concatenate([np.ldexp(np.ldexp(high, shift) + low, unit) for high, low in blocks])
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of equals."""
+        """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of
+        equals.
+        """
         return self.classes[np.concatenate([self._largest(h) for h in self._blocks(features)])]
 
     def _blocks(self, features: np.ndarray):
-        """Yield h, float64, of some rows at a time, so that neither all of h nor all logits are in memory at
-        once."""
+        """Yield h, float64, of some rows at a time, so that neither all of h nor all logits are in
+        memory at once."""
         rows = max(_LOGITS // len(self.units), _ROWS)
         for _, h in lifted_blocks(on_grid(features), self.lift):
             for start in range(0, max(len(h), 1), rows):
@@ -82,8 +88,9 @@ class LinearPredictor:
     def _largest(self, h: np.ndarray) -> np.ndarray:
         """Columns (n,) of the largest exact logits, the first of equals.
 
-        A float64 logit is off by at most (D + 1) 2^-53 |[h; 1]| |[w; b]|, in whatever order it is summed
-        (Higham 2002, section 3.1). Where others are closer to the largest than that, exact logits decide."""
+        A float64 logit is off by at most (D + 1) 2^-53 |[h; 1]| |[w; b]|, in whatever order it is
+        summed (Higham 2002, section 3.1). Where others are closer to the largest than that, exact
+        logits decide."""
         weights, longest = self._in_float64
         logits = h @ weights[:, :-1].T + weights[:, -1] * GRID
         best = logits.argmax(axis=1)
@@ -105,7 +112,9 @@ class LinearPredictor:
         return weights, np.sqrt(np.einsum('kd,kd->k', weights, weights).max())
 
     def limbs(self) -> tuple:
-        """([float64 (K, D + 1), ...], width): whole numbers; `units` is the sum of limbs[i] 2^(i width)."""
+        """([float64 (K, D + 1), ...], width): whole numbers; `units` is the sum of limbs[i] 2^(i
+        width).
+        """
         rest, limbs, width = self.units, [], 53 - GRID_BITS - self.units.shape[1].bit_length()
         while len(limbs) * width < WEIGHT_BITS - width + 1:
             above = rest + (1 << width - 1) >> width
@@ -122,9 +131,10 @@ class LinearPredictor:
 
 
 def exact_logits(h, limbs, width: int, floor=np.floor) -> tuple:
-    """(high, low), float64 (N, K) whole numbers, 0 <= low < 2^w, w = (number of limbs - 1) width: logits are
-    high 2^w + low in units of 2^(exponent - 18). Limbs are so short that no sum of products reaches 2^53, so
-    every one is exact. h: float64 (N, D), on the grid; an array, or with `floor=torch.floor` a tensor. limbs,
+    """(high, low), float64 (N, K) whole numbers, 0 <= low < 2^w, w = (number of limbs - 1) width:
+    logits are high 2^w + low in units of 2^(exponent - 18). Limbs are so short that no sum of
+    products reaches 2^53, so every one is exact. h: float64 (N, D), on the grid; an array, or with
+    `floor=torch.floor` a tensor. limbs,
     width: of `LinearPredictor.limbs`."""
     base, low = 2.0 ** width, 0.0
     high = h @ limbs[0][:, :-1].T + limbs[0][:, -1] * GRID
@@ -170,8 +180,8 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
 
 
 def exact_lambda(alpha: float) -> float:
-    """The lambda that `ridge` uses for this one: the nearest multiple of 2^-36, the unit of the Gram matrix.
-    Of 0.1 it is 0.10000000000582077."""
+    """The lambda that `ridge` uses for this one: the nearest multiple of 2^-36, the unit of the
+    Gram matrix. Of 0.1 it is 0.10000000000582077."""
     return round(float(alpha) * GRID ** 2) / GRID ** 2
 
 
@@ -199,9 +209,12 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
 
 
 def target_sums(statistics: Statistics, targets: str) -> np.ndarray:
-    """R = sum [u; 1] t^T over all samples, t the targets of `ridge`: int64 (d + 1, K) in units of 2^-18."""
+    """R = sum [u; 1] t^T over all samples, t the targets of `ridge`: int64 (d + 1, K) in units of
+    2^-18.
+    """
     if targets == 'pm1':
-        return 2 * statistics.sums.T - (statistics.gram[:, -1:] >> GRID_BITS)       # that column is sum_y S_y
+        # that column is sum_y S_y
+        return 2 * statistics.sums.T - (statistics.gram[:, -1:] >> GRID_BITS)
     return statistics.sums.T.copy()                                                 # onehot
 
 
@@ -215,9 +228,10 @@ def usable_lambda(statistics: Statistics, alpha: float) -> int:
 
 
 def evened(statistics: Statistics) -> Statistics:
-    """Statistics as if every class had come equally often, for head `balanced`: with classes of very
-    different sizes ridge fits the large ones (for streams: AIR, Fang et al. 2024). Each class has t = N / K
-    samples, rounded, 1 or more: t s_c / n_c and sum_c t G_c / n_c, each entry rounded half to even.
+    """Statistics as if every class had come equally often, for head `balanced`: with classes of
+    very different sizes ridge fits the large ones (for streams: AIR, Fang et al. 2024). Each class
+    has t = N / K samples, rounded, 1 or more: t s_c / n_c and sum_c t G_c / n_c, each entry rounded
+    half to even.
     InputError: nothing seen, or one Gram matrix for all classes."""
     counts, grams = statistics.counts, statistics.grams
     share = np.full(len(counts), _samples_each(statistics))
@@ -234,9 +248,10 @@ def _samples_each(statistics: Statistics) -> int:
 
 
 def least_evened(statistics: Statistics) -> float:
-    """The least lambda of `balanced`: `smallest_units` of the evened Gram matrix, and twice what its rounding
-    can take from an eigenvalue (`scroll.heads.rounded`). Entries are off by K / 2 at most, but for those of
-    the constant feature: by 2^18 times the error of the sums, which is measured here."""
+    """The least lambda of `balanced`: `smallest_units` of the evened Gram matrix, and twice what
+    its rounding can take from an eigenvalue (`scroll.heads.rounded`). Entries are off by K / 2 at
+    most, but for those of the constant feature: by 2^18 times the error of the sums, which is
+    measured here."""
     share, counts, sums = _samples_each(statistics), statistics.counts[:, None], statistics.sums
     variances = scaled(statistics.grams.diagonal(axis1=1, axis2=2), share, counts).sum(axis=0)
     moved = scaled(sums, share, counts) * counts - share * sums     # below n_c: what wraps comes back
@@ -246,7 +261,8 @@ def least_evened(statistics: Statistics) -> float:
 
 
 def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:
-    """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's."""
+    """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's.
+    """
     check_seen(statistics)
     shape = (len(statistics.classes), statistics.size + 1)
     weights = (2 * numpy_stream(seed, 'initialisation').random(shape) - 1) * (1 / np.sqrt(statistics.size))

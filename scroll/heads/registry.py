@@ -1,7 +1,8 @@
-"""All heads by name: how each is made of the exact sums, its leave-one-out logits, and what it needs.
+"""All heads by name: how each is made of the exact sums, its leave-one-out logits, and what it
+needs.
 
-To add a head: a function that makes a predictor of `Statistics`, one in `left_out` for its leave-one-out
-logits, a line in `HEADS`, and its name in `scroll.settings`.
+To add a head: a function that makes a predictor of `Statistics`, one in `left_out` for its
+leave-one-out logits, a line in `HEADS`, and its name in `scroll.settings`.
 """
 from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass, replace
@@ -35,11 +36,15 @@ class Head:
     """A head.
 
     Attributes:
-        make: (statistics, settings) -> predictor. leaves_out: the function of `scroll.heads.left_out`.
-        lift: the lift that goes with it, where none is asked for. by_class: needs a Gram matrix a class.
-        sums_for_lambda: statistics -> those that `ridge_lambda` 'auto' is chosen from; None: has none.
+        make: (statistics, settings) -> predictor. leaves_out: the function of
+        `scroll.heads.left_out`.
+        lift: the lift that goes with it, where none is asked for. by_class: needs a Gram matrix a
+        class.
+        sums_for_lambda: statistics -> those that `ridge_lambda` 'auto' is chosen from; None: has
+        none.
         least_lambda: statistics -> the number that lambda is raised to where it is below.
-        relative: logits, distances or what differs of them, only compare the classes of one sample; those of
+        relative: logits, distances or what differs of them, only compare the classes of one sample;
+        those of
             ridge stand for themselves."""
     make: Callable
     leaves_out: Callable
@@ -50,7 +55,9 @@ class Head:
     relative: bool = False
 
     def settled(self, statistics: Statistics, settings: Settings) -> Settings:
-        """The settings with the lambda in use, chosen from the statistics if it is 'auto'; None: has none."""
+        """The settings with the lambda in use, chosen from the statistics if it is 'auto'; None:
+        has none.
+        """
         if self.sums_for_lambda is None:
             return replace(settings, ridge_lambda=None)
         asked, least = settings.ridge_lambda, self.least_lambda(statistics)
@@ -60,9 +67,9 @@ class Head:
 
     def left_out(self, online, statistics: Statistics, settings: Settings, features: np.ndarray,
                  labels: np.ndarray) -> np.ndarray:
-        """Logits float64 (N, K) on samples that were learned, as if each had not been. Without the only
-        sample of a class that class is unknown: its logit is -inf. online: what `make` made of the statistics
-        and the `settled` settings. features: (N, d), quantised. labels: (N,)."""
+        """Logits float64 (N, K) on samples that were learned, as if each had not been. Without the
+        only sample of a class that class is unknown: its logit is -inf. online: what `make` made of
+        the statistics and the `settled` settings. features: (N, d), quantised. labels: (N,)."""
         logits = self.leaves_out(online, statistics, settings, features, labels)
         rows = np.searchsorted(statistics.classes, labels)
         alone = np.flatnonzero(statistics.counts[rows] == 1) if len(statistics.classes) > 1 else []
@@ -96,12 +103,12 @@ HEADS |= {name: replace(HEADS[head], lift=lift) for name, (head, lift) in PUBLIS
 
 
 def choose_head(statistics: Statistics, settings: Settings, features, labels) -> tuple:
-    """Head 'auto': (name, the statistics to make it of), of the candidate with the least cross-entropy on
-    samples that were learned, each left out (exactly, so no validation set is needed); of equals the first,
-    and the one without the lift.
+    """Head 'auto': (name, the statistics to make it of), of the candidate with the least
+    cross-entropy on samples that were learned, each left out (exactly, so no validation set is
+    needed); of equals the first, and the one without the lift.
 
-    Losses have the same bits on every machine, and so has the choice; with samples of a `hash` buffer it is
-    the same under every schedule. features: (N, d), quantised. labels: (N,)."""
+    Losses have the same bits on every machine, and so has the choice; with samples of a `hash`
+    buffer it is the same under every schedule. features: (N, d), quantised. labels: (N,)."""
     found = [(_left_out_loss(HEADS[name], sums, settings, features, labels), name, sums)
              for sums in ([statistics.without_lift()] if statistics.lift else []) + [statistics]
              for name in _CANDIDATES]
@@ -109,8 +116,8 @@ def choose_head(statistics: Statistics, settings: Settings, features, labels) ->
 
 
 def choose_pooling(statistics: Statistics, settings: Settings, features, labels) -> Settings:
-    """The settings with a number for the pooling 'auto' of `qda`: as `choose_head`, among .3, .5, .7 and .9;
-    of equals .5."""
+    """The settings with a number for the pooling 'auto' of `qda`: as `choose_head`, among .3, .5,
+    .7 and .9; of equals .5."""
     trials = [replace(settings, pooling=pooling) for pooling in _POOLINGS]
     return _least([(_left_out_loss(HEADS['qda'], statistics, trial, features, labels), trial)
                    for trial in trials])[0]
@@ -123,8 +130,8 @@ def _least(found: list) -> list:
 
 
 def _left_out_loss(head: Head, statistics: Statistics, settings: Settings, features, labels) -> float:
-    """Mean cross-entropy, in nats, of a head's leave-one-out logits at their best scale; samples that are
-    the only one of their class do not count."""
+    """Mean cross-entropy, in nats, of a head's leave-one-out logits at their best scale; samples
+    that are the only one of their class do not count."""
     settings = head.settled(statistics, settings)
     online = head.make(statistics, settings)
     logits = head.left_out(online, statistics, settings, features, labels)

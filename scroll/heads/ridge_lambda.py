@@ -1,13 +1,17 @@
-"""Ridge's lambda without a validation set: generalised cross-validation (GCV), from the statistics alone.
+"""Ridge's lambda without a validation set: generalised cross-validation (GCV), from the statistics
+alone.
 
-GCV(lambda) = (RSS / N) / (1 - df / N)^2 (Golub, Heath and Wahba 1979) needs the Gram matrix, the class sums
-and the counts and nothing else, so its choice is the same, to the last bit, under every schedule, batching
-and sharding, and no sample has to be kept for it. On every machine, too: float64 bounds decide that hold for
-whatever eigenvalues LAPACK finds, and where these leave it open, the criterion itself to 60 bits.
+GCV(lambda) = (RSS / N) / (1 - df / N)^2 (Golub, Heath and Wahba 1979) needs the Gram matrix, the
+class sums and the counts and nothing else, so its choice is the same, to the last bit, under every
+schedule, batching and sharding, and no sample has to be kept for it. On every machine, too: float64
+bounds decide that hold for whatever eigenvalues LAPACK finds, and where these leave it open, the
+criterion itself to 60 bits.
 
-I - H, H the matrix that turns targets into fitted values, has no eigenvalue below q = lambda / (tr(A) +
-lambda): so N - df is N q or more, and RSS q^2 times that of the targets. Sums that were rounded (`evened`,
-`scroll.grid_learner.Standardised`) can say less, even nothing or below; then these bounds stand for it.
+I - H, H the matrix that turns targets into fitted values, has no eigenvalue below q = lambda /
+(tr(A) + lambda): so N - df is N q or more, and RSS q^2 times that of the targets. Sums that were
+rounded (`evened`,
+`scroll.grid_learner.Standardised`) can say less, even nothing or below; then these bounds stand for
+it.
 """
 from fractions import Fraction
 from math import isqrt
@@ -25,9 +29,9 @@ _PRECISION = Fraction(1, 1 << 62)   # of the parts of an exact criterion
 
 
 def choose_lambda(statistics: Statistics, targets: str = 'pm1', least: float = 0.0) -> float:
-    """The lambda of least GCV, from 2^-20, or `least`, to 2^20; of equals the largest. First every sixteenth
-    of the numbers 2^(k / 4), then every fourth, then each between the best one's neighbours. InputError:
-    nothing seen."""
+    """The lambda of least GCV, from 2^-20, or `least`, to 2^20; of equals the largest. First every
+    sixteenth of the numbers 2^(k / 4), then every fourth, then each between the best one's
+    neighbours. InputError: nothing seen."""
     bounds_of, exact = gcv_bounds(statistics, targets), {}
     # no bound on an eigenvalue says much below 2^-32 of the trace
     least = max(_trace(statistics.gram) >> 32, int(least * GRID ** 2), 1)
@@ -46,17 +50,20 @@ def choose_lambda(statistics: Statistics, targets: str = 'pm1', least: float = 0
 
 
 def grid_lambda(k: int) -> float:
-    """2^(k / 4), |k| <= 80, rounded to a multiple of 2^-36 in integers: the same number on any machine."""
+    """2^(k / 4), |k| <= 80, rounded to a multiple of 2^-36 in integers: the same number on any
+    machine.
+    """
     return (isqrt(isqrt(1 << 4 * (2 * GRID_BITS + 1) + k)) + 1) // 2 / GRID ** 2
 
 
 def gcv_bounds(statistics: Statistics, targets: str):
     """lambda -> (the least, the most) that GCV can be, whichever LAPACK computed the spectrum.
 
-    With A = Q diag(s) Q' and c = Q'R, RSS = tr(Y'Y) - sum |c|^2 (s + 2 lambda) / (s + lambda)^2 and N - df =
-    N - n + sum lambda / (s + lambda). Computed eigenpairs are those of a matrix no further from A than e =
-    4 n 2^-52 tr(A) (in practice a thousandth of that). An eigenvalue within e of s changes 1 / (s + lambda)
-    by at most e / (s + lambda - e), relatively, and RSS by less than 12 e |W|^2, since s >= -lambda / 2."""
+    With A = Q diag(s) Q' and c = Q'R, RSS = tr(Y'Y) - sum |c|^2 (s + 2 lambda) / (s + lambda)^2 and
+    N - df = N - n + sum lambda / (s + lambda). Computed eigenpairs are those of a matrix no further
+    from A than e = 4 n 2^-52 tr(A) (in practice a thousandth of that). An eigenvalue within e of s
+    changes 1 / (s + lambda) by at most e / (s + lambda - e), relatively, and RSS by less than 12 e
+    |W|^2, since s >= -lambda / 2."""
     check_seen(statistics)
     gram, total = statistics.gram / float(GRID) ** 2, statistics.total
     right, most = target_sums(statistics, targets) / float(GRID), float(_target_squares(statistics, targets))
@@ -84,8 +91,8 @@ def gcv_bounds(statistics: Statistics, targets: str):
 
 
 def exact_gcv(statistics: Statistics, targets: str, alpha: float) -> Fraction:
-    """GCV of one lambda, to 60 bits: (N RSS) / (N - df)^2 with RSS = tr(Y'Y) - tr(R'W) - lambda |W|^2 and
-    N - df = N - n + lambda tr((A + lambda I)^-1), from solutions with exact residuals."""
+    """GCV of one lambda, to 60 bits: (N RSS) / (N - df)^2 with RSS = tr(Y'Y) - tr(R'W) - lambda
+    |W|^2 and N - df = N - n + lambda tr((A + lambda I)^-1), from solutions with exact residuals."""
     gram, right, units = statistics.gram, target_sums(statistics, targets), usable_lambda(statistics, alpha)
     weights = Refinement(gram, units, right)
     inverse = Refinement(gram, units, np.eye(len(gram), dtype=np.int64))

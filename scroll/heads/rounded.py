@@ -1,12 +1,14 @@
-"""Integer linear systems, solved and rounded correctly: the same integers on every machine, with every BLAS.
+"""Integer linear systems, solved and rounded correctly: the same integers on every machine, with
+every BLAS.
 
-(G + l I) X = R with integers G, l > 0 and R has one rational solution if G has no eigenvalue below -l / 2:
-it is positive semidefinite, or rounded entry by entry from a matrix that is. The system is solved
-in float64 and refined (Wilkinson 1963; Higham 2002, chapter 12), with residuals that are exact: G and each
-correction are cut into integers so short that every sum of their products is an integer below 2^53, which
-float64 holds in whatever order it is added. The eigenvalues of G + l I are at least l / 2, so what is still
-missing of a column of X is no longer than 2 / l times its residual. Entries are rounded once that bound no
-longer reaches across a rounding boundary; columns where it does are refined further.
+(G + l I) X = R with integers G, l > 0 and R has one rational solution if G has no eigenvalue below
+-l / 2: it is positive semidefinite, or rounded entry by entry from a matrix that is. The system is
+solved in float64 and refined (Wilkinson 1963; Higham 2002, chapter 12), with residuals that are
+exact: G and each correction are cut into integers so short that every sum of their products is an
+integer below 2^53, which float64 holds in whatever order it is added. The eigenvalues of G + l I
+are at least l / 2, so what is still missing of a column of X is no longer than 2 / l times its
+residual. Entries are rounded once that bound no longer reaches across a rounding boundary; columns
+where it does are refined further.
 """
 from fractions import Fraction
 
@@ -24,8 +26,8 @@ _CONDITION = 40                     # l is at least 2^-40 of G's trace: then flo
 
 
 def scaled(array: np.ndarray, times, over) -> np.ndarray:
-    """array times / over, rounded to integers, half to even: int64. times and over: whole, 1 to 2^31; results
-    must be below 2^62."""
+    """array times / over, rounded to integers, half to even: int64. times and over: whole, 1 to
+    2^31; results must be below 2^62."""
     whole, rest = np.divmod(array, over)
     more, rest = np.divmod(rest * times, over)
     out = whole * times + more
@@ -40,18 +42,21 @@ def smallest_units(gram: np.ndarray) -> int:
 class Refinement:
     """X = (gram + units I)^-1 right, to more bits with every step.
 
-    gram: int64 (n, n), no eigenvalue below -units / 2, n < 2^16. units: int, `smallest_units` or more. right:
-    int64 (n, K).
+    gram: int64 (n, n), no eigenvalue below -units / 2, n < 2^16. units: int, `smallest_units` or
+    more. right: int64 (n, K).
 
     Attributes:
         unit: X is known in units of 2^unit.
-        pieces: [(float64 (n, K), whole numbers, unit), ...]: X is the sum of pieces 2^unit, up to `error`.
+        pieces: [(float64 (n, K), whole numbers, unit), ...]: X is the sum of pieces 2^unit, up to
+        `error`.
 
-    InputError: float64 cannot steer the solution; says so if `gram` has another eigenvalue than it may."""
+    InputError: float64 cannot steer the solution; says so if `gram` has another eigenvalue than it
+    may."""
 
     def __init__(self, gram: np.ndarray, units: int, right: np.ndarray):
         size, top = len(gram), int(np.abs(gram).max())
-        self._bits = 52 - (_RADIX - 1) - (size + 1).bit_length()    # of a correction: sums stay below 2^53
+        # of a correction: sums stay below 2^53
+        self._bits = 52 - (_RADIX - 1) - (size + 1).bit_length()
         count = (max(top, units).bit_length() + 1) // _RADIX + 1    # rounded ones reach 2^21 only
         self._system = _limbs(gram, count)
         for limb, digit in zip(self._system, _limbs(np.array([units], object), count)):
@@ -69,7 +74,9 @@ class Refinement:
         self.unit, self.pieces = 0, []                              # units I) X, the residual
 
     def step(self) -> None:
-        """One more correction: of up to 21 bits for n = 512, of fewer where the matrix is ill-conditioned."""
+        """One more correction: of up to 21 bits for n = 512, of fewer where the matrix is
+        ill-conditioned.
+        """
         residual = _floats(self._residual)
         correction = cho_solve(self._factor, residual, check_finite=False) * 2.0 ** -self._spare
         if not self.pieces and (spare := _exponent(correction) - self._bits + 1) > 0:
@@ -99,7 +106,9 @@ class Refinement:
         self._units, self._spare, self.unit = self._units * 2.0 ** spare, spare, spare
 
     def error(self) -> np.ndarray:
-        """float64 (K,): no column is further from that of X than this (Euclidean), in units of 2^unit."""
+        """float64 (K,): no column is further from that of X than this (Euclidean), in units of
+        2^unit.
+        """
         residual = _floats(self._residual)
         scale = max(np.abs(residual).max(), 1.0)                    # so that no square is too large
         return 2.002 * scale / self._units * np.linalg.norm(residual / scale, axis=0)
@@ -115,8 +124,8 @@ class Refinement:
         self.pieces = [(piece[:, columns], unit) for piece, unit in self.pieces]
 
     def rounded(self, grid: int) -> tuple:
-        """(X in units of 2^grid, rounded half to even: int64 (n, K); which entries are sure: bool (n, K));
-        grid > unit."""
+        """(X in units of 2^grid, rounded half to even: int64 (n, K); which entries are sure: bool
+        (n, K)); grid > unit."""
         below = grid - self.unit
         half, whole, part = 1 << below - 1, 0, 0                    # X = whole 2^grid + part 2^unit
         for piece, unit in self.pieces:
@@ -128,7 +137,8 @@ class Refinement:
                 whole, piece = whole + (piece >> depth), piece & (1 << depth) - 1
             part = part + (piece.astype(np.int64 if below < 60 else object) << unit - self.unit)
         carry = part + half >> below
-        part, whole = part - (carry << below), whole + carry.astype(np.int64)       # -half <= part < half
+        # -half <= part < half
+        part, whole = part - (carry << below), whole + carry.astype(np.int64)
         distance, error = (half - abs(part)).astype(np.float64), self.error()       # to the next middle
         on_it = 2.0 ** (below - _TIE)
         tie = distance + error <= on_it
@@ -138,8 +148,8 @@ class Refinement:
 
 
 def _unsolvable(gram: np.ndarray, units: int) -> InputError:
-    """The error of a system that float64 cannot steer. Sums of samples that were all learned have no
-    eigenvalue below -units / 2, which v' (2 gram + units I) v < 0, in integers, disproves."""
+    """The error of a system that float64 cannot steer. Sums of samples that were all learned have
+    no eigenvalue below -units / 2, which v' (2 gram + units I) v < 0, in integers, disproves."""
     direction = np.linalg.eigh(gram.astype(np.float64))[1][:, 0]
     v = np.rint(direction * (1 << 30)).astype(np.int64).astype(object)
     if 2 * (v @ (gram @ v)) + units * (v @ v) < 0:
@@ -149,14 +159,16 @@ def _unsolvable(gram: np.ndarray, units: int) -> InputError:
 
 
 def grid_for(square: Fraction, bits: int) -> int:
-    """The grid on which numbers whose squares are at most `square` have no more than `bits` bits."""
-    exponent = (square.numerator.bit_length() - square.denominator.bit_length()) // 2       # or one too few
+    """The grid on which numbers whose squares are at most `square` have no more than `bits` bits.
+    """
+    # or one too few
+    exponent = (square.numerator.bit_length() - square.denominator.bit_length()) // 2
     return exponent + int(square > Fraction(4) ** exponent) - bits
 
 
 def solve(gram: np.ndarray, units: int, right: np.ndarray, grid: int) -> np.ndarray:
-    """(gram + units I)^-1 right in units of 2^grid, rounded half to even: int64 (n, K), below 2^62 in size.
-    Arguments and errors as `Refinement`."""
+    """(gram + units I)^-1 right in units of 2^grid, rounded half to even: int64 (n, K), below 2^62
+    in size. Arguments and errors as `Refinement`."""
     refinement, columns = Refinement(gram, units, right), np.arange(right.shape[1])
     out = np.zeros(right.shape, np.int64)
     while len(columns):
@@ -172,8 +184,9 @@ def solve(gram: np.ndarray, units: int, right: np.ndarray, grid: int) -> np.ndar
 
 
 def solved_rows(gram: np.ndarray, units: int, rows: np.ndarray) -> np.ndarray:
-    """(gram + units I)^-1 row of each row, float64 (N, n), to 50 bits or more of the largest possible one.
-    The bits are the same on every machine. Many rows are multiplied by the correctly rounded inverse. gram,
+    """(gram + units I)^-1 row of each row, float64 (N, n), to 50 bits or more of the largest
+    possible one. The bits are the same on every machine. Many rows are multiplied by the correctly
+    rounded inverse. gram,
     units: as `Refinement`. rows: int (N, n), numbers up to 2^19 in size."""
     size, out = len(gram), np.empty(rows.shape)
     if len(rows) <= 2 * size:

@@ -1,7 +1,8 @@
-"""The scale of logits: the factor with which their softmax has the least cross-entropy (Guo et al. 2017).
+"""The scale of logits: the factor with which their softmax has the least cross-entropy (Guo et al.
+2017).
 
-Equal logits give equal bits on every machine: exponentials and logarithms, which differ between libraries and
-processors, are polynomials here, and sums are taken in order.
+Equal logits give equal bits on every machine: exponentials and logarithms, which differ between
+libraries and processors, are polynomials here, and sums are taken in order.
 """
 from math import factorial, fsum
 
@@ -14,10 +15,10 @@ _NUMBERS = 1 << 16                              # logits in a block, in the proc
 
 def fit_scale(logits: np.ndarray, targets: np.ndarray, bounds=(1e-2, 1e3), weights=None,
               smoothing: float = 0.0) -> float:
-    """The s within `bounds` with the least mean cross-entropy of softmax(s * logits). Samples whose own class
-    has the logit -inf, an unknown class, are left out; 1 if none is left. logits: float64 (N, K). targets:
-    int (N,), columns of the true classes. weights: (N,), or None: all count alike. smoothing: share of each
-    target that goes to all classes equally."""
+    """The s within `bounds` with the least mean cross-entropy of softmax(s * logits). Samples whose
+    own class has the logit -inf, an unknown class, are left out; 1 if none is left. logits: float64
+    (N, K). targets: int (N,), columns of the true classes. weights: (N,), or None: all count alike.
+    smoothing: share of each target that goes to all classes equally."""
     own = logits[np.arange(len(targets)), targets]
     known = np.isfinite(own)
     if not known.any():
@@ -34,7 +35,9 @@ def fit_scale(logits: np.ndarray, targets: np.ndarray, bounds=(1e-2, 1e3), weigh
 
 def cross_entropies(logits: np.ndarray, targets: np.ndarray, scale: float,
                     smoothing: float = 0.0) -> np.ndarray:
-    """Cross-entropy of each sample with softmax(scale * logits), float64 (N,), in nats. As `fit_scale`."""
+    """Cross-entropy of each sample with softmax(scale * logits), float64 (N,), in nats. As
+    `fit_scale`.
+    """
     out, rows = np.empty(len(logits)), max(_NUMBERS // logits.shape[1], 1)
     for start in range(0, len(logits), rows):
         z = np.asarray(logits[start:start + rows], np.float64)
@@ -47,9 +50,9 @@ def cross_entropies(logits: np.ndarray, targets: np.ndarray, scale: float,
 
 
 def better_than_guessing(logits: np.ndarray, targets: np.ndarray) -> bool:
-    """Whether softmax(s * logits) has a smaller mean cross-entropy for some s > 0 than for s = 0. The
-    cross-entropy is convex in s, so its slope at 0 decides: the mean over samples of the logits' mean less
-    the true class's. Arguments, and samples that are left out, as `fit_scale`."""
+    """Whether softmax(s * logits) has a smaller mean cross-entropy for some s > 0 than for s = 0.
+    The cross-entropy is convex in s, so its slope at 0 decides: the mean over samples of the
+    logits' mean less the true class's. Arguments, and samples that are left out, as `fit_scale`."""
     own = logits[np.arange(len(targets)), targets]
     known = np.isfinite(own)
     return bool(fsum(own[known] - row_sums(logits[known]) / logits.shape[1]) > 0)

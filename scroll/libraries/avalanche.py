@@ -6,14 +6,16 @@ from scroll.learner import Scroll
 
 
 class AvalancheScroll(SupervisedTemplate):
-    """model: frozen; gives features (B, d). num_classes: of the whole benchmark. learner: a `Scroll` of
-    feature vectors; None: one with its defaults. options: of the template, as `train_mb_size`.
+    """model: frozen; gives features (B, d). num_classes: of the whole benchmark. learner: a
+    `Scroll` of feature vectors; None: one with its defaults. options: of the template, as
+    `train_mb_size`.
 
-    Logits of classes that have not come are -inf. A batch is predicted before it is learned, so accuracies
-    of training are those of test-then-train."""
+    Logits of classes that have not come are -inf. A batch is predicted before it is learned, so
+    accuracies of training are those of test-then-train."""
 
     def __init__(self, model: torch.nn.Module, num_classes: int, learner: Scroll = None, **options):
-        nothing = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0)       # the template has a step
+        # the template has a step
+        nothing = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0)
         super().__init__(model=model.eval(), optimizer=nothing, train_epochs=1, **options)
         self.num_classes, self.learner = num_classes, learner or Scroll()
 

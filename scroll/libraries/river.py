@@ -1,4 +1,6 @@
-"""SCROLL as a classifier of river: one sample, or a data frame of them, at a time, features by name."""
+"""SCROLL as a classifier of river: one sample, or a data frame of them, at a time, features by
+name.
+"""
 import pandas as pd
 from river.base import MiniBatchClassifier
 from sklearn.base import clone
@@ -9,7 +11,8 @@ from scroll.estimators import ScrollClassifier
 class RiverScroll(MiniBatchClassifier):
     """classifier: a `ScrollClassifier`, of which a copy learns; None: one with its defaults.
 
-    `learner` is what has learned, to save, merge, export. The features of the first sample are those of all;
+    `learner` is what has learned, to save, merge, export. The features of the first sample are
+    those of all;
     InputError: another has other names."""
 
     def __init__(self, classifier: ScrollClassifier = None):

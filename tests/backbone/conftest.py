@@ -17,7 +17,9 @@ def build(name: str, num_classes: int = 5, **options):
 
 
 def settle(net, seed: int = 0):
-    """Batch norms with running statistics and factors of a trained network; eval mode. Returns `net`."""
+    """Batch norms with running statistics and factors of a trained network; eval mode. Returns
+    `net`.
+    """
     generator = torch.Generator().manual_seed(seed)
     for module in net.modules():
         if isinstance(module, torch.nn.BatchNorm2d):

@@ -1,4 +1,6 @@
-"""What every architecture promises: its size, its shapes, Mammoth's contract, a place for residual adapters."""
+"""What every architecture promises: its size, its shapes, Mammoth's contract, a place for residual
+adapters.
+"""
 import copy
 
 import pytest
@@ -27,7 +29,9 @@ def count(parameters) -> int:
 
 
 def test_this_table_has_every_name():
-    """The others need timm or transformers (`test_libraries.py`), or take features (`test_seq_features.py`)."""
+    """The others need timm or transformers (`test_libraries.py`), or take features
+    (`test_seq_features.py`).
+    """
     assert set(get_backbone_names()) == {*OPTIONS, 'timm', 'transformers', 'linear', 'mlp'}
 
 
@@ -86,7 +90,8 @@ def test_parameters_and_gradients_as_one_vector_and_back(net):
         assert torch.equal(other(x), net(x))
     net(x).square().sum().backward()
     grads = net.get_grads()
-    assert torch.equal(grads, torch.cat([p.grad.flatten() for p in net.parameters()]))     # every parameter has one
+    # every parameter has one
+    assert torch.equal(grads, torch.cat([p.grad.flatten() for p in net.parameters()]))
     net.set_grads(2 * grads)
     assert torch.equal(net.get_grads(), 2 * grads)
     for method in (net.set_params, net.set_grads):
@@ -135,7 +140,8 @@ def test_folded_batch_norms_leave_features_and_adapters_as_they_are(convolutiona
     folded = copy.deepcopy(net)
     fold_batch_norm(folded, x[:1])
     left = [n for n, m in folded.named_modules() if isinstance(m, nn.BatchNorm2d)]
-    shifted = ['bn1', *(f'layer{i}.0.bn2' for i in (2, 3, 4))]  # 'SAME' padding cuts between convolution and norm
+    # 'SAME' padding cuts between convolution and norm
+    shifted = ['bn1', *(f'layer{i}.0.bn2' for i in (2, 3, 4))]
     assert left == (shifted if type(net).__name__ == 'ResNet50Byol' else [])
     expected = net.features(x)
     torch.testing.assert_close(folded.features(x), expected, rtol=1e-10, atol=1e-12)

@@ -74,7 +74,8 @@ def check(loaded: weights.Weights, state: dict) -> None:
     network(loaded)
 
 
-# -- one file of each kind ---------------------------------------------------------------------------------------------
+# -- one file of each kind
+# ---------------------------------------------------------------------------------------------
 
 def heads(prefix: str, count: int = 8) -> dict:
     return {f'{prefix}.{i}.{leaf}': torch.ones(3, 2) for i in range(count) for leaf in ('weight', 'bias')}
@@ -165,7 +166,9 @@ def test_a_buffer_that_mammoth_pickled_is_left_alone(tmp_path, monkeypatch):
 
 @pytest.fixture
 def records(monkeypatch):
-    """Classes of the packages that BYOL's file names, importable while it is written and gone when it is read."""
+    """Classes of the packages that BYOL's file names, importable while it is written and gone when
+    it is read.
+    """
     with monkeypatch.context() as importable:
         modules = {name: ModuleType(name) for name in ('byol', 'byol.byol_experiment', 'byol.utils', 'byol.utils.optimizers',
                                                        'haiku', 'haiku._src', 'haiku._src.data_structures')}
@@ -226,7 +229,8 @@ def test_a_file_that_changes_is_read_again(tmp_path):
     assert weights.load(path).options == dict(width=6) and weights.load(path).digest != first.digest
 
 
-# -- what does not fit -------------------------------------------------------------------------------------------------
+# -- what does not fit
+# -------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('change, words', [
     (lambda state, name: state.pop(f'{name}weight'), ['layer3.0.bn2.weight (missing)']),
@@ -280,7 +284,8 @@ def test_pickles_that_hold_no_known_network(tmp_path):
             weights.load(str(tmp_path / 'w'))
 
 
-# -- files by name -----------------------------------------------------------------------------------------------------
+# -- files by name
+# -----------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('name, words', [
     ('url-resnet18', ['1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A', 'model_best.pth.tar', '45 MB', 'url-resnet18.pth.tar']),
@@ -299,7 +304,8 @@ def test_what_has_been_fetched_is_found_by_name(tmp_path, monkeypatch, name, con
     saved(tmp_path / weight_files.PUBLISHED[name][0], content())
     loaded = weights.load(name)
     assert loaded.name == name and loaded.backbone == backbone
-    assert loaded.info.get('saw') == ('ImageNet' if name == 'byol-resnet50' else None)        # what seq-miniimg refuses
+    # what seq-miniimg refuses
+    assert loaded.info.get('saw') == ('ImageNet' if name == 'byol-resnet50' else None)
     network(loaded)
 
 

@@ -1,4 +1,6 @@
-"""EfficientNet-Lite against timm's, its published names, weights from an installed package, and what they are kept from."""
+"""EfficientNet-Lite against timm's, its published names, weights from an installed package, and
+what they are kept from.
+"""
 import hashlib
 import importlib.util
 from collections import OrderedDict
@@ -16,7 +18,9 @@ MODULES = ('_expand_conv', '_bn0'), ('_depthwise_conv', '_bn1'), ('_project_conv
 
 
 def published(net) -> OrderedDict:
-    """The state dict under the names that published files have: blocks numbered through the stages, a head `_fc`."""
+    """The state dict under the names that published files have: blocks numbered through the stages,
+    a head `_fc`.
+    """
     state, number = OrderedDict(), 0
 
     def take(module, name):
@@ -39,7 +43,8 @@ def published(net) -> OrderedDict:
 @pytest.mark.parametrize('variant', [0, 2])
 @torch.no_grad()
 def test_features_are_timms(variant):
-    """An implementation of others, of the same tensors in the same order; also where sides are odd."""
+    """An implementation of others, of the same tensors in the same order; also where sides are odd.
+    """
     timm = pytest.importorskip('timm')
     ours = small('efficientnet-lite', variant=variant)
     theirs = timm.create_model(f'tf_efficientnet_lite{variant}', num_classes=5).eval()
@@ -51,7 +56,8 @@ def test_features_are_timms(variant):
         torch.testing.assert_close(ours(x), theirs(x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize('variant, millions', [(0, 4.65), (2, 6.09), (4, 13.01)])      # with 1,000 classes
+# with 1,000 classes
+@pytest.mark.parametrize('variant, millions', [(0, 4.65), (2, 6.09), (4, 13.01)])
 def test_every_published_name_has_its_place(variant, millions):
     with torch.device('meta'):
         net = build('efficientnet-lite', 1000, variant=variant)

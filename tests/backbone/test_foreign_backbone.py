@@ -1,4 +1,6 @@
-"""Backbone files as users of Mammoth write them, put where `--backbone` finds them: unchanged, they run."""
+"""Backbone files as users of Mammoth write them, put where `--backbone` finds them: unchanged, they
+run.
+"""
 import pytest
 import torch
 
@@ -86,7 +88,9 @@ RUNS = {'view-net': [], 'wee-net': ['--num_filters 4 --flat 1'], 'wee-resnet': [
 
 @pytest.fixture
 def arguments(parse, third_party):
-    """arguments(backbone, *flags, model=): of a short run on the digits with a backbone of the files above."""
+    """arguments(backbone, *flags, model=): of a short run on the digits with a backbone of the
+    files above.
+    """
     third_party(backbone=dict(foreign_styled=STYLED, foreign_legacy=LEGACY))
 
     def build(name, *flags, model='sgd'):

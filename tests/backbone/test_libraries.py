@@ -1,5 +1,5 @@
-"""`--weights timm:NAME` and `transformers:NAME` on the command line: tiny networks at random, and what is said of names that
-cannot be."""
+"""`--weights timm:NAME` and `transformers:NAME` on the command line: tiny networks at random, and
+what is said of names that cannot be."""
 import csv
 import json
 import sys

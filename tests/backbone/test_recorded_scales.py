@@ -1,4 +1,6 @@
-"""Integer networks made at first use from recorded scales: the same one each time, kept, and refused where it is another."""
+"""Integer networks made at first use from recorded scales: the same one each time, kept, and
+refused where it is another.
+"""
 import hashlib
 import json
 

@@ -1,4 +1,6 @@
-"""ResNets for small images against torchvision's, their stem replaced; what files written for Mammoth import."""
+"""ResNets for small images against torchvision's, their stem replaced; what files written for
+Mammoth import.
+"""
 import torch
 from torch import nn
 from torchvision import models
@@ -28,7 +30,9 @@ def test_names_that_foreign_files_import_and_the_flag_num_filters():
 
 
 def test_maps_lie_as_the_network_wants_them_and_not_as_the_batch_did():
-    """oneDNN's backward pass is not safe where a network of few channels gets a batch whose pixels' channels lie together."""
+    """oneDNN's backward pass is not safe where a network of few channels gets a batch whose pixels'
+    channels lie together.
+    """
     net, x = small('reduced-resnet18', num_filters=4), pictures(2, 16).contiguous(memory_format=torch.channels_last)
     for last, layout in ((False, torch.contiguous_format), (True, torch.channels_last)):
         net.channels_last = last

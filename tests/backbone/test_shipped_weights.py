@@ -1,4 +1,6 @@
-"""The weights in the repository: small enough for it, whole, and free of the classes that the streams have."""
+"""The weights in the repository: small enough for it, whole, and free of the classes that the
+streams have.
+"""
 import pytest
 import torch
 

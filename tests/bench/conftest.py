@@ -11,7 +11,9 @@ from tests.models.conftest import small_digits  # noqa: F401
 
 @contextmanager
 def killed_at(number: int):
-    """Inside, `make orders` and `make certify` are interrupted at this run of a method, once; gives the command lines that were begun."""
+    """Inside, `make orders` and `make certify` are interrupted at this run of a method, once; gives
+    the command lines that were begun.
+    """
     ran, run_method = [], trials.run_method
 
     def until_killed(words):
@@ -26,7 +28,9 @@ def killed_at(number: int):
 
 @pytest.fixture
 def on_digits(monkeypatch, capsys, tiny_weights, tmp_path):
-    """on_digits(script, *words): (exit code, stdout, stderr) of a script on the digits, with a tiny psi."""
+    """on_digits(script, *words): (exit code, stdout, stderr) of a script on the digits, with a tiny
+    psi.
+    """
     def run(script, *words):
         flags = '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path
         monkeypatch.setattr(sys, 'argv', [f"{script.__name__.rpartition('.')[2]}.py", *map(str, (*flags, *words))])

@@ -34,14 +34,18 @@ def test_it_is_taken_at_the_end_of_the_batch_that_reaches_each_multiple(parse, s
 
 @pytest.mark.parametrize('schedule', ['gaussian', 'split:5'])
 def test_scroll_predicts_at_any_time_as_ridge_on_what_has_come(parse, schedule):
-    """With `split` and `iid` a point may lie inside a segment, of which the buffer has seen nothing yet."""
+    """With `split` and `iid` a point may lie inside a segment, of which the buffer has seen nothing
+    yet.
+    """
     model, dataset, row = trained(parse, 'scroll', '--schedule', schedule, '--eval_every 448 --buffer_size 0')
     curve, checked = json.loads(row['anytime_curve']), 0
     images, labels = dataset.images.train, dataset.images.train_labels
     for n, accuracy in curve:
         order = dataset.schedule.order[:n]
         if n not in dataset.schedule.cuts:
-            continue            # the loader shuffles inside a segment: which of its samples came first is not the schedule's say
+            # the loader shuffles inside a segment: which of its samples came first is not the
+            # schedule's say
+            continue
         x, y, classes = model.embedder(images[order])[0] / GRID, labels[order], np.unique(labels[order])
         x = np.concatenate([x, np.ones((n, 1))], axis=1)
         reference = Ridge(alpha=0.1, fit_intercept=False).fit(x, 2.0 * (y[:, None] == classes) - 1)
@@ -63,7 +67,8 @@ def test_looking_changes_nothing(parse, small_digits, model, flags):      # noqa
 
 @pytest.mark.parametrize('name, flags', [('scroll', ['--head ncc']), ('sgd', ['--lr 1e-30 --bn frozen'])])
 def test_each_batch_is_predicted_before_it_is_learned(parse, small_digits, name, flags):      # noqa: F811
-    """By hand: the nearest of the class means before each segment; a network that stays as it is."""
+    """By hand: the nearest of the class means before each segment; a network that stays as it is.
+    """
     model, dataset, row = trained(parse, name, '--schedule gaussian,batch=7 --prequential 1 --batch_size 7', *flags)
     x, y, right = dataset.images.train[dataset.schedule.order], dataset.images.train_labels[dataset.schedule.order], 0
     x = model.embedder(x)[0] / GRID if name == 'scroll' else model.net.eval()(dataset.preprocessing(torch.from_numpy(x))).detach().numpy()

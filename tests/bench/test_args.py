@@ -45,7 +45,9 @@ class ProbeModel(Sgd):
 
 @pytest.fixture
 def probe(monkeypatch, tmp_path):
-    """probe(*flags, config=, data_config=, defaults=): arguments under these config files and model defaults."""
+    """probe(*flags, config=, data_config=, defaults=): arguments under these config files and model
+    defaults.
+    """
     monkeypatch.setitem(models.PLUGINS.registered, 'probe-model', ProbeModel)
     monkeypatch.setitem(datasets.PLUGINS.registered, 'probe-data', ProbeData)
     monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
@@ -59,7 +61,9 @@ def probe(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize('layers', [layers for layers in itertools.product((0, 1), repeat=4) if sum(layers) != 2], ids=str)
 def test_the_strongest_source_of_a_value_wins(probe, layers):
-    """Data set's own 3 < its config 4 < the model's set_defaults 5 < model config 6 < command line 7."""
+    """Data set's own 3 < its config 4 < the model's set_defaults 5 < model config 6 < command line
+    7.
+    """
     data, model, config, line = layers
     args = probe(*['--n_epochs=7'] * line, config='default: {n_epochs: 6}' if config else None,
                  data_config='n_epochs: 4' if data else None, defaults=dict(n_epochs=5) if model else None)
@@ -67,7 +71,9 @@ def test_the_strongest_source_of_a_value_wins(probe, layers):
 
 
 def test_where_nothing_is_said(probe):
-    """Defaults of the flags, of a signature, of the model: --strength comes after `set_defaults`, the other before."""
+    """Defaults of the flags, of a signature, of the model: --strength comes after `set_defaults`,
+    the other before.
+    """
     args = probe('--shade 0.25 --inverted yes --batch_size 16')
     assert (args.optimizer, args.seed, args.lr_milestones, args.strength, args.minibatch_size) == ('sgd', 0, [], 0.1, 16)
     assert (args.backbone, args.width, args.shade, args.inverted, args.origin) == ('resnet18-md', 64, 0.25, True, None)

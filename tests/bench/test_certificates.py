@@ -144,11 +144,12 @@ def test_the_committed_certificate_of_the_digits_holds_here(call):
 
 @pytest.mark.parametrize('path', sorted(COMMITTED.glob('*.json')), ids=lambda path: path.stem)
 def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_path):
-    """Many schedules, the shipped integers, its settings; for one file a line of each of its names, of the digits and a tiny
-    network, whose values are others."""
+    """Many schedules, the shipped integers, its settings; for one file a line of each of its names,
+    of the digits and a tiny network, whose values are others."""
     content, digits = json.loads(path.read_text()), json.loads((COMMITTED / 'seq-digits.json').read_text())
     assert content['verdict']['identical'] and content['verdict']['schedules'] >= 100 and path.stat().st_size < 10_000
-    head = path.stem.removeprefix(content['dataset']).split('-')[1:2]       # of the file's name, where it is not ridge
+    # of the file's name, where it is not ridge
+    head = path.stem.removeprefix(content['dataset']).split('-')[1:2]
     named = 'f*' if path.stem.endswith('f-star') else f'f_T, {head[0].replace("ncc", "nearest centroid")}' if head else 'data'
     assert path.stem.startswith(content['dataset']) and named in content['anywhere']
     if not content['settings'].get('stages'):
@@ -158,7 +159,8 @@ def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_p
     args = parse_args([*words, *(word for name, value in read['settings'].items() for word in (f'--{name}', str(value)))])
     flags = {option: action.dest for action in parse_args(words, return_parser_only=True)._actions for option in action.option_strings}
     taken = {name: getattr(args, flags[f'--{name}']) for name in read['settings']}
-    assert taken == read['settings'] and read['settings'].pop('adapt_select') == 'none'         # which was the default
+    # which was the default
+    assert taken == read['settings'] and read['settings'].pop('adapt_select') == 'none'
     assert list(read['settings'].values()) == [value for name, value in content['settings'].items() if name != 'adapt_select']
     if path.stem != 'seq-cifar100-lda-square':
         return

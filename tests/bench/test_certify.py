@@ -1,4 +1,6 @@
-"""Certificates: what they say is what runs of main.py do; they find a difference where there is one; they go on where they were."""
+"""Certificates: what they say is what runs of main.py do; they find a difference where there is
+one; they go on where they were.
+"""
 import json
 
 import numpy as np
@@ -37,7 +39,8 @@ def runs_in(folder) -> int:
 
 @pytest.fixture(scope='module')
 def scroll(call, tmp_path_factory):
-    """The certificate of SCROLL that several tests look at: (folder, exit code, certificate, rows)."""
+    """The certificate of SCROLL that several tests look at: (folder, exit code, certificate, rows).
+    """
     folder = tmp_path_factory.mktemp('scroll')
     return folder, *call(folder, SCROLL)
 
@@ -124,7 +127,9 @@ def test_what_the_user_can_mend_ends_in_one_line(call, tmp_path, words, said):
 
 @pytest.fixture(scope='module')
 def sgd(call, tmp_path_factory):
-    """A method that forgets, stopped before its third schedule, then continued: (folder, exit code, certificate, rows)."""
+    """A method that forgets, stopped before its third schedule, then continued: (folder, exit code,
+    certificate, rows).
+    """
     folder = tmp_path_factory.mktemp('sgd')
     with killed_at(3) as ran:
         with pytest.raises(KeyboardInterrupt):

@@ -54,7 +54,8 @@ FILES = {'main.py': MAIN, 'models/odd.py': MODEL, 'backbone/__init__.py': '', 'u
 def root(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, 'meta_path', list(sys.meta_path))
     yield written(tmp_path / 'theirs', FILES)
-    for name, module in list(sys.modules.items()):          # another test's checkout has files of these names
+    # another test's checkout has files of these names
+    for name, module in list(sys.modules.items()):
         if str(getattr(module, '__file__', None)).startswith(str(tmp_path)):
             del sys.modules[name]
 
@@ -74,7 +75,9 @@ def test_a_model_that_lacks_a_package_is_a_row_and_is_not_run_twice(root, tmp_pa
 
 
 def test_what_was_made_otherwise_is_kept_and_not_mixed(root, tmp_path, monkeypatch):
-    """Runs with other flags; configurations, where the checkout's parser ends; code of the checkout is part of what a run is."""
+    """Runs with other flags; configurations, where the checkout's parser ends; code of the checkout
+    is part of what a run is.
+    """
     (tmp_path / 'compare.csv').write_text('model,seed,where,accuracy,flags,seconds\ner,0,here,1,--lr 2,1\n')
     with pytest.raises(InputError, match='other flags .--lr 2.: give another --out'):
         run(monkeypatch, root, 'compare', root, '--models', 'er', '--seeds', 1, '--out', tmp_path, '--', '--lr', '1')

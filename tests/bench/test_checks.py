@@ -1,4 +1,6 @@
-"""Flags of Mammoth: what they mean, what they need, what is refused, and what is warned of because it has no effect."""
+"""Flags of Mammoth: what they mean, what they need, what is refused, and what is warned of because
+it has no effect.
+"""
 import pytest
 
 from bench.cli.parsing import parse_args
@@ -66,7 +68,9 @@ def test_what_cannot_be(sgd, flags, words):
 
 
 def test_what_has_an_effect_after_all(sgd):
-    """A sweep of noise rates may begin with none; a cosine over epochs needs their number in a run of iterations."""
+    """A sweep of noise rates may begin with none; a cosine over epochs needs their number in a run
+    of iterations.
+    """
     args = sgd('--noise_rate 0 --noise_type asym --validation 0 --validation_mode complete')
     assert (args.noise_rate, args.validation) == (0, 0)
     assert sgd('--fitting_mode iters --n_iters 3 --n_epochs 2 --lr_scheduler cosine').n_epochs == 2

@@ -46,7 +46,8 @@ def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_f
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
     for p in model.net.parameters():
         assert p.view(-1).shape == p.grad.view(-1).shape
-    assert all(m.is_contiguous() for m in model.net(x, returnt='full')[1])         # third-party methods view them
+    # third-party methods view them
+    assert all(m.is_contiguous() for m in model.net(x, returnt='full')[1])
     frozen = model_of(copy.deepcopy(plain), trains=False)
     arrange(frozen)
     assert not frozen.net.channels_last                             # as SCROLL's, whose digests the layout belongs to
@@ -79,7 +80,8 @@ def test_depthwise_convolutions_stay_in_float32():
 
 @pytest.mark.parametrize('level, precision', [(0, 'highest'), (2, 'medium')])
 def test_precision_of_products(level, precision):
-    torch.set_float32_matmul_precision('high')                  # as a run before this one in the same process left it
+    # as a run before this one in the same process left it
+    torch.set_float32_matmul_precision('high')
     net = tiny_net()
     optimise(net, level)
     assert torch.get_float32_matmul_precision() == precision and net._compiled_call_impl is None
@@ -95,7 +97,9 @@ THIN = convs((80, 96, 1), (96, 80, 1))
 
 @pytest.mark.parametrize('layers, size', [(WIDE, 8), (WIDE, 6), (WIDE, 7), (THIN, 7), (DEEP, 6), (DEEP, 10), (DEEP, 15)])
 def test_convolutions_of_fewer_or_faster_products_learn_the_same(layers, size):
-    """In float64 they differ from direct ones by rounding alone; also under a gradient of a gradient, and in copies."""
+    """In float64 they differ from direct ones by rounding alone; also under a gradient of a
+    gradient, and in copies.
+    """
     kind = type('Ours', (torch.nn.Sequential,), dict(__module__='backbone.resnet18'))
     plain = kind(*copy.deepcopy(layers)).double()
     plain.channels_last = False
@@ -111,7 +115,8 @@ def test_convolutions_of_fewer_or_faster_products_learn_the_same(layers, size):
     for others in found[1:]:
         for ours, theirs in zip(others, found[0], strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9 * float(theirs.detach().abs().max()))
-    assert all(map(torch.equal, *found[:2])) == (size in (7, 15))   # no whole number of tiles; too many pixels
+    # no whole number of tiles; too many pixels
+    assert all(map(torch.equal, *found[:2])) == (size in (7, 15))
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason='torch without oneDNN')

@@ -1,4 +1,6 @@
-"""Features written to a file are those that a learner with the same network makes itself, whatever the sizes of images."""
+"""Features written to a file are those that a learner with the same network makes itself, whatever
+the sizes of images.
+"""
 import json
 import sys
 
@@ -17,7 +19,9 @@ from scroll.files.learning import learn
 
 @pytest.fixture
 def call(monkeypatch, capsys, tmp_path):
-    """call(*words): columns of the file that the script writes, what it is made by, and its last line."""
+    """call(*words): columns of the file that the script writes, what it is made by, and its last
+    line.
+    """
     def run(name, *words):
         path = str(tmp_path / name)
         monkeypatch.setattr(sys, 'argv', ['embed_with.py', '-o', path, *map(str, words)])

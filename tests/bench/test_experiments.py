@@ -1,4 +1,6 @@
-"""The experiments: their files say what the paper's LaTeX says, every command is one that main.py takes, rows find their cells."""
+"""The experiments: their files say what the paper's LaTeX says, every command is one that main.py
+takes, rows find their cells.
+"""
 import functools
 import json
 import re
@@ -25,7 +27,9 @@ def get(name: str):
 
 
 def latex_rows(label: str) -> list:
-    """Rows of a table of the paper as lists of texts; a multicolumn cell stands once for each of its columns."""
+    """Rows of a table of the paper as lists of texts; a multicolumn cell stands once for each of
+    its columns.
+    """
     body = LATEX.split(f'% {label}\n')[1].split('\n%')[0]
     rows = []
     for line in re.split(r'\\\\', re.sub(r'\\multirow\{.*\n', '', body)):
@@ -50,7 +54,9 @@ def value_of(text: str):
 
 
 def latex_values(label: str) -> dict:
-    """row label in lower case -> [(mean, deviation), ...], of the rows that have values in all their columns but the labels."""
+    """row label in lower case -> [(mean, deviation), ...], of the rows that have values in all
+    their columns but the labels.
+    """
     found = {}
     for cells in latex_rows(label):
         values = [value_of(cell) for cell in cells]
@@ -92,7 +98,8 @@ def test_every_kind_of_command_is_one_that_main_takes(tiny_weights):
     cells = {(cell.flags['model'], *sorted(cell.flags)): cell for name in NAMES for cell in get(name).cells}
     assert len(cells) > 20                                                          # one for each method and set of flags
     for cell in cells.values():
-        extra = dict(weights=tiny_weights) if 'weights' in cell.flags else {}          # a ResNet50 that nobody may redistribute
+        # a ResNet50 that nobody may redistribute
+        extra = dict(weights=tiny_weights) if 'weights' in cell.flags else {}
         flags = cell.flags | extra
         args = parse_args(replace(cell, flags=flags).command(0))
         assert {flag: getattr(args, flag) for flag in flags} == flags, (cell.row, cell.column)

@@ -10,7 +10,8 @@ from tests.conftest import refused, words_of
 
 @pytest.fixture
 def run(parse, small_digits):
-    """run(*flags): (model, data set, row) of an SGD run on one task of 80 digits, 5 batches a pass."""
+    """run(*flags): (model, data set, row) of an SGD run on one task of 80 digits, 5 batches a pass.
+    """
     def start(*flags):
         flags, fixed = words_of(*flags), {'--lr': '0.05', '--n_splits': '1', '--batch_size': '16'}
         fixed = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
@@ -41,7 +42,9 @@ def test_a_task_without_a_whole_batch_does_not_go_on_forever(run):
 
 @pytest.fixture
 def scripted(parse, small_digits, monkeypatch):
-    """scripted(scores, *flags): the pass whose network was kept, and the number of passes, when evaluations give these scores."""
+    """scripted(scores, *flags): the pass whose network was kept, and the number of passes, when
+    evaluations give these scores.
+    """
     def start(scores, *flags):
         flags = ['--lr 1 --n_splits 1 --batch_size 80 --fitting_mode early_stopping', *flags]
         model, dataset, args = initialize(parse('sgd', *flags))
@@ -78,4 +81,5 @@ def test_early_stopping_looks_at_held_out_samples_of_the_newest_task(run, monkey
         return whole(model, dataset, **options)
     monkeypatch.setattr(fitting, 'evaluate', watched)
     run('--fitting_mode early_stopping --validation 25 --n_splits 2 --n_epochs 1')
-    assert looked == [(dict(last=True, return_loss=True), 10, task) for task in (0, 1)]             # 2 of each class, 5 classes
+    # 2 of each class, 5 classes
+    assert looked == [(dict(last=True, return_loss=True), 10, task) for task in (0, 1)]

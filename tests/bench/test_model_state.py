@@ -1,4 +1,6 @@
-"""A method's state as plain data: complete, without code, refused in one line where it does not fit."""
+"""A method's state as plain data: complete, without code, refused in one line where it does not
+fit.
+"""
 import collections
 import copy
 import io
@@ -53,7 +55,8 @@ def through_a_file(state: dict) -> dict:
 
 
 def seen(value):
-    """What `==` compares of an attribute: numbers, their kinds, and whether gradients reach them."""
+    """What `==` compares of an attribute: numbers, their kinds, and whether gradients reach them.
+    """
     if isinstance(value, nn.Module):
         return value.training, seen(dict(value.named_buffers())), seen(dict(value.named_parameters()))
     if isinstance(value, (torch.optim.Optimizer, torch.Generator)):
@@ -76,7 +79,8 @@ def test_everything_comes_back():
     assert again.bias.tolist() == [0, 0]
     again.register_buffer('late', again.late + 1)           # as methods do that learn one
     assert again.late.tolist() == [1, 2] and 'late' in again.state_dict()
-    before = again.net.get_params().clone()                 # the optimiser's parameters are still those of the network
+    # the optimiser's parameters are still those of the network
+    before = again.net.get_params().clone()
     again.net(torch.rand(2, 3, 16, 16)).sum().backward()
     again.opt.step()
     assert not torch.equal(again.net.get_params(), before)

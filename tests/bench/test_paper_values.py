@@ -1,4 +1,6 @@
-"""Effective values of each method with the paper's backbones in place, compared with its appendix and its authors' public code."""
+"""Effective values of each method with the paper's backbones in place, compared with its appendix
+and its authors' public code.
+"""
 import pytest
 
 from backbone import weight_files
@@ -72,5 +74,6 @@ def test_every_method_stream_and_backbone_of_the_papers_tables_is_among_them():
     for table in ('table_1_cifar', 'table_2_miniimagenet', 'table_5_two_class_splits', 'table_6_ensemble'):
         for cell in load(ROOT / 'experiments' / f'{table}.yaml').cells:
             run = tuple(cell.flags.get(name) for name in ('model', 'dataset', 'n_splits'))
-            of_byol = table == 'table_6_ensemble' and cell.flags.get('weights') != BYOL                     # the ResNet18 is table 1's
+            # the ResNet18 is table 1's
+            of_byol = table == 'table_6_ensemble' and cell.flags.get('weights') != BYOL
             assert None in run or of_byol or run in listed, run

@@ -1,4 +1,6 @@
-"""How far a stage is: lines where there is no terminal, one line where there is one, nothing where none is wanted."""
+"""How far a stage is: lines where there is no terminal, one line where there is one, nothing where
+none is wanted.
+"""
 import io
 import re
 import sys
@@ -38,7 +40,8 @@ def test_time_left_counts_what_was_done_here(monkeypatch):
     monkeypatch.setattr(time, 'monotonic', lambda: 100.0)
     stage = Progress('Task 1', 100, done=50)
     stage.began = 40.0
-    assert stage.line() == 'Task 1: 50 of 100, 60 s'                    # of an interrupted pass: nothing done here yet
+    # of an interrupted pass: nothing done here yet
+    assert stage.line() == 'Task 1: 50 of 100, 60 s'
     stage.update(20)
     assert stage.line() == 'Task 1: 70 of 100, 60 s, about 2 min left'  # 30 at 3 s
     assert [progress.span(s) for s in (0.4, 89, 90, 3599, 1e5)] == ['0 s', '89 s', '2 min', '1 h 00 min', '27 h 47 min']

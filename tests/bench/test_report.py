@@ -1,4 +1,6 @@
-"""Reports: means, deviations and p-values agree with hand and scipy; empty cells stay empty; claims get the verdict they deserve."""
+"""Reports: means, deviations and p-values agree with hand and scipy; empty cells stay empty; claims
+get the verdict they deserve.
+"""
 import csv
 import functools
 import re
@@ -107,7 +109,8 @@ def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(experime
     assert table_of(text)[:9] == [
         ['', '', TWO, FIVE],
         ['Bound', 'ours', 'not run yet', 'not run yet'], ['', 'paper', '90.0 ± 0.03', '90.0 ± 0.03'],
-        ['ER', 'ours', '53.0 ± 3.6 (3)', '41.2 ± 1.3 (3)'], ['', 'paper', '50.0 ± 1.0', '40.5'],      # sqrt(13), sqrt(19/12)
+        # sqrt(13), sqrt(19/12)
+        ['ER', 'ours', '53.0 ± 3.6 (3)', '41.2 ± 1.3 (3)'], ['', 'paper', '50.0 ± 1.0', '40.5'],
         ['ACE', 'ours', '61.0 (1)', 'not run yet'], ['', 'paper', '', ''],
         ['SCROLL', 'ours', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)'], ['', 'paper', '', '60.0 ± 0.0']]
     assert 'tiny (abcdef01)' in text and 'torch 9.9' in text and 'commits cccccccc' in text and 'hardware: cpu' in text
@@ -247,7 +250,8 @@ def test_a_claim_needs_all_its_pairs_and_falls_with_one(experiment):
     assert one[0] == 'undecided' and '0 of 2 pairs have two seeds' in one[1] and '1 of 1 pairs that have a seed, the least difference is +1.00' in one[1]
     verdict, evidence = verdicts(experiment, fallen := {**values, ('SCROLL', FIVE): low, ('ER', FIVE): high}, higher())[0]
     assert verdict == 'contradicted' and FIVE in evidence
-    assert [verdicts(experiment, v, higher(of='most'))[0][0] for v in (fallen, half)] == ['contradicted', 'undecided']      # half of them
+    # half of them
+    assert [verdicts(experiment, v, higher(of='most'))[0][0] for v in (fallen, half)] == ['contradicted', 'undecided']
 
 
 def test_what_a_part_of_the_pairs_decides_is_corrected_for_their_number(experiment):
@@ -285,7 +289,9 @@ def test_the_same_is_the_same_in_accuracy_and_digest(experiment, first, second, 
 
 
 def test_bits_are_compared_within_one_kind_of_machine(experiment):
-    """Sums that are made in another order differ in their last bits, and one prediction in ten thousand with them."""
+    """Sums that are made in another order differ in their last bits, and one prediction in ten
+    thousand with them.
+    """
     more = {'2_split': dict(torch='1'), '5_split': dict(torch='2')}
     values = {('SCROLL', TWO): [70, 71], ('SCROLL', FIVE): [70.01, 71]}
     verdict, evidence = verdicts(experiment, values, SAME, **more)[0]

@@ -24,7 +24,8 @@ def test_a_row_comes_back_as_written_and_none_is_an_empty_cell(tmp_path):
     table = pandas.read_csv(path)
     assert table['notes'].tolist() == [AWKWARD['notes']] * 2 and table['task2'].isna().tolist() == [True, False]
     append_row(path.parent, dict(task1=1, curve='1' * 200_000))           # of an evaluation at each sample
-    append_row(path.parent, dict(task1=1, notes='caf\udce9'))         # of a latin-1 terminal: utf-8 cannot hold it
+    # of a latin-1 terminal: utf-8 cannot hold it
+    append_row(path.parent, dict(task1=1, notes='caf\udce9'))
     assert read_rows(path)[3]['task1'] == '1' and read_rows(path)[3]['notes'].startswith('caf')
 
 
@@ -98,7 +99,9 @@ def test_a_full_disk_leaves_the_old_rows_and_nothing_else(tmp_path, monkeypatch,
 
 
 def in_a_child(act) -> int:
-    """What `os.waitpid` says of a process of its own that runs `act`; exit code 0 without, 1 with an exception."""
+    """What `os.waitpid` says of a process of its own that runs `act`; exit code 0 without, 1 with
+    an exception.
+    """
     child = os.fork()
     if not child:
         code = 1

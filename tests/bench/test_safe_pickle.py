@@ -39,7 +39,9 @@ class Python2Pickler(pickle._Pickler):
 
 
 def dump(path, content, protocol: int = 2, python2: bool = False):
-    """Write a pickle; `python2` as Python 2 and an old numpy did, which is how the official CIFAR files are made."""
+    """Write a pickle; `python2` as Python 2 and an old numpy did, which is how the official CIFAR
+    files are made.
+    """
     with open(path, 'wb') as file:
         if python2:
             Python2Pickler(file, 2).dump(content)
@@ -94,7 +96,8 @@ Pair = namedtuple('Pair', 'first second')
 
 @pytest.mark.parametrize('protocol', [2, 4])
 def test_records_are_what_they_were_made_from(tmp_path, protocol):
-    """Namedtuples, nested and with arrays, and calls of functions; none of them is made or called."""
+    """Namedtuples, nested and with arrays, and calls of functions; none of them is made or called.
+    """
     sign, package = tmp_path / 'sign', __name__.partition('.')[0]
     content = {'pair': Pair(1, Pair(np.arange(3), 'x')), 'call': Calls(mark, str(sign))}
     path = dump(tmp_path / 'p', content, protocol)
@@ -146,9 +149,11 @@ FORGED = {
 
 @pytest.mark.parametrize('name', FORGED)
 def test_numpys_own_names_cannot_be_used_to_reach_memory(tmp_path, name):
-    """`numpy.ndarray` must be a word that the array builder knows, never something that is called."""
+    """`numpy.ndarray` must be a word that the array builder knows, never something that is called.
+    """
     dump(tmp_path / 'p', FORGED[name], 2)
-    if name == 'fields outside the record':         # (dtype state: ..., names, fields {name: (dtype, offset)}, size, ...)
+    # (dtype state: ..., names, fields {name: (dtype, offset)}, size, ...)
+    if name == 'fields outside the record':
         raw = (tmp_path / 'p').read_bytes()
         assert raw.count(b'K\x00\x86') == 1
         (tmp_path / 'p').write_bytes(raw.replace(b'K\x00\x86', b'J\xff\xff\xff\x00\x86'))

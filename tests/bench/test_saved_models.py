@@ -23,7 +23,9 @@ pytestmark = pytest.mark.usefixtures('small_digits')
 
 @pytest.fixture
 def run(parse, tmp_path):
-    """run(method, *flags): (model, data set, row) of a whole run; its files are in `tmp_path / 'kept'`."""
+    """run(method, *flags): (model, data set, row) of a whole run; its files are in `tmp_path /
+    'kept'`.
+    """
     def whole(method, *flags, folder='run'):
         words = words_of(*QUICK.get(method, []), '--n_splits 3 --batch_size 16', *flags)
         if '--buffer_size' in known_flags(method) and '--buffer_size' not in words and '--loadcheck' not in words:
@@ -58,7 +60,9 @@ def test_the_file_is_mammoths_and_holds_no_code(run, tmp_path, caplog):
 
 @pytest.mark.parametrize('method', ['icarl', 'scroll'])
 def test_from_the_middle_on_the_run_ends_with_the_same_bits(run, tmp_path, method):
-    """Also of a stream that is given as a whole: its accuracies before are in the row. A file of the end predicts as its run did."""
+    """Also of a stream that is given as a whole: its accuracies before are in the row. A file of
+    the end predicts as its run did.
+    """
     model, dataset, row = run(method, '--savecheck task')
     whole, files = the_end(model, row), kept(tmp_path)
     assert [path.stem.rpartition('_')[2] for path in files] == ['0', '1', '2']
@@ -119,7 +123,8 @@ def test_what_does_not_fit_is_named(run, tmp_path):
     for method in ('der', 'derpp', 'gem', 'agem'):
         with refused('examples, labels of each sample', method):
             run(method, '--loadcheck', last, '--n_epochs 1 --buffer_size 25')
-    run('bic', '--loadcheck', last, '--n_epochs 1 --buffer_size 25')                  # whose first task has no exemplars
+    # whose first task has no exemplars
+    run('bic', '--loadcheck', last, '--n_epochs 1 --buffer_size 25')
     content = torch.load(last, weights_only=True)
     content['model']['net.conv1.weight'] = torch.zeros(2, 2)
     content['model'].pop('net.classifier.bias')
@@ -182,7 +187,9 @@ def test_a_folder_that_cannot_take_the_files_is_told_before_anything_is_learned(
 
 
 def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, foreign, tmp_path):     # noqa: F811
-    """Its backbone is named in it, its buffer holds float images, which its transforms take when they are replayed."""
+    """Its backbone is named in it, its buffer holds float images, which its transforms take when
+    they are replayed.
+    """
     flags = '--buffer_size 20 --n_epochs 1 --batch_size 64 --lr 0.01'
     net = get_backbone(parse('er', '--weights none --backbone resnet18 --num_filters 2 --num_classes 10', flags))
     tensors = {f'net.{name}': tensor for name, tensor in net.state_dict().items()}

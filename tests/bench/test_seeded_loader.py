@@ -1,4 +1,6 @@
-"""Loaders of foreign data sets: whatever an item draws follows from the seed, not from who makes it."""
+"""Loaders of foreign data sets: whatever an item draws follows from the seed, not from who makes
+it.
+"""
 import random
 from types import SimpleNamespace
 

@@ -1,4 +1,6 @@
-"""Orders of classes: every run is a run of main.py, once; SCROLL has one predictor under all; numbers are those of the rows."""
+"""Orders of classes: every run is a run of main.py, once; SCROLL has one predictor under all;
+numbers are those of the rows.
+"""
 import csv
 import sys
 

@@ -1,6 +1,8 @@
-"""Sweeps: which runs there are, that each is made once whatever happens to the sweep, and what it says of those that fail.
+"""Sweeps: which runs there are, that each is made once whatever happens to the sweep, and what it
+says of those that fail.
 
-Most tests put a stub in the place of `main.py`: it notes when it begins and ends, may sleep or fail, and writes a row.
+Most tests put a stub in the place of `main.py`: it notes when it begins and ends, may sleep or
+fail, and writes a row.
 """
 import functools
 import json
@@ -61,7 +63,9 @@ def values_of(model: str, weights: str) -> dict:
 
 @pytest.fixture
 def bench(tmp_path, tiny_weights, capfd):
-    """An experiment of two cells (sgd and er) with a stub; bench(*words): (exit code, stdout, stderr) of a sweep."""
+    """An experiment of two cells (sgd and er) with a stub; bench(*words): (exit code, stdout,
+    stderr) of a sweep.
+    """
     stub, base, keys = tmp_path / 'stub main.py', tmp_path / 'data', {}
     stub.write_text(STUB.format(root=str(ROOT)))
     base.mkdir()
@@ -142,7 +146,8 @@ def test_a_dry_run_prints_what_a_shell_can_run(bench):
     assert bench(bench.two, '--seeds', 1, '--only', 'the sgd/sgd/*')[0] == 0
     code, out, err = bench(bench.two, '--dry_run', '--jobs', 1, extra=['--notes', 'a "b" $c; d'])
     lines = out.splitlines()
-    assert (code, err, len(lines)) == (0, '', 3) and begun(bench.calls()) == ['sgd 0']       # the finished one is not among them
+    # the finished one is not among them
+    assert (code, err, len(lines)) == (0, '', 3) and begun(bench.calls()) == ['sgd 0']
     variable, interpreter, stub, *flags = shlex.split(lines[0])
     assert (interpreter, stub) == (sys.executable, str(bench.stub)) and variable.startswith('OMP_NUM_THREADS=')
     flags = dict(zip(flags[::2], flags[1::2]))
@@ -167,7 +172,8 @@ def test_failed_runs_are_reported_and_the_others_go_on(bench):
     assert err.startswith('[1/2] the sgd/sgd, digits, |M| = 20, seed 0: FAILED, exit code 3, no row: out of memory, poor sgd 0') and '-s0.log' in err
     bench.wish(rowless=['sgd'])
     code, _, err = bench(bench.two, '--seeds', 1, '--jobs', 1)
-    assert code == 1 and 'exit code 0, no row: working' in err and begun(bench.calls())[2:] == ['sgd 0']     # tried again; er is not
+    # tried again; er is not
+    assert code == 1 and 'exit code 0, no row: working' in err and begun(bench.calls())[2:] == ['sgd 0']
     log, = (bench.base / 'sweeps' / 'two').glob('*sgd*')
     lines = log.read_text().splitlines()                                                    # every try, with its command
     assert [line for line in lines if not line.startswith('$')] == ['working', 'out of memory, poor sgd 0', 'working']
@@ -184,7 +190,8 @@ def test_a_cell_that_main_py_refuses_does_not_keep_others_from_running(bench):
     bad = bench.write('bad', ('sgd', 'agem'))
     code, _, err = bench(bad, '--seeds', 1, extra=['--minibatch_size', 5])           # sgd has no buffer
     assert code == 1 and begun(bench.calls()) == ['agem 0'] and 'the sgd/sgd, digits, |M| = 20: main.py refuses it' in err and '--minibatch_size' in err
-    assert bench(bad, '--dry_run', '--seeds', 3, extra=['--minibatch_size', 5])[2].count('refuses it') == 1      # for all seeds
+    # for all seeds
+    assert bench(bad, '--dry_run', '--seeds', 3, extra=['--minibatch_size', 5])[2].count('refuses it') == 1
 
 
 @pytest.mark.parametrize('words, said', [

@@ -55,7 +55,9 @@ class Recorder(ContinualModel):
 
 
 class Oracle(ContinualModel):
-    """Knows the label of every image once it has learned a task; before that, only those of classes 0 to 4."""
+    """Knows the label of every image once it has learned a task; before that, only those of classes
+    0 to 4.
+    """
     NAME = 'oracle'
     RAW_STREAM = True
 
@@ -110,7 +112,9 @@ def test_the_scheduler_starts_again_with_each_task(parse):
 
 
 def test_metrics_of_an_oracle(parse, capsys):
-    """Before the first task right on the classes of that task only, then right on all: each metric is known."""
+    """Before the first task right on the classes of that task only, then right on all: each metric
+    is known.
+    """
     row, *_ = run(parse, Oracle, '--n_splits 2 --n_epochs 1 --enable_other_metrics 1')
     assert (row['task1'], row['task2'], row['final_accuracy'], row['average_incremental_accuracy']) == (100, 100, 100, 100)
     assert (row['forward_transfer'], row['backward_transfer'], row['forgetting']) == (100, 0, 0)

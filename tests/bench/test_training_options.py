@@ -17,7 +17,9 @@ from tests.conftest import refused, words_of
 
 @pytest.fixture
 def run(parse, small_digits, monkeypatch):
-    """run(kind, *flags): (row, model, data set) of a run of a class on few digits, two batches a task by default."""
+    """run(kind, *flags): (row, model, data set) of a run of a class on few digits, two batches a
+    task by default.
+    """
     def start(kind, *flags, **settings):
         flags = words_of(*flags)
         fixed = {'--lr': '0.05', '--n_epochs': '1', '--batch_size': '8'} | ({} if '--schedule' in flags else {'--n_splits': '5'})
@@ -29,7 +31,9 @@ def run(parse, small_digits, monkeypatch):
 
 
 def test_a_part_of_the_stream(run):
-    """Tasks before it begin and end, so that methods do what they do then; none is trained or evaluated."""
+    """Tasks before it begin and end, so that methods do what they do then; none is trained or
+    evaluated.
+    """
     row, model, _ = run(Recorder, '--start_from 2 --stop_after 4')
     trained = [[f'begin_task {t}', 'begin_epoch 0', 'observe', 'observe', 'end_epoch 0', f'end_task {t}', 'forward', f'end_eval {t + 1}'] for t in (2, 3)]
     assert model.calls == ['begin_task 0', 'end_task 0', 'begin_task 1', 'end_task 1', *trained[0], *trained[1]]
@@ -57,7 +61,8 @@ def test_after_held_out_samples_the_real_test_set(run, capsys, tmp_path, monkeyp
         logits = model(dataset.preprocessing(torch.from_numpy(dataset.images.test.copy())))
     right = logits.argmax(1).numpy() == dataset.class_order[dataset.images.test_labels]
     assert row['test_accuracy'] == pytest.approx(100 * right.mean(), abs=1e-3)
-    assert row['test_accuracy'] == pytest.approx(np.mean(json.loads(row['test_accuracy_per_task'])), abs=1e-3)      # equal tasks
+    # equal tasks
+    assert row['test_accuracy'] == pytest.approx(np.mean(json.loads(row['test_accuracy_per_task'])), abs=1e-3)
     out = capsys.readouterr().out
     assert f"Accuracy for final task(s): \t [Class-IL]: {row['test_accuracy']:.2f} %" in out
     assert f"on the real test set {row['test_accuracy']:.2f} %" in out

@@ -1,4 +1,6 @@
-"""Tuning: the same number of trials for every method, on training samples alone, each once; and who says so."""
+"""Tuning: the same number of trials for every method, on training samples alone, each once; and who
+says so.
+"""
 import sys
 
 import numpy as np
@@ -19,7 +21,8 @@ from tests.conftest import refused
 
 @pytest.fixture
 def call(monkeypatch, capsys, tmp_path, tiny_weights):
-    """call(*words): stdout of the script on the digits; config files go to tmp_path/models/config."""
+    """call(*words): stdout of the script on the digits; config files go to tmp_path/models/config.
+    """
     folder = tmp_path / 'models' / 'config'
     folder.mkdir(parents=True)
     monkeypatch.setattr(tune, 'CONFIG', folder)
@@ -34,7 +37,9 @@ def call(monkeypatch, capsys, tmp_path, tiny_weights):
 
 @pytest.fixture
 def trials(monkeypatch):
-    """trials(f): the arguments of all trials from now on; f: of these, instead of a run, to the accuracy."""
+    """trials(f): the arguments of all trials from now on; f: of these, instead of a run, to the
+    accuracy.
+    """
     def answer(accuracy):
         asked = []
 
@@ -51,7 +56,9 @@ def rules_of(folder, model) -> list:
 
 
 def _with_black_test_images():
-    """The digits with a black test image a class: no classifier has more than a tenth of them right."""
+    """The digits with a black test image a class: no classifier has more than a tenth of them
+    right.
+    """
     whole = digits()
     return lambda: Images(whole.train, whole.train_labels, np.zeros_like(whole.test[:10]), np.arange(10), whole.class_names)
 
@@ -66,7 +73,8 @@ def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, tria
     asked = trials(lambda args: 80. + args.buffer_size + args.batch_size)
     words = '--models', 'er-ace', '--trials', 2, '--tasks', 1, '--finalists', 1, '--buffer_size', 100, '--num_threads', 1
     said = call(*words)
-    assert [args.buffer_size for args in asked] == [20, 20] and said.count(', trial 2: ') == 1         # two of ten classes
+    # two of ten classes
+    assert [args.buffer_size for args in asked] == [20, 20] and said.count(', trial 2: ') == 1
     assert all(args.permute_classes and args.validation and args.stop_after == 1 for args in asked)
     assert ', trial' not in call(*words) and len(asked) == 2                   # every trial has its row
     monkeypatch.setattr('core.configs.ROOT', tmp_path)
@@ -81,7 +89,8 @@ def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, tria
 def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(call, tmp_path, monkeypatch, tiny_weights):
     monkeypatch.setattr(tune, 'accuracy_of', lambda words: 50.)
     call('--models', 'scroll', '--trials', 1, '--predictor', 'ncc')
-    call('--models', 'er', 'ens', '--trials', 1, '--n_epochs', 2)             # ENS is online, and has no such rule
+    # ENS is online, and has no such rule
+    call('--models', 'er', 'ens', '--trials', 1, '--n_epochs', 2)
     assert 'n_epochs' not in (tmp_path / 'models' / 'config' / 'ens.yaml').read_text()
     for model, space in (('scroll', dict(adapt_lr=(.07,))), ('er', dict(lr=(.07,), batch_size=(10,)))):
         monkeypatch.setitem(SPACES, model, space)
@@ -119,7 +128,8 @@ def test_the_best_trials_meet_again_on_more_tasks_in_three_orders_and_the_winner
 def test_a_void_trial_is_shown_and_drawn_again_and_old_rows_are_not_read(call, trials, tmp_path):
     path = tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv'
     words = '--models', 'er-ace', '--trials', 4, '--finalists', 1
-    asked = trials(lambda args: dict(train=60., frozen=28.)[args.bn] + (args.lr == .01))         # a quarter is guessing
+    # a quarter is guessing
+    asked = trials(lambda args: dict(train=60., frozen=28.)[args.bn] + (args.lr == .01))
     assert call(*words).count(' %, void\n') == len(asked) - 4
     rows = read_rows(path)
     assert [args.bn for args in asked].count('train') == [row['void'] for row in rows].count('0') == 4 < len(rows)
@@ -198,7 +208,8 @@ def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_each_rate_t
             assert all(values.get('minlr', 0) < values[rates] for values in planned)
     assert space_of('er', True).keys() == SPACES['er-ace'].keys() and space_of('gdumb', True) == SPACES['gdumb']
     assert all((values['optim_mom'], values['optim_wd']) == (0, 0) for values in plan('gdumb', 8, SPACES['gdumb']))
-    assert all(values['adapt_select'] == 'none' for values in plan('scroll', 8, SPACES['scroll']))        # f*, not f_T
+    # f*, not f_T
+    assert all(values['adapt_select'] == 'none' for values in plan('scroll', 8, SPACES['scroll']))
     assert 'ridge_lambda' not in space_of('scroll', given=dict(predictor='ncc'))
 
 

@@ -207,7 +207,9 @@ def foreign(third_party):
 
 @pytest.fixture
 def arguments(parse, foreign):
-    """arguments(dataset, *flags, model=, **more): of a run on a foreign data set; `more` are set as parsed flags would be."""
+    """arguments(dataset, *flags, model=, **more): of a run on a foreign data set; `more` are set as
+    parsed flags would be.
+    """
     def build(dataset, *flags, model='sgd', **more):
         args = parse(model, '--lr 0.05 --weights none --backbone resnet18-md --width 2 --device cpu', *flags, dataset=dataset)
         vars(args).update(more)

@@ -28,7 +28,8 @@ def test_constants_are_set_on_the_instance_and_other_keys_are_flags(config, argu
     dataset = get_dataset(args)
     assert (dataset.N_TASKS, dataset.N_CLASSES_PER_TASK, dataset.AVAIL_SCHEDS) == (2, 5, ['cosine'])
     x = torch.full((2, 3, 4, 4), 0.5)
-    assert torch.equal(dataset.get_normalization_transform()(x), x / 2)            # a static method of the file names its class
+    # a static method of the file names its class
+    assert torch.equal(dataset.get_normalization_transform()(x), x / 2)
     assert torch.equal(dataset.get_denormalization_transform()(x), x * 2)
     train, _ = dataset.get_data_loaders()
     assert train.dataset.targets.max() == 4

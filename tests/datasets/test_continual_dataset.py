@@ -1,4 +1,6 @@
-"""The digits as a stream: which classes and samples come when, under any number of splits and any schedule."""
+"""The digits as a stream: which classes and samples come when, under any number of splits and any
+schedule.
+"""
 from types import SimpleNamespace
 
 import numpy as np
@@ -53,7 +55,8 @@ def test_batches_are_triples_of_the_right_shapes_and_labels_belong_to_images(dig
     table = dict(zip(names(dataset.images.train), dataset.images.train_labels.tolist()))
     train, test = dataset.get_data_loaders()
     for inputs, labels, plain in train:
-        assert inputs.shape[1:] == (3, 16, 16) and plain.shape[1:] == (3, 8, 8)                 # weights for 16 pixels
+        # weights for 16 pixels
+        assert inputs.shape[1:] == (3, 16, 16) and plain.shape[1:] == (3, 8, 8)
         assert inputs.dtype == plain.dtype == torch.float32 and labels.dtype == torch.int64
         raw = (plain * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
         assert [table[name] for name in names(raw)] == labels.tolist()
@@ -73,7 +76,8 @@ def test_permuting_renames_classes_and_class_order_undoes_it(digits, splits):
     train, _ = renamed.get_data_loaders()
     assert [order[table[name]] for name in names(train.dataset.data)] == train.dataset.targets.tolist()
     orders = {digits('--permute_classes 1 --seed', seed).class_order.tobytes() for seed in (0, 0, 1, 2)}
-    assert len(orders) == 3 and order.tobytes() in orders               # the seed decides alone, not the number of tasks
+    # the seed decides alone, not the number of tasks
+    assert len(orders) == 3 and order.tobytes() in orders
 
 
 def content(dataset) -> list:

@@ -1,4 +1,6 @@
-"""Data-set files written for Mammoth, unchanged: what they import, what they define, what methods do to them."""
+"""Data-set files written for Mammoth, unchanged: what they import, what they define, what methods
+do to them.
+"""
 from urllib.error import URLError
 
 import numpy as np
@@ -28,7 +30,8 @@ def test_runs_end_to_end(arguments, dataset):
 def test_defaults_of_the_file_reach_the_arguments_and_flags_win(arguments, foreign):
     args = parse_args(words_of('--model er --dataset picture_digits --lr 0.1 --buffer_size 5 --num_filters 2'))
     assert (args.n_epochs, args.batch_size, args.backbone, args.transform_type) == (1, 16, 'resnet18', 'weak')
-    assert args.weights == 'none' and args.minibatch_size == 16                 # such images are not what psi was made for
+    # such images are not what psi was made for
+    assert args.weights == 'none' and args.minibatch_size == 16
     assert arguments('picture-digits', '--batch_size 7 --n_epochs 3').batch_size == 7
     assert (arguments('unequal-digits').batch_size, arguments('unequal-digits').n_epochs) == (20, 1)
     assert (arguments('flowing-digits').batch_size, arguments('flowing-digits').n_epochs) == (16, 1)
@@ -124,7 +127,8 @@ def test_permuted_classes_and_their_names(arguments):
     args = arguments('picture-digits', '--permute_classes 1 --seed 1993')
     dataset = get_dataset(args)
     np.random.seed(1993)
-    np.testing.assert_array_equal(dataset.class_order, np.random.permutation(10))             # as Mammoth draws it
+    # as Mammoth draws it
+    np.testing.assert_array_equal(dataset.class_order, np.random.permutation(10))
     loader = dataset.get_data_loaders()[0]
     files = np.repeat(range(10), 12)[loader.dataset.indexes]
     assert dataset.class_order[files].tolist() == loader.dataset.targets.tolist()

@@ -70,7 +70,9 @@ def palette(suffix, transparency=None, mode='P'):
 
 
 def png(depth: int, colour: int, pixels: bytes, width: int, transparent: bytes = None):
-    """A row of pixels as the format stores them: Pillow writes no PNG of 2 or 4 bits with a transparent grey, nor colours of 16."""
+    """A row of pixels as the format stores them: Pillow writes no PNG of 2 or 4 bits with a
+    transparent grey, nor colours of 16.
+    """
     def chunk(name, content):
         return struct.pack('>I', len(content)) + name + content + struct.pack('>I', zlib.crc32(name + content))
 
@@ -82,7 +84,9 @@ def png(depth: int, colour: int, pixels: bytes, width: int, transparent: bytes =
 
 
 def tiff(width: int, pixels: bytes, order: str = '<', **tags):
-    """A row of pixels with these tags: Pillow writes no TIFF of 12, or of unsigned 32, bits, nor one where white is zero."""
+    """A row of pixels with these tags: Pillow writes no TIFF of 12, or of unsigned 32, bits, nor
+    one where white is zero.
+    """
     numbers = dict(width=256, height=257, bits=258, photometric=262, place=273, samples=277, length=279, extra=338, kind=339)
 
     def write(path):
@@ -125,7 +129,8 @@ def test_every_kind_of_pixel(tmp_path, kind):
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         got = read_image(path, len(expected))
-    assert got.dtype == np.uint8 and got.tolist() == [expected] * len(expected)        # the row, made as high as it is wide
+    # the row, made as high as it is wide
+    assert got.dtype == np.uint8 and got.tolist() == [expected] * len(expected)
 
 
 @pytest.mark.parametrize('make', [of_array([0, 65535], np.uint16, suffix) for suffix in ('.png', '.tif', '.pgm')] + [
@@ -170,7 +175,8 @@ def test_the_first_frame_is_read_and_that_is_said_once(tmp_path, capsys, suffix)
     assert len(err.splitlines()) == 1 and f'{tmp_path}: 2 of 3 images' in err and str(paths[0]) in err
 
 
-# -- what is read, and what is not ---------------------------------------------------------------------------------------
+# -- what is read, and what is not
+# ---------------------------------------------------------------------------------------
 
 
 def encoded(kind, image=None, **options) -> bytes:
@@ -212,7 +218,8 @@ def test_only_regular_files_are_opened(tmp_path, make):
         read_image(tmp_path / 'x.png', 8)
 
 
-# -- which files are images --------------------------------------------------------------------------------------------
+# -- which files are images
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""Class order, validation split, label noise and missing labels, as functions and as flags of both kinds of data sets."""
+"""Class order, validation split, label noise and missing labels, as functions and as flags of both
+kinds of data sets.
+"""
 import hashlib
 from types import SimpleNamespace
 

@@ -13,7 +13,8 @@ from scroll.files.images import decoders
 from tests.bench.test_safe_pickle import dump
 from tests.conftest import refused
 
-# -- CIFAR -------------------------------------------------------------------------------------------------------------
+# -- CIFAR
+# -------------------------------------------------------------------------------------------------------------
 
 
 def md5(path) -> str:
@@ -22,7 +23,8 @@ def md5(path) -> str:
 
 @pytest.fixture(params=['CIFAR10', 'CIFAR100'])
 def cifar_home(request, tmp_path, monkeypatch):
-    """<base>/<name> with a tiny data set in the official layout; the MD5 sums are those of its files.
+    """<base>/<name> with a tiny data set in the official layout; the MD5 sums are those of its
+    files.
 
     Sample i's pixel (channel, row, column) is (i + channel * 7 + row * 3 + column) % 256."""
     kind = getattr(torchvision.datasets, request.param)
@@ -74,7 +76,8 @@ def test_cifar_that_is_damaged_or_missing_is_named(cifar_home):
         path.write_bytes(whole)
 
 
-# -- miniImageNet ------------------------------------------------------------------------------------------------------
+# -- miniImageNet
+# ------------------------------------------------------------------------------------------------------
 
 WNIDS = ['n03', 'n01', 'n02']                                   # not sorted, as in the official dict
 SIZES = [103, 101, 102]
@@ -86,7 +89,9 @@ def flat(values) -> np.ndarray:
 
 @pytest.fixture
 def mini_home(tmp_path):
-    """The pickle layout: the samples of a class are spread over the file; a sample's value is its rank in its class."""
+    """The pickle layout: the samples of a class are spread over the file; a sample's value is its
+    rank in its class.
+    """
     owner = np.random.default_rng(0).permutation(np.repeat(np.arange(3), SIZES))
     values = np.zeros(len(owner), np.uint8)
     rows = {}
@@ -120,7 +125,8 @@ def test_a_split_is_read_by_its_name_or_named(tmp_path):
         readers.mini_imagenet(tmp_path)
 
 
-# -- digits ------------------------------------------------------------------------------------------------------------
+# -- digits
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_digits():
@@ -135,7 +141,8 @@ def test_digits():
     assert sorted(image[..., 0].tobytes() for image in every) == sorted(image.tobytes() for image in original)
 
 
-# -- a user's folder ---------------------------------------------------------------------------------------------------
+# -- a user's folder
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""Feature vectors from files as a stream: every method, every schedule, SCROLL without a backbone; what cannot be."""
+"""Feature vectors from files as a stream: every method, every schedule, SCROLL without a backbone;
+what cannot be.
+"""
 import numpy as np
 import pyarrow
 import pytest

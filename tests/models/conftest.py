@@ -1,4 +1,6 @@
-"""What tests of several methods share: a data set that takes no time, runs on it, and arithmetic to compare with."""
+"""What tests of several methods share: a data set that takes no time, runs on it, and arithmetic to
+compare with.
+"""
 import functools
 from contextlib import contextmanager
 
@@ -50,8 +52,9 @@ def known_flags(method) -> set:
 
 @pytest.fixture
 def start(parse, small_digits):
-    """start(method, *flags): (model, dataset, args), ready to train in three tasks of 4, 3 and 3 renamed classes in any order.
-    Methods with a buffer keep 40 of the 80 samples; one pass over each task, in batches of 12."""
+    """start(method, *flags): (model, dataset, args), ready to train in three tasks of 4, 3 and 3
+    renamed classes in any order. Methods with a buffer keep 40 of the 80 samples; one pass over
+    each task, in batches of 12."""
     def build(method, *flags):
         flags = words_of(*flags)
         usual = {'--schedule': 'split:3,order=random', '--permute_classes': '1', '--batch_size': '12'}
@@ -94,7 +97,9 @@ def next_task(model, dataset, tasks=1, learn=True) -> list:
 
 
 def still(model):
-    """Nothing random any more: replay is not augmented, batch norms are as in evaluation. Returns the model."""
+    """Nothing random any more: replay is not augmented, batch norms are as in evaluation. Returns
+    the model.
+    """
     model.transform = model.normalization_transform
     model.net.eval()
     return model
@@ -120,8 +125,9 @@ def stored(model, tasks=None) -> tuple:
 
 
 def opposed(model, batch) -> tuple:
-    """The batch's first class alone, of which the buffer then holds the same images under another label, as of task 0. The head
-    hesitates between these two: the gradients on batch and memory disagree."""
+    """The batch's first class alone, of which the buffer then holds the same images under another
+    label, as of task 0. The head hesitates between these two: the gradients on batch and memory
+    disagree."""
     own = batch[1] == batch[1][0]
     inputs, labels, images = (part[own] for part in batch[:3])
     wrong = (labels + 1) % 10

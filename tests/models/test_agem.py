@@ -29,7 +29,9 @@ def test_what_opposes_the_reference_goes_and_nothing_else(seed, scale):
 
 @pytest.mark.parametrize('flags, disagree', [('', True), ('', False), ('--schedule gaussian:batch=12', True)])
 def test_a_step_follows_the_projected_gradient(start, flags, disagree):
-    """The reference gradient is of past tasks, whatever is kept of this one; without tasks, of all that came before."""
+    """The reference gradient is of past tasks, whatever is kept of this one; without tasks, of all
+    that came before.
+    """
     model, dataset, _ = start('agem', '--minibatch_size 99 --lr 0.1', flags)
     first, batch = (batches(model, dataset) if flags else next_task(model, dataset))[:2]
     model.meta_observe(*first)

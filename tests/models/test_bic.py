@@ -1,4 +1,6 @@
-"""BiC: the correction, its fit on held-out samples, the loss by hand, and which samples are held out."""
+"""BiC: the correction, its fit on held-out samples, the loss by hand, and which samples are held
+out.
+"""
 import copy
 
 import numpy as np
@@ -33,7 +35,8 @@ def test_stage_two_undoes_a_planted_affine_map(alpha, beta):
     """Labels drawn from the softmax of logits, of which those of the newest
     classes then become alpha o + beta.
 
-    250 passes of small steps would be far from the optimum; about ten passes of Newton's method are not."""
+    250 passes of small steps would be far from the optimum; about ten passes of Newton's method are
+    not."""
     random = seeded()
     logits = 2 * torch.randn(6000, 5, generator=random)
     labels = torch.multinomial(logits.masked_fill(~SEEN, -torch.inf).softmax(1), 1, generator=random)[:, 0]
@@ -54,7 +57,9 @@ def as_set(images, labels) -> list:
 
 @pytest.mark.parametrize('size, share, per_class', [(32, 0.4, 3), (5, 0.1, 1)])
 def test_what_is_held_out(start, size, share, per_class):
-    """Equally many of each class, old ones out of the exemplars; nothing is lost, nothing is trained on and held out."""
+    """Equally many of each class, old ones out of the exemplars; nothing is lost, nothing is
+    trained on and held out.
+    """
     model, dataset, _ = start('bic', '--buffer_size', size, '--valset_split', share)
     next_task(model, dataset, 0)
     model.meta_end_task(dataset)
@@ -76,7 +81,9 @@ def test_what_is_held_out(start, size, share, per_class):
 @pytest.mark.parametrize('flags, tasks, weight', [
     ('', 2, 7 / 10), ('--distill_after_bic 0', 1, 4 / 7), ('--distill_weight mammoth --distill_scale 9', 2, 1 / 3)])
 def test_the_loss_by_hand(start, flags, tasks, weight):
-    """Tasks of 4, 3 and 3 classes; the teacher speaks with its correction, of what was newest to it, or without."""
+    """Tasks of 4, 3 and 3 classes; the teacher speaks with its correction, of what was newest to
+    it, or without.
+    """
     model, dataset, _ = start('bic', '--lr 0 --temp 3 --wd_reg 0.01', flags)
     inputs, labels, images = next_task(model, dataset, tasks, learn=False)[0]
     model.net.eval()
@@ -96,7 +103,9 @@ def test_the_loss_by_hand(start, flags, tasks, weight):
 
 
 def test_the_correction_is_fitted_on_held_out_images_un_augmented_and_lasts_until_the_next_task(start):
-    """At a task's end the newest classes alone are corrected; the first task has nothing to correct."""
+    """At a task's end the newest classes alone are corrected; the first task has nothing to
+    correct.
+    """
     model, dataset, _ = start('bic')
     next_task(model, dataset)
     x = torch.randn(4, 3, 16, 16, generator=seeded())

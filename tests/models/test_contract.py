@@ -1,4 +1,6 @@
-"""What every method must do, whatever it is: run on each schedule it declares, see no label of the future, keep to |M|, ..."""
+"""What every method must do, whatever it is: run on each schedule it declares, see no label of the
+future, keep to |M|, ...
+"""
 import functools
 
 import numpy as np
@@ -76,7 +78,8 @@ def kept(model) -> int:
     return len(model.buffer) if hasattr(model, 'buffer') else 0
 
 
-# -- streams -----------------------------------------------------------------------------------------------------------
+# -- streams
+# -----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('method', METHODS)
 def test_each_method_runs_on_class_splits(start, method):
@@ -116,9 +119,11 @@ DOWN = '-'.join(map(str, reversed(range(10))))
 
 @pytest.mark.parametrize('method', ['er-aml', 'lwf', 'ssil', 'scroll'])
 def test_the_first_task_may_have_the_highest_labels(start, method):
-    """Labels that go down as classes come, in unequal tasks, do as well as labels that go up: only names have changed.
+    """Labels that go down as classes come, in unequal tasks, do as well as labels that go up: only
+    names have changed.
 
-    The same images come in the same order, the head begins with the same rows; up to rounding, so do the logits."""
+    The same images come in the same order, the head begins with the same rows; up to rounding, so
+    do the logits."""
     calm = [] if method in FROZEN else ['--lr 1e-3 --bn frozen']                # rounding stays small
 
     def logits(*flags, turn=False):
@@ -137,7 +142,9 @@ def test_the_first_task_may_have_the_highest_labels(start, method):
 
 @pytest.mark.parametrize('method', ['bic', 'gdumb', 'icarl', 'scroll'])
 def test_hundreds_of_classes(start, method):
-    """In random order and three unequal tasks; a buffer with capacity for one sample of each class, and some over."""
+    """In random order and three unequal tasks; a buffer with capacity for one sample of each class,
+    and some over.
+    """
     images, names = np.random.default_rng(0).integers(0, 256, (600, 8, 8, 3), np.uint8), [str(c) for c in range(200)]
     many = readers.Images(images[:400], np.repeat(np.arange(200), 2), images[400:], np.arange(200), names)
     with digits_are(many):
@@ -149,7 +156,9 @@ def test_hundreds_of_classes(start, method):
 
 @pytest.mark.parametrize('method', ['bic', 'icarl', 'lwf', 'er-ace', 'gdumb', 'scroll'])
 def test_a_network_may_have_more_outputs_than_there_are_classes(start, method):
-    """`--num_classes`; those that no class has are never predicted. Methods whose losses count the classes refuse it."""
+    """`--num_classes`; those that no class has are never predicted. Methods whose losses count the
+    classes refuse it.
+    """
     if 'num_classes' in models.get_model_class(method).REFUSED_FLAGS:
         with refused('--num_classes', method):
             start(method, '--num_classes 13 --n_splits 2')
@@ -160,14 +169,17 @@ def test_a_network_may_have_more_outputs_than_there_are_classes(start, method):
     assert 0 <= row['task2'] <= 100 and row['num_classes'] == 13
 
 
-# -- what a method sees, keeps and leaves alone ------------------------------------------------------------------------
+# -- what a method sees, keeps and leaves alone
+# ------------------------------------------------------------------------
 
 TWO_TASKS = f'{SPLIT} --stop_after 2'
 
 
 @pytest.fixture(scope='module')
 def watched_run(start):
-    """watched_run(method): (model, dataset, logits, images seen) of two tasks; each batch stays as it is, |M| is kept to."""
+    """watched_run(method): (model, dataset, logits, images seen) of two tasks; each batch stays as
+    it is, |M| is kept to.
+    """
     @functools.cache
     def go(method):
         seen = []
@@ -203,7 +215,9 @@ def test_memory_is_bounded_inputs_stay_as_they_are_and_online_methods_see_each_s
 
 @pytest.mark.parametrize('method', METHODS)
 def test_a_run_depends_on_its_seed_and_on_what_came_alone(watched_run, start, method):
-    """With the labels of the last task shuffled and its images inverted, and the global generators elsewhere, all is as before."""
+    """With the labels of the last task shuffled and its images inverted, and the global generators
+    elsewhere, all is as before.
+    """
     def poison(model, dataset):
         torch.rand(3), np.random.rand(3)
         rows = dataset.schedule.task(2)[0]
@@ -237,14 +251,17 @@ def test_a_run_that_stops_before_its_final_predictor_says_so(start, capsys, meth
     assert warned.count('--stop_after 2') == bool(said) and said in warned
 
 
-# -- limits, and learning ----------------------------------------------------------------------------------------------
+# -- limits, and learning
+# ----------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('words', [
     'er --buffer_size 0', 'derpp --alpha 0 --beta 0', 'agem --n_splits 1', 'gem --n_splits 1', 'mir --n_splits 1',
     'er-ace --buffer_size 0 --use_custom_classifier 0', 'ewc-on --e_lambda 0',
     'joint --n_splits 1 --lr_scheduler multisteplr --lr_milestones 1 --n_epochs 2', 'joint --n_splits 1 --label_perc 0.5'])
 def test_without_its_own_term_a_method_is_sgd_to_the_last_bit(start, words):
-    """A weight of zero, no buffer, or no past: the same weights. Passes of their own move no batch statistics here."""
+    """A weight of zero, no buffer, or no past: the same weights. Passes of their own move no batch
+    statistics here.
+    """
     method, *flags = words.split()
     common = ['--bn frozen --lr 0.05 --batch_size 12', *(['--n_splits 3'] if '--n_splits' not in flags else [])]
     own = {'--alpha', '--beta', '--e_lambda', '--buffer_size', '--use_custom_classifier'}

@@ -31,7 +31,9 @@ def test_the_loss_and_its_gradient_computed_class_by_class(seed, batch, count, o
 @pytest.mark.parametrize('flags, begun', [
     ('--task_free 0', [False, False, True, True]), ('--task_free 0 --schedule gaussian:batch=12', [False, True])])
 def test_masking_and_replay_begin_with_the_second_batch_or_task(start, flags, begun):
-    """Each loss by hand: the mask touches new samples only; the two parts, of different sizes, have equal weight."""
+    """Each loss by hand: the mask touches new samples only; the two parts, of different sizes, have
+    equal weight.
+    """
     model, dataset, _ = start('er-ace', '--lr 0 --minibatch_size 99', flags)
     seen = []
     for step, masked in enumerate(begun):

@@ -1,4 +1,6 @@
-"""ER-AML: closed forms of the contrast, who may be positive and negative, and what incoming data do and do not train."""
+"""ER-AML: closed forms of the contrast, who may be positive and negative, and what incoming data do
+and do not train.
+"""
 import numpy as np
 import pytest
 import torch
@@ -50,7 +52,9 @@ def replay_loss(model) -> float:
 
 
 def test_the_loss_is_the_contrast_of_partners_found_by_their_pixels_plus_replay(start):
-    """The buffer holds samples of earlier classes and the very images of the batch, of two classes: who else is whose?"""
+    """The buffer holds samples of earlier classes and the very images of the batch, of two classes:
+    who else is whose?
+    """
     model, dataset, _ = start('er-aml', '--lr 0 --minibatch_size 99')
     [(_, labels, images), *_] = next_task(still(model), dataset)
     rows = [(labels == label).nonzero()[0, 0].item() for label in labels.unique()[:2]]

@@ -9,7 +9,9 @@ from tests.models.conftest import batches, close, gradient, seeded, step_of, sti
 
 
 def test_at_the_end_of_a_task_it_is_the_mean_over_samples(start):
-    """Whatever the batches (the last is short), with nothing of the network changed; later tasks add to what gamma leaves."""
+    """Whatever the batches (the last is short), with nothing of the network changed; later tasks
+    add to what gamma leaves.
+    """
     model, dataset, _ = start('ewc-on', '--gamma 0.5 --batch_size 10')
     totals = []
     for task in range(2):

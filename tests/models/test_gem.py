@@ -15,7 +15,8 @@ from tests.models.conftest import close, gradient, next_task, opposed, seeded, s
 @pytest.mark.parametrize('g, G, margin, eps, expected', [
     ((1, -1), [(0, 1)], 0, 1e-9, (1, 0)),
     ((1, -1), [(0, 3)], 0.5, 1e-3, (1, 0.5)),                 # v = max(0.5, 3 / 9.001): the margin overshoots
-    ((-1, -1), [(1, 0), (0, 1)], 0, 1e-9, (0, 0)), ((1, -1), [(0, 1e9), (0, 1e9)], 0, 1e-3, (1, 0))       # equal, and large
+    # equal, and large
+    ((-1, -1), [(1, 0), (0, 1)], 0, 1e-9, (0, 0)), ((1, -1), [(0, 1e9), (0, 1e9)], 0, 1e-3, (1, 0))
 ])
 def test_hand_values(g, G, margin, eps, expected):
     out = gem.project(torch.tensor(g, dtype=torch.float32), torch.tensor(G, dtype=torch.float32), margin, eps)
@@ -25,7 +26,9 @@ def test_hand_values(g, G, margin, eps, expected):
 @quick
 @given(seed=st.integers(0, 2 ** 20), t=st.integers(1, 12), margin=st.sampled_from([0, 0.5, 2]), scale=st.floats(-2, 3), duplicates=st.booleans())
 def test_the_solution_is_that_of_least_squares_above_the_margin(seed, t, margin, scale, duplicates):
-    """With P = R'R and u = v - margin >= 0: |R u + R^-T (q + P margin)|^2 is least. Gradients large or small, equal or not."""
+    """With P = R'R and u = v - margin >= 0: |R u + R^-T (q + P margin)|^2 is least. Gradients large
+    or small, equal or not.
+    """
     random = np.random.default_rng(seed)
     G, g = random.standard_normal((t, 12)) * 10 ** scale, random.standard_normal(12)
     if duplicates:

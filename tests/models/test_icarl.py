@@ -1,4 +1,6 @@
-"""iCaRL: targets, herded exemplars, and the nearest mean of exemplars, on features that can be checked by hand."""
+"""iCaRL: targets, herded exemplars, and the nearest mean of exemplars, on features that can be
+checked by hand.
+"""
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +13,8 @@ from tests.models.conftest import classes, next_task
 
 
 class Pixels(nn.Module):
-    """Features: the input's pixels, shrunk to 4 x 4, times `scale`; logits: a linear map of them."""
+    """Features: the input's pixels, shrunk to 4 x 4, times `scale`; logits: a linear map of them.
+    """
     device = torch.device('cpu')
 
     def __init__(self, scale=1.0):
@@ -28,7 +31,9 @@ class Pixels(nn.Module):
 
 @pytest.fixture
 def after(start):
-    """after(tasks, *flags): (model, dataset); exemplars of the first tasks are kept, nothing is trained."""
+    """after(tasks, *flags): (model, dataset); exemplars of the first tasks are kept, nothing is
+    trained.
+    """
     def build(tasks, *flags, size='31'):
         model, dataset, _ = start('icarl', '--buffer_size', size, *flags)
         model.net = Pixels()
@@ -47,7 +52,9 @@ def rows_by_class(model) -> dict:
 
 @pytest.mark.parametrize('tasks', [0, 2])
 def test_the_loss_is_a_mean_over_samples_and_the_classes_seen(after, tasks):
-    """The old network's answers for old classes, one-hot for this task's; classes to come are not pushed down."""
+    """The old network's answers for old classes, one-hot for this task's; classes to come are not
+    pushed down.
+    """
     model, dataset = after(tasks, '--opt_wd 0.01')
     inputs, labels, plain = next_task(model, dataset, 0)[0][:3]
     model.opt = SimpleNamespace(zero_grad=model.net.zero_grad, step=lambda: None)

@@ -1,4 +1,6 @@
-"""Joint training: the union of the tasks, learned as if it had come at once (and as by SGD on one task: test_contract.py)."""
+"""Joint training: the union of the tasks, learned as if it had come at once (and as by SGD on one
+task: test_contract.py).
+"""
 import pytest
 import torch
 
@@ -8,7 +10,9 @@ from tests.conftest import refused
 
 @pytest.fixture
 def lessons(start):
-    """lessons(*flags): (labels of each step of a run, whether the network had moved after each task, data set)."""
+    """lessons(*flags): (labels of each step of a run, whether the network had moved after each
+    task, data set).
+    """
     def run(*flags):
         model, dataset, args = start('joint', '--lr 0.05', *flags)
         begin, seen, moved = model.net.get_params().clone(), [], []
@@ -34,7 +38,9 @@ def test_what_flags_do_to_a_stream_joint_sees_too(lessons, tmp_path, flags, samp
 
 
 def test_samples_come_in_random_order_whatever_the_schedule(lessons, schedule='gaussian:sigma=0.1'):
-    """A batch of 16 of ten classes in equal numbers nearly always has 4 of them or more; in the order of the stream, at most 3."""
+    """A batch of 16 of ten classes in equal numbers nearly always has 4 of them or more; in the
+    order of the stream, at most 3.
+    """
     seen, *_ = lessons('--batch_size 16 --schedule', schedule, '--permute_classes 0')
     assert len(seen) == 5 and all(len(set(labels)) > 3 for labels in seen)
 

@@ -1,4 +1,6 @@
-"""LwF: distillation at a temperature, the warm-up of new rows of the head, and recorded logits that stay with their images."""
+"""LwF: distillation at a temperature, the warm-up of new rows of the head, and recorded logits that
+stay with their images.
+"""
 import copy
 from types import SimpleNamespace
 
@@ -10,7 +12,9 @@ from tests.models.conftest import classes, cross_entropy, next_task, softmax
 
 
 def test_the_warm_up_is_over_the_new_classes_and_moves_their_rows_of_the_head_alone(start):
-    """A step by hand; old classes, whose logits lie far above the new ones', take no part in the softmax."""
+    """A step by hand; old classes, whose logits lie far above the new ones', take no part in the
+    softmax.
+    """
     model, dataset, _ = start('lwf', '--lr 0.003 --bn frozen')
     next_task(model, dataset)
     with torch.no_grad():
@@ -30,8 +34,8 @@ def test_the_warm_up_is_over_the_new_classes_and_moves_their_rows_of_the_head_al
 
 @pytest.mark.parametrize('alpha, temperature', [(3, 2)])
 def test_the_loss_by_hand_with_logits_recorded_for_each_image(start, alpha, temperature):
-    """Cross-entropy over the classes seen + alpha * distillation over the old ones; unseen classes get no gradient. The logits are
-    those of the un-augmented images, when the task began."""
+    """Cross-entropy over the classes seen + alpha * distillation over the old ones; unseen classes
+    get no gradient. The logits are those of the un-augmented images, when the task began."""
     model, dataset, _ = start('lwf', '--alpha', alpha, '--softmax_temp', temperature, '--lr 0')
     coming, teacher = next_task(model, dataset), copy.deepcopy(model.net).eval()
     assert sum(len(batch[1]) for batch in coming) == 24

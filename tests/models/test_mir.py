@@ -1,4 +1,6 @@
-"""MIR: interference against first-order theory, what scoring leaves alone, and the step with what is replayed."""
+"""MIR: interference against first-order theory, what scoring leaves alone, and the step with what
+is replayed.
+"""
 import copy
 
 import pytest
@@ -33,7 +35,9 @@ def test_interference_is_the_change_of_loss_that_the_step_makes(seed, lr):
 
 
 def test_scoring_leaves_the_network_alone(start):
-    """Parameters, gradients, running statistics and modes; the scores are those of batch statistics."""
+    """Parameters, gradients, running statistics and modes; the scores are those of batch
+    statistics.
+    """
     model, dataset, _ = start('mir')
     inputs, labels, _ = batches(model, dataset)[0]
     F.cross_entropy(model.net(inputs), labels).backward()
@@ -48,8 +52,8 @@ def test_scoring_leaves_the_network_alone(start):
 
 @pytest.mark.parametrize('flags, tasks', [('--task_free 0', [0]), ('--task_free 1', [0, 1]), ('--task_free 0 --schedule gaussian:batch=12', [0])])
 def test_a_step_follows_the_sum_of_both_gradients_of_batch_and_most_interfered(start, flags, tasks):
-    """Two means of different size: neither is diluted by the other. Of the current task, candidates only on
-    demand; on a stream without tasks, always."""
+    """Two means of different size: neither is diluted by the other. Of the current task, candidates
+    only on demand; on a stream without tasks, always."""
     model, dataset, _ = start('mir', '--lr 0.01 --minibatch_size 7 --subsample 99', flags)
     first, batch = (batches(model, dataset) if 'gaussian' in flags else next_task(model, dataset))[:2]
     model.meta_observe(*first)

@@ -1,7 +1,8 @@
 """SCROLL under the contract: the same predictor whatever the schedule, and
 accuracies that others can recompute.
 
-Digests are compared between whole runs on the digits, with a tiny backbone and three updates of adaptation.
+Digests are compared between whole runs on the digits, with a tiny backbone and three updates of
+adaptation.
 """
 import re
 
@@ -26,7 +27,8 @@ def base(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def ready(parse, base):
-    """ready(*flags): model, data set and arguments of a run; features are shared through the cache."""
+    """ready(*flags): model, data set and arguments of a run; features are shared through the cache.
+    """
     return lambda *flags: initialize(parse('scroll', *flags, base_path=base, **SHORT))
 
 
@@ -69,7 +71,8 @@ def test_digests_do_change_with_what_they_stand_for(row):
     """Else equal digests would mean nothing."""
     reference = row('--n_splits 5')
     seeded, shrunk = row('--seed 1'), row('--ridge_lambda 3')
-    assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])         # nothing there is random
+    # nothing there is random
+    assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])
     assert seeded['adapted_digest'] != reference['adapted_digest']
     assert shrunk['statistics_digest'] == reference['statistics_digest'] and shrunk['online_digest'] != reference['online_digest']
     assert row('--embed_dtype bfloat16')['statistics_digest'] != reference['statistics_digest']

@@ -80,7 +80,8 @@ def test_a_run_that_keeps_keys_unlearns_what_it_learned(alone, tmp_path, monkeyp
     state = State.read('new.npz')
     assert state.statistics == Scroll(model.embedder).fit(images[rest], labels[rest]).statistics_
     assert len(state.keys.state_dict()['keys']) == len(rest)
-    _, again = alone('--loadcheck', next(Path('checkpoints').iterdir()), '--inference_only 1')       # it keeps keys, too
+    # it keeps keys, too
+    _, again = alone('--loadcheck', next(Path('checkpoints').iterdir()), '--inference_only 1')
     with refused_input('never learned'):
         again.learner.remove(images[[5, 5]], labels[[5, 5]])
     assert again.learner.remove(images[[5, 7]], labels[[5, 7]]).digest() == state.statistics.digest()

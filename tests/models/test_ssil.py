@@ -1,4 +1,6 @@
-"""SS-IL: gradients that must be exactly zero, distillation by hand, the teacher, and tasks of one class."""
+"""SS-IL: gradients that must be exactly zero, distillation by hand, the teacher, and tasks of one
+class.
+"""
 import copy
 
 import numpy as np
@@ -32,7 +34,9 @@ def partitions(draw):
 @quick
 @given(partition=partitions())
 def test_the_softmax_is_separated(partition):
-    """Classes that are left out get a gradient of exactly zero; of one class, all do, and the loss is zero."""
+    """Classes that are left out get a gradient of exactly zero; of one class, all do, and the loss
+    is zero.
+    """
     tasks, seed = partition
     random = seeded(seed)
     for part in tasks:
@@ -67,7 +71,9 @@ def test_distillation_task_by_task(partition):
 
 @pytest.mark.parametrize('coefficient', [0, 2.5])
 def test_the_loss_by_hand_in_the_third_task(start, coefficient):
-    """Unequal tasks of classes in any order; teacher and student see the same images, of earlier tasks only."""
+    """Unequal tasks of classes in any order; teacher and student see the same images, of earlier
+    tasks only.
+    """
     model, dataset, _ = start('ssil', '--distill_coef', coefficient, '--lr 0.01 --minibatch_size 99')
     first, (inputs, labels, images) = next_task(model, dataset, 2)[:2]
     teacher = copy.deepcopy(model.net).eval()

@@ -1,4 +1,6 @@
-"""Methods that read a data set themselves, on data sets as users of Mammoth write them: transforms of one image, or None."""
+"""Methods that read a data set themselves, on data sets as users of Mammoth write them: transforms
+of one image, or None.
+"""
 import pytest
 import torch
 
@@ -28,7 +30,9 @@ def test_frozen_features_of_images_of_no_known_size(arguments, tmp_path):  # noq
 
 
 def test_each_domain_keeps_its_own_transform(arguments):  # noqa: F811
-    """Here each task has a permutation of the pixels; with that of the last for all, there would be one domain only."""
+    """Here each task has a permutation of the pixels; with that of the last for all, there would be
+    one domain only.
+    """
     model, dataset, args = initialize(arguments('shuffled-digits', '--batch_size 400', model='joint'))
     images, forward = [], model.net.forward
     model.net.forward = lambda x, *more: (images.append(x.clone()) if model.net.training else None, forward(x, *more))[1]

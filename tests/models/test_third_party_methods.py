@@ -1,5 +1,5 @@
-"""Method files as users of Mammoth, and our docs, write them, unchanged: what they import, what they do to
-data, nets and buffers."""
+"""Method files as users of Mammoth, and our docs, write them, unchanged: what they import, what
+they do to data, nets and buffers."""
 from pathlib import Path
 
 import numpy as np

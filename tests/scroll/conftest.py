@@ -1,4 +1,6 @@
-"""What the tests of `scroll/` share: small streams, a tiny seeded network, images it can tell apart."""
+"""What the tests of `scroll/` share: small streams, a tiny seeded network, images it can tell
+apart.
+"""
 import linecache
 import sys
 from contextlib import contextmanager
@@ -17,7 +19,8 @@ from scroll.__main__ import main
 from scroll.grid import quantise, sample_keys
 from scroll.heads.registry import HEADS, Settings
 
-quick = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))    # the machine may be busy
+# the machine may be busy
+quick = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 PREPROCESSING = Preprocessing(16)
 
 
@@ -42,7 +45,9 @@ def command(capsys, tmp_path, monkeypatch):
 
 @pytest.fixture
 def rounding():
-    """rounding(torch.backends.cudnn.conv, 'tf32'): how these products round their factors in a test, by torch's switches since 2.9."""
+    """rounding(torch.backends.cudnn.conv, 'tf32'): how these products round their factors in a
+    test, by torch's switches since 2.9.
+    """
     before = []
 
     def switch(place, how: str):
@@ -143,7 +148,9 @@ def cuttings(draw, count: int) -> list:
 
 
 def tiny_net(seed: int = 0, width: int = 4, **kwargs) -> ResNet18:
-    """A narrow ResNet18 in eval mode, batch norms with running statistics as if it had been trained."""
+    """A narrow ResNet18 in eval mode, batch norms with running statistics as if it had been
+    trained.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         net = ResNet18(3, width=width, **kwargs)
@@ -183,10 +190,11 @@ def toy() -> tuple:
 
 
 class interrupted:
-    """Within the block the `at`-th line that this thread runs in files of such names raises a KeyboardInterrupt.
+    """Within the block the `at`-th line that this thread runs in files of such names raises a
+    KeyboardInterrupt.
 
-    Lines at which a `with` statement ends its block do not count: a tracer sees them, but Python takes no signal between the
-    last instruction of a block and the `__exit__` of what guards it."""
+    Lines at which a `with` statement ends its block do not count: a tracer sees them, but Python
+    takes no signal between the last instruction of a block and the `__exit__` of what guards it."""
 
     def __init__(self, at: int, names: tuple = ('/scroll/',)):
         self.left, self.names, self.hit, self._begins = at, names, False, {}

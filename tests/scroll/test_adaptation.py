@@ -1,4 +1,6 @@
-"""Adaptation: f* from f_T and the buffer; the start, the first step, what each mode trains, and that bits repeat."""
+"""Adaptation: f* from f_T and the buffer; the start, the first step, what each mode trains, and
+that bits repeat.
+"""
 
 import numpy as np
 import pytest
@@ -71,11 +73,14 @@ def test_logits_are_better_than_guessing_if_a_small_scale_is(count, classes, see
     r = np.random.default_rng(seed)
     logits, targets = r.integers(-3, 4, size=(count, classes)), r.integers(0, classes, count)
     gain = np.log(classes) - cross_entropy(1e-5 * logits, targets)
-    assert better_than_guessing(logits, targets) == (gain > 1e-9)         # a slope, if not 0, is 1 / (30 * 4) or more
+    # a slope, if not 0, is 1 / (30 * 4) or more
+    assert better_than_guessing(logits, targets) == (gain > 1e-9)
 
 
 def test_a_start_that_says_nothing_of_the_labels_keeps_its_scale(f_T, run, embedder, toy):
-    """The scale of least cross-entropy would be next to nothing, and with it all gradients but its own."""
+    """The scale of least cross-entropy would be next to nothing, and with it all gradients but its
+    own.
+    """
     logits = f_T.decision_function(embedder(toy[0])[0])
     assert run(iterations=0, scale=2, left_out=-logits).initial_scale == 2 < fit_scale(logits, toy[1])
     assert run(iterations=0, scale=2, left_out=logits).initial_scale == pytest.approx(fit_scale(logits, toy[1]))
@@ -92,7 +97,8 @@ def by_hand(f_T, buffer, scale):
     """Gradients of the cross-entropy at the start, in float64: of weight, bias and scale."""
     u = buffer.features / GRID
     logits = u @ f_T.weight.T + f_T.bias
-    error = (np.exp(log_softmax(scale * logits, axis=1)) - np.eye(len(f_T.classes))[buffer.labels]) / len(u)     # (N, K)
+    # (N, K)
+    error = (np.exp(log_softmax(scale * logits, axis=1)) - np.eye(len(f_T.classes))[buffer.labels]) / len(u)
     return scale * error.T @ u, scale * error.sum(axis=0), (error * logits).sum()
 
 

@@ -1,4 +1,6 @@
-"""Adapters of every kind: which network gets which, that they start as nothing, that they fold away."""
+"""Adapters of every kind: which network gets which, that they start as nothing, that they fold
+away.
+"""
 import copy
 
 import pytest
@@ -104,7 +106,8 @@ def of_timm(name: str):
     return timm_network(name, random=0)[0]
 
 
-# the layers' widths by hand: low rank has r (in + out) parameters, r = in out / 9 (in + out) or, of LoRA, 8
+# the layers' widths by hand: low rank has r (in + out) parameters, r = in out / 9 (in + out) or, of
+# LoRA, 8
 OTHERS = {'blocks': (tiny_net, 'parallel', None), 'depthwise': (Inverted, 'low-rank', [24, 28, 32]), 'transformer': (Transformer, 'lora', [8 * (8 + 24), 8 * 16] * 2),
           'timm ViT': (lambda: of_timm('test_vit'), 'lora', [8 * 256, 8 * 128, 8 * 256, 8 * 256] * 6),
           'timm ConvNeXt': (lambda: of_timm('test_convnext'), 'low-rank', None)}

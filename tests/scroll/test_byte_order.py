@@ -1,4 +1,6 @@
-"""Digests, keys and files are the same whatever the order of bytes in which arrays come; tests swap them."""
+"""Digests, keys and files are the same whatever the order of bytes in which arrays come; tests swap
+them.
+"""
 import types
 
 import numpy as np

@@ -1,4 +1,6 @@
-"""Columns go by their names, a value and its float32 copy are one, and one rule says what is a label."""
+"""Columns go by their names, a value and its float32 copy are one, and one rule says what is a
+label.
+"""
 import copy
 import unicodedata
 import warnings
@@ -137,7 +139,8 @@ def test_a_removal_says_where_it_is_not_known_whether_the_samples_were_learned(t
     for name, at in dict(a=slice(60), b=slice(60, 90), c=slice(70, 75)).items():
         np.savez(f'{name}.npz', X=X[at], y=Y[at])
     assert main(['learn', 'a.npz', 'b.npz', how, '-o', 's.npz']) == main(['remove', 's.npz', '--samples', 'b.npz', '-o', 'a.state']) == 0
-    assert 'not known' not in capsys.readouterr().err                   # a part that was counted, or samples whose keys are
+    # a part that was counted, or samples whose keys are
+    assert 'not known' not in capsys.readouterr().err
     assert main(['remove', 's.npz', '--samples', 'c.npz', '-o', 'c.state']) == 0
     assert ('not known' in capsys.readouterr().err) == said
 
@@ -191,7 +194,8 @@ def test_whole_numbers_are_labels_whatever_holds_them(make):
         for given_ in (labels, labels.to_numpy(), labels.tolist()):
             learner = make().partial_fit(X, given_)
             assert learner.digest() == expected.digest() and learner.score(X, given_) == expected.score(X, Y)
-    assert make().partial_fit(X[:3], [2 ** 53 + 1, -3.0, np.uint64(2 ** 53)]).classes_.tolist() == [-3, 2 ** 53, 2 ** 53 + 1]    # numpy rounds
+    # numpy rounds
+    assert make().partial_fit(X[:3], [2 ** 53 + 1, -3.0, np.uint64(2 ** 53)]).classes_.tolist() == [-3, 2 ** 53, 2 ** 53 + 1]
     text = np.array(Y.astype(str), np.dtypes.StringDType())
     assert make().partial_fit(X, text).digest() == make().partial_fit(X, Y.astype(str)).digest()
 

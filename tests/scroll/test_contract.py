@@ -1,4 +1,6 @@
-"""What every estimator must do, in the manner of scikit-learn's check_estimator; and the promises of the package itself."""
+"""What every estimator must do, in the manner of scikit-learn's check_estimator; and the promises
+of the package itself.
+"""
 import ast
 import copy
 import doctest
@@ -215,7 +217,9 @@ def test_importing_the_package_imports_no_torch():
 
 
 def imports(module: str) -> set:
-    """What a module of the library imports, wherever in the file: full names, of a package's modules, too."""
+    """What a module of the library imports, wherever in the file: full names, of a package's
+    modules, too.
+    """
     nodes = list(ast.walk(ast.parse(Path(importlib.import_module(module).__file__).read_text())))
     out = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     for node in nodes:

@@ -1,4 +1,6 @@
-"""Embedding: features that are a function of the pixels and psi alone, on a grid, and kept on disk safely."""
+"""Embedding: features that are a function of the pixels and psi alone, on a grid, and kept on disk
+safely.
+"""
 import hashlib
 import io
 import os
@@ -36,7 +38,9 @@ def exactly(row) -> list:
 
 @st.composite
 def near_ties(draw) -> np.ndarray:
-    """float64 (N, d): rows whose first entry ends within a few roundings of half-way between two integers."""
+    """float64 (N, d): rows whose first entry ends within a few roundings of half-way between two
+    integers.
+    """
     count, dim, random = draw(st.integers(1, 6)), draw(st.integers(2, 40)), np.random.default_rng(draw(st.integers(0, 10 ** 6)))
     x = random.normal(size=(count, dim)) * 10.0 ** draw(st.integers(-30, 30))
     share = (random.integers(0, GRID // 2, count) + 0.5) / GRID
@@ -58,13 +62,16 @@ def test_the_exact_quotient_is_rounded_whatever_the_layout_and_the_batch(x):
     for form in LAYOUTS:
         assert quantise(form(x)).tolist() == expected
     assert [quantise(row[None])[0].tolist() for row in x] == expected
-    assert quantise(x[:, ::-1]).tolist() == [row[::-1] for row in expected]             # in whatever order squares are added
+    # in whatever order squares are added
+    assert quantise(x[:, ::-1]).tolist() == [row[::-1] for row in expected]
     order = np.random.default_rng(0).permutation(x.shape[1])
     assert quantise(x[:, order])[:, np.argsort(order)].tolist() == expected
 
 
 def test_quantise_by_hand_at_ties_and_at_any_scale():
-    """Whole numbers of length 2^19: the first entry is half of an odd number, and goes to the even one."""
+    """Whole numbers of length 2^19: the first entry is half of an odd number, and goes to the even
+    one.
+    """
     np.testing.assert_array_equal(quantise([[3, 4], [0, 0], [-1, 0]]), [[157286, 209715], [0, 0], [-GRID, 0]])
     for first, even in {1: 0, 3: 2, -3: -2}.items():
         row, left = [first], 2 ** 38 - first ** 2
@@ -156,7 +163,9 @@ class TwoReaders(nn.Module):
 
 
 class ActivationBetween(TwoReaders):
-    """An activation in place between convolution and batch norm: the tensor is the same, its content is not."""
+    """An activation in place between convolution and batch norm: the tensor is the same, its
+    content is not.
+    """
     def __init__(self, mean=0.3):
         super().__init__(mean)
         nn.init.constant_(self.bn.weight, -1)
@@ -231,7 +240,9 @@ def test_an_invalid_preprocessing_is_refused(params):
 
 @pytest.fixture
 def cached(net, tmp_path):
-    """A function that makes an embedder with the cache in tmp_path; some features are there already."""
+    """A function that makes an embedder with the cache in tmp_path; some features are there
+    already.
+    """
     def make():
         return Embedder(net, PREPROCESSING, chunk=8, cache=tmp_path)
     embedder = make()

@@ -1,4 +1,6 @@
-"""Files counted by engines, each once: one digest whoever reads them; what is lost or repeated is noticed."""
+"""Files counted by engines, each once: one digest whoever reads them; what is lost or repeated is
+noticed.
+"""
 import importlib.util
 import io
 import os

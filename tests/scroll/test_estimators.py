@@ -1,4 +1,6 @@
-"""ScrollClassifier: scikit-learn's own checks; the same bits under every schedule, on every scale of features; probabilities."""
+"""ScrollClassifier: scikit-learn's own checks; the same bits under every schedule, on every scale
+of features; probabilities.
+"""
 import contextlib
 import copy
 import warnings
@@ -90,7 +92,8 @@ def test_other_weights_are_refused_and_nothing_is_changed(weights, word):
     before = fingerprint(estimator)
     with refused(word):
         estimator.fit(X, Y, weights)
-    with contextlib.nullcontext() if word == 'zero' else refused(word):     # a batch of which nothing counts
+    # a batch of which nothing counts
+    with contextlib.nullcontext() if word == 'zero' else refused(word):
         estimator.partial_fit(X, Y, sample_weight=weights)
     assert fingerprint(estimator) == before
 
@@ -130,7 +133,9 @@ def test_labels_come_back_as_whole_numbers_text_or_booleans(kind):
 
 @pytest.mark.parametrize('ratio', [1e-6, 1, 1e6])
 def test_standardised_ridge_is_that_of_the_textbook(ratio):
-    """Against scikit-learn's: z / sqrt(d) and a constant feature that is shrunk, too. What differs is the grid of the features."""
+    """Against scikit-learn's: z / sqrt(d) and a constant feature that is shrunk, too. What differs
+    is the grid of the features.
+    """
     x = X * [ratio, 1, 1, 1, 1]
     ours = ScrollClassifier(scale='standard', ridge_lambda=.3).fit(x, Y)
     z = np.column_stack([StandardScaler().fit_transform(x) / np.sqrt(5), np.ones(60)])
@@ -206,7 +211,8 @@ def test_removed_is_never_seen(params):
     with refused('not among those learned'):
         estimator.remove(X[:1], Y[:1])
     few = ScrollClassifier(**params, calibration_size=3).fit(X, Y).remove(X[:57], Y[:57])
-    assert len(few.learner_.buffer_) <= 1 and few.predict_proba(X).shape == (60, 3)         # there is nothing to calibrate on
+    # there is nothing to calibrate on
+    assert len(few.learner_.buffer_) <= 1 and few.predict_proba(X).shape == (60, 3)
 
 
 @SCALES
@@ -257,7 +263,8 @@ def test_classifiers_are_saved_and_exported_as_learners_are(tmp_path, monkeypatc
     assert two.digest() == one.digest() and two.feature_names_in_.tolist() == one.feature_names_in_.tolist()
     for longer in (one + ScrollClassifier('lda').fit(frame + 1, Y), one.partial_fit(frame, Y, sample_weight=Y)):
         longer.save('2.npz')
-        assert main(['merge', '1.npz', '2.npz', '-o', 'x.npz']) == 2        # of which the first would count twice
+        # of which the first would count twice
+        assert main(['merge', '1.npz', '2.npz', '-o', 'x.npz']) == 2
 
 
 def test_pipelines_search_grids_and_validate():
@@ -274,7 +281,9 @@ def test_pipelines_search_grids_and_validate():
     ('lda', LinearDiscriminantAnalysis()), ('qda', QuadraticDiscriminantAnalysis(solver='eigen', shrinkage=.1)), ('ncc', NearestCentroid()),
     *((head, RidgeClassifier()) for head in ('ridge', 'balanced', 'rp', 'rff', 'auto'))])
 def test_what_reads_columns_one_by_one_finds_what_it_does_in_scikit_learns(head, other):
-    """Calibration, nested and in a pipeline; rankings by class and of all. The exact logits differ by a number a sample alone."""
+    """Calibration, nested and in a pipeline; rankings by class and of all. The exact logits differ
+    by a number a sample alone.
+    """
     x, y = (part[:300] for part in load_digits(n_class=5, return_X_y=True))
     half, rest = slice(0, None, 2), slice(1, None, 2)
     truth, how = y[rest, None] == np.arange(5), dict(lift_dim=40)

@@ -1,4 +1,6 @@
-"""`scroll.embedding.exact`: the numbers of torch, the same bits whatever the order, the threads and the instructions."""
+"""`scroll.embedding.exact`: the numbers of torch, the same bits whatever the order, the threads and
+the instructions.
+"""
 import os
 import subprocess
 import sys
@@ -94,7 +96,8 @@ SINGLE = dict(      # by torch, by numpy
 
 @pytest.mark.parametrize('name', SINGLE)
 def test_one_operation_on_one_or_two_numbers_is_rounded_as_ieee_754_says(name):
-    # MKL's square roots, which torch takes, are not: one in 70 differs in the last bit, others on other processors
+    # MKL's square roots, which torch takes, are not: one in 70 differs in the last bit, others on
+    # other processors
     x, y = inputs(300, 200), inputs(200, 300, seed=1).T
     ours, theirs = SINGLE[name]
     for place in (..., np.s_[:, ::3], (3, 5)):
@@ -139,7 +142,9 @@ def test_a_feature_does_not_depend_on_its_batch_and_agrees_with_float32(monkeypa
 
 
 def fingerprint() -> str:
-    """Of f*, by adapters and by full tuning, and of a transformer's features: weights are drawn as whole numbers."""
+    """Of f*, by adapters and by full tuning, and of a transformer's features: weights are drawn as
+    whole numbers.
+    """
     random = np.random.default_rng(0)
     images, labels, digests = random.integers(0, 256, (60, 16, 16, 3), np.uint8), np.arange(60) % 4, []
     images[:, :, :, 0] //= (1 + labels)[:, None, None].astype(np.uint8)

@@ -1,4 +1,6 @@
-"""The buffer: how many of each class, which ones, and that neither depends on the schedule where it need not."""
+"""The buffer: how many of each class, which ones, and that neither depends on the schedule where it
+need not.
+"""
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,7 +27,8 @@ def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity, more
         assert q.max() - wanting.min() <= 1
         assert (np.diff(wanting) <= 0).all()                 # the surplus goes to the first
     later = quotas(counts + more[:len(counts)], capacity)
-    assert ((later <= q) | (q == counts)).all()              # what a class has lost it would not be allowed to keep later
+    # what a class has lost it would not be allowed to keep later
+    assert ((later <= q) | (q == counts)).all()
 
 
 def exact_herding(f, total, count, k) -> list:
@@ -60,7 +63,9 @@ def test_choices_are_those_of_pythons_integers(n, dim, power, seed):
 @quick
 @given(st.integers(2, 40), st.integers(1, 6), st.integers(1, 40), st.integers(0, 27), st.integers(0, 999))
 def test_few_of_many_that_are_nearly_alike_are_those_of_pythons_integers(n, dim, k, power, seed):
-    """Candidates a unit or two apart, or equal, and a mean that is as near to one as to another but for a few units."""
+    """Candidates a unit or two apart, or equal, and a mean that is as near to one as to another but
+    for a few units.
+    """
     r = np.random.default_rng(seed)
     f, count = r.integers(-GRID // 2, GRID // 2, dim) + r.integers(-2, 3, (n, dim)), (1 << power) + n
     total = f[0] * count + r.integers(-count, count + 1, dim)
@@ -147,7 +152,9 @@ def test_hash_keeps_the_lowest_keys_under_every_schedule_and_sharding(stream, da
 
 
 def test_random_keeps_every_sample_with_equal_chance_however_the_class_arrives():
-    """Chi-square over 200 seeds, 16 samples in four pieces among those of another class; at the 1e-4 level."""
+    """Chi-square over 200 seeds, 16 samples in four pieces among those of another class; at the
+    1e-4 level.
+    """
     stream = make_stream(np.repeat([0, 1], [16, 4]))
     pieces = [[0, 1, 2, 3, 4, 5, 6, 7], [16, 17, 8], [9, 10, 11, 18, 19], [12, 13, 14, 15]]
     kept = np.zeros(16)
@@ -156,7 +163,8 @@ def test_random_keeps_every_sample_with_equal_chance_however_the_class_arrives()
         fill(buffer, stream, pieces)
         kept += np.isin(stream.keys[:16], buffer.content().keys)
     assert kept.sum() == 200 * 4
-    # Inclusions of 4 of 16 without replacement: the statistic below is chi-square of 15 degrees of freedom
+    # Inclusions of 4 of 16 without replacement: the statistic below is chi-square of 15 degrees of
+    # freedom
     statistic = ((kept - 50) ** 2).sum() / (200 * 0.25 * 0.75) * 15 / 16
     assert statistic < chi2.isf(1e-4, 15)
 

@@ -1,4 +1,6 @@
-"""Learners as files for other programs: weights and graphs give the same labels; a certificate of digests."""
+"""Learners as files for other programs: weights and graphs give the same labels; a certificate of
+digests.
+"""
 import copy
 import json
 
@@ -89,7 +91,8 @@ def test_f_star_is_there_too(exported):
 
 
 BITS = np.random.default_rng(0).integers(0, 1 << 32, (300, 64), np.uint32).view(np.float32)
-TIES = [(445973, 175581, 108617, 31747, 179866), (141445, 327855, 350410, 109363, 112405)]     # of length 2^19: 2^18 x / |x| ends in 1/2
+# of length 2^19: 2^18 x / |x| ends in 1/2
+TIES = [(445973, 175581, 108617, 31747, 179866), (141445, 327855, 350410, 109363, 112405)]
 FLOATS = dict(digits=X[TEST], one=X[900:901], denormal=X[TEST] * np.float32(2e-40), any_bits=np.where(np.isfinite(BITS), BITS, 0),
               ties=np.pad(np.array(TIES, np.float32), [(0, 0), (0, 59)]))
 RUN = dict(pt2=lambda path, samples: [t.detach().numpy() for t in torch.export.load(path).module()(torch.from_numpy(samples))],

@@ -1,4 +1,6 @@
-"""Files of features from the command line: one digest whatever the kind, order and blocks; labels; what cannot be read."""
+"""Files of features from the command line: one digest whatever the kind, order and blocks; labels;
+what cannot be read.
+"""
 import csv
 import io
 import json
@@ -35,7 +37,8 @@ TRAIN, TEST = SPLIT == 'train', SPLIT == 'test'
 
 
 def table(path, x=X, **columns) -> None:
-    """A Parquet file of small row groups; x as a column of lists, unless it is a dict of columns."""
+    """A Parquet file of small row groups; x as a column of lists, unless it is a dict of columns.
+    """
     columns |= x if isinstance(x, dict) else dict(X=list(x))
     parquet.write_table(pyarrow.table(columns), path, row_group_size=70)
 
@@ -89,7 +92,8 @@ def test_one_digest_whatever_the_kind_and_the_blocks(here, command, kind, y):
 
 
 def test_of_a_small_archive_that_holds_much_a_block_is_in_memory(here):
-    np.savez_compressed('x.npz', X=np.zeros((100_000, 64), np.float32), y=np.zeros(100_000, int))      # 26 MB
+    # 26 MB
+    np.savez_compressed('x.npz', X=np.zeros((100_000, 64), np.float32), y=np.zeros(100_000, int))
     tracemalloc.start()
     assert sum(len(block.X) for _, block in read_blocks(open_files(['x.npz']), size=1000)) == 100_000
     peak = tracemalloc.get_traced_memory()[1]
@@ -135,7 +139,8 @@ def test_npy_files_are_read_with_the_labels_beside_them(command, here):
     digest = f'{Scroll(buffer_size=0).fit(X, WORDS).digest()}\n'
     assert command('learn', 'a_features.npy', 'X.npy', '-o', 's.npz', '--block_size', 33)[1] == digest
     assert command('learn', 'a_labels.npy', 'a_features.npy', 'X.npy', 'y.npy', '-o', 's.npz')[1] == digest
-    for name, found in dict(train_x=X[:200], train_y=Y[:200], test_x=X[200:], test_y=Y[200:]).items():      # as CapyMOA keeps its features
+    # as CapyMOA keeps its features
+    for name, found in dict(train_x=X[:200], train_y=Y[:200], test_x=X[200:], test_y=Y[200:]).items():
         np.save(f'{name}.npy', found)
     assert command('learn', 'train_x.npy', '-o', 'c.npz')[:2] == (0, f'{Scroll(buffer_size=0).fit(X[:200], Y[:200]).digest()}\n')
     assert command('predict', 'c.npz', 'test_x.npy', '-o', 'l.csv')[1].endswith('of 100 samples)\n')
@@ -188,7 +193,9 @@ def hugging(path, names: list, x=X, y=Y) -> list:
 
 
 def test_names_that_stand_in_a_file_are_the_labels(here, command):
-    """However each file numbers them. Where another has numbers alone, both are named; numbers of several files get a hint."""
+    """However each file numbers them. Where another has numbers alone, both are named; numbers of
+    several files get a hint.
+    """
     names = sorted(set(WORDS))
     for path, order, at in (('a', names, slice(150)), ('b', names[::-1], slice(150, 300))):
         hugging(path, order, X[at], [order.index(word) for word in WORDS[at]])

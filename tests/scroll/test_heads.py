@@ -1,4 +1,6 @@
-"""Heads beyond ridge, NCC and LDA: balanced ridge, QDA and the choice among heads; what leaving one out is for each."""
+"""Heads beyond ridge, NCC and LDA: balanced ridge, QDA and the choice among heads; what leaving one
+out is for each.
+"""
 import json
 from fractions import Fraction
 
@@ -41,14 +43,18 @@ def test_gram_matrices_by_class_are_those_of_the_classes_and_add_up(seed, cuts, 
 
 @st.composite
 def small_systems(draw) -> tuple:
-    """Up to twelve samples of up to three classes on few points: many are equal, and those of a class may all be."""
+    """Up to twelve samples of up to three classes on few points: many are equal, and those of a
+    class may all be.
+    """
     points = draw(st.lists(st.lists(st.sampled_from([0, 0, 1, 3, 4, -1, .377, 1e-30, 1e30]), min_size=4, max_size=4), min_size=1, max_size=6))
     samples = draw(st.lists(st.tuples(st.sampled_from(points), st.integers(0, 2)), min_size=1, max_size=12))
     return np.float32([point for point, _ in samples])[:, :draw(st.integers(1, 4))], np.array([label for _, label in samples])
 
 
 def exact_weights(learner, u, y) -> list:
-    """Rounded weights of ridge and balanced (with biases), and of lda (without), (K, D), from the samples, in fractions."""
+    """Rounded weights of ridge and balanced (with biases), and of lda (without), (K, D), from the
+    samples, in fractions.
+    """
     classes, each = np.unique(y, return_inverse=True)
     counts = np.bincount(each).tolist()
     x = np.column_stack([u, np.full(len(u), GRID)]).astype(object)
@@ -141,7 +147,8 @@ def test_a_class_of_two_next_to_as_many_samples_as_sums_hold_does_not_wrap():
         arrays = Statistics(2, by_class=True).add(features, labels).state_dict()
         return Statistics.from_arrays({name: array if name == 'classes' else array * count for name, array in arrays.items()})
     u = quantise([[.6, .8], [1, 0], [-1, 0]])
-    few = times(2 ** 26 + 5, u[:1], [0]).merge(times(1, u[1:], [1, 1]))     # a scatter of 2, times all samples
+    # a scatter of 2, times all samples
+    few = times(2 ** 26 + 5, u[:1], [0]).merge(times(1, u[1:], [1, 1]))
     np.testing.assert_allclose(qda(few, .5, .1).quadratic[1], np.diag([1, 9 * 2 ** 26]), rtol=1e-4)
     even = evened(times(2 ** 26, u[:1], [0]).merge(times(2 ** 26 - 1, u[:1], [1])))
     assert even.gram[-1, -1] == even.total << 36
@@ -243,7 +250,9 @@ def by_folds(head, x, y, count, rate, size):
 
 
 def test_f_star_is_f_T_where_nothing_is_gained():
-    """LDA of many samples is the best there is for such clouds; 40 samples would only spoil it. No step gains nothing."""
+    """LDA of many samples is the best there is for such clouds; 40 samples would only spoil it. No
+    step gains nothing.
+    """
     rng = np.random.default_rng(0)
     y = np.arange(3000) % 2
     x = rng.normal(size=(3000, 12)) + .35 * np.eye(12)[y]
@@ -259,7 +268,8 @@ def test_folds_are_asked_until_enough_samples_have_been(buffered, asked):
     x, y = rng.normal(size=(buffered, 3)), np.arange(buffered) % 2
     how, seen = Adaptation(select='folds', iterations=2), []
     Scroll(head='ncc', buffer_size=buffered, strategy='hash', adaptation=how).fit(x, y).adapt(seen.append)
-    assert 2 * asked <= len(seen) <= how.updates(buffered) == 2 * (1 + asked)         # f* itself, if it is chosen
+    # f* itself, if it is chosen
+    assert 2 * asked <= len(seen) <= how.updates(buffered) == 2 * (1 + asked)
 
 
 def test_folds_are_a_partition_and_leave_a_herded_class_its_mean():

@@ -1,5 +1,5 @@
-"""`python -m scroll` and hostile inputs: pipes, devices, deep JSON, readers that go, more than memory holds. One line each, and
-an end."""
+"""`python -m scroll` and hostile inputs: pipes, devices, deep JSON, readers that go, more than
+memory holds. One line each, and an end."""
 import copy
 import os
 import signal
@@ -24,7 +24,9 @@ X, Y = np.random.default_rng(0).normal(size=(40, 5)), np.arange(40) % 2
 
 @pytest.fixture
 def command(command):
-    """command('learn', ...) in a folder with samples x.npz and a learner s.npz -> (exit code, stdout, stderr); ends in time."""
+    """command('learn', ...) in a folder with samples x.npz and a learner s.npz -> (exit code,
+    stdout, stderr); ends in time.
+    """
     def late(*_):
         raise TimeoutError
     np.savez('x.npz', X=X, y=Y)
@@ -70,7 +72,8 @@ def test_what_killed_exports_left_goes_with_the_next_one(command):
     os.symlink('there', 'e')
     assert command('export', 's.npz', '-o', 'e')[0] == 0 and os.readlink('e') == 'there'
     assert command('export', 's.npz', '-o', 'f')[0] == 0 and Path('there/certificate.json').is_file()
-    assert sorted(os.listdir()) == ['deep.json', 'e', 'e.1-0123abcd.part', 'f', 'pipe', 's.npz', 'there', 'x.npz']   # of another target
+    # of another target
+    assert sorted(os.listdir()) == ['deep.json', 'e', 'e.1-0123abcd.part', 'f', 'pipe', 's.npz', 'there', 'x.npz']
 
 
 @pytest.mark.parametrize('words', ['add s.npz x.npz -o', 'predict s.npz x.npz -o', 'export s.npz -o'])
@@ -99,7 +102,8 @@ def test_a_reader_that_goes_ends_a_command_without_a_word(command, words, stderr
         assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
 
 
-# -- memory ------------------------------------------------------------------------------------------------------------
+# -- memory
+# ------------------------------------------------------------------------------------------------------------
 
 @pytest.fixture
 def gigabyte(monkeypatch):
@@ -123,7 +127,8 @@ def test_a_gram_matrix_that_memory_cannot_hold_is_refused_before_it_is_made(comm
     assert Scroll(buffer_size=0).partial_fit(np.ones((2, 100)), [0, 1]).statistics_.dim == 100
     s = Statistics(6000)
     monkeypatch.setattr(arguments, 'available_memory', lambda: 1 << 20)
-    assert copy.copy(s).dim == copy.deepcopy(s).dim == Statistics.from_arrays(s.state_dict()).dim == 6000       # what is there is there
+    # what is there is there
+    assert copy.copy(s).dim == copy.deepcopy(s).dim == Statistics.from_arrays(s.state_dict()).dim == 6000
 
 
 def test_a_file_that_memory_cannot_hold_is_refused_before_it_is_read(command, monkeypatch):
@@ -145,14 +150,16 @@ def test_blocks_are_bounded_in_bytes_and_change_no_digest(command, monkeypatch):
         return [len(block.X) for _, block in read_blocks(open_files([path]))]
     expected = command('learn', 'narrow.npz', '-o', 'o')[1]
     monkeypatch.setattr('scroll.files.arrays.BLOCK_BYTES', 30_000 * 8 * 7)
-    assert sizes('wide.npz') == [7] * 5 + [5] and sizes('narrow.npz') == [40]           # as float64, whatever the file has
+    # as float64, whatever the file has
+    assert sizes('wide.npz') == [7] * 5 + [5] and sizes('narrow.npz') == [40]
     monkeypatch.setattr('scroll.files.arrays.BLOCK_BYTES', 300)
     assert sizes('narrow.npz') == [7] * 5 + [5] and command('learn', 'narrow.npz', '-o', 'o')[1] == expected
     monkeypatch.setattr('scroll.files.arrays.BLOCK_BYTES', 1)
     assert sizes('narrow.npz') == [1] * 40 and BLOCK_BYTES == 1 << 27
 
 
-# -- names that are nearly right ---------------------------------------------------------------------------------------
+# -- names that are nearly right
+# ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('words, hint', [
     ('lern x.npz -o o', 'did you mean learn?'), ('learn x.npz -o o --bufer_size 3', 'did you mean --buffer_size?'),

@@ -25,7 +25,9 @@ def generator(seed=0):
 
 @pytest.mark.parametrize('size_in, size_out', [(32, 42), (84, 42), (42, 42)])
 def test_resize_agrees_with_pillow(size_in, size_out):
-    """Values that keep clear of the ends of the range: Pillow clips between its two passes, we do not."""
+    """Values that keep clear of the ends of the range: Pillow clips between its two passes, we do
+    not.
+    """
     images = pictures(4, size_in, 50, 206)
     ours = Preprocessing(size_out).to_unit_range(torch.from_numpy(images)).numpy()
     for image, mine in zip(images, ours):
@@ -45,7 +47,9 @@ def test_resize_of_8_bit_images_equals_integer_arithmetic(height, width, size, s
 
 @pytest.mark.parametrize('size_in, size_out', [(192, 8), (4, 64)])
 def test_bicubic_weights_are_exact_quotients_rounded_also_where_they_are_ties(size_in, size_out):
-    """Keys 1981 in rational arithmetic. In two of the cases a sum in another order puts ties on the other side."""
+    """Keys 1981 in rational arithmetic. In two of the cases a sum in another order puts ties on the
+    other side.
+    """
     def kernel(x):
         x = abs(x)
         return ((3 * x - 5) * x * x + 2) / 2 if x < 1 else (((5 - x) * x - 8) * x + 4) / 2 if x < 2 else Fraction(0)
@@ -73,7 +77,8 @@ def test_lanczos_weights_do_not_depend_on_the_sine_of_the_machine(monkeypatch):
         found = resize_matrix(size_in, size_out) * 2 ** 15
         assert (found.sum(axis=1) == 2 ** 15).all() and (found == np.rint(found)).all()
         off = np.abs(found - weights / weights.sum(axis=1, keepdims=True) * 2 ** 15)
-        assert np.sort(off, axis=1)[:, :-1].max() <= 0.5 + 1e-6                 # the largest of a row takes the remainder
+        # the largest of a row takes the remainder
+        assert np.sort(off, axis=1)[:, :-1].max() <= 0.5 + 1e-6
 
 
 def test_grey_images_are_three_equal_channels():
@@ -108,7 +113,9 @@ def test_images_may_lie_on_another_device():
 
 @pytest.mark.parametrize('make', [lambda: torch.rand(20, 3, 7, 9), lambda: torch.randint(0, 256, (20, 6, 5, 3), dtype=torch.uint8).permute(0, 3, 1, 2)])
 def test_crops_and_flips_are_those_of_the_textbook_image_by_image(make):
-    """Of the same draws, in the same order, and nothing else drawn: results of earlier versions hold."""
+    """Of the same draws, in the same order, and nothing else drawn: results of earlier versions
+    hold.
+    """
     images, ours, theirs = make(), generator(7), generator(7)
     before = images.clone()
     cropped = random_crop(images, 2, ours)

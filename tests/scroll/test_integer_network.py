@@ -1,4 +1,6 @@
-"""The integer network: every value an exact integer, whatever computes it; near the float network that it was made from."""
+"""The integer network: every value an exact integer, whatever computes it; near the float network
+that it was made from.
+"""
 import copy
 import os
 import subprocess
@@ -27,7 +29,9 @@ PREPROCESSING = Preprocessing(32, (0.48, 0.45, 0.4), (0.25, 0.24, 0.27))
 
 
 class Mobile(nn.Module):
-    """An inverted residual: ReLU6, depthwise convolution, linear bottleneck, one of stride 2 with TensorFlow's 'SAME' padding."""
+    """An inverted residual: ReLU6, depthwise convolution, linear bottleneck, one of stride 2 with
+    TensorFlow's 'SAME' padding.
+    """
 
     def __init__(self):
         super().__init__()
@@ -169,7 +173,8 @@ def test_one_digest_on_other_kinds_of_machine(made, tmp_path):
     network.golden = network.check()
     network.save(tmp_path / 'net.npz', dict(source='here'))
     assert IntegerNetwork.load(tmp_path / 'net.npz')[1] == dict(source='here')
-    for env in (dict(ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE'), dict(SCROLL_EIGHT_BIT='0')):    # AVX2: `make test-avx2`
+    # AVX2: `make test-avx2`
+    for env in (dict(ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE'), dict(SCROLL_EIGHT_BIT='0')):
         ended = subprocess.run([sys.executable, '-c', OTHER_MACHINE, tmp_path / 'net.npz', str(len(env))], env=os.environ | env,
                                capture_output=True, text=True, timeout=300)
         assert (ended.returncode, ended.stdout) == (0, network.golden + '\n'), ended.stderr[-1000:]
@@ -177,8 +182,8 @@ def test_one_digest_on_other_kinds_of_machine(made, tmp_path):
 
 @pytest.mark.parametrize('at_least', [1, 9])
 def test_an_algorithm_that_transforms_is_caught(made, monkeypatch, at_least):
-    """As Winograd's does, in float32: sums that are right but for their last bits. Also one that a library takes for large
-    batches only, when the first of them comes."""
+    """As Winograd's does, in float32: sums that are right but for their last bits. Also one that a
+    library takes for large batches only, when the first of them comes."""
     network, plain = in_float32(made('resnet18-md')[1]), F.conv2d
 
     def winograd(x, weight, bias, stride, *rest):
@@ -205,8 +210,9 @@ def plain(weight=1, bias=0, channels=8, high=255, **more) -> list:
 
 
 def promised(random) -> tuple:
-    """(program, mean) that quantisation could have written, at the limits of what it promises: weights of all signs whose
-    products just fit 16 bits, multipliers of 6 bits, biases that make ties."""
+    """(program, mean) that quantisation could have written, at the limits of what it promises:
+    weights of all signs whose products just fit 16 bits, multipliers of 6 bits, biases that make
+    ties."""
     mean = (124, 124, 124) if random.random() < 0.7 else (120, 124, 130)
     program, channels = [Op('input', low=-max(mean), high=255 - min(mean))], [3]
     for position in range(1, 5):
@@ -252,13 +258,15 @@ def selecting(channels, low=0) -> Op:
 
 
 def near_a_tie() -> list:
-    """0.5 + x 2^-17 of red x: with 128, which kernels add before they round, float32 holds no such number."""
+    """0.5 + x 2^-17 of red x: with 128, which kernels add before they round, float32 holds no such
+    number.
+    """
     return [replace(selecting(8, -128), multiplier=np.full(8, 2.0 ** -17, np.float32), bias=np.full(8, 1 << 16, np.int32))]
 
 
 def large_sums() -> list:
-    """100.5 of red 255 and green 254, from a sum that is odd and exceeds 2^24 before 128 is taken from each value. It
-    is even for the largest values."""
+    """100.5 of red 255 and green 254, from a sum that is odd and exceeds 2^24 before 128 is taken
+    from each value. It is even for the largest values."""
     first, weight = selecting(1040, -128), np.full((8, 1040, 1, 1), 64, np.int8)
     first.weight[0, :2, 0, 0], weight[:, :2] = (0, 1), 63
     return [first, replace(plain()[1], reads=(1,), weight=weight, multiplier=np.full(8, 2.0 ** -16, np.float32),
@@ -356,7 +364,9 @@ def test_a_forged_file_is_refused_and_ends_no_process(tmp_path, part, name, valu
 
 
 def test_an_embedder_in_integers_promises_no_kind_of_machine(made, tmp_path):
-    """Its digest is that of the integers, its features do not depend on the batch, and what is adapted is the float network."""
+    """Its digest is that of the integers, its features do not depend on the batch, and what is
+    adapted is the float network.
+    """
     net, network = made('resnet18-md')
     embedder = Embedder(net, PREPROCESSING, 'integer', chunk=7, integers=network, cache=tmp_path)
     assert embedder.digest == network.digest() == Embedder(net, PREPROCESSING, 'integer', chunk=64, integers=network).digest

@@ -12,7 +12,8 @@ from scroll.embedding.embedder import Embedder
 from scroll.embedding.machine import layout_for
 from tests.scroll.conftest import PREPROCESSING, tiny_net
 
-# Heap corruption is silent until something trips over it; glibc's checking allocator looks at each block that is given back.
+# Heap corruption is silent until something trips over it; glibc's checking allocator looks at each
+# block that is given back.
 CHECKED = '/lib/x86_64-linux-gnu/libc_malloc_debug.so.0'
 TRAIN = '''
 import copy, sys
@@ -51,7 +52,8 @@ print('sound')
 @pytest.mark.parametrize('convs, sound', [
     ([(3, 8, 3), (8, 8, 1, 2)], True), ([(3, 20, 3), (20, 40, 1, 2)], True),
     ([(3, 7, 3), (7, 8, 3)], False), ([(3, 8, 3), (8, 7, 3)], False),      # seven maps, written or read
-    ([(3, 8, 1)], False), ([(3, 8, 5, 2), (8, 64, 3)], True),               # the image's three, read by 1x1, and by 5x5
+    # the image's three, read by 1x1, and by 5x5
+    ([(3, 8, 1)], False), ([(3, 8, 5, 2), (8, 64, 3)], True),
     ([], True)])
 def test_channels_last_from_eight_channels_on(convs, sound):
     assert layout_for(nn.Sequential(*(nn.Conv2d(*conv) for conv in convs))) == (torch.channels_last if sound else torch.contiguous_format)
@@ -63,7 +65,9 @@ def test_an_embedder_takes_the_layout_that_its_network_allows():
 
 
 def test_training_keeps_to_its_memory_on_older_cpus():
-    """Pre-training, a method's training and adaptation, with fewer than eight channels and with eight."""
+    """Pre-training, a method's training and adaptation, with fewer than eight channels and with
+    eight.
+    """
     env = os.environ | dict(ONEDNN_MAX_CPU_ISA='AVX2')
     if Path(CHECKED).exists():
         env |= dict(LD_PRELOAD=CHECKED, GLIBC_TUNABLES='glibc.malloc.check=3')

@@ -1,4 +1,6 @@
-"""Linear discriminant analysis from the sums: against rational arithmetic, scikit-learn, and its own limits."""
+"""Linear discriminant analysis from the sums: against rational arithmetic, scikit-learn, and its
+own limits.
+"""
 import copy
 from fractions import Fraction
 
@@ -42,7 +44,8 @@ def test_the_shrinkage_is_the_formulas(spread):
 
 def test_leaving_one_out_is_learning_without_it():
     u, y = sample(6, 31, 5, 3)
-    few = Statistics(1).add(np.full((4, 1), GRID) * [[1], [1], [-1], [1]], [0, 1, 0, 1])        # without the first nothing varies
+    # without the first nothing varies
+    few = Statistics(1).add(np.full((4, 1), GRID) * [[1], [1], [-1], [1]], [0, 1, 0, 1])
     assert np.isfinite(left_out('lda', few, np.array([[GRID]]), [0], shrinkage=0.0)).all()
     u, y = np.concatenate([u, sample(7, 1, 5)[0]]), np.r_[y, 3]             # a class of one
     statistics = Statistics(5).add(u, y)

@@ -1,4 +1,6 @@
-"""Scroll: the same learner whatever the schedule; merging, unlearning, adapting; nothing changed by bad input."""
+"""Scroll: the same learner whatever the schedule; merging, unlearning, adapting; nothing changed by
+bad input.
+"""
 import re
 from contextlib import nullcontext
 from dataclasses import replace
@@ -19,7 +21,8 @@ from tests.scroll.conftest import (
     toy_images,
 )
 
-SHORT = Adaptation(iterations=2, minibatch=4, calibrate=False, select='none')      # with a calibrated scale the toy's loss starts at zero
+# with a calibrated scale the toy's loss starts at zero
+SHORT = Adaptation(iterations=2, minibatch=4, calibrate=False, select='none')
 
 
 def blobs(per_class=10, seed=0) -> tuple:
@@ -150,7 +153,9 @@ def test_samples_and_keys_are_one_each(samples, keys, said):
 
 
 def test_the_scale_is_calibrated_on_what_f_t_has_not_seen():
-    """Twenty samples in thirty dimensions: f_T separates what it saw, so its own logits would ask for the largest scale."""
+    """Twenty samples in thirty dimensions: f_T separates what it saw, so its own logits would ask
+    for the largest scale.
+    """
     random = np.random.default_rng(0)
     X, y = random.normal(size=(20, 30)), np.arange(20) % 2
     learner = Scroll(buffer_size=20, ridge_lambda=1e-6, adaptation=Adaptation(iterations=0, select='none')).fit(X, y)

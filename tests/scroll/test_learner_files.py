@@ -102,7 +102,8 @@ def test_classes_are_forgotten_by_their_statistics(state, capsys, keep_keys):
     assert main(['unlearn', str(path), '--minus', 'some.npz', '-o', 'other.npz']) == 2 and not Path('other.npz').exists()
     assert '--samples' in capsys.readouterr().err
     assert fit(RAW, buffer_size=0).save('s.npz') is None
-    assert main(['unlearn', 's.npz', '--minus', 'some.npz', '-o', 'other.npz']) == 0               # without a buffer it can be done
+    # without a buffer it can be done
+    assert main(['unlearn', 's.npz', '--minus', 'some.npz', '-o', 'other.npz']) == 0
 
 
 def test_images_are_forgotten_by_their_pixels(embedder, toy, tmp_path, monkeypatch, capsys):

@@ -1,5 +1,5 @@
-"""Networks of timm and transformers, tiny and at random: their own preprocessing and features; where weights come from; what is
-said where they cannot be had."""
+"""Networks of timm and transformers, tiny and at random: their own preprocessing and features;
+where weights come from; what is said where they cannot be had."""
 import json
 import shutil
 import sys

@@ -1,4 +1,6 @@
-"""Integer random features: what they are, for ever; sums of a lift; what states, merging and removal know of it."""
+"""Integer random features: what they are, for ever; sums of a lift; what states, merging and
+removal know of it.
+"""
 import hashlib
 import subprocess
 import sys
@@ -63,7 +65,8 @@ print(Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7).diges
     one, other = (subprocess.run([sys.executable, '-c', script, by], capture_output=True, text=True, check=True,
                                  cwd=ROOT).stdout for by in ('numpy', 'torch'))
     u = quantise(np.r_[1 + .01 * np.random.default_rng(0).normal(size=(4600, 200)), np.eye(200), -np.eye(200)])
-    h = np.c_[Lift('relu7', 200, 600)(u), np.full(5000, GRID)].astype(np.float64)         # whose products are exact
+    # whose products are exact
+    h = np.c_[Lift('relu7', 200, 600)(u), np.full(5000, GRID)].astype(np.float64)
     own = Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7)
     assert np.array_equal(own.gram, h.T @ h) and ((h[:, 200:-1] // 512) ** 2).sum(axis=0).max() > 1 << 24
     assert one == other == f'{own.digest()}\n'
@@ -121,7 +124,8 @@ def test_sums_of_other_lifts_do_not_mix():
             other.subtract(ones[0])
         assert other.digest() == before
     assert len({one.digest() for one in ones}) == 4
-    for alike in (Lift('relu', 5, 4, bandwidth=3.0), Lift('fourier', 5, 4, bandwidth=1 + 1e-9)):     # which has no bandwidth; the same angles
+    # which has no bandwidth; the same angles
+    for alike in (Lift('relu', 5, 4, bandwidth=3.0), Lift('fourier', 5, 4, bandwidth=1 + 1e-9)):
         other, = (one for one in ones[::2] if one.lift == alike)
         assert Statistics(5, alike).add(u, y) == other and hash(alike) == hash(other.lift) and other.merge(Statistics(5, alike).add(u, y)).total == 12
 

@@ -1,4 +1,6 @@
-"""SCROLL in streams of other libraries: one digest, whatever brings the samples. Avalanche and CapyMOA are no requirements."""
+"""SCROLL in streams of other libraries: one digest, whatever brings the samples. Avalanche and
+CapyMOA are no requirements.
+"""
 import numpy as np
 import pandas as pd
 import pytest
@@ -65,5 +67,6 @@ def test_capymoa_counts_batches():
     for start in range(50, 300, 50):
         right += (by_hand.predict(x[start:start + 50]) == y[start:start + 50]).sum()
         by_hand.partial_fit(x[start:start + 50], y[start:start + 50])
-    right += (y[:50] == 0).sum()                # before the first batch all probabilities are 0, and CapyMOA takes the first label
+    # before the first batch all probabilities are 0, and CapyMOA takes the first label
+    right += (y[:50] == 0).sum()
     assert model.learner.digest() == by_hand.digest() and found == pytest.approx(100 * right / 300)

@@ -1,4 +1,6 @@
-"""Files of learners know their parts, so that nothing counts twice; several processes lose nothing of each other's."""
+"""Files of learners know their parts, so that nothing counts twice; several processes lose nothing
+of each other's.
+"""
 import subprocess
 import sys
 from collections import Counter
@@ -44,7 +46,8 @@ share, place = st.integers(0, 3), st.integers(0, 9)
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.sampled_from(['add', 'merge', 'remove']), place, place, share), max_size=9))
 def test_any_sequence_of_commands_counts_nothing_twice(home, steps):
-    files_, gone = [Counter({i: 1}) for i in range(4)], [set() for _ in range(4)]       # what is in each file; was, and is not
+    # what is in each file; was, and is not
+    files_, gone = [Counter({i: 1}) for i in range(4)], [set() for _ in range(4)]
     for kind, a, b, i in steps:
         a, b, out = a % len(files_), b % len(files_), f's{len(files_)}.npz'
         if kind == 'add':
@@ -82,12 +85,14 @@ def test_a_learner_knows_its_parts_in_python_too(home):
     more = Scroll.load('both.npz').partial_fit(SHARES[2][:6], LABELS[:6]).partial_fit(SHARES[2][6:], LABELS[6:])
     more.save('more.npz')
     assert [main(['merge', 'more.npz', f's{i}.npz', '-o', 'x.npz']) for i in range(4)] == [2, 2, 2, 0]
-    more.partial_fit(SHARES[3], LABELS).save('all.npz')             # what it has saved is a part of what it saves next
+    # what it has saved is a part of what it saves next
+    more.partial_fit(SHARES[3], LABELS).save('all.npz')
     assert main(['merge', 'all.npz', 's3.npz', '-o', 'x.npz']) == 2
     more.remove(SHARES[0], LABELS).save('less.npz')
     assert [main(['merge', 'less.npz', f's{i}.npz', '-o', 'x.npz']) for i in range(4)] == [0, 2, 2, 2]
     assert main(['remove', 'less.npz', '--samples', '0.npz', '-o', 'x.npz']) == 2
-    assert main(['remove', 'less.npz', '--samples', '0.npz', '-o', 'x.npz', '--repeated']) in (0, 2)    # as the sums say
+    # as the sums say
+    assert main(['remove', 'less.npz', '--samples', '0.npz', '-o', 'x.npz', '--repeated']) in (0, 2)
     more.fit(SHARES[0], LABELS).save('again.npz')                    # and nothing of what it has forgotten
     assert list(State.read('again.npz').parts) == [digest_of(Counter([0]))]
 
@@ -109,7 +114,8 @@ def test_files_of_before_features_were_rounded_to_float32_are_refused(home, kind
         edits.read('old.npz')
 
 
-# -- several processes -------------------------------------------------------------------------------------------------
+# -- several processes
+# -------------------------------------------------------------------------------------------------
 
 def start(*words, cwd) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, '-m', 'scroll', *words], cwd=cwd, env={'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'},

@@ -1,4 +1,6 @@
-"""Linear predictors against scikit-learn, against their defining equations in exact arithmetic, and by hand."""
+"""Linear predictors against scikit-learn, against their defining equations in exact arithmetic, and
+by hand.
+"""
 import hashlib
 import os
 import subprocess
@@ -41,7 +43,9 @@ def test_ncc_is_the_exact_quotient_rounded(stream, bias):
 
 
 def test_ncc_counts_the_longest_streams_and_halves_to_even():
-    """2^27 samples a class; centroids that lie in the middle between two numbers of the grid, or close to it."""
+    """2^27 samples a class; centroids that lie in the middle between two numbers of the grid, or
+    close to it.
+    """
     s = Statistics(4)
     counts, sums = np.array([2 ** 27, 3]), np.array([[2 ** 45, 2 ** 45 - 1, -2 ** 45 + 3, 1], [1, 2, -1, 3 << 18]])
     s.assign(np.arange(2), counts, np.column_stack([sums, counts << 18]), np.zeros((5, 5), np.int64))
@@ -52,7 +56,9 @@ def test_ncc_counts_the_longest_streams_and_halves_to_even():
 @quick
 @given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 46), st.sampled_from([None, 'relu', 'fourier']), st.integers(0, 9999))
 def test_labels_are_those_of_exact_logits_also_where_classes_are_nearly_tied(dim, classes, bits, lift, seed):
-    """Classes that differ from one another by a few units, or a few bits, or not at all; some far below the others."""
+    """Classes that differ from one another by a few units, or a few bits, or not at all; some far
+    below the others.
+    """
     r = np.random.default_rng(seed)
     lift = lift and Lift(lift, dim, 5)
     size = dim + (5 if lift else 0) + 1
@@ -87,7 +93,9 @@ def test_lambda_is_a_multiple_of_the_unit_of_the_gram_matrix_and_the_least_is_na
 
 
 def fingerprint() -> str:
-    """Of predictors and logits on 100 features whose Gram matrix has eigenvalues over 18 orders of magnitude."""
+    """Of predictors and logits on 100 features whose Gram matrix has eigenvalues over 18 orders of
+    magnitude.
+    """
     r, sha = np.random.default_rng(0), hashlib.sha256()
     scales = 2.0 ** -np.arange(0, 30, 0.3)
     features = quantise(np.maximum(r.normal(size=(200, 100)) @ (r.normal(size=(100, 100)) * scales), 0) + 1e-9)
@@ -106,7 +114,9 @@ def fingerprint() -> str:
 
 @pytest.mark.slow
 def test_digests_and_logits_are_those_of_another_machine():
-    """The vector units of an old processor, other BLAS kernels, other threads: a process of its own."""
+    """The vector units of an old processor, other BLAS kernels, other threads: a process of its
+    own.
+    """
     held = dict(ONEDNN_MAX_CPU_ISA='SSE41', ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE', OMP_NUM_THREADS='2',
                 OPENBLAS_CORETYPE='Nehalem', NPY_DISABLE_CPU_FEATURES='AVX512F AVX512CD AVX512_SKX AVX2 FMA3', PYTHONPATH=os.pathsep.join(sys.path))
     call = 'from tests.scroll.test_predictors import fingerprint; print(fingerprint())'

@@ -1,4 +1,6 @@
-"""Sums of classes stand for streams, digest for digest, and fast evaluation for the predictor's own."""
+"""Sums of classes stand for streams, digest for digest, and fast evaluation for the predictor's
+own.
+"""
 import numpy as np
 import pytest
 from hypothesis import given

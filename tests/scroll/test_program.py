@@ -1,4 +1,6 @@
-"""Equal digests of embedders are equal features: whatever a network is made of, and whatever torch is set to."""
+"""Equal digests of embedders are equal features: whatever a network is made of, and whatever torch
+is set to.
+"""
 import contextlib
 import copy
 import functools
@@ -23,7 +25,9 @@ IMAGES[::2] = np.where(IMAGES[::2] > 80, 255, 0)            # black and white, w
 
 
 class Clipped(nn.Module):
-    """A convolution whose outputs end at a bound, which its code takes from `top`, wherever that is."""
+    """A convolution whose outputs end at a bound, which its code takes from `top`, wherever that
+    is.
+    """
 
     def __init__(self, top, take=float):
         super().__init__()
@@ -90,7 +94,8 @@ def test_a_number_that_reaches_the_features_is_in_the_digest_wherever_it_stands(
         wanted = Embedder(BOUNDS[kind](5.0), PREPROCESSING)(IMAGES)[0]
         low(IMAGES)
         low.cache.flush()
-        np.testing.assert_array_equal(high(IMAGES)[0], wanted)          # not what the cache has of the other
+        # not what the cache has of the other
+        np.testing.assert_array_equal(high(IMAGES)[0], wanted)
         learners = [Scroll(embedder).partial_fit(IMAGES[i::2], LABELS[i::2]) for i, embedder in enumerate((low, high))]
         with refused('another backbone'):
             learners[0].merge(learners[1])
@@ -371,4 +376,5 @@ def test_threads_that_embed_and_adapt_at_once_leave_every_switch_as_it_was(embed
         for thread in started:
             thread.join()
     assert switches_of_torch() == before
-    assert len({learner.adapted_.digest() for learner in learners}) == 1    # each drew its own random numbers
+    # each drew its own random numbers
+    assert len({learner.adapted_.digest() for learner in learners}) == 1

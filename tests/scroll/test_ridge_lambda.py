@@ -1,4 +1,6 @@
-"""GCV from the statistics, against scikit-learn and fractions; a choice that no schedule and no LAPACK can change."""
+"""GCV from the statistics, against scikit-learn and fractions; a choice that no schedule and no
+LAPACK can change.
+"""
 from fractions import Fraction
 
 import numpy as np
@@ -27,7 +29,9 @@ LABELS = np.where(RANDOM.random(120) < 0.3, RANDOM.integers(0, 3, 120),
 
 @pytest.mark.parametrize('targets', TARGETS)
 def test_leave_one_out_and_the_choice_are_those_of_scikit_learn(targets):
-    """What RidgeCV calls GCV is leave-one-out: ours must equal it, while GCV proper stays near and chooses the same."""
+    """What RidgeCV calls GCV is leave-one-out: ours must equal it, while GCV proper stays near and
+    chooses the same.
+    """
     x = np.hstack([FEATURES / GRID, np.ones((len(FEATURES), 1))])
     onehot = (LABELS[:, None] == np.unique(LABELS)).astype(float)
     y, s = 2 * onehot - 1 if targets == 'pm1' else onehot, counted(FEATURES, LABELS)
@@ -44,7 +48,9 @@ def test_leave_one_out_and_the_choice_are_those_of_scikit_learn(targets):
 
 
 def exact_criterion(s: Statistics, targets: str, alpha: float) -> Fraction:
-    """N |Y - HY|^2 / (N - tr H)^2 in fractions, from the sums: W = (A + lambda I)^-1 R, H = X (A + lambda I)^-1 X'."""
+    """N |Y - HY|^2 / (N - tr H)^2 in fractions, from the sums: W = (A + lambda I)^-1 R, H = X (A +
+    lambda I)^-1 X'.
+    """
     n, unit = len(s.gram), 2 ** 18
     right = (2 * s.sums - s.sums.sum(axis=0) if targets == 'pm1' else s.sums).T
     units = int(Fraction(alpha) * unit ** 2)
@@ -58,7 +64,9 @@ def exact_criterion(s: Statistics, targets: str, alpha: float) -> Fraction:
 @quick
 @given(st.sampled_from(TARGETS), streams(max_size=12), st.integers(-80, 80), st.booleans())
 def test_bounds_hold_what_fractions_say_and_60_bits_are_right(targets, stream, k, twice):
-    """One sample, repeated ones, fewer than dimensions: where eigenvalues are zero to rounding, the bounds are wide."""
+    """One sample, repeated ones, fewer than dimensions: where eigenvalues are zero to rounding, the
+    bounds are wide.
+    """
     at = np.repeat(np.arange(len(stream.labels)), 1 + twice)
     s, alpha = counted(stream.features[at], stream.labels[at]), grid_lambda(k)
     expected = exact_criterion(s, targets, alpha)
@@ -70,7 +78,9 @@ def test_bounds_hold_what_fractions_say_and_60_bits_are_right(targets, stream, k
 @settings(quick, max_examples=10)
 @given(st.sampled_from(TARGETS), streams(max_size=8))
 def test_the_choice_is_that_of_exact_arithmetic(targets, stream):
-    """Of criteria that are equal, the largest lambda: two orthogonal samples, or one, leave all equal."""
+    """Of criteria that are equal, the largest lambda: two orthogonal samples, or one, leave all
+    equal.
+    """
     s = counted(stream.features, stream.labels)
 
     def chosen(exponents) -> int:
@@ -97,7 +107,9 @@ def test_the_last_bits_of_eigenvalues_choose_nothing(features, labels, monkeypat
 
 
 def test_a_lambda_that_rounding_swallows_is_never_chosen():
-    """Two samples, sixteen million times each: fitted exactly, so the error falls with lambda as far as rounding lets it."""
+    """Two samples, sixteen million times each: fitted exactly, so the error falls with lambda as
+    far as rounding lets it.
+    """
     s = counted(quantise(np.eye(3)[:2]), np.arange(2))
     for _ in range(24):
         s.merge(s)

@@ -1,4 +1,6 @@
-"""Formulas over a set of schedules: hand-computed values, properties, and agreement with plain numpy and scipy."""
+"""Formulas over a set of schedules: hand-computed values, properties, and agreement with plain
+numpy and scipy.
+"""
 import itertools
 from dataclasses import astuple
 
@@ -33,7 +35,9 @@ def test_equal_accuracies_differ_in_nothing(value, count):
 @quick
 @given(accuracies, st.floats(0.05, 1))
 def test_cvar_is_the_maximum_of_its_variational_form(values, share):
-    """max_c c - E[(c - a)+] / share, whose maximum is at one of the values (Rockafellar and Uryasev 2000)."""
+    """max_c c - E[(c - a)+] / share, whose maximum is at one of the values (Rockafellar and Uryasev
+    2000).
+    """
     a, share = np.array(values), max(share, 1 / len(values))
     best = max(c - np.maximum(c - a, 0).mean() / share for c in a)
     assert cvar(a, share) == pytest.approx(best, abs=1e-6)
@@ -70,7 +74,8 @@ def test_formulas_by_hand(got, expected):
 
 
 def test_average_incremental_accuracy_by_hand():
-    """Task 0: classes 0 and 2 (4 and 6 test samples), task 1: class 1 (10). R = [[70]], [[40, 90]]."""
+    """Task 0: classes 0 and 2 (4 and 6 test samples), task 1: class 1 (10). R = [[70]], [[40, 90]].
+    """
     hits, sizes, tasks = np.array([[3, 0, 4], [2, 9, 2]]), np.array([4, 10, 6]), np.array([0, 1, 0])
     assert robustness.average_incremental_accuracy(hits, sizes, tasks, np.array([0, 1])) == (70 + (40 + 90) / 2) / 2
     assert robustness.average_incremental_accuracy(hits[1:], sizes, tasks, np.array([1])) == 65

@@ -1,4 +1,6 @@
-"""Integer systems against exact rational arithmetic: every entry is rounded right, whatever LAPACK does in between."""
+"""Integer systems against exact rational arithmetic: every entry is rounded right, whatever LAPACK
+does in between.
+"""
 from fractions import Fraction
 
 import numpy as np

@@ -46,7 +46,9 @@ def test_the_seed_fixes_each_form():
 
 @pytest.mark.parametrize('sizes, sigma', [([500] * 100, 0.5), ([4000, 200, 2000, 100], 1)])
 def test_a_gaussian_stream_follows_its_bells_to_the_end(sizes, sigma):
-    """Shares of the classes in each tenth, and in the first and the last hundredth, compared with those of the bells there."""
+    """Shares of the classes in each tenth, and in the first and the last hundredth, compared with
+    those of the bells there.
+    """
     labels = np.repeat(np.arange(len(sizes)), sizes)
     arrived = labels[make_schedule(f'gaussian:sigma={sigma}', labels).order]
     peaks, width = (np.arange(len(sizes)) + 0.5) / len(sizes), sigma / len(sizes)
@@ -64,7 +66,9 @@ def test_a_gaussian_stream_follows_its_bells_to_the_end(sizes, sigma):
 
 @pytest.mark.parametrize('classes, drawn', [(10, 1.21), (100, 12.03)])
 def test_the_published_gaussian_has_as_many_classes_at_once_as_its_formula_says(classes, drawn):
-    """`drawn`: classes in the first draw, on average; where that may be empty, drawing again leaves more."""
+    """`drawn`: classes in the first draw, on average; where that may be empty, drawing again leaves
+    more.
+    """
     labels = np.repeat(np.arange(classes), 100)
     peaks, starts, present = 1000 // classes * (np.arange(classes) + 0.5), np.arange(0, 1000, 5)[:, None], []
     p = np.exp(-(starts - peaks) ** 2 / (2 * 50 ** 2))
@@ -83,8 +87,10 @@ def test_major_classes_of_a_blurry_stream_have_one_task_and_the_others_leave_the
     tasks_of = (counts > 0).sum(axis=0)
     assert sorted(tasks_of) == [1] * 5 + [5] * 5
     blurred = counts[:, tasks_of == 5]
-    assert (blurred.max(axis=0) == 48).all() and (np.sort(blurred, axis=0)[:4] == 3).all()         # 12 over four tasks
-    assert ((counts == 60).sum(axis=1) == 1).all() and ((counts == 48).sum(axis=1) == 1).all()     # one major, one other each
+    # 12 over four tasks
+    assert (blurred.max(axis=0) == 48).all() and (np.sort(blurred, axis=0)[:4] == 3).all()
+    # one major, one other each
+    assert ((counts == 60).sum(axis=1) == 1).all() and ((counts == 48).sum(axis=1) == 1).all()
     assert (table('blurry:major=100') > 0).sum() == 10 and (table('blurry:major=0,minor=0') > 0).sum() == 10
 
 

@@ -1,4 +1,6 @@
-"""Out-of-sample scores: those of learning again without each sample, in the form that cleanlab takes."""
+"""Out-of-sample scores: those of learning again without each sample, in the form that cleanlab
+takes.
+"""
 
 import numpy as np
 import pytest
@@ -49,7 +51,9 @@ def test_every_head_has_them_in_the_same_form_whatever_the_schedule(classifier):
 
 @pytest.mark.parametrize('head', HEAD_CHOICES)
 def test_the_only_sample_of_a_class_is_of_an_unknown_class_without_itself(head):
-    """Label-error search must ask about it, not trust it; also where another sample of the class is left."""
+    """Label-error search must ask about it, not trust it; also where another sample of the class is
+    left.
+    """
     X, y = photographs(31)
     y[30], y[29], y[28] = 'ant', 'bee', 'bee'
     learner = Scroll(head=head, buffer_size=31, strategy='hash', lift_dim=20).partial_fit(X, y)

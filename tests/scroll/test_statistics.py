@@ -1,4 +1,6 @@
-"""Exact statistics: integers, whatever the order, the batching and the sharding; undone by `remove`; safe on disk."""
+"""Exact statistics: integers, whatever the order, the batching and the sharding; undone by
+`remove`; safe on disk.
+"""
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -135,7 +137,9 @@ def test_statistics_do_not_share_memory_with_what_they_came_from():
 
 
 def at_the_bound(count: int) -> dict:
-    """Arrays of `count` equal samples (2^18, -2^18), made by Python's integers and then wrapped, as int64 would."""
+    """Arrays of `count` equal samples (2^18, -2^18), made by Python's integers and then wrapped, as
+    int64 would.
+    """
     rows = [GRID, -GRID, GRID]
     gram = np.array([[(count * a * b + 2 ** 63) % 2 ** 64 - 2 ** 63 for a in rows] for b in rows])
     return dict(classes=np.array([7]), counts=np.array([count]), sums=count * np.array([rows]), gram=gram)

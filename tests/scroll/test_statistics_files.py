@@ -1,4 +1,6 @@
-"""Statistics on disk: shares of several machines put together, taken out again, and what is refused, by command line."""
+"""Statistics on disk: shares of several machines put together, taken out again, and what is
+refused, by command line.
+"""
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,9 @@ A, B, C = np.arange(0, 20), np.arange(20, 37), np.arange(37, 60)
 
 @pytest.fixture
 def shares(tmp_path, monkeypatch):
-    """In a folder with a.npz, b.npz, c.npz, all.npz, which one machine made of all samples, a learner's s.npz, and samples."""
+    """In a folder with a.npz, b.npz, c.npz, all.npz, which one machine made of all samples, a
+    learner's s.npz, and samples.
+    """
     monkeypatch.chdir(tmp_path)
     for name, at in dict(a=A, b=B, c=C, all=np.arange(60)).items():
         of(STREAM, at).save(f'{name}.npz', psi='0' * 64)
@@ -42,7 +46,8 @@ def test_removed_is_never_seen(shares, command):
         command('merge', 'a.npz', 'b.npz', 'c.npz', '-o', 'abc.npz')
         code, out, err = command('remove', whole, '--minus', 'b.npz', '-o', 'rest.npz')
         assert (code, out) == (0, f'{rest}\n') and ('not known' in err) == (whole == 'all.npz')
-        code, out, _ = command('merge', 'rest.npz', 'b.npz', '-o', 'again.npz')                 # and it may come back
+        # and it may come back
+        code, out, _ = command('merge', 'rest.npz', 'b.npz', '-o', 'again.npz')
         assert code == 0 and out == f'{of(STREAM).digest()}\n'
         assert edits.read('again.npz').parts == edits.read(whole).parts
     assert command('remove', 'all.npz', '--minus', 'a.npz', 'b.npz', 'c.npz', '-o', 'none.npz')[1] == f'{Statistics(5).digest()}\n'

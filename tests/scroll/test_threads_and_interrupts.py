@@ -1,4 +1,6 @@
-"""One learner, many threads, interrupts anywhere: it is what integer sums of some of the calls are, and nothing else."""
+"""One learner, many threads, interrupts anywhere: it is what integer sums of some of the calls are,
+and nothing else.
+"""
 import copy
 import io
 import pickle
@@ -82,7 +84,9 @@ SWAP = dict(a='b', b='a')
 
 
 def names_in(learner, X, y) -> np.ndarray:
-    """By which name each sample is known, y or the one that it has after a swap; '' of one that is not."""
+    """By which name each sample is known, y or the one that it has after a swap; '' of one that is
+    not.
+    """
     keys, swapped = sample_keys(quantise(X)), np.array([SWAP.get(label, label) for label in y.tolist()])
     names = np.full(len(y), '')
     for labels in (swapped, y):
@@ -124,7 +128,8 @@ def test_threads_that_read_write_copy_save_and_are_interrupted_leave_the_sums_of
     edits = [lambda: learner.rename(SWAP), lambda: learner.remove(X[:5], y[:5]), lambda: learner.save(path)]
 
     def write(call, line: int) -> None:
-        with suppress(KeyboardInterrupt, InputError), interrupted(line):    # what was renamed is not removed by its old name
+        # what was renamed is not removed by its old name
+        with suppress(KeyboardInterrupt, InputError), interrupted(line):
             call()
     writes = [lambda part=part: learn(part) for part in parts]
     writes = draw.draw(st.permutations(writes + draw.draw(st.lists(st.sampled_from(edits), max_size=8))))
@@ -148,7 +153,8 @@ def test_small_calls_from_many_threads_count_every_sample_and_threads_that_read_
     expected = whole.predict(X[:50])
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda i: learner.partial_fit(X[i:i + 10], y[i:i + 10]), range(0, 1000, 10)))
-    assert at_once(*[lambda: np.testing.assert_array_equal(learner.predict(X[:50]), expected)] * 6) == []      # who reads, sums up
+    # who reads, sums up
+    assert at_once(*[lambda: np.testing.assert_array_equal(learner.predict(X[:50]), expected)] * 6) == []
     assert learner.digest() == whole.digest()
 
 

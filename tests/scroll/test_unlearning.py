@@ -1,4 +1,6 @@
-"""What was never learned is not removed; what is removed leaves no trace that can be found; what is saved can be loaded."""
+"""What was never learned is not removed; what is removed leaves no trace that can be found; what is
+saved can be loaded.
+"""
 import errno
 import os
 from collections import Counter
@@ -36,7 +38,8 @@ def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_sa
     path = tmp_path_factory.mktemp('steps') / 'x'
     params = dict(buffer_size=size, strategy=strategy, keep_keys=keep_keys)
     learner = Scroll(**params).partial_fit(*part(first))
-    learned = Counter(first)        # None once something passed that keys alone could have shown to be wrong
+    # None once something passed that keys alone could have shown to be wrong
+    learned = Counter(first)
     for step, at in steps:
         if step.endswith('learned') and learned is not None:
             at = sorted((learned & Counter(at)).elements())
@@ -74,7 +77,9 @@ def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_sa
 
 
 def test_a_buffer_that_lacks_what_it_had_let_go_says_so(tmp_path, command):
-    """Four of six samples of one class are kept, then one of these is removed: a fifth would be, and is gone."""
+    """Four of six samples of one class are kept, then one of these is removed: a fifth would be,
+    and is gone.
+    """
     X, y = POOL.features[:6], np.zeros(6, int)
     learner = Scroll(buffer_size=4, strategy='hash').fit(X, y)
     kept = np.isin(POOL.keys[:6], learner.buffer_.content().keys)
@@ -88,10 +93,12 @@ def test_a_buffer_that_lacks_what_it_had_let_go_says_so(tmp_path, command):
         assert (code, 'learn again' in err) == (0, not complete)
         assert ('incomplete' in command('show', tmp_path / 'after')[1]) == (not complete)
         assert learner.remove(X[one], y[one]).buffer_.complete == complete
-    assert not learner.partial_fit(POOL.features[6:], y[0] + np.zeros(8, int)).buffer_.complete          # others have its place
+    # others have its place
+    assert not learner.partial_fit(POOL.features[6:], y[0] + np.zeros(8, int)).buffer_.complete
     assert not Scroll(buffer_size=4, strategy='hash').fit(X, y + 1).merge(learner).buffer_.complete
     assert not Scroll(buffer_size=9, strategy='hash').fit(X, y + 1).merge(Scroll(buffer_size=2, strategy='hash').fit(X, y)).buffer_.complete
-    assert not Scroll(buffer_size=3, strategy='hash').fit(X, [0, 0, 0, 1, 1, 1]).rename({0: 2}).buffer_.complete     # 2 + 1: 1 + 1
+    # 2 + 1: 1 + 1
+    assert not Scroll(buffer_size=3, strategy='hash').fit(X, [0, 0, 0, 1, 1, 1]).rename({0: 2}).buffer_.complete
     assert learner.remove_class(0, np.r_[X, POOL.features[6:]][[i for i in range(14) if i not in gone]]).buffer_.complete
 
 
@@ -109,7 +116,9 @@ IMAGES, LABELS = toy_images()
 
 @pytest.fixture
 def cached(net, tmp_path):
-    """cached(): an embedder with a cache below tmp_path; the features of all images are there, in two files."""
+    """cached(): an embedder with a cache below tmp_path; the features of all images are there, in
+    two files.
+    """
     def make():
         return Embedder(net, PREPROCESSING, chunk=8, cache=tmp_path / 'cache')
     for images in (IMAGES[:14], IMAGES[14:]):
@@ -136,7 +145,8 @@ def test_what_is_removed_leaves_the_cache_too(cached, tmp_path, embedder):
     assert len(held) == 21 and not {image.tobytes() for image in held.samples} & {IMAGES[at].tobytes() for at in gone}
     seen, again = [], cached()
     again.net.features = lambda x, compute=again.net.features: seen.append(x) or compute(x)
-    np.testing.assert_array_equal(again(IMAGES)[0], features)   # what remains is read, what was removed is computed
+    # what remains is read, what was removed is computed
+    np.testing.assert_array_equal(again(IMAGES)[0], features)
     assert len(seen) == 1
     again.cache.flush()                                         # and learned again, it is there again
     assert len(rows_on_disk(tmp_path)) == 24

@@ -1,4 +1,6 @@
-"""Wider features: parts of unit length, side by side; exact in integers; adapted, exported and run like others."""
+"""Wider features: parts of unit length, side by side; exact in integers; adapted, exported and run
+like others.
+"""
 import numpy as np
 import pytest
 import torch

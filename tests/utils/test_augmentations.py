@@ -101,7 +101,9 @@ def test_floats_of_a_third_party_buffer_go_through_our_transform_as_its_images_d
 
 
 def test_a_compose_of_torchvision_serves_whole_batches():
-    """Each image draws for itself, values are torchvision's, and a step without a batched form is taken image by image."""
+    """Each image draws for itself, values are torchvision's, and a step without a batched form is
+    taken image by image.
+    """
     some = torch.rand(64, 3, 6, 6)
     plain = transforms.Compose([transforms.ToPILImage(), transforms.ToTensor(), transforms.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))])
     nested = transforms.Compose([transforms.ToPILImage(), transforms.Compose(plain.transforms[1:])])

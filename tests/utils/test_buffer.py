@@ -38,12 +38,15 @@ def filled(size: int, count: int, batch: int, seed: int = 0, strategy: str = 're
 
 @pytest.mark.parametrize('batch', [1, 7, 60])
 def test_every_sample_is_kept_with_the_same_probability_whatever_the_batches(batch):
-    """|M| / N for each, also within a batch; a reservoir that draws a whole batch from the count before it fails this."""
+    """|M| / N for each, also within a batch; a reservoir that draws a whole batch from the count
+    before it fails this.
+    """
     kept = np.zeros(60)
     for seed in range(40):
         kept[number_of(filled(12, 60, batch, seed).examples[:12])] += 1
     assert kept.sum() == 40 * 12
-    assert chisquare(kept.reshape(12, 5).sum(axis=1)).pvalue > 1e-4         # early and late samples, first and last of a batch
+    # early and late samples, first and last of a batch
+    assert chisquare(kept.reshape(12, 5).sum(axis=1)).pvalue > 1e-4
 
 
 def test_the_first_are_kept_in_order_and_never_more_than_its_size():
@@ -66,7 +69,9 @@ def test_sizes_of_zero_and_what_mammoths_own_buffer_can():
 @settings(max_examples=15, deadline=None)
 @given(st.integers(2, 6), st.integers(6, 20), st.integers(1, 9), st.integers(0, 9), st.booleans())
 def test_greedy_is_balanced_in_any_order_of_arrival(classes, size, batch, seed, in_order):
-    """Every class has at least |M| samples: shares are the floor, the rest is left where it came to lie."""
+    """Every class has at least |M| samples: shares are the floor, the rest is left where it came to
+    lie.
+    """
     labels = np.repeat(np.arange(classes), size)
     if not in_order:
         labels = np.random.default_rng(seed).permutation(labels)
@@ -146,7 +151,9 @@ def test_a_larger_size_is_used_and_a_smaller_one_hides_the_last():
 @pytest.mark.parametrize('change', [lambda buffer: buffer.keep([3, 1]), lambda buffer: setattr(buffer, 'buffer_size', 16)], ids=['rows lost', 'larger'])
 @pytest.mark.parametrize('strategy', ['reservoir', 'greedy'])
 def test_free_rows_are_filled_one_after_the_other(strategy, change):
-    """Long after the reservoir's counter has passed the size: no row may come to count that nothing was written to."""
+    """Long after the reservoir's counter has passed the size: no row may come to count that nothing
+    was written to.
+    """
     buffer = filled(10, 100, 9, strategy=strategy)
     change(buffer)
     for number in range(100, 130):
@@ -161,7 +168,9 @@ def test_free_rows_are_filled_one_after_the_other(strategy, change):
     (dict(examples=numbered(2), labels=torch.arange(2), logits=torch.rand(2, 5)), ('labels, logits',)),
     (dict(examples=torch.rand(2, 2, 2, 3), labels=torch.arange(2)), ('uint8', 'float32'))])
 def test_rows_are_never_half_written(batch, words):
-    """A label of the sample before, logits of zero, or images in [0, 1] among bytes would be learned from without a word."""
+    """A label of the sample before, logits of zero, or images in [0, 1] among bytes would be
+    learned from without a word.
+    """
     buffer = filled(10, 4, 4)
     with refused('empty buffer', *words):
         buffer.add_data(**batch)

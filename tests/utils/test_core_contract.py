@@ -1,4 +1,6 @@
-"""What files written for Mammoth find here without a checkout of it, under Mammoth's names and arguments."""
+"""What files written for Mammoth find here without a checkout of it, under Mammoth's names and
+arguments.
+"""
 import importlib
 import inspect
 import re

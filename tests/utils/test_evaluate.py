@@ -50,7 +50,8 @@ SECOND = batches([[9, 1, 0, 0], [0, 2, 1, 5], [0, 1, 2, 0], [0, 3, 1, 0]], [1, 1
 
 def test_unseen_classes_are_never_predicted():
     class_il, task_il = evaluate(Logits(), stream(TASKS, 0, [FIRST]))
-    assert class_il == task_il == [pytest.approx(100 * 2 / 3)]       # among {0, 3}: 0 right, 3 right, 0 wrong
+    # among {0, 3}: 0 right, 3 right, 0 wrong
+    assert class_il == task_il == [pytest.approx(100 * 2 / 3)]
 
 
 def test_class_il_chooses_among_all_seen_and_task_il_among_the_classes_of_the_task():

@@ -1,4 +1,6 @@
-"""`--mammoth PATH`: a file written for Mammoth finds the helper modules that only a checkout of Mammoth has."""
+"""`--mammoth PATH`: a file written for Mammoth finds the helper modules that only a checkout of
+Mammoth has.
+"""
 import os
 import sys
 
@@ -80,7 +82,9 @@ def given(*words, model='gentle'):
 
 @pytest.fixture
 def checkout(third_party, small_digits, tmp_path, monkeypatch):
-    """The folder of a Mammoth, and a model file that needs it among ours; afterwards both are forgotten."""
+    """The folder of a Mammoth, and a model file that needs it among ours; afterwards both are
+    forgotten.
+    """
     third_party(models=dict(gentle=METHOD))
     monkeypatch.setattr(sys, 'meta_path', list(sys.meta_path))
     monkeypatch.delenv('MAMMOTH_PATH', raising=False)
@@ -95,7 +99,9 @@ def checkout(third_party, small_digits, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('by', ['flag', 'variable'])
 def test_a_run_with_modules_and_names_of_a_checkout(checkout, tmp_path, monkeypatch, capsys, by):
-    """What both have is ours; neither `__init__` files nor what is not asked for run. Accuracies are where scripts for Mammoth look."""
+    """What both have is ours; neither `__init__` files nor what is not asked for run. Accuracies
+    are where scripts for Mammoth look.
+    """
     if by == 'variable':
         monkeypatch.setenv('MAMMOTH_PATH', str(checkout))
     args = given(FLAGS, '--base_path', tmp_path, *(['--mammoth', checkout] if by == 'flag' else []))
@@ -132,7 +138,9 @@ def test_a_package_that_a_helper_lacks_is_named_each_time(checkout):
 
 @pytest.mark.parametrize('end, said', [('raise SystemExit(0)', 'SystemExit'), ('x = ' + '-' * 50_000 + '1', 'cannot be imported')])
 def test_files_that_end_the_process_or_cannot_be_read_are_one_line(checkout, end, said):
-    """`sys.exit(0)` at import ended a run with exit code 0; a pipe called `x.py` let every run wait for ever."""
+    """`sys.exit(0)` at import ended a run with exit code 0; a pipe called `x.py` let every run wait
+    for ever.
+    """
     os.mkfifo(checkout / 'models' / 'pipe.py')
     (checkout / 'models' / 'loop.py').symlink_to('loop.py')
     (checkout / 'models' / 'folder.py').mkdir()
@@ -197,7 +205,9 @@ def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(checkout, t
 
 
 def test_a_method_that_is_not_ours_gets_labels_that_count_up_as_classes_come(checkout, tmp_path, monkeypatch):
-    """As in Mammoth, where the classes of a task are a range; under any order of the classes of the files."""
+    """As in Mammoth, where the classes of a task are a range; under any order of the classes of the
+    files.
+    """
     last = (4, 0, 9, 1, 7), (2, 8, 3, 5, 6)
     order = '-'.join(map(str, last[0] + last[1]))
     model, dataset, args = initialize(given(FLAGS.replace('--n_splits 2', f'--schedule split:2,order={order}'), '--base_path', tmp_path, '--mammoth', checkout))
@@ -209,4 +219,5 @@ def test_a_method_that_is_not_ours_gets_labels_that_count_up_as_classes_come(che
     train(model, dataset, args)
     assert all(5 * task <= label < 5 * task + 5 for task, *labels in seen for label in labels)
     args = given('--dataset seq-digits --lr 0.1 --n_epochs 1 --schedule', args.schedule, model='sgd')
-    assert sorted(initialize(args)[1].task_classes(0).tolist()) == sorted(last[0])         # ours take any labels
+    # ours take any labels
+    assert sorted(initialize(args)[1].task_classes(0).tolist()) == sorted(last[0])

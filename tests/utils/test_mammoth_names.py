@@ -96,7 +96,8 @@ def derpp(*flags, dataset='seq-cifar100'):
     return arguments('--beta 0.5 --alpha 0.5', *flags, model='derpp', dataset=dataset)
 
 
-# -- names of backbones ------------------------------------------------------------------------------------------------
+# -- names of backbones
+# ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('name, width', [('resnet18', 64), ('Reduced_ResNet18', 20), ('resnet34', 64)])
 def test_a_backbone_that_is_asked_for_is_mammoths_and_starts_from_scratch(name, width):
@@ -126,7 +127,8 @@ def test_weights_may_call_the_network_of_meta_dataset_resnet18(tmp_path):
         assert arguments('--lr 0.1 --weights', path).backbone == today
 
 
-# -- config files ------------------------------------------------------------------------------------------------------
+# -- config files
+# ------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('flags, dataset, line', [
     (['--buffer_size 200 --model_config best'], 'seq-cifar100', ['buffer_size 200', '500, 2000']),
@@ -189,7 +191,8 @@ def test_the_data_set_config_of_a_model_config_goes_first_and_says_so(config, ca
     assert 'large is not taken' in capsys.readouterr().err
 
 
-# -- files of the user's -----------------------------------------------------------------------------------------------
+# -- files of the user's
+# -----------------------------------------------------------------------------------------------
 
 def test_a_file_of_the_users_goes_before_one_of_ours(third_party, capsys):
     third_party(backbone=dict(their_file=NETS), models=dict(their_file=ER))
