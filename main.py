@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Train a continual-learning method on a stream, from the command line.
 
-    python main.py --model scroll --dataset seq-cifar100 --n_splits 50
+python main.py --model scroll --dataset seq-cifar100 --n_splits 50
 """
+
 import sys
 
 from bench.cli.command import main

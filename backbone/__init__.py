@@ -7,6 +7,7 @@ The contract is Mammoth's: `net(x)` gives logits, `net(x, returnt='features')` t
 `num_inputs` of a
 network over feature vectors) become command-line flags.
 """
+
 import inspect
 from typing import Literal
 
@@ -21,8 +22,8 @@ PLUGINS = PluginFolder('backbone', 'backbone')
 register_backbone = PLUGINS.register
 get_backbone_names = PLUGINS.names
 get_backbone_class = PLUGINS.get
-REGISTERED_BACKBONES = PLUGINS.registered       # those of the files imported so far
-_USUAL = 2048           # options above this may mean a network that no machine can hold
+REGISTERED_BACKBONES = PLUGINS.registered  # those of the files imported so far
+_USUAL = 2048  # options above this may mean a network that no machine can hold
 ReturnTypes = Literal['out', 'features', 'both', 'full', 'all']
 
 
@@ -50,7 +51,10 @@ class MammothBackbone(nn.Module):
         """(B, 3, H, W) -> (B, feature_dim): the pooled last map, or features of a `forward` of its
         own.
         """
-        if type(self).maps is MammothBackbone.maps and type(self).forward is not MammothBackbone.forward:
+        if (
+            type(self).maps is MammothBackbone.maps
+            and type(self).forward is not MammothBackbone.forward
+        ):
             return self(x, returnt='features')
         return self.maps(x)[-1].mean(dim=(2, 3))
 
@@ -61,13 +65,17 @@ class MammothBackbone(nn.Module):
         if returnt in ('full', 'all'):
             maps = self.maps(x)
             # contiguous: methods view them as vectors
-            return self.classifier(maps[-1].mean(dim=(2, 3))), [m.float().contiguous() for m in maps]
+            return self.classifier(maps[-1].mean(dim=(2, 3))), [
+                m.float().contiguous() for m in maps
+            ]
         if returnt not in ('out', 'features', 'both'):
             raise ValueError(f"returnt={returnt!r}: expected 'out', 'features', 'both' or 'full'")
         features = self.features(x)
         if returnt == 'features':
             return features
-        return self.classifier(features) if returnt == 'out' else (self.classifier(features), features)
+        return (
+            self.classifier(features) if returnt == 'out' else (self.classifier(features), features)
+        )
 
     def get_params(self) -> torch.Tensor:
         """All parameters as one flat vector."""
@@ -81,8 +89,12 @@ class MammothBackbone(nn.Module):
 
     def get_grads(self) -> torch.Tensor:
         """All gradients as one flat vector, zero where a parameter has none."""
-        return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1)
-                          for p in self.parameters()])
+        return torch.cat(
+            [
+                (torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1)
+                for p in self.parameters()
+            ]
+        )
 
     def set_grads(self, flat: torch.Tensor) -> None:
         """Overwrite all gradients from one flat vector."""
@@ -107,6 +119,7 @@ class StagedBackbone(MammothBackbone):
     rounding. Parameters and gradients stay as they are, and may be viewed flat.
     precision: 'bfloat16': of the factors of convolutions and products (autocast); the last map is
     float32."""
+
     channels_last = False
     precision = 'float32'
     CONTIGUOUS_PIXELS = 7 * 7
@@ -122,7 +135,7 @@ class StagedBackbone(MammothBackbone):
         if self.channels_last:
             x = x.contiguous(memory_format=torch.channels_last)
         elif x.device.type == 'cpu':
-            x = x.contiguous()                  # maps would follow the layout of the loader
+            x = x.contiguous()  # maps would follow the layout of the loader
         maps = [self.stem(x)]
         for name, stage in self.named_children():
             if name.startswith('layer'):
@@ -149,8 +162,10 @@ def get_backbone(args) -> nn.Module:
         given['num_classes'] = args.num_classes
     if 'num_inputs' in parameters:
         if not hasattr(args, 'num_inputs'):
-            raise InputError(f'--backbone {args.backbone}: it takes feature vectors, as seq-features has '
-                             'them, and no images')
+            raise InputError(
+                f'--backbone {args.backbone}: it takes feature vectors, as seq-features has '
+                'them, and no images'
+            )
         given['num_inputs'] = args.num_inputs
     try:
         if any(type(value) is int and value > _USUAL for value in given.values()):
@@ -159,19 +174,23 @@ def get_backbone(args) -> nn.Module:
             check_memory(f'--backbone {args.backbone} of {size:,} parameters', 4 * size)
         return build(**given)
     except (ValueError, RuntimeError) as error:
-        options = ', '.join(f'{name} {value}' for name, value in given.items() if name != 'num_classes')
+        options = ', '.join(
+            f'{name} {value}' for name, value in given.items() if name != 'num_classes'
+        )
         raise InputError(f'--backbone {args.backbone} ({options}): {error}') from error
 
 
 def feature_tensors(net: nn.Module) -> dict:
     """Name -> tensor of the state of a feature extractor: without classifier and batch counters."""
-    return {name: t for name, t in net.state_dict().items()
-            if not name.startswith('classifier.') and not name.endswith('num_batches_tracked')}
+    return {
+        name: t
+        for name, t in net.state_dict().items()
+        if not name.startswith('classifier.') and not name.endswith('num_batches_tracked')
+    }
 
 
 def kaiming(net: nn.Module) -> None:
-    """Normal weights of variance 2 / (outgoing connections) in all convolutions (He et al. 2015).
-    """
+    """Normal weights of variance 2 / (outgoing connections) in all convolutions (He et al. 2015)."""
     for module in net.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode='fan_out', nonlinearity='relu')

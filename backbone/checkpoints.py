@@ -13,6 +13,7 @@ What a file holds is recognised by its content, never by its name:
 Heads and batch counters are left out. What fits no backbone keeps its name, and `weights.load` reports it.
 Images are expected as the architecture's published weights expect them.
 """
+
 import re
 from collections import Counter
 from typing import NamedTuple
@@ -31,6 +32,7 @@ class Architecture(NamedTuple):
     """A backbone, the option of its number of channels, and the images its published weights
     expect.
     """
+
     backbone: str
     width: str | None
     input_size: int
@@ -40,16 +42,18 @@ class Architecture(NamedTuple):
 
 HALF = ((0.5,) * 3, (0.5,) * 3)  # [0, 1] -> [-1, 1]
 CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615))
-MINI_IMAGENET = (tuple(v / 255 for v in (120.39586422, 115.59361427, 104.54012653)),                # of RFS
-                 tuple(v / 255 for v in (70.68188272, 68.27635443, 72.54505529)))
-ARCHITECTURES = {   # (side of the stem's kernel or 0, convolutions of a block, blocks of each stage)
+MINI_IMAGENET = (
+    tuple(v / 255 for v in (120.39586422, 115.59361427, 104.54012653)),  # of RFS
+    tuple(v / 255 for v in (70.68188272, 68.27635443, 72.54505529)),
+)
+ARCHITECTURES = {  # (side of the stem's kernel or 0, convolutions of a block, blocks of each stage)
     (5, 2, (2, 2, 2, 2)): Architecture('resnet18-md', 'width', 84, *HALF),
     (0, 3, (1, 1, 1, 1)): Architecture('resnet12', 'width', 84, *MINI_IMAGENET),
     (3, 2, (2, 2, 2, 2)): Architecture('resnet18', 'num_filters', 32, *CIFAR10),
     (3, 2, (3, 4, 6, 3)): Architecture('resnet34', 'num_filters', 32, *CIFAR10),
 }
 _BYOL = Architecture('resnet50-byol', 'width', 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-_PREFIXES = ('net.', 'module.', 'backbone.')        # of Mammoth, data parallelism, SCROLL
+_PREFIXES = ('net.', 'module.', 'backbone.')  # of Mammoth, data parallelism, SCROLL
 # the number that opens files of torch before 1.6
 _LEGACY_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'
 
@@ -74,10 +78,14 @@ def read(path) -> dict:
     else:
         content = safe_pickle.load(path, records=('byol', 'haiku', 'optax'))
     if not isinstance(content, dict):
-        raise InputError(f'it holds a {type(content).__name__} where a dict of tensors was expected')
+        raise InputError(
+            f'it holds a {type(content).__name__} where a dict of tensors was expected'
+        )
     if 'experiment_state' in content:
         return from_byol(content['experiment_state'])
-    nested = [content[entry] for entry in ('state_dict', 'model') if isinstance(content.get(entry), dict)]
+    nested = [
+        content[entry] for entry in ('state_dict', 'model') if isinstance(content.get(entry), dict)
+    ]
     return from_state_dict(nested[0] if nested else content)
 
 
@@ -85,27 +93,43 @@ def from_state_dict(state: dict) -> dict:
     """As `read`, of a state dict (name -> tensor), whatever its names are prefixed with."""
     state = {str(name): t for name, t in state.items()}
     for prefix in _PREFIXES:
-        if any(name.startswith(prefix) for name in state):          # a method has more than its network
-            state = {name.removeprefix(prefix): t for name, t in state.items()
-                     if prefix != 'net.' or name.startswith(prefix)}
-    state = {name: t for name, t in state.items()
-             if not any(pattern.fullmatch(name) for pattern in IGNORED.values())}
-    odd = [name for name, t in state.items()
-           if not isinstance(t, torch.Tensor) or not t.is_floating_point() or t.layout != torch.strided]
+        if any(name.startswith(prefix) for name in state):  # a method has more than its network
+            state = {
+                name.removeprefix(prefix): t
+                for name, t in state.items()
+                if prefix != 'net.' or name.startswith(prefix)
+            }
+    state = {
+        name: t
+        for name, t in state.items()
+        if not any(pattern.fullmatch(name) for pattern in IGNORED.values())
+    }
+    odd = [
+        name
+        for name, t in state.items()
+        if not isinstance(t, torch.Tensor) or not t.is_floating_point() or t.layout != torch.strided
+    ]
     if odd:
         raise InputError(f'{odd[0]} is no ordinary tensor of real numbers')
     if '_conv_stem.weight' in state:
         tensors, variant = efficientnet_lite.from_published(state)
-        architecture = Architecture('efficientnet-lite', None, efficientnet_lite.INPUT_SIZES[variant],
-                                    (127 / 255,) * 3, (128 / 255,) * 3)
+        architecture = Architecture(
+            'efficientnet-lite',
+            None,
+            efficientnet_lite.INPUT_SIZES[variant],
+            (127 / 255,) * 3,
+            (128 / 255,) * 3,
+        )
         return _checkpoint(architecture, tensors, dict(variant=variant), saw='ImageNet')
     stem, convolutions, stages = _anatomy(state)
     architecture = ARCHITECTURES.get((stem, convolutions, stages))
     if architecture is None:
-        raise InputError(f"its tensors ({', '.join(list(state)[:3])}, ...) are those of no backbone that can "
-                         f"be read: conv1 of {stem} px, blocks {'-'.join(map(str, stages)) or 'none'} of "
-                         f'{convolutions} convolutions; known: '
-                         f"{', '.join(sorted(a.backbone for a in ARCHITECTURES.values()))}")
+        raise InputError(
+            f'its tensors ({", ".join(list(state)[:3])}, ...) are those of no backbone that can '
+            f'be read: conv1 of {stem} px, blocks {"-".join(map(str, stages)) or "none"} of '
+            f'{convolutions} convolutions; known: '
+            f'{", ".join(sorted(a.backbone for a in ARCHITECTURES.values()))}'
+        )
     return _checkpoint(architecture, named_for(architecture.backbone, state), {})
 
 
@@ -114,16 +138,24 @@ def named_for(backbone: str, tensors: dict) -> dict:
     torch's.
     """
     word = 'shortcut' if backbone in ('resnet18', 'reduced-resnet18', 'resnet34') else 'downsample'
-    return {re.sub(r'\.(shortcut|downsample)\.', f'.{word}.', name): t for name, t in tensors.items()}
+    return {
+        re.sub(r'\.(shortcut|downsample)\.', f'.{word}.', name): t for name, t in tensors.items()
+    }
 
 
 def _checkpoint(architecture: Architecture, tensors: dict, options: dict, **info) -> dict:
     norm = tensors.get('layer1.0.bn1.weight')
     if architecture.width and norm is not None:
         options = {architecture.width: len(norm.flatten()), **options}
-    return dict(tensors={name: t.detach().float() for name, t in tensors.items()}, options=options,
-                backbone=architecture.backbone, input_size=architecture.input_size, mean=architecture.mean,
-                std=architecture.std, info=info)
+    return dict(
+        tensors={name: t.detach().float() for name, t in tensors.items()},
+        options=options,
+        backbone=architecture.backbone,
+        input_size=architecture.input_size,
+        mean=architecture.mean,
+        std=architecture.std,
+        info=info,
+    )
 
 
 def _anatomy(state: dict) -> tuple:
@@ -134,12 +166,16 @@ def _anatomy(state: dict) -> tuple:
     blocks = {(m[1], m[2]) for m in found if m}
     stages = Counter(stage for stage, _ in blocks)
     stem = state.get('conv1.weight', torch.empty(0))
-    return (stem.shape[2] if stem.dim() == 4 else 0, max((int(m[3]) for m in found if m), default=0),
-            tuple(stages[stage] for stage in sorted(stages)))
+    return (
+        stem.shape[2] if stem.dim() == 4 else 0,
+        max((int(m[3]) for m in found if m), default=0),
+        tuple(stages[stage] for stage in sorted(stages)),
+    )
 
 
-_BYOL_LEAVES = dict(weight='scale', bias='offset', running_mean='mean_ema/average',
-                    running_var='var_ema/average')
+_BYOL_LEAVES = dict(
+    weight='scale', bias='offset', running_mean='mean_ema/average', running_var='var_ema/average'
+)
 
 
 def from_byol(experiment) -> dict:
@@ -160,7 +196,9 @@ def from_byol(experiment) -> dict:
         tensors = {}
         for name in feature_tensors(net):
             array = np.asarray(arrays[_in_haiku(name)], np.float32)
-            array = array.reshape(-1) if array.size == array.shape[-1] else array.transpose(3, 2, 0, 1)
+            array = (
+                array.reshape(-1) if array.size == array.shape[-1] else array.transpose(3, 2, 0, 1)
+            )
             tensors[name] = torch.from_numpy(array.copy('C'))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise InputError(f'not a BYOL checkpoint known here: {error!r}') from error
@@ -175,10 +213,11 @@ def _mapping(value) -> dict:
 def _in_haiku(name: str) -> str:
     """`layer1.1.conv3.weight` -> `block_group_0/block_1/conv_2/w`."""
     stage, block, kind, number, leaf = re.fullmatch(
-        r'(?:layer(\d)\.(\d)\.)?(conv|bn|downsample\.)(\d)\.(\w+)', name).groups()
+        r'(?:layer(\d)\.(\d)\.)?(conv|bn|downsample\.)(\d)\.(\w+)', name
+    ).groups()
     shortcut = kind == 'downsample.'
     conv = kind == 'conv' or shortcut and number == '0'
-    module = f"{'conv' if conv else 'batchnorm'}/{'w' if conv else _BYOL_LEAVES[leaf]}"
+    module = f'{"conv" if conv else "batchnorm"}/{"w" if conv else _BYOL_LEAVES[leaf]}'
     if stage is None:
         return f'initial_{module}'
     module = f'shortcut_{module}' if shortcut else module.replace('/', f'_{int(number) - 1}/', 1)

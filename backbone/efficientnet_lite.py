@@ -6,6 +6,7 @@ padded as TensorFlow's 'SAME' does. At 96 px the maps are 48, 48, 24, 12, 6, 6, 
 and Le 2019, "EfficientNet", as changed in
 https://github.com/tensorflow/tpu/tree/master/models/official/efficientnet/lite.
 """
+
 import math
 
 import torch
@@ -17,12 +18,18 @@ from scroll.errors import InputError
 
 # channels, blocks: times 0's
 VARIANTS = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2), (1.2, 1.4), (1.4, 1.8))
-STAGES = (      # (expansion, kernel, stride, channels, blocks) of variant 0
-    (1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 5, 2, 40, 2), (6, 3, 2, 80, 3), (6, 5, 1, 112, 3),
-    (6, 5, 2, 192, 4), (6, 3, 1, 320, 1))
+STAGES = (  # (expansion, kernel, stride, channels, blocks) of variant 0
+    (1, 3, 1, 16, 1),
+    (6, 3, 2, 24, 2),
+    (6, 5, 2, 40, 2),
+    (6, 3, 2, 80, 3),
+    (6, 5, 1, 112, 3),
+    (6, 5, 2, 192, 4),
+    (6, 3, 1, 320, 1),
+)
 STEM, FEATURES = 32, 1280
-EPS = 1e-3      # of its batch norms
-INPUT_SIZES = 224, 240, 260, 280, 300       # that the published weights of each variant were trained at
+EPS = 1e-3  # of its batch norms
+INPUT_SIZES = 224, 240, 260, 280, 300  # that the published weights of each variant were trained at
 
 
 def scaled_stages(variant: int) -> list:
@@ -59,7 +66,7 @@ class InvertedResidual(nn.Module):
         wide = expansion * channels_in
         self.conv1 = None if expansion == 1 else nn.Conv2d(channels_in, wide, 1, bias=False)
         self.bn1 = None if expansion == 1 else nn.BatchNorm2d(wide, EPS)
-        padding = kernel // 2 if stride == 1 else 0         # else see `pad_same`
+        padding = kernel // 2 if stride == 1 else 0  # else see `pad_same`
         self.conv2 = nn.Conv2d(wide, wide, kernel, stride, padding, groups=wide, bias=False)
         self.bn2 = nn.BatchNorm2d(wide, EPS)
         self.conv3 = nn.Conv2d(wide, channels, 1, bias=False)
@@ -88,13 +95,21 @@ class EfficientNetLite(StagedBackbone):
         self.conv1 = nn.Conv2d(3, STEM, 3, 2, bias=False)
         self.bn1 = nn.BatchNorm2d(STEM, EPS)
         channels_in = STEM
-        for number, (expansion, kernel, stride, channels, blocks) in enumerate(scaled_stages(variant), 1):
+        for number, (expansion, kernel, stride, channels, blocks) in enumerate(
+            scaled_stages(variant), 1
+        ):
             first = InvertedResidual(channels_in, channels, expansion, kernel, stride)
-            rest = [InvertedResidual(channels, channels, expansion, kernel, 1) for _ in range(blocks - 1)]
+            rest = [
+                InvertedResidual(channels, channels, expansion, kernel, 1)
+                for _ in range(blocks - 1)
+            ]
             setattr(self, f'layer{number}', nn.Sequential(first, *rest))
             channels_in = channels
-        self.layer8 = nn.Sequential(nn.Conv2d(channels_in, FEATURES, 1, bias=False),
-                                    nn.BatchNorm2d(FEATURES, EPS), nn.ReLU6(inplace=True))
+        self.layer8 = nn.Sequential(
+            nn.Conv2d(channels_in, FEATURES, 1, bias=False),
+            nn.BatchNorm2d(FEATURES, EPS),
+            nn.ReLU6(inplace=True),
+        )
         self.classifier = nn.Linear(FEATURES, num_classes)
         kaiming(self)
 

@@ -1,6 +1,7 @@
 """Networks over feature vectors, where there are no images: a linear layer, or a hidden layer
 before it.
 """
+
 import torch
 import torch.nn.functional as F
 from torch import nn

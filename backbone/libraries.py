@@ -10,6 +10,7 @@ from), with options behind commas:
     transformers:facebook/dinov2-small              from the hub or its cache; transformers:FOLDER of a folder
     timm:vit_small_patch16_224,random=0             random weights, from a seed
 """
+
 from functools import lru_cache
 from pathlib import Path
 
@@ -31,7 +32,9 @@ class LibraryBackbone(LibraryNetwork, Mapless):
         super().__init__(net.body, net.input_size, ())
         self.origin.copy_(net.origin)
         with torch.no_grad():
-            self.feature_dim = net.features(torch.zeros(1, 3, net.input_size, net.input_size)).shape[1]
+            self.feature_dim = net.features(
+                torch.zeros(1, 3, net.input_size, net.input_size)
+            ).shape[1]
         self.num_classes, self.classifier = num_classes, nn.Linear(self.feature_dim, num_classes)
         self.train()
 
@@ -51,8 +54,10 @@ def network_of(weights: str) -> tuple:
     not as the head of this file says, or the network cannot be had."""
     library, name, given = with_options(weights)
     if not set(given) <= set(_OPTIONS[library]):
-        raise InputError(f'--weights {weights}: expected NAME and, behind commas, '
-                         f"{', '.join(f'{key}=...' for key in _OPTIONS[library])}")
+        raise InputError(
+            f'--weights {weights}: expected NAME and, behind commas, '
+            f'{", ".join(f"{key}=..." for key in _OPTIONS[library])}'
+        )
     with naming(f'--weights {weights}'):
         net, preprocessing = NETWORKS[library](name, **given)
     options = {f'{library}_name': name} | {key: given[key] for key in ('img_size',) if key in given}
@@ -61,18 +66,22 @@ def network_of(weights: str) -> tuple:
 
 
 @register_backbone('timm')
-def timm(num_classes: int, timm_name: str = 'vit_small_patch16_224', img_size: int = None) -> LibraryBackbone:
+def timm(
+    num_classes: int, timm_name: str = 'vit_small_patch16_224', img_size: int = None
+) -> LibraryBackbone:
     """Args:
-        timm_name: any image network of timm's, here at its random start.
-        img_size: pixels of the images that it gets, of networks that are built for one size."""
-    seed = int(torch.randint(2 ** 62, ()))              # of torch's generator, which a run seeds
+    timm_name: any image network of timm's, here at its random start.
+    img_size: pixels of the images that it gets, of networks that are built for one size."""
+    seed = int(torch.randint(2**62, ()))  # of torch's generator, which a run seeds
     return LibraryBackbone(timm_network(timm_name, random=seed, img_size=img_size)[0], num_classes)
 
 
 @register_backbone('transformers')
-def transformers(num_classes: int, transformers_name: str = 'google/vit-base-patch16-224') -> LibraryBackbone:
+def transformers(
+    num_classes: int, transformers_name: str = 'google/vit-base-patch16-224'
+) -> LibraryBackbone:
     """Args:
-        transformers_name: a folder with a config.json, or a model on the hub; here at its random
-        start."""
-    seed = int(torch.randint(2 ** 62, ()))
+    transformers_name: a folder with a config.json, or a model on the hub; here at its random
+    start."""
+    seed = int(torch.randint(2**62, ()))
     return LibraryBackbone(transformers_network(transformers_name, random=seed)[0], num_classes)

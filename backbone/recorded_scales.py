@@ -6,6 +6,7 @@ quantise`), and for each input size the digests of the network and of its featur
 images. All else follows from the weights, correctly rounded. A network made, in ten seconds, is
 kept in the cache.
 """
+
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +21,8 @@ from scroll.embedding.quantisation import quantise_with_scales, scales_of
 from scroll.errors import InputError
 
 FORMAT = 'scroll-scales-2'
-RECORDED_AT = 96                            # pixels; those of other sizes are within a factor of 1.6
-INPUT_SIZES = 64, 96, 128, 160, 192         # and what the weights were trained at
+RECORDED_AT = 96  # pixels; those of other sizes are within a factor of 1.6
+INPUT_SIZES = 64, 96, 128, 160, 192  # and what the weights were trained at
 
 
 def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, about: dict) -> dict:
@@ -31,12 +32,19 @@ def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, ab
     preprocessing: of the weights, with the size that they were trained at. images: uint8 (N, H, W,
     C), of the data that the weights were trained on. about: where the images come from, in whatever
     JSON holds."""
-    at = {size: Preprocessing(size, preprocessing.mean, preprocessing.std)
-          for size in sorted({*INPUT_SIZES, RECORDED_AT, preprocessing.input_size})}
+    at = {
+        size: Preprocessing(size, preprocessing.mean, preprocessing.std)
+        for size in sorted({*INPUT_SIZES, RECORDED_AT, preprocessing.input_size})
+    }
     scales = scales_of(net, at[RECORDED_AT], images)
     made = {str(size): quantise_with_scales(net, expected, scales) for size, expected in at.items()}
-    networks = {size: dict(digest=network.digest(), golden=network.check()) for size, network in made.items()}
-    content = dict(format=FORMAT, psi=state_digest(net), scales=scales, networks=networks, about=about)
+    networks = {
+        size: dict(digest=network.digest(), golden=network.check())
+        for size, network in made.items()
+    }
+    content = dict(
+        format=FORMAT, psi=state_digest(net), scales=scales, networks=networks, about=about
+    )
     with atomic_write(path) as file:
         file.write(f'{json.dumps(content, indent=1)}\n'.encode())
     return content
@@ -57,11 +65,12 @@ def sizes(path: Path) -> list:
 
 
 def check_source(psi: str, net, path: Path, name: str) -> None:
-    """InputError unless an integer network, or scales, were made from the weights that `net` has.
-    """
+    """InputError unless an integer network, or scales, were made from the weights that `net` has."""
     if psi != state_digest(net):
-        raise InputError(f'--embedding_dtype integer: {path} was made from other weights than --weights '
-                         f'{name}: python pretrain.py quantise {name}')
+        raise InputError(
+            f'--embedding_dtype integer: {path} was made from other weights than --weights '
+            f'{name}: python pretrain.py quantise {name}'
+        )
 
 
 def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None) -> IntegerNetwork:
@@ -74,20 +83,28 @@ def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None
     check_source(recorded['psi'], net, path, name)
     expected = recorded['networks'].get(str(size))
     if expected is None:
-        raise InputError(f'--embedding_dtype integer: --weights {name} has integer networks for images of '
-                         f"{', '.join(map(str, sizes(path)))} pixels, and none for {size}: give --input_size "
-                         'one of these')
-    kept = None if cache is None else Path(cache) / f"{Path(name).stem}-{size}-{expected['digest'][:16]}.npz"
+        raise InputError(
+            f'--embedding_dtype integer: --weights {name} has integer networks for images of '
+            f'{", ".join(map(str, sizes(path)))} pixels, and none for {size}: give --input_size '
+            'one of these'
+        )
+    kept = (
+        None
+        if cache is None
+        else Path(cache) / f'{Path(name).stem}-{size}-{expected["digest"][:16]}.npz'
+    )
     if kept is not None and kept.is_file():
-        with suppress(InputError):                          # only ever a copy of what can be made again
+        with suppress(InputError):  # only ever a copy of what can be made again
             found, _ = IntegerNetwork.load(kept)
             if found.digest() == expected['digest']:
                 found.golden = expected['golden']
                 return found
     made = quantise_with_scales(net, preprocessing, recorded['scales'])
     if made.digest() != expected['digest']:
-        raise InputError(f'--embedding_dtype integer: --weights {name} give another integer network here '
-                         f'than where {path} was recorded: another version of torch may help')
+        raise InputError(
+            f'--embedding_dtype integer: --weights {name} give another integer network here '
+            f'than where {path} was recorded: another version of torch may help'
+        )
     made.golden = expected['golden']
     if kept is not None:
         made.save(kept, dict(psi=recorded['psi']))

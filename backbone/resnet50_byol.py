@@ -7,6 +7,7 @@ file, though names and shapes of the tensors are torchvision's. At 224 px the ma
 14, 7 wide; width 64 is the published network (23,508,032 parameters without head, 2048 non-negative
 features). Grill et al. 2020, "Bootstrap your own latent".
 """
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -29,6 +30,7 @@ def same(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
 class Bottleneck(nn.Module):
     """1x1 - 3x3 (of `channels` and `stride`) - 1x1 (four times the channels) convolutions with BN
     and ReLU between, plus identity or, where that does not fit, a projection, then ReLU."""
+
     expansion = 4
 
     def __init__(self, channels_in: int, channels: int, stride: int = 1):
@@ -42,8 +44,9 @@ class Bottleneck(nn.Module):
         self.bn3 = nn.BatchNorm2d(wide)
         self.downsample = None
         if channels_in != wide:
-            self.downsample = nn.Sequential(nn.Conv2d(channels_in, wide, 1, stride, bias=False),
-                                            nn.BatchNorm2d(wide))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(channels_in, wide, 1, stride, bias=False), nn.BatchNorm2d(wide)
+            )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)

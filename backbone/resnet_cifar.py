@@ -5,6 +5,7 @@ At 32 px the maps of `resnet18` are 32, 32, 16, 8, 4 wide. It has 11.22 M parame
 100 classes and 512 features; `reduced-resnet18`, of 20 filters, 1.11 M and 160. He et al. 2016,
 "Deep residual learning"; the reduced network: Lopez-Paz and Ranzato 2017.
 """
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -19,8 +20,9 @@ def conv3x3(channels_in: int, channels: int, stride: int = 1) -> nn.Conv2d:
 
 class BasicBlock(nn.Module):
     """conv3x3 - BN - ReLU - conv3x3 - BN, plus identity or a strided 1x1 projection, then ReLU."""
-    expansion = 1                       # channels of the output for each of `channels`
-    SHORTCUT = 'shortcut'               # name of the projection
+
+    expansion = 1  # channels of the output for each of `channels`
+    SHORTCUT = 'shortcut'  # name of the projection
 
     def __init__(self, channels_in: int, channels: int, stride: int = 1):
         super().__init__()
@@ -30,8 +32,9 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(channels)
         projection = None
         if stride != 1 or channels_in != channels:
-            projection = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False),
-                                       nn.BatchNorm2d(channels))
+            projection = nn.Sequential(
+                nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+            )
         setattr(self, self.SHORTCUT, projection)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -50,10 +53,17 @@ class ResNet(StagedBackbone):
     num_blocks: of each stage. num_classes: outputs of the linear head. num_filters: channels of the
     stem and, before expansion, of the first stage; also `nf`. stem: the first convolution, if not
     this one."""
-    RENAMED = {'shortcut': 'downsample'}        # what digests call it, as before
 
-    def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64,
-                 stem: nn.Module = None):
+    RENAMED = {'shortcut': 'downsample'}  # what digests call it, as before
+
+    def __init__(
+        self,
+        block,
+        num_blocks: list,
+        num_classes: int,
+        num_filters: int = 64,
+        stem: nn.Module = None,
+    ):
         super().__init__()
         if num_filters < 1:
             raise ValueError(f'num_filters={num_filters}: must be positive')
@@ -64,10 +74,13 @@ class ResNet(StagedBackbone):
         self.bn1 = nn.BatchNorm2d(num_filters)
         channels_in = num_filters
         for stage, count in enumerate(num_blocks):
-            channels = num_filters * 2 ** stage
+            channels = num_filters * 2**stage
             rest = [block(channels * expansion, channels) for _ in range(count - 1)]
-            setattr(self, f'layer{stage + 1}',
-                    nn.Sequential(block(channels_in, channels, 1 if stage == 0 else 2), *rest))
+            setattr(
+                self,
+                f'layer{stage + 1}',
+                nn.Sequential(block(channels_in, channels, 1 if stage == 0 else 2), *rest),
+            )
             channels_in = channels * expansion
         self.classifier = nn.Linear(self.feature_dim, num_classes)
 

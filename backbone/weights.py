@@ -7,6 +7,7 @@ normalisation, the classes and data it was trained on and how well it does. Wher
 `backbone/weight_files.py` says; others: checkpoints (`backbone/checkpoints.py`), networks of timm
 and transformers (`backbone/libraries.py`).
 """
+
 import json
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -43,6 +44,7 @@ class Weights:
         info: classes seen, data digest, recipe, accuracies; a data set that it `saw` with all
         classes.
         resampling: other arguments of `Preprocessing`."""
+
     name: str
     digest: str
     tensors: dict
@@ -64,32 +66,49 @@ class Weights:
         """
         wrong = _misfits(self.tensors, net)
         if wrong:
-            raise InputError(f'--weights {self.name}: {wrong} --backbone {self.backbone} {self.options}')
+            raise InputError(
+                f'--weights {self.name}: {wrong} --backbone {self.backbone} {self.options}'
+            )
         net.load_state_dict({**net.state_dict(), **self.tensors})
 
 
 def _misfits(tensors: dict, net: torch.nn.Module) -> str:
     """The first tensors that are missing on either side or have another shape, or ''."""
     wanted = feature_tensors(net)
-    wrong = [f"{name} ({'missing' if name in wanted else 'unknown'})"
-             for name in sorted(set(wanted) ^ set(tensors))]
-    wrong += [f'{name} {tuple(tensors[name].shape)} for {tuple(t.shape)}' for name, t in wanted.items()
-              if name in tensors and t.shape != tensors[name].shape]
+    wrong = [
+        f'{name} ({"missing" if name in wanted else "unknown"})'
+        for name in sorted(set(wanted) ^ set(tensors))
+    ]
+    wrong += [
+        f'{name} {tuple(tensors[name].shape)} for {tuple(t.shape)}'
+        for name, t in wanted.items()
+        if name in tensors and t.shape != tensors[name].shape
+    ]
     more = f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''
-    return f"{', '.join(wrong[:3])}{more}: these tensors do not fit" if wrong else ''
+    return f'{", ".join(wrong[:3])}{more}: these tensors do not fit' if wrong else ''
 
 
-def save(path, net: torch.nn.Module, backbone: str, options: dict, input_size: int, mean, std,
-         info: dict) -> None:
+def save(
+    path, net: torch.nn.Module, backbone: str, options: dict, input_size: int, mean, std, info: dict
+) -> None:
     """Write the feature extractor of `net` to `path` in half precision, whole or not at all."""
     tensors = {name: t.detach().half().contiguous() for name, t in feature_tensors(net).items()}
     bad = [name for name, t in tensors.items() if not torch.isfinite(t).all()]
     if bad:
         raise ValueError(f'not finite in half precision: {bad[0]}')
-    about = dict(format=_FORMAT, backbone=backbone, options=options, input_size=input_size, mean=list(mean),
-                 std=list(std), info=info)
+    about = dict(
+        format=_FORMAT,
+        backbone=backbone,
+        options=options,
+        input_size=input_size,
+        mean=list(mean),
+        std=list(std),
+        info=info,
+    )
     with atomic_write(path) as file:
-        file.write(safetensors_bytes(tensors, metadata={'about': json.dumps(about, sort_keys=True)}))
+        file.write(
+            safetensors_bytes(tensors, metadata={'about': json.dumps(about, sort_keys=True)})
+        )
 
 
 def integer_file(name: str) -> Path:
@@ -97,8 +116,10 @@ def integer_file(name: str) -> Path:
     scales.
     InputError: there are no such weights, or they cannot have one."""
     if name == 'none' or is_of_a_library(name):
-        raise InputError(f'--weights {name}: no integer network: features hold on one kind of machine '
-                         '(--embedding_dtype float32 or bfloat16)')
+        raise InputError(
+            f'--weights {name}: no integer network: features hold on one kind of machine '
+            '(--embedding_dtype float32 or bfloat16)'
+        )
     if name in weight_files.PACKAGED:
         return weight_files.SHIPPED / f'{name}.scales.json'
     return weight_files.find(name).with_suffix('.integer.npz')
@@ -121,15 +142,18 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> I
     `cache`. InputError: there is none, or it is of other weights, or for images of another size."""
     path = integer_file(name)
     if not path.is_file():
-        raise InputError(f'--embedding_dtype integer: {path} is not there: '
-                         f'python pretrain.py quantise {name}')
+        raise InputError(
+            f'--embedding_dtype integer: {path} is not there: python pretrain.py quantise {name}'
+        )
     if name in weight_files.PACKAGED:
         return recorded_scales.network(path, name, net, preprocessing, cache)
     network, about = IntegerNetwork.load(path)
     recorded_scales.check_source(about.get('psi'), net, path, name)
     if network.input_size != preprocessing.input_size:
-        raise InputError(f'--embedding_dtype integer: {path} takes images of {network.input_size} pixels: '
-                         f'--input_size {preprocessing.input_size} needs one of its own')
+        raise InputError(
+            f'--embedding_dtype integer: {path} takes images of {network.input_size} pixels: '
+            f'--input_size {preprocessing.input_size} needs one of its own'
+        )
     return network
 
 
@@ -138,22 +162,36 @@ def network(name: str, input_size: int = None) -> tuple:
     another).
     """
     about = load(name)
-    with torch.device('cpu'):               # and float32, whatever torch's defaults are
+    with torch.device('cpu'):  # and float32, whatever torch's defaults are
         net = PLUGINS.get(about.backbone)(num_classes=1, **about.options).float()
     about.load_into(net)
     return net.eval(), about.preprocessing(input_size)
 
 
-def embedder(name: str = DEFAULT, cache=None, input_size: int = None, stages: tuple = (),
-             mirror: bool = False) -> Embedder:
+def embedder(
+    name: str = DEFAULT,
+    cache=None,
+    input_size: int = None,
+    stages: tuple = (),
+    mirror: bool = False,
+) -> Embedder:
     """An `Embedder` of these weights, in integers where they have an integer network, with a folder
     for features or None. stages, mirror: as of `Embedder`."""
     net, preprocessing = network(name, input_size)
     integers = None
     if has_integers(name, input_size):
-        integers = integers_of(name, net, preprocessing, None if cache is None else Path(cache) / 'integers')
-    return Embedder(net, preprocessing, 'float32' if integers is None else 'integer', cache=cache,
-                    integers=integers, stages=stages, mirror=mirror)
+        integers = integers_of(
+            name, net, preprocessing, None if cache is None else Path(cache) / 'integers'
+        )
+    return Embedder(
+        net,
+        preprocessing,
+        'float32' if integers is None else 'integer',
+        cache=cache,
+        integers=integers,
+        stages=stages,
+        mirror=mirror,
+    )
 
 
 def load(name: str, tensors: bool = True) -> Weights:
@@ -170,19 +208,33 @@ def load(name: str, tensors: bool = True) -> Weights:
             content, digest = _read(path, status.st_size, status.st_mtime_ns)
         except OSError as error:
             raise InputError(f'{path}: {error.strerror}') from error
-    copies = dict(options=dict(content['options']), tensors=dict(content['tensors']) if tensors else {})
+    copies = dict(
+        options=dict(content['options']), tensors=dict(content['tensors']) if tensors else {}
+    )
     return Weights(name, digest, **content | copies)
 
 
 def _of_a_library(name: str, tensors: bool) -> Weights:
     net, preprocessing, backbone, options, info = network_of(name)
     held = feature_tensors(net) if tensors else {}
-    resampling = {key: getattr(preprocessing, key) for key in ('interpolation', 'crop', 'keep_ratio')}
-    return Weights(name, bytes(net.origin.tolist()).hex(), held, backbone, dict(options),
-                   preprocessing.input_size, preprocessing.mean, preprocessing.std, dict(info), resampling)
+    resampling = {
+        key: getattr(preprocessing, key) for key in ('interpolation', 'crop', 'keep_ratio')
+    }
+    return Weights(
+        name,
+        bytes(net.origin.tolist()).hex(),
+        held,
+        backbone,
+        dict(options),
+        preprocessing.input_size,
+        preprocessing.mean,
+        preprocessing.std,
+        dict(info),
+        resampling,
+    )
 
 
-@lru_cache(maxsize=2)       # a run asks several times, and BYOL's file takes seconds
+@lru_cache(maxsize=2)  # a run asks several times, and BYOL's file takes seconds
 def _read(path: Path, size: int, modified: int) -> tuple:
     """(content, digest) of a file, whose tensors are all of its backbone, and finite; size and time
     of change tell the cache when it is another."""
@@ -193,7 +245,7 @@ def _read(path: Path, size: int, modified: int) -> tuple:
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(str(error)) from error
     if wrong := _misfits(content['tensors'], net):
-        raise InputError(f"{wrong} --backbone {content['backbone']} {content['options']}")
+        raise InputError(f'{wrong} --backbone {content["backbone"]} {content["options"]}')
     bad = [key for key, t in content['tensors'].items() if not torch.isfinite(t).all()]
     if bad:
         raise InputError(f'tensor {bad[0]} is not finite; the file is damaged')
@@ -205,10 +257,12 @@ def _read_safetensors(path: Path) -> dict:
     try:
         with safe_open(path, framework='pt') as file:
             about = json.loads((file.metadata() or {}).get('about', 'null'))
-            names = file.keys()                     # safe_open is no mapping
+            names = file.keys()  # safe_open is no mapping
             values = {key: file.get_tensor(key) for key in names}
     except (SafetensorError, ValueError, RecursionError) as error:
-        raise InputError(f'damaged, or neither a safetensors file nor a checkpoint ({error})') from error
+        raise InputError(
+            f'damaged, or neither a safetensors file nor a checkpoint ({error})'
+        ) from error
     if about is None:
         return checkpoints.from_state_dict(values)
     try:
@@ -216,13 +270,23 @@ def _read_safetensors(path: Path) -> dict:
             raise InputError('another format')
         options, info = dict(about['options']), dict(about['info'])
         backbone = normalise(about['backbone'])
-        preprocessing = Preprocessing(about['input_size'], tuple(about['mean']), tuple(about['std']))
-        if backbone == 'resnet18' and 'width' in options:       # as the shipped files call it
+        preprocessing = Preprocessing(
+            about['input_size'], tuple(about['mean']), tuple(about['std'])
+        )
+        if backbone == 'resnet18' and 'width' in options:  # as the shipped files call it
             backbone = 'resnet18-md'
         PLUGINS.check(backbone)
     except (KeyError, TypeError, ValueError, InputError) as error:
-        raise InputError('it does not say what it is; expected the metadata that pretrain.py '
-                         'writes') from error
+        raise InputError(
+            'it does not say what it is; expected the metadata that pretrain.py writes'
+        ) from error
     tensors = {key: t.float() for key, t in checkpoints.named_for(backbone, values).items()}
-    return dict(tensors=tensors, backbone=backbone, options=options, input_size=preprocessing.input_size,
-                mean=preprocessing.mean, std=preprocessing.std, info=info)
+    return dict(
+        tensors=tensors,
+        backbone=backbone,
+        options=options,
+        input_size=preprocessing.input_size,
+        mean=preprocessing.mean,
+        std=preprocessing.std,
+        info=info,
+    )

@@ -14,19 +14,25 @@ wrong is a
 (`@register_model('mine')`). Importing this imports no torch: what `_FROM` names is imported when
 asked for.
 """
+
 from core.plugins import names_of
 
-_FROM = {           # name -> where it is; those that Mammoth has at the top of its package
-    name: module for module, names in {
+_FROM = {  # name -> where it is; those that Mammoth has at the top of its package
+    name: module
+    for module, names in {
         'models': 'register_model get_model_names get_model_class ContinualModel',
         'datasets': 'register_dataset get_dataset_names get_dataset_class get_dataset_config_names '
-                    'ContinualDataset',
+        'ContinualDataset',
         'backbone': 'register_backbone get_backbone_names MammothBackbone ReturnTypes',
-        'core.environment': 'base_path get_device', 'utils.buffer': 'Buffer',
+        'core.environment': 'base_path get_device',
+        'utils.buffer': 'Buffer',
         'core.arguments': 'add_rehearsal_args',
-        'datasets.utils': 'set_default_from_args', 'datasets.utils.continual_dataset': 'store_masked_loaders',
-    }.items() for name in names.split()}
-__all__ = ('load_runner', 'train', 'get_avail_args', *_FROM)       # noqa: PLE0604  a tuple of names
+        'datasets.utils': 'set_default_from_args',
+        'datasets.utils.continual_dataset': 'store_masked_loaders',
+    }.items()
+    for name in names.split()
+}
+__all__ = ('load_runner', 'train', 'get_avail_args', *_FROM)  # noqa: PLE0604  a tuple of names
 __getattr__ = names_of(__name__, **_FROM)
 
 
@@ -39,7 +45,10 @@ def load_runner(model: str, dataset: str, args: dict = None, **flags) -> tuple:
     InputError: what `main.py` would refuse."""
     from bench.cli.parsing import parse_args
     from bench.run.building import initialize
-    return initialize(parse_args(flag_words(model=model, dataset=dataset, **(args or {}), **flags)))[:2]
+
+    return initialize(
+        parse_args(flag_words(model=model, dataset=dataset, **(args or {}), **flags))
+    )[:2]
 
 
 def train(model, dataset, args=None) -> dict:
@@ -47,6 +56,7 @@ def train(model, dataset, args=None) -> dict:
     args: of the run; by default those of `load_runner`."""
     from bench.run.training import train as run
     from scroll.errors import InputError
+
     if dataset.c_task >= 0:
         raise InputError('this stream has begun already: make a new one with load_runner')
     return run(model, dataset, dataset.args if args is None else args)
@@ -57,13 +67,20 @@ def get_avail_args(dataset: str, model: str, **flags) -> tuple:
     `description`.
     """
     from bench.cli.parsing import parse_args
+
     parser = parse_args(flag_words(model=model, dataset=dataset, **flags), return_parser_only=True)
     required, optional = {}, {}
     for action in parser._actions:
         if action.dest not in ('help', 'model', 'dataset'):
             kind = required if action.required else optional
-            kind.setdefault(action.dest, dict(default=parser.get_default(action.dest),
-                                              choices=action.choices, description=action.help))
+            kind.setdefault(
+                action.dest,
+                dict(
+                    default=parser.get_default(action.dest),
+                    choices=action.choices,
+                    description=action.help,
+                ),
+            )
     return required, optional
 
 

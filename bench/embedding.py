@@ -12,6 +12,7 @@ of its tensors and of all that determines a feature, preprocessing, versions, da
 SHA-256. Images of a folder, train/<class>/ and test/<class>/, come to the network's preprocessing
 at their own sizes.
 """
+
 import hashlib
 import json
 import sys
@@ -39,19 +40,30 @@ def samples_of(args) -> list:
     a path, of a data set uint8 (H, W, C), and there is no path. InputError: there are no images."""
     if args.data_dir:
         home = Path(args.data_dir)
-        found = [(split, name, str(path.relative_to(home)), path) for split in SPLITS
-                 for name in class_folders(home / split) for path in image_files(home / split / name)[0]]
+        found = [
+            (split, name, str(path.relative_to(home)), path)
+            for split in SPLITS
+            for name in class_folders(home / split)
+            for path in image_files(home / split / name)[0]
+        ]
         if {split for split, *_ in found} != set(SPLITS):
-            raise InputError(f'--data_dir {home}: expected images below train/<class>/ and test/<class>/')
+            raise InputError(
+                f'--data_dir {home}: expected images below train/<class>/ and test/<class>/'
+            )
         return found
     kind = get_dataset_class(args.dataset)
     if 'base_path' not in getattr(kind, 'READ_FLAGS', ()):
-        raise InputError(f'--dataset {args.dataset}: expected a data set of images that is found by its name')
+        raise InputError(
+            f'--dataset {args.dataset}: expected a data set of images that is found by its name'
+        )
     data = kind.read(args)
     kind.check(data)
     parts = zip(SPLITS, (data.train, data.test), (data.train_labels, data.test_labels))
-    return [(split, data.class_names[label], '', image) for split, images, labels in parts
-            for image, label in zip(images, labels)]
+    return [
+        (split, data.class_names[label], '', image)
+        for split, images, labels in parts
+        for image, label in zip(images, labels)
+    ]
 
 
 def embed(embedder, samples: list) -> tuple:
@@ -59,11 +71,15 @@ def embed(embedder, samples: list) -> tuple:
     rows, digest, size = [], hashlib.sha256(), embedder.chunk
     with Progress('Embedding', len(samples)) as progress:
         for start in range(0, len(samples), size):
-            part = samples[start:start + size]
+            part = samples[start : start + size]
             images = [np.asarray(decode(x)[0]) if isinstance(x, Path) else x for *_, x in part]
             for (split, name, *_), x in zip(part, images):
                 digest.update(f'{split} {name} {x.shape} {sample_keys(x[None])[0]:016x}\n'.encode())
-            rows.append(embedder.features(images if len({x.shape for x in images}) > 1 else np.stack(images)))
+            rows.append(
+                embedder.features(
+                    images if len({x.shape for x in images}) > 1 else np.stack(images)
+                )
+            )
             progress.update(len(part))
     return np.concatenate(rows), digest.hexdigest()
 
@@ -81,14 +97,25 @@ def main() -> None:
         raise InputError('expected --dataset or --data_dir, one of them, and -o NAME.npz')
     check_target(args.out, '-o')
     with Progress(f'Loading {args.embedder}'):
-        embedder, samples = embedder_of(args.embedder or ' '), samples_of(args)     # '' would be none
+        embedder, samples = embedder_of(args.embedder or ' '), samples_of(args)  # '' would be none
     X, digest = embed(embedder, samples)
-    facts = dict(embedder=args.embedder, psi_digest=embedder.psi_digest, embedding_digest=embedder.digest,
-                 preprocessing=repr(embedder.preprocessing), dtype=embedder.dtype, chunk=embedder.chunk,
-                 holds_on=embedder.holds_on, data=args.dataset or Path(args.data_dir).resolve().name,
-                 data_digest=digest, decoded_by=decoders() if args.data_dir else '',
-                 versions={name: metadata.version(name) for name in ('torch', 'numpy', *_LIBRARIES)
-                           if name in sys.modules})
+    facts = dict(
+        embedder=args.embedder,
+        psi_digest=embedder.psi_digest,
+        embedding_digest=embedder.digest,
+        preprocessing=repr(embedder.preprocessing),
+        dtype=embedder.dtype,
+        chunk=embedder.chunk,
+        holds_on=embedder.holds_on,
+        data=args.dataset or Path(args.data_dir).resolve().name,
+        data_digest=digest,
+        decoded_by=decoders() if args.data_dir else '',
+        versions={
+            name: metadata.version(name)
+            for name in ('torch', 'numpy', *_LIBRARIES)
+            if name in sys.modules
+        },
+    )
     splits, names, ids = map(np.array, zip(*(sample[:3] for sample in samples)))
     columns = dict(X=X, y=names, split=splits) | (dict(id=ids) if args.data_dir else {})
     with unwritable(args.out), atomic_write(args.out) as file:

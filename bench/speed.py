@@ -5,6 +5,7 @@ thread (`OMP_NUM_THREADS=1`) it is processor time, so that other work on the mac
 little. `ratio` is ours divided by the alternative: smaller is better. `target` is the largest
 wanted ratio.
 """
+
 import copy
 import itertools
 import os
@@ -39,7 +40,9 @@ def line(stage: str, ours: float, other: float, against: str, target: float = No
     ratio, wanted = ours / other, ' | '
     if target:
         wanted = f'{target:.2f} | {"yes" if ratio <= target else "no"}'
-    ours, other = (f'{value:.2f} s' if value >= 1 else f'{1e3 * value:.3g} ms' for value in (ours, other))
+    ours, other = (
+        f'{value:.2f} s' if value >= 1 else f'{1e3 * value:.3g} ms' for value in (ours, other)
+    )
     return f'| {stage} | {ours} | {against} | {other} | {ratio:.2f} | {wanted} |'
 
 
@@ -72,7 +75,9 @@ def embedding(backbone, integers, images, rounds):
     net, preprocessing = backbone
     embedder, labels = Embedder(net, preprocessing), np.arange(len(images)) % CLASSES
     bare = copy.deepcopy(net).to(memory_format=torch.channels_last)
-    x = preprocessing(torch.from_numpy(images[:embedder.chunk])).contiguous(memory_format=torch.channels_last)
+    x = preprocessing(torch.from_numpy(images[: embedder.chunk])).contiguous(
+        memory_format=torch.channels_last
+    )
 
     @torch.inference_mode()
     def forward():
@@ -89,15 +94,29 @@ def embedding(backbone, integers, images, rounds):
         floats, exact = Embedder(*backbone), Embedder(*backbone, 'integer', integers=integers)
         depthwise = any(getattr(layer, 'groups', 1) > 1 for layer in net.modules())
         wanted = 0.8 if depthwise else 0.35 if _has_vnni() else 0.6
-        yield compared(rounds, 'embedding in integers', lambda: exact.features(images),
-                       lambda: floats.features(images), 'the same network in float32', wanted)
+        yield compared(
+            rounds,
+            'embedding in integers',
+            lambda: exact.features(images),
+            lambda: floats.features(images),
+            'the same network in float32',
+            wanted,
+        )
 
 
 def exact_embedding(backbone, images, rounds):
     """The network in `scroll.embedding.exact`."""
-    floats, exact = (Embedder(*backbone, dtype, chunk=len(images)) for dtype in ('float32', 'exact'))
-    yield compared(rounds, 'embedding, exact', lambda: exact.features(images),
-                   lambda: floats.features(images), 'the same network in float32', 4)
+    floats, exact = (
+        Embedder(*backbone, dtype, chunk=len(images)) for dtype in ('float32', 'exact')
+    )
+    yield compared(
+        rounds,
+        'embedding, exact',
+        lambda: exact.features(images),
+        lambda: floats.features(images),
+        'the same network in float32',
+        4,
+    )
 
 
 def _has_vnni() -> bool:
@@ -112,20 +131,31 @@ def sums(dim, rounds, count=20_000):
     """Exact statistics, compared with X'X in float64, those of a lift, in float32, and the buffer
     of 500 on top of them."""
     features = quantise(np.random.default_rng(0).normal(size=(count, dim)))
-    x = np.concatenate([features / 2.0 ** 18, np.ones((count, 1))], axis=1)
+    x = np.concatenate([features / 2.0**18, np.ones((count, 1))], axis=1)
     labels = np.repeat(np.arange(CLASSES), count // CLASSES)
-    yield compared(3 * rounds, f'exact statistics of {count:,} features',
-                   lambda: Statistics(dim).add(features, labels).gram, lambda: x.T @ x, "float64 X'X")
+    yield compared(
+        3 * rounds,
+        f'exact statistics of {count:,} features',
+        lambda: Statistics(dim).add(features, labels).gram,
+        lambda: x.T @ x,
+        "float64 X'X",
+    )
     lift = Lift('relu7', dim, 2000)
-    few, some = features[:count // 2], labels[:count // 2]
+    few, some = features[: count // 2], labels[: count // 2]
 
     def plain_lift():
         u = few.astype(np.float32)
         h = np.hstack([u, np.maximum(u @ lift.matrix, 0)])
         return h.T @ h
 
-    yield compared(rounds, f'the same of {len(few):,}, {lift.width:,} random ones more',
-                   lambda: Statistics(dim, lift).add(few, some).gram, plain_lift, "float32 lift and X'X", 1.3)
+    yield compared(
+        rounds,
+        f'the same of {len(few):,}, {lift.width:,} random ones more',
+        lambda: Statistics(dim, lift).add(few, some).gram,
+        plain_lift,
+        "float32 lift and X'X",
+        1.3,
+    )
 
     def run(size, strategy='herding'):
         learner = Scroll(buffer_size=size, strategy=strategy)
@@ -134,8 +164,13 @@ def sums(dim, rounds, count=20_000):
         return learner.statistics_.gram
 
     for strategy in ('herding', 'hash'):
-        yield compared(rounds, f'statistics and {strategy} buffer, {count:,} features',
-                       lambda: run(500, strategy), lambda: run(0), 'statistics alone')      # noqa: B023
+        yield compared(
+            rounds,
+            f'statistics and {strategy} buffer, {count:,} features',
+            lambda: run(500, strategy),
+            lambda: run(0),
+            'statistics alone',
+        )  # noqa: B023
 
 
 def prediction(dim, rounds, count=20_000, classes=1000):
@@ -148,8 +183,14 @@ def prediction(dim, rounds, count=20_000, classes=1000):
         for part in np.array_split(features, 50):
             (np.ldexp(part.astype(float), -GRID_BITS) @ weight.T + bias).argmax(axis=1)
 
-    yield compared(rounds, f'prediction, {count:,} features, {classes:,} classes',
-                   lambda: head.predict(features), plain, 'float64 logits', 1.1)
+    yield compared(
+        rounds,
+        f'prediction, {count:,} features, {classes:,} classes',
+        lambda: head.predict(features),
+        plain,
+        'float64 logits',
+        1.1,
+    )
 
 
 def adaptation(backbone, images, rounds, updates=5):
@@ -172,7 +213,13 @@ def adaptation(backbone, images, rounds, updates=5):
     if not _has_matrix_units():
         yield '| adaptation in bfloat16 | no matrix units for it here |' + 5 * ' |'
         return
-    yield line('adaptation in bfloat16', update('adapters', precision='bfloat16'), small, 'in float32', 0.75)
+    yield line(
+        'adaptation in bfloat16',
+        update('adapters', precision='bfloat16'),
+        small,
+        'in float32',
+        0.75,
+    )
 
 
 def _has_matrix_units() -> bool:
@@ -180,13 +227,23 @@ def _has_matrix_units() -> bool:
 
 
 def er_step(name: str, input_size: int = None, precision: str = 'float32') -> tuple:
-    """(ER on a network of these weights, a function that makes it learn the next batch of digits).
-    """
+    """(ER on a network of these weights, a function that makes it learn the next batch of digits)."""
     method, dataset = load_runner(
-        'er', 'seq-digits', weights=name, input_size=input_size, n_splits=1, lr=1e-4, buffer_size=500,
+        'er',
+        'seq-digits',
+        weights=name,
+        input_size=input_size,
+        n_splits=1,
+        lr=1e-4,
+        buffer_size=500,
         precision=precision,
-        batch_size=BATCH, minibatch_size=BATCH, drop_last=True, device='cpu', disable_log=True,
-        non_verbose=True)
+        batch_size=BATCH,
+        minibatch_size=BATCH,
+        drop_last=True,
+        device='cpu',
+        disable_log=True,
+        non_verbose=True,
+    )
     loader = dataset.get_data_loaders()[0]
     serve(loader, method)
     method.meta_begin_task(dataset)
@@ -207,15 +264,21 @@ def bare_step(method, size, count):
         opt.zero_grad()
         torch.nn.functional.cross_entropy(net(inputs), labels).backward()
         opt.step()
+
     return step
 
 
 def steps(name, input_size, rounds):
     """A step of ER, compared with the work of its network alone."""
     method, step = er_step(name, input_size)
-    step()                                                      # without memory
-    yield compared(rounds, 'a step of `er`', step, bare_step(method, input_size, 2 * BATCH),
-                   'forward, backward, update')
+    step()  # without memory
+    yield compared(
+        rounds,
+        'a step of `er`',
+        step,
+        bare_step(method, input_size, 2 * BATCH),
+        'forward, backward, update',
+    )
     if not _has_matrix_units():
         yield '| a step of `er` in bfloat16 | no matrix units for it here |' + 5 * ' |'
         return
@@ -227,7 +290,9 @@ def steps(name, input_size, rounds):
 def main():
     parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--weights', default=weights.DEFAULT)
-    parser.add_argument('--input_size', type=whole(1), help='pixels (default: what the weights say)')
+    parser.add_argument(
+        '--input_size', type=whole(1), help='pixels (default: what the weights say)'
+    )
     parser.add_argument('--only', choices=_PARTS, help='one part of the table')
     parser.add_argument('--rounds', type=whole(1), default=5, help='of which the fastest counts')
     options = parser.parse_args()
@@ -236,14 +301,20 @@ def main():
     has_integers = weights.has_integers(options.weights)
     integers = weights.integers_of(options.weights, *backbone) if has_integers else None
     images = np.random.default_rng(0).integers(0, 256, (512, 32, 32, 3), dtype=np.uint8)
-    print(f'torch {torch.__version__}, threads {torch.get_num_threads()}, cores {os.cpu_count()}, '
-          f'instructions {torch.backends.cpu.get_cpu_capability()}, backbone {options.weights}\n'
-          '| stage | ours | alternative | takes | ratio | target | met |\n|' + 7 * '---|')
+    print(
+        f'torch {torch.__version__}, threads {torch.get_num_threads()}, cores {os.cpu_count()}, '
+        f'instructions {torch.backends.cpu.get_cpu_capability()}, backbone {options.weights}\n'
+        '| stage | ours | alternative | takes | ratio | target | met |\n|' + 7 * '---|'
+    )
     dim = backbone[0].feature_dim
-    parts = (embedding(backbone, integers, images, rounds),
-             exact_embedding(backbone, images[:16], rounds), sums(dim, rounds), prediction(dim, rounds),
-             adaptation(backbone, images, rounds),
-             steps(options.weights, backbone[1].input_size, rounds))
+    parts = (
+        embedding(backbone, integers, images, rounds),
+        exact_embedding(backbone, images[:16], rounds),
+        sums(dim, rounds),
+        prediction(dim, rounds),
+        adaptation(backbone, images, rounds),
+        steps(options.weights, backbone[1].input_size, rounds),
+    )
     for name, lines in zip(_PARTS, parts):
         if options.only in (None, name):
             for row in lines:

@@ -6,6 +6,7 @@ affects='speed')`. From it follow which rows are of one experiment, which interr
 continues, what processes must agree on, which arguments a loaded model brings, and which columns
 are worth keeping.
 """
+
 import argparse
 import math
 import re
@@ -29,10 +30,14 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action):
         text, default = action.help or '', action.default
-        hidden = default in (None, [], '', argparse.SUPPRESS) or default is False or not action.option_strings
+        hidden = (
+            default in (None, [], '', argparse.SUPPRESS)
+            or default is False
+            or not action.option_strings
+        )
         if hidden or 'default' in text:
             return text
-        return f"{text} (default: {str(default).replace('%', '%%')})".strip()
+        return f'{text} (default: {str(default).replace("%", "%%")})'.strip()
 
 
 class ShortHelp(_HelpFormatter):
@@ -70,6 +75,7 @@ class Arguments(argparse.Namespace):
         Of a run: given: flags of the command line. key: what tells it from others,
         `bench.results.keys`.
             differs: from Mammoth's defaults, a line."""
+
     __slots__ = ('affects', 'declared', 'given', 'key', 'differs')
 
 
@@ -112,19 +118,25 @@ class ArgumentParser(_Declaring, LineParser):
         super().__init__(*args, **kwargs)
 
     def parse_known_args(self, args=None, namespace=None):
-        parsed, unknown = super().parse_known_args(args, Arguments() if namespace is None else namespace)
+        parsed, unknown = super().parse_known_args(
+            args, Arguments() if namespace is None else namespace
+        )
         if isinstance(parsed, Arguments):
             parsed.affects = self.affects()
-            parsed.declared = {action.dest: getattr(action, 'declared', action.default)
-                               for action in reversed(self._actions)}
+            parsed.declared = {
+                action.dest: getattr(action, 'declared', action.default)
+                for action in reversed(self._actions)
+            }
         return parsed, unknown
 
     def affects(self) -> dict:
         """flag -> what it affects; of several names of a flag, the first is its own."""
-        return {action.dest: getattr(action, 'affects', 'result') for action in reversed(self._actions)}
+        return {
+            action.dest: getattr(action, 'affects', 'result') for action in reversed(self._actions)
+        }
 
 
-def of_signature(parameter, types: dict = {}) -> dict:          # noqa: B006  never changed
+def of_signature(parameter, types: dict = {}) -> dict:  # noqa: B006  never changed
     """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`. types:
     annotation -> command-line type, where it is not the annotation itself."""
     known, kind = {bool: binary_to_boolean_type} | types, parameter.annotation
@@ -156,23 +168,30 @@ def custom_str_underscore(value) -> str:
 
 
 def real(least: float = -math.inf, most: float = math.inf, positive: bool = False, kind=float):
-    """Command-line type: a finite number from `least` to `most`, or above zero. kind: float or int.
-    """
+    """Command-line type: a finite number from `least` to `most`, or above zero. kind: float or int."""
     name = 'number' if kind is float else 'whole number'
-    expected = (f'expected a {name}{" above 0" * positive}{f", at least {least}" * (least > -math.inf)}'
-                f'{f", at most {most}" * (most < math.inf)}')
+    expected = (
+        f'expected a {name}{" above 0" * positive}{f", at least {least}" * (least > -math.inf)}'
+        f'{f", at most {most}" * (most < math.inf)}'
+    )
 
     def number(text):
         try:
             value = kind(str(text))
-            low, high = value < least or positive and value <= 0, value > most or abs(value) == math.inf
+            low, high = (
+                value < least or positive and value <= 0,
+                value > most or abs(value) == math.inf,
+            )
             if value != value:
                 raise ValueError
         except ValueError:
             raise argparse.ArgumentTypeError(f'{text!r} is not a {name}') from None
         if low or high:
-            raise argparse.ArgumentTypeError(f'{text} is too {"small" if low else "large"}: {expected}')
+            raise argparse.ArgumentTypeError(
+                f'{text} is too {"small" if low else "large"}: {expected}'
+            )
         return value
+
     return number
 
 
@@ -181,8 +200,8 @@ def whole(least: int = 0, most: float = math.inf):
     return real(least, most, kind=int)
 
 
-share = real(0, 1)                              # of all samples, say
-labelled = real(most=1, positive=True)          # without a label there is nothing to learn
+share = real(0, 1)  # of all samples, say
+labelled = real(most=1, positive=True)  # without a label there is nothing to learn
 
 
 def noise_type(text: str) -> str:
@@ -194,7 +213,14 @@ def noise_type(text: str) -> str:
 def add_rehearsal_args(parser) -> None:
     """Replay buffer."""
     group = parser.add_argument_group('replay buffer')
-    group.add_argument('--buffer_size', type=whole(0, 10 ** 9), required=True,
-                       help='samples in the buffer, all classes together')
-    group.add_argument('--minibatch_size', type=whole(1, 10 ** 9),
-                       help='samples replayed at once (default: batch_size)')
+    group.add_argument(
+        '--buffer_size',
+        type=whole(0, 10**9),
+        required=True,
+        help='samples in the buffer, all classes together',
+    )
+    group.add_argument(
+        '--minibatch_size',
+        type=whole(1, 10**9),
+        help='samples replayed at once (default: batch_size)',
+    )

@@ -1,4 +1,5 @@
 """Exit codes and one-line errors."""
+
 import re
 import signal
 import sys
@@ -54,9 +55,11 @@ def _run(main, name: str) -> int:
     except OSError as error:
         text = ending.describe(error)
     except ModuleNotFoundError as error:
-        if '.' in (error.name or '.'):              # no package of its own: a fault, to be shown whole
+        if '.' in (error.name or '.'):  # no package of its own: a fault, to be shown whole
             raise
-        text = f'{error.name} is not installed for {sys.executable}: pip install -r requirements.txt'
+        text = (
+            f'{error.name} is not installed for {sys.executable}: pip install -r requirements.txt'
+        )
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not _NO_MEMORY.search(str(error)):
             raise

@@ -1,5 +1,6 @@
 """Config files of methods (`models/config/<model>.yaml`) and data sets
 (`datasets/configs/<dataset>/<name>.yaml`)."""
+
 import copy
 import math
 from functools import cache
@@ -17,7 +18,9 @@ def read_yaml(path: Path) -> dict:
         status = path.stat()
         return copy.deepcopy(_read_yaml(path, status.st_mtime_ns, status.st_size))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f'{path}: cannot be read as YAML ({" ".join(str(error).split())})') from error
+        raise InputError(
+            f'{path}: cannot be read as YAML ({" ".join(str(error).split())})'
+        ) from error
 
 
 @cache
@@ -26,12 +29,13 @@ def _read_yaml(path: Path, modified: int, size: int) -> dict:
     import yaml
 
     from scroll.archive import open_file
+
     loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
     with open_file(path) as file:
         text = file.read().decode()
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, loader)):
-            raise ValueError('it has aliases: write the values out')        # a few could fill the memory
+            raise ValueError('it has aliases: write the values out')  # a few could fill the memory
         content = yaml.load(text, loader) or {}
     except yaml.YAMLError as error:
         raise ValueError(error) from error
@@ -59,30 +63,42 @@ def model_config(model: str, which: str, known: dict) -> tuple:
             warn_once(f'--model_config best: models/config has no file for {model}')
         return {}, ''
     source = _shown(path) if path else 'models/config'
-    sections = {name: part or {} for name, part in (read_yaml(path) if path else {}).items() if name != 'by'}
+    sections = {
+        name: part or {} for name, part in (read_yaml(path) if path else {}).items() if name != 'by'
+    }
     for name, part in sections.items():
         if not isinstance(part, dict if name == 'default' else (dict, list)):
-            raise InputError(f'{source}: {name}: {part!r}: expected flags, or rules {{when: ..., set: ...}}; '
-                             'values for every run belong under default')
+            raise InputError(
+                f'{source}: {name}: {part!r}: expected flags, or rules {{when: ..., set: ...}}; '
+                'values for every run belong under default'
+            )
     if which not in ('default', 'best', *sections):
         have = ', '.join(dict.fromkeys(['default', 'best', 'base', *map(str, sections)]))
         raise InputError(f'--model_config {which}: {source} has no such section; there are: {have}')
-    by_data = {normalise(name): part for name, part in sections.items() if name not in ('default', 'best')}
+    by_data = {
+        normalise(name): part for name, part in sections.items() if name not in ('default', 'best')
+    }
     own, values = by_data.get(known['dataset']), sections.get('default', {})
     if which == 'default':
         return values, source
     try:
         part = sections.get(which, {})
         if isinstance(part, list):
-            part = {flag: value for rule in part if _holds(rule, known)
-                    for flag, value in rule['set'].items()}
+            part = {
+                flag: value
+                for rule in part
+                if _holds(rule, known)
+                for flag, value in rule['set'].items()
+            }
         if which == 'best' and own is not None:
             part = part | _of_size(own, known, source)
         elif which == 'best' and by_data and not part:
-            warn_once(f"{source}: no section for {known['dataset']} (it has {', '.join(by_data)})")
+            warn_once(f'{source}: no section for {known["dataset"]} (it has {", ".join(by_data)})')
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(f'{source}: {which} must be flags or a list of {{when: ..., set: ...}}, that of a '
-                         f'data set flags by buffer size ({error})') from error
+        raise InputError(
+            f'{source}: {which} must be flags or a list of {{when: ..., set: ...}}, that of a '
+            f'data set flags by buffer size ({error})'
+        ) from error
     return values | part, source
 
 
@@ -100,8 +116,14 @@ def chosen_by(known: dict) -> str:
 def _config_file(model: str):
     """`models/config/<model>.yaml`, or None; the checkout's for a model of the checkout."""
     name, root = _place('models', 'model', model)
-    return next((path for path in sorted((root / 'models' / 'config').glob('*.yaml'))
-                 if normalise(path.stem) == name), None)
+    return next(
+        (
+            path
+            for path in sorted((root / 'models' / 'config').glob('*.yaml'))
+            if normalise(path.stem) == name
+        ),
+        None,
+    )
 
 
 def _place(package: str, kind: str, name: str) -> tuple:
@@ -125,18 +147,22 @@ def _of_size(section: dict, known: dict, source: str) -> dict:
     flags |= sizes.pop('default', {})
     size = str(known.get('buffer_size'))
     if sizes and size not in sizes:
-        warn_once(f"{source}: no values for {known['dataset']} with buffer_size {size} (it has "
-                  f"{', '.join(sizes)}); what is there for every size is taken")
+        warn_once(
+            f'{source}: no values for {known["dataset"]} with buffer_size {size} (it has '
+            f'{", ".join(sizes)}); what is there for every size is taken'
+        )
     return flags | sizes.get(size, {})
 
 
 def _holds(rule: dict, known: dict) -> bool:
     """Whether the conditions of a rule hold for a run."""
+
     def holds(condition, value) -> bool:
         if not isinstance(condition, dict):
             return condition == value
         least, most = condition.get('min', -math.inf), condition.get('max', math.inf)
         return value is not None and least <= value <= most
+
     return all(holds(condition, known.get(name)) for name, condition in rule['when'].items())
 
 
@@ -144,9 +170,12 @@ def dataset_config_files(dataset: str) -> dict:
     """name -> path of the files in `datasets/configs/<dataset>/`, however the folder spells the
     data set. A checkout's come after ours; a data set of the checkout has only those."""
     name, own = _place('datasets', 'dataset', dataset)
-    return {path.stem: path for root in filter(None, (checkout(), own))
-            for path in sorted((root / 'datasets' / 'configs').glob('*/*.yaml'))
-            if normalise(path.parent.name) == name}
+    return {
+        path.stem: path
+        for root in filter(None, (checkout(), own))
+        for path in sorted((root / 'datasets' / 'configs').glob('*/*.yaml'))
+        if normalise(path.parent.name) == name
+    }
 
 
 def dataset_config(dataset: str, which) -> tuple:
@@ -158,6 +187,8 @@ def dataset_config(dataset: str, which) -> tuple:
     if path is not None:
         return read_yaml(path), _shown(path)
     if which is not None:
-        raise InputError(f'--dataset_config {which}: {dataset} has no such config; it has: '
-                         f'{", ".join(sorted(files)) or "none"}')
+        raise InputError(
+            f'--dataset_config {which}: {dataset} has no such config; it has: '
+            f'{", ".join(sorted(files)) or "none"}'
+        )
     return {}, ''

@@ -1,4 +1,5 @@
 """Where a run lives (device, folders) and how its randomness begins."""
+
 import random
 import sys
 from functools import cache
@@ -26,6 +27,7 @@ def _device(wanted=None):
     """A torch device by name: 'cpu', 'cuda', '1', 'cuda:1'. None and 'cuda': the GPU with most free
     memory; None without GPUs: the CPU."""
     import torch
+
     count, word = torch.cuda.device_count() if torch.cuda.is_available() else 0, str(wanted)
     if count and word in ('None', 'cuda'):
         free = [torch.cuda.mem_get_info(i)[0] for i in range(count)]
@@ -34,8 +36,10 @@ def _device(wanted=None):
     if word in ('None', 'cpu'):
         return torch.device('cpu')
     if not (number.isdecimal() and int(number) < count):
-        raise InputError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; "
-                         f'use cpu{f" or one of 0..{count - 1}" if count else ""}')
+        raise InputError(
+            f'--device {wanted}: this machine has {count} CUDA device{"s" * (count != 1)}; '
+            f'use cpu{f" or one of 0..{count - 1}" if count else ""}'
+        )
     return torch.device(f'cuda:{number}')
 
 
@@ -47,14 +51,13 @@ def base_path(override=None) -> str:
 
 
 def get_checkpoint_path(override=None) -> str:
-    """Mammoth's folder for checkpoints, with a slash at its end; from now on `override`, if given.
-    """
+    """Mammoth's folder for checkpoints, with a slash at its end; from now on `override`, if given."""
     return _folder('checkpoint_path', override)
 
 
 def _folder(name: str, override) -> str:
     if override is not None:
-        _run[name] = f"{str(override).rstrip('/')}/"
+        _run[name] = f'{str(override).rstrip("/")}/'
     return _run[name]
 
 
@@ -70,8 +73,9 @@ def set_random_seed(seed: int) -> None:
     time."""
     import numpy as np
     import torch
+
     random.seed(seed)
-    np.random.seed(seed % 2 ** 32)
+    np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 

@@ -1,4 +1,5 @@
 """Stop a run whose loss is not finite any more."""
+
 import math
 import time
 
@@ -14,6 +15,7 @@ class Diverged(InputError):
 class LossWatch:
     """Stops a run whose loss is not finite; checks every so often: a check synchronises the GPU.
     mean: of the losses between the last two checks; None before the first."""
+
     _BATCHES, _SECONDS = 100, 0.5
 
     def __init__(self, where: str):
@@ -25,7 +27,9 @@ class LossWatch:
         whether it was checked."""
         loss = loss.get('loss') if isinstance(loss, dict) else loss
         if loss is not None:
-            self._losses.append(loss.detach().float().mean() if isinstance(loss, torch.Tensor) else loss)
+            self._losses.append(
+                loss.detach().float().mean() if isinstance(loss, torch.Tensor) else loss
+            )
         due = len(self._losses) >= self._BATCHES or time.monotonic() > self._checked + self._SECONDS
         if due:
             self.check()

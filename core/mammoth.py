@@ -9,6 +9,7 @@ but the checkout's methods have the checkout's buffer. Nothing of it is imported
 for; of the
 `__init__` files of folders that are here, too, only that of `utils` may run.
 """
+
 import ast
 import importlib
 import importlib.util
@@ -38,6 +39,7 @@ class Ours:
         def run_and_complete(module):
             run(module)
             complete(module)
+
         spec.loader.exec_module = run_and_complete
         return spec
 
@@ -57,10 +59,16 @@ class Checkout:
         if (file := place.with_suffix('.py')).is_file():
             loader = _OfMethods(name, str(file)) if below[0] == 'models' else None
             return importlib.util.spec_from_file_location(name, file, loader=loader)
-        if place.is_dir():          # without folders of its own: all below it is asked for here
+        if place.is_dir():  # without folders of its own: all below it is asked for here
             init = place / '__init__.py'
-            if len(below) > 1 and init.is_file() and not (ROOT / place.relative_to(self.root)).is_dir():
-                return importlib.util.spec_from_file_location(name, init, submodule_search_locations=[])
+            if (
+                len(below) > 1
+                and init.is_file()
+                and not (ROOT / place.relative_to(self.root)).is_dir()
+            ):
+                return importlib.util.spec_from_file_location(
+                    name, init, submodule_search_locations=[]
+                )
             return ModuleSpec(name, None, is_package=True)
         return None
 
@@ -86,8 +94,10 @@ def use_checkout(path=None) -> None:
         return
     root = Path(os.path.expanduser(path)).resolve()
     if not all((root / package).is_dir() for package in PACKAGES):
-        raise InputError(f'{source} {path}: expected the folder of a Mammoth checkout, with '
-                         f'{", ".join(PACKAGES)} in it')
+        raise InputError(
+            f'{source} {path}: expected the folder of a Mammoth checkout, with '
+            f'{", ".join(PACKAGES)} in it'
+        )
     if root != checkout():
         sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, Checkout)]
         for name in [name for name in sys.modules if name.partition('.')[0] == THEIRS]:
@@ -118,14 +128,19 @@ def complete(module) -> None:
                 return before(attribute)
             except AttributeError:
                 pass
-        is_module = root and (root / name / f'{attribute}.py').is_file()        # for Python to import
-        if root and not is_module and root.joinpath(*theirs_of.split('.')).with_suffix('.py').is_file():
+        is_module = root and (root / name / f'{attribute}.py').is_file()  # for Python to import
+        if (
+            root
+            and not is_module
+            and root.joinpath(*theirs_of.split('.')).with_suffix('.py').is_file()
+        ):
             theirs = importlib.import_module(f'{THEIRS}.{theirs_of}')
             if attribute == '__all__':
                 return sorted(n for n in {*vars(module), *vars(theirs)} if not n.startswith('_'))
             if hasattr(theirs, attribute):
                 return getattr(theirs, attribute)
         raise AttributeError(f'module {name!r} has no attribute {attribute!r}')
+
     module.__getattr__ = get
 
 

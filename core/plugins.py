@@ -11,6 +11,7 @@ chose it. Names are compared lower-case with `_` read as `-`. A user's file take
 one of `SHIPPED`, and ours over one of the user's Mammoth checkout (`core.mammoth`);
 `mammoth:<name>` is the checkout's.
 """
+
 import ast
 import importlib
 import inspect
@@ -23,16 +24,48 @@ from scroll.errors import InputError, did_you_mean
 ROOT = Path(__file__).resolve().parents[1]
 # package -> its files that declare names and come with this project; others are a user's
 SHIPPED = {
-    'models': {'agem', 'bic', 'der', 'derpp', 'ens', 'er', 'er_ace', 'er_aml', 'ewc_on', 'gdumb', 'gem',
-               'icarl', 'joint', 'lwf', 'mir', 'scroll', 'sgd', 'ssil'},
-    'datasets': {'seq_cifar10', 'seq_cifar100', 'seq_digits', 'seq_features', 'seq_folder', 'seq_miniimg'},
-    'backbone': {'efficientnet_lite', 'feature_layers', 'libraries', 'resnet12', 'resnet18',
-                 'resnet50_byol', 'resnet_cifar'},
+    'models': {
+        'agem',
+        'bic',
+        'der',
+        'derpp',
+        'ens',
+        'er',
+        'er_ace',
+        'er_aml',
+        'ewc_on',
+        'gdumb',
+        'gem',
+        'icarl',
+        'joint',
+        'lwf',
+        'mir',
+        'scroll',
+        'sgd',
+        'ssil',
+    },
+    'datasets': {
+        'seq_cifar10',
+        'seq_cifar100',
+        'seq_digits',
+        'seq_features',
+        'seq_folder',
+        'seq_miniimg',
+    },
+    'backbone': {
+        'efficientnet_lite',
+        'feature_layers',
+        'libraries',
+        'resnet12',
+        'resnet18',
+        'resnet50_byol',
+        'resnet_cifar',
+    },
 }
 
 
-MAMMOTH = 'mammoth:'    # before a name: that of the checkout
-FOLDERS = {}            # package -> its PluginFolder
+MAMMOTH = 'mammoth:'  # before a name: that of the checkout
+FOLDERS = {}  # package -> its PluginFolder
 
 
 def normalise(name: str) -> str:
@@ -54,10 +87,12 @@ def names_of(package: str, **homes):
     """A module's `__getattr__`: names imported from their homes when asked for (`--help` needs no
     torch).
     """
+
     def get(name: str):
         if name in homes:
             return getattr(importlib.import_module(homes[name]), name)
         raise AttributeError(f'module {package!r} has no attribute {name!r}')
+
     return get
 
 
@@ -68,7 +103,7 @@ class PluginFolder:
 
     def __init__(self, package: str, kind: str):
         self.package, self.kind = package, kind
-        self.registered = {}        # name -> object, filled by register() when a file is imported
+        self.registered = {}  # name -> object, filled by register() when a file is imported
         # `_theirs`: the checkout that was read, and its files
         self._own, self._theirs = None, (None, {})
         FOLDERS[package] = self
@@ -90,13 +125,16 @@ class PluginFolder:
                 if isinstance(obj, type) and 'NAME' not in obj.__dict__:
                     obj.NAME = key
             return obj
+
         return add
 
     def _rank(self, module: str) -> int:
         """Whose a module is: 0 the user's, 1 ours, 2 the checkout's."""
         if module.startswith(f'{self.package}.') and _is_shipped(module):
             return 1
-        return 2 * any(module == offer[0] for offers in self._of_checkout().values() for offer in offers)
+        return 2 * any(
+            module == offer[0] for offers in self._of_checkout().values() for offer in offers
+        )
 
     def files(self) -> dict:
         """name -> [(module name, attribute), ...] as read from the source files: the user's, ours,
@@ -148,7 +186,9 @@ class PluginFolder:
     def check(self, name: str) -> None:
         """InputError, with the nearest known name, if nothing is called `name`. Imports nothing."""
         if normalise(name) not in self.registered and not self.offers(name):
-            hint = did_you_mean(normalise(name), self.names()) or f'; known: {", ".join(self.names())}'
+            hint = (
+                did_you_mean(normalise(name), self.names()) or f'; known: {", ".join(self.names())}'
+            )
             hint += ' (or one of a Mammoth checkout: --mammoth PATH)' * (checkout() is None)
             raise InputError(f'--{self.kind} {name}: no such {self.kind}{hint}')
 
@@ -164,24 +204,34 @@ class PluginFolder:
         self.check(key)
         first, *others = [offer for offer in offers if self._rank(offer[0]) == best]
         if others:
-            raise InputError(f'--{self.kind} {name}: declared in both {_file(first)} and {_file(others[-1])}:'
-                             ' rename one of them')
+            raise InputError(
+                f'--{self.kind} {name}: declared in both {_file(first)} and {_file(others[-1])}:'
+                ' rename one of them'
+            )
         if len(offers) > 1:
             hint = f'; {MAMMOTH}{key} is theirs' if self._rank(offers[-1][0]) == 2 else ''
-            warn_once(f'--{self.kind} {key} is that of {_file(first)}, which takes precedence over '
-                      f'{" and ".join(map(_file, offers[1:]))}{hint}')
+            warn_once(
+                f'--{self.kind} {key} is that of {_file(first)}, which takes precedence over '
+                f'{" and ".join(map(_file, offers[1:]))}{hint}'
+            )
         try:
             return getattr(importlib.import_module(first[0]), first[1])
         except InputError:
             raise
-        except (Exception, SystemExit) as error:        # a file may do anything when it is imported
-            raise InputError(f'--{self.kind} {name}: {_file(first)} cannot be imported: '
-                             f'{type(error).__name__}: {error}{import_hint(error)}') from error
+        except (Exception, SystemExit) as error:  # a file may do anything when it is imported
+            raise InputError(
+                f'--{self.kind} {name}: {_file(first)} cannot be imported: '
+                f'{type(error).__name__}: {error}{import_hint(error)}'
+            ) from error
 
 
 def _file(offer: tuple) -> str:
-    path = f"{offer[0].removeprefix(THEIRS + '.').replace('.', '/')}.py"
-    return path if (ROOT / path).is_file() and not offer[0].startswith(THEIRS) else f'{checkout()}/{path}'
+    path = f'{offer[0].removeprefix(THEIRS + ".").replace(".", "/")}.py'
+    return (
+        path
+        if (ROOT / path).is_file() and not offer[0].startswith(THEIRS)
+        else f'{checkout()}/{path}'
+    )
 
 
 def _offers(path: Path, decorator: str):
@@ -194,8 +244,12 @@ def _offers(path: Path, decorator: str):
         return
     for node in tree.body:
         for call in getattr(node, 'decorator_list', ()):
-            if (isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Constant)
-                    and ast.unparse(call.func).split('.')[-1] == decorator):
+            if (
+                isinstance(call, ast.Call)
+                and call.args
+                and isinstance(call.args[0], ast.Constant)
+                and ast.unparse(call.func).split('.')[-1] == decorator
+            ):
                 yield call.args[0].value, node.name
         if isinstance(node, ast.ClassDef) and not node.name.startswith('_'):
             for line in node.body:
@@ -221,6 +275,9 @@ def keyword_flags(build) -> dict:
     """name -> inspect.Parameter, of the parameters of a class or function that become command-line
     flags.
     """
-    return {name: p for name, p in inspect.signature(build).parameters.items()
-            if name not in ('self', 'args', 'num_classes', 'num_inputs')
-            and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    return {
+        name: p
+        for name, p in inspect.signature(build).parameters.items()
+        if name not in ('self', 'args', 'num_classes', 'num_inputs')
+        and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }

@@ -7,6 +7,7 @@ columns `task1..taskT, forward_transfer, backward_transfer, forgetting`. A write
 replaces the file by one with its row added: readers see whole files only, and a writer that is
 killed loses its own row only.
 """
+
 import csv
 import io
 import re
@@ -18,7 +19,7 @@ from scroll.archive import atomic_write, open_file, take_lock
 from scroll.errors import InputError
 
 FILE = 'mean_accs.csv'
-csv.field_size_limit(2 ** 31 - 1)             # a curve may be longer than csv expects
+csv.field_size_limit(2**31 - 1)  # a curve may be longer than csv expects
 _LEADING = ('forward_transfer', 'backward_transfer', 'forgetting')
 
 
@@ -30,8 +31,10 @@ def check_writable(folder: Path) -> None:
         if (folder / FILE).exists():
             read_rows(folder / FILE)
     except OSError as error:
-        raise InputError(f'results cannot be written to {error.filename or folder} ({error.strerror}): '
-                         'choose another --base_path or --results_path, or --disable_log 1') from error
+        raise InputError(
+            f'results cannot be written to {error.filename or folder} ({error.strerror}): '
+            'choose another --base_path or --results_path, or --disable_log 1'
+        ) from error
 
 
 def append_row(folder: Path, row: dict, name: str = FILE) -> Path:
@@ -42,13 +45,14 @@ def append_row(folder: Path, row: dict, name: str = FILE) -> Path:
         with take_lock(f'{path}.lock'):
             rows = read_rows(path, [])
             if 'run' in row and any(known.get('run') == str(row['run']) for known in rows):
-                return path                                 # written just before the run was interrupted
+                return path  # written just before the run was interrupted
             rows.append({name: '' if value is None else str(value) for name, value in row.items()})
             with atomic_write(path) as file:
                 file.write(_as_text(rows))
     except OSError as error:
-        raise InputError(f'{path} cannot be written ({error.strerror}); '
-                         'the rows it held are as they were') from error
+        raise InputError(
+            f'{path} cannot be written ({error.strerror}); the rows it held are as they were'
+        ) from error
     return path
 
 
@@ -62,7 +66,9 @@ def read_rows(path: Path, of_none: list = None) -> list:
         with open_file(path) as file:
             text = io.TextIOWrapper(file, 'utf-8-sig', newline='')
             columns, *records = list(csv.reader(text, strict=True)) or [[]]
-        if len(set(columns)) < len(columns) or any(len(record) > len(columns) for record in records):
+        if len(set(columns)) < len(columns) or any(
+            len(record) > len(columns) for record in records
+        ):
             raise csv.Error('columns of one name, or cells without a column')
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f'{path} is not a results file ({error}): move it away') from error
@@ -71,7 +77,9 @@ def read_rows(path: Path, of_none: list = None) -> list:
 
 def column_order(names) -> list:
     """task1, task2, ..., the historic three, then the others as they first appear."""
-    tasks = sorted((name for name in names if re.fullmatch(r'task\d+', name)), key=lambda name: int(name[4:]))
+    tasks = sorted(
+        (name for name in names if re.fullmatch(r'task\d+', name)), key=lambda name: int(name[4:])
+    )
     return list(dict.fromkeys([*tasks, *(name for name in _LEADING if name in names), *names]))
 
 

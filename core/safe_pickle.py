@@ -5,6 +5,7 @@ CIFAR's and miniImageNet's files are pickles, and so are some checkpoints. Only 
 arrays are made may occur; each stands for a function that makes arrays of numbers or of text of
 fixed length.
 """
+
 import pickle
 import re
 
@@ -22,15 +23,21 @@ def _dtype(name, *_):
 
 def _scalar(dtype, content):
     content = content.encode('latin1') if isinstance(content, str) else content
-    value, = np.frombuffer(content, dtype)
+    (value,) = np.frombuffer(content, dtype)
     return value.item()
 
 
-_KNOWN = {'numpy.dtype': _dtype, 'numpy.ndarray': None, 'collections.OrderedDict': dict,
-          '_codecs.encode': str.encode}
+_KNOWN = {
+    'numpy.dtype': _dtype,
+    'numpy.ndarray': None,
+    'collections.OrderedDict': dict,
+    '_codecs.encode': str.encode,
+}
 for _package in ('numpy.core', 'numpy._core'):
-    _KNOWN |= {f'{_package}.multiarray._reconstruct': lambda kind, shape, code: np.zeros(0, 'u1'),
-               f'{_package}.multiarray.scalar': _scalar}
+    _KNOWN |= {
+        f'{_package}.multiarray._reconstruct': lambda kind, shape, code: np.zeros(0, 'u1'),
+        f'{_package}.multiarray.scalar': _scalar,
+    }
 
 
 class _Record:
@@ -56,7 +63,9 @@ class _Unpickler(pickle._Unpickler):
         state, made = self.stack.pop(), self.stack[-1]
         if isinstance(made, np.ndarray):
             made.__setstate__(state)
-        elif isinstance(made, np.dtype) and (state[1] == '>' or any(part is not None for part in state[2:5])):
+        elif isinstance(made, np.dtype) and (
+            state[1] == '>' or any(part is not None for part in state[2:5])
+        ):
             raise pickle.UnpicklingError('a dtype with parts, or big-endian')
         elif not isinstance(made, (np.dtype, tuple)):
             raise pickle.UnpicklingError('an object with a state')
@@ -77,6 +86,8 @@ def load(path, records: tuple = ()):
             return unpickler.load()
     except OSError as error:
         raise InputError(f'{path}: {error.strerror}') from error
-    except Exception as error:      # damaged pickles raise almost anything
+    except Exception as error:  # damaged pickles raise almost anything
         reason = ' '.join(str(error)[:200].split())
-        raise InputError(f'{path}: not a pickle of plain arrays ({reason}); fetch the file again') from error
+        raise InputError(
+            f'{path}: not a pickle of plain arrays ({reason}); fetch the file again'
+        ) from error

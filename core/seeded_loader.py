@@ -1,5 +1,6 @@
 """`torch`'s loader, with randomness that belongs to the sample: results do not depend
 on the number of worker processes."""
+
 import copy
 import random
 
@@ -10,7 +11,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from scroll.randomness import stream_seed
 
 
-def create_seeded_dataloader(args, dataset, non_verbose: bool = False, concern: str = 'loader', **options):
+def create_seeded_dataloader(
+    args, dataset, non_verbose: bool = False, concern: str = 'loader', **options
+):
     """A loader of any data set, seeded; its batches do not depend on `--num_workers`.
 
     non_verbose: Mammoth's; nothing is printed. concern: name of the random stream, which is the
@@ -33,10 +36,12 @@ class SeededLoader(DataLoader):
         self.seed, self.passes = seed, 0
 
     def __iter__(self):
-        this_pass = copy.copy(self)             # vars(): a loader refuses another data set
-        vars(this_pass).update(dataset=_SeededItems(self.dataset, self.seed, self.passes),
-                               # torch's, for its workers
-                               generator=torch.Generator().manual_seed(self.seed))
+        this_pass = copy.copy(self)  # vars(): a loader refuses another data set
+        vars(this_pass).update(
+            dataset=_SeededItems(self.dataset, self.seed, self.passes),
+            # torch's, for its workers
+            generator=torch.Generator().manual_seed(self.seed),
+        )
         self.passes += 1
         return DataLoader.__iter__(this_pass)
 
@@ -55,7 +60,7 @@ class _SeededItems(torch.utils.data.Dataset):
         seed = stream_seed(self.seed, f'{self.number}/{index}')
         try:
             random.seed(seed)
-            np.random.seed(seed % 2 ** 32)
+            np.random.seed(seed % 2**32)
             # torch.manual_seed would reset GPU generators, too
             torch.default_generator.manual_seed(seed)
             return self.dataset[index]

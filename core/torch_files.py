@@ -1,5 +1,6 @@
 """Files of `torch.save`, read as plain data without running code from them, and
 which of their tensors nobody needs."""
+
 import argparse
 import os
 import pickle
@@ -10,14 +11,20 @@ import torch
 
 from scroll.errors import InputError
 
-IGNORED = {         # why a tensor of a state dict is not needed: its name
+IGNORED = {  # why a tensor of a state dict is not needed: its name
     'batch counter': re.compile(r'(.*\.)?num_batches_tracked'),
     'classifier': re.compile(r'(classifier|_?fc|linear)\..*|.*cls.*'),
 }
 
-_UNNEEDED = ('utils.buffer.Buffer', 'numpy.ndarray', 'numpy.dtype', 'numpy.core.multiarray.scalar',
-             'numpy.core.multiarray._reconstruct', 'numpy._core.multiarray.scalar',
-             'numpy._core.multiarray._reconstruct')
+_UNNEEDED = (
+    'utils.buffer.Buffer',
+    'numpy.ndarray',
+    'numpy.dtype',
+    'numpy.core.multiarray.scalar',
+    'numpy.core.multiarray._reconstruct',
+    'numpy._core.multiarray.scalar',
+    'numpy._core.multiarray._reconstruct',
+)
 
 
 class _Unneeded:
@@ -43,9 +50,17 @@ def load_torch(path):
         known = [argparse.Namespace, *((_Unneeded, name) for name in _UNNEEDED)]
         with torch.serialization.safe_globals(known):
             return torch.load(path, map_location='cpu', weights_only=True)
-    except Exception as error:      # damaged files raise almost anything
-        named = re.search(r'GLOBAL (\S+)', str(error)) if isinstance(error, pickle.UnpicklingError) else None
-        reason = (f'it names {named[1]}, which is not plain data' if named else
-                  f'damaged? {type(error).__name__}: {error}')
-        raise InputError(f'{path}: not a checkpoint of plain data '
-                         f'({" ".join(reason.split())[:300]})') from error
+    except Exception as error:  # damaged files raise almost anything
+        named = (
+            re.search(r'GLOBAL (\S+)', str(error))
+            if isinstance(error, pickle.UnpicklingError)
+            else None
+        )
+        reason = (
+            f'it names {named[1]}, which is not plain data'
+            if named
+            else f'damaged? {type(error).__name__}: {error}'
+        )
+        raise InputError(
+            f'{path}: not a checkpoint of plain data ({" ".join(reason.split())[:300]})'
+        ) from error

@@ -1,4 +1,5 @@
 """Data sets as streams, one per file, found by name: see `core.plugins`."""
+
 from core.plugins import PluginFolder, names_of
 from scroll.progress import Progress
 
@@ -14,11 +15,13 @@ def get_dataset_config_names(dataset: str) -> list:
     `datasets/configs/<dataset>/`.
     """
     from core.configs import dataset_config_files
+
     return sorted(dataset_config_files(dataset))
 
 
 def get_dataset(args):
     """A new instance of the data set `args.dataset`; no side effects on `args`."""
     from datasets.utils.config import build
+
     with Progress(f'Reading {args.dataset}', quiet=args.non_verbose):
         return build(get_dataset_class(args.dataset), args)

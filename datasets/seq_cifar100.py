@@ -1,6 +1,7 @@
 """Sequential CIFAR-100: 50,000 training and 10,000 test images of 100 classes, 32x32, 10 tasks by
 default.
 """
+
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 
@@ -9,6 +10,7 @@ class SequentialCIFAR100(ScheduledDataset):
     """CIFAR-100 (Krizhevsky 2009); MEAN and STD, for runs from scratch, are those of the training
     images.
     """
+
     NAME = 'seq-cifar100'
     N_CLASSES = 100
     SIZE = (32, 32)

@@ -4,6 +4,7 @@ default.
     python main.py --model scroll --dataset seq-features --features train.parquet --test_features
     test.npz
 """
+
 import inspect
 import os
 
@@ -36,43 +37,76 @@ class SequentialFeatures(ScheduledDataset):
     `--test_features`, a sample tests if the key of its id, or else of its features, is among the
     lowest `--test_share` of all possible
     keys, so that neither order nor other samples matter."""
+
     NAME = 'seq-features'
-    N_CLASSES = 0                       # known once the files are read
+    N_CLASSES = 0  # known once the files are read
     SIZE = ()
     DEFAULT_SPLITS = 5
     DEFAULT_WEIGHTS = 'none'
     BACKBONE = 'linear'
     READ_FLAGS = ('features', 'test_features', 'feature_columns', 'test_share')
     REFUSED_FLAGS = dict.fromkeys(
-        ('input_size', 'embed_dtype', 'embed_chunk', 'channels_last', 'feature_cache',
-         'adapt_padding', 'adapt_flip', 'adapt_jitter', 'cutmix_alpha', 'cutmix_prob'),
-        'its samples are no images')
+        (
+            'input_size',
+            'embed_dtype',
+            'embed_chunk',
+            'channels_last',
+            'feature_cache',
+            'adapt_padding',
+            'adapt_flip',
+            'adapt_jitter',
+            'cutmix_alpha',
+            'cutmix_prob',
+        ),
+        'its samples are no images',
+    )
 
     @staticmethod
     def get_parser(parser):
         parser = ScheduledDataset.get_parser(parser)
         flag = parser.add_argument_group('seq-features').add_argument
-        flag('--features', affects='content', nargs='+', metavar='FILE',
-             help='npz, npy or Parquet files: X, y, and optionally id and split')
-        flag('--test_features', affects='content', nargs='+', metavar='FILE',
-             help='such files, all of whose samples test; those of --features then train, unless their split '
-                  'says test')
+        flag(
+            '--features',
+            affects='content',
+            nargs='+',
+            metavar='FILE',
+            help='npz, npy or Parquet files: X, y, and optionally id and split',
+        )
+        flag(
+            '--test_features',
+            affects='content',
+            nargs='+',
+            metavar='FILE',
+            help='such files, all of whose samples test; those of --features then train, unless their split '
+            'says test',
+        )
         flag('--feature_columns', metavar='X=NAME,y=NAME', help='other names of columns')
-        flag('--test_share', type=share,
-             help=f'of samples that test, without split and --test_features (default: {_TEST_SHARE})')
+        flag(
+            '--test_share',
+            type=share,
+            help=f'of samples that test, without split and --test_features (default: {_TEST_SHARE})',
+        )
         return parser
 
     @staticmethod
     def check_args(args):
         if not args.features:
-            raise InputError('--features is missing: seq-features needs npz, npy or Parquet files of X and y')
+            raise InputError(
+                '--features is missing: seq-features needs npz, npy or Parquet files of X and y'
+            )
         files = sorted(map(os.path.realpath, [*args.features, *(args.test_features or ())]))
         if twice := [file for file, other in zip(files, files[1:]) if file == other]:
-            raise InputError(f'--features, --test_features: {twice[0]} is named twice: name each file once')
-        takes_vectors = 'num_inputs' in inspect.signature(get_backbone_class(args.backbone)).parameters
+            raise InputError(
+                f'--features, --test_features: {twice[0]} is named twice: name each file once'
+            )
+        takes_vectors = (
+            'num_inputs' in inspect.signature(get_backbone_class(args.backbone)).parameters
+        )
         if args.weights != 'none' or not takes_vectors:
-            raise InputError(f'--weights {args.weights}, --backbone {args.backbone}: seq-features has no '
-                             'images, but vectors: leave --weights out, use linear or mlp')
+            raise InputError(
+                f'--weights {args.weights}, --backbone {args.backbone}: seq-features has no '
+                'images, but vectors: leave --weights out, use linear or mlp'
+            )
 
     @classmethod
     def read(cls, args):
@@ -81,11 +115,20 @@ class SequentialFeatures(ScheduledDataset):
         if args.test_features:
             parts += _parts('test_features', args, columns, names)[0]
         if len({(part.shape[1], labels.dtype.kind == 'i') for part, labels, _ in parts}) > 1:
-            raise InputError('--test_features: other number of features or kind of labels than --features')
+            raise InputError(
+                '--test_features: other number of features or kind of labels than --features'
+            )
         units, labels, test = (np.concatenate(part) for part in zip(*parts))
         classes, labels = np.unique(labels, return_inverse=True)
-        return readers.Images(units[~test], labels[~test], units[test], labels[test], list(map(str, classes)),
-                              feature_names=names, labels=classes.tolist())
+        return readers.Images(
+            units[~test],
+            labels[~test],
+            units[test],
+            labels[test],
+            list(map(str, classes)),
+            feature_names=names,
+            labels=classes.tolist(),
+        )
 
     @classmethod
     def check(cls, images) -> None:
@@ -115,14 +158,18 @@ def _parts(flag: str, args, columns: dict, names: tuple = None) -> tuple:
     try:
         files = open_files(getattr(args, flag), columns, ('X', 'y'), names)
         if args.test_share is not None and (args.test_features or 'split' in files[0].has):
-            raise InputError(f'{files[0].path}: --test_share has no effect with a split or --test_features: '
-                             'leave it out')
+            raise InputError(
+                f'{files[0].path}: --test_share has no effect with a split or --test_features: '
+                'leave it out'
+            )
         for file, block in read_blocks(files, 'all'):
             units, test = quantise(intake(block.X)), np.ones(len(block.X), bool)
             if flag == 'features' and block.split is not None:
                 test = block.split == 'test'
             elif flag == 'features':
-                test = (_keys(block.id) if 'id' in file.has else sample_keys(units)) / 2.0 ** 64 < drawn
+                test = (
+                    _keys(block.id) if 'id' in file.has else sample_keys(units)
+                ) / 2.0**64 < drawn
             parts.append((units.astype(np.float32) / np.float32(GRID), block.y, test))
     except InputError as error:
         raise InputError(f'--{flag} {error}') from error
@@ -131,5 +178,10 @@ def _parts(flag: str, args, columns: dict, names: tuple = None) -> tuple:
 
 def _keys(names: np.ndarray) -> np.ndarray:
     """uint64 (n,): of the names as text."""
-    return np.array([sample_keys(np.frombuffer(f'{name} '.encode(), np.uint8)[None])[0]
-                     for name in names.tolist()], np.uint64)
+    return np.array(
+        [
+            sample_keys(np.frombuffer(f'{name} '.encode(), np.uint8)[None])[0]
+            for name in names.tolist()
+        ],
+        np.uint64,
+    )

@@ -1,6 +1,7 @@
 """Sequential miniImageNet: 20 classes of 500 training and 100 test images, 84x84, ten tasks by
 default.
 """
+
 from backbone import weights
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
@@ -8,8 +9,8 @@ from scroll.errors import InputError
 
 
 class SequentialMiniImageNet(ScheduledDataset):
-    """miniImageNet (Vinyals et al. 2016), the meta-test classes; MEAN and STD of Tian et al. 2020.
-    """
+    """miniImageNet (Vinyals et al. 2016), the meta-test classes; MEAN and STD of Tian et al. 2020."""
+
     NAME = 'seq-miniimg'
     N_CLASSES = 20
     SIZE = (84, 84)
@@ -22,9 +23,11 @@ class SequentialMiniImageNet(ScheduledDataset):
     def check_args(args):
         known = args.weights not in (None, 'none')
         if known and weights.load(args.weights, tensors=False).info.get('saw') == 'ImageNet':
-            raise InputError(f'--weights {args.weights}: they were trained on all classes of ImageNet, so on '
-                             'the 20 test classes of seq-miniimg, too; use weights that have not seen them '
-                             '(compact, wide), or another data set')
+            raise InputError(
+                f'--weights {args.weights}: they were trained on all classes of ImageNet, so on '
+                'the 20 test classes of seq-miniimg, too; use weights that have not seen them '
+                '(compact, wide), or another data set'
+            )
 
     @classmethod
     def read(cls, args):

@@ -1,6 +1,7 @@
 """For MkDocs: pages and pictures of results/ are part of the site, where links of docs/ expect
 them.
 """
+
 import re
 from pathlib import Path
 
@@ -20,4 +21,8 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """A link out of docs/ is one within the site."""
-    return re.sub(r'\]\(\.\./results/', '](results/', markdown) if '/' not in page.file.src_uri else markdown
+    return (
+        re.sub(r'\]\(\.\./results/', '](results/', markdown)
+        if '/' not in page.file.src_uri
+        else markdown
+    )

@@ -1,4 +1,5 @@
 """Continual-learning methods, one per file, found by name: see `core.plugins`."""
+
 from argparse import Namespace
 
 from core.plugins import MAMMOTH, PluginFolder, names_of
@@ -16,7 +17,7 @@ class PlainNames(Namespace):
     """
 
     def __init__(self, args):
-        self.__dict__ = args.__dict__       # what either sets, both have
+        self.__dict__ = args.__dict__  # what either sets, both have
 
     def __getattribute__(self, name: str):
         value = super().__getattribute__(name)

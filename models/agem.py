@@ -5,6 +5,7 @@ order.
 
 Accuracy: not run yet.
 """
+
 import torch
 
 from models.utils.replay_model import ReplayModel
@@ -16,8 +17,9 @@ def project(gxy: torch.Tensor, ger: torch.Tensor) -> torch.Tensor:
     """
     along = torch.dot(gxy, ger)
     length = torch.dot(ger, ger)
-    correction = torch.where((along < 0) & (length > 0),
-                             along / length.clamp(min=torch.finfo(length.dtype).tiny), 0.0)
+    correction = torch.where(
+        (along < 0) & (length > 0), along / length.clamp(min=torch.finfo(length.dtype).tiny), 0.0
+    )
     return gxy - correction * ger
 
 
@@ -27,6 +29,7 @@ class Agem(ReplayModel):
     The memory is a reservoir of the stream. The reference gradient is of samples of past tasks, so
     the first task is learned as by SGD; on a stream without tasks it is of samples of all earlier
     batches. (Mammoth's memory gains one training batch a task, whatever |M| is.)"""
+
     NAME = 'agem'
     ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']

@@ -5,6 +5,7 @@ logits.
 
 58.9 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, one seed).
 """
+
 import numpy as np
 import torch
 from torch.autograd.functional import hessian, jacobian
@@ -17,7 +18,7 @@ from scroll.errors import InputError
 from scroll.randomness import torch_stream
 from utils.buffer import fill_buffer, icarl_replay, logits_of, plain_samples
 
-_PENALTY = 1e-6         # of stage 2: moves a beta of -12 by less than .01
+_PENALTY = 1e-6  # of stage 2: moves a beta of -12 by less than .01
 
 
 def corrected(logits: torch.Tensor, newest: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -41,13 +42,14 @@ def fit_bias(logits, labels, newest, seen, iterations: int) -> torch.Tensor:
     def loss(bias):
         penalty = _PENALTY / 2 * ((bias - identity) ** 2).sum()
         return masked_cross_entropy(corrected(logits, newest, bias), labels, seen) + penalty
+
     for _ in range(iterations):
         now, gradient = loss(bias), jacobian(loss, bias)
         step = torch.linalg.solve(hessian(loss, bias), gradient)
-        gain = gradient @ step                          # a parabola would sink by half of it
+        gain = gradient @ step  # a parabola would sink by half of it
         if not gain > 1e-15:
             break
-        while loss(bias - step) > now - gain / 4:       # too far
+        while loss(bias - step) > now - gain / 4:  # too far
             step, gain = step / 2, gain / 2
         bias = bias - step
     return bias
@@ -56,7 +58,7 @@ def fit_bias(logits, labels, newest, seen, iterations: int) -> torch.Tensor:
 def some_of_each(labels: torch.Tensor, count: int, generator) -> np.ndarray:
     """bool (N,): `count` random samples of each class, or as many as it has."""
     chosen = np.zeros(len(labels), bool)
-    for c in labels[labels >= 0].unique():                          # -1: no label
+    for c in labels[labels >= 0].unique():  # -1: no label
         rows = torch.nonzero(labels == c)[:, 0]
         chosen[rows[torch.randperm(len(rows), generator=generator)[:count]].numpy()] = True
     return chosen
@@ -70,6 +72,7 @@ class Bic(ReplayModel):
     + m seen; lambda = n / (n + m), or see `--distill_weight`. Stage 2, network frozen: the (alpha,
     beta) that are best for the held-out samples, un-augmented, equally many of each class, new or
     old. Exemplars are herded, in equal numbers for each class."""
+
     NAME = 'bic'
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
@@ -78,28 +81,56 @@ class Bic(ReplayModel):
     @staticmethod
     def get_parser(parser):
         flag = ReplayModel.get_parser(parser).add_argument
-        flag('--bic_epochs', type=whole(0), default=250,
-             help='passes over the held-out samples, at most; stage 2 ends at its optimum, after about ten')
+        flag(
+            '--bic_epochs',
+            type=whole(0),
+            default=250,
+            help='passes over the held-out samples, at most; stage 2 ends at its optimum, after about ten',
+        )
         flag('--temp', type=real(positive=True), default=2.0, help='temperature of distillation')
-        flag('--valset_split', type=real(positive=True), default=0.1,
-             help='share of exemplars held out, at least one a class')
-        flag('--wd_reg', type=real(0), default=0.0, help='weight of |theta|^2 in the loss of stage 1')
-        flag('--distill_after_bic', type=binary_to_boolean_type, default=True,
-             help='the teacher is corrected, too')
-        flag('--distill_weight', choices=('paper', 'mammoth'), default='paper',
-             help='lambda: n / (n + m), or 1 / (t + 1)')
-        flag('--distill_scale', type=real(0), default=1.0,
-             help="factor of the distillation loss (Mammoth's: temp^2)")
+        flag(
+            '--valset_split',
+            type=real(positive=True),
+            default=0.1,
+            help='share of exemplars held out, at least one a class',
+        )
+        flag(
+            '--wd_reg', type=real(0), default=0.0, help='weight of |theta|^2 in the loss of stage 1'
+        )
+        flag(
+            '--distill_after_bic',
+            type=binary_to_boolean_type,
+            default=True,
+            help='the teacher is corrected, too',
+        )
+        flag(
+            '--distill_weight',
+            choices=('paper', 'mammoth'),
+            default='paper',
+            help='lambda: n / (n + m), or 1 / (t + 1)',
+        )
+        flag(
+            '--distill_scale',
+            type=real(0),
+            default=1.0,
+            help="factor of the distillation loss (Mammoth's: temp^2)",
+        )
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         if args.valset_split >= 1:
-            raise InputError(f'--valset_split {args.valset_split:g}: nothing would be left to train on; use '
-                             'a share below 1')
+            raise InputError(
+                f'--valset_split {args.valset_split:g}: nothing would be left to train on; use '
+                'a share below 1'
+            )
         super().__init__(backbone, loss, args, transform, dataset)
         self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
         self.newest, self.bias = self.old.clone(), torch.tensor([1.0, 0.0], device=self.device)
-        self.teacher, self.held_out, self.random = None, None, torch_stream(args.seed, 'held-out samples')
+        self.teacher, self.held_out, self.random = (
+            None,
+            None,
+            torch_stream(args.seed, 'held-out samples'),
+        )
 
     @property
     def seen(self) -> torch.Tensor:
@@ -113,7 +144,7 @@ class Bic(ReplayModel):
     def begin_task(self, dataset):
         self.revisit_task(dataset)
         if self.current_task == 0:
-            self.buffer.empty()                 # of a file that was loaded: classes that are yet to come
+            self.buffer.empty()  # of a file that was loaded: classes that are yet to come
         else:
             self.teacher = frozen_copy(self.net), self.newest, self.bias
         if not self.buffer.is_empty():
@@ -128,22 +159,31 @@ class Bic(ReplayModel):
         """
         icarl_replay(self, dataset)
         train, per_class = dataset.train_loader.dataset, len(self.buffer) / self.n_past_classes
-        held = some_of_each(train.targets, max(1, round(self.args.valset_split * per_class)), self.random)
-        self.held_out = (train.data[held], train.targets[held]) if hasattr(train, 'raw') else plain_samples(
-            Subset(train, np.flatnonzero(held)), raw=False)
+        held = some_of_each(
+            train.targets, max(1, round(self.args.valset_split * per_class)), self.random
+        )
+        self.held_out = (
+            (train.data[held], train.targets[held])
+            if hasattr(train, 'raw')
+            else plain_samples(Subset(train, np.flatnonzero(held)), raw=False)
+        )
         train.data, train.targets = train.data[~held], train.targets[~held]
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         logits = self.net(inputs)
         loss = masked_cross_entropy(logits, labels, self.seen)
         if self.teacher is not None:
-            mammoth = self.args.distill_weight == 'mammoth'                     # weight: lambda
-            weight = 1 / (self.current_task + 1) if mammoth else self.n_past_classes / self.n_seen_classes
+            mammoth = self.args.distill_weight == 'mammoth'  # weight: lambda
+            weight = (
+                1 / (self.current_task + 1)
+                if mammoth
+                else self.n_past_classes / self.n_seen_classes
+            )
             teacher = self.teacher_logits(inputs)[:, self.old]
             distilled = softened_cross_entropy(teacher, logits[:, self.old], self.args.temp)
             loss = weight * self.args.distill_scale * distilled + (1 - weight) * loss
         if self.args.wd_reg:
-            loss = loss + self.args.wd_reg * sum((p ** 2).sum() for p in self.net.parameters())
+            loss = loss + self.args.wd_reg * sum((p**2).sum() for p in self.net.parameters())
         return self.descend(loss)
 
     @torch.no_grad()
@@ -153,10 +193,14 @@ class Bic(ReplayModel):
         return corrected(net(inputs), newest, bias) if self.args.distill_after_bic else net(inputs)
 
     def end_task(self, dataset):
-        if self.held_out is not None:                           # stage 2
+        if self.held_out is not None:  # stage 2
             images, labels = map(torch.as_tensor, self.held_out)
-            logits = logits_of(self.net, images, getattr(self, 'normalization_transform', None), self.device)
-            self.bias = fit_bias(logits, labels, self.newest, self.seen, self.args.bic_epochs).to(self.bias)
+            logits = logits_of(
+                self.net, images, getattr(self, 'normalization_transform', None), self.device
+            )
+            self.bias = fit_bias(logits, labels, self.newest, self.seen, self.args.bic_epochs).to(
+                self.bias
+            )
             self.held_out = None
         train = dataset.train_loader.dataset
         train.data, train.targets = self.task_data

@@ -5,6 +5,7 @@ squared error.
 
 Accuracy: not run yet.
 """
+
 import torch
 import torch.nn.functional as F
 
@@ -17,14 +18,16 @@ class Der(ReplayModel):
 
     The square is a mean over samples and classes; z' are the logits of the training-mode forward
     pass in which x' was first seen; labels of the buffer are not used."""
+
     NAME = 'der'
     ROWS = ('examples', 'logits')
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 
     @staticmethod
     def get_parser(parser):
-        ReplayModel.get_parser(parser).add_argument('--alpha', type=real(0), default=0.5,
-                                                    help='weight of replayed logits')
+        ReplayModel.get_parser(parser).add_argument(
+            '--alpha', type=real(0), default=0.5, help='weight of replayed logits'
+        )
         return parser
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):

@@ -4,6 +4,7 @@
 
 53.3 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, one seed).
 """
+
 from core.arguments import real
 from models.der import Der
 
@@ -12,13 +13,15 @@ class Derpp(Der):
     """DER++ (Buzzega et al. 2020, equation 7): CE(f(x), y) + alpha |f(x') - z'|^2 + beta CE(f(x''),
     y'').
     """
+
     NAME = 'derpp'
     ROWS = ('examples', 'labels', 'logits')
 
     @staticmethod
     def get_parser(parser):
-        Der.get_parser(parser).add_argument('--beta', type=real(0), default=0.5,
-                                            help='weight of replayed labels')
+        Der.get_parser(parser).add_argument(
+            '--beta', type=real(0), default=0.5, help='weight of replayed labels'
+        )
         return parser
 
     def with_replay(self, loss):

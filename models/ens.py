@@ -4,6 +4,7 @@
 
 56.7 % (results/rows/table_6_ensemble.csv, mean of 3 seeds).
 """
+
 import torch
 import torch.nn.functional as F
 
@@ -15,7 +16,7 @@ from scroll.errors import InputError
 from scroll.grid import GRID
 from scroll.randomness import torch_stream
 
-_AT_ONCE = 512          # samples whose answers are held together when predicting
+_AT_ONCE = 512  # samples whose answers are held together when predicting
 
 
 def shares(cosine: torch.Tensor) -> torch.Tensor:
@@ -36,10 +37,13 @@ class Ens(FrozenModel):
     direction of the sign of its gradient. So a batch changes its true classes' weights in the
     classifiers it selects, and nothing else. (The authors' decay of 1e-8 a step, of the wrong sign,
     is left out.)"""
+
     NAME = 'ens'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
-    REFUSED_FLAGS = dict.fromkeys(('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov'),
-                                  'ENS moves each weight by the sign of its gradient')
+    REFUSED_FLAGS = dict.fromkeys(
+        ('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov'),
+        'ENS moves each weight by the sign of its gradient',
+    )
     REFUSED_FLAGS['bn'] = 'the backbone is frozen'
 
     @staticmethod
@@ -49,8 +53,12 @@ class Ens(FrozenModel):
         flag('--n_classifiers', type=whole(1), default=1024, help='m')
         flag('--top_k', type=whole(1), default=32, help='k, classifiers that answer')
         flag('--tau', type=real(positive=True), default=250.0, help='bound of an answer')
-        flag('--keys', choices=('normal', 'data'), default='normal',
-             help="keys from N(0, 1), or with the mean and standard deviation of the first batch's features")
+        flag(
+            '--keys',
+            choices=('normal', 'data'),
+            default='normal',
+            help="keys from N(0, 1), or with the mean and standard deviation of the first batch's features",
+        )
         parser.set_defaults(lr=1e-4, n_epochs=1, batch_size=60)
         return parser
 
@@ -59,14 +67,17 @@ class Ens(FrozenModel):
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
         if args.top_k > args.n_classifiers:
-            raise InputError(f'--top_k {args.top_k}: there are {args.n_classifiers} classifiers '
-                             '(--n_classifiers)')
+            raise InputError(
+                f'--top_k {args.top_k}: there are {args.n_classifiers} classifiers '
+                '(--n_classifiers)'
+            )
         m, d, K = args.n_classifiers, self.embedder.dim, self.N_CLASSES
         random, std = torch_stream(args.seed, 'ensemble'), (m * d) ** -0.5
         check_memory(f'--n_classifiers {m}', 4 * m * K * (d + 1))
         self.keys = F.normalize(torch.randn(m, d, generator=random)).to(self.device)
-        self.weight = torch.nn.init.trunc_normal_(torch.empty(m, K, d), std=std, a=-2 * std, b=2 * std,
-                                                  generator=random).to(self.device)
+        self.weight = torch.nn.init.trunc_normal_(
+            torch.empty(m, K, d), std=std, a=-2 * std, b=2 * std, generator=random
+        ).to(self.device)
         self.bias, self.fitted_keys = torch.zeros(m, K, device=self.device), args.keys == 'normal'
 
     def select(self, z: torch.Tensor) -> tuple:
@@ -83,16 +94,18 @@ class Ens(FrozenModel):
     @torch.no_grad()
     def learn(self, z: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """One step on unit features (B, d) and labels (B,); returns the loss."""
-        cosine, chosen = self.select(z)                                                 # (B, k)
-        weight, bias = self.weight.view(-1, z.shape[1]), self.bias.view(-1)             # (m K, d), (m K,)
-        at = (chosen * self.N_CLASSES + labels[:, None]).reshape(-1)                    # rows of these
+        cosine, chosen = self.select(z)  # (B, k)
+        weight, bias = self.weight.view(-1, z.shape[1]), self.bias.view(-1)  # (m K, d), (m K,)
+        at = (chosen * self.N_CLASSES + labels[:, None]).reshape(-1)  # rows of these
         v = (weight[at].view(*chosen.shape, -1) @ z[:, :, None])[..., 0] + bias[at].view_as(chosen)
-        answer, share = torch.tanh(v / self.args.tau), shares(cosine)                   # (B, k)
-        push = share * (1 - answer ** 2)                                     # minus the gradient, up to 1 / B
+        answer, share = torch.tanh(v / self.args.tau), shares(cosine)  # (B, k)
+        push = share * (1 - answer**2)  # minus the gradient, up to 1 / B
         rows, inverse = at.unique(return_inverse=True)
         step = torch.zeros(len(rows), z.shape[1] + 1, device=self.device)
         with_bias = F.pad(z, (0, 1), value=1.0)
-        step.index_add_(0, inverse, (push[:, :, None] * with_bias[:, None]).view(-1, z.shape[1] + 1))
+        step.index_add_(
+            0, inverse, (push[:, :, None] * with_bias[:, None]).view(-1, z.shape[1] + 1)
+        )
         weight[rows] += self.args.lr * step[:, :-1].sign()
         bias[rows] += self.args.lr * step[:, -1].sign()
         return -(share * answer * self.args.tau).sum(dim=1).mean()
@@ -104,19 +117,26 @@ class Ens(FrozenModel):
     def _fit_keys(self, z: torch.Tensor) -> None:
         """Give the keys the mean and standard deviation of these features (B, d)."""
         if len(z) < 2:
-            raise InputError('--keys data needs a first batch of at least 2 samples: use a larger '
-                             '--batch_size, or --keys normal')
+            raise InputError(
+                '--keys data needs a first batch of at least 2 samples: use a larger '
+                '--batch_size, or --keys normal'
+            )
         normal = self.keys * z.shape[1] ** 0.5
-        self.keys, self.fitted_keys = F.normalize(z.mean(dim=0) + normal * z.std(dim=0, correction=0)), True
+        self.keys, self.fitted_keys = (
+            F.normalize(z.mean(dim=0) + normal * z.std(dim=0, correction=0)),
+            True,
+        )
 
     @torch.no_grad()
     def outputs(self, z: torch.Tensor) -> torch.Tensor:
         """(B, K) of unit features (B, d), by one product a classifier: to gather the k classifiers
         of each sample would copy k K d numbers a sample, ten times the work."""
         cosine, chosen = self.select(z)
-        which = chosen.reshape(-1)                                                      # of sample n // k
+        which = chosen.reshape(-1)  # of sample n // k
         logits = z.new_empty(len(which), self.N_CLASSES)
-        for i, own in enumerate(which.argsort().split(which.bincount(minlength=len(self.keys)).tolist())):
+        for i, own in enumerate(
+            which.argsort().split(which.bincount(minlength=len(self.keys)).tolist())
+        ):
             if len(own):
                 logits[own] = torch.addmm(self.bias[i], z[own // chosen.shape[1]], self.weight[i].T)
         answers = self.args.tau * torch.tanh(logits.view(*chosen.shape, -1) / self.args.tau)
@@ -124,4 +144,6 @@ class Ens(FrozenModel):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs (B, K) on uint8 images (B, H, W, C) or network inputs."""
-        return torch.cat([self.outputs(part) for part in self._unit(self.features_of(x)).split(_AT_ONCE)])
+        return torch.cat(
+            [self.outputs(part) for part in self._unit(self.features_of(x)).split(_AT_ONCE)]
+        )

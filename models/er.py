@@ -4,6 +4,7 @@
 
 46.9 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, one seed).
 """
+
 import torch
 
 from models.utils.replay_model import ReplayModel
@@ -13,6 +14,7 @@ class Er(ReplayModel):
     """ER (Ratcliff 1990; Robins 1995; with a reservoir Riemer et al. 2019): mean cross-entropy over
     B + b.
     """
+
     NAME = 'er'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 
@@ -20,7 +22,10 @@ class Er(ReplayModel):
         batch, batch_labels = inputs, labels
         if not self.buffer.is_empty():
             replayed, replayed_labels = self.replay()
-            batch, batch_labels = torch.cat([inputs, replayed]), torch.cat([labels, replayed_labels])
+            batch, batch_labels = (
+                torch.cat([inputs, replayed]),
+                torch.cat([labels, replayed_labels]),
+            )
         loss = self.descend(self.loss(self.net(batch), batch_labels))
         self.store(not_aug_inputs, labels)
         return loss

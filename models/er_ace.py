@@ -5,6 +5,7 @@ the batch.
 
 49.5 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, mean of 3 seeds).
 """
+
 import torch
 
 from models.utils.cosine_classifier import CosineClassifier
@@ -13,7 +14,9 @@ from models.utils.replay_model import ReplayModel
 from utils import binary_to_boolean_type
 
 
-def asymmetric_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+def asymmetric_cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, seen: torch.Tensor
+) -> torch.Tensor:
     """Cross-entropy over the classes of the batch and those never seen. logits: (B, K). labels:
     int64 (B,).
     seen: bool (K,), classes of earlier batches."""
@@ -24,6 +27,7 @@ class ErAce(ReplayModel):
     """ER-ACE (Caccia et al. 2022, equation 3). Incoming and replayed losses have equal weight and
     forward passes of their own. Which classes were seen is kept as a mask, so labels may come in
     any order."""
+
     NAME = 'er_ace'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
     ONLINE = True
@@ -31,15 +35,18 @@ class ErAce(ReplayModel):
     @staticmethod
     def get_parser(parser):
         ReplayModel.get_parser(parser, task_free=True)
-        parser.add_argument('--use_custom_classifier', type=binary_to_boolean_type, default=True,
-                            help='cosine head')
+        parser.add_argument(
+            '--use_custom_classifier', type=binary_to_boolean_type, default=True, help='cosine head'
+        )
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         if args.use_custom_classifier:
             backbone.classifier = CosineClassifier(backbone.classifier)
         super().__init__(backbone, loss, args, transform, dataset)
-        self.seen = torch.zeros(backbone.classifier.out_features, dtype=torch.bool, device=self.device)
+        self.seen = torch.zeros(
+            backbone.classifier.out_features, dtype=torch.bool, device=self.device
+        )
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         begun = not self.buffer.is_empty() and (self.task_free or self.current_task > 0)

@@ -5,6 +5,7 @@ the head.
 
 39.8 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, mean of 3 seeds).
 """
+
 import torch
 
 from core.arguments import real
@@ -21,12 +22,17 @@ def contrastive_loss(anchors, positives, negatives, labels, negative_labels, val
 
     anchors, positives, negatives: unit rows (n, F). labels: int64 (n,), of anchors and positives.
     negative_labels: int64 (n,). valid: bool (n,), rows that count; without any the loss is 0."""
-    contrast, contrast_labels = torch.cat([positives, negatives]), torch.cat([labels, negative_labels])
-    similarity, counts = anchors @ contrast.T / temperature, valid.repeat(2)                  # (n, 2n), (2n,)
+    contrast, contrast_labels = (
+        torch.cat([positives, negatives]),
+        torch.cat([labels, negative_labels]),
+    )
+    similarity, counts = anchors @ contrast.T / temperature, valid.repeat(2)  # (n, 2n), (2n,)
     log_p = similarity.masked_fill(~counts, torch.finfo(similarity.dtype).min).log_softmax(dim=1)
     alike = (labels[:, None] == contrast_labels) & counts
     per_anchor = log_p.masked_fill(~alike, 0).sum(dim=1) / alike.sum(dim=1).clamp(min=1)
-    return -(temperature / _BASE_TEMPERATURE) * (per_anchor * valid).sum() / valid.sum().clamp(min=1)
+    return (
+        -(temperature / _BASE_TEMPERATURE) * (per_anchor * valid).sum() / valid.sum().clamp(min=1)
+    )
 
 
 def partners(labels, pool, rivals, generator) -> tuple:
@@ -40,9 +46,9 @@ def partners(labels, pool, rivals, generator) -> tuple:
         (positions of positives, of negatives, int64 (B,) each; bool (B,), whether
         there is a positive and a negative)."""
     position = torch.arange(len(pool), device=pool.device)
-    alike, rival = labels[:, None] == pool, (pool[:, None] == rivals).any(dim=1)                # (B, N), (N,)
+    alike, rival = labels[:, None] == pool, (pool[:, None] == rivals).any(dim=1)  # (B, N), (N,)
     # (2, B, N)
-    allowed = torch.stack([alike & (position[:len(labels), None] != position), ~alike & rival])
+    allowed = torch.stack([alike & (position[: len(labels), None] != position), ~alike & rival])
     # in (0, 1]: above 0
     priority = 1 - torch.rand(allowed.shape, generator=generator).to(pool.device)
     positives, negatives = (priority * allowed).argmax(dim=2)
@@ -57,6 +63,7 @@ class ErAml(ReplayModel):
     is none do not count. So where tasks have one class, incoming data teach nothing, and the method
     learns from replay alone, which draws from the whole buffer. Until the buffer holds something
     (`--task_free 0`, the default of the authors' code: in the first task): cross-entropy."""
+
     NAME = 'er_aml'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
     ONLINE = True
@@ -64,8 +71,9 @@ class ErAml(ReplayModel):
     @staticmethod
     def get_parser(parser):
         ReplayModel.get_parser(parser, task_free=False)
-        parser.add_argument('--supcon_temperature', type=real(positive=True), default=0.2,
-                            help='of the contrast')
+        parser.add_argument(
+            '--supcon_temperature', type=real(positive=True), default=0.2, help='of the contrast'
+        )
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
@@ -91,14 +99,19 @@ class ErAml(ReplayModel):
         """The contrast of a batch; samples that do not count pass the network, too, so
         that no step waits for the device."""
         count = len(labels)
-        pool = torch.cat([labels, self.buffer.labels[:len(self.buffer)]])
-        positives, negatives, valid = partners(labels, pool, labels if self.task_free else self.task_classes,
-                                               self.random)
-        chosen = torch.cat([positives, negatives])                                                  # (2 B,)
+        pool = torch.cat([labels, self.buffer.labels[: len(self.buffer)]])
+        positives, negatives, valid = partners(
+            labels, pool, labels if self.task_free else self.task_classes, self.random
+        )
+        chosen = torch.cat([positives, negatives])  # (2 B,)
         in_batch = (chosen < count).view(-1, *[1] * (not_aug_inputs.dim() - 1))
-        images = torch.where(in_batch, not_aug_inputs[chosen.clamp(max=count - 1)],
-                             self.buffer.examples[(chosen - count).clamp(min=0)])
+        images = torch.where(
+            in_batch,
+            not_aug_inputs[chosen.clamp(max=count - 1)],
+            self.buffer.examples[(chosen - count).clamp(min=0)],
+        )
         anchors = normalise(self.net(inputs, returnt='features'))
         like, unlike = normalise(self.net(self.augment(images), returnt='features')).split(count)
-        return contrastive_loss(anchors, like, unlike, labels, pool[negatives], valid,
-                                self.args.supcon_temperature)
+        return contrastive_loss(
+            anchors, like, unlike, labels, pool[negatives], valid, self.args.supcon_temperature
+        )

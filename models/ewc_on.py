@@ -4,6 +4,7 @@
 
 Accuracy: not run yet.
 """
+
 import torch
 import torch.nn.functional as F
 
@@ -22,7 +23,10 @@ def fisher(net, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     for x, y in zip(inputs.split(1), labels.split(1)):
         log_likelihood = -F.cross_entropy(net(x), y)
         gradients = torch.autograd.grad(log_likelihood, parameters)
-        total = total + log_likelihood.detach().exp() * torch.cat([g.reshape(-1) for g in gradients]) ** 2
+        total = (
+            total
+            + log_likelihood.detach().exp() * torch.cat([g.reshape(-1) for g in gradients]) ** 2
+        )
     return total
 
 
@@ -31,19 +35,26 @@ class EwcOn(ContinualModel):
 
     At the end of each task F <- gamma F + F_t and theta* <- theta. The penalty's gradient is
     2 e_lambda F (theta - theta*): e_lambda is half the textbook's lambda."""
+
     NAME = 'ewc_on'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']
 
     @staticmethod
     def get_parser(parser):
-        parser.add_argument('--e_lambda', type=real(0), default=10.0, help='strength of the penalty')
-        parser.add_argument('--gamma', type=real(0), default=1.0,
-                            help='decay of the Fisher information from task to task')
+        parser.add_argument(
+            '--e_lambda', type=real(0), default=10.0, help='strength of the penalty'
+        )
+        parser.add_argument(
+            '--gamma',
+            type=real(0),
+            default=1.0,
+            help='decay of the Fisher information from task to task',
+        )
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.fisher, self.anchor = None, None           # (P,), in the order of `net.parameters()`
+        self.fisher, self.anchor = None, None  # (P,), in the order of `net.parameters()`
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         self.opt.zero_grad()
@@ -52,7 +63,7 @@ class EwcOn(ContinualModel):
                 away = torch.cat([p.reshape(-1) for p in self.net.parameters()]) - self.anchor
             self.net.set_grads(2 * self.args.e_lambda * self.fisher * away)
         loss = self.loss(self.net(inputs), labels)
-        loss.backward()                                 # adds to the penalty's gradient
+        loss.backward()  # adds to the penalty's gradient
         self.opt.step()
         return loss
 
@@ -60,7 +71,7 @@ class EwcOn(ContinualModel):
         total, count = 0, 0
         with eval_mode(self.net):
             for inputs, labels, *_ in dataset.train_loader:
-                inputs, labels = inputs[labels >= 0], labels[labels >= 0]           # -1: no label
+                inputs, labels = inputs[labels >= 0], labels[labels >= 0]  # -1: no label
                 total = total + fisher(self.net, inputs.to(self.device), labels.to(self.device))
                 count += len(labels)
         new = total / max(count, 1)

@@ -5,6 +5,7 @@ alone.
 
 28.6 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, mean of 3 seeds).
 """
+
 import math
 
 import numpy as np
@@ -25,13 +26,18 @@ def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> li
     """The rate of each pass over the buffer. cosine: a half-wave. restarts (Loshchilov and Hutter
     2017): one at a tenth of the highest, then half-waves over 1, 2, 4, ... passes, as GDumb's
     authors have it."""
+
     def wave(count, length):
-        return [lowest + (highest - lowest) * (1 + math.cos(math.pi * e / length)) / 2 for e in range(count)]
+        return [
+            lowest + (highest - lowest) * (1 + math.cos(math.pi * e / length)) / 2
+            for e in range(count)
+        ]
+
     if decay == 'cosine':
         return wave(epochs, max(epochs - 1, 1))
     rates = [highest / 10]
     for i in range(epochs.bit_length()):
-        rates += wave(2 ** i, 2 ** i)
+        rates += wave(2**i, 2**i)
     return rates[:epochs]
 
 
@@ -42,30 +48,53 @@ class Gdumb(ReplayModel):
     one cosine decay (`--lr_decay restarts` is GDumb's own), no CutMix. Accuracies before the last
     task are those of the untrained head, unless `--fit_every_task 1` (2: after every second
     task)."""
+
     NAME = 'gdumb'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
     ONLINE = True
-    REFUSED_FLAGS = {'lr': 'its rates are --maxlr and --minlr', 'optimizer': 'it trains with SGD',
-                     'optim_nesterov': 'it trains with plain momentum',
-                     'lr_scheduler': 'see --lr_decay', 'minibatch_size': 'see --fitting_batch_size',
-                     'batch_iterations': 'it collects while the stream lasts'}
+    REFUSED_FLAGS = {
+        'lr': 'its rates are --maxlr and --minlr',
+        'optimizer': 'it trains with SGD',
+        'optim_nesterov': 'it trains with plain momentum',
+        'lr_scheduler': 'see --lr_decay',
+        'minibatch_size': 'see --fitting_batch_size',
+        'batch_iterations': 'it collects while the stream lasts',
+    }
 
     @staticmethod
     def get_parser(parser):
         flag = ReplayModel.get_parser(parser).add_argument
-        flag('--sampler', choices=('reservoir', 'greedy'), default='reservoir', help='how the buffer chooses')
+        flag(
+            '--sampler',
+            choices=('reservoir', 'greedy'),
+            default='reservoir',
+            help='how the buffer chooses',
+        )
         flag('--maxlr', type=real(0), default=0.05, help='highest learning rate')
         flag('--minlr', type=real(0), default=5e-4, help='lowest learning rate')
-        flag('--lr_decay', choices=('cosine', 'restarts'), default='cosine',
-             help='one decay, or warm restarts')
-        flag('--fitting_epochs', type=whole(0, 10 ** 6), default=20, help='passes over the buffer')
+        flag(
+            '--lr_decay',
+            choices=('cosine', 'restarts'),
+            default='cosine',
+            help='one decay, or warm restarts',
+        )
+        flag('--fitting_epochs', type=whole(0, 10**6), default=20, help='passes over the buffer')
         flag('--fitting_batch_size', type=whole(2), default=16, help='samples a step')
-        flag('--cutmix_alpha', type=real(0), default=0.0,
-             help='of the beta distribution of CutMix; 0: no CutMix')
+        flag(
+            '--cutmix_alpha',
+            type=real(0),
+            default=0.0,
+            help='of the beta distribution of CutMix; 0: no CutMix',
+        )
         flag('--cutmix_prob', type=real(0), default=0.5, help='share of steps with CutMix')
         flag('--clip', type=real(positive=True), default=10.0, help='largest norm of a gradient')
-        flag('--fit_every_task', affects='record', type=whole(0), default=0,
-             help='train and evaluate after every N tasks, 1: after each (0: after the last alone)')
+        flag(
+            '--fit_every_task',
+            affects='record',
+            type=whole(0),
+            default=0,
+            help='train and evaluate after every N tasks, 1: after each (0: after the last alone)',
+        )
         parser.set_defaults(lr=0.0, n_epochs=1, optim_mom=0.9, optim_wd=1e-6)
         return parser
 
@@ -83,7 +112,9 @@ class Gdumb(ReplayModel):
         return 0.0
 
     def end_task(self, dataset):
-        if self.ends_task_of('fit_every_task') and not (self.buffer.is_empty() or self.args.inference_only):
+        if self.ends_task_of('fit_every_task') and not (
+            self.buffer.is_empty() or self.args.inference_only
+        ):
             self.fit()
 
     def fit(self) -> None:
@@ -97,8 +128,12 @@ class Gdumb(ReplayModel):
         order = np.lexsort((sample_keys(images.cpu().numpy()), labels.cpu().numpy()))
         order = torch.from_numpy(order).to(self.device)
         images, labels = images[order], labels[order]
-        opt = torch.optim.SGD(self.net.parameters(), lr=args.maxlr, momentum=args.optim_mom,
-                              weight_decay=args.optim_wd)
+        opt = torch.optim.SGD(
+            self.net.parameters(),
+            lr=args.maxlr,
+            momentum=args.optim_mom,
+            weight_decay=args.optim_wd,
+        )
         rates = learning_rates(args.lr_decay, args.fitting_epochs, args.maxlr, args.minlr)
         training_mode(self.net, args.bn)
         progress = Progress('Fitting, epochs', len(rates), quiet=args.non_verbose)
@@ -106,9 +141,9 @@ class Gdumb(ReplayModel):
             opt.param_groups[0]['lr'], losses = rate, LossWatch(f'the buffer, epoch {epoch + 1}')
             order = torch.randperm(len(labels), generator=random).to(self.device)
             batches = list(order.split(args.fitting_batch_size))
-            if batches[1:] and len(batches[-1]) == 1:           # as `ImageLoader` has it
+            if batches[1:] and len(batches[-1]) == 1:  # as `ImageLoader` has it
                 batches[-2:] = [torch.cat(batches[-2:])]
-            for rows in batches[:self.get_debug_iters() if args.debug_mode else None]:
+            for rows in batches[: self.get_debug_iters() if args.debug_mode else None]:
                 opt.zero_grad()
                 loss = self.loss_of(self.augment(images[rows]), labels[rows], random)
                 loss.backward()
@@ -121,14 +156,17 @@ class Gdumb(ReplayModel):
         """A head with new random weights, from a stream of its own."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(self.args.seed, 'head'))
-            fresh = torch.nn.Linear(self.net.classifier.in_features, self.net.classifier.out_features)
+            fresh = torch.nn.Linear(
+                self.net.classifier.in_features, self.net.classifier.out_features
+            )
         self.net.classifier.load_state_dict(fresh.state_dict())
 
     def loss_of(self, inputs, labels, random) -> torch.Tensor:
         """Cross-entropy, with CutMix in a random share of steps."""
         if not self.args.cutmix_alpha:
             return self.loss(self.net(inputs), labels)
-        mixed, y_a, y_b, share = cutmix_data(inputs, labels, self.args.cutmix_alpha, self.args.cutmix_prob,
-                                             generator=random)
+        mixed, y_a, y_b, share = cutmix_data(
+            inputs, labels, self.args.cutmix_alpha, self.args.cutmix_prob, generator=random
+        )
         logits = self.net(mixed)
         return share * self.loss(logits, y_a) + (1 - share) * self.loss(logits, y_b)

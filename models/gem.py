@@ -5,6 +5,7 @@ order.
 
 Accuracy: not run yet.
 """
+
 import numpy as np
 import quadprog
 import torch
@@ -13,14 +14,17 @@ from core.arguments import real
 from models.utils.replay_model import ReplayModel
 from utils.buffer import fill_buffer
 
-_CHUNK = 2 ** 20                        # columns turned into float64 at once
+_CHUNK = 2**20  # columns turned into float64 at once
+
 
 def solve(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
     """argmin_v 1/2 v'Pv + q'v subject to v >= margin, by Goldfarb and Idnani's dual method. P:
     float64 (t, t), symmetric, positive definite. q: float64 (t,)."""
     # the same v; quadprog's tolerances are absolute, and fail on large gradients
     scale = np.trace(P) / len(P)
-    return quadprog.solve_qp(P / scale, -q / scale, np.eye(len(q)), np.full(len(q), float(margin)))[0]
+    return quadprog.solve_qp(P / scale, -q / scale, np.eye(len(q)), np.full(len(q), float(margin)))[
+        0
+    ]
 
 
 def inner_products(rows: torch.Tensor) -> np.ndarray:
@@ -33,8 +37,9 @@ def inner_products(rows: torch.Tensor) -> np.ndarray:
     return total.cpu().numpy()
 
 
-def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
-            eps: float = 1e-3) -> torch.Tensor:
+def project(
+    gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5, eps: float = 1e-3
+) -> torch.Tensor:
     """The gradient nearest to this one that no memory objects to (equations 9 to 11 of the paper).
 
     gradient: (P,). memories: (t, P), gradients on the past tasks' memories. margin: lower bound of
@@ -59,14 +64,16 @@ class Gem(ReplayModel):
     At a task's end the memory is divided equally among the classes of all tasks so far. Each step
     passes the whole memory through the network, augmented, task by task; batch norms see these
     passes, too."""
+
     NAME = 'gem'
     ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']
 
     @staticmethod
     def get_parser(parser):
-        ReplayModel.get_parser(parser).add_argument('--gamma', type=real(0), default=0.5,
-                                                    help='margin of the dual variables')
+        ReplayModel.get_parser(parser).add_argument(
+            '--gamma', type=real(0), default=0.5, help='margin of the dual variables'
+        )
         return parser
 
     def end_task(self, dataset):
@@ -82,7 +89,9 @@ class Gem(ReplayModel):
 
     def memory_gradients(self) -> torch.Tensor:
         """(t, P): the gradient on all samples of each past task in the memory."""
-        inputs, labels, tasks = self.buffer.get_all_data(transform=self.transform, device=self.device)
+        inputs, labels, tasks = self.buffer.get_all_data(
+            transform=self.transform, device=self.device
+        )
         rows = []
         for task in tasks.unique():
             own = tasks == task

@@ -5,6 +5,7 @@ it.
 
 Accuracy: not run yet.
 """
+
 import torch
 import torch.nn.functional as F
 
@@ -22,6 +23,7 @@ class Icarl(ReplayModel):
     Mammoth's, go with the mean), + opt_wd * |theta|^2. Exemplars are herded on unit-length
     features, in equal numbers for each class. Their means also see the mirrored images, where the
     data set is augmented with such."""
+
     NAME = 'icarl'
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
@@ -29,7 +31,9 @@ class Icarl(ReplayModel):
     @staticmethod
     def get_parser(parser):
         parser = ReplayModel.get_parser(parser)
-        parser.add_argument('--opt_wd', type=real(0), default=1e-5, help='weight of |theta|^2 in the loss')
+        parser.add_argument(
+            '--opt_wd', type=real(0), default=1e-5, help='weight of |theta|^2 in the loss'
+        )
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
@@ -44,16 +48,26 @@ class Icarl(ReplayModel):
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         self.class_means = None
-        targets = F.one_hot(labels, len(self.old)).float()                  # what each sigmoid should give
+        targets = F.one_hot(labels, len(self.old)).float()  # what each sigmoid should give
         if self.old_net is not None:
             with torch.no_grad():
                 targets = torch.where(self.old, self.old_net(inputs).sigmoid(), targets)
-        loss = F.binary_cross_entropy_with_logits(self.net(inputs)[:, self.seen], targets[:, self.seen])
-        return self.descend(loss + self.args.opt_wd * sum((p ** 2).sum() for p in self.net.parameters()))
+        loss = F.binary_cross_entropy_with_logits(
+            self.net(inputs)[:, self.seen], targets[:, self.seen]
+        )
+        return self.descend(
+            loss + self.args.opt_wd * sum((p**2).sum() for p in self.net.parameters())
+        )
 
     def end_task(self, dataset):
-        fill_buffer(self.buffer, dataset, self.current_task, self.net, use_herding=True,
-                    normalize_features=True)
+        fill_buffer(
+            self.buffer,
+            dataset,
+            self.current_task,
+            self.net,
+            use_herding=True,
+            normalize_features=True,
+        )
         self.old_net, self.class_means = frozen_copy(self.net), None
 
     def compute_class_means(self) -> torch.Tensor:
@@ -62,10 +76,11 @@ class Icarl(ReplayModel):
         """
         images, labels = self.buffer.get_all_data()
         views = [self.plain(images)]
-        if views[0].dim() == 4 and getattr(self.dataset, 'FLIP', True):     # not of feature vectors
+        if views[0].dim() == 4 and getattr(self.dataset, 'FLIP', True):  # not of feature vectors
             views.append(views[0].flip(-1))
-        features = torch.stack([F.normalize(features_of(self.net, view, None, self.device))
-                                for view in views]).mean(dim=0)
+        features = torch.stack(
+            [F.normalize(features_of(self.net, view, None, self.device)) for view in views]
+        ).mean(dim=0)
         means = torch.full((self.num_classes, features.shape[1]), torch.inf)
         for c in labels.unique():
             means[c] = F.normalize(features[labels.cpu() == c].mean(dim=0), dim=0)
@@ -79,5 +94,7 @@ class Icarl(ReplayModel):
             self.class_means = self.compute_class_means()
         features = F.normalize(self.net(x, returnt='features'))
         # not by matrix products: they lose digits, and infinity minus infinity is none
-        distances = torch.cdist(features, self.class_means, compute_mode='donot_use_mm_for_euclid_dist')
+        distances = torch.cdist(
+            features, self.class_means, compute_mode='donot_use_mm_for_euclid_dist'
+        )
         return -distances.clamp(max=torch.finfo(distances.dtype).max)

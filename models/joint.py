@@ -5,6 +5,7 @@ the last.
 
 71.8 % of CIFAR-100 in two passes (results/rows/lite_comparison.csv, one seed).
 """
+
 import copy
 import itertools
 
@@ -31,19 +32,26 @@ class Joint(ContinualModel):
     Samples come in random order, whatever the schedule; those without a label are left out. Of a
     stream that is not made from a data set, batches are learned as they came, with the augmentation
     that they had."""
+
     NAME = 'joint'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
-    RAW_STREAM = True                   # nothing is learned while tasks come
+    RAW_STREAM = True  # nothing is learned while tasks come
     TRANSIENT = ('collected', 'loader')
-    REFUSED_FLAGS = {'fitting_mode': 'it passes over all tasks together, --n_epochs times',
-                     'batch_iterations': 'nothing is learned while tasks come',
-                     'eval_epochs': 'nothing is learned before the last task ends'}
+    REFUSED_FLAGS = {
+        'fitting_mode': 'it passes over all tasks together, --n_epochs times',
+        'batch_iterations': 'nothing is learned while tasks come',
+        'eval_epochs': 'nothing is learned before the last task ends',
+    }
 
     @staticmethod
     def get_parser(parser):
-        parser.add_argument('--fit_every_task', affects='record', type=whole(0), default=0,
-                            help='train from the start and evaluate after every N tasks '
-                                 '(0: after the last alone)')
+        parser.add_argument(
+            '--fit_every_task',
+            affects='record',
+            type=whole(0),
+            default=0,
+            help='train from the start and evaluate after every N tasks (0: after the last alone)',
+        )
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
@@ -51,7 +59,7 @@ class Joint(ContinualModel):
         # data set of each task; the last task's unused loader
         self.collected, self.loader = [], None
         self.pristine = copy.deepcopy(self.net.state_dict()) if args.fit_every_task else None
-        self.batches = []                       # (inputs, labels), of a stream without a data set
+        self.batches = []  # (inputs, labels), of a stream without a data set
 
     def begin_task(self, dataset):
         self.revisit_task(dataset)
@@ -69,7 +77,7 @@ class Joint(ContinualModel):
 
     def union(self):
         """The loader of all samples."""
-        if hasattr(self.loader, 'serve'):           # ours: all arrays as one
+        if hasattr(self.loader, 'serve'):  # ours: all arrays as one
             data = np.concatenate([np.asarray(train.data) for train in self.collected])
             labels = torch.cat([train.labels() for train in self.collected])
             self.loader.dataset = InMemoryDataset(data, labels, self.collected[-1].transform)
@@ -78,8 +86,14 @@ class Joint(ContinualModel):
         if self.loader is not None and len(self.collected) == 1:
             return self.loader
         parts = self.collected or [TensorDataset(*batch) for batch in self.batches]
-        return create_seeded_dataloader(self.args, ConcatDataset(parts), concern='joint', shuffle=True,
-                                        batch_size=self.args.batch_size, drop_last=self.args.drop_last)
+        return create_seeded_dataloader(
+            self.args,
+            ConcatDataset(parts),
+            concern='joint',
+            shuffle=True,
+            batch_size=self.args.batch_size,
+            drop_last=self.args.drop_last,
+        )
 
     def end_task(self, dataset):
         due = self.ends_task_of('fit_every_task')
@@ -112,4 +126,6 @@ class Joint(ContinualModel):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (B, K) of uint8 images (B, H, W, C) or network inputs."""
-        return self.net(apply_transform(x, self.normalization_transform) if x.dtype == torch.uint8 else x)
+        return self.net(
+            apply_transform(x, self.normalization_transform) if x.dtype == torch.uint8 else x
+        )

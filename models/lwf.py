@@ -5,6 +5,7 @@ stay.
 
 Accuracy: not run yet.
 """
+
 import torch
 
 from core.arguments import real
@@ -21,6 +22,7 @@ class Lwf(ContinualModel):
     When a task begins, the head's new rows are warmed up by cross-entropy over the new classes, on
     frozen features; then the logits of all its un-augmented images are recorded, and come along
     with the batches."""
+
     NAME = 'lwf'
     COMPATIBILITY = ['class-il', 'task-il']
     REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
@@ -29,8 +31,12 @@ class Lwf(ContinualModel):
     @staticmethod
     def get_parser(parser):
         parser.add_argument('--alpha', type=real(0), default=0.5, help='weight of distillation')
-        parser.add_argument('--softmax_temp', type=real(positive=True), default=2.0,
-                            help='temperature of distillation')
+        parser.add_argument(
+            '--softmax_temp',
+            type=real(positive=True),
+            default=2.0,
+            help='temperature of distillation',
+        )
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
@@ -46,7 +52,9 @@ class Lwf(ContinualModel):
             train = dataset.train_loader.dataset
             examples, _ = plain_samples(train, self.RAW_NOT_AUG)
             transform = getattr(self, 'normalization_transform', None)
-            train.add_extra_return_field('logits', logits_of(self.net, examples, transform, self.device))
+            train.add_extra_return_field(
+                'logits', logits_of(self.net, examples, transform, self.device)
+            )
 
     def warm_up(self, dataset) -> None:
         """Train the head's rows of the new classes for `--n_epochs`, on features in eval mode."""
@@ -55,7 +63,7 @@ class Lwf(ContinualModel):
         with eval_mode(self.net):
             for _ in range(self.args.n_epochs):
                 for inputs, labels, *_ in dataset.train_loader:
-                    inputs, labels = inputs[labels >= 0], labels[labels >= 0]       # -1: no label
+                    inputs, labels = inputs[labels >= 0], labels[labels >= 0]  # -1: no label
                     if not len(labels):
                         continue
                     with torch.no_grad():
@@ -69,5 +77,7 @@ class Lwf(ContinualModel):
         loss = masked_cross_entropy(out, labels, self.seen)
         if logits is not None:
             old, temperature = self.old, self.args.softmax_temp
-            loss = loss + self.args.alpha * softened_cross_entropy(logits[:, old], out[:, old], temperature)
+            loss = loss + self.args.alpha * softened_cross_entropy(
+                logits[:, old], out[:, old], temperature
+            )
         return self.descend(loss)

@@ -4,6 +4,7 @@
 
 43.9 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, mean of 3 seeds).
 """
+
 import torch
 import torch.nn.functional as F
 from torch.func import functional_call
@@ -23,8 +24,12 @@ def interference(net, lr: float, images: torch.Tensor, labels: torch.Tensor) -> 
     then = {name: p if p.grad is None else p - lr * p.grad for name, p in now.items()}
     losses = []
     for parameters in (now, then):
-        buffers = {name: b.clone() for at, module in net.named_modules() if module.training
-                   for name, b in module.named_buffers(at, recurse=False)}
+        buffers = {
+            name: b.clone()
+            for at, module in net.named_modules()
+            if module.training
+            for name, b in module.named_buffers(at, recurse=False)
+        }
         logits = functional_call(net, (parameters, buffers), images)
         losses.append(F.cross_entropy(logits, labels, reduction='none'))
     return losses[1] - losses[0]
@@ -38,6 +43,7 @@ class Mir(ReplayModel):
     are scored un-augmented; the virtual step knows the learning rate only, no momentum. Equal
     scores (a rate of zero) leave the order of the draw, and with C = b what is replayed is ER's
     draw. The current task is not replayed, unless `--task_free 1`."""
+
     NAME = 'mir'
     ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
@@ -53,10 +59,13 @@ class Mir(ReplayModel):
         loss = self.backward(self.loss(self.net(inputs), labels))
         candidates, candidate_labels = self.past_samples(self.args.subsample)
         if len(candidates):
-            scores = interference(self.net, self.opt.param_groups[0]['lr'], self.plain(candidates),
-                                  candidate_labels)
-            chosen = scores.argsort(descending=True, stable=True)[:self.args.minibatch_size]
-            self.loss(self.net(self.augment(candidates[chosen])), candidate_labels[chosen]).backward()
+            scores = interference(
+                self.net, self.opt.param_groups[0]['lr'], self.plain(candidates), candidate_labels
+            )
+            chosen = scores.argsort(descending=True, stable=True)[: self.args.minibatch_size]
+            self.loss(
+                self.net(self.augment(candidates[chosen])), candidate_labels[chosen]
+            ).backward()
         self.opt.step()
         self.store(not_aug_inputs, labels)
         return loss

@@ -10,6 +10,7 @@ whatever the batch size; f_T on demand; f* from f_T and the buffer after the las
 (`--adapt_every_task 1`: after each), always from the pristine backbone. All state is kept under the
 labels of the files, so that renaming classes (`--permute_classes`) changes no digest.
 """
+
 import copy
 import time
 from contextlib import contextmanager
@@ -28,24 +29,39 @@ from scroll.progress import Progress
 from scroll.settings import AUTO
 from utils.evaluate import evaluate
 
-_EMBED_AT_ONCE = 1024       # images: small segments wait for each other
+_EMBED_AT_ONCE = 1024  # images: small segments wait for each other
 _NO_STEPS, _ONCE = 'SCROLL learns online without steps', 'SCROLL sees every sample once'
 
 
 class ScrollModel(FrozenModel):
     """SCROLL (Wang, Ciccone, Luise, Yapp, Pontil, Ciliberto 2022), Algorithm 1."""
+
     NAME = 'scroll'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual', 'cssl']
     # the last two: again from the unfinished segment
     TRANSIENT = (*FrozenModel.TRANSIENT, '_unfinished', '_glanced')
-    REFUSED_FLAGS = {**dict.fromkeys(('lr', 'lr_scheduler', 'scheduler_mode', 'lr_milestones',
-                                      'sched_multistep_lr_gamma', 'batch_iterations'), _NO_STEPS),
-                     **dict.fromkeys(('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov'),
-                                     'SCROLL adapts with AdaDelta (--adapt_lr, --classifier_lr)'),
-                     **dict.fromkeys(('eval_epochs', 'fitting_mode'), _ONCE),
-                     'drop_last': 'SCROLL learns from every sample', 'bn': 'the backbone is frozen',
-                     'distributed': 'it trains no network',
-                     'code_optimization': 'its features are to be the same to the last bit'}
+    REFUSED_FLAGS = {
+        **dict.fromkeys(
+            (
+                'lr',
+                'lr_scheduler',
+                'scheduler_mode',
+                'lr_milestones',
+                'sched_multistep_lr_gamma',
+                'batch_iterations',
+            ),
+            _NO_STEPS,
+        ),
+        **dict.fromkeys(
+            ('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov'),
+            'SCROLL adapts with AdaDelta (--adapt_lr, --classifier_lr)',
+        ),
+        **dict.fromkeys(('eval_epochs', 'fitting_mode'), _ONCE),
+        'drop_last': 'SCROLL learns from every sample',
+        'bn': 'the backbone is frozen',
+        'distributed': 'it trains no network',
+        'code_optimization': 'its features are to be the same to the last bit',
+    }
 
     @staticmethod
     def get_parser(parser):
@@ -60,8 +76,12 @@ class ScrollModel(FrozenModel):
         adaptation = scroll_flags.adaptation(args, dataset)
         # features are learned as they are
         images = None if hasattr(dataset, 'num_inputs') else self.embedder
-        if images is not None and args.buffer_size and adaptation.mode_for(args.buffer_size) == 'adapters':
-            kind_for(self.net)                              # an InputError better now than after the stream
+        if (
+            images is not None
+            and args.buffer_size
+            and adaptation.mode_for(args.buffer_size) == 'adapters'
+        ):
+            kind_for(self.net)  # an InputError better now than after the stream
         self.learner = Scroll(images, adaptation=adaptation, **scroll_flags.online(args))
         self.feature_names = getattr(getattr(dataset, 'images', None), 'feature_names', None)
         self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
@@ -91,11 +111,17 @@ class ScrollModel(FrozenModel):
     def end_task(self, dataset):
         self._end_segment()
         self._learn()
-        if self.buffered and self.args.adaptation != 'none' and self.ends_task_of('adapt_every_task'):
+        if (
+            self.buffered
+            and self.args.adaptation != 'none'
+            and self.ends_task_of('adapt_every_task')
+        ):
             self._adapt()
         last = self.current_task == (self.args.stop_after or self.n_tasks) - 1
         if last and not hasattr(self.learner, 'statistics_'):
-            raise InputError('this run has seen no sample (of its --shard), so there is nothing to write')
+            raise InputError(
+                'this run has seen no sample (of its --shard), so there is nothing to write'
+            )
 
     @property
     def buffered(self) -> int:
@@ -116,8 +142,9 @@ class ScrollModel(FrozenModel):
             return
         images = np.concatenate([images for images, _ in self._waiting])
         began = time.perf_counter()
-        with Progress(f'Embedding, task {self.current_task + 1}', len(images),
-                      quiet=self.args.non_verbose) as progress:
+        with Progress(
+            f'Embedding, task {self.current_task + 1}', len(images), quiet=self.args.non_verbose
+        ) as progress:
             features, keys = self.embedder(images, progress.update)
         embedded, start = time.perf_counter(), 0
         for _, labels in self._waiting:
@@ -133,10 +160,11 @@ class ScrollModel(FrozenModel):
         """Predict with f_T of all samples so far, also of an unfinished segment, as if it had
         ended; its samples are embedded now, and again (from the cache) at its end."""
         self._learn()
-        learner, new = self.learner, self._segment[self._glanced:]
+        learner, new = self.learner, self._segment[self._glanced :]
         if new:
             self._unfinished = self._unfinished or Scroll(
-                **learner.get_params() | dict(buffer_size=0, keep_keys=False))
+                **learner.get_params() | dict(buffer_size=0, keep_keys=False)
+            )
             images, labels = (np.concatenate(part) for part in zip(*new))
             self._unfinished.learn(images, *self.embedder(images), labels, self.feature_names)
             self._glanced = len(self._segment)
@@ -166,7 +194,9 @@ class ScrollModel(FrozenModel):
         if adapted is None:
             logits = self.learner.predictor().decision_function(self.features_of(x))
         else:
-            logits = adapted.decision_function(self.features_of(x) if adapted.embedder is None else x.cpu())
+            logits = adapted.decision_function(
+                self.features_of(x) if adapted.embedder is None else x.cpu()
+            )
         out[:, self.to_stream[self.learner.classes_]] = torch.from_numpy(logits)
         return out.to(x.device)
 
@@ -185,27 +215,38 @@ class ScrollModel(FrozenModel):
 
     def summary(self) -> list:
         learner, adapted, (online, final) = self.learner, self.learner.adapted_, self.accuracies
-        by_buffer = learner.head == AUTO or (learner.pooling == AUTO and learner.pooling_ is not None)
+        by_buffer = learner.head == AUTO or (
+            learner.pooling == AUTO and learner.pooling_ is not None
+        )
         given = ' (f_T: with this buffer)' if by_buffer and learner.strategy != 'hash' else ''
         samples = f'these {learner.statistics_.total:,} samples{given}'
-        lines = [f'statistics {learner.digest()[:16]}, f_T {learner.predictor().digest()[:16]}',
-                 f'statistics and f_T are the same in any order of {samples}, on {self.embedder.holds_on}']
+        lines = [
+            f'statistics {learner.digest()[:16]}, f_T {learner.predictor().digest()[:16]}',
+            f'statistics and f_T are the same in any order of {samples}, on {self.embedder.holds_on}',
+        ]
         if self.args.ridge_lambda == AUTO and learner.ridge_lambda_ is not None:
             lines += [f'ridge lambda {learner.ridge_lambda_:g}, chosen from the statistics']
         if self.args.pooling == AUTO and learner.pooling_ is not None:
             lines += [f'pooling {learner.pooling_:g}, chosen on the buffer']
         if adapted is not None:
             lines[0] += f', f* {adapted.digest()[:16]} (on {adapted.made_on})'
-            lines += [f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(learner.buffer_)} '
-                      f'samples, logit scale {adapted.initial_scale:.1f} -> {adapted.scale:.1f})']
+            lines += [
+                f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(learner.buffer_)} '
+                f'samples, logit scale {adapted.initial_scale:.1f} -> {adapted.scale:.1f})'
+            ]
             if final < online:
-                lines += ['warning: f* does worse than f_T here: fewer --iterations or smaller steps '
-                          '(--adapt_lr, --classifier_lr) may help, or --adapt_select folds, which asks first']
+                lines += [
+                    'warning: f* does worse than f_T here: fewer --iterations or smaller steps '
+                    '(--adapt_lr, --classifier_lr) may help, or --adapt_select folds, which asks first'
+                ]
         if learner.selection_:
             first, best = learner.selection_[0], chosen(learner.selection_)
-            lines += ['f* is f_T: no candidate was surely better on held-out samples of the buffer' if best is
-                      first else f'chosen on held-out samples of the buffer: {best.updates} updates, '
-                      f'{best.share:g} of the way; cross-entropy {first.loss:.3f} -> {best.loss:.3f}']
+            lines += [
+                'f* is f_T: no candidate was surely better on held-out samples of the buffer'
+                if best is first
+                else f'chosen on held-out samples of the buffer: {best.updates} updates, '
+                f'{best.share:g} of the way; cross-entropy {first.loss:.3f} -> {best.loss:.3f}'
+            ]
         seconds = ', '.join(f'{stage} {s:.1f} s' for stage, s in self.seconds.items())
         return [*lines, f'online stage: {seconds}']
 
@@ -213,14 +254,20 @@ class ScrollModel(FrozenModel):
         learner, adapted = self.learner, self.learner.adapted_
         online, final = (round(a, 4) for a in self.accuracies)
         chosen_f_T = adapted is None and learner.selection_ is not None
-        row = dict(processes=1, online_accuracy=online,
-                   adapted_accuracy=final if adapted or chosen_f_T else None,
-                   statistics_digest=learner.digest(), online_digest=learner.predictor().digest(),
-                   embedding_digest=self.embedder.digest, buffered=self.buffered,
-                   buffer_digest=learner.buffer_.content().digest() if self.buffered else None,
-                   adapted_digest=adapted and adapted.digest(),
-                   adapted_on=adapted and adapted.made_on,
-                   adapted_mode=adapted.mode if adapted else 'f_T' if chosen_f_T else None,
-                   initial_scale=adapted and adapted.initial_scale, final_scale=adapted and adapted.scale,
-                   ridge_lambda_used=learner.ridge_lambda_)
+        row = dict(
+            processes=1,
+            online_accuracy=online,
+            adapted_accuracy=final if adapted or chosen_f_T else None,
+            statistics_digest=learner.digest(),
+            online_digest=learner.predictor().digest(),
+            embedding_digest=self.embedder.digest,
+            buffered=self.buffered,
+            buffer_digest=learner.buffer_.content().digest() if self.buffered else None,
+            adapted_digest=adapted and adapted.digest(),
+            adapted_on=adapted and adapted.made_on,
+            adapted_mode=adapted.mode if adapted else 'f_T' if chosen_f_T else None,
+            initial_scale=adapted and adapted.initial_scale,
+            final_scale=adapted and adapted.scale,
+            ridge_lambda_used=learner.ridge_lambda_,
+        )
         return row | {f'seconds_{stage}': round(s, 3) for stage, s in self.seconds.items()}

@@ -6,11 +6,13 @@ bound.
 
 24.7 % (results/orders/seq-digits.csv, mean of 10 runs in random orders).
 """
+
 from models.utils.continual_model import ContinualModel
 
 
 class Sgd(ContinualModel):
     """Plain SGD over all logits."""
+
     NAME = 'sgd'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 

@@ -4,6 +4,7 @@
 
 54.0 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, mean of 3 seeds).
 """
+
 import torch
 import torch.nn.functional as F
 
@@ -25,9 +26,14 @@ def task_wise_distillation(teacher, student, tasks) -> torch.Tensor:
     """KL divergence at T = 2 of a softmax for each task's classes apart, without the factor T^2,
     mean over samples, summed over tasks. teacher, student: logits (B, K). tasks: list of int64
     (n_t,), the classes of each task."""
-    return sum(F.kl_div(F.log_softmax(student[:, classes] / _TEMPERATURE, dim=1),
-                        F.softmax(teacher[:, classes] / _TEMPERATURE, dim=1), reduction='batchmean')
-               for classes in tasks)
+    return sum(
+        F.kl_div(
+            F.log_softmax(student[:, classes] / _TEMPERATURE, dim=1),
+            F.softmax(teacher[:, classes] / _TEMPERATURE, dim=1),
+            reduction='batchmean',
+        )
+        for classes in tasks
+    )
 
 
 class Ssil(ReplayModel):
@@ -38,6 +44,7 @@ class Ssil(ReplayModel):
     the last task left it, for each earlier task's classes apart. With one class a task the first
     and the last
     vanish: incoming data teach nothing."""
+
     NAME = 'ssil'
     ROWS = ('examples', 'labels', 'task_labels')
     COMPATIBILITY = ['class-il', 'task-il']
@@ -45,13 +52,14 @@ class Ssil(ReplayModel):
 
     @staticmethod
     def get_parser(parser):
-        ReplayModel.get_parser(parser).add_argument('--distill_coef', type=real(0), default=1.0,
-                                                    help='weight of distillation')
+        ReplayModel.get_parser(parser).add_argument(
+            '--distill_coef', type=real(0), default=1.0, help='weight of distillation'
+        )
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.tasks, self.teacher = [], None             # int64 (n_t,) for each task so far: its classes
+        self.tasks, self.teacher = [], None  # int64 (n_t,) for each task so far: its classes
 
     def begin_task(self, dataset):
         self.tasks.append(self.new_classes(dataset))

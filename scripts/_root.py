@@ -1,5 +1,5 @@
-"""Lets a command of this folder find the project, whatever folder it is called from, and runs it.
-"""
+"""Lets a command of this folder find the project, whatever folder it is called from, and runs it."""
+
 import multiprocessing
 import sys
 from importlib import import_module
@@ -12,4 +12,5 @@ def run(module: str) -> None:
     """Exit with the code of the `main` of a module; in its worker processes do nothing."""
     if multiprocessing.parent_process() is None:
         from core.commands import run_command
+
         sys.exit(run_command(lambda: import_module(module).main()))

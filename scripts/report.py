@@ -2,6 +2,7 @@
 """Tables and figures from our own rows, compared with the paper's values; what they say of its
 claims.
 """
+
 import _root
 
 _root.run('bench.paper.report')

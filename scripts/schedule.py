@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What a schedule does to a data set: as text, as a picture, or whether it is sound."""
+
 import _root
 
 _root.run('bench.cli.schedule')

@@ -2,6 +2,7 @@
 """Tune methods on held-out *training* data, as many trials for each; the values go to
 `models/config/`.
 """
+
 import _root
 
 _root.run('bench.paper.tune')

@@ -4,16 +4,25 @@ Learning from feature vectors, files, merging and unlearning need numpy and scip
 adaptation need torch, too (`pip install ".[images]"`). Wang, Ciccone, Luise, Yapp, Pontil,
 Ciliberto, "Schedule-Robust Online Continual Learning", arXiv 2210.05561.
 """
+
 import importlib
 import os
 
 if os.name != 'posix':
     raise ImportError('scroll runs on Linux, macOS and other POSIX systems; on Windows use WSL')
 
-_HOME = {'Scroll': 'learner', 'ScrollClassifier': 'estimators', 'Adaptation': 'adaptation.settings',
-         'Embedder': 'embedding.embedder', 'Statistics': 'statistics', 'Preprocessing': 'embedding.images',
-         'Augmentation': 'embedding.images',
-         'Schedule': 'schedules', 'make_schedule': 'schedules', 'InputError': 'errors'}
+_HOME = {
+    'Scroll': 'learner',
+    'ScrollClassifier': 'estimators',
+    'Adaptation': 'adaptation.settings',
+    'Embedder': 'embedding.embedder',
+    'Statistics': 'statistics',
+    'Preprocessing': 'embedding.images',
+    'Augmentation': 'embedding.images',
+    'Schedule': 'schedules',
+    'make_schedule': 'schedules',
+    'InputError': 'errors',
+}
 __all__ = sorted(_HOME)
 __version__ = '0.3.0'
 
@@ -28,4 +37,5 @@ def __getattr__(name):
         if error.name != 'torch':
             raise
         from scroll.arguments import not_installed
+
         raise ImportError(str(not_installed(f'{__name__}.{name}', 'torch', 'images'))) from None

@@ -17,6 +17,7 @@ learned.
 
 Exit codes: 2 after a one-line error that you can mend; 141 if the output's reader has gone.
 """
+
 import argparse
 import functools
 import signal
@@ -31,23 +32,31 @@ from scroll.errors import InputError
 try:
     from scroll import archive
     from scroll.commands import states
-except ModuleNotFoundError as missing:          # a clone without its packages
-    print(f'scroll: error: {missing.name} is not installed for {sys.executable}: pip install .',
-          file=sys.stderr)
+except ModuleNotFoundError as missing:  # a clone without its packages
+    print(
+        f'scroll: error: {missing.name} is not installed for {sys.executable}: pip install .',
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = dict(formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, width=110,
-                                                 max_help_position=32))
+    raw = dict(
+        formatter_class=functools.partial(
+            argparse.RawDescriptionHelpFormatter, width=110, max_help_position=32
+        )
+    )
     parser = LineParser(prog='python -m scroll', description=__doc__, **raw)
     commands = parser.add_subparsers(dest='command', required=True)
 
-    def command(name: str, run, about: str, description: str = None, **how) -> argparse.ArgumentParser:
+    def command(
+        name: str, run, about: str, description: str = None, **how
+    ) -> argparse.ArgumentParser:
         """The parser of a new command, which `run(args)` carries out."""
         out = commands.add_parser(name, help=about, description=description or about, **raw, **how)
         out.set_defaults(run=run)
         return out
+
     states.add_stream_commands(command)
     states.add_state_commands(command)
     return parser
@@ -73,7 +82,9 @@ def _run(words) -> int:
             args.run(args)
         else:
             archive.check_target(out)
-            with archive.locked(out, lambda: _say(f'waiting for another command that writes {out}')):
+            with archive.locked(
+                out, lambda: _say(f'waiting for another command that writes {out}')
+            ):
                 args.run(args)
         if not is_there:
             _say(f'made the folder {folder}')

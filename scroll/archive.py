@@ -1,4 +1,5 @@
 """Files of arrays and facts: npz without pickles, written whole or not at all, with a digest."""
+
 import contextlib
 import errno
 import fcntl
@@ -40,7 +41,7 @@ def atomic_write(path):
         file.flush()
         os.fsync(file.fileno())
     with contextlib.suppress(OSError), _descriptor(target.parent) as folder:
-        os.fsync(folder)                # the new name, too, is on the disk; not all file systems can
+        os.fsync(folder)  # the new name, too, is on the disk; not all file systems can
 
 
 @contextlib.contextmanager
@@ -57,14 +58,14 @@ def new_part(target: Path, folder: bool = False):
         while True:
             part.mkdir() if folder else part.touch()
             with _descriptor(part) as lock:
-                with contextlib.suppress(OSError):              # not all file systems have locks
+                with contextlib.suppress(OSError):  # not all file systems have locks
                     fcntl.flock(lock, fcntl.LOCK_EX)
-                if os.path.lexists(part):                       # else another process has removed it as old
+                if os.path.lexists(part):  # else another process has removed it as old
                     yield part
                     os.replace(part, target)
                     # `target` has it now, and an interrupt could
                     with contextlib.suppress(OSError):
-                        fcntl.flock(lock, fcntl.LOCK_UN)        # leave it there
+                        fcntl.flock(lock, fcntl.LOCK_UN)  # leave it there
                     return
     finally:
         with contextlib.suppress(OSError):
@@ -75,7 +76,7 @@ def new_part(target: Path, folder: bool = False):
 def _descriptor(path, flags: int = 0):
     """A descriptor to read a file or a folder, closed when the block ends."""
     descriptor = None
-    try:                                # the guard comes first: an interrupt may come after any line
+    try:  # the guard comes first: an interrupt may come after any line
         descriptor = os.open(path, os.O_RDONLY | flags)
         yield descriptor
     finally:
@@ -112,10 +113,11 @@ def check_target(path, flag: str = '', folder: bool = False) -> None:
 
 
 def check_apart(path, others, flag: str = '-o') -> None:
-    """InputError if the file to write, `path`, is one of the others that a command has to do with.
-    """
+    """InputError if the file to write, `path`, is one of the others that a command has to do with."""
     if os.path.realpath(path) in map(os.path.realpath, others):
-        raise InputError(f'{flag} {path} is named twice, and one of the two would be lost: give another name')
+        raise InputError(
+            f'{flag} {path} is named twice, and one of the two would be lost: give another name'
+        )
 
 
 @contextlib.contextmanager
@@ -123,7 +125,7 @@ def unwritable(path, flag: str = ''):
     """An OSError in the block becomes an InputError: `path` cannot be written."""
     try:
         yield
-    except BrokenPipeError:                                     # of standard output, whose reader is gone
+    except BrokenPipeError:  # of standard output, whose reader is gone
         raise
     except OSError as error:
         raise InputError(f'{flag} {path} cannot be written ({error.strerror})'.lstrip()) from error
@@ -154,9 +156,9 @@ def take_lock(path, mode: str = 'ab', on_wait=None, wait: bool = True):
     until it is returned it is guarded here: no interrupt, at whatever line, leaves one that is
     never given back."""
     while True:
-        file = open(path, mode)                                                     # noqa: SIM115
+        file = open(path, mode)  # noqa: SIM115
         try:
-            with contextlib.suppress(OSError):                  # not all file systems have locks
+            with contextlib.suppress(OSError):  # not all file systems have locks
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -166,7 +168,7 @@ def take_lock(path, mode: str = 'ab', on_wait=None, wait: bool = True):
                     if on_wait is not None:
                         on_wait()
                     fcntl.flock(file, fcntl.LOCK_EX)
-            with contextlib.suppress(FileNotFoundError):        # else it was replaced meanwhile
+            with contextlib.suppress(FileNotFoundError):  # else it was replaced meanwhile
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                     _files()[os.path.realpath(path)] = file
                     return file
@@ -185,7 +187,7 @@ def open_file(path):
     """A regular file, to read its bytes. OSError for anything else: a pipe or a device may never
     end.
     """
-    file = open(path, 'rb', opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))    # noqa: SIM115
+    file = open(path, 'rb', opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, 'it is not a regular file', str(path))
@@ -193,8 +195,7 @@ def open_file(path):
 
 
 def read_json(path):
-    """The content of a JSON file; OSError if it cannot be read, ValueError if it is something else.
-    """
+    """The content of a JSON file; OSError if it cannot be read, ValueError if it is something else."""
     with open_file(path) as file:
         text = file.read()
     try:
@@ -235,7 +236,9 @@ def read(path, kind: str) -> tuple:
     found = str(content.pop('format', ''))
     if found != kind:
         other = f', this is {found}' if re.fullmatch(r'scroll-[a-z]+-\d{1,9}', found) else ''
-        raise InputError(f'{path}: expected a file of the format {kind}{other} (`learn` or `save` makes it)')
+        raise InputError(
+            f'{path}: expected a file of the format {kind}{other} (`learn` or `save` makes it)'
+        )
     with readable(path):
         text, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
         if digest != _digest(kind, text, content):
@@ -257,17 +260,19 @@ def _content(path, names=None, most: int = 0) -> dict:
     """Arrays by name, all of them, or those of `names`. `most`: bytes of memory that a compressed
     file may take; ours are not compressed."""
     with readable(path), open_file(path) as file, zipfile.ZipFile(file) as archive:
-        sizes = {entry.filename.removesuffix('.npy'): entry.file_size for entry in archive.infolist()}
+        sizes = {
+            entry.filename.removesuffix('.npy'): entry.file_size for entry in archive.infolist()
+        }
         wanted = [name for name in sizes if names is None or name in names]
         size = sum(sizes[name] for name in wanted)
-        if size > max(os.stat(path).st_size, most):             # gigabytes of zeros make a small file
-            raise ValueError(f'its content takes {size / 2 ** 30:,.1f} GiB')
+        if size > max(os.stat(path).st_size, most):  # gigabytes of zeros make a small file
+            raise ValueError(f'its content takes {size / 2**30:,.1f} GiB')
         check_memory('its content', size)
         with np.load(file, allow_pickle=False) as found:
             content = {name: native(found[name]) for name in wanted}
         for array in content.values():
             if array.dtype.kind == 'U':
-                array.tolist()              # fails here, not later, if a number stands for no character
+                array.tolist()  # fails here, not later, if a number stands for no character
         return content
 
 
@@ -282,11 +287,18 @@ def readable(path):
         raise
     except Exception as error:
         text = ' '.join(str(error).split())[:300]
-        raise InputError(f'{path}: ' + (
-            str(error) if isinstance(error, InputError) else
-            'there is no such file' if isinstance(error, FileNotFoundError) else
-            f'cannot be read ({error.strerror or text})' if isinstance(error, OSError) else
-            f'damaged, or not what is expected here ({text})')) from error
+        raise InputError(
+            f'{path}: '
+            + (
+                str(error)
+                if isinstance(error, InputError)
+                else 'there is no such file'
+                if isinstance(error, FileNotFoundError)
+                else f'cannot be read ({error.strerror or text})'
+                if isinstance(error, OSError)
+                else f'damaged, or not what is expected here ({text})'
+            )
+        ) from error
 
 
 def _digest(kind: str, facts: str, arrays: dict) -> str:

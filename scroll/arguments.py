@@ -1,4 +1,5 @@
 """Checks of constructor arguments: each says in one line what was given and what is expected."""
+
 import math
 import os
 from contextlib import suppress
@@ -9,16 +10,16 @@ import numpy as np
 
 from scroll.errors import InputError, did_you_mean
 
-MAX_COUNT = 10 ** 9                 # samples or updates: more than any run can have
-MAX_SEED = 2 ** 63 - 1
-_SMALL = 1 << 28                    # bytes that any machine has
+MAX_COUNT = 10**9  # samples or updates: more than any run can have
+MAX_SEED = 2**63 - 1
+_SMALL = 1 << 28  # bytes that any machine has
 
 
 def shown(value) -> str:
     """A value as an error names it: on one line, and short."""
     try:
         text = ' '.join(repr(value).split())
-    except Exception:               # a number of more digits than Python prints, or a class of one's own
+    except Exception:  # a number of more digits than Python prints, or a class of one's own
         text = f'of type {type(value).__name__}'
     return text if len(text) <= 80 else f'{text[:77]}...'
 
@@ -33,7 +34,7 @@ def number(name: str, value, positive: bool = False) -> None:
     """InputError unless value is a finite number, 0 or more, or above 0."""
     try:
         finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:           # an int beyond the largest float
+    except OverflowError:  # an int beyond the largest float
         finite = False
     if not finite or value < 0 or (positive and value == 0):
         expected = 'a positive number' if positive else 'a number of at least 0'
@@ -43,8 +44,10 @@ def number(name: str, value, positive: bool = False) -> None:
 def one_of(name: str, value, choices) -> None:
     """InputError unless value is one of these texts."""
     if not isinstance(value, str) or value not in choices:
-        raise InputError(f'{name} {shown(value)}: expected one of {", ".join(choices)}'
-                         f'{did_you_mean(value, choices)}')
+        raise InputError(
+            f'{name} {shown(value)}: expected one of {", ".join(choices)}'
+            f'{did_you_mean(value, choices)}'
+        )
 
 
 def on_off(name: str, value) -> None:
@@ -67,10 +70,10 @@ def available_memory() -> int:
         lines = (line.split() for line in Path('/proc/meminfo').read_text().splitlines())
         known = {words[0]: int(words[1]) << 10 for words in lines if len(words) == 3}
         found = [known['MemAvailable:'] + known['SwapFree:']]
-    except (OSError, KeyError):                                         # not Linux
+    except (OSError, KeyError):  # not Linux
         found = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
-    for limit in ('memory.max', 'memory/memory.limit_in_bytes'):        # control groups, versions 2 and 1
-        with suppress(OSError, ValueError):                             # there is none, or it is 'max'
+    for limit in ('memory.max', 'memory/memory.limit_in_bytes'):  # control groups, versions 2 and 1
+        with suppress(OSError, ValueError):  # there is none, or it is 'max'
             found.append(int(Path('/sys/fs/cgroup', limit).read_text()))
     return min(found)
 
@@ -80,13 +83,16 @@ def check_memory(what: str, size: int) -> None:
     if size > _SMALL:
         available = available_memory()
         if size > available:
-            raise InputError(f'{what} takes {size / 2 ** 30:,.1f} GiB of memory: '
-                             f'{available / 2 ** 30:,.1f} GiB are available')
+            raise InputError(
+                f'{what} takes {size / 2**30:,.1f} GiB of memory: '
+                f'{available / 2**30:,.1f} GiB are available'
+            )
 
 
 def not_installed(what: str, package: str, extra: str) -> InputError:
     """The error where an optional package is missing. extra: of pyproject.toml, the one that has
     it.
     """
-    return InputError(f'{what} needs {package}, which is not installed: '
-                      f'pip install ".[{extra}]" in a checkout')
+    return InputError(
+        f'{what} needs {package}, which is not installed: pip install ".[{extra}]" in a checkout'
+    )

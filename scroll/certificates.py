@@ -10,6 +10,7 @@ machine.
 
 Each line follows from some of those above it, so the first that differs says where to look.
 """
+
 import json
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -24,8 +25,17 @@ from scroll.learner import Scroll
 from scroll.lift import Lift
 
 FORMAT = 'schedule-certificate-2'
-_PARTS = dict(model=str, dataset=str, command=str, flags=list, verdict=dict, anywhere=dict, here=dict,
-              settings=dict, options=dict)
+_PARTS = dict(
+    model=str,
+    dataset=str,
+    command=str,
+    flags=list,
+    verdict=dict,
+    anywhere=dict,
+    here=dict,
+    settings=dict,
+    options=dict,
+)
 
 
 def write(path, certificate: dict) -> None:
@@ -43,13 +53,21 @@ def read(path) -> dict:
     except OSError as error:
         raise InputError(f'{path}: {error.strerror}') from error
     except ValueError as error:
-        raise InputError(f'{path}: no certificate ({" ".join(str(error).split())[:200]})') from error
+        raise InputError(
+            f'{path}: no certificate ({" ".join(str(error).split())[:200]})'
+        ) from error
     what = found.get('format') if isinstance(found, dict) else None
     if what != FORMAT:
-        raise InputError(f'{path}: expected a certificate of the format {FORMAT}' +
-                         (f', this is {what}: run its command again' if isinstance(what, str) else ''))
+        raise InputError(
+            f'{path}: expected a certificate of the format {FORMAT}'
+            + (f', this is {what}: run its command again' if isinstance(what, str) else '')
+        )
     sound = all(isinstance(found.get(name), kind) for name, kind in _PARTS.items())
-    if not (sound and 'sentence' in found['verdict'] and {'data', 'backbone'} <= found['anywhere'].keys()):
+    if not (
+        sound
+        and 'sentence' in found['verdict']
+        and {'data', 'backbone'} <= found['anywhere'].keys()
+    ):
         raise InputError(f'{path}: the certificate is damaged: it is not what certify.py writes')
     # f* is what the updates end in, where it does not say more
     if 'adaptation' in found['settings']:
@@ -62,8 +80,11 @@ def compare(certificate: dict, found: dict, unasked: dict) -> tuple:
     here (its parts `anywhere` and `here`). unasked: name -> why it was not computed."""
     there, here = certificate['here'].get('machine'), found['here']['machine']
     values, verdicts, differing = found['anywhere'] | found['here'], {}, []
-    said = {name: str(text) for name, text in (certificate['anywhere'] | certificate['here']).items()
-            if name != 'machine'}
+    said = {
+        name: str(text)
+        for name, text in (certificate['anywhere'] | certificate['here']).items()
+        if name != 'machine'
+    }
     for name, text in said.items():
         if there != here and name in certificate['here']:
             verdicts[name] = f'skipped: holds on {there}; this is {here}'
@@ -75,7 +96,9 @@ def compare(certificate: dict, found: dict, unasked: dict) -> tuple:
             verdicts[name] = f'DIFFERS: {values.get(name, "nothing"):.16} here'
             differing.append(name)
     width = max(map(len, said), default=0)
-    lines = [f'{name:{width}}  {said[name][:16]:16}  {verdict}' for name, verdict in verdicts.items()]
+    lines = [
+        f'{name:{width}}  {said[name][:16]:16}  {verdict}' for name, verdict in verdicts.items()
+    ]
     if differing:
         follow = f', and what follows from it: {", ".join(differing[1:])}' if differing[1:] else ''
         return [*lines, f'not the same: {differing[0]}{follow}'], False
@@ -100,7 +123,7 @@ def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
     if most == 0:
         return np.arange(len(ends))
     wanted = ends[-1] * np.arange(1, most + 1) / most
-    distances = abs(ends[::-1, None] - wanted)                      # of two that are as near, the later one
+    distances = abs(ends[::-1, None] - wanted)  # of two that are as near, the later one
     return np.unique(len(ends) - 1 - distances.argmin(axis=0))
 
 
@@ -122,7 +145,9 @@ def learn_stream(learner: Scroll, samples: Exemplars, schedule, points: np.ndarr
     learner.forget()
     wanted = set(points.tolist())
     for t, ids in enumerate(schedule.segments()):
-        learner.learn(samples.samples[ids], samples.features[ids], samples.keys[ids], samples.labels[ids])
+        learner.learn(
+            samples.samples[ids], samples.features[ids], samples.keys[ids], samples.labels[ids]
+        )
         if t in wanted:
             yield learner
 
@@ -134,7 +159,8 @@ class TestSet:
         order: int64 (N,), where the samples were. size: D, numbers of a lifted feature. sizes:
         int64 (K,),
             samples of each class."""
-    __test__ = False                    # not a test case of pytest
+
+    __test__ = False  # not a test case of pytest
 
     def __init__(self, features: np.ndarray, labels: np.ndarray, lift: Lift = None):
         self.order = np.argsort(labels, kind='stable')
@@ -167,8 +193,9 @@ def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
     return float((np.asarray(accuracies) * np.diff(samples, prepend=0)).sum() / samples[-1])
 
 
-def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.ndarray,
-                                 points: np.ndarray) -> float:
+def average_incremental_accuracy(
+    hits: np.ndarray, sizes: np.ndarray, tasks: np.ndarray, points: np.ndarray
+) -> float:
     """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), accuracy on task j after task i.
     hits: int (P, K), test samples of each class predicted right after each of `points` int (P,),
     tasks i. sizes: int (K,), test samples. tasks: int (K,), the task that brings each class."""
@@ -183,6 +210,7 @@ def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.
 @dataclass(frozen=True)
 class Summary:
     """Accuracies of R schedules; deviation over R - 1."""
+
     mean: float
     deviation: float
     worst: float
@@ -197,7 +225,7 @@ def summary(accuracies) -> Summary:
     if not len(a):
         raise InputError('there are no accuracies to compare')
     worst, best = float(a.min()), float(a.max())
-    mean = min(max(float(a.mean()), worst), best)       # rounding must not make equal ones differ
+    mean = min(max(float(a.mean()), worst), best)  # rounding must not make equal ones differ
     deviation = float(np.std(a, ddof=1)) if best > worst else 0.0
     return Summary(mean, deviation, worst, best, best - worst, cvar(a, 0.1))
 
@@ -207,7 +235,7 @@ def cvar(accuracies, share: float) -> float:
     R, at least 1, the floor(m) worst and m - floor(m) of the next, over m (Rockafellar and Uryasev
     2000)."""
     a = np.sort(np.asarray(accuracies, np.float64))
-    m = max(1.0, round(share * len(a), 9))                                      # 0.1 * 30 is not 3
+    m = max(1.0, round(share * len(a), 9))  # 0.1 * 30 is not 3
     weights = np.clip(m - np.arange(len(a)), 0, 1)
     return float(np.clip((a * weights).sum() / m, a[0], a[-1]))
 
@@ -241,8 +269,10 @@ def variance_shares(accuracies) -> tuple:
     a = np.asarray(accuracies, np.float64)
     rows, columns = a.mean(axis=1) - a.mean(), a.mean(axis=0) - a.mean()
     rest = a - a.mean() - rows[:, None] - columns
-    squares = np.array([a.shape[1] * (rows ** 2).sum(), a.shape[0] * (columns ** 2).sum(), (rest ** 2).sum()])
-    squares[squares < 1e-18 * max(1.0, (a ** 2).sum())] = 0             # rounding errors
+    squares = np.array(
+        [a.shape[1] * (rows**2).sum(), a.shape[0] * (columns**2).sum(), (rest**2).sum()]
+    )
+    squares[squares < 1e-18 * max(1.0, (a**2).sum())] = 0  # rounding errors
     return tuple((100 * squares / max(squares.sum(), 1e-300)).tolist())
 
 
@@ -251,6 +281,7 @@ class Verdict:
     """The effect of R schedules on one method: whether digests claimed to be equal are, how many
     different ones there are by name, the largest difference of weights, percent of disagreement,
     and accuracies in percent."""
+
     schedules: int
     identical: bool
     distinct: dict
@@ -263,9 +294,11 @@ class Verdict:
         """The verdict in a line."""
         if self.identical:
             return f'bit-identical under {self.schedules} schedules'
-        return (f'not identical under {self.schedules} schedules: weights up to {self.weight_difference:.3g} '
-                f'apart, two predictors disagree on {self.disagreement:.2f} % of the test samples, accuracy '
-                f'{self.final.worst:.2f} to {self.final.best:.2f} %')
+        return (
+            f'not identical under {self.schedules} schedules: weights up to {self.weight_difference:.3g} '
+            f'apart, two predictors disagree on {self.disagreement:.2f} % of the test samples, accuracy '
+            f'{self.final.worst:.2f} to {self.final.best:.2f} %'
+        )
 
 
 def judge(digests: dict, claimed: dict, outcomes: dict, final, incremental) -> Verdict:
@@ -275,5 +308,12 @@ def judge(digests: dict, claimed: dict, outcomes: dict, final, incremental) -> V
     distinct = {name: len({*values} - {None}) for name, values in digests.items()}
     identical = all(len({*values} - {None}) <= 1 for values in claimed.values())
     times, weights, predictions = zip(*outcomes.values())
-    return Verdict(len(final), identical, distinct, largest_weight_difference(weights),
-                   disagreement(np.stack(predictions), np.array(times)), summary(final), summary(incremental))
+    return Verdict(
+        len(final),
+        identical,
+        distinct,
+        largest_weight_difference(weights),
+        disagreement(np.stack(predictions), np.array(times)),
+        summary(final),
+        summary(incremental),
+    )

@@ -18,6 +18,7 @@ samples. What was never learned is refused as far as sums, buffer and keys show 
 file has forgotten: older files and the feature cache (`<base_path>/cache/features`) still hold what
 they held (docs/merging.md).
 """
+
 import numpy as np
 
 from scroll import archive
@@ -48,30 +49,40 @@ def write(state: State, path) -> None:
         state.write(path)
 
 
-def merged(state: State, other: State, path, repeated: bool = False, source: str = 'the first') -> State:
+def merged(
+    state: State, other: State, path, repeated: bool = False, source: str = 'the first'
+) -> State:
     """What two learners know, with the settings of the first, or two files of statistics. `path`:
     of the other, `source`: of the first, for errors. InputError: backbones differ, one keeps keys
     and the other does not, or, as far as parts, keys or equal sums show, they have learned the same
     samples (unless
     `repeated`)."""
     if (state.params is None) != (other.params is None):
-        raise InputError(f'{path}: expected files of one kind, all of learners or all of statistics')
-    again = counted_twice(state.known_parts(), state.statistics, other.known_parts(), other.statistics)
+        raise InputError(
+            f'{path}: expected files of one kind, all of learners or all of statistics'
+        )
+    again = counted_twice(
+        state.known_parts(), state.statistics, other.known_parts(), other.statistics
+    )
     if state.keys is not None and other.keys is not None:
         own = other.keys.state_dict()
         labels = np.repeat(own['labels'], own['sizes'])
         again = len(state.keys.lacks(own['keys'], labels)) < len(labels)
     if again and not repeated:
         part = f', its part {again[:16]}' if isinstance(again, str) else ''
-        raise InputError(f'{path}: samples of it{part} are learned already: merged, they would count twice '
-                         '(where they are to: --repeated)')
+        raise InputError(
+            f'{path}: samples of it{part} are learned already: merged, they would count twice '
+            '(where they are to: --repeated)'
+        )
     with naming(path):
         if state.statistics.total and other.statistics.total:
             check_kind(other.classes, state.classes, f'in {source}')
         return state.merged(other)
 
 
-def without_samples(state: State, paths: list, columns: dict = None, repeated: bool = False) -> State:
+def without_samples(
+    state: State, paths: list, columns: dict = None, repeated: bool = False
+) -> State:
     """The state without the samples of files of features and labels (`scroll.files.features`),
     those to train; or of one npz file of embedded images: `quantised` (N, d), integers on the grid,
     `labels` (N,), and
@@ -82,11 +93,15 @@ def without_samples(state: State, paths: list, columns: dict = None, repeated: b
     if state.psi:
         arrays = archive.arrays_of(path)
         if not arrays.keys() >= {'quantised', 'labels'}:
-            raise InputError(f'{path}: the learner knows embedded images: expected arrays quantised, labels, '
-                             'keys')
+            raise InputError(
+                f'{path}: the learner knows embedded images: expected arrays quantised, labels, '
+                'keys'
+            )
         features, labels, keys = arrays['quantised'], arrays['labels'].tolist(), arrays.get('keys')
     else:
-        blocks = Progress('Reading').over(read_blocks(open_files(paths, columns, ('X', 'y'), state.names)))
+        blocks = Progress('Reading').over(
+            read_blocks(open_files(paths, columns, ('X', 'y'), state.names))
+        )
         parts, labels = [], []
         for file, block in blocks:
             X = numbers_of(file.named(block.X), state.names)
@@ -109,17 +124,23 @@ def without_statistics(state: State, path, repeated: bool = False) -> State:
     part = read(path)
     with naming(path):
         state.check_alike(part)
-    return _removed(path, state, lambda: state.without_classes(part.statistics, part.known_parts()), repeated)
+    return _removed(
+        path, state, lambda: state.without_classes(part.statistics, part.known_parts()), repeated
+    )
 
 
 def _removed(path, state: State, remove, repeated: bool) -> State:
     """What `remove` makes of the state; InputError, naming `path`, if it cannot, or did before."""
     with naming(path):
         out = remove()
-    twice = [part for part, times in state.parts.items() if times <= 0 and out.parts.get(part, 0) < times]
-    if twice and state.keys is None and not repeated:               # keys know it of each sample
-        raise InputError(f'{path}: its part {twice[0][:16]} was removed already (where equal samples were '
-                         'learned more than once: --repeated)')
+    twice = [
+        part for part, times in state.parts.items() if times <= 0 and out.parts.get(part, 0) < times
+    ]
+    if twice and state.keys is None and not repeated:  # keys know it of each sample
+        raise InputError(
+            f'{path}: its part {twice[0][:16]} was removed already (where equal samples were '
+            'learned more than once: --repeated)'
+        )
     return out
 
 

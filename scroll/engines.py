@@ -7,6 +7,7 @@ An engine maps `Counter(file) -> Count` and reduces by `merge(Count, Count) -> C
 cluster or client that this process is connected to, else on this machine; a node of a cluster needs
 scroll. A worker that dies is replaced; a file lost, or counted twice, is noticed.
 """
+
 import functools
 import glob
 import os
@@ -31,11 +32,12 @@ from scroll.state import State
 
 LOCAL = 'local'
 _FAN_IN = 8
-_TRIES = 4                              # of Spark, for a task whose worker dies
+_TRIES = 4  # of Spark, for a task whose worker dies
 
 
 class Count(NamedTuple):
     """What was counted: a `State` of statistics, and the sources that it is of."""
+
     state: State
     sources: tuple
 
@@ -62,7 +64,9 @@ def _at_url(url: str, use):
     try:
         import fsspec
     except ModuleNotFoundError:
-        raise InputError(f'{url}: URLs need fsspec, which is not installed: pip install fsspec') from None
+        raise InputError(
+            f'{url}: URLs need fsspec, which is not installed: pip install fsspec'
+        ) from None
     with readable(url):
         return use(fsspec, url)
 
@@ -79,8 +83,12 @@ def _here(source: str) -> Iterator[str]:
         yield source
         return
     with tempfile.TemporaryDirectory() as folder, naming(source):
-        yield _at_url(source, lambda fsspec, url: fsspec.open_local(
-            f'simplecache::{url}', simplecache=dict(cache_storage=folder)))
+        yield _at_url(
+            source,
+            lambda fsspec, url: fsspec.open_local(
+                f'simplecache::{url}', simplecache=dict(cache_storage=folder)
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,7 @@ class Counter:
         params: of `Scroll`, without buffer and keys. columns, split, size: as of
             `scroll.files.learning.learn`. names: of the columns of features, in order (`names_in`).
         embedder: of files of images, as `embedder_of` takes it; '' for features."""
+
     params: dict
     columns: dict = None
     split: str = None
@@ -109,9 +118,11 @@ class Counter:
     def _counted(self, source: str) -> Count:
         learner = Scroll(embedder_of(self.embedder), **self.params)
         with _here(source) as path:
-            file, = open_for(learner, [path], self.columns, self.names)
+            (file,) = open_for(learner, [path], self.columns, self.names)
             learn_file(learner, file, self.split, self.size)
-        dim, psi = (file.dim, '') if not self.embedder else (learner.embedder.dim, learner.embedder.digest)
+        dim, psi = (
+            (file.dim, '') if not self.embedder else (learner.embedder.dim, learner.embedder.digest)
+        )
         counted = getattr(learner, 'statistics_', None) or learner.new_statistics(dim)
         boolean = not counted.total or learner.classes_.dtype.kind == 'b'
         return Count(State(None, psi, counted, parts=one_part(counted), boolean=boolean), (source,))
@@ -149,17 +160,26 @@ def _local(count, sources: list, workers):
 def _ray(count, sources: list, workers):
     """A task for each file."""
     import ray
+
     running = ray.is_initialized()
     try:
         if not running:
             path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
             os.environ.setdefault('RAY_BACKEND_LOG_LEVEL', 'fatal')
-            ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level='ERROR',
-                     runtime_env=dict(env_vars=dict(PYTHONPATH=path)))
-        one, some = ray.remote(lambda source: count(source)), ray.remote(lambda *parts: sum_of(parts))
+            ray.init(
+                num_cpus=workers,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level='ERROR',
+                runtime_env=dict(env_vars=dict(PYTHONPATH=path)),
+            )
+        one, some = (
+            ray.remote(lambda source: count(source)),
+            ray.remote(lambda *parts: sum_of(parts)),
+        )
         parts = [one.remote(source) for source in sources]
         while len(parts) > 1:
-            parts = [some.remote(*parts[i:i + _FAN_IN]) for i in range(0, len(parts), _FAN_IN)]
+            parts = [some.remote(*parts[i : i + _FAN_IN]) for i in range(0, len(parts), _FAN_IN)]
         return ray.get(parts[0])
     finally:
         if not running:
@@ -169,13 +189,19 @@ def _ray(count, sources: list, workers):
 def _spark(count, sources: list, workers):
     """`treeAggregate` over files; the session of spark-submit, where there is one."""
     from pyspark.sql import SparkSession
+
     running = SparkSession.getActiveSession()
     os.environ.setdefault('PYSPARK_PYTHON', sys.executable)
-    builder = SparkSession.builder.appName('scroll').config('spark.ui.enabled', 'false') \
+    builder = (
+        SparkSession.builder.appName('scroll')
+        .config('spark.ui.enabled', 'false')
         .config('spark.ui.showConsoleProgress', 'false')
-    if 'SPARK_ENV_LOADED' not in os.environ:            # not under spark-submit, which knows its master
+    )
+    if 'SPARK_ENV_LOADED' not in os.environ:  # not under spark-submit, which knows its master
         os.environ.setdefault('SPARK_LOCAL_IP', '127.0.0.1')
-        builder = builder.master(f'local[{workers or "*"},{_TRIES}]').config('spark.log.level', 'ERROR')
+        builder = builder.master(f'local[{workers or "*"},{_TRIES}]').config(
+            'spark.log.level', 'ERROR'
+        )
     session = None
     try:
         session = running or builder.getOrCreate()
@@ -190,13 +216,21 @@ def _dask(count, sources: list, workers):
     """A bag of files, reduced by eights."""
     from dask import bag
     from dask.distributed import Client, LocalCluster, get_client
+
     files = bag.from_sequence(sources, npartitions=len(sources))
     counted = files.map(count).reduction(sum_of, sum_of, split_every=_FAN_IN)
     try:
         running = get_client()
-    except ValueError:                                  # there is none
-        with LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None,
-                          silence_logs='ERROR') as cluster, Client(cluster) as client:
+    except ValueError:  # there is none
+        with (
+            LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                dashboard_address=None,
+                silence_logs='ERROR',
+            ) as cluster,
+            Client(cluster) as client,
+        ):
             return client.compute(counted).result()
     return running.compute(counted).result()
 
@@ -221,15 +255,19 @@ def total(engine: str, counter: Counter, sources: list, workers: int = None) -> 
         raise not_installed(f'--engine {engine}', error.name, engine) from error
     except InputError:
         raise
-    except Exception as error:          # workers killed too often, no Java, no memory
+    except Exception as error:  # workers killed too often, no Java, no memory
         first = next(iter(str(error).strip().splitlines()), '')
-        raise InputError(f'--engine {engine} gave up, nothing was counted ({type(error).__name__}: '
-                         f'{first[:300]})') from error
+        raise InputError(
+            f'--engine {engine} gave up, nothing was counted ({type(error).__name__}: '
+            f'{first[:300]})'
+        ) from error
     if isinstance(out, InputError):
         raise out
     times = Times(out.sources)
     wrong = [source for source in sources if times[source] != 1]
     if wrong:
-        raise InputError(f'{wrong[0]}: was counted {times[wrong[0]]} times, expected once, as were '
-                         f'{len(wrong) - 1} others of {len(sources)}: the engine has lost or repeated them')
+        raise InputError(
+            f'{wrong[0]}: was counted {times[wrong[0]]} times, expected once, as were '
+            f'{len(wrong) - 1} others of {len(sources)}: the engine has lost or repeated them'
+        )
     return out.state

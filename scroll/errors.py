@@ -1,4 +1,5 @@
 """The error that `scroll` raises for input it cannot use."""
+
 import difflib
 from contextlib import contextmanager
 

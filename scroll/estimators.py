@@ -8,6 +8,7 @@
 
 `scroll.Scroll` is the learner below it: of images, too, with a buffer to adapt on, and files.
 """
+
 import copy
 import hashlib
 import json
@@ -33,14 +34,15 @@ from scroll.statistics import MAX_SAMPLES
 from scroll.tables import Columns, names_of, numbers_of, warn_of_half
 
 SCALES = ('unit', 'standard', None)
-STANDARDISED = ('ridge', 'ncc', 'lda')      # linear heads on counts, class sums and one Gram matrix
+STANDARDISED = ('ridge', 'ncc', 'lda')  # linear heads on counts, class sums and one Gram matrix
 _OF_BUFFER = ('buffer_size', 'strategy', 'adaptation', 'keep_keys')
 _HEAD_SETTINGS = [name for name in SETTINGS if name not in _OF_BUFFER]
-_UNEVEN = 30                        # times the usual root mean square is another scale
+_UNEVEN = 30  # times the usual root mean square is another scale
 
 
 class _Fitted(NamedTuple):
     """What fitting adds, replaced as a whole. declared: labels that were named as `classes`."""
+
     learner: GridLearner
     declared: frozenset = frozenset()
 
@@ -87,8 +89,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             use. n_features_in_: d. feature_names_in_: (d,) of a data frame. learner_: the `Scroll`
             below;
             `learner_.statistics_` are its sums, of features on the grid."""
-    __init__ = constructor(dict(head=DEFAULTS['head'], scale='unit', limit=None, calibration_size=500) |
-                           {name: DEFAULTS[name] for name in _HEAD_SETTINGS}, positional=1)
+
+    __init__ = constructor(
+        dict(head=DEFAULTS['head'], scale='unit', limit=None, calibration_size=500)
+        | {name: DEFAULTS[name] for name in _HEAD_SETTINGS},
+        positional=1,
+    )
 
     def set_params(self, **params) -> 'ScrollClassifier':
         """Change constructor arguments by name; takes effect where they are next used."""
@@ -104,7 +110,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         fresh = clone(self)
         fresh._learn(X, y, None, sample_weight, whole_data=True)
         with self._writing():
-            self._fitted = fresh._fitted                        # at once: a fit may be interrupted
+            self._fitted = fresh._fitted  # at once: a fit may be interrupted
         return self
 
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> 'ScrollClassifier':
@@ -132,11 +138,15 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         if not isinstance(other, ScrollClassifier):
             return NotImplemented
         one, two, out = self._known(), other._known(), copy.copy(self)
-        out._fitted = _Fitted(copy.copy(one.learner).merge(two.learner), one.declared | two.declared)
+        out._fitted = _Fitted(
+            copy.copy(one.learner).merge(two.learner), one.declared | two.declared
+        )
         return out
 
     def __getstate__(self) -> dict:
-        return {name: value for name, value in dict(super().__getstate__()).items() if name != '_lock'}
+        return {
+            name: value for name, value in dict(super().__getstate__()).items() if name != '_lock'
+        }
 
     def _writing(self):
         """A lock that those who change what was learned hold."""
@@ -178,8 +188,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def feature_names_in_(self) -> np.ndarray:
-        """(d,) names of the columns of a data frame, as text; an AttributeError where it had none.
-        """
+        """(d,) names of the columns of a data frame, as text; an AttributeError where it had none."""
         return self._known().learner.feature_names_in_
 
     def _known(self) -> _Fitted:
@@ -256,8 +265,10 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         if self.scale == 'standard':
             one_of("scale='standard' with head", self.head, STANDARDISED)
         if self.scale != 'unit' and lift_of(self._of_head(), 1) is not None:
-            raise InputError(f"head {self.head!r}, lift {self.lift!r}: a lift needs features of unit length, "
-                             "scale='unit'")
+            raise InputError(
+                f'head {self.head!r}, lift {self.lift!r}: a lift needs features of unit length, '
+                "scale='unit'"
+            )
         whole('calibration_size', self.calibration_size)
 
     def _of_head(self) -> dict:
@@ -266,7 +277,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def _checked(self, X, fitted: _Fitted | None, y='no_validation') -> tuple:
         """(`Columns` of X float64 (N, d), in the order that was learned; y (N,) where it is given).
         fitted: None if nothing was learned. What scikit-learn finds wrong is an `InputError`."""
-        learned = None if fitted is None else tuple(getattr(fitted.learner, 'feature_names_in_', ()))
+        learned = (
+            None if fitted is None else tuple(getattr(fitted.learner, 'feature_names_in_', ()))
+        )
         try:
             names = names_of(X) if fitted is None else learned or None
             X = numbers_of(X, learned)
@@ -281,13 +294,14 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(' '.join(str(error).split())) from error
         dim = X.shape[1] if fitted is None else fitted.learner.n_features_in_
         if X.shape[1] != dim:
-            raise InputError(f'X has {X.shape[1]} features, but {type(self).__name__} is expecting {dim} '
-                             'features as input')
+            raise InputError(
+                f'X has {X.shape[1]} features, but {type(self).__name__} is expecting {dim} '
+                'features as input'
+            )
         return Columns(X, names), y
 
     def _new_learner(self, X, whole_data: bool) -> GridLearner:
-        """With the grid that these parameters ask for, made of X if nothing else says what it is.
-        """
+        """With the grid that these parameters ask for, made of X if nothing else says what it is."""
         out = GridLearner(buffer_size=self.calibration_size, strategy='hash', **self._of_head())
         out.standard = self.scale == 'standard'
         if self.scale == 'unit':
@@ -298,8 +312,10 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         elif whole_data:
             out.grid = FeatureGrid.between(X.min(axis=0), X.max(axis=0), centred=out.standard)
         else:
-            raise InputError(f'scale={self.scale!r}, limit=None: give limit, the largest absolute value of a '
-                             'feature; the first batch of partial_fit may not decide on the grid')
+            raise InputError(
+                f'scale={self.scale!r}, limit=None: give limit, the largest absolute value of a '
+                'feature; the first batch of partial_fit may not decide on the grid'
+            )
         return out
 
     def _ready(self) -> _Fitted:
@@ -319,8 +335,11 @@ def _plain(y):
     them.
     """
     kind = getattr(y, 'dtype', None)
-    listed = isinstance(y, (list, tuple)) or getattr(kind, 'kind', '') in ('O', 'T') or \
-        getattr(kind, 'na_value', None) is not None         # pandas' own types, which may have gaps
+    listed = (
+        isinstance(y, (list, tuple))
+        or getattr(kind, 'kind', '') in ('O', 'T')
+        or getattr(kind, 'na_value', None) is not None
+    )  # pandas' own types, which may have gaps
     return typed_labels(y, len(y)) if listed and np.asarray(y, object).ndim == 1 else widened(y)
 
 
@@ -334,12 +353,16 @@ def _weights(sample_weight, count: int, least: int) -> np.ndarray:
         raise InputError(f'sample_weight has shape {weights.shape}: expected ({count},), numbers')
     wrong = ~np.isfinite(weights) | (weights < 0) | (weights != np.rint(weights))
     if wrong.any():
-        raise InputError(f'sample_weight[{np.flatnonzero(wrong)[0]}] is {weights[wrong][0]:g}: expected '
-                         "whole numbers, 0 or more: copies of the sample; head='balanced' counts each "
-                         'class alike')
+        raise InputError(
+            f'sample_weight[{np.flatnonzero(wrong)[0]}] is {weights[wrong][0]:g}: expected '
+            "whole numbers, 0 or more: copies of the sample; head='balanced' counts each "
+            'class alike'
+        )
     if not least <= weights.sum() <= MAX_SAMPLES:
-        raise InputError(f'sample_weight adds up to {weights.sum():g}: expected more than zero, and no more '
-                         f'than {MAX_SAMPLES}')
+        raise InputError(
+            f'sample_weight adds up to {weights.sum():g}: expected more than zero, and no more '
+            f'than {MAX_SAMPLES}'
+        )
     return weights.astype(np.int64)
 
 
@@ -361,6 +384,10 @@ def _warn_of_scales(X: np.ndarray) -> None:
     sizes = np.sqrt(np.square(X / (largest or 1)).mean(axis=0))
     usual = np.median(sizes[sizes > 0]) if largest else 0
     if sizes.max() > _UNEVEN * usual:
-        warnings.warn(f'feature {sizes.argmax()} is {sizes.max() / usual:.0f} times as large as the usual '
-                      'one, and all but fills samples of unit length: for features of different scale take '
-                      "scale='standard'", UserWarning, stacklevel=5)
+        warnings.warn(
+            f'feature {sizes.argmax()} is {sizes.max() / usual:.0f} times as large as the usual '
+            'one, and all but fills samples of unit length: for features of different scale take '
+            "scale='standard'",
+            UserWarning,
+            stacklevel=5,
+        )

@@ -13,6 +13,7 @@ order; ties go to the lowest key.
 - `random`: a reservoir for each class. `nearest`, `outlier`: smallest or largest distance to the
   class mean.
 """
+
 import copy
 import hashlib
 import json
@@ -29,8 +30,8 @@ from scroll.randomness import numpy_stream
 from scroll.settings import STRATEGIES
 from scroll.statistics import Statistics
 
-_TOGETHER = 1 << 12                 # candidates of whom all products are held at once
-_SPLIT = 20                         # bits of the lower part of integers that int64 cannot hold
+_TOGETHER = 1 << 12  # candidates of whom all products are held at once
+_SPLIT = 20  # bits of the lower part of integers that int64 cannot hold
 # names in files and digests, of the fields of `_Kept`
 _ARRAYS = ('keys', 'features', 'samples', 'coins')
 
@@ -42,17 +43,20 @@ def quotas(counts, capacity: int) -> np.ndarray:
     counts = np.asarray(counts, np.int64)
     if counts.sum() <= capacity:
         return counts.copy()
-    low, high = 0, capacity                     # largest level with sum(min(counts, level)) <= capacity
+    low, high = 0, capacity  # largest level with sum(min(counts, level)) <= capacity
     while low < high:
         level = (low + high + 1) // 2
-        low, high = (level, high) if np.minimum(counts, level).sum() <= capacity else (low, level - 1)
+        low, high = (
+            (level, high) if np.minimum(counts, level).sum() <= capacity else (low, level - 1)
+        )
     out = np.minimum(counts, low)
-    out[np.flatnonzero(counts > low)[:capacity - out.sum()]] += 1
+    out[np.flatnonzero(counts > low)[: capacity - out.sum()]] += 1
     return out
 
 
 class _Kept(NamedTuple):
     """Samples of a class, best first; random_priority: float64 (m,), drawn once for each sample."""
+
     keys: np.ndarray
     features: np.ndarray
     samples: np.ndarray
@@ -68,6 +72,7 @@ class Exemplars:
     """A buffer in canonical order (class, key): labels (m,), keys (m,), features (m, d), samples
     (m, ...).
     """
+
     labels: np.ndarray
     keys: np.ndarray
     features: np.ndarray
@@ -99,7 +104,8 @@ class ExemplarBuffer:
             with it,
             may be another than that of a stream without what was removed. True again where all is
             kept."""
-    complete = True                     # of the class: pickles of earlier versions have none
+
+    complete = True  # of the class: pickles of earlier versions have none
 
     def __init__(self, capacity: int, strategy: str = 'herding', seed: int = 0):
         one_of('buffer strategy', strategy, STRATEGIES)
@@ -116,8 +122,10 @@ class ExemplarBuffer:
         kind = samples.dtype.newbyteorder('=')
         for kept in self._kept.values():
             if kept.samples.shape[1:] != samples.shape[1:] or kept.samples.dtype != kind:
-                raise InputError(f'samples have shape {samples.shape[1:]} and dtype {samples.dtype}: the '
-                                 f'buffer holds {kept.samples.shape[1:]}, {kept.samples.dtype}')
+                raise InputError(
+                    f'samples have shape {samples.shape[1:]} and dtype {samples.dtype}: the '
+                    f'buffer holds {kept.samples.shape[1:]}, {kept.samples.dtype}'
+                )
 
     def update(self, keys, features, samples, labels, statistics: Statistics) -> None:
         """Offer one segment, which `statistics` must count already: its sums are the herding
@@ -133,15 +141,21 @@ class ExemplarBuffer:
     def merge(self, other: 'ExemplarBuffer | None', statistics: Statistics) -> None:
         """Add another stream's buffer, if it has one; `statistics` are the merged ones. Exact for
         `hash`, and for classes in one shard."""
-        alike = other is not None and other.strategy == self.strategy and other.capacity >= self.capacity
+        alike = (
+            other is not None
+            and other.strategy == self.strategy
+            and other.capacity >= self.capacity
+        )
         self.complete = self.complete and alike and other.complete
         self._kept = self._chosen(self._kept, {} if other is None else other._kept, statistics)
         self._check_complete(statistics)
 
     def _check_complete(self, statistics: Statistics) -> None:
         """Find out whether an edit has left free places, where samples have been let go."""
-        sizes = [len(self._kept[label].keys) if label in self._kept else 0
-                 for label in statistics.classes.tolist()]
+        sizes = [
+            len(self._kept[label].keys) if label in self._kept else 0
+            for label in statistics.classes.tolist()
+        ]
         full = sizes == quotas(statistics.counts, self.capacity).tolist()
         self.complete = full and (self.complete or len(self) == statistics.total)
 
@@ -149,10 +163,14 @@ class ExemplarBuffer:
         """Drop these samples, which `statistics` no longer count, if they are kept. Their places
         are free until new samples come."""
         left = dict(self._kept)
-        for key, label in zip(np.asarray(keys, np.uint64), check_labels(labels, len(keys)).tolist()):
+        for key, label in zip(
+            np.asarray(keys, np.uint64), check_labels(labels, len(keys)).tolist()
+        ):
             if label in left:
                 own = left[label].keys
-                left[label] = left[label].at(np.delete(np.arange(len(own)), np.flatnonzero(own == key)[:1]))
+                left[label] = left[label].at(
+                    np.delete(np.arange(len(own)), np.flatnonzero(own == key)[:1])
+                )
         self._kept = {label: kept for label, kept in left.items() if len(kept.keys)}
         self._check_complete(statistics)
 
@@ -165,7 +183,9 @@ class ExemplarBuffer:
     def rename(self, names: dict, statistics: Statistics) -> None:
         """Call each class as `names` says; `statistics` do so already. What is left over of a
         shared capacity goes to the first classes: one that is now later may lose a sample."""
-        self._kept = self._chosen({names[label]: kept for label, kept in self._kept.items()}, {}, statistics)
+        self._kept = self._chosen(
+            {names[label]: kept for label, kept in self._kept.items()}, {}, statistics
+        )
         self._check_complete(statistics)
 
     def _chosen(self, kept: dict, offered: dict, statistics: Statistics) -> dict:
@@ -174,13 +194,17 @@ class ExemplarBuffer:
         """
         labels = sorted(kept.keys() | offered.keys())
         rows = np.searchsorted(statistics.classes, label_array(labels)) if labels else []
-        sums, counts, allowed = statistics.sums, statistics.counts, quotas(statistics.counts, self.capacity)
+        sums, counts, allowed = (
+            statistics.sums,
+            statistics.counts,
+            quotas(statistics.counts, self.capacity),
+        )
         out = {}
         for label, row in zip(labels, rows):
             own, quota = kept.get(label), int(allowed[row])
             if label in offered:
                 own = _joined(own, offered[label])
-                own = own.at(self._best(own, sums[row, :statistics.dim], int(counts[row]), quota))
+                own = own.at(self._best(own, sums[row, : statistics.dim], int(counts[row]), quota))
             own = own if len(own.keys) <= quota else own.at(slice(quota))
             if len(own.keys):
                 out[label] = own
@@ -203,36 +227,55 @@ class ExemplarBuffer:
         """All that is kept, as arrays by name, the best of a class first, and the random stream."""
         parts = dict(sorted(self._kept.items()))
         arrays = dict(zip(_ARRAYS, map(np.concatenate, zip(*parts.values()))))
-        return dict(labels=label_array(list(parts)),
-                    sizes=np.array([len(kept.keys) for kept in parts.values()], np.int64), **arrays,
-                    random=self._random.bit_generator.state)
+        return dict(
+            labels=label_array(list(parts)),
+            sizes=np.array([len(kept.keys) for kept in parts.values()], np.int64),
+            **arrays,
+            random=self._random.bit_generator.state,
+        )
 
     @classmethod
-    def from_arrays(cls, arrays: dict, facts: dict, statistics: Statistics,
-                    check_samples) -> 'ExemplarBuffer':
+    def from_arrays(
+        cls, arrays: dict, facts: dict, statistics: Statistics, check_samples
+    ) -> 'ExemplarBuffer':
         """What `state_dict` described, next to these statistics; one of several errors if no buffer
         can be like this. facts: capacity, strategy, random state, complete. check_samples:
         InputError for others."""
         out, sizes = cls(facts['capacity'], facts['strategy']), arrays['sizes']
         labels = check_labels(arrays['labels'].tolist(), len(arrays['labels']))
-        if sizes.shape != labels.shape or sizes.dtype != np.int64 or (labels[1:] <= labels[:-1]).any() or \
-                arrays.keys() != {'labels', 'sizes', *(_ARRAYS if len(sizes) else ())}:
+        if (
+            sizes.shape != labels.shape
+            or sizes.dtype != np.int64
+            or (labels[1:] <= labels[:-1]).any()
+            or arrays.keys() != {'labels', 'sizes', *(_ARRAYS if len(sizes) else ())}
+        ):
             raise InputError('the arrays of the buffer are not those that a buffer has')
-        quota = dict(zip(statistics.classes.tolist(), quotas(statistics.counts, out.capacity).tolist()))
+        quota = dict(
+            zip(statistics.classes.tolist(), quotas(statistics.counts, out.capacity).tolist())
+        )
         for label, size in zip(labels.tolist(), sizes.tolist()):
             if not 0 < size <= quota.get(label, 0):
-                raise InputError(f'the buffer has {size} samples of class {label!r}: its quota is '
-                                 f'{quota.get(label, 0)}')
+                raise InputError(
+                    f'the buffer has {size} samples of class {label!r}: its quota is '
+                    f'{quota.get(label, 0)}'
+                )
         if len(sizes):
             kept = _Kept(*(arrays[name] for name in _ARRAYS))
             types = kept.keys.dtype, kept.features.dtype, kept.random_priority.dtype
-            if {len(array) for array in kept} != {sum(sizes.tolist())} or \
-                    types != (np.uint64, np.int32, np.float64) or kept.random_priority.ndim != 1:
+            if (
+                {len(array) for array in kept} != {sum(sizes.tolist())}
+                or types != (np.uint64, np.int32, np.float64)
+                or kept.random_priority.ndim != 1
+            ):
                 raise InputError('the arrays of the buffer do not go together')
             check_quantised(kept.features, statistics.dim)
             check_samples(kept.samples)
-            out._kept = {label: _Kept(*own) for label, *own in zip(labels.tolist(), *(
-                np.split(array, np.cumsum(sizes)[:-1]) for array in kept))}
+            out._kept = {
+                label: _Kept(*own)
+                for label, *own in zip(
+                    labels.tolist(), *(np.split(array, np.cumsum(sizes)[:-1]) for array in kept)
+                )
+            }
         out._random.bit_generator.state = facts['random']
         out.complete = facts.get('complete', True) is True
         out._check_complete(statistics)
@@ -242,8 +285,10 @@ class ExemplarBuffer:
         """What is kept, in canonical order. An empty buffer is an InputError."""
         if not self._kept:
             raise InputError('the buffer is empty')
-        parts = [(label, kept.at(np.argsort(kept.keys, kind='stable')))
-                 for label, kept in sorted(self._kept.items())]
+        parts = [
+            (label, kept.at(np.argsort(kept.keys, kind='stable')))
+            for label, kept in sorted(self._kept.items())
+        ]
         labels = label_array([label for label, kept in parts for _ in kept.keys])
         return Exemplars(labels, *map(np.concatenate, list(zip(*(kept for _, kept in parts)))[:3]))
 
@@ -262,12 +307,12 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
     f, k = features.astype(np.float64), min(k, len(features))
     towards, squares = _towards(f, class_sum), np.einsum('nd,nd->n', f, f)
     rounded = 2 * (towards[0] * float(1 << _SPLIT) + towards[1])
-    off = 2.0 ** -49 * (2 * count * squares.max(initial=0) + np.abs(rounded).max(initial=0))
+    off = 2.0**-49 * (2 * count * squares.max(initial=0) + np.abs(rounded).max(initial=0))
     # or those of one after the other
     products = f @ f.T if len(f) <= min(2 * k, _TOGETHER) else None
     chosen = np.zeros(k, np.int64)
-    for size in range(1, k + 1):            # squares: |f + s|^2 - |s|^2, s the sum of the chosen
-        distances = count * squares - size * rounded            # each is off by less than half of size off
+    for size in range(1, k + 1):  # squares: |f + s|^2 - |s|^2, s the sum of the chosen
+        distances = count * squares - size * rounded  # each is off by less than half of size off
         best = distances.argmin()
         near = np.flatnonzero(distances <= distances[best] + size * off)
         if len(near) > 1:
@@ -276,7 +321,7 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
             best = near[nearest[low[nearest].argmin()]]
         chosen[size - 1] = best
         squares += 2 * (f @ f[best] if products is None else products[best])
-        squares[best] = np.inf                                  # not again
+        squares[best] = np.inf  # not again
     return chosen
 
 
@@ -285,7 +330,9 @@ def _towards(f: np.ndarray, class_sum: np.ndarray) -> tuple:
     2^53.
     """
     parts = class_sum >> _SPLIT, class_sum & (1 << _SPLIT) - 1
-    return tuple((f @ part.astype(np.float64)[..., None])[..., 0].astype(np.int64) for part in parts)
+    return tuple(
+        (f @ part.astype(np.float64)[..., None])[..., 0].astype(np.int64) for part in parts
+    )
 
 
 def _distances(squares: np.ndarray, towards: tuple, size: int, count: int) -> tuple:
@@ -295,4 +342,6 @@ def _distances(squares: np.ndarray, towards: tuple, size: int, count: int) -> tu
       up to 2^14 numbers."""
     squares = squares.astype(np.int64)
     low = count * (squares & (1 << _SPLIT) - 1) - 2 * size * towards[1]
-    return count * (squares >> _SPLIT) - 2 * size * towards[0] + (low >> _SPLIT), low & (1 << _SPLIT) - 1
+    return count * (squares >> _SPLIT) - 2 * size * towards[0] + (low >> _SPLIT), low & (
+        1 << _SPLIT
+    ) - 1

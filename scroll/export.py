@@ -9,6 +9,7 @@
 A name that ends in .onnx, .pt2 or .safetensors is one file: the graph, or the weights, of what
 predicts. Logits of f_T are sums of products of whole numbers (in units of 2^-18) and exact weights.
 """
+
 import importlib.util
 import json
 import os
@@ -35,10 +36,12 @@ _NEEDS = dict(safetensors=('safetensors',), torch=('torch',), onnx=('torch', 'on
 FORMATS = tuple(_NEEDS)
 _ENDINGS = {'.safetensors': 'safetensors', '.pt2': 'torch', '.onnx': 'onnx'}
 _UNIT = 'u = round(2^18 x / |x|) / 2^18; x in float32, below 2^-126 in size as 0'
-_LIFTED = dict(relu='h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
-               relu7='h = [u, 2^(13 - s) min(max(0, floor(u matrix / 2^13)), 127)], s as of relu',
-               square='h = [u, min(floor((u matrix)^2 / 2^21), 2^18)]',
-               fourier='h = [u, table[angles]], angles = u matrix turns + offsets, in turns')
+_LIFTED = dict(
+    relu='h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
+    relu7='h = [u, 2^(13 - s) min(max(0, floor(u matrix / 2^13)), 127)], s as of relu',
+    square='h = [u, min(floor((u matrix)^2 / 2^21), 2^18)]',
+    fourier='h = [u, table[angles]], angles = u matrix turns + offsets, in turns',
+)
 
 
 def check_export(out, formats=None) -> tuple:
@@ -49,11 +52,17 @@ def check_export(out, formats=None) -> tuple:
     ending = ending if ending in _ENDINGS else ''
     usual = [_ENDINGS.get(ending, 'safetensors')]
     formats = usual if formats is None else formats
-    if not isinstance(formats, (tuple, list)) or not formats or any(name not in FORMATS for name in formats):
+    if (
+        not isinstance(formats, (tuple, list))
+        or not formats
+        or any(name not in FORMATS for name in formats)
+    ):
         raise InputError(f'formats {shown(formats)}: expected some of {", ".join(FORMATS)}')
     if ending and list(formats) != usual:
-        raise InputError(f'{out}: this file is of the format {usual[0]}, and formats are '
-                         f'{", ".join(formats)}: give a folder')
+        raise InputError(
+            f'{out}: this file is of the format {usual[0]}, and formats are '
+            f'{", ".join(formats)}: give a folder'
+        )
     for package in sorted({package for name in formats for package in _NEEDS[name]}):
         if importlib.util.find_spec(package) is None:
             raise not_installed('export', package, 'export')
@@ -82,7 +91,9 @@ def export(learner, out, formats=None, image_shape=None, names=None) -> None:
     learner.check_portable()
     (out, formats, ending), embedder = check_export(out, formats), learner.embedder
     if names is not None and len(names) != len(learner.classes_):
-        raise InputError(f'{len(names)} names: expected one of each of {len(learner.classes_)} classes')
+        raise InputError(
+            f'{len(names)} names: expected one of each of {len(learner.classes_)} classes'
+        )
     predictors = {'f_T': learner.predictor()}
     if learner.adapted_ is not None:
         predictors['f_star'] = learner.adapted_
@@ -92,9 +103,11 @@ def export(learner, out, formats=None, image_shape=None, names=None) -> None:
         shape = image_shape or (embedder.preprocessing.input_size,) * 2 + (3,)
         example = np.ones((2, *shape), np.uint8)
     if ending:
-        predictors = dict([predictors.popitem()])               # the last, which is in use
+        predictors = dict([predictors.popitem()])  # the last, which is in use
         if ending == '.safetensors' and getattr(embedder, 'dtype', '') == 'integer':
-            raise InputError(f'{out}: the weights of an integer backbone are a file more: give a folder')
+            raise InputError(
+                f'{out}: the weights of an integer backbone are a file more: give a folder'
+            )
     with unwritable(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as scratch, new_part(out, folder=not ending) as part:
@@ -119,11 +132,14 @@ def _certificate(learner, predictors: dict, names) -> dict:
     embedder = params.pop('embedder')
     if params['adaptation'] is not None:
         params['adaptation'] = asdict(params['adaptation'])
-    facts = dict(format=FORMAT, anywhere=dict(statistics=learner.digest(), f_T=predictors['f_T'].digest()))
+    facts = dict(
+        format=FORMAT, anywhere=dict(statistics=learner.digest(), f_T=predictors['f_T'].digest())
+    )
     if embedder is not None:
         facts['anywhere'] = dict(backbone=embedder.psi_digest) | facts['anywhere']
-        facts['embedder'] = dict(digest=embedder.digest, arithmetic=embedder.dtype,
-                                 **asdict(embedder.preprocessing))
+        facts['embedder'] = dict(
+            digest=embedder.digest, arithmetic=embedder.dtype, **asdict(embedder.preprocessing)
+        )
     if 'f_star' in predictors:
         f_star = predictors['f_star']
         if f_star.exact:
@@ -131,10 +147,19 @@ def _certificate(learner, predictors: dict, names) -> dict:
         else:
             facts['here'] = {'machine': f_star.made_on, 'f*': f_star.digest()}
     return facts | dict(
-        samples=statistics.total, dim=learner.n_features_in_, classes=statistics.classes.tolist(),
-        counts=statistics.counts.tolist(), names=None if names is None else list(map(str, names)),
-        settings=params, ridge_lambda=learner.ridge_lambda_,
-        versions={'python': platform.python_version(), 'scroll': scroll.__version__, 'numpy': np.__version__})
+        samples=statistics.total,
+        dim=learner.n_features_in_,
+        classes=statistics.classes.tolist(),
+        counts=statistics.counts.tolist(),
+        names=None if names is None else list(map(str, names)),
+        settings=params,
+        ridge_lambda=learner.ridge_lambda_,
+        versions={
+            'python': platform.python_version(),
+            'scroll': scroll.__version__,
+            'numpy': np.__version__,
+        },
+    )
 
 
 def _write(folder: Path, name: str, predictor, embedder, formats, example: np.ndarray) -> None:
@@ -142,21 +167,32 @@ def _write(folder: Path, name: str, predictor, embedder, formats, example: np.nd
     folded.
     """
     arrays, formula = _head(predictor)
-    about = _json(dict(format='scroll-predictor-1', predictor=name, digest=predictor.digest(),
-                       classes=predictor.classes.tolist(), formula=formula))
+    about = _json(
+        dict(
+            format='scroll-predictor-1',
+            predictor=name,
+            digest=predictor.digest(),
+            classes=predictor.classes.tolist(),
+            formula=formula,
+        )
+    )
     if set(formats) != {'safetensors'}:
         from scroll.graphs import write_graphs
+
         write_graphs(folder, name, predictor, embedder, example, formats, about)
     if 'safetensors' not in formats:
         return
     from safetensors.numpy import save_file
+
     tensors = {f'head.{key}': little_endian(array) for key, array in arrays.items()}
     if embedder is not None and embedder.dtype == 'integer':
         embedder.net.save(folder / 'backbone.integer.npz', dict(psi=embedder.psi_digest))
     elif embedder is not None:
-        tensors |= {f'backbone.{key}': little_endian(tensor.detach().cpu().numpy())
-                    for key, tensor in embedder.pristine.state_dict().items()
-                    if not key.startswith('classifier.')}
+        tensors |= {
+            f'backbone.{key}': little_endian(tensor.detach().cpu().numpy())
+            for key, tensor in embedder.pristine.state_dict().items()
+            if not key.startswith('classifier.')
+        }
     save_file(tensors, folder / f'{name}.safetensors', metadata=dict(about=about))
     (folder / f'{name}.json').write_text(f'{about}\n', encoding='utf-8')
 
@@ -165,15 +201,20 @@ def _head(predictor) -> tuple:
     """(arrays by name, the formula of the logits in them)."""
     f_star = hasattr(predictor, 'scale')
     unit = 'u = x / |x|' if f_star else _UNIT
-    if hasattr(predictor, 'means'):                             # of qda
+    if hasattr(predictor, 'means'):  # of qda
         rows, columns = np.triu_indices(size := predictor.forms.shape[1])
-        kind = np.int32 if form_bits(size) < 31 else np.int64   # a quarter of the forms, and exact
+        kind = np.int32 if form_bits(size) < 31 else np.int64  # a quarter of the forms, and exact
         arrays = dict(means=predictor.means, forms=predictor.forms[:, rows, columns].astype(kind))
-        formula = 'logits_c = -(h - means_c)^T P_c (h - means_c) ' \
-                  f'2^{predictor.exponent - 2 * GRID_BITS}, h and means in units of 2^-18; ' \
-                  'P_c is symmetric, forms_c its upper triangle, row after row'
+        formula = (
+            'logits_c = -(h - means_c)^T P_c (h - means_c) '
+            f'2^{predictor.exponent - 2 * GRID_BITS}, h and means in units of 2^-18; '
+            'P_c is symmetric, forms_c its upper triangle, row after row'
+        )
     else:
-        arrays, formula = dict(weight=predictor.weight, bias=predictor.bias), 'logits = h weight^T + bias'
+        arrays, formula = (
+            dict(weight=predictor.weight, bias=predictor.bias),
+            'logits = h weight^T + bias',
+        )
     if f_star:
         arrays['scale'], formula = np.float64(predictor.scale), f'{formula}, times scale'
         if predictor.forms is not None:
@@ -184,6 +225,9 @@ def _head(predictor) -> tuple:
     arrays['matrix'] = lift.matrix
     if lift.kind == 'fourier':
         turn = 2.0 ** -(GRID_BITS + lift.TURN_BITS)
-        arrays |= dict(offsets=lift.offsets * turn, table=cosine_table(),
-                       turns=np.float64(lift.turns * 2.0 ** -lift.TURN_BITS))
+        arrays |= dict(
+            offsets=lift.offsets * turn,
+            table=cosine_table(),
+            turns=np.float64(lift.turns * 2.0**-lift.TURN_BITS),
+        )
     return arrays, f'{formula}; {lifted}, in units of 2^-18; {unit}'

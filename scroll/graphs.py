@@ -5,6 +5,7 @@ Features come in float32, as a learner rounds them, and are 0 below 2^-126 in si
 float64. Those of f_T cut weights and products into pieces so short that every sum is exact: logits
 and labels are those of the library, to the last bit, where `OnGrid` gives its features.
 """
+
 import warnings
 from copy import deepcopy
 from dataclasses import replace
@@ -23,31 +24,43 @@ from scroll.heads.discriminants import PIECE, QuadraticPredictor, quadratic_logi
 from scroll.heads.predictors import exact_logits
 
 
-def write_graphs(folder: Path, name: str, predictor, embedder, example: np.ndarray, formats,
-                 about: str) -> None:
+def write_graphs(
+    folder: Path, name: str, predictor, embedder, example: np.ndarray, formats, about: str
+) -> None:
     """Write `name`.pt2 and `name`.onnx, as the formats say, with the text `about`. example: two
     samples, of the shape and dtype of all; embedder: as of `whole_module`. InputError: the backbone
     cannot be a graph."""
     if embedder is not None and embedder.dtype == 'bfloat16':
-        raise InputError('graphs do not work in bfloat16, as this backbone does: give it another dtype')
+        raise InputError(
+            'graphs do not work in bfloat16, as this backbone does: give it another dtype'
+        )
     shape, example = example.shape[1:], torch.from_numpy(example)
     free = ({0: torch.export.Dim('samples')},)
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter('ignore')                     # of torch and onnxscript, about themselves
+            warnings.simplefilter('ignore')  # of torch and onnxscript, about themselves
             module = whole_module(predictor, embedder, shape)
             program = torch.export.export(module, (example,), dynamic_shapes=free)
             if 'torch' in formats:
                 torch.export.save(program, folder / f'{name}.pt2', extra_files={'scroll': about})
             if 'onnx' in formats:
-                graph = torch.onnx.export(program, (example,), dynamic_shapes=free, input_names=['X'],
-                                          output_names=['logits', 'label'], dynamo=True, verbose=False)
+                graph = torch.onnx.export(
+                    program,
+                    (example,),
+                    dynamic_shapes=free,
+                    input_names=['X'],
+                    output_names=['logits', 'label'],
+                    dynamo=True,
+                    verbose=False,
+                )
                 graph.model.metadata_props['scroll'] = about
                 graph.save(folder / f'{name}.onnx', external_data=False)
-    except Exception as error:                                  # torch and onnxscript raise almost anything
+    except Exception as error:  # torch and onnxscript raise almost anything
         text = ' '.join(str(error).split())[:200]
-        raise InputError(f'{name} cannot be exported as a graph of samples {shape} ({type(error).__name__}: '
-                         f'{text}): export the format safetensors alone') from error
+        raise InputError(
+            f'{name} cannot be exported as a graph of samples {shape} ({type(error).__name__}: '
+            f'{text}): export the format safetensors alone'
+        ) from error
 
 
 def whole_module(predictor, embedder=None, shape: tuple = None) -> nn.Module:
@@ -68,23 +81,29 @@ class ImageFeatures(nn.Module):
     def __init__(self, embedder, shape: tuple):
         super().__init__()
         asked = embedder.preprocessing
-        size, scaled, self.net = asked.input_size, asked.scaled(*shape[:2]), deepcopy(
-            embedder.net if embedder.dtype != 'exact' else embedder.folded).cpu()
-        sized = replace(asked, crop=1.0, keep_ratio=False)                  # it gets images of its size
+        size, scaled, self.net = (
+            asked.input_size,
+            asked.scaled(*shape[:2]),
+            deepcopy(embedder.net if embedder.dtype != 'exact' else embedder.folded).cpu(),
+        )
+        sized = replace(asked, crop=1.0, keep_ratio=False)  # it gets images of its size
         self.prepare = self.net.prepare if embedder.dtype == 'integer' else sized
         for name, side, new in zip(('rows', 'columns'), shape, scaled):
-            self.register_buffer(name, torch.from_numpy(resize_matrix(side, new, size, asked.interpolation)))
+            self.register_buffer(
+                name, torch.from_numpy(resize_matrix(side, new, size, asked.interpolation))
+            )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        images = (images.unsqueeze(-1) if images.dim() == 3 else images).double().permute(0, 3, 1, 2)
+        images = (
+            (images.unsqueeze(-1) if images.dim() == 3 else images).double().permute(0, 3, 1, 2)
+        )
         # as `scroll.embedding.transforms.resize`: exact
         images = self.rows @ (images @ self.columns.T)
         return self.net.features(self.prepare(images.permute(0, 2, 3, 1)))
 
 
 class Head(nn.Module):
-    """What every predictor has: `h`, its features or their lift, whole numbers in units of 2^-18.
-    """
+    """What every predictor has: `h`, its features or their lift, whole numbers in units of 2^-18."""
 
     def __init__(self, predictor, **arrays):
         super().__init__()
@@ -128,7 +147,7 @@ class ExactQuadratic(Head):
 
     def forward(self, u: torch.Tensor) -> tuple:
         high, low = quadratic_logits(self.h(u), self.means, self.forms, torch.floor)
-        return _result(high.T, low.T, 4.0 ** PIECE, self.unit)
+        return _result(high.T, low.T, 4.0**PIECE, self.unit)
 
 
 class ScaledLinear(Head):

@@ -1,8 +1,9 @@
 """The grid on which features live: unit vectors in whole multiples of 2^-18, so that their sums are exact.
 
-    >>> quantise([[3.0, 4.0]]).tolist(), GRID                            # 0.6 and 0.8, in units of 2^-18
-    ([[157286, 209715]], 262144)
+>>> quantise([[3.0, 4.0]]).tolist(), GRID                            # 0.6 and 0.8, in units of 2^-18
+([[157286, 209715]], 262144)
 """
+
 import hashlib
 import re
 from fractions import Fraction
@@ -12,9 +13,9 @@ import numpy as np
 
 from scroll.errors import InputError
 
-GRID_BITS = 18                       # features are integers in units of 2^-GRID_BITS
+GRID_BITS = 18  # features are integers in units of 2^-GRID_BITS
 GRID = 1 << GRID_BITS
-PRECISION = 'float32'               # of features as they are taken in
+PRECISION = 'float32'  # of features as they are taken in
 
 
 def widened(numbers):
@@ -41,8 +42,10 @@ def quantise(features) -> np.ndarray:
     except ValueError as error:
         raise InputError(f'features are not a table of numbers: {error}') from error
     if features.ndim != 2 or features.dtype.kind not in 'fiu' or features.shape[1] == 0:
-        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected '
-                         'numbers (N, d)')
+        raise InputError(
+            f'features have shape {features.shape} and dtype {features.dtype}: expected '
+            'numbers (N, d)'
+        )
     # processors may take denormals for 0
     if features.dtype.kind == 'f' and features.itemsize in (4, 8):
         features = np.where(np.abs(features) < np.finfo(features.dtype).tiny, 0, features)
@@ -61,7 +64,9 @@ def quantise(features) -> np.ndarray:
     # allow for twice that
     unsure = np.abs(scaled - out) > 0.5 - (features.shape[1] + 8) * 2.0 ** (GRID_BITS - 53)
     for row in np.flatnonzero(unsure.any(axis=1)):
-        out[row, unsure[row]] = _rounded_quotients(features[row].tolist(), np.flatnonzero(unsure[row]))
+        out[row, unsure[row]] = _rounded_quotients(
+            features[row].tolist(), np.flatnonzero(unsure[row])
+        )
     return out.astype(np.int32)
 
 
@@ -76,14 +81,19 @@ def intake(features) -> np.ndarray:
     with np.errstate(over='ignore'):
         out = features.astype(np.float32)
     if features.dtype.kind == 'f':
-        small = np.abs(features) < 2.0 ** -126
+        small = np.abs(features) < 2.0**-126
         if small.any():
-            out[small] = np.where(np.abs(features[small]) < 2.0 ** -126 - 2.0 ** -150, 0,
-                                  np.copysign(2.0 ** -126, features[small]))
+            out[small] = np.where(
+                np.abs(features[small]) < 2.0**-126 - 2.0**-150,
+                0,
+                np.copysign(2.0**-126, features[small]),
+            )
     beyond = ~np.isfinite(out)
     if beyond.any() and np.isfinite(features[beyond]).any():
         row = np.argwhere(beyond & np.isfinite(features))[0][0]
-        raise InputError(f'sample {row} has values beyond float32, to which features are rounded: scale them')
+        raise InputError(
+            f'sample {row} has values beyond float32, to which features are rounded: scale them'
+        )
     return out
 
 
@@ -94,9 +104,9 @@ def _rounded_quotients(x: list, columns) -> list:
     squares, out = sum(value * value for value in x), []
     for value in (x[column] for column in columns):
         square = (value << GRID_BITS + 1) ** 2
-        twice = isqrt(square // squares)                    # floor(2 t), t the absolute value of the quotient
+        twice = isqrt(square // squares)  # floor(2 t), t the absolute value of the quotient
         nearest = (twice + 1) // 2
-        if twice * twice * squares == square:               # 2 t is an integer: with an odd one t is a tie
+        if twice * twice * squares == square:  # 2 t is an integer: with an odd one t is a tie
             nearest -= twice % 2 and nearest % 2
         out.append(nearest if value >= 0 else -nearest)
     return out
@@ -108,11 +118,15 @@ def on_grid(features, dim: int = None) -> np.ndarray:
     if features.ndim == 2 and dim and features.shape[1] != dim:
         raise InputError(f'there are {features.shape[1]} features: expected {dim}')
     if features.ndim != 2 or features.dtype.kind not in 'iu':
-        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: '
-                         f'expected integers (N, {dim or "d"})')
+        raise InputError(
+            f'features have shape {features.shape} and dtype {features.dtype}: '
+            f'expected integers (N, {dim or "d"})'
+        )
     if max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:
-        raise InputError(f'features are off the grid: expected integers from -{GRID} to {GRID}, as '
-                         '`scroll.grid.quantise` makes them')
+        raise InputError(
+            f'features are off the grid: expected integers from -{GRID} to {GRID}, as '
+            '`scroll.grid.quantise` makes them'
+        )
     return features
 
 
@@ -125,13 +139,14 @@ def check_quantised(features, dim: int = None) -> None:
     wrong = (np.abs(length - GRID) > 0.5 * exact.shape[1] ** 0.5 + 0.01) & (length > 0)
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
-        raise InputError(f'the feature of sample {first} has length {length[first] / GRID:.6g}: expected '
-                         f'unit length on a grid of 2^-{GRID_BITS}, as quantise gives it')
+        raise InputError(
+            f'the feature of sample {first} has length {length[first] / GRID:.6g}: expected '
+            f'unit length on a grid of 2^-{GRID_BITS}, as quantise gives it'
+        )
 
 
 def little_endian(array) -> np.ndarray:
-    """The array as digests and files have it on every machine: C-contiguous, the lowest byte first.
-    """
+    """The array as digests and files have it on every machine: C-contiguous, the lowest byte first."""
     array = np.asarray(array)
     return array.astype(array.dtype.newbyteorder('<'), order='C', copy=False)
 
@@ -143,11 +158,10 @@ def native(array) -> np.ndarray:
 
 
 def sample_keys(samples: np.ndarray) -> np.ndarray:
-    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes (`little_endian`).
-    """
+    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes (`little_endian`)."""
     samples = little_endian(samples)
     size = samples[0].nbytes if len(samples) else 0
     view = memoryview(samples).cast('B') if size else b''
     starts = range(0, size * len(samples), size) if size else [0] * len(samples)
-    digests = b''.join(hashlib.sha256(view[start:start + size]).digest()[:8] for start in starts)
+    digests = b''.join(hashlib.sha256(view[start : start + size]).digest()[:8] for start in starts)
     return np.frombuffer(digests, '>u8').astype(np.uint64)

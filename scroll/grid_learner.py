@@ -11,6 +11,7 @@ from the sums: `Standardised` is a function of these alone.
     >>> grid.on_it(np.array([[1.0, -4.0]])).tolist()
     [[65536, -262144]]
 """
+
 import copy
 import hashlib
 import json
@@ -30,17 +31,18 @@ from scroll.settings import AUTO
 from scroll.state import State
 from scroll.statistics import Statistics, Sums
 
-_MARGIN = 4                         # a grid made from data reaches this many times as far
-_POINT = 96                         # bits of a factor of `Standardised` below the point
-_EXTRA = 24                         # bits of class sums below the grid
-_ROWS = 256                         # of a Gram matrix at once
-_SHARE = 20                         # a turn takes at most one in 20 of all samples
-_SCALES = 1e-3, 1e5                 # of a standard deviation of the logits
+_MARGIN = 4  # a grid made from data reaches this many times as far
+_POINT = 96  # bits of a factor of `Standardised` below the point
+_EXTRA = 24  # bits of class sums below the grid
+_ROWS = 256  # of a Gram matrix at once
+_SHARE = 20  # a turn takes at most one in 20 of all samples
+_SCALES = 1e-3, 1e5  # of a standard deviation of the logits
 
 
 @dataclass(frozen=True)
 class FeatureGrid:
     """Features (N, d) -> whole numbers. centres: float64 (d,); exponents: int64 (d,), p."""
+
     centres: np.ndarray
     exponents: np.ndarray
 
@@ -54,15 +56,17 @@ class FeatureGrid:
         except (TypeError, ValueError):
             limits = np.zeros(1)
         if isinstance(limit, (bool, str)) or not (np.isfinite(limits) & (limits > 0)).all():
-            raise InputError(f'limit {shown(limit)}: expected a positive number, the largest absolute value '
-                             f'of a feature, or one for each of {dim} features')
+            raise InputError(
+                f'limit {shown(limit)}: expected a positive number, the largest absolute value '
+                f'of a feature, or one for each of {dim} features'
+            )
         return cls(np.zeros(dim), _exponents(limits, common))
 
     @classmethod
     def between(cls, low: np.ndarray, high: np.ndarray, centred: bool) -> 'FeatureGrid':
         """Four times as far as from the least to the largest values of features, float64 (d,) each.
         `centred`: from the middle between them; else from zero, with one p for all."""
-        centres = low / 2 + high / 2 + 0.0 if centred else np.zeros(len(low))       # never -0.0
+        centres = low / 2 + high / 2 + 0.0 if centred else np.zeros(len(low))  # never -0.0
         reach = high / 2 - low / 2 if centred else np.maximum(-low, high)
         reach = _MARGIN * np.minimum(reach, np.finfo(float).max / _MARGIN)
         reach = np.where(reach > 0, reach, np.where(centres != 0, np.abs(centres), 1.0))
@@ -76,12 +80,13 @@ class FeatureGrid:
         return not (coarse | beyond).any()
 
     def _place(self, X: np.ndarray) -> np.ndarray:
-        """float64 (N, d), whole numbers, also beyond the grid. What is beyond float32 is clipped.
-        """
+        """float64 (N, d), whole numbers, also beyond the grid. What is beyond float32 is clipped."""
         most = float(np.finfo(np.float32).max)
         X = intake(np.clip(X, -most, most)) if self._rounds() else np.asarray(X)
         with np.errstate(over='ignore'):
-            return np.rint(np.ldexp(X.astype(np.float64) - self.centres, GRID_BITS - self.exponents))
+            return np.rint(
+                np.ldexp(X.astype(np.float64) - self.centres, GRID_BITS - self.exponents)
+            )
 
     def within(self, X: np.ndarray) -> np.ndarray:
         """int32 (N, d); what is beyond the grid is taken to its edge."""
@@ -95,8 +100,10 @@ class FeatureGrid:
             row, column = beyond[0].tolist()
             far, centre = 2.0 ** self.exponents[column], self.centres[column]
             where = f' from {centre:g}' if centre else ''
-            raise InputError(f'X[{row}, {column}] is {X[row, column]:g}: the grid reaches {far:g}{where}; '
-                             'begin again with a larger limit, the largest absolute value expected')
+            raise InputError(
+                f'X[{row}, {column}] is {X[row, column]:g}: the grid reaches {far:g}{where}; '
+                'begin again with a larger limit, the largest absolute value expected'
+            )
         return out.astype(np.int32)
 
     def digest(self) -> str:
@@ -124,10 +131,10 @@ class Standardised:
 
     def __init__(self, statistics: Statistics):
         dim, count, total = statistics.dim, statistics.counts, statistics.total
-        sums = statistics.sums[:, :-1].astype(object)                       # Python's integers: none wraps
+        sums = statistics.sums[:, :-1].astype(object)  # Python's integers: none wraps
         self._total, self._sums = total, sums.sum(axis=0)
         # N^2 s^2
-        squares = total * np.diagonal(statistics.gram)[:-1].astype(object) - self._sums ** 2
+        squares = total * np.diagonal(statistics.gram)[:-1].astype(object) - self._sums**2
         one = 1 << 2 * (GRID_BITS + _POINT)
         self._factors = np.array([isqrt(one // (dim * v)) if v else 0 for v in squares], object)
         centred = total * sums - count[:, None].astype(object) * self._sums
@@ -138,9 +145,11 @@ class Standardised:
         means = class_means(Sums(statistics.classes, count, rounded))
         change = moved.T @ means
         gram = _shifted(np.pad(change + change.T, (0, 1)), _EXTRA)
-        for start in range(0, dim, _ROWS):                                  # Python's integers take memory
+        for start in range(0, dim, _ROWS):  # Python's integers take memory
             rows = slice(start, min(start + _ROWS, dim))
-            cross = total * statistics.gram[rows, :-1].astype(object) - np.outer(self._sums[rows], self._sums)
+            cross = total * statistics.gram[rows, :-1].astype(object) - np.outer(
+                self._sums[rows], self._sums
+            )
             scaled = total * cross * np.outer(self._factors[rows], self._factors)
             gram[rows, :-1] += _shifted(scaled, 2 * _POINT).astype(np.int64)
         # of an entry: 1/2 and 1/2 by these roundings; of each class 1/2 by its mean's, 1/4 by a
@@ -155,13 +164,16 @@ class Standardised:
         largest.
         """
         units = predictor.units.astype(object)
-        slopes = units[:, :-1] * self._factors                              # of N u - sum u, in 2^-96
+        slopes = units[:, :-1] * self._factors  # of N u - sum u, in 2^-96
         weights = slopes * self._total
         ends = units[:, -1] * (1 << _POINT) - _shifted(slopes @ self._sums, GRID_BITS)
         both = np.column_stack([weights, ends])
         shift = max(0, max(int(abs(value)).bit_length() for value in both.ravel()) - WEIGHT_BITS)
-        return LinearPredictor(predictor.classes, _shifted(both, shift).astype(np.int64),
-                               predictor.exponent - _POINT + shift)
+        return LinearPredictor(
+            predictor.classes,
+            _shifted(both, shift).astype(np.int64),
+            predictor.exponent - _POINT + shift,
+        )
 
 
 def _shifted(values: np.ndarray, bits: int) -> np.ndarray:
@@ -173,6 +185,7 @@ class GridLearner(Scroll):
     """`Scroll` of feature vectors whose `grid` is set before it learns (None: unit rows, as of
     `Scroll`), and
     `standard`: whether heads see standardised features. `predictor` is for features on the grid."""
+
     grid: FeatureGrid | None = None
     standard = False
 
@@ -198,27 +211,38 @@ class GridLearner(Scroll):
         return last[1]
 
     def _calibrate(self, state: State) -> float:
-        classes, counts, total = state.statistics.classes, state.statistics.counts, state.statistics.total
+        classes, counts, total = (
+            state.statistics.classes,
+            state.statistics.counts,
+            state.statistics.total,
+        )
         if state.buffer is None or not len(state.buffer) or len(classes) < 2:
             return 1.0
         held = state.buffer.content()
         own = np.searchsorted(classes, held.labels)
         kept = np.bincount(own)[own]
         turns = max(-(-_SHARE * len(held) // total), 2)
-        turn = np.arange(len(held)) % turns                 # class after class: none is left without samples
+        turn = np.arange(len(held)) % turns  # class after class: none is left without samples
         turn[counts[own] == 1] = -1
         logits = np.empty((len(held), len(counts)))
-        if AUTO not in (self.head, self.pooling):           # which chooses by the others in the buffer
+        if AUTO not in (self.head, self.pooling):  # which chooses by the others in the buffer
             state = replace(state, buffer=None)
         for at in filter(len, (np.flatnonzero(turn == i) for i in range(turns))):
             rest = state.without(held.features[at], held.keys[at], held.labels[at])
-            logits[at] = copy.copy(self).set_state(rest).predictor().decision_function(held.features[at])
+            logits[at] = (
+                copy.copy(self).set_state(rest).predictor().decision_function(held.features[at])
+            )
         out = turn >= 0
         logits, own, weights = logits[out], own[out], (counts[own] / kept)[out]
         centred = logits - row_sums(logits)[:, None] / len(counts)
         spread = fsum(np.sqrt(row_sums(centred * centred) / len(counts))) / max(len(own), 1)
-        return fit_scale(logits, own, [scale / spread for scale in _SCALES], weights,
-                         1 / (len(own) + 1)) if spread else 1.0
+        return (
+            fit_scale(
+                logits, own, [scale / spread for scale in _SCALES], weights, 1 / (len(own) + 1)
+            )
+            if spread
+            else 1.0
+        )
 
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         if self.grid is None:
@@ -227,7 +251,9 @@ class GridLearner(Scroll):
         return features, features, sample_keys(features)
 
     def _on_grid(self, X, learned: bool = False) -> np.ndarray:
-        return super()._on_grid(X, learned) if self.grid is None else self.grid.within(np.asarray(X))
+        return (
+            super()._on_grid(X, learned) if self.grid is None else self.grid.within(np.asarray(X))
+        )
 
     def _check_features(self, features: np.ndarray) -> None:
         """Nothing: they are as the grid made them."""

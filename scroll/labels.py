@@ -1,4 +1,5 @@
 """Labels: what is taken for one, and which samples have it."""
+
 import math
 import unicodedata
 from numbers import Integral, Real
@@ -26,12 +27,14 @@ def check_labels(labels, count: int = None) -> np.ndarray:
         kind = array.dtype.kind
         changed = kind == 'U' or kind == 'f' and np.abs(array).max(initial=0) >= 1 << 53
         if kind in 'OT' or changed and not isinstance(labels, np.ndarray):
-            array = np.asarray(labels, object)          # of a list numpy makes text, or float64, throughout
-    except Exception as error:          # torch, polars and DuckDB each have their own
+            array = np.asarray(labels, object)  # of a list numpy makes text, or float64, throughout
+    except Exception as error:  # torch, polars and DuckDB each have their own
         raise InputError(f'y is not a list of labels: {" ".join(str(error).split())}') from error
     if array.ndim != 1 or count not in (None, len(array)):
-        raise InputError(f"y has shape {array.shape}: expected ({'N' if count is None else count},), one "
-                         'label a sample')
+        raise InputError(
+            f'y has shape {array.shape}: expected ({"N" if count is None else count},), one '
+            'label a sample'
+        )
     if array.dtype.kind == 'U':
         texts = array.tolist()
         return array.copy() if ''.join(texts).isascii() else label_array(list(map(normal, texts)))
@@ -41,11 +44,16 @@ def check_labels(labels, count: int = None) -> np.ndarray:
         raise InputError(f'y has dtype {array.dtype}: labels must be integers or strings')
     with np.errstate(invalid='ignore', over='ignore'):  # of what int64 or float16 cannot hold
         out = array.astype(np.int64)
-        wrong = (out != array) | (np.abs(array) >= 2.0 ** 63) if array.dtype.kind == 'f' else \
-            array > np.iinfo(np.int64).max
+        wrong = (
+            (out != array) | (np.abs(array) >= 2.0**63)
+            if array.dtype.kind == 'f'
+            else array > np.iinfo(np.int64).max
+        )
     if wrong.any():
-        raise InputError(f'y[{np.flatnonzero(wrong)[0]}] is {shown(array[wrong][0].item())}: labels must be '
-                         'whole numbers that int64 holds, or strings')
+        raise InputError(
+            f'y[{np.flatnonzero(wrong)[0]}] is {shown(array[wrong][0].item())}: labels must be '
+            'whole numbers that int64 holds, or strings'
+        )
     return out
 
 
@@ -54,8 +62,14 @@ def typed_labels(labels, count: int = None) -> np.ndarray:
     too.
     """
     out = check_labels(labels, count)
-    if len(out) and out.dtype.kind == 'i' and ((out == 0) | (out == 1)).all() and all(
-            isinstance(label, (bool, np.bool_)) for label in np.asarray(widened(labels)).tolist()):
+    if (
+        len(out)
+        and out.dtype.kind == 'i'
+        and ((out == 0) | (out == 1)).all()
+        and all(
+            isinstance(label, (bool, np.bool_)) for label in np.asarray(widened(labels)).tolist()
+        )
+    ):
         return out.astype(bool)
     return out
 
@@ -63,16 +77,26 @@ def typed_labels(labels, count: int = None) -> np.ndarray:
 def _of_objects(labels: list) -> np.ndarray:
     text = bool(labels) and isinstance(labels[0], str)
     for place, label in enumerate(labels):
-        if isinstance(label, str) != text or not (text or _is_whole(label)) or text and label.endswith('\0'):
-            raise InputError(f'y[{place}] is {shown(label)}: labels must be all integers or all strings, '
-                             'without NUL at their end')
+        if (
+            isinstance(label, str) != text
+            or not (text or _is_whole(label))
+            or text
+            and label.endswith('\0')
+        ):
+            raise InputError(
+                f'y[{place}] is {shown(label)}: labels must be all integers or all strings, '
+                'without NUL at their end'
+            )
     return label_array([normal(label) if text else int(label) for label in labels])
 
 
 def _is_whole(label) -> bool:
     """Whether a Python or numpy object is a whole number that int64 holds."""
-    if isinstance(label, np.timedelta64) or not isinstance(label, (Integral, np.bool_)) and not (
-            isinstance(label, Real) and math.isfinite(label) and label == int(label)):
+    if (
+        isinstance(label, np.timedelta64)
+        or not isinstance(label, (Integral, np.bool_))
+        and not (isinstance(label, Real) and math.isfinite(label) and label == int(label))
+    ):
         return False
     return -1 << 63 <= int(label) < 1 << 63
 

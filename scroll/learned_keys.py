@@ -9,17 +9,17 @@ to unlearn what it never learned, or has unlearned already.
     >>> known.lacks(np.array([7, 7, 9], np.uint64), ['ant', 'ant', 'bee']).tolist()
     [1]
 """
+
 import numpy as np
 
 from scroll.errors import InputError
 from scroll.labels import by_label, check_labels, label_array
 
-_MAX_UNSORTED = 1000                # segments that wait to be sorted together
+_MAX_UNSORTED = 1000  # segments that wait to be sorted together
 
 
 class LearnedKeys:
-    """A multiset of (key, label). `copy.copy` copies it: what it holds is replaced, never changed.
-    """
+    """A multiset of (key, label). `copy.copy` copies it: what it holds is replaced, never changed."""
 
     def __init__(self):
         # label -> sorted uint64 (n,); and more (keys, label), not sorted in yet
@@ -54,8 +54,10 @@ class LearnedKeys:
         lacking = self.lacks(keys, labels)
         if len(lacking):
             shown = ', '.join(map(str, lacking[:3].tolist())) + ', ...' * (len(lacking) > 3)
-            raise InputError(f'{len(lacking)} of {len(keys)} samples were never learned with these labels, '
-                             f'or have been removed already: those at {shown}')
+            raise InputError(
+                f'{len(lacking)} of {len(keys)} samples were never learned with these labels, '
+                f'or have been removed already: those at {shown}'
+            )
         labels, known = check_labels(labels, len(keys)), dict(self._by_class())
         for label, at in by_label(labels):
             known[label] = np.delete(known[label], _places(known[label], keys[at]))
@@ -65,7 +67,10 @@ class LearnedKeys:
     def drop(self, classes) -> 'LearnedKeys':
         """Forget whole classes."""
         gone = set(np.asarray(classes).tolist())
-        self._kept = {label: own for label, own in self._by_class().items() if label not in gone}, ()
+        self._kept = (
+            {label: own for label, own in self._by_class().items() if label not in gone},
+            (),
+        )
         return self
 
     def rename(self, names: dict) -> 'LearnedKeys':
@@ -89,18 +94,24 @@ class LearnedKeys:
         class.
         """
         parts = dict(sorted(self._by_class().items()))
-        return dict(labels=label_array(list(parts)), sizes=np.array(list(map(len, parts.values())), np.int64),
-                    keys=np.concatenate([np.zeros(0, np.uint64), *parts.values()]))
+        return dict(
+            labels=label_array(list(parts)),
+            sizes=np.array(list(map(len, parts.values())), np.int64),
+            keys=np.concatenate([np.zeros(0, np.uint64), *parts.values()]),
+        )
 
     @classmethod
     def from_arrays(cls, arrays: dict, statistics) -> 'LearnedKeys':
         """What `state_dict` described; InputError unless these can be the keys of what `statistics`
         count.
         """
-        if not (arrays['keys'].dtype == np.uint64 and arrays['keys'].shape == (statistics.total,)
-                and arrays['labels'].dtype.kind == statistics.classes.dtype.kind
-                and arrays['labels'].tolist() == statistics.classes.tolist()
-                and arrays['sizes'].tolist() == statistics.counts.tolist()):
+        if not (
+            arrays['keys'].dtype == np.uint64
+            and arrays['keys'].shape == (statistics.total,)
+            and arrays['labels'].dtype.kind == statistics.classes.dtype.kind
+            and arrays['labels'].tolist() == statistics.classes.tolist()
+            and arrays['sizes'].tolist() == statistics.counts.tolist()
+        ):
             raise InputError('the keys are not those of the samples that the statistics count')
         parts, out = np.split(arrays['keys'], np.cumsum(arrays['sizes'])[:-1]), cls()
         out._kept = dict(zip(arrays['labels'].tolist(), map(np.sort, parts))), ()
@@ -108,9 +119,8 @@ class LearnedKeys:
 
 
 def _places(own: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Where in the sorted `own` each key is, or the next larger; of equal keys one after the other.
-    """
+    """Where in the sorted `own` each key is, or the next larger; of equal keys one after the other."""
     order = np.argsort(keys, kind='stable')
-    copy = np.empty(len(keys), np.int64)                    # 0, 1, ... for samples of equal pixels
+    copy = np.empty(len(keys), np.int64)  # 0, 1, ... for samples of equal pixels
     copy[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order], 'left')
     return np.searchsorted(own, keys, 'left') + copy

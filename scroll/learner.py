@@ -1,14 +1,15 @@
 """SCROLL as an estimator like those of scikit-learn: learn from a stream in pieces, predict at any time.
 
-    >>> from sklearn.datasets import load_digits
-    >>> from scroll import Scroll
-    >>> X, y = load_digits(return_X_y=True)
-    >>> learner = Scroll(buffer_size=0)
-    >>> for label in (3, 1, 4, 0, 5, 9, 2, 6, 8, 7):                    # one class after the other
-    ...     learner = learner.partial_fit(X[y == label][::2], y[y == label][::2])
-    >>> learner.score(X[1::2], y[1::2]) > 0.9                           # as if all had come at once
-    True
+>>> from sklearn.datasets import load_digits
+>>> from scroll import Scroll
+>>> X, y = load_digits(return_X_y=True)
+>>> learner = Scroll(buffer_size=0)
+>>> for label in (3, 1, 4, 0, 5, 9, 2, 6, 8, 7):                    # one class after the other
+...     learner = learner.partial_fit(X[y == label][::2], y[y == label][::2])
+>>> learner.score(X[1::2], y[1::2]) > 0.9                           # as if all had come at once
+True
 """
+
 import copy
 import importlib.util
 import threading
@@ -26,7 +27,14 @@ from scroll.errors import InputError, naming
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.grid import check_quantised, intake, quantise, sample_keys
 from scroll.heads.predictors import LinearPredictor
-from scroll.heads.registry import HEADS, Settings, choose_head, choose_pooling, empty_statistics, lift_of
+from scroll.heads.registry import (
+    HEADS,
+    Settings,
+    choose_head,
+    choose_pooling,
+    empty_statistics,
+    lift_of,
+)
 from scroll.heads.scaling import fit_scale
 from scroll.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.learned_keys import LearnedKeys
@@ -38,8 +46,8 @@ from scroll.tables import names_of, numbers_of, warn_of_half
 if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
 
-_UNEVEN = 1000                      # times the samples of the rarest class
-_LEFT_OUT = 1 << 13                 # samples of `out_of_sample` at once
+_UNEVEN = 1000  # times the samples of the rarest class
+_LEFT_OUT = 1 << 13  # samples of `out_of_sample` at once
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,7 @@ class Derived:
     """f_T (`online`), the statistics that it was made of (`counted`), head, and settings in
     numbers: lambda, rounded to a multiple of 2^-36, and pooling, or None where the head has
     none."""
+
     online: LinearPredictor
     counted: Statistics
     settings: Settings
@@ -54,8 +63,9 @@ class Derived:
 
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
         """Logits float64 (m, K) on learned samples as if each had not been."""
-        return HEADS[self.head].left_out(self.online, self.counted, self.settings, exemplars.features,
-                                         exemplars.labels)
+        return HEADS[self.head].left_out(
+            self.online, self.counted, self.settings, exemplars.features, exemplars.labels
+        )
 
     def without_held_out(self, exemplars: Exemplars, held: np.ndarray) -> tuple:
         """(f_T without the samples at these positions, its leave-one-out logits on the others)."""
@@ -75,9 +85,12 @@ def derive(values: dict, state: State) -> Derived:
         head, counted = choose_head(counted, settings, held.features, held.labels)
     own, lift = state.statistics, lift_of(values, state.statistics.dim)
     if HEADS[head].by_class and not own.by_class or lift != own.lift:
-        raise InputError(f'head {values["head"]} with lift {lift}: the samples were counted with lift '
-                         f'{own.lift}' + ' for each class' * own.by_class +
-                         ', and another head needs other sums: learn again')
+        raise InputError(
+            f'head {values["head"]} with lift {lift}: the samples were counted with lift '
+            f'{own.lift}'
+            + ' for each class' * own.by_class
+            + ', and another head needs other sums: learn again'
+        )
     _warn_of_uneven_classes(counted, head)
     if HEADS[head].make is not HEADS['qda'].make:
         settings = replace(settings, pooling=None)
@@ -91,26 +104,37 @@ def derive(values: dict, state: State) -> Derived:
 def exemplars_of(state: State, what: str) -> Exemplars:
     """What the buffer keeps; InputError where there is none."""
     if state.buffer is None:
-        raise InputError(f'{what} needs a buffer: buffer_size is 0' + (
-            ', use f_T or adaptation mode none' if what == 'adaptation' else ''))
+        raise InputError(
+            f'{what} needs a buffer: buffer_size is 0'
+            + (', use f_T or adaptation mode none' if what == 'adaptation' else '')
+        )
     return state.buffer.content()
 
 
 def _warn_of_uneven_classes(statistics: Statistics, head: str) -> None:
     """UserWarning where ridge would find a rare class hardly ever."""
     counts = statistics.counts
-    if HEADS[head].make is HEADS['ridge'].make and len(counts) > 1 and counts.max() >= _UNEVEN * counts.min():
-        warnings.warn(f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly '
-                      "ever finds the rare one; head='balanced' counts each class alike", stacklevel=6)
+    if (
+        HEADS[head].make is HEADS['ridge'].make
+        and len(counts) > 1
+        and counts.max() >= _UNEVEN * counts.min()
+    ):
+        warnings.warn(
+            f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly '
+            "ever finds the rare one; head='balanced' counts each class alike",
+            stacklevel=6,
+        )
 
 
 def _fitted(name: str, read) -> property:
     """A property of what fitting adds, `read(learner, state)`; an AttributeError before."""
+
     def get(self):
         state = self._state
         if state is None:
             raise AttributeError(f'{name}: nothing was learned yet')
         return read(self, state)
+
     return property(get)
 
 
@@ -176,7 +200,8 @@ class Scroll:
             `Adaptation(select='folds')`, what each candidate said of samples held out.
         head_: the head in use, of 'auto' the one chosen. ridge_lambda_, pooling_: its lambda, its
             pooling, or None."""
-    _state: State | None = None         # what is known, replaced as a whole by whoever writes
+
+    _state: State | None = None  # what is known, replaced as a whole by whoever writes
 
     __init__ = constructor(dict(embedder=None) | DEFAULTS)
 
@@ -189,10 +214,14 @@ class Scroll:
         known = self.get_params()
         unknown = [name for name in params if name not in known]
         if unknown:
-            raise InputError(f'unknown parameter {unknown[0]!r}: expected one of {", ".join(known)}'
-                             f'{class_weight_hint(params)}')
+            raise InputError(
+                f'unknown parameter {unknown[0]!r}: expected one of {", ".join(known)}'
+                f'{class_weight_hint(params)}'
+            )
         new = params.get('embedder', self.embedder)
-        if self._state is not None and getattr(new, 'digest', '') != getattr(self.embedder, 'digest', ''):
+        if self._state is not None and getattr(new, 'digest', '') != getattr(
+            self.embedder, 'digest', ''
+        ):
             raise InputError('embedder: what was learned is of another one: call forget first')
         vars(self).update(params)
         return self
@@ -200,6 +229,7 @@ class Scroll:
     def __sklearn_tags__(self):
         """Tags of a classifier, for pipelines, searches and cross-validation of scikit-learn."""
         from sklearn.utils import ClassifierTags, Tags, TargetTags
+
         return Tags('classifier', TargetTags(required=True), classifier_tags=ClassifierTags())
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -210,12 +240,18 @@ class Scroll:
 
     def _check_params(self) -> None:
         """InputError for an invalid argument of the constructor, which only stores them."""
-        if self.embedder is not None and not (callable(self.embedder) and hasattr(self.embedder, 'digest')):
-            raise InputError(f'embedder {shown(self.embedder)}: expected an Embedder, or None for features')
+        if self.embedder is not None and not (
+            callable(self.embedder) and hasattr(self.embedder, 'digest')
+        ):
+            raise InputError(
+                f'embedder {shown(self.embedder)}: expected an Embedder, or None for features'
+            )
         check_settings(self._settings())
 
     def __repr__(self) -> str:
-        return f"Scroll({', '.join(f'{name}={value!r}' for name, value in self._settings().items())})"
+        return (
+            f'Scroll({", ".join(f"{name}={value!r}" for name, value in self._settings().items())})'
+        )
 
     @property
     def _lock(self) -> threading.RLock:
@@ -260,13 +296,23 @@ class Scroll:
         """Of a learner that begins: nothing is counted."""
         if dim != (own := getattr(self.embedder, 'dim', dim)):
             raise InputError(f'there are {dim} features: the embedder gives {own}')
-        buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None
-        return State({}, self.psi(), self.new_statistics(dim), buffer,
-                     LearnedKeys() if self.keep_keys else None, names=names, boolean=True)
+        buffer = (
+            ExemplarBuffer(self.buffer_size, self.strategy, self.seed)
+            if self.buffer_size != 0
+            else None
+        )
+        return State(
+            {},
+            self.psi(),
+            self.new_statistics(dim),
+            buffer,
+            LearnedKeys() if self.keep_keys else None,
+            names=names,
+            boolean=True,
+        )
 
     def psi(self) -> str:
-        """Digest of what makes features of X: of the embedder; '' where they are features already.
-        """
+        """Digest of what makes features of X: of the embedder; '' where they are features already."""
         return '' if self.embedder is None else self.embedder.digest
 
     def fit(self, X, y) -> 'Scroll':
@@ -278,7 +324,7 @@ class Scroll:
         uint8 images (N, H, W, C), or features (N, d) without an embedder. y: integer or string
         labels (N,)."""
         self._check_params()
-        with self._lock:                                        # names of the first columns go for all
+        with self._lock:  # names of the first columns go for all
             return self.learn(*self._embed(X), y, names_of(X) if self.embedder is None else None)
 
     def learn(self, samples, features, keys, y, names: tuple = None) -> 'Scroll':
@@ -295,8 +341,11 @@ class Scroll:
         labels, features = _some_labels(y, len(features)), features.astype(np.int32, copy=False)
         if self.embedder is None:
             samples = samples.astype(np.int32, copy=False)
-        return self._update(lambda state: (state or self._begun(features.shape[1], names)).with_samples(
-            samples, features, keys, labels))
+        return self._update(
+            lambda state: (state or self._begun(features.shape[1], names)).with_samples(
+                samples, features, keys, labels
+            )
+        )
 
     def add_statistics(self, statistics: Statistics) -> 'Scroll':
         """Learn samples of which the sums alone are known, made elsewhere with the same backbone.
@@ -304,7 +353,9 @@ class Scroll:
         samples."""
         self._check_params()
         instance('statistics', statistics, Statistics)
-        return self._update(lambda state: (state or self._begun(statistics.dim)).with_statistics(statistics))
+        return self._update(
+            lambda state: (state or self._begun(statistics.dim)).with_statistics(statistics)
+        )
 
     def merge(self, other: 'Scroll', of_parts: bool = True) -> 'Scroll':
         """Add what another learner, with the same backbone, has learned from another part of the
@@ -313,8 +364,11 @@ class Scroll:
         they are."""
         instance('other', other, Scroll)
         given = other._state_for_files()
-        return self._edit(lambda state: replace(state, psi=self.psi()).merged(
-            given, of_parts or state.parts is not None))
+        return self._edit(
+            lambda state: replace(state, psi=self.psi()).merged(
+                given, of_parts or state.parts is not None
+            )
+        )
 
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: to be
@@ -335,8 +389,10 @@ class Scroll:
             warn_of_half(X)
         features = quantise(intake(numbers_of(X, (state.names or ()) if state else None)))
         if state and features.shape[1] != state.statistics.dim:
-            raise InputError(f'X has {features.shape[1]} features: expected {state.statistics.dim}, as in '
-                             'the first call')
+            raise InputError(
+                f'X has {features.shape[1]} features: expected {state.statistics.dim}, as in '
+                'the first call'
+            )
         return features
 
     def _check_features(self, features: np.ndarray) -> None:
@@ -379,9 +435,11 @@ class Scroll:
                 held, rest = state.kept_of(name), state.without_class(name)
                 return rest if held is None else self._uncached(rest, held.samples)
             if len(given[1]) != count:
-                raise InputError(f'{len(given[1])} of {count} samples of class {name!r} are given: expected '
-                                 'all')
+                raise InputError(
+                    f'{len(given[1])} of {count} samples of class {name!r} are given: expected all'
+                )
             return self._uncached(state.without(*given, label_array([name] * count)), X)
+
         return self._edit(without_it)
 
     def rename(self, mapping: dict) -> 'Scroll':
@@ -437,19 +495,27 @@ class Scroll:
             self._state = state.with_adapted(*f_star)
         return self
 
-    def _adapted(self, derived: Derived, exemplars: Exemplars, settings: Adaptation, progress) -> tuple:
+    def _adapted(
+        self, derived: Derived, exemplars: Exemplars, settings: Adaptation, progress
+    ) -> tuple:
         """(f*, or None; what cross-validation said, or None)."""
         import torch
 
         from scroll.adaptation import selection, training
+
         how = self.embedder, derived.online, exemplars, settings, self.seed
         left_out = derived.left_out(exemplars)
         # whatever the caller has switched off
         with torch.inference_mode(False), torch.enable_grad():
             if settings.select != 'folds' or not settings.iterations:
                 return training.adapt(*how, progress, left_out), None
-            return selection.adapt_selected(*how, lambda held: derived.without_held_out(exemplars, held),
-                                            self.strategy == 'herding', progress, left_out)
+            return selection.adapt_selected(
+                *how,
+                lambda held: derived.without_held_out(exemplars, held),
+                self.strategy == 'herding',
+                progress,
+                left_out,
+            )
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`; f_T's are the exact ones, rounded, as
@@ -473,8 +539,7 @@ class Scroll:
         return labels.astype(state.classes.dtype)
 
     def predict_proba(self, X) -> np.ndarray:
-        """Probabilities float64 (N, K): softmax of the logits. f*'s are calibrated, f_T's are not.
-        """
+        """Probabilities float64 (N, K): softmax of the logits. f*'s are calibrated, f_T's are not."""
         return softmax(self.decision_function(X), axis=1)
 
     def score(self, X, y) -> float:
@@ -500,8 +565,12 @@ class Scroll:
         with naming('only samples that were learned have out-of-sample scores'):
             replace(state, buffer=None).without(features, keys, labels)
         parts = (slice(start, start + _LEFT_OUT) for start in range(0, len(labels), _LEFT_OUT))
-        logits = np.concatenate([derived.left_out(Exemplars(labels[at], keys[at], features[at], samples[at]))
-                                 for at in parts])
+        logits = np.concatenate(
+            [
+                derived.left_out(Exemplars(labels[at], keys[at], features[at], samples[at]))
+                for at in parts
+            ]
+        )
         scale = fit_scale(logits, np.searchsorted(derived.online.classes, labels))
         return softmax(scale * logits, axis=1)
 
@@ -524,7 +593,9 @@ class Scroll:
     n_features_in_ = _fitted('n_features_in_', lambda self, state: state.statistics.dim)
     feature_names_in_ = _fitted('feature_names_in_', lambda self, state: state.named_columns())
     head_ = _fitted('head_', lambda self, state: self._derived(state).head)
-    ridge_lambda_ = _fitted('ridge_lambda_', lambda self, state: self._derived(state).settings.ridge_lambda)
+    ridge_lambda_ = _fitted(
+        'ridge_lambda_', lambda self, state: self._derived(state).settings.ridge_lambda
+    )
     pooling_ = _fitted('pooling_', lambda self, state: self._derived(state).settings.pooling)
 
     def state_dict(self) -> dict:
@@ -552,8 +623,15 @@ class Scroll:
         """What has been learned is a part by itself (`scroll.parts`); what will be is another.
         Gives all.
         """
-        return self._edit(lambda state: state.with_adapted(
-            state.adapted, state.selection, parts=state.known_parts(), whole=None))._known().known_parts()
+        return (
+            self._edit(
+                lambda state: state.with_adapted(
+                    state.adapted, state.selection, parts=state.known_parts(), whole=None
+                )
+            )
+            ._known()
+            .known_parts()
+        )
 
     def _state_for_files(self) -> State:
         """What is known, with the settings of now."""
@@ -562,8 +640,10 @@ class Scroll:
     def check_portable(self) -> None:
         """InputError where files and graphs cannot say what features mean."""
         if self.embedder is None and self.psi():
-            raise InputError('features that are not of unit length are in no file and no graph: pickle the '
-                             "classifier, or begin again with scale='unit'")
+            raise InputError(
+                'features that are not of unit length are in no file and no graph: pickle the '
+                "classifier, or begin again with scale='unit'"
+            )
 
     def save(self, path) -> None:
         """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or

@@ -8,6 +8,7 @@ as sums of u, and u comes first in it, so the sums of a lift hold those of no li
 R is drawn from SHAKE-256 of a text that names it, column after column: no release of a library
 changes it, and a narrower lift is the beginning of a wider one.
 """
+
 import hashlib
 import json
 from dataclasses import dataclass, field
@@ -24,13 +25,15 @@ from scroll.settings import LIFTS, MAX_LIFT_WIDTH
 
 # products are exact
 _MAX_DIM = dict.fromkeys(('relu', 'relu7', 'square'), 1 << 12) | {'fourier': 1 << 14}
-SQUARE_BITS = 21                    # of the square of a product, below those that are kept
-_CUT = 13                           # bits of a product that `relu7` leaves out
-_TABLE_BITS = 12                    # the table has 2^12 cosines
-_NORMAL_BITS = 32                   # a weight of `fourier` is the number of ones among 32 bits, less half
-_LEAST_BANDWIDTH = 1 / (2 * pi * (_NORMAL_BITS / 4) ** .5)     # with it a product of 1 is a whole turn
-_BLOCK = 1 << 24                    # numbers of h in a block
-_CACHED = 1 << 20                   # numbers of a block that caches hold
+SQUARE_BITS = 21  # of the square of a product, below those that are kept
+_CUT = 13  # bits of a product that `relu7` leaves out
+_TABLE_BITS = 12  # the table has 2^12 cosines
+_NORMAL_BITS = 32  # a weight of `fourier` is the number of ones among 32 bits, less half
+_LEAST_BANDWIDTH = 1 / (
+    2 * pi * (_NORMAL_BITS / 4) ** 0.5
+)  # with it a product of 1 is a whole turn
+_BLOCK = 1 << 24  # numbers of h in a block
+_CACHED = 1 << 20  # numbers of a block that caches hold
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,13 @@ class Lift:
     kind: 'relu', 'relu7', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of
     `fourier`.
     InputError: an invalid value."""
+
     kind: str
     dim: int
     width: int
     seed: int = 0
     bandwidth: float = field(default=1.0, hash=False)
-    TURN_BITS: ClassVar[int] = 16       # an angle is a multiple of 2^-16 turns
+    TURN_BITS: ClassVar[int] = 16  # an angle is a multiple of 2^-16 turns
 
     def __post_init__(self):
         one_of('lift', self.kind, LIFTS)
@@ -67,18 +71,22 @@ class Lift:
         whole('lift_seed', self.seed, 0, MAX_SEED)
         number('lift_bandwidth', self.bandwidth, positive=True)
         for name, kind in (('dim', int), ('width', int), ('seed', int), ('bandwidth', float)):
-            object.__setattr__(self, name, kind(getattr(self, name)))   # numpy's round otherwise
+            object.__setattr__(self, name, kind(getattr(self, name)))  # numpy's round otherwise
         if self.kind == 'fourier' and not 1 <= self.turns < 1 << self.TURN_BITS:
-            raise InputError(f'lift_bandwidth {self.bandwidth:g}: expected a number from '
-                             f'{_LEAST_BANDWIDTH:.3g} to {_LEAST_BANDWIDTH * (1 << 16):.3g}')
+            raise InputError(
+                f'lift_bandwidth {self.bandwidth:g}: expected a number from '
+                f'{_LEAST_BANDWIDTH:.3g} to {_LEAST_BANDWIDTH * (1 << 16):.3g}'
+            )
 
     def __getstate__(self) -> dict:
-        return dict(vars(self))         # as of now: another thread may lift meanwhile
+        return dict(vars(self))  # as of now: another thread may lift meanwhile
 
     def __eq__(self, other) -> bool:
         """Whether h is the same: a bandwidth changes it by `turns` alone."""
         names = 'kind', 'dim', 'width', 'seed', 'turns'
-        return isinstance(other, Lift) and all(getattr(self, name) == getattr(other, name) for name in names)
+        return isinstance(other, Lift) and all(
+            getattr(self, name) == getattr(other, name) for name in names
+        )
 
     @property
     def size(self) -> int:
@@ -105,12 +113,16 @@ class Lift:
     def matrix(self) -> np.ndarray:
         """R, float32 whole numbers (d, M)."""
         count, fourier = self.dim * self.width, self.kind == 'fourier'
-        check_memory(f'the random matrix of lift {self}', count * (_NORMAL_BITS + 8 if fourier else 12))
+        check_memory(
+            f'the random matrix of lift {self}', count * (_NORMAL_BITS + 8 if fourier else 12)
+        )
         if fourier:
-            bits = np.unpackbits(self._stream('', count * _NORMAL_BITS // 8)).reshape(-1, _NORMAL_BITS)
+            bits = np.unpackbits(self._stream('', count * _NORMAL_BITS // 8)).reshape(
+                -1, _NORMAL_BITS
+            )
             weights = bits.sum(axis=1, dtype=np.int32) - _NORMAL_BITS // 2
         else:
-            bytes_ = self._stream('', -(-count // 4))                   # two bits each: 0 1 | 2 -> 1, 3 -> -1
+            bytes_ = self._stream('', -(-count // 4))  # two bits each: 0 1 | 2 -> 1, 3 -> -1
             pairs = (bytes_[:, None] >> np.arange(0, 8, 2, dtype=np.uint8) & 3).reshape(-1)[:count]
             weights = (pairs == 2).astype(np.float32) - (pairs == 3)
         return np.ascontiguousarray(weights.reshape(self.width, self.dim).T, np.float32)
@@ -157,23 +169,27 @@ class Lift:
         short = np.empty((self.width, len(features)), np.uint8)
         rows = max(_CACHED // self.width, 1)
         for start in range(0, len(features), rows):
-            products = self._products(features[start:start + rows]).T
-            products *= 2.0 ** -_CUT
-            short[:, start:start + rows] = np.clip(products, 0, 127, out=products)
+            products = self._products(features[start : start + rows]).T
+            products *= 2.0**-_CUT
+            short[:, start : start + rows] = np.clip(products, 0, 127, out=products)
         return short
 
     def _products(self, features: np.ndarray) -> np.ndarray:
         """u R, float32 whole numbers (N, M), in units of 2^-18."""
         longest = int(np.abs(features).sum(axis=1, dtype=np.int64).max(initial=0))
         if longest > 1 << 24:
-            raise InputError(f'a feature whose numbers add up to {longest / GRID:.3g} cannot be lifted: '
-                             'expected unit length')
+            raise InputError(
+                f'a feature whose numbers add up to {longest / GRID:.3g} cannot be lifted: '
+                'expected unit length'
+            )
         return features.astype(np.float32) @ self.matrix
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all that h depends on but for u."""
-        sha = hashlib.sha256(json.dumps(['scroll-lift-1', self.kind, self.dim, self.width]).encode())
+        sha = hashlib.sha256(
+            json.dumps(['scroll-lift-1', self.kind, self.dim, self.width]).encode()
+        )
         sha.update(self.matrix.astype('i1').tobytes())
         if self.kind == 'fourier':
             sha.update(str(self.turns).encode() + self.offsets.astype('<i8').tobytes())
@@ -182,12 +198,14 @@ class Lift:
 
     def __str__(self) -> str:
         return f'{self.kind} {self.width}, seed {self.seed}' + (
-            f', bandwidth {self.bandwidth:g}' if self.kind == 'fourier' else '')
+            f', bandwidth {self.bandwidth:g}' if self.kind == 'fourier' else ''
+        )
 
 
 def cosine_table() -> np.ndarray:
     """2^14 cos(2 pi i / 2^12), rounded, int32: no entry is so near to a tie that libraries could
     differ.
     """
-    return np.rint(np.ldexp(np.cos(np.arange(1 << _TABLE_BITS) * (2 * pi / (1 << _TABLE_BITS))),
-                            GRID_BITS - 4)).astype(np.int32)
+    return np.rint(
+        np.ldexp(np.cos(np.arange(1 << _TABLE_BITS) * (2 * pi / (1 << _TABLE_BITS))), GRID_BITS - 4)
+    ).astype(np.int32)

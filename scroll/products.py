@@ -5,6 +5,7 @@ features of 7 bits (`relu7`) have products below 2^14: float32 adds at least 1,0
 8-bit kernels, also those that add pairs of products in 16 bits, as many. To these kernels a feature
 on the grid is three digits.
 """
+
 import sys
 from functools import lru_cache
 
@@ -14,11 +15,11 @@ from scipy.sparse import csr_array
 from scroll.grid import GRID, GRID_BITS
 from scroll.lift import Lift
 
-_ROWS = 1 << 12                      # of a product in float64; exactness would allow 2^17, caches like less
+_ROWS = 1 << 12  # of a product in float64; exactness would allow 2^17, caches like less
 _PANEL, _NUMBERS = 1 << 10, 1 << 23  # columns, and numbers of all rows, of a product in float64
-_FEW, _SHORT_NUMBERS = 1 << 9, 1 << 28   # columns of a product of 7 bits, and numbers at a time
-_POWERS = 128 ** np.arange(3)        # of digits from -64 to 63: with three of them a feature is written
-_EXACT = 1 << 24                     # float32 has all whole numbers up to here
+_FEW, _SHORT_NUMBERS = 1 << 9, 1 << 28  # columns of a product of 7 bits, and numbers at a time
+_POWERS = 128 ** np.arange(3)  # of digits from -64 to 63: with three of them a feature is written
+_EXACT = 1 << 24  # float32 has all whole numbers up to here
 
 
 def lifted_blocks(features: np.ndarray, lift: Lift = None):
@@ -27,38 +28,41 @@ def lifted_blocks(features: np.ndarray, lift: Lift = None):
 
 
 def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift = None) -> None:
-    """Add sum [h; 1][h; 1]^T over quantised features (N, d) to gram, int64 (D + 1, D + 1), exactly.
-    """
+    """Add sum [h; 1][h; 1]^T over quantised features (N, d) to gram, int64 (D + 1, D + 1), exactly."""
     if lift is not None and lift.low_bits:
-        rows = min(max(_SHORT_NUMBERS // lift.width, 1), 1 << 17)       # int32 holds their sums
+        rows = min(max(_SHORT_NUMBERS // lift.width, 1), 1 << 17)  # int32 holds their sums
         for start in range(0, len(features), rows):
-            _add_short(gram, features[start:start + rows], lift)
+            _add_short(gram, features[start : start + rows], lift)
         return
     size = len(gram)
     rows = max(min(_ROWS, _NUMBERS // size, len(features)), 1)
-    block = np.full((rows, size), float(GRID))                                  # last: the constant feature
+    block = np.full((rows, size), float(GRID))  # last: the constant feature
     for _, lifted in lifted_blocks(features, lift):
         for start in range(0, len(lifted), rows):
-            part = lifted[start:start + rows]
-            x = block[:len(part)]
+            part = lifted[start : start + rows]
+            x = block[: len(part)]
             x[:, :-1] = part
-            for i in range(0, size, _PANEL):                                # of a wide one half is enough
-                _add_panel(gram, i, (x[:, i:].T @ x[:, i:i + _PANEL]).astype(np.int64))
+            for i in range(0, size, _PANEL):  # of a wide one half is enough
+                _add_panel(gram, i, (x[:, i:].T @ x[:, i : i + _PANEL]).astype(np.int64))
 
 
-def class_sums(features: np.ndarray, index: np.ndarray, classes: int, lift: Lift = None) -> np.ndarray:
+def class_sums(
+    features: np.ndarray, index: np.ndarray, classes: int, lift: Lift = None
+) -> np.ndarray:
     """int64 (K, D): sums of h over the features (N, d) of each class, which index (N,) numbers from
     0, and each of which has some."""
     short = lift is not None and lift.low_bits
     sums = 0
     for rows, part in lifted_blocks(features, None if short else lift):
-        members = csr_array((np.ones(len(part), np.int64), (index[rows], np.arange(len(part)))),
-                            (classes, len(part)))
+        members = csr_array(
+            (np.ones(len(part), np.int64), (index[rows], np.arange(len(part)))),
+            (classes, len(part)),
+        )
         sums = sums + members @ part
     if short:
         random, order = np.zeros((classes, lift.width), np.int64), np.argsort(index, kind='stable')
         for start in range(0, len(order), _ROWS):
-            part = order[start:start + _ROWS]
+            part = order[start : start + _ROWS]
             first = np.flatnonzero(np.diff(index[part], prepend=-1))
             few = np.add.reduceat(lift.short(features[part]), first, axis=1, dtype=np.int32)
             random[index[part][first]] += few.T
@@ -70,7 +74,7 @@ def _add_panel(gram: np.ndarray, i: int, products: np.ndarray) -> None:
     """Add columns i to j of a symmetric matrix, from row i on, and what mirrors them."""
     j = i + products.shape[1]
     gram[i:, i:j] += products
-    gram[i:j, j:] += products[j - i:].T
+    gram[i:j, j:] += products[j - i :].T
 
 
 def _add_short(gram: np.ndarray, features: np.ndarray, lift: Lift) -> None:
@@ -81,13 +85,18 @@ def _add_short(gram: np.ndarray, features: np.ndarray, lift: Lift) -> None:
     arrays, ends = (lift.short(features), _digits(features)), np.r_[:d, len(gram) - 1]
     parts = [[np.ascontiguousarray(x[:, columns]) for x in arrays] for columns in _parts(*arrays)]
     parts = [(short, kernel(digits)) for short, digits in parts]
-    for i in range(0, lift.width, _FEW):                                        # at most 2^14 a column
-        products = sum(kernel(short[i:i + _FEW])(short[i:]).astype(np.int32) for short, _ in parts)
+    for i in range(0, lift.width, _FEW):  # at most 2^14 a column
+        products = sum(
+            kernel(short[i : i + _FEW])(short[i:]).astype(np.int32) for short, _ in parts
+        )
         _add_panel(gram[d:-1, d:-1], i, products.astype(np.int64) << 2 * bits)
-        mixed = sum(by_digits(short[i:i + _FEW]).astype(np.int64) for short, by_digits in parts)
-        mixed = np.c_[_POWERS @ mixed[:, 1:].reshape(len(mixed), -1, d), mixed[:, 0] << GRID_BITS] << bits
-        gram[d + i:d + i + len(mixed), ends] += mixed
-        gram[ends, d + i:d + i + len(mixed)] += mixed.T
+        mixed = sum(by_digits(short[i : i + _FEW]).astype(np.int64) for short, by_digits in parts)
+        mixed = (
+            np.c_[_POWERS @ mixed[:, 1:].reshape(len(mixed), -1, d), mixed[:, 0] << GRID_BITS]
+            << bits
+        )
+        gram[d + i : d + i + len(mixed), ends] += mixed
+        gram[ends, d + i : d + i + len(mixed)] += mixed.T
     own = np.zeros((d + 1, d + 1), np.int64)
     add_products(own, features)
     gram[np.ix_(ends, ends)] += own
@@ -107,12 +116,12 @@ def _digits(features: np.ndarray) -> np.ndarray:
 def _parts(*arrays: np.ndarray) -> list:
     """Columns of arrays, whole numbers from -127 to 127, whose products add up exactly in float32:
     no sum of products of two rows is above the largest sum of squares of a row."""
-    parts, size, squares = [], _EXACT // 127 ** 2, 0
+    parts, size, squares = [], _EXACT // 127**2, 0
     for start in range(0, arrays[0].shape[1], size):
-        own = (x[:, start:start + size].astype(np.float32) for x in arrays)
+        own = (x[:, start : start + size].astype(np.float32) for x in arrays)
         more = np.concatenate([np.einsum('mn,mn->m', x, x) for x in own])
         squares = squares + more
-        if not parts or squares.max() >= _EXACT:        # float32 rounds 2^24 + 1 to 2^24
+        if not parts or squares.max() >= _EXACT:  # float32 rounds 2^24 + 1 to 2^24
             parts.append(slice(start, start))
             squares = more
         parts[-1] = slice(parts[-1].start, start + size)
@@ -140,10 +149,13 @@ def _by_torch():
         @torch.inference_mode()
         def times(x):
             return torch.ops.onednn.qlinear_pointwise(
-                torch.from_numpy(x), 1.0, 0, *given, 1.0, 0, torch.float32, 'none', [], '').numpy()
+                torch.from_numpy(x), 1.0, 0, *given, 1.0, 0, torch.float32, 'none', [], ''
+            ).numpy()
+
         return times
+
     try:
-        largest = np.full((100, _EXACT // 127 ** 2), 127, np.uint8)
-        return kernel if (kernel(largest)(largest) == 127.0 ** 2 * largest.shape[1]).all() else None
-    except (RuntimeError, AttributeError):                  # of a torch without these kernels, or no torch
+        largest = np.full((100, _EXACT // 127**2), 127, np.uint8)
+        return kernel if (kernel(largest)(largest) == 127.0**2 * largest.shape[1]).all() else None
+    except (RuntimeError, AttributeError):  # of a torch without these kernels, or no torch
         return None

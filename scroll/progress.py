@@ -1,11 +1,12 @@
 """How far a stage of a run is, on stderr: a line that is kept up to date on a terminal; elsewhere,
 as in a log file, a line every few seconds."""
+
 import sys
 import time
 
-FIRST, EVERY, TICK = 4.0, 10.0, 0.5             # seconds: to the first line, between lines, between updates
-_stages = []                                    # under way, the innermost last
-_told = time.monotonic() - EVERY + FIRST        # when a line was last written
+FIRST, EVERY, TICK = 4.0, 10.0, 0.5  # seconds: to the first line, between lines, between updates
+_stages = []  # under way, the innermost last
+_told = time.monotonic() - EVERY + FIRST  # when a line was last written
 
 
 class Progress:
@@ -59,13 +60,22 @@ class Progress:
         """'Adapting: 40 of 300, 12 s, about 78 s left', behind 'Schedules 2 of 9, ', whose step it
         is.
         """
-        around = [f'{stage.stage} {stage.done} of {stage.total}, ' for stage in _stages
-                  if stage.total and not stage.quiet and stage is not self]
+        around = [
+            f'{stage.stage} {stage.done} of {stage.total}, '
+            for stage in _stages
+            if stage.total and not stage.quiet and stage is not self
+        ]
         seconds = time.monotonic() - self.began
-        words = [f'{self.done}{f" of {self.total}" if self.total else ""}'] if self.done or self.total else []
+        words = (
+            [f'{self.done}{f" of {self.total}" if self.total else ""}']
+            if self.done or self.total
+            else []
+        )
         words += [span(seconds)]
         if self.total and self.first < self.done < self.total:
-            words += [f'about {span(seconds * (self.total - self.done) / (self.done - self.first))} left']
+            words += [
+                f'about {span(seconds * (self.total - self.done) / (self.done - self.first))} left'
+            ]
         return f'{"".join(around)}{self.stage}: {", ".join(words + [self.note] * bool(self.note))}'
 
 

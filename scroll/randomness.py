@@ -4,6 +4,7 @@ With another release of numpy or torch a seed may stand for another schedule, `r
 shuffle or augmentation. SCROLL's statistics, f_T, lifts and other buffers, given the schedule, draw
 nothing.
 """
+
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -26,4 +27,5 @@ def numpy_stream(seed: int, concern: str) -> np.random.Generator:
 def torch_stream(seed: int, concern: str) -> 'torch.Generator':
     """The concern's torch generator, on the CPU."""
     import torch
+
     return torch.Generator().manual_seed(stream_seed(seed, concern))

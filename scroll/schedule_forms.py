@@ -5,6 +5,7 @@ A form is given `rank`, int64 (N,), the place of each sample's class among the c
 arrival, and never the labels: how classes are numbered cannot matter. It returns segments, arrays
 of sample ids.
 """
+
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -15,22 +16,26 @@ import numpy as np
 
 from scroll.errors import InputError
 
-MAX_PARTS, MAX_DRAWS = 100_000, 50_000_000      # more is a slip, and would cost hours or all memory
+MAX_PARTS, MAX_DRAWS = 100_000, 50_000_000  # more is a slip, and would cost hours or all memory
 
 
 def _reader(pattern: str, kind, fits, meaning: str) -> Callable:
     """A function text -> number; InputError where the text does not match, or the number does not
     fit.
     """
+
     def read(text):
         if not re.fullmatch(pattern, str(text)) or not fits(kind(text)):
             raise InputError(f'{text!r} is not {meaning}')
         return kind(text)
+
     return read
 
 
 whole = _reader('[0-9]{1,15}', int, lambda n: n > 0, 'a positive whole number')
-parts = _reader('[0-9]{1,15}', int, lambda n: 0 < n <= MAX_PARTS, f'a whole number from 1 to {MAX_PARTS}')
+parts = _reader(
+    '[0-9]{1,15}', int, lambda n: 0 < n <= MAX_PARTS, f'a whole number from 1 to {MAX_PARTS}'
+)
 from_zero = _reader('[0-9]{1,15}', int, lambda n: True, 'a whole number')
 positive = _reader(r'[0-9]{1,9}(\.[0-9]{1,9})?', float, lambda x: x > 0, 'a number above 0')
 _percentage = _reader(r'[0-9]{1,3}(\.[0-9]{1,9})?', float, lambda x: x <= 100, 'a percentage')
@@ -55,7 +60,7 @@ def class_splits(n_classes: int, n_splits: int) -> list:
 
 def _groups(rank, n) -> np.ndarray:
     """int64 (K,): of n groups of classes, the one of each class."""
-    sizes = class_splits(rank.max() + 1, n)         # refuses more groups than classes
+    sizes = class_splits(rank.max() + 1, n)  # refuses more groups than classes
     return np.repeat(np.arange(n), sizes)
 
 
@@ -84,7 +89,11 @@ def gaussian(rank, random, sigma) -> list:
     to N_j exp(-(t - mu_j)^2 / (2 s^2)), from the first sample to the last; every sample comes
     once."""
     peaks = (np.arange(rank.max() + 1) + 0.5) / (rank.max() + 1)
-    return [np.argsort(peaks[rank] + sigma / len(peaks) * random.standard_normal(len(rank)), kind='stable')]
+    return [
+        np.argsort(
+            peaks[rank] + sigma / len(peaks) * random.standard_normal(len(rank)), kind='stable'
+        )
+    ]
 
 
 def gaussian_resample(rank, random, batch, batches, width) -> list:
@@ -95,18 +104,22 @@ def gaussian_resample(rank, random, batch, batches, width) -> list:
     n_classes = rank.max() + 1
     spacing, segments = batches // n_classes, []
     if not spacing:
-        raise InputError(f'{batches} batches for {n_classes} classes: expected at least one a class')
+        raise InputError(
+            f'{batches} batches for {n_classes} classes: expected at least one a class'
+        )
     if batches * batch > MAX_DRAWS:
         raise InputError(f'{batches} batches of {batch}: use at most {MAX_DRAWS} samples in all')
     peaks = spacing // 2 + spacing * np.arange(n_classes)
     for start in range(0, batches, 5):
-        log_p = -(start - peaks) ** 2 / (2 * width ** 2)
+        log_p = -((start - peaks) ** 2) / (2 * width**2)
         present = random.random(n_classes) < np.exp(log_p)
         while not present.any():
             # as thousands of draws would end: with one class, up to a thousandth
             if log_p.max() < -7:
                 weights = np.exp(log_p - log_p.max())
-                present = np.arange(n_classes) == random.choice(n_classes, p=weights / weights.sum())
+                present = np.arange(n_classes) == random.choice(
+                    n_classes, p=weights / weights.sum()
+                )
             else:
                 present = random.random(n_classes) < np.exp(log_p)
         pool, wanted = np.flatnonzero(present[rank]), min(5, batches - start) * batch
@@ -123,10 +136,12 @@ def blurry(rank, random, tasks, major, minor) -> list:
     task_of = main[rank]
     for j in blurred:
         samples = random.permutation(np.flatnonzero(rank == j))
-        away = samples[:round(len(samples) * minor)]
+        away = samples[: round(len(samples) * minor)]
         others = np.delete(np.arange(tasks), main[j])
         if len(others):
-            task_of[away] = others[(np.arange(len(away)) + random.integers(len(others))) % len(others)]
+            task_of[away] = others[
+                (np.arange(len(away)) + random.integers(len(others))) % len(others)
+            ]
     return _shuffled(task_of, tasks, random)
 
 
@@ -135,10 +150,12 @@ def siblurry(rank, random, tasks, major, minor) -> list:
     random, and the share `minor` of all samples of the other classes is cut at random places into
     parts for the tasks. No sample is lost."""
     n_classes = rank.max() + 1
-    main, blurred = _main_tasks(n_classes, major, random, lambda count: _random_parts(count, tasks, random))
+    main, blurred = _main_tasks(
+        n_classes, major, random, lambda count: _random_parts(count, tasks, random)
+    )
     task_of = main[rank]
     away = random.permutation(np.flatnonzero(np.isin(rank, blurred)))
-    away = away[:round(len(away) * minor)]
+    away = away[: round(len(away) * minor)]
     task_of[away] = _random_parts(len(away), tasks, random)
     return _shuffled(task_of, tasks, random)
 
@@ -162,7 +179,9 @@ def imbalanced(rank, random, n, ratio) -> list:
     n_classes, chosen, groups = rank.max() + 1, [], _groups(rank, n)
     for j in range(n_classes):
         samples = random.permutation(np.flatnonzero(rank == j))
-        chosen.append(samples[:max(1, round(len(samples) * ratio ** (-j / max(n_classes - 1, 1))))])
+        chosen.append(
+            samples[: max(1, round(len(samples) * ratio ** (-j / max(n_classes - 1, 1))))]
+        )
     kept = np.concatenate(chosen)
     return [kept[segment] for segment in _shuffled(groups[rank[kept]], n, random)]
 
@@ -178,13 +197,16 @@ def from_file(rank, random, path) -> list:
         lines = Path(path).read_text(encoding='ascii').splitlines()
         segments = [np.array(line.split(), np.int64) for line in lines]
     except (OSError, ValueError, OverflowError) as error:
-        raise InputError(f'{path} is no list of sample ids, a segment a line ({str(error)[:200]})') from error
+        raise InputError(
+            f'{path} is no list of sample ids, a segment a line ({str(error)[:200]})'
+        ) from error
     ids = np.concatenate([np.zeros(0, np.int64), *segments])
     times = Counter(ids.tolist())
     for i in sorted({*range(count), *times}):
         if times[i] != (0 <= i < count):
-            raise InputError(f'{path} has the id {i} {times[i]} times: expected each of 0 to {count - 1} '
-                             'once')
+            raise InputError(
+                f'{path} has the id {i} {times[i]} times: expected each of 0 to {count - 1} once'
+            )
     return segments
 
 
@@ -201,7 +223,9 @@ def _main_tasks(n_classes, major, random, deal) -> tuple:
 
 def _random_parts(count: int, tasks: int, random) -> np.ndarray:
     """int64 (count,): 0, 0, 1, 1, 1, ..., cut at random places."""
-    return np.searchsorted(np.sort(random.integers(0, count + 1, tasks - 1)), np.arange(count), side='right')
+    return np.searchsorted(
+        np.sort(random.integers(0, count + 1, tasks - 1)), np.arange(count), side='right'
+    )
 
 
 def _shuffled(segment_of: np.ndarray, count: int, random) -> list:
@@ -220,6 +244,7 @@ class Form(NamedTuple):
         argument: the option that stands behind the colon by itself.
         task_free: no task boundaries; otherwise each segment is a task, before `batch` cuts it.
         covers: see `scroll.schedules.Schedule`."""
+
     build: Callable
     options: dict
     argument: str = None
@@ -236,15 +261,28 @@ FORMS = {
     'iid': Form(iid, _BATCH),
     'single': Form(iid, dict(batch=(optional, '1'))),
     'gaussian': Form(gaussian, dict(sigma=(positive, '0.5')) | _PIECES | _ORDER, task_free=True),
-    'gaussian-resample': Form(gaussian_resample, dict(
-        batches=(parts, '1000'), width=(positive, '50'), batch=(whole, '60'), order=(str, 'random')),
-        task_free=True, covers='repeats'),
+    'gaussian-resample': Form(
+        gaussian_resample,
+        dict(
+            batches=(parts, '1000'),
+            width=(positive, '50'),
+            batch=(whole, '60'),
+            order=(str, 'random'),
+        ),
+        task_free=True,
+        covers='repeats',
+    ),
     'blurry': Form(blurry, _BLURRY, task_free=True),
     'siblurry': Form(siblurry, _BLURRY, task_free=True),
-    'recurring': Form(recurring, dict(n=(whole, None), times=(parts, '2')) | _PIECES | _ORDER, 'n',
-                      task_free=True),
-    'imbalanced': Form(imbalanced, dict(n=(whole, None), ratio=(positive, '100')) | _ORDER | _BATCH, 'n',
-                       covers='part'),
+    'recurring': Form(
+        recurring, dict(n=(whole, None), times=(parts, '2')) | _PIECES | _ORDER, 'n', task_free=True
+    ),
+    'imbalanced': Form(
+        imbalanced,
+        dict(n=(whole, None), ratio=(positive, '100')) | _ORDER | _BATCH,
+        'n',
+        covers='part',
+    ),
     'file': Form(from_file, dict(path=(str, '')) | _BATCH, 'path', task_free=True),
 }
 GRAMMAR = (
@@ -252,4 +290,5 @@ GRAMMAR = (
     'single, gaussian[:sigma=<s>][,order=..], gaussian-resample, blurry[:tasks=<t>][,major=<%>][,minor=<%>], '
     'siblurry[:..], recurring:<n>[,times=<r>][,order=..], imbalanced:<n>[,ratio=<r>][,order=..] or '
     'file:<path>, each with an optional ,batch=<b>; for example split:50  split:10,order=random  '
-    'iid,batch=32  gaussian:sigma=0.5  blurry:major=50,minor=10')
+    'iid,batch=32  gaussian:sigma=0.5  blurry:major=50,minor=10'
+)

@@ -8,6 +8,7 @@ Paper, section 2: `order` is sigma, `cuts` are the batch boundaries of beta (hal
 order[k_t:k_{t+1}] is what a learner may see at once. Pure functions of labels, spec and seed; the forms are
 in `scroll.schedule_forms`.
 """
+
 import hashlib
 import re
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class Schedule:
         covers: 'all': a permutation, what the paper calls a schedule; 'part': samples are left out;
             'repeats': samples come again, and nothing can be invariant to that.
         samples: N; M where nothing is said."""
+
     order: np.ndarray
     cuts: np.ndarray
     tasks: np.ndarray
@@ -48,13 +50,21 @@ class Schedule:
         times = np.bincount(self.order, minlength=samples) if inside else np.zeros(1)
         once = dict(all=(times == 1).all(), part=(times <= 1).all()).get(self.covers, True)
         if not (inside and once):
-            raise InputError(f'schedule {self.spec!r}: its order is not a permutation of the {samples} '
-                             'samples')
+            raise InputError(
+                f'schedule {self.spec!r}: its order is not a permutation of the {samples} samples'
+            )
         for cuts in (self.cuts, self.tasks):
-            if len(cuts) < 2 or cuts[0] != 0 or cuts[-1] != count or (np.diff(cuts) <= 0).any() or \
-                    not np.isin(cuts, self.cuts).all():
-                raise InputError(f'schedule {self.spec!r}: its cuts, and tasks among them, must increase '
-                                 f'from 0 to {count}')
+            if (
+                len(cuts) < 2
+                or cuts[0] != 0
+                or cuts[-1] != count
+                or (np.diff(cuts) <= 0).any()
+                or not np.isin(cuts, self.cuts).all()
+            ):
+                raise InputError(
+                    f'schedule {self.spec!r}: its cuts, and tasks among them, must increase '
+                    f'from 0 to {count}'
+                )
 
     def segments(self):
         """Yield the sample ids of each segment, in order."""
@@ -62,8 +72,7 @@ class Schedule:
             yield self.order[start:end]
 
     def task(self, t: int):
-        """Sample ids of task t, and the ends of its segments counted from the task's first sample.
-        """
+        """Sample ids of task t, and the ends of its segments counted from the task's first sample."""
         start, end = self.tasks[t], self.tasks[t + 1]
         return self.order[start:end], self.cuts[(self.cuts > start) & (self.cuts <= end)] - start
 
@@ -83,14 +92,16 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
     if not len(labels):
         raise InputError(f'schedule {spec!r}: there are no samples to put in order')
     try:
-        values = {key: read(options.get(key, default)) for key, (read, default) in form.options.items()}
+        values = {
+            key: read(options.get(key, default)) for key, (read, default) in form.options.items()
+        }
         classes, rank = np.unique(labels, return_inverse=True)
         if 'order' in values:
             rank = np.argsort(_arrival(values.pop('order'), classes, random))[rank]
         batch = values.get('batch') if form.covers == 'repeats' else values.pop('batch')
         parts = [part for part in form.build(rank, random, **values) if len(part)]
     except InputError as error:
-        hint = '' if options.get('path') else f'; {GRAMMAR}'            # a file has a grammar of its own
+        hint = '' if options.get('path') else f'; {GRAMMAR}'  # a file has a grammar of its own
         raise InputError(f'schedule {spec!r}: {error}{hint}') from None
     if not parts:
         raise InputError(f'schedule {spec!r}: no sample is in it; {GRAMMAR}')
@@ -107,22 +118,22 @@ def is_task_free(spec: str) -> bool:
 
 
 def n_splits(spec: str):
-    """The number of tasks that a class split asks for, None for other schedules; looks at no data.
-    """
+    """The number of tasks that a class split asks for, None for other schedules; looks at no data."""
     name, options = _parse(spec)
     known = name == 'split' and re.fullmatch('[0-9]{1,15}', options.get('n', ''))
     return int(options['n']) if known else None
 
 
 def _parse(spec: str) -> tuple:
-    """'name:argument,key=value' -> (name, options); the argument is the option that the form says.
-    """
+    """'name:argument,key=value' -> (name, options); the argument is the option that the form says."""
     name, colon, rest = str(spec).strip().partition(':')
     if not colon:
         name, colon, rest = name.partition(',')
     options, form = {}, FORMS.get(name)
     if form is None:
-        raise InputError(f'schedule {spec!r}: no such form' + (did_you_mean(name, FORMS) or f'; {GRAMMAR}'))
+        raise InputError(
+            f'schedule {spec!r}: no such form' + (did_you_mean(name, FORMS) or f'; {GRAMMAR}')
+        )
     for i, item in enumerate(rest.split(',') if colon else []):
         key, equals, value = (part.strip() for part in item.partition('='))
         if not equals and i == 0 and form.argument and key:
@@ -143,6 +154,8 @@ def _arrival(order: str, classes: np.ndarray, random: np.random.Generator) -> np
     items = order.split('-')
     listed = [int(item) for item in items if re.fullmatch('[0-9]{1,15}', item)]
     if len(listed) != len(items) or sorted(listed) != classes.tolist():
-        raise InputError(f'order must be label, random, or each of the {len(classes)} classes once, joined '
-                         f'by -{did_you_mean(order, ("label", "random"))}')
+        raise InputError(
+            f'order must be label, random, or each of the {len(classes)} classes once, joined '
+            f'by -{did_you_mean(order, ("label", "random"))}'
+        )
     return np.searchsorted(classes, listed)

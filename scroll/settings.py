@@ -9,6 +9,7 @@ The constructors of `Scroll` and `ScrollClassifier` and their checks, the flags 
     Traceback (most recent call last):
     scroll.errors.InputError: pooling 2: expected a number from 0 to 1, or 'auto'
 """
+
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,12 +18,18 @@ from numbers import Real
 from scroll.arguments import MAX_SEED, number, on_off, one_of, shown, whole
 from scroll.errors import InputError
 
-AUTO, OAS = 'auto', 'oas'           # in the place of a value: chosen from what was learned
+AUTO, OAS = 'auto', 'oas'  # in the place of a value: chosen from what was learned
 # see heads/registry.py
 HEAD_NAMES = ('ridge', 'ncc', 'lda', 'rp', 'rff', 'balanced', 'qda', 'random')
-PUBLISHED = dict(                   # names of papers: head, lift
-    slda=('lda', None), klda=('lda', 'fourier'), randumb=('lda', 'fourier'), ranpac=('rp', 'relu'),
-    acil=('ridge', 'relu'), air=('balanced', None), fecam=('qda', None))
+PUBLISHED = dict(  # names of papers: head, lift
+    slda=('lda', None),
+    klda=('lda', 'fourier'),
+    randumb=('lda', 'fourier'),
+    ranpac=('rp', 'relu'),
+    acil=('ridge', 'relu'),
+    air=('balanced', None),
+    fecam=('qda', None),
+)
 TARGETS = ('pm1', 'onehot')
 NCC_BIASES = ('exact', 'paper', 'zero')
 LIFTS = ('relu', 'relu7', 'square', 'fourier')
@@ -40,6 +47,7 @@ class Setting:
         check: (name, value) -> InputError if the value is invalid. choices: of text; (): whatever
         `check`
             takes. heads: that look at it; (): it is not one of a head."""
+
     default: object
     help: str
     check: Callable
@@ -53,11 +61,15 @@ def _choice(default: str, choices: tuple, help: str, heads: tuple = ()) -> Setti
 
 def _number(expected: str, takes: Callable, word: str = None) -> Callable:
     """A check for numbers that `takes` accepts, or this word."""
+
     def check(name: str, value) -> None:
         is_number = isinstance(value, Real) and not isinstance(value, bool) and takes(value)
         if not is_number and not (word and isinstance(value, str) and value == word):
-            raise InputError(f"{name} {shown(value)}: expected a number {expected}" +
-                             (f", or '{word}'" if word else ''))
+            raise InputError(
+                f'{name} {shown(value)}: expected a number {expected}'
+                + (f", or '{word}'" if word else '')
+            )
+
     return check
 
 
@@ -70,35 +82,65 @@ def _adaptation(name: str, value) -> None:
         raise InputError(f'adaptation {shown(value)}: expected an instance of Adaptation')
 
 
-SETTINGS = dict(                    # in the order of `Scroll`'s arguments
-    head=_choice('ridge', (*HEAD_CHOICES, *PUBLISHED), 'classifier of f_T; rp, rff: ridge on lifted '
-                 'features; auto: the best of ridge, lda, ncc on the buffer, leave-one-out; slda and those '
-                 'behind it: what papers call the others'),
-    ridge_lambda=Setting(0.1, f"added to the Gram matrix (sum, not mean); '{AUTO}': chosen from the "
-                         'statistics (generalised cross-validation)', _number(
-                             'from 1.5e-11 (it is rounded to a multiple of 2^-36) to 2^63',
-                             lambda value: 0 < value <= 2 ** 63 and round(float(value) * 2 ** 36) > 0, AUTO),
-                         heads=_RIDGES),
+SETTINGS = dict(  # in the order of `Scroll`'s arguments
+    head=_choice(
+        'ridge',
+        (*HEAD_CHOICES, *PUBLISHED),
+        'classifier of f_T; rp, rff: ridge on lifted '
+        'features; auto: the best of ridge, lda, ncc on the buffer, leave-one-out; slda and those '
+        'behind it: what papers call the others',
+    ),
+    ridge_lambda=Setting(
+        0.1,
+        f"added to the Gram matrix (sum, not mean); '{AUTO}': chosen from the "
+        'statistics (generalised cross-validation)',
+        _number(
+            'from 1.5e-11 (it is rounded to a multiple of 2^-36) to 2^63',
+            lambda value: 0 < value <= 2**63 and round(float(value) * 2**36) > 0,
+            AUTO,
+        ),
+        heads=_RIDGES,
+    ),
     targets=_choice('pm1', TARGETS, 'of ridge: +-1 or one-hot', _RIDGES),
-    ncc_bias=_choice('exact', NCC_BIASES, "of ncc: -|c|^2/2, the paper's -|c|^2, or none", ('ncc',)),
+    ncc_bias=_choice(
+        'exact', NCC_BIASES, "of ncc: -|c|^2/2, the paper's -|c|^2, or none", ('ncc',)
+    ),
     buffer_size=Setting(500, 'samples to keep; 0: none', whole),
     strategy=_choice('herding', STRATEGIES, 'which samples of a class are kept'),
     adaptation=Setting(None, 'how f* is made: an `Adaptation`', _adaptation),
-    seed=Setting(0, 'of buffer, adaptation and the random classifier', _whole(0, MAX_SEED),
-                 heads=('random',)),
-    keep_keys=Setting(False, 'keep the key of every sample learned, 8 bytes each, to unlearn by', on_off),
-    shrinkage=Setting(OAS, 'of lda and qda: share of the identity in the covariance, below 1; '
-                           f"'{OAS}': chosen from the statistics", _number(
-                          'from 0 up to below 1', lambda value: 0 <= value < 1, OAS), heads=('lda', 'qda')),
-    pooling=Setting(0.5, 'of qda: share of the common covariance in that of each class; '
-                         f"'{AUTO}': chosen on the buffer, leave-one-out",
-                    _number('from 0 to 1', lambda value: 0 <= value <= 1, AUTO), heads=('qda',)),
-    lift=_choice(AUTO, (AUTO, 'none', *LIFTS), 'integer random features, made before samples are counted; '
-                 'auto: as the head says'),
+    seed=Setting(
+        0, 'of buffer, adaptation and the random classifier', _whole(0, MAX_SEED), heads=('random',)
+    ),
+    keep_keys=Setting(
+        False, 'keep the key of every sample learned, 8 bytes each, to unlearn by', on_off
+    ),
+    shrinkage=Setting(
+        OAS,
+        'of lda and qda: share of the identity in the covariance, below 1; '
+        f"'{OAS}': chosen from the statistics",
+        _number('from 0 up to below 1', lambda value: 0 <= value < 1, OAS),
+        heads=('lda', 'qda'),
+    ),
+    pooling=Setting(
+        0.5,
+        'of qda: share of the common covariance in that of each class; '
+        f"'{AUTO}': chosen on the buffer, leave-one-out",
+        _number('from 0 to 1', lambda value: 0 <= value <= 1, AUTO),
+        heads=('qda',),
+    ),
+    lift=_choice(
+        AUTO,
+        (AUTO, 'none', *LIFTS),
+        'integer random features, made before samples are counted; auto: as the head says',
+    ),
     lift_dim=Setting(2000, 'random features', _whole(1, MAX_LIFT_WIDTH)),
     lift_seed=Setting(0, "of the lift's random matrix", _whole(0, MAX_SEED)),
-    lift_bandwidth=Setting(1.0, 'of fourier: length scale of its kernel',
-                           lambda name, value: number(name, value, positive=True)))
+    lift_bandwidth=Setting(
+        1.0,
+        'of fourier: length scale of its kernel',
+        lambda name, value: number(name, value, positive=True),
+    ),
+)
 DEFAULTS = {name: setting.default for name, setting in SETTINGS.items()}
 
 
@@ -132,18 +174,32 @@ def constructor(defaults: dict, positional: int = None) -> Callable:
     """An `__init__` that stores its arguments and does nothing else, as scikit-learn has it.
     defaults: argument -> default, in order. positional: how many may be given without their
     name."""
-    kinds = [inspect.Parameter.POSITIONAL_OR_KEYWORD if positional is None or i < positional
-             else inspect.Parameter.KEYWORD_ONLY for i in range(len(defaults))]
+    kinds = [
+        inspect.Parameter.POSITIONAL_OR_KEYWORD
+        if positional is None or i < positional
+        else inspect.Parameter.KEYWORD_ONLY
+        for i in range(len(defaults))
+    ]
     first = inspect.Parameter('self', inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    signature = inspect.Signature([first, *(inspect.Parameter(name, kind, default=default) for
-                                            (name, default), kind in zip(defaults.items(), kinds))])
+    signature = inspect.Signature(
+        [
+            first,
+            *(
+                inspect.Parameter(name, kind, default=default)
+                for (name, default), kind in zip(defaults.items(), kinds)
+            ),
+        ]
+    )
 
     def __init__(self, *values, **named):
         try:
             given = signature.bind(self, *values, **named)
         except TypeError as error:
-            raise TypeError(f'{type(self).__name__}.__init__() {error}{class_weight_hint(named)}') from None
+            raise TypeError(
+                f'{type(self).__name__}.__init__() {error}{class_weight_hint(named)}'
+            ) from None
         given.apply_defaults()
         vars(self).update(list(given.arguments.items())[1:])
+
     __init__.__signature__ = signature
     return __init__

@@ -7,6 +7,7 @@ file (npz, no pickles) holds settings, too, but neither the backbone, only its d
 each sample in the buffer its
 pixels and 4 d + 16 bytes; with `keep_keys` 8 bytes a sample that was learned.
 """
+
 import copy
 from dataclasses import asdict, dataclass, field, replace
 
@@ -49,6 +50,7 @@ class State:
         adapted, selection: f* that was made of exactly this, and what cross-validation said of it;
         gone after
             any edit. derived: what a learner has made of it last (settings, `Derived`)."""
+
     params: dict
     psi: str
     statistics: Statistics
@@ -63,7 +65,7 @@ class State:
     derived: object = field(default=None, init=False, repr=False)
 
     def __getstate__(self) -> dict:
-        return dict(vars(self))         # as of now: another thread may make a head of it meanwhile
+        return dict(vars(self))  # as of now: another thread may make a head of it meanwhile
 
     def with_adapted(self, adapted, selection: list = None, **changes) -> 'State':
         """The same, with this f*; `changes`: of whatever f* does not depend on."""
@@ -85,8 +87,13 @@ class State:
 
     def _copy(self, **changes) -> 'State':
         """A state to be edited: statistics, buffer and keys share what they hold with these."""
-        return replace(self, statistics=copy.copy(self.statistics), buffer=copy.copy(self.buffer),
-                       keys=copy.copy(self.keys), **changes)
+        return replace(
+            self,
+            statistics=copy.copy(self.statistics),
+            buffer=copy.copy(self.buffer),
+            keys=copy.copy(self.keys),
+            **changes,
+        )
 
     def with_samples(self, samples, features, keys, labels) -> 'State':
         """When these samples have been learned, too. samples: what the buffer stores, (N, ...).
@@ -110,7 +117,9 @@ class State:
         """When samples have been learned of which the statistics alone are known; InputError where
         there are a buffer or keys."""
         if self.buffer is not None or self.keys is not None:
-            raise InputError('statistics alone can be learned with buffer_size=0 and keep_keys=False')
+            raise InputError(
+                'statistics alone can be learned with buffer_size=0 and keep_keys=False'
+            )
         out = self._copy(whole=self._accounted(), boolean=False)
         out.statistics.merge(statistics)
         return out
@@ -119,8 +128,10 @@ class State:
         """InputError unless what made the features has this digest."""
         if self.psi != psi:
             own, given = (digest[:16] or 'none, but features' for digest in (self.psi, psi))
-            raise InputError(f'made with another backbone or grid ({own}) than is given ({given}): weights, '
-                             'input and dtype must be equal, in floating point machine and torch, too')
+            raise InputError(
+                f'made with another backbone or grid ({own}) than is given ({given}): weights, '
+                'input and dtype must be equal, in floating point machine and torch, too'
+            )
 
     def check_alike(self, other: 'State') -> None:
         """InputError unless features of the other mean what features of this one mean."""
@@ -134,11 +145,17 @@ class State:
         if self.buffer is not None and other.buffer is not None and len(other.buffer):
             self.buffer.check(other.buffer.content().samples)
         if self.keys is not None and other.keys is None:
-            raise InputError('cannot merge a learner that keeps no keys into one that does: make both with '
-                             'keep_keys=True, or both without')
+            raise InputError(
+                'cannot merge a learner that keeps no keys into one that does: make both with '
+                'keep_keys=True, or both without'
+            )
         parts = accounted(self.known_parts(), other.known_parts()) if of_parts else None
-        out = self._copy(whole=None, parts=parts, names=self.names or other.names,
-                         boolean=self.boolean and other.boolean)
+        out = self._copy(
+            whole=None,
+            parts=parts,
+            names=self.names or other.names,
+            boolean=self.boolean and other.boolean,
+        )
         out.statistics.merge(other.statistics)
         if out.buffer is not None:
             out.buffer.merge(other.buffer, out.statistics)
@@ -165,7 +182,9 @@ class State:
         """InputError unless samples have a key each, where a buffer or keys are kept."""
         wanted = keys is not None or self.buffer is not None or self.keys is not None
         if wanted and (np.shape(keys) != (count,) or keys.dtype.newbyteorder('=') != np.uint64):
-            raise InputError(f'the learner knows its samples by their keys: give keys, uint64 ({count},)')
+            raise InputError(
+                f'the learner knows its samples by their keys: give keys, uint64 ({count},)'
+            )
 
     def without_classes(self, part: Statistics, parts: dict = None) -> 'State':
         """As `without`, of all samples of some classes, which are known by their statistics, made
@@ -174,8 +193,10 @@ class State:
         out.statistics.subtract(part)
         left = np.intersect1d(part.classes, out.statistics.classes)
         if len(left) and (out.buffer is not None or out.keys is not None):
-            raise InputError(f'holds some of the samples of class {left[0]}, and the learner cannot tell '
-                             'which of those it keeps, or knows by their keys, they are: give --samples')
+            raise InputError(
+                f'holds some of the samples of class {left[0]}, and the learner cannot tell '
+                'which of those it keeps, or knows by their keys, they are: give --samples'
+            )
         if out.buffer is not None:
             out.buffer.drop(part.classes, out.statistics)
         if out.keys is not None:
@@ -192,8 +213,10 @@ class State:
             return self.without_classes(self.statistics.of_class(label))
         kept = 0 if held is None else len(held)
         if kept != count:
-            raise InputError(f'{kept} of {count} samples of class {label!r} are in the buffer: give all, or '
-                             'their statistics, since sums of all classes do not tell what one has added')
+            raise InputError(
+                f'{kept} of {count} samples of class {label!r} are in the buffer: give all, or '
+                'their statistics, since sums of all classes do not tell what one has added'
+            )
         return self.without(held.features, held.keys, held.labels)
 
     def count_of(self, label) -> int:
@@ -220,8 +243,11 @@ class State:
             raise InputError(f'rename: class {shown(unknown[0])} is not among those learned')
         new = [names.get(label, label) for label in classes]
         new = typed_labels(new, len(new))
-        out = self._copy(whole=None, parts=None if self.parts is None else self.known_parts(),
-                         boolean=new.dtype.kind == 'b')
+        out = self._copy(
+            whole=None,
+            parts=None if self.parts is None else self.known_parts(),
+            boolean=new.dtype.kind == 'b',
+        )
         names = dict(zip(classes, check_labels(new).tolist()))
         out.statistics = self.statistics.relabel(names)
         if out.buffer is not None:
@@ -261,7 +287,9 @@ class State:
         params = dict(self.params)
         if params.get('adaptation') is not None:
             params['adaptation'] = asdict(params['adaptation'])
-        facts = dict(params=params, buffer=None, **self.statistics.facts(self.psi, self.known_parts()))
+        facts = dict(
+            params=params, buffer=None, **self.statistics.facts(self.psi, self.known_parts())
+        )
         if self.names is not None:
             facts['names'] = list(self.names)
         if self.boolean:
@@ -269,14 +297,20 @@ class State:
         groups = dict(statistics=self.statistics.state_dict())
         if self.buffer is not None:
             groups['buffer'] = self.buffer.state_dict()
-            facts['buffer'] = dict(capacity=self.buffer.capacity, strategy=self.buffer.strategy,
-                                   random=groups['buffer'].pop('random'))
+            facts['buffer'] = dict(
+                capacity=self.buffer.capacity,
+                strategy=self.buffer.strategy,
+                random=groups['buffer'].pop('random'),
+            )
             if not self.buffer.complete:
                 facts['buffer']['complete'] = False
         if self.keys is not None:
             groups['keys'] = self.keys.state_dict()
-        return facts, {f'{group}_{name}': array for group, arrays in groups.items()
-                       for name, array in arrays.items()}
+        return facts, {
+            f'{group}_{name}': array
+            for group, arrays in groups.items()
+            for name, array in arrays.items()
+        }
 
     def write(self, path) -> str:
         """Returns its `archive.stamp_of`. InputError if it cannot be written; what was there is as
@@ -300,25 +334,42 @@ class State:
         if params.get('adaptation') is not None:
             given = params['adaptation']
             params['adaptation'] = Adaptation(
-                **{**given, 'augmentation': Augmentation(**given['augmentation'])})
+                **{**given, 'augmentation': Augmentation(**given['augmentation'])}
+            )
         check_settings(params)
-        groups = {group: {name.removeprefix(f'{group}_'): array for name, array in arrays.items()
-                          if name.startswith(f'{group}_')} for group in ('statistics', 'buffer', 'keys')}
-        if sum(map(len, groups.values())) != len(arrays) or groups['buffer'] and facts['buffer'] is None or \
-                params.keys() - SETTINGS.keys():
+        groups = {
+            group: {
+                name.removeprefix(f'{group}_'): array
+                for name, array in arrays.items()
+                if name.startswith(f'{group}_')
+            }
+            for group in ('statistics', 'buffer', 'keys')
+        }
+        if (
+            sum(map(len, groups.values())) != len(arrays)
+            or groups['buffer']
+            and facts['buffer'] is None
+            or params.keys() - SETTINGS.keys()
+        ):
             raise InputError('it holds something else, too')
         statistics, psi, parts = Statistics.from_content(facts, groups['statistics'])
         if facts['buffer'] is not None:
-            buffer = ExemplarBuffer.from_arrays(groups['buffer'], facts['buffer'], statistics,
-                                                lambda x: check_samples(x, statistics.dim, images=bool(psi)))
+            buffer = ExemplarBuffer.from_arrays(
+                groups['buffer'],
+                facts['buffer'],
+                statistics,
+                lambda x: check_samples(x, statistics.dim, images=bool(psi)),
+            )
         if groups['keys']:
             keys = LearnedKeys.from_arrays(groups['keys'], statistics)
         if names is not None and not (
-                len(names) == statistics.dim and all(isinstance(name, str) for name in names)):
+            len(names) == statistics.dim and all(isinstance(name, str) for name in names)
+        ):
             raise InputError('its columns are not as they are written')
         boolean = 'labels' in facts and set(statistics.classes.tolist()) <= {0, 1}
-        return cls(params, psi, statistics, buffer, keys, parts, None, names and tuple(names),
-                   boolean).checked()
+        return cls(
+            params, psi, statistics, buffer, keys, parts, None, names and tuple(names), boolean
+        ).checked()
 
 
 def check_samples(samples: np.ndarray, dim: int, images: bool) -> None:

@@ -17,6 +17,7 @@ With a `Lift` it is lifted features that are counted, h for u below; with `by_cl
 matrix of its own. Any number of threads may read; a change is one assignment, so that an interrupt leaves
 the sums as before or as after; writers wait for each other.
 """
+
 import copy
 import hashlib
 import json
@@ -35,11 +36,11 @@ from scroll.labels import by_label, check_kind, check_labels, label_array
 from scroll.lift import Lift
 from scroll.products import add_products, class_sums
 
-_BLOCK = 1 << 13                     # samples that wait to be multiplied together
-_NUMBERS = 1 << 26                   # and numbers of all of them
-MAX_SAMPLES = (1 << 27) - 1          # int64 holds this many products of 2^36; one more is 2^63, and wraps
-_FORMAT = 'scroll-statistics-1'      # of what is kept; part of every digest
-_FILE = 'scroll-statistics-2'        # of files
+_BLOCK = 1 << 13  # samples that wait to be multiplied together
+_NUMBERS = 1 << 26  # and numbers of all of them
+MAX_SAMPLES = (1 << 27) - 1  # int64 holds this many products of 2^36; one more is 2^63, and wraps
+_FORMAT = 'scroll-statistics-1'  # of what is kept; part of every digest
+_FILE = 'scroll-statistics-2'  # of files
 
 
 class Sums(NamedTuple):
@@ -49,6 +50,7 @@ class Sums(NamedTuple):
         classes: (K,), sorted. counts: int64 (K,). sums: int64 (K, D + 1). gram: int64 (D + 1, D +
         1), or one
             for each class, (K, D + 1, D + 1)."""
+
     classes: np.ndarray
     counts: np.ndarray
     sums: np.ndarray
@@ -65,6 +67,7 @@ class _Content(NamedTuple):
     """Sums of all samples, but for the Gram matrix: it lacks `count` samples `waiting`, (features,
     labels) each, that small batches may share a matrix product. `rows`: classes of the matrices of
     `by_class`."""
+
     sums: Sums
     waiting: tuple
     count: int
@@ -88,14 +91,18 @@ class Statistics:
         self.dim, self.lift, self.by_class = int(dim), lift, bool(by_class)
         check_memory(f'the Gram matrix of {self.size} features', 8 * (self.size + 1) ** 2)
         self._lock = threading.RLock()
-        self.assign(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, self.size + 1), np.int64),
-                    np.zeros((0,) * by_class + (self.size + 1,) * 2, np.int64))
+        self.assign(
+            np.zeros(0, np.int64),
+            np.zeros(0, np.int64),
+            np.zeros((0, self.size + 1), np.int64),
+            np.zeros((0,) * by_class + (self.size + 1,) * 2, np.int64),
+        )
 
     def __getstate__(self) -> tuple:
         return self.dim, self.lift, self.by_class, self._complete()
 
     def __setstate__(self, state: tuple) -> None:
-        self.dim, self.lift, self.by_class, sums = state    # that there is memory for them is known
+        self.dim, self.lift, self.by_class, sums = state  # that there is memory for them is known
         self._lock = threading.RLock()
         self.assign(*sums)
 
@@ -109,8 +116,7 @@ class Statistics:
         return Statistics(self.dim, self.lift, self.by_class)
 
     def assign(self, classes, counts, sums, gram) -> 'Statistics':
-        """Replace what was counted by these (see `Sums`). The arrays can no longer be written to.
-        """
+        """Replace what was counted by these (see `Sums`). The arrays can no longer be written to."""
         # a list of one, shared with copies: readers may put the same sums into another form
         self._cell = [_Content(Sums(classes, counts, sums, gram).frozen(), (), 0, classes)]
         return self
@@ -157,8 +163,8 @@ class Statistics:
         """All that is counted, with the Gram matrix of all samples."""
         cell = self._cell
         if cell[0].count:
-            with self._lock:                                # several readers need not all do it
-                cell[0] = self._folded(cell[0])             # the same sums, whoever comes first
+            with self._lock:  # several readers need not all do it
+                cell[0] = self._folded(cell[0])  # the same sums, whoever comes first
         return cell[0].sums
 
     def _folded(self, content: _Content) -> _Content:
@@ -189,10 +195,16 @@ class Statistics:
             sums, waiting, count, rows = self._cell[0]
             new = _joined(sums, part)
             if self.by_class:
-                check_memory(f'a Gram matrix for each of {len(new.classes)} classes',
-                             8 * (self.size + 1) ** 2 * len(new.classes))
-            content = _Content(new._replace(gram=sums.gram).frozen(), (*waiting, (features, labels)),
-                               count + len(labels), rows)
+                check_memory(
+                    f'a Gram matrix for each of {len(new.classes)} classes',
+                    8 * (self.size + 1) ** 2 * len(new.classes),
+                )
+            content = _Content(
+                new._replace(gram=sums.gram).frozen(),
+                (*waiting, (features, labels)),
+                count + len(labels),
+                rows,
+            )
             if content.count >= min(_BLOCK, _NUMBERS // self.dim):
                 content = self._folded(content)
             self._cell = [content]
@@ -224,9 +236,14 @@ class Statistics:
         with self._lock:
             kept = self._complete()
             out = _joined(kept, given)
-            gram = kept.gram + given.gram if not self.by_class else (
-                _in_rows(kept.gram, kept.classes, out.classes) +
-                _in_rows(given.gram, given.classes, out.classes))
+            gram = (
+                kept.gram + given.gram
+                if not self.by_class
+                else (
+                    _in_rows(kept.gram, kept.classes, out.classes)
+                    + _in_rows(given.gram, given.classes, out.classes)
+                )
+            )
             return self.assign(*out[:3], gram)
 
     def subtract(self, other: 'Statistics') -> 'Statistics':
@@ -240,38 +257,53 @@ class Statistics:
             classes = _all_classes(kept, given)
             (had, sums), (gone, less) = _in_classes(kept, classes), _in_classes(given, classes)
             for place in np.flatnonzero(had < gone):
-                raise InputError(f'class {classes[place]} has {had[place]} samples, fewer than the '
-                                 f'{gone[place]} given')
-            gram = kept.gram - (_in_rows(given.gram, given.classes, classes) if self.by_class else given.gram)
+                raise InputError(
+                    f'class {classes[place]} has {had[place]} samples, fewer than the '
+                    f'{gone[place]} given'
+                )
+            gram = kept.gram - (
+                _in_rows(given.gram, given.classes, classes) if self.by_class else given.gram
+            )
             counts, sums = had - gone, sums - less
             wrong, left = contradiction(counts, sums, gram), counts > 0
             if wrong:
-                raise InputError(f'what is given is no part of these statistics: without it, {wrong} would '
-                                 'be left')
+                raise InputError(
+                    f'what is given is no part of these statistics: without it, {wrong} would '
+                    'be left'
+                )
             classes = classes[left]
-            return self.assign(label_array(classes.tolist()), counts[left], sums[left],
-                               gram[left] if self.by_class else gram)
+            return self.assign(
+                label_array(classes.tolist()),
+                counts[left],
+                sums[left],
+                gram[left] if self.by_class else gram,
+            )
 
     def _check_kind(self, other: 'Statistics') -> None:
         """InputError unless the other's sums mean what these mean."""
         instance('statistics', other, Statistics)
         if (self.dim, self.lift, self.by_class) != (other.dim, other.lift, other.by_class):
-            own, given = (f'{s.dim} features, lift {s.lift}' + ', a Gram matrix for each class' * s.by_class
-                          for s in (self, other))
-            raise InputError(f'statistics of {given} do not go with those of {own}: learn both with the same '
-                             'head and lift')
+            own, given = (
+                f'{s.dim} features, lift {s.lift}' + ', a Gram matrix for each class' * s.by_class
+                for s in (self, other)
+            )
+            raise InputError(
+                f'statistics of {given} do not go with those of {own}: learn both with the same '
+                'head and lift'
+            )
 
     def without_lift(self) -> 'Statistics':
         """The statistics of the same samples had they not been lifted: u comes first in h."""
-        u, own = np.r_[:self.dim, self.size], self._complete()
+        u, own = np.r_[: self.dim, self.size], self._complete()
         return Statistics(self.dim, by_class=self.by_class).assign(
-            own.classes, own.counts, own.sums[:, u], own.gram[..., u[:, None], u])
+            own.classes, own.counts, own.sums[:, u], own.gram[..., u[:, None], u]
+        )
 
     def of_class(self, label) -> 'Statistics':
         """Those of one class; InputError where there is no Gram matrix for each."""
         own, _ = self._complete(), self.grams
         row = own.classes.tolist().index(label)
-        return copy.copy(self).assign(*(array[row:row + 1] for array in own))
+        return copy.copy(self).assign(*(array[row : row + 1] for array in own))
 
     def relabel(self, mapping) -> 'Statistics':
         """A copy whose class c is called mapping[c], an integer or text, as all the others.
@@ -284,13 +316,21 @@ class Statistics:
         if len(np.unique(names)) != len(names):
             raise InputError('relabel: two classes would get the same name')
         order = np.argsort(names)
-        return copy.copy(self).assign(names[order], own.counts[order], own.sums[order],
-                                      own.gram[order] if self.by_class else own.gram)
+        return copy.copy(self).assign(
+            names[order],
+            own.counts[order],
+            own.sums[order],
+            own.gram[order] if self.by_class else own.gram,
+        )
 
     def digest(self) -> str:
         """SHA-256 of all that is kept: equal for two streams exactly if their sums are."""
         own = self._complete()
-        kind = [_FORMAT, self.size] + ([self.lift.digest] if self.lift else []) + ['by class'] * self.by_class
+        kind = (
+            [_FORMAT, self.size]
+            + ([self.lift.digest] if self.lift else [])
+            + ['by class'] * self.by_class
+        )
         sha = hashlib.sha256(json.dumps([*kind, GRID_BITS, own.classes.tolist()]).encode())
         for array in own[1:]:
             sha.update(np.ascontiguousarray(array, '<i8').tobytes())
@@ -340,31 +380,44 @@ class Statistics:
         cannot be, or are of a version before 0.3, whose features were not rounded to float32 on
         intake."""
         if facts.get('precision') != PRECISION:
-            raise InputError('of a version before 0.3, which rounded features otherwise: learn again')
+            raise InputError(
+                'of a version before 0.3, which rounded features otherwise: learn again'
+            )
         out = cls.from_arrays(arrays, Lift(**facts['lift']) if 'lift' in facts else None)
         psi, parts = facts['psi'], facts['parts']
-        if not isinstance(psi, str) or not all(type(times) is int for times in parts.values()) or (
-                out.total and max(parts.values(), default=0) < 1):
+        if (
+            not isinstance(psi, str)
+            or not all(type(times) is int for times in parts.values())
+            or (out.total and max(parts.values(), default=0) < 1)
+        ):
             raise InputError('its backbone or its parts are not as they are written')
         return out, psi, parts
 
     @classmethod
     def from_arrays(cls, arrays: dict, lift: Lift = None) -> 'Statistics':
-        """What `state_dict` described; InputError if the arrays are the statistics of no samples.
-        """
+        """What `state_dict` described; InputError if the arrays are the statistics of no samples."""
         classes, counts, sums, gram = (arrays[name] for name in Sums._fields)
         K, size = len(classes) if classes.ndim else -1, gram.shape[-1] if gram.ndim in (2, 3) else 0
-        lifted = size - 1 if lift is None else lift.size                # D
-        shapes = (counts.shape, sums.shape, gram.shape) == \
-            ((K,), (K, size), (K,) * (gram.ndim == 3) + (size, size))
+        lifted = size - 1 if lift is None else lift.size  # D
+        shapes = (counts.shape, sums.shape, gram.shape) == (
+            (K,),
+            (K, size),
+            (K,) * (gram.ndim == 3) + (size, size),
+        )
         types = {array.dtype for array in (counts, sums, gram)} == {np.dtype(np.int64)}
-        if not (shapes and size == lifted + 1 > 1 and types and classes.dtype.kind in 'iU'
-                and len(arrays) == 4):
+        if not (
+            shapes
+            and size == lifted + 1 > 1
+            and types
+            and classes.dtype.kind in 'iU'
+            and len(arrays) == 4
+        ):
             raise InputError('the arrays of these statistics have other shapes or types')
         classes = check_labels(classes.tolist(), K)
         if not (((counts > 0) & (counts <= MAX_SAMPLES)).all() and counts.sum() <= MAX_SAMPLES):
-            raise InputError(f'these statistics have classes without samples, or more than {MAX_SAMPLES} '
-                             'samples')
+            raise InputError(
+                f'these statistics have classes without samples, or more than {MAX_SAMPLES} samples'
+            )
         sorted_ = (classes[1:] > classes[:-1]).all()
         wrong = contradiction(counts, sums, gram) if sorted_ else 'classes out of order'
         if wrong:
@@ -380,7 +433,11 @@ def _all_classes(one: Sums, two: Sums) -> np.ndarray:
         return one.classes if len(one.classes) else two.classes
     check_kind(two.classes, one.classes)
     at = np.minimum(np.searchsorted(one.classes, two.classes), len(one.classes) - 1)
-    return one.classes if (one.classes[at] == two.classes).all() else np.union1d(one.classes, two.classes)
+    return (
+        one.classes
+        if (one.classes[at] == two.classes).all()
+        else np.union1d(one.classes, two.classes)
+    )
 
 
 def _joined(one: Sums, two: Sums) -> Sums:
@@ -405,8 +462,10 @@ def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) ->
     """A copy of an array (K, ...) of `classes` with rows for `all_classes`: zeros for others."""
     if all_classes is classes:
         return array.copy()
-    check_memory(f'an array of {len(all_classes)} classes, {array.shape[1:]} each,',
-                 array.itemsize * prod(array.shape[1:]) * len(all_classes))
+    check_memory(
+        f'an array of {len(all_classes)} classes, {array.shape[1:]} each,',
+        array.itemsize * prod(array.shape[1:]) * len(all_classes),
+    )
     out = np.zeros((len(all_classes), *array.shape[1:]), array.dtype)
     out[np.searchsorted(all_classes, classes)] = array
     return out
@@ -423,7 +482,9 @@ def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str
     diagonal of at most 1, may not fail after more than the largest rounding error (Higham 2002,
     theorem 10.7) was added: what is refused is certain."""
     if gram.ndim == 3:
-        each = (contradiction(counts[k:k + 1], sums[k:k + 1], gram[k]) for k in range(len(counts)))
+        each = (
+            contradiction(counts[k : k + 1], sums[k : k + 1], gram[k]) for k in range(len(counts))
+        )
         return next(filter(None, each), '')
     if not _within(sums, GRID * counts[:, None]) or (sums[:, -1] != GRID * counts).any():
         return 'class sums that samples on the grid cannot have'
@@ -431,7 +492,7 @@ def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str
     if not _within(gram, GRID * GRID * counts.sum()) or (gram != gram.T).any() or not constant:
         return 'a Gram matrix that does not go with the sums'
     some, diagonal = np.maximum(counts, 1)[:, None], gram.diagonal()
-    mean, rest = np.divmod(sums, some)          # the squares are least where all are one of mean, mean + 1
+    mean, rest = np.divmod(sums, some)  # the squares are least where all are one of mean, mean + 1
     least = (some * mean * mean + rest * (2 * mean + 1)).sum(axis=0)
     if (diagonal < least).any() or gram[diagonal == 0].any():
         return 'a Gram matrix too small for the sums'
@@ -439,7 +500,9 @@ def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str
     between = sums / np.sqrt(some) * scale
     rounding = 2 * len(gram) * (len(gram) + len(counts) + 20) * np.finfo(float).eps
     try:
-        np.linalg.cholesky(gram * scale * scale[:, None] - between.T @ between + rounding * np.eye(len(gram)))
+        np.linalg.cholesky(
+            gram * scale * scale[:, None] - between.T @ between + rounding * np.eye(len(gram))
+        )
     except np.linalg.LinAlgError:
         return 'a Gram matrix too small for the sums'
     return ''

@@ -1,5 +1,5 @@
-"""Data frames and arrays as features: names of columns, and numbers in the order that was learned.
-"""
+"""Data frames and arrays as features: names of columns, and numbers in the order that was learned."""
+
 import re
 import warnings
 from numbers import Integral
@@ -15,6 +15,7 @@ from scroll.grid import widened
 
 class Columns(NamedTuple):
     """An array (N, d) whose columns have names, as a data frame says it; None: it is an array."""
+
     array: np.ndarray
     columns: tuple | None
 
@@ -53,7 +54,9 @@ def _texts(columns: tuple) -> tuple:
 def check_names(given, learned, what: str) -> None:
     """InputError if both are known and differ: sums of other columns do not mean the same."""
     if given is not None and learned is not None and given != learned:
-        raise InputError(f'{what} has other columns, or in another order: {_difference(given, learned)}')
+        raise InputError(
+            f'{what} has other columns, or in another order: {_difference(given, learned)}'
+        )
 
 
 def places(given: tuple, learned: tuple) -> np.ndarray:
@@ -67,11 +70,15 @@ def places(given: tuple, learned: tuple) -> np.ndarray:
 
 
 def _difference(given: tuple, learned: tuple) -> str:
-    parts = dict(missing=[name for name in learned if name not in given],
-                 unknown=[name for name in given if name not in learned],
-                 twice=[name for name in given if given.count(name) > 1][:1])
-    return '; '.join(f'{what} {_few(names)}' for what, names in parts.items() if names) or \
-        f'{_few(given)}, expected {_few(learned)}'
+    parts = dict(
+        missing=[name for name in learned if name not in given],
+        unknown=[name for name in given if name not in learned],
+        twice=[name for name in given if given.count(name) > 1][:1],
+    )
+    return (
+        '; '.join(f'{what} {_few(names)}' for what, names in parts.items() if names)
+        or f'{_few(given)}, expected {_few(learned)}'
+    )
 
 
 def _few(names) -> str:
@@ -102,8 +109,11 @@ def warn_of_half(X) -> None:
     """UserWarning where samples that must be among those learned have half precision, or less."""
     kinds = ' '.join(map(str, np.ravel(getattr(X, 'dtypes', getattr(X, 'dtype', ())))))
     if half := re.search(r'b?float(8|16)\w*', kinds, re.IGNORECASE):
-        warnings.warn(f'X has dtype {half[0]}: these are samples that were learned only if they were learned '
-                      'in that precision', stacklevel=4)
+        warnings.warn(
+            f'X has dtype {half[0]}: these are samples that were learned only if they were learned '
+            'in that precision',
+            stacklevel=4,
+        )
 
 
 def numbers_of(X, learned: tuple = None) -> np.ndarray:
@@ -120,19 +130,27 @@ def numbers_of(X, learned: tuple = None) -> np.ndarray:
         names, order = (), np.argsort(columns) if columns else order
     if learned is not None and bool(names) != bool(learned):
         which = ('what was learned', 'X') if learned else ('X', 'what was learned')
-        warnings.warn(f'{which[0]} has names of columns ({_few(learned or names)}), {which[1]} has no names '
-                      'of columns: X is taken to be in the order that was learned', UserWarning,
-                      stacklevel=4)
+        warnings.warn(
+            f'{which[0]} has names of columns ({_few(learned or names)}), {which[1]} has no names '
+            'of columns: X is taken to be in the order that was learned',
+            UserWarning,
+            stacklevel=4,
+        )
     elif names and learned and names != learned:
         order = places(names, learned)
     try:
         X = np.asarray(X)[:, order] if columns else rows_of(X)
         if X.dtype == bool:
             raise TypeError('True and False: X.astype(float) has numbers')
-        if X.dtype.kind in 'SUT' or X.dtype == object and any(
-                isinstance(value, (str, bytes)) for value in X.flat):
+        if (
+            X.dtype.kind in 'SUT'
+            or X.dtype == object
+            and any(isinstance(value, (str, bytes)) for value in X.flat)
+        ):
             raise TypeError('text')
-        return X.astype(np.float64) if X.dtype == object else X     # of a data frame of several types
-    except Exception as error:          # each library that makes tables has its own
-        raise WrongType('X has missing values or columns that are no numbers, or is not a table of numbers '
-                        f'({" ".join(str(error).split())})') from error
+        return X.astype(np.float64) if X.dtype == object else X  # of a data frame of several types
+    except Exception as error:  # each library that makes tables has its own
+        raise WrongType(
+            'X has missing values or columns that are no numbers, or is not a table of numbers '
+            f'({" ".join(str(error).split())})'
+        ) from error

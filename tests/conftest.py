@@ -1,6 +1,7 @@
 """What the tests of the outer rooms share: small weights, runs inside this process, bad input that
 must end in one line.
 """
+
 import signal
 import subprocess
 import sys
@@ -35,8 +36,7 @@ quick = settings(max_examples=40, deadline=None, suppress_health_check=list(Heal
 
 @pytest.fixture(scope='session', autouse=True)
 def one_thread():
-    """Tiny networks gain nothing from two threads, and on a busy machine two wait for each other.
-    """
+    """Tiny networks gain nothing from two threads, and on a busy machine two wait for each other."""
     torch.set_num_threads(1)
 
 
@@ -61,7 +61,9 @@ def words_of(*parts) -> list:
     """The words of a command line. Parts are lines as they are typed, which begin with a dash or
     are empty, or single words.
     """
-    return [word for part in map(str, parts) for word in (part.split() if part[:1] in '-' else [part])]
+    return [
+        word for part in map(str, parts) for word in (part.split() if part[:1] in '-' else [part])
+    ]
 
 
 def written(folder: Path, files: dict) -> Path:
@@ -83,15 +85,28 @@ def refused(*words: str):
 
 def save_tiny(path, width: int = 4) -> str:
     """A weights file of a tiny seeded network, for images of 16 pixels."""
-    weights.save(path, tiny_net(width=width), 'resnet18-md', dict(width=width), 16, (0.5,) * 3, (0.5,) * 3, dict(classes=['n0']))
+    weights.save(
+        path,
+        tiny_net(width=width),
+        'resnet18-md',
+        dict(width=width),
+        16,
+        (0.5,) * 3,
+        (0.5,) * 3,
+        dict(classes=['n0']),
+    )
     return str(path)
 
 
 def save_tiny_integers(path, width: int = 4, images=None) -> str:
     """The same, with its integer network, by default of its golden images, in a file next to it."""
     name = save_tiny(path, width)
-    net = tiny_net(width=width).half().float()                          # as files keep it
-    network = quantise_network(net, Preprocessing(16, (0.5,) * 3, (0.5,) * 3), golden_images() if images is None else images)
+    net = tiny_net(width=width).half().float()  # as files keep it
+    network = quantise_network(
+        net,
+        Preprocessing(16, (0.5,) * 3, (0.5,) * 3),
+        golden_images() if images is None else images,
+    )
     network.golden = network.check()
     network.save(weights.integer_file(name), dict(psi=state_digest(net)))
     return name
@@ -113,7 +128,11 @@ def third_party(tmp_path, monkeypatch):
     def add(**folders):
         for name, files in folders.items():
             package, folder = packages[name], tmp_path / name
-            written(folder, {path.name: path.read_text() for path in (ROOT / name).glob('*.py')} | {f'{stem}.py': text for stem, text in files.items()})
+            written(
+                folder,
+                {path.name: path.read_text() for path in (ROOT / name).glob('*.py')}
+                | {f'{stem}.py': text for stem, text in files.items()},
+            )
             with monkeypatch.context() as patch:
                 patch.setattr(plugins, 'ROOT', tmp_path)
                 fresh = PluginFolder(name, package.PLUGINS.kind)
@@ -122,6 +141,7 @@ def third_party(tmp_path, monkeypatch):
             for part, value in vars(fresh).items():
                 monkeypatch.setattr(package.PLUGINS, part, value)
             monkeypatch.setattr(package, '__path__', [*package.__path__, str(folder)])
+
     before = set(sys.modules)
     yield add
     for name in set(sys.modules) - before:
@@ -132,22 +152,36 @@ def third_party(tmp_path, monkeypatch):
 
 @pytest.fixture(scope='session')
 def parse(tiny_weights, tmp_path_factory):
-    """Arguments of a run on the digits: parse('sgd', '--lr 0.1', seed=3); flags override keywords.
-    """
+    """Arguments of a run on the digits: parse('sgd', '--lr 0.1', seed=3); flags override keywords."""
     base = tmp_path_factory.mktemp('base')
 
     def arguments(model: str, *flags, dataset: str = 'seq-digits', base_path=base, **more):
-        fixed = dict(model=model, dataset=dataset, weights=tiny_weights, base_path=base_path, non_verbose=1, disable_log=1, **more)
+        fixed = dict(
+            model=model,
+            dataset=dataset,
+            weights=tiny_weights,
+            base_path=base_path,
+            non_verbose=1,
+            disable_log=1,
+            **more,
+        )
         flags = words_of(*flags)
         given = {flag[2:] for flag in flags if flag.startswith('--')}
-        fixed = [word for name, value in fixed.items() if name not in given for word in (f'--{name}', str(value))]
+        fixed = [
+            word
+            for name, value in fixed.items()
+            if name not in given
+            for word in (f'--{name}', str(value))
+        ]
         return parse_args([*fixed, *flags])
+
     return arguments
 
 
 @pytest.fixture
 def command_line(monkeypatch, capfd):
     """`python main.py ...` inside this process: (exit code, stdout, stderr)."""
+
     def run(*words):
         capfd.readouterr()
         monkeypatch.setattr(sys, 'argv', ['main.py', *words_of(*words)])
@@ -156,6 +190,7 @@ def command_line(monkeypatch, capfd):
         except SystemExit as end:
             code = end.code
         return code, *capfd.readouterr()
+
     return run
 
 
@@ -164,4 +199,6 @@ def files_below(folder) -> list:
 
 
 def python(*words, cwd) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        [sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=300
+    )

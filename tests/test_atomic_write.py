@@ -1,6 +1,7 @@
 """Every file that is replaced is whole at any moment: the one way in which this project writes such
 files.
 """
+
 import itertools
 import os
 import stat
@@ -32,6 +33,7 @@ def test_a_file_appears_with_its_folder_when_the_block_ends(tmp_path):
 def test_what_was_there_stays_when_writing_fails(tmp_path, monkeypatch, moment):
     def fail(*given):
         raise OSError(28, 'No space left on device')
+
     path = tmp_path / 'file'
     path.write_bytes(b'old')
     if moment != 'block':
@@ -56,16 +58,18 @@ def test_a_killed_process_leaves_what_was_there_and_the_next_write_removes_its_h
             os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     assert path.read_bytes() == b'old' and len(files_below(tmp_path)) == 5
-    with atomic_write(path) as file:                            # takes nobody else's half file for its own
+    with atomic_write(path) as file:  # takes nobody else's half file for its own
         file.write(b'newer')
-    assert path.read_bytes() == b'newer' and sorted(files_below(tmp_path)) == sorted([path, *others])
+    assert path.read_bytes() == b'newer' and sorted(files_below(tmp_path)) == sorted(
+        [path, *others]
+    )
 
 
 def test_what_another_process_is_writing_survives(tmp_path):
     path = tmp_path / 'file'
     with atomic_write(path) as first:
         first.write(b'first')
-        with atomic_write(path) as second:                      # while the first has not ended
+        with atomic_write(path) as second:  # while the first has not ended
             second.write(b'second')
         assert path.read_bytes() == b'second'
     assert path.read_bytes() == b'first' and files_below(tmp_path) == [path]
@@ -129,11 +133,17 @@ def test_a_lock_is_that_of_the_file_that_is_there_now(tmp_path):
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3 and path.read_bytes() == b'60'
 
 
-@pytest.mark.parametrize('name, write', [
-    ('state.npz', lambda folder: SUMS.save(folder / 'state.npz')),
-    ('mean_accs.csv', lambda folder: append_row(folder, dict(run='1')))])
-def test_an_interrupt_at_any_line_keeps_nobody_from_writing_the_file(tmp_path, monkeypatch, name, write):
-    monkeypatch.setattr(os, 'fsync', lambda file: None)         # a disk may be slow
+@pytest.mark.parametrize(
+    'name, write',
+    [
+        ('state.npz', lambda folder: SUMS.save(folder / 'state.npz')),
+        ('mean_accs.csv', lambda folder: append_row(folder, dict(run='1'))),
+    ],
+)
+def test_an_interrupt_at_any_line_keeps_nobody_from_writing_the_file(
+    tmp_path, monkeypatch, name, write
+):
+    monkeypatch.setattr(os, 'fsync', lambda file: None)  # a disk may be slow
     write(tmp_path)
     names, error = ('/archive.py', '/rows.py', '/learner.py', 'contextlib.py', 'filelock'), None
     for at in itertools.count(1):
@@ -141,7 +151,7 @@ def test_an_interrupt_at_any_line_keeps_nobody_from_writing_the_file(tmp_path, m
             with interrupted(at, names) as interrupt:
                 write(tmp_path)
         except KeyboardInterrupt as last:
-            error = last                            # as a notebook does: its frames hold what they held
+            error = last  # as a notebook does: its frames hold what they held
         other = threading.Thread(target=write, args=(tmp_path,), daemon=True)
         other.start()
         other.join(5)
@@ -155,7 +165,7 @@ def test_an_interrupt_at_any_line_keeps_nobody_from_writing_the_file(tmp_path, m
 
 def test_rows_that_several_methods_keep_wait_for_each_other(tmp_path):
     path = tmp_path / 'rows.csv'
-    for _ in range(2):                                  # new rows replace those of the same method
+    for _ in range(2):  # new rows replace those of the same method
         keep_rows(path, ['model'], 'er', [{}])
     with locked(path):
         other = threading.Thread(target=keep_rows, args=(path, ['model'], 'scroll', [{}]))

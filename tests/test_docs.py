@@ -8,6 +8,7 @@ PATH -->`: it is a file of the project
 (tests/models/test_third_party_methods.py runs it as one); `<!-- output -->`: what the block above
 prints; `<!-- not run: why -->`: left out.
 """
+
 import contextlib
 import functools
 import glob
@@ -31,9 +32,28 @@ from scroll.heads import registry
 from tests.conftest import ROOT
 
 PAGES = [*documents.documents(ROOT), ROOT / 'CONTRIBUTING.md', ROOT / 'RELEASING.md']
-_FENCE = re.compile(r'^(?:<!-- (?P<mark>[^\n]*?) -->\n\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$', re.M | re.S)
-_PLAIN = ('README.md', 'CONTRIBUTING.md', *('docs/**/*.md', '*.py', 'scripts/*.sh'), *(f'{folder}/**/*.py' for folder in (
-    'backbone', 'bench', 'core', 'datasets', 'experiments', 'models', 'scripts', 'scroll', 'utils')))
+_FENCE = re.compile(
+    r'^(?:<!-- (?P<mark>[^\n]*?) -->\n\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$', re.M | re.S
+)
+_PLAIN = (
+    'README.md',
+    'CONTRIBUTING.md',
+    *('docs/**/*.md', '*.py', 'scripts/*.sh'),
+    *(
+        f'{folder}/**/*.py'
+        for folder in (
+            'backbone',
+            'bench',
+            'core',
+            'datasets',
+            'experiments',
+            'models',
+            'scripts',
+            'scroll',
+            'utils',
+        )
+    ),
+)
 _WORDS = re.compile(r'\b(anew|beside|bears|is told|so many)\b', re.I)
 # output: None where the page has none
 Block = namedtuple('Block', 'page line language code mark output')
@@ -49,8 +69,17 @@ def blocks_of(path: Path) -> list:
         if match['mark'] == 'output':
             found[-1] = found[-1]._replace(output=match['code'])
         else:
-            line = text[:match.start('language')].count('\n') + 1
-            found.append(Block(str(path.relative_to(ROOT)), line, match['language'], match['code'], match['mark'] or '', None))
+            line = text[: match.start('language')].count('\n') + 1
+            found.append(
+                Block(
+                    str(path.relative_to(ROOT)),
+                    line,
+                    match['language'],
+                    match['code'],
+                    match['mark'] or '',
+                    None,
+                )
+            )
     return found
 
 
@@ -59,7 +88,14 @@ SHELL = [block for block in BLOCKS if block.language == 'bash']
 
 
 def params(blocks):
-    return [pytest.param(block, id=f'{block.page}:{block.line}', marks=[pytest.mark.slow] * ('slow' in block.mark)) for block in blocks]
+    return [
+        pytest.param(
+            block,
+            id=f'{block.page}:{block.line}',
+            marks=[pytest.mark.slow] * ('slow' in block.mark),
+        )
+        for block in blocks
+    ]
 
 
 def test_words_are_plain():
@@ -75,18 +111,27 @@ def test_blocks_links_and_inline_commands_lead_somewhere():
         text = text_of(page)
         assert text.count('```') == 2 * len(_FENCE.findall(text)), page
         for link in re.findall(r'\]\(([^)#]*)(?:#[^)]*)?\)', text):
-            assert link.startswith('https://') or not link or (page.parent / link).exists(), (page, link)
-        for path in re.findall(rf'`(?:python )?((?:{folders})/[\w/.*-]+)(?=[`\s])', _FENCE.sub('', text)):
+            assert link.startswith('https://') or not link or (page.parent / link).exists(), (
+                page,
+                link,
+            )
+        for path in re.findall(
+            rf'`(?:python )?((?:{folders})/[\w/.*-]+)(?=[`\s])', _FENCE.sub('', text)
+        ):
             assert glob.glob(str(ROOT / path)), (page, path)
         for target in re.findall(r'`(?:[A-Z_]+=\S+ )?make (\S+?)`', _FENCE.sub('', text)):
             assert target in targets, (page, target)
-        assert not re.search(r'install\s+["\']?scroll-cl', text), f'{page}: this distribution is on no index'
+        assert not re.search(r'install\s+["\']?scroll-cl', text), (
+            f'{page}: this distribution is on no index'
+        )
 
 
-@pytest.mark.parametrize('page', sorted({block.page for block in BLOCKS if block.language == 'python'}))
+@pytest.mark.parametrize(
+    'page', sorted({block.page for block in BLOCKS if block.language == 'python'})
+)
 def test_python_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for folder in ('models', 'datasets', 'backbone'):               # what a page registers goes again
+    for folder in ('models', 'datasets', 'backbone'):  # what a page registers goes again
         plugins = __import__(folder).PLUGINS
         monkeypatch.setattr(plugins, 'registered', dict(plugins.registered))
     monkeypatch.setattr(registry, 'HEADS', dict(registry.HEADS))
@@ -95,21 +140,33 @@ def test_python_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
         if block.language == 'python' and not block.mark.startswith('not run'):
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile('\n' * block.line + block.code, page, 'exec'), names)     # noqa: S102
-            assert block.output is None or printed.getvalue() == block.output, f'{page}:{block.line}'
+                exec(compile('\n' * block.line + block.code, page, 'exec'), names)  # noqa: S102
+            assert block.output is None or printed.getvalue() == block.output, (
+                f'{page}:{block.line}'
+            )
 
 
 @pytest.mark.parametrize('block', params(block for block in SHELL if block.mark.startswith('run')))
 def test_commands_print_what_the_page_says(block, tmp_path):
-    for path in ROOT.iterdir():                                     # looks like the repository, for commands that write
+    for path in ROOT.iterdir():  # looks like the repository, for commands that write
         if path.name not in ('data', '.git', '.venv'):
             (tmp_path / path.name).symlink_to(path)
     (tmp_path / 'bin').mkdir()
-    (tmp_path / 'bin' / 'python').write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    (tmp_path / 'bin' / 'python').write_text(
+        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
+    )
     (tmp_path / 'bin' / 'python').chmod(0o755)
-    above = [b.code for b in BLOCKS if b.page == block.page and b.line < block.line and b.language == 'python']
-    environment = dict(os.environ, PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}", OMP_NUM_THREADS='1')
-    run = functools.partial(subprocess.run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    above = [
+        b.code
+        for b in BLOCKS
+        if b.page == block.page and b.line < block.line and b.language == 'python'
+    ]
+    environment = dict(
+        os.environ, PATH=f'{tmp_path / "bin"}:{os.environ["PATH"]}', OMP_NUM_THREADS='1'
+    )
+    run = functools.partial(
+        subprocess.run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
+    )
     assert run(['python', '-c', '\n'.join(above)]).returncode == 0
     done = run(['bash', '-euc', block.code])
     assert done.returncode == 0, done.stderr
@@ -133,9 +190,17 @@ def flags_of(script: str, *words: str) -> set:
     seconds to import.
     """
     if script == 'main.py':
-        parser = parse_args(['--model', 'scroll', '--dataset', 'seq-digits'], return_parser_only=True)
+        parser = parse_args(
+            ['--model', 'scroll', '--dataset', 'seq-digits'], return_parser_only=True
+        )
         return {flag for action in parser._actions for flag in action.option_strings}
-    name = re.search(r"(?:^from |_root.run\('|import_module\(')(bench[\w.]*)", text_of(ROOT / script), re.M) if script != 'scroll' else None
+    name = (
+        re.search(
+            r"(?:^from |_root.run\('|import_module\(')(bench[\w.]*)", text_of(ROOT / script), re.M
+        )
+        if script != 'scroll'
+        else None
+    )
     said, given, sys.argv = io.StringIO(), sys.argv, [script, *words, '--help']
     try:
         with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
@@ -190,7 +255,9 @@ def test_numbers_are_those_of_the_rows(tmp_path):
     assert documents.update(tmp_path, documents.documents(tmp_path)) == []
     points = functools.partial(re.findall, '<use [^>]*stroke: #ffffff[^>]*>')
     path = documents.draw(tmp_path)
-    made, kept = (text_of(root / 'docs' / 'figures' / f'{path.stem}.svg') for root in (tmp_path, ROOT))
+    made, kept = (
+        text_of(root / 'docs' / 'figures' / f'{path.stem}.svg') for root in (tmp_path, ROOT)
+    )
     # other versions of matplotlib draw other bits
     assert len(points(made)) == len(points(kept)) > 20
     named = {name for page in PAGES for name in re.findall('<!-- table: (.*) -->', text_of(page))}
@@ -201,4 +268,6 @@ def test_numbers_are_those_of_the_rows(tmp_path):
 def test_the_version_stands_in_three_places():
     newest = re.search(r'^## \[(.+)\] - (\S+)$', text_of(ROOT / 'CHANGELOG.md'), re.M)
     assert newest[1] == scroll.__version__
-    assert '\nversion: {}\ndate-released: {}\n'.format(*newest.groups()) in text_of(ROOT / 'CITATION.cff')
+    assert '\nversion: {}\ndate-released: {}\n'.format(*newest.groups()) in text_of(
+        ROOT / 'CITATION.cff'
+    )

@@ -1,6 +1,7 @@
 """How a run is started: from the root, through the older path, from Python; and what importing does
 not do.
 """
+
 import subprocess
 import sys
 
@@ -8,7 +9,19 @@ import pytest
 
 from tests.conftest import ROOT, files_below, python
 
-QUICK = ['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '0.1', '--n_epochs', '0', '--non_verbose', '--n_splits', '1']
+QUICK = [
+    '--model',
+    'sgd',
+    '--dataset',
+    'seq-digits',
+    '--lr',
+    '0.1',
+    '--n_epochs',
+    '0',
+    '--non_verbose',
+    '--n_splits',
+    '1',
+]
 
 
 @pytest.mark.parametrize('module', ['scroll', 'scroll.__main__', 'main'])
@@ -16,45 +29,88 @@ def test_on_windows_the_last_line_says_what_is_needed(module):
     code = f"import os, sys; os.name = 'nt'; sys.modules['fcntl'] = sys.modules['resource'] = None; import {module}"
     result = python('-c', code, cwd=ROOT)
     assert result.returncode == 1 and result.stderr.splitlines()[-1] == (
-        'ImportError: scroll runs on Linux, macOS and other POSIX systems; on Windows use WSL'), result.stderr
+        'ImportError: scroll runs on Linux, macOS and other POSIX systems; on Windows use WSL'
+    ), result.stderr
 
 
 @pytest.mark.slow
 def test_mammoths_path_runs_from_anywhere_and_writes_nothing_if_asked(tiny_weights, tmp_path):
-    result = python(ROOT / 'utils/main.py', *QUICK, '--weights', tiny_weights, '--disable_log', '1', '--device', 'cpu', cwd=tmp_path)
+    result = python(
+        ROOT / 'utils/main.py',
+        *QUICK,
+        '--weights',
+        tiny_weights,
+        '--disable_log',
+        '1',
+        '--device',
+        'cpu',
+        cwd=tmp_path,
+    )
     assert (result.returncode, result.stderr) == (0, ''), result.stderr
     assert 'Accuracy for 1 task(s)' in result.stdout and not files_below(tmp_path)
 
 
-@pytest.mark.parametrize('words, heavy', [
-    ('--help', ('torch', 'numpy', 'scipy', 'models', 'datasets', 'backbone')),
-    pytest.param('--model er --dataset seq-digits --weights WEIGHTS --buffer_size 9 --lr 0.1 --device cpu --disable_log 1',
-                 ('torchvision',), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    'words, heavy',
+    [
+        ('--help', ('torch', 'numpy', 'scipy', 'models', 'datasets', 'backbone')),
+        pytest.param(
+            '--model er --dataset seq-digits --weights WEIGHTS --buffer_size 9 --lr 0.1 --device cpu --disable_log 1',
+            ('torchvision',),
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
 def test_starting_waits_for_no_library_that_is_not_needed(tiny_weights, tmp_path, words, heavy):
     """torch takes seconds to import, and torchvision one more."""
-    code = ('import sys\nfrom bench.cli.command import main\nfrom bench.run.building import initialize\n'
-            f'def end():\n    print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr); raise SystemExit\n'
-            'try:\n'
-            '    if "--help" not in sys.argv:\n        initialize(); end()\n'
-            '    main()\n'
-            'except SystemExit:\n    end()')
-    result = python('-c', f'import sys; sys.path.insert(0, {str(ROOT)!r})\n' + code, *words.replace('WEIGHTS', tiny_weights).split(), cwd=tmp_path)
+    code = (
+        'import sys\nfrom bench.cli.command import main\nfrom bench.run.building import initialize\n'
+        f'def end():\n    print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr); raise SystemExit\n'
+        'try:\n'
+        '    if "--help" not in sys.argv:\n        initialize(); end()\n'
+        '    main()\n'
+        'except SystemExit:\n    end()'
+    )
+    result = python(
+        '-c',
+        f'import sys; sys.path.insert(0, {str(ROOT)!r})\n' + code,
+        *words.replace('WEIGHTS', tiny_weights).split(),
+        cwd=tmp_path,
+    )
     assert result.stderr.splitlines()[-1] == '[]', result.stderr
 
 
-@pytest.mark.parametrize('module, light', [('core.arguments', True), ('main', True), ('models', True), ('datasets', True),
-                                           ('models.utils.continual_model', False), ('bench.run.training', False)])
+@pytest.mark.parametrize(
+    'module, light',
+    [
+        ('core.arguments', True),
+        ('main', True),
+        ('models', True),
+        ('datasets', True),
+        ('models.utils.continual_model', False),
+        ('bench.run.training', False),
+    ],
+)
 def test_importing_does_no_work(tmp_path, module, light):
     """It stays in the working directory, and what parses arguments leaves torch alone."""
-    code = (f'import os, sys; sys.path.insert(0, {str(ROOT)!r}); before = os.getcwd(); import {module}\n'
-            'assert os.getcwd() == before\nprint("torch" in sys.modules)')
+    code = (
+        f'import os, sys; sys.path.insert(0, {str(ROOT)!r}); before = os.getcwd(); import {module}\n'
+        'assert os.getcwd() == before\nprint("torch" in sys.modules)'
+    )
     result = python('-c', code, cwd=tmp_path)
     assert result.stdout.strip() == str(not light), result.stderr
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize('words', ['main.py --model scroll --dataset seq-digits', 'scripts/certify.py --dataset seq-digits',
-                                   'scripts/sweep.py x.yaml --dataset seq-digits', '-m scroll show x.npz'])
+@pytest.mark.parametrize(
+    'words',
+    [
+        'main.py --model scroll --dataset seq-digits',
+        'scripts/certify.py --dataset seq-digits',
+        'scripts/sweep.py x.yaml --dataset seq-digits',
+        '-m scroll show x.npz',
+    ],
+)
 def test_a_python_without_the_packages_says_which_has_them(words):
     result = python('-S', *words.split(), cwd=ROOT)
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
@@ -64,5 +120,13 @@ def test_a_python_without_the_packages_says_which_has_them(words):
 @pytest.mark.parametrize('words', ['main.py', '-m scroll', '-m scroll learn', 'scripts/report.py'])
 @pytest.mark.parametrize('output', ['>/dev/full', '>&-', '>&- 2>&-'])
 def test_help_that_cannot_be_written_is_an_error(words, output):
-    result = subprocess.run(f'{sys.executable} {words} --help {output}', shell=True, cwd=ROOT, capture_output=True, text=True)
-    assert (result.returncode, result.stdout) == (2, '') and len(result.stderr.splitlines()) == ('2>&-' not in output)
+    result = subprocess.run(
+        f'{sys.executable} {words} --help {output}',
+        shell=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (result.returncode, result.stdout) == (2, '') and len(result.stderr.splitlines()) == (
+        '2>&-' not in output
+    )

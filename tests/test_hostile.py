@@ -1,6 +1,7 @@
 """What cannot be a run, as tables: flags, schedules, texts, data. Each ends in one line and exit
 code 2, quickly, and changes no results of earlier runs; whatever else is given is a run. Files:
 `tests/test_corrupt.py`."""
+
 import string
 
 import numpy as np
@@ -23,8 +24,13 @@ from tests.models.conftest import small_digits  # noqa: F401
 
 LONG = '9' * 30
 fuzz = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-SMALL = words_of('--dataset seq-digits --weights none --width 2 --batch_size 16 --n_splits 2 --non_verbose 1')
-METHODS = {'sgd': ['--lr 0.001 --n_epochs 1'], 'scroll': ['--iterations 1 --feature_cache 0 --buffer_size 9']}
+SMALL = words_of(
+    '--dataset seq-digits --weights none --width 2 --batch_size 16 --n_splits 2 --non_verbose 1'
+)
+METHODS = {
+    'sgd': ['--lr 0.001 --n_epochs 1'],
+    'scroll': ['--iterations 1 --feature_cache 0 --buffer_size 9'],
+}
 
 
 @pytest.fixture
@@ -32,7 +38,14 @@ def ends(command_line, tmp_path):
     """ends(*flags): the one line on stderr of a run of SGD on the digits, which must end with exit
     code 2 and lose no row.
     """
-    fixed = {'--model': 'sgd', '--dataset': 'seq-digits', '--lr': '0.1', '--n_epochs': '1', '--weights': 'none', '--width': '2'}
+    fixed = {
+        '--model': 'sgd',
+        '--dataset': 'seq-digits',
+        '--lr': '0.1',
+        '--n_epochs': '1',
+        '--weights': 'none',
+        '--width': '2',
+    }
     append_row(tmp_path / 'base' / 'results' / 'class-il' / 'seq-digits' / 'sgd', dict(task1=1.5))
 
     def files():
@@ -40,39 +53,98 @@ def ends(command_line, tmp_path):
 
     def run(*flags):
         own = {word for word in map(str, flags) if word.startswith('--')}
-        dropped = own | ({'--lr', '--n_epochs'} if {'gdumb', 'ens', 'scroll'} & set(flags) else set())
+        dropped = own | (
+            {'--lr', '--n_epochs'} if {'gdumb', 'ens', 'scroll'} & set(flags) else set()
+        )
         dropped |= {'--width'} if '--weights' in own else set()
-        given = {flag: value for flag, value in {**fixed, '--base_path': tmp_path / 'base'}.items() if flag not in dropped}
+        given = {
+            flag: value
+            for flag, value in {**fixed, '--base_path': tmp_path / 'base'}.items()
+            if flag not in dropped
+        }
         before = files()
         code, out, err = command_line(*(word for item in given.items() for word in item), *flags)
-        assert (code, len(err.splitlines())) == (2, 1) and 'error' not in out and err.startswith('main.py: error: ') and len(err) < 2000, (code, err)
+        assert (
+            (code, len(err.splitlines())) == (2, 1)
+            and 'error' not in out
+            and err.startswith('main.py: error: ')
+            and len(err) < 2000
+        ), (code, err)
         assert files() == before
         return err
+
     return run
 
 
-FLAGS = {           # what is given -> a word that the line must have
-    '--model scrol': 'did you mean scroll', '--model zzz': 'known: agem', '--dataset seq-digit': 'did you mean seq-digits',
-    '--backbone vit': 'resnet18', '--model scroll --bufer_size 3': 'did you mean --buffer_size?',
+FLAGS = {  # what is given -> a word that the line must have
+    '--model scrol': 'did you mean scroll',
+    '--model zzz': 'known: agem',
+    '--dataset seq-digit': 'did you mean seq-digits',
+    '--backbone vit': 'resnet18',
+    '--model scroll --bufer_size 3': 'did you mean --buffer_size?',
     '--n_splits many': 'whole number',
-    '--model scroll --ridge_lambda 0': 'number from', '--model scroll --predictor svm': 'ncc', '--schedule gauss': "'gauss'",
-    '--schedule iid --n_splits 3': '--n_splits and --schedule', '--weights no-such': "'none'", '--weights compact --width 4': 'do not fit',
-    '--dataset_config nope': '--dataset_config nope', '--dataset seq-folder': '--data_dir is missing', '--dataset seq-folder --data_dir /nonexistent': 'train/<class>/',
-    '--dataset seq-miniimg': 'mini-imagenet-cache-test.pkl', '--model scroll --n_epochs 5': '--n_epochs 5', '--optim_nesterov 1': 'optim_mom', '--alpha 5': 'no such flag',
-    '--lr nan': '--lr', '--lr -1': '--lr', f'--lr 1e{LONG}': '--lr', '--batch_size 0': 'at least 1',
-    f'--batch_size {LONG}': 'too large', '--n_epochs -1': 'at least 0', '--num_threads 999999999': 'too large', '--num_workers 1000000': 'too large',
-    '--seed -1': 'at least 0', f'--seed {LONG}': 'too large', '--input_size 0': 'at least 8', '--input_size 1000000000': 'too large', '--width 0': 'width',
-    '--width 1000000000': '--backbone', '--width 100000': 'GiB', '--device gpu': 'use cpu',
+    '--model scroll --ridge_lambda 0': 'number from',
+    '--model scroll --predictor svm': 'ncc',
+    '--schedule gauss': "'gauss'",
+    '--schedule iid --n_splits 3': '--n_splits and --schedule',
+    '--weights no-such': "'none'",
+    '--weights compact --width 4': 'do not fit',
+    '--dataset_config nope': '--dataset_config nope',
+    '--dataset seq-folder': '--data_dir is missing',
+    '--dataset seq-folder --data_dir /nonexistent': 'train/<class>/',
+    '--dataset seq-miniimg': 'mini-imagenet-cache-test.pkl',
+    '--model scroll --n_epochs 5': '--n_epochs 5',
+    '--optim_nesterov 1': 'optim_mom',
+    '--alpha 5': 'no such flag',
+    '--lr nan': '--lr',
+    '--lr -1': '--lr',
+    f'--lr 1e{LONG}': '--lr',
+    '--batch_size 0': 'at least 1',
+    f'--batch_size {LONG}': 'too large',
+    '--n_epochs -1': 'at least 0',
+    '--num_threads 999999999': 'too large',
+    '--num_workers 1000000': 'too large',
+    '--seed -1': 'at least 0',
+    f'--seed {LONG}': 'too large',
+    '--input_size 0': 'at least 8',
+    '--input_size 1000000000': 'too large',
+    '--width 0': 'width',
+    '--width 1000000000': '--backbone',
+    '--width 100000': 'GiB',
+    '--device gpu': 'use cpu',
     '--device cuda:99': 'use cpu',
-    '--optimizer __class__': 'sgd', '--n_splits 0': 'at least 1', '--n_splits 1000000000000': '10 classes', '--validation 100': '100', '--validation nan': 'nan',
-    '--noise_rate 1.5': '1.5', '--label_perc 2': '2', '--label_perc 0': 'above 0', '--lpc 0.0001': 'no label', '--custom_class_order 0-1-1': '10 classes 0..9',
-    '--custom_task_order ../../etc': 'task', '--start_from 99': '99', '--stop_after 99': '99', '--model_config ../x': 'best', '--model ../scroll': 'no such model',
-    '--dataset ../../etc/passwd': 'no such dataset', '--backbone ../resnet18': 'no such backbone', '--dataset_config ../../models/config/sgd': 'no such config',
-    '--ckpt_name ../../x --savecheck last': 'without folders', f'--weights {"x" * 5000}': 'too long', '--weights /dev/zero': 'nor a file',
-    '--weights ../../../../etc/passwd': '/etc/passwd', '--loadcheck /dev/zero': 'no such file', '--results_path ' + 'x' * 5000: 'too long',
-    '--model er --buffer_size 1000000000': 'GiB', '--model scroll --buffer_size 10^23': '10^23', '--model er --buffer_size -1': 'at least 0',
-    f'--model ens --n_classifiers 1{"0" * 12}': 'GiB', '--model ens --n_classifiers 4 --top_k 5': '--top_k 5',
-    '--model gdumb --buffer_size 5 --fitting_batch_size 1': 'at least 2', '--dataset seq-folder --data_dir /dev/null': '--data_dir'}
+    '--optimizer __class__': 'sgd',
+    '--n_splits 0': 'at least 1',
+    '--n_splits 1000000000000': '10 classes',
+    '--validation 100': '100',
+    '--validation nan': 'nan',
+    '--noise_rate 1.5': '1.5',
+    '--label_perc 2': '2',
+    '--label_perc 0': 'above 0',
+    '--lpc 0.0001': 'no label',
+    '--custom_class_order 0-1-1': '10 classes 0..9',
+    '--custom_task_order ../../etc': 'task',
+    '--start_from 99': '99',
+    '--stop_after 99': '99',
+    '--model_config ../x': 'best',
+    '--model ../scroll': 'no such model',
+    '--dataset ../../etc/passwd': 'no such dataset',
+    '--backbone ../resnet18': 'no such backbone',
+    '--dataset_config ../../models/config/sgd': 'no such config',
+    '--ckpt_name ../../x --savecheck last': 'without folders',
+    f'--weights {"x" * 5000}': 'too long',
+    '--weights /dev/zero': 'nor a file',
+    '--weights ../../../../etc/passwd': '/etc/passwd',
+    '--loadcheck /dev/zero': 'no such file',
+    '--results_path ' + 'x' * 5000: 'too long',
+    '--model er --buffer_size 1000000000': 'GiB',
+    '--model scroll --buffer_size 10^23': '10^23',
+    '--model er --buffer_size -1': 'at least 0',
+    f'--model ens --n_classifiers 1{"0" * 12}': 'GiB',
+    '--model ens --n_classifiers 4 --top_k 5': '--top_k 5',
+    '--model gdumb --buffer_size 5 --fitting_batch_size 1': 'at least 2',
+    '--dataset seq-folder --data_dir /dev/null': '--data_dir',
+}
 
 
 @pytest.mark.parametrize('flags', FLAGS, ids=lambda flags: flags[:40])
@@ -81,16 +153,32 @@ def test_flags(ends, flags):
 
 
 def test_a_run_that_runs_out_of_memory(ends, monkeypatch):
-    for error in (MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), RuntimeError('CUDA out of memory.')):
-        monkeypatch.setattr('bench.run.training.train', lambda *_, error=error: (_ for _ in ()).throw(error))
+    for error in (
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError('CUDA out of memory.'),
+    ):
+        monkeypatch.setattr(
+            'bench.run.training.train', lambda *_, error=error: (_ for _ in ()).throw(error)
+        )
         assert 'not enough memory' in ends()
 
 
 CONFIGS = {
-    'no tasks': b'N_TASKS: 0', 'tasks as text': b'N_TASKS: many', 'half a task': b'N_TASKS: 1.5', 'no classes a task': b'N_CLASSES_PER_TASK: []',
-    'classes as text': b'N_CLASSES_PER_TASK: [2, x]', 'mean of two': b'MEAN: [0, 0]', 'deviation 0': b'STD: 0', 'a size': b'SIZE: 8', 'setting': b'SETTING: [x]',
-    'unknown transform': b'TRANSFORM: [os.system]', 'transform of code': b'TRANSFORM: [{Lambda: {lambd: os.system}}]',
-    'transform with a wrong parameter': b'TRANSFORM: [{Resize: {siz: 3}}]', 'transform of numbers': b'TRANSFORM: 3'}
+    'no tasks': b'N_TASKS: 0',
+    'tasks as text': b'N_TASKS: many',
+    'half a task': b'N_TASKS: 1.5',
+    'no classes a task': b'N_CLASSES_PER_TASK: []',
+    'classes as text': b'N_CLASSES_PER_TASK: [2, x]',
+    'mean of two': b'MEAN: [0, 0]',
+    'deviation 0': b'STD: 0',
+    'a size': b'SIZE: 8',
+    'setting': b'SETTING: [x]',
+    'unknown transform': b'TRANSFORM: [os.system]',
+    'transform of code': b'TRANSFORM: [{Lambda: {lambd: os.system}}]',
+    'transform with a wrong parameter': b'TRANSFORM: [{Resize: {siz: 3}}]',
+    'transform of numbers': b'TRANSFORM: 3',
+}
 
 
 def test_configs(ends, tmp_path, monkeypatch):
@@ -104,9 +192,15 @@ def test_configs(ends, tmp_path, monkeypatch):
         assert path.name in line or 'data-set config' in line
 
 
-@pytest.mark.parametrize('content', [b'\x89PNG\xff\xfe\0', b'task1\n\xff\n', b'task1\n1,2,3\n', None], ids=str)
-def test_a_file_that_can_take_no_results_is_reported_before_any_work(ends, tmp_path, content, monkeypatch):
-    monkeypatch.setattr('bench.run.training._learn_task', lambda *_: pytest.fail('it has begun to learn'))
+@pytest.mark.parametrize(
+    'content', [b'\x89PNG\xff\xfe\0', b'task1\n\xff\n', b'task1\n1,2,3\n', None], ids=str
+)
+def test_a_file_that_can_take_no_results_is_reported_before_any_work(
+    ends, tmp_path, content, monkeypatch
+):
+    monkeypatch.setattr(
+        'bench.run.training._learn_task', lambda *_: pytest.fail('it has begun to learn')
+    )
     path = tmp_path / 'base' / 'results' / 'task-il' / 'seq-digits' / 'sgd' / FILE
     path.parent.mkdir(parents=True)
     path.mkdir() if content is None else path.write_bytes(content)
@@ -114,12 +208,13 @@ def test_a_file_that_can_take_no_results_is_reported_before_any_work(ends, tmp_p
 
 
 def test_a_results_folder_that_cannot_be_is_told_before_the_data_are_read(ends, monkeypatch):
-    monkeypatch.setattr(readers, 'digits', None)                # nobody may come that far
+    monkeypatch.setattr(readers, 'digits', None)  # nobody may come that far
     assert '--disable_log 1' in ends('--base_path', '/dev/null/below')
 
 
 # -- any text
 # ----------------------------------------------------------------------------------------------------------
+
 
 @fuzz
 @given(text=st.text(st.sampled_from('a:-[]{},&*!|>#"\'\n \t1.?%@`'), max_size=60))
@@ -132,8 +227,35 @@ def test_any_yaml_is_a_mapping_or_refused(tmp_path_factory, text):
         assert 'fuzz.yaml' in str(error)
 
 
-WORDS = st.sampled_from(['--lr', '--batch_size', '--n_epochs', '--seed', '--schedule', '--n_splits', '--validation', '--noise_rate', '--device',
-                         '--model_config', '--no_such', '--', '-', '-O3', '--lr=1', '1', '0', '-1', 'nan', '1e9', '[1]', '{}', '', 'None', 'best'])
+WORDS = st.sampled_from(
+    [
+        '--lr',
+        '--batch_size',
+        '--n_epochs',
+        '--seed',
+        '--schedule',
+        '--n_splits',
+        '--validation',
+        '--noise_rate',
+        '--device',
+        '--model_config',
+        '--no_such',
+        '--',
+        '-',
+        '-O3',
+        '--lr=1',
+        '1',
+        '0',
+        '-1',
+        'nan',
+        '1e9',
+        '[1]',
+        '{}',
+        '',
+        'None',
+        'best',
+    ]
+)
 
 
 @fuzz
@@ -146,8 +268,31 @@ def test_any_command_line_is_a_run_or_refused(parse, words):
             assert str(error)
 
 
-VALUES = st.sampled_from(['0', '1', '2', '3', '7', '-1', '1.5', '1e3', 'nan', 'inf', '99999', '999999999999999', '10' * 20, 'label', 'random', '0-1-2',
-                          '2-1-0', '0-0-1', '', ' ', '٣']) | st.text(string.printable, max_size=6)
+VALUES = st.sampled_from(
+    [
+        '0',
+        '1',
+        '2',
+        '3',
+        '7',
+        '-1',
+        '1.5',
+        '1e3',
+        'nan',
+        'inf',
+        '99999',
+        '999999999999999',
+        '10' * 20,
+        'label',
+        'random',
+        '0-1-2',
+        '2-1-0',
+        '0-0-1',
+        '',
+        ' ',
+        '٣',
+    ]
+) | st.text(string.printable, max_size=6)
 OPTIONS = sorted({name for form in FORMS.values() for name in form.options})
 
 
@@ -155,28 +300,48 @@ OPTIONS = sorted({name for form in FORMS.values() for name in form.options})
 def specs(draw) -> str:
     """Text that is a schedule, or nearly one."""
     name = draw(st.sampled_from(sorted(FORMS)))
-    items = draw(st.lists(st.tuples(st.sampled_from([*FORMS[name].options, *OPTIONS[:2]]), VALUES), max_size=4, unique_by=lambda item: item[0]))
+    items = draw(
+        st.lists(
+            st.tuples(st.sampled_from([*FORMS[name].options, *OPTIONS[:2]]), VALUES),
+            max_size=4,
+            unique_by=lambda item: item[0],
+        )
+    )
     argument = [draw(VALUES)] if draw(st.booleans()) else []
-    text = name + draw(st.sampled_from([':', ':', ',', ''])) + ','.join([*argument, *(f'{key}={value}' for key, value in items)])
+    text = (
+        name
+        + draw(st.sampled_from([':', ':', ',', '']))
+        + ','.join([*argument, *(f'{key}={value}' for key, value in items)])
+    )
     at = draw(st.integers(0, len(text)))
-    return text if draw(st.booleans()) else text[:at] + draw(st.text(max_size=2)) + text[at + 1:]
+    return text if draw(st.booleans()) else text[:at] + draw(st.text(max_size=2)) + text[at + 1 :]
 
 
 @settings(fuzz, max_examples=150)
-@given(spec=specs() | st.text(max_size=30), labels=st.lists(st.integers(0, 4), max_size=60),
-       seed=st.integers(0, 9))
+@given(
+    spec=specs() | st.text(max_size=30),
+    labels=st.lists(st.integers(0, 4), max_size=60),
+    seed=st.integers(0, 9),
+)
 def test_any_schedule_orders_the_samples_or_is_refused(spec, labels, seed):
     try:
         schedule = make_schedule(spec, labels, seed)
     except InputError as error:
         assert len(str(error)) < 2000 and len(str(error).splitlines()) == 1
     else:
-        assert schedule.cuts[0] == 0 and schedule.cuts[-1] == len(schedule.order) and (np.diff(schedule.cuts) > 0).all()
-        assert schedule.covers != 'all' or sorted(schedule.order.tolist()) == list(range(len(labels)))
+        assert (
+            schedule.cuts[0] == 0
+            and schedule.cuts[-1] == len(schedule.order)
+            and (np.diff(schedule.cuts) > 0).all()
+        )
+        assert schedule.covers != 'all' or sorted(schedule.order.tolist()) == list(
+            range(len(labels))
+        )
 
 
 # -- data
 # --------------------------------------------------------------------------------------------------------------
+
 
 def labels(change):
     return lambda few: few._replace(train_labels=change(few.train_labels))
@@ -190,6 +355,7 @@ def one(value):
     def change(array):
         array[3] = value
         return array
+
     return change
 
 
@@ -200,16 +366,36 @@ def first(images, of):
 
 
 DATA = {
-    'a label out of range': (labels(one(99)), '0..9'), 'a negative label': (labels(one(-1)), '0..9'),
-    'a test label out of range': (lambda few: few._replace(test_labels=one(77)(few.test_labels)), 'test labels'),
-    'labels with fractions': (labels(lambda a: a + 0.5), 'whole numbers'), 'labels as text': (labels(lambda a: a.astype(str)), 'whole numbers'),
-    'labels as a list': (labels(list), 'a list'), 'labels in columns': (labels(lambda a: a[:, None]), '(80, 1)'),
-    'fewer labels than images': (labels(lambda a: a[:-3]), '(77,)'), 'a class without samples': (lambda few: few._replace(
-        train=few.train[few.train_labels != 3], train_labels=few.train_labels[few.train_labels != 3]), 'class 3'),
-    'no test images': (lambda few: few._replace(test=few.test[:0], test_labels=few.test_labels[:0]), 'no test images'),
-    'no names': (lambda few: few._replace(class_names=[]), '0 classes'), 'images of real numbers': (pixels(lambda a: a / 255), 'float64'),
-    'images as a list': (pixels(list), 'a list'), 'two channels': (pixels(lambda a: a[..., :2]), '(80, 8, 8, 2)'),
-    'no pixels': (pixels(lambda a: a[:, :0]), '(80, 0, 8, 3)'), 'vectors': (pixels(lambda a: a[:, 0, 0]), '(80, 3)'), 'nothing': (lambda few: None, 'read')}
+    'a label out of range': (labels(one(99)), '0..9'),
+    'a negative label': (labels(one(-1)), '0..9'),
+    'a test label out of range': (
+        lambda few: few._replace(test_labels=one(77)(few.test_labels)),
+        'test labels',
+    ),
+    'labels with fractions': (labels(lambda a: a + 0.5), 'whole numbers'),
+    'labels as text': (labels(lambda a: a.astype(str)), 'whole numbers'),
+    'labels as a list': (labels(list), 'a list'),
+    'labels in columns': (labels(lambda a: a[:, None]), '(80, 1)'),
+    'fewer labels than images': (labels(lambda a: a[:-3]), '(77,)'),
+    'a class without samples': (
+        lambda few: few._replace(
+            train=few.train[few.train_labels != 3],
+            train_labels=few.train_labels[few.train_labels != 3],
+        ),
+        'class 3',
+    ),
+    'no test images': (
+        lambda few: few._replace(test=few.test[:0], test_labels=few.test_labels[:0]),
+        'no test images',
+    ),
+    'no names': (lambda few: few._replace(class_names=[]), '0 classes'),
+    'images of real numbers': (pixels(lambda a: a / 255), 'float64'),
+    'images as a list': (pixels(list), 'a list'),
+    'two channels': (pixels(lambda a: a[..., :2]), '(80, 8, 8, 2)'),
+    'no pixels': (pixels(lambda a: a[:, :0]), '(80, 0, 8, 3)'),
+    'vectors': (pixels(lambda a: a[:, 0, 0]), '(80, 3)'),
+    'nothing': (lambda few: None, 'read'),
+}
 
 
 @pytest.mark.usefixtures('small_digits')
@@ -224,17 +410,28 @@ def test_data_that_cannot_be(command_line, tmp_path, monkeypatch, damage):
 
 
 SMALLEST = {
-    'one pixel': pixels(lambda a: a[:, :1, :1]), 'no colours': pixels(lambda a: a[..., 0]), 'black': pixels(lambda a: a * 0),
-    'labels of eight bits': labels(lambda a: a.astype(np.uint8)), 'test images of another size': lambda few: few._replace(test=few.test[:, :4]),
-    'one image a class': lambda few: Images(*first(few.train, few.train_labels), *first(few.test, few.test_labels), few.class_names)}
+    'one pixel': pixels(lambda a: a[:, :1, :1]),
+    'no colours': pixels(lambda a: a[..., 0]),
+    'black': pixels(lambda a: a * 0),
+    'labels of eight bits': labels(lambda a: a.astype(np.uint8)),
+    'test images of another size': lambda few: few._replace(test=few.test[:, :4]),
+    'one image a class': lambda few: Images(
+        *first(few.train, few.train_labels), *first(few.test, few.test_labels), few.class_names
+    ),
+}
 
 
 @pytest.mark.usefixtures('small_digits')
-@pytest.mark.parametrize('kind, method', [*((kind, 'scroll') for kind in SMALLEST), ('no colours', 'sgd'), ('one image a class', 'sgd')])
+@pytest.mark.parametrize(
+    'kind, method',
+    [*((kind, 'scroll') for kind in SMALLEST), ('no colours', 'sgd'), ('one image a class', 'sgd')],
+)
 def test_the_smallest_data_are_learned(command_line, tmp_path, monkeypatch, kind, method):
     content = SMALLEST[kind](readers.digits())
     monkeypatch.setattr(readers, 'digits', lambda: content)
-    code, _, err = command_line('--model', method, *METHODS[method], *SMALL, '--base_path', tmp_path)
+    code, _, err = command_line(
+        '--model', method, *METHODS[method], *SMALL, '--base_path', tmp_path
+    )
     assert (code, err) == (0, ''), err
 
 
@@ -245,5 +442,7 @@ def test_a_network_that_gives_nan_is_reported(command_line, tmp_path, tiny_weigh
     with safetensors.safe_open(tiny_weights, 'pt') as file:
         safetensors.torch.save_file(tensors, tmp_path / 'w.safetensors', file.metadata())
     flags = '--weights', tmp_path / 'w.safetensors', '--base_path', tmp_path
-    code, _, err = command_line('--model', method, *METHODS[method], '--dataset seq-digits --non_verbose 1', *flags)
+    code, _, err = command_line(
+        '--model', method, *METHODS[method], '--dataset seq-digits --non_verbose 1', *flags
+    )
     assert (code, len(err.splitlines())) == (2, 1) and 'finite' in err

@@ -10,7 +10,10 @@ from tests.conftest import ROOT, files_below, python
 FEW = ['--model_config', 'base', '--iterations', '2', '--buffer_size', '20']
 
 
-@pytest.mark.parametrize('words, expected', [([], '--model is missing; models: '), (['--model sgd'], '--dataset is missing; datasets: ')])
+@pytest.mark.parametrize(
+    'words, expected',
+    [([], '--model is missing; models: '), (['--model sgd'], '--dataset is missing; datasets: ')],
+)
 def test_without_model_or_data_set_those_there_are_get_listed(command_line, words, expected):
     code, out, err = command_line(*words)
     assert (code, out, len(err.splitlines())) == (2, '', 1) and expected in err
@@ -20,8 +23,11 @@ def test_without_model_or_data_set_those_there_are_get_listed(command_line, word
 def test_interrupting_writes_no_row(command_line, tiny_weights, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
+
     monkeypatch.setattr('models.scroll.ScrollModel.end_task', interrupt)
-    code, _, err = command_line('--model scroll --dataset seq-digits --weights', tiny_weights, '--base_path', tmp_path, *FEW)
+    code, _, err = command_line(
+        '--model scroll --dataset seq-digits --weights', tiny_weights, '--base_path', tmp_path, *FEW
+    )
     assert code == 130 and 'interrupted' in err and len(err.splitlines()) == 1
     assert not [p for p in files_below(tmp_path) if p.suffix in ('.csv', '.part', '.png')]
 
@@ -32,14 +38,25 @@ def test_help_ends_well_and_knows_the_flags_of_what_is_chosen(tiny_weights, caps
     with pytest.raises(SystemExit) as end:
         parse_args([*chosen, asked, *(['--weights', tiny_weights] if chosen else [])])
     out = capsys.readouterr().out
-    assert end.value.code in (0, None) and out.startswith('usage: main.py') and '--weights' in out and '--help_all' in out
-    assert chosen or all(name in out for name in ('scroll', 'sgd', 'seq-digits', 'seq-cifar100', 'resnet18'))
-    assert ('--ridge_lambda' in out and '--n_splits' in out and '--stem_padding' in out) == bool(chosen)
+    assert (
+        end.value.code in (0, None)
+        and out.startswith('usage: main.py')
+        and '--weights' in out
+        and '--help_all' in out
+    )
+    assert chosen or all(
+        name in out for name in ('scroll', 'sgd', 'seq-digits', 'seq-cifar100', 'resnet18')
+    )
+    assert ('--ridge_lambda' in out and '--n_splits' in out and '--stem_padding' in out) == bool(
+        chosen
+    )
     assert ('--permute_classes' in out) == (asked == '--help_all') == (len(out.splitlines()) > 105)
 
 
 def test_from_python_a_refused_run_raises_with_its_code(monkeypatch, capsys):
-    monkeypatch.setattr(main.sys, 'argv', ['main.py', '--model', 'sgd', '--dataset', 'seq-digits', '--lr', '-1'])
+    monkeypatch.setattr(
+        main.sys, 'argv', ['main.py', '--model', 'sgd', '--dataset', 'seq-digits', '--lr', '-1']
+    )
     with pytest.raises(SystemExit) as end:
         main.main()
     assert end.value.code == 2 and '--lr' in capsys.readouterr().err
@@ -51,8 +68,29 @@ def test_a_whole_run_from_another_folder_twice(tiny_weights, tmp_path):
     more.
     """
     for _ in range(2):
-        result = python(ROOT / 'main.py', '--model', 'scroll', '--dataset', 'seq_digits', '--n_splits', '3', '--weights', tiny_weights,
-                        '--adapt_select', 'none', '--base_path', 'here', '--notes', 'a, "b"\n\u00fc', '--num_threads', '1', '--non_verbose', '1', *FEW, cwd=tmp_path)
+        result = python(
+            ROOT / 'main.py',
+            '--model',
+            'scroll',
+            '--dataset',
+            'seq_digits',
+            '--n_splits',
+            '3',
+            '--weights',
+            tiny_weights,
+            '--adapt_select',
+            'none',
+            '--base_path',
+            'here',
+            '--notes',
+            'a, "b"\n\u00fc',
+            '--num_threads',
+            '1',
+            '--non_verbose',
+            '1',
+            *FEW,
+            cwd=tmp_path,
+        )
         assert (result.returncode, result.stderr) == (0, '')
     assert result.stdout.count('Accuracy for') == 3 and 'Summary' in result.stdout
     home = tmp_path / 'here' / 'results'
@@ -60,9 +98,20 @@ def test_a_whole_run_from_another_folder_twice(tiny_weights, tmp_path):
         table = pandas.read_csv(home / setting / 'seq-digits' / 'scroll' / 'mean_accs.csv')
         assert len(table) == 2 and table.columns[:3].tolist() == ['task1', 'task2', 'task3']
         assert table['notes'].tolist() == ['a, "b"\n\u00fc'] * 2 and table['task3'].nunique() == 1
-        assert str(home / setting / 'seq-digits' / 'scroll' / 'mean_accs.csv').removeprefix(f'{tmp_path}/') in result.stdout
+        assert (
+            str(home / setting / 'seq-digits' / 'scroll' / 'mean_accs.csv').removeprefix(
+                f'{tmp_path}/'
+            )
+            in result.stdout
+        )
     table = pandas.read_csv(home / 'class-il' / 'seq-digits' / 'scroll' / 'mean_accs.csv')
-    for name in ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest', 'schedule_digest'):
+    for name in (
+        'statistics_digest',
+        'online_digest',
+        'buffer_digest',
+        'adapted_digest',
+        'schedule_digest',
+    ):
         assert table[name].nunique() == 1 and table[name].str.len().eq(64).all()
     assert table['run'].nunique() == 2
     assert {p.name for p in tmp_path.iterdir()} == {'here'}

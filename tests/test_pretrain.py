@@ -1,4 +1,5 @@
 """Training psi: on the right classes only, to the same bytes."""
+
 import math
 
 import numpy as np
@@ -17,8 +18,9 @@ from tests.conftest import ROOT, files_below, python, quick, refused
 
 SHARED = shared_classes()
 KEPT = ['n00000001', 'n99999999']
-LEFT_OUT = ['n02747177', 'n04389033']           # which CIFAR-100 has
-BIRD = 'n01558993'                              # which CIFAR-10 has
+LEFT_OUT = ['n02747177', 'n04389033']  # which CIFAR-100 has
+BIRD = 'n01558993'  # which CIFAR-10 has
+
 
 def make_split(home, left_out_seed: int = 1, classes=(KEPT[1], LEFT_OUT[0], KEPT[0], LEFT_OUT[1])):
     """miniImageNet's training pickle with classes to learn (50 images each) and some that CIFAR-100
@@ -32,7 +34,10 @@ def make_split(home, left_out_seed: int = 1, classes=(KEPT[1], LEFT_OUT[0], KEPT
         small = source.integers(0, 150, (count, 21, 21, 3)) + 25 * i
         images.append(small.astype(np.uint8).repeat(4, 1).repeat(4, 2))
     home.mkdir(parents=True)
-    dump(home / 'mini-imagenet-cache-train.pkl', {'image_data': np.concatenate(images), 'class_dict': rows})
+    dump(
+        home / 'mini-imagenet-cache-train.pkl',
+        {'image_data': np.concatenate(images), 'class_dict': rows},
+    )
 
 
 @pytest.fixture(scope='module')
@@ -45,18 +50,37 @@ def base(tmp_path_factory):
 @pytest.fixture
 def learn(tmp_path):
     """learn(base, seed=3): run pretrain.main; returns the file."""
+
     def run(base, out='psi.safetensors', **flags):
-        flags = dict(width=4, input_size=16, epochs=1, batch_size=20, base_path=base, out=tmp_path / out, device='cpu') | flags
-        words = [[f'--{name}', *(value if isinstance(value, list) else [value])] for name, value in flags.items() if value is not None]
+        flags = (
+            dict(
+                width=4,
+                input_size=16,
+                epochs=1,
+                batch_size=20,
+                base_path=base,
+                out=tmp_path / out,
+                device='cpu',
+            )
+            | flags
+        )
+        words = [
+            [f'--{name}', *(value if isinstance(value, list) else [value])]
+            for name, value in flags.items()
+            if value is not None
+        ]
         assert pretrain.main([str(word) for group in words for word in group]) == 0
         return tmp_path / out
+
     return run
 
 
 def same(first, second) -> bool:
     """Whether two weights files have the same tensors."""
     first, second = (weights.load(str(path)).tensors for path in (first, second))
-    return first.keys() == second.keys() and all(torch.equal(t, second[name]) for name, t in first.items())
+    return first.keys() == second.keys() and all(
+        torch.equal(t, second[name]) for name, t in first.items()
+    )
 
 
 def test_a_short_run_gives_usable_weights_without_the_shared_classes(learn, base, capsys):
@@ -64,12 +88,29 @@ def test_a_short_run_gives_usable_weights_without_the_shared_classes(learn, base
     loaded = weights.load(str(path))
     net = ResNet18(3, width=4)
     loaded.load_into(net)
-    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-md', dict(width=4), 16)
+    assert (loaded.backbone, loaded.options, loaded.input_size) == (
+        'resnet18-md',
+        dict(width=4),
+        16,
+    )
     info = loaded.info
-    assert info['classes'] == KEPT and info['left_out'] == SHARED['cifar100'] and len(info['data_digest']) == 64
+    assert (
+        info['classes'] == KEPT
+        and info['left_out'] == SHARED['cifar100']
+        and len(info['data_digest']) == 64
+    )
     assert 0 <= info['unseen_ncc_accuracy'] <= 100 and len(info['curve']) == 1
-    assert info['recipe'] == dict(backbone='resnet18-md', width=4, leave_out=['cifar100'], seed=0, dtype='float32', input_size=16, epochs=1,
-                                  batch_size=20, lr=0.1)
+    assert info['recipe'] == dict(
+        backbone='resnet18-md',
+        width=4,
+        leave_out=['cifar100'],
+        seed=0,
+        dtype='float32',
+        input_size=16,
+        epochs=1,
+        batch_size=20,
+        lr=0.1,
+    )
     assert torch.isfinite(net.eval().features(torch.rand(2, 3, 16, 16))).all()
     out = capsys.readouterr().out
     assert 'epoch 1' in out and 'unseen classes' in out
@@ -78,15 +119,31 @@ def test_a_short_run_gives_usable_weights_without_the_shared_classes(learn, base
 
 def test_images_of_the_shared_classes_have_no_part_in_the_weights(learn, base, tmp_path):
     make_split(tmp_path / 'other' / 'MINIIMAGENET', left_out_seed=2)
-    first, second = (learn(where, f'{i}.safetensors') for i, where in enumerate((base, tmp_path / 'other')))
+    first, second = (
+        learn(where, f'{i}.safetensors') for i, where in enumerate((base, tmp_path / 'other'))
+    )
     assert same(first, second)
-    assert weights.load(str(first)).info['data_digest'] == weights.load(str(second)).info['data_digest']
+    assert (
+        weights.load(str(first)).info['data_digest']
+        == weights.load(str(second)).info['data_digest']
+    )
 
 
 def test_the_classes_left_out_have_a_reason_each():
     """Which classes of miniImageNet they are, `test_shipped_weights` says."""
     assert {name: len(shared) for name, shared in SHARED.items()} == dict(cifar100=12, cifar10=14)
-    cifar10 = {'airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck'}
+    cifar10 = {
+        'airplane',
+        'automobile',
+        'bird',
+        'cat',
+        'deer',
+        'dog',
+        'frog',
+        'horse',
+        'ship',
+        'truck',
+    }
     assert {why.partition(': ')[2] for why in SHARED['cifar10'].values()} <= cifar10
     assert not set(SHARED['cifar10']) & set(SHARED['cifar100'])
 
@@ -104,7 +161,9 @@ def numbered(counts) -> tuple:
     """Images (N, 2, 2, 3) of which no two are the same, and labels."""
     n = sum(counts)
     pixels = np.stack([np.arange(n) // 256, np.arange(n) % 256, np.zeros(n)], 1).astype(np.uint8)
-    return np.broadcast_to(pixels[:, None, None], (n, 2, 2, 3)).copy(), np.repeat(np.arange(len(counts)), counts)
+    return np.broadcast_to(pixels[:, None, None], (n, 2, 2, 3)).copy(), np.repeat(
+        np.arange(len(counts)), counts
+    )
 
 
 def ids(images: torch.Tensor) -> torch.Tensor:
@@ -116,15 +175,18 @@ def ids(images: torch.Tensor) -> torch.Tensor:
 def test_what_probes_the_features_is_not_learned(counts, out):
     images, labels = numbered(counts)
     wnids = [f'n{i}' for i in range(len(counts))]
-    left_out = set(wnids[:min(out, len(counts) - 1)])
+    left_out = set(wnids[: min(out, len(counts) - 1)])
     data = training.divide(images, labels, wnids, left_out)
     assert data.unseen == bool(left_out) and data.classes == [w for w in wnids if w not in left_out]
     assert torch.equal(ids(data.images), ids(data.images).unique())
     whose = torch.from_numpy(labels)
     assert [data.classes[y] for y in data.labels] == [wnids[y] for y in whose[ids(data.images)]]
-    probe = ids(data.probe)                                                     # (C, F + T)
+    probe = ids(data.probe)  # (C, F + T)
     assert (whose[probe] == whose[probe[:, :1]]).all() and len(probe.unique()) == probe.numel()
-    assert len(whose[probe[:, 0]].unique()) == len(left_out or wnids) and 0 < data.tested < probe.shape[1]
+    assert (
+        len(whose[probe[:, 0]].unique()) == len(left_out or wnids)
+        and 0 < data.tested < probe.shape[1]
+    )
     assert not (left_out and set(probe.flatten().tolist()) & set(ids(data.images).tolist()))
     assert len(data.images) == sum(n for w, n in zip(wnids, counts) if w not in left_out)
     with refused('are left out'):
@@ -135,11 +197,12 @@ def test_centroid_accuracy_of_features_that_tell_and_of_features_that_mislead():
     class Corner(torch.nn.Module):
         def features(self, x):
             return x[:, :2, 0, 0]
-    probe = torch.zeros(2, 6, 4, 4, 3, dtype=torch.uint8)                       # red, then green
+
+    probe = torch.zeros(2, 6, 4, 4, 3, dtype=torch.uint8)  # red, then green
     probe[0, :, ..., 0] = probe[1, :, ..., 1] = 255
     preprocess = lambda x: x.permute(0, 3, 1, 2).float()
     assert training.centroid_accuracy(Corner(), preprocess, probe, 2) == 100
-    probe[0, 5] = probe[1, 0]                                                   # one of four tests is wrong
+    probe[0, 5] = probe[1, 0]  # one of four tests is wrong
     assert training.centroid_accuracy(Corner(), preprocess, probe, 2) == 75
 
 
@@ -153,16 +216,34 @@ def test_the_rate_rises_for_an_epoch_then_falls_along_a_cosine(tmp_path):
     rates = [training.learning_rate(step, 4, 3) for step in range(12)]
     assert rates[:5] == [0.25, 0.5, 0.75, 1, 1]
     assert rates[6] == pytest.approx((1 + math.sqrt(0.5)) / 2) and rates[8] == pytest.approx(0.5)
-    assert rates[10] == pytest.approx((1 - math.sqrt(0.5)) / 2) and sorted(rates[4:], reverse=True) == rates[4:]
+    assert (
+        rates[10] == pytest.approx((1 - math.sqrt(0.5)) / 2)
+        and sorted(rates[4:], reverse=True) == rates[4:]
+    )
 
 
 # Batches of commit 72c3e39: means of a batch under fixed weights, which hardly differ between
 # processors.
-GOLDEN = [0.4904917, 0.4554654, 0.3894797, 0.4508389, 0.463973, 0.4116085, 0.4710966, 0.336437, 0.3785975, 0.4164815, 0.5043241, 0.500923]
+GOLDEN = [
+    0.4904917,
+    0.4554654,
+    0.3894797,
+    0.4508389,
+    0.463973,
+    0.4116085,
+    0.4710966,
+    0.336437,
+    0.3785975,
+    0.4164815,
+    0.5043241,
+    0.500923,
+]
 
 
 def test_compact_batches_are_those_that_made_the_shipped_weights():
-    images = torch.randint(0, 256, (60, 84, 84, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(7))
+    images = torch.randint(
+        0, 256, (60, 84, 84, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(7)
+    )
     found = []
     for epoch, size in enumerate((42, 32, 84)):
         generator = torch.Generator().manual_seed(3000 + epoch)
@@ -170,7 +251,11 @@ def test_compact_batches_are_those_that_made_the_shipped_weights():
         for rows in order.split(6)[:4]:
             x = training.training_batch(images[rows], size, generator)
             assert x.shape == (6, 3, size, size) and x.min() >= 0 and x.max() <= 1
-            found.append((x.double().flatten() * torch.linspace(-1, 1, x.numel(), dtype=torch.double).cos()).mean().item())
+            found.append(
+                (x.double().flatten() * torch.linspace(-1, 1, x.numel(), dtype=torch.double).cos())
+                .mean()
+                .item()
+            )
     assert found == pytest.approx(GOLDEN, abs=2e-6)
 
 
@@ -180,12 +265,24 @@ def test_another_backbone_and_another_seed_give_other_weights(learn, base):
     assert not same(learn(base), learn(base, 'seed', seed=1))
 
 
-@pytest.mark.parametrize('flags, words', [
-    (dict(leave_out=['none', 'cifar10']), '--leave_out'), (dict(leave_out='cifar'), '--leave_out cifar: expected'),
-    (dict(epochs=0), 'epochs'), (dict(batch_size=101), '--batch_size 101: there are 100 images'),
-    (dict(backbone='resnet19'), '--backbone resnet19'), (dict(backbone='resnet34'), '--backbone resnet34 has no width'),
-    (dict(backbone='resnet12', width=3), 'must be even'), (dict(input_size=1), 'cannot take images of 1 pixels'),
-    (dict(out=ROOT / 'docs'), 'docs cannot be written'), (dict(out='/proc/no/w'), '/proc/no/w cannot be written'), (dict(base_path='/no'), 'MINIIMAGENET'), (dict(lr=1e30), 'not finite')], ids=str)
+@pytest.mark.parametrize(
+    'flags, words',
+    [
+        (dict(leave_out=['none', 'cifar10']), '--leave_out'),
+        (dict(leave_out='cifar'), '--leave_out cifar: expected'),
+        (dict(epochs=0), 'epochs'),
+        (dict(batch_size=101), '--batch_size 101: there are 100 images'),
+        (dict(backbone='resnet19'), '--backbone resnet19'),
+        (dict(backbone='resnet34'), '--backbone resnet34 has no width'),
+        (dict(backbone='resnet12', width=3), 'must be even'),
+        (dict(input_size=1), 'cannot take images of 1 pixels'),
+        (dict(out=ROOT / 'docs'), 'docs cannot be written'),
+        (dict(out='/proc/no/w'), '/proc/no/w cannot be written'),
+        (dict(base_path='/no'), 'MINIIMAGENET'),
+        (dict(lr=1e30), 'not finite'),
+    ],
+    ids=str,
+)
 def test_what_a_user_can_get_wrong_is_one_line(learn, base, tmp_path, flags, words):
     with refused(words):
         learn(base, **flags)
@@ -193,9 +290,11 @@ def test_what_a_user_can_get_wrong_is_one_line(learn, base, tmp_path, flags, wor
 
 
 def test_help_is_quick_and_names_every_flag(tmp_path):
-    code = (f'import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ["pretrain.py", "--help"]\n'
-            f'try: runpy.run_path({str(ROOT / "pretrain.py")!r}, run_name="__main__")\n'
-            'except SystemExit as end: print(end.code, "torch" in sys.modules, "numpy" in sys.modules)')
+    code = (
+        f'import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ["pretrain.py", "--help"]\n'
+        f'try: runpy.run_path({str(ROOT / "pretrain.py")!r}, run_name="__main__")\n'
+        'except SystemExit as end: print(end.code, "torch" in sys.modules, "numpy" in sys.modules)'
+    )
     out = python('-c', code, cwd=tmp_path).stdout
     assert out.splitlines()[-1] == '0 False False'
     assert all(f'--{name}' in out for name in ('leave_out', 'epochs', 'width'))

@@ -1,6 +1,7 @@
 """A run that is killed at any moment, and started again by the same command, ends with the same
 bits as one that was not.
 """
+
 import itertools
 import os
 import random
@@ -48,8 +49,19 @@ class Reaper(TorchFunctionMode):
     def __init__(self, monkeypatch):
         super().__init__()
         self.left, self.moments = None, 0
-        hooks = 'meta_begin_task', 'meta_observe', 'meta_end_epoch', 'meta_end_task', 'meta_end_eval'
-        for place, name in (*((ContinualModel, hook) for hook in hooks), (os, 'replace'), (os, 'fsync'), (torch, 'save')):
+        hooks = (
+            'meta_begin_task',
+            'meta_observe',
+            'meta_end_epoch',
+            'meta_end_task',
+            'meta_end_eval',
+        )
+        for place, name in (
+            *((ContinualModel, hook) for hook in hooks),
+            (os, 'replace'),
+            (os, 'fsync'),
+            (torch, 'save'),
+        ):
             monkeypatch.setattr(place, name, self.watched(getattr(place, name)))
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
@@ -62,6 +74,7 @@ class Reaper(TorchFunctionMode):
             out = function(*given, **more)
             self.pass_by()
             return out
+
         return call
 
     def pass_by(self):
@@ -78,31 +91,48 @@ def reaper(monkeypatch):
 
 
 @pytest.fixture
-def start(parse, small_digits, monkeypatch):             # noqa: F811
+def start(parse, small_digits, monkeypatch):  # noqa: F811
     """start(folder, method, *flags): (model, data set, arguments), ready to train, with a
     checkpoint at every other opportunity.
     """
     due, turns = checkpoints.Checkpoints.due, itertools.count()
-    monkeypatch.setattr(checkpoints.Checkpoints, 'due', lambda self, **more: due(self, **more) and next(turns) % 2 == 0)
+    monkeypatch.setattr(
+        checkpoints.Checkpoints,
+        'due',
+        lambda self, **more: due(self, **more) and next(turns) % 2 == 0,
+    )
 
     def build(folder, method, *flags):
         words = words_of(*QUICK.get(method, []), *flags)
-        given = {'--n_splits': '2', '--batch_size': '12', '--checkpoint_every': '1e-9', '--buffer_size': '25', '--n_epochs': '1'}
+        given = {
+            '--n_splits': '2',
+            '--batch_size': '12',
+            '--checkpoint_every': '1e-9',
+            '--buffer_size': '25',
+            '--n_epochs': '1',
+        }
         if '--buffer_size' not in known_flags(method):
             del given['--buffer_size']
         if method not in OFFLINE or 'gaussian' in ' '.join(words):
             del given['--n_epochs']
         if '--schedule' in words:
             del given['--n_splits']
-        words += [word for flag, value in given.items() if flag not in words for word in (flag, value)]
+        words += [
+            word for flag, value in given.items() if flag not in words for word in (flag, value)
+        ]
         return initialize(parse(method, *words, '--disable_log 0', base_path=folder))
+
     return build
 
 
 def the_end(model, row) -> dict:
     learned = {name: value for name, value in Packer().members(model).items() if name != 'seconds'}
     columns = {name: value for name, value in row.items() if not name.startswith(NOT_BITS)}
-    return dict(state=learned, row=columns, random=run_state.random_state() if not hasattr(model, 'learner') else None)
+    return dict(
+        state=learned,
+        row=columns,
+        random=run_state.random_state() if not hasattr(model, 'learner') else None,
+    )
 
 
 def different(a, b, path='') -> list:
@@ -137,21 +167,63 @@ def run_with_kills(start, reaper, folder, kills, *words):
 
 
 LONG = ['--schedule split:2 --batch_size 9']
-SLOW = ('bic', 'ens', 'ewc-on', 'gdumb', 'gem', 'sgd adam iters', 'er early stopping', 'derpp noise', 'er-ace gaussian',
-        'icarl from the second task', 'scroll adapts')
-STREAMS = {                                                         # one method for each kind of state, one stream for each kind
-    'er': ['er'], 'lwf': ['lwf'], 'bic': ['bic'], 'ens': ['ens'], 'ewc-on': ['ewc-on'], 'gdumb': ['gdumb'], 'gem': ['gem'],
-    'sgd multisteplr': ['sgd', *LONG, '--n_epochs 2 --optim_mom 0.9 --lr_scheduler multisteplr',
-                        '--lr_milestones 3 9 --scheduler_mode iter --enable_other_metrics 1 --eval_epochs 1'],
-    'sgd adam iters': ['sgd', *LONG, '--fitting_mode iters --n_iters 11 --optimizer adamw --lr_scheduler cosine',
-                       '--scheduler_mode iter --n_epochs 9 --bn frozen'],
-    'er early stopping': ['er', *LONG, '--fitting_mode early_stopping --early_stopping_patience 1 --n_epochs 3',
-                          '--validation 20 --validation_mode complete'],
-    'derpp noise': ['derpp', *LONG, '--noise_rate 0.3 --label_perc 0.7 --drop_last 1 --permute_classes 1'],
-    'er-ace gaussian': ['er-ace', '--schedule gaussian:sigma=0.5,batch=6 --batch_size 6 --eval_every 20 --prequential 1'],
-    'scroll iid': ['scroll', '--schedule iid,batch=9 --batch_size 4 --eval_every 13 --prequential 1'],
+SLOW = (
+    'bic',
+    'ens',
+    'ewc-on',
+    'gdumb',
+    'gem',
+    'sgd adam iters',
+    'er early stopping',
+    'derpp noise',
+    'er-ace gaussian',
+    'icarl from the second task',
+    'scroll adapts',
+)
+STREAMS = {  # one method for each kind of state, one stream for each kind
+    'er': ['er'],
+    'lwf': ['lwf'],
+    'bic': ['bic'],
+    'ens': ['ens'],
+    'ewc-on': ['ewc-on'],
+    'gdumb': ['gdumb'],
+    'gem': ['gem'],
+    'sgd multisteplr': [
+        'sgd',
+        *LONG,
+        '--n_epochs 2 --optim_mom 0.9 --lr_scheduler multisteplr',
+        '--lr_milestones 3 9 --scheduler_mode iter --enable_other_metrics 1 --eval_epochs 1',
+    ],
+    'sgd adam iters': [
+        'sgd',
+        *LONG,
+        '--fitting_mode iters --n_iters 11 --optimizer adamw --lr_scheduler cosine',
+        '--scheduler_mode iter --n_epochs 9 --bn frozen',
+    ],
+    'er early stopping': [
+        'er',
+        *LONG,
+        '--fitting_mode early_stopping --early_stopping_patience 1 --n_epochs 3',
+        '--validation 20 --validation_mode complete',
+    ],
+    'derpp noise': [
+        'derpp',
+        *LONG,
+        '--noise_rate 0.3 --label_perc 0.7 --drop_last 1 --permute_classes 1',
+    ],
+    'er-ace gaussian': [
+        'er-ace',
+        '--schedule gaussian:sigma=0.5,batch=6 --batch_size 6 --eval_every 20 --prequential 1',
+    ],
+    'scroll iid': [
+        'scroll',
+        '--schedule iid,batch=9 --batch_size 4 --eval_every 13 --prequential 1',
+    ],
     'scroll adapts': ['scroll', '--n_splits 2 --adapt_every_task 1 --buffer_strategy random'],
-    'icarl from the second task': ['icarl', '--n_splits 3 --start_from 1 --debug_mode 1 --batch_size 4'],
+    'icarl from the second task': [
+        'icarl',
+        '--n_splits 3 --start_from 1 --debug_mode 1 --batch_size 4',
+    ],
 }
 
 
@@ -160,23 +232,34 @@ def killed_twice(run, reaper, folder, name: str):
     alike.
     """
     whole, chance = run(folder / 'whole', []), random.Random(name)
-    kills = [chance.randrange(reaper.moments // 4, reaper.moments), chance.randrange(1, reaper.moments // 3)]
+    kills = [
+        chance.randrange(reaper.moments // 4, reaper.moments),
+        chance.randrange(1, reaper.moments // 3),
+    ]
     ended = run(folder / 'killed', kills)
     assert not different(whole, ended), (kills, different(whole, ended))
     assert all(len(rows) == 1 for rows in rows_below(folder / 'killed'))
     assert not [path for path in files_below(folder) if 'unfinished' in path.parts]
 
 
-@pytest.mark.parametrize('name', [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in STREAMS])
+@pytest.mark.parametrize(
+    'name', [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in STREAMS]
+)
 def test_every_kind_of_state_and_stream_ends_with_the_same_bits(start, reaper, tmp_path, name):
     """Also schedulers, fitting rules, noise, evaluation within tasks, streams without tasks, parts
     of streams.
     """
-    killed_twice(lambda folder, kills: run_with_kills(start, reaper, folder, kills, *STREAMS[name]), reaper, tmp_path, name)
+    killed_twice(
+        lambda folder, kills: run_with_kills(start, reaper, folder, kills, *STREAMS[name]),
+        reaper,
+        tmp_path,
+        name,
+    )
 
 
 class Noise:
     """A transform that draws from a stream of its own."""
+
     def __init__(self):
         self.stream = torch.Generator().manual_seed(3)
 
@@ -184,21 +267,37 @@ class Noise:
         return image + 0.1 * torch.rand(image.shape, generator=self.stream)
 
 
-@pytest.mark.parametrize('data', ['flowing-digits', 'picture-digits', pytest.param('shuffled-digits', marks=pytest.mark.slow)])
-def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch, data):     # noqa: F811
+@pytest.mark.parametrize(
+    'data',
+    ['flowing-digits', 'picture-digits', pytest.param('shuffled-digits', marks=pytest.mark.slow)],
+)
+def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch, data):  # noqa: F811
     """Their loaders, of any make, begin an interrupted pass again."""
+
     def start(folder):
-        torch.rand(3), np.random.rand(2)                            # the global generators were elsewhere
-        model, dataset, args = initialize(arguments(data, '--disable_log 0 --base_path', str(folder), '--checkpoint_every 1e-9',
-                                                    '--buffer_size 20', model='er'))
+        torch.rand(3), np.random.rand(2)  # the global generators were elsewhere
+        model, dataset, args = initialize(
+            arguments(
+                data,
+                '--disable_log 0 --base_path',
+                str(folder),
+                '--checkpoint_every 1e-9',
+                '--buffer_size 20',
+                model='er',
+            )
+        )
         if data == 'picture-digits':
             dataset.TRANSFORM = Compose([*dataset.TRANSFORM.transforms, Noise()])
         return model, dataset, args
-    killed_twice(lambda folder, kills: run_with_kills(start, reaper, folder, kills), reaper, tmp_path, data)
+
+    killed_twice(
+        lambda folder, kills: run_with_kills(start, reaper, folder, kills), reaper, tmp_path, data
+    )
 
 
 class Bare:
     """A network without `state_dict`."""
+
     def __init__(self, inner):
         self.inner = inner
 
@@ -213,18 +312,25 @@ class Bare:
 
 class Store:
     """As the buffers of files written for Mammoth: its state is its attributes."""
+
     def __init__(self, owner):
         self.owner, self.count, self.rows, self.random = owner, 0, [], np.random.default_rng(0)
 
 
 class Holder(Sgd):
     """Holds loaders of earlier tasks, transforms, a store and a bare network."""
+
     NAME = 'holder'
 
     def __init__(self, backbone, *given):
         super().__init__(backbone, *given)
         del self.net
-        self.net, self.store, self.loaders, self.jitter = Bare(backbone), Store(self), [], Compose([Noise()])
+        self.net, self.store, self.loaders, self.jitter = (
+            Bare(backbone),
+            Store(self),
+            [],
+            Compose([Noise()]),
+        )
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         self.store.count += 1
@@ -240,14 +346,27 @@ class Holder(Sgd):
 
 
 @pytest.mark.parametrize('data', ['picture-digits', 'seq-digits'])
-def test_loaders_transforms_stores_and_bare_networks_that_a_method_holds(arguments, reaper, tmp_path, monkeypatch, data, capsys):     # noqa: F811
+def test_loaders_transforms_stores_and_bare_networks_that_a_method_holds(
+    arguments, reaper, tmp_path, monkeypatch, data, capsys
+):  # noqa: F811
     monkeypatch.setitem(models.PLUGINS.registered, 'holder', Holder)
 
     def start(folder):
         torch.rand(3), np.random.rand(2)
-        return initialize(arguments(data, '--disable_log 0 --base_path', str(folder), '--checkpoint_every 1e-9 --stop_after 3',
-                                    '--batch_size 100', model='holder'))
-    killed_twice(lambda folder, kills: run_with_kills(start, reaper, folder, kills), reaper, tmp_path, data)
+        return initialize(
+            arguments(
+                data,
+                '--disable_log 0 --base_path',
+                str(folder),
+                '--checkpoint_every 1e-9 --stop_after 3',
+                '--batch_size 100',
+                model='holder',
+            )
+        )
+
+    killed_twice(
+        lambda folder, kills: run_with_kills(start, reaper, folder, kills), reaper, tmp_path, data
+    )
     out, err = capsys.readouterr()
     assert 'continuing' in out and 'no more checkpoints' not in err
 
@@ -265,14 +384,16 @@ def saved_below(folder) -> dict:
     return {path.suffix: path for path in files_below(folder) if 'unfinished' in path.parts}
 
 
-def test_it_says_so_in_one_line_and_a_finished_run_is_not_continued(start, reaper, tmp_path, capsys):
+def test_it_says_so_in_one_line_and_a_finished_run_is_not_continued(
+    start, reaper, tmp_path, capsys
+):
     words = interrupted(start, tmp_path, reaper=reaper, moment=20)
     copy = shutil.copytree(tmp_path / 'unfinished', tmp_path / 'copy')
     capsys.readouterr()
-    train(*start(*words, '--seed 7'))                            # another run
+    train(*start(*words, '--seed 7'))  # another run
     assert 'continuing' not in capsys.readouterr().out and saved_below(tmp_path)
-    train(*start(*words, '--checkpoint_every 30'))               # which changes no result
-    said, = (line for line in capsys.readouterr().out.splitlines() if 'continuing' in line)
+    train(*start(*words, '--checkpoint_every 30'))  # which changes no result
+    (said,) = (line for line in capsys.readouterr().out.splitlines() if 'continuing' in line)
     assert 'in task' in said
     assert not saved_below(tmp_path)
     shutil.copytree(copy, tmp_path / 'unfinished', dirs_exist_ok=True)
@@ -282,7 +403,9 @@ def test_it_says_so_in_one_line_and_a_finished_run_is_not_continued(start, reape
 
 
 @pytest.mark.parametrize('what', ['utils/buffer.py', 'data', 'how features are computed'])
-def test_what_has_changed_is_told_and_decided_by_the_user(start, reaper, tmp_path, capsys, monkeypatch, what):
+def test_what_has_changed_is_told_and_decided_by_the_user(
+    start, reaper, tmp_path, capsys, monkeypatch, what
+):
     """Code, pixels, the integer network next to the weights."""
     code, path = {'utils/buffer.py': 'as it was'}, tmp_path / 'w.safetensors'
     monkeypatch.setattr(checkpoints, 'code_digests', lambda: dict(code))
@@ -318,31 +441,40 @@ def test_a_row_is_written_once(start, tmp_path, monkeypatch, when):
         if len(written) == dict(between=1, after=2).get(when):
             raise Killed
         return written[-1]
+
     monkeypatch.setattr(results, 'append_row', dying)
     with pytest.raises(Killed):
         train(*start(tmp_path, 'sgd'))
     monkeypatch.setattr(results, 'append_row', append)
     row = train(*start(tmp_path, 'sgd'))
-    assert [[r['run'] for r in rows] for rows in rows_below(tmp_path)] == [[row['run']]] * 2 and not saved_below(tmp_path)
+    assert [[r['run'] for r in rows] for rows in rows_below(tmp_path)] == [
+        [row['run']]
+    ] * 2 and not saved_below(tmp_path)
 
 
 def test_two_of_the_same_at_once(start, reaper, tmp_path, capsys):
     """The second leaves the first one's checkpoints alone, and ends as well."""
     words = interrupted(start, tmp_path, reaper=reaper, moment=30)
-    before = {name: path.read_bytes() for name, path in saved_below(tmp_path).items() if name != '.lock'}
+    before = {
+        name: path.read_bytes() for name, path in saved_below(tmp_path).items() if name != '.lock'
+    }
     with take_lock(saved_below(tmp_path)['.pt'].with_suffix('.lock')):
         capsys.readouterr()
         train(*start(*words))
         err = capsys.readouterr().err
     assert err.count('another run with these arguments') == 1
-    assert {name: path.read_bytes() for name, path in saved_below(tmp_path).items() if name != '.lock'} == before
+    assert {
+        name: path.read_bytes() for name, path in saved_below(tmp_path).items() if name != '.lock'
+    } == before
 
 
 def full(*given):
     raise OSError(28, 'No space left on device')
 
 
-def test_a_disk_that_is_full_costs_the_checkpoints_not_the_run(start, tmp_path, monkeypatch, capsys):
+def test_a_disk_that_is_full_costs_the_checkpoints_not_the_run(
+    start, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(checkpoints, 'write', full)
     train(*start(tmp_path, 'sgd'))
     assert capsys.readouterr().err.count('No space left') == 1
@@ -351,6 +483,7 @@ def test_a_disk_that_is_full_costs_the_checkpoints_not_the_run(start, tmp_path, 
 
 class Keeper(Sgd):
     """Keeps, from the second task on, something that no checkpoint can hold."""
+
     NAME = 'keeper'
 
     def begin_task(self, dataset):
@@ -360,6 +493,7 @@ class Keeper(Sgd):
 
 class Grower(Keeper):
     """Has another head from the second task on."""
+
     NAME = 'grower'
 
     def begin_task(self, dataset):
@@ -368,13 +502,17 @@ class Grower(Keeper):
 
 
 @pytest.mark.parametrize('kind, what', [(Keeper, 'model.iterator'), (Grower, 'model.net')])
-def test_what_cannot_be_kept_is_told_once_and_nothing_is_pretended(start, reaper, tmp_path, capsys, monkeypatch, kind, what):
+def test_what_cannot_be_kept_is_told_once_and_nothing_is_pretended(
+    start, reaper, tmp_path, capsys, monkeypatch, kind, what
+):
     monkeypatch.setitem(models.PLUGINS.registered, kind.NAME, kind)
     flags = ['--n_epochs 2 --lr 0.05']
     model, dataset, args = start(tmp_path / 'whole', kind.NAME, *flags)
     whole = train(model, dataset, args)
     assert capsys.readouterr().err.count(what) == 1
-    words = interrupted(start, tmp_path / 'killed', kind.NAME, *flags, reaper=reaper, moment=reaper.moments - 12)
+    words = interrupted(
+        start, tmp_path / 'killed', kind.NAME, *flags, reaper=reaper, moment=reaper.moments - 12
+    )
     capsys.readouterr()
     model, dataset, args = start(*words)
     row = train(model, dataset, args)
@@ -384,9 +522,17 @@ def test_what_cannot_be_kept_is_told_once_and_nothing_is_pretended(start, reaper
     assert row['accuracy_per_task'] == whole['accuracy_per_task']
 
 
-def test_a_signal_ends_a_run_at_the_next_step(start, command_line, tiny_weights, tmp_path, monkeypatch):
-    words = ['--model er --dataset seq-digits --weights', tiny_weights, '--base_path', tmp_path / 'run', '--lr 0.05',
-             '--n_splits 2 --n_epochs 1 --batch_size 12 --buffer_size 25 --non_verbose 1']
+def test_a_signal_ends_a_run_at_the_next_step(
+    start, command_line, tiny_weights, tmp_path, monkeypatch
+):
+    words = [
+        '--model er --dataset seq-digits --weights',
+        tiny_weights,
+        '--base_path',
+        tmp_path / 'run',
+        '--lr 0.05',
+        '--n_splits 2 --n_epochs 1 --batch_size 12 --buffer_size 25 --non_verbose 1',
+    ]
     observe, steps = models.get_model_class('er').observe, []
 
     def stop_after_five(self, *given, **more):
@@ -394,10 +540,13 @@ def test_a_signal_ends_a_run_at_the_next_step(start, command_line, tiny_weights,
         if len(steps) == 5:
             os.kill(os.getpid(), signal.SIGTERM)
         return observe(self, *given, **more)
+
     monkeypatch.setattr(models.get_model_class('er'), 'observe', stop_after_five)
     ended, _, err = command_line(*words, '--resume never')
     assert ended == 143 and len(steps) == 5 and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    assert 'the same command continues it' in err.splitlines()[-1] and set(saved_below(tmp_path)) == {'.pt', '.lock'}
+    assert 'the same command continues it' in err.splitlines()[-1] and set(
+        saved_below(tmp_path)
+    ) == {'.pt', '.lock'}
     ended, out, err = command_line(*words)
     assert ended == 0 and 'continuing' in out and not saved_below(tmp_path)
     model, dataset, args = start(tmp_path / 'whole', 'er', '--lr 0.05')
@@ -405,10 +554,22 @@ def test_a_signal_ends_a_run_at_the_next_step(start, command_line, tiny_weights,
     assert row['accuracy_per_task'] == train(model, dataset, args)['accuracy_per_task']
 
 
-@pytest.mark.parametrize('signals, flags, said', [
-    (2, [], 'the same command starts over'), (1, ['--save_after_interrupt 0'], 'the same command starts over'),
-    (2, ['--checkpoint_every 1e-9'], 'interrupted; the same command goes on from the last checkpoint'), (1, ['--checkpoint_every 0'], 'interrupted')])
-def test_a_second_signal_or_one_that_is_not_caught_ends_a_run_at_once(command_line, tiny_weights, tmp_path, monkeypatch, signals, flags, said):
+@pytest.mark.parametrize(
+    'signals, flags, said',
+    [
+        (2, [], 'the same command starts over'),
+        (1, ['--save_after_interrupt 0'], 'the same command starts over'),
+        (
+            2,
+            ['--checkpoint_every 1e-9'],
+            'interrupted; the same command goes on from the last checkpoint',
+        ),
+        (1, ['--checkpoint_every 0'], 'interrupted'),
+    ],
+)
+def test_a_second_signal_or_one_that_is_not_caught_ends_a_run_at_once(
+    command_line, tiny_weights, tmp_path, monkeypatch, signals, flags, said
+):
     observe = models.get_model_class('sgd').observe
 
     def stop(self, *given, **more):
@@ -417,48 +578,95 @@ def test_a_second_signal_or_one_that_is_not_caught_ends_a_run_at_once(command_li
         for _ in range(signals):
             os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError('it went on')
+
     monkeypatch.setattr(models.get_model_class('sgd'), 'observe', stop)
-    code, _, err = command_line('--model sgd --dataset seq-digits --weights', tiny_weights, '--base_path', tmp_path,
-                                '--lr 0.1 --n_epochs 1 --non_verbose 1', *flags)
-    assert code == 130 and said in err.splitlines()[-1] and not rows_below(tmp_path) and ('.pt' in saved_below(tmp_path)) == ('--checkpoint_every 1e-9' in flags)
+    code, _, err = command_line(
+        '--model sgd --dataset seq-digits --weights',
+        tiny_weights,
+        '--base_path',
+        tmp_path,
+        '--lr 0.1 --n_epochs 1 --non_verbose 1',
+        *flags,
+    )
+    assert (
+        code == 130
+        and said in err.splitlines()[-1]
+        and not rows_below(tmp_path)
+        and ('.pt' in saved_below(tmp_path)) == ('--checkpoint_every 1e-9' in flags)
+    )
 
 
 @pytest.mark.parametrize('disk', ['free', 'full'])
-def test_a_signal_during_the_last_evaluation_leaves_the_row_to_the_same_command_or_writes_it(command_line, tiny_weights, tmp_path, monkeypatch, disk):
-    words = ['--model sgd --dataset seq-digits --weights', tiny_weights, '--base_path', tmp_path, '--lr 0.1 --n_epochs 0']
+def test_a_signal_during_the_last_evaluation_leaves_the_row_to_the_same_command_or_writes_it(
+    command_line, tiny_weights, tmp_path, monkeypatch, disk
+):
+    words = [
+        '--model sgd --dataset seq-digits --weights',
+        tiny_weights,
+        '--base_path',
+        tmp_path,
+        '--lr 0.1 --n_epochs 0',
+    ]
     with monkeypatch.context() as patch:
-        patch.setattr(ContinualModel, 'meta_end_eval', lambda self, *_: self.current_task == 5 and os.kill(os.getpid(), signal.SIGTERM))
+        patch.setattr(
+            ContinualModel,
+            'meta_end_eval',
+            lambda self, *_: self.current_task == 5 and os.kill(os.getpid(), signal.SIGTERM),
+        )
         if disk == 'full':
             patch.setattr(checkpoints, 'write', full)
         code, _, err = command_line(*words)
     if disk == 'free':
-        assert code == 143 and err.splitlines()[-1] == 'stopped after task 5, the last; the same command writes its row' and not rows_below(tmp_path)
+        assert (
+            code == 143
+            and err.splitlines()[-1]
+            == 'stopped after task 5, the last; the same command writes its row'
+            and not rows_below(tmp_path)
+        )
         code, out, _ = command_line(*words)
         assert 'after task 5' in out
-    assert code == 0 and [len(rows) for rows in rows_below(tmp_path)] == [1, 1] and not saved_below(tmp_path)
+    assert (
+        code == 0
+        and [len(rows) for rows in rows_below(tmp_path)] == [1, 1]
+        and not saved_below(tmp_path)
+    )
 
 
 @pytest.mark.slow
 def test_real_kills_of_real_processes(tiny_weights, tmp_path):
     """`kill -9`, again and again, at whatever they are doing; each starts as the same command."""
+
     def command(folder):
-        words = ['--model er --dataset seq-digits --weights', tiny_weights, '--base_path', folder, '--n_splits 5',
-                 '--batch_size 4 --buffer_size 50 --checkpoint_every 0.002 --num_threads 1 --non_verbose 1',
-                 '--lr 0.05 --n_epochs 1']
+        words = [
+            '--model er --dataset seq-digits --weights',
+            tiny_weights,
+            '--base_path',
+            folder,
+            '--n_splits 5',
+            '--batch_size 4 --buffer_size 50 --checkpoint_every 0.002 --num_threads 1 --non_verbose 1',
+            '--lr 0.05 --n_epochs 1',
+        ]
         return [sys.executable, ROOT / 'main.py', *words_of(*words)]
 
     def written():
         try:
             return {path.name: path.stat().st_mtime_ns for path in saved.glob('*.pt')}
-        except FileNotFoundError:                       # renamed this moment
+        except FileNotFoundError:  # renamed this moment
             return None
+
     # what a killed process said is not lost
     saved, told = tmp_path / 'killed/unfinished', dict(os.environ, PYTHONUNBUFFERED='1')
     subprocess.run(command(tmp_path / 'whole'), check=True, capture_output=True, timeout=300)
     chance = random.Random(0)
-    for latest in (0, 0.5, None):                    # the first kill is at once, on any machine; the last is none
+    for latest in (0, 0.5, None):  # the first kill is at once, on any machine; the last is none
         before = written()
-        process = subprocess.Popen(command(tmp_path / 'killed'), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=told)
+        process = subprocess.Popen(
+            command(tmp_path / 'killed'),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=told,
+        )
         if latest is not None:
             deadline = time.monotonic() + 120
             while process.poll() is None and written() == before and time.monotonic() < deadline:
@@ -469,5 +677,7 @@ def test_real_kills_of_real_processes(tiny_weights, tmp_path):
         assert ('continuing' in out) == bool(before), out
     assert process.returncode == 0 and before, out
     whole, killed = (rows_below(tmp_path / name / 'results') for name in ('whole', 'killed'))
-    assert [[row['accuracy_per_task'] for row in rows] for rows in whole] == [[row['accuracy_per_task'] for row in rows] for rows in killed]
+    assert [[row['accuracy_per_task'] for row in rows] for rows in whole] == [
+        [row['accuracy_per_task'] for row in rows] for rows in killed
+    ]
     assert not saved_below(tmp_path)

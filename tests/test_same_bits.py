@@ -3,6 +3,7 @@ were kept.
 
 That a method gives the same bits twice, `tests/test_resume.py` says: each run there is made twice.
 """
+
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from tests.datasets.conftest import arguments, foreign  # noqa: F401
 from tests.models.conftest import small_digits  # noqa: F401
 from tests.test_resume import different, the_end
 
-LEARN = '''
+LEARN = """
 import numpy as np
 from scroll import Scroll
 random = np.random.default_rng(0)
@@ -29,37 +30,59 @@ for predictor in ('ridge', 'ncc'):
     for part in np.array_split(np.arange(2000), {pieces}):
         learner.partial_fit(X[part], y[part])
     print(learner.digest(), learner.predictor().digest(), *learner.predict(X[:9]))
-'''
+"""
 
 
 def test_threads_and_pieces_change_nothing_in_statistics_and_classifiers():
     """In processes of their own: libraries look at these variables once."""
     said = []
     for threads, pieces in ((1, 1), (2, 7)):
-        few = {name: str(threads) for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')}
-        said.append(subprocess.run([sys.executable, '-c', LEARN.format(pieces=pieces)], cwd=ROOT, text=True,
-                                   env={**os.environ, **few}, capture_output=True, check=True, timeout=300).stdout)
+        few = {
+            name: str(threads)
+            for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')
+        }
+        said.append(
+            subprocess.run(
+                [sys.executable, '-c', LEARN.format(pieces=pieces)],
+                cwd=ROOT,
+                text=True,
+                env={**os.environ, **few},
+                capture_output=True,
+                check=True,
+                timeout=300,
+            ).stdout
+        )
     assert said[0].count('\n') == 2 and said[0] == said[1]
 
 
 @pytest.fixture
-def end_of(parse, small_digits, tmp_path):                # noqa: F811
+def end_of(parse, small_digits, tmp_path):  # noqa: F811
     """end_of(folder, *flags): all that a run of SCROLL ends with."""
+
     def run(folder, *flags):
-        torch.rand(3), np.random.rand(2)                            # the global generators were elsewhere
-        model, dataset, args = initialize(parse('scroll', '--iterations 3 --buffer_size 25 --batch_size 7', *flags,
-                                                     base_path=tmp_path / folder))
+        torch.rand(3), np.random.rand(2)  # the global generators were elsewhere
+        model, dataset, args = initialize(
+            parse(
+                'scroll',
+                '--iterations 3 --buffer_size 25 --batch_size 7',
+                *flags,
+                base_path=tmp_path / folder,
+            )
+        )
         end = the_end(model, train(model, dataset, args))
         for name in ('feature_cache', 'num_threads'):
             end['row'].pop(name)
         return end
+
     return run
 
 
 def test_kept_features_change_nothing(end_of, tmp_path):
     cold = end_of('a')
     assert list(tmp_path.rglob('cache/features/*'))
-    assert not different(cold, end_of('a')) and not different(cold, end_of('b', '--feature_cache 0'))
+    assert not different(cold, end_of('a')) and not different(
+        cold, end_of('b', '--feature_cache 0')
+    )
 
 
 def test_a_run_on_two_threads_counts_the_same(end_of):
@@ -69,11 +92,21 @@ def test_a_run_on_two_threads_counts_the_same(end_of):
     assert [one['row'][name] for name in names] == [two['row'][name] for name in names]
 
 
-def test_loader_workers_change_nothing(arguments, tmp_path):            # noqa: F811
+def test_loader_workers_change_nothing(arguments, tmp_path):  # noqa: F811
     ends = []
     for workers in '02':
-        model, dataset, args = initialize(arguments('picture-digits', '--num_workers', workers, '--buffer_size 20 --n_epochs 1',
-                                                         '--base_path', str(tmp_path), '--disable_log 1', model='er'))
+        model, dataset, args = initialize(
+            arguments(
+                'picture-digits',
+                '--num_workers',
+                workers,
+                '--buffer_size 20 --n_epochs 1',
+                '--base_path',
+                str(tmp_path),
+                '--disable_log 1',
+                model='er',
+            )
+        )
         ends.append(the_end(model, train(model, dataset, args)))
         ends[-1]['row'].pop('num_workers')
     assert not different(*ends)

@@ -1,6 +1,7 @@
 """What `make wheel` runs where nothing but the wheel is installed: digits, two schedules, one
 digest, files, commands.
 """
+
 import importlib.metadata
 import importlib.util
 import subprocess
@@ -15,7 +16,12 @@ from scroll import InputError, Scroll, ScrollClassifier, Statistics, make_schedu
 
 def command(words: str) -> str:
     """What `python -m scroll` prints."""
-    return subprocess.run([sys.executable, '-I', '-m', 'scroll', *words.split()], check=True, text=True, stdout=subprocess.PIPE).stdout
+    return subprocess.run(
+        [sys.executable, '-I', '-m', 'scroll', *words.split()],
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
+    ).stdout
 
 
 def says(action, error) -> str:
@@ -43,7 +49,9 @@ def main() -> None:
     assert one.digest() == two.digest() and one.predictor().digest() == two.predictor().digest()
     assert one.buffer_.content().digest() == two.buffer_.content().digest()
     assert 0.9 < accuracy == two.score(X_test, y_test), accuracy
-    print(f'{accuracy:.4f} of the digits right under two schedules; statistics {one.digest()[:16]}, f_T {one.predictor().digest()[:16]}')
+    print(
+        f'{accuracy:.4f} of the digits right under two schedules; statistics {one.digest()[:16]}, f_T {one.predictor().digest()[:16]}'
+    )
 
     classifier = ScrollClassifier(ridge_lambda='auto').fit(X, y)
     assert classifier.digest() == one.digest() and classifier.score(X_test, y_test) == accuracy
@@ -54,14 +62,29 @@ def main() -> None:
     for name, half in zip('ab', halves):
         half.save(f'{name}.npz')
     assert command('merge a.npz b.npz -o all.npz').strip() == one.digest()
-    assert command('remove all.npz --minus b.npz -o rest.npz').strip() == Statistics.load('a.npz').digest()
+    assert (
+        command('remove all.npz --minus b.npz -o rest.npz').strip()
+        == Statistics.load('a.npz').digest()
+    )
     assert one.digest() in command('show all.npz') and one.digest() in command('show state.npz')
     np.savez('old.npz', X=X[:100], y=y[:100])
     forgotten = command('unlearn state.npz --samples old.npz -o new.npz').strip()
-    assert forgotten == Scroll().fit(X[100:], y[100:]).digest() == one.remove(X[:100], y[:100]).digest()
+    assert (
+        forgotten
+        == Scroll().fit(X[100:], y[100:]).digest()
+        == one.remove(X[:100], y[:100]).digest()
+    )
 
-    np.savez('digits.npz', X=np.concatenate([X, X_test]), y=np.concatenate([y, y_test]), split=['train'] * len(X) + ['test'] * len(X_test))
-    assert command('learn digits.npz -o line.npz --ridge_lambda auto').strip() == Scroll().fit(X, y).digest()
+    np.savez(
+        'digits.npz',
+        X=np.concatenate([X, X_test]),
+        y=np.concatenate([y, y_test]),
+        split=['train'] * len(X) + ['test'] * len(X_test),
+    )
+    assert (
+        command('learn digits.npz -o line.npz --ridge_lambda auto').strip()
+        == Scroll().fit(X, y).digest()
+    )
     assert f'accuracy {accuracy:.4f}' in command('predict line.npz digits.npz -o labels.csv')
 
     for action, error in ((two.adapt, InputError), (lambda: scroll.Embedder, ImportError)):

@@ -1,4 +1,5 @@
 """What files written for Mammoth import from `utils`; other names come from the user's checkout."""
+
 import json
 
 from core.arguments import binary_to_boolean_type, custom_str_underscore, none_or_float  # noqa: F401
@@ -8,10 +9,12 @@ def to_parsable_obj(value):
     """The same as what JSON knows: dicts with text keys, lists, numbers, texts, True, False and
     None.
     """
+
     def plain(value):
         if isinstance(value, set):
             return list(value)
-        if hasattr(value, 'tolist'):                        # arrays, tensors and their scalars
+        if hasattr(value, 'tolist'):  # arrays, tensors and their scalars
             return value.tolist()
         return vars(value) if type(value).__name__ == 'Namespace' else str(value)
+
     return json.loads(json.dumps(value, default=plain))

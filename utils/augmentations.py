@@ -3,6 +3,7 @@
 What Mammoth's module of this name has besides comes from the user's checkout (`core.mammoth`). No
 `__all__`: files written for Mammoth take `torch` and `F` from `from utils.augmentations import *`.
 """
+
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: F401
@@ -13,17 +14,24 @@ from scroll.embedding.transforms import random_crop, random_flip
 
 def normalize(x: torch.Tensor, mean, std) -> torch.Tensor:
     """(x - mean) / std per channel, of a batch (B, C, H, W) or an image (C, H, W)."""
-    mean, std = (torch.as_tensor(v, dtype=x.dtype, device=x.device).view(-1, 1, 1) for v in (mean, std))
+    mean, std = (
+        torch.as_tensor(v, dtype=x.dtype, device=x.device).view(-1, 1, 1) for v in (mean, std)
+    )
     return (x - mean) / std
 
 
 class PlainTransform:
     """Un-augmented images -> network input: resizing and normalisation, nothing random."""
-    batched = True                      # `apply_transform` hands it whole batches
-    contiguous = False                  # the layout of what it gives is that of the images
+
+    batched = True  # `apply_transform` hands it whole batches
+    contiguous = False  # the layout of what it gives is that of the images
 
     def __init__(self, preprocessing: Preprocessing):
-        self.preprocessing, self.mean, self.std = preprocessing, preprocessing.mean, preprocessing.std
+        self.preprocessing, self.mean, self.std = (
+            preprocessing,
+            preprocessing.mean,
+            preprocessing.std,
+        )
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, H, W, C), or float in [0, 1] (B, C, H, W) or (C, H, W) -> network input."""
@@ -33,7 +41,9 @@ class PlainTransform:
         batch = batch.float().div_(255) if batch.dtype == torch.uint8 else batch
         batch = self.preprocessing.resized(batch).clamp(0, 1)
         grey = batch.shape[1] != 3
-        batch = self.preprocessing.normalise(batch.expand(-1, len(self.mean), -1, -1) if grey else batch)
+        batch = self.preprocessing.normalise(
+            batch.expand(-1, len(self.mean), -1, -1) if grey else batch
+        )
         return batch.contiguous() if self.contiguous else batch
 
     def prepare(self, batch: torch.Tensor) -> torch.Tensor:
@@ -60,6 +70,7 @@ class BatchedCompose:
     other steps image by image. Draws from torch's global random stream, as torchvision does.
 
     steps: transforms of torchvision; those from and to PIL images have nothing to do here."""
+
     batched = True
 
     def __init__(self, steps: list):
@@ -83,8 +94,12 @@ class BatchedCompose:
             return normalize(batch, step.mean, step.std)
         if kind == 'RandomHorizontalFlip' and step.p == 0.5:
             return random_flip(batch)
-        if (kind == 'RandomCrop' and isinstance(step.padding, int) and tuple(step.size) == batch.shape[2:]
-                and (step.fill, step.padding_mode) == (0, 'constant')):
+        if (
+            kind == 'RandomCrop'
+            and isinstance(step.padding, int)
+            and tuple(step.size) == batch.shape[2:]
+            and (step.fill, step.padding_mode) == (0, 'constant')
+        ):
             return random_crop(batch, step.padding)
         return torch.stack([step(image) for image in batch]) if len(batch) else batch
 
@@ -93,7 +108,9 @@ def for_batches(transform):
     """A transform as `apply_transform` wants it for whole batches: a `Compose` of torchvision's own
     transforms becomes a `BatchedCompose`, all else stays."""
     steps = _flat(transform)
-    if len(steps) < 2 or not all(type(step).__module__.startswith('torchvision.') for step in steps):
+    if len(steps) < 2 or not all(
+        type(step).__module__.startswith('torchvision.') for step in steps
+    ):
         return transform
     return BatchedCompose(steps[1:])
 
@@ -113,18 +130,27 @@ def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) 
     which may also be given alone, return it alone."""
     if autosqueeze and images.dim() == 3:
         images = images[None]
-    if getattr(transform, 'batched', False) or any(kind.__module__.startswith('kornia.')
-                                                   for kind in type(transform).__mro__):
+    if getattr(transform, 'batched', False) or any(
+        kind.__module__.startswith('kornia.') for kind in type(transform).__mro__
+    ):
         images = transform(images)
     elif transform is not None:
         # no images have a shape, too
         some = images if len(images) else images.new_zeros(1, *images.shape[1:])
-        images = torch.stack([transform(image) for image in some.cpu()]).to(images.device)[:len(images)]
+        images = torch.stack([transform(image) for image in some.cpu()]).to(images.device)[
+            : len(images)
+        ]
     return images[0] if autosqueeze and len(images) == 1 else images
 
 
-def cutmix_data(x: torch.Tensor, y: torch.Tensor, alpha: float = 1.0, cutmix_prob: float = 0.5,
-                force: bool = False, generator: torch.Generator = None) -> tuple:
+def cutmix_data(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    alpha: float = 1.0,
+    cutmix_prob: float = 0.5,
+    force: bool = False,
+    generator: torch.Generator = None,
+) -> tuple:
     """CutMix (Yun et al. 2019): the same box, a share 1 - Beta(alpha, alpha) of the image, of each
     image (B, C, H, W) is replaced by that of another one, with probability `cutmix_prob`, or always
     with `force`.
@@ -132,8 +158,11 @@ def cutmix_data(x: torch.Tensor, y: torch.Tensor, alpha: float = 1.0, cutmix_pro
     generator: on the CPU; default: seeded from numpy's global one, as Mammoth draws. Returns
     (mixed, y_a, y_b, share): the loss is share * L(y_a) + (1 - share) * L(y_b); share is the area
     left."""
-    seed = (np.random.randint(2 ** 31) if generator is None
-            else int(torch.randint(2 ** 31, (1,), generator=generator)))
+    seed = (
+        np.random.randint(2**31)
+        if generator is None
+        else int(torch.randint(2**31, (1,), generator=generator))
+    )
     random = np.random.default_rng(seed)
     if alpha <= 0 or not (force or random.random() < cutmix_prob):
         return x, y, y, 1.0

@@ -1,10 +1,10 @@
-"""Networks of a method, and their batch norms: mode, whether they remember a batch, a single value.
-"""
+"""Networks of a method, and their batch norms: mode, whether they remember a batch, a single value."""
+
 from contextlib import contextmanager
 
 from torch import nn
 
-_DEPTH = 2              # attributes of attributes: deeper, an object holds more than the networks of its own
+_DEPTH = 2  # attributes of attributes: deeper, an object holds more than the networks of its own
 
 
 @contextmanager
@@ -56,8 +56,10 @@ def allow_single_values(net):
     update them."""
     handles = []
     for norm in batch_norms(net):
-        handles += [norm.register_forward_pre_hook(_spare),
-                    norm.register_forward_hook(_end_sparing, always_call=True)]
+        handles += [
+            norm.register_forward_pre_hook(_spare),
+            norm.register_forward_hook(_end_sparing, always_call=True),
+        ]
     try:
         yield
     finally:
@@ -66,7 +68,7 @@ def allow_single_values(net):
 
 
 def _spare(norm, inputs) -> None:
-    if norm.training and inputs[0].numel() == inputs[0].shape[1]:               # (1, C) or (1, C, 1, 1)
+    if norm.training and inputs[0].numel() == inputs[0].shape[1]:  # (1, C) or (1, C, 1, 1)
         norm.training, norm.spared = False, True
 
 

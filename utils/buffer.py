@@ -5,6 +5,7 @@ Our own methods store un-augmented `uint8` images (B, H, W, C) (`raw=True`), tho
 Mammoth floats (B, C, H, W) in [0, 1]. Rows and draws come from a random stream of the buffer's own.
 SCROLL has another kind of buffer, `scroll.exemplars`.
 """
+
 from contextlib import contextmanager
 from functools import partial
 
@@ -19,7 +20,7 @@ from utils.augmentations import apply_transform
 from utils.evaluate import eval_mode
 from utils.sample_selection import STRATEGIES
 
-_AT_ONCE = 256          # images that pass the network together
+_AT_ONCE = 256  # images that pass the network together
 ATTRIBUTES = ('examples', 'labels', 'logits', 'task_labels', 'true_labels')
 
 
@@ -39,17 +40,27 @@ class Buffer:
             end in "labels" are int64, images keep `uint8`, the rest is float32.
         num_seen_examples: samples offered so far. classes_seen: of 'greedy': labels offered so
         far."""
+
     open = True
 
-    def __init__(self, buffer_size: int, device='cpu', sample_selection_strategy: str = 'reservoir',
-                 raw: bool = False, seed=None, **of_others):
+    def __init__(
+        self,
+        buffer_size: int,
+        device='cpu',
+        sample_selection_strategy: str = 'reservoir',
+        raw: bool = False,
+        seed=None,
+        **of_others,
+    ):
         if sample_selection_strategy not in STRATEGIES or of_others or buffer_size < 0:
             others = ''.join(f', {name}' for name in of_others)
-            raise InputError(f'buffer of {buffer_size}, {sample_selection_strategy}{others}: expected 0 or '
-                             f"more, {' or '.join(STRATEGIES)}; methods of a Mammoth checkout (--mammoth "
-                             'PATH) have its own buffer')
+            raise InputError(
+                f'buffer of {buffer_size}, {sample_selection_strategy}{others}: expected 0 or '
+                f'more, {" or ".join(STRATEGIES)}; methods of a Mammoth checkout (--mammoth '
+                'PATH) have its own buffer'
+            )
         self.buffer_size, self.device, self.raw = buffer_size, torch.device(device), raw
-        self.generator = np.random.default_rng(np.random.randint(2 ** 31) if seed is None else seed)
+        self.generator = np.random.default_rng(np.random.randint(2**31) if seed is None else seed)
         self.sample_selection_fn = STRATEGIES[sample_selection_strategy]
         self.num_seen_examples, self.classes_seen, self._filled = 0, set(), 0
 
@@ -89,25 +100,33 @@ class Buffer:
             setattr(self, name, getattr(self, name).to(self.device))
         return self
 
-    def add_data(self, examples, labels=None, logits=None, task_labels=None, true_labels=None) -> None:
+    def add_data(
+        self, examples, labels=None, logits=None, task_labels=None, true_labels=None
+    ) -> None:
         """Offer a batch, (B, ...) each, from any device; what is kept is up to the selection
         strategy.
         InputError: other attributes than the rows so far have, or images of another kind."""
         if not self.open:
             return
         given = dict(zip(ATTRIBUTES, (examples, labels, logits, task_labels, true_labels)))
-        given = {name: torch.as_tensor(value).detach() for name, value in given.items() if value is not None}
+        given = {
+            name: torch.as_tensor(value).detach()
+            for name, value in given.items()
+            if value is not None
+        }
         self._check(given)
         rows = self.sample_selection_fn(self, len(examples), labels)
         self.num_seen_examples += len(examples)
-        last = {row: i for i, row in enumerate(rows.tolist()) if row >= 0}      # of several it stays
+        last = {row: i for i, row in enumerate(rows.tolist()) if row >= 0}  # of several it stays
         if not last:
             return
         source, target = torch.tensor(list(last.values())), torch.tensor(list(last))
         self._filled = max(self._filled, max(last) + 1)
         for name, values in given.items():
             store = self._rows(name, values)
-            store[target.to(store.device)] = values[source.to(values.device)].to(store.device, store.dtype)
+            store[target.to(store.device)] = values[source.to(values.device)].to(
+                store.device, store.dtype
+            )
 
     def _check(self, given: dict) -> None:
         """That rows will be whole, whichever of them are taken."""
@@ -117,11 +136,15 @@ class Buffer:
         if self.is_empty():
             return
         if list(given) != self.used_attributes:
-            raise InputError(f"the buffer's samples have {', '.join(self.used_attributes)}, new ones "
-                             f"{', '.join(given)}: start with an empty buffer")
+            raise InputError(
+                f"the buffer's samples have {', '.join(self.used_attributes)}, new ones "
+                f'{", ".join(given)}: start with an empty buffer'
+            )
         if (given['examples'].dtype == torch.uint8) != (self.examples.dtype == torch.uint8):
-            raise InputError(f"the buffer's images are {self.examples.dtype}, new ones "
-                             f"{given['examples'].dtype}: start with an empty buffer")
+            raise InputError(
+                f"the buffer's images are {self.examples.dtype}, new ones "
+                f'{given["examples"].dtype}: start with an empty buffer'
+            )
 
     def _rows(self, name: str, like: torch.Tensor) -> torch.Tensor:
         """The tensor of an attribute, made or grown where needed."""
@@ -137,16 +160,19 @@ class Buffer:
         setattr(self, name, store)
         return store
 
-    def get_data(self, size: int, transform=None, return_index: bool = False, device=None,
-                 mask_task_out=None) -> tuple:
+    def get_data(
+        self, size: int, transform=None, return_index: bool = False, device=None, mask_task_out=None
+    ) -> tuple:
         """([rows], examples, then the other attributes) of up to `size` random samples.
         mask_task_out: leave out the samples of this task, by `task_labels`."""
         rows = np.arange(len(self))
         if mask_task_out is not None:
             if not hasattr(self, 'task_labels'):
-                raise InputError("the buffer's samples do not say which task they are of: start with an "
-                                 'empty buffer')
-            rows = np.flatnonzero(self.task_labels[:len(self)].cpu() != mask_task_out)
+                raise InputError(
+                    "the buffer's samples do not say which task they are of: start with an "
+                    'empty buffer'
+                )
+            rows = np.flatnonzero(self.task_labels[: len(self)].cpu() != mask_task_out)
         rows = torch.as_tensor(self.generator.choice(rows, min(size, len(rows)), replace=False))
         out = self.get_data_by_index(rows, transform, device)
         return (rows.to(device or self.device), *out) if return_index else out
@@ -164,35 +190,42 @@ class Buffer:
         return self.get_data_by_index(torch.arange(len(self)), transform, device)
 
     def append(self, given: dict) -> None:
-        """Put samples, attribute -> (B, ...), after the last row, whatever the selection strategy.
-        """
+        """Put samples, attribute -> (B, ...), after the last row, whatever the selection strategy."""
         start = len(self)
         self._filled += len(given['examples'])
         self.num_seen_examples += len(given['examples'])
         for name, values in given.items():
-            self._rows(name, values)[start:self._filled] = values.to(self.device)
+            self._rows(name, values)[start : self._filled] = values.to(self.device)
 
     def keep(self, rows) -> None:
         """Keep only these rows, in this order."""
         for name in self.used_attributes:
             store = getattr(self, name)
-            store[:len(rows)] = store[torch.as_tensor(rows, dtype=torch.int64, device=store.device)]
+            store[: len(rows)] = store[
+                torch.as_tensor(rows, dtype=torch.int64, device=store.device)
+            ]
         self._filled = len(rows)
 
     def serialize(self, out_device='cpu') -> dict:
         """What is stored, as a dict of tensors (copies) and numbers for `load`."""
-        tensors = {name: getattr(self, name)[:len(self)].to(out_device, copy=True)
-                   for name in self.used_attributes}
+        tensors = {
+            name: getattr(self, name)[: len(self)].to(out_device, copy=True)
+            for name in self.used_attributes
+        }
         return {**tensors, 'num_seen_examples': self.num_seen_examples}
 
     def load(self, content: dict) -> 'Buffer':
         """Become what `serialize` described; returns itself. InputError if that is no buffer."""
         stored = {name: content[name] for name in ATTRIBUTES if name in content}
-        lengths = {len(values) if isinstance(values, torch.Tensor) and values.dim() else None
-                   for values in stored.values()}
+        lengths = {
+            len(values) if isinstance(values, torch.Tensor) and values.dim() else None
+            for values in stored.values()
+        }
         if None in lengths or len(lengths) > 1 or (stored and 'examples' not in stored):
-            raise InputError('what is to be loaded is no buffer: expected examples, and tensors with as '
-                             'many rows')
+            raise InputError(
+                'what is to be loaded is no buffer: expected examples, and tensors with as '
+                'many rows'
+            )
         self.empty()
         if stored:
             self.append(stored)
@@ -219,12 +252,19 @@ def logits_of(net, examples: torch.Tensor, transform, device, returnt: str = 'ou
         return torch.cat([net(part, returnt=returnt).cpu() for part in parts])
 
 
-features_of = partial(logits_of, returnt='features')            # (N, F)
+features_of = partial(logits_of, returnt='features')  # (N, F)
 
 
-def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool = False,
-                required_attributes=None, normalize_features: bool = False,
-                extend_equalize_buffer: bool = False) -> None:
+def fill_buffer(
+    buffer: Buffer,
+    dataset,
+    t_idx: int,
+    net=None,
+    use_herding: bool = False,
+    required_attributes=None,
+    normalize_features: bool = False,
+    extend_equalize_buffer: bool = False,
+) -> None:
     """At the end of task `t_idx`: shrink the classes in the buffer and add those of the task, the
     same number of each class; if tasks are stored, too, of each class of each task (tasks may share
     classes).
@@ -239,26 +279,39 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
     labels, old = labels.cpu().numpy(), []
     of_class = {int(c): np.flatnonzero(labels == c) for c in dataset.task_classes(t_idx)}
     if len(buffer):
-        tasks = buffer.task_labels if 'task_labels' in wanted else torch.full_like(buffer.labels, t_idx)
-        pairs, group = torch.stack([buffer.labels, tasks])[:, :len(buffer)].cpu().unique(dim=1,
-                                                                                      return_inverse=True)
-        old = [np.flatnonzero(group == g) for g, (c, t) in enumerate(pairs.T.tolist())
-               if c not in of_class or t != t_idx]
+        tasks = (
+            buffer.task_labels if 'task_labels' in wanted else torch.full_like(buffer.labels, t_idx)
+        )
+        pairs, group = (
+            torch.stack([buffer.labels, tasks])[:, : len(buffer)]
+            .cpu()
+            .unique(dim=1, return_inverse=True)
+        )
+        old = [
+            np.flatnonzero(group == g)
+            for g, (c, t) in enumerate(pairs.T.tolist())
+            if c not in of_class or t != t_idx
+        ]
     counts = [len(rows) for rows in (*old, *of_class.values())]
     kept, added = np.split(quotas(counts, buffer.buffer_size), [len(old)])
-    buffer.keep(np.concatenate([np.zeros(0, np.int64), *(rows[:count] for rows, count in zip(old, kept))]))
+    buffer.keep(
+        np.concatenate([np.zeros(0, np.int64), *(rows[:count] for rows, count in zip(old, kept))])
+    )
     transform = dataset.get_normalization_transform()
     # of all classes together: of a thousand, each may be small
     if use_herding and added.any():
         rows = torch.from_numpy(np.concatenate(list(of_class.values())))
         found = features_of(net, examples[rows], transform, net.device)
-        features = found.split(counts[len(old):])
+        features = found.split(counts[len(old) :])
     for i, (rows, share) in enumerate(zip(of_class.values(), added)):
         chosen = buffer.generator.permutation(rows)[:share]
         if use_herding and len(chosen):
             chosen = rows[_herd(features[i], share, normalize_features)]
-        given = dict(examples=examples[chosen], labels=torch.from_numpy(labels[chosen]),
-                     task_labels=torch.full((len(chosen),), t_idx))
+        given = dict(
+            examples=examples[chosen],
+            labels=torch.from_numpy(labels[chosen]),
+            task_labels=torch.full((len(chosen),), t_idx),
+        )
         if 'logits' in wanted:
             given['logits'] = logits_of(net, examples[chosen], transform, net.device)
         buffer.append({name: value for name, value in given.items() if name in wanted})
@@ -269,7 +322,7 @@ def _herd(features: torch.Tensor, count: int, normalise: bool) -> np.ndarray:
     values = features.double().numpy()
     if not np.isfinite(values).all():
         raise InputError('the network no longer gives finite features: try a smaller --lr')
-    longest = np.sqrt((values ** 2).sum(axis=1, keepdims=True))
+    longest = np.sqrt((values**2).sum(axis=1, keepdims=True))
     longest = longest if normalise else longest.max()
     # exact sums: the order of a tie cannot depend on rounding
     grid = quantise(np.ones((1, 1)))[0, 0]
@@ -286,9 +339,16 @@ def icarl_replay(model, dataset) -> None:
     train.extra_return_fields = ()
     data, targets = train.data, torch.as_tensor(train.targets)
     examples, labels, *_ = model.buffer.get_all_data(device='cpu')
-    if examples.dtype != torch.uint8 and examples.dim() == 4 and hasattr(train, 'not_aug_transform'):
+    if (
+        examples.dtype != torch.uint8
+        and examples.dim() == 4
+        and hasattr(train, 'not_aug_transform')
+    ):
         examples = (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
     examples = examples.squeeze(-1) if data.ndim == 3 else examples
-    train.data = (np.concatenate([data, examples.numpy()]) if isinstance(data, np.ndarray)
-                  else torch.cat([data, examples]))
+    train.data = (
+        np.concatenate([data, examples.numpy()])
+        if isinstance(data, np.ndarray)
+        else torch.cat([data, examples])
+    )
     train.targets = torch.cat([targets, labels])

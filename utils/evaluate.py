@@ -1,4 +1,5 @@
 """Accuracy of a model on the tasks a stream has brought so far."""
+
 import inspect
 import itertools
 from contextlib import contextmanager
@@ -36,7 +37,9 @@ def serve(loader, model) -> None:
 
 
 @torch.no_grad()
-def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool = False, seen=None):
+def evaluate(
+    model, dataset, last: bool = False, loaders=None, return_loss: bool = False, seen=None
+):
     """(class-il, task-il): two lists of accuracies in percent, of each task so far.
 
     Class-il: the prediction is the best of all classes seen so far; task-il: the best of the
@@ -48,7 +51,7 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
     seen: labels that class-il chooses among; default: of the tasks so far, before the first task
     all."""
     if loaders is None:
-        loaders = list(enumerate(dataset.test_loaders))[-1 if last else 0:]
+        loaders = list(enumerate(dataset.test_loaders))[-1 if last else 0 :]
     if seen is None:
         seen = dataset.seen_classes() if dataset.c_task >= 0 else range(dataset.N_CLASSES)
     choices = torch.as_tensor(seen).to(model.device)
@@ -74,7 +77,9 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
             right, right_in_task = found.tolist()
             class_il.append(0.0 if task_aware else 100 * right / max(1, size))
             task_il.append(100 * right_in_task / max(1, size))
-    return (class_il, task_il, losses.item() / max(1, count)) if return_loss else (class_il, task_il)
+    return (
+        (class_il, task_il, losses.item() / max(1, count)) if return_loss else (class_il, task_il)
+    )
 
 
 @torch.no_grad()
@@ -130,6 +135,10 @@ def _loss(logits, labels, seen) -> torch.Tensor:
     """Sum of cross-entropies over the seen classes; one that a method rules out costs as the least
     float.
     """
-    others = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device).index_fill(0, seen, False)
+    others = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device).index_fill(
+        0, seen, False
+    )
     least = torch.finfo(logits.dtype).min
-    return F.cross_entropy(logits.masked_fill(others, least).clamp(min=least), labels, reduction='sum')
+    return F.cross_entropy(
+        logits.masked_fill(others, least).clamp(min=least), labels, reduction='sum'
+    )

@@ -4,6 +4,7 @@ A strategy gives a row for each sample of a batch, -1 for none. Several samples 
 row: the last one has it, as if they had come one by one. `reservoir`: Vitter 1985; `greedy`: GDumb,
 Prabhu et al. 2020.
 """
+
 from collections import Counter
 
 import numpy as np
@@ -14,7 +15,7 @@ def reservoir(buffer, count: int, labels) -> np.ndarray:
     """After n samples each has been kept with probability |M| / n, whatever the batches."""
     rows = buffer.generator.integers(0, buffer.num_seen_examples + np.arange(count) + 1)
     rows[rows >= buffer.buffer_size] = -1
-    free = rows[:buffer.buffer_size - len(buffer)]          # also of a buffer that has lost rows
+    free = rows[: buffer.buffer_size - len(buffer)]  # also of a buffer that has lost rows
     free[:] = len(buffer) + np.arange(len(free))
     return rows
 
@@ -22,9 +23,11 @@ def reservoir(buffer, count: int, labels) -> np.ndarray:
 def greedy(buffer, count: int, labels) -> np.ndarray:
     """Balanced: |M| / (classes seen) rows for each class; a sample of a smaller one replaces a
     random sample of a largest class."""
-    kept = buffer.labels[:len(buffer)].tolist() if hasattr(buffer, 'labels') else [-1] * len(buffer)
+    kept = (
+        buffer.labels[: len(buffer)].tolist() if hasattr(buffer, 'labels') else [-1] * len(buffer)
+    )
     seen, sizes, capacity = buffer.classes_seen, Counter(kept), buffer.buffer_size
-    seen.update(kept)                                   # also what was loaded, or put in by `fill_buffer`
+    seen.update(kept)  # also what was loaded, or put in by `fill_buffer`
     rows = np.full(count, -1)
     for i, label in enumerate([-1] * count if labels is None else torch.as_tensor(labels).tolist()):
         seen.add(label)
@@ -35,7 +38,9 @@ def greedy(buffer, count: int, labels) -> np.ndarray:
             kept.append(label)
         else:
             largest = max(sizes.values())
-            rows[i] = buffer.generator.choice([row for row, own in enumerate(kept) if sizes[own] == largest])
+            rows[i] = buffer.generator.choice(
+                [row for row, own in enumerate(kept) if sizes[own] == largest]
+            )
             sizes[kept[rows[i]]] -= 1
             kept[rows[i]] = label
         sizes[label] += 1

@@ -1,6 +1,7 @@
 """Learning-rate schedulers of a task. Mammoth's others come from the user's checkout
 (`core.mammoth`).
 """
+
 import torch
 
 
@@ -12,6 +13,7 @@ def get_scheduler(model, args, reload_optim: bool = True):
     if not args.lr_scheduler or optimiser is None:
         return None
     if args.lr_scheduler == 'multisteplr':
-        return torch.optim.lr_scheduler.MultiStepLR(optimiser, args.lr_milestones,
-                                                    gamma=args.sched_multistep_lr_gamma)
+        return torch.optim.lr_scheduler.MultiStepLR(
+            optimiser, args.lr_milestones, gamma=args.sched_multistep_lr_gamma
+        )
     return torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=max(1, args.n_epochs))

@@ -19,6 +19,7 @@ any machine, under three schedules, with `--all 1` under all (docs/certificates.
 Exit code 0: identical where the method claims it, or no line differs; 1: not so; 2: nothing could
 be said.
 """
+
 import hashlib
 import json
 import shlex
@@ -41,10 +42,13 @@ from scroll.errors import InputError, naming
 from scroll.grid import little_endian
 from scroll.progress import Progress
 
-_FORMAT = 'schedule-certificate-1'      # of rows that are kept
+_FORMAT = 'schedule-certificate-1'  # of rows that are kept
 _CLOUD = 'model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome'
-_SCHEDULED = 'stream', 'part'           # flags that affect these would cut the stream otherwise
-_OF_RUNS, _USED = ('record', 'place'), ('base_path', 'mammoth', 'cache_path_noisy_labels', 'disable_log')
+_SCHEDULED = 'stream', 'part'  # flags that affect these would cut the stream otherwise
+_OF_RUNS, _USED = (
+    ('record', 'place'),
+    ('base_path', 'mammoth', 'cache_path_noisy_labels', 'disable_log'),
+)
 _OWN = 'model', 'dataset', 'schedules', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
 
 
@@ -55,18 +59,49 @@ def parse_options(words=None) -> tuple:
     flag('--dataset')
     flag('--model', default='scroll', help='any method')
     flag('--schedules', type=whole(0), default=100, help='random class orders')
-    flag('--specs', help="further schedules, separated by ';', each sample once "
-                         "(default: for scroll 'iid;gaussian;blurry')")
-    flag('--curve_points', type=whole(0), default=10, help='scroll: points of a curve; 0: one a segment')
-    flag('--stream_check', type=whole(0), default=3, help='scroll: class orders that are streamed as well')
-    flag('--buffers', type=whole(0), default=20,
-         help='scroll: first schedules whose buffer is filled; streamed, too')
-    flag('--adapt', type=whole(0, 1), default=0, help='1: scroll: make f* where the buffer is filled')
-    flag('--check', type=Path, metavar='FILE', help='a certificate whose lines are to be made again')
+    flag(
+        '--specs',
+        help="further schedules, separated by ';', each sample once "
+        "(default: for scroll 'iid;gaussian;blurry')",
+    )
+    flag(
+        '--curve_points',
+        type=whole(0),
+        default=10,
+        help='scroll: points of a curve; 0: one a segment',
+    )
+    flag(
+        '--stream_check',
+        type=whole(0),
+        default=3,
+        help='scroll: class orders that are streamed as well',
+    )
+    flag(
+        '--buffers',
+        type=whole(0),
+        default=20,
+        help='scroll: first schedules whose buffer is filled; streamed, too',
+    )
+    flag(
+        '--adapt', type=whole(0, 1), default=0, help='1: scroll: make f* where the buffer is filled'
+    )
+    flag(
+        '--check', type=Path, metavar='FILE', help='a certificate whose lines are to be made again'
+    )
     flag('--all', type=whole(0, 1), default=0, help='1, with --check: under all schedules')
     flag('--out', type=Path, help='folder of the certificate')
-    flag('--keep', type=Path, metavar='FILE', help='write it without its schedules here, too; for --check')
-    flag('--clouds', type=Path, metavar='FOLDER', help='accuracies, into <FOLDER>/<dataset>.csv, for figures')
+    flag(
+        '--keep',
+        type=Path,
+        metavar='FILE',
+        help='write it without its schedules here, too; for --check',
+    )
+    flag(
+        '--clouds',
+        type=Path,
+        metavar='FOLDER',
+        help='accuracies, into <FOLDER>/<dataset>.csv, for figures',
+    )
     flag('--non_verbose', type=whole(0, 1), default=0, help='1: no progress')
     options, flags = parser.parse_known_args(words)
     options.model = normalise(options.model)
@@ -75,9 +110,15 @@ def parse_options(words=None) -> tuple:
     if options.keep:
         check_target(options.keep, '--keep')
         check_apart(options.keep, [*flags, *(word.partition('=')[2] for word in flags)], '--keep')
-    for name in sorted({*_OWN, 'out', 'keep', 'clouds'} - {'dataset', 'adapt'}) if options.check else ['all']:
+    for name in (
+        sorted({*_OWN, 'out', 'keep', 'clouds'} - {'dataset', 'adapt'})
+        if options.check
+        else ['all']
+    ):
         if getattr(options, name) != parser.get_default(name):
-            raise InputError(f'--{name} has no effect {"with" if options.check else "without"} --check')
+            raise InputError(
+                f'--{name} has no effect {"with" if options.check else "without"} --check'
+            )
     return options, flags
 
 
@@ -91,6 +132,7 @@ def plan_specs(options, dataset, seed: int) -> list:
     orders.
     """
     from scroll.randomness import numpy_stream
+
     classes = np.unique(dataset.train_labels)
     splits = [n for n in range(2, len(classes) + 1) if len(classes) % n == 0] or [1]
     by_default = 'iid;gaussian;blurry' if options.model == 'scroll' else ''
@@ -98,32 +140,46 @@ def plan_specs(options, dataset, seed: int) -> list:
     tasks, generator = dataset.N_TASKS, numpy_stream(seed, 'certificate')
 
     def in_order(tasks, classes):
-        return f"split:{tasks},order={'-'.join(map(str, classes.tolist()))}"
-    specs = [f'split:{tasks}', in_order(tasks, classes[::-1]), *(s.strip() for s in named if s.strip())]
+        return f'split:{tasks},order={"-".join(map(str, classes.tolist()))}'
+
+    specs = [
+        f'split:{tasks}',
+        in_order(tasks, classes[::-1]),
+        *(s.strip() for s in named if s.strip()),
+    ]
     for spec in specs[2:]:
         schedule_of(spec, dataset, seed)
-    specs += [in_order(generator.choice(splits), generator.permutation(classes))
-              for _ in range(options.schedules)]
+    specs += [
+        in_order(generator.choice(splits), generator.permutation(classes))
+        for _ in range(options.schedules)
+    ]
     return list(dict.fromkeys(specs))
 
 
 def schedule_of(spec: str, dataset, seed: int):
     """The schedule; InputError if it does not bring each sample once."""
     from scroll.schedules import make_schedule
+
     with naming('--specs'):
         schedule = make_schedule(spec, dataset.train_labels, seed)
     if schedule.covers != 'all':
         what = 'repeats samples' if schedule.covers == 'repeats' else 'leaves out samples'
-        raise InputError(f'--specs {spec}: it {what}, and nothing can be invariant to that; give schedules '
-                         'of the whole data set')
+        raise InputError(
+            f'--specs {spec}: it {what}, and nothing can be invariant to that; give schedules '
+            'of the whole data set'
+        )
     return schedule
 
 
 def data_digest(dataset) -> str:
     """SHA-256 of the images and labels that are learned and tested."""
     sha = hashlib.sha256()
-    for array in (dataset.images.train[dataset.train_ids], dataset.train_labels, dataset.test_images,
-                  dataset.test_labels):
+    for array in (
+        dataset.images.train[dataset.train_ids],
+        dataset.train_labels,
+        dataset.test_images,
+        dataset.test_labels,
+    ):
         array = little_endian(array)
         sha.update(repr((array.shape, array.dtype.str)).encode())
         sha.update(array)
@@ -141,28 +197,48 @@ def prepare(options, words: list) -> tuple:
         from bench.certify.trials import MethodTrials, ScrollTrials
         from datasets.utils.scheduled_dataset import ScheduledDataset
         from scroll.embedding.machine import describe_machine
+
         args = cli.parse_args(words)
         for flag in sorted(args.given):
             if affects(args, flag) in _SCHEDULED:
-                raise InputError(f'--{flag}: every schedule is to bring the whole data set, as --schedules '
-                                 'and --specs say; leave the flag out')
+                raise InputError(
+                    f'--{flag}: every schedule is to bring the whole data set, as --schedules '
+                    'and --specs say; leave the flag out'
+                )
             if options.model == 'scroll' and affects(args, flag) in _OF_RUNS and flag not in _USED:
-                raise InputError(f'--{flag} has no effect: no run of main.py certifies SCROLL; leave it out')
-        identity = dict(arguments={k: v for k, v in vars(args).items()
-                                   if affects(args, k) not in {*_SCHEDULED, 'place', 'display'}})
+                raise InputError(
+                    f'--{flag} has no effect: no run of main.py certifies SCROLL; leave it out'
+                )
+        identity = dict(
+            arguments={
+                k: v
+                for k, v in vars(args).items()
+                if affects(args, k) not in {*_SCHEDULED, 'place', 'display'}
+            }
+        )
         model, dataset, args = initialize(args)
         if not isinstance(dataset, ScheduledDataset):
-            raise InputError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be '
-                             'certified')
+            raise InputError(
+                f'--dataset {options.dataset}: only data sets that any schedule can cut can be '
+                'certified'
+            )
         theirs = PLUGINS.is_theirs(args.model)
-        identity |= dict(model=f'{MAMMOTH * theirs}{model.NAME}', dataset=dataset.NAME, seed=args.seed,
-                         data_digest=data_digest(dataset), psi_digest=model.psi_digest,
-                         machine=describe_machine(model.device))
+        identity |= dict(
+            model=f'{MAMMOTH * theirs}{model.NAME}',
+            dataset=dataset.NAME,
+            seed=args.seed,
+            data_digest=data_digest(dataset),
+            psi_digest=model.psi_digest,
+            machine=describe_machine(model.device),
+        )
         if dataset.decoded_by:
             identity['decoded_by'] = dataset.decoded_by
         specs = plan_specs(options, dataset, args.seed)
-        trials = (ScrollTrials(options, model, dataset, specs) if model.NAME == 'scroll'
-                  else MethodTrials(words, model, dataset, specs))
+        trials = (
+            ScrollTrials(options, model, dataset, specs)
+            if model.NAME == 'scroll'
+            else MethodTrials(words, model, dataset, specs)
+        )
         return identity, args, dataset, specs, trials
 
 
@@ -185,8 +261,11 @@ def run_all(trials, specs, dataset, args, identity: dict, store: Store, quiet: b
 
 def lines_of(identity: dict, rows: list, trials) -> dict:
     """The parts `anywhere` and `here` of a certificate, from the rows of its schedules."""
-    anywhere = dict(data=identity['data_digest'], backbone=identity['psi_digest'],
-                    schedules=f"{digest_of([row['schedule_digest'] for row in rows])} ({len(rows)})")
+    anywhere = dict(
+        data=identity['data_digest'],
+        backbone=identity['psi_digest'],
+        schedules=f'{digest_of([row["schedule_digest"] for row in rows])} ({len(rows)})',
+    )
     travelling, bound = trials.lines(rows)
     return dict(anywhere=anywhere | travelling, here=dict(machine=identity['machine']) | bound)
 
@@ -195,55 +274,94 @@ def certify(options, flags) -> int:
     """Run what is not run yet, judge, write, report; the exit code."""
     began, words = time.perf_counter(), of_main(options.model, options.dataset, flags)
     if options.model == 'scroll' and not any(word.startswith('--adapt_select') for word in flags):
-        words += ['--adapt_select', 'none']             # its f* is what the updates end in
+        words += ['--adapt_select', 'none']  # its f* is what the updates end in
     identity, args, dataset, specs, trials = prepare(options, words)
     from scroll import certificates
-    store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / identity['model'])
+
+    store = Store(
+        options.out or Path(args.base_path) / 'certificates' / dataset.NAME / identity['model']
+    )
     rows, known = run_all(trials, specs, dataset, args, identity, store, options.non_verbose)
     digests, claimed = trials.claims(rows)
-    outcomes = {d: (sum(row['outcome'] == d for row in rows), *store.outcome(d))
-                for d in {row['outcome'] for row in rows}}
-    accuracies = ([row[name] for row in rows] for name in ('final_accuracy', 'average_incremental_accuracy'))
+    outcomes = {
+        d: (sum(row['outcome'] == d for row in rows), *store.outcome(d))
+        for d in {row['outcome'] for row in rows}
+    }
+    accuracies = (
+        [row[name] for row in rows] for name in ('final_accuracy', 'average_incremental_accuracy')
+    )
     verdict = certificates.judge(digests, claimed, outcomes, *accuracies)
     judged = asdict(verdict)
     if not np.isfinite(verdict.weight_difference):
         judged['weight_difference'] = None
-    remarks = [f'images decoded by {dataset.decoded_by}: with other versions, pixels and all digests may '
-               'differ'] if dataset.decoded_by else []
+    remarks = (
+        [
+            f'images decoded by {dataset.decoded_by}: with other versions, pixels and all digests may '
+            'differ'
+        ]
+        if dataset.decoded_by
+        else []
+    )
     own, settings = {k: getattr(options, k) for k in _OWN}, settings_of(args, dataset)
     certificate = dict(
-        format=certificates.FORMAT, id=digest_of([identity, [row['schedule_digest'] for row in rows]]),
-        model=identity['model'], dataset=dataset.NAME,
+        format=certificates.FORMAT,
+        id=digest_of([identity, [row['schedule_digest'] for row in rows]]),
+        model=identity['model'],
+        dataset=dataset.NAME,
         command=shlex.join(['python', 'scripts/certify.py', *words_of(own), *flags]),
-        **lines_of(identity, rows, trials), options=own,
-        flags=words_of({flag: getattr(args, flag) for flag in sorted(args.given)
-                        if affects(args, flag) in KEY and flag not in {*settings, 'model', 'dataset'}}),
+        **lines_of(identity, rows, trials),
+        options=own,
+        flags=words_of(
+            {
+                flag: getattr(args, flag)
+                for flag in sorted(args.given)
+                if affects(args, flag) in KEY and flag not in {*settings, 'model', 'dataset'}
+            }
+        ),
         settings=settings,
-        verdict=dict(sentence=verdict.sentence()) | judged, remarks=remarks,
-        finished=time.strftime('%Y-%m-%d %H:%M:%S'))
-    path = store.folder / f"certificate-{certificate['id'][:12]}.json"
+        verdict=dict(sentence=verdict.sentence()) | judged,
+        remarks=remarks,
+        finished=time.strftime('%Y-%m-%d %H:%M:%S'),
+    )
+    path = store.folder / f'certificate-{certificate["id"][:12]}.json'
     title = f'{identity["model"]} on {dataset.NAME}'
     certificates.write(path, certificate | dict(inputs=identity, schedules=rows))
     if options.clouds:
-        keep_rows(options.clouds / f'{dataset.NAME}.csv', _CLOUD, identity['model'],
-                  [row | dict(schedule=row['spec']) for row in rows])
+        keep_rows(
+            options.clouds / f'{dataset.NAME}.csv',
+            _CLOUD,
+            identity['model'],
+            [row | dict(schedule=row['spec']) for row in rows],
+        )
     if options.keep:
         certificates.write(options.keep, certificate | dict(numpy=np.__version__))
     distinct = ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count)
     print(f'{title}: {verdict.sentence()}\n  digests: {distinct}')
     for name, found in ('final', verdict.final), ('average incremental', verdict.incremental):
-        print(f'  {name} accuracy {found.mean:.2f} +- {found.deviation:.2f} %, worst {found.worst:.2f}, '
-              f'CVaR 10 % {found.cvar10:.2f}')
-    print(f'  largest weight difference {verdict.weight_difference:.3g}, disagreement '
-          f'{verdict.disagreement:.2f} %',
-          *remarks, f'{time.perf_counter() - began:.1f} s, {known} schedules had been run before',
-          f'certificate: {path}', sep='\n  ', flush=True)
+        print(
+            f'  {name} accuracy {found.mean:.2f} +- {found.deviation:.2f} %, worst {found.worst:.2f}, '
+            f'CVaR 10 % {found.cvar10:.2f}'
+        )
+    print(
+        f'  largest weight difference {verdict.weight_difference:.3g}, disagreement '
+        f'{verdict.disagreement:.2f} %',
+        *remarks,
+        f'{time.perf_counter() - began:.1f} s, {known} schedules had been run before',
+        f'certificate: {path}',
+        sep='\n  ',
+        flush=True,
+    )
     return 0 if verdict.identical else 1
 
 
 def words_of(values: dict) -> list:
     """Flags with these values, but for None."""
-    return [word for name, value in values.items() if value is not None for word in (f'--{name}', str(value))]
+    return [
+        word
+        for name, value in values.items()
+        if value is not None
+        for word in (f'--{name}', str(value))
+    ]
 
 
 def settings_of(args, dataset) -> dict:
@@ -253,19 +371,26 @@ def settings_of(args, dataset) -> dict:
     cli.add_model_args(own, get_model_class(args.model))
     names = [flag.dest for flag in own._actions if affects(args, flag.dest) == 'result']
     values = {name: getattr(args, name) for name in ('weights', 'seed', *names)}
-    return {name: value for name, value in values.items()
-            if name not in dataset.REFUSED_FLAGS and isinstance(value, (str, int, float))}
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in dataset.REFUSED_FLAGS and isinstance(value, (str, int, float))
+    }
 
 
 def check(options, flags) -> int:
     """Make the lines of a certificate again; 0 if none differs."""
     from scroll import certificates
+
     certificate = certificates.read(options.check)
     if certificate['model'] != 'scroll':
-        raise InputError(f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on "
-                         'other machines')
-    asked, _ = parse_options(words_of({name: value for name, value in certificate['options'].items()
-                                     if name in _OWN}))
+        raise InputError(
+            f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on "
+            'other machines'
+        )
+    asked, _ = parse_options(
+        words_of({name: value for name, value in certificate['options'].items() if name in _OWN})
+    )
     words = of_main(certificate['model'], certificate['dataset'], flags)
     given = {word.partition('=')[0] for word in flags}
     more = [*certificate['flags'], *words_of(certificate['settings'])]
@@ -279,14 +404,18 @@ def check(options, flags) -> int:
         vars(asked).update(schedules=0, specs='iid', curve_points=1, stream_check=0, buffers=1)
     identity, args, dataset, specs, trials = prepare(asked, words)
     with tempfile.TemporaryDirectory() as folder:
-        rows, _ = run_all(trials, specs, dataset, args, identity, Store(Path(folder)), asked.non_verbose)
+        rows, _ = run_all(
+            trials, specs, dataset, args, identity, Store(Path(folder)), asked.non_verbose
+        )
     if not options.all:
         unasked['schedules'] = f'{len(rows)} were learned; --all 1 learns all'
     found = lines_of(identity, rows, trials)
     lines, same = certificates.compare(certificate, found, unasked)
-    print(f"{options.check}: scroll on {dataset.NAME}\n  it says: {certificate['verdict']['sentence']}\n"
-          f"  made by: {certificate['command']}")
-    print(f"  checked on: {found['here']['machine']}", *lines, sep='\n  ', flush=True)
+    print(
+        f'{options.check}: scroll on {dataset.NAME}\n  it says: {certificate["verdict"]["sentence"]}\n'
+        f'  made by: {certificate["command"]}'
+    )
+    print(f'  checked on: {found["here"]["machine"]}', *lines, sep='\n  ', flush=True)
     return 0 if same else 1
 
 

@@ -10,6 +10,7 @@ f_T. A run whose loss ends up infinite counts as 0 %. Runs are kept in `--out`, 
 continues a killed study; `--keep FOLDER`: rows for scripts/documents.py. Flags of main.py go behind
 the script's own.
 """
+
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,23 @@ from scroll.progress import Progress
 from scroll.randomness import numpy_stream
 from scroll.statistics import Statistics
 
-COLUMNS = ('model', 'kind', 'schedule', 'seed', 'final_accuracy', 'average_incremental_accuracy',
-           'anytime_area', 'net_digest')
-_VARIED = {'--seed': '--seeds says which',
-           **dict.fromkeys(('--permute_classes', '--custom_class_order'),
-                           'the order of the classes is what is varied here')}
+COLUMNS = (
+    'model',
+    'kind',
+    'schedule',
+    'seed',
+    'final_accuracy',
+    'average_incremental_accuracy',
+    'anytime_area',
+    'net_digest',
+)
+_VARIED = {
+    '--seed': '--seeds says which',
+    **dict.fromkeys(
+        ('--permute_classes', '--custom_class_order'),
+        'the order of the classes is what is varied here',
+    ),
+}
 _SAME = ('base_path', 'device', 'num_threads', 'input_size', 'feature_cache')
 
 
@@ -52,19 +65,37 @@ def parse_options(words=None) -> tuple:
 
 def prepare(dataset: str, model: str, flags: list) -> tuple:
     """`bench.certify.command.prepare` of a method with these flags of main.py."""
-    words = ['--dataset', dataset, '--model', model, '--schedules', '0', '--specs', '', '--stream_check', '0',
-             '--buffers', '0', '--curve_points', '0']
+    words = [
+        '--dataset',
+        dataset,
+        '--model',
+        model,
+        '--schedules',
+        '0',
+        '--specs',
+        '',
+        '--stream_check',
+        '0',
+        '--buffers',
+        '0',
+        '--curve_points',
+        '0',
+    ]
     return command.prepare(command.parse_options(words)[0], command.of_main(model, dataset, flags))
 
 
 def study(options, flags: list) -> tuple:
     """(the method, data set, folder of what has been run, a row for each run)."""
-    by_seed = [prepare(options.dataset, options.model, [*flags, '--seed', str(seed)])
-               for seed in range(options.seeds)]
+    by_seed = [
+        prepare(options.dataset, options.model, [*flags, '--seed', str(seed)])
+        for seed in range(options.seeds)
+    ]
     identity, args, dataset, _, _ = by_seed[0]
     classes, tasks = np.unique(dataset.train_labels), options.tasks or dataset.N_TASKS
     if not 2 <= tasks <= len(classes):
-        raise InputError(f'--tasks {tasks}: expected 2..{len(classes)}, of the classes of {options.dataset}')
+        raise InputError(
+            f'--tasks {tasks}: expected 2..{len(classes)}, of the classes of {options.dataset}'
+        )
     folder = Path(args.base_path) / 'certificates' / dataset.NAME / identity['model']
     store, rows, random = Store(options.out or folder), [], numpy_stream(0, 'class orders')
     near = chain(alike(options.dataset, args))
@@ -73,7 +104,7 @@ def study(options, flags: list) -> tuple:
     runs = [(seed, kind, order) for seed in range(options.seeds) for kind, order in orders]
     for seed, kind, order in Progress('Orders', len(runs)).over(runs):
         identity, args, dataset, _, trials = by_seed[seed]
-        spec = f"split:{tasks},order={'-'.join(map(str, classes[order].tolist()))}"
+        spec = f'split:{tasks},order={"-".join(map(str, classes[order].tolist()))}'
         try:
             (row,), _ = command.run_all(trials, [spec], dataset, args, identity, store, quiet=True)
         except Diverged:
@@ -86,7 +117,10 @@ def alike(dataset: str, args) -> np.ndarray:
     """`separations` of the classes on the features of the run's backbone, or of the default one
     where it has none that is pre-trained."""
     from backbone import weights
-    given = {name: getattr(args, name) for name in _SAME if name in args.given} | dict(buffer_size=0)
+
+    given = {name: getattr(args, name) for name in _SAME if name in args.given} | dict(
+        buffer_size=0
+    )
     given['weights'] = args.weights if args.weights != 'none' else weights.DEFAULT
     samples = prepare(dataset, 'scroll', command.words_of(given))[4].samples
     parts = Statistics(samples.features.shape[1], by_class=True)
@@ -99,21 +133,32 @@ def figures(rows: list) -> dict:
     the hardest order the mean over seeds; the worst of all runs under the first seed; of random
     orders the shares of variance (`scroll.certificates.variance_shares`), None for one seed."""
     from scroll.certificates import summary, variance_shares
+
     of = pd.DataFrame(rows).astype(dict(seed=int, final_accuracy=float, anytime_area=float))
     by_seed = [run.final_accuracy.to_numpy() for _, run in of[of.kind == 'random'].groupby('seed')]
     first, accuracy = of[of.seed == of.seed.min()], of.groupby('kind').final_accuracy.mean()
     found = summary(by_seed[0])
-    return dict(orders=len(by_seed[0]), mean=found.mean, deviation=found.deviation, worst=found.worst,
-                cvar10=found.cvar10, anytime=first[first.kind == 'random'].anytime_area.mean(),
-                easiest=accuracy['easiest'], hardest=accuracy['hardest'],
-                worst_found=first.final_accuracy.min(), predictors=len(set(of.net_digest) - {''}),
-                diverged=int((of.net_digest == '').sum()),
-                variance=variance_shares(np.array(by_seed).T) if len(by_seed) > 1 else None)
+    return dict(
+        orders=len(by_seed[0]),
+        mean=found.mean,
+        deviation=found.deviation,
+        worst=found.worst,
+        cvar10=found.cvar10,
+        anytime=first[first.kind == 'random'].anytime_area.mean(),
+        easiest=accuracy['easiest'],
+        hardest=accuracy['hardest'],
+        worst_found=first.final_accuracy.min(),
+        predictors=len(set(of.net_digest) - {''}),
+        diverged=int((of.net_digest == '').sum()),
+        variance=variance_shares(np.array(by_seed).T) if len(by_seed) > 1 else None,
+    )
 
 
 def predictors_of(found: dict) -> str:
     """How many different predictors there were, and how many runs diverged."""
-    return f"{found['predictors']}" + (f", {found['diverged']} diverged" if found['diverged'] else '')
+    return f'{found["predictors"]}' + (
+        f', {found["diverged"]} diverged' if found['diverged'] else ''
+    )
 
 
 def main() -> None:
@@ -122,10 +167,12 @@ def main() -> None:
     path = (options.keep or folder / 'orders') / f'{dataset}.csv'
     keep_rows(path, COLUMNS, model, rows)
     found = figures(rows)
-    print(f"{model}: {found['orders']} random orders {found['mean']:.2f} +- {found['deviation']:.2f} %, "
-          f"worst {found['worst']:.2f}, CVaR 10 % {found['cvar10']:.2f}, anytime {found['anytime']:.2f}\n"
-          f"  classes alike in one task {found['easiest']:.2f}, dealt out {found['hardest']:.2f}; "
-          f"predictors: {predictors_of(found)}\n  {path}")
+    print(
+        f'{model}: {found["orders"]} random orders {found["mean"]:.2f} +- {found["deviation"]:.2f} %, '
+        f'worst {found["worst"]:.2f}, CVaR 10 % {found["cvar10"]:.2f}, anytime {found["anytime"]:.2f}\n'
+        f'  classes alike in one task {found["easiest"]:.2f}, dealt out {found["hardest"]:.2f}; '
+        f'predictors: {predictors_of(found)}\n  {path}'
+    )
 
 
 def separations(parts: Statistics) -> np.ndarray:
@@ -136,11 +183,11 @@ def separations(parts: Statistics) -> np.ndarray:
     if len(parts.classes) < 2:
         raise InputError('there is one class only: its order cannot matter')
     counts, sums = parts.counts.astype(object), parts.sums[:, :-1].astype(object)
-    products = sums @ sums.T                                        # s_a' s_b, in 2^-36
+    products = sums @ sums.T  # s_a' s_b, in 2^-36
     squares, pairs = products.diagonal(), np.outer(counts, counts)
     traces = np.array([sum(np.diagonal(gram)[:-1].tolist()) for gram in parts.grams], object)
-    widths = np.outer(np.maximum(traces * counts - squares, 1), counts ** 2)        # v_a (n_a n_b)^2
-    lengths = np.outer(squares, counts ** 2)
+    widths = np.outer(np.maximum(traces * counts - squares, 1), counts**2)  # v_a (n_a n_b)^2
+    lengths = np.outer(squares, counts**2)
     gaps = lengths + lengths.T - 2 * pairs * products
     return (gaps / (widths + widths.T)).astype(np.float64)
 
@@ -164,7 +211,6 @@ def chain(apart: np.ndarray) -> np.ndarray:
 
 
 def dealt(order: np.ndarray, tasks: int) -> np.ndarray:
-    """int64 (K,): the classes of `order` dealt out to tasks: neighbours in it never share a task.
-    """
-    task = np.arange(len(order)) % tasks                            # sizes as `split:<tasks>` cuts them
+    """int64 (K,): the classes of `order` dealt out to tasks: neighbours in it never share a task."""
+    task = np.arange(len(order)) % tasks  # sizes as `split:<tasks>` cuts them
     return np.concatenate([order[task == t] for t in range(tasks)])

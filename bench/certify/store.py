@@ -1,4 +1,5 @@
 """What a certificate has run so far, on disk."""
+
 import hashlib
 import json
 from contextlib import suppress
@@ -23,7 +24,7 @@ class Store:
             (folder / 'outcomes').mkdir(parents=True, exist_ok=True)
             self.path.touch()
         for line in self.path.read_text().splitlines():
-            with suppress(ValueError, KeyError, TypeError):         # killed while it wrote this line
+            with suppress(ValueError, KeyError, TypeError):  # killed while it wrote this line
                 kept = json.loads(line)
                 self.rows[kept['key']] = kept['row']
 
@@ -52,7 +53,7 @@ class Store:
         try:
             with np.load(self._file(digest), allow_pickle=False) as file:
                 return file['weights'], file['predictions']
-        except Exception:       # damaged archives raise almost anything
+        except Exception:  # damaged archives raise almost anything
             return None
 
     def _file(self, digest: str) -> Path:
@@ -61,15 +62,19 @@ class Store:
 
 def write_csv(path: Path, columns, rows: list) -> None:
     """A CSV file of these columns; lists as JSON. InputError if it cannot be written."""
-    rows = [{k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
-    text = pd.DataFrame(rows, columns=list(columns), dtype=object).to_csv(index=False, lineterminator='\n')
+    rows = [
+        {k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows
+    ]
+    text = pd.DataFrame(rows, columns=list(columns), dtype=object).to_csv(
+        index=False, lineterminator='\n'
+    )
     with unwritable(path), atomic_write(path) as file:
         file.write(text.encode())
 
 
 def keep_rows(path: Path, columns, model: str, rows: list) -> None:
     """Put a method's rows into a CSV file in place of its earlier ones."""
-    with locked(path):                              # of several methods at once none loses its rows
+    with locked(path):  # of several methods at once none loses its rows
         others = [row for row in read_rows(path, []) if row['model'] != model]
         mine = [{**row, 'model': model} for row in rows]
         write_csv(path, columns, sorted(others + mine, key=lambda row: row['model']))

@@ -1,6 +1,7 @@
 """A predictor and its curve under a schedule: SCROLL's from sums, any other method's by runs of
 main.py.
 """
+
 import contextlib
 import hashlib
 import io
@@ -26,18 +27,20 @@ from scroll.settings import AUTO
 from utils.batch_norm import networks_of
 from utils.evaluate import eval_mode, is_task_aware, serve
 
-_SOLVES, _KEPT = 3, 64              # schedules for which all is solved again; predictors kept
+_SOLVES, _KEPT = 3, 64  # schedules for which all is solved again; predictors kept
 
 
 class ScrollTrials:
-    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once.
-    """
-    SIZES = 200, 500, 2000              # |M| of the buffers whose digests stand in a certificate
+    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once."""
+
+    SIZES = 200, 500, 2000  # |M| of the buffers whose digests stand in a certificate
 
     def __init__(self, options, model, dataset, specs):
         self.options, self.learner, self.embedder = options, model.learner, model.embedder
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
-        with Progress('Embedding', len(images) + len(test_images), quiet=options.non_verbose) as progress:
+        with Progress(
+            'Embedding', len(images) + len(test_images), quiet=options.non_verbose
+        ) as progress:
             features, keys = model.embedder(images, progress.update)
             test_features, _ = model.embedder(test_images, progress.update)
         kept = features if self.learner.embedder is None else images
@@ -48,14 +51,18 @@ class ScrollTrials:
             model.embedder.cache.flush()
         classes, self.ranks = np.unique(self.samples.labels, return_inverse=True)
         if not np.array_equal(classes, self.test.classes):
-            raise InputError(f'--dataset {dataset.NAME}: training and test samples are not of the same '
-                             'classes')
+            raise InputError(
+                f'--dataset {dataset.NAME}: training and test samples are not of the same classes'
+            )
         check_memory('class sums', 8 * len(classes) * (self.test.size + 1) ** 2)
         self.lifted, self.parts, self.solved = lift is not None, [], {}
         for rank in range(len(classes)):
             of_class = self.ranks == rank
-            self.parts.append(self.learner.new_statistics(features.shape[1]).add(
-                features[of_class], self.samples.labels[of_class]))
+            self.parts.append(
+                self.learner.new_statistics(features.shape[1]).add(
+                    features[of_class], self.samples.labels[of_class]
+                )
+            )
         self.test_images = test_images[self.test.order]
         checks = min(options.stream_check, len(specs))
         self.checked = set(np.linspace(len(specs) - 1, 0, checks, dtype=int).tolist())
@@ -63,12 +70,19 @@ class ScrollTrials:
     def asks(self, number: int) -> dict:
         """What is done for the schedule of this number, beyond what the arguments say."""
         buffer = number < self.options.buffers and self.learner.buffer_size > 0
-        return dict(curve_points=self.options.curve_points, buffer=buffer,
-                    adapt=bool(buffer and self.options.adapt), stream=buffer or number in self.checked)
+        return dict(
+            curve_points=self.options.curve_points,
+            buffer=buffer,
+            adapt=bool(buffer and self.options.adapt),
+            stream=buffer or number in self.checked,
+        )
 
     def run(self, number: int, spec: str, schedule) -> tuple:
         """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
-        asked, (segments, whole) = self.asks(number), certificates.class_segments(schedule, self.ranks)
+        asked, (segments, whole) = (
+            self.asks(number),
+            certificates.class_segments(schedule, self.ranks),
+        )
         points = certificates.curve_points(schedule.cuts, self.options.curve_points)
         streamed, found = None, []
         if asked['stream'] or not whole:
@@ -76,13 +90,22 @@ class ScrollTrials:
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
             visits = certificates.learn_stream(streamed, self.samples, schedule, points)
         if whole:
-            summed = certificates.summed_stream(self._without_memory(), self.parts, segments, points)
+            summed = certificates.summed_stream(
+                self._without_memory(), self.parts, segments, points
+            )
         for learner in summed if whole else visits:
             found.append(self._solve(number, learner))
         f_T, predictions = found[-1]
-        row = dict(whole_classes=whole, statistics_digest=learner.digest(), net_digest=f_T.digest(),
-                   streamed_digest=None, buffer_digest=None, adapted_digest=None, adapted_accuracy=None,
-                   **self._measured([said for _, said in found], segments, whole, points, schedule))
+        row = dict(
+            whole_classes=whole,
+            statistics_digest=learner.digest(),
+            net_digest=f_T.digest(),
+            streamed_digest=None,
+            buffer_digest=None,
+            adapted_digest=None,
+            adapted_accuracy=None,
+            **self._measured([said for _, said in found], segments, whole, points, schedule),
+        )
         if streamed is not None:
             for _ in visits:
                 pass
@@ -95,13 +118,17 @@ class ScrollTrials:
                 streamed.adapt(lambda loss: progress.update())
         if streamed is not None and streamed.adapted_ is not None:
             right = streamed.predict(self.test_images) == self.test.labels
-            row |= dict(adapted_digest=streamed.adapted_.digest(),
-                        adapted_accuracy=round(100 * float(right.mean()), 4))
+            row |= dict(
+                adapted_digest=streamed.adapted_.digest(),
+                adapted_accuracy=round(100 * float(right.mean()), 4),
+            )
         return row, f_T.parameters(), predictions
 
     def _without_memory(self, **settings) -> Scroll:
         """A learner with these settings that keeps sums alone."""
-        return Scroll(**{**self.learner.get_params(), 'buffer_size': 0, 'keep_keys': False, **settings})
+        return Scroll(
+            **{**self.learner.get_params(), 'buffer_size': 0, 'keep_keys': False, **settings}
+        )
 
     def _solve(self, number: int, learner):
         """(the predictor of a learner's sums, its predictions), for equal sums once, but for
@@ -124,27 +151,34 @@ class ScrollTrials:
         average = float(anytime.mean())
         if whole:
             average = average_incremental_accuracy(hits, sizes, segments, points)
-        return dict(final_accuracy=round(100 * float(hits[-1].sum() / sizes.sum()), 4),
-                    average_incremental_accuracy=round(average, 4),
-                    anytime_area=round(certificates.anytime_area(samples, anytime), 4),
-                    curve=[[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)])
+        return dict(
+            final_accuracy=round(100 * float(hits[-1].sum() / sizes.sum()), 4),
+            average_incremental_accuracy=round(average, 4),
+            anytime_area=round(certificates.anytime_area(samples, anytime), 4),
+            curve=[[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)],
+        )
 
     def claims(self, rows: list) -> tuple:
         """(name -> digests, name -> those that are claimed to be equal)."""
-        digests = {'statistics': [row[name] for name in ('statistics_digest', 'streamed_digest')
-                                  for row in rows],
-                   'f_T': [row['net_digest'] for row in rows],
-                   'weights and predictions': [row['outcome'] for row in rows]}
+        digests = {
+            'statistics': [
+                row[name] for name in ('statistics_digest', 'streamed_digest') for row in rows
+            ],
+            'f_T': [row['net_digest'] for row in rows],
+            'weights and predictions': [row['outcome'] for row in rows],
+        }
         claimed, strategy = dict(digests), self.learner.strategy
-        sure = [row for row in rows
-                if strategy == 'hash' or (strategy != 'random' and row['whole_classes'])]
+        sure = [
+            row
+            for row in rows
+            if strategy == 'hash' or (strategy != 'random' and row['whole_classes'])
+        ]
         for name, column in ('buffer', 'buffer_digest'), ('f*', 'adapted_digest'):
             digests[name], claimed[name] = ([row[column] for row in some] for some in (rows, sure))
         return digests, claimed
 
     def lines(self, rows: list) -> tuple:
-        """(name -> digest of what holds anywhere, the same of what holds on this kind of machine).
-        """
+        """(name -> digest of what holds anywhere, the same of what holds on this kind of machine)."""
         (digests, claimed), lines = self.claims(rows), {}
         integer, backbone = self.embedder.dtype == 'integer', self.learner.embedder
         anywhere, settings = self.embedder.dtype in ANYWHERE, self.learner.adaptation
@@ -168,17 +202,24 @@ class ScrollTrials:
         """
         params, lines = self.learner.get_params(), {}
         own = params['head'], params['ridge_lambda']
-        others = [('ridge', params['ridge_lambda']), ('ridge', AUTO), ('ncc', params['ridge_lambda'])]
-        if self.lifted:                                     # of whose sums theirs are a part
+        others = [
+            ('ridge', params['ridge_lambda']),
+            ('ridge', AUTO),
+            ('ncc', params['ridge_lambda']),
+        ]
+        if self.lifted:  # of whose sums theirs are a part
             others = []
         heads = list(dict.fromkeys([own, *others]))
         for head in Progress('Predictors', len(heads), quiet=self.options.non_verbose).over(heads):
-            name = dict(ridge=f'ridge, lambda {head[1]}', ncc='nearest centroid').get(head[0], head[0])
+            name = dict(ridge=f'ridge, lambda {head[1]}', ncc='nearest centroid').get(
+                head[0], head[0]
+            )
             whole = self._without_memory(head=head[0], ridge_lambda=head[1])
             predictor = self._learn(whole, slice(None)).predictor()
             said = self.test.predictions(predictor)
-            lines[f'f_T, {name}'] = single([predictor.digest(),
-                                            *(row['net_digest'] for row in rows if head == own)])
+            lines[f'f_T, {name}'] = single(
+                [predictor.digest(), *(row['net_digest'] for row in rows if head == own)]
+            )
             lines[f'predictions, {name}'] = hashlib.sha256(said.astype('<i8').tobytes()).hexdigest()
             lines[f'right, {name}'] = f'{int(self.test.class_hits(said).sum())} of {len(said)}'
         return lines
@@ -192,8 +233,12 @@ class ScrollTrials:
         """Digests of buffers after a stream of whole classes."""
         lines, order = {}, np.argsort(self.ranks, kind='stable')
         kinds = list(itertools.product(('herding', 'hash'), self.SIZES))
-        for strategy, size in Progress('Buffers', len(kinds), quiet=self.options.non_verbose).over(kinds):
-            learner = Scroll(**{**self.learner.get_params(), 'buffer_size': size, 'strategy': strategy})
+        for strategy, size in Progress('Buffers', len(kinds), quiet=self.options.non_verbose).over(
+            kinds
+        ):
+            learner = Scroll(
+                **{**self.learner.get_params(), 'buffer_size': size, 'strategy': strategy}
+            )
             for ids in np.split(order, np.cumsum(np.bincount(self.ranks))[:-1]):
                 self._learn(learner, ids)
             lines[f'buffer, {strategy}, |M| = {size}'] = learner.buffer_.content().digest()
@@ -205,8 +250,10 @@ class MethodTrials:
 
     def __init__(self, words, model, dataset, specs):
         if is_task_aware(model):
-            raise InputError(f'--model {model.NAME} is task-aware (it needs the task of a sample): '
-                             'it has no predictor to compare')
+            raise InputError(
+                f'--model {model.NAME} is task-aware (it needs the task of a sample): '
+                'it has no predictor to compare'
+            )
         for spec in specs:
             if not spec.startswith('split:'):  # may be refused: better now than after hours
                 cli.parse_args([*words, '--schedule', spec])
@@ -222,8 +269,10 @@ class MethodTrials:
 
     def claims(self, rows: list) -> tuple:
         """(name -> digests, name -> those that are claimed to be equal)."""
-        digests = {'net': [row['net_digest'] for row in rows],
-                   'weights and predictions': [row['outcome'] for row in rows]}
+        digests = {
+            'net': [row['net_digest'] for row in rows],
+            'weights and predictions': [row['outcome'] for row in rows],
+        }
         return digests, digests
 
     def lines(self, rows: list) -> tuple:
@@ -243,19 +292,28 @@ def run_method(words: list) -> tuple:
             seen = int(dataset.schedule.tasks[dataset.c_task + 1])
             curve[seen] = round(float(np.average(accuracies[0], weights=sizes)), 4)
             after(dataset, accuracies)
+
         model.meta_end_eval = end_eval
         measured = train(model, dataset, args)
     labels, predictions = test_predictions(model, dataset)
     points = [list(point) for point in curve.items()]
-    tensors = [tensor for network in networks_of(model.net)
-               for _, tensor in sorted(network.state_dict().items()) if tensor.is_floating_point()]
-    weights = np.concatenate([np.zeros(0, np.float32),
-                              *(tensor.float().cpu().numpy().ravel() for tensor in tensors)])
-    row = dict(whole_classes=certificates.class_segments(dataset.schedule, dataset.train_labels)[1],
-               net_digest=hashlib.sha256(little_endian(weights)).hexdigest(),
-               final_accuracy=round(100 * float((predictions == labels).mean()), 4),
-               average_incremental_accuracy=measured['average_incremental_accuracy'],
-               anytime_area=round(certificates.anytime_area(*np.array(points).T), 4), curve=points)
+    tensors = [
+        tensor
+        for network in networks_of(model.net)
+        for _, tensor in sorted(network.state_dict().items())
+        if tensor.is_floating_point()
+    ]
+    weights = np.concatenate(
+        [np.zeros(0, np.float32), *(tensor.float().cpu().numpy().ravel() for tensor in tensors)]
+    )
+    row = dict(
+        whole_classes=certificates.class_segments(dataset.schedule, dataset.train_labels)[1],
+        net_digest=hashlib.sha256(little_endian(weights)).hexdigest(),
+        final_accuracy=round(100 * float((predictions == labels).mean()), 4),
+        average_incremental_accuracy=measured['average_incremental_accuracy'],
+        anytime_area=round(certificates.anytime_area(*np.array(points).T), 4),
+        curve=points,
+    )
     return row, weights, predictions
 
 
@@ -269,7 +327,9 @@ def test_predictions(model, dataset) -> tuple:
         for loader in dataset.test_loaders:
             serve(loader, model)
             for inputs, labels, *_ in loader:
-                pairs.append((labels.cpu(), seen[model(inputs.to(model.device))[:, seen].argmax(1)].cpu()))
+                pairs.append(
+                    (labels.cpu(), seen[model(inputs.to(model.device))[:, seen].argmax(1)].cpu())
+                )
     of_files = np.argsort(dataset.class_order)
     labels, predictions = (of_files[torch.cat(part).numpy()] for part in zip(*pairs))
     order = np.argsort(labels, kind='stable')

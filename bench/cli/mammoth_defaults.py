@@ -1,5 +1,5 @@
-"""Mammoth's defaults, where ours make of the same command another method: `--mammoth_defaults 1`.
-"""
+"""Mammoth's defaults, where ours make of the same command another method: `--mammoth_defaults 1`."""
+
 from pathlib import Path
 
 from core.configs import read_yaml
@@ -20,7 +20,9 @@ def of_data(dataset) -> dict:
     """The same of a data set's class, where ours begins with pre-trained weights."""
     if dataset.DEFAULT_WEIGHTS is not None:
         return {}
-    return dict(weights='none', backbone='resnet18') | _table('data sets').get(normalise(dataset.NAME), {})
+    return dict(weights='none', backbone='resnet18') | _table('data sets').get(
+        normalise(dataset.NAME), {}
+    )
 
 
 def sees_once(model, wanted: bool) -> bool:
@@ -31,9 +33,22 @@ def sees_once(model, wanted: bool) -> bool:
 def differences(args, model, dataset) -> str:
     """What of a run's arguments, unless given, would be other in Mammoth, in a line; '' for methods
     that it has not, and where its defaults were taken."""
-    if not is_shipped(model) or normalise(model.NAME) not in _table('methods') or 'mammoth_defaults' in args:
+    if (
+        not is_shipped(model)
+        or normalise(model.NAME) not in _table('methods')
+        or 'mammoth_defaults' in args
+    ):
         return ''
-    theirs = {**of_data(dataset), **of_method(model), **({} if args.lr == 0 else dict(lr='required'))}
-    other = [f'{flag} {getattr(args, flag)} ({"of the data set" if value is None else value})'
-             for flag, value in theirs.items() if flag not in args.given and getattr(args, flag) != value]
-    return f"Mammoth's defaults differ: {', '.join(other)}; --mammoth_defaults 1 takes them" * bool(other)
+    theirs = {
+        **of_data(dataset),
+        **of_method(model),
+        **({} if args.lr == 0 else dict(lr='required')),
+    }
+    other = [
+        f'{flag} {getattr(args, flag)} ({"of the data set" if value is None else value})'
+        for flag, value in theirs.items()
+        if flag not in args.given and getattr(args, flag) != value
+    ]
+    return f"Mammoth's defaults differ: {', '.join(other)}; --mammoth_defaults 1 takes them" * bool(
+        other
+    )

@@ -6,6 +6,7 @@ Strongest first: command line, the run whose model `--loadcheck` loads, model co
 `bench.cli.flags`. Nothing here imports torch before a model or a data set is known: `--help`
 answers at once.
 """
+
 import argparse
 import inspect
 import sys
@@ -37,10 +38,10 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     parser.set_defaults(model=chosen.model, dataset=chosen.dataset)
     if set(HELP) & set(cmd) and not (chosen.model and chosen.dataset):
         parser.epilog = _names()
-        for action in parser._actions:                              # a method may have its own --lr
+        for action in parser._actions:  # a method may have its own --lr
             action.required = action.dest in ('model', 'dataset')
         _shorten(parser, cmd)
-        parser.parse_args(cmd)                                      # prints and exits
+        parser.parse_args(cmd)  # prints and exits
     model, build, dataset = _plugins(chosen)
     dataset, usual_weights = _add_flags(parser, cmd, chosen, model, build, dataset)
     if return_parser_only:
@@ -86,12 +87,17 @@ def _shorten(parser, cmd, refused=()) -> None:
     """What `--help` shows: common flags, and those that method, data set and backbone have of their
     own, a line each. refused: flags that the method refuses. `--help_all` shows all."""
     if set(HELP) & set(cmd) and '--help_all' not in cmd:
-        rare = {option.lstrip('-') for option in base_parser()._option_string_actions} - flags.COMMON
+        rare = {
+            option.lstrip('-') for option in base_parser()._option_string_actions
+        } - flags.COMMON
         rare = (rare - {option.lstrip('-') for option in HELP}).union(refused)
         for action in parser._actions:
             if rare.intersection(option.lstrip('-') for option in action.option_strings):
                 action.help = argparse.SUPPRESS
-        parser.formatter_class, parser.usage = ShortHelp, 'main.py --model NAME --dataset NAME [--flag ...]'
+        parser.formatter_class, parser.usage = (
+            ShortHelp,
+            'main.py --model NAME --dataset NAME [--flag ...]',
+        )
 
 
 def _of_checkpoint(chosen) -> dict:
@@ -99,7 +105,10 @@ def _of_checkpoint(chosen) -> dict:
     if not chosen.loadcheck:
         return {}
     from bench.resume.saved_models import read
-    saved = {name: value for name, value in read(chosen.loadcheck)['args'].items() if value is not None}
+
+    saved = {
+        name: value for name, value in read(chosen.loadcheck)['args'].items() if value is not None
+    }
     for name in ('model', 'dataset'):
         given = getattr(chosen, name)
         if given and normalise(given) != normalise(saved.get(name, given)):
@@ -113,12 +122,17 @@ def _plugins(chosen) -> tuple:
     """(class of the method, what builds the data set, its class or that of any)."""
     import datasets
     import models
+
     models.PLUGINS.check(chosen.model)
     datasets.PLUGINS.check(chosen.dataset)
     # torch: seconds
     with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):
         from datasets.utils.continual_dataset import ContinualDataset
-        model, build = models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
+
+        model, build = (
+            models.get_model_class(chosen.model),
+            datasets.get_dataset_class(chosen.dataset),
+        )
     return model, build, build if isinstance(build, type) else ContinualDataset
 
 
@@ -128,6 +142,7 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     from backbone import get_backbone_class
     from datasets.utils.config import split_config
     from datasets.utils.defaults import dataset_defaults
+
     dataset.get_parser(parser)
     _flags_of(parser, build, 'data set')
     from_model, own = add_model_args(parser, model), dataset_defaults(dataset)
@@ -140,16 +155,21 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     def from_model_config(defaults: dict, dataset):
         """(values, source) of the method's config file, for what the run's arguments are so far."""
         known = {action.dest: parser.get_default(action.dest) for action in parser._actions}
-        known = {k: None if v is argparse.SUPPRESS else v for k, v in known.items()} | defaults | said
+        known = (
+            {k: None if v is argparse.SUPPRESS else v for k, v in known.items()} | defaults | said
+        )
         known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
         known['n_splits'] = dataset.get_n_splits(argparse.Namespace(**known))
         section = 'base' if mammoths and is_shipped(model) else 'default'
         return model_config(known['model'], known['model_config'] or section, known), known
+
     (asked, _), _ = from_model_config(own | from_model, dataset)
-    name = asked.get('dataset_config')                              # takes precedence, as in Mammoth
+    name = asked.get('dataset_config')  # takes precedence, as in Mammoth
     if name and chosen.dataset_config not in (None, name):
-        warn_once(f'the config file of {chosen.model} wants --dataset_config {name}: {chosen.dataset_config} '
-                  'is not taken')
+        warn_once(
+            f'the config file of {chosen.model} wants --dataset_config {name}: {chosen.dataset_config} '
+            'is not taken'
+        )
     chosen.dataset_config = name or chosen.dataset_config
     values, data_file = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
     constants, from_data = split_config(values)
@@ -158,24 +178,34 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     asked |= from_model_config(own | asked, configured)[0][0]
     about, fixed, usual = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
     fixed |= dict(dataset_config=chosen.dataset_config)
-    _flags_of(parser, get_backbone_class(fixed['backbone']), f"backbone {fixed['backbone']}")
+    _flags_of(parser, get_backbone_class(fixed['backbone']), f'backbone {fixed["backbone"]}')
     flags = {action.dest for action in parser._actions}
-    if 'buffer_size' not in flags and any(word.partition('=')[0] == '--buffer_size' for word in cmd):
-        warn_once(f'--buffer_size has no effect: {chosen.model} does not declare it (a method with a buffer '
-                  'is a ReplayModel, or has add_rehearsal_args(parser) in its get_parser)')
+    if 'buffer_size' not in flags and any(
+        word.partition('=')[0] == '--buffer_size' for word in cmd
+    ):
+        warn_once(
+            f'--buffer_size has no effect: {chosen.model} does not declare it (a method with a buffer '
+            'is a ReplayModel, or has add_rehearsal_args(parser) in its get_parser)'
+        )
         parser.add_argument('--buffer_size', type=lambda _: 0, default=0, help=argparse.SUPPRESS)
     online, passed_on = dict(n_epochs=1) if sees_once(model, mammoths) else {}, parser.affects()
-    saved = {flag: value for flag, value in chosen.saved.items()
-             if passed_on.get(flag) not in FREE | {'part', 'run'}}
+    saved = {
+        flag: value
+        for flag, value in chosen.saved.items()
+        if passed_on.get(flag) not in FREE | {'part', 'run'}
+    }
 
     def take(values, source, known_flags_only=False):
         values = {k: v for k, v in values.items() if k in flags} if known_flags_only else values
         apply_defaults(parser, values | fixed, source)
+
     take(own, 'defaults of the data set', True)
     take(about.options if about else {}, f'--weights {chosen.weights}')
     take(from_data, data_file)
-    take(online | {k: v for k, v in from_model.items() if k in flags}, f'defaults of {chosen.model}')
-    said = _said(parser, cmd)                                       # with those of the backbone
+    take(
+        online | {k: v for k, v in from_model.items() if k in flags}, f'defaults of {chosen.model}'
+    )
+    said = _said(parser, cmd)  # with those of the backbone
     (values, source), known = from_model_config({}, configured)
     take(values, source)
     take(saved, f'--loadcheck {chosen.loadcheck}', True)
@@ -202,23 +232,32 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
     from backbone import PLUGINS, weights
     from models import PLUGINS as METHODS
 
-    def unless_given(backbone):             # one that is asked for by name is made from scratch
+    def unless_given(backbone):  # one that is asked for by name is made from scratch
         start = 'none' if backbone else dataset.DEFAULT_WEIGHTS or weights.DEFAULT
         return str(asked.get('weights') or start)
+
     wanted, usual = chosen.backbone or asked.get('backbone'), unless_given(asked.get('backbone'))
     chosen.weights = str(chosen.weights or unless_given(wanted))
     if chosen.weights == 'none':
         name = normalise(wanted or default)
-        if not chosen.backbone and METHODS.is_theirs(chosen.model) and PLUGINS.offers(MAMMOTH + name):
-            name = MAMMOTH + name           # the checkout's methods may reach into its networks
+        if (
+            not chosen.backbone
+            and METHODS.is_theirs(chosen.model)
+            and PLUGINS.offers(MAMMOTH + name)
+        ):
+            name = MAMMOTH + name  # the checkout's methods may reach into its networks
         return None, dict(backbone=name, weights='none'), usual
     about = weights.load(chosen.weights, tensors=False)
     if wanted and normalise(wanted) != about.backbone:
         if chosen.backbone:
-            raise InputError(f'--backbone {chosen.backbone}: --weights {chosen.weights} are for '
-                             f'{about.backbone}; leave --weights out to start from scratch, or give others')
-        warn_once(f'--weights {chosen.weights} are for {about.backbone}, which takes precedence over '
-                  f'backbone {wanted} of a config file')
+            raise InputError(
+                f'--backbone {chosen.backbone}: --weights {chosen.weights} are for '
+                f'{about.backbone}; leave --weights out to start from scratch, or give others'
+            )
+        warn_once(
+            f'--weights {chosen.weights} are for {about.backbone}, which takes precedence over '
+            f'backbone {wanted} of a config file'
+        )
     return about, dict(backbone=about.backbone, weights=chosen.weights), usual
 
 
@@ -231,27 +270,51 @@ def _flags_of(parser, build, title: str) -> None:
     group = parser.add_argument_group(title) if new else None
     for name, parameter in new.items():
         required = parameter.default is parameter.empty
-        group.add_argument(f'--{name}', **of_signature(parameter), required=required, help=f'of the {title}')
+        group.add_argument(
+            f'--{name}', **of_signature(parameter), required=required, help=f'of the {title}'
+        )
 
 
 def _names() -> str:
     """What --model, --dataset and --weights accept, read from file names and sources: no import."""
     folder = ROOT / 'backbone' / 'weights'
-    shipped = sorted({path.name.split('.')[0] for kind in ('safetensors', 'scales.json')
-                      for path in folder.glob(f'*.{kind}')})
-    lines = [f"{kind}s: {' '.join(PluginFolder(folder, kind).names())}"
-             for folder, kind in (('models', 'model'), ('datasets', 'dataset'), ('backbone', 'backbone'))]
-    return '\n'.join([*lines, f"weights: {' '.join(shipped)}",
-                      'With --model and --dataset: their flags, as --n_splits, --schedule, --buffer_size.'])
+    shipped = sorted(
+        {
+            path.name.split('.')[0]
+            for kind in ('safetensors', 'scales.json')
+            for path in folder.glob(f'*.{kind}')
+        }
+    )
+    lines = [
+        f'{kind}s: {" ".join(PluginFolder(folder, kind).names())}'
+        for folder, kind in (('models', 'model'), ('datasets', 'dataset'), ('backbone', 'backbone'))
+    ]
+    return '\n'.join(
+        [
+            *lines,
+            f'weights: {" ".join(shipped)}',
+            'With --model and --dataset: their flags, as --n_splits, --schedule, --buffer_size.',
+        ]
+    )
 
 
 def base_parser(**kwargs) -> ArgumentParser:
     """The flags that every run has."""
-    parser = ArgumentParser(prog='main.py', description='Continual learning under any schedule.', **kwargs)
+    parser = ArgumentParser(
+        prog='main.py', description='Continual learning under any schedule.', **kwargs
+    )
     if parser.add_help:
-        parser.add_argument('--help_all', action='help', help='show every flag, and all about it, and exit')
-    for add in (flags.add_selection_args, flags.add_stream_args, flags.add_experiment_args,
-                flags.add_fitting_args, flags.add_management_args, flags.add_checkpoint_args):
+        parser.add_argument(
+            '--help_all', action='help', help='show every flag, and all about it, and exit'
+        )
+    for add in (
+        flags.add_selection_args,
+        flags.add_stream_args,
+        flags.add_experiment_args,
+        flags.add_fitting_args,
+        flags.add_management_args,
+        flags.add_checkpoint_args,
+    ):
         add(parser)
     return parser
 
@@ -262,10 +325,12 @@ def given_flags(parser: ArgumentParser, argv) -> set:
     """
     found = {}
     for item in argv:
-        option = item.split('=')[0] if item.startswith('--') else item[:2]      # -O3
+        option = item.split('=')[0] if item.startswith('--') else item[:2]  # -O3
         action = parser._option_string_actions.get(option)
         if action is not None and action.dest in found:
-            raise InputError(f'{option} is given 2 times, before as {found[action.dest]}: give it once')
+            raise InputError(
+                f'{option} is given 2 times, before as {found[action.dest]}: give it once'
+            )
         if action is not None:
             found[action.dest] = option
     return set(found)
@@ -283,14 +348,20 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
             warn_once(f'{source}: {name} is not a flag of this run, and has no effect')
             continue
         if name not in actions:
-            raise InputError(f'{source}: {name} is not a flag of this run{did_you_mean(name, actions)}')
+            raise InputError(
+                f'{source}: {name} is not a flag of this run{did_you_mean(name, actions)}'
+            )
         action = actions[name]
         if value is not None and value != 'None':
             many = action.nargs not in (None, 0, '?')
             if isinstance(value, list) != many:
-                raise InputError(f"{source}: {name}: {value!r}: expected {'a list' if many else 'one value'}")
-            words = [int(word) if isinstance(word, bool) and action.type else word
-                     for word in (value if many else [value])]
+                raise InputError(
+                    f'{source}: {name}: {value!r}: expected {"a list" if many else "one value"}'
+                )
+            words = [
+                int(word) if isinstance(word, bool) and action.type else word
+                for word in (value if many else [value])
+            ]
             try:
                 items = [parser._get_value(action, word) for word in words]
                 for item in items:
@@ -309,16 +380,22 @@ def add_model_args(parser: ArgumentParser, model) -> dict:
     written for earlier versions of Mammoth `get_parser()` returns a parser of its own. Some of
     these flags may still be to come."""
     before, get_parser = dict(parser._defaults), model.get_parser
-    own = any('get_parser' in vars(kind) for kind in model.__mro__ if kind.__module__ == model.__module__)
+    own = any(
+        'get_parser' in vars(kind) for kind in model.__mro__ if kind.__module__ == model.__module__
+    )
     if not own:  # the oldest files have a function in the place of a method
         get_parser = getattr(sys.modules.get(model.__module__), 'get_parser', get_parser)
     try:
         added = get_parser(parser) if inspect.signature(get_parser).parameters else get_parser()
     except argparse.ArgumentError as error:
-        raise InputError(f'--model {model.NAME}: its flags clash with those of this run ({error})') from error
+        raise InputError(
+            f'--model {model.NAME}: its flags clash with those of this run ({error})'
+        ) from error
     if added is not None and added is not parser:
         for action in added._actions:
-            if action.option_strings and not set(action.option_strings) & set(parser._option_string_actions):
+            if action.option_strings and not set(action.option_strings) & set(
+                parser._option_string_actions
+            ):
                 parser._add_action(action)
         parser._defaults.update(added._defaults)
     if hasattr(model, 'add_buffer_flags') and '--buffer_size' not in parser._option_string_actions:

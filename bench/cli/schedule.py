@@ -1,9 +1,10 @@
 """What a schedule does to a data set: as text, as a picture, or whether it is sound.
 
-    python scripts/schedule.py show gaussian:sigma=0.5 --dataset seq-cifar10
-    python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10    # side by side, in one scale
-    python scripts/schedule.py check file:stream.txt --dataset seq-digits
+python scripts/schedule.py show gaussian:sigma=0.5 --dataset seq-cifar10
+python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10    # side by side, in one scale
+python scripts/schedule.py check file:stream.txt --dataset seq-digits
 """
+
 import textwrap
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from scroll.archive import check_target
 from scroll.errors import InputError
 from scroll.schedules import GRAMMAR
 
-_PARTS = 100                    # columns of a picture
+_PARTS = 100  # columns of a picture
 
 
 def arrivals(schedule, labels: np.ndarray, bins: int) -> np.ndarray:
@@ -33,16 +34,25 @@ def check(schedule, labels: np.ndarray) -> None:
     sizes, count = np.diff(schedule.cuts), len(schedule.order)
     arrived, segment_of = labels[schedule.order], np.repeat(np.arange(len(sizes)), sizes)
     whole = all(len(np.unique(segment_of[arrived == c])) == 1 for c in np.unique(arrived))
-    covers = dict(all='each sample once', part=f'{count} of {len(labels)} samples, each once',
-                  repeats=f'{len(np.unique(schedule.order))} of {len(labels)} samples, some of them again')
-    facts = {'samples': f'{count} ({covers[schedule.covers]})',
-             'permutation': ('yes' if schedule.covers == 'all'
-                             else 'no: no method can be exactly invariant to it'),
-             'segments': f'{len(sizes)} of {sizes.min()} to {sizes.max()} samples',
-             'tasks': 'none (general-continual)' if schedule.task_free else str(len(schedule.tasks) - 1),
-             'each class in one segment': ('yes: a herded buffer is the same as under any such schedule '
-                                           'of these samples' if whole else 'no'),
-             'digest': schedule.digest()}
+    covers = dict(
+        all='each sample once',
+        part=f'{count} of {len(labels)} samples, each once',
+        repeats=f'{len(np.unique(schedule.order))} of {len(labels)} samples, some of them again',
+    )
+    facts = {
+        'samples': f'{count} ({covers[schedule.covers]})',
+        'permutation': (
+            'yes' if schedule.covers == 'all' else 'no: no method can be exactly invariant to it'
+        ),
+        'segments': f'{len(sizes)} of {sizes.min()} to {sizes.max()} samples',
+        'tasks': 'none (general-continual)' if schedule.task_free else str(len(schedule.tasks) - 1),
+        'each class in one segment': (
+            'yes: a herded buffer is the same as under any such schedule of these samples'
+            if whole
+            else 'no'
+        ),
+        'digest': schedule.digest(),
+    }
     for name, text in facts.items():
         print(f'{name:<26} {text}')
 
@@ -50,14 +60,14 @@ def check(schedule, labels: np.ndarray) -> None:
 def show(schedule, labels, names, most: int) -> None:
     """Facts, then a line for each of the first `most` segments."""
     check(schedule, labels)
-    print(f"\n{'segment':>8} {'samples':>8}  classes (samples)")
+    print(f'\n{"segment":>8} {"samples":>8}  classes (samples)')
     for t, segment in enumerate(schedule.segments()):
         if t == most:
             print(f'     ... {len(schedule.cuts) - 1 - most} more (--most)')
             break
         classes, counts = np.unique(labels[segment], return_counts=True)
         listed = ', '.join(f'{names[c]} ({n})' for c, n in zip(classes, counts))
-        print(f"{t + 1:>8} {len(segment):>8}  {textwrap.shorten(listed, 90, placeholder=' ...')}")
+        print(f'{t + 1:>8} {len(segment):>8}  {textwrap.shorten(listed, 90, placeholder=" ...")}')
 
 
 def main():
@@ -66,7 +76,9 @@ def main():
     parser.add_argument('schedules', nargs='+', metavar='schedule', help='see below')
     parser.add_argument('--dataset', default='seq-digits')
     parser.add_argument('--most', type=whole(0), default=20, help='segments that show lists')
-    parser.add_argument('--out', type=Path, default=Path('schedule.png'), help='plot draws it, and its .svg')
+    parser.add_argument(
+        '--out', type=Path, default=Path('schedule.png'), help='plot draws it, and its .svg'
+    )
     options, others = parser.parse_known_args()
     if options.command == 'plot':
         if options.out.suffix not in ('.png', '.svg'):
@@ -74,8 +86,11 @@ def main():
         check_target(options.out, '--out')
     pictures = {}
     for spec in options.schedules:
-        dataset = get_dataset(cli.parse_args(['--model', 'scroll', '--dataset', options.dataset,
-                                              '--schedule', spec, *others]))
+        dataset = get_dataset(
+            cli.parse_args(
+                ['--model', 'scroll', '--dataset', options.dataset, '--schedule', spec, *others]
+            )
+        )
         schedule, labels = dataset.schedule, dataset.train_labels
         if options.command == 'plot':
             pictures[spec] = arrivals(schedule, labels, min(_PARTS, len(schedule.order)))
@@ -84,4 +99,6 @@ def main():
         else:
             check(schedule, labels)
     if pictures:
-        print(plots.schedule_picture(options.out, pictures, f'What arrives when, {options.dataset}'))
+        print(
+            plots.schedule_picture(options.out, pictures, f'What arrives when, {options.dataset}')
+        )

@@ -20,6 +20,7 @@ In columns and rows null takes a flag away, `metric` is no flag, but the column 
 to show, and `group` a heading of rows. In the place of columns and rows: `commands` that make a
 picture, or `values`. Nothing here imports torch.
 """
+
 import functools
 import os
 import re
@@ -35,13 +36,18 @@ from core.rows import FILE, read_rows
 from scroll.errors import InputError
 
 FOLDER = ROOT / 'experiments'
-METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy', 'anytime_accuracy',
-           'average_incremental_accuracy')
+METRICS = (
+    'final_accuracy',
+    'online_accuracy',
+    'adapted_accuracy',
+    'anytime_accuracy',
+    'average_incremental_accuracy',
+)
 # of tasks that bring classes, and of streams without tasks
 SETTINGS = ('class-il', 'general-continual')
 _STREAM = ('n_splits', 'schedule')
-_APART = ('seed', 'model_config', *_STREAM)   # looked at by themselves
-_BEFORE = dict(adapt_select='none')           # what was the default before rows had the flag
+_APART = ('seed', 'model_config', *_STREAM)  # looked at by themselves
+_BEFORE = dict(adapt_select='none')  # what was the default before rows had the flag
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
 
@@ -49,6 +55,7 @@ _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 class Cell:
     """One cell of a table, or one point of a figure. flags: name without dashes -> value. paper:
     (mean, standard deviation or None), percent, or None. metric: column of the results file."""
+
     row: str
     column: str
     flags: dict = field(hash=False)
@@ -64,6 +71,7 @@ class Cell:
 class Experiment:
     """A table or figure; `path`: its file; `groups`: row -> heading; `x`: the horizontal axis of a
     figure. The rest is as in its file."""
+
     path: Path
     title: str
     rows: list
@@ -103,11 +111,15 @@ def load(path) -> Experiment:
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
     except (TypeError, ValueError, AttributeError, KeyError) as error:
-        raise InputError(f'{path}: it is not of the form of the files in experiments/ ({error})') from error
+        raise InputError(
+            f'{path}: it is not of the form of the files in experiments/ ({error})'
+        ) from error
 
 
 def _experiment(path: Path, content: dict) -> Experiment:
-    columns, rows, flags, special = (content.pop(key, {}) for key in ('columns', 'rows', 'flags', 'cells'))
+    columns, rows, flags, special = (
+        content.pop(key, {}) for key in ('columns', 'rows', 'flags', 'cells')
+    )
     for row, by_column in special.items():
         if row not in rows or not set(by_column) <= set(columns):
             raise InputError(f'cells: {row!r}: {by_column}: no such cells')
@@ -118,10 +130,18 @@ def _experiment(path: Path, content: dict) -> Experiment:
             merged = {**flags, **of_column, **spec, **special.get(row, {}).get(column, {})}
             metric = merged.get('metric', METRICS[0])
             if metric not in METRICS:
-                raise InputError(f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}')
+                raise InputError(
+                    f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}'
+                )
             cells.append(Cell(row, column, _flags(merged, row), paper[column], metric))
-    experiment = Experiment(path, rows=list(rows), columns=list(columns), cells=cells,
-                            groups={row: spec.get('group', '') for row, spec in rows.items()}, **content)
+    experiment = Experiment(
+        path,
+        rows=list(rows),
+        columns=list(columns),
+        cells=cells,
+        groups={row: spec.get('group', '') for row, spec in rows.items()},
+        **content,
+    )
     if not (cells or experiment.commands or experiment.values):
         raise InputError('expected columns and rows, or commands')
     if type(experiment.seeds) is not int or experiment.seeds < 1:
@@ -133,11 +153,16 @@ def _experiment(path: Path, content: dict) -> Experiment:
 
 def _flags(merged: dict, row: str) -> dict:
     """The flags among a row's entries; one that is null is not given."""
-    flags = {name: value for name, value in merged.items() if name not in ('paper', 'group', 'metric')
-             and value is not None}
+    flags = {
+        name: value
+        for name, value in merged.items()
+        if name not in ('paper', 'group', 'metric') and value is not None
+    }
     for name, value in flags.items():
         if not isinstance(name, str) or not isinstance(value, (str, int, float)):
-            raise InputError(f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value')
+            raise InputError(
+                f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value'
+            )
     if not {'model', 'dataset'} <= set(flags):
         raise InputError(f'{row!r}: expected a model and a dataset')
     return flags
@@ -169,10 +194,11 @@ def lower(column: str) -> str:
 
 
 def results_rows(base_path, results_path='results/') -> list:
-    """All rows of all results files below it that have accuracies among all classes, text values.
-    """
+    """All rows of all results files below it that have accuracies among all classes, text values."""
     folders = [Path(base_path) / results_path / setting for setting in SETTINGS]
-    return [row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)]
+    return [
+        row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)
+    ]
 
 
 def cell_rows(folder: Path, name: str) -> dict:
@@ -189,11 +215,18 @@ def matching_rows(cell: Cell, rows: list) -> list:
     flags and defaults alike. A flag that the key lacks, since there was none, had the default that
     it is declared with; of flags that are gone none may have been asked for. A command that
     `main.py` refuses has no rows."""
-    rows = [row for row in rows if row.get('run_key') and _same_stream(cell, row)
-            and all(normalise(cell.flags[name]) == row.get(name) for name in ('model', 'dataset'))]
+    rows = [
+        row
+        for row in rows
+        if row.get('run_key')
+        and _same_stream(cell, row)
+        and all(normalise(cell.flags[name]) == row.get(name) for name in ('model', 'dataset'))
+    ]
     today = arguments(cell)[0] if rows else None
     found = [row for row in rows if today is not None and _has_arguments(row, today)]
-    newest = {row.get('seed'): row for row in sorted(found, key=lambda row: row.get('finished', ''))}
+    newest = {
+        row.get('seed'): row for row in sorted(found, key=lambda row: row.get('finished', ''))
+    }
     return [newest[seed] for seed in sorted(newest, key=lambda seed: int(seed or 0))]
 
 
@@ -202,6 +235,7 @@ def arguments(cell: Cell) -> tuple:
     """(what `main.py` makes of a cell's command, `Arguments`, or None if it refuses the command;
     why, in one line, or '')."""
     from bench.cli.parsing import parse_args
+
     try:
         return parse_args(cell.command(0)), ''
     except InputError as error:
@@ -211,11 +245,15 @@ def arguments(cell: Cell) -> tuple:
 def _has_arguments(row: dict, today) -> bool:
     key = read_key(row['run_key'])
     values, absent = key['given'] | key['default'], today.declared | _BEFORE
-    wanted = {name: value for name, value in vars(today).items() if affects(today, name) in KEY
-              and name not in _APART}
+    wanted = {
+        name: value
+        for name, value in vars(today).items()
+        if affects(today, name) in KEY and name not in _APART
+    }
     return set(key['given']) <= {*vars(today)} and all(
         same_value(value, values.get(name, text_of(absent.get(name, value))))
-        for name, value in wanted.items())
+        for name, value in wanted.items()
+    )
 
 
 def _same_stream(cell: Cell, row: dict) -> bool:
@@ -223,7 +261,9 @@ def _same_stream(cell: Cell, row: dict) -> bool:
     split.
     """
     schedule, named = row.get('schedule', ''), [name for name in _STREAM if name in cell.flags]
-    specs = {f'split:{cell.flags[name]}' if name == 'n_splits' else cell.flags[name] for name in named}
+    specs = {
+        f'split:{cell.flags[name]}' if name == 'n_splits' else cell.flags[name] for name in named
+    }
     if not named:
         return bool(re.fullmatch(r'split:\d+', schedule))
     return all(same_value(spec, schedule) for spec in specs)

@@ -4,6 +4,7 @@ A space is flag -> values, the first of them the paper's, Mammoth's or the autho
 {batch norm: values}, for flags whose values depend on `--bn`. With frozen batch norms rates are a
 tenth: above .01 most trials end in one class. Nothing here imports torch.
 """
+
 import itertools
 from collections import Counter
 
@@ -12,35 +13,55 @@ from scroll.heads.registry import HEADS
 from scroll.randomness import numpy_stream
 
 _NORMS = ('train', 'frozen')
-_FROZEN = .003, .0003, .001, .01                # rates
-_STEPS = dict(bn=_NORMS, lr=dict(train=(.01, .003, .03, .1), frozen=_FROZEN), batch_size=(32, 10))
+_FROZEN = 0.003, 0.0003, 0.001, 0.01  # rates
+_STEPS = dict(
+    bn=_NORMS, lr=dict(train=(0.01, 0.003, 0.03, 0.1), frozen=_FROZEN), batch_size=(32, 10)
+)
 _ONLINE = _STEPS | dict(batch_iterations=(1, 2))
-_ALPHA = (.5, .1, .3, 1., 3., 10., 30.)
+_ALPHA = (0.5, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 SPACES = {
     **dict.fromkeys(('er', 'bic', 'joint', 'agem'), _STEPS),
     **dict.fromkeys(('er-ace', 'ssil'), _ONLINE),
     'der': _STEPS | dict(alpha=_ALPHA),
-    'derpp': _STEPS | dict(alpha=_ALPHA, beta=(.5, 1.)),
-    'gem': _STEPS | dict(gamma=(.5, 0., 1.)),
-    'icarl': _STEPS | dict(opt_wd=(1e-5, 0.)),
-    'lwf': _STEPS | dict(alpha=(1., 3.), optim_wd=(0., 5e-4)),
-    'ewc-on': _STEPS | dict(e_lambda=(10., 1., 100.)),
-    'er-aml': _ONLINE | dict(supcon_temperature=(.2, .1)),
+    'derpp': _STEPS | dict(alpha=_ALPHA, beta=(0.5, 1.0)),
+    'gem': _STEPS | dict(gamma=(0.5, 0.0, 1.0)),
+    'icarl': _STEPS | dict(opt_wd=(1e-5, 0.0)),
+    'lwf': _STEPS | dict(alpha=(1.0, 3.0), optim_wd=(0.0, 5e-4)),
+    'ewc-on': _STEPS | dict(e_lambda=(10.0, 1.0, 100.0)),
+    'er-aml': _ONLINE | dict(supcon_temperature=(0.2, 0.1)),
     'mir': _ONLINE | dict(subsample=(50, 100)),
-    'ens': dict(lr=(1e-4, 1e-5, 3e-5, 3e-4, 1e-3, 3e-3), batch_size=(60, 10),
-                batch_iterations=(1, 2), top_k=(32, 8, 128), keys=('normal', 'data')),
+    'ens': dict(
+        lr=(1e-4, 1e-5, 3e-5, 3e-4, 1e-3, 3e-3),
+        batch_size=(60, 10),
+        batch_iterations=(1, 2),
+        top_k=(32, 8, 128),
+        keys=('normal', 'data'),
+    ),
     # as in the paper: SGD without momentum or decay, and a rate that falls to 5e-4
-    'gdumb': dict(bn=_NORMS, maxlr=dict(train=(.03, .003, .01, .1), frozen=_FROZEN),
-                  minlr=dict(train=(5e-4,), frozen=(5e-5,)), fitting_epochs=(20, 10, 50),
-                  fitting_batch_size=(32, 10), cutmix_alpha=(0., 1.),
-                  optim_mom=(0.,), optim_wd=(0.,)),
+    'gdumb': dict(
+        bn=_NORMS,
+        maxlr=dict(train=(0.03, 0.003, 0.01, 0.1), frozen=_FROZEN),
+        minlr=dict(train=(5e-4,), frozen=(5e-5,)),
+        fitting_epochs=(20, 10, 50),
+        fitting_batch_size=(32, 10),
+        cutmix_alpha=(0.0, 1.0),
+        optim_mom=(0.0,),
+        optim_wd=(0.0,),
+    ),
     # only what changes f*: with `--adapt_select folds` a trial may measure f_T
-    'scroll': dict(ridge_lambda=(.001, .01, .1, 1.), adapt_lr=(.002, .01, .02, .1),
-                   classifier_lr=(.5, .1, .01, .001), calibrate_scale=(0, 1),
-                   minibatch_size=(50, 100), iterations=(300, 100), adapt_select=('none',))}
+    'scroll': dict(
+        ridge_lambda=(0.001, 0.01, 0.1, 1.0),
+        adapt_lr=(0.002, 0.01, 0.02, 0.1),
+        classifier_lr=(0.5, 0.1, 0.01, 0.001),
+        calibrate_scale=(0, 1),
+        minibatch_size=(50, 100),
+        iterations=(300, 100),
+        adapt_select=('none',),
+    ),
+}
 
 
-def space_of(model: str, one_pass: bool = False, given: dict = {}) -> dict:             # noqa: B006
+def space_of(model: str, one_pass: bool = False, given: dict = {}) -> dict:  # noqa: B006
     """The space of a method. One pass is tried as those of online methods are. given: flags of
     main.py, as text, which are not tuned. SCROLL's lambda is not tried with a head without one."""
     online = one_pass and 'lr' in SPACES[model] and model != 'joint'
@@ -59,8 +80,10 @@ def space_of(model: str, one_pass: bool = False, given: dict = {}) -> dict:     
 def plan(model: str, count: int, space: dict) -> list:
     """Flags of trials in the order in which they are drawn: the first values of all; then random
     points of the space, those whose values were drawn least often with this batch norm first."""
+
     def values_of(point):
         return [(item, point.get('bn')) for item in point.items()]
+
     first, *others = _points(space)
     others = [others[i] for i in numpy_stream(0, f'tuning {model}').permutation(len(others))]
     chosen, drawn = [first], Counter(values_of(first))

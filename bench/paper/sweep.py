@@ -9,6 +9,7 @@ twice. Seeds come before cells: one that is stopped has whole tables of the firs
 prints is in `<base_path>/sweeps/<experiment>/*.log`. `--dry_run` prints all commands, one a line,
 for a cluster's queue. Exit code 1 if a run failed, 2 for invalid commands.
 """
+
 import fnmatch
 import os
 import re
@@ -33,13 +34,14 @@ from core.plugins import ROOT
 from scroll.errors import InputError
 from scroll.progress import span
 
-_TICK = 0.1                         # seconds between two looks at the runs
+_TICK = 0.1  # seconds between two looks at the runs
 
 
 @dataclass(frozen=True)
 class Run:
     """A cell, with the flags that the sweep adds, and a seed. command: words before the flags.
     experiment: its name."""
+
     cell: Cell
     seed: int
     command: tuple
@@ -78,71 +80,122 @@ class Run:
         if gpu is not None:
             variables['CUDA_VISIBLE_DEVICES'] = gpu
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.log, 'ab') as log:                       # what earlier tries said stays
+        with open(self.log, 'ab') as log:  # what earlier tries said stays
             log.write(f'$ {shlex.join(self.words())}\n'.encode())
             log.flush()
-            return subprocess.Popen(self.words(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                    start_new_session=True, env={**os.environ, **variables})
+            return subprocess.Popen(
+                self.words(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **variables},
+            )
 
 
 def parse_args(argv: list):
     """(options, extra flags: name -> value)."""
     cut = argv.index('--extra') if '--extra' in argv else len(argv)
-    parser = ArgumentParser(prog='sweep.py', description=__doc__.split('\n\n')[0],
-                            epilog='\n\n'.join(__doc__.strip().split('\n\n')[1:]))
+    parser = ArgumentParser(
+        prog='sweep.py',
+        description=__doc__.split('\n\n')[0],
+        epilog='\n\n'.join(__doc__.strip().split('\n\n')[1:]),
+    )
     flag = parser.add_argument
-    flag('experiments', nargs='+', metavar='experiments/<name>.yaml', help='what to run: a table or a figure')
-    flag('--seeds', type=whole(1), help='seeds 0, 1, ... of each cell (default: as many as the file says)')
-    flag('--only', metavar='ROW/COLUMN', action='append',
-         help='cells with such names (wildcards * and ?; without a slash, rows or columns); repeatable')
-    flag('--jobs', type=whole(1),
-         help='runs at a time (default: cores / threads of a run; with --gpus, what they take)')
-    flag('--gpus', type=lambda text: [gpu.strip() for gpu in text.split(',')], default=[],
-         help='GPUs to use, joined by commas; one that runs share is named several times')
-    flag('--dry_run', action='store_true', help='print the commands that would be run, and run nothing')
-    flag('--rows', type=Path, default=ROOT / 'results' / 'rows', metavar='FOLDER',
-         help='committed rows, as report.py keeps them: their runs are skipped (none: make them, too)')
+    flag(
+        'experiments',
+        nargs='+',
+        metavar='experiments/<name>.yaml',
+        help='what to run: a table or a figure',
+    )
+    flag(
+        '--seeds',
+        type=whole(1),
+        help='seeds 0, 1, ... of each cell (default: as many as the file says)',
+    )
+    flag(
+        '--only',
+        metavar='ROW/COLUMN',
+        action='append',
+        help='cells with such names (wildcards * and ?; without a slash, rows or columns); repeatable',
+    )
+    flag(
+        '--jobs',
+        type=whole(1),
+        help='runs at a time (default: cores / threads of a run; with --gpus, what they take)',
+    )
+    flag(
+        '--gpus',
+        type=lambda text: [gpu.strip() for gpu in text.split(',')],
+        default=[],
+        help='GPUs to use, joined by commas; one that runs share is named several times',
+    )
+    flag(
+        '--dry_run',
+        action='store_true',
+        help='print the commands that would be run, and run nothing',
+    )
+    flag(
+        '--rows',
+        type=Path,
+        default=ROOT / 'results' / 'rows',
+        metavar='FOLDER',
+        help='committed rows, as report.py keeps them: their runs are skipped (none: make them, too)',
+    )
     flag('--extra', action='store_true', help='what follows, after --, are flags for every run')
     options = parser.parse_args(argv[:cut])
-    return options, _flags([word for word in argv[cut + 1:] if word != '--'])
+    return options, _flags([word for word in argv[cut + 1 :] if word != '--'])
 
 
 def _flags(words: list) -> dict:
     """['--lr', '.1'] -> {'lr': '.1'}."""
     names, values = words[::2], words[1::2]
-    if len(names) > len(values) or not all(name.startswith('--') for name in names) or \
-            set(names) & {'--seed', '--disable_log'}:
-        raise InputError(f'--extra: {shlex.join(words)}: expected flags with one value each, as in --extra '
-                         '-- --weights compact, and neither --seed (use --seeds) nor --disable_log')
+    if (
+        len(names) > len(values)
+        or not all(name.startswith('--') for name in names)
+        or set(names) & {'--seed', '--disable_log'}
+    ):
+        raise InputError(
+            f'--extra: {shlex.join(words)}: expected flags with one value each, as in --extra '
+            '-- --weights compact, and neither --seed (use --seeds) nor --disable_log'
+        )
     return {name[2:]: value for name, value in zip(names, values)}
 
 
 def shares(options, extra: dict) -> tuple:
-    """(the GPU, or None, of each of the runs at a time; CPU threads of a run): together all cores.
-    """
+    """(the GPU, or None, of each of the runs at a time; CPU threads of a run): together all cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     given = extra.get('num_threads', '0')
     if not given.isdecimal():
         raise InputError(f'--extra: --num_threads {given}: expected a whole number')
     places = options.gpus or [None] * (options.jobs or max(1, cores // max(1, int(given))))
-    places = places[:options.jobs]
+    places = places[: options.jobs]
     return places, int(given) or max(1, cores // len(places))
 
 
 def expand(experiments: list, options, extra: dict, command: list) -> tuple:
     """(number of distinct runs; those without a committed row in one of the experiments that ask
     for them), seeds outermost."""
-    chosen = [(experiment, replace(cell, flags=cell.flags | extra)) for experiment in experiments
-              for cell in experiment.cells if _is_chosen(cell, options.only)]
+    chosen = [
+        (experiment, replace(cell, flags=cell.flags | extra))
+        for experiment in experiments
+        for cell in experiment.cells
+        if _is_chosen(cell, options.only)
+    ]
     if options.only and not chosen:
-        raise InputError(f"--only {' '.join(options.only)}: no cell has such a name")
+        raise InputError(f'--only {" ".join(options.only)}: no cell has such a name')
     rows = {experiment.name: cell_rows(options.rows, experiment.name) for experiment in experiments}
     keys, missing = set(), {}
-    for seed in range(max((options.seeds or experiment.seeds for experiment, _ in chosen), default=0)):
+    for seed in range(
+        max((options.seeds or experiment.seeds for experiment, _ in chosen), default=0)
+    ):
         for experiment, cell in chosen:
             if seed < (options.seeds or experiment.seeds):
                 run = Run(cell, seed, tuple(command), experiment.name)
-                key = seed, str(sorted((name, str(value)) for name, value in _identity(cell).items()))
+                key = (
+                    seed,
+                    str(sorted((name, str(value)) for name, value in _identity(cell).items())),
+                )
                 keys.add(key)
                 if not run.row(rows[experiment.name].get((cell.row, cell.column), [])):
                     missing.setdefault(key, run)
@@ -151,16 +204,25 @@ def expand(experiments: list, options, extra: dict, command: list) -> tuple:
 
 def _is_chosen(cell, patterns: list) -> bool:
     names = [name.casefold() for name in (f'{cell.row}/{cell.column}', cell.row, cell.column)]
-    return not patterns or any(fnmatch.fnmatchcase(name, pattern.casefold())
-                               for pattern in patterns for name in names)
+    return not patterns or any(
+        fnmatch.fnmatchcase(name, pattern.casefold()) for pattern in patterns for name in names
+    )
 
 
 def _identity(cell) -> dict:
     """What makes a run of the cell differ from others."""
     args, _ = arguments(cell)
-    return cell.flags if args is None else {
-        name: value for name, value in vars(args).items() if name == 'results_path'
-        or affects(args, name) in KEY and name not in ('seed', 'model_config')}
+    return (
+        cell.flags
+        if args is None
+        else {
+            name: value
+            for name, value in vars(args).items()
+            if name == 'results_path'
+            or affects(args, name) in KEY
+            and name not in ('seed', 'model_config')
+        }
+    )
 
 
 def sweep(argv: list, command: list) -> int:
@@ -209,21 +271,30 @@ def _run_all(runs: list, places: list) -> bool:
                 title, code = f'[{ended}/{len(runs)}] {run}', process.returncode
                 row = None if code else run.row()
                 if row:
-                    accuracy, took = float(row[run.cell.metric] or 'nan'), span(time.monotonic() - began)
+                    accuracy, took = (
+                        float(row[run.cell.metric] or 'nan'),
+                        span(time.monotonic() - began),
+                    )
                     print(f'{title}: {accuracy:.2f} % in {took}', flush=True)
                 else:
                     failed = True
                     said = run.log.read_text(errors='replace').split('\n')
                     last = next(filter(None, reversed(said)), 'it said nothing')
-                    print(f'{title}: FAILED, exit code {code}, no row: {last}  ({run.log})', file=sys.stderr)
+                    print(
+                        f'{title}: FAILED, exit code {code}, no row: {last}  ({run.log})',
+                        file=sys.stderr,
+                    )
         if signals:
             print('ending the runs; they may take a minute to write a checkpoint', file=sys.stderr)
             for _, _, process, _ in working:
                 process.terminate()
             for _, _, process, _ in working:
                 process.wait()
-            raise Interrupted(f'stopped: {ended} of {len(runs)} runs were made; the same command resumes the '
-                              'sweep', 128 + signals[0])
+            raise Interrupted(
+                f'stopped: {ended} of {len(runs)} runs were made; the same command resumes the '
+                'sweep',
+                128 + signals[0],
+            )
     return failed
 
 

@@ -15,6 +15,7 @@ classes they have never seen.
 
 On a CPU with the same number of threads the weights are the same to the last bit.
 """
+
 import argparse
 import sys
 from pathlib import Path
@@ -34,28 +35,45 @@ def shared_classes() -> dict:
 def parse_args(argv=None) -> argparse.Namespace:
     """The command line. InputError for streams that are none, or no place for the file."""
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument('--out', affects='place', required=True, help='weights file to write (.safetensors)')
-    parser.add_argument('--base_path', affects='place', default='./data/',
-                        help='folder that holds MINIIMAGENET')
-    parser.add_argument('--backbone', default='resnet18-md', type=normalise, help='registered backbone')
+    parser.add_argument(
+        '--out', affects='place', required=True, help='weights file to write (.safetensors)'
+    )
+    parser.add_argument(
+        '--base_path', affects='place', default='./data/', help='folder that holds MINIIMAGENET'
+    )
+    parser.add_argument(
+        '--backbone', default='resnet18-md', type=normalise, help='registered backbone'
+    )
     parser.add_argument('--width', type=whole(1), help='channels of the first stage (default: 32)')
-    parser.add_argument('--leave_out', nargs='+', default=['cifar100'], metavar='STREAM',
-                        help='streams whose classes are left out: cifar100, cifar10 or both, or none '
-                             '(default: cifar100)')
+    parser.add_argument(
+        '--leave_out',
+        nargs='+',
+        default=['cifar100'],
+        metavar='STREAM',
+        help='streams whose classes are left out: cifar100, cifar10 or both, or none '
+        '(default: cifar100)',
+    )
     parser.add_argument('--input_size', type=whole(1), default=42, help='pixels')
     parser.add_argument('--epochs', type=whole(1), default=20)
     parser.add_argument('--batch_size', type=whole(2), default=128)
-    parser.add_argument('--lr', type=real(positive=True), default=0.1, help='learning rate at its highest')
+    parser.add_argument(
+        '--lr', type=real(positive=True), default=0.1, help='learning rate at its highest'
+    )
     parser.add_argument('--seed', type=whole(0), default=0)
-    parser.add_argument('--device', affects='speed',
-                        help='cpu, cuda or the number of a GPU (default: a GPU, if there is one)')
+    parser.add_argument(
+        '--device',
+        affects='speed',
+        help='cpu, cuda or the number of a GPU (default: a GPU, if there is one)',
+    )
     args = parser.parse_args(argv)
     args.leave_out = sorted(set(args.leave_out))
     shared = shared_classes()
     if args.leave_out != ['none'] and not set(args.leave_out) <= set(shared):
-        raise InputError(f"--leave_out {' '.join(args.leave_out)}: expected {', '.join(shared)} or both, or "
-                         'none')
+        raise InputError(
+            f'--leave_out {" ".join(args.leave_out)}: expected {", ".join(shared)} or both, or none'
+        )
     from scroll.archive import check_target  # numpy: --help needs none
+
     check_target(args.out, '--out')
     return args
 
@@ -64,10 +82,12 @@ def main(argv=None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == ['quantise']:
         from bench.pretraining import quantising
+
         print(quantising.quantise(quantising.parse_args(words[1:])))
         return 0
     args = parse_args(words)
     from bench.pretraining.training import train
+
     train(args)
     print(f'{args.out}: {Path(args.out).stat().st_size / 1e6:.1f} MB')
     return 0

@@ -1,4 +1,5 @@
 """The training of pretrain.py: from images to a weights file, epoch by epoch."""
+
 import hashlib
 import math
 from typing import NamedTuple
@@ -23,8 +24,8 @@ from scroll.randomness import stream_seed
 
 # images of a class that its centroid is the mean of, and images that test it
 CENTROID, TEST = 150, 50
-COARSE = 0.5                    # share of batches that are shrunk to 32 px first
-JITTER = 0.4                    # strength of changes of brightness, contrast and saturation
+COARSE = 0.5  # share of batches that are shrunk to 32 px first
+JITTER = 0.4  # strength of changes of brightness, contrast and saturation
 WIDTH = 32
 MOMENTUM, DECAY = 0.9, 5e-4
 
@@ -39,6 +40,7 @@ class Data(NamedTuple):
         `tested`.
         unseen: whether those classes are no part of `classes`. digest: SHA-256 of images and
         labels."""
+
     images: torch.Tensor
     labels: torch.Tensor
     classes: list
@@ -64,8 +66,15 @@ def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Dat
     digest = hashlib.sha256(x)
     digest.update(little_endian(y))
     probe = images[np.stack([ids[:count] for ids in probed])]
-    return Data(torch.from_numpy(x), torch.from_numpy(y), classes, torch.from_numpy(probe),
-                max(1, count * TEST // (CENTROID + TEST)), bool(unseen), digest.hexdigest())
+    return Data(
+        torch.from_numpy(x),
+        torch.from_numpy(y),
+        classes,
+        torch.from_numpy(probe),
+        max(1, count * TEST // (CENTROID + TEST)),
+        bool(unseen),
+        digest.hexdigest(),
+    )
 
 
 def training_batch(images: torch.Tensor, size: int, generator: torch.Generator) -> torch.Tensor:
@@ -76,7 +85,10 @@ def training_batch(images: torch.Tensor, size: int, generator: torch.Generator) 
     # of a batch; a place an image
     crop = int(torch.randint(full // 2, full + 1, (1,), generator=generator))
     shift = torch.randint(0, full - crop + 1, (2, len(images), 1), generator=generator).to(device)
-    span, which = torch.arange(crop, device=device), torch.arange(len(images), device=device)[:, None, None]
+    span, which = (
+        torch.arange(crop, device=device),
+        torch.arange(len(images), device=device)[:, None, None],
+    )
     x = images[which, (shift[0] + span)[:, :, None], (shift[1] + span)[:, None, :]]
     x = x.permute(0, 3, 1, 2).float().div_(255)
     if torch.rand(1, generator=generator) < COARSE:
@@ -88,8 +100,10 @@ def backbone_options(name: str, width: int = None) -> dict:
     """Keyword arguments of a backbone: its width, if it has one."""
     known = keyword_flags(get_backbone_class(name))
     if 'width' not in known and width is not None:
-        raise InputError(f"--width {width}: --backbone {name} has no width; its options: "
-                         f"{', '.join(known) or 'none'}")
+        raise InputError(
+            f'--width {width}: --backbone {name} has no width; its options: '
+            f'{", ".join(known) or "none"}'
+        )
     return {'width': width or WIDTH} if 'width' in known else {}
 
 
@@ -101,28 +115,35 @@ def make_net(name: str, num_classes: int, options: dict, size: int) -> torch.nn.
         with torch.no_grad():
             net.eval()(torch.zeros(2, 3, size, size))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f'--backbone {name} {options} cannot take images of {size} pixels: '
-                         f'{error}') from error
+        raise InputError(
+            f'--backbone {name} {options} cannot take images of {size} pixels: {error}'
+        ) from error
     return net.to(memory_format=layout_for(net))
 
 
 def make_optimiser(net, lr: float) -> torch.optim.SGD:
     """Nesterov momentum; biases and batch norms do not decay."""
-    groups = [dict(params=[p for p in net.parameters() if p.dim() > 1], weight_decay=DECAY),
-              dict(params=[p for p in net.parameters() if p.dim() <= 1], weight_decay=0)]
+    groups = [
+        dict(params=[p for p in net.parameters() if p.dim() > 1], weight_decay=DECAY),
+        dict(params=[p for p in net.parameters() if p.dim() <= 1], weight_decay=0),
+    ]
     return torch.optim.SGD(groups, lr, MOMENTUM, nesterov=True)
 
 
 def centroid_accuracy(net, preprocessing, probe: torch.Tensor, tested: int) -> float:
-    """Nearest-centroid accuracy (percent) of the last T = `tested` images of each class of `probe`.
-    """
+    """Nearest-centroid accuracy (percent) of the last T = `tested` images of each class of `probe`."""
     net.eval()
     with torch.inference_mode():
         parts = probe.flatten(0, 1).split(256)
-        u = torch.cat([net.features(preprocessing(x)) for x in Progress('Probing', len(parts)).over(parts)])
-    u = torch.nn.functional.normalize(u).view(*probe.shape[:2], -1)                 # (C, F + T, d)
-    centroids = u[:, :-tested].mean(1)                                              # (C, d)
-    hits = torch.cdist(u[:, -tested:], centroids).argmin(-1) == torch.arange(len(u), device=u.device)[:, None]
+        u = torch.cat(
+            [net.features(preprocessing(x)) for x in Progress('Probing', len(parts)).over(parts)]
+        )
+    u = torch.nn.functional.normalize(u).view(*probe.shape[:2], -1)  # (C, F + T, d)
+    centroids = u[:, :-tested].mean(1)  # (C, d)
+    hits = (
+        torch.cdist(u[:, -tested:], centroids).argmin(-1)
+        == torch.arange(len(u), device=u.device)[:, None]
+    )
     return 100 * hits.float().mean().item()
 
 
@@ -137,7 +158,7 @@ def train(args) -> None:
     """Read the images, learn epoch by epoch, write the weights."""
     device = choose_device(args.device)
     args.dtype = 'bfloat16' if device.type == 'cuda' else 'float32'
-    torch.backends.cudnn.benchmark = device.type == 'cuda'          # all batches have one shape
+    torch.backends.cudnn.benchmark = device.type == 'cuda'  # all batches have one shape
     options = backbone_options(args.backbone, args.width)
     args.width = options.get('width')
     shared, left_out = shared_classes(), {}
@@ -146,15 +167,21 @@ def train(args) -> None:
     data = divide(*mini_split(args.base_path, 'train'), left_out)
     per_epoch = len(data.images) // args.batch_size
     if per_epoch == 0:
-        raise InputError(f'--batch_size {args.batch_size}: there are {len(data.images)} images to learn from')
+        raise InputError(
+            f'--batch_size {args.batch_size}: there are {len(data.images)} images to learn from'
+        )
     torch.manual_seed(args.seed)
     net = make_net(args.backbone, len(data.classes), options, args.input_size).to(device)
     preprocessing, probe = Preprocessing(args.input_size), data.probe.to(device)
     optimiser = make_optimiser(net, args.lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: learning_rate(step, per_epoch, args.epochs))
-    recipe = {name: value for name, value in vars(args).items()
-              if affects(args, name) == 'result' and value is not None}
+        optimiser, lambda step: learning_rate(step, per_epoch, args.epochs)
+    )
+    recipe = {
+        name: value
+        for name, value in vars(args).items()
+        if affects(args, name) == 'result' and value is not None
+    }
     measure, curve = 'unseen' if data.unseen else 'seen', []
     images, labels = data.images.to(device), data.labels.to(device)
     for epoch in range(args.epochs):
@@ -163,12 +190,12 @@ def train(args) -> None:
         order = torch.randperm(len(images), generator=generator).to(device)
         total_loss = torch.zeros((), dtype=torch.float64, device=device)
         net.train()
-        batches = order[:per_epoch * args.batch_size].split(args.batch_size)
+        batches = order[: per_epoch * args.batch_size].split(args.batch_size)
         for step, ids in enumerate(Progress(f'Epoch {epoch + 1}', per_epoch).over(batches)):
             x = preprocessing.normalise(training_batch(images[ids], args.input_size, generator))
-            x = x.contiguous(memory_format=layout_for(net))                         # (B, 3, size, size)
+            x = x.contiguous(memory_format=layout_for(net))  # (B, 3, size, size)
             with torch.autocast(device.type, torch.bfloat16, enabled=args.dtype == 'bfloat16'):
-                logits = net(x)                                                     # (B, K)
+                logits = net(x)  # (B, K)
             loss = F.cross_entropy(logits.float(), labels[ids])
             optimiser.zero_grad()
             loss.backward()
@@ -177,18 +204,39 @@ def train(args) -> None:
             total_loss += loss.detach()
             # checks every 50 steps: a check synchronises the GPU
             if (step % 50 == 49 or step == per_epoch - 1) and not math.isfinite(total_loss.item()):
-                raise InputError(f'the loss is not finite any more; give a smaller --lr than {args.lr:g}')
-        last = {'epoch': epoch + 1, 'loss': total_loss.item() / per_epoch,
-                measure: centroid_accuracy(net, preprocessing, probe, data.tested)}
+                raise InputError(
+                    f'the loss is not finite any more; give a smaller --lr than {args.lr:g}'
+                )
+        last = {
+            'epoch': epoch + 1,
+            'loss': total_loss.item() / per_epoch,
+            measure: centroid_accuracy(net, preprocessing, probe, data.tested),
+        }
         curve.append(last)
-        print(f"epoch {epoch + 1}: loss {last['loss']:.3f}, {measure} classes {last[measure]:.1f} %",
-              flush=True)
+        print(
+            f'epoch {epoch + 1}: loss {last["loss"]:.3f}, {measure} classes {last[measure]:.1f} %',
+            flush=True,
+        )
 
-    info = {'classes': data.classes, 'left_out': left_out, 'data': 'miniImageNet, training split',
-            'data_digest': data.digest, 'recipe': recipe, 'curve': curve,
-            f'{measure}_ncc_accuracy': last[measure]}
+    info = {
+        'classes': data.classes,
+        'left_out': left_out,
+        'data': 'miniImageNet, training split',
+        'data_digest': data.digest,
+        'recipe': recipe,
+        'curve': curve,
+        f'{measure}_ncc_accuracy': last[measure],
+    }
     try:
-        weights.save(args.out, net.cpu(), args.backbone, options, args.input_size, preprocessing.mean,
-                     preprocessing.std, info)
+        weights.save(
+            args.out,
+            net.cpu(),
+            args.backbone,
+            options,
+            args.input_size,
+            preprocessing.mean,
+            preprocessing.std,
+            info,
+        )
     except ValueError as error:
         raise InputError(f'{args.out} is not written: {error}; give a smaller --lr') from error

@@ -4,6 +4,7 @@ It is the row's `run_key`: JSON with the values of the flags that were asked for
 command line, and unlike the default of then), of the others (`default`), and `seed`, `schedule` and
 `psi_digest`.
 """
+
 import json
 
 from core.arguments import KEY, affects
@@ -16,10 +17,15 @@ def run_key(args, given: set) -> dict:
     """The key of a run with these `Arguments`, but for seed and stream. given: flags that were
     asked for.
     """
-    values = {name: text_of(value) for name, value in sorted(vars(args).items())
-              if affects(args, name) in KEY and name not in _APART}
-    return dict(given={name: value for name, value in values.items() if name in given},
-                default={name: value for name, value in values.items() if name not in given})
+    values = {
+        name: text_of(value)
+        for name, value in sorted(vars(args).items())
+        if affects(args, name) in KEY and name not in _APART
+    }
+    return dict(
+        given={name: value for name, value in values.items() if name in given},
+        default={name: value for name, value in values.items() if name not in given},
+    )
 
 
 def key_text(key: dict, seed, schedule: str, psi_digest: str) -> str:
@@ -31,7 +37,9 @@ def read_key(text: str) -> dict:
     """What `key_text` wrote; InputError if it is something else."""
     try:
         key = json.loads(text)
-        if all(isinstance(value, str) for part in ('given', 'default') for value in key[part].values()):
+        if all(
+            isinstance(value, str) for part in ('given', 'default') for value in key[part].values()
+        ):
             return key
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass

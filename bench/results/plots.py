@@ -1,4 +1,5 @@
 """Pictures of schedules and of methods under many schedules."""
+
 import math
 from pathlib import Path
 
@@ -12,12 +13,25 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
     stream."""
     shares = {name: 100 * counts / counts.sum(axis=0).clip(1) for name, counts in pictures.items()}
     top = max(share.max() for share in shares.values())
-    with style.picture(path, rows=len(shares), size=(4.6, 2.1 * len(shares) + 0.6), sharex=True, sharey=True,
-                       squeeze=False) as (figure, grid):
+    with style.picture(
+        path,
+        rows=len(shares),
+        size=(4.6, 2.1 * len(shares) + 0.6),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    ) as (figure, grid):
         for axes, (name, share) in zip(grid[:, 0], shares.items()):
-            image = axes.imshow(share, aspect='auto', origin='lower', interpolation='nearest',
-                                cmap=style.SEQUENTIAL, vmin=0, vmax=top,
-                                extent=(0, 100, -0.5, len(share) - 0.5))
+            image = axes.imshow(
+                share,
+                aspect='auto',
+                origin='lower',
+                interpolation='nearest',
+                cmap=style.SEQUENTIAL,
+                vmin=0,
+                vmax=top,
+                extent=(0, 100, -0.5, len(share) - 0.5),
+            )
             axes.set(title=name, ylabel='class')
             axes.grid(False)
             axes.yaxis.get_major_locator().set_params(integer=True)
@@ -34,16 +48,38 @@ def cloud(path: Path, accuracies: dict, title: str) -> Path:
         for place, (method, values) in enumerate(accuracies.items()):
             colour, marker = style.of(method)
             low, high, count = min(values), max(values), len(values)
-            same = low == high                  # one point, for all that many may lie on it
+            same = low == high  # one point, for all that many may lie on it
             points = values[:1] if same else values
-            heights = [place] if same else [place + 0.5 * ((0.618034 * k) % 1 - 0.5) for k in range(count)]
-            axes.plot(points, heights, marker, color=colour, linestyle='none', markersize=10 if same else 7,
-                      mec='white', mew=0.6, alpha=1 if same else 0.8, clip_on=False)
+            heights = (
+                [place]
+                if same
+                else [place + 0.5 * ((0.618034 * k) % 1 - 0.5) for k in range(count)]
+            )
+            axes.plot(
+                points,
+                heights,
+                marker,
+                color=colour,
+                linestyle='none',
+                markersize=10 if same else 7,
+                mec='white',
+                mew=0.6,
+                alpha=1 if same else 0.8,
+                clip_on=False,
+            )
             said = f'{low:.1f} %, every time' if same else f'{low:.1f} to {high:.1f} %'
-            axes.annotate(f'{count} schedules: {said}', (1.02, place), va='center',
-                          xycoords=axes.get_yaxis_transform(), annotation_clip=False)
-        axes.set(xlim=(0, top), ylim=(len(accuracies) - 0.5, -0.5),
-                 xlabel='final accuracy on all classes (%), a point for each schedule')
+            axes.annotate(
+                f'{count} schedules: {said}',
+                (1.02, place),
+                va='center',
+                xycoords=axes.get_yaxis_transform(),
+                annotation_clip=False,
+            )
+        axes.set(
+            xlim=(0, top),
+            ylim=(len(accuracies) - 0.5, -0.5),
+            xlabel='final accuracy on all classes (%), a point for each schedule',
+        )
         figure.suptitle(title)
         axes.set_yticks(range(len(accuracies)), [style.name(method) for method in accuracies])
         axes.tick_params(axis='y', length=0)

@@ -1,4 +1,5 @@
 """What a run has measured, and how it is shown: results files and console."""
+
 import datetime
 import json
 import platform
@@ -21,11 +22,18 @@ from utils import metrics
 from utils.loggers import settings
 
 _METRICS = ('forward_transfer', 'backward_transfer', 'forgetting')
-_CUTS = dict(           # flag -> value with which all samples come, words on what does not
-    validation=(0, 'held out'), schedule=(None, 'not in the stream'), start_from=(None, 'in earlier tasks'),
-    stop_after=(None, 'in later tasks'), label_perc=(1, 'labels'), label_perc_by_class=(1, 'labels'),
-    debug_mode=(False, 'after the first batches of a pass, and of a test'), shard=(None, 'in other shards'),
-    drop_last=(False, 'in incomplete batches'), inference_only=(False, 'of them'))
+_CUTS = dict(  # flag -> value with which all samples come, words on what does not
+    validation=(0, 'held out'),
+    schedule=(None, 'not in the stream'),
+    start_from=(None, 'in earlier tasks'),
+    stop_after=(None, 'in later tasks'),
+    label_perc=(1, 'labels'),
+    label_perc_by_class=(1, 'labels'),
+    debug_mode=(False, 'after the first batches of a pass, and of a test'),
+    shard=(None, 'in other shards'),
+    drop_last=(False, 'in incomplete batches'),
+    inference_only=(False, 'of them'),
+)
 
 
 class Record(Kept):
@@ -42,8 +50,19 @@ class Record(Kept):
         test, real_sizes: (class-il, task-il) on the real test set after a run on held-out ones;
         sizes."""
 
-    KEPT = ('run', 'first', 'class_il', 'task_il', 'test_sizes', 'before', 'untrained', 'seconds', 'images',
-            'test', 'real_sizes')
+    KEPT = (
+        'run',
+        'first',
+        'class_il',
+        'task_il',
+        'test_sizes',
+        'before',
+        'untrained',
+        'seconds',
+        'images',
+        'test',
+        'real_sizes',
+    )
 
     def __init__(self, first: int = 0):
         self.began = time.perf_counter()
@@ -81,18 +100,26 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
     """Rows and closing summary; returns the row of the first setting. arguments: as the run began.
     anytime:
     `bench.run.anytime.Anytime`. folders: setting -> of its rows."""
-    schedule = getattr(dataset, 'schedule', None)           # third-party data sets have none
+    schedule = getattr(dataset, 'schedule', None)  # third-party data sets have none
     spec = schedule.spec if schedule else f'split:{dataset.N_TASKS}'
-    common = dict(schedule=spec, schedule_digest=schedule and schedule.digest(), n_tasks=dataset.N_TASKS)
+    common = dict(
+        schedule=spec, schedule_digest=schedule and schedule.digest(), n_tasks=dataset.N_TASKS
+    )
     if getattr(dataset, 'decoded_by', ''):
         common['decoded_by'] = dataset.decoded_by
     if hasattr(args, 'key'):
         common['run_key'] = key_text(args.key, args.seed, spec, model.psi_digest)
     own, about, rows, paths = model.results(), _about(model, record), {}, {}
     for setting, which in settings(dataset).items():
-        rows[setting] = {**_accuracies(record, which, args.enable_other_metrics), **common,
-                         **_at_the_end(record, which), **anytime.results(), **({} if rows else own),
-                         **{k: v for k, v in arguments.items() if k not in common}, **about}
+        rows[setting] = {
+            **_accuracies(record, which, args.enable_other_metrics),
+            **common,
+            **_at_the_end(record, which),
+            **anytime.results(),
+            **({} if rows else own),
+            **{k: v for k, v in arguments.items() if k not in common},
+            **about,
+        }
         if not args.disable_log:
             paths[setting] = results.append_row(folders[setting], rows[setting])
     _print_summary(model, rows, record, paths, _coverage(dataset, arguments, record))
@@ -116,10 +143,16 @@ def _coverage(dataset, arguments: dict, record: Record) -> tuple:
             shown = value if isinstance(value, str) else f'{value:g}'
             facts += [f'{"all" if count is None else f"{count:,}"} {words} (--{flag} {shown})']
     if facts:
-        samples = f'{len(dataset.images.train_labels):,} training samples' if schedule else 'training samples'
+        samples = (
+            f'{len(dataset.images.train_labels):,} training samples'
+            if schedule
+            else 'training samples'
+        )
         lines += [f'this run left out, of {samples}: {", ".join(facts)}']
     if schedule and schedule.covers == 'repeats':
-        lines += [f'samples came again: {len(schedule.order):,} draws of {len(np.unique(schedule.order)):,}']
+        lines += [
+            f'samples came again: {len(schedule.order):,} draws of {len(np.unique(schedule.order)):,}'
+        ]
     return of_tasks, lines
 
 
@@ -138,12 +171,16 @@ def _accuracies(record: Record, which: int, transfer: bool) -> dict:
 
 def _at_the_end(record: Record, which: int) -> dict:
     R = (record.class_il, record.task_il)[which]
-    row = dict(final_accuracy=_weighted(R[-1], record.test_sizes),
-               average_incremental_accuracy=round(metrics.average_incremental_accuracy(R), 4),
-               accuracy_per_task=json.dumps(np.round(R[-1], 4).tolist()))
+    row = dict(
+        final_accuracy=_weighted(R[-1], record.test_sizes),
+        average_incremental_accuracy=round(metrics.average_incremental_accuracy(R), 4),
+        accuracy_per_task=json.dumps(np.round(R[-1], 4).tolist()),
+    )
     if record.test:
-        row |= dict(test_accuracy=_weighted(record.test[which], record.real_sizes),
-                    test_accuracy_per_task=json.dumps(np.round(record.test[which], 4).tolist()))
+        row |= dict(
+            test_accuracy=_weighted(record.test[which], record.real_sizes),
+            test_accuracy_per_task=json.dumps(np.round(record.test[which], 4).tolist()),
+        )
     return row
 
 
@@ -155,13 +192,20 @@ def _about(model, record: Record) -> dict:
     """Seconds, memory (MB, 10^6 bytes: of this process, and what torch had on its GPU), versions,
     time.
     """
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == 'darwin' else 1024
+    )
     gpu = torch.cuda.max_memory_allocated(model.device) if model.device.type == 'cuda' else None
-    return dict(**{f'seconds_{stage}': round(s, 3) for stage, s in record.seconds.items()},
-                images_per_second=round(record.images / max(record.seconds['stream'], 1e-9), 1),
-                peak_memory_mb=round(memory / 1e6, 1), peak_gpu_memory_mb=gpu and round(gpu / 1e6, 1),
-                **versions(), psi_digest=model.psi_digest, run=record.run,
-                finished=f'{datetime.datetime.now():%Y-%m-%d %H:%M:%S}')
+    return dict(
+        **{f'seconds_{stage}': round(s, 3) for stage, s in record.seconds.items()},
+        images_per_second=round(record.images / max(record.seconds['stream'], 1e-9), 1),
+        peak_memory_mb=round(memory / 1e6, 1),
+        peak_gpu_memory_mb=gpu and round(gpu / 1e6, 1),
+        **versions(),
+        psi_digest=model.psi_digest,
+        run=record.run,
+        finished=f'{datetime.datetime.now():%Y-%m-%d %H:%M:%S}',
+    )
 
 
 def _print_summary(model, rows: dict, record: Record, paths: dict, coverage: tuple) -> None:
@@ -170,25 +214,34 @@ def _print_summary(model, rows: dict, record: Record, paths: dict, coverage: tup
     of_tasks, lines = coverage
     print(f'\nSummary, {of_tasks}' if of_tasks else '\nSummary')
     for setting, row in rows.items():
-        anytime = f", anytime {row['anytime_accuracy']:.2f} %" if 'anytime_accuracy' in row else ''
-        test = f", on the real test set {row['test_accuracy']:.2f} %" if record.test else ''
-        _tell(f"{setting}: final accuracy {row['final_accuracy']:.2f} %, average incremental "
-              f"{row['average_incremental_accuracy']:.2f} %{test}{anytime}")
+        anytime = f', anytime {row["anytime_accuracy"]:.2f} %' if 'anytime_accuracy' in row else ''
+        test = f', on the real test set {row["test_accuracy"]:.2f} %' if record.test else ''
+        _tell(
+            f'{setting}: final accuracy {row["final_accuracy"]:.2f} %, average incremental '
+            f'{row["average_incremental_accuracy"]:.2f} %{test}{anytime}'
+        )
     if 'prequential_accuracy' in row:
-        _tell(f"prequential, each batch predicted before it is learned: {row['prequential_accuracy']:.2f} %")
+        _tell(
+            f'prequential, each batch predicted before it is learned: {row["prequential_accuracy"]:.2f} %'
+        )
     for line in [*lines, *model.summary()]:
         _tell(line)
     if 'decoded_by' in row:
-        _tell(f"images decoded by {row['decoded_by']}: with other versions, pixels and digests may differ")
+        _tell(
+            f'images decoded by {row["decoded_by"]}: with other versions, pixels and digests may differ'
+        )
     for name in _METRICS:
-        known = {setting.title().replace('-Il', '-IL'): row[name] for setting, row in rows.items()
-                 if row[name] is not None}
+        known = {
+            setting.title().replace('-Il', '-IL'): row[name]
+            for setting, row in rows.items()
+            if row[name] is not None
+        }
         if known:
             values = ' \t '.join(f'[{which}]: {value:.2f}' for which, value in known.items())
-            print(f"{name.replace('_', ' ').title()}: {values}")
+            print(f'{name.replace("_", " ").title()}: {values}')
     loaded = row.get('loadcheck')
     begins = ' (as the backbone begins)' * (row['weights'] == 'none' and not loaded)
-    _tell(f"backbone: {row['backbone']}, weights: {loaded or row['weights']}{begins}")
+    _tell(f'backbone: {row["backbone"]}, weights: {loaded or row["weights"]}{begins}')
     _tell('seconds: ' + ', '.join(f'{stage} {s:.1f}' for stage, s in record.seconds.items()))
     for setting, path in paths.items():
         print(f'  row, {setting}: {path}')
@@ -197,15 +250,25 @@ def _print_summary(model, rows: dict, record: Record, paths: dict, coverage: tup
 
 def _tell(line: str) -> None:
     """In columns that a screen has."""
-    print(textwrap.fill(line, 110, initial_indent='  ', subsequent_indent='    ', break_on_hyphens=False))
+    print(
+        textwrap.fill(
+            line, 110, initial_indent='  ', subsequent_indent='    ', break_on_hyphens=False
+        )
+    )
 
 
 def versions() -> dict:
     """Versions, host and commit: what a row needs to be made again."""
     try:
-        commit = subprocess.run(['git', '-C', str(ROOT), 'rev-parse', 'HEAD'], capture_output=True, text=True,
-                                timeout=5).stdout.strip()
+        commit = subprocess.run(
+            ['git', '-C', str(ROOT), 'rev-parse', 'HEAD'], capture_output=True, text=True, timeout=5
+        ).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         commit = ''
-    return dict(python=platform.python_version(), torch=torch.__version__, numpy=np.__version__,
-                host=socket.gethostname(), git_commit=commit)
+    return dict(
+        python=platform.python_version(),
+        torch=torch.__version__,
+        numpy=np.__version__,
+        host=socket.gethostname(),
+        git_commit=commit,
+    )

@@ -1,24 +1,49 @@
 """How every picture looks: one colour and marker a method, one size of type, PNG and SVG. Colours
 keep apart for the colour-blind: those of Okabe and Ito (2008) and of Paul Tol's muted scheme.
 """
+
 from contextlib import contextmanager
 from pathlib import Path
 
 from scroll.archive import atomic_write
 
-METHODS = {        # name -> how it is called, colour, marker
-    'scroll': ('SCROLL', '#0072B2', 'o'), 'gdumb': ('GDumb', '#E69F00', 's'),
-    'er-ace': ('ER-ACE', '#009E73', '^'), 'er-aml': ('ER-AML', '#56B4E9', 'v'),
-    'ssil': ('SS-IL', '#CC79A7', 'D'), 'mir': ('MIR', '#D55E00', 'P'), 'ens': ('ENS', '#000000', 'X'),
-    'er': ('ER', '#882255', '<'), 'der': ('DER', '#999933', '>'), 'derpp': ('DER++', '#332288', 'p'),
-    'bic': ('BiC', '#117733', 'h'), 'icarl': ('iCaRL', '#AA4499', '*'), 'gem': ('GEM', '#CC6677', 'd'),
-    'agem': ('A-GEM', '#DDCC77', '8'), 'lwf': ('LwF', '#88CCEE', 'H'), 'ewc-on': ('EWC', '#44AA99', '|'),
-    'sgd': ('SGD', '#999999', 'x'), 'joint': ('joint', '#555555', '+')}
-SEQUENTIAL = 'Blues'            # of counts and shares: white is none
-_RC = {'font.size': 9, 'axes.titlesize': 10, 'axes.spines.top': False, 'axes.spines.right': False,
-       'axes.grid': True, 'grid.alpha': 0.3, 'grid.linewidth': 0.6, 'axes.axisbelow': True,
-       'lines.markersize': 5, 'lines.linewidth': 1.4, 'legend.frameon': False, 'legend.fontsize': 8,
-       'svg.hashsalt': 'scroll', 'svg.fonttype': 'path'}
+METHODS = {  # name -> how it is called, colour, marker
+    'scroll': ('SCROLL', '#0072B2', 'o'),
+    'gdumb': ('GDumb', '#E69F00', 's'),
+    'er-ace': ('ER-ACE', '#009E73', '^'),
+    'er-aml': ('ER-AML', '#56B4E9', 'v'),
+    'ssil': ('SS-IL', '#CC79A7', 'D'),
+    'mir': ('MIR', '#D55E00', 'P'),
+    'ens': ('ENS', '#000000', 'X'),
+    'er': ('ER', '#882255', '<'),
+    'der': ('DER', '#999933', '>'),
+    'derpp': ('DER++', '#332288', 'p'),
+    'bic': ('BiC', '#117733', 'h'),
+    'icarl': ('iCaRL', '#AA4499', '*'),
+    'gem': ('GEM', '#CC6677', 'd'),
+    'agem': ('A-GEM', '#DDCC77', '8'),
+    'lwf': ('LwF', '#88CCEE', 'H'),
+    'ewc-on': ('EWC', '#44AA99', '|'),
+    'sgd': ('SGD', '#999999', 'x'),
+    'joint': ('joint', '#555555', '+'),
+}
+SEQUENTIAL = 'Blues'  # of counts and shares: white is none
+_RC = {
+    'font.size': 9,
+    'axes.titlesize': 10,
+    'axes.spines.top': False,
+    'axes.spines.right': False,
+    'axes.grid': True,
+    'grid.alpha': 0.3,
+    'grid.linewidth': 0.6,
+    'axes.axisbelow': True,
+    'lines.markersize': 5,
+    'lines.linewidth': 1.4,
+    'legend.frameon': False,
+    'legend.fontsize': 8,
+    'svg.hashsalt': 'scroll',
+    'svg.fonttype': 'path',
+}
 
 
 def of(method: str) -> tuple:
@@ -46,10 +71,13 @@ def picture(path: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6),
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+
     with matplotlib.rc_context(_RC):
         figure = Figure(figsize=size, layout='constrained')
         FigureCanvasAgg(figure)
         yield figure, figure.subplots(rows, columns, **options)
         for kind in dict.fromkeys((path.suffix[1:], 'svg')):
             with atomic_write(path.with_suffix(f'.{kind}')) as file:
-                figure.savefig(file, dpi=150, format=kind, metadata={'svg': {'Date': None}}.get(kind))
+                figure.savefig(
+                    file, dpi=150, format=kind, metadata={'svg': {'Date': None}}.get(kind)
+                )

@@ -5,6 +5,7 @@ that follows from its arguments: every `--checkpoint_every` minutes, between two
 It is removed when the row and the files that were asked for are written. What is killed within a
 step is learned again.
 """
+
 import contextlib
 import hashlib
 import json
@@ -47,7 +48,7 @@ class Checkpoints:
         self.catches = self.active and args.save_after_interrupt
         name = f'{args.model}-{args.dataset}-{_digest(args, arguments)}.pt'
         self.path = Path(args.base_path) / 'unfinished' / name
-        self.lock = None                # the open file that has it
+        self.lock = None  # the open file that has it
         self.about = _about(state) if self.active else None
         self.last, self.stop, self._ending = time.monotonic(), None, contextlib.ExitStack()
         self._process = os.getpid()
@@ -65,7 +66,7 @@ class Checkpoints:
             raise Interrupted(f'interrupted; {again}', 128 + signal.SIGINT)
 
     def _on_signal(self, number: int, frame) -> None:
-        if os.getpid() != self._process:                            # a loader's worker: its run will end it
+        if os.getpid() != self._process:  # a loader's worker: its run will end it
             return
         if self.stop is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
@@ -90,11 +91,18 @@ class Checkpoints:
             was, now = content['about'], self.about
             changed = [name for name, old in was.items() if now.get(name, old) != old]
             if changed and self.args.resume != 'always':
-                raise InputError('a run with these arguments was interrupted, and since then this changed: '
-                                 f'{", ".join(changed[:3])}; --resume always continues it all the same')
-            position, ago = self.state.restore(content['state']), span(max(0, time.time() - content['time']))
-        print(f'continuing the run that was interrupted {ago} ago, {position} (--resume never starts over)',
-              flush=True)
+                raise InputError(
+                    'a run with these arguments was interrupted, and since then this changed: '
+                    f'{", ".join(changed[:3])}; --resume always continues it all the same'
+                )
+            position, ago = (
+                self.state.restore(content['state']),
+                span(max(0, time.time() - content['time'])),
+            )
+        print(
+            f'continuing the run that was interrupted {ago} ago, {position} (--resume never starts over)',
+            flush=True,
+        )
         return position
 
     def due(self) -> bool:
@@ -106,13 +114,20 @@ class Checkpoints:
         of the run are its row and files: without a checkpoint it goes on to these."""
         saved = self.active and self._locked() and self._write(position)
         if self.stop is not None and (saved or not last):
-            then = f'the same command {"writes its row" if last else "continues it"}' if saved else self.again
+            then = (
+                f'the same command {"writes its row" if last else "continues it"}'
+                if saved
+                else self.again
+            )
             raise Interrupted(f'stopped {position}{", the last" * last}; {then}', 128 + self.stop)
 
     def _write(self, position: Position) -> bool:
         self.state.parts['record'].tell_total()
         try:
-            write(self.path, dict(about=self.about, time=time.time(), state=self.state.gather(position)))
+            write(
+                self.path,
+                dict(about=self.about, time=time.time(), state=self.state.gather(position)),
+            )
         except Incomplete as error:
             self._give_up(f'{self.state.model.NAME} keeps what no checkpoint can hold ({error})')
         except OSError as error:
@@ -122,7 +137,10 @@ class Checkpoints:
 
     def _give_up(self, why: str) -> None:
         self.active = False
-        print(f'warning: no more checkpoints: {why}; after an interruption {self.again}', file=sys.stderr)
+        print(
+            f'warning: no more checkpoints: {why}; after an interruption {self.again}',
+            file=sys.stderr,
+        )
 
     @property
     def again(self) -> str:
@@ -132,8 +150,7 @@ class Checkpoints:
         return f'the same command {then}'
 
     def _locked(self) -> bool:
-        """Whether these checkpoints are this run's: of several at work with one name, one has any.
-        """
+        """Whether these checkpoints are this run's: of several at work with one name, one has any."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self.lock is None:
@@ -166,7 +183,7 @@ def write(path: Path, content: dict) -> None:
     try:
         with atomic_write(path) as file:
             torch.save(content, file)
-    except (RuntimeError, pickle.PicklingError) as error:           # of torch, whose file is full
+    except (RuntimeError, pickle.PicklingError) as error:  # of torch, whose file is full
         raise OSError(0, ' '.join(str(error).split())) from error
 
 
@@ -181,21 +198,32 @@ def _digest(args, arguments: dict) -> str:
 def _about(state: RunState) -> dict:
     """What a run's bits follow from besides its arguments."""
     model, dataset, about = state.model, state.dataset, {}
-    if isinstance(dataset, ScheduledDataset):                       # of others the data are not known
+    if isinstance(dataset, ScheduledDataset):  # of others the data are not known
         data = [zlib.crc32(little_endian(array)) for array in dataset.images[:4]]
         about = dict(schedule=dataset.schedule.digest(), data=data)
     if isinstance(embedder := getattr(model, 'embedder', None), Embedder):
-        about |= {'how features are computed': embedder.digest}     # floats: also the machine
-    return dict(code_digests(), torch=str(torch.__version__), numpy=np.__version__, device=model.device.type,
-                weights=model.psi_digest, **about)
+        about |= {'how features are computed': embedder.digest}  # floats: also the machine
+    return dict(
+        code_digests(),
+        torch=str(torch.__version__),
+        numpy=np.__version__,
+        device=model.device.type,
+        weights=model.psi_digest,
+        **about,
+    )
 
 
 def code_digests() -> dict:
     """File -> digest, of the modules in use of this project and of the user's Mammoth checkout."""
     files = {Path(getattr(module, '__file__', None) or '') for module in list(sys.modules.values())}
-    return {f'{prefix}{path.relative_to(root)}': hashlib.sha256(path.read_bytes()).hexdigest()
-            for root, prefix in _roots() for path in files if path.suffix == '.py'
-            and path.is_relative_to(root) and path.relative_to(root).parts[0] not in ('.venv', 'tests')}
+    return {
+        f'{prefix}{path.relative_to(root)}': hashlib.sha256(path.read_bytes()).hexdigest()
+        for root, prefix in _roots()
+        for path in files
+        if path.suffix == '.py'
+        and path.is_relative_to(root)
+        and path.relative_to(root).parts[0] not in ('.venv', 'tests')
+    }
 
 
 def project_digest() -> str:

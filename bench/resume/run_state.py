@@ -4,6 +4,7 @@ A run is built again from its arguments, the data of its tasks from the random s
 then method, random streams, scheduler, fitting rule and record get their state
 (`bench.resume.state`).
 """
+
 import dataclasses
 import itertools
 import random
@@ -15,7 +16,7 @@ import torch
 from bench.resume.state import Packer, load_model_state, unpack
 from scroll.progress import Progress
 
-_MAX_WRAPPED = 5                        # data sets around data sets
+_MAX_WRAPPED = 5  # data sets around data sets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Position:
     Attributes:
         task: tasks that have ended. begun: whether the next one has begun; then
         epoch: its passes that have ended. batch: batches of the next pass that were learned."""
+
     task: int = 0
     epoch: int = 0
     batch: int = 0
@@ -58,8 +60,10 @@ class RunState:
 
     def next_task(self) -> None:
         """Go on to the next task's data."""
-        task = len(self.begins) - 1                         # that ended
-        changed = [value for part in self._changed() for value in part.values()] if self.loader else []
+        task = len(self.begins) - 1  # that ended
+        changed = (
+            [value for part in self._changed() for value in part.values()] if self.loader else []
+        )
         # not what is made again
         if any(type(value) not in (bool, int, torch.device) for value in changed):
             self._places = {place: part for place, part in self._places.items() if place[0] != task}
@@ -83,9 +87,14 @@ class RunState:
 
     def _changed(self) -> list:
         """Of each of these the attributes that a method has replaced."""
-        return [{name: value for name, value in vars(part).items()
-                 if name[0] != '_' and (name not in made or value is not made[name])}
-                for part, made in zip(self._data(), self.fresh)]
+        return [
+            {
+                name: value
+                for name, value in vars(part).items()
+                if name[0] != '_' and (name not in made or value is not made[name])
+            }
+            for part, made in zip(self._data(), self.fresh)
+        ]
 
     def _random(self) -> dict:
         """What the next batches follow from."""
@@ -121,7 +130,9 @@ class RunState:
         self.pass_start = state['pass_start']
         self._set_random(self.pass_start)
         iterator = iter(self.loader)
-        skipped = Progress('Passing over what was learned', position.batch, quiet=self.args.non_verbose)
+        skipped = Progress(
+            'Passing over what was learned', position.batch, quiet=self.args.non_verbose
+        )
         for _ in skipped.over(itertools.islice(iterator, position.batch)):
             pass
         self._set_random(state['random'])
@@ -132,17 +143,35 @@ class RunState:
         begun.
         """
         places = {id(part()): place for place, part in self._places.items() if part() is not None}
-        packer, edited = Packer(places), {name: value for name, value in vars(self.args).items()
-                                    if name not in self.given or self.given[name] is not value}
+        packer, edited = (
+            Packer(places),
+            {
+                name: value
+                for name, value in vars(self.args).items()
+                if name not in self.given or self.given[name] is not value
+            },
+        )
         model, network = packer.members(self.model), self.there.get('model.net')
-        missing = [path for path, what in packer.needs.items()
-                   if self.there.get(path) != what and not (what == network and isinstance(what, list))]
-        state = dict(position=list(dataclasses.astuple(position)), begins=self.begins, random=self._random(),
-                     pass_start=self.pass_start if position.batch else None, model=model,
-                     data=packer.pack(self._changed(), 'data'), held=self._held(),
-                     args=packer.pack(edited, 'args'),
-                     parts={name: packer.pack(part.state_dict(), name)
-                            for name, part in self.parts.items() if part is not None})
+        missing = [
+            path
+            for path, what in packer.needs.items()
+            if self.there.get(path) != what and not (what == network and isinstance(what, list))
+        ]
+        state = dict(
+            position=list(dataclasses.astuple(position)),
+            begins=self.begins,
+            random=self._random(),
+            pass_start=self.pass_start if position.batch else None,
+            model=model,
+            data=packer.pack(self._changed(), 'data'),
+            held=self._held(),
+            args=packer.pack(edited, 'args'),
+            parts={
+                name: packer.pack(part.state_dict(), name)
+                for name, part in self.parts.items()
+                if part is not None
+            },
+        )
         if packer.lost or missing:
             raise Incomplete(', '.join(list(dict.fromkeys([*packer.lost, *missing]))[:3]))
         return state
@@ -160,8 +189,13 @@ class RunState:
     def restore(self, state: dict) -> Position:
         """Give a run that is newly begun this state."""
         position = Position(*state['position'])
-        if len(state['begins']) != position.task + position.begun or position.task > self.dataset.N_TASKS:
-            raise ValueError(f'it was {position}, and has the beginnings of {len(state["begins"])} tasks')
+        if (
+            len(state['begins']) != position.task + position.begun
+            or position.task > self.dataset.N_TASKS
+        ):
+            raise ValueError(
+                f'it was {position}, and has the beginnings of {len(state["begins"])} tasks'
+            )
         made = []
         for task, begin in enumerate(state['begins']):
             set_random_state(begin)
@@ -188,8 +222,14 @@ class RunState:
 
 def part_states(parts: list) -> dict:
     """Of loaders, data sets and transforms: their counters and generators, as plain data."""
-    counters = [{name: value for name, value in getattr(part, '__dict__', {}).items()
-                 if type(value) in (bool, int)} for part in parts]
+    counters = [
+        {
+            name: value
+            for name, value in getattr(part, '__dict__', {}).items()
+            if type(value) in (bool, int)
+        }
+        for part in parts
+    ]
     return dict(counters=counters, generators=Packer().pack(_generators(parts), 'generators'))
 
 
@@ -204,18 +244,30 @@ def set_part_states(parts: list, state: dict, model) -> None:
 def _generators(parts: list) -> list:
     """Of these, and of their transforms."""
     parts = [*parts, *(getattr(part, '__dict__', {}).get('transform') for part in parts)]
-    for part in parts:                                      # which grows by the parts of a `Compose`
+    for part in parts:  # which grows by the parts of a `Compose`
         parts += inner if isinstance(inner := getattr(part, 'transforms', None), list) else []
-    return [value for part in parts for value in getattr(part, '__dict__', {}).values()
-            if isinstance(value, (torch.Generator, np.random.Generator))]
+    return [
+        value
+        for part in parts
+        for value in getattr(part, '__dict__', {}).values()
+        if isinstance(value, (torch.Generator, np.random.Generator))
+    ]
 
 
 def random_state() -> dict:
     """Of the global generators of python, numpy and torch."""
     name, keys, *rest = np.random.get_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
-    return dict(python=random.getstate(), numpy=(name, keys.tolist(), *rest), torch=torch.get_rng_state(),
-                cuda=cuda)
+    cuda = (
+        torch.cuda.get_rng_state_all()
+        if torch.cuda.is_available() and torch.cuda.is_initialized()
+        else []
+    )
+    return dict(
+        python=random.getstate(),
+        numpy=(name, keys.tolist(), *rest),
+        torch=torch.get_rng_state(),
+        cuda=cuda,
+    )
 
 
 def set_random_state(state: dict) -> None:
@@ -223,5 +275,7 @@ def set_random_state(state: dict) -> None:
     random.setstate(state['python'])
     np.random.set_state(state['numpy'])
     torch.set_rng_state(state['torch'])
-    for i, one in enumerate(state['cuda'][:torch.cuda.device_count()] if torch.cuda.is_available() else []):
+    for i, one in enumerate(
+        state['cuda'][: torch.cuda.device_count()] if torch.cuda.is_available() else []
+    ):
         torch.cuda.set_rng_state(one, i)

@@ -6,6 +6,7 @@ A file holds plain data: `model` (the method's `state_dict`), `optimizer`, `sche
 and, of ours, `run`:
 all that the run needs to be resumed exactly where it was.
 """
+
 import argparse
 import logging
 from pathlib import Path
@@ -22,9 +23,24 @@ from scroll.archive import unwritable
 from scroll.errors import InputError
 from utils import to_parsable_obj
 
-_SAME = ('model', 'dataset', 'backbone', 'n_splits', 'schedule', 'inc', 'b', 'joint', 'permute_classes',
-         'custom_class_order', 'custom_task_order', 'buffer_size', 'validation', 'input_size', 'num_classes',
-         'seed')                        # arguments that a run and the one that it continues share
+_SAME = (
+    'model',
+    'dataset',
+    'backbone',
+    'n_splits',
+    'schedule',
+    'inc',
+    'b',
+    'joint',
+    'permute_classes',
+    'custom_class_order',
+    'custom_task_order',
+    'buffer_size',
+    'validation',
+    'input_size',
+    'num_classes',
+    'seed',
+)  # arguments that a run and the one that it continues share
 _COUNTER = IGNORED['batch counter']
 
 
@@ -35,23 +51,39 @@ def save(state, args, arguments: dict, task: int) -> None:
     model, record, scheduler = state.model, state.parts['record'], state.parts.get('scheduler')
     day, time, name = record.run.split('-')
     which = 'joint' if args.joint else task if args.savecheck == 'task' else 'last'
-    words = [*([] if args.ckpt_name is None else [args.ckpt_name]), args.model, args.dataset,
-             args.dataset_config, args.buffer_size, args.n_epochs, f'{day}-{time}', name]
+    words = [
+        *([] if args.ckpt_name is None else [args.ckpt_name]),
+        args.model,
+        args.dataset,
+        args.dataset_config,
+        args.buffer_size,
+        args.n_epochs,
+        f'{day}-{time}',
+        name,
+    ]
     name = '_'.join(map(str, words))
     path = Path(args.checkpoint_path) / f'{name}_{which}.pt'
     logging.getLogger(__name__).info('Saving checkpoint into: %s', name)
-    content = dict(model={name: t.cpu() if isinstance(t, torch.Tensor) else t
-                          for name, t in model.state_dict().items()},
-                   optimizer=None if model.opt is None else model.opt.state_dict(),
-                   scheduler=None if scheduler is None else scheduler.state_dict(),
-                   args=to_parsable_obj(arguments), results=[record.class_il, record.task_il, {}], run=None)
+    content = dict(
+        model={
+            name: t.cpu() if isinstance(t, torch.Tensor) else t
+            for name, t in model.state_dict().items()
+        },
+        optimizer=None if model.opt is None else model.opt.state_dict(),
+        scheduler=None if scheduler is None else scheduler.state_dict(),
+        args=to_parsable_obj(arguments),
+        results=[record.class_il, record.task_il, {}],
+        run=None,
+    )
     if hasattr(getattr(model, 'buffer', None), 'serialize'):
         content['buffer'] = model.buffer.serialize()
     try:
         content['run'] = state.gather(Position(task + 1))
     except Incomplete as error:
-        warn_once(f'--savecheck: {args.model} keeps what no file can hold ({error}): a run cannot be '
-                  f'continued from {path}')
+        warn_once(
+            f'--savecheck: {args.model} keeps what no file can hold ({error}): a run cannot be '
+            f'continued from {path}'
+        )
     with unwritable(path):
         write(path, content)
     print(f'  checkpoint: {path}', flush=True)
@@ -67,7 +99,10 @@ def read(path) -> dict:
         if not all(isinstance(name, str) for name in content['model']):
             raise InputError('not the file of a model')
         args = content.get('args') or {}
-        return {**content, 'args': dict(vars(args) if isinstance(args, argparse.Namespace) else args)}
+        return {
+            **content,
+            'args': dict(vars(args) if isinstance(args, argparse.Namespace) else args),
+        }
 
 
 def load(state, args) -> Position:
@@ -79,8 +114,10 @@ def load(state, args) -> Position:
     with loading(f'--loadcheck {args.loadcheck}'):
         if content.get('run') is not None and (first or args.inference_only):
             return _resume(state, args, content, first)
-        if first and content.get('results'):                # the accuracies on the tasks before
-            rows = [[[float(a) for a in row] for row in part[:first]] for part in content['results'][:2]]
+        if first and content.get('results'):  # the accuracies on the tasks before
+            rows = [
+                [[float(a) for a in row] for row in part[:first]] for part in content['results'][:2]
+            ]
             if len(rows[0]) == first:
                 record = state.parts['record']
                 record.first, (record.class_il, record.task_il) = 0, rows
@@ -107,7 +144,9 @@ def _resume(state, args, content: dict, first: int) -> Position:
     """Exactly where the file's run was, if it was this run; the row has a name of its own."""
     ended, saved, record = content['run']['position'][0], content['args'], state.parts['record']
     if first and ended != first:
-        raise InputError(f'--start_from {first}: its run ended after task {ended}; give --start_from {ended}')
+        raise InputError(
+            f'--start_from {first}: its run ended after task {ended}; give --start_from {ended}'
+        )
     for name in _SAME:
         here = to_parsable_obj(getattr(args, name, None))
         if name in saved and here != saved[name]:
@@ -125,10 +164,15 @@ def _load_tensors(model, tensors: dict, same: bool) -> None:
         model.register_buffer(name, tensors[name])
     own, given = model.state_dict(), {}
     for name, tensor in tensors.items():
-        if name in own or not (_COUNTER.fullmatch(name) or getattr(model, name.split('.')[0], model) is None):
+        if name in own or not (
+            _COUNTER.fullmatch(name) or getattr(model, name.split('.')[0], model) is None
+        ):
             given[name] = tensor
     for name in own.keys() & given.keys():
-        if given[name].is_floating_point() != own[name].is_floating_point() or given[name].is_complex():
+        if (
+            given[name].is_floating_point() != own[name].is_floating_point()
+            or given[name].is_complex()
+        ):
             raise InputError(f'{name} is of {given[name].dtype} and should be of {own[name].dtype}')
     model.load_state_dict({name: t for name, t in own.items() if _COUNTER.fullmatch(name)} | given)
 
@@ -138,15 +182,23 @@ def _load_buffer(model, dataset, content) -> None:
     (`raw`).
     """
     if not isinstance(content, dict):
-        warn_once('--loadcheck: the buffer in the file is code and not data (old_pickle), and is left out')
+        warn_once(
+            '--loadcheck: the buffer in the file is code and not data (old_pickle), and is left out'
+        )
         return
     examples, labels = content.get('examples'), content.get('labels')
-    if labels is not None and len(labels) and not -1 <= labels.min() <= labels.max() < dataset.N_CLASSES:
+    if (
+        labels is not None
+        and len(labels)
+        and not -1 <= labels.min() <= labels.max() < dataset.N_CLASSES
+    ):
         raise InputError(f'labels of its buffer should be of {dataset.N_CLASSES} classes')
     if examples is not None and getattr(model.buffer, 'raw', False) and hasattr(dataset, 'images'):
         if examples.is_floating_point():
             examples = (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
         if examples.dtype != torch.uint8 or examples.shape[1:3] != tuple(dataset.SIZE):
-            raise InputError(f'examples of its buffer should be images of {tuple(dataset.SIZE)} pixels')
+            raise InputError(
+                f'examples of its buffer should be images of {tuple(dataset.SIZE)} pixels'
+            )
         content = {**content, 'examples': examples}
     model.load_buffer(content)

@@ -5,6 +5,7 @@ those that its class names in `TRANSIENT`: plain values, tensors, arrays, and co
 networks; generators; objects with `state_dict` and `load_state_dict`, or whose state is their
 attributes; of a loader its place.
 """
+
 import collections
 import copy
 import types
@@ -16,12 +17,28 @@ from torch import nn
 
 from scroll.errors import InputError, naming
 
-KIND = '__kind__'                       # key of a packed value that is more than plain data
-_OF_THE_RUN = {'args', 'dataset', 'loss', 'transform', 'original_transform', 'normalization_transform',
-               'device', 'psi_digest', *vars(nn.Module())}
+KIND = '__kind__'  # key of a packed value that is more than plain data
+_OF_THE_RUN = {
+    'args',
+    'dataset',
+    'loss',
+    'transform',
+    'original_transform',
+    'normalization_transform',
+    'device',
+    'psi_digest',
+    *vars(nn.Module()),
+}
 _PLAIN = (bool, int, float, str, type(None))
-_CONSTANT = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type,
-             torch.device, torch.dtype)
+_CONSTANT = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.ModuleType,
+    type,
+    torch.device,
+    torch.dtype,
+)
 
 
 class Kept:
@@ -39,11 +56,11 @@ def load_model_state(model: nn.Module, state: dict, stream=()) -> None:
     not fit."""
     plain, registered = {name for name, value in vars(model).items() if value is not None}, True
     for name, packed in state.items():
-        registered = registered and name not in plain       # these come last in `members`
+        registered = registered and name not in plain  # these come last in `members`
         with loading(name):
             value = unpack(packed, getattr(model, name, None), model, stream)
             if registered and isinstance(value, torch.Tensor) and not hasattr(model, name):
-                model.register_buffer(name, value)          # as a method may do with what it learns
+                model.register_buffer(name, value)  # as a method may do with what it learns
             elif name in model._buffers and value is not None:
                 model._buffers[name] = value.to(model.device)
             else:
@@ -61,7 +78,9 @@ def loading(what):
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(f'does not fit this run ({" ".join(str(error).split())[:300]})') from error
+            raise InputError(
+                f'does not fit this run ({" ".join(str(error).split())[:300]})'
+            ) from error
 
 
 class Packer:
@@ -73,22 +92,29 @@ class Packer:
         needs: path -> what must be there when the value is unpacked. lost: paths of what cannot be
         kept."""
 
-    def __init__(self, stream: dict = {}):          # noqa: B006  never changed
+    def __init__(self, stream: dict = {}):  # noqa: B006  never changed
         self.needs, self.lost, self.stream, self._left = {}, [], stream, set()
 
     def members(self, model: nn.Module) -> dict:
         """Attribute name -> plain data."""
         self._left.update(map(id, (model, *(getattr(model, name, None) for name in _OF_THE_RUN))))
-        values = {**model._modules, **model._parameters, **model._buffers,
-                  **{name: value for name, value in vars(model).items() if name not in _OF_THE_RUN}}
-        return {name: self.pack(value, f'model.{name}') for name, value in values.items()
-                if name not in getattr(model, 'TRANSIENT', ())}
+        values = {
+            **model._modules,
+            **model._parameters,
+            **model._buffers,
+            **{name: value for name, value in vars(model).items() if name not in _OF_THE_RUN},
+        }
+        return {
+            name: self.pack(value, f'model.{name}')
+            for name, value in values.items()
+            if name not in getattr(model, 'TRANSIENT', ())
+        }
 
     def pack(self, value, path: str):
         """Plain data of one value."""
         try:
             return self._pack(value, path)
-        except Exception:                               # third-party objects do as they like
+        except Exception:  # third-party objects do as they like
             self.lost.append(path)
             return None
 
@@ -113,30 +139,39 @@ class Packer:
             # a Counter: the one there is filled
             if type(value) not in (dict, collections.OrderedDict):
                 self.needs[path] = type(value).__name__
-            return {self.pack(key, f'{path}.{key}'): self.pack(item, f'{path}.{key}')
-                    for key, item in value.items()}
+            return {
+                self.pack(key, f'{path}.{key}'): self.pack(item, f'{path}.{key}')
+                for key, item in value.items()
+            }
         self.needs[path] = f'{type(value).__module__}.{type(value).__qualname__}'
         if isinstance(value, nn.Module):
             tensors = _tensors(value)
             self.needs[path] = [(name, tuple(t.shape)) for name, t in tensors.items()]
-            return {KIND: 'module', 'tensors': {name: _tensor(t) for name, t in tensors.items()},
-                    'training': [part.training for part in value.modules()]}
+            return {
+                KIND: 'module',
+                'tensors': {name: _tensor(t) for name, t in tensors.items()},
+                'training': [part.training for part in value.modules()],
+            }
         if isinstance(value, torch.Generator):
             return {KIND: 'state', 'state': value.get_state()}
         if isinstance(value, np.random.Generator):
             return {KIND: 'state', 'state': self.pack(value.bit_generator.state, path)}
         if hasattr(value, 'state_dict') and hasattr(value, 'load_state_dict'):
             if isinstance(value, torch.optim.Optimizer):
-                self.needs[path] += f" {[len(group['params']) for group in value.param_groups]}"
+                self.needs[path] += f' {[len(group["params"]) for group in value.param_groups]}'
             return {KIND: 'state', 'state': self.pack(value.state_dict(), f'{path}.state_dict')}
         if isinstance(value, _CONSTANT) or id(value) in self._left:
             return {KIND: 'left'}
         self._left.add(id(value))
         if not hasattr(value, '__dict__') or type(value).__reduce__ is not object.__reduce__:
-            self.lost.append(path)              # its state is not its attributes
+            self.lost.append(path)  # its state is not its attributes
             return {KIND: 'left'}
-        return {KIND: 'object', 'values': {name: self.pack(part, f'{path}.{name}')
-                                           for name, part in vars(value).items()}}
+        return {
+            KIND: 'object',
+            'values': {
+                name: self.pack(part, f'{path}.{name}') for name, part in vars(value).items()
+            },
+        }
 
 
 def unpack(packed, present, model: nn.Module, stream=()):
@@ -149,7 +184,9 @@ def unpack(packed, present, model: nn.Module, stream=()):
     if isinstance(packed, (list, tuple, set)):
         same = type(present) is type(packed) and len(present) == len(packed)
         known = present if same else [None] * len(packed)
-        return type(packed)(unpack(item, there, model, stream) for item, there in zip(packed, known))
+        return type(packed)(
+            unpack(item, there, model, stream) for item, there in zip(packed, known)
+        )
     if not isinstance(packed, dict):
         return packed
     kind = packed.get(KIND)
@@ -171,8 +208,10 @@ def unpack(packed, present, model: nn.Module, stream=()):
     if kind == 'module':
         return _module(packed, present, model)
     if kind == 'object':
-        vars(present).update((name, unpack(value, vars(present).get(name), model, stream))
-                             for name, value in packed['values'].items())
+        vars(present).update(
+            (name, unpack(value, vars(present).get(name), model, stream))
+            for name, value in packed['values'].items()
+        )
     elif kind == 'state':
         state = unpack(packed['state'], None, model)
         if isinstance(present, torch.Generator):
@@ -187,7 +226,11 @@ def unpack(packed, present, model: nn.Module, stream=()):
 def _filled(saved: torch.Tensor, device, present) -> torch.Tensor:
     """A copy, or the parameter that is present, with these numbers: an optimiser may hold it."""
     value = saved.detach().to(device, copy=True)
-    if isinstance(present, nn.Parameter) or saved.requires_grad and getattr(present, 'requires_grad', 0):
+    if (
+        isinstance(present, nn.Parameter)
+        or saved.requires_grad
+        and getattr(present, 'requires_grad', 0)
+    ):
         present.data, value = value.to(present.device), present
     return value.requires_grad_(saved.requires_grad)
 

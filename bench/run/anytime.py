@@ -6,6 +6,7 @@ with anytime inference": a(n) is the accuracy after n samples over the test samp
 seen so far, chosen among these; the area under its curve, A_AUC, is its mean over equally spaced
 points.
 """
+
 import json
 
 import torch
@@ -31,11 +32,15 @@ class Anytime(Kept):
 
     def __init__(self, model, dataset, every: int = None, prequential: bool = False):
         if (every or prequential) and is_task_aware(model):
-            raise InputError(f'--eval_every, --prequential: {model.NAME} needs the task of each sample')
+            raise InputError(
+                f'--eval_every, --prequential: {model.NAME} needs the task of each sample'
+            )
         if prequential and not hasattr(dataset, 'schedule'):
             raise InputError(f'--prequential: {dataset.NAME} is not a ScheduledDataset')
         if every and hasattr(dataset, 'schedule') and every > len(dataset.schedule.order):
-            raise InputError(f'--eval_every {every}: the stream has {len(dataset.schedule.order)} samples')
+            raise InputError(
+                f'--eval_every {every}: the stream has {len(dataset.schedule.order)} samples'
+            )
         self.model, self.dataset, self.every, self.prequential = model, dataset, every, prequential
         self.curve, self.seen, self.samples, self.right, self.predicted = [], [], 0, 0, 0
 
@@ -48,7 +53,9 @@ class Anytime(Kept):
         self.predicted += int((labels >= 0).sum())
         if self.seen:
             if not self.model.RAW_STREAM and images.dim() > 2:
-                images = self.dataset.test_loaders[-1].dataset.transform(torch.from_numpy(as_images(images)))
+                images = self.dataset.test_loaders[-1].dataset.transform(
+                    torch.from_numpy(as_images(images))
+                )
             with self.model.mid_stream():
                 self.right += hits(self.model, images, labels, self.seen)
 
@@ -57,16 +64,27 @@ class Anytime(Kept):
         if not (self.every or self.prequential):
             return
         before, self.samples = self.samples, self.samples + len(labels)
-        self.seen = sorted(set(self.seen).union(labels[labels >= 0].tolist()))      # -1: not labelled
+        self.seen = sorted(set(self.seen).union(labels[labels >= 0].tolist()))  # -1: not labelled
         if not self.every or self.samples // self.every == before // self.every or not self.seen:
             return
         with self.model.mid_stream():
-            self.curve.append([self.samples, accuracy_on_classes(self.model, self.dataset, self.seen)])
+            self.curve.append(
+                [self.samples, accuracy_on_classes(self.model, self.dataset, self.seen)]
+            )
 
     def results(self) -> dict:
-        """Columns of the results row that were asked for: A_AUC, its curve, prequential accuracy.
-        """
-        row = dict(prequential_accuracy=round(100 * self.right / self.predicted, 4)) if self.predicted else {}
-        return row if not self.curve else row | dict(
-            anytime_accuracy=round(metrics.mean(accuracy for _, accuracy in self.curve), 4),
-            anytime_curve=json.dumps([[n, round(accuracy, 4)] for n, accuracy in self.curve]))
+        """Columns of the results row that were asked for: A_AUC, its curve, prequential accuracy."""
+        row = (
+            dict(prequential_accuracy=round(100 * self.right / self.predicted, 4))
+            if self.predicted
+            else {}
+        )
+        return (
+            row
+            if not self.curve
+            else row
+            | dict(
+                anytime_accuracy=round(metrics.mean(accuracy for _, accuracy in self.curve), 4),
+                anytime_curve=json.dumps([[n, round(accuracy, 4)] for n, accuracy in self.curve]),
+            )
+        )

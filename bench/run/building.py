@@ -1,4 +1,5 @@
 """From arguments to what a run consists of: data set, backbone, method."""
+
 import argparse
 import logging
 
@@ -11,6 +12,7 @@ def initialize(args=None):
     """
     if args is None:
         from bench.cli.parsing import parse_args
+
         args = parse_args()
     import torch
 
@@ -21,7 +23,8 @@ def initialize(args=None):
     from datasets import get_dataset
     from models import get_model
     from scroll.embedding.embedder import state_digest
-    log = logging.getLogger(__name__)               # as Mammoth's own tests read it
+
+    log = logging.getLogger(__name__)  # as Mammoth's own tests read it
     log.debug('%s', argparse.Namespace(**vars(args) | dict(backbone=args.backbone.split(':')[-1])))
     if args.num_threads:
         torch.set_num_threads(args.num_threads)
@@ -30,14 +33,16 @@ def initialize(args=None):
     environment.get_checkpoint_path(args.checkpoint_path)
     environment.set_random_seed(args.seed)
     reuse_memory()
-    if not args.disable_log:                        # before data are read
+    if not args.disable_log:  # before data are read
         check_writable(environment.results_folder(args, 'class-il').parent.parent.parent)
     dataset = get_dataset(args)
     args.class_order = getattr(dataset, 'class_order', None)
-    args.num_classes = getattr(args, 'num_classes', dataset.N_CLASSES)      # outputs of the network
+    args.num_classes = getattr(args, 'num_classes', dataset.N_CLASSES)  # outputs of the network
     if args.num_classes < dataset.N_CLASSES:
-        raise InputError(f'--num_classes {args.num_classes}: {args.dataset} has {dataset.N_CLASSES} classes; '
-                         'give at least that')
+        raise InputError(
+            f'--num_classes {args.num_classes}: {args.dataset} has {dataset.N_CLASSES} classes; '
+            'give at least that'
+        )
     if hasattr(dataset, 'num_inputs'):
         args.num_inputs = dataset.num_inputs
     net = get_backbone(args)

@@ -4,26 +4,38 @@ CPUs.
 For weights of 5 x 5 and small maps oneDNN takes ten times as long for it as for the convolution: a
 fifth of a training step of EfficientNet-Lite. Results differ from its by rounding.
 """
+
 import torch
 import torch.nn.functional as F
 from torch.nn.grad import conv2d_input
 
-_FEWEST_TAPS, _MOST_PIXELS = 25, 100            # of a channel's weights, of its map: else oneDNN is as fast
+_FEWEST_TAPS, _MOST_PIXELS = 25, 100  # of a channel's weights, of its map: else oneDNN is as fast
 
 
 def suits(conv) -> bool:
     """Whether `convolve` may stand for a module's `_conv_forward`: it is depthwise, and its weights
     large.
     """
-    return (type(conv) is torch.nn.Conv2d and conv.groups == conv.in_channels == conv.out_channels
-            and conv.kernel_size[0] * conv.kernel_size[1] >= _FEWEST_TAPS and conv.bias is None
-            and conv.dilation == (1, 1) and conv.padding_mode == 'zeros' and isinstance(conv.padding, tuple))
+    return (
+        type(conv) is torch.nn.Conv2d
+        and conv.groups == conv.in_channels == conv.out_channels
+        and conv.kernel_size[0] * conv.kernel_size[1] >= _FEWEST_TAPS
+        and conv.bias is None
+        and conv.dilation == (1, 1)
+        and conv.padding_mode == 'zeros'
+        and isinstance(conv.padding, tuple)
+    )
 
 
 def convolve(stride: tuple, padding: tuple, x: torch.Tensor, weight: torch.Tensor, bias: None):
     """(B, C, H, W) and (C, 1, h, w) -> (B, C, H', W')."""
-    if (x.shape[2:].numel() > _MOST_PIXELS or x.device.type != 'cpu' or x.dtype.itemsize < 4
-            or torch.is_autocast_enabled('cpu') or torch.compiler.is_compiling()):
+    if (
+        x.shape[2:].numel() > _MOST_PIXELS
+        or x.device.type != 'cpu'
+        or x.dtype.itemsize < 4
+        or torch.is_autocast_enabled('cpu')
+        or torch.compiler.is_compiling()
+    ):
         return F.conv2d(x, weight, None, stride, padding, groups=len(weight))
     return _Depthwise.apply(x, weight, stride, padding)
 
@@ -61,5 +73,7 @@ def _of_weight(x, grad, shape, stride, padding) -> torch.Tensor:
     (down, right), (top, left) = stride, padding
     pairs = F.pad(pairs, (0, 0, 0, 0, left, left, top, top))
     channel, i, j, row, column = pairs.stride()
-    return pairs.as_strided((channels, 1, *shape[2:], rows, columns),
-                            (channel, 0, i, j, i * down + row, j * right + column)).sum((4, 5))
+    return pairs.as_strided(
+        (channels, 1, *shape[2:], rows, columns),
+        (channel, 0, i, j, i * down + row, j * right + column),
+    ).sum((4, 5))

@@ -1,5 +1,5 @@
-"""Faster: memory that is used again, layout; and at a price: coarser products, a compiled network.
-"""
+"""Faster: memory that is used again, layout; and at a price: coarser products, a compiled network."""
+
 import ctypes
 from functools import partial
 
@@ -14,7 +14,7 @@ from scroll.embedding.precision import keep_depthwise_in_float32
 from scroll.errors import InputError
 from scroll.heads.registry import lift_of
 
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4          # malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
 
 
 def reuse_memory() -> None:
@@ -23,10 +23,10 @@ def reuse_memory() -> None:
     time."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):            # another C library
+    except (OSError, AttributeError, TypeError):  # another C library
         return
     mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, 2 ** 31 - 1)
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def share_cores(model) -> None:
@@ -48,10 +48,15 @@ def arrange(model, precision: str = 'float32') -> str:
     GPUs float32 gains nothing by the layout."""
     if model.opt is None:
         return precision
-    networks = [module for module in model.modules()
-                if hasattr(module, 'precision') and is_shipped(type(module))]
+    networks = [
+        module
+        for module in model.modules()
+        if hasattr(module, 'precision') and is_shipped(type(module))
+    ]
     if precision == 'bfloat16' and not networks:
-        warn_once(f'--precision bfloat16 has no effect on a network of type {type(model.net).__name__}')
+        warn_once(
+            f'--precision bfloat16 has no effect on a network of type {type(model.net).__name__}'
+        )
         precision = 'float32'
     for network in networks:
         network.precision = precision
@@ -65,11 +70,14 @@ def arrange(model, precision: str = 'float32') -> str:
                         conv._conv_forward = winograd.convolve
                     elif depthwise.suits(conv):
                         conv._conv_forward = partial(depthwise.convolve, conv.stride, conv.padding)
-                    elif isinstance(conv, torch.nn.Conv2d) and conv.kernel_size == conv.stride == (1, 1):
+                    elif isinstance(conv, torch.nn.Conv2d) and conv.kernel_size == conv.stride == (
+                        1,
+                        1,
+                    ):
                         # changes no pixel; on one thread torch gives 1x1 ones of few
                         conv.dilation = 2, 2
-                                                # images to oneDNN, in half the time, only if
-                                                # dilated
+                        # images to oneDNN, in half the time, only if
+                        # dilated
         if precision == 'bfloat16':
             keep_depthwise_in_float32(model)
     return precision
@@ -83,7 +91,9 @@ def optimise(net, level: int) -> None:
     if level == 3:
         try:
             torch.compile(lambda x: x + 1)(torch.zeros(2, device=next(net.parameters()).device))
-        except Exception as error:          # compilers raise anything
-            raise InputError(f'-O 3: torch.compile does not work on this machine ({type(error).__name__}: '
-                             f'{error}); use -O 2') from error
+        except Exception as error:  # compilers raise anything
+            raise InputError(
+                f'-O 3: torch.compile does not work on this machine ({type(error).__name__}: '
+                f'{error}); use -O 2'
+            ) from error
         net.compile()

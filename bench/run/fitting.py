@@ -1,4 +1,5 @@
 """How long a task is trained: `--fitting_mode`."""
+
 import copy
 import math
 
@@ -30,8 +31,9 @@ class Fitting(Kept):
         """Whether another pass, number `epoch` from 0, is to begin."""
         if self.mode == 'iters':
             return self.left > 0
-        return (epoch < self.training.n_epochs
-                and self.without < self.training.early_stopping_patience)
+        return (
+            epoch < self.training.n_epochs and self.without < self.training.early_stopping_patience
+        )
 
     def end_batch(self) -> bool:
         """Called after each batch; whether it was the last one."""
@@ -42,10 +44,14 @@ class Fitting(Kept):
     def end_epoch(self, epoch: int, batches: int) -> None:
         """Called after each pass, with its number of batches."""
         if self.mode == 'iters' and not batches:
-            raise InputError(f'--fitting_mode iters: task {self.dataset.c_task + 1} has not one whole batch: '
-                             'use a smaller --batch_size, or --drop_last 0')
+            raise InputError(
+                f'--fitting_mode iters: task {self.dataset.c_task + 1} has not one whole batch: '
+                'use a smaller --batch_size, or --drop_last 0'
+            )
         if self.mode == 'early_stopping' and (epoch + 1) % self.training.early_stopping_freq == 0:
-            class_il, task_il, loss = evaluate(self.model, self.dataset, last=True, return_loss=True)
+            class_il, task_il, loss = evaluate(
+                self.model, self.dataset, last=True, return_loss=True
+            )
             accuracy = task_il[-1] if is_task_aware(self.model) else class_il[-1]
             score = -loss if self.training.early_stopping_metric == 'loss' else accuracy
             self.without += 1

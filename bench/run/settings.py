@@ -1,5 +1,6 @@
 """A run's arguments, frozen into three parts, each for the room that needs it. Mammoth's methods
 see `args`, and may change it: so training is frozen for each task."""
+
 from dataclasses import dataclass, fields
 
 
@@ -14,6 +15,7 @@ class _Part:
 @dataclass(frozen=True)
 class Stream(_Part):
     """Which part of the stream comes, and what it is judged on."""
+
     start_from: int
     stop_after: int
     validation: float
@@ -23,6 +25,7 @@ class Stream(_Part):
 @dataclass(frozen=True)
 class Training(_Part):
     """How a task is learned."""
+
     fitting_mode: str
     n_epochs: int
     n_iters: int
@@ -39,6 +42,7 @@ class Training(_Part):
 @dataclass(frozen=True)
 class Output(_Part):
     """What is measured, shown and written."""
+
     disable_log: bool
     non_verbose: bool
     enable_other_metrics: bool

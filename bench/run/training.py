@@ -1,6 +1,7 @@
 """The training loop: tasks, epochs, batches; evaluation after each task; one results row at the
 end.
 """
+
 from bench.results.report import Record, Stopwatch, finish
 from bench.resume import saved_models
 from bench.resume.checkpoints import Checkpoints
@@ -39,7 +40,9 @@ def train(model, dataset, args, test: bool = True) -> dict:
         results.check_writable(folder)
     first, tasks = stream.start_from or 0, stream.stop_after or dataset.N_TASKS
     if first >= dataset.N_TASKS or tasks > dataset.N_TASKS:
-        raise InputError(f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks')
+        raise InputError(
+            f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks'
+        )
     if getattr(args, 'differs', ''):
         print(args.differs, flush=True)
     record, anytime = Record(first), Anytime(model, dataset, output.eval_every, output.prequential)
@@ -47,7 +50,7 @@ def train(model, dataset, args, test: bool = True) -> dict:
     with Checkpoints(state, args, arguments) as checkpoints:
         restored = checkpoints.restore()
         start = restored or saved_models.load(state, args)
-        record.began -= record.seconds['total']                 # of the run that is continued
+        record.began -= record.seconds['total']  # of the run that is continued
         if output.enable_other_metrics and start == Position():
             record.untrained = _evaluate_untrained(model, dataset, tasks)
         # a run that is evaluated where it was
@@ -63,8 +66,10 @@ def train(model, dataset, args, test: bool = True) -> dict:
             with allow_single_values(model.net):
                 if trained and not stream.inference_only:
                     _learn_task(model, dataset, args, state, record, anytime, checkpoints)
-                with (Stopwatch(record.seconds, 'stream'),
-                      Progress(f'End of task {task + 1}', quiet=output.non_verbose)):
+                with (
+                    Stopwatch(record.seconds, 'stream'),
+                    Progress(f'End of task {task + 1}', quiet=output.non_verbose),
+                ):
                     model.meta_end_task(dataset)
             if task + 1 == first:
                 saved_models.load_weights(model, dataset, args)
@@ -79,13 +84,15 @@ def train(model, dataset, args, test: bool = True) -> dict:
             _evaluate_for_real(model, dataset, record)
         record.tell_total()
         row = finish(model, dataset, args, arguments, record, anytime, folders)
-        try:                            # the row comes first: a file that cannot be written does not cost it
+        try:  # the row comes first: a file that cannot be written does not cost it
             model.save_files()
             if output.savecheck:
                 saved_models.save(state, args, arguments, tasks - 1)
         except InputError as error:
-            raise InputError(f'the run has finished, but {error}; free some space or choose another path, '
-                             f'and {checkpoints.again}') from error
+            raise InputError(
+                f'the run has finished, but {error}; free some space or choose another path, '
+                f'and {checkpoints.again}'
+            ) from error
         checkpoints.finished()
     return row
 
@@ -94,7 +101,7 @@ def _begin_task(model, dataset, state, record, training: Training, output: Outpu
     """The next task's data, and what the method does before it learns them."""
     training_mode(model.net, training.bn)
     state.next_task()
-    serve(state.loader, model)              # whose length a method may ask for
+    serve(state.loader, model)  # whose length a method may ask for
     record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
     with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=output.non_verbose):
         model.meta_begin_task(dataset)
@@ -113,9 +120,11 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints) -> No
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):
         total = limit or (len(loader) if hasattr(loader, '__len__') else None)
-        progress = Progress(f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose)
+        progress = Progress(
+            f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose
+        )
         with Stopwatch(record.seconds, 'stream') as watch:
-            if not batches:                                 # else this pass was interrupted
+            if not batches:  # else this pass was interrupted
                 training_mode(model.net, training.bn)
                 model.meta_begin_epoch(epoch, dataset)
             losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
@@ -141,7 +150,11 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints) -> No
             model.meta_end_epoch(epoch, dataset)
             fitting.end_epoch(epoch, batches)
         epoch, batches = epoch + 1, 0
-        if training.eval_epochs and epoch % training.eval_epochs == 0 and fitting.wants_epoch(epoch):
+        if (
+            training.eval_epochs
+            and epoch % training.eval_epochs == 0
+            and fitting.wants_epoch(epoch)
+        ):
             accuracies = dataset.evaluate(model, dataset)
             print_accuracies(*accuracies, dataset, f' (epoch {epoch})')
         if checkpoints.due():
@@ -154,16 +167,21 @@ def _learn_batch(model, loader, batch, epoch: int) -> tuple:
     if not model.RAW_STREAM:
         batch = [x.to(model.device) for x in batch]
     inputs, labels, not_aug_inputs, *extras = batch
-    names, labels = getattr(getattr(loader, 'dataset', None), 'extra_return_fields', ()), labels.long()
+    names, labels = (
+        getattr(getattr(loader, 'dataset', None), 'extra_return_fields', ()),
+        labels.long(),
+    )
     try:
-        return labels, model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch,
-                                          **dict(zip(names, extras)))
+        return labels, model.meta_observe(
+            inputs, labels, not_aug_inputs, epoch=epoch, **dict(zip(names, extras))
+        )
     except ValueError as error:
         if 'more than 1 value per channel' not in str(error):
             raise
-        raise InputError('batch norms without running statistics cannot train on one sample at a time: give '
-                         '--batch_size and --minibatch_size above 1, a larger --input_size, or --bn frozen'
-                         ) from error
+        raise InputError(
+            'batch norms without running statistics cannot train on one sample at a time: give '
+            '--batch_size and --minibatch_size above 1, a larger --input_size, or --bn frozen'
+        ) from error
 
 
 def _evaluate_task(model, dataset, record) -> None:
@@ -182,7 +200,9 @@ def _evaluate_untrained(model, dataset, tasks: int) -> tuple:
     for task in range(1, tasks):
         seen |= dict.fromkeys(dataset.task_classes(task).tolist())
         loaders = [(task, dataset.test_loader(task))]
-        for row, accuracies in zip(found, evaluate(model, dataset, loaders=loaders, seen=list(seen))):
+        for row, accuracies in zip(
+            found, evaluate(model, dataset, loaders=loaders, seen=list(seen))
+        ):
             row += accuracies
     return found
 

@@ -5,30 +5,47 @@ Winograd's algorithm (Lavin and Gray 2016, "Fast algorithms for convolutional ne
 tile of `size` x `size` outputs follows from (size + 2)^2 products of sums of inputs and sums of
 weights. Results differ from those of a direct convolution by rounding.
 """
+
 from functools import cache
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-_FEWEST_CHANNELS, _FEWEST_IMAGES = 64, 16       # below, transforms take longer than they save
+_FEWEST_CHANNELS, _FEWEST_IMAGES = 64, 16  # below, transforms take longer than they save
 
 
 def suits(conv) -> bool:
     """Whether `convolve` may stand for a module's `_conv_forward`: it is a 3x3 convolution of
     stride 1.
     """
-    return (type(conv) is torch.nn.Conv2d and conv.kernel_size == (3, 3) and conv.bias is None
-            and conv.stride == conv.padding == conv.dilation == (1, 1) and conv.groups == 1
-            and conv.padding_mode == 'zeros' and min(conv.weight.shape[:2]) >= _FEWEST_CHANNELS)
+    return (
+        type(conv) is torch.nn.Conv2d
+        and conv.kernel_size == (3, 3)
+        and conv.bias is None
+        and conv.stride == conv.padding == conv.dilation == (1, 1)
+        and conv.groups == 1
+        and conv.padding_mode == 'zeros'
+        and min(conv.weight.shape[:2]) >= _FEWEST_CHANNELS
+    )
 
 
 def convolve(x: torch.Tensor, weight: torch.Tensor, bias: None) -> torch.Tensor:
     """(B, C, H, W) and (K, C, 3, 3) -> (B, K, H, W), channels-last; direct where that is faster."""
     count, channels, height, width = x.shape
-    size = next((size for size in (4, 2) if height % size == width % size == 0 and height > size), 0)
-    if (count < _FEWEST_IMAGES or not size or size == 2 and height * width > 64 or x.device.type != 'cpu'
-            or x.dtype.itemsize < 4 or torch.is_autocast_enabled('cpu') or torch.compiler.is_compiling()):
+    size = next(
+        (size for size in (4, 2) if height % size == width % size == 0 and height > size), 0
+    )
+    if (
+        count < _FEWEST_IMAGES
+        or not size
+        or size == 2
+        and height * width > 64
+        or x.device.type != 'cpu'
+        or x.dtype.itemsize < 4
+        or torch.is_autocast_enabled('cpu')
+        or torch.compiler.is_compiling()
+    ):
         return F.conv2d(x, weight, padding=1)
     n, (of_inputs, of_weights, of_outputs) = (size + 2) ** 2, _transforms(size, x.dtype)
     weights = (of_weights @ weight.reshape(-1, 9).T).view(n, -1, channels)
@@ -42,38 +59,43 @@ class _Tiles(torch.autograd.Function):
     """(B, C, H, W) -> ((size + 2)^2, tiles * C): the inputs of each tile, which overlap by two
     pixels.
     """
+
     generate_vmap_rule = True
 
     @staticmethod
     def forward(x, size):
         padded = F.pad(x.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1)).unfold(1, size + 2, size)
-        return padded.unfold(2, size + 2, size).permute(4, 5, 0, 1, 2, 3).reshape((size + 2) ** 2, -1)
+        return (
+            padded.unfold(2, size + 2, size).permute(4, 5, 0, 1, 2, 3).reshape((size + 2) ** 2, -1)
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         ctx.shape, ctx.size = inputs[0].shape, inputs[1]
 
     @staticmethod
-    def backward(ctx, grad):                    # as autograd's of `unfold`, five times as fast
+    def backward(ctx, grad):  # as autograd's of `unfold`, five times as fast
         (count, channels, height, width), size = ctx.shape, ctx.size
         grad = grad.view(size + 2, size + 2, count, height // size, width // size, channels)
         padded = grad.new_zeros(count, height + 2, width + 2, channels)
         for i, j in np.ndindex(size + 2, size + 2):
-            padded[:, i:height + i:size, j:width + j:size] += grad[i, j]
+            padded[:, i : height + i : size, j : width + j : size] += grad[i, j]
         return padded[:, 1:-1, 1:-1].permute(0, 3, 1, 2), None
 
 
 @cache
-@torch.inference_mode(False)                    # the first call may be an evaluation's
+@torch.inference_mode(False)  # the first call may be an evaluation's
 def _transforms(size: int, dtype: torch.dtype) -> tuple:
     """Matrices (Toom, Cook) that make factors of inputs and of weights, and outputs of their
     products.
     """
-    points = np.array([0.0, 1.0, -1.0, 2.0, -2.0][:size + 1])
+    points = np.array([0.0, 1.0, -1.0, 2.0, -2.0][: size + 1])
     others = [np.delete(points, i) for i in range(len(points))]
     inputs = np.zeros((size + 2, size + 2))
     inputs[:-1, :-1], inputs[-1] = [np.poly(other)[::-1] for other in others], np.poly(points)[::-1]
     scale = [[np.prod(point - other)] for point, other in zip(points, others)]
     weights = np.vstack([np.vander(points, 3, increasing=True) / scale, np.eye(3)[-1]])
     outputs = np.vstack([np.vander(points, size, increasing=True), np.eye(size)[-1]]).T
-    return tuple(torch.from_numpy(np.kron(matrix, matrix)).to(dtype) for matrix in (inputs, weights, outputs))
+    return tuple(
+        torch.from_numpy(np.kron(matrix, matrix)).to(dtype) for matrix in (inputs, weights, outputs)
+    )

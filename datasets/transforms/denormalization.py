@@ -1,4 +1,5 @@
 """The inverse of a normalisation, to look at network inputs."""
+
 import torch
 
 
@@ -11,5 +12,7 @@ class DeNormalize:
         self.mean, self.std = torch.as_tensor(mean).float(), torch.as_tensor(std).float()
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        mean, std = (x.to(images.device, images.dtype).view(-1, 1, 1) for x in (self.mean, self.std))
+        mean, std = (
+            x.to(images.device, images.dtype).view(-1, 1, 1) for x in (self.mean, self.std)
+        )
         return images * std + mean

@@ -1,6 +1,7 @@
 """Constants of a data set from `datasets/configs/<dataset>/<name>.yaml`, which are set on the
 instance.
 """
+
 import functools
 import inspect
 import re
@@ -14,17 +15,22 @@ from scroll.errors import InputError, did_you_mean
 _WHOLE = r'[1-9]\d{0,5}'
 _REAL = r'-?\d+(\.\d+)?(e-?\d+)?'
 _POSITIVE = r'(?=[^,\]]*[1-9])\d+(\.\d+)?(e-?\d+)?'
-_CONSTANTS = {      # name: (a pattern of the value in Python, in words)
+_CONSTANTS = {  # name: (a pattern of the value in Python, in words)
     'N_TASKS': (_WHOLE, 'a positive whole number'),
     'N_CLASSES': (_WHOLE, 'a positive whole number'),
-    'N_CLASSES_PER_TASK': (rf'{_WHOLE}|\[{_WHOLE}(, {_WHOLE})*\]',
-                           'a positive whole number, or a list of some'),
+    'N_CLASSES_PER_TASK': (
+        rf'{_WHOLE}|\[{_WHOLE}(, {_WHOLE})*\]',
+        'a positive whole number, or a list of some',
+    ),
     'SIZE': (rf'\[{_WHOLE}, {_WHOLE}\]', 'a list of two whole numbers'),
     'SETTING': ("'.*'", 'a name'),
     'MEAN': (rf'{_REAL}|\[{_REAL}(, {_REAL}, {_REAL})?\]', 'a number, or a list of three'),
-    'STD': (rf'{_POSITIVE}|\[{_POSITIVE}(, {_POSITIVE}, {_POSITIVE})?\]',
-            'a number above 0, or a list of three'),
-    **dict.fromkeys(('AVAIL_SCHEDS', 'TRANSFORM', 'TEST_TRANSFORM'), ('.*', ''))}
+    'STD': (
+        rf'{_POSITIVE}|\[{_POSITIVE}(, {_POSITIVE}, {_POSITIVE})?\]',
+        'a number above 0, or a list of three',
+    ),
+    **dict.fromkeys(('AVAIL_SCHEDS', 'TRANSFORM', 'TEST_TRANSFORM'), ('.*', '')),
+}
 
 
 # errors of torchvision, huggingface_hub, gdown and others, as far as they are no OSError
@@ -44,8 +50,10 @@ def data_errors(name: str):
         said = f'{type(error).__name__}: {" ".join(str(error).split())}'
         if not isinstance(error, OSError) and not _NO_DATA.search(said):
             raise
-        raise InputError(f'--dataset {name}: its files cannot be read or downloaded ({said}); --base_path '
-                         'says where they are') from error
+        raise InputError(
+            f'--dataset {name}: its files cannot be read or downloaded ({said}); --base_path '
+            'says where they are'
+        ) from error
 
 
 def split_config(values: dict) -> tuple:
@@ -54,8 +62,9 @@ def split_config(values: dict) -> tuple:
     for name, value in constants.items():
         pattern, expected = _CONSTANTS[name]
         if not re.fullmatch(pattern, repr(value), re.DOTALL):
-            raise InputError(f'data-set config: {name} is {reprlib.repr(value)}; expected '
-                             f'{expected}')
+            raise InputError(
+                f'data-set config: {name} is {reprlib.repr(value)}; expected {expected}'
+            )
     return constants, {name: value for name, value in values.items() if name not in constants}
 
 
@@ -68,10 +77,14 @@ def build(kind, args):
         with data_errors(args.dataset):
             return kind(args, **given)
     values, source = dataset_config(args.dataset, args.dataset_config)
-    constants = {name: _value(name, value, source) for name, value in split_config(values)[0].items()}
+    constants = {
+        name: _value(name, value, source) for name, value in split_config(values)[0].items()
+    }
     for name in getattr(kind, 'FIXED_BY_DATA', ()):
         if constants.pop(name, known := getattr(kind, name, None)) != known:
-            raise InputError(f'{source}: {name}: the data of {kind.NAME} say it is {known}; leave it out')
+            raise InputError(
+                f'{source}: {name}: the data of {kind.NAME} say it is {known}; leave it out'
+            )
     dataset = kind.__new__(kind)
     vars(dataset).update(constants)
     _replace_static_methods(dataset, constants)
@@ -83,17 +96,22 @@ def build(kind, args):
 def _replace_static_methods(dataset, constants: dict) -> None:
     """Static methods name their class and so cannot see constants of the instance: replace them."""
     if constants.keys().isdisjoint(('MEAN', 'STD', 'TRANSFORM')):
-        return                                          # importing torchvision takes seconds
+        return  # importing torchvision takes seconds
     from torchvision.transforms import Compose, Normalize, ToPILImage
 
     from datasets.transforms.denormalization import DeNormalize
+
     replacements = {}
     if 'MEAN' in constants or 'STD' in constants:
         levels = dataset.MEAN, dataset.STD
-        replacements = dict(get_normalization_transform=functools.partial(Normalize, *levels),
-                            get_denormalization_transform=functools.partial(DeNormalize, *levels))
+        replacements = dict(
+            get_normalization_transform=functools.partial(Normalize, *levels),
+            get_denormalization_transform=functools.partial(DeNormalize, *levels),
+        )
     if 'TRANSFORM' in constants:
-        replacements['get_transform'] = functools.partial(Compose, [ToPILImage(), dataset.TRANSFORM])
+        replacements['get_transform'] = functools.partial(
+            Compose, [ToPILImage(), dataset.TRANSFORM]
+        )
     for name, replacement in replacements.items():
         if isinstance(inspect.getattr_static(dataset, name, None), staticmethod):
             vars(dataset)[name] = replacement
@@ -114,6 +132,7 @@ def composed(steps, source: str):
     transform, or it
     refuses the parameters."""
     from torchvision import transforms
+
     made = []
     for step in steps if isinstance(steps, list) else [steps]:
         named = isinstance(step, dict) and len(step) == 1
@@ -121,7 +140,9 @@ def composed(steps, source: str):
         kind = getattr(transforms, name, None) if isinstance(name, str) else None
         if not isinstance(kind, type):
             known = [n for n in dir(transforms) if n[0].isupper()]
-            raise InputError(f'{source}: torchvision has no transform {name!r}{did_you_mean(name, known)}')
+            raise InputError(
+                f'{source}: torchvision has no transform {name!r}{did_you_mean(name, known)}'
+            )
         parameters = dict(parameters or {})
         if name == 'RandomApply' and 'transforms' in parameters:
             parameters['transforms'] = composed(parameters['transforms'], source).transforms

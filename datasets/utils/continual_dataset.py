@@ -3,6 +3,7 @@
 A file written for Mammoth hands two `torch` data sets to `store_masked_loaders` in
 `get_data_loaders`.
 """
+
 import copy
 import functools
 
@@ -12,11 +13,20 @@ import torch.nn.functional as F
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import label_changes
 from datasets.utils.config import build, data_errors
-from datasets.utils.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
+from datasets.utils.masked_loaders import (
+    MammothDatasetWrapper,
+    fix_class_names_order,
+    store_masked_loaders,
+)
 from scroll.errors import InputError
 from utils.evaluate import evaluate
 
-__all__ = ['ContinualDataset', 'MammothDatasetWrapper', 'fix_class_names_order', 'store_masked_loaders']
+__all__ = [
+    'ContinualDataset',
+    'MammothDatasetWrapper',
+    'fix_class_names_order',
+    'store_masked_loaders',
+]
 
 
 class ContinualDataset:
@@ -32,15 +42,16 @@ class ContinualDataset:
         c_task (current_task): -1 before the first; train_loader; test_loaders: of each task so far.
         class_order: int64 (N_CLASSES,), label in the stream of each class of the files.
         task_order: int64 (N_TASKS,), the tasks of the class in the order of their arrival."""
+
     NAME: str
     SETTING: str
     N_CLASSES: int
     N_CLASSES_PER_TASK: int
     N_TASKS: int
     SIZE: tuple
-    EPOCHS, BATCH_SIZE, BACKBONE = 50, 32, 'resnet18'           # what the getters of that name return
+    EPOCHS, BATCH_SIZE, BACKBONE = 50, 32, 'resnet18'  # what the getters of that name return
     AVAIL_SCHEDS = ['multisteplr', 'cosine']
-    DEFAULT_WEIGHTS = 'none'            # of --weights; None: the weights that come with this project
+    DEFAULT_WEIGHTS = 'none'  # of --weights; None: the weights that come with this project
     REFUSED_FLAGS = {}
     class_names = _coming = _preview = None
 
@@ -68,8 +79,10 @@ class ContinualDataset:
         joint = self.args.joint
         if not self.has_own_classes() and (joint or order is not None):
             flag = 'joint' if joint else 'custom_task_order'
-            raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream; it needs tasks with classes '
-                             'of their own')
+            raise InputError(
+                f'--{flag}: {self.NAME} is a {self.SETTING} stream; it needs tasks with classes '
+                'of their own'
+            )
         self.task_order = np.arange(self.N_TASKS) if order is None else order
         if order is not None:
             groups = np.split(np.arange(self.N_CLASSES), np.cumsum(sizes)[:-1])
@@ -96,8 +109,7 @@ class ContinualDataset:
 
     @classmethod
     def get_n_splits(cls, args):
-        """Tasks into which a stream of these arguments splits the classes; None for other streams.
-        """
+        """Tasks into which a stream of these arguments splits the classes; None for other streams."""
         if cls.SETTING not in ('class-il', 'task-il'):
             return None
         return 1 if args.joint else cls.N_TASKS
@@ -121,8 +133,7 @@ class ContinualDataset:
         return self._preview.test_loaders[task]
 
     def without_validation(self) -> 'ContinualDataset':
-        """The same stream at the same task, with the real test set, on which `--validation` ends.
-        """
+        """The same stream at the same task, with the real test set, on which `--validation` ends."""
         real = copy.copy(self)
         real.args, real.test_loaders, real._preview = copy.copy(self.args), [], None
         real.args.validation = 0
@@ -145,7 +156,7 @@ class ContinualDataset:
             return 0, self.N_CLASSES
         task, per_task = self.c_task if task is None else task, self.N_CLASSES_PER_TASK
         sizes = per_task if isinstance(per_task, list) else [per_task] * self.N_TASKS
-        return sum(sizes[:task]), sum(sizes[:task + 1])
+        return sum(sizes[:task]), sum(sizes[: task + 1])
 
     def left_out(self, tasks: range) -> dict:
         """flag -> how many training samples it keeps from a run of these tasks, where that is
@@ -158,7 +169,7 @@ class ContinualDataset:
         return cls.BACKBONE
 
     def get_loss(self):
-        return F.cross_entropy          # a function that accepts reduction=
+        return F.cross_entropy  # a function that accepts reduction=
 
     def get_transform(self):
         """Training transform of a batch of float images in [0, 1], or None."""
@@ -188,15 +199,17 @@ class ContinualDataset:
     def get_class_names(self) -> list:
         """Names of the classes by label in the stream."""
         if self.class_names is None:
-            raise InputError(f'--dataset {self.NAME}: it has no class names, which this method needs: define '
-                             'get_class_names')
+            raise InputError(
+                f'--dataset {self.NAME}: it has no class names, which this method needs: define '
+                'get_class_names'
+            )
         return fix_class_names_order(self.class_names, self.args)
 
     @staticmethod
     def get_prompt_templates() -> list:
-        """Sentences, with {} for a class name, for text encoders: Mammoth's, from `--mammoth PATH`.
-        """
+        """Sentences, with {} for a class name, for text encoders: Mammoth's, from `--mammoth PATH`."""
         from utils.prompt_templates import templates
+
         return templates['imagenet']
 
     @staticmethod
@@ -209,9 +222,10 @@ class ContinualDataset:
 
 def _counted(function):
     """A subclass's `get_data_loaders` that also counts the task, once, and keeps both loaders."""
+
     @functools.wraps(function)
     def get_data_loaders(self):
-        if self._coming is not None:            # the outermost of a chain of super() calls counts
+        if self._coming is not None:  # the outermost of a chain of super() calls counts
             return function(self)
         task = self.c_task + 1
         try:
@@ -224,4 +238,5 @@ def _counted(function):
         if len(self.test_loaders) <= task:
             self.test_loaders.append(test)
         return train, test
+
     return get_data_loaders

@@ -1,9 +1,11 @@
 """Defaults of flags that a data set sets. Looks at the class: no data is read, nothing is built."""
+
 import functools
 import inspect
 
-_GETTERS = dict(n_epochs='get_epochs', batch_size='get_batch_size', n_iters='get_iters',
-                backbone='get_backbone')
+_GETTERS = dict(
+    n_epochs='get_epochs', batch_size='get_batch_size', n_iters='get_iters', backbone='get_backbone'
+)
 
 
 def set_default_from_args(flag: str):
@@ -18,17 +20,17 @@ def set_default_from_args(flag: str):
     return functools.partial(_Default, flag)
 
 
-_decorated = {}         # (module, class) -> flag -> function, also where a later method took its name
+_decorated = {}  # (module, class) -> flag -> function, also where a later method took its name
 
 
 class _Default:
     """A decorated function: a method that may lack `self`, and that knows its flag."""
 
     def __init__(self, flag: str, function):
-        self.function = getattr(function, '__func__', function)         # also of a static method
+        self.function = getattr(function, '__func__', function)  # also of a static method
         functools.update_wrapper(self, self.function)
         place = self.__module__, self.__qualname__.rpartition('.')[0]
-        if flag in _decorated.get(place, ()):           # the class is defined once more
+        if flag in _decorated.get(place, ()):  # the class is defined once more
             del _decorated[place]
         _decorated.setdefault(place, {})[flag] = self
 
@@ -36,7 +38,7 @@ class _Default:
         return functools.partial(self, owner if instance is None else instance)
 
     def __call__(self, *given):
-        return self.function(*given[:len(inspect.signature(self.function).parameters)])
+        return self.function(*given[: len(inspect.signature(self.function).parameters)])
 
 
 def dataset_defaults(kind) -> dict:
@@ -48,7 +50,7 @@ def dataset_defaults(kind) -> dict:
             own = vars(base).get(function.__name__)
             if getattr(own, '__func__', own) is function:
                 found[flag] = _ask(kind, function.__name__)
-            else:                               # a later method of the class took its name
+            else:  # a later method of the class took its name
                 found[flag] = function(kind.__new__(kind))
     return {flag: value for flag, value in found.items() if value is not None}
 
@@ -62,5 +64,5 @@ def _ask(kind, name: str):
         return attribute()
     try:
         return getattr(kind.__new__(kind), name)()
-    except AttributeError:                  # no such getter, or it needs args or a constructor
+    except AttributeError:  # no such getter, or it needs args or a constructor
         return None

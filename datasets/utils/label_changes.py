@@ -3,6 +3,7 @@
 Pure functions of labels and flags, each with a random stream of its own: a larger share of the same
 seed contains the smaller one, and nothing depends on tasks, class names or worker processes.
 """
+
 import re
 from fractions import Fraction
 
@@ -21,13 +22,15 @@ def class_order(args, n_classes: int) -> np.ndarray:
     if custom is not None:
         return np.argsort(custom)
     if args.permute_classes:
-        return np.random.RandomState(args.seed % 2 ** 32).permutation(n_classes)
+        return np.random.RandomState(args.seed % 2**32).permutation(n_classes)
     return np.arange(n_classes)
 
 
 def task_order(args, n_tasks: int):
     """int64 (T,): the tasks as they arrive (`--custom_task_order`); None without that flag."""
-    return _given_order(args, 'custom_task_order', n_tasks, 'custom_class_order', 'permute_classes', 'joint')
+    return _given_order(
+        args, 'custom_task_order', n_tasks, 'custom_class_order', 'permute_classes', 'joint'
+    )
 
 
 def _given_order(args, flag: str, count: int, *others: str):
@@ -42,19 +45,23 @@ def _given_order(args, flag: str, count: int, *others: str):
     items = re.split('[,-]', str(text).replace(' ', ''))
     if sorted(items) != sorted(map(str, range(count))):
         what = 'tasks' if 'task' in flag else 'classes'
-        raise InputError(f'--{flag} {str(text)[:40]}: expected each of the {count} {what} 0..{count - 1} '
-                         'once, joined by commas or dashes')
+        raise InputError(
+            f'--{flag} {str(text)[:40]}: expected each of the {count} {what} 0..{count - 1} '
+            'once, joined by commas or dashes'
+        )
     return np.array(list(map(int, items)), np.int64)
 
 
-def pick(labels: np.ndarray, share: float, random: np.random.Generator, equally: bool = False) -> np.ndarray:
+def pick(
+    labels: np.ndarray, share: float, random: np.random.Generator, equally: bool = False
+) -> np.ndarray:
     """bool (N,): a share of the samples of each class, at random, rounded to whole samples.
     equally: the same number of each class, that share of the mean size of a class, or all that it
     has."""
     picked, classes = np.zeros(len(labels), bool), np.unique(labels)
     for label in classes:
         ids = random.permutation(np.flatnonzero(labels == label))
-        picked[ids[:round(share * (len(labels) / len(classes) if equally else len(ids)))]] = True
+        picked[ids[: round(share * (len(labels) / len(classes) if equally else len(ids)))]] = True
     return picked
 
 
@@ -62,8 +69,10 @@ def validation_share(args) -> float:
     """`--validation` in [0, 1): it is given in percent, or, below one, as a share."""
     percent = args.validation
     if percent >= 100:
-        raise InputError(f'--validation {percent:g}: expected percent of the training samples of a class, '
-                         'above 0 and below 100')
+        raise InputError(
+            f'--validation {percent:g}: expected percent of the training samples of a class, '
+            'above 0 and below 100'
+        )
     return percent if percent < 1 else percent / 100
 
 
@@ -100,7 +109,9 @@ def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
     `--label_perc_by_class` keeps that share of each class."""
     by_task, by_class = args.label_perc, args.label_perc_by_class
     if by_task < 1 and by_class < 1:
-        raise InputError('--label_perc and --label_perc_by_class both set the number of labels: give one')
+        raise InputError(
+            '--label_perc and --label_perc_by_class both set the number of labels: give one'
+        )
     random = numpy_stream(args.seed, f'unlabelled {task}')
     return ~pick(labels, min(by_task, by_class), random, equally=by_task < 1)
 
@@ -110,5 +121,7 @@ def check_labelled(args, tasks) -> None:
     iterable of the labels (N_t,) of each task; read up to the first that keeps a label."""
     if all(unlabelled(args, labels, task).all() for task, labels in enumerate(tasks)):
         flag = 'label_perc' if args.label_perc < 1 else 'label_perc_by_class'
-        raise InputError(f'--{flag} {getattr(args, flag):g}: rounded to whole samples that is no '
-                         'label in any task; give more')
+        raise InputError(
+            f'--{flag} {getattr(args, flag):g}: rounded to whole samples that is no '
+            'label in any task; give more'
+        )

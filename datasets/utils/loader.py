@@ -2,6 +2,7 @@
 
 Batches never cross the end of a segment of the schedule, and shuffling stays within segments.
 """
+
 import numpy as np
 import torch
 
@@ -48,7 +49,7 @@ class InMemoryDataset:
 
     def raw(self, ids) -> torch.Tensor:
         """The images as they are stored; a slice is a view."""
-        if self._resident[0] is not self.data:          # new data since the last call
+        if self._resident[0] is not self.data:  # new data since the last call
             self._resident = self.data, torch.as_tensor(self.data).to(self.device)
         images = self._resident[1][ids]
         return images.unsqueeze(-1) if images.dim() == 3 else images
@@ -87,16 +88,27 @@ class ImageLoader:
         project:
             batches are contiguous, even where the images are not, and a lone last sample is one."""
 
-    def __init__(self, dataset, batch_size: int, shuffle: bool = False, segment_ends=None,
-                 drop_last: bool = False, seed: int = 0):
-        self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
+    def __init__(
+        self,
+        dataset,
+        batch_size: int,
+        shuffle: bool = False,
+        segment_ends=None,
+        drop_last: bool = False,
+        seed: int = 0,
+    ):
+        self.dataset, self.batch_size, self.shuffle, self.drop_last = (
+            dataset,
+            batch_size,
+            shuffle,
+            drop_last,
+        )
         self.segment_ends = None if segment_ends is None else np.asarray(segment_ends)
         self.generator = torch.Generator().manual_seed(seed)
         self.raw = self.raw_not_aug = self.foreign = False
 
     def serve(self, raw: bool, raw_not_aug: bool, device, foreign: bool = False) -> 'ImageLoader':
-        """Give batches as a method wants them, on its device (raw ones on the CPU); returns itself.
-        """
+        """Give batches as a method wants them, on its device (raw ones on the CPU); returns itself."""
         self.raw, self.raw_not_aug, self.foreign = raw, raw_not_aug, foreign
         if not raw:
             self.dataset.device = torch.device(device)
@@ -113,8 +125,11 @@ class ImageLoader:
     def _batches(self) -> list:
         size, batches = self.batch_size, []
         for start, end in self._segments():
-            own = [(a, min(a + size, end)) for a in range(start, end, size)
-                   if a + size <= end or not self.drop_last]
+            own = [
+                (a, min(a + size, end))
+                for a in range(start, end, size)
+                if a + size <= end or not self.drop_last
+            ]
             joins = self.dataset.train and not self.foreign and size > 1
             if joins and own[1:] and own[-1][1] - own[-1][0] == 1:
                 own[-2:] = [(own[-2][0], end)]
@@ -127,9 +142,11 @@ class ImageLoader:
     def __iter__(self):
         order = None
         if self.shuffle:
-            order = torch.cat([a + torch.randperm(b - a, generator=self.generator)
-                               for a, b in self._segments()]).numpy()
+            order = torch.cat(
+                [a + torch.randperm(b - a, generator=self.generator) for a, b in self._segments()]
+            ).numpy()
         for a, b in self._batches():
-            batch = self.dataset.batch(slice(a, b) if order is None else order[a:b], self.raw,
-                                       self.raw_not_aug)
+            batch = self.dataset.batch(
+                slice(a, b) if order is None else order[a:b], self.raw, self.raw_not_aug
+            )
             yield tuple(field.contiguous() for field in batch) if self.foreign else batch

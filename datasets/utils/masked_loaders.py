@@ -1,6 +1,7 @@
 """Third-party data sets under Mammoth's contract: torch's, with `data` and `targets`, cut into
 tasks.
 """
+
 import copy
 
 import numpy as np
@@ -33,8 +34,12 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
         extra_return_fields: names of attributes, (N, ...) each, that items end with."""
 
     def __init__(self, dataset, train: bool = True):
-        vars(self).update(dataset=dataset, train=train, indexes=torch.arange(len(dataset.targets)),
-                          extra_return_fields=())
+        vars(self).update(
+            dataset=dataset,
+            train=train,
+            indexes=torch.arange(len(dataset.targets)),
+            extra_return_fields=(),
+        )
 
     def __getattr__(self, name: str):
         # copies ask before they are filled
@@ -56,8 +61,10 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
         if not self.train:
             return tuple(item[:2])
         if len(item) < 3:
-            raise InputError(f'{type(self.dataset).__name__}: training items must be (input, label, '
-                             f'un-augmented image), not {len(item)} values')
+            raise InputError(
+                f'{type(self.dataset).__name__}: training items must be (input, label, '
+                f'un-augmented image), not {len(item)} values'
+            )
         return *item[:3], *(getattr(self, name)[index] for name in self.extra_return_fields)
 
     def add_extra_return_field(self, name: str, values) -> None:
@@ -91,7 +98,7 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     labels = _labels(train, setting)
     validation = label_changes.validation_share(args) > 0
     kept = np.ones(len(labels), bool)
-    if validation and type(test).__name__ != 'ValidationDataset':       # the file's own split
+    if validation and type(test).__name__ != 'ValidationDataset':  # the file's own split
         kept = ~label_changes.held_out(args, labels, train.data)
         for name in ('data', 'targets', 'task_ids'):
             if hasattr(train, name):
@@ -100,19 +107,36 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     noisy = label_changes.noisy_labels(args, true, setting.N_CLASSES)
     train, test = MammothDatasetWrapper(train), MammothDatasetWrapper(test, train=False)
     train.keep(kept)
-    train.targets, test.targets = torch.from_numpy(order[noisy]), torch.from_numpy(order[test_labels])
+    train.targets, test.targets = (
+        torch.from_numpy(order[noisy]),
+        torch.from_numpy(order[test_labels]),
+    )
     if noisy is not true:
         train.add_extra_return_field('true_labels', torch.from_numpy(order[true]))
     train.keep(_belongs(train, setting, task))
     test.keep(_belongs(test, setting, task, validation and args.validation_mode == 'complete'))
     if not len(train):
         raise InputError(f'{setting.NAME}: task {task + 1} has no training samples')
-    train.targets[torch.from_numpy(label_changes.unlabelled(args, train.targets.numpy(), task))] = -1
-    setting.train_loader = create_seeded_dataloader(args, train, concern=f'train {task}', shuffle=True,
-                                                    batch_size=args.batch_size,
-                                                    drop_last=args.drop_last)
-    setting.test_loaders.append(create_seeded_dataloader(args, test, concern=f'test {task}', shuffle=False,
-                                                         batch_size=max(_TEST_BATCH, args.batch_size)))
+    train.targets[
+        torch.from_numpy(label_changes.unlabelled(args, train.targets.numpy(), task))
+    ] = -1
+    setting.train_loader = create_seeded_dataloader(
+        args,
+        train,
+        concern=f'train {task}',
+        shuffle=True,
+        batch_size=args.batch_size,
+        drop_last=args.drop_last,
+    )
+    setting.test_loaders.append(
+        create_seeded_dataloader(
+            args,
+            test,
+            concern=f'test {task}',
+            shuffle=False,
+            batch_size=max(_TEST_BATCH, args.batch_size),
+        )
+    )
     return setting.train_loader, setting.test_loaders[-1]
 
 
@@ -121,8 +145,9 @@ def _labels(dataset, setting) -> np.ndarray:
     labels = torch.as_tensor(dataset.targets).cpu().long().reshape(-1).numpy()
     wrong = labels[(labels < 0) | (labels >= setting.N_CLASSES)]
     if len(wrong):
-        raise InputError(f'{setting.NAME}: a sample has label {wrong[0]}, but N_CLASSES is '
-                         f'{setting.N_CLASSES}')
+        raise InputError(
+            f'{setting.NAME}: a sample has label {wrong[0]}, but N_CLASSES is {setting.N_CLASSES}'
+        )
     return labels
 
 
@@ -131,7 +156,7 @@ def _belongs(dataset, setting, task: int, and_before: bool = False) -> np.ndarra
     joint = setting.args.joint
     if hasattr(dataset, 'task_ids') and not joint:
         first = 0 if and_before else task
-        return np.isin(np.asarray(dataset.task_ids), setting.task_order[first:task + 1])
+        return np.isin(np.asarray(dataset.task_ids), setting.task_order[first : task + 1])
     if joint or not setting.has_own_classes():
         return np.ones(len(dataset), bool)
     first, end = setting.get_offsets(task)

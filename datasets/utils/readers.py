@@ -3,6 +3,7 @@
 An InputError of one line says what is missing or damaged and where it belongs. `decoded_by` names
 the decoders of image files: other versions may give other pixels.
 """
+
 import http.client
 import re
 from collections import namedtuple
@@ -16,8 +17,20 @@ from datasets.utils.image_files import class_folders, image_files, read_images
 from scroll.errors import InputError
 from scroll.files.images import decoders
 
-Images = namedtuple('Images', ('train', 'train_labels', 'test', 'test_labels', 'class_names', 'decoded_by',
-                               'feature_names', 'labels'), defaults=('', None, None))
+Images = namedtuple(
+    'Images',
+    (
+        'train',
+        'train_labels',
+        'test',
+        'test_labels',
+        'class_names',
+        'decoded_by',
+        'feature_names',
+        'labels',
+    ),
+    defaults=('', None, None),
+)
 # of 600; the paper does not say, 500 to learn from is what the ER-AML code takes
 _MINI_TEST_PER_CLASS = 100
 
@@ -26,14 +39,20 @@ def cifar(base_path, name: str) -> Images:
     """CIFAR-10 or CIFAR-100 (`name` 'CIFAR10' or 'CIFAR100') from `<base_path>/<name>/`, or
     downloaded. torchvision reads only files whose MD5 is that of the official ones."""
     from torchvision import datasets  # takes a second to import
+
     kind, home = getattr(datasets, name), Path(base_path) / name
     try:
         train, test = kind(home, True, download=True), kind(home, False)
     except (OSError, RuntimeError, http.client.HTTPException) as error:
-        raise InputError(f'{home / kind.base_folder} is missing or damaged, and cannot be downloaded '
-                         f'({error}): unpack {kind.filename} from {kind.url} into {home}') from error
-    parts = [part for data in (train, test)
-             for part in (np.ascontiguousarray(data.data), np.array(data.targets, np.int64))]
+        raise InputError(
+            f'{home / kind.base_folder} is missing or damaged, and cannot be downloaded '
+            f'({error}): unpack {kind.filename} from {kind.url} into {home}'
+        ) from error
+    parts = [
+        part
+        for data in (train, test)
+        for part in (np.ascontiguousarray(data.data), np.array(data.targets, np.int64))
+    ]
     return Images(*parts, list(train.classes))
 
 
@@ -45,15 +64,26 @@ def check(name: str, images) -> None:
         raise InputError(f'{name}: read must return datasets.utils.readers.Images')
     count = len(images[4])
     for part, pixels, labels in (('training', *images[:2]), ('test', *images[2:4])):
-        kinds = [f'{array.dtype} {array.shape}' if isinstance(array, np.ndarray) else
-                 f'a {type(array).__name__}' for array in (pixels, labels)]
+        kinds = [
+            f'{array.dtype} {array.shape}'
+            if isinstance(array, np.ndarray)
+            else f'a {type(array).__name__}'
+            for array in (pixels, labels)
+        ]
         if not re.fullmatch(r'uint8 \(\d+(, [1-9]\d*){2}(, [13])?\)', kinds[0]):
-            raise InputError(f'{name}: its {part} images are {kinds[0]}: expected uint8 (N, H, W, 3), '
-                             '(N, H, W, 1) or (N, H, W)')
-        if (not re.fullmatch(rf'u?int\d+ \({len(pixels)},\)', kinds[1])
-                or len(labels) and not 0 <= labels.min() <= labels.max() < count):
-            raise InputError(f'{name}: its {part} labels are {kinds[1]}: expected whole numbers '
-                             f'({len(pixels)},), one an image, 0..{count - 1} for its {count} classes')
+            raise InputError(
+                f'{name}: its {part} images are {kinds[0]}: expected uint8 (N, H, W, 3), '
+                '(N, H, W, 1) or (N, H, W)'
+            )
+        if (
+            not re.fullmatch(rf'u?int\d+ \({len(pixels)},\)', kinds[1])
+            or len(labels)
+            and not 0 <= labels.min() <= labels.max() < count
+        ):
+            raise InputError(
+                f'{name}: its {part} labels are {kinds[1]}: expected whole numbers '
+                f'({len(pixels)},), one an image, 0..{count - 1} for its {count} classes'
+            )
     check_classes(name, images)
 
 
@@ -62,8 +92,9 @@ def check_classes(name: str, images: Images) -> None:
     empty = set(range(len(images.class_names))) - set(images.train_labels.tolist())
     if empty:
         first = min(empty)
-        raise InputError(f'{name}: there are no training samples of class {first} '
-                         f'({images.class_names[first]})')
+        raise InputError(
+            f'{name}: there are no training samples of class {first} ({images.class_names[first]})'
+        )
 
 
 def mini_split(base_path, split: str) -> tuple:
@@ -73,7 +104,9 @@ def mini_split(base_path, split: str) -> tuple:
     class."""
     path = Path(base_path) / 'MINIIMAGENET' / f'mini-imagenet-cache-{split}.pkl'
     if not path.is_file():
-        raise InputError(f'miniImageNet is missing: put {path.name} into {path.parent}: docs/own-data.md')
+        raise InputError(
+            f'miniImageNet is missing: put {path.name} into {path.parent}: docs/own-data.md'
+        )
     content = safe_pickle.load(path)
     try:
         images, rows = content['image_data'], content['class_dict']
@@ -86,7 +119,9 @@ def mini_split(base_path, split: str) -> tuple:
         labels = np.repeat(np.arange(len(wnids)), [len(rows[w]) for w in wnids])
         return np.ascontiguousarray(images[order]), labels, wnids
     except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
-        raise InputError(f"{path}: expected a dict with 'image_data' and 'class_dict' ({error})") from error
+        raise InputError(
+            f"{path}: expected a dict with 'image_data' and 'class_dict' ({error})"
+        ) from error
 
 
 def mini_imagenet(base_path) -> Images:
@@ -110,11 +145,14 @@ def digits() -> Images:
     tests.
     """
     from sklearn.datasets import load_digits
+
     content = load_digits()
     images = np.repeat((content.images * (255 / 16)).round().astype(np.uint8)[..., None], 3, axis=3)
     labels = content.target.astype(np.int64)
     test = rank(labels) % 5 == 4
-    return Images(images[~test], labels[~test], images[test], labels[test], [str(y) for y in range(10)])
+    return Images(
+        images[~test], labels[~test], images[test], labels[test], [str(y) for y in range(10)]
+    )
 
 
 def folder(data_dir, size: int) -> Images:
@@ -124,23 +162,33 @@ def folder(data_dir, size: int) -> Images:
     home, left_out, paths, labels = Path(data_dir), 0, [], []
     classes = class_folders(home / 'train')
     if not classes:
-        raise InputError(f'--data_dir {data_dir}: expected folders train/<class>/ and test/<class>/ with '
-                         'images in them')
+        raise InputError(
+            f'--data_dir {data_dir}: expected folders train/<class>/ and test/<class>/ with '
+            'images in them'
+        )
     for part in ('train', 'test'):
         if extra := [name for name in class_folders(home / part) if name not in classes]:
-            raise InputError(f'{home / part / extra[0]}: no such class in train/; classes are '
-                             f'{", ".join(classes[:5])} ...')
+            raise InputError(
+                f'{home / part / extra[0]}: no such class in train/; classes are '
+                f'{", ".join(classes[:5])} ...'
+            )
         left_out += sum(path.is_file() for path in (home / part).glob('*'))
-        train = len(paths)              # in the end: where the test images begin
+        train = len(paths)  # in the end: where the test images begin
         for y, name in enumerate(classes):
             files, others = image_files(home / part / name)
             if not files:
-                raise InputError(f'{home / part / name}: no images; every class needs at least one in train/ '
-                                 'and in test/')
+                raise InputError(
+                    f'{home / part / name}: no images; every class needs at least one in train/ '
+                    'and in test/'
+                )
             paths += files
             labels += [y] * len(files)
             left_out += others
     if left_out:
-        warn_once(f'{home}: {left_out} files were left out: no images, hidden, or outside the class folders')
+        warn_once(
+            f'{home}: {left_out} files were left out: no images, hidden, or outside the class folders'
+        )
     images, labels = read_images(paths, size, home), np.array(labels, np.int64)
-    return Images(images[:train], labels[:train], images[train:], labels[train:], classes, decoders())
+    return Images(
+        images[:train], labels[:train], images[train:], labels[train:], classes, decoders()
+    )

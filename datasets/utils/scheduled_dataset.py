@@ -1,4 +1,5 @@
 """In-memory image data sets that any schedule can cut: a few constants and a `read` make one."""
+
 from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from scroll.schedule_forms import GRAMMAR
 from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
 from utils.augmentations import BatchTransform, PlainTransform, for_batches
 
-_SMALLEST = 8                       # pixels that a network can take
+_SMALLEST = 8  # pixels that a network can take
 
 
 class ScheduledDataset(ContinualDataset):
@@ -40,29 +41,45 @@ class ScheduledDataset(ContinualDataset):
         decoded_by: the decoders of image files, which pixels depend on; '' where there were none.
         preprocessing: size and normalisation of network input: of the weights, or of the data set
         without."""
+
     SETTING = 'class-il'
     MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     DEFAULT_SPLITS = 10
-    BACKBONE = 'resnet18-md'            # the architecture of the pre-trained weights
+    BACKBONE = 'resnet18-md'  # the architecture of the pre-trained weights
     DEFAULT_WEIGHTS = None
     PADDING, FLIP = 4, True
     # SCROLL's crop when it adapts, as a share of the image; filled with grey
     ADAPT_PADDING = 6 / 84
     READ_FLAGS = ('base_path', 'data_dir')
-    FIXED_BY_DATA = ('SETTING', 'SIZE', 'N_CLASSES')                    # no config file may set them
+    FIXED_BY_DATA = ('SETTING', 'SIZE', 'N_CLASSES')  # no config file may set them
 
     @staticmethod
     def get_parser(parser):
         group = parser.add_argument_group('stream')
-        group.add_argument('--n_splits', affects='stream', type=whole(1),
-                           help='tasks of whole classes, short for --schedule split:<n>')
+        group.add_argument(
+            '--n_splits',
+            affects='stream',
+            type=whole(1),
+            help='tasks of whole classes, short for --schedule split:<n>',
+        )
         group.add_argument('--schedule', affects='stream', help=GRAMMAR.replace('%', '%%'))
-        group.add_argument('--inc', affects='stream', type=whole(1),
-                           help='classes a task: B0-Inc<n>, short for --schedule inc:<n>')
-        group.add_argument('--b', affects='stream', type=whole(0),
-                           help='with --inc: classes in the first task; 0: as many as in others (B50-Inc10)')
-        group.add_argument('--input_size', type=whole(_SMALLEST, 2048),
-                           help='pixels the network gets (default: what the backbone was trained at)')
+        group.add_argument(
+            '--inc',
+            affects='stream',
+            type=whole(1),
+            help='classes a task: B0-Inc<n>, short for --schedule inc:<n>',
+        )
+        group.add_argument(
+            '--b',
+            affects='stream',
+            type=whole(0),
+            help='with --inc: classes in the first task; 0: as many as in others (B50-Inc10)',
+        )
+        group.add_argument(
+            '--input_size',
+            type=whole(_SMALLEST, 2048),
+            help='pixels the network gets (default: what the backbone was trained at)',
+        )
         return parser
 
     @classmethod
@@ -76,20 +93,29 @@ class ScheduledDataset(ContinualDataset):
 
     def _make_stream(self) -> None:
         flags = {name: getattr(self.args, name, None) for name in self.READ_FLAGS}
-        self.images = _read_once(type(self), **{name: tuple(value) if isinstance(value, list) else value
-                                                for name, value in flags.items()})
+        self.images = _read_once(
+            type(self),
+            **{
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in flags.items()
+            },
+        )
         self.decoded_by = self.images.decoded_by
         self.N_CLASSES, self.SIZE = len(self.images.class_names), self.images.train.shape[1:3]
         if (self.args.n_splits or 1) > self.N_CLASSES:
-            raise InputError(f'--n_splits {self.args.n_splits}: {self.NAME} has {self.N_CLASSES} classes; '
-                             f'use 1..{self.N_CLASSES}')
+            raise InputError(
+                f'--n_splits {self.args.n_splits}: {self.NAME} has {self.N_CLASSES} classes; '
+                f'use 1..{self.N_CLASSES}'
+            )
         self._label()
         if self.schedule.task_free:
             self.SETTING = 'general-continual'
         self._task_classes = self._classes_by_task()
         for t, classes in enumerate(self._task_classes):
             if not np.isin(self.test_labels, classes).any():
-                raise InputError(f'{self.NAME}: there are no test images of the classes of task {t + 1}')
+                raise InputError(
+                    f'{self.NAME}: there are no test images of the classes of task {t + 1}'
+                )
         sizes = [len(classes) for classes in self._task_classes]
         self.N_TASKS = len(sizes)
         by_task = (self.train_labels[self.schedule.task(t)[0]] for t in range(self.N_TASKS))
@@ -157,8 +183,10 @@ class ScheduledDataset(ContinualDataset):
             raise InputError('--b has no effect in this run: it needs --inc')
         if args.joint:
             if spec is not None or (args.n_splits or 1) > 1:
-                raise InputError('--joint 1 makes one task of all classes: leave out --n_splits, --inc and '
-                                 '--schedule')
+                raise InputError(
+                    '--joint 1 makes one task of all classes: leave out --n_splits, --inc and '
+                    '--schedule'
+                )
             return 'split:1'
         return f'split:{_splits(self, args)}' if spec is None else spec
 
@@ -175,11 +203,15 @@ class ScheduledDataset(ContinualDataset):
 
     def _make_preprocessing(self) -> Preprocessing:
         if self.args.weights in (None, 'none'):
-            return Preprocessing(self.args.input_size or max(_SMALLEST, *self.SIZE), self.MEAN, self.STD)
+            return Preprocessing(
+                self.args.input_size or max(_SMALLEST, *self.SIZE), self.MEAN, self.STD
+            )
         about = weights.load(self.args.weights, tensors=False)
         if unused := [name for name in ('MEAN', 'STD') if name in vars(self)]:
-            warn_once(f"{' and '.join(unused)} of the config file are not used: --weights "
-                      f'{self.args.weights} have their own')
+            warn_once(
+                f'{" and ".join(unused)} of the config file are not used: --weights '
+                f'{self.args.weights} have their own'
+            )
         return about.preprocessing(self.args.input_size)
 
     def task_classes(self, task: int) -> np.ndarray:
@@ -190,24 +222,33 @@ class ScheduledDataset(ContinualDataset):
         for task in tasks:
             labels = self.train_labels[schedule.task(task)[0]]
             hidden += int(label_changes.unlabelled(self.args, labels, task).sum())
-        return dict(validation=len(self.images.train_labels) - schedule.samples,
-                    schedule=schedule.samples - len(np.unique(schedule.order)),
-                    start_from=schedule.tasks[tasks.start],
-                    stop_after=len(schedule.order) - schedule.tasks[tasks.stop],
-                    label_perc=hidden, label_perc_by_class=hidden)
+        return dict(
+            validation=len(self.images.train_labels) - schedule.samples,
+            schedule=schedule.samples - len(np.unique(schedule.order)),
+            start_from=schedule.tasks[tasks.start],
+            stop_after=len(schedule.order) - schedule.tasks[tasks.stop],
+            label_perc=hidden,
+            label_perc_by_class=hidden,
+        )
 
     def get_data_loaders(self) -> tuple:
         task = self.begin_task()
         ids, ends = self.schedule.task(task)
         labels, files = self.train_labels[ids], self.train_ids[ids]
         labels = np.where(label_changes.unlabelled(self.args, labels, task), -1, labels)
-        train = InMemoryDataset(self.images.train[files], torch.from_numpy(labels), self.get_transform(),
-                                indexes=files)
+        train = InMemoryDataset(
+            self.images.train[files], torch.from_numpy(labels), self.get_transform(), indexes=files
+        )
         if self._noise:
             train.add_extra_return_field('true_labels', torch.from_numpy(self.true_labels[ids]))
-        self.train_loader = ImageLoader(train, self.args.batch_size, shuffle=True, segment_ends=ends,
-                                        drop_last=self.args.drop_last,
-                                        seed=stream_seed(self.args.seed, f'shuffle {task}'))
+        self.train_loader = ImageLoader(
+            train,
+            self.args.batch_size,
+            shuffle=True,
+            segment_ends=ends,
+            drop_last=self.args.drop_last,
+            seed=stream_seed(self.args.seed, f'shuffle {task}'),
+        )
         self.test_loaders.append(self.test_loader(task))
         return self.train_loader, self.test_loaders[-1]
 
@@ -216,12 +257,14 @@ class ScheduledDataset(ContinualDataset):
         complete`.
         """
         images, labels, first = self.test_images, self.test_labels, task
-        if not label_changes.validation_share(self.args):       # any more: `without_validation`
+        if not label_changes.validation_share(self.args):  # any more: `without_validation`
             images, labels = self.images.test, self.class_order[self.images.test_labels]
         elif self.args.validation_mode == 'complete':
             first = 0
-        ids = np.flatnonzero(np.isin(labels, np.concatenate(self._task_classes[first:task + 1])))
-        test = InMemoryDataset(images[ids], torch.from_numpy(labels[ids]), self._test_transform(), False)
+        ids = np.flatnonzero(np.isin(labels, np.concatenate(self._task_classes[first : task + 1])))
+        test = InMemoryDataset(
+            images[ids], torch.from_numpy(labels[ids]), self._test_transform(), False
+        )
         return ImageLoader(test, max(256, self.args.batch_size))
 
     def get_transform(self):
@@ -231,7 +274,11 @@ class ScheduledDataset(ContinualDataset):
         return BatchTransform(self.preprocessing, self.PADDING, self.FLIP, seed)
 
     def _test_transform(self):
-        return _from_pil(self.TEST_TRANSFORM) if hasattr(self, 'TEST_TRANSFORM') else self.preprocessing
+        return (
+            _from_pil(self.TEST_TRANSFORM)
+            if hasattr(self, 'TEST_TRANSFORM')
+            else self.preprocessing
+        )
 
     def get_normalization_transform(self):
         return PlainTransform(self.preprocessing)
@@ -249,7 +296,11 @@ def _splits(owner, args) -> int:
     n_tasks, per_task = (vars(owner).get(name) for name in ('N_TASKS', 'N_CLASSES_PER_TASK'))
     if n_tasks is None and per_task is not None:
         n_tasks = -(-owner.N_CLASSES // per_task) if isinstance(per_task, int) else len(per_task)
-    return args.n_splits or n_tasks or min(owner.DEFAULT_SPLITS, owner.N_CLASSES or owner.DEFAULT_SPLITS)
+    return (
+        args.n_splits
+        or n_tasks
+        or min(owner.DEFAULT_SPLITS, owner.N_CLASSES or owner.DEFAULT_SPLITS)
+    )
 
 
 def _asked(args) -> str | None:
@@ -259,7 +310,9 @@ def _asked(args) -> str | None:
 
 def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:
     """The schedule with its tasks in another order, each as it was."""
-    parts, lengths = zip(*((ids, np.diff(ends, prepend=0)) for ids, ends in map(schedule.task, order)))
+    parts, lengths = zip(
+        *((ids, np.diff(ends, prepend=0)) for ids, ends in map(schedule.task, order))
+    )
     cuts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     tasks = np.concatenate([[0], np.cumsum([len(ids) for ids in parts])])
     return replace(schedule, order=np.concatenate(parts), cuts=cuts, tasks=tasks)
@@ -268,6 +321,7 @@ def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:
 def _from_pil(transform):
     """A config file's transform of PIL images, for batches."""
     from torchvision.transforms import Compose, ToPILImage
+
     return for_batches(Compose([ToPILImage(), transform]))
 
 

@@ -4,6 +4,7 @@ A method file defines a subclass with a `NAME` and an `observe`; the training lo
 (`bench.run.training`) calls, for each task, `begin_task`, then for each epoch `begin_epoch`,
 `observe` per batch, `end_epoch`, then `end_task`. The smallest method is `models/sgd.py`.
 """
+
 import inspect
 from contextlib import contextmanager, nullcontext
 
@@ -43,6 +44,7 @@ class ContinualModel(nn.Module):
         task_iteration, epoch_iteration: batches seen in this task and epoch;
         psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None if not
         given."""
+
     NAME: str
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     AVAIL_OPTIMS = ['sgd', 'adam', 'adamw']
@@ -100,7 +102,7 @@ class ContinualModel(nn.Module):
     def get_parameters(self):
         """What the optimiser trains."""
         parameters = [p for network in networks_of(self.net) for p in network.parameters()]
-        return iter(dict.fromkeys(parameters))                  # one network may be in another
+        return iter(dict.fromkeys(parameters))  # one network may be in another
 
     def get_optimizer(self, params=None, lr=None):
         """A new optimiser as the flags say; None if there is nothing to train."""
@@ -110,13 +112,18 @@ class ContinualModel(nn.Module):
         args = self.args
         options = dict(lr=args.lr if lr is None else lr, weight_decay=args.optim_wd)
         if args.optimizer not in self.AVAIL_OPTIMS:
-            raise InputError(f"--optimizer {args.optimizer}: {self.NAME} takes "
-                             f"{' or '.join(self.AVAIL_OPTIMS)}")
+            raise InputError(
+                f'--optimizer {args.optimizer}: {self.NAME} takes {" or ".join(self.AVAIL_OPTIMS)}'
+            )
         if args.optim_nesterov and not args.optim_mom:
             raise InputError('--optim_nesterov 1 needs momentum: give --optim_mom a value above 0')
         if args.optimizer == 'sgd':
-            return torch.optim.SGD(params, momentum=args.optim_mom, nesterov=args.optim_nesterov, **options)
-        return dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW)[args.optimizer](params, **options)
+            return torch.optim.SGD(
+                params, momentum=args.optim_mom, nesterov=args.optim_nesterov, **options
+            )
+        return dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW)[args.optimizer](
+            params, **options
+        )
 
     def ends_task_of(self, flag: str = None) -> bool:
         """Whether the task that ends is the last of the stream or, with `--<flag> N`, an N-th one;
@@ -124,8 +131,10 @@ class ContinualModel(nn.Module):
         done, every = self.current_task + 1, getattr(self.args, flag) if flag else 0
         due = done == self.n_tasks or bool(every) and done % every == 0
         if done == self.args.stop_after and not due and not self.args.inference_only:
-            warn_once(f'--stop_after {done} ends the run before {self.NAME} makes its final predictor'
-                      + f' (--{flag} {done} makes it here)' * bool(flag))
+            warn_once(
+                f'--stop_after {done} ends the run before {self.NAME} makes its final predictor'
+                + f' (--{flag} {done} makes it here)' * bool(flag)
+            )
         return due
 
     def get_offsets(self, task: int):
@@ -148,7 +157,7 @@ class ContinualModel(nn.Module):
 
     def descend(self, loss: torch.Tensor) -> torch.Tensor:
         """One step of the optimiser; returns the loss."""
-        ContinualModel.backward(self, loss)     # a subclass may have something else of that name
+        ContinualModel.backward(self, loss)  # a subclass may have something else of that name
         self.opt.step()
         return loss
 
@@ -175,8 +184,7 @@ class ContinualModel(nn.Module):
 
     @contextmanager
     def mid_stream(self):
-        """Around an evaluation within a task (`--eval_every`): be ready to predict, then as before.
-        """
+        """Around an evaluation within a task (`--eval_every`): be ready to predict, then as before."""
         yield
 
     def results(self) -> dict:
@@ -201,17 +209,18 @@ class ContinualModel(nn.Module):
         """Take over the samples of a replay buffer, or of a dict that its `serialize` gave."""
         held = buffer if isinstance(buffer, dict) else buffer.serialize()
         if 0 <= self.buffer.buffer_size < len(held.get('examples', ())):
-            raise InputError(f"its buffer holds {len(held['examples'])} samples, --buffer_size is "
-                             f'{self.buffer.buffer_size}')
+            raise InputError(
+                f'its buffer holds {len(held["examples"])} samples, --buffer_size is '
+                f'{self.buffer.buffer_size}'
+            )
         if hasattr(self.buffer, 'load'):
             self.buffer.load(held)
-        else:                                                                   # of a Mammoth checkout
+        else:  # of a Mammoth checkout
             vars(self.buffer).update(held, num_seen_examples=len(held['examples']))
 
     @property
     def drops_unlabelled(self) -> bool:
-        """Whether samples without a label (-1) come and the method is not made for such (`cssl`).
-        """
+        """Whether samples without a label (-1) come and the method is not made for such (`cssl`)."""
         shares = self.args.label_perc, self.args.label_perc_by_class
         return min(shares) < 1 and 'cssl' not in self.COMPATIBILITY
 
@@ -219,7 +228,9 @@ class ContinualModel(nn.Module):
         """Counters and a fresh optimiser, then `begin_task`, which may replace it."""
         self.task_iteration = 0
         self.n_classes_current_task = len(dataset.task_classes(self.current_task))
-        self.n_past_classes = len({int(c) for t in range(self.current_task) for c in dataset.task_classes(t)})
+        self.n_past_classes = len(
+            {int(c) for t in range(self.current_task) for c in dataset.task_classes(t)}
+        )
         self.n_seen_classes = len(dataset.seen_classes())
         self.n_remaining_classes = self.N_CLASSES - self.n_seen_classes
         if self.net is not None:
@@ -256,15 +267,19 @@ class ContinualModel(nn.Module):
         for name, parameter in list(parameters.items())[3:]:
             catches_all = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
             if parameter.default is parameter.empty and not catches_all and name not in extra:
-                raise InputError(f'--model {self.NAME} needs {name} with each batch, which this stream does '
-                                 'not give (true_labels: it comes with --noise_rate)')
+                raise InputError(
+                    f'--model {self.NAME} needs {name} with each batch, which this stream does '
+                    'not give (true_labels: it comes with --noise_rate)'
+                )
         if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
             extra = {name: value for name, value in extra.items() if name in parameters}
         if self.drops_unlabelled:
             known = labels != -1
             inputs, labels, not_aug_inputs = inputs[known], labels[known], not_aug_inputs[known]
-            extra = {name: value[known] if isinstance(value, torch.Tensor) else value
-                     for name, value in extra.items()}
+            extra = {
+                name: value[known] if isinstance(value, torch.Tensor) else value
+                for name, value in extra.items()
+            }
             if not len(labels):
                 return 0.0
         for _ in range(self.args.batch_iterations - 1):
@@ -279,6 +294,8 @@ class ContinualModel(nn.Module):
         """A context in which the buffer, if there is one, takes nothing."""
         buffer = getattr(self, 'buffer', None)
         if buffer is not None and not hasattr(buffer, 'closed'):
-            raise InputError(f'--batch_iterations: the buffer of {self.NAME} would take the samples each '
-                             'time: leave the flag out')
+            raise InputError(
+                f'--batch_iterations: the buffer of {self.NAME} would take the samples each '
+                'time: leave the flag out'
+            )
         return nullcontext() if buffer is None else buffer.closed()

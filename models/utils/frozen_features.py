@@ -1,4 +1,5 @@
 """Shared by methods on a frozen backbone: their flags, and features that are computed once."""
+
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ class FrozenModel(ContinualModel):
     Attributes:
         embedder: the backbone as the flags say.
         features_of: `TestFeatures`, of what is evaluated."""
+
     RAW_STREAM = ONLINE = True
     TRANSIENT = ('embedder', 'features_of')
 
@@ -32,7 +34,7 @@ class FrozenModel(ContinualModel):
         self.features_of = TestFeatures(self.embedder)
 
     def get_parameters(self):
-        return []                                               # the backbone is frozen
+        return []  # the backbone is frozen
 
     def end_eval(self, dataset, accs):
         if self.current_task == self.n_tasks and self.embedder.cache is not None:
@@ -46,19 +48,49 @@ def _stages(text: str) -> str:
 def add_embedding_args(parser) -> None:
     """How the backbone runs."""
     flag = parser.add_argument_group('frozen backbone').add_argument
-    flag('--embedding_dtype', '--embed_dtype', dest='embed_dtype', choices=(AUTO, *DTYPES), default=AUTO,
-         help='arithmetic of the backbone; integer: the same features on every machine; auto: integer where '
-              'the weights have an integer network for images of this size, else float32')
-    flag('--embed_chunk', affects='bits', type=whole(1, 4096), default=64,
-         help='images it sees at once; part of what a feature is')
-    flag('--channels_last', affects='bits', type=binary_to_boolean_type, default=True,
-         help='its memory layout; contiguous all the same where a convolution has fewer than 8 channels')
-    flag('--stages', type=_stages, default='', metavar='S[,S]',
-         help='next to its own features those of these stages, numbered from 1, each part of unit length')
-    flag('--mirror', type=binary_to_boolean_type, default=False,
-         help='add the features of the mirror image to those of the image')
-    flag('--feature_cache', affects='speed', type=binary_to_boolean_type, default=True,
-         help='keep features below <base_path>/cache')
+    flag(
+        '--embedding_dtype',
+        '--embed_dtype',
+        dest='embed_dtype',
+        choices=(AUTO, *DTYPES),
+        default=AUTO,
+        help='arithmetic of the backbone; integer: the same features on every machine; auto: integer where '
+        'the weights have an integer network for images of this size, else float32',
+    )
+    flag(
+        '--embed_chunk',
+        affects='bits',
+        type=whole(1, 4096),
+        default=64,
+        help='images it sees at once; part of what a feature is',
+    )
+    flag(
+        '--channels_last',
+        affects='bits',
+        type=binary_to_boolean_type,
+        default=True,
+        help='its memory layout; contiguous all the same where a convolution has fewer than 8 channels',
+    )
+    flag(
+        '--stages',
+        type=_stages,
+        default='',
+        metavar='S[,S]',
+        help='next to its own features those of these stages, numbered from 1, each part of unit length',
+    )
+    flag(
+        '--mirror',
+        type=binary_to_boolean_type,
+        default=False,
+        help='add the features of the mirror image to those of the image',
+    )
+    flag(
+        '--feature_cache',
+        affects='speed',
+        type=binary_to_boolean_type,
+        default=True,
+        help='keep features below <base_path>/cache',
+    )
 
 
 def settle_dtype(args) -> None:
@@ -74,6 +106,7 @@ class GivenFeatures:
     """Stands where an `Embedder` does for a data set of feature vectors, which are on the grid
     already.
     """
+
     digest, dtype, cache, holds_on = '', 'integer', None, 'every machine'
 
     def __init__(self, dim: int):
@@ -101,21 +134,34 @@ def make_embedder(net, args, dataset, device):
     preprocessing = getattr(dataset, 'preprocessing', None) or _preprocessing(dataset, args)
     cache, integers = Path(args.base_path) / 'cache' if args.feature_cache else None, None
     if args.embed_dtype == 'integer':
-        integers = weights.integers_of(args.weights, net, preprocessing, cache and cache / 'integers')
-    channels_last = args.channels_last and is_shipped(type(net))        # others may view maps as vectors
+        integers = weights.integers_of(
+            args.weights, net, preprocessing, cache and cache / 'integers'
+        )
+    channels_last = args.channels_last and is_shipped(type(net))  # others may view maps as vectors
     stages = [int(stage) for stage in args.stages.split(',') if stage]
-    return Embedder(net, preprocessing, args.embed_dtype, device, args.embed_chunk, channels_last,
-                    cache and cache / 'features', integers, stages, bool(args.mirror))
+    return Embedder(
+        net,
+        preprocessing,
+        args.embed_dtype,
+        device,
+        args.embed_chunk,
+        channels_last,
+        cache and cache / 'features',
+        integers,
+        stages,
+        bool(args.mirror),
+    )
 
 
 def _preprocessing(dataset, args) -> Preprocessing:
-    """That of a third-party data set: what the weights say, or without any its SIZE, MEAN and STD.
-    """
+    """That of a third-party data set: what the weights say, or without any its SIZE, MEAN and STD."""
     if args.weights not in (None, 'none'):
         return weights.load(args.weights, tensors=False).preprocessing()
     if getattr(dataset, 'SIZE', None) is None:
-        raise InputError(f'--model {args.model} needs to know how large images are: give the class of '
-                         f'{args.dataset} a SIZE, or use --weights')
+        raise InputError(
+            f'--model {args.model} needs to know how large images are: give the class of '
+            f'{args.dataset} a SIZE, or use --weights'
+        )
     known = [tuple(getattr(dataset, name, ())) for name in ('MEAN', 'STD')]
     return Preprocessing(int(np.max(dataset.SIZE)), *(known if {*map(len, known)} == {3} else ()))
 
@@ -123,7 +169,8 @@ def _preprocessing(dataset, args) -> Preprocessing:
 class TestFeatures:
     """Features of what is evaluated; those of test images are computed once (a loader
     hands out the same memory each time)."""
-    __test__ = False                    # no test case, whatever pytest thinks of the name
+
+    __test__ = False  # no test case, whatever pytest thinks of the name
 
     def __init__(self, embedder: Embedder):
         self.embedder, self._known = embedder, {}
@@ -133,11 +180,11 @@ class TestFeatures:
         S), or of features on the grid (B, d)."""
         if x.is_floating_point() and x.dim() > 2:
             return quantise(self.embedder.features(x))
-        if x._base is None:                                         # a batch of its own, not a test set's
+        if x._base is None:  # a batch of its own, not a test set's
             return self.embedder(x)[0]
         key = x.data_ptr(), len(x)
         if key not in self._known:
-            self._known[key] = x, self.embedder(x)[0]             # x is kept, so its memory stays its own
+            self._known[key] = x, self.embedder(x)[0]  # x is kept, so its memory stays its own
         return self._known[key][1]
 
 

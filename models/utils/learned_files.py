@@ -1,6 +1,7 @@
 """SCROLL's files: what is written after the last task, what a run begins with (flags:
 `scroll_flags`).
 """
+
 import copy
 from dataclasses import replace
 
@@ -16,11 +17,14 @@ def check_writable(args) -> None:
     """InputError, before anything is learned, for what cannot be written, or would replace another
     file.
     """
-    others = [*(getattr(args, 'features', None) or ()), *(getattr(args, 'test_features', None) or ())]
+    others = [
+        *(getattr(args, 'features', None) or ()),
+        *(getattr(args, 'test_features', None) or ()),
+    ]
     others += [args.loadcheck] if args.loadcheck else []
     for flag in ('save_statistics', 'save_state', 'export'):
         if path := getattr(args, flag):
-            if flag != 'export':                                    # which `check_export` has seen
+            if flag != 'export':  # which `check_export` has seen
                 archive.check_target(path, f'--{flag}')
             archive.check_apart(path, others, f'--{flag}')
             others.append(path)
@@ -32,16 +36,25 @@ def save(learner: Scroll, args, images=None) -> None:
     `datasets.utils.readers.Images`, for the names of classes in an export, and labels other than
     0..K-1."""
     labels = getattr(images, 'labels', None) or ()
-    names = {y: label for y, label in enumerate(labels)
-             if (y != label or isinstance(label, bool)) and y in learner.classes_}
+    names = {
+        y: label
+        for y, label in enumerate(labels)
+        if (y != label or isinstance(label, bool)) and y in learner.classes_
+    }
     named = copy.copy(learner).rename(names) if names else learner
     if args.save_statistics:
         named.statistics_.save(args.save_statistics, learner.psi())
     if args.save_state:
         named.save(args.save_state)
     if args.export:
-        known = {} if images is None else dict(image_shape=images.train.shape[1:],
-                                               names=[images.class_names[y] for y in learner.classes_])
+        known = (
+            {}
+            if images is None
+            else dict(
+                image_shape=images.train.shape[1:],
+                names=[images.class_names[y] for y in learner.classes_],
+            )
+        )
         export(learner, args.export, args.export_formats, **known)
 
 
@@ -61,9 +74,12 @@ def load(model, path) -> None:
             raise InputError(f'it has {dim} features: this data set has {model.dataset.num_inputs}')
         if not classes or not set(classes) <= set(labels):
             shown = ', '.join(map(str, classes[:3])) + ', ...' * (len(classes) > 3)
-            raise InputError(f'its classes are {shown or "none"}: this data set has '
-                             f'{labels[0]}..{labels[-1]}')
-    names = {label: y for y, label in enumerate(labels)
-             if (y != label or state.boolean) and label in classes}     # True is not 1
+            raise InputError(
+                f'its classes are {shown or "none"}: this data set has {labels[0]}..{labels[-1]}'
+            )
+    names = {
+        label: y
+        for y, label in enumerate(labels)
+        if (y != label or state.boolean) and label in classes
+    }  # True is not 1
     learner.set_state(state.renamed(names) if names else state)
-

@@ -1,4 +1,5 @@
 """Shared by methods with a replay buffer."""
+
 import torch
 
 from core.arguments import add_rehearsal_args, binary_to_boolean_type
@@ -17,23 +18,33 @@ class ReplayModel(ContinualModel):
 
     Attributes:
         buffer: a `utils.buffer.Buffer`, by default a reservoir, with a random stream of its own."""
+
     RAW_NOT_AUG = True
     ROWS = ('examples', 'labels')
-    add_buffer_flags = staticmethod(add_rehearsal_args)     # also where a `get_parser` leaves them out
+    add_buffer_flags = staticmethod(add_rehearsal_args)  # also where a `get_parser` leaves them out
 
     @staticmethod
     def get_parser(parser, task_free: bool = None):
         """With `--task_free`, if it has a default."""
         add_rehearsal_args(parser)
         if task_free is not None:
-            parser.add_argument('--task_free', type=binary_to_boolean_type, default=task_free,
-                                help='replay from the second batch on; 0: only of earlier tasks, if any')
+            parser.add_argument(
+                '--task_free',
+                type=binary_to_boolean_type,
+                default=task_free,
+                help='replay from the second batch on; 0: only of earlier tasks, if any',
+            )
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.buffer = Buffer(args.buffer_size, self.device, getattr(args, 'sampler', 'reservoir'), raw=True,
-                             seed=stream_seed(args.seed, 'buffer'))
+        self.buffer = Buffer(
+            args.buffer_size,
+            self.device,
+            getattr(args, 'sampler', 'reservoir'),
+            raw=True,
+            seed=stream_seed(args.seed, 'buffer'),
+        )
 
     @property
     def task_free(self) -> bool:
@@ -42,7 +53,9 @@ class ReplayModel(ContinualModel):
 
     def replay(self) -> tuple:
         """(inputs, labels, ...) of `--minibatch_size` random samples of the buffer, augmented."""
-        return self.buffer.get_data(self.args.minibatch_size, transform=self.transform, device=self.device)
+        return self.buffer.get_data(
+            self.args.minibatch_size, transform=self.transform, device=self.device
+        )
 
     def past_samples(self, size: int) -> tuple:
         """(images, labels) of `size` random samples of past tasks, or if replay ignores tasks of
@@ -57,16 +70,22 @@ class ReplayModel(ContinualModel):
         """Offer the buffer what `ROWS` says of un-augmented images (B, H, W, C) of the current
         task.
         """
-        given = dict(examples=images, labels=labels, logits=logits,
-                     task_labels=torch.full_like(labels, self.current_task))
+        given = dict(
+            examples=images,
+            labels=labels,
+            logits=logits,
+            task_labels=torch.full_like(labels, self.current_task),
+        )
         self.buffer.add_data(**{name: given[name] for name in self.ROWS})
 
     def load_buffer(self, buffer) -> None:
         super().load_buffer(buffer)
         found = self.buffer.used_attributes
         if found and found != list(self.ROWS):
-            raise InputError(f"the file's buffer has {', '.join(found)} of each sample; {self.NAME} keeps "
-                             f"{', '.join(self.ROWS)}: take a file of a method that keeps the same")
+            raise InputError(
+                f"the file's buffer has {', '.join(found)} of each sample; {self.NAME} keeps "
+                f'{", ".join(self.ROWS)}: take a file of a method that keeps the same'
+            )
 
     def augment(self, images):
         """Network input of stored images, freshly augmented."""

@@ -1,4 +1,5 @@
 """SCROLL's flags of the command line, from the tables of its settings."""
+
 import argparse
 import inspect
 
@@ -11,11 +12,20 @@ from scroll.export import FORMATS, check_export
 from scroll.files.shards import shard
 from scroll.settings import DEFAULTS, SETTINGS, parse
 
-_ONLINE = dict(predictor='head', ridge_lambda='ridge_lambda', ridge_targets='targets', ncc_bias='ncc_bias',
-               shrinkage='shrinkage', pooling='pooling', lift='lift', lift_dim='lift_dim',
-               # flag: a name in `SETTINGS`
-               lift_bandwidth='lift_bandwidth', buffer_strategy='strategy')
-_ADAPTATION = {     # flag: attribute of `Adaptation`, which has its default and its choices; help
+_ONLINE = dict(
+    predictor='head',
+    ridge_lambda='ridge_lambda',
+    ridge_targets='targets',
+    ncc_bias='ncc_bias',
+    shrinkage='shrinkage',
+    pooling='pooling',
+    lift='lift',
+    lift_dim='lift_dim',
+    # flag: a name in `SETTINGS`
+    lift_bandwidth='lift_bandwidth',
+    buffer_strategy='strategy',
+)
+_ADAPTATION = {  # flag: attribute of `Adaptation`, which has its default and its choices; help
     'adaptation': ('mode', 'auto: adapters up to the threshold, full tuning above'),
     'adaptation_threshold': ('threshold', 'largest buffer for adapters'),
     'iterations': ('iterations', 'updates'),
@@ -24,24 +34,36 @@ _ADAPTATION = {     # flag: attribute of `Adaptation`, which has its default and
     'scale_lr': ('scale_lr', 'AdaDelta: logit scale, where it is learned'),
     'scale': ('scale', 'initial logit scale, where it is not calibrated'),
     'calibrate_scale': ('calibrate', 'set the scale by cross-entropy first, if f_T beats guessing'),
-    'adapt_select': ('select', 'folds: cross-validation within the buffer chooses updates and mixture, or '
-                               'f_T'),
+    'adapt_select': (
+        'select',
+        'folds: cross-validation within the buffer chooses updates and mixture, or f_T',
+    ),
     'adapt_select_folds': ('folds', 'folds of the buffer'),
-    'adapt_select_held_out': ('held_out', 'samples to hold out at least; further folds are not asked'),
-    'exact_adaptation': ('exact', 'f* is the same on every machine, and takes three to five times as long'),
+    'adapt_select_held_out': (
+        'held_out',
+        'samples to hold out at least; further folds are not asked',
+    ),
+    'exact_adaptation': (
+        'exact',
+        'f* is the same on every machine, and takes three to five times as long',
+    ),
 }
-_LEARN = {'auto': None, '0': False, '1': True}              # --learn_scale -> learn_scale
+_LEARN = {'auto': None, '0': False, '1': True}  # --learn_scale -> learn_scale
 
 
 def _reader(name: str):
     """Command-line type: a value that the setting can have."""
+
     def value(text):
         read = parse(text)
         try:
             SETTINGS[name].check(name, read)
         except InputError as error:
             raise argparse.ArgumentTypeError(error) from None
-        return float(read) if isinstance(DEFAULTS[name], float) and not isinstance(read, str) else read
+        return (
+            float(read) if isinstance(DEFAULTS[name], float) and not isinstance(read, str) else read
+        )
+
     return value
 
 
@@ -61,36 +83,79 @@ def add_flags(parser) -> None:
         numbers = {int: whole(0), float: real(0, positive=attribute == 'scale')}
         flag(f'--{name}', help=text, **of_signature(parameters[attribute], numbers))
     flag('--learn_scale', choices=tuple(_LEARN), default='auto', help='auto: with adapters only')
-    flag('--adapt_every_task', affects='record', type=whole(0), default=0,
-         help='make and evaluate f* after each n-th task (0: after the last alone)')
-    flag('--adapt_padding', type=real(0),
-         help='largest shift of a crop, as a share of the size (default: the data set says)')
-    flag('--adapt_flip', type=binary_to_boolean_type,
-         help='mirror half of the images (default: the data set says)')
+    flag(
+        '--adapt_every_task',
+        affects='record',
+        type=whole(0),
+        default=0,
+        help='make and evaluate f* after each n-th task (0: after the last alone)',
+    )
+    flag(
+        '--adapt_padding',
+        type=real(0),
+        help='largest shift of a crop, as a share of the size (default: the data set says)',
+    )
+    flag(
+        '--adapt_flip',
+        type=binary_to_boolean_type,
+        help='mirror half of the images (default: the data set says)',
+    )
     flag('--adapt_jitter', type=real(0), default=Augmentation.jitter, help='colour jitter')
     _add_file_flags(parser.add_argument_group('SCROLL, files').add_argument)
-    parser.set_defaults(lr=0.0, n_epochs=1, buffer_size=DEFAULTS['buffer_size'],
-                        minibatch_size=Adaptation.minibatch)
+    parser.set_defaults(
+        lr=0.0, n_epochs=1, buffer_size=DEFAULTS['buffer_size'], minibatch_size=Adaptation.minibatch
+    )
 
 
 def _add_file_flags(flag) -> None:
-    flag('--shard', affects='stream', type=shard,
-         help='i/n: learn only the i-th of n shares of the samples, cut by their pixels, so that the shares '
-              'of n runs are the whole whatever their schedules and seeds')
-    flag('--save_statistics', affects='place', metavar='FILE',
-         help='write the statistics after the last task (python -m scroll)')
-    flag('--save_state', affects='place', metavar='FILE',
-         help='write statistics and buffer after the last task (scroll.Scroll.load)')
-    flag('--keep_keys', affects='record', type=binary_to_boolean_type,
-         help='--save_state keeps the key of every sample (8 bytes each), so that unlearning '
-              'knows what was learned (default: 1 with --save_state)')
-    flag('--export', affects='place', metavar='FOLDER',
-         help='write f_T and f* after the last task, for other programs, to a new folder, or what predicts '
-              'to a file, .onnx, .pt2 or .safetensors (scroll.export)')
-    flag('--export_formats', affects='place', nargs='+', choices=FORMATS,
-         help='of --export: safetensors: weights; torch, onnx: graphs (default: safetensors)')
-    flag('--load_state', '--load_statistics', affects='content', dest='load_state', metavar='FILE',
-         help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds')
+    flag(
+        '--shard',
+        affects='stream',
+        type=shard,
+        help='i/n: learn only the i-th of n shares of the samples, cut by their pixels, so that the shares '
+        'of n runs are the whole whatever their schedules and seeds',
+    )
+    flag(
+        '--save_statistics',
+        affects='place',
+        metavar='FILE',
+        help='write the statistics after the last task (python -m scroll)',
+    )
+    flag(
+        '--save_state',
+        affects='place',
+        metavar='FILE',
+        help='write statistics and buffer after the last task (scroll.Scroll.load)',
+    )
+    flag(
+        '--keep_keys',
+        affects='record',
+        type=binary_to_boolean_type,
+        help='--save_state keeps the key of every sample (8 bytes each), so that unlearning '
+        'knows what was learned (default: 1 with --save_state)',
+    )
+    flag(
+        '--export',
+        affects='place',
+        metavar='FOLDER',
+        help='write f_T and f* after the last task, for other programs, to a new folder, or what predicts '
+        'to a file, .onnx, .pt2 or .safetensors (scroll.export)',
+    )
+    flag(
+        '--export_formats',
+        affects='place',
+        nargs='+',
+        choices=FORMATS,
+        help='of --export: safetensors: weights; torch, onnx: graphs (default: safetensors)',
+    )
+    flag(
+        '--load_state',
+        '--load_statistics',
+        affects='content',
+        dest='load_state',
+        metavar='FILE',
+        help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds',
+    )
 
 
 def check_args(args) -> None:
@@ -100,12 +165,21 @@ def check_args(args) -> None:
     settle_dtype(args)
     if args.keep_keys is None:
         args.keep_keys = bool(args.save_state)
-    for flag, needed in (('keep_keys', 'save_state'), ('load_state', 'inference_only'),
-                         ('export_formats', 'export')):
-        if getattr(args, flag) and not getattr(args, needed) and not (flag == 'keep_keys' and args.loadcheck):
+    for flag, needed in (
+        ('keep_keys', 'save_state'),
+        ('load_state', 'inference_only'),
+        ('export_formats', 'export'),
+    ):
+        if (
+            getattr(args, flag)
+            and not getattr(args, needed)
+            and not (flag == 'keep_keys' and args.loadcheck)
+        ):
             raise InputError(f'--{flag} has no effect in this run: it needs --{needed}')
     if args.inference_only and not args.load_state and not args.loadcheck:
-        raise InputError('--inference_only 1: scroll knows nothing before it has learned; give --load_state')
+        raise InputError(
+            '--inference_only 1: scroll knows nothing before it has learned; give --load_state'
+        )
     for flag in ('shard', 'save_statistics', 'save_state'):
         if args.inference_only and getattr(args, flag) and not (flag == 'shard' and args.loadcheck):
             raise InputError(f'--{flag} has no effect with --inference_only 1: nothing is learned')
@@ -119,8 +193,11 @@ def check_args(args) -> None:
 def online(args) -> dict:
     """Arguments of `Scroll`, as the flags say."""
     return {name: getattr(args, flag) for flag, name in _ONLINE.items()} | dict(
-        buffer_size=args.buffer_size, seed=args.seed, keep_keys=args.keep_keys,
-        lift_seed=args.seed if args.lift_seed is None else args.lift_seed)
+        buffer_size=args.buffer_size,
+        seed=args.seed,
+        keep_keys=args.keep_keys,
+        lift_seed=args.seed if args.lift_seed is None else args.lift_seed,
+    )
 
 
 def adaptation(args, dataset) -> Adaptation:
@@ -133,5 +210,10 @@ def adaptation(args, dataset) -> Adaptation:
     if padding is None:
         padding = getattr(dataset, 'ADAPT_PADDING', 6 / 84)
     given = {attribute: getattr(args, flag) for flag, (attribute, _) in _ADAPTATION.items()}
-    return Adaptation(**given, learn_scale=_LEARN[args.learn_scale], minibatch=args.minibatch_size,
-                      augmentation=Augmentation(padding, flip, args.adapt_jitter), precision=args.precision)
+    return Adaptation(
+        **given,
+        learn_scale=_LEARN[args.learn_scale],
+        minibatch=args.minibatch_size,
+        augmentation=Augmentation(padding, flip, args.adapt_jitter),
+        precision=args.precision,
+    )

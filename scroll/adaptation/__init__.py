@@ -1,4 +1,5 @@
 """f_T and the buffer to f*: settings, residual adapters, training."""
+
 from scroll.adaptation.settings import MODES, Adaptation
 
 __all__ = ['MODES', 'Adaptation']

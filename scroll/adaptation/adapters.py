@@ -9,6 +9,7 @@
 Layers outside blocks are left as they are. y = conv3x3(x) + conv1x1(x) before the batch norm is Li et al.
 2022, "Cross-domain few-shot learning with task-specific adapters". Every kind is folded into its layer.
 """
+
 from math import sqrt
 
 import torch
@@ -21,8 +22,8 @@ from scroll.embedding.wide import WideNetwork
 from scroll.errors import InputError
 from scroll.randomness import torch_stream
 
-RANK = 8                    # of LoRA
-_SHARE = 9                  # a low-rank adapter has a ninth of its layer's parameters: a 1x1 has it of a 3x3
+RANK = 8  # of LoRA
+_SHARE = 9  # a low-rank adapter has a ninth of its layer's parameters: a 1x1 has it of a 3x3
 
 
 class _AdaptedConvolution(torch.autograd.Function):
@@ -46,7 +47,9 @@ class _AdaptedConvolution(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             centre = kernel[:, :, 1:2, 1:2].contiguous()
             x = x if x.shape[1] >= FEW else x.contiguous()
-            grad_alpha = _convolution_backward(grad, x, centre, ctx.stride, 0, (False, True, False))[1]
+            grad_alpha = _convolution_backward(
+                grad, x, centre, ctx.stride, 0, (False, True, False)
+            )[1]
             grad_alpha = grad_alpha.to(ctx.dtype)
         return grad_x, grad_alpha, None, None, None
 
@@ -54,7 +57,8 @@ class _AdaptedConvolution(torch.autograd.Function):
 def _convolution_backward(grad, x, kernel, stride, padding, wanted):
     """Gradients of a convolution with respect to (input, kernel, bias), those that are wanted."""
     return torch.ops.aten.convolution_backward(
-        grad, x, kernel, None, list(stride), [padding] * 2, [1, 1], False, [0, 0], 1, list(wanted))
+        grad, x, kernel, None, list(stride), [padding] * 2, [1, 1], False, [0, 0], 1, list(wanted)
+    )
 
 
 def _with_centre(weight: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
@@ -150,8 +154,12 @@ def _is_plain(module: nn.Module, kind: type) -> bool:
 
 
 def _is_pointwise(module: nn.Module) -> bool:
-    return (isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1) and module.groups == 1
-            and module.padding == (0, 0))
+    return (
+        isinstance(module, nn.Conv2d)
+        and module.kernel_size == (1, 1)
+        and module.groups == 1
+        and module.padding == (0, 0)
+    )
 
 
 def _root(net: nn.Module) -> str:
@@ -166,23 +174,40 @@ def kind_for(net: nn.Module) -> tuple:
     root = _root(net)
     inner = [(name, module) for name, module in parents.items() if '.' in name.removeprefix(root)]
     attention = any('Attention' in type(module).__name__ for _, module in inner)
-    grouped = any(isinstance(module, nn.Conv2d) and module.groups > 1 for _, module in inner) and all(
-        _is_plain(module, nn.Conv2d) for _, module in inner if _is_pointwise(module))
-    kinds = {                       # a parent with `q_bias` uses the weights of its layers itself
-        'lora': [name for name, module in inner if attention and type(module) is nn.Linear
-                 and not hasattr(parents[name.rpartition('.')[0]], 'q_bias')],
-        'low-rank': [name for name, module in inner
-                     if grouped and (_is_pointwise(module) or _is_plain(module, nn.Linear))],
-        'parallel': [name for name, module in inner
-                     if _is_plain(module, nn.Conv2d) and module.kernel_size == (3, 3) and module.groups == 1
-                     and module.padding == module.dilation == (1, 1)]}
+    grouped = any(
+        isinstance(module, nn.Conv2d) and module.groups > 1 for _, module in inner
+    ) and all(_is_plain(module, nn.Conv2d) for _, module in inner if _is_pointwise(module))
+    kinds = {  # a parent with `q_bias` uses the weights of its layers itself
+        'lora': [
+            name
+            for name, module in inner
+            if attention
+            and type(module) is nn.Linear
+            and not hasattr(parents[name.rpartition('.')[0]], 'q_bias')
+        ],
+        'low-rank': [
+            name
+            for name, module in inner
+            if grouped and (_is_pointwise(module) or _is_plain(module, nn.Linear))
+        ],
+        'parallel': [
+            name
+            for name, module in inner
+            if _is_plain(module, nn.Conv2d)
+            and module.kernel_size == (3, 3)
+            and module.groups == 1
+            and module.padding == module.dilation == (1, 1)
+        ],
+    }
     for kind, places in kinds.items():
         if places:
             return kind, places
     name = type(net.get_submodule(root.removesuffix('.'))).__name__
-    raise InputError(f'{name}: no kind of adapters fits: it has neither attention, nor pointwise and '
-                     'depthwise convolutions, nor 3x3 convolutions inside blocks: use full tuning '
-                     '(--adaptation full) or none')
+    raise InputError(
+        f'{name}: no kind of adapters fits: it has neither attention, nor pointwise and '
+        'depthwise convolutions, nor 3x3 convolutions inside blocks: use full tuning '
+        '(--adaptation full) or none'
+    )
 
 
 def attach(net: nn.Module, scale: float = 1e-4, seed: int = 0) -> list:
@@ -200,8 +225,11 @@ def attach(net: nn.Module, scale: float = 1e-4, seed: int = 0) -> list:
     generator, parameters = torch_stream(seed, 'adapters'), []
     for name in places:
         layer = net.get_submodule(name)
-        adapter = (ParallelAdapter(layer, scale) if kind == 'parallel' else
-                   LowRankAdapter(layer, RANK if kind == 'lora' else None, generator))
+        adapter = (
+            ParallelAdapter(layer, scale)
+            if kind == 'parallel'
+            else LowRankAdapter(layer, RANK if kind == 'lora' else None, generator)
+        )
         net.set_submodule(name, adapter)
         parameters += adapter.parameters(recurse=False)
     return parameters

@@ -7,6 +7,7 @@ f*: interpolation of all weights (Wortsman et al. 2022). The one of least cross-
 samples is taken, if that is below f_T's by more than one standard error of the difference and no
 fewer are right; if not, f* is f_T.
 """
+
 import copy
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,7 @@ from scroll.adaptation.training import AdaptedPredictor, adaptation_path
 from scroll.exemplars import Exemplars, herding_order
 from scroll.heads.scaling import cross_entropies, fit_scale
 
-STOPS, SHARES = (1 / 3, 1.0), (0.5, 1.0)        # of the updates; of the way from f_T to f*
+STOPS, SHARES = (1 / 3, 1.0), (0.5, 1.0)  # of the updates; of the way from f_T to f*
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Trial:
         updates, share: the candidate; both 0 for f_T. loss: mean cross-entropy, nats. gain: how far
         below
             f_T's, and error: the standard error of that. accuracy: 0 to 1."""
+
     updates: int
     share: float
     loss: float
@@ -36,8 +38,15 @@ class Trial:
     accuracy: float
 
 
-def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, without, herded: bool,
-           progress=None) -> list:
+def select(
+    embedder,
+    exemplars: Exemplars,
+    settings: Adaptation,
+    seed: int,
+    without,
+    herded: bool,
+    progress=None,
+) -> list:
     """Trials of all candidates, f_T first; none if the buffer is too small to leave a fold out.
     without: positions of exemplars -> (f_T without these, its leave-one-out logits on the rest).
     herded: whether the exemplars were chosen for their common mean. The others as
@@ -47,13 +56,14 @@ def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, with
     columns = []
     for held in folds(exemplars, settings.folds, settings.held_out, herded):
         rest = np.setdiff1d(np.arange(len(exemplars)), held)
-        if len(rest) < 2:                       # too few to adapt on
+        if len(rest) < 2:  # too few to adapt on
             continue
         online, left_out = without(held)
         held = exemplars.at(held[np.isin(exemplars.labels[held], online.classes)])
         samples = held.features if embedder is None else held.samples
-        path = adaptation_path(embedder, online, exemplars.at(rest), settings, seed, [0, *stops], progress,
-                               left_out)
+        path = adaptation_path(
+            embedder, online, exemplars.at(rest), settings, seed, [0, *stops], progress, left_out
+        )
         f_T = next(path)
         logits[0, 0.0].append(f_T.decision_function(samples))
         for stop, f_star in zip(stops, path):
@@ -63,43 +73,73 @@ def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, with
     if not columns:
         return []
     widest = max(z.shape[1] for z in logits[0, 0.0])
-    return compared({candidate: np.concatenate([
-        np.pad(z, ((0, 0), (0, widest - z.shape[1])), constant_values=-np.inf) for z in parts])
-        for candidate, parts in logits.items()}, np.concatenate(columns))
+    return compared(
+        {
+            candidate: np.concatenate(
+                [
+                    np.pad(z, ((0, 0), (0, widest - z.shape[1])), constant_values=-np.inf)
+                    for z in parts
+                ]
+            )
+            for candidate, parts in logits.items()
+        },
+        np.concatenate(columns),
+    )
 
 
 def compared(logits: dict, columns: np.ndarray) -> list:
     """A `Trial` of each candidate: its logits (N, K), with the one scale that suits all of them
     best, and the columns (N,) of the true classes. The first is f_T's."""
-    losses = {candidate: cross_entropies(z, columns, fit_scale(z, columns, (1e-3, 1e3)))
-              for candidate, z in logits.items()}
+    losses = {
+        candidate: cross_entropies(z, columns, fit_scale(z, columns, (1e-3, 1e3)))
+        for candidate, z in logits.items()
+    }
     first, out = next(iter(losses.values())), []
     for candidate, of_each in losses.items():
         gain = first - of_each
         error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else np.inf
         right = logits[candidate].argmax(axis=1) == columns
-        out.append(Trial(*candidate, float(of_each.mean()), float(gain.mean()), float(error),
-                         float(right.mean())))
+        out.append(
+            Trial(
+                *candidate,
+                float(of_each.mean()),
+                float(gain.mean()),
+                float(error),
+                float(right.mean()),
+            )
+        )
     return out
 
 
 def chosen(trials: list) -> Trial:
     """The best of the trials; the first, f_T, where no other is surely better; None of none."""
-    sure = [trial for trial in trials[1:]
-            if trial.gain > trial.error and trial.accuracy >= trials[0].accuracy]
+    sure = [
+        trial
+        for trial in trials[1:]
+        if trial.gain > trial.error and trial.accuracy >= trials[0].accuracy
+    ]
     return min(sure, key=lambda trial: trial.loss, default=trials[0] if trials else None)
 
 
-def adapt_selected(embedder, online, exemplars, settings, seed, without, herded, progress=None,
-                   left_out=None) -> tuple:
+def adapt_selected(
+    embedder, online, exemplars, settings, seed, without, herded, progress=None, left_out=None
+) -> tuple:
     """(f*, or None where f_T is as good; the trials). Arguments as `select` and
     `scroll.adaptation.training.adapt`."""
     trials = select(embedder, exemplars, settings, seed, without, herded, progress)
     best = chosen(trials)
     if best is None or not best.updates:
         return None, trials
-    path = adaptation_path(embedder, online, exemplars, replace(settings, iterations=best.updates), seed,
-                           [0, best.updates], progress, left_out)
+    path = adaptation_path(
+        embedder,
+        online,
+        exemplars,
+        replace(settings, iterations=best.updates),
+        seed,
+        [0, best.updates],
+        progress,
+        left_out,
+    )
     return between(next(path), next(path), best.share), trials
 
 
@@ -131,8 +171,13 @@ def between(f_T: AdaptedPredictor, f_star: AdaptedPredictor, share: float) -> Ad
         setattr(out, name, a + (share if name == 'scale' else a.dtype.type(share)) * (b - a))
     if f_star.embedder is not None:
         net, start = copy.deepcopy(f_star.embedder.pristine), f_T.embedder.pristine.state_dict()
-        net.load_state_dict({name: start[name] + share * (value - start[name])
-                             if value.is_floating_point() else value
-                             for name, value in net.state_dict().items()})
+        net.load_state_dict(
+            {
+                name: start[name] + share * (value - start[name])
+                if value.is_floating_point()
+                else value
+                for name, value in net.state_dict().items()
+            }
+        )
         out.embedder = f_star.embedder.with_net(net)
     return out

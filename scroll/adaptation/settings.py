@@ -1,6 +1,7 @@
 """How f* is made from f_T and the buffer: settings, which are part of a learner's files and need no
 torch.
 """
+
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -48,6 +49,7 @@ class Adaptation:
             machine has matrix units for it. Exact adaptation is in neither.
 
     InputError: an invalid value."""
+
     mode: Literal[MODES] = 'auto'
     threshold: int = 500
     iterations: int = 300
@@ -71,9 +73,16 @@ class Adaptation:
         one_of('adaptation select', self.select, SELECTIONS)
         one_of('adaptation precision', self.precision, PRECISIONS)
         if self.exact and self.precision == 'bfloat16':
-            raise InputError('adaptation precision bfloat16: exact adaptation has a precision of its own')
-        for name, least in (('iterations', 0), ('threshold', 0), ('minibatch', 1), ('folds', 2),
-                            ('held_out', 1)):
+            raise InputError(
+                'adaptation precision bfloat16: exact adaptation has a precision of its own'
+            )
+        for name, least in (
+            ('iterations', 0),
+            ('threshold', 0),
+            ('minibatch', 1),
+            ('folds', 2),
+            ('held_out', 1),
+        ):
             whole(f'adaptation {name}', getattr(self, name), least)
         for name in ('lr', 'classifier_lr', 'scale_lr', 'adapter_scale'):
             number(f'adaptation {name}', getattr(self, name))
@@ -91,4 +100,10 @@ class Adaptation:
 
     def mode_for(self, buffered: int) -> str:
         """The mode that `auto` stands for with this many samples."""
-        return self.mode if self.mode != 'auto' else 'adapters' if buffered <= self.threshold else 'full'
+        return (
+            self.mode
+            if self.mode != 'auto'
+            else 'adapters'
+            if buffered <= self.threshold
+            else 'full'
+        )

@@ -16,6 +16,7 @@ least cross-entropy on the buffer, of leave-one-out logits, since f_T has learne
 samples. The buffer comes in canonical order and the random stream is this stage's own: the same f_T
 and M_T give the same f*.
 """
+
 import contextlib
 import copy
 import hashlib
@@ -43,7 +44,7 @@ from scroll.lift import Lift, cosine_table
 from scroll.randomness import stream_seed, torch_stream
 
 EVERYWHERE = 'every machine'
-_DROPOUT = threading.Lock()         # it draws from a generator that all threads share
+_DROPOUT = threading.Lock()  # it draws from a generator that all threads share
 
 
 def _renew_lock() -> None:
@@ -51,7 +52,7 @@ def _renew_lock() -> None:
     _DROPOUT = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)     # another thread of the parent may have had it
+os.register_at_fork(after_in_child=_renew_lock)  # another thread of the parent may have had it
 
 
 class AdaptedPredictor:
@@ -68,22 +69,40 @@ class AdaptedPredictor:
         mode: 'adapters' or 'full' ('classifier' without a network).
         exact, made_on: whether it is the same on every machine; where it is."""
 
-    def __init__(self, predictor, weight, bias, scale, embedder, initial_scale, losses, mode, made_on):
-        self.classes, self.weight, self.bias, self.scale = predictor.classes, weight, bias, float(scale)
+    def __init__(
+        self, predictor, weight, bias, scale, embedder, initial_scale, losses, mode, made_on
+    ):
+        self.classes, self.weight, self.bias, self.scale = (
+            predictor.classes,
+            weight,
+            bias,
+            float(scale),
+        )
         self.lift, self.forms = predictor.lift, predictor.quadratic
         self.embedder, self.initial_scale = embedder, float(initial_scale)
-        self.losses, self.mode, self.made_on, self.exact = losses, mode, made_on, made_on == EVERYWHERE
+        self.losses, self.mode, self.made_on, self.exact = (
+            losses,
+            mode,
+            made_on,
+            made_on == EVERYWHERE,
+        )
 
     def decision_function(self, x) -> np.ndarray:
         """Scaled logits float64 (N, K) of uint8 images, or without a network of quantised features
         (N, d).
         """
-        features = np.asarray(x / GRID if self.embedder is None else self.embedder.features(x), np.float64)
-        weight, bias, forms = (part if part is None else torch.from_numpy(part).double()
-                               for part in (self.weight, self.bias, self.forms))
+        features = np.asarray(
+            x / GRID if self.embedder is None else self.embedder.features(x), np.float64
+        )
+        weight, bias, forms = (
+            part if part is None else torch.from_numpy(part).double()
+            for part in (self.weight, self.bias, self.forms)
+        )
         with torch.inference_mode(), ExactArithmetic() if self.exact else contextlib.nullcontext():
-            parts = [logits_of(F.normalize(part), weight, bias, self.lift, forms)
-                     for part in torch.from_numpy(features).split(256)]
+            parts = [
+                logits_of(F.normalize(part), weight, bias, self.lift, forms)
+                for part in torch.from_numpy(features).split(256)
+            ]
         return self.scale * torch.cat(parts).numpy()
 
     def digest(self) -> str:
@@ -99,8 +118,15 @@ class AdaptedPredictor:
         return sha.hexdigest()
 
 
-def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, settings: Adaptation,
-          seed: int = 0, progress=None, left_out=None) -> AdaptedPredictor:
+def adapt(
+    embedder: Embedder,
+    predictor: LinearPredictor,
+    exemplars: Exemplars,
+    settings: Adaptation,
+    seed: int = 0,
+    progress=None,
+    left_out=None,
+) -> AdaptedPredictor:
     """f* from backbone, f_T and the buffer; none of them is changed.
 
     Args:
@@ -113,18 +139,24 @@ def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, 
         on;
             default: its logits as they are."""
     stops = [settings.iterations]
-    return next(adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress, left_out))
+    return next(
+        adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress, left_out)
+    )
 
 
-def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress=None, left_out=None):
+def adaptation_path(
+    embedder, predictor, exemplars, settings, seed, stops, progress=None, left_out=None
+):
     """Yield f* after each of the numbers of updates in `stops` (increasing); arguments as `adapt`.
     There is no schedule of rates, so f* after n updates on the way is f* of `iterations=n`."""
     if settings.mode == 'none':
         raise InputError('adaptation mode none: there is no f*, use f_T')
     mode = settings.mode_for(len(exemplars)) if embedder is not None else 'classifier'
     if mode == 'full' and min(settings.minibatch, len(exemplars)) < 2:
-        raise InputError('full tuning needs minibatches of two samples or more, for its batch '
-                         'norms: use adapters')
+        raise InputError(
+            'full tuning needs minibatches of two samples or more, for its batch '
+            'norms: use adapters'
+        )
     targets = torch.from_numpy(np.searchsorted(predictor.classes, exemplars.labels))
     scale = settings.scale
     if settings.calibrate:
@@ -137,14 +169,18 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
     samples, targets = torch.from_numpy(exemplars.samples).to(device), targets.to(device)
     random, losses = torch_stream(seed, 'adaptation'), []
     minibatches = _minibatches(len(exemplars), settings.minibatch, random)
-    generators = [device] if device.type == 'cuda' else []                  # of torch, that are restored
+    generators = [device] if device.type == 'cuda' else []  # of torch, that are restored
     for stop in stops:
         while len(losses) < stop:
             rows = next(minibatches)
             x = samples[rows.to(device)]
             if embedder is not None:
                 x = settings.augmentation(x, embedder.preprocessing, random)
-            with switches(deterministic=True, benchmark=False), _DROPOUT, torch.random.fork_rng(generators):
+            with (
+                switches(deterministic=True, benchmark=False),
+                _DROPOUT,
+                torch.random.fork_rng(generators),
+            ):
                 torch.manual_seed(stream_seed(seed, f'adaptation, update {len(losses)}'))
                 losses.append(trained.update(x, targets[rows.to(device)]))
             if progress:
@@ -158,8 +194,7 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
 
 
 def _minibatches(count: int, size: int, random: torch.Generator):
-    """Yield index tensors for ever: shuffled passes over 0..count-1, cut into equal parts, no rest.
-    """
+    """Yield index tensors for ever: shuffled passes over 0..count-1, cut into equal parts, no rest."""
     size, order = min(size, count), torch.zeros(0, dtype=torch.int64, device='cpu')
     while True:
         if len(order) < size:
@@ -169,16 +204,19 @@ def _minibatches(count: int, size: int, random: torch.Generator):
 
 
 class _Trainee:
-    """A copy of the backbone with f_T on top, and the optimiser over the part that the mode trains.
-    """
+    """A copy of the backbone with f_T on top, and the optimiser over the part that the mode trains."""
 
     def __init__(self, embedder, predictor, mode, scale, settings, device, seed):
         self.net, self.layout, self.autocast = None, torch.contiguous_format, (device.type, False)
         self.embed_dtype = 'exact' if settings.exact else None
         self.exact, self.dtype = settings.exact, torch.float64 if settings.exact else torch.float32
-        self.arithmetic = (lambda: ExactArithmetic(device)) if self.exact else contextlib.nullcontext
-        self.weight, self.bias = (nn.Parameter(torch.tensor(part, dtype=self.dtype, device=device))
-                                  for part in predictor.linear)
+        self.arithmetic = (
+            (lambda: ExactArithmetic(device)) if self.exact else contextlib.nullcontext
+        )
+        self.weight, self.bias = (
+            nn.Parameter(torch.tensor(part, dtype=self.dtype, device=device))
+            for part in predictor.linear
+        )
         self.lift, self.forms = predictor.lift, predictor.quadratic
         if self.forms is not None:
             self.forms = torch.tensor(self.forms, dtype=self.dtype, device=device)
@@ -200,15 +238,20 @@ class _Trainee:
             if mode == 'adapters':
                 trained = adapters.attach(self.net, settings.adapter_scale, seed)
             else:
-                trained = [p for name, p in self.net.named_parameters() if not name.startswith('classifier.')]
+                trained = [
+                    p
+                    for name, p in self.net.named_parameters()
+                    if not name.startswith('classifier.')
+                ]
                 for p in trained:
                     p.requires_grad_(True)
             groups.append(dict(params=trained, lr=settings.lr))
             self.net = self.net.to(memory_format=self.layout).train(mode == 'full')
         if settings.learn_scale if settings.learn_scale is not None else mode != 'full':
             groups.append(dict(params=[self.scale], lr=settings.scale_lr))
-        self.optimiser = torch.optim.Adadelta(groups, rho=0.9, eps=1e-6,
-                                              foreach=False if self.exact else None)
+        self.optimiser = torch.optim.Adadelta(
+            groups, rho=0.9, eps=1e-6, foreach=False if self.exact else None
+        )
 
     def update(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """One step on network inputs (B, 3, S, S), or quantised features (B, d), and target columns
@@ -218,7 +261,9 @@ class _Trainee:
             if self.net is None:
                 features = x.to(self.dtype) / GRID
             else:
-                x = x.to(self.dtype if self.exact else x.dtype).contiguous(memory_format=self.layout)
+                x = x.to(self.dtype if self.exact else x.dtype).contiguous(
+                    memory_format=self.layout
+                )
                 with torch.autocast(self.autocast[0], torch.bfloat16, enabled=self.autocast[1]):
                     features = self.net.features(x).to(self.dtype)
             unit = F.normalize(features)
@@ -241,8 +286,17 @@ class _Trainee:
         made_on = EVERYWHERE if self.exact else describe_machine(self.weight.device)
         if adapted is not None and adapted.dtype == 'bfloat16':
             made_on += ', bfloat16'
-        return AdaptedPredictor(predictor, weight, bias, self.scale.item(), adapted, initial_scale, losses,
-                                mode, made_on)
+        return AdaptedPredictor(
+            predictor,
+            weight,
+            bias,
+            self.scale.item(),
+            adapted,
+            initial_scale,
+            losses,
+            mode,
+            made_on,
+        )
 
 
 def logits_of(units: torch.Tensor, weight, bias, lift: Lift = None, forms=None) -> torch.Tensor:
@@ -258,20 +312,28 @@ def logits_of(units: torch.Tensor, weight, bias, lift: Lift = None, forms=None) 
 def lifted(units: torch.Tensor, lift: Lift, exact: bool = False) -> torch.Tensor:
     """h (B, D) of unit features (B, d), as `Lift`, in torch. exact: units are whole numbers on the
     grid, float64, and h is what `Lift` gives; else h is not rounded, and has gradients."""
+
     def tensor(array):
         return torch.as_tensor(array, dtype=units.dtype, device=units.device)
+
     one, products = float(GRID) if exact else 1.0, units @ tensor(lift.matrix)
     if lift.kind == 'relu':
-        random = torch.relu(products) * 2.0 ** -lift.shift
+        random = torch.relu(products) * 2.0**-lift.shift
     elif lift.kind == 'relu7':
-        random = products.clamp(0, 4 * one) * 2.0 ** -lift.shift
-        random = ((random * 2.0 ** -lift.low_bits).floor().clamp(max=127) * 2.0 ** lift.low_bits if exact
-                  else random)
+        random = products.clamp(0, 4 * one) * 2.0**-lift.shift
+        random = (
+            (random * 2.0**-lift.low_bits).floor().clamp(max=127) * 2.0**lift.low_bits
+            if exact
+            else random
+        )
     elif lift.kind == 'square':
         random = (products * products / (8 * one)).clamp(max=one)
     else:
         angles, table = tensor(lift.offsets * 2.0 ** -(GRID_BITS + lift.TURN_BITS)), cosine_table()
-        turns = products * (lift.turns * 2.0 ** -lift.TURN_BITS / one) + angles
-        random = (tensor(table)[((turns - turns.floor()) * len(table)).long()] if exact
-                  else torch.cos(2 * pi * turns) / 16)
+        turns = products * (lift.turns * 2.0**-lift.TURN_BITS / one) + angles
+        random = (
+            tensor(table)[((turns - turns.floor()) * len(table)).long()]
+            if exact
+            else torch.cos(2 * pi * turns) / 16
+        )
     return torch.cat([units, random.floor().clamp(max=one) if exact else random], dim=1)

@@ -1,10 +1,11 @@
 """Exit codes and one-line errors; output that nobody reads any more."""
+
 import contextlib
 import os
 import signal
 import sys
 
-CLOSED_PIPE = 128 + signal.SIGPIPE      # as shells have it of a command that the signal ends
+CLOSED_PIPE = 128 + signal.SIGPIPE  # as shells have it of a command that the signal ends
 
 
 def flushed(name: str, main) -> int:
@@ -12,11 +13,13 @@ def flushed(name: str, main) -> int:
     word, if the reader of stdout or stderr has gone (`python -m scroll show x | head -1`); 2 after
     one line, which begins with the name of the command, for another OSError, and if stdout is
     closed, before anything is done."""
-    if sys.stderr is None:          # closed: `print` would write to stdout instead, into what others read
-        sys.stderr = open(os.devnull, 'w')                              # noqa: SIM115
+    if sys.stderr is None:  # closed: `print` would write to stdout instead, into what others read
+        sys.stderr = open(os.devnull, 'w')  # noqa: SIM115
     if sys.stdout is None:
-        print(f'{name}: error: standard output is closed: expected a file, a pipe or /dev/null',
-              file=sys.stderr)
+        print(
+            f'{name}: error: standard output is closed: expected a file, a pipe or /dev/null',
+            file=sys.stderr,
+        )
         return 2
     try:
         try:

@@ -1,6 +1,7 @@
 """argparse whose errors are one line, with the nearest known name where there is one. Needs no
 numpy.
 """
+
 import argparse
 
 from scroll.errors import InputError, did_you_mean
@@ -14,31 +15,44 @@ class LineParser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
 
     def print_help(self, file=None):
-        print(self.format_help(), end='', file=file)         # argparse's own hides that the disk is full
+        print(self.format_help(), end='', file=file)  # argparse's own hides that the disk is full
 
     def error(self, message):
         names = message.partition('are required: ')[2].split(', ')
-        missing = [f"{name} is missing: {action.help or ', '.join(action.choices or ())}"
-                   for action in self._actions for name in names
-                   if name == ('/'.join(action.option_strings) or action.metavar or action.dest)]
+        missing = [
+            f'{name} is missing: {action.help or ", ".join(action.choices or ())}'
+            for action in self._actions
+            for name in names
+            if name == ('/'.join(action.option_strings) or action.metavar or action.dest)
+        ]
         raise InputError(('; '.join(missing) or message) + '; see --help' * ('required' in message))
 
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
             among = f'expected one of {", ".join(map(str, action.choices))}'
-            raise argparse.ArgumentError(action, f'{value!r}: {among}{did_you_mean(value, action.choices)}')
+            raise argparse.ArgumentError(
+                action, f'{value!r}: {among}{did_you_mean(value, action.choices)}'
+            )
 
     def parse_args(self, args=None, namespace=None):
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
             word = unknown[0].split('=')[0]
-            hint = did_you_mean(word.replace('-', '_').replace('__', '--', 1), self._options(parsed))
+            hint = did_you_mean(
+                word.replace('-', '_').replace('__', '--', 1), self._options(parsed)
+            )
             what = 'no such flag here' if word.startswith('-') else 'one argument too many'
-            raise InputError(f"{unknown[0]}: {what}{hint or '; see --help'}")
+            raise InputError(f'{unknown[0]}: {what}{hint or "; see --help"}')
         return parsed
 
     def _options(self, parsed) -> list:
         """Flags of this parser, and of the command that was chosen."""
-        chosen = [action.choices[getattr(parsed, action.dest)] for action in self._actions
-                  if isinstance(action, argparse._SubParsersAction)]
-        return [*self._option_string_actions, *(flag for one in chosen for flag in one._options(parsed))]
+        chosen = [
+            action.choices[getattr(parsed, action.dest)]
+            for action in self._actions
+            if isinstance(action, argparse._SubParsersAction)
+        ]
+        return [
+            *self._option_string_actions,
+            *(flag for one in chosen for flag in one._options(parsed)),
+        ]

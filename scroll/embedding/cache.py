@@ -1,4 +1,5 @@
 """Quantised features on disk, by the pixels they were made from."""
+
 import hashlib
 import io
 import threading
@@ -11,7 +12,7 @@ from scroll.archive import atomic_write, unwritable
 from scroll.errors import InputError
 from scroll.grid import check_quantised, sample_keys
 
-_WRITING = threading.RLock()        # held by whoever changes a cache
+_WRITING = threading.RLock()  # held by whoever changes a cache
 
 
 class FeatureCache:
@@ -21,6 +22,7 @@ class FeatureCache:
     A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its
     own SHA-256: one that is damaged, or has what `quantise` never gives, is dropped. Processes and
     threads may share the folder. New features are written every 8,192 samples and by `flush`."""
+
     _FLUSH = 8192
 
     def __init__(self, folder: Path, dim: int):
@@ -31,14 +33,14 @@ class FeatureCache:
                 table = _table(path)
                 check_quantised(table[:, 2:], dim)
                 tables.append(table)
-            except Exception:                       # damaged headers raise almost anything
-                with suppress(OSError):             # a folder, or one that is closed to us
-                    path.unlink()                   # only ever a copy of what can be computed again
+            except Exception:  # damaged headers raise almost anything
+                with suppress(OSError):  # a folder, or one that is closed to us
+                    path.unlink()  # only ever a copy of what can be computed again
         self._index(np.concatenate(tables))
 
     def _index(self, table: np.ndarray) -> None:
         keys, first = np.unique(keys_in(table), return_index=True)
-        self._known = keys, table[first, 2:]            # replaced together: threads may be reading
+        self._known = keys, table[first, 2:]  # replaced together: threads may be reading
 
     def read(self, keys: np.ndarray, out: np.ndarray) -> np.ndarray:
         """Fill the rows of `out` whose key is known; return the positions of the others."""
@@ -66,8 +68,10 @@ class FeatureCache:
             try:
                 _write(self.folder, table)
             except OSError as error:
-                raise InputError(f'feature cache {self.folder}: {error.strerror}; choose another folder or '
-                                 'turn it off (main.py: --base_path, --feature_cache 0)') from error
+                raise InputError(
+                    f'feature cache {self.folder}: {error.strerror}; choose another folder or '
+                    'turn it off (main.py: --base_path, --feature_cache 0)'
+                ) from error
             self._index(np.concatenate([_joined(*self._known), table]))
 
     def remove(self, keys: np.ndarray) -> None:
@@ -80,7 +84,7 @@ class FeatureCache:
             for path in sorted(self.folder.rglob('*.npy')):
                 try:
                     table = _table(path)
-                except Exception:                       # damaged headers raise almost anything
+                except Exception:  # damaged headers raise almost anything
                     continue
                 gone = np.isin(keys_in(table), keys)
                 with unwritable(path, 'feature cache'):
@@ -104,7 +108,7 @@ def keys_in(table: np.ndarray) -> np.ndarray:
 
 def _table(path: Path) -> np.ndarray:
     """The content of a cache's file, int32 (n, 2 + d); ValueError if it is not what was written."""
-    content = path.read_bytes() if path.is_file() else b''          # a pipe would be read for ever
+    content = path.read_bytes() if path.is_file() else b''  # a pipe would be read for ever
     if hashlib.sha256(content).hexdigest()[:32] != path.stem:
         raise ValueError('it does not match its digest')
     table = np.load(io.BytesIO(content), allow_pickle=False)
@@ -116,7 +120,9 @@ def _table(path: Path) -> np.ndarray:
 def _write(folder: Path, table: np.ndarray) -> None:
     content = io.BytesIO()
     np.save(content, table)
-    with atomic_write(folder / f'{hashlib.sha256(content.getbuffer()).hexdigest()[:32]}.npy') as file:
+    with atomic_write(
+        folder / f'{hashlib.sha256(content.getbuffer()).hexdigest()[:32]}.npy'
+    ) as file:
         file.write(content.getbuffer())
 
 

@@ -8,6 +8,7 @@ these overflow; and what is rounded is computed in float32. Programs keep promis
 that drive its outputs to their extremes, and there to ties of rounding, and compared with float64
 the first time that it meets inputs of some shape.
 """
+
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 
 from scroll.embedding.integer_program import CUT, EXACT, channel_bound, lowest_bit
 
-_PART = 256                         # images at a time
+_PART = 256  # images at a time
 
 
 class Unfit(Exception):
@@ -34,7 +35,7 @@ class EightBits:
         self.network, self.zero, self._packed = network, [], {}
         for op in network.program:
             self.zero.append(self._zero_of(op))
-        self._in_float32 = set()        # positions
+        self._in_float32 = set()  # positions
         for position, op in enumerate(network.program):
             if op.kind == 'conv':
                 zeros = [self.zero[read] for read in op.reads]
@@ -44,8 +45,7 @@ class EightBits:
                     _try_extremes(op, zeros)
 
     def _zero_of(self, op):
-        """What stands for zero in its value; None: channels of the image have means of their own.
-        """
+        """What stands for zero in its value; None: channels of the image have means of their own."""
         if op.kind == 'input':
             return self.network.mean[0] if len(set(self.network.mean)) == 1 else None
         if op.kind in ('pad', 'pool'):
@@ -67,7 +67,7 @@ class EightBits:
             values = [value.float() - (zero or 0) for value, zero in zip(inputs, zeros)]
             return (network.run(position, op, values) + zero).to(torch.uint8)
         if inputs[1:] and (network.last_use[op.reads[1]] != position or op.reads[0] == op.reads[1]):
-            inputs[1] = inputs[1].clone()                   # the kernel may write into it
+            inputs[1] = inputs[1].clone()  # the kernel may write into it
         if (position, x.shape) in self._packed:
             return _convolved(op, inputs, zeros, self._packed[position, x.shape])
         packed = _packed(op, zeros[0], x.shape)
@@ -83,8 +83,16 @@ def _packed(op, zero: int, shape: tuple) -> tuple:
     """(weights, multipliers, zeros, bias) as the kernels want them."""
     scales, options = torch.from_numpy(op.multiplier), op.options
     weight = torch.ops.onednn.qconv_prepack(
-        torch.from_numpy(op.weight), scales, 1.0, zero, options['stride'], options['padding'],
-        options['dilation'], options['groups'], shape)
+        torch.from_numpy(op.weight),
+        scales,
+        1.0,
+        zero,
+        options['stride'],
+        options['padding'],
+        options['dilation'],
+        options['groups'],
+        shape,
+    )
     bias = torch.from_numpy(op.bias.astype(np.float32)) * scales
     return weight, scales, torch.zeros(len(scales), dtype=torch.int64), bias
 
@@ -92,15 +100,29 @@ def _packed(op, zero: int, shape: tuple) -> tuple:
 def _convolved(op, inputs: list, zeros: list, packed: tuple) -> torch.Tensor:
     """uint8 rint(sum * multiplier + other * ratio), plus what stands for zero in it."""
     weight, scales, none, bias = packed
-    stride, padding, dilation, groups = (op.options[n] for n in ('stride', 'padding', 'dilation', 'groups'))
+    stride, padding, dilation, groups = (
+        op.options[n] for n in ('stride', 'padding', 'dilation', 'groups')
+    )
     relu = 'none' if op.low else 'relu'
     kernel, where = torch.ops.onednn.qconv2d_pointwise, (stride, padding, dilation, groups)
     image, value = (inputs[0], 1.0, zeros[0], weight, scales, none), (1.0, -op.low, torch.uint8)
     if len(inputs) == 1:
         return kernel(*image, bias, *where, *value, relu, [], '')
     relu = None if op.low else 'relu'
-    return kernel.binary(*image, inputs[1], bias, *where, *value, op.options['ratio'], zeros[1], 'sum', 1.0,
-                         relu, [], '')
+    return kernel.binary(
+        *image,
+        inputs[1],
+        bias,
+        *where,
+        *value,
+        op.options['ratio'],
+        zeros[1],
+        'sum',
+        1.0,
+        relu,
+        [],
+        '',
+    )
 
 
 def _equal_float32(op, largest: int) -> bool:
@@ -112,11 +134,15 @@ def _equal_float32(op, largest: int) -> bool:
     products, where a convolution has one input channel."""
     weight, ratio, groups = op.weight, op.ratio or 1.0, op.options['groups']
     raw = max(_raw(weight > 0, weight).max(), -_raw(weight < 0, weight).min())
-    if raw > EXACT or op.high - op.low != CUT or (groups == 1) == (weight.shape[1] == 1) \
-            or 1 < groups < len(weight):
+    if (
+        raw > EXACT
+        or op.high - op.low != CUT
+        or (groups == 1) == (weight.shape[1] == 1)
+        or 1 < groups < len(weight)
+    ):
         return False
     factor = op.multiplier.astype(np.float64)
-    fine = np.minimum(lowest_bit(factor), ratio) >= 2.0 ** -16
+    fine = np.minimum(lowest_bit(factor), ratio) >= 2.0**-16
     quiet = channel_bound(weight, op.bias, largest) * factor <= 1 / 4
     return op.low == 0 or bool((fine | (quiet & (ratio >= 1))).all())
 
@@ -135,8 +161,8 @@ def _try_extremes(op, zeros: list) -> None:
     halves = np.full(len(weight), 0.5, np.float32)
     offset = zeros[0] * weight.sum(axis=(1, 2, 3), dtype=np.int64)
     offset -= 2 * sum(CUT - zero for zero in zeros[1:])
-    for large, tie, expected in ((weight > 0, 203, 102), (weight < 0, 201, 100)):   # twice the tie
-        images = torch.from_numpy(np.where(large, np.uint8(CUT), np.uint8(0)))      # one an output
+    for large, tie, expected in ((weight > 0, 203, 102), (weight < 0, 201, 100)):  # twice the tie
+        images = torch.from_numpy(np.where(large, np.uint8(CUT), np.uint8(0)))  # one an output
         bias = tie + offset - _raw(large, weight)
         trial = replace(op, options=options, multiplier=halves, bias=bias)
         parts = images.transpose(0, 1).split(1) if alone else images.split(_PART)
@@ -147,7 +173,7 @@ def _try_extremes(op, zeros: list) -> None:
                 other = inputs[0].new_full((len(part), len(weight), 1, 1), CUT)
                 inputs.append(other.contiguous(memory_format=torch.channels_last))
             found = _convolved(trial, inputs, zeros, packed)
-            own = found[:, :, 0, 0] if alone else found[:, seen:seen + len(part), 0, 0].diagonal()
+            own = found[:, :, 0, 0] if alone else found[:, seen : seen + len(part), 0, 0].diagonal()
             seen += len(part)
             if not (own == expected - op.low).all():
                 raise Unfit

@@ -7,6 +7,7 @@ are scaled to unit length, rounded to a multiple of 2^-18, and kept on disk by p
 floating point their bits hold for one kind of hardware and one version of torch
 (`scroll.embedding.machine`).
 """
+
 import copy
 import hashlib
 import os
@@ -34,9 +35,9 @@ from scroll.grid import little_endian, quantise, sample_keys
 from scroll.randomness import torch_stream
 
 DTYPES = ('float32', 'bfloat16', 'integer', 'exact')
-ANYWHERE = 'integer', 'exact'        # their features are the same on every machine
-_NUMBERS = 1 << 23                  # of large images, resized at once in float64: 64 MB
-_PROCESS = uuid4().hex              # a process may have the number of an earlier one
+ANYWHERE = 'integer', 'exact'  # their features are the same on every machine
+_NUMBERS = 1 << 23  # of large images, resized at once in float64: 64 MB
+_PROCESS = uuid4().hex  # a process may have the number of an earlier one
 
 
 class Embedder:
@@ -66,19 +67,35 @@ class Embedder:
         dim: d.
         pristine: a copy of `net` as it was given; nothing changes it."""
 
-    def __init__(self, net: nn.Module, preprocessing: Preprocessing, dtype: str = 'float32', device='cpu',
-                 chunk: int = 64, channels_last: bool = True, cache=None, integers: IntegerNetwork = None,
-                 stages: tuple = (), mirror: bool = False):
+    def __init__(
+        self,
+        net: nn.Module,
+        preprocessing: Preprocessing,
+        dtype: str = 'float32',
+        device='cpu',
+        chunk: int = 64,
+        channels_last: bool = True,
+        cache=None,
+        integers: IntegerNetwork = None,
+        stages: tuple = (),
+        mirror: bool = False,
+    ):
         if not isinstance(net, nn.Module) or not callable(getattr(net, 'features', None)):
-            raise InputError(f'net of type {type(net).__name__}: expected a torch module with features(x)')
+            raise InputError(
+                f'net of type {type(net).__name__}: expected a torch module with features(x)'
+            )
         instance('preprocessing', preprocessing, Preprocessing)
         one_of('dtype', dtype, DTYPES)
         if (dtype == 'integer') != isinstance(integers, IntegerNetwork):
-            raise InputError(f"dtype {dtype!r} with integers of type {type(integers).__name__}: 'integer' "
-                             'needs an IntegerNetwork, the others take none')
+            raise InputError(
+                f"dtype {dtype!r} with integers of type {type(integers).__name__}: 'integer' "
+                'needs an IntegerNetwork, the others take none'
+            )
         own = integers and (integers.input_size, integers.mean)
         if own and own != (preprocessing.input_size, rounded_mean(preprocessing)):
-            raise InputError(f'integers for images of {own[0]} pixels less {own[1]}: not for {preprocessing}')
+            raise InputError(
+                f'integers for images of {own[0]} pixels less {own[1]}: not for {preprocessing}'
+            )
         whole('chunk', chunk, 1)
         on_off('channels_last', channels_last)
         if not isinstance(cache, (str, os.PathLike, type(None))):
@@ -94,21 +111,33 @@ class Embedder:
         except (AssertionError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(f'device {shown(device)}: expected cpu, or cuda, or cuda:1') from error
         self.preprocessing, self.dtype, self.chunk = preprocessing, dtype, int(chunk)
-        channels_last = channels_last and dtype != 'exact'              # whose products it would slow down
+        channels_last = channels_last and dtype != 'exact'  # whose products it would slow down
         self.layout = layout_for(net) if channels_last else torch.contiguous_format
         try:
             self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
             self.psi_digest = state_digest(self.pristine)
             if integers is None:
-                self.net = (copy.deepcopy(self.pristine).double().to(self.device) if dtype == 'exact'
-                            else self.folded)
+                self.net = (
+                    copy.deepcopy(self.pristine).double().to(self.device)
+                    if dtype == 'exact'
+                    else self.folded
+                )
                 self._program, self.unidentified, examples = self._identify()
                 self.dim = examples[0].shape[1]
         except InputError:
             raise
-        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise InputError(f'net of type {type(net).__name__} makes no features of images as '
-                             f'{preprocessing} says: {shown(error)}') from error
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise InputError(
+                f'net of type {type(net).__name__} makes no features of images as '
+                f'{preprocessing} says: {shown(error)}'
+            ) from error
         if integers is not None:
             self.net = copy.deepcopy(integers).to(self.device, memory_format=self.layout)
             self.net.check(self.layout)
@@ -117,30 +146,36 @@ class Embedder:
         self._identified_in = {_process_and_defaults()}
         self.digest, folder = self._digests(examples)
         if self.unidentified:
-            warnings.warn(f'{type(net).__name__}: it cannot be known what it computes: '
-                          f'{self.unidentified}; its features are not cached, and do not merge with those '
-                          'of another embedder', stacklevel=2)
+            warnings.warn(
+                f'{type(net).__name__}: it cannot be known what it computes: '
+                f'{self.unidentified}; its features are not cached, and do not merge with those '
+                'of another embedder',
+                stacklevel=2,
+            )
             cache = None
         self.cache = None if cache is None else FeatureCache(Path(cache) / folder[:16], self.dim)
 
     @torch.inference_mode()
     def _identify(self) -> tuple:
-        """As `identify_program`, of built-in images, one at a time: a whole chunk may take seconds.
-        """
+        """As `identify_program`, of built-in images, one at a time: a whole chunk may take seconds."""
         inputs = [self.preprocessing(torch.from_numpy(image[None])) for image in built_in_images()]
         return identify_program(self._run, inputs, strides=self.dtype != 'exact')
 
     def _check_surroundings(self) -> None:
         """InputError unless features have the bits here that the digest stands for."""
         if (here := self._surroundings()) != self.holds_on:
-            raise InputError(f'its features hold on {self.holds_on}, and here is {here}: make another')
+            raise InputError(
+                f'its features hold on {self.holds_on}, and here is {here}: make another'
+            )
         where = _process_and_defaults()
         if where in self._identified_in or self.dtype == 'integer':
             return
         if self.unidentified or self._identify()[0] != self._program:
             reason = self.unidentified or 'its code reads what is not the same here'
-            raise InputError(f'{type(self.pristine).__name__} may compute something else in this process, or '
-                             f'with these defaults of torch: {reason}; make another embedder')
+            raise InputError(
+                f'{type(self.pristine).__name__} may compute something else in this process, or '
+                f'with these defaults of torch: {reason}; make another embedder'
+            )
         self._identified_in.add(where)
 
     @cached_property
@@ -155,7 +190,7 @@ class Embedder:
         return net.to(memory_format=self.layout)
 
     def __getstate__(self) -> dict:
-        return dict(vars(self))         # as of now: another thread may adapt meanwhile
+        return dict(vars(self))  # as of now: another thread may adapt meanwhile
 
     def _digests(self, examples: list) -> tuple:
         """(digest, digest of all else, too, that may decide over the bits: the folder of its
@@ -164,13 +199,22 @@ class Embedder:
         call of the program otherwise."""
         if self.dtype == 'integer':
             return (self.net.digest(),) * 2
-        program = self._program or uuid4().hex          # what cannot be known equals nothing
+        program = self._program or uuid4().hex  # what cannot be known equals nothing
         features = [little_endian(example.numpy()).tobytes() for example in examples]
         if self.dtype == 'exact':
             facts = self.psi_digest, program, self.preprocessing, ARITHMETIC, features
         else:
-            facts = (self.psi_digest, program, self.preprocessing, features, self.dtype, self.chunk,
-                     str(self.layout), self.device.type, self.holds_on)
+            facts = (
+                self.psi_digest,
+                program,
+                self.preprocessing,
+                features,
+                self.dtype,
+                self.chunk,
+                str(self.layout),
+                self.device.type,
+                self.holds_on,
+            )
         digest = hashlib.sha256(repr(facts).encode()).hexdigest()
         others = digest, torch.__version__, versions(self.pristine)
         return digest, hashlib.sha256(repr(others).encode()).hexdigest()
@@ -183,8 +227,9 @@ class Embedder:
         return f'{describe_machine(self.device, threads)}, {versions(self.pristine)}'
 
     @classmethod
-    def from_timm(cls, name: str, *, file=None, random: int = None, img_size: int = None,
-                  **options) -> 'Embedder':
+    def from_timm(
+        cls, name: str, *, file=None, random: int = None, img_size: int = None, **options
+    ) -> 'Embedder':
         """An embedder of any image network of timm, with the preprocessing that timm names for it.
 
         name: as `timm.create_model` takes it, with or without a tag. file: a checkpoint for it, in
@@ -195,7 +240,8 @@ class Embedder:
 
         InputError: timm or the weights are missing, or do not fit."""
         from scroll.embedding.libraries import timm_network
-        signature(cls).bind(None, None, **options)              # before weights are fetched
+
+        signature(cls).bind(None, None, **options)  # before weights are fetched
         return cls(*timm_network(name, file, random, img_size), **options)
 
     @classmethod
@@ -204,6 +250,7 @@ class Embedder:
         processor. name: of a model on the hub, or a folder that `save_pretrained` wrote, of network
         and processor."""
         from scroll.embedding.libraries import transformers_network
+
         signature(cls).bind(None, None, **options)
         return cls(*transformers_network(name, random), **options)
 
@@ -222,22 +269,29 @@ class Embedder:
         one_by_one = isinstance(images, list)
         if not (isinstance(images, torch.Tensor) and images.is_floating_point()):
             prepare = self.net.prepare if self.dtype == 'integer' else self.preprocessing
-            with warnings.catch_warnings():     # an array that may not be written is only read
+            with warnings.catch_warnings():  # an array that may not be written is only read
                 warnings.filterwarnings('ignore', 'The given NumPy array is not writable')
-                images = ([torch.from_numpy(check_images(image[None])) for image in images] if one_by_one
-                          else torch.from_numpy(check_images(images)))
+                images = (
+                    [torch.from_numpy(check_images(image[None])) for image in images]
+                    if one_by_one
+                    else torch.from_numpy(check_images(images))
+                )
         else:
-            prepare = self._as_integers if self.dtype == 'integer' else lambda x: x.to(torch.float, copy=True)
+            prepare = (
+                self._as_integers
+                if self.dtype == 'integer'
+                else lambda x: x.to(torch.float, copy=True)
+            )
         rows, at_once = [], 0 if one_by_one else max(1, _NUMBERS // max(1, images[:1].numel()))
         for start in range(0, len(images), self.chunk):
-            parts = images[start:start + self.chunk]
+            parts = images[start : start + self.chunk]
             parts = parts if one_by_one else parts.split(at_once)
             x = torch.cat([prepare(part.to(self.device)) for part in parts])
             count = len(x)
             if count < self.chunk and self.dtype != 'exact':
                 x = torch.cat([x, x.new_zeros(self.chunk - count, *x.shape[1:])])
             rows.append(self._run(x)[:count])
-        self._check_surroundings()              # another thread may have changed a switch meanwhile
+        self._check_surroundings()  # another thread may have changed a switch meanwhile
         return torch.cat(rows).numpy() if rows else np.zeros((0, self.dim), np.float32)
 
     def _as_integers(self, x: torch.Tensor) -> torch.Tensor:
@@ -271,11 +325,13 @@ class Embedder:
         if progress and len(missing) < len(images):
             progress(len(images) - len(missing))
         for start in range(0, len(missing), 16 * self.chunk):
-            part = missing[start:start + 16 * self.chunk]
+            part = missing[start : start + 16 * self.chunk]
             raw = self.features(images[part])
             bad = part[~np.isfinite(raw).all(axis=1)]
             if len(bad):
-                raise InputError(f'the backbone gives features that are not finite for sample {bad[0]}')
+                raise InputError(
+                    f'the backbone gives features that are not finite for sample {bad[0]}'
+                )
             out[part] = quantise(raw)
             if keep and self.cache is not None:
                 self.cache.add(names[part], out[part])
@@ -296,8 +352,11 @@ def depends_on_threads(net: nn.Module, chunk: int) -> bool:
     """Whether the last bits of features may differ with the number of threads, by which products of
     matrices are cut where a processor has no AVX-512 (torch 2.15). With one, torch keeps some
     convolutions of fewer than 16 images from oneDNN; others were never seen to differ."""
-    return chunk < 16 or any(isinstance(module, nn.Linear) for name, module in net.named_modules()
-                             if not name.startswith('classifier'))
+    return chunk < 16 or any(
+        isinstance(module, nn.Linear)
+        for name, module in net.named_modules()
+        if not name.startswith('classifier')
+    )
 
 
 def _process_and_defaults() -> tuple:
@@ -334,11 +393,18 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
         if isinstance(module, nn.Conv2d) and not hasattr(module, 'parametrizations'):
             # the tensor is kept so that its id stays its own
             made_by[id(output)] = (module, output)
-        elif id(inputs[0]) in made_by and getattr(module, 'affine', False) and module.running_var is not None:
+        elif (
+            id(inputs[0]) in made_by
+            and getattr(module, 'affine', False)
+            and module.running_var is not None
+        ):
             pairs.append((made_by[id(inputs[0])][0], module))
 
-    hooks = [module.register_forward_hook(note) for module in net.modules()
-             if isinstance(module, (nn.Conv2d, nn.BatchNorm2d))]
+    hooks = [
+        module.register_forward_hook(note)
+        for module in net.modules()
+        if isinstance(module, (nn.Conv2d, nn.BatchNorm2d))
+    ]
     with torch.no_grad():
         before = net.features(example)
     for hook in hooks:
@@ -348,7 +414,9 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
         new[conv], new[norm] = nn.utils.fuse_conv_bn_eval(conv, norm), nn.Identity()
         gain = norm.weight.detach() / torch.sqrt(norm.running_var + norm.eps)
         new[conv].register_buffer('gain', gain, persistent=False)
-    places = {name: module for name, module in net.named_modules(remove_duplicate=False) if module in new}
+    places = {
+        name: module for name, module in net.named_modules(remove_duplicate=False) if module in new
+    }
     for name, module in places.items():
         net.set_submodule(name, new[module])
     with torch.no_grad():

@@ -20,6 +20,7 @@ Each row of a matrix, each image of a convolution has a grid of its own: a featu
 on the batch around it. Operations that are neither exact nor made so here are refused, by their
 name.
 """
+
 from contextlib import ExitStack
 from functools import cache
 from itertools import accumulate
@@ -35,15 +36,15 @@ from scroll.embedding.machine import switches
 from scroll.errors import InputError
 
 aten = torch.ops.aten
-ARITHMETIC = 'exact 2'              # changes with the bits
-_BITS = 53                          # of a float64
-_BLOCK = 1 << 15                    # numbers at a time, in the processor's cache
-_FEW = 50                           # places of a map: then one product for the whole batch is faster
+ARITHMETIC = 'exact 2'  # changes with the bits
+_BITS = 53  # of a float64
+_BLOCK = 1 << 15  # numbers at a time, in the processor's cache
+_FEW = 50  # places of a map: then one product for the whole batch is faster
 _LN2, _FAR = 0.6931471805599453, 700.0
 # of e^x
 _FACTORS = list(accumulate(range(1, 7), lambda term, k: term * (_LN2 / 4) / k, initial=1.0))
 # exact as they are: they move numbers, or make one of one or two by what IEEE 754 rounds correctly
-_AS_THEY_ARE = '''
+_AS_THEY_ARE = """
     view _unsafe_view reshape permute transpose t slice select cat stack expand clone unbind split squeeze
     split_with_sizes unsqueeze index index_select gather constant_pad_nd flip roll where masked_fill detach
     alias repeat unfold select_backward slice_backward as_strided embedding _to_copy copy_ fill_ zero_
@@ -51,9 +52,9 @@ _AS_THEY_ARE = '''
     empty_strided new_empty_strided lift_fresh _local_scalar_dense scalar_tensor nll_loss_backward
     mul neg abs relu clamp clamp_min clamp_max hardtanh leaky_relu maximum minimum sign floor ceil round
     threshold_backward hardtanh_backward amax amin max argmax max_pool2d_with_indices
-    equal eq ne lt le gt ge isfinite isnan logical_and logical_not any all'''
+    equal eq ne lt le gt ge isfinite isnan logical_and logical_not any all"""
 _KNOWN = frozenset(_AS_THEY_ARE.split())
-_INSTEAD = {}                       # name of an operation -> what is done in its place
+_INSTEAD = {}  # name of an operation -> what is done in its place
 
 
 class ExactArithmetic(TorchDispatchMode):
@@ -64,7 +65,7 @@ class ExactArithmetic(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls):
-        return False                            # it would be imported for it, which takes seconds
+        return False  # it would be imported for it, which takes seconds
 
     def __init__(self, device='cpu'):
         super().__init__()
@@ -73,7 +74,7 @@ class ExactArithmetic(TorchDispatchMode):
 
     def __enter__(self):
         self._settings.append(ExitStack())
-        if self._device.type == 'cuda':         # on a CPU nothing changes that other threads would see
+        if self._device.type == 'cuda':  # on a CPU nothing changes that other threads would see
             self._settings[-1].enter_context(switches(enabled=False))
         return super().__enter__()
 
@@ -87,11 +88,15 @@ class ExactArithmetic(TorchDispatchMode):
         instead = _INSTEAD.get(plain)
         if instead is not None and (kinds := _kinds(args)):
             if kinds != {torch.float64}:
-                args = tree_map_only(torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, args)
+                args = tree_map_only(
+                    torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, args
+                )
             try:
                 out = instead(*args, **kwargs)
-            except TypeError as error:          # an argument that it does not have, as `out`
-                raise InputError(f'{name}: not known to be exact with these arguments ({error})') from error
+            except TypeError as error:  # an argument that it does not have, as `out`
+                raise InputError(
+                    f'{name}: not known to be exact with these arguments ({error})'
+                ) from error
             if kinds != {torch.float64}:
                 kind = max(kinds, key=lambda kind: torch.finfo(kind).bits)
                 out = tree_map_only(torch.Tensor, lambda x: x.to(kind), out)
@@ -113,10 +118,12 @@ def _check(device: torch.device) -> None:
     """InputError unless convolutions and products of whole numbers, the largest for which that is
     promised, are those of int64 arithmetic: a library could transform them (Winograd), or compute
     in fewer bits."""
-    with torch._C.DisableTorchFunction():            # no context of the caller's counts
+    with torch._C.DisableTorchFunction():  # no context of the caller's counts
         random, most = torch.Generator().manual_seed(0), 1 << _bits(32 * 9)
-        x, weight = (torch.randint(-most, most + 1, shape, generator=random)
-                     for shape in ((2, 32, 9, 9), (16, 32, 3, 3)))
+        x, weight = (
+            torch.randint(-most, most + 1, shape, generator=random)
+            for shape in ((2, 32, 9, 9), (16, 32, 3, 3))
+        )
         rows = F.unfold(x.double(), 3, padding=1).long().transpose(1, 2)
         expected = (rows @ weight.flatten(1).T).transpose(1, 2)
         with switches(enabled=False):
@@ -146,6 +153,7 @@ def _exact(*names):
     def register(function):
         _INSTEAD.update(dict.fromkeys(names, function))
         return function
+
     return register
 
 
@@ -163,7 +171,7 @@ def on_grid(x: torch.Tensor, bits: int, dims) -> torch.Tensor:
         return x
     top = torch.maximum(x.amax(dims, True), x.amin(dims, True).neg_())
     exponent = torch.frexp(top).exponent.clamp_(-900, 900)
-    shift = power_of_two(exponent + (_BITS - 1 - bits)) * 1.5       # its last bit is 2^(e - bits)
+    shift = power_of_two(exponent + (_BITS - 1 - bits)) * 1.5  # its last bit is 2^(e - bits)
     return (x + shift).sub_(shift)
 
 
@@ -174,13 +182,24 @@ def _bits(terms: int) -> int:
 
 # sums
 
+
 @_exact('sum')
 def _sum(x, dims=None, keepdim=False, dtype=None):
-    dims = list(range(x.dim())) if not dims and dims != 0 else [dims] if isinstance(dims, int) else list(dims)
+    dims = (
+        list(range(x.dim()))
+        if not dims and dims != 0
+        else [dims]
+        if isinstance(dims, int)
+        else list(dims)
+    )
     terms = 1
     for d in dims:
         terms *= x.shape[d]
-    return on_grid(x, _BITS - max(terms - 1, 1).bit_length() - 1, dims).sum(dims, keepdim) if dims else x
+    return (
+        on_grid(x, _BITS - max(terms - 1, 1).bit_length() - 1, dims).sum(dims, keepdim)
+        if dims
+        else x
+    )
 
 
 @_exact('mean')
@@ -197,6 +216,7 @@ def _norm(x, order=2, dims=None, keepdim=False, dtype=None):
 
 
 # products
+
 
 @_exact('mm', 'bmm')
 def _product(one, other):
@@ -221,21 +241,25 @@ def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_
 
 
 def _convolved(x, weight, stride, padding, dilation, groups):
-    """The convolution of what is on grids already, by the quickest of some ways to the same sums.
-    """
+    """The convolution of what is on grids already, by the quickest of some ways to the same sums."""
     kernel = weight.shape[2:]
-    size = [(n + 2 * p - d * (k - 1) - 1) // s + 1
-            for n, p, d, k, s in zip(x.shape[2:], padding, dilation, kernel, stride)]
+    size = [
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, p, d, k, s in zip(x.shape[2:], padding, dilation, kernel, stride)
+    ]
     if groups == len(weight) == x.shape[1] > 1:
         return _depthwise(x, weight, stride, padding, dilation, size)
     if groups == 1 and size[0] * size[1] <= _FEW:
-        rows = _rows(x, kernel, stride, padding, dilation, size) @ weight.permute(2, 3, 1, 0).flatten(0, 2)
+        rows = _rows(x, kernel, stride, padding, dilation, size) @ weight.permute(
+            2, 3, 1, 0
+        ).flatten(0, 2)
         return rows.view(len(x), *size, -1).permute(0, 3, 1, 2).contiguous()
     turned = [d * (k - 1) - p for d, k, p in zip(dilation, kernel, padding)]
     if groups == 1 and max(stride) == 1 < max(kernel) and min(turned) >= 0:
         turned = weight.transpose(0, 1).flip(2, 3), None, stride, turned, dilation, False, [0, 0], 1
-        return aten.convolution_backward(x, x.new_empty(len(x), len(weight), *size), *turned,
-                                         [True, False, False])[0]
+        return aten.convolution_backward(
+            x, x.new_empty(len(x), len(weight), *size), *turned, [True, False, False]
+        )[0]
     return F.conv2d(x, weight, None, stride, padding, dilation, groups)
 
 
@@ -244,7 +268,9 @@ def _rows(x, kernel, stride, padding, dilation, size):
     x = _padded(x, padding).permute(0, 2, 3, 1).contiguous()
     image, row, column, _ = x.stride()
     steps = image, row * stride[0], column * stride[1], row * dilation[0], column * dilation[1], 1
-    return x.as_strided((len(x), *size, *kernel, x.shape[3]), steps).reshape(-1, kernel.numel() * x.shape[3])
+    return x.as_strided((len(x), *size, *kernel, x.shape[3]), steps).reshape(
+        -1, kernel.numel() * x.shape[3]
+    )
 
 
 def _taps(x, kernel, stride, dilation, size):
@@ -254,8 +280,14 @@ def _taps(x, kernel, stride, dilation, size):
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             row, column = i * dilation[0], j * dilation[1]
-            yield (i, j), x[..., row:row + (size[0] - 1) * stride[0] + 1:stride[0],
-                            column:column + (size[1] - 1) * stride[1] + 1:stride[1]]
+            yield (
+                (i, j),
+                x[
+                    ...,
+                    row : row + (size[0] - 1) * stride[0] + 1 : stride[0],
+                    column : column + (size[1] - 1) * stride[1] + 1 : stride[1],
+                ],
+            )
 
 
 def _padded(x, padding):
@@ -265,15 +297,28 @@ def _padded(x, padding):
 def _depthwise(x, weight, stride, padding, dilation, size):
     out, planes = x.new_zeros(*x.shape[:2], *size), _padded(x, padding).flatten(0, 1)
     step, weight = max(_BLOCK // (size[0] * size[1]), 1), weight[:, 0].repeat(len(x), 1, 1)
-    for part, some, factors in zip(*(all_of.split(step) for all_of in (out.flatten(0, 1), planes, weight))):
+    for part, some, factors in zip(
+        *(all_of.split(step) for all_of in (out.flatten(0, 1), planes, weight))
+    ):
         for (i, j), seen in _taps(some, weight.shape[1:], stride, dilation, size):
             part.addcmul_(seen, factors[:, i, j].view(-1, 1, 1))
     return out
 
 
 @_exact('convolution_backward')
-def _convolution_backward(grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding,
-                          groups, wanted):
+def _convolution_backward(
+    grad,
+    x,
+    weight,
+    bias_sizes,
+    stride,
+    padding,
+    dilation,
+    transposed,
+    output_padding,
+    groups,
+    wanted,
+):
     of_x = of_weight = of_bias = None
     depthwise = groups == len(weight) == x.shape[1] > 1
     rest = None, stride, padding, dilation, transposed, output_padding, groups
@@ -284,7 +329,9 @@ def _convolution_backward(grad, x, weight, bias_sizes, stride, padding, dilation
             full = torch.zeros_like(_padded(x, padding))
             for (i, j), seen in _taps(full, w.shape[2:], stride, dilation, g.shape[2:]):
                 seen.addcmul_(g, w[:, 0, i, j].view(-1, 1, 1))
-            of_x = full[:, :, padding[0]:padding[0] + x.shape[2], padding[1]:padding[1] + x.shape[3]]
+            of_x = full[
+                :, :, padding[0] : padding[0] + x.shape[2], padding[1] : padding[1] + x.shape[3]
+            ]
         elif groups == 1 and max(stride) == 1 and x[0, 0].numel() <= _FEW:
             turned = [d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding)]
             of_x = _convolved(g, w.transpose(0, 1).flip(2, 3), stride, turned, dilation, 1)
@@ -295,11 +342,15 @@ def _convolution_backward(grad, x, weight, bias_sizes, stride, padding, dilation
         g, x = on_grid(grad, bits, (0, 2, 3)), on_grid(x, bits, (0, 2, 3))
         if depthwise:
             of_weight = torch.empty_like(weight)
-            for (i, j), seen in _taps(_padded(x, padding), weight.shape[2:], stride, dilation, g.shape[2:]):
+            for (i, j), seen in _taps(
+                _padded(x, padding), weight.shape[2:], stride, dilation, g.shape[2:]
+            ):
                 of_weight[:, 0, i, j] = (seen * g).sum((0, 2, 3))
         elif groups == 1 and g[0, 0].numel() <= _FEW:
             kernel, size = weight.shape[2:], g.shape[2:]
-            products = g.transpose(0, 1).flatten(1) @ _rows(x, kernel, stride, padding, dilation, size)
+            products = g.transpose(0, 1).flatten(1) @ _rows(
+                x, kernel, stride, padding, dilation, size
+            )
             of_weight = products.view(len(weight), *kernel, -1).permute(0, 3, 1, 2)
         else:
             of_weight = aten.convolution_backward(g, x, weight, *rest, [False, True, False])[1]
@@ -309,6 +360,7 @@ def _convolution_backward(grad, x, weight, bias_sizes, stride, padding, dilation
 
 
 # several calls in the place of one
+
 
 @_exact('sqrt')
 def _sqrt(x):
@@ -330,8 +382,13 @@ def _div(one, other, rounding_mode=None):
 
 @_exact('pow')
 def _pow(x, power):
-    powers = {2: lambda: x * x, 3: lambda: x * x * x, 1: lambda: x.clone(), 0.5: lambda: _sqrt(x),
-              -0.5: lambda: _rsqrt(x)}
+    powers = {
+        2: lambda: x * x,
+        3: lambda: x * x * x,
+        1: lambda: x.clone(),
+        0.5: lambda: _sqrt(x),
+        -0.5: lambda: _rsqrt(x),
+    }
     if isinstance(power, torch.Tensor) or not isinstance(x, torch.Tensor) or power not in powers:
         raise InputError('a power other than -1/2, 1/2, 1, 2, 3 is not known to be exact')
     return powers[power]()
@@ -356,17 +413,27 @@ _INSTEAD.update(
     addcmul=lambda x, one, other, value=1: x + _times(one * other, value),
     addcdiv=lambda x, one, other, value=1: x + _times(one / other, value),
     lerp=lambda start, end, weight: start + (end - start) * weight,
-    reciprocal=lambda x: torch.ones_like(x) / x, rsqrt=_rsqrt, hardsigmoid=_hardsigmoid,
-    hardswish=lambda x: x * _hardsigmoid(x))
+    reciprocal=lambda x: torch.ones_like(x) / x,
+    rsqrt=_rsqrt,
+    hardsigmoid=_hardsigmoid,
+    hardswish=lambda x: x * _hardsigmoid(x),
+)
 
 
 # functions
 
+
 def _in_blocks(function):
     """A function of each number, computed for few at a time: its many passes stay in the cache."""
+
     def of_all(x, *rest, **options):
         parts = x.reshape(-1).double().split(_BLOCK)
-        return torch.cat([function(part, *rest, **options) for part in parts]).view(x.shape).to(x.dtype)
+        return (
+            torch.cat([function(part, *rest, **options) for part in parts])
+            .view(x.shape)
+            .to(x.dtype)
+        )
+
     return of_all
 
 
@@ -374,9 +441,9 @@ def _exp_of(t):
     """e^t to within 2^-38 of its size, for t up to 700; e^-700 for all below."""
     t = (t * (1 / _LN2)).clamp_(-_FAR / _LN2, _FAR / _LN2)
     power = t.round()
-    rest = t.sub_(power)                                        # e^t = 2^power (e^(rest ln 2 / 4))^4
+    rest = t.sub_(power)  # e^t = 2^power (e^(rest ln 2 / 4))^4
     out = rest * _FACTORS[-1]
-    for factor in _FACTORS[-2:0:-1]:                            # Horner's scheme
+    for factor in _FACTORS[-2:0:-1]:  # Horner's scheme
         out.add_(factor).mul_(rest)
     out.add_(1)
     out.mul_(out)
@@ -391,7 +458,7 @@ _exp = _exact('exp')(_in_blocks(_exp_of))
 @_in_blocks
 def _log(x):
     share, power = torch.frexp(x)
-    small = share < 0.5 ** 0.5
+    small = share < 0.5**0.5
     share, power = torch.where(small, 2 * share, share), power - small.int()
     z = (share - 1) / (share + 1)
     square, out = z * z, torch.zeros_like(z)
@@ -413,11 +480,11 @@ def _gelu(x, approximate='none'):
         inner = (x * x * x * 0.044715 + x) * 0.7978845608028654
         return x * (1 - 1 / _exp_of(2 * inner).add_(1))
     # Abramowitz, Stegun 1964, 7.1.26: to 1.5e-7
-    t = 1 / ((x * 0.5 ** 0.5).abs_().mul_(0.3275911).add_(1))
+    t = 1 / ((x * 0.5**0.5).abs_().mul_(0.3275911).add_(1))
     tail = t * 1.061405429
     for factor in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
         tail.add_(factor).mul_(t)
-    tail.mul_(_exp_of(x * x * -0.5)).mul_(0.5)                  # the share beyond |x|
+    tail.mul_(_exp_of(x * x * -0.5)).mul_(0.5)  # the share beyond |x|
     return x * torch.where(x < 0, tail, 1 - tail)
 
 
@@ -448,8 +515,9 @@ def _attention(query, key, value, dropout=0.0, causal=False, attn_mask=None, sca
     """(attention, nothing) as torch computes it without a kernel of its own for it."""
     with ExactArithmetic():
         grouped = query.shape[-3] != key.shape[-3]
-        out, _ = aten._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout, causal, None,
-                                                         scale=scale, enable_gqa=grouped)
+        out, _ = aten._scaled_dot_product_attention_math(
+            query, key, value, attn_mask, dropout, causal, None, scale=scale, enable_gqa=grouped
+        )
     return out, query.new_zeros(0)
 
 
@@ -467,12 +535,15 @@ def _log_softmax_backward(grad, output, dim, dtype):
 @_exact('nll_loss_forward')
 def _nll_loss(log_shares, target, weight, reduction, ignored):
     if weight is not None or reduction != 1 or target.dim() != 1 or (target == ignored).any():
-        raise InputError('a cross-entropy other than the mean over all samples is not known to be exact')
+        raise InputError(
+            'a cross-entropy other than the mean over all samples is not known to be exact'
+        )
     loss = -_sum(log_shares.gather(1, target[:, None])) / log_shares.new_tensor(len(target))
     return loss, log_shares.new_tensor(len(target))
 
 
 # normalisation
+
 
 def _normalised(x, dims, eps):
     """(x less its mean over dims, through its standard deviation; mean, variance, 1 / standard
@@ -528,11 +599,18 @@ def _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, 
 
 
 @_exact('native_batch_norm_backward')
-def _batch_norm_backward(grad, x, weight, running_mean, running_var, mean, inverse, training, eps, wanted):
+def _batch_norm_backward(
+    grad, x, weight, running_mean, running_var, mean, inverse, training, eps, wanted
+):
     dims = [0, *range(2, x.dim())]
     if not training:
         mean, inverse = running_mean, _rsqrt(running_var + eps)
-    gain, of_x, of_weight, of_bias = inverse if weight is None else inverse * weight, grad, None, None
+    gain, of_x, of_weight, of_bias = (
+        inverse if weight is None else inverse * weight,
+        grad,
+        None,
+        None,
+    )
     if training or wanted[1] or wanted[2]:
         normal = (x - _wide(mean, x)) * _wide(inverse, x)
         of_weight, of_bias = _sum(grad * normal, dims), _sum(grad, dims)

@@ -2,6 +2,7 @@
 
 Imports no torch until an image is touched: settings can be read, compared and saved without it.
 """
+
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ class Preprocessing:
         keep_ratio: resample the shorter side to input_size / crop, and the longer in proportion,
         not also to
             that."""
+
     input_size: int
     mean: tuple = (0.5, 0.5, 0.5)
     std: tuple = (0.5, 0.5, 0.5)
@@ -43,9 +45,12 @@ class Preprocessing:
         """Digests contain it: fields that were added later appear where they differ from their
         default.
         """
-        parts = [f'{field.name}={getattr(self, field.name)!r}' for i, field in enumerate(fields(self))
-                 if i < 3 or getattr(self, field.name) != field.default]
-        return f"Preprocessing({', '.join(parts)})"
+        parts = [
+            f'{field.name}={getattr(self, field.name)!r}'
+            for i, field in enumerate(fields(self))
+            if i < 3 or getattr(self, field.name) != field.default
+        ]
+        return f'Preprocessing({", ".join(parts)})'
 
     def __post_init__(self):
         whole('preprocessing input_size', self.input_size, 1, 1 << 16)
@@ -57,13 +62,18 @@ class Preprocessing:
         for name in ('mean', 'std'):
             values = getattr(self, name)
             if not isinstance(values, (tuple, list)) or not len(values) == len(self.mean) in (1, 3):
-                raise InputError(f'preprocessing {name} {shown(values)}: expected a number a channel, three '
-                                 '(grey: one) of each')
+                raise InputError(
+                    f'preprocessing {name} {shown(values)}: expected a number a channel, three '
+                    '(grey: one) of each'
+                )
             for value in values:
                 number(f'preprocessing {name}', value, positive=name == 'std')
-            vars(self)[name] = tuple(value if isinstance(value, int) else float(value) for value in values)
-        vars(self).update(input_size=int(self.input_size), crop=float(self.crop),
-                          keep_ratio=bool(self.keep_ratio))
+            vars(self)[name] = tuple(
+                value if isinstance(value, int) else float(value) for value in values
+            )
+        vars(self).update(
+            input_size=int(self.input_size), crop=float(self.crop), keep_ratio=bool(self.keep_ratio)
+        )
 
     def to_unit_range(self, images: 'torch.Tensor') -> 'torch.Tensor':
         """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0,
@@ -77,10 +87,12 @@ class Preprocessing:
         """(height, width) in pixels of such images once they are resampled, before the middle is
         cut out.
         """
-        side = int(self.input_size / self.crop + 1e-6)          # `crop` may be a rounded share
+        side = int(self.input_size / self.crop + 1e-6)  # `crop` may be a rounded share
         shorter = min(height, width) if self.keep_ratio else None
-        return tuple(side if shorter in (None, length) else int(side * length / shorter)
-                     for length in (height, width))
+        return tuple(
+            side if shorter in (None, length) else int(side * length / shorter)
+            for length in (height, width)
+        )
 
     def in_double(self, images: 'torch.Tensor') -> 'torch.Tensor':
         """Those images -> float64 (B, 3, input_size, input_size), exact; ringing may leave 0 to
@@ -97,6 +109,7 @@ class Preprocessing:
         input.
         """
         from scroll.embedding.transforms import resize
+
         return resize(images, self.input_size, self.interpolation, self.scaled(*images.shape[-2:]))
 
     def normalise(self, images: 'torch.Tensor') -> 'torch.Tensor':
@@ -107,8 +120,13 @@ class Preprocessing:
     def moments(self, images, dtype=None):
         """`mean` and `std` as (1, C, 1, 1), of the images' type unless one is given."""
         import torch
-        return (torch.tensor(values, dtype=dtype or images.dtype, device=images.device).view(1, -1, 1, 1)
-                for values in (self.mean, self.std))
+
+        return (
+            torch.tensor(values, dtype=dtype or images.dtype, device=images.device).view(
+                1, -1, 1, 1
+            )
+            for values in (self.mean, self.std)
+        )
 
     def __call__(self, images: 'torch.Tensor') -> 'torch.Tensor':
         """uint8 (B, H, W, C) -> float32 (B, 3, input_size, input_size), normalised."""
@@ -123,6 +141,7 @@ class Augmentation:
         padding: largest shift of the crop, as a share of the image size. flip: mirror half of the
         images.
         jitter: strength of brightness, contrast and saturation changes."""
+
     padding: float = 6 / 84
     flip: bool = True
     jitter: float = 0.0
@@ -132,12 +151,14 @@ class Augmentation:
         number('augmentation jitter', self.jitter)
         on_off('augmentation flip', self.flip)
 
-    def __call__(self, images: 'torch.Tensor', preprocessing: Preprocessing,
-                 generator: 'torch.Generator') -> 'torch.Tensor':
+    def __call__(
+        self, images: 'torch.Tensor', preprocessing: Preprocessing, generator: 'torch.Generator'
+    ) -> 'torch.Tensor':
         """uint8 (B, H, W, C) -> augmented input float32 (B, 3, S, S), padded with zeros once
         normalised.
         """
         from scroll.embedding.transforms import colour_jitter, random_crop, random_flip
+
         images = colour_jitter(preprocessing.to_unit_range(images), self.jitter, generator)
         images = preprocessing.normalise(images)
         images = random_crop(images, round(self.padding * preprocessing.input_size), generator)
@@ -155,6 +176,8 @@ def check_images(images, name: str = 'X') -> np.ndarray:
         raise InputError(f'{name} is not an array of images: {error}') from error
     grey_or_colour = images.ndim == 3 or images.ndim == 4 and images.shape[3] in (1, 3)
     if images.dtype != np.uint8 or not grey_or_colour or 0 in images.shape[1:]:
-        raise InputError(f'{name} has dtype {images.dtype} and shape {images.shape}: '
-                         'images must be uint8 (N, H, W, 3), (N, H, W, 1) or (N, H, W)')
+        raise InputError(
+            f'{name} has dtype {images.dtype} and shape {images.shape}: '
+            'images must be uint8 (N, H, W, 3), (N, H, W, 1) or (N, H, W)'
+        )
     return images

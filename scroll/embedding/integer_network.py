@@ -12,6 +12,7 @@ since a library may choose by shape, outputs of the first and the last image are
 float64, which is exact, the first time that a convolution meets inputs of some shape.
 `IntegerNetwork.check` does so on built-in images, whose features' digest is in the file.
 """
+
 import hashlib
 import json
 import os
@@ -32,7 +33,7 @@ from scroll.grid import GRID, quantise
 
 _FORMAT = 'scroll-integer-2'
 _OF_CONV = ('stride', 'padding', 'dilation', 'groups')
-_GOLDEN, _GOLDEN_SIZE = 8, 32       # built-in images
+_GOLDEN, _GOLDEN_SIZE = 8, 32  # built-in images
 
 
 def rounded_mean(preprocessing: Preprocessing) -> tuple:
@@ -41,7 +42,9 @@ def rounded_mean(preprocessing: Preprocessing) -> tuple:
     """
     size, mean, std = preprocessing.input_size, preprocessing.mean, preprocessing.std
     if preprocessing != Preprocessing(size, mean, std) or len(mean) != 3:
-        raise InputError(f'{preprocessing}: an integer network takes whole colour images, resized by Lanczos')
+        raise InputError(
+            f'{preprocessing}: an integer network takes whole colour images, resized by Lanczos'
+        )
     return tuple(int(np.rint(255 * value)) for value in mean)
 
 
@@ -59,17 +62,26 @@ class IntegerNetwork(nn.Module):
 
     InputError: the program cannot be run exactly, with the layer and the bound."""
 
-    def __init__(self, program: list, input_size: int, mean: tuple, golden: str = '', stages=(),
-                 mirror: bool = False):
+    def __init__(
+        self,
+        program: list,
+        input_size: int,
+        mean: tuple,
+        golden: str = '',
+        stages=(),
+        mirror: bool = False,
+    ):
         super().__init__()
         shapes = check_program(program, input_size, mean)
         self.program, self.input_size = program, input_size
         self.mean, self.golden = tuple(map(int, mean)), str(golden)
         self.stages, self.mirror = tuple(map(int, stages)), mirror
-        self.eight_bits = None          # `EightBits`, or False where it is not to be, once it is known
-        self._compared = set()          # kinds of convolutions, with the shapes and places of their inputs
+        self.eight_bits = None  # `EightBits`, or False where it is not to be, once it is known
+        self._compared = set()  # kinds of convolutions, with the shapes and places of their inputs
         self.last_use = {read: position for position, op in enumerate(program) for read in op.reads}
-        self.outputs = [position for position in range(len(program)) if position not in self.last_use]
+        self.outputs = [
+            position for position in range(len(program)) if position not in self.last_use
+        ]
         self.dim = sum(shapes[position][0] for position in self.outputs)
         for position, op in enumerate(program):
             for name in ARRAYS:
@@ -83,13 +95,16 @@ class IntegerNetwork(nn.Module):
         a file that does not say where stages end."""
         self.check()
         if any(stage > len(self.stages) for stage in stages):
-            raise InputError(f'stages {list(stages)}: the integer network knows {len(self.stages)} stages')
+            raise InputError(
+                f'stages {list(stages)}: the integer network knows {len(self.stages)} stages'
+            )
         pools = [Op('pool', (self.stages[stage - 1],)) for stage in stages]
-        return IntegerNetwork(self.program + pools, self.input_size, self.mean, '', self.stages, mirror)
+        return IntegerNetwork(
+            self.program + pools, self.input_size, self.mean, '', self.stages, mirror
+        )
 
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S), exactly.
-        """
+        """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S), exactly."""
         return self.centred(Preprocessing(self.input_size).in_double(images).float())
 
     def centred(self, images: torch.Tensor) -> torch.Tensor:
@@ -105,8 +120,10 @@ class IntegerNetwork(nn.Module):
         """Integers (B, d), float32, of a prepared input; InputError where it has another size, or
         this machine does not compute convolutions as sums."""
         if x.shape[1:] != (3, self.input_size, self.input_size):
-            raise InputError(f'an input of the shape {tuple(x.shape)}: the integer network takes images of '
-                             f'{self.input_size} pixels')
+            raise InputError(
+                f'an input of the shape {tuple(x.shape)}: the integer network takes images of '
+                f'{self.input_size} pixels'
+            )
         parts = self._sums(x)
         if self.mirror:
             parts = [one.double() + other for one, other in zip(parts, self._sums(x.flip(3)))]
@@ -117,14 +134,22 @@ class IntegerNetwork(nn.Module):
     def _sums(self, x: torch.Tensor) -> list:
         """The outputs, each (B, C)."""
         # no convolutions that transform their input
-        with switches(ieee=x.device.type == 'cuda', nnpack=False, benchmark=False, deterministic=True):
-            if x.device.type == 'cpu' and x.dtype == torch.float32 and not torch.compiler.is_compiling():
+        with switches(
+            ieee=x.device.type == 'cuda', nnpack=False, benchmark=False, deterministic=True
+        ):
+            if (
+                x.device.type == 'cpu'
+                and x.dtype == torch.float32
+                and not torch.compiler.is_compiling()
+            ):
                 try:
                     if self.eight_bits is None:
-                        self.eight_bits = os.environ.get('SCROLL_EIGHT_BIT') != '0' and EightBits(self)
+                        self.eight_bits = os.environ.get('SCROLL_EIGHT_BIT') != '0' and EightBits(
+                            self
+                        )
                     if self.eight_bits:
                         return self._outputs(x, self.eight_bits.run)
-                except (Unfit, RuntimeError):           # of kernels that torch may lack
+                except (Unfit, RuntimeError):  # of kernels that torch may lack
                     self.eight_bits = False
             return self._outputs(x, self.run)
 
@@ -144,7 +169,7 @@ class IntegerNetwork(nn.Module):
             return x
         if op.kind == 'conv':
             out = self._convolved(x, position, op)
-            if not torch.compiler.is_compiling():           # there are no numbers to compare
+            if not torch.compiler.is_compiling():  # there are no numbers to compare
                 self._compare(position, op, x, out)
             return self._requantise(out, position, op, *inputs[1:])
         if op.kind == 'pad':
@@ -159,13 +184,18 @@ class IntegerNetwork(nn.Module):
         """InputError unless outputs are exact, where such a convolution has not met such inputs
         before.
         """
-        kind, ends = json.dumps([op.weight.shape, op.options, x.shape, x.stride(), str(x.device)]), [0, -1]
+        kind, ends = (
+            json.dumps([op.weight.shape, op.options, x.shape, x.stride(), str(x.device)]),
+            [0, -1],
+        )
         if kind in self._compared or not len(x):
             return
         exact = self._convolved(x[ends].cpu().double(), position, op).round()
         if not torch.equal(out[ends].cpu().double(), exact):
-            raise InputError(f'layer {position} of the integer network gives other numbers than the sums of '
-                             'integers on this machine: use another device')
+            raise InputError(
+                f'layer {position} of the integer network gives other numbers than the sums of '
+                'integers on this machine: use another device'
+            )
         self._compared.add(kind)
 
     def exactly(self, position: int, op: Op, inputs: list) -> torch.Tensor:
@@ -173,10 +203,12 @@ class IntegerNetwork(nn.Module):
         out = self._convolved(inputs[0], position, op).round().float()
         return self._requantise(out, position, op, *[value.float() for value in inputs[1:]])
 
-    def _requantise(self, x: torch.Tensor, position: int, op: Op, other: torch.Tensor = None) -> torch.Tensor:
+    def _requantise(
+        self, x: torch.Tensor, position: int, op: Op, other: torch.Tensor = None
+    ) -> torch.Tensor:
         """clamp(rint(x * multiplier + other * ratio)), in the memory of x."""
         factor = getattr(self, f'multiplier{position}')
-        if torch.compiler.is_compiling():               # the same product, which no runtime can contract
+        if torch.compiler.is_compiling():  # the same product, which no runtime can contract
             x = (x.double() * factor.double()).float()
         else:
             x = x.mul_(factor)
@@ -192,12 +224,16 @@ class IntegerNetwork(nn.Module):
         try:
             found = self.features(self.prepare(images).contiguous(memory_format=layout))
         except (MemoryError, RuntimeError) as error:
-            raise InputError(f'this integer network cannot be run ({type(error).__name__})') from error
+            raise InputError(
+                f'this integer network cannot be run ({type(error).__name__})'
+            ) from error
         digest = hashlib.sha256(found.cpu().numpy().astype('<i8').tobytes()).hexdigest()
         if self.golden and digest != self.golden:
-            raise InputError(f'the integer network gives other features of the built-in images here '
-                             f'({digest[:16]}) than its file says ({self.golden[:16]}): this machine does '
-                             'not compute it exactly')
+            raise InputError(
+                f'the integer network gives other features of the built-in images here '
+                f'({digest[:16]}) than its file says ({self.golden[:16]}): this machine does '
+                'not compute it exactly'
+            )
         return digest
 
     def digest(self) -> str:
@@ -205,7 +241,11 @@ class IntegerNetwork(nn.Module):
         facts = [_FORMAT, self.input_size, self.mean, *['mirror'] * self.mirror]
         sha = hashlib.sha256(json.dumps(facts).encode())
         for op in self.program:
-            sha.update(json.dumps([op.kind, op.reads, op.low, op.high, op.options], sort_keys=True).encode())
+            sha.update(
+                json.dumps(
+                    [op.kind, op.reads, op.low, op.high, op.options], sort_keys=True
+                ).encode()
+            )
             for name, kind in ARRAYS.items():
                 if (value := getattr(op, name)) is not None:
                     sha.update(json.dumps([name, value.shape]).encode())
@@ -217,10 +257,20 @@ class IntegerNetwork(nn.Module):
         holds, to
         `path` (npz, no pickles), whole or not at all."""
         program = [[op.kind, op.reads, op.low, op.high, op.options] for op in self.program]
-        arrays = {f'{name}{position}': getattr(op, name) for position, op in enumerate(self.program)
-                  for name in ARRAYS if getattr(op, name) is not None}
-        facts = dict(program=program, input_size=self.input_size, mean=self.mean, golden=self.golden,
-                     stages=self.stages, about=about)
+        arrays = {
+            f'{name}{position}': getattr(op, name)
+            for position, op in enumerate(self.program)
+            for name in ARRAYS
+            if getattr(op, name) is not None
+        }
+        facts = dict(
+            program=program,
+            input_size=self.input_size,
+            mean=self.mean,
+            golden=self.golden,
+            stages=self.stages,
+            about=about,
+        )
         archive.write(path, _FORMAT, facts, arrays)
 
     @classmethod
@@ -231,11 +281,27 @@ class IntegerNetwork(nn.Module):
         exactly."""
         facts, arrays = archive.read(path, _FORMAT)
         with archive.readable(path):
-            program = [Op(op, tuple(reads), low, high, options,
-                          **{name: arrays.get(f'{name}{position}') for name in ARRAYS})
-                       for position, (op, reads, low, high, options) in enumerate(facts['program'])]
-            return (cls(program, facts['input_size'], facts['mean'], facts['golden'],
-                        facts.get('stages', ())), dict(facts['about']))
+            program = [
+                Op(
+                    op,
+                    tuple(reads),
+                    low,
+                    high,
+                    options,
+                    **{name: arrays.get(f'{name}{position}') for name in ARRAYS},
+                )
+                for position, (op, reads, low, high, options) in enumerate(facts['program'])
+            ]
+            return (
+                cls(
+                    program,
+                    facts['input_size'],
+                    facts['mean'],
+                    facts['golden'],
+                    facts.get('stages', ()),
+                ),
+                dict(facts['about']),
+            )
 
 
 class OnGrid(nn.Module):
@@ -245,10 +311,10 @@ class OnGrid(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.where(x.abs() < torch.finfo(x.dtype).tiny, 0.0, x)
-        if x.dtype == torch.float64:                            # squares could overflow, or vanish
+        if x.dtype == torch.float64:  # squares could overflow, or vanish
             largest = x.abs().amax(dim=1, keepdim=True)
             x = x / torch.where(largest > 0, largest, 1.0)
-        x = x.double()                                          # float32's squares are exact, so are ties
+        x = x.double()  # float32's squares are exact, so are ties
         norm = (x * x).sum(dim=1, keepdim=True).sqrt()
         return torch.round(x / torch.where(norm > 0, norm, 1.0) * GRID)
 
@@ -264,9 +330,11 @@ def golden_images() -> np.ndarray:
     """uint8 (8, 32, 32, 3): built-in images, from SHA-256 alone; half of them smooth, as
     photographs are.
     """
-    count = _GOLDEN * _GOLDEN_SIZE ** 2 * 3
-    stream = b''.join(hashlib.sha256(b'scroll golden images' + struct.pack('<I', i)).digest()
-                      for i in range(count // 32))
+    count = _GOLDEN * _GOLDEN_SIZE**2 * 3
+    stream = b''.join(
+        hashlib.sha256(b'scroll golden images' + struct.pack('<I', i)).digest()
+        for i in range(count // 32)
+    )
     images = np.frombuffer(stream, np.uint8).reshape(_GOLDEN, _GOLDEN_SIZE, _GOLDEN_SIZE, 3).copy()
     coarse = images[::2, ::8, ::8].astype(np.int64)
     images[::2] = np.repeat(np.repeat(coarse, 8, axis=1), 8, axis=2)

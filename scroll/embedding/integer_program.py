@@ -16,6 +16,7 @@ any batch and order:
   float32.
 - The sum over a map is at most 2^24.
 """
+
 import math
 from dataclasses import dataclass, field
 
@@ -24,15 +25,15 @@ import numpy as np
 from scroll.arguments import one_of, whole
 from scroll.errors import InputError
 
-EXACT = 1 << 24                     # float32 holds every integer up to here
-SIGNED, CUT = 127, 255              # largest value where no ReLU has cut, and where one has
-PAIR = 128                          # of two neighbouring channels' weights
-MANTISSA = 6                        # most bits of a multiplier
-_LARGE = 2.0 ** 64                  # no product with a multiplier of this size, or less, overflows
-_LONGEST = 1 << 16                  # of pixels, strides, paddings
-_MAP = 1 << 28                      # values of a map of an image
-_RATIOS = {2.0 ** power for power in range(-24, 25)}
-_READS = dict(input=(0,), conv=(1, 2), pad=(1,), pool=(1,))             # how many values
+EXACT = 1 << 24  # float32 holds every integer up to here
+SIGNED, CUT = 127, 255  # largest value where no ReLU has cut, and where one has
+PAIR = 128  # of two neighbouring channels' weights
+MANTISSA = 6  # most bits of a multiplier
+_LARGE = 2.0**64  # no product with a multiplier of this size, or less, overflows
+_LONGEST = 1 << 16  # of pixels, strides, paddings
+_MAP = 1 << 28  # values of a map of an image
+_RATIOS = {2.0**power for power in range(-24, 25)}
+_READS = dict(input=(0,), conv=(1, 2), pad=(1,), pool=(1,))  # how many values
 ARRAYS = dict(weight='|i1', bias='<i4', multiplier='<f4')
 
 
@@ -49,6 +50,7 @@ class Op:
         options: of a convolution (stride, padding, dilation, groups, ratio) or padding (amounts).
         multiplier: float32 (C,) or (1,).
         weight: int8 (C, C / groups, h, w). bias: int32 (C,). Of convolutions."""
+
     kind: str
     reads: tuple = ()
     low: int = 0
@@ -78,26 +80,40 @@ def check_program(program: list, input_size: int, mean: tuple) -> list:
         whole('a mean of an integer network', value, 0, CUT)
     kinds, shapes = [op.kind for op in program], []
     unread = set(range(len(program))).difference(*[op.reads for op in program])
-    _expect(len(mean) == 3 and kinds[:1] == ['input'] and 'input' not in kinds[1:]
-            and {kinds[position] for position in unread} == {'pool'}, 'an integer network',
-            f'its layers are {", ".join(kinds)}',
-            'three means, an input, which comes first, and sums over all maps that nothing reads')
+    _expect(
+        len(mean) == 3
+        and kinds[:1] == ['input']
+        and 'input' not in kinds[1:]
+        and {kinds[position] for position in unread} == {'pool'},
+        'an integer network',
+        f'its layers are {", ".join(kinds)}',
+        'three means, an input, which comes first, and sums over all maps that nothing reads',
+    )
     for position, op in enumerate(program):
         one_of(f'layer {position} of the integer network', op.kind, _READS)
         layer = f'layer {position} of the integer network ({op.kind})'
-        _expect(len(op.reads) in _READS[op.kind], layer, f'it reads {len(op.reads)} values',
-                ' or '.join(map(str, _READS[op.kind])))
+        _expect(
+            len(op.reads) in _READS[op.kind],
+            layer,
+            f'it reads {len(op.reads)} values',
+            ' or '.join(map(str, _READS[op.kind])),
+        )
         for read in op.reads:
             whole(f'{layer}: the position of what it reads', read, 0, position - 1)
             _expect(kinds[read] != 'pool', layer, f'it reads the sum {read}', 'a map')
         source = program[op.reads[0]] if position else op
         _check_range(layer, op, source, mean)
         shape = _shape(layer, op, shapes[op.reads[0]] if position else (3, input_size, input_size))
-        _expect(min(shape) >= 1 and math.prod(shape) <= _MAP, layer, f'it makes {shape} values',
-                'up to 2^28')
+        _expect(
+            min(shape) >= 1 and math.prod(shape) <= _MAP,
+            layer,
+            f'it makes {shape} values',
+            'up to 2^28',
+        )
         for read in op.reads[1:]:
-            _expect(shapes[read] == shape, layer, f'it adds {shapes[read]} to {shape}',
-                    'the same shape')
+            _expect(
+                shapes[read] == shape, layer, f'it adds {shapes[read]} to {shape}', 'the same shape'
+            )
         if op.kind == 'pool':
             most = source.largest * math.prod(shapes[op.reads[0]][1:])
             _expect(most <= EXACT, layer, f'a sum over its map may reach {most}', 'up to 2^24')
@@ -146,41 +162,70 @@ def _shape(layer: str, op: Op, shape: tuple) -> tuple:
     groups = op.options['groups']
     whole(f'{layer}: its number of groups', groups, 1, channels)
     given = op.weight.dtype, op.weight.shape, op.bias.dtype, op.bias.shape
-    _expect(op.weight.ndim == 4 and op.weight.size and not len(op.weight) % groups
-            and given == (np.int8, (len(op.weight), channels / groups, *op.weight.shape[2:]),
-                          np.int32, op.weight.shape[:1]),
-            layer, f'its weights and biases are {given}',
-            f'int8 and int32, for {channels} channels in {groups} groups')
+    _expect(
+        op.weight.ndim == 4
+        and op.weight.size
+        and not len(op.weight) % groups
+        and given
+        == (
+            np.int8,
+            (len(op.weight), channels / groups, *op.weight.shape[2:]),
+            np.int32,
+            op.weight.shape[:1],
+        ),
+        layer,
+        f'its weights and biases are {given}',
+        f'int8 and int32, for {channels} channels in {groups} groups',
+    )
     given = op.multiplier.dtype, op.multiplier.shape
-    _expect(given in ((np.float32, (1,)), (np.float32, op.bias.shape))
-            and np.isfinite(op.multiplier).all(), layer, f'its multipliers are {given}',
-            f'finite float32, one for each of {len(op.bias)} channels')
+    _expect(
+        given in ((np.float32, (1,)), (np.float32, op.bias.shape))
+        and np.isfinite(op.multiplier).all(),
+        layer,
+        f'its multipliers are {given}',
+        f'finite float32, one for each of {len(op.bias)} channels',
+    )
     steps = [op.options[name] for name in ('stride', 'padding', 'dilation')]
     sizes = zip((height, width), op.weight.shape[2:], *steps)
-    return len(op.bias), *((size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-                           for size, kernel, stride, padding, dilation in sizes)
+    return len(op.bias), *(
+        (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+        for size, kernel, stride, padding, dilation in sizes
+    )
 
 
 def _check_sums(layer: str, op: Op, largest: int) -> None:
     """InputError, with the channel, unless a convolution is exact, also in 8 bits."""
-    _expect(not op.reads[1:] or isinstance(op.ratio, float) and op.ratio in _RATIOS, layer,
-            f'its ratio is {op.ratio}', 'a power of two, 2^-24 to 2^24')
-    weight = op.weight.astype(np.int16)         # which holds the magnitude of -128
+    _expect(
+        not op.reads[1:] or isinstance(op.ratio, float) and op.ratio in _RATIOS,
+        layer,
+        f'its ratio is {op.ratio}',
+        'a power of two, 2^-24 to 2^24',
+    )
+    weight = op.weight.astype(np.int16)  # which holds the magnitude of -128
     most, pair, factor = peak(weight), pairs(weight), op.multiplier.astype(np.float64)
     lowest, bound = lowest_bit(factor), channel_bound(weight, op.bias, largest)
     odd = factor / np.where(lowest > 0, lowest, 1.0)
     reach = reach_of(bound, op.bias, factor, op.ratio)
     for wrong, values, words, limit in (
-            (bound > EXACT, bound, 'its sum may reach', '2^24, up to which float32 is exact'),
-            (most > SIGNED, most, 'its largest weight is', SIGNED),
-            (pair > PAIR, pair, 'weights of two neighbouring channels make', PAIR),
-            ((factor < 0) | (factor > _LARGE), factor, 'its multiplier is', '2^64, and positive'),
-            (odd >= 1 << MANTISSA, factor, 'its multiplier is', f'{MANTISSA} bits of one'),
-            ((odd > 1) & (reach * odd > EXACT), reach, 'its multiplier is no power of two, its sum',
-             f'2^24 / {odd.max():.0f}')):
+        (bound > EXACT, bound, 'its sum may reach', '2^24, up to which float32 is exact'),
+        (most > SIGNED, most, 'its largest weight is', SIGNED),
+        (pair > PAIR, pair, 'weights of two neighbouring channels make', PAIR),
+        ((factor < 0) | (factor > _LARGE), factor, 'its multiplier is', '2^64, and positive'),
+        (odd >= 1 << MANTISSA, factor, 'its multiplier is', f'{MANTISSA} bits of one'),
+        (
+            (odd > 1) & (reach * odd > EXACT),
+            reach,
+            'its multiplier is no power of two, its sum',
+            f'2^24 / {odd.max():.0f}',
+        ),
+    ):
         channel = int(wrong.argmax())
-        _expect(not wrong.any(), layer, f'channel {channel}: {words} {values[channel]}',
-                f'at most {limit}')
+        _expect(
+            not wrong.any(),
+            layer,
+            f'channel {channel}: {words} {values[channel]}',
+            f'at most {limit}',
+        )
 
 
 def channel_bound(weight: np.ndarray, bias: np.ndarray, largest: int) -> np.ndarray:
@@ -212,5 +257,5 @@ def lowest_bit(factor: np.ndarray) -> np.ndarray:
 def reach_of(bound: np.ndarray, bias: np.ndarray, factor: np.ndarray, ratio: float) -> np.ndarray:
     """The largest sum, without its bias, whose product with the multiplier has to be exact: for
     larger ones the value is cut, even if 255 times `ratio` is added to it."""
-    cut = (512 + CUT * ratio) / np.maximum(factor, 1 / _LARGE ** 2)
+    cut = (512 + CUT * ratio) / np.maximum(factor, 1 / _LARGE**2)
     return np.minimum(bound, cut) + np.abs(bias)

@@ -5,6 +5,7 @@ Weights come from a folder or file, from the local cache of the hub, or from the
 random, from a seed. Files are read as tensors alone: no code in them is run. Both libraries are
 optional (`pip install ".[timm]"`, `pip install ".[transformers]"`).
 """
+
 import hashlib
 import json
 from contextlib import contextmanager
@@ -46,8 +47,10 @@ class LibraryNetwork(nn.Module):
             size = self.input_size
             if x.shape[-1] == size:
                 raise
-            raise InputError(f'the network takes images of {size} pixels, these have {x.shape[-1]}: give '
-                             f'--input_size {size}') from error
+            raise InputError(
+                f'the network takes images of {size} pixels, these have {x.shape[-1]}: give '
+                f'--input_size {size}'
+            ) from error
         if isinstance(out, torch.Tensor):
             return out
         pooled = getattr(out, 'pooler_output', None)
@@ -61,8 +64,10 @@ def timm_network(name: str, file=None, random: int = None, img_size: int = None)
     """(network in eval mode, its `Preprocessing`); arguments and errors as `Embedder.from_timm`."""
     timm, label = _imported('timm', random), f'timm:{name}'
     if not isinstance(name, str) or not timm.is_model(name.partition('.')[0]):
-        raise InputError(f'{label}: timm {timm.__version__} has no such network'
-                         f'{did_you_mean(str(name), timm.list_models())}')
+        raise InputError(
+            f'{label}: timm {timm.__version__} has no such network'
+            f'{did_you_mean(str(name), timm.list_models())}'
+        )
     whole(f'{label}: img_size', 1 if img_size is None else img_size, 1, 1 << 13)
     sized = {} if img_size is None else dict(img_size=int(img_size))
     with readable(label if file is None else f'{label}: {file}'):
@@ -70,10 +75,12 @@ def timm_network(name: str, file=None, random: int = None, img_size: int = None)
             path = Path(file or _published_by_timm(timm, name))
             origin = sha256(path)
             state = timm.models.load_state_dict(str(path), weights_only=True)
-            if not state:                                       # which timm would take for none given
+            if not state:  # which timm would take for none given
                 raise InputError('it holds no tensors')
             # with its head, timm compares strictly
-            body = timm.create_model(name, True, pretrained_cfg_overlay=dict(state_dict=state), **sized)
+            body = timm.create_model(
+                name, True, pretrained_cfg_overlay=dict(state_dict=state), **sized
+            )
             body.reset_classifier(0)
         else:
             with torch.random.fork_rng(devices=[]):
@@ -83,11 +90,18 @@ def timm_network(name: str, file=None, random: int = None, img_size: int = None)
         config = timm.data.resolve_model_data_config(body)
         channels, height, width = config['input_size']
         if channels != 3 or height != width or config['crop_mode'] not in ('center', 'squash'):
-            raise InputError(f'it takes images {tuple(config["input_size"])} (channels, height, width), cut '
-                             f'by {config["crop_mode"]}; expected three channels, squares, center or squash')
-        preprocessing = Preprocessing(img_size or height, tuple(config['mean']), tuple(config['std']),
-                                      _interpolation(config['interpolation']), float(config['crop_pct']),
-                                      config['crop_mode'] == 'center')
+            raise InputError(
+                f'it takes images {tuple(config["input_size"])} (channels, height, width), cut '
+                f'by {config["crop_mode"]}; expected three channels, squares, center or squash'
+            )
+        preprocessing = Preprocessing(
+            img_size or height,
+            tuple(config['mean']),
+            tuple(config['std']),
+            _interpolation(config['interpolation']),
+            float(config['crop_pct']),
+            config['crop_mode'] == 'center',
+        )
     made_from = 'timm', name.partition('.')[0], sized.get('img_size'), origin
     return LibraryNetwork(body, preprocessing.input_size, made_from).eval(), preprocessing
 
@@ -96,8 +110,10 @@ def _published_by_timm(timm, name: str) -> Path:
     """The file of the published weights, in the cache of the hub."""
     config = timm.get_pretrained_cfg(name)
     if config is None or not config.hf_hub_id:
-        raise InputError('there are no weights of it on the hub: give a file or a seed (,file=PATH or '
-                         ',random=0 behind its name)')
+        raise InputError(
+            'there are no weights of it on the hub: give a file or a seed (,file=PATH or '
+            ',random=0 behind its name)'
+        )
     given = config.hf_hub_filename
     names = (str(Path(given).with_suffix('.safetensors')), given) if given else _WEIGHTS
     return _from_hub(config.hf_hub_id, names)
@@ -115,18 +131,24 @@ def transformers_network(name: str, random: int = None) -> tuple:
         if getattr(config, 'mask_ratio', 0):
             raise InputError('it masks its input at random: no features to rely on')
         # by Pillow: both kinds have the same settings, the other needs torchvision
-        processor = transformers.AutoImageProcessor.from_pretrained(str(folder), local_files_only=True,
-                                                                    backend='pil')
+        processor = transformers.AutoImageProcessor.from_pretrained(
+            str(folder), local_files_only=True, backend='pil'
+        )
         preprocessing = _of_processor(processor.to_dict())
         config = getattr(config, 'vision_config', config)
         if random is None:
             origin = sha256(_file_of(name, _WEIGHTS))
             body, report = transformers.AutoModel.from_pretrained(
-                str(folder), config=config, local_files_only=True, output_loading_info=True)
+                str(folder), config=config, local_files_only=True, output_loading_info=True
+            )
             wrong = [*report['missing_keys'], *map(str, report.get('mismatched_keys', ()))]
-            wrong = [key for key in wrong if not (_learned_pooler(body) and key.startswith('pooler.'))]
+            wrong = [
+                key for key in wrong if not (_learned_pooler(body) and key.startswith('pooler.'))
+            ]
             if wrong:
-                raise InputError(f'its file lacks tensors, or has them in another shape: {sorted(wrong)[0]}')
+                raise InputError(
+                    f'its file lacks tensors, or has them in another shape: {sorted(wrong)[0]}'
+                )
             body = body.float()
         else:
             with torch.random.fork_rng(devices=[]):
@@ -134,9 +156,15 @@ def transformers_network(name: str, random: int = None) -> tuple:
                 body = transformers.AutoModel.from_config(config)
             origin = 'random', int(random)
     if _learned_pooler(body):
-        body.pooler = None              # of pre-training alone; heads get the class token
+        body.pooler = None  # of pre-training alone; heads get the class token
     described = config.to_dict()
-    for of_a_file in ('_name_or_path', 'transformers_version', 'architectures', 'dtype', 'torch_dtype'):
+    for of_a_file in (
+        '_name_or_path',
+        'transformers_version',
+        'architectures',
+        'dtype',
+        'torch_dtype',
+    ):
         described.pop(of_a_file, None)
     made_from = 'transformers', json.dumps(described, sort_keys=True, default=str), origin
     return LibraryNetwork(body, preprocessing.input_size, made_from).eval(), preprocessing
@@ -151,9 +179,20 @@ def _learned_pooler(body) -> bool:
 
 def _of_processor(settings: dict) -> Preprocessing:
     """From the settings of an image processor, whose names these are."""
-    odd = [name for name in ('do_flip_channel_order', 'do_pad', 'do_thumbnail', 'rescale_offset',
-                             'include_top') if settings.get(name)]
-    odd += [name for name in ('do_resize', 'do_rescale', 'do_normalize') if not settings.get(name, True)]
+    odd = [
+        name
+        for name in (
+            'do_flip_channel_order',
+            'do_pad',
+            'do_thumbnail',
+            'rescale_offset',
+            'include_top',
+        )
+        if settings.get(name)
+    ]
+    odd += [
+        name for name in ('do_resize', 'do_rescale', 'do_normalize') if not settings.get(name, True)
+    ]
     if abs(255 * settings.get('rescale_factor', 1 / 255) - 1) > 1e-9:
         odd.append('rescale_factor')
     size = {key: value for key, value in dict(settings['size']).items() if value}
@@ -163,14 +202,22 @@ def _of_processor(settings: dict) -> Preprocessing:
     if settings.get('do_center_crop') and crop_size:
         kept = crop_size['height'] if isinstance(crop_size, dict) else crop_size
     if odd or kept > side or len({size.get('height'), size.get('width')}) > 1:
-        raise InputError(f"its image processor has unsupported steps ({', '.join(odd)}; {size} cut to "
-                         f'{crop_size}); expected to resize, crop and normalise squares')
+        raise InputError(
+            f'its image processor has unsupported steps ({", ".join(odd)}; {size} cut to '
+            f'{crop_size}); expected to resize, crop and normalise squares'
+        )
     crop = kept / side
-    if 'crop_pct' in settings:                              # as ConvNeXt's processor has it
+    if 'crop_pct' in settings:  # as ConvNeXt's processor has it
         keep_ratio = side < 384
         crop = float(settings['crop_pct'] or 224 / 256) if keep_ratio else 1.0
-    return Preprocessing(kept, tuple(settings['image_mean']), tuple(settings['image_std']),
-                         _interpolation(settings.get('resample')), crop, keep_ratio)
+    return Preprocessing(
+        kept,
+        tuple(settings['image_mean']),
+        tuple(settings['image_std']),
+        _interpolation(settings.get('resample')),
+        crop,
+        keep_ratio,
+    )
 
 
 def _interpolation(kind) -> str:
@@ -187,7 +234,7 @@ def _file_of(name: str, files: tuple) -> Path:
         return _from_hub(name, files)
     found = [Path(name) / file for file in files if (Path(name) / file).is_file()]
     if not found:
-        raise InputError(f"the folder has no {' or '.join(files)}")
+        raise InputError(f'the folder has no {" or ".join(files)}')
     return found[0]
 
 
@@ -196,14 +243,17 @@ def _from_hub(repository: str, names: tuple) -> Path:
     fetch it.
     """
     import huggingface_hub as hub
+
     for name in names:
         path = hub.try_to_load_from_cache(repository, name)
         if isinstance(path, str):
             return Path(path)
-    with readable(f"{' or '.join(names)} of {repository} is not in {hub.constants.HF_HUB_CACHE}, and "
-                          'cannot be fetched'):
+    with readable(
+        f'{" or ".join(names)} of {repository} is not in {hub.constants.HF_HUB_CACHE}, and '
+        'cannot be fetched'
+    ):
         for name in names:
-            if hub.file_exists(repository, name):               # which does not try for long
+            if hub.file_exists(repository, name):  # which does not try for long
                 return Path(hub.hf_hub_download(repository, name))
         raise InputError('the hub does not have it')
 
@@ -211,7 +261,7 @@ def _from_hub(repository: str, names: tuple) -> Path:
 def _imported(name: str, random):
     """The library; InputError where it is not installed."""
     if random is not None:
-        whole('random', random, 0, 2 ** 63 - 1)
+        whole('random', random, 0, 2**63 - 1)
     try:
         return __import__(name)
     except ImportError as error:

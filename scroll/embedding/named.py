@@ -1,4 +1,5 @@
 """Embedders by name, as command lines give them."""
+
 import importlib
 from functools import cache
 
@@ -12,8 +13,14 @@ def with_options(text: str) -> tuple:
     name, *options = rest.split(',')
     given = dict(option.partition('=')[::2] for option in options)
     values = {'True': True, 'False': False}
-    return library, name, {key: int(value) if value.isdecimal() and key != 'file' else
-                           values.get(value, value) for key, value in given.items()}
+    return (
+        library,
+        name,
+        {
+            key: int(value) if value.isdecimal() and key != 'file' else values.get(value, value)
+            for key, value in given.items()
+        },
+    )
 
 
 @cache
@@ -29,8 +36,11 @@ def embedder_of(text: str):
     try:
         if module in ('timm', 'transformers'):
             from scroll.embedding.embedder import Embedder
+
             return getattr(Embedder, f'from_{module}')(name, **given)
         return getattr(importlib.import_module(module), name)(**given) if text else None
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise InputError(f'--embedder {text}: expected timm:NAME, transformers:NAME or MODULE:NAME of what '
-                         f'makes an Embedder ({" ".join(str(error).split())[:300]})') from error
+        raise InputError(
+            f'--embedder {text}: expected timm:NAME, transformers:NAME or MODULE:NAME of what '
+            f'makes an Embedder ({" ".join(str(error).split())[:300]})'
+        ) from error

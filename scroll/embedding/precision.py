@@ -4,6 +4,7 @@ Autocast rounds the factors of convolutions and products; their sums, batch norm
 optimisers stay in float32. On CPUs oneDNN takes up to thirty times as long for gradients of
 depthwise convolutions in bfloat16 as in float32 (torch 2.14), so these stay in float32, too.
 """
+
 import functools
 import os
 from pathlib import Path
@@ -30,8 +31,7 @@ def resolve_precision(precision: str, device='cpu') -> str:
 
 
 def _has_amx() -> bool:
-    """Whether the processor multiplies matrices of bfloat16; False where the system does not say.
-    """
+    """Whether the processor multiplies matrices of bfloat16; False where the system does not say."""
     try:
         return 'amx_bf16' in CPU_INFO.read_text(errors='replace').split()
     except OSError:
@@ -39,13 +39,16 @@ def _has_amx() -> bool:
 
 
 def keep_depthwise_in_float32(net: nn.Module) -> None:
-    """Let depthwise convolutions of a network on a CPU compute in float32 under autocast, in place.
-    """
+    """Let depthwise convolutions of a network on a CPU compute in float32 under autocast, in place."""
     for conv in net.modules():
         depthwise = isinstance(conv, nn.Conv2d) and conv.groups == conv.in_channels > 1
         if depthwise and conv.padding_mode == 'zeros':
-            plain = functools.partial(_convolve, conv.stride, conv.padding, conv.dilation, conv.groups)
-            conv._conv_forward = functools.partial(_in_float32, vars(conv).get('_conv_forward', plain))
+            plain = functools.partial(
+                _convolve, conv.stride, conv.padding, conv.dilation, conv.groups
+            )
+            conv._conv_forward = functools.partial(
+                _in_float32, vars(conv).get('_conv_forward', plain)
+            )
 
 
 def _convolve(stride, padding, dilation, groups, x, weight, bias):

@@ -9,6 +9,7 @@ instead: code that reads values of its input (to branch on them, or to hand them
 library), that computes outside of torch's Python functions (TorchScript, extensions), and that
 draws random numbers.
 """
+
 import hashlib
 from functools import cache
 
@@ -19,18 +20,31 @@ from torch.overrides import TorchFunctionMode
 from scroll.grid import little_endian
 
 # calls whose results have a shape that tells of the values in the input
-_COUNTING = frozenset(['nonzero', 'argwhere', 'masked_select', 'unique', 'unique_consecutive',
-                       'bincount'])
+_COUNTING = frozenset(
+    ['nonzero', 'argwhere', 'masked_select', 'unique', 'unique_consecutive', 'bincount']
+)
 # calls whose results are no tensors and tell nothing of the values in one
-_OF_SHAPES = '''
+_OF_SHAPES = """
     shape size dim ndim ndimension numel nelement stride storage_offset dtype device layout names __len__
     element_size itemsize nbytes get_device is_contiguous is_floating_point is_complex is_signed
     is_same_size is_cpu is_cuda is_mps is_xpu is_meta is_sparse is_sparse_csr is_quantized is_mkldnn
     is_nested is_conj is_neg is_inference is_leaf is_shared is_pinned is_tensor requires_grad
-    requires_grad_ grad grad_fn retains_grad result_type can_cast promote_types type __hash__ _version'''
+    requires_grad_ grad grad_fn retains_grad result_type can_cast promote_types type __hash__ _version"""
 _SHAPES = frozenset(_OF_SHAPES.split())
-_PLAIN = (bool, int, float, complex, str, bytes, type, type(None), type(Ellipsis), torch.dtype,
-          torch.layout, torch.memory_format)
+_PLAIN = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type,
+    type(None),
+    type(Ellipsis),
+    torch.dtype,
+    torch.layout,
+    torch.memory_format,
+)
 
 
 def built_in_images() -> tuple:
@@ -43,7 +57,7 @@ def built_in_images() -> tuple:
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
     """The numbers of a tensor in little-endian order, row by row."""
     tensor = tensor.detach().cpu()
-    if tensor.dtype == torch.bfloat16:                      # which numpy lacks
+    if tensor.dtype == torch.bfloat16:  # which numpy lacks
         tensor = tensor.contiguous().view(torch.int16)
     return little_endian(tensor.numpy()).tobytes()
 
@@ -64,14 +78,14 @@ class ProgramRecorder(TorchFunctionMode):
         self.unreadable = ''
         self._strides, self._contents = strides, contents
         self.calls = hashlib.sha256()
-        self._numbers, self._alive = {}, []                 # by id; kept so that ids stay their own
-        self._derived = set()                               # storages that the input has reached
+        self._numbers, self._alive = {}, []  # by id; kept so that ids stay their own
+        self._derived = set()  # storages that the input has reached
         self._number(given)
         self._derived.add(_place_of(given))
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, _name_of(func)
-        if name == '__iter__':                              # makes tensors later, outside of a call
+        if name == '__iter__':  # makes tensors later, outside of a call
             with self:
                 return iter(args[0].unbind(0))
         call = [name, self._describe(name, [args, kwargs])]
@@ -90,7 +104,7 @@ class ProgramRecorder(TorchFunctionMode):
             if derived:
                 self._derived.add(_place_of(tensor))
         if result is None and derived and args and isinstance(args[0], torch.Tensor):
-            self._derived.add(_place_of(args[0]))           # as `x[0] = y`
+            self._derived.add(_place_of(args[0]))  # as `x[0] = y`
         if not made and result is not None and name not in _SHAPES:
             if derived:
                 self.unreadable = self.unreadable or f'it reads values of its input ({name})'
@@ -100,16 +114,19 @@ class ProgramRecorder(TorchFunctionMode):
         return result
 
     def _counts(self, name: str, args) -> bool:
-        if name in ('__getitem__', 'repeat_interleave'):            # by a mask, or by counts
-            return any(part.dtype in (torch.bool, torch.uint8) or name != '__getitem__'
-                       for part in _tensors(list(args[1:])) if self._is_derived(part))
+        if name in ('__getitem__', 'repeat_interleave'):  # by a mask, or by counts
+            return any(
+                part.dtype in (torch.bool, torch.uint8) or name != '__getitem__'
+                for part in _tensors(list(args[1:]))
+                if self._is_derived(part)
+            )
         return name in _COUNTING
 
     def _describe(self, name: str, value) -> str:
         if isinstance(value, torch.Tensor):
             return self._describe_tensor(value)
         if isinstance(value, (list, tuple, range)):
-            return f"[{', '.join(self._describe(name, part) for part in value)}]"
+            return f'[{", ".join(self._describe(name, part) for part in value)}]'
         if isinstance(value, dict):
             return self._describe(name, [part for item in value.items() for part in item])
         if isinstance(value, slice):
@@ -118,7 +135,7 @@ class ProgramRecorder(TorchFunctionMode):
             content = hashlib.sha256(little_endian(np.asarray(value)).tobytes()).hexdigest()
             return f'{value.dtype} {value.shape} {content}'
         if isinstance(value, torch.device) or value in ('cpu', 'cuda'):
-            return 'device'                                 # the program is the same on each
+            return 'device'  # the program is the same on each
         if isinstance(value, _PLAIN):
             return repr(value)
         self.unreadable = self.unreadable or f'{name} takes a value of type {type(value).__name__}'
@@ -136,9 +153,9 @@ class ProgramRecorder(TorchFunctionMode):
             return ''
 
     def _content(self, tensor: torch.Tensor) -> str:
-        if tensor.is_inference():                           # made in this run; has no version
+        if tensor.is_inference():  # made in this run; has no version
             return hashlib.sha256(tensor_bytes(tensor)).hexdigest()
-        key = id(tensor), tensor._version                   # another one after a change in place
+        key = id(tensor), tensor._version  # another one after a change in place
         if key not in self._contents:
             self._contents[key] = tensor, hashlib.sha256(tensor_bytes(tensor)).hexdigest()
         return self._contents[key][1]
@@ -163,7 +180,7 @@ def identify_program(run, inputs: list, strides: bool) -> tuple:
         (digest of the program, or '' if it cannot be known; why; the features of each input)"""
     contents, digests, found = {}, set(), []
     with ProgramRecorder(inputs[0], strides, contents):
-        first = run(inputs[0])                  # some networks keep what they compute once
+        first = run(inputs[0])  # some networks keep what they compute once
     for given in inputs:
         recorder = ProgramRecorder(given, strides, contents)
         with recorder:
@@ -172,7 +189,11 @@ def identify_program(run, inputs: list, strides: bool) -> tuple:
             return '', recorder.unreadable, found
         digests.add(recorder.calls.hexdigest())
     if len(digests) > 1:
-        return '', 'it computes outside of the functions of torch, or something else of each image', found
+        return (
+            '',
+            'it computes outside of the functions of torch, or something else of each image',
+            found,
+        )
     if tensor_bytes(first) != tensor_bytes(found[0]):
         return '', 'it gives one image other features each time', found
     together, alone = run(torch.cat(inputs)), torch.cat(found)
@@ -206,7 +227,7 @@ def _name_of(func) -> str:
     """'conv2d'; 'shape' of the getter of a property."""
     name = getattr(func, '__name__', type(func).__name__)
     if isinstance(func, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        return str(func)                                    # with its namespace
+        return str(func)  # with its namespace
     if name in ('__get__', '__set__', '__delete__'):
         owner = func.__self__
         inner = getattr(owner, '__name__', '') or owner.fget.__name__

@@ -6,6 +6,7 @@ over calibration images, weights by their largest magnitudes in each output chan
 the bound of exact sums asks for it. The same weights and scales of activations (`scales_of`) give
 the same network.
 """
+
 import copy
 import math
 import operator
@@ -32,13 +33,15 @@ from scroll.embedding.integer_program import (
 )
 from scroll.errors import InputError
 
-_IMAGE = 0.0                        # the unit of the image, whose channels have each their own
+_IMAGE = 0.0  # the unit of the image, whose channels have each their own
 _QUANTILE = 0.9999
-_SAMPLED = 1 << 20                  # values of a map that a quantile is taken of
-_BATCH = 32                         # of calibration: the graph has one batch size
+_SAMPLED = 1 << 20  # values of a map that a quantile is taken of
+_BATCH = 32  # of calibration: the graph has one batch size
 
 
-def quantise_network(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> IntegerNetwork:
+def quantise_network(
+    net: nn.Module, preprocessing: Preprocessing, images: np.ndarray
+) -> IntegerNetwork:
     """The integer network of `net.features`, (B, 3, S, S) -> (B, d), calibrated on images of the
     data that it was trained on, uint8 (N, H, W, C). InputError: a layer that integers cannot do, by
     name."""
@@ -59,8 +62,10 @@ def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -
     graph = _exported(net, preprocessing)
     sketch = _Builder(graph, iter(scales), preprocessing).walk()
     if len(sketch.magnitudes) != len(scales):
-        raise InputError(f'{len(scales)} scales for a network that rounds {len(sketch.magnitudes)} values: '
-                         'they are of another one')
+        raise InputError(
+            f'{len(scales)} scales for a network that rounds {len(sketch.magnitudes)} values: '
+            'they are of another one'
+        )
     return _built(graph, sketch, preprocessing)
 
 
@@ -69,7 +74,7 @@ def _exported(net, preprocessing) -> torch.fx.GraphModule:
     rounded_mean(preprocessing)
     example = torch.zeros(_BATCH, 3, preprocessing.input_size, preprocessing.input_size)
     holder = nn.Module()
-    holder.net = copy.deepcopy(net).cpu()       # where the example is
+    holder.net = copy.deepcopy(net).cpu()  # where the example is
     holder.forward = lambda x: holder.net.features(x)
     program = torch.export.export(holder.eval(), (example,), strict=False)
     return program.run_decompositions({}).module()
@@ -85,9 +90,13 @@ class _Watch(torch.fx.Interpreter):
     def run_node(self, node):
         value = super().run_node(node)
         watched = value[0] if isinstance(value, (tuple, list)) else value
-        if isinstance(watched, torch.Tensor) and watched.is_floating_point() and node.op == 'call_function':
+        if (
+            isinstance(watched, torch.Tensor)
+            and watched.is_floating_point()
+            and node.op == 'call_function'
+        ):
             flat = watched.abs().reshape(-1)
-            flat = flat[::-(-len(flat) // _SAMPLED)]
+            flat = flat[:: -(-len(flat) // _SAMPLED)]
             rank = max(1, int(np.ceil(_QUANTILE * len(flat))))
             self.quantiles.setdefault(node.name, []).append(float(flat.kthvalue(rank).values))
         return value
@@ -118,12 +127,15 @@ def _built(graph, sketch: '_Builder', preprocessing) -> IntegerNetwork:
         most = max(own[other] for other in group[name])
         units[name] = most / 2.0 ** math.floor(math.log2(most / unit))
     builder = _Builder(graph, sketch.magnitudes, preprocessing, units).walk()
-    return IntegerNetwork(builder.program, preprocessing.input_size, builder.mean, stages=builder.stages())
+    return IntegerNetwork(
+        builder.program, preprocessing.input_size, builder.mean, stages=builder.stages()
+    )
 
 
 @dataclass
 class _Value:
     """What a node of the float network is in the integer one: its position, and reals a unit."""
+
     position: int
     unit: float
 
@@ -131,8 +143,9 @@ class _Value:
 @dataclass
 class _Linear:
     """A convolution whose output is not rounded yet: batch norm and activation may still follow."""
+
     source: _Value
-    weight: np.ndarray              # float64
+    weight: np.ndarray  # float64
     bias: np.ndarray
     options: dict
 
@@ -153,10 +166,15 @@ class _Builder:
         joined: pairs of names of rounded values, the second a part of the sum that is the first."""
 
     def __init__(self, graph, scales, preprocessing, units: dict = None):
-        self.graph, self.scales, self.preprocessing, self.units = graph, scales, preprocessing, units
+        self.graph, self.scales, self.preprocessing, self.units = (
+            graph,
+            scales,
+            preprocessing,
+            units,
+        )
         self.tensors = dict(graph.named_parameters()) | dict(graph.named_buffers())
         self.program, self.known, self.magnitudes, self.rounded, self.joined = [], {}, {}, {}, []
-        self._names = {}                        # position of a value that was rounded -> its name
+        self._names = {}  # position of a value that was rounded -> its name
         self.mean = rounded_mean(preprocessing)
 
     def walk(self) -> '_Builder':
@@ -193,20 +211,22 @@ class _Builder:
         name = {'_native_batch_norm_legit_no_training': 'batch_norm'}.get(name, name)
         method = getattr(self, f'_on_{name}', None)
         if method is None:
-            raise _unsupported(node, f'its operation {name}', 'convolutions, batch norms, ReLU, ReLU6 and '
-                               'sums can')
+            raise _unsupported(
+                node, f'its operation {name}', 'convolutions, batch norms, ReLU, ReLU6 and sums can'
+            )
         try:
             self.known[node] = method(node, *node.args, **node.kwargs)
         except (AttributeError, KeyError, IndexError, TypeError) as error:
-            raise _unsupported(node, f'its operation {name} with {node.args} {node.kwargs}') from error
+            raise _unsupported(
+                node, f'its operation {name} with {node.args} {node.kwargs}'
+            ) from error
 
     def _emit(self, op: Op, unit: float) -> _Value:
         self.program.append(op)
         return _Value(len(self.program) - 1, unit)
 
     def _waiting(self, node, reader):
-        """The sum that waits at a node for what follows it, if `reader` alone reads it; else None.
-        """
+        """The sum that waits at a node for what follows it, if `reader` alone reads it; else None."""
         node = _base(node)
         found = self.known.get(node)
         return found if isinstance(found, (_Linear, list)) and _readers(node) == [reader] else None
@@ -221,33 +241,45 @@ class _Builder:
     def _constant(self, node) -> np.ndarray:
         return self.tensors[node.target].detach().double().numpy()
 
-    def _on_conv2d(self, node, x, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1),
-                   groups=1):
+    def _on_conv2d(
+        self, node, x, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1
+    ):
         weight = self._constant(weight)
         bias = np.zeros(len(weight)) if bias is None else self._constant(bias)
-        options = dict(stride=_pair(stride), padding=_pair(padding), dilation=_pair(dilation), groups=groups)
+        options = dict(
+            stride=_pair(stride), padding=_pair(padding), dilation=_pair(dilation), groups=groups
+        )
         source = self._value(x)
-        if source.unit == _IMAGE:           # real = (integer + rint(255 mean) - 255 mean) / (255 std)
-            mean, std = (np.asarray(v, np.float64) for v in (self.preprocessing.mean, self.preprocessing.std))
+        if source.unit == _IMAGE:  # real = (integer + rint(255 mean) - 255 mean) / (255 std)
+            mean, std = (
+                np.asarray(v, np.float64) for v in (self.preprocessing.mean, self.preprocessing.std)
+            )
             weight = weight / (255 * std)[:, None, None]
             shares = weight * (np.asarray(self.mean) - 255 * mean)[:, None, None]
-            bias = bias + [math.fsum(share.ravel()) for share in shares]            # in any order
+            bias = bias + [math.fsum(share.ravel()) for share in shares]  # in any order
             source = replace(source, unit=1.0)
         return _Linear(source, weight, bias, options)
 
     def _on_batch_norm(self, node, x, weight, bias, mean, var, momentum, eps):
-        gain = (1 if weight is None else self._constant(weight)) / np.sqrt(self._constant(var) + eps)
+        gain = (1 if weight is None else self._constant(weight)) / np.sqrt(
+            self._constant(var) + eps
+        )
         shift = (0 if bias is None else self._constant(bias)) - self._constant(mean) * gain
         waiting = self._waiting(x, node)
         if not isinstance(waiting, _Linear):
             raise _unsupported(node, 'a batch norm', 'right behind a convolution it can')
-        return replace(waiting, weight=waiting.weight * gain[:, None, None, None],
-                       bias=waiting.bias * gain + shift)
+        return replace(
+            waiting,
+            weight=waiting.weight * gain[:, None, None, None],
+            bias=waiting.bias * gain + shift,
+        )
 
     def _on_hardtanh(self, node, x, low=-1.0, high=1.0):
         waiting = self._waiting(x, node)
         if low != 0 or waiting is None:
-            raise _unsupported(node, f'a clamp from {low}', 'from 0, behind a convolution or a sum, it can')
+            raise _unsupported(
+                node, f'a clamp from {low}', 'from 0, behind a convolution or a sum, it can'
+            )
         return self._finish(waiting, node, low=0, cap=float(high))
 
     def _on_clamp(self, node, x, low=None, high=None):
@@ -257,8 +289,10 @@ class _Builder:
 
     def _on_add(self, node, one, other):
         waiting = [self._waiting(operand, node) for operand in (one, other)]
-        return [(found if isinstance(found, _Linear) else self._value(operand), operand)
-                for found, operand in zip(waiting, (one, other))]
+        return [
+            (found if isinstance(found, _Linear) else self._value(operand), operand)
+            for found, operand in zip(waiting, (one, other))
+        ]
 
     def _on_pad(self, node, x, amounts, mode='constant', fill=0.0):
         if mode != 'constant' or fill not in (0, None) or len(amounts) != 4:
@@ -297,7 +331,9 @@ class _Builder:
         magnitude = self._magnitude(node)
         unit = magnitude / largest if self.units is None else self.units[node.name]
         high = largest if low else int(min(largest, np.rint(cap / unit)))
-        linear, other = (waiting, None) if isinstance(waiting, _Linear) else self._parts(waiting, node, unit)
+        linear, other = (
+            (waiting, None) if isinstance(waiting, _Linear) else self._parts(waiting, node, unit)
+        )
         value = self._emit_linear(linear, unit, low, high, other)
         self._names[value.position] = node.name
         return value
@@ -311,7 +347,7 @@ class _Builder:
     def _parts(self, operands: list, node, unit: float) -> tuple:
         """(a convolution, a value that is added to it, in `unit` times a power of two) of a sum."""
         values = [operand for operand, _ in operands if isinstance(operand, _Value)]
-        if not values:                          # of two convolutions the smaller one is rounded by itself
+        if not values:  # of two convolutions the smaller one is rounded by itself
             (small, at), (large, _) = sorted(operands, key=lambda pair: pair[0].weight[0].size)
             return large, self._rounded(small, self._magnitude(at), unit)
         value, linear = values[-1], next((o for o, _ in operands if isinstance(o, _Linear)), None)
@@ -322,8 +358,8 @@ class _Builder:
         return linear or self._unchanged(values[0]), value
 
     def _rounded(self, linear: _Linear, magnitude: float, unit: float) -> _Value:
-        power = math.ceil(math.log2(magnitude / SIGNED / unit) - 0.1)          # little is cut
-        return self._emit_linear(linear, unit * 2.0 ** power, -SIGNED - 1, SIGNED)
+        power = math.ceil(math.log2(magnitude / SIGNED / unit) - 0.1)  # little is cut
+        return self._emit_linear(linear, unit * 2.0**power, -SIGNED - 1, SIGNED)
 
     def _largest(self, value: _Value) -> float:
         return self.program[value.position].largest * value.unit
@@ -345,16 +381,21 @@ class _Builder:
         that float32 holds, wherever the value is not cut anyway: then no way and no order to
         compute it matters."""
         largest, source = self.program[linear.source.position].largest, linear.source
-        if not (np.isfinite(linear.weight).all() and np.isfinite(linear.bias).all() and source.unit > 0):
-            raise InputError('a convolution has weights that are not finite, or reads what is no map of '
-                             'numbers')
+        if not (
+            np.isfinite(linear.weight).all() and np.isfinite(linear.bias).all() and source.unit > 0
+        ):
+            raise InputError(
+                'a convolution has weights that are not finite, or reads what is no map of numbers'
+            )
         ratio = other.unit / unit if other else 0.0
-        gain = source.unit / unit                       # of a weight in reals, the multiplier that makes it 1
+        gain = source.unit / unit  # of a weight in reals, the multiplier that makes it 1
         least = np.maximum(peak(linear.weight) / SIGNED, pairs(linear.weight) / PAIR)
-        least = np.maximum(np.where(least > 0, least, 1.0) * gain, np.abs(linear.bias) / unit / (EXACT // 4))
+        least = np.maximum(
+            np.where(least > 0, least, 1.0) * gain, np.abs(linear.bias) / unit / (EXACT // 4)
+        )
         bits = np.full(len(least), MANTISSA)
         while True:
-            power = np.ldexp(1.0, np.frexp(least)[1] - bits)        # `log2` may be off at powers of two
+            power = np.ldexp(1.0, np.frexp(least)[1] - bits)  # `log2` may be off at powers of two
             factor = np.ceil(least / power) * power
             weight = np.rint(linear.weight * (gain / factor)[:, None, None, None])
             bias = np.rint(linear.bias / (unit * factor))
@@ -374,11 +415,12 @@ class _Builder:
 
 
 def _unsupported(node, what: str, instead: str = '') -> InputError:
-    """The error for something that integers cannot do, with the module of the network that does it.
-    """
+    """The error for something that integers cannot do, with the module of the network that does it."""
     stack = list((node.meta.get('nn_module_stack') or {}).values())
     place = (stack[-1][0] if stack else '').removeprefix('net.') or 'the network'
-    return InputError(f'{place}: {what} cannot be done in integers{f" ({instead})" if instead else ""}')
+    return InputError(
+        f'{place}: {what} cannot be done in integers{f" ({instead})" if instead else ""}'
+    )
 
 
 def _base(node):
@@ -388,10 +430,16 @@ def _base(node):
 
 def _readers(node) -> list:
     """The nodes that read a value, also its first output."""
-    return [reader for user in node.users
-            for reader in (_readers(user) if user.target is operator.getitem else [user])]
+    return [
+        reader
+        for user in node.users
+        for reader in (_readers(user) if user.target is operator.getitem else [user])
+    ]
 
 
 def _pair(value) -> list:
-    value = [operator.index(number) for number in (value if isinstance(value, (list, tuple)) else [value])]
+    value = [
+        operator.index(number)
+        for number in (value if isinstance(value, (list, tuple)) else [value])
+    ]
     return value * 2 if len(value) == 1 else value

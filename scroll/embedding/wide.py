@@ -6,6 +6,7 @@ brought to unit length, and they are laid side by side; an image's numbers and t
 image are added before that. No head gains as much on CIFAR (`docs/heads.md`), and no sample is kept
 for it.
 """
+
 import copy
 
 import torch
@@ -17,8 +18,7 @@ from scroll.errors import InputError
 
 
 def check_stages(stages) -> tuple:
-    """The numbers of the stages, sorted, each once; InputError: they are no whole numbers above 0.
-    """
+    """The numbers of the stages, sorted, each once; InputError: they are no whole numbers above 0."""
     for stage in stages:
         whole('stages', stage, 1)
     return tuple(sorted(set(map(int, stages))))
@@ -32,16 +32,25 @@ class WideNetwork(nn.Module):
     that of each stage. stages: their numbers, from 1. mirror: add the features of mirror images.
 
     InputError: the network has no such stage."""
+
     def __init__(self, body: nn.Module, stages: tuple = (), mirror: bool = False):
         super().__init__()
         on_off('mirror', mirror)
-        self.stages, self.mirror, self.body = check_stages(stages), bool(mirror), copy.deepcopy(body)
-        self.RENAMED = {'body.': '', **getattr(body, 'RENAMED', {})}        # in digests
+        self.stages, self.mirror, self.body = (
+            check_stages(stages),
+            bool(mirror),
+            copy.deepcopy(body),
+        )
+        self.RENAMED = {'body.': '', **getattr(body, 'RENAMED', {})}  # in digests
         self.body.classifier = nn.Identity()
-        known = sum(name.startswith('layer') for name, _ in body.named_children()) * hasattr(body, 'maps')
+        known = sum(name.startswith('layer') for name, _ in body.named_children()) * hasattr(
+            body, 'maps'
+        )
         if any(stage > known for stage in self.stages):
-            raise InputError(f'stages {list(self.stages)}: {type(body).__name__} has '
-                             f'{f"stages 1 to {known}" if known else "no stages that are known"}')
+            raise InputError(
+                f'stages {list(self.stages)}: {type(body).__name__} has '
+                f'{f"stages 1 to {known}" if known else "no stages that are known"}'
+            )
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """(B, 3, S, S) -> (B, d), parts of unit length."""

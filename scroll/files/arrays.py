@@ -1,6 +1,7 @@
 """Column names and types of files of features; npz, npy, safetensors and torch files, for
 `features`.
 """
+
 import os
 import pickle
 import zipfile
@@ -15,10 +16,14 @@ from scroll.errors import InputError
 from scroll.grid import native, widened
 
 # our own name, and those of others
-NAMES = dict(X=('X', 'x', 'features', 'embeddings', 'embedding'),
-             y=('y', 'labels', 'label', 'targets', 'target'), id=('id',), split=('split',))
-MAX_WIDTH = 1 << 16                 # features of a sample, and bytes of a label
-BLOCK_BYTES = 1 << 27               # of the samples that are in memory at once, as float64
+NAMES = dict(
+    X=('X', 'x', 'features', 'embeddings', 'embedding'),
+    y=('y', 'labels', 'label', 'targets', 'target'),
+    id=('id',),
+    split=('split',),
+)
+MAX_WIDTH = 1 << 16  # features of a sample, and bytes of a label
+BLOCK_BYTES = 1 << 27  # of the samples that are in memory at once, as float64
 _KINDS = dict(npz=b'PK\x03\x04', npy=b'\x93NUMPY', parquet=b'PAR1')
 _HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -28,8 +33,10 @@ def columns_of(text: str) -> dict:
     pairs = [item.partition('=') for item in text.split(',')]
     columns = {name: column for name, _, column in pairs}
     if not all(columns.values()) or not columns.keys() <= NAMES.keys() or len(columns) < len(pairs):
-        raise InputError(f'columns {text!r}: expected X=<name>, joined by commas, also of '
-                         f'{", ".join(list(NAMES)[1:])}, each once')
+        raise InputError(
+            f'columns {text!r}: expected X=<name>, joined by commas, also of '
+            f'{", ".join(list(NAMES)[1:])}, each once'
+        )
     return columns
 
 
@@ -39,9 +46,13 @@ def found_in(known: list, columns: dict) -> dict:
     """
     out = {}
     for name, own in NAMES.items():
-        found = [column for column in ([columns[name]] if name in columns else own) if column in known]
+        found = [
+            column for column in ([columns[name]] if name in columns else own) if column in known
+        ]
         if len(found) > 1 and found[0] != name:
-            raise InputError(f'{name} may be {" or ".join(found)}: say which, as --columns {name}={found[0]}')
+            raise InputError(
+                f'{name} may be {" or ".join(found)}: say which, as --columns {name}={found[0]}'
+            )
         if found:
             out[name] = found[0]
     return out
@@ -52,12 +63,16 @@ def check_shape(name: str, shape: tuple, dtype: np.dtype, rows: int) -> None:
     X.
     """
     if dtype.hasobject or dtype.itemsize > MAX_WIDTH:
-        raise InputError(f'{name} holds Python objects, as a pickle, which is not opened, or values of more '
-                         f'than {MAX_WIDTH} bytes: expected numbers or text')
+        raise InputError(
+            f'{name} holds Python objects, as a pickle, which is not opened, or values of more '
+            f'than {MAX_WIDTH} bytes: expected numbers or text'
+        )
     if name == 'X' and (len(shape) != 2 or not 0 < shape[1] < MAX_WIDTH or dtype.kind not in 'fiu'):
         hint = '; bfloat16 has no name in numpy: save it as float32' * (dtype.str[1:] == 'V2')
-        raise InputError(f'X has shape {shape} and dtype {dtype}: expected numbers (N, d), d from 1 to '
-                         f'{MAX_WIDTH - 1}{hint}')
+        raise InputError(
+            f'X has shape {shape} and dtype {dtype}: expected numbers (N, d), d from 1 to '
+            f'{MAX_WIDTH - 1}{hint}'
+        )
     if name != 'X' and shape != (rows,):
         raise InputError(f'{name} has shape {shape}: expected ({rows},), one a sample of X')
 
@@ -70,6 +85,7 @@ class Arrays:
         names: of its arrays. has: those of X, y, id and split that it has. rows: N. dim: d. labels:
         as of
             `scroll.labels.check_kind`."""
+
     x_names, labels = None, labels.INTEGERS
 
     def __init__(self, path: str, columns: dict):
@@ -96,13 +112,20 @@ class Arrays:
     def blocks(self, size: int):
         """Yield dicts of columns, of up to `size` rows."""
         with open_file(self._path) as file, zipfile.ZipFile(file) as archive, ExitStack() as opened:
-            members = {column: opened.enter_context(archive.open(f'{column}.npy'))
-                       for column in self._columns.values()}
-            read = {name: self._reader(column, members[column]) for name, column in self._columns.items()}
+            members = {
+                column: opened.enter_context(archive.open(f'{column}.npy'))
+                for column in self._columns.values()
+            }
+            read = {
+                name: self._reader(column, members[column])
+                for name, column in self._columns.items()
+            }
             for start in range(0, self.rows, size):
-                yield {name: rows(start, min(size, self.rows - start)) for name, rows in read.items()}
+                yield {
+                    name: rows(start, min(size, self.rows - start)) for name, rows in read.items()
+                }
             for member in members.values():
-                member.read(1)                                  # past its end, where its checksum is compared
+                member.read(1)  # past its end, where its checksum is compared
 
     def _reader(self, column: str, member):
         """`rows(start, count)` of an array, one call after the other; one stored by columns is read
@@ -111,9 +134,11 @@ class Arrays:
         shape, by_column, dtype = _HEADS[np.lib.format.read_magic(member)](member)
         if by_column:
             array = arrays_of(self._path, [column])[column]
-            return lambda start, count: array[start:start + count]
+            return lambda start, count: array[start : start + count]
         size, row = dtype.itemsize * prod(shape[1:]), shape[1:]
-        return lambda _, count: native(np.frombuffer(member.read(size * count), dtype)).reshape(count, *row)
+        return lambda _, count: native(np.frombuffer(member.read(size * count), dtype)).reshape(
+            count, *row
+        )
 
 
 class Mapped(Arrays):
@@ -130,7 +155,9 @@ class Mapped(Arrays):
 
     def blocks(self, size: int):
         for start in range(0, self.rows, size):
-            yield {name: np.array(array[start:start + size]) for name, array in self._arrays.items()}
+            yield {
+                name: np.array(array[start : start + size]) for name, array in self._arrays.items()
+            }
 
 
 def _array(values) -> np.ndarray:
@@ -143,16 +170,20 @@ def _load(path: str) -> dict:
         paths = dict(X=path, y=labels_of(path))
         return {name: np.load(path, 'r') for name, path in paths.items() if os.path.isfile(path)}
     import torch
+
     if kind_of(path) == 'safetensors':
         from safetensors.torch import load_file
+
         return load_file(path)
     content = None
     with suppress(pickle.UnpicklingError):
         content = torch.load(path, 'cpu', weights_only=True, mmap=True)
     content = dict(X=content) if isinstance(content, torch.Tensor) else content
     if not isinstance(content, dict):
-        raise InputError('expected tensors by name in a dict, or one tensor: more is not read from files of '
-                         'torch.save, since it may run code')
+        raise InputError(
+            'expected tensors by name in a dict, or one tensor: more is not read from files of '
+            'torch.save, since it may run code'
+        )
     return content
 
 
@@ -176,13 +207,15 @@ def kind_of(path: str) -> str:
     except OSError as error:
         files = f'; name files in it, such as {path}/*.npz' * isinstance(error, IsADirectoryError)
         raise InputError(f'{path}: cannot be read ({error.strerror}){files}') from error
-    if b'/data.pkl' in head:                        # torch's are zip archives, too
+    if b'/data.pkl' in head:  # torch's are zip archives, too
         return 'torch'
-    if head[8:10] == b'{"':                         # behind the length of its header
+    if head[8:10] == b'{"':  # behind the length of its header
         return 'safetensors'
     for kind, magic in _KINDS.items():
         if head.startswith(magic):
             return kind
     pickled = 'a pickle is not opened, since it may run code: ' * head.startswith(b'\x80')
-    raise InputError(f'{path}: {pickled}expected features in a file of kind npz, npy, Parquet, safetensors '
-                     'or torch; numpy.savez(FILE, X=numbers, y=labels) makes one')
+    raise InputError(
+        f'{path}: {pickled}expected features in a file of kind npz, npy, Parquet, safetensors '
+        'or torch; numpy.savez(FILE, X=numbers, y=labels) makes one'
+    )

@@ -16,6 +16,7 @@ of Hugging Face's `datasets`) are the labels. Also x, features, embedding(s) are
 target(s) y; other names:
 `X=pooled,y=species`. The first bytes of a file say its kind. Nothing in a file is run.
 """
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -30,13 +31,14 @@ from scroll.files.arrays import NAMES, Arrays, Mapped, kind_of, labels_of
 from scroll.labels import check_kind, check_labels, typed_labels
 from scroll.tables import Columns, places
 
-BLOCK = 1 << 13                     # samples
+BLOCK = 1 << 13  # samples
 SPLITS = ('train', 'test')
 ALL = 'all'
 
 
 class Block(NamedTuple):
     """Some samples: X (n, d), finite; y, id, split (n,), or None where the file has none."""
+
     X: np.ndarray
     y: np.ndarray = None
     id: np.ndarray = None
@@ -47,8 +49,14 @@ class Block(NamedTuple):
         return Block(*(None if column is None else column[at] for column in self))
 
 
-def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple = None, known: tuple = None,
-               kind=None) -> list:
+def open_files(
+    paths,
+    columns: dict = None,
+    need: tuple = ('X',),
+    names: tuple = None,
+    known: tuple = None,
+    kind=None,
+) -> list:
     """A `FeatureFile`, or one of its subclass `kind`, for each file. columns: other names of
     columns, by 'X', 'y', 'id' and 'split'. need: those that each file must have. names: of the
     columns of X, in the order wanted; None: that of the first file, by path. known: (labels, where
@@ -61,19 +69,25 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple =
     labels = {labels_of(path) for path in paths} - {''}
     kind = kind or FeatureFile
     found = [kind(path, columns, (*need, *columns)) for path in paths if path not in labels]
-    found = [file for file in found if file.rows] or found[:1]          # parts of a table may be empty
+    found = [file for file in found if file.rows] or found[:1]  # parts of a table may be empty
     first = found[0]
     if not first.rows:
         raise InputError(f'{first.path}: there are no samples')
     if names is None:
-        names = next((file.names for file in sorted(found, key=lambda file: file.path) if file.names), None)
+        names = next(
+            (file.names for file in sorted(found, key=lambda file: file.path) if file.names), None
+        )
     for file in found:
         file.put_in_order(names)
         if file.dim != first.dim:
-            raise InputError(f'{file.path}: X has {file.dim} features: {first.path} has {first.dim}')
+            raise InputError(
+                f'{file.path}: X has {file.dim} features: {first.path} has {first.dim}'
+            )
         if {'y', 'split'} & set(file.has) != {'y', 'split'} & set(first.has):
-            raise InputError(f'{file.path}: it has {", ".join(file.has)}, but {first.path} has '
-                             f'{", ".join(first.has)}')
+            raise InputError(
+                f'{file.path}: it has {", ".join(file.has)}, but {first.path} has '
+                f'{", ".join(first.has)}'
+            )
         with naming(file.path):
             check_kind(file.labels, *(known or (first.labels, f'in {first.path}')))
     return found
@@ -87,6 +101,7 @@ class FeatureFile:
         names: of the columns that X is made of; None where X is one column, or an array. labels:
         what they
             are, as of `scroll.labels.check_kind`."""
+
     names = None
 
     def __init__(self, path: str, columns: dict, need: tuple):
@@ -96,11 +111,17 @@ class FeatureFile:
             self.names = source.x_names
             self.labels = source.labels
             if not set(need) <= set(self.has):
-                wanted = ', '.join(columns.get(name) or '/'.join(NAMES[name])
-                                   for name in dict.fromkeys(need))
-                other = ('labels of features.npy, X.npy, *_x.npy are in labels.npy, y.npy, *_y.npy next to it'
-                         if self._kind == 'npy' else '--columns (of main.py --feature_columns) names others')
-                raise InputError(f'expected {wanted}: it has {", ".join(source.names) or "nothing"}; {other}')
+                wanted = ', '.join(
+                    columns.get(name) or '/'.join(NAMES[name]) for name in dict.fromkeys(need)
+                )
+                other = (
+                    'labels of features.npy, X.npy, *_x.npy are in labels.npy, y.npy, *_y.npy next to it'
+                    if self._kind == 'npy'
+                    else '--columns (of main.py --feature_columns) names others'
+                )
+                raise InputError(
+                    f'expected {wanted}: it has {", ".join(source.names) or "nothing"}; {other}'
+                )
 
     def put_in_order(self, names: tuple | None) -> None:
         """Read the columns of X in the order of these names; InputError if it has others."""
@@ -123,6 +144,7 @@ class FeatureFile:
         if self._kind != 'parquet':
             return (Arrays if self._kind == 'npz' else Mapped)(self.path, self._columns)
         from scroll.files.parquet import Table
+
         return Table(self.path, self._columns, self.names)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
@@ -133,14 +155,18 @@ class FeatureFile:
         or splits, or damage."""
         with self._opened() as source:
             start = 0
-            for columns in source.blocks(max(min(size, limits.BLOCK_BYTES // (8 * source.dim or 1)), 1)):
-                with naming(f"samples {start} to {start + len(columns['X']) - 1}"):
+            for columns in source.blocks(
+                max(min(size, limits.BLOCK_BYTES // (8 * source.dim or 1)), 1)
+            ):
+                with naming(f'samples {start} to {start + len(columns["X"]) - 1}'):
                     block = _checked(Block(**columns), start)
                 start += len(block.X)
                 yield block
 
 
-def read_blocks(files: list, split: str = None, size: int = BLOCK, usual: str = 'train') -> Iterator[tuple]:
+def read_blocks(
+    files: list, split: str = None, size: int = BLOCK, usual: str = 'train'
+) -> Iterator[tuple]:
     """Yield (file, `Block`) for the samples of a split ('train', 'test' or 'all'; None: `usual`
     where the files have splits, else all). Without ids samples are numbered through all files.
     Errors as `blocks`."""
@@ -176,6 +202,8 @@ def _checked(block: Block, start: int) -> Block:
         split = np.asarray(split).astype(str)
         wrong = np.flatnonzero(~np.isin(split, SPLITS))
         if len(wrong):
-            raise InputError(f'split of sample {start + int(wrong[0])} is {shown(str(split[wrong[0]]))}: '
-                             'expected train or test')
+            raise InputError(
+                f'split of sample {start + int(wrong[0])} is {shown(str(split[wrong[0]]))}: '
+                'expected train or test'
+            )
     return Block(X, y, names, split)

@@ -7,6 +7,7 @@ their upper 8; grey of more than 8 bits is refused.
 A digest is of pixels: PNG gives the same everywhere, JPEG, WebP and AVIF may differ between
 versions of decoders.
 """
+
 import io
 import warnings
 from contextlib import suppress
@@ -20,9 +21,9 @@ from scroll.files.features import BLOCK, FeatureFile
 
 # Without EPS, for which Pillow would run a program.
 FORMATS = ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'JPEG2000', 'TGA', 'ICO', 'AVIF')
-_AT_ONCE = 64                       # images of a Parquet file in memory
-MAX_PIXELS = 178_956_970            # Pillow's own limit, which other libraries switch off
-_DECODERS = 'libjpeg_turbo', 'jpg', 'webp', 'avif', 'jpg_2000', 'libtiff'        # as Pillow calls them
+_AT_ONCE = 64  # images of a Parquet file in memory
+MAX_PIXELS = 178_956_970  # Pillow's own limit, which other libraries switch off
+_DECODERS = 'libjpeg_turbo', 'jpg', 'webp', 'avif', 'jpg_2000', 'libtiff'  # as Pillow calls them
 
 
 def decode(source, name: str = None) -> tuple:
@@ -36,42 +37,57 @@ def decode(source, name: str = None) -> tuple:
     try:
         Image.init()
         formats = [kind for kind in FORMATS if kind in Image.OPEN]
-        with warnings.catch_warnings(), \
-                io.BytesIO(source) if isinstance(source, bytes) else open_file(source) as file:
-            warnings.simplefilter('ignore')         # of damaged EXIF, and of sizes below the limit
+        with (
+            warnings.catch_warnings(),
+            io.BytesIO(source) if isinstance(source, bytes) else open_file(source) as file,
+        ):
+            warnings.simplefilter('ignore')  # of damaged EXIF, and of sizes below the limit
             with Image.open(file, formats=formats) as image:
                 if image.width * image.height > MAX_PIXELS:
-                    raise ValueError(f'{image.width} x {image.height} pixels: at most {MAX_PIXELS} are read')
+                    raise ValueError(
+                        f'{image.width} x {image.height} pixels: at most {MAX_PIXELS} are read'
+                    )
                 if image.mode[0] in 'IF':
-                    raise ValueError('its grey has more than 8 bits: convert it, for example with '
-                                     'ImageMagick, `magick IN -depth 8 OUT.png`')
+                    raise ValueError(
+                        'its grey has more than 8 bits: convert it, for example with '
+                        'ImageMagick, `magick IN -depth 8 OUT.png`'
+                    )
                 several = getattr(image, 'is_animated', False)
-                image.load()                        # a PNG may have its EXIF behind its pixels
+                image.load()  # a PNG may have its EXIF behind its pixels
                 out = image
-                with suppress(Exception):           # EXIF is damaged in many ways that no viewer minds
+                with suppress(Exception):  # EXIF is damaged in many ways that no viewer minds
                     out = ImageOps.exif_transpose(image)
                 return _rgb(out), several
-    except Exception as error:              # damaged images raise almost anything
+    except Exception as error:  # damaged images raise almost anything
         unknown = type(error).__name__ == 'UnidentifiedImageError'
-        reason = f'expected one of {", ".join(FORMATS)}; pillow-heif can convert HEIC' if unknown else \
-            ' '.join(str(error).split())[:200] or type(error).__name__
+        reason = (
+            f'expected one of {", ".join(FORMATS)}; pillow-heif can convert HEIC'
+            if unknown
+            else ' '.join(str(error).split())[:200] or type(error).__name__
+        )
         raise InputError(f'{name or source}: not a readable image ({reason})') from error
 
 
 def decoders() -> str:
-    """Versions of Pillow and its decoders: with others, the pixels of JPEG, WebP, AVIF may differ.
-    """
+    """Versions of Pillow and its decoders: with others, the pixels of JPEG, WebP, AVIF may differ."""
     from PIL import __version__, features
+
     known = {*features.modules, *features.codecs, *features.features}
     found = [name for name in _DECODERS if name in known and features.check(name)]
-    return ', '.join([f'Pillow {__version__}', *(f'{name} {features.version(name)}' for name in found)])
+    return ', '.join(
+        [f'Pillow {__version__}', *(f'{name} {features.version(name)}' for name in found)]
+    )
 
 
 def _rgb(image):
     """A loaded image as 8-bit RGB, the transparent over white."""
     from PIL import Image
-    if image.mode not in ('LA', 'PA', 'RGBA', 'RGBa') and 'transparency' not in image.info and \
-            not (image.mode == 'P' and image.palette.mode.endswith('A')):
+
+    if (
+        image.mode not in ('LA', 'PA', 'RGBA', 'RGBa')
+        and 'transparency' not in image.info
+        and not (image.mode == 'P' and image.palette.mode.endswith('A'))
+    ):
         return image if image.mode == 'RGB' else image.convert('RGB')
     white = Image.new('RGBA', image.size, 'white')
     return Image.alpha_composite(white, image.convert('RGBA')).convert('RGB')
@@ -87,13 +103,15 @@ class ImageFile(FeatureFile):
 
     def _reader(self):
         if self._kind != 'parquet':
-            raise InputError(f'it is a file of kind {self._kind}: images are read from Parquet alone')
+            raise InputError(
+                f'it is a file of kind {self._kind}: images are read from Parquet alone'
+            )
         from scroll.files.parquet import ImageTable
+
         return ImageTable(self.path, self._columns)
 
     def blocks(self, size: int = BLOCK):
-        """Yield all samples, at most `size` at once; InputError for a damaged image (which sample).
-        """
+        """Yield all samples, at most `size` at once; InputError for a damaged image (which sample)."""
         start = 0
         for part in super().blocks(min(size, _AT_ONCE)):
             images = []
@@ -103,7 +121,9 @@ class ImageFile(FeatureFile):
                     content, where = content['bytes'], content.get('path')
                 if content is None:
                     said = f'has a path ({shown(where)}) and no bytes' if where else 'is missing'
-                    raise InputError(f'{name} {said}: put the bytes of the image file into the column')
+                    raise InputError(
+                        f'{name} {said}: put the bytes of the image file into the column'
+                    )
                 images.append(np.asarray(decode(content, name)[0]))
             start, shapes = start + len(images), [image.shape for image in images]
             for shape in sorted(set(shapes)):

@@ -4,6 +4,7 @@ Files are read in blocks (`scroll.files.features`). Statistics, and so f_T, are 
 whatever the order of samples and files, their kind and the size of the blocks. So is a buffer with
 `strategy='hash'`; other strategies choose among the samples of a block.
 """
+
 import csv
 import io
 import sys
@@ -18,8 +19,14 @@ from scroll.parts import warn_of_repeated
 from scroll.progress import Progress
 
 
-def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK,
-          source: str = 'what was learned') -> tuple:
+def learn(
+    learner: Scroll,
+    paths,
+    columns: dict = None,
+    split: str = None,
+    size: int = BLOCK,
+    source: str = 'what was learned',
+) -> tuple:
     """Let a learner learn from files (`open_for`), each a part (`scroll.parts`): of those with
     splits what is to train, unless `split` says otherwise. source: of what the learner knows
     already, for errors. Returns (samples learned, samples in the files). InputError: a file cannot
@@ -32,13 +39,20 @@ def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size:
             if learned:
                 parts = learner.end_part()
     if not learned:
-        raise InputError(f'{files[0].path}: there are no samples of the split that is to be learned')
+        raise InputError(
+            f'{files[0].path}: there are no samples of the split that is to be learned'
+        )
     warn_of_repeated(parts)
     return learned, sum(file.rows for file in files)
 
 
-def open_for(learner: Scroll, paths, columns: dict = None, names: tuple = None,
-             source: str = 'what was learned') -> list:
+def open_for(
+    learner: Scroll,
+    paths,
+    columns: dict = None,
+    names: tuple = None,
+    source: str = 'what was learned',
+) -> list:
     """What a learner learns from: Parquet files of images where it has a backbone, else
     `open_files`.
     """
@@ -63,8 +77,15 @@ def learn_file(learner: Scroll, file, split: str = None, size: int = BLOCK, prog
     return learned
 
 
-def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None, size: int = BLOCK,
-            scores: bool = False) -> tuple:
+def predict(
+    learner: Scroll,
+    paths,
+    out,
+    columns: dict = None,
+    split: str = None,
+    size: int = BLOCK,
+    scores: bool = False,
+) -> tuple:
     """Write labels of samples to `out`, as CSV, whole or not at all ('-': to standard output, as
     they come): of files with splits those to test.
 
@@ -74,9 +95,18 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
     learned = getattr(learner, 'feature_names_in_', None)
     files, right, total = open_files(paths, columns, names=learned), 0, 0
     known = 'y' in files[0].has
-    names = ['id', 'label', *['y'] * known, *[f'score {label}' for label in learner.classes_] * scores]
+    names = [
+        'id',
+        'label',
+        *['y'] * known,
+        *[f'score {label}' for label in learner.classes_] * scores,
+    ]
     writing = nullcontext(sys.stdout.buffer) if out == '-' else atomic_write(out)
-    with unwritable(out), writing as target, Progress('Predicting', sum(f.rows for f in files)) as progress:
+    with (
+        unwritable(out),
+        writing as target,
+        Progress('Predicting', sum(f.rows for f in files)) as progress,
+    ):
         sys.stdout.flush()
         target.write(_csv([names]))
         for file, block in read_blocks(files, split, size, usual='test'):
@@ -92,7 +122,9 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
             total += len(labels)
             progress.update(len(labels))
         if not total:
-            raise InputError(f'{files[0].path}: there are no samples of the split that is to be predicted')
+            raise InputError(
+                f'{files[0].path}: there are no samples of the split that is to be predicted'
+            )
         target.flush()
     return right if known else None, total
 

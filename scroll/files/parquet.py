@@ -1,4 +1,5 @@
 """Parquet files of features and of images, through pyarrow."""
+
 import json
 from fnmatch import fnmatchcase
 
@@ -29,7 +30,12 @@ class Table:
         # else all that is read of the file stays in memory until its end
         self._file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
         schema, pattern = self._file.schema_arrow, columns.get('X', '')
-        self.names, self.rows, self.dim, self.x_names = schema.names, self._file.metadata.num_rows, 0, None
+        self.names, self.rows, self.dim, self.x_names = (
+            schema.names,
+            self._file.metadata.num_rows,
+            0,
+            None,
+        )
         if len(set(self.names)) < len(self.names):
             raise InputError('two columns have one name')
         self._read = {name: [own] for name, own in found_in(self.names, columns).items()}
@@ -48,7 +54,7 @@ class Table:
         self.labels, self._class_names = INTEGERS, None
         for column in self._read.get('y', ()):
             kind = str(schema.field(column).type)
-            if 'string' in kind:                                        # large, view, of a dictionary
+            if 'string' in kind:  # large, view, of a dictionary
                 self.labels = 'strings'
             elif kind == 'bool':
                 self.labels = BOOLEANS
@@ -62,8 +68,10 @@ class Table:
         for column, kind in zip(self._read['X'], kinds):
             part = kind.value_type if lists or fixed else kind
             if not (types.is_floating(part) or types.is_integer(part)):
-                raise InputError(f'X: column {column} holds {kind}: expected one list of floats or integers '
-                                 'a sample, or with a pattern (X=f*) columns of these')
+                raise InputError(
+                    f'X: column {column} holds {kind}: expected one list of floats or integers '
+                    'a sample, or with a pattern (X=f*) columns of these'
+                )
         if not lists:
             return kinds[0].list_size if fixed else len(kinds)
         first = next(self._file.iter_batches(1, columns=self._read['X']), None)
@@ -74,8 +82,10 @@ class Table:
         wanted = [column for names in self._read.values() for column in names]
         for batch in self._file.iter_batches(size, columns=wanted):
             columns = {name: [batch.column(n) for n in names] for name, names in self._read.items()}
-            block = {name: self._matrix(parts) if name == 'X' else _column(name, *parts)
-                     for name, parts in columns.items()}
+            block = {
+                name: self._matrix(parts) if name == 'X' else _column(name, *parts)
+                for name, parts in columns.items()
+            }
             if self._class_names is not None:
                 block['y'] = self._named(block['y'])
             yield block
@@ -84,8 +94,10 @@ class Table:
         """Names (n,) of the classes of these numbers; -1, which stands for no label, is none."""
         unnamed = np.setdiff1d(numbers, np.arange(len(self._class_names)))
         if len(unnamed):
-            raise InputError(f'y is {unnamed[0]}, which has no name (ClassLabel): leave out samples without '
-                             'a label')
+            raise InputError(
+                f'y is {unnamed[0]}, which has no name (ClassLabel): leave out samples without '
+                'a label'
+            )
         return self._class_names[numbers]
 
     def _matrix(self, parts: list) -> np.ndarray:
@@ -96,8 +108,10 @@ class Table:
             raise InputError('X has missing values')
         lengths = parts[0].value_lengths().to_numpy(zero_copy_only=False)
         if (lengths != self.dim).any():
-            raise InputError(f'X has lists of {lengths[lengths != self.dim][0]} numbers: the first has '
-                             f'{self.dim}')
+            raise InputError(
+                f'X has lists of {lengths[lengths != self.dim][0]} numbers: the first has '
+                f'{self.dim}'
+            )
         return _column('X', parts[0].flatten()).reshape(-1, self.dim)
 
 
@@ -111,7 +125,9 @@ class ImageTable(Table):
         if types.is_struct(kind) and kind.get_field_index('bytes') >= 0:
             kind = kind.field('bytes').type
         if not (types.is_binary(kind) or types.is_large_binary(kind)):
-            raise InputError(f'images are {kind}: expected a column of bytes, or of structs with bytes')
+            raise InputError(
+                f'images are {kind}: expected a column of bytes, or of structs with bytes'
+            )
         return 1
 
     def _matrix(self, parts: list) -> np.ndarray:
@@ -121,8 +137,17 @@ class ImageTable(Table):
 def _class_names(metadata: dict, column: str) -> list | None:
     """Names of the integers of a column, as `datasets` notes them in the schema; None: there are
     none, or they are '0', '1', '2'..., as of digits, which say no more than the integers."""
-    about = json.loads(metadata.get(b'huggingface', b'{}')).get('info', {}).get('features', {}).get(column)
-    names = about.get('names') if isinstance(about, dict) and about.get('_type') == 'ClassLabel' else None
+    about = (
+        json.loads(metadata.get(b'huggingface', b'{}'))
+        .get('info', {})
+        .get('features', {})
+        .get(column)
+    )
+    names = (
+        about.get('names')
+        if isinstance(about, dict) and about.get('_type') == 'ClassLabel'
+        else None
+    )
     return names if names != list(map(str, range(len(names or ())))) else None
 
 

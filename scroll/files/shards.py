@@ -1,4 +1,5 @@
 """Shares of samples that machines cut without talking to each other, by the samples' bytes."""
+
 import argparse
 import re
 
@@ -11,8 +12,9 @@ def shard(text: str) -> str:
     """Command-line type: 'i/n', the i-th of n shares, counted from 1."""
     found = re.fullmatch(r'([0-9]{1,9})/([0-9]{1,9})', text)
     if not found or not 1 <= int(found[1]) <= int(found[2]):
-        raise argparse.ArgumentTypeError(f'{text!r}: expected i/n, the i-th of n shares: 1/4, 2/4, 3/4 or '
-                                         '4/4')
+        raise argparse.ArgumentTypeError(
+            f'{text!r}: expected i/n, the i-th of n shares: 1/4, 2/4, 3/4 or 4/4'
+        )
     return text
 
 

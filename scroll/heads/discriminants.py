@@ -7,6 +7,7 @@ sums, Gram matrix. With `qda`, from a Gram matrix for each class, each class has
 own, drawn towards the common one (FeCAM, Goswami et al. 2023), and the prediction is quadratic in
 u.
 """
+
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -20,9 +21,9 @@ from scroll.products import lifted_blocks
 from scroll.settings import OAS
 from scroll.statistics import Statistics
 
-POOLING = 1 << 10                   # pooling is a multiple of 2^-10
-PIECE = 18                          # bits of products that are multiplied once more
-_SHARE_BITS = 30                    # shrinkage is a multiple of 2^-30
+POOLING = 1 << 10  # pooling is a multiple of 2^-10
+PIECE = 18  # bits of products that are multiplied once more
+_SHARE_BITS = 30  # shrinkage is a multiple of 2^-30
 
 
 def lda(statistics: Statistics, shrinkage: float | str = OAS) -> LinearPredictor:
@@ -39,13 +40,15 @@ def lda(statistics: Statistics, shrinkage: float | str = OAS) -> LinearPredictor
 
     InputError: nothing seen, or another shrinkage."""
     means, scatter, units, freedom = system(statistics, shrinkage)
-    longest = max(sum(v * v for v in row) for row in means.tolist()) or 1       # in 2^-36
+    longest = max(sum(v * v for v in row) for row in means.tolist()) or 1  # in 2^-36
     # of a weight's squared length
-    bound = Fraction(longest * freedom ** 2 << 2 * GRID_BITS, units ** 2)
+    bound = Fraction(longest * freedom**2 << 2 * GRID_BITS, units**2)
     exponent = grid_for(bound, WEIGHT_BITS)
     weights = solve(scatter, units, freedom * means.T, exponent - GRID_BITS).T  # (K, d)
-    ends = [round(Fraction(-sum(w * m for w, m in zip(ws, ms)), 2 << GRID_BITS))
-            for ws, ms in zip(weights.tolist(), means.tolist())]
+    ends = [
+        round(Fraction(-sum(w * m for w, m in zip(ws, ms)), 2 << GRID_BITS))
+        for ws, ms in zip(weights.tolist(), means.tolist())
+    ]
     weights = np.column_stack([weights, np.array(ends, np.int64)])
     return LinearPredictor(statistics.classes, weights, exponent, statistics.lift)
 
@@ -89,9 +92,9 @@ def oas(scatter: np.ndarray, freedom: int) -> Fraction:
     2^-30. Oracle approximating shrinkage (Chen, Wiesel, Eldar and Hero 2010, eq. 23), from tr(W)
     and tr(W^2) in integers. scatter: int64 (d, d). freedom: n, of samples less classes."""
     dim, trace = len(scatter), sum(np.diagonal(scatter).tolist())
-    squares = sum(sum(value * value for value in row) for row in scatter.tolist())         # exactly
-    above = (1 - Fraction(2, dim)) * squares + trace ** 2
-    below = (freedom + 1 - Fraction(2, dim)) * (squares - Fraction(trace ** 2, dim))
+    squares = sum(sum(value * value for value in row) for row in scatter.tolist())  # exactly
+    above = (1 - Fraction(2, dim)) * squares + trace**2
+    below = (freedom + 1 - Fraction(2, dim)) * (squares - Fraction(trace**2, dim))
     return exact_share(above / below if below > 0 else 1)
 
 
@@ -110,6 +113,7 @@ class QuadraticPredictor:
         P in
             units of 2^exponent; none is above `form_bits(D)` bits in size. lift: u -> h; None: h is
             u."""
+
     classes: np.ndarray
     means: np.ndarray
     forms: np.ndarray
@@ -123,15 +127,16 @@ class QuadraticPredictor:
 
     @property
     def linear(self) -> tuple:
-        """(weight (K, D), bias (K,)), float64: of -(h - m)' P (h - m) = 2 m' P h - m' P m - h' P h.
-        """
+        """(weight (K, D), bias (K,)), float64: of -(h - m)' P (h - m) = 2 m' P h - m' P m - h' P h."""
         means = np.ldexp(self.means.astype(np.float64), -GRID_BITS)
         weight = np.einsum('kd,kde->ke', means, self.quadratic)
         return 2 * weight, -(weight * means).sum(axis=1)
 
     def parameters(self) -> np.ndarray:
         """All forms, then all means, float64 (P,), exact."""
-        return np.append(self.quadratic.ravel(), np.ldexp(self.means.astype(np.float64), -GRID_BITS).ravel())
+        return np.append(
+            self.quadratic.ravel(), np.ldexp(self.means.astype(np.float64), -GRID_BITS).ravel()
+        )
 
     def decision_function(self, features: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, rounded."""
@@ -163,7 +168,7 @@ def quadratic_logits(h, mean, form, floor=np.floor) -> tuple:
     form (K, D, D), the results (K, N). Arrays, or with `floor=torch.floor` tensors. Differences
     have 19 bits and forms so few more that float64 holds a row of their products; pieces of 18 bits
     of these meet the differences."""
-    base, difference = 2.0 ** PIECE, h - mean[..., None, :]
+    base, difference = 2.0**PIECE, h - mean[..., None, :]
     rest, sums = difference @ form, []
     for place in range(3):
         above = floor(rest / base) if place < 2 else 0.0
@@ -171,8 +176,8 @@ def quadratic_logits(h, mean, form, floor=np.floor) -> tuple:
         rest = above
     carry = floor(sums[1] / base)
     below = sums[0] + (sums[1] - carry * base) * base
-    more = floor(below / base ** 2)
-    return sums[2] + carry + more, below - more * base ** 2
+    more = floor(below / base**2)
+    return sums[2] + carry + more, below - more * base**2
 
 
 def form_bits(size: int) -> int:
@@ -180,7 +185,9 @@ def form_bits(size: int) -> int:
     return 53 - (GRID_BITS + 1) - size.bit_length()
 
 
-def qda(statistics: Statistics, pooling: float = .5, shrinkage: float | str = OAS) -> QuadraticPredictor:
+def qda(
+    statistics: Statistics, pooling: float = 0.5, shrinkage: float | str = OAS
+) -> QuadraticPredictor:
     """Mahalanobis distances with covariances C_c = (1 - a) [(1 - b) W_c / (n_c - 1) + b W / (N -
     K)] + a t I.
 
@@ -197,7 +204,7 @@ def qda(statistics: Statistics, pooling: float = .5, shrinkage: float | str = OA
     means = class_means(statistics)
     systems, units, freedom = covariances(statistics, means, pooling, shrinkage)
     size = systems.shape[1]
-    bound = Fraction(freedom << 2 * GRID_BITS, units)                           # of a form's numbers
+    bound = Fraction(freedom << 2 * GRID_BITS, units)  # of a form's numbers
     exponent = bound.numerator.bit_length() - bound.denominator.bit_length() + 1 - form_bits(size)
     one = np.eye(size, dtype=np.int64) * (freedom << 2 * GRID_BITS)
     forms = np.stack([solve(system, units, one, exponent) for system in systems])
@@ -221,12 +228,15 @@ def covariances(statistics: Statistics, means: np.ndarray, pooling: float, shrin
         scatters[k] = scaled(own, POOLING - b, POOLING) + scaled(pooled, b, POOLING)
     trace = sum(np.diagonal(pooled).tolist())
     units = round(Fraction(trace, len(pooled)) * a / (1 - a)) if trace else 1 << 2 * GRID_BITS
-    return scatters, max(units, *(smallest_units(system) for system in scatters), 4 * len(pooled)), times
+    return (
+        scatters,
+        max(units, *(smallest_units(system) for system in scatters), 4 * len(pooled)),
+        times,
+    )
 
 
 def class_scatters(statistics: Statistics, means: np.ndarray) -> np.ndarray:
-    """sum (u - m)(u - m)' over each class, m its rounded mean: int64 (K, D, D), in units of 2^-36.
-    """
+    """sum (u - m)(u - m)' over each class, m its rounded mean: int64 (K, D, D), in units of 2^-36."""
     out = np.empty((len(means), statistics.size, statistics.size), np.int64)
     parts = (array[:, None] for array in (means, statistics.counts, statistics.sums))
     for scatter, *of_class in zip(out, *parts, statistics.grams):

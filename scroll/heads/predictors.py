@@ -7,6 +7,7 @@ systems, correctly rounded (`scroll.heads.rounded`). Logits are exact sums of in
 weights, digests and predictions are those of the data, on every machine, with every BLAS and number
 of threads.
 """
+
 import hashlib
 import json
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ from scroll.products import lifted_blocks
 from scroll.randomness import numpy_stream
 from scroll.statistics import MAX_SAMPLES, Statistics
 
-NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
-WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features
+NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)  # of |c|^2
+WEIGHT_BITS = 47  # of the largest weight; two limbs hold it for up to 2046 features
 # logits in a block, which caches hold, and its least number of rows
 _LOGITS, _ROWS = 1 << 18, 1 << 7
 
@@ -39,6 +40,7 @@ class LinearPredictor:
         classes: (K,) sorted labels. units: int64 (K, D + 1), weights and, last, bias, in units of
         2^exponent;
             none is above 2^47 in size. lift: u -> h; None: h is u."""
+
     classes: np.ndarray
     units: np.ndarray
     exponent: int
@@ -83,7 +85,7 @@ class LinearPredictor:
         rows = max(_LOGITS // len(self.units), _ROWS)
         for _, h in lifted_blocks(on_grid(features), self.lift):
             for start in range(0, max(len(h), 1), rows):
-                yield h[start:start + rows].astype(np.float64)
+                yield h[start : start + rows].astype(np.float64)
 
     def _largest(self, h: np.ndarray) -> np.ndarray:
         """Columns (n,) of the largest exact logits, the first of equals.
@@ -95,8 +97,8 @@ class LinearPredictor:
         logits = h @ weights[:, :-1].T + weights[:, -1] * GRID
         best = logits.argmax(axis=1)
         top = logits[np.arange(len(best)), best]
-        lengths = np.sqrt(np.einsum('nd,nd->n', h, h) + GRID ** 2)
-        limit = top - (h.shape[1] + 5) * 2.0 ** -52 * longest * lengths
+        lengths = np.sqrt(np.einsum('nd,nd->n', h, h) + GRID**2)
+        limit = top - (h.shape[1] + 5) * 2.0**-52 * longest * lengths
         near = logits >= limit[:, None]
         unsure = np.flatnonzero(np.count_nonzero(near, axis=1) > 1)
         if len(unsure):
@@ -123,7 +125,7 @@ class LinearPredictor:
         return [*limbs, rest.astype(np.float64)], width
 
     def __getstate__(self) -> dict:
-        return dict(vars(self))         # as of now: another thread may predict meanwhile
+        return dict(vars(self))  # as of now: another thread may predict meanwhile
 
     def digest(self) -> str:
         """SHA-256 of classes, weights and lift."""
@@ -136,11 +138,11 @@ def exact_logits(h, limbs, width: int, floor=np.floor) -> tuple:
     products reaches 2^53, so every one is exact. h: float64 (N, D), on the grid; an array, or with
     `floor=torch.floor` a tensor. limbs,
     width: of `LinearPredictor.limbs`."""
-    base, low = 2.0 ** width, 0.0
+    base, low = 2.0**width, 0.0
     high = h @ limbs[0][:, :-1].T + limbs[0][:, -1] * GRID
     for place, limb in enumerate(limbs[1:]):
         carry = floor(high / base)
-        low = low + (high - carry * base) * base ** place
+        low = low + (high - carry * base) * base**place
         high = carry + (h @ limb[:, :-1].T + limb[:, -1] * GRID)
     return high, low
 
@@ -167,14 +169,18 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
     largest possible weight, 1, or of the largest bias if that is more."""
     check_seen(statistics)
     sums, counts = statistics.sums[:, :-1], statistics.counts
-    high, low = sums >> 20, sums & (1 << 20) - 1            # |c|^2 from products that int64 can sum
-    squares = sum((a * b).sum(axis=1).astype(object) << shift
-                  for a, b, shift in ((high, high, 40), (high, low, 21), (low, low, 0)))
-    biases = [Fraction(NCC_FACTOR[bias]) * Fraction(square, (count << GRID_BITS) ** 2)
-              for square, count in zip(squares.tolist(), counts.tolist())]
+    high, low = sums >> 20, sums & (1 << 20) - 1  # |c|^2 from products that int64 can sum
+    squares = sum(
+        (a * b).sum(axis=1).astype(object) << shift
+        for a, b, shift in ((high, high, 40), (high, low, 21), (low, low, 0))
+    )
+    biases = [
+        Fraction(NCC_FACTOR[bias]) * Fraction(square, (count << GRID_BITS) ** 2)
+        for square, count in zip(squares.tolist(), counts.tolist())
+    ]
     exponent = (max(ceil(max(map(abs, biases))), 1) - 1).bit_length() - WEIGHT_BITS
     weights = scaled(sums, 1 << -exponent - GRID_BITS, counts[:, None])
-    ends = [round(value / Fraction(2) ** exponent) for value in biases]     # half to even, as `scaled`
+    ends = [round(value / Fraction(2) ** exponent) for value in biases]  # half to even, as `scaled`
     units = np.column_stack([weights, np.array(ends, np.int64)])
     return LinearPredictor(statistics.classes, units, exponent, statistics.lift)
 
@@ -182,7 +188,7 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
 def exact_lambda(alpha: float) -> float:
     """The lambda that `ridge` uses for this one: the nearest multiple of 2^-36, the unit of the
     Gram matrix. Of 0.1 it is 0.10000000000582077."""
-    return round(float(alpha) * GRID ** 2) / GRID ** 2
+    return round(float(alpha) * GRID**2) / GRID**2
 
 
 def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearPredictor:
@@ -199,13 +205,21 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
 
     InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 cannot steer the solution."""
     check_seen(statistics)
-    gram, right, units = statistics.gram, target_sums(statistics, targets), usable_lambda(statistics, alpha)
+    gram, right, units = (
+        statistics.gram,
+        target_sums(statistics, targets),
+        usable_lambda(statistics, alpha),
+    )
     largest = max(int(np.abs(right).max()), 1)
-    bound = min(Fraction(statistics.total << 2 * GRID_BITS - 2, units),             # of a weight's square
-                Fraction(len(gram) * largest ** 2 << 2 * GRID_BITS, units ** 2))
+    bound = min(
+        Fraction(statistics.total << 2 * GRID_BITS - 2, units),  # of a weight's square
+        Fraction(len(gram) * largest**2 << 2 * GRID_BITS, units**2),
+    )
     exponent = grid_for(bound, WEIGHT_BITS)
-    weights = solve(gram, units, right, exponent - GRID_BITS)                       # (d + 1, K)
-    return LinearPredictor(statistics.classes, np.ascontiguousarray(weights.T), exponent, statistics.lift)
+    weights = solve(gram, units, right, exponent - GRID_BITS)  # (d + 1, K)
+    return LinearPredictor(
+        statistics.classes, np.ascontiguousarray(weights.T), exponent, statistics.lift
+    )
 
 
 def target_sums(statistics: Statistics, targets: str) -> np.ndarray:
@@ -215,15 +229,17 @@ def target_sums(statistics: Statistics, targets: str) -> np.ndarray:
     if targets == 'pm1':
         # that column is sum_y S_y
         return 2 * statistics.sums.T - (statistics.gram[:, -1:] >> GRID_BITS)
-    return statistics.sums.T.copy()                                                 # onehot
+    return statistics.sums.T.copy()  # onehot
 
 
 def usable_lambda(statistics: Statistics, alpha: float) -> int:
     """`exact_lambda` in units of 2^-36. InputError if it is too small for these statistics."""
-    units, least = int(exact_lambda(alpha) * GRID ** 2), smallest_units(statistics.gram)
+    units, least = int(exact_lambda(alpha) * GRID**2), smallest_units(statistics.gram)
     if units < least:
-        raise InputError(f'ridge lambda {alpha:g}: too small for these sums; use a '
-                         f'larger one, {1.01 * least / GRID ** 2:.3g} or more')
+        raise InputError(
+            f'ridge lambda {alpha:g}: too small for these sums; use a '
+            f'larger one, {1.01 * least / GRID**2:.3g} or more'
+        )
     return units
 
 
@@ -237,7 +253,7 @@ def evened(statistics: Statistics) -> Statistics:
     share = np.full(len(counts), _samples_each(statistics))
     sums = scaled(statistics.sums, share[:, None], counts[:, None])
     gram = sum(scaled(gram, share[0], count) for gram, count in zip(grams, counts))
-    gram[-1] = gram[:, -1] = GRID * sums.sum(axis=0)        # of the constant feature: as the sums say
+    gram[-1] = gram[:, -1] = GRID * sums.sum(axis=0)  # of the constant feature: as the sums say
     return Statistics(statistics.dim, statistics.lift).assign(statistics.classes, share, sums, gram)
 
 
@@ -254,18 +270,19 @@ def least_evened(statistics: Statistics) -> float:
     measured here."""
     share, counts, sums = _samples_each(statistics), statistics.counts[:, None], statistics.sums
     variances = scaled(statistics.grams.diagonal(axis1=1, axis2=2), share, counts).sum(axis=0)
-    moved = scaled(sums, share, counts) * counts - share * sums     # below n_c: what wraps comes back
+    moved = scaled(sums, share, counts) * counts - share * sums  # below n_c: what wraps comes back
     moved = scaled(moved, 1 << 20, counts).sum(axis=0).tolist()
     rounding = 2 * counts.size * len(moved) + isqrt(sum(value * value for value in moved))
-    return max(smallest_units(np.diag(variances)), rounding) / GRID ** 2
+    return max(smallest_units(np.diag(variances)), rounding) / GRID**2
 
 
 def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:
-    """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's.
-    """
+    """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's."""
     check_seen(statistics)
     shape = (len(statistics.classes), statistics.size + 1)
-    weights = (2 * numpy_stream(seed, 'initialisation').random(shape) - 1) * (1 / np.sqrt(statistics.size))
+    weights = (2 * numpy_stream(seed, 'initialisation').random(shape) - 1) * (
+        1 / np.sqrt(statistics.size)
+    )
     exponent = int(np.frexp(np.abs(weights).max())[1]) - WEIGHT_BITS
     units = np.rint(np.ldexp(weights, -exponent)).astype(np.int64)
     return LinearPredictor(statistics.classes, units, exponent, statistics.lift)

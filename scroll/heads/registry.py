@@ -4,6 +4,7 @@ needs.
 To add a head: a function that makes a predictor of `Statistics`, one in `left_out` for its
 leave-one-out logits, a line in `HEADS`, and its name in `scroll.settings`.
 """
+
 from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass, replace
 from math import fsum
@@ -19,16 +20,20 @@ from scroll.lift import Lift
 from scroll.settings import AUTO, PUBLISHED, SETTINGS
 from scroll.statistics import Statistics
 
-_CANDIDATES = ('ridge', 'lda', 'ncc')           # of head 'auto'; of equals the first
-_POOLINGS = .5, .3, .7, .9                      # of 'auto'
-_SCALES = 1e-6, 1e6                             # of logits
-_EQUAL = 1e-9                                   # losses this close, relatively, are equal
+_CANDIDATES = ('ridge', 'lda', 'ncc')  # of head 'auto'; of equals the first
+_POOLINGS = 0.5, 0.3, 0.7, 0.9  # of 'auto'
+_SCALES = 1e-6, 1e6  # of logits
+_EQUAL = 1e-9  # losses this close, relatively, are equal
 
 Settings = make_dataclass(
-    'Settings', [(name, object, setting.default) for name, setting in SETTINGS.items() if setting.heads],
-    frozen=True, namespace=dict(
+    'Settings',
+    [(name, object, setting.default) for name, setting in SETTINGS.items() if setting.heads],
+    frozen=True,
+    namespace=dict(
         __module__=__name__,
-        __doc__='Settings of all heads; each reads its own. `scroll.Scroll` documents them.'))
+        __doc__='Settings of all heads; each reads its own. `scroll.Scroll` documents them.',
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class Head:
         relative: logits, distances or what differs of them, only compare the classes of one sample;
         those of
             ridge stand for themselves."""
+
     make: Callable
     leaves_out: Callable
     lift: str | None = None
@@ -65,8 +71,14 @@ class Head:
             asked = choose_lambda(self.sums_for_lambda(statistics), settings.targets, least)
         return replace(settings, ridge_lambda=max(exact_lambda(asked), least))
 
-    def left_out(self, online, statistics: Statistics, settings: Settings, features: np.ndarray,
-                 labels: np.ndarray) -> np.ndarray:
+    def left_out(
+        self,
+        online,
+        statistics: Statistics,
+        settings: Settings,
+        features: np.ndarray,
+        labels: np.ndarray,
+    ) -> np.ndarray:
         """Logits float64 (N, K) on samples that were learned, as if each had not been. Without the
         only sample of a class that class is unknown: its logit is -inf. online: what `make` made of
         the statistics and the `settled` settings. features: (N, d), quantised. labels: (N,)."""
@@ -82,22 +94,42 @@ def _balanced(statistics: Statistics, settings: Settings):
     return ridge(evened(statistics), alpha, settings.targets)
 
 
-_RIDGE = Head(lambda statistics, settings: ridge(statistics, settings.ridge_lambda, settings.targets),
-              left_out.ridge_left_out, sums_for_lambda=lambda statistics: statistics)
+_RIDGE = Head(
+    lambda statistics, settings: ridge(statistics, settings.ridge_lambda, settings.targets),
+    left_out.ridge_left_out,
+    sums_for_lambda=lambda statistics: statistics,
+)
 HEADS = {
     'ridge': _RIDGE,
-    'ncc': Head(lambda statistics, settings: ncc(statistics, settings.ncc_bias), left_out.ncc_left_out,
-                relative=True),
-    'lda': Head(lambda statistics, settings: lda(statistics, settings.shrinkage), left_out.lda_left_out,
-                relative=True),
+    'ncc': Head(
+        lambda statistics, settings: ncc(statistics, settings.ncc_bias),
+        left_out.ncc_left_out,
+        relative=True,
+    ),
+    'lda': Head(
+        lambda statistics, settings: lda(statistics, settings.shrinkage),
+        left_out.lda_left_out,
+        relative=True,
+    ),
     'rp': replace(_RIDGE, lift='relu'),
     'rff': replace(_RIDGE, lift='fourier'),
-    'balanced': Head(_balanced, left_out.balanced_left_out, by_class=True, sums_for_lambda=evened,
-                     least_lambda=least_evened),
-    'qda': Head(lambda statistics, settings: qda(statistics, settings.pooling, settings.shrinkage),
-                left_out.qda_left_out, by_class=True, relative=True),
-    'random': Head(lambda statistics, settings: random_weights(statistics, settings.seed),
-                   lambda online, statistics, settings, features, labels: online.decision_function(features)),
+    'balanced': Head(
+        _balanced,
+        left_out.balanced_left_out,
+        by_class=True,
+        sums_for_lambda=evened,
+        least_lambda=least_evened,
+    ),
+    'qda': Head(
+        lambda statistics, settings: qda(statistics, settings.pooling, settings.shrinkage),
+        left_out.qda_left_out,
+        by_class=True,
+        relative=True,
+    ),
+    'random': Head(
+        lambda statistics, settings: random_weights(statistics, settings.seed),
+        lambda online, statistics, settings, features, labels: online.decision_function(features),
+    ),
 }
 HEADS |= {name: replace(HEADS[head], lift=lift) for name, (head, lift) in PUBLISHED.items()}
 
@@ -109,9 +141,11 @@ def choose_head(statistics: Statistics, settings: Settings, features, labels) ->
 
     Losses have the same bits on every machine, and so has the choice; with samples of a `hash`
     buffer it is the same under every schedule. features: (N, d), quantised. labels: (N,)."""
-    found = [(_left_out_loss(HEADS[name], sums, settings, features, labels), name, sums)
-             for sums in ([statistics.without_lift()] if statistics.lift else []) + [statistics]
-             for name in _CANDIDATES]
+    found = [
+        (_left_out_loss(HEADS[name], sums, settings, features, labels), name, sums)
+        for sums in ([statistics.without_lift()] if statistics.lift else []) + [statistics]
+        for name in _CANDIDATES
+    ]
     return _least(found)
 
 
@@ -119,8 +153,12 @@ def choose_pooling(statistics: Statistics, settings: Settings, features, labels)
     """The settings with a number for the pooling 'auto' of `qda`: as `choose_head`, among .3, .5,
     .7 and .9; of equals .5."""
     trials = [replace(settings, pooling=pooling) for pooling in _POOLINGS]
-    return _least([(_left_out_loss(HEADS['qda'], statistics, trial, features, labels), trial)
-                   for trial in trials])[0]
+    return _least(
+        [
+            (_left_out_loss(HEADS['qda'], statistics, trial, features, labels), trial)
+            for trial in trials
+        ]
+    )[0]
 
 
 def _least(found: list) -> list:
@@ -129,7 +167,9 @@ def _least(found: list) -> list:
     return next(rest for loss, *rest in found if loss <= least * (1 + _EQUAL))
 
 
-def _left_out_loss(head: Head, statistics: Statistics, settings: Settings, features, labels) -> float:
+def _left_out_loss(
+    head: Head, statistics: Statistics, settings: Settings, features, labels
+) -> float:
     """Mean cross-entropy, in nats, of a head's leave-one-out logits at their best scale; samples
     that are the only one of their class do not count."""
     settings = head.settled(statistics, settings)
@@ -144,7 +184,13 @@ def _left_out_loss(head: Head, statistics: Statistics, settings: Settings, featu
 def lift_of(settings: dict, dim: int) -> Lift | None:
     """The lift that the settings of a learner ask for, of features of `dim` numbers."""
     head = settings['head']
-    kind = settings['lift'] if settings['lift'] != AUTO else 'relu' if head == AUTO else HEADS[head].lift
+    kind = (
+        settings['lift']
+        if settings['lift'] != AUTO
+        else 'relu'
+        if head == AUTO
+        else HEADS[head].lift
+    )
     if kind in ('none', None):
         return None
     return Lift(kind, dim, settings['lift_dim'], settings['lift_seed'], settings['lift_bandwidth'])

@@ -13,6 +13,7 @@ rounded (`evened`,
 `scroll.grid_learner.Standardised`) can say less, even nothing or below; then these bounds stand for
 it.
 """
+
 from fractions import Fraction
 from math import isqrt
 
@@ -23,9 +24,9 @@ from scroll.heads.predictors import check_seen, target_sums, usable_lambda
 from scroll.heads.rounded import Refinement
 from scroll.statistics import Statistics
 
-_LIMIT, _STEPS = 80, (16, 4, 1)     # lambda = 2^(k / 4), |k| <= 80: factors of 16 first, then finer
-_TIE = Fraction(1, 1 << 30)         # criteria this close, relatively, are equal
-_PRECISION = Fraction(1, 1 << 62)   # of the parts of an exact criterion
+_LIMIT, _STEPS = 80, (16, 4, 1)  # lambda = 2^(k / 4), |k| <= 80: factors of 16 first, then finer
+_TIE = Fraction(1, 1 << 30)  # criteria this close, relatively, are equal
+_PRECISION = Fraction(1, 1 << 62)  # of the parts of an exact criterion
 
 
 def choose_lambda(statistics: Statistics, targets: str = 'pm1', least: float = 0.0) -> float:
@@ -34,15 +35,21 @@ def choose_lambda(statistics: Statistics, targets: str = 'pm1', least: float = 0
     neighbours. InputError: nothing seen."""
     bounds_of, exact = gcv_bounds(statistics, targets), {}
     # no bound on an eigenvalue says much below 2^-32 of the trace
-    least = max(_trace(statistics.gram) >> 32, int(least * GRID ** 2), 1)
+    least = max(_trace(statistics.gram) >> 32, int(least * GRID**2), 1)
     best, reach = 0, _LIMIT
     for step in _STEPS:
         near = range(max(best - reach, -_LIMIT), min(best + reach, _LIMIT) + 1, step)
-        bounds = {k: bounds_of(grid_lambda(k)) for k in near if int(grid_lambda(k) * GRID ** 2) >= least}
+        bounds = {
+            k: bounds_of(grid_lambda(k)) for k in near if int(grid_lambda(k) * GRID**2) >= least
+        }
         smallest = min(high for _, high in bounds.values())
         best_ones = [k for k, (low, _) in bounds.items() if low <= smallest * (1 + _TIE)]
-        if len(best_ones) > 1:                              # the bounds leave it open
-            exact |= {k: exact_gcv(statistics, targets, grid_lambda(k)) for k in best_ones if k not in exact}
+        if len(best_ones) > 1:  # the bounds leave it open
+            exact |= {
+                k: exact_gcv(statistics, targets, grid_lambda(k))
+                for k in best_ones
+                if k not in exact
+            }
             smallest = min(exact[k] for k in best_ones)
             best_ones = [k for k in best_ones if exact[k] <= smallest * (1 + _TIE)]
         best, reach = best_ones[-1], step
@@ -53,7 +60,7 @@ def grid_lambda(k: int) -> float:
     """2^(k / 4), |k| <= 80, rounded to a multiple of 2^-36 in integers: the same number on any
     machine.
     """
-    return (isqrt(isqrt(1 << 4 * (2 * GRID_BITS + 1) + k)) + 1) // 2 / GRID ** 2
+    return (isqrt(isqrt(1 << 4 * (2 * GRID_BITS + 1) + k)) + 1) // 2 / GRID**2
 
 
 def gcv_bounds(statistics: Statistics, targets: str):
@@ -66,9 +73,12 @@ def gcv_bounds(statistics: Statistics, targets: str):
     |W|^2, since s >= -lambda / 2."""
     check_seen(statistics)
     gram, total = statistics.gram / float(GRID) ** 2, statistics.total
-    right, most = target_sums(statistics, targets) / float(GRID), float(_target_squares(statistics, targets))
+    right, most = (
+        target_sums(statistics, targets) / float(GRID),
+        float(_target_squares(statistics, targets)),
+    )
     s, vectors = np.linalg.eigh(gram)
-    squares = ((vectors.T @ right) ** 2).sum(axis=1)                                        # (n,)
+    squares = ((vectors.T @ right) ** 2).sum(axis=1)  # (n,)
     rounding = 4 * len(s) * np.finfo(np.float64).eps
     trace = float(np.trace(gram))
     off = rounding * trace
@@ -77,41 +87,48 @@ def gcv_bounds(statistics: Statistics, targets: str):
         if s[0] + alpha < 3 * off:
             return 0.0, np.inf
         sums = s + alpha
-        rss = most - (squares * (sums + alpha) / sums ** 2).sum()
-        rss_off = 12 * off * (squares / sums ** 2).sum() + 4 * most * rounding
+        rss = most - (squares * (sums + alpha) / sums**2).sum()
+        rss_off = 12 * off * (squares / sums**2).sum() + 4 * most * rounding
         freedom = total - len(s) + (alpha / sums).sum()
         freedom_off = (alpha / sums * (off / (sums - off))).sum() + rounding * (total + len(s))
-        share = alpha / (trace + alpha)                                             # q
+        share = alpha / (trace + alpha)  # q
         low, high = share * (1 - rounding), share * (1 + rounding)
         most_freedom = max(freedom + freedom_off, total * high)
         least_freedom = max(freedom - freedom_off, total * low)
-        return (total * max(rss - rss_off, most * low ** 2) / most_freedom ** 2,
-                total * max(rss + rss_off, most * high ** 2) / least_freedom ** 2)
+        return (
+            total * max(rss - rss_off, most * low**2) / most_freedom**2,
+            total * max(rss + rss_off, most * high**2) / least_freedom**2,
+        )
+
     return bounds
 
 
 def exact_gcv(statistics: Statistics, targets: str, alpha: float) -> Fraction:
     """GCV of one lambda, to 60 bits: (N RSS) / (N - df)^2 with RSS = tr(Y'Y) - tr(R'W) - lambda
     |W|^2 and N - df = N - n + lambda tr((A + lambda I)^-1), from solutions with exact residuals."""
-    gram, right, units = statistics.gram, target_sums(statistics, targets), usable_lambda(statistics, alpha)
+    gram, right, units = (
+        statistics.gram,
+        target_sums(statistics, targets),
+        usable_lambda(statistics, alpha),
+    )
     weights = Refinement(gram, units, right)
     inverse = Refinement(gram, units, np.eye(len(gram), dtype=np.int64))
     most, share = _target_squares(statistics, targets), Fraction(units, _trace(gram) + units)
-    least_rss, least_freedom = most * share ** 2, statistics.total * share
+    least_rss, least_freedom = most * share**2, statistics.total * share
     length, rss, freedom, rss_off, freedom_off = Fraction(1.01 * np.linalg.norm(right)), 0, 0, 1, 1
     while rss_off > _PRECISION * rss:
         weights.step()
         unit, x = Fraction(2) ** weights.unit, weights.value()
         error = Fraction(np.linalg.norm(weights.error()))
         square, fitted = int((x * x).sum()), unit * int((right * x).sum())
-        rss = max(least_rss, most - fitted - units * unit ** 2 * square)
+        rss = max(least_rss, most - fitted - units * unit**2 * square)
         rss_off = unit * error * (length + units * unit * (2 * (isqrt(square) + 1) + error))
     while freedom_off > _PRECISION * freedom:
         inverse.step()
         unit, trace = Fraction(2) ** inverse.unit, int(inverse.value(np.diagonal).sum())
         freedom = max(least_freedom, statistics.total - len(gram) + units * unit * trace)
         freedom_off = units * unit * Fraction(inverse.error().sum())
-    return statistics.total * rss / freedom ** 2
+    return statistics.total * rss / freedom**2
 
 
 def _trace(gram: np.ndarray) -> int:

@@ -4,17 +4,23 @@
 Equal logits give equal bits on every machine: exponentials and logarithms, which differ between
 libraries and processors, are polynomials here, and sums are taken in order.
 """
+
 from math import factorial, fsum
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-_LOG2, _MAX = 0.6931471805599453, 700.0         # beyond, exponentials leave float64's normal numbers
-_NUMBERS = 1 << 16                              # logits in a block, in the processor's cache
+_LOG2, _MAX = 0.6931471805599453, 700.0  # beyond, exponentials leave float64's normal numbers
+_NUMBERS = 1 << 16  # logits in a block, in the processor's cache
 
 
-def fit_scale(logits: np.ndarray, targets: np.ndarray, bounds=(1e-2, 1e3), weights=None,
-              smoothing: float = 0.0) -> float:
+def fit_scale(
+    logits: np.ndarray,
+    targets: np.ndarray,
+    bounds=(1e-2, 1e3),
+    weights=None,
+    smoothing: float = 0.0,
+) -> float:
     """The s within `bounds` with the least mean cross-entropy of softmax(s * logits). Samples whose
     own class has the logit -inf, an unknown class, are left out; 1 if none is left. logits: float64
     (N, K). targets: int (N,), columns of the true classes. weights: (N,), or None: all count alike.
@@ -29,23 +35,25 @@ def fit_scale(logits: np.ndarray, targets: np.ndarray, bounds=(1e-2, 1e3), weigh
     def mean(exponent: float) -> float:
         losses = cross_entropies(logits, targets, float(_exp(exponent)), smoothing)
         return fsum(losses * weights) / fsum(weights)
+
     best = minimize_scalar(mean, bounds=_log(np.array(bounds)).tolist(), method='bounded')
     return float(_exp(best.x))
 
 
-def cross_entropies(logits: np.ndarray, targets: np.ndarray, scale: float,
-                    smoothing: float = 0.0) -> np.ndarray:
+def cross_entropies(
+    logits: np.ndarray, targets: np.ndarray, scale: float, smoothing: float = 0.0
+) -> np.ndarray:
     """Cross-entropy of each sample with softmax(scale * logits), float64 (N,), in nats. As
     `fit_scale`.
     """
     out, rows = np.empty(len(logits)), max(_NUMBERS // logits.shape[1], 1)
     for start in range(0, len(logits), rows):
-        z = np.asarray(logits[start:start + rows], np.float64)
+        z = np.asarray(logits[start : start + rows], np.float64)
         z = scale * (z - z.max(axis=1, keepdims=True))
-        own = z[np.arange(len(z)), targets[start:start + rows]]
+        own = z[np.arange(len(z)), targets[start : start + rows]]
         if smoothing:
             own = (1 - smoothing) * own + smoothing * (row_sums(z) / z.shape[1])
-        out[start:start + rows] = _log(row_sums(_exp(z))) - own
+        out[start : start + rows] = _log(row_sums(_exp(z))) - own
     return out
 
 
@@ -73,15 +81,15 @@ def _exp(t) -> np.ndarray:
         out += 1 / factorial(k)
         out *= rest
     out += 1
-    for _ in range(4):                                      # (e^rest)^16
+    for _ in range(4):  # (e^rest)^16
         out *= out
     return np.ldexp(out, power.astype(np.int32))
 
 
 def _log(x: np.ndarray) -> np.ndarray:
     """log x of normal numbers, to within 2^-50 of its size."""
-    share, power = np.frexp(x)                              # x = share 2^power, share from 1/2 up to 1
-    small = share < 0.5 ** 0.5
+    share, power = np.frexp(x)  # x = share 2^power, share from 1/2 up to 1
+    small = share < 0.5**0.5
     share, power = np.where(small, 2 * share, share), power - small
     z = (share - 1) / (share + 1)
     square, out = z * z, 0.0

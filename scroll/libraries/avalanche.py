@@ -1,4 +1,5 @@
 """SCROLL as a strategy of Avalanche: `train` counts an experience, once, `eval` predicts."""
+
 import torch
 from avalanche.training.templates import SupervisedTemplate
 

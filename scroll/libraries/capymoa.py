@@ -1,6 +1,7 @@
 """SCROLL as a classifier of CapyMOA: for `ocl_train_eval_loop` and `prequential_evaluation`, in
 batches.
 """
+
 import torch
 from capymoa.base import BatchClassifier
 from capymoa.stream import Schema
@@ -18,8 +19,7 @@ class CapyMOAScroll(BatchClassifier):
         self.learner = clone(classifier or ScrollClassifier())
 
     def batch_train(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        """Count samples: x float32 (B, d), y int64 (B,), positions among the labels of the schema.
-        """
+        """Count samples: x float32 (B, d), y int64 (B,), positions among the labels of the schema."""
         self.learner.partial_fit(x.cpu().numpy(), y.cpu().numpy())
 
     def batch_predict_proba(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """SCROLL as a classifier of river: one sample, or a data frame of them, at a time, features by
 name.
 """
+
 import pandas as pd
 from river.base import MiniBatchClassifier
 from sklearn.base import clone

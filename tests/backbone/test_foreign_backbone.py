@@ -1,6 +1,7 @@
 """Backbone files as users of Mammoth write them, put where `--backbone` finds them: unchanged, they
 run.
 """
+
 import pytest
 import torch
 
@@ -9,7 +10,7 @@ from bench.run.building import initialize
 from bench.run.training import train
 from tests.conftest import refused
 
-STYLED = '''
+STYLED = """
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -56,9 +57,9 @@ class ViewNet(ResNet):
 @register_backbone('view-net')
 def view_net(num_classes: int) -> ViewNet:
     return ViewNet(BasicBlock, [1], num_classes, 8)
-'''
+"""
 
-LEGACY = '''
+LEGACY = """
 from typing import Literal
 
 import torch
@@ -81,9 +82,14 @@ class Plain(nn.Module):
 @register_backbone('plain')
 def plain(num_classes, act: Literal['relu', 'tanh'] = 'relu'):
     return Plain(num_classes, act)
-'''
+"""
 
-RUNS = {'view-net': [], 'wee-net': ['--num_filters 4 --flat 1'], 'wee-resnet': [], 'plain': ['--act tanh']}
+RUNS = {
+    'view-net': [],
+    'wee-net': ['--num_filters 4 --flat 1'],
+    'wee-resnet': [],
+    'plain': ['--act tanh'],
+}
 
 
 @pytest.fixture
@@ -96,6 +102,7 @@ def arguments(parse, third_party):
     def build(name, *flags, model='sgd'):
         steps = [] if model == 'scroll' else ['--lr 0.05 --n_epochs 1 --batch_size 200']
         return parse(model, '--weights none --backbone', name, '--device cpu', *steps, *flags)
+
     return build
 
 
@@ -107,9 +114,11 @@ def test_a_run_with_a_foreign_backbone(arguments, name):
     row = train(model, dataset, args)
     assert 0 <= row['task5'] <= 100
     assert not torch.equal(before, torch.cat([p.flatten() for p in model.net.parameters()]))
-    args.num_classes = 10                                       # a fresh network in the middle of a run
+    args.num_classes = 10  # a fresh network in the middle of a run
     first, second = get_backbone(args), get_backbone(args)
-    assert type(first) is type(second) and not torch.equal(first.classifier.weight, second.classifier.weight)
+    assert type(first) is type(second) and not torch.equal(
+        first.classifier.weight, second.classifier.weight
+    )
 
 
 @torch.no_grad()
@@ -131,4 +140,4 @@ def test_parameters_of_the_signature_are_flags_and_a_forward_of_its_own_gives_fe
 @pytest.mark.parametrize('name', ['wee-net', 'view-net'])
 def test_scroll_runs_on_a_backbone_with_a_forward_of_its_own(arguments, name):
     row = train(*initialize(arguments(name, '--buffer_size 0', model='scroll')))
-    assert row['task5'] > 20                                    # chance is 10
+    assert row['task5'] > 20  # chance is 10

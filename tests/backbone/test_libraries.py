@@ -1,5 +1,6 @@
 """`--weights timm:NAME` and `transformers:NAME` on the command line: tiny networks at random, and
 what is said of names that cannot be."""
+
 import csv
 import json
 import sys
@@ -29,14 +30,24 @@ def pictures(tmp_path_factory):
             (folder / part / f'class {c}').mkdir(parents=True)
             for number in range(count):
                 image = random.integers(60, size=(40, 48, 3)) + 150 * (np.arange(3) == c)
-                Image.fromarray(image.astype(np.uint8)).save(folder / part / f'class {c}' / f'{number}.png')
+                Image.fromarray(image.astype(np.uint8)).save(
+                    folder / part / f'class {c}' / f'{number}.png'
+                )
     return folder
 
 
 def save_vit(folder) -> None:
     import transformers
-    config = transformers.AutoConfig.for_model('vit', hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-                                               image_size=32, patch_size=8)
+
+    config = transformers.AutoConfig.for_model(
+        'vit',
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        image_size=32,
+        patch_size=8,
+    )
     transformers.AutoModel.from_config(config).save_pretrained(folder)
     transformers.ViTImageProcessor(size=dict(height=32, width=32)).save_pretrained(folder)
 
@@ -44,15 +55,32 @@ def save_vit(folder) -> None:
 @pytest.fixture
 def run(command_line, pictures, tmp_path):
     """`main.py --model scroll` on the pictures: (exit code, stdout, stderr, row)."""
+
     def call(*words):
         words = words_of(*words)
         words = dict(zip(words[::2], words[1::2]))
-        given = {'--model': 'scroll', '--dataset': 'seq-folder', '--data_dir': pictures, '--base_path': tmp_path, '--n_splits': 2,
-                 '--num_threads': 1, '--embed_chunk': 4, '--non_verbose': 1, '--device': 'cpu', '--buffer_size': 4, '--iterations': 1,
-                 '--minibatch_size': 4} | words
+        given = {
+            '--model': 'scroll',
+            '--dataset': 'seq-folder',
+            '--data_dir': pictures,
+            '--base_path': tmp_path,
+            '--n_splits': 2,
+            '--num_threads': 1,
+            '--embed_chunk': 4,
+            '--non_verbose': 1,
+            '--device': 'cpu',
+            '--buffer_size': 4,
+            '--iterations': 1,
+            '--minibatch_size': 4,
+        } | words
         code, out, err = command_line(*(word for pair in given.items() for word in pair))
-        rows = [path for path in files_below(tmp_path) if path.name == 'mean_accs.csv' and 'class-il' in str(path)]
+        rows = [
+            path
+            for path in files_below(tmp_path)
+            if path.name == 'mean_accs.csv' and 'class-il' in str(path)
+        ]
         return code, out, err, list(csv.DictReader(rows[0].open()))[-1] if rows else None
+
     return call
 
 
@@ -67,17 +95,31 @@ def test_scroll_on_a_network_of_timm_with_one_flag(run):
     embedder = Embedder.from_timm('test_vit', chunk=4, random=0, img_size=32)
     assert row['psi_digest'] == embedder.psi_digest and row['backbone'] == 'timm'
     key = json.loads(row['run_key'])
-    assert key['given']['weights'] == name and key['psi_digest'] == embedder.psi_digest and row['adapted_digest']
+    assert (
+        key['given']['weights'] == name
+        and key['psi_digest'] == embedder.psi_digest
+        and row['adapted_digest']
+    )
 
 
 def test_a_certificate_says_where_it_holds(pictures, tmp_path):
-    options, flags = certify.parse_options(words_of(
-        '--dataset seq-folder --data_dir', pictures, '--weights timm:test_vit,random=0 --base_path', tmp_path, '--out', tmp_path,
-        '--schedules 2 --specs iid --buffers 1 --buffer_size 4 --embed_chunk 4 --device cpu'))
+    options, flags = certify.parse_options(
+        words_of(
+            '--dataset seq-folder --data_dir',
+            pictures,
+            '--weights timm:test_vit,random=0 --base_path',
+            tmp_path,
+            '--out',
+            tmp_path,
+            '--schedules 2 --specs iid --buffers 1 --buffer_size 4 --embed_chunk 4 --device cpu',
+        )
+    )
     assert certify.certify(options, flags) == 0
     certificate = json.loads(next(tmp_path.glob('certificate-*.json')).read_text())
     assert certificate['settings']['weights'] == 'timm:test_vit,random=0'
-    assert {'statistics', 'f_T, ridge, lambda 0.1'} <= set(certificate['here']) and 'statistics' not in certificate['anywhere']
+    assert {'statistics', 'f_T, ridge, lambda 0.1'} <= set(
+        certificate['here']
+    ) and 'statistics' not in certificate['anywhere']
     assert certificate['inputs']['decoded_by'] == decoders()
 
 
@@ -85,20 +127,32 @@ def test_a_network_of_transformers_in_a_folder(run, tmp_path):
     save_vit(tmp_path / 'vit')
     code, _, err, row = run('--weights', f'transformers:{tmp_path}/vit', '--adaptation none')
     assert code == 0, err
-    assert row['psi_digest'] == Embedder.from_transformers(str(tmp_path / 'vit'), chunk=4).psi_digest
+    assert (
+        row['psi_digest'] == Embedder.from_transformers(str(tmp_path / 'vit'), chunk=4).psi_digest
+    )
     assert row['backbone'] == 'transformers'
 
 
-@pytest.mark.parametrize('words, said', [
-    (['--weights timm:no_such'], 'no such network'),
-    (['--weights timm:test_vit,seed=0'], 'seed=0: expected NAME and, behind commas, random=..., img_size=..., file=...'),
-    (['--weights timm:test_vit,random=x'], 'random=x'),
-    (['--weights transformers:vit,img_size=3'], 'img_size=3'),
-    (['--weights timm:test_vit,file=/no/such'], '/no/such: there is no such file'),
-    (['--weights timm:test_vit,random=0 --embedding_dtype integer'], 'no integer network'),
-    (['--weights timm:test_vit3,random=0 --input_size 64'], '--input_size 160'),
-    (['--weights timm:test_nfnet,random=0'], 'NormFreeNet: no kind of adapters fits'),
-    (['--weights timm:test_vit,random=0 --backbone resnet18'], '--weights timm:test_vit,random=0 are for timm')])
+@pytest.mark.parametrize(
+    'words, said',
+    [
+        (['--weights timm:no_such'], 'no such network'),
+        (
+            ['--weights timm:test_vit,seed=0'],
+            'seed=0: expected NAME and, behind commas, random=..., img_size=..., file=...',
+        ),
+        (['--weights timm:test_vit,random=x'], 'random=x'),
+        (['--weights transformers:vit,img_size=3'], 'img_size=3'),
+        (['--weights timm:test_vit,file=/no/such'], '/no/such: there is no such file'),
+        (['--weights timm:test_vit,random=0 --embedding_dtype integer'], 'no integer network'),
+        (['--weights timm:test_vit3,random=0 --input_size 64'], '--input_size 160'),
+        (['--weights timm:test_nfnet,random=0'], 'NormFreeNet: no kind of adapters fits'),
+        (
+            ['--weights timm:test_vit,random=0 --backbone resnet18'],
+            '--weights timm:test_vit,random=0 are for timm',
+        ),
+    ],
+)
 def test_what_cannot_be_is_one_line(run, words, said):
     code, _, err, _ = run(*words)
     assert code == 2 and said in err and len(err.strip().splitlines()) == 1, err
@@ -115,12 +169,16 @@ def test_what_the_backbone_returns(tmp_path, library, name):
     logits, features = net(x, returnt='both')
     assert logits.shape == (3, 5) and features.shape == (3, net.feature_dim)
     assert torch.equal(net.classifier(features), logits) and torch.equal(net(x), logits)
-    assert all(map(torch.equal, net(x, returnt='full'), (logits, features)))        # it has no maps
+    assert all(map(torch.equal, net(x, returnt='full'), (logits, features)))  # it has no maps
     net.classifier = torch.nn.Linear(net.feature_dim, 7)
-    assert net(x).shape == (3, 7) and len(net.get_params()) == sum(p.numel() for p in net.parameters())
+    assert net(x).shape == (3, 7) and len(net.get_params()) == sum(
+        p.numel() for p in net.parameters()
+    )
 
 
 def test_without_timm_the_run_ends_in_one_line(monkeypatch, command_line):
     monkeypatch.setitem(sys.modules, 'timm', None)
-    code, _, err = command_line('--model sgd --dataset seq-digits --weights none --backbone timm --lr 0.1')
+    code, _, err = command_line(
+        '--model sgd --dataset seq-digits --weights none --backbone timm --lr 0.1'
+    )
     assert code == 2 and 'pip install timm' in err and len(err.splitlines()) == 1

@@ -1,6 +1,7 @@
 """Integer networks made at first use from recorded scales: the same one each time, kept, and
 refused where it is another.
 """
+
 import hashlib
 import json
 
@@ -28,12 +29,18 @@ def packaged(tmp_path_factory):
     digest = hashlib.sha256((models / 'tiny.pth').read_bytes()).hexdigest()
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        patch.setitem(weight_files.PACKAGED, NAME, weight_files.Packaged('tiny-of-a-test', 'models/tiny.pth', digest))
+        patch.setitem(
+            weight_files.PACKAGED,
+            NAME,
+            weight_files.Packaged('tiny-of-a-test', 'models/tiny.pth', digest),
+        )
         patch.setattr(weight_files, 'SHIPPED', folder)
         patch.setattr(recorded_scales, 'INPUT_SIZES', (SIZE,))
         patch.setattr(recorded_scales, 'RECORDED_AT', SIZE)
         net, preprocessing = weights.network(NAME)
-        recorded_scales.record(weights.integer_file(NAME), net, Preprocessing(SIZE), golden_images(), dict(images=8))
+        recorded_scales.record(
+            weights.integer_file(NAME), net, Preprocessing(SIZE), golden_images(), dict(images=8)
+        )
         yield
 
 
@@ -47,14 +54,22 @@ def changed(monkeypatch, folder, change) -> None:
 def test_scales_give_the_network_that_images_give_to_four_digits(packaged):
     net, preprocessing = weights.network(NAME, SIZE)
     images = torch.from_numpy(golden_images())
-    made, expected = (network.features(network.prepare(images)) for network in (
-        weights.integers_of(NAME, net, preprocessing), quantise_network(net, preprocessing, golden_images())))
+    made, expected = (
+        network.features(network.prepare(images))
+        for network in (
+            weights.integers_of(NAME, net, preprocessing),
+            quantise_network(net, preprocessing, golden_images()),
+        )
+    )
     assert torch.nn.functional.cosine_similarity(made, expected).min() > 0.999
 
 
 def test_a_network_that_was_made_is_kept_and_made_again_if_damaged(packaged, tmp_path):
-    digests = [weights.embedder(NAME, tmp_path, SIZE).digest, weights.embedder(NAME, tmp_path, SIZE).digest]
-    kept, = (tmp_path / 'integers').iterdir()
+    digests = [
+        weights.embedder(NAME, tmp_path, SIZE).digest,
+        weights.embedder(NAME, tmp_path, SIZE).digest,
+    ]
+    (kept,) = (tmp_path / 'integers').iterdir()
     before = kept.read_bytes()
     kept.write_bytes(before[:-30])
     digests.append(weights.embedder(NAME, tmp_path, SIZE).digest)
@@ -68,8 +83,14 @@ def test_a_run_takes_integers_at_the_recorded_sizes_alone(packaged, parse):
         initialize(parse('scroll', *words, '--input_size 20 --embedding_dtype integer'))
 
 
-@pytest.mark.parametrize('change, words', [
-    (lambda c: c.update(psi='0' * 64), 'made from other weights'), (lambda c: c['scales'].__setitem__(3, 2 * c['scales'][3]), 'another integer network here'), (lambda c: c.pop('scales'), 'damaged')])
+@pytest.mark.parametrize(
+    'change, words',
+    [
+        (lambda c: c.update(psi='0' * 64), 'made from other weights'),
+        (lambda c: c['scales'].__setitem__(3, 2 * c['scales'][3]), 'another integer network here'),
+        (lambda c: c.pop('scales'), 'damaged'),
+    ],
+)
 def test_what_does_not_belong_together_is_refused(packaged, tmp_path, monkeypatch, change, words):
     changed(monkeypatch, tmp_path, change)
     with refused(words):

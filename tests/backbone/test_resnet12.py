@@ -1,4 +1,5 @@
 """ResNet12: its blocks computed step by step."""
+
 import torch
 import torch.nn.functional as F
 
@@ -9,7 +10,10 @@ from tests.conftest import refused
 def block(state: dict, name: str, x: torch.Tensor) -> torch.Tensor:
     def convolve(conv, norm, x, padding):
         x = F.conv2d(x, state[f'{name}.{conv}.weight'], padding=padding)
-        mean, var, gain, bias = (state[f'{name}.{norm}.{k}'].view(-1, 1, 1) for k in ('running_mean', 'running_var', 'weight', 'bias'))
+        mean, var, gain, bias = (
+            state[f'{name}.{norm}.{k}'].view(-1, 1, 1)
+            for k in ('running_mean', 'running_var', 'weight', 'bias')
+        )
         return (x - mean) / (var + 1e-5).sqrt() * gain + bias
 
     def bend(x):
@@ -18,7 +22,12 @@ def block(state: dict, name: str, x: torch.Tensor) -> torch.Tensor:
     out = bend(convolve('conv2', 'bn2', bend(convolve('conv1', 'bn1', x, 1)), 1))
     out = bend(convolve('conv3', 'bn3', out, 1) + convolve('downsample.0', 'downsample.1', x, 0))
     sides = [side // 2 for side in out.shape[2:]]
-    return out[..., :2 * sides[0], :2 * sides[1]].unflatten(3, (sides[1], 2)).unflatten(2, (sides[0], 2)).amax(dim=(3, 5))
+    return (
+        out[..., : 2 * sides[0], : 2 * sides[1]]
+        .unflatten(3, (sides[1], 2))
+        .unflatten(2, (sides[0], 2))
+        .amax(dim=(3, 5))
+    )
 
 
 @torch.no_grad()
@@ -28,7 +37,7 @@ def test_features_computed_step_by_step():
     for stage in (1, 2, 3, 4):
         out = block(state, f'layer{stage}.0', out)
     torch.testing.assert_close(net.features(x), out.flatten(2).mean(dim=2), rtol=1e-10, atol=1e-12)
-    assert net.features(x).min() < 0                            # unlike the features of the others
+    assert net.features(x).min() < 0  # unlike the features of the others
 
 
 def test_images_that_cannot_be_halved_four_times_are_one_line():

@@ -1,6 +1,7 @@
 """ResNets for small images against torchvision's, their stem replaced; what files written for
 Mammoth import.
 """
+
 import torch
 from torch import nn
 from torchvision import models
@@ -17,32 +18,55 @@ def test_features_are_those_of_torchvision_with_a_3x3_stem():
     reference.conv1, reference.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
     settle(reference)
     net = resnet18(4)
-    net.load_state_dict({name.replace('fc.', 'classifier.').replace('downsample', 'shortcut'): t for name, t in reference.state_dict().items()})
+    net.load_state_dict(
+        {
+            name.replace('fc.', 'classifier.').replace('downsample', 'shortcut'): t
+            for name, t in reference.state_dict().items()
+        }
+    )
     x = pictures(2, 16)
-    torch.testing.assert_close(net.eval()(x), reference(x), rtol=1e-4, atol=1e-4 * float(reference(x).abs().max()))
+    torch.testing.assert_close(
+        net.eval()(x), reference(x), rtol=1e-4, atol=1e-4 * float(reference(x).abs().max())
+    )
 
 
 def test_names_that_foreign_files_import_and_the_flag_num_filters():
-    assert resnet18 is get_backbone_class('resnet18') and reduced_resnet18 is get_backbone_class('reduced_resnet18')
+    assert resnet18 is get_backbone_class('resnet18') and reduced_resnet18 is get_backbone_class(
+        'reduced_resnet18'
+    )
     net = ResNet(BasicBlock, [1, 1, 1], 6, 2)
-    assert net.feature_dim == 8 and net(pictures()).shape == (3, 6) and isinstance(resnet18(2, num_filters=1), ResNet)
-    assert small('resnet18', num_filters=5).feature_dim == 40 and small('resnet34', num_filters=5).feature_dim == 40
+    assert (
+        net.feature_dim == 8
+        and net(pictures()).shape == (3, 6)
+        and isinstance(resnet18(2, num_filters=1), ResNet)
+    )
+    assert (
+        small('resnet18', num_filters=5).feature_dim == 40
+        and small('resnet34', num_filters=5).feature_dim == 40
+    )
 
 
 def test_maps_lie_as_the_network_wants_them_and_not_as_the_batch_did():
     """oneDNN's backward pass is not safe where a network of few channels gets a batch whose pixels'
     channels lie together.
     """
-    net, x = small('reduced-resnet18', num_filters=4), pictures(2, 16).contiguous(memory_format=torch.channels_last)
+    net, x = (
+        small('reduced-resnet18', num_filters=4),
+        pictures(2, 16).contiguous(memory_format=torch.channels_last),
+    )
     for last, layout in ((False, torch.contiguous_format), (True, torch.channels_last)):
         net.channels_last = last
-        assert net.maps(x)[0].is_contiguous(memory_format=layout) and net.maps(x.contiguous())[0].is_contiguous(memory_format=layout)
+        assert net.maps(x)[0].is_contiguous(memory_format=layout) and net.maps(x.contiguous())[
+            0
+        ].is_contiguous(memory_format=layout)
 
 
 def test_names_of_tensors_are_mammoths_and_digests_those_of_before():
     """Of a stage that halves: the projection."""
     for name in ('resnet18', 'resnet34', 'reduced-resnet18'):
-        words = {key.split('.')[2] for key in small(name).state_dict() if key.startswith('layer2.0')}
+        words = {
+            key.split('.')[2] for key in small(name).state_dict() if key.startswith('layer2.0')
+        }
         assert words == {'conv1', 'bn1', 'conv2', 'bn2', 'shortcut'}
     net = small('resnet18')
     for at, tensor in enumerate(net.state_dict().values()):

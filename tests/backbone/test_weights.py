@@ -1,4 +1,5 @@
 """Weights files: complete, self-describing, refused when damaged."""
+
 import hashlib
 
 import pytest
@@ -12,17 +13,31 @@ from tests.scroll.conftest import tiny_net
 
 @pytest.fixture
 def path(tmp_path):
-    weights.save(tmp_path / 'w.safetensors', tiny_net(), 'resnet18-md', dict(width=4, stem_padding=2), 16, (0.1, 0.2, 0.3),
-                 (1, 2, 4), dict(classes=['n1', 'n2'], accuracy=12.5))
+    weights.save(
+        tmp_path / 'w.safetensors',
+        tiny_net(),
+        'resnet18-md',
+        dict(width=4, stem_padding=2),
+        16,
+        (0.1, 0.2, 0.3),
+        (1, 2, 4),
+        dict(classes=['n1', 'n2'], accuracy=12.5),
+    )
     return tmp_path / 'w.safetensors'
 
 
 def test_a_file_says_all_about_itself(path):
     loaded = weights.load(path)
-    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-md', dict(width=4, stem_padding=2), 16)
+    assert (loaded.backbone, loaded.options, loaded.input_size) == (
+        'resnet18-md',
+        dict(width=4, stem_padding=2),
+        16,
+    )
     assert (loaded.mean, loaded.std) == ((0.1, 0.2, 0.3), (1, 2, 4))
     assert loaded.info == dict(classes=['n1', 'n2'], accuracy=12.5)
-    assert loaded.name == str(path) and loaded.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (
+        loaded.name == str(path) and loaded.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    )
     about = weights.load(path, tensors=False)
     assert about.tensors == {} and about.digest == loaded.digest
 
@@ -35,14 +50,16 @@ def test_tensors_come_back_in_half_precision_and_the_head_stays(path):
     state, expected = net.state_dict(), source.state_dict()
     for name, tensor in state.items():
         if not name.startswith('classifier.') and not name.endswith('num_batches_tracked'):
-            assert torch.equal(tensor, expected[name].half().float()) and tensor.dtype == torch.float32, name
+            assert (
+                torch.equal(tensor, expected[name].half().float()) and tensor.dtype == torch.float32
+            ), name
     torch.manual_seed(0)
     x = torch.randn(4, 3, 16, 16)
     with torch.no_grad():
         torch.testing.assert_close(net.eval().features(x), source.features(x), rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize('value', [float('nan'), 1e6])          # half precision ends at 65,504
+@pytest.mark.parametrize('value', [float('nan'), 1e6])  # half precision ends at 65,504
 def test_what_is_not_finite_in_half_precision_is_not_saved(tmp_path, value):
     net = tiny_net()
     net.bn1.weight.data[1] = value
@@ -53,7 +70,11 @@ def test_what_is_not_finite_in_half_precision_is_not_saved(tmp_path, value):
 
 def test_shipped_names_come_first_and_unknown_ones_get_the_nearest(path, tmp_path, monkeypatch):
     monkeypatch.setattr(weight_files, 'SHIPPED', tmp_path)
-    assert weight_files.names() == ['w'] and weight_files.find('w') == path and weights.load('w').name == 'w'
+    assert (
+        weight_files.names() == ['w']
+        and weight_files.find('w') == path
+        and weights.load('w').name == 'w'
+    )
     save_tiny(tmp_path / 'compact.safetensors')
     with refused('--weights compct', 'did you mean compact', "'none'"):
         weight_files.find('compct')

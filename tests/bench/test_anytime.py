@@ -1,4 +1,5 @@
 """Anytime accuracy: when it is taken, on which test samples, and that taking it changes nothing."""
+
 import json
 
 import numpy as np
@@ -17,12 +18,16 @@ SCROLL = {'model_config': 'base', 'adaptation': 'none', 'buffer_size': 40}
 
 def trained(parse, model, *flags, **more):
     """(model, data set, results row) of a whole run on the digits."""
-    fixed = SCROLL if model == 'scroll' else dict(lr=0.01) | (dict(buffer_size=20) if model == 'er' else {})
+    fixed = (
+        SCROLL
+        if model == 'scroll'
+        else dict(lr=0.01) | (dict(buffer_size=20) if model == 'er' else {})
+    )
     model, dataset, args = initialize(parse(model, *flags, **fixed, **more))
     return model, dataset, train(model, dataset, args)
 
 
-def test_it_is_taken_at_the_end_of_the_batch_that_reaches_each_multiple(parse, small_digits):      # noqa: F811
+def test_it_is_taken_at_the_end_of_the_batch_that_reaches_each_multiple(parse, small_digits):  # noqa: F811
     _, dataset, row = trained(parse, 'er', '--schedule gaussian,batch=7 --eval_every 20')
     total = len(dataset.schedule.order)
     ends = np.append(np.arange(7, total, 7), total)
@@ -37,7 +42,9 @@ def test_scroll_predicts_at_any_time_as_ridge_on_what_has_come(parse, schedule):
     """With `split` and `iid` a point may lie inside a segment, of which the buffer has seen nothing
     yet.
     """
-    model, dataset, row = trained(parse, 'scroll', '--schedule', schedule, '--eval_every 448 --buffer_size 0')
+    model, dataset, row = trained(
+        parse, 'scroll', '--schedule', schedule, '--eval_every 448 --buffer_size 0'
+    )
     curve, checked = json.loads(row['anytime_curve']), 0
     images, labels = dataset.images.train, dataset.images.train_labels
     for n, accuracy in curve:
@@ -46,37 +53,66 @@ def test_scroll_predicts_at_any_time_as_ridge_on_what_has_come(parse, schedule):
             # the loader shuffles inside a segment: which of its samples came first is not the
             # schedule's say
             continue
-        x, y, classes = model.embedder(images[order])[0] / GRID, labels[order], np.unique(labels[order])
+        x, y, classes = (
+            model.embedder(images[order])[0] / GRID,
+            labels[order],
+            np.unique(labels[order]),
+        )
         x = np.concatenate([x, np.ones((n, 1))], axis=1)
         reference = Ridge(alpha=0.1, fit_intercept=False).fit(x, 2.0 * (y[:, None] == classes) - 1)
         test = np.isin(dataset.images.test_labels, classes)
-        z = np.concatenate([model.embedder(dataset.images.test[test])[0] / GRID, np.ones((test.sum(), 1))], axis=1)
+        z = np.concatenate(
+            [model.embedder(dataset.images.test[test])[0] / GRID, np.ones((test.sum(), 1))], axis=1
+        )
         hits = classes[reference.predict(z).argmax(1)] == dataset.images.test_labels[test]
         assert accuracy == pytest.approx(100 * hits.mean(), abs=1e-3)
         checked += 1
     assert curve and (checked == len(curve) or schedule == 'split:5')
 
 
-@pytest.mark.parametrize('model, flags', [('scroll', ['--n_splits 2 --batch_size 7']), ('er', ['--schedule gaussian,batch=7'])])
-def test_looking_changes_nothing(parse, small_digits, model, flags):      # noqa: F811
-    rows = [trained(parse, model, *flags, *more)[2] for more in ([], ['--eval_every 9 --prequential 1'])]
+@pytest.mark.parametrize(
+    'model, flags',
+    [('scroll', ['--n_splits 2 --batch_size 7']), ('er', ['--schedule gaussian,batch=7'])],
+)
+def test_looking_changes_nothing(parse, small_digits, model, flags):  # noqa: F811
+    rows = [
+        trained(parse, model, *flags, *more)[2] for more in ([], ['--eval_every 9 --prequential 1'])
+    ]
     same = ('final_accuracy', 'accuracy_per_task', 'statistics_digest', 'buffer_digest')
     assert [rows[0].get(name) for name in same] == [rows[1].get(name) for name in same]
-    assert not {'anytime_curve', 'prequential_accuracy'} & rows[0].keys() and {'anytime_curve', 'prequential_accuracy'} <= rows[1].keys()
+    assert (
+        not {'anytime_curve', 'prequential_accuracy'} & rows[0].keys()
+        and {'anytime_curve', 'prequential_accuracy'} <= rows[1].keys()
+    )
 
 
-@pytest.mark.parametrize('name, flags', [('scroll', ['--head ncc']), ('sgd', ['--lr 1e-30 --bn frozen'])])
-def test_each_batch_is_predicted_before_it_is_learned(parse, small_digits, name, flags):      # noqa: F811
-    """By hand: the nearest of the class means before each segment; a network that stays as it is.
-    """
-    model, dataset, row = trained(parse, name, '--schedule gaussian,batch=7 --prequential 1 --batch_size 7', *flags)
-    x, y, right = dataset.images.train[dataset.schedule.order], dataset.images.train_labels[dataset.schedule.order], 0
-    x = model.embedder(x)[0] / GRID if name == 'scroll' else model.net.eval()(dataset.preprocessing(torch.from_numpy(x))).detach().numpy()
+@pytest.mark.parametrize(
+    'name, flags', [('scroll', ['--head ncc']), ('sgd', ['--lr 1e-30 --bn frozen'])]
+)
+def test_each_batch_is_predicted_before_it_is_learned(parse, small_digits, name, flags):  # noqa: F811
+    """By hand: the nearest of the class means before each segment; a network that stays as it is."""
+    model, dataset, row = trained(
+        parse, name, '--schedule gaussian,batch=7 --prequential 1 --batch_size 7', *flags
+    )
+    x, y, right = (
+        dataset.images.train[dataset.schedule.order],
+        dataset.images.train_labels[dataset.schedule.order],
+        0,
+    )
+    x = (
+        model.embedder(x)[0] / GRID
+        if name == 'scroll'
+        else model.net.eval()(dataset.preprocessing(torch.from_numpy(x))).detach().numpy()
+    )
     for start in range(7, len(y), 7):
         seen = np.unique(y[:start])
         means = np.stack([x[:start][y[:start] == c].mean(axis=0) for c in seen])
-        scores = -((x[start:start + 7, None] - means) ** 2).sum(axis=2) if name == 'scroll' else x[start:start + 7, seen]
-        right += (seen[scores.argmax(axis=1)] == y[start:start + 7]).sum()
+        scores = (
+            -((x[start : start + 7, None] - means) ** 2).sum(axis=2)
+            if name == 'scroll'
+            else x[start : start + 7, seen]
+        )
+        right += (seen[scores.argmax(axis=1)] == y[start : start + 7]).sum()
     assert row['prequential_accuracy'] == pytest.approx(100 * right / len(y), abs=1e-3)
 
 

@@ -1,4 +1,5 @@
 """The bench as a library: from keyword arguments to a row."""
+
 import sys
 
 import pytest
@@ -13,19 +14,35 @@ FIXED = dict(non_verbose=True, disable_log=True, lr=0.05, n_epochs=1, device='cp
 
 
 def test_a_run_from_keyword_arguments_gives_its_row(tmp_path, tiny_weights):
-    flags = FIXED | dict(disable_log=False, base_path=tmp_path, notes=None, lr_milestones=[1, 2], lr_scheduler='multisteplr')
-    model, dataset = bench.load_runner('er', 'seq-digits', dict(buffer_size=20), weights=tiny_weights, n_splits=2, **flags)
+    flags = FIXED | dict(
+        disable_log=False,
+        base_path=tmp_path,
+        notes=None,
+        lr_milestones=[1, 2],
+        lr_scheduler='multisteplr',
+    )
+    model, dataset = bench.load_runner(
+        'er', 'seq-digits', dict(buffer_size=20), weights=tiny_weights, n_splits=2, **flags
+    )
     row = bench.train(model, dataset)
-    assert row['model'] == 'er' and row['lr_milestones'] == [1, 2] and 0 <= row['final_accuracy'] <= 100
+    assert (
+        row['model'] == 'er'
+        and row['lr_milestones'] == [1, 2]
+        and 0 <= row['final_accuracy'] <= 100
+    )
     [written] = read_rows(tmp_path / 'results' / 'class-il' / 'seq-digits' / 'er' / 'mean_accs.csv')
-    assert float(written['final_accuracy']) == row['final_accuracy'] and written['run'] == row['run']
+    assert (
+        float(written['final_accuracy']) == row['final_accuracy'] and written['run'] == row['run']
+    )
     assert len(model.buffer) == 20 and dataset.N_TASKS == 2
     with refused('has begun already', 'load_runner'):
         bench.train(model, dataset)
 
 
 def test_a_method_of_a_notebook(monkeypatch):
-    monkeypatch.setattr(sys.modules['models'].PLUGINS, 'registered', dict(sys.modules['models'].PLUGINS.registered))
+    monkeypatch.setattr(
+        sys.modules['models'].PLUGINS, 'registered', dict(sys.modules['models'].PLUGINS.registered)
+    )
 
     @bench.register_model('mine')
     class Mine(bench.ContinualModel):
@@ -39,18 +56,52 @@ def test_a_method_of_a_notebook(monkeypatch):
         def observe(self, inputs, labels, not_aug_inputs, epoch=None):
             self.seen = getattr(self, 'seen', 0) + len(labels)
             return 0
+
     required, optional = bench.get_avail_args('seq-digits', 'mine')
-    assert set(required) == {'strength', 'lr'} and optional['bn']['choices'] == ('train', 'frozen') and 'batch' in optional['batch_size']['description']
-    model, dataset = bench.load_runner('mine', 'seq-digits', strength=2, backbone='resnet18', num_filters=2, **FIXED)
+    assert (
+        set(required) == {'strength', 'lr'}
+        and optional['bn']['choices'] == ('train', 'frozen')
+        and 'batch' in optional['batch_size']['description']
+    )
+    model, dataset = bench.load_runner(
+        'mine', 'seq-digits', strength=2, backbone='resnet18', num_filters=2, **FIXED
+    )
     row = bench.train(model, dataset)
-    assert model.seen == len(dataset.train_labels) and row['strength'] == 2 and model.net.classifier.in_features == 16
+    assert (
+        model.seen == len(dataset.train_labels)
+        and row['strength'] == 2
+        and model.net.classifier.in_features == 16
+    )
 
 
-def test_what_mammoth_has_at_the_top_of_its_package_is_here_and_costs_nothing_until_it_is_used(tmp_path):
-    names = ['register_model', 'register_dataset', 'register_backbone', 'get_model_names', 'get_dataset_names', 'get_backbone_names', 'ContinualModel', 'ContinualDataset', 'MammothBackbone', 'ReturnTypes', 'Buffer', 'base_path', 'get_device', 'add_rehearsal_args', 'store_masked_loaders', 'set_default_from_args']
+def test_what_mammoth_has_at_the_top_of_its_package_is_here_and_costs_nothing_until_it_is_used(
+    tmp_path,
+):
+    names = [
+        'register_model',
+        'register_dataset',
+        'register_backbone',
+        'get_model_names',
+        'get_dataset_names',
+        'get_backbone_names',
+        'ContinualModel',
+        'ContinualDataset',
+        'MammothBackbone',
+        'ReturnTypes',
+        'Buffer',
+        'base_path',
+        'get_device',
+        'add_rehearsal_args',
+        'store_masked_loaders',
+        'set_default_from_args',
+    ]
     assert not [name for name in names if getattr(bench, name, None) is None]
     assert not hasattr(bench, 'no_such_name')
     import mammoth
-    assert all(getattr(mammoth, name) is getattr(bench, name) for name in [*names, 'load_runner', 'train', 'get_avail_args'])
+
+    assert all(
+        getattr(mammoth, name) is getattr(bench, name)
+        for name in [*names, 'load_runner', 'train', 'get_avail_args']
+    )
     code = f'import sys; sys.path.insert(0, {str(ROOT)!r}); import bench; print("torch" in sys.modules)'
     assert python('-c', code, cwd=tmp_path).stdout == 'False\n'

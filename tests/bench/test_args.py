@@ -1,4 +1,5 @@
 """How a run's arguments are put together, and what is refused."""
+
 import argparse
 import itertools
 import re
@@ -20,6 +21,7 @@ from tests.conftest import quick, refused, words_of, written
 
 class ProbeData(SequentialDigits):
     """Digits that ask for 3 epochs and have a flag of their own, through the signature."""
+
     NAME = 'probe-data'
 
     def __init__(self, args, shade: float = 0.5, inverted: bool = False, origin: str = None):
@@ -32,6 +34,7 @@ class ProbeData(SequentialDigits):
 
 class ProbeModel(Sgd):
     """SGD with a buffer and defaults that a test sets."""
+
     NAME = 'probe-model'
     wanted = {}
 
@@ -52,21 +55,46 @@ def probe(monkeypatch, tmp_path):
     monkeypatch.setitem(datasets.PLUGINS.registered, 'probe-data', ProbeData)
     monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
 
-    def arguments(*flags, config=None, data_config=None, defaults=None, buffer='--buffer_size=7', dataset='probe-data', lr='--lr=0.5'):
-        written(tmp_path, {'models/config/probe_model.yaml': config or '', 'datasets/configs/probe-data/default.yaml': data_config or ''})
+    def arguments(
+        *flags,
+        config=None,
+        data_config=None,
+        defaults=None,
+        buffer='--buffer_size=7',
+        dataset='probe-data',
+        lr='--lr=0.5',
+    ):
+        written(
+            tmp_path,
+            {
+                'models/config/probe_model.yaml': config or '',
+                'datasets/configs/probe-data/default.yaml': data_config or '',
+            },
+        )
         monkeypatch.setattr(ProbeModel, 'wanted', defaults or {})
-        return parse_args(words_of('--model probe-model --dataset', dataset, '--weights none', buffer, lr, *flags))
+        return parse_args(
+            words_of('--model probe-model --dataset', dataset, '--weights none', buffer, lr, *flags)
+        )
+
     return arguments
 
 
-@pytest.mark.parametrize('layers', [layers for layers in itertools.product((0, 1), repeat=4) if sum(layers) != 2], ids=str)
+@pytest.mark.parametrize(
+    'layers',
+    [layers for layers in itertools.product((0, 1), repeat=4) if sum(layers) != 2],
+    ids=str,
+)
 def test_the_strongest_source_of_a_value_wins(probe, layers):
     """Data set's own 3 < its config 4 < the model's set_defaults 5 < model config 6 < command line
     7.
     """
     data, model, config, line = layers
-    args = probe(*['--n_epochs=7'] * line, config='default: {n_epochs: 6}' if config else None,
-                 data_config='n_epochs: 4' if data else None, defaults=dict(n_epochs=5) if model else None)
+    args = probe(
+        *['--n_epochs=7'] * line,
+        config='default: {n_epochs: 6}' if config else None,
+        data_config='n_epochs: 4' if data else None,
+        defaults=dict(n_epochs=5) if model else None,
+    )
     assert args.n_epochs == max(value for value, on in zip((3, 4, 5, 6, 7), (1, *layers)) if on)
 
 
@@ -75,8 +103,20 @@ def test_where_nothing_is_said(probe):
     the other before.
     """
     args = probe('--shade 0.25 --inverted yes --batch_size 16')
-    assert (args.optimizer, args.seed, args.lr_milestones, args.strength, args.minibatch_size) == ('sgd', 0, [], 0.1, 16)
-    assert (args.backbone, args.width, args.shade, args.inverted, args.origin) == ('resnet18-md', 64, 0.25, True, None)
+    assert (args.optimizer, args.seed, args.lr_milestones, args.strength, args.minibatch_size) == (
+        'sgd',
+        0,
+        [],
+        0.1,
+        16,
+    )
+    assert (args.backbone, args.width, args.shade, args.inverted, args.origin) == (
+        'resnet18-md',
+        64,
+        0.25,
+        True,
+        None,
+    )
     args = probe(defaults=dict(strength=0.3, minibatch_size=5))
     assert (args.strength, args.minibatch_size) == (0.3, 5)
 
@@ -87,11 +127,11 @@ def test_what_a_config_gives_is_no_longer_required(probe):
     with refused('--buffer_size is missing: samples'):
         probe(buffer='')
     assert probe(lr='', config='default: {lr: 0.25}').lr == 0.25
-    assert probe(lr='', defaults=dict(lr=0)).lr == 0                                     # zero is a value
+    assert probe(lr='', defaults=dict(lr=0)).lr == 0  # zero is a value
     assert probe(buffer='', data_config='buffer_size: 0').buffer_size == 0
 
 
-RULES = '''
+RULES = """
 default: {strength: 1}
 best:
   - {when: {dataset: probe-data}, set: {strength: 2, optim_wd: 0.5}}
@@ -99,7 +139,7 @@ best:
   - {when: {buffer_size: {min: 500, max: 999}}, set: {strength: 4}}
   - {when: {dataset: probe-data, buffer_size: {min: 2000}}, set: {strength: 5}}
   - {when: {dataset: other}, set: {strength: 6}}
-'''
+"""
 
 
 @pytest.mark.parametrize('buffer, strength', [(100, 3), (101, 2), (500, 4), (999, 4), (2000, 5)])
@@ -108,51 +148,113 @@ def test_of_the_rules_of_best_the_last_that_holds_wins(probe, buffer, strength):
     assert (args.strength, args.optim_wd) == (strength, 0.5)
 
 
-@pytest.mark.parametrize('text, words', [
-    ('strenth: 1', ['strenth', 'did you mean strength']), ('lr: fast', ['lr', 'fast']), ('lr: .nan', ['lr', 'nan']),
-    ('lr: {a: 1}', ['lr']), ('lr: -1', ['lr', '-1']), ('batch_size: ' + '9' * 5000, ['YAML']), ('lr: [0.1, 0.2]', ['lr', '[0.1, 0.2]']), ('optimizer: sgdd', ['optimizer', 'sgdd', 'adamw']),
-    ('lr_milestones: [5, x]', ['lr_milestones', 'x']), ('lr_milestones: 35', ['lr_milestones', '35']), ('lr: "open', ['YAML']),
-], ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    'text, words',
+    [
+        ('strenth: 1', ['strenth', 'did you mean strength']),
+        ('lr: fast', ['lr', 'fast']),
+        ('lr: .nan', ['lr', 'nan']),
+        ('lr: {a: 1}', ['lr']),
+        ('lr: -1', ['lr', '-1']),
+        ('batch_size: ' + '9' * 5000, ['YAML']),
+        ('lr: [0.1, 0.2]', ['lr', '[0.1, 0.2]']),
+        ('optimizer: sgdd', ['optimizer', 'sgdd', 'adamw']),
+        ('lr_milestones: [5, x]', ['lr_milestones', 'x']),
+        ('lr_milestones: 35', ['lr_milestones', '35']),
+        ('lr: "open', ['YAML']),
+    ],
+    ids=lambda value: str(value)[:40],
+)
 @pytest.mark.parametrize('where', ['model', 'data set'])
 def test_nonsense_in_a_config_file_is_refused(probe, where, text, words):
     with refused(*words):
-        probe(**{'config': f'default: {{{text}}}' if text.count(': ') and '"' not in text else text} if where == 'model' else {'data_config': text})
+        probe(
+            **{'config': f'default: {{{text}}}' if text.count(': ') and '"' not in text else text}
+            if where == 'model'
+            else {'data_config': text}
+        )
 
 
-@pytest.mark.parametrize('text, words', [
-    *((text, ['default']) for text in ('default: 3', 'default: [1]', 'lr: 3')),
-    *((text, ['when']) for text in ('best: 3', 'best: [1]', 'best: [{set: {strength: 1}}]', 'best: [{when: {}, set: 3}]',
-        'best: [{when: {dataset: {min: 1}}, set: {}}]', 'best: [{when: {lr: {min: low}}, set: {}}]')),
-    *((text, []) for text in ('probe-data: 3', 'probe-data: [1]', 'best: {probe-data: {7: 3}}', 'probe-data: {7: [1]}')),
-    ('probe-data: {small: {lr: 1}}', ['small', 'buffer size']), ('probe-data: {7: {speed: 1}}', ['speed', 'not a flag']), ('a: &a {lr: 1}\nb: *a', ['aliases'])], ids=str)
+@pytest.mark.parametrize(
+    'text, words',
+    [
+        *((text, ['default']) for text in ('default: 3', 'default: [1]', 'lr: 3')),
+        *(
+            (text, ['when'])
+            for text in (
+                'best: 3',
+                'best: [1]',
+                'best: [{set: {strength: 1}}]',
+                'best: [{when: {}, set: 3}]',
+                'best: [{when: {dataset: {min: 1}}, set: {}}]',
+                'best: [{when: {lr: {min: low}}, set: {}}]',
+            )
+        ),
+        *(
+            (text, [])
+            for text in (
+                'probe-data: 3',
+                'probe-data: [1]',
+                'best: {probe-data: {7: 3}}',
+                'probe-data: {7: [1]}',
+            )
+        ),
+        ('probe-data: {small: {lr: 1}}', ['small', 'buffer size']),
+        ('probe-data: {7: {speed: 1}}', ['speed', 'not a flag']),
+        ('a: &a {lr: 1}\nb: *a', ['aliases']),
+    ],
+    ids=str,
+)
 def test_a_model_config_of_another_shape_is_refused(probe, text, words):
     with refused('models/config/probe_model.yaml', *words):
         probe('--model_config=best', config=text)
 
 
-@pytest.mark.parametrize('text, name, value', [
-    *((text, 'lr_scheduler', None) for text in ('lr_scheduler: None', 'lr_scheduler: null')),
-    ('lr_scheduler: cosine', 'lr_scheduler', 'cosine'), ('optim_nesterov: true', 'optim_nesterov', True),
-    ('drop_last: no', 'drop_last', False), ('lr_milestones: [35, 45]', 'lr_milestones', [35, 45]),
-    ('validation: 20', 'validation', 20), ('non_verbose: true', 'non_verbose', True), ('joint: 1', 'joint', 1)], ids=str)
+@pytest.mark.parametrize(
+    'text, name, value',
+    [
+        *((text, 'lr_scheduler', None) for text in ('lr_scheduler: None', 'lr_scheduler: null')),
+        ('lr_scheduler: cosine', 'lr_scheduler', 'cosine'),
+        ('optim_nesterov: true', 'optim_nesterov', True),
+        ('drop_last: no', 'drop_last', False),
+        ('lr_milestones: [35, 45]', 'lr_milestones', [35, 45]),
+        ('validation: 20', 'validation', 20),
+        ('non_verbose: true', 'non_verbose', True),
+        ('joint: 1', 'joint', 1),
+    ],
+    ids=str,
+)
 def test_values_in_a_config_have_the_types_of_their_flags(probe, text, name, value):
     """Also those of flags that may stand bare or have other names on the command line."""
     assert getattr(probe(data_config=text), name) == value
     assert getattr(probe(config=f'default: {{{text}}}'), name) == value
 
 
-@pytest.mark.parametrize('flags, words', [
-    ('--seed=1 --seed 1', '2 times'), ('--batch-size=3', 'did you mean --batch_size?'), ('--optim sgd', '--optim:'), ('--zzzzzz 3', '--help'),
-    ('stray', ''), ('--seed', 'expected one argument'), ('--seed 1.5', 'whole number'), ('--optim_wd nan', 'nan'), ('--optim_wd -0.1', '-0.1'),
-    ('--drop_last 2', '2'), ('--lr_milestones 3 x', 'x'), ('--lr_scheduler cosin', 'did you mean cosine?'),
-    ('--schedule gaussian:sgima=.5', 'did you mean sigma?')])
+@pytest.mark.parametrize(
+    'flags, words',
+    [
+        ('--seed=1 --seed 1', '2 times'),
+        ('--batch-size=3', 'did you mean --batch_size?'),
+        ('--optim sgd', '--optim:'),
+        ('--zzzzzz 3', '--help'),
+        ('stray', ''),
+        ('--seed', 'expected one argument'),
+        ('--seed 1.5', 'whole number'),
+        ('--optim_wd nan', 'nan'),
+        ('--optim_wd -0.1', '-0.1'),
+        ('--drop_last 2', '2'),
+        ('--lr_milestones 3 x', 'x'),
+        ('--lr_scheduler cosin', 'did you mean cosine?'),
+        ('--schedule gaussian:sgima=.5', 'did you mean sigma?'),
+    ],
+)
 def test_a_command_line_that_cannot_be_meant_is_refused(probe, flags, words):
     with refused(re.split('[ =]', flags)[0], words):
         probe(*flags.split())
 
 
 @quick
-@given(st.integers(-10 ** 20, 10 ** 20), st.integers(-5, 5), st.floats(), st.booleans())
+@given(st.integers(-(10**20), 10**20), st.integers(-5, 5), st.floats(), st.booleans())
 def test_numbers_keep_their_value_or_are_refused(value, least, other, positive):
     with nullcontext() if value >= least else pytest.raises(argparse.ArgumentTypeError):
         assert whole(least)(str(value)) == value
@@ -161,7 +263,7 @@ def test_numbers_keep_their_value_or_are_refused(value, least, other, positive):
         assert (real(positive=True) if positive else real(-3))(repr(other)) == other
 
 
-SECTIONS = '''
+SECTIONS = """
 default: {strength: 1, optim_wd: 0.125}
 probe_data:
   strength: 2
@@ -171,30 +273,65 @@ probe_data:
   500: {strength: 4}
 other: {strength: 5}
 none-yet:
-'''
+"""
 
 
-@pytest.mark.parametrize('dataset, buffer, strength, epochs', [
-    ('probe-data', 7, 3, 9), ('Probe_Data', 500, 4, 9), ('probe-data', 200, 2, 9), ('seq-digits', 7, 1, 5)])
+@pytest.mark.parametrize(
+    'dataset, buffer, strength, epochs',
+    [
+        ('probe-data', 7, 3, 9),
+        ('Probe_Data', 500, 4, 9),
+        ('probe-data', 200, 2, 9),
+        ('seq-digits', 7, 1, 5),
+    ],
+)
 def test_sections_as_mammoth_has_them(probe, dataset, buffer, strength, epochs):
     """Data set and buffer size over data set over default; what is not there is not missed."""
-    args = probe('--model_config=best', config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}')
-    assert (args.strength, args.n_epochs, args.optim_wd, args.optim_mom) == (strength, epochs, 0.125, 0.5 * (epochs == 9))
+    args = probe(
+        '--model_config=best', config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}'
+    )
+    assert (args.strength, args.n_epochs, args.optim_wd, args.optim_mom) == (
+        strength,
+        epochs,
+        0.125,
+        0.5 * (epochs == 9),
+    )
     assert probe(config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}').strength == 1
-    assert probe('--load_best_args', config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}').strength == strength
+    assert (
+        probe(
+            '--load_best_args', config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}'
+        ).strength
+        == strength
+    )
 
 
-@pytest.mark.parametrize('flags, data_config, splits', [
-    ('--n_splits 2', None, 2), ('--schedule split:3,order=random', None, 3), ('--schedule iid', None, None), ('--joint 1', None, 1),
-    ('', 'N_CLASSES_PER_TASK: 5', 2), ('--n_splits 3', 'N_TASKS: 4', 3)])
+@pytest.mark.parametrize(
+    'flags, data_config, splits',
+    [
+        ('--n_splits 2', None, 2),
+        ('--schedule split:3,order=random', None, 3),
+        ('--schedule iid', None, None),
+        ('--joint 1', None, 1),
+        ('', 'N_CLASSES_PER_TASK: 5', 2),
+        ('--n_splits 3', 'N_TASKS: 4', 3),
+    ],
+)
 def test_rules_know_the_number_of_splits_whoever_says_it(probe, flags, data_config, splits):
-    rules = ''.join(f'\n  - {{when: {{n_splits: {n}}}, set: {{strength: {n}}}}}' for n in range(1, 6))
-    args = probe('--model_config=best', flags, config=f'default: {{strength: 9}}\nbest:{rules}', data_config=data_config)
+    rules = ''.join(
+        f'\n  - {{when: {{n_splits: {n}}}, set: {{strength: {n}}}}}' for n in range(1, 6)
+    )
+    args = probe(
+        '--model_config=best',
+        flags,
+        config=f'default: {{strength: 9}}\nbest:{rules}',
+        data_config=data_config,
+    )
     assert args.strength == (splits or 9)
 
 
 class Clash(Sgd):
     """Wants a flag that is there, for something else."""
+
     NAME = 'clash'
 
     @staticmethod
@@ -210,15 +347,32 @@ def test_a_flag_that_clashes_is_told(parse, monkeypatch):
 
 @pytest.mark.parametrize('method', ['bic', 'scroll'])
 def test_every_flag_says_what_it_affects(method):
-    affects = parse_args(words_of('--model', method, '--dataset seq-digits --weights none'), return_parser_only=True).affects()
+    affects = parse_args(
+        words_of('--model', method, '--dataset seq-digits --weights none'), return_parser_only=True
+    ).affects()
     assert set(affects.values()) <= set(AFFECTS)
-    for word, endings in dict(place=('_path', '_every'), speed=('device', '_threads', '_workers', '_cache'), display=('notes', '_verbose')).items():
-        assert {affects[name] for name in affects if name.endswith(endings) and name != 'eval_every'} <= {word}
+    for word, endings in dict(
+        place=('_path', '_every'),
+        speed=('device', '_threads', '_workers', '_cache'),
+        display=('notes', '_verbose'),
+    ).items():
+        assert {
+            affects[name] for name in affects if name.endswith(endings) and name != 'eval_every'
+        } <= {word}
 
 
-@pytest.mark.parametrize('words, same', [
-    ('--num_workers 2 --notes x --seed 3 --n_splits 2 --eval_epochs 9 --num_threads 1 --savecheck last', True),
-    ('--bn frozen', False), ('--start_from 1', False), ('--input_size 20', False)])
+@pytest.mark.parametrize(
+    'words, same',
+    [
+        (
+            '--num_workers 2 --notes x --seed 3 --n_splits 2 --eval_epochs 9 --num_threads 1 --savecheck last',
+            True,
+        ),
+        ('--bn frozen', False),
+        ('--start_from 1', False),
+        ('--input_size 20', False),
+    ],
+)
 def test_what_tells_runs_apart_is_in_their_keys(parse, words, same):
     flags = '--lr 1 --buffer_size 5'
     assert (parse('er', flags, words).key == parse('er', flags).key) == same
@@ -226,4 +380,6 @@ def test_what_tells_runs_apart_is_in_their_keys(parse, words, same):
 
 def test_every_method_has_the_same_config_by_default():
     words = [words_of('--model', name, '--dataset seq-digits') for name in models.get_model_names()]
-    assert {parse_args(of_one, return_parser_only=True).get_default('model_config') for of_one in words} == {None}
+    assert {
+        parse_args(of_one, return_parser_only=True).get_default('model_config') for of_one in words
+    } == {None}

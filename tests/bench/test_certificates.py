@@ -1,4 +1,5 @@
 """Certificates that travel: made again from the data, line by line; whatever differs is named."""
+
 import json
 import sys
 
@@ -24,13 +25,17 @@ def tiny(tmp_path_factory) -> list:
 @pytest.fixture
 def call(monkeypatch, capsys, tmp_path):
     """call(*words): (exit code, name of a line -> what is said of it, all that was said)."""
+
     def run(*words):
         flags = [] if '--base_path' in words else ['--base_path', tmp_path]
-        monkeypatch.setattr(sys, 'argv', ['certify.py', *words_of(*words, *flags, '--device cpu --non_verbose 1')])
+        monkeypatch.setattr(
+            sys, 'argv', ['certify.py', *words_of(*words, *flags, '--device cpu --non_verbose 1')]
+        )
         code = run_command(certify.main)
         out, err = capsys.readouterr()
         cells = [[cell for cell in line.strip().split('  ') if cell] for line in out.splitlines()]
         return code, {cell[0]: cell[2].strip() for cell in cells if len(cell) == 3}, out + err
+
     return run
 
 
@@ -42,11 +47,23 @@ def made(tiny, tmp_path_factory):
     def make(*flags):
         if flags not in known:
             folder = tmp_path_factory.mktemp('made')
-            words = ['--dataset seq-digits --weights', tiny[0], '--schedules 1 --specs iid',
-                     '--buffers 1 --buffer_size 20 --keep', folder / 'kept.json', '--base_path', folder, '--device cpu']
-            assert certify.certify(*certify.parse_options(words_of(*words, '--non_verbose 1', *flags))) == 0
+            words = [
+                '--dataset seq-digits --weights',
+                tiny[0],
+                '--schedules 1 --specs iid',
+                '--buffers 1 --buffer_size 20 --keep',
+                folder / 'kept.json',
+                '--base_path',
+                folder,
+                '--device cpu',
+            ]
+            assert (
+                certify.certify(*certify.parse_options(words_of(*words, '--non_verbose 1', *flags)))
+                == 0
+            )
             known[flags] = folder / 'kept.json'
         return known[flags], json.loads(known[flags].read_text())
+
     return make
 
 
@@ -65,21 +82,44 @@ INTEGER = '--embedding_dtype integer'
 
 def test_all_lines_but_the_schedules_are_made_again_from_three_of_them(call, made):
     path, content = made(INTEGER)
-    assert list(content['anywhere'])[:6] == ['data', 'backbone', 'schedules', 'integer network', 'features of built-in images', 'statistics']
+    assert list(content['anywhere'])[:6] == [
+        'data',
+        'backbone',
+        'schedules',
+        'integer network',
+        'features of built-in images',
+        'statistics',
+    ]
     assert 'thread' in content['here']['machine'] and list(content['here']) == ['machine']
     assert '--embedding_dtype integer' in content['command'] and path.stat().st_size < 10_000
     code, lines, said = call('--check', path, '--feature_cache 0 --embed_chunk 7 --channels_last 0')
     assert code == 0 and list(lines) == list(content['anywhere']), said
-    assert f"it says: {content['verdict']['sentence']}\n" in said
-    assert lines.pop('schedules').startswith('skipped: 3 were learned') and set(lines.values()) == {'the same'}
+    assert f'it says: {content["verdict"]["sentence"]}\n' in said
+    assert lines.pop('schedules').startswith('skipped: 3 were learned') and set(lines.values()) == {
+        'the same'
+    }
     assert said.splitlines()[-1] == f'  the same: {len(lines)} lines; 1 skipped'
 
 
 def test_lines_that_say_something_else_are_named_alone(call, made):
-    names = ['data', 'statistics', 'predictions, ridge, lambda 0.1', 'right, ridge, lambda auto', 'f_T, nearest centroid', 'buffer, hash, |M| = 200']
+    names = [
+        'data',
+        'statistics',
+        'predictions, ridge, lambda 0.1',
+        'right, ridge, lambda auto',
+        'f_T, nearest centroid',
+        'buffer, hash, |M| = 200',
+    ]
     code, lines, said = call('--check', changed(made(INTEGER)[0], 'anywhere', *names), '--all 1')
-    assert code == 1 and set(lines.values()) - {'the same'} == {lines[name] for name in names} and [line for line, what in lines.items() if what.startswith('DIFFERS')] == names
-    assert said.splitlines()[-1] == f"  not the same: data, and what follows from it: {', '.join(names[1:])}"
+    assert (
+        code == 1
+        and set(lines.values()) - {'the same'} == {lines[name] for name in names}
+        and [line for line, what in lines.items() if what.startswith('DIFFERS')] == names
+    )
+    assert (
+        said.splitlines()[-1]
+        == f'  not the same: data, and what follows from it: {", ".join(names[1:])}'
+    )
 
 
 def test_other_weights_data_and_settings_are_named(call, made, tiny):
@@ -90,24 +130,38 @@ def test_other_weights_data_and_settings_are_named(call, made, tiny):
         differing = [line for line, what in lines.items() if what.startswith('DIFFERS')]
         assert code == 1 and said.splitlines()[-1].startswith(f'  not the same: {differing[0]}')
         return differing
-    assert first('--weights', tiny[1])[:3] == ['backbone', 'integer network', 'features of built-in images']
+
+    assert first('--weights', tiny[1])[:3] == [
+        'backbone',
+        'integer network',
+        'features of built-in images',
+    ]
     differing = first('--noise_rate 0.01')
     assert differing[:2] == ['data', 'statistics'] and 'backbone' not in differing
 
 
 def test_a_certificate_of_another_head_says_its_settings(call, made):
-    path, content = made('--embedding_dtype float32 --predictor lda --shrinkage 0.25 --model_config best')
+    path, content = made(
+        '--embedding_dtype float32 --predictor lda --shrinkage 0.25 --model_config best'
+    )
     assert (content['settings']['predictor'], content['settings']['shrinkage']) == ('lda', 0.25)
     assert content['flags'] == ['--model_config', 'best']
     code, lines, _ = call('--check', path, '--shrinkage 0.5')
-    assert code == 1 and lines['f_T, lda'].startswith('DIFFERS') and lines['statistics'] == 'the same'
+    assert (
+        code == 1 and lines['f_T, lda'].startswith('DIFFERS') and lines['statistics'] == 'the same'
+    )
 
 
 def test_floating_point_holds_on_its_kind_of_machine_and_the_check_says_so(call, made):
     path, content = made('--embedding_dtype float32')
-    assert list(content['anywhere']) == ['data', 'backbone', 'schedules'] and {'network', 'statistics'} < set(content['here'])
+    assert list(content['anywhere']) == ['data', 'backbone', 'schedules'] and {
+        'network',
+        'statistics',
+    } < set(content['here'])
     code, lines, said = call('--check', changed(path, 'here', 'statistics'))
-    assert code == 1 and [name for name, what in lines.items() if what.startswith('DIFFERS')] == ['statistics'], said
+    assert code == 1 and [name for name, what in lines.items() if what.startswith('DIFFERS')] == [
+        'statistics'
+    ], said
     code, lines, _ = call('--check', changed(path, 'here', 'machine', value='an abacus, 2 threads'))
     assert code == 0 and lines['data'] == 'the same'
     assert lines['statistics'].startswith('skipped: holds on an abacus, 2 threads; this is ')
@@ -120,25 +174,52 @@ def test_adapted_predictors_stand_among_what_holds_here(call, made):
     assert call('--check', path, '--adapt 1')[1]['f*'] == 'the same'
 
 
-EMPTY = dict(anywhere=dict(data='', backbone=''), here={}, settings={}, options={}, model='scroll', dataset='seq-digits', command='',
-             verdict=dict(sentence=''), flags=[])
+EMPTY = dict(
+    anywhere=dict(data='', backbone=''),
+    here={},
+    settings={},
+    options={},
+    model='scroll',
+    dataset='seq-digits',
+    command='',
+    verdict=dict(sentence=''),
+    flags=[],
+)
 
 
-@pytest.mark.parametrize('content, said', [
-    (None, ['No such file']), ('{', ['no certificate']), ('{"format": "schedule-certificate-1"}', ['this is schedule-certificate-1']),
-    (dict(anywhere={}), ['damaged']), (EMPTY | dict(anywhere={}), ['damaged']), (EMPTY | dict(model='er'), ['a certificate of er']),
-    (EMPTY | dict(options=dict(dataset='seq-digits', schedules=-1)), ['--schedules'])])
+@pytest.mark.parametrize(
+    'content, said',
+    [
+        (None, ['No such file']),
+        ('{', ['no certificate']),
+        ('{"format": "schedule-certificate-1"}', ['this is schedule-certificate-1']),
+        (dict(anywhere={}), ['damaged']),
+        (EMPTY | dict(anywhere={}), ['damaged']),
+        (EMPTY | dict(model='er'), ['a certificate of er']),
+        (EMPTY | dict(options=dict(dataset='seq-digits', schedules=-1)), ['--schedules']),
+    ],
+)
 def test_what_is_no_certificate_ends_in_one_line(call, tmp_path, content, said):
     path = tmp_path / 'some.json'
     if content is not None:
-        path.write_text(content if isinstance(content, str) else json.dumps(dict(format='schedule-certificate-2') | content))
+        path.write_text(
+            content
+            if isinstance(content, str)
+            else json.dumps(dict(format='schedule-certificate-2') | content)
+        )
     code, _, text = call('--check', path)
-    assert code == 2 and len(text.splitlines()) == 1 and not [word for word in said if word not in text], text
+    assert (
+        code == 2
+        and len(text.splitlines()) == 1
+        and not [word for word in said if word not in text]
+    ), text
 
 
 def test_the_committed_certificate_of_the_digits_holds_here(call):
     """The shipped network in integers; under AVX2, too (`make test-avx2`)."""
-    code, lines, said = call('--check', COMMITTED / 'seq-digits.json', '--num_threads 1 --feature_cache 0')
+    code, lines, said = call(
+        '--check', COMMITTED / 'seq-digits.json', '--num_threads 1 --feature_cache 0'
+    )
     assert code == 0 and np.sum([what == 'the same' for what in lines.values()]) >= 20, said
 
 
@@ -146,26 +227,62 @@ def test_the_committed_certificate_of_the_digits_holds_here(call):
 def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_path):
     """Many schedules, the shipped integers, its settings; for one file a line of each of its names,
     of the digits and a tiny network, whose values are others."""
-    content, digits = json.loads(path.read_text()), json.loads((COMMITTED / 'seq-digits.json').read_text())
-    assert content['verdict']['identical'] and content['verdict']['schedules'] >= 100 and path.stat().st_size < 10_000
+    content, digits = (
+        json.loads(path.read_text()),
+        json.loads((COMMITTED / 'seq-digits.json').read_text()),
+    )
+    assert (
+        content['verdict']['identical']
+        and content['verdict']['schedules'] >= 100
+        and path.stat().st_size < 10_000
+    )
     # of the file's name, where it is not ridge
     head = path.stem.removeprefix(content['dataset']).split('-')[1:2]
-    named = 'f*' if path.stem.endswith('f-star') else f'f_T, {head[0].replace("ncc", "nearest centroid")}' if head else 'data'
+    named = (
+        'f*'
+        if path.stem.endswith('f-star')
+        else f'f_T, {head[0].replace("ncc", "nearest centroid")}'
+        if head
+        else 'data'
+    )
     assert path.stem.startswith(content['dataset']) and named in content['anywhere']
     if not content['settings'].get('stages'):
         assert content['anywhere']['integer network'] == digits['anywhere']['integer network']
     words = ['--model', content['model'], '--dataset', content['dataset'], *content['flags']]
     read = certificates.read(path)
-    args = parse_args([*words, *(word for name, value in read['settings'].items() for word in (f'--{name}', str(value)))])
-    flags = {option: action.dest for action in parse_args(words, return_parser_only=True)._actions for option in action.option_strings}
+    args = parse_args(
+        [
+            *words,
+            *(
+                word
+                for name, value in read['settings'].items()
+                for word in (f'--{name}', str(value))
+            ),
+        ]
+    )
+    flags = {
+        option: action.dest
+        for action in parse_args(words, return_parser_only=True)._actions
+        for option in action.option_strings
+    }
     taken = {name: getattr(args, flags[f'--{name}']) for name in read['settings']}
     # which was the default
     assert taken == read['settings'] and read['settings'].pop('adapt_select') == 'none'
-    assert list(read['settings'].values()) == [value for name, value in content['settings'].items() if name != 'adapt_select']
+    assert list(read['settings'].values()) == [
+        value for name, value in content['settings'].items() if name != 'adapt_select'
+    ]
     if path.stem != 'seq-cifar100-lda-square':
         return
     other = tmp_path / 'digits.json'
-    other.write_text(json.dumps(content | dict(dataset='seq-digits', options=content['options'] | dict(dataset='seq-digits'))))
+    other.write_text(
+        json.dumps(
+            content
+            | dict(dataset='seq-digits', options=content['options'] | dict(dataset='seq-digits'))
+        )
+    )
     code, lines, said = call('--check', other, '--weights', tiny[0])
-    assert code == 1 and list(lines) == [*content['anywhere'], *(name for name in content['here'] if name != 'machine')]
+    assert code == 1 and list(lines) == [
+        *content['anywhere'],
+        *(name for name in content['here'] if name != 'machine'),
+    ]
     assert 'nothing here' not in said, said

@@ -1,6 +1,7 @@
 """Certificates: what they say is what runs of main.py do; they find a difference where there is
 one; they go on where they were.
 """
+
 import json
 
 import numpy as np
@@ -22,14 +23,25 @@ SGD = '--model sgd --lr 0.05 --n_epochs 1 --batch_size 64 --schedules 1 --num_th
 @pytest.fixture(scope='module')
 def call(tiny_weights):
     """call(folder, *words): (exit code, certificate, its rows) on the digits."""
+
     def run(folder, *words):
-        words = words_of('--dataset seq-digits --weights', tiny_weights, '--out', folder, '--base_path', folder, '--device cpu', *words)
+        words = words_of(
+            '--dataset seq-digits --weights',
+            tiny_weights,
+            '--out',
+            folder,
+            '--base_path',
+            folder,
+            '--device cpu',
+            *words,
+        )
         options, flags = certify.parse_options(words)
         flags += [] if '--model' in words else ['--feature_cache', '0']
         code = certify.certify(options, flags)
         path = max(folder.glob('certificate-*.json'), key=lambda p: p.stat().st_mtime_ns)
         certificate = json.loads(path.read_text())
         return code, certificate, certificate['schedules']
+
     return run
 
 
@@ -39,8 +51,7 @@ def runs_in(folder) -> int:
 
 @pytest.fixture(scope='module')
 def scroll(call, tmp_path_factory):
-    """The certificate of SCROLL that several tests look at: (folder, exit code, certificate, rows).
-    """
+    """The certificate of SCROLL that several tests look at: (folder, exit code, certificate, rows)."""
     folder = tmp_path_factory.mktemp('scroll')
     return folder, *call(folder, SCROLL)
 
@@ -50,9 +61,24 @@ def test_scroll_is_certified_identical(scroll):
     verdict = certificate['verdict']
     assert certify.parse_options(['--dataset', 'x', '--model', 'SCROLL'])[0].model == 'scroll'
     assert code == 0 and verdict['identical'] and verdict['schedules'] == len(rows) == 8
-    assert verdict['distinct'] == {'statistics': 1, 'f_T': 1, 'weights and predictions': 1, 'buffer': 1, 'f*': 0}
-    assert (verdict['disagreement'], verdict['weight_difference'], verdict['final']['range']) == (0, 0, 0)
-    assert [row['spec'] for row in rows][:4] == ['split:5', 'split:5,order=9-8-7-6-5-4-3-2-1-0', 'iid', 'split:5,batch=200']
+    assert verdict['distinct'] == {
+        'statistics': 1,
+        'f_T': 1,
+        'weights and predictions': 1,
+        'buffer': 1,
+        'f*': 0,
+    }
+    assert (verdict['disagreement'], verdict['weight_difference'], verdict['final']['range']) == (
+        0,
+        0,
+        0,
+    )
+    assert [row['spec'] for row in rows][:4] == [
+        'split:5',
+        'split:5,order=9-8-7-6-5-4-3-2-1-0',
+        'iid',
+        'split:5,batch=200',
+    ]
     assert len({row['schedule_digest'] for row in rows}) == 8
     assert [bool(row['buffer_digest']) for row in rows] == [True] * 3 + [False] * 5
     assert [bool(row['streamed_digest']) for row in rows] == [True] * 4 + [False] * 3 + [True]
@@ -62,13 +88,21 @@ def test_scroll_is_certified_identical(scroll):
 
 def test_a_row_is_what_main_finds_under_that_schedule(scroll, parse):
     row = scroll[3][1]
-    model, dataset, args = initialize(parse('scroll', '--schedule', row['spec'], '--adaptation none --feature_cache 0'))
+    model, dataset, args = initialize(
+        parse('scroll', '--schedule', row['spec'], '--adaptation none --feature_cache 0')
+    )
     measured = train(model, dataset, args)
-    for ours, theirs in (('statistics_digest', 'statistics_digest'), ('net_digest', 'online_digest'), ('buffer_digest', 'buffer_digest'),
-                         ('schedule_digest', 'schedule_digest')):
+    for ours, theirs in (
+        ('statistics_digest', 'statistics_digest'),
+        ('net_digest', 'online_digest'),
+        ('buffer_digest', 'buffer_digest'),
+        ('schedule_digest', 'schedule_digest'),
+    ):
         assert row[ours] in (None, measured[theirs])
     assert row['final_accuracy'] == pytest.approx(measured['final_accuracy'], abs=1e-3)
-    assert row['average_incremental_accuracy'] == pytest.approx(measured['average_incremental_accuracy'], abs=1e-3)
+    assert row['average_incremental_accuracy'] == pytest.approx(
+        measured['average_incremental_accuracy'], abs=1e-3
+    )
     sizes = [len(loader.dataset) for loader in dataset.test_loaders]
     last = np.average(evaluate(model, dataset)[0], weights=sizes)
     assert row['curve'][-1] == [len(dataset.train_labels), pytest.approx(last, abs=1e-3)]
@@ -80,7 +114,12 @@ def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
         file.write('\n{"key": "killed while wri')
     monkeypatch.setattr(trials.ScrollTrials, 'run', lambda *_: pytest.fail('it had a row'))
     again = call(folder, SCROLL)
-    assert again[0] == 0 and again[2] == rows and again[1]['id'] == certificate['id'] and again[1]['verdict'] == certificate['verdict']
+    assert (
+        again[0] == 0
+        and again[2] == rows
+        and again[1]['id'] == certificate['id']
+        and again[1]['verdict'] == certificate['verdict']
+    )
 
 
 def test_other_arguments_other_code_or_a_lost_outcome_are_run(call, tmp_path, monkeypatch):
@@ -89,11 +128,14 @@ def test_other_arguments_other_code_or_a_lost_outcome_are_run(call, tmp_path, mo
     assert runs_in(tmp_path) == 2
     other = call(tmp_path, *words, '--ridge_lambda 7')[1]
     assert runs_in(tmp_path) == 4
-    assert other['schedules'][0]['net_digest'] != first['schedules'][0]['net_digest'] and other['id'] != first['id']
+    assert (
+        other['schedules'][0]['net_digest'] != first['schedules'][0]['net_digest']
+        and other['id'] != first['id']
+    )
     for path in (tmp_path / 'outcomes').iterdir():
         path.write_bytes(path.read_bytes()[:100])
     call(tmp_path, *words)
-    assert runs_in(tmp_path) == 5        # the second has the same outcome as the first, again
+    assert runs_in(tmp_path) == 5  # the second has the same outcome as the first, again
     monkeypatch.setattr(certify, 'project_digest', lambda: 'other')
     call(tmp_path, *words)
     assert runs_in(tmp_path) == 7
@@ -102,23 +144,44 @@ def test_other_arguments_other_code_or_a_lost_outcome_are_run(call, tmp_path, mo
 def test_a_short_cut_that_is_wrong_is_found_by_streaming(call, tmp_path, monkeypatch):
     """The sums of one class are counted for another."""
     sums = certificates.summed_stream
-    monkeypatch.setattr(certificates, 'summed_stream', lambda learner, parts, *given: sums(learner, [parts[0], *parts[:1], *parts[2:]], *given))
+    monkeypatch.setattr(
+        certificates,
+        'summed_stream',
+        lambda learner, parts, *given: sums(learner, [parts[0], *parts[:1], *parts[2:]], *given),
+    )
     words = ['--schedules 1 --specs= --buffers 0 --stream_check']
     code, certificate, _ = call(tmp_path, *words, 1)
-    assert code == 1 and not certificate['verdict']['identical'] and certificate['verdict']['distinct']['statistics'] == 2
+    assert (
+        code == 1
+        and not certificate['verdict']['identical']
+        and certificate['verdict']['distinct']['statistics'] == 2
+    )
 
 
 def test_buffers_are_claimed_where_classes_arrive_whole_and_hashed_ones_everywhere(call, tmp_path):
     words = '--schedules 0 --specs split:5,batch=60 --buffers 9 --buffer_size 20 --buffer_strategy'
     code, certificate, rows = call(tmp_path, words, 'herding')
-    assert code == 0 and certificate['verdict']['distinct']['buffer'] == 2 and rows[0]['buffer_digest'] == rows[1]['buffer_digest']
+    assert (
+        code == 0
+        and certificate['verdict']['distinct']['buffer'] == 2
+        and rows[0]['buffer_digest'] == rows[1]['buffer_digest']
+    )
     code, certificate, _ = call(tmp_path, words, 'hash')
     assert code == 0 and certificate['verdict']['distinct']['buffer'] == 1
 
 
-@pytest.mark.parametrize('words, said', [
-    (['--specs imbalanced:5'], ['imbalanced:5', 'leaves out samples']), (['--specs split:0'], ['split:0']), (['--schedule iid'], ['--schedule:']),
-    (['--model icarl --buffer_size 20 --specs gaussian'], ['icarl', 'no tasks']), (['--eval_every 9'], ['--eval_every', 'no effect']), (['--load_state x --keep x'], ['be lost']), (['--load_state=x --keep x'], ['be lost'])])
+@pytest.mark.parametrize(
+    'words, said',
+    [
+        (['--specs imbalanced:5'], ['imbalanced:5', 'leaves out samples']),
+        (['--specs split:0'], ['split:0']),
+        (['--schedule iid'], ['--schedule:']),
+        (['--model icarl --buffer_size 20 --specs gaussian'], ['icarl', 'no tasks']),
+        (['--eval_every 9'], ['--eval_every', 'no effect']),
+        (['--load_state x --keep x'], ['be lost']),
+        (['--load_state=x --keep x'], ['be lost']),
+    ],
+)
 def test_what_the_user_can_mend_ends_in_one_line(call, tmp_path, words, said):
     with refused(*said):
         call(tmp_path, *words)
@@ -136,7 +199,7 @@ def sgd(call, tmp_path_factory):
             call(folder, SGD)
         assert runs_in(folder) == 2
         result = call(folder, SGD)
-    assert len(ran) == 4 and ran[3] == ran[2]                       # the two that were finished were not run again
+    assert len(ran) == 4 and ran[3] == ran[2]  # the two that were finished were not run again
     return folder, *result
 
 
@@ -146,21 +209,40 @@ def test_another_method_is_found_to_differ(sgd):
     assert code == 1 and not verdict['identical'] and len(rows) == 3
     assert verdict['distinct'] == {'net': 3, 'weights and predictions': 3}
     assert verdict['weight_difference'] > 0 and verdict['disagreement'] > 10
-    kept = [np.load(folder / 'outcomes' / f"{row['outcome'][:32]}.npz") for row in rows]
+    kept = [np.load(folder / 'outcomes' / f'{row["outcome"][:32]}.npz') for row in rows]
     weights, predictions = ([one[name] for one in kept] for name in ('weights', 'predictions'))
-    far = max(np.abs(weights[i].astype(float) - weights[j]).max() for i, j in ((0, 1), (0, 2), (1, 2)))
-    differ = np.mean([(predictions[i] != predictions[j]).mean() for i, j in ((0, 1), (0, 2), (1, 2))])
-    assert verdict['weight_difference'] == far and verdict['disagreement'] == pytest.approx(100 * differ)
+    far = max(
+        np.abs(weights[i].astype(float) - weights[j]).max() for i, j in ((0, 1), (0, 2), (1, 2))
+    )
+    differ = np.mean(
+        [(predictions[i] != predictions[j]).mean() for i, j in ((0, 1), (0, 2), (1, 2))]
+    )
+    assert verdict['weight_difference'] == far and verdict['disagreement'] == pytest.approx(
+        100 * differ
+    )
 
 
 def test_a_row_of_another_method_is_its_run(sgd, parse):
     row = sgd[3][1]
-    model, dataset, args = initialize(parse('sgd', '--lr 0.05 --n_epochs 1 --batch_size 64 --num_threads 1 --schedule', row['spec']))
+    model, dataset, args = initialize(
+        parse(
+            'sgd', '--lr 0.05 --n_epochs 1 --batch_size 64 --num_threads 1 --schedule', row['spec']
+        )
+    )
     measured = train(model, dataset, args)
     assert row['final_accuracy'] == pytest.approx(measured['final_accuracy'], abs=1e-3)
-    weights = np.load(sgd[0] / 'outcomes' / f"{row['outcome'][:32]}.npz")['weights']
-    learned = [value.numpy().ravel() for _, value in sorted(model.net.state_dict().items()) if value.is_floating_point()]
-    assert np.array_equal(weights, np.concatenate(learned)) and row['schedule_digest'] == measured['schedule_digest']
+    weights = np.load(sgd[0] / 'outcomes' / f'{row["outcome"][:32]}.npz')['weights']
+    learned = [
+        value.numpy().ravel()
+        for _, value in sorted(model.net.state_dict().items())
+        if value.is_floating_point()
+    ]
+    assert (
+        np.array_equal(weights, np.concatenate(learned))
+        and row['schedule_digest'] == measured['schedule_digest']
+    )
     curve = row['curve']
-    assert [n for n, _ in curve] == dataset.schedule.tasks[1:].tolist() and curve[0][1] == pytest.approx(measured['task1'], abs=1e-3)
+    assert [n for n, _ in curve] == dataset.schedule.tasks[1:].tolist() and curve[0][
+        1
+    ] == pytest.approx(measured['task1'], abs=1e-3)
     assert curve[-1][1] == pytest.approx(measured['final_accuracy'], abs=1e-3)

@@ -1,4 +1,5 @@
 """`scripts/mammoth.py` on a small made-up checkout."""
+
 import sys
 from argparse import Namespace
 
@@ -12,7 +13,7 @@ from models import get_model
 from scroll.errors import InputError
 from tests.conftest import written
 
-MAIN = '''
+MAIN = """
 import argparse, sys
 def parse_args():
     parser = argparse.ArgumentParser()
@@ -24,15 +25,15 @@ def parse_args():
 if __name__ == '__main__':
     print(sys.argv[1:], file=sys.stderr)
     print('[Class-IL]: 12.5 %')
-'''
-MODEL = '''
+"""
+MODEL = """
 import no_such_package
 from models.utils.continual_model import ContinualModel
 class Odd(ContinualModel):
     NAME = 'odd'
     COMPATIBILITY = ['class-il']
-'''
-PLAIN = '''
+"""
+PLAIN = """
 from backbone.wide import WideNet
 class Plain:
     NAME = 'plain'
@@ -42,12 +43,19 @@ class Plain:
         args.n_epochs = 1
     def to(self, device):
         return self
-'''
-FILES = {'main.py': MAIN, 'models/odd.py': MODEL, 'backbone/__init__.py': '', 'utils/__init__.py': '', 'datasets/__init__.py': '',
-         'models/sgd.py': MODEL.replace('import no_such_package', '').replace("'odd'", "'sgd'"),
-         'models/plain.py': PLAIN, 'backbone/ResNetBlock.py': 'class ResNet:\n    whose = "theirs"\n',
-         'backbone/wide.py': 'from backbone.ResNetBlock import ResNet\nclass WideNet(ResNet):\n    pass\n',
-         'models/config/sgd.yaml': 'seq-digits: {lr: 0.25}\nseq-digits-none: {lr: 0.5}\n'}
+"""
+FILES = {
+    'main.py': MAIN,
+    'models/odd.py': MODEL,
+    'backbone/__init__.py': '',
+    'utils/__init__.py': '',
+    'datasets/__init__.py': '',
+    'models/sgd.py': MODEL.replace('import no_such_package', '').replace("'odd'", "'sgd'"),
+    'models/plain.py': PLAIN,
+    'backbone/ResNetBlock.py': 'class ResNet:\n    whose = "theirs"\n',
+    'backbone/wide.py': 'from backbone.ResNetBlock import ResNet\nclass WideNet(ResNet):\n    pass\n',
+    'models/config/sgd.yaml': 'seq-digits: {lr: 0.25}\nseq-digits-none: {lr: 0.5}\n',
+}
 
 
 @pytest.fixture
@@ -69,7 +77,11 @@ def test_a_model_that_lacks_a_package_is_a_row_and_is_not_run_twice(root, tmp_pa
     words = 'verdicts', root, '--dataset', 'seq-digits', '--models', 'odd', '--out', tmp_path
     run(monkeypatch, root, *words)
     (row,) = read_rows(tmp_path / 'verdicts.csv')
-    assert (row['kind'], row['name'], row['verdict']) == ('model', 'odd', 'needs a package') and 'no_such_package' in row['reason']
+    assert (row['kind'], row['name'], row['verdict']) == (
+        'model',
+        'odd',
+        'needs a package',
+    ) and 'no_such_package' in row['reason']
     monkeypatch.setattr(checkout, 'verdict_of', None)
     run(monkeypatch, root, *words)
 
@@ -78,41 +90,97 @@ def test_what_was_made_otherwise_is_kept_and_not_mixed(root, tmp_path, monkeypat
     """Runs with other flags; configurations, where the checkout's parser ends; code of the checkout
     is part of what a run is.
     """
-    (tmp_path / 'compare.csv').write_text('model,seed,where,accuracy,flags,seconds\ner,0,here,1,--lr 2,1\n')
+    (tmp_path / 'compare.csv').write_text(
+        'model,seed,where,accuracy,flags,seconds\ner,0,here,1,--lr 2,1\n'
+    )
     with pytest.raises(InputError, match='other flags .--lr 2.: give another --out'):
-        run(monkeypatch, root, 'compare', root, '--models', 'er', '--seeds', 1, '--out', tmp_path, '--', '--lr', '1')
+        run(
+            monkeypatch,
+            root,
+            'compare',
+            root,
+            '--models',
+            'er',
+            '--seeds',
+            1,
+            '--out',
+            tmp_path,
+            '--',
+            '--lr',
+            '1',
+        )
     (root / 'main.py').write_text('raise SystemExit')
     (tmp_path / 'configs.csv').write_text('as it was')
     with pytest.raises(InputError, match='parser ended'):
         run(monkeypatch, root, 'configs', root, '--out', tmp_path)
     assert (tmp_path / 'configs.csv').read_text() == 'as it was'
-    get_model(Namespace(model='mammoth:plain', dataset='mammoth:seq-cifar10', n_epochs=5), None, None, None, None)
+    get_model(
+        Namespace(model='mammoth:plain', dataset='mammoth:seq-cifar10', n_epochs=5),
+        None,
+        None,
+        None,
+        None,
+    )
     before = checkpoints.code_digests(), checkpoints.project_digest()
     (root / 'models' / 'plain.py').write_text(f'{PLAIN}\n')
     now = checkpoints.code_digests(), checkpoints.project_digest()
-    assert [name for name in now[0] if now[0][name] != before[0].get(name)] == ['mammoth:models/plain.py'] and now[1] != before[1]
+    assert [name for name in now[0] if now[0][name] != before[0].get(name)] == [
+        'mammoth:models/plain.py'
+    ] and now[1] != before[1]
 
 
 @pytest.mark.slow
 def test_runs_here_and_there_are_rows_with_the_flags_that_each_takes(root, tmp_path, monkeypatch):
     monkeypatch.setattr(checkout, 'ROOT', root)
-    run(monkeypatch, root, 'compare', root, '--models', 'er', '--seeds', 1, '--out', tmp_path, '--', '--lr', '1', '--', '--ours', '2')
+    run(
+        monkeypatch,
+        root,
+        'compare',
+        root,
+        '--models',
+        'er',
+        '--seeds',
+        1,
+        '--out',
+        tmp_path,
+        '--',
+        '--lr',
+        '1',
+        '--',
+        '--ours',
+        '2',
+    )
     rows = read_rows(tmp_path / 'compare.csv')
-    assert [(row['seed'], row['where'], row['accuracy']) for row in rows] == [('0', where, '12.5') for where in ('here', 'there')]
+    assert [(row['seed'], row['where'], row['accuracy']) for row in rows] == [
+        ('0', where, '12.5') for where in ('here', 'there')
+    ]
     assert all(row['flags'] == '--lr 1 --ours 2' for row in rows)
     with pytest.raises(InputError, match='--models'):
         run(monkeypatch, root, 'compare', root)
 
 
 def test_side_by_side_gives_the_interval_of_the_difference():
-    rows = [dict(model='er', where=where, accuracy=str(value), seconds=str(seconds))
-            for where, seconds, values in (('here', 1, (10, 12, 14)), ('there', 2, (11, 13, 15))) for value in values]
-    assert checkout.side_by_side('er', rows) == ['3', '12.0 ± 2.0', '13.0 ± 2.0', '-1.0 (-5.5 to +3.5)', '0.50']
+    rows = [
+        dict(model='er', where=where, accuracy=str(value), seconds=str(seconds))
+        for where, seconds, values in (('here', 1, (10, 12, 14)), ('there', 2, (11, 13, 15)))
+        for value in values
+    ]
+    assert checkout.side_by_side('er', rows) == [
+        '3',
+        '12.0 ± 2.0',
+        '13.0 ± 2.0',
+        '-1.0 (-5.5 to +3.5)',
+        '0.50',
+    ]
 
 
 def test_a_method_of_the_checkout_sees_plain_names_and_has_networks_of_the_checkout(root):
     use_checkout(root)
     args = Namespace(model='mammoth:plain', dataset='mammoth:seq-cifar10', n_epochs=5)
     method = get_model(args, None, None, None, None)
-    assert (method.args.model, method.args.dataset, method.net.whose) == ('plain', 'seq-cifar10', 'theirs')
+    assert (method.args.model, method.args.dataset, method.net.whose) == (
+        'plain',
+        'seq-cifar10',
+        'theirs',
+    )
     assert (args.model, args.dataset, args.n_epochs) == ('mammoth:plain', 'mammoth:seq-cifar10', 1)

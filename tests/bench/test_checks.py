@@ -1,6 +1,7 @@
 """Flags of Mammoth: what they mean, what they need, what is refused, and what is warned of because
 it has no effect.
 """
+
 import pytest
 
 from bench.cli.parsing import parse_args
@@ -14,26 +15,52 @@ def sgd(parse):
     return lambda *flags: parse('sgd', '--lr 0.1', *flags)
 
 
-@pytest.mark.parametrize('flags, name, value', [
-    ('--validation', 'validation', 10), ('--lpt 0.5', 'label_perc', 0.5), ('--lpc 0.25', 'label_perc_by_class', 0.25),
-    ('--noise_rate 0 --noise_type sym', 'noise_type', 'symmetric'), ('-O3', 'code_optimization', 3), ('--nowand', 'nowand', 1), ('', 'nowand', 1),
-    ('--non_verbose --seed 3', 'non_verbose', True)])
+@pytest.mark.parametrize(
+    'flags, name, value',
+    [
+        ('--validation', 'validation', 10),
+        ('--lpt 0.5', 'label_perc', 0.5),
+        ('--lpc 0.25', 'label_perc_by_class', 0.25),
+        ('--noise_rate 0 --noise_type sym', 'noise_type', 'symmetric'),
+        ('-O3', 'code_optimization', 3),
+        ('--nowand', 'nowand', 1),
+        ('', 'nowand', 1),
+        ('--non_verbose --seed 3', 'non_verbose', True),
+    ],
+)
 def test_values(flags, name, value):
     args = parse_args(words_of('--model sgd --dataset seq-digits --lr 1 --weights none', flags))
     assert getattr(args, name, None) == value
 
 
-@pytest.mark.parametrize('first, second', [('--label_perc=0.5', '--lpt=0.5'), ('--load_best_args', '--model_config=base'), ('-O1', '-O2')])
+@pytest.mark.parametrize(
+    'first, second',
+    [
+        ('--label_perc=0.5', '--lpt=0.5'),
+        ('--load_best_args', '--model_config=base'),
+        ('-O1', '-O2'),
+    ],
+)
 def test_one_thing_said_by_two_names(sgd, first, second):
     with refused('-O' if second[:2] == '-O' else second.split('=')[0], '2 times'):
-        parse_args(words_of('--model sgd --dataset seq-digits --lr 1 --weights none', first, second))
+        parse_args(
+            words_of('--model sgd --dataset seq-digits --lr 1 --weights none', first, second)
+        )
 
 
-@pytest.mark.parametrize('flags, needed', [
-    ('--n_iters 3', '--fitting_mode iters'), ('--fitting_mode iters --n_iters 3 --n_epochs 2', '--fitting_mode epochs'),
-    ('--early_stopping_patience 3', '--fitting_mode early_stopping'), ('--validation_mode complete', '--validation'),
-    ('--noise_type sym', '--noise_rate'), ('--lr_milestones 3', '--lr_scheduler multisteplr'), ('--scheduler_mode iter', '--lr_scheduler'),
-    ('--optimizer adam --optim_mom 0.9', '--optimizer sgd')])
+@pytest.mark.parametrize(
+    'flags, needed',
+    [
+        ('--n_iters 3', '--fitting_mode iters'),
+        ('--fitting_mode iters --n_iters 3 --n_epochs 2', '--fitting_mode epochs'),
+        ('--early_stopping_patience 3', '--fitting_mode early_stopping'),
+        ('--validation_mode complete', '--validation'),
+        ('--noise_type sym', '--noise_rate'),
+        ('--lr_milestones 3', '--lr_scheduler multisteplr'),
+        ('--scheduler_mode iter', '--lr_scheduler'),
+        ('--optimizer adam --optim_mom 0.9', '--optimizer sgd'),
+    ],
+)
 def test_flags_that_do_nothing(sgd, flags, needed, capsys):
     warn_once.cache_clear()
     sgd(flags)
@@ -41,10 +68,17 @@ def test_flags_that_do_nothing(sgd, flags, needed, capsys):
     assert line.startswith(f'warning: {flags.split()[-2]} has no effect') and needed in line
 
 
-@pytest.mark.parametrize('model, flags, why', [
-    ('gdumb', ['--buffer_size 5', '--lr 0.1'], '--maxlr'), ('scroll', ['--optimizer adam'], 'AdaDelta'), ('sgd', ['--lr 0.1', '--buffer_size 5'], 'does not declare it'),
-])
-def test_a_script_may_give_every_method_the_same_flags_of_training(parse, model, flags, why, capsys):
+@pytest.mark.parametrize(
+    'model, flags, why',
+    [
+        ('gdumb', ['--buffer_size 5', '--lr 0.1'], '--maxlr'),
+        ('scroll', ['--optimizer adam'], 'AdaDelta'),
+        ('sgd', ['--lr 0.1', '--buffer_size 5'], 'does not declare it'),
+    ],
+)
+def test_a_script_may_give_every_method_the_same_flags_of_training(
+    parse, model, flags, why, capsys
+):
     warn_once.cache_clear()
     args = parse(model, *flags)
     [line] = capsys.readouterr().err.splitlines()
@@ -52,16 +86,34 @@ def test_a_script_may_give_every_method_the_same_flags_of_training(parse, model,
     assert model != 'sgd' or args.buffer_size == 0 and args.key == parse(model, flags[0]).key
 
 
-@pytest.mark.parametrize('flag, why', [('--bn=frozen', 'frozen'), ('--batch_iterations=2', 'steps'), ('--drop_last=1', 'every'), ('--code_optimization=0', 'bit')])
+@pytest.mark.parametrize(
+    'flag, why',
+    [
+        ('--bn=frozen', 'frozen'),
+        ('--batch_iterations=2', 'steps'),
+        ('--drop_last=1', 'every'),
+        ('--code_optimization=0', 'bit'),
+    ],
+)
 def test_other_flags_without_effect_on_a_method_are_refused(parse, flag, why):
     with refused(flag.split('=')[0], 'no effect', why):
         parse('scroll', flag)
 
 
-@pytest.mark.parametrize('flags, words', [
-    ('--fitting_mode iters', '--n_iters'), ('--distributed ddp', 'ddp'), ('--start_from 2 --stop_after 2', '--start_from 2 --stop_after 2'),
-    ('--start_from 1 --enable_other_metrics 1', '--enable_other_metrics'), ('--start_from 1 --joint 1', '--joint'), ('--joint 2', '2'),
-    ('--label_perc 1.5', 'at most 1'), ('--noise_type odd --noise_rate 0.1', 'odd'), ('--validation -1', '-1')])
+@pytest.mark.parametrize(
+    'flags, words',
+    [
+        ('--fitting_mode iters', '--n_iters'),
+        ('--distributed ddp', 'ddp'),
+        ('--start_from 2 --stop_after 2', '--start_from 2 --stop_after 2'),
+        ('--start_from 1 --enable_other_metrics 1', '--enable_other_metrics'),
+        ('--start_from 1 --joint 1', '--joint'),
+        ('--joint 2', '2'),
+        ('--label_perc 1.5', 'at most 1'),
+        ('--noise_type odd --noise_rate 0.1', 'odd'),
+        ('--validation -1', '-1'),
+    ],
+)
 def test_what_cannot_be(sgd, flags, words):
     with refused(flags.split()[0], words):
         sgd(flags)

@@ -1,4 +1,5 @@
 """Devices, seeds, folders."""
+
 import random
 
 import numpy as np
@@ -6,14 +7,22 @@ import pytest
 import torch
 
 from core import environment as conf
-from core.environment import base_path, choose_device, get_checkpoint_path, get_device, set_random_seed
+from core.environment import (
+    base_path,
+    choose_device,
+    get_checkpoint_path,
+    get_device,
+    set_random_seed,
+)
 from tests.conftest import refused
 
 
 @pytest.fixture(autouse=True)
 def no_run(monkeypatch):
     """As if no run had begun in this process."""
-    monkeypatch.setattr(conf, '_run', dict(device=None, base_path='./data/', checkpoint_path='./checkpoints/'))
+    monkeypatch.setattr(
+        conf, '_run', dict(device=None, base_path='./data/', checkpoint_path='./checkpoints/')
+    )
 
 
 @pytest.fixture
@@ -33,7 +42,13 @@ def test_without_a_gpu_the_cpu_is_taken_and_others_are_refused(monkeypatch):
 
 
 def test_gpus_by_number_and_the_freest_by_default(twelve_gpus):
-    assert get_device() == get_device('cuda') == get_device('10') == get_device('cuda:10') == torch.device('cuda:10')
+    assert (
+        get_device()
+        == get_device('cuda')
+        == get_device('10')
+        == get_device('cuda:10')
+        == torch.device('cuda:10')
+    )
     assert get_device('cpu') == torch.device('cpu')
     for wanted in ('12', '3,12', '1,1', '0,cpu'):
         with refused(f'--device {wanted}', '12 CUDA devices', '0..11'):
@@ -59,7 +74,8 @@ def test_a_seed_fixes_the_three_global_streams():
     def draw(seed):
         set_random_seed(seed)
         return random.random(), np.random.rand(), torch.rand(1).item()
+
     first, again, other = draw(5), draw(5), draw(6)
     assert first == again and not set(first) & set(other)
-    draw(2 ** 40)                                               # numpy alone takes 32 bits
+    draw(2**40)  # numpy alone takes 32 bits
     assert torch.backends.cudnn.deterministic and not torch.backends.cudnn.benchmark

@@ -1,4 +1,5 @@
 """Memory, layout, precision of products, compilation."""
+
 import copy
 import pickle
 
@@ -21,7 +22,11 @@ def as_it_was():
 
 def model_of(net, device='cpu', trains=True):
     model = torch.nn.Module()
-    model.net, model.device, model.opt = net, torch.device(device), torch.optim.SGD(net.parameters(), lr=0.1) if trains else None
+    model.net, model.device, model.opt = (
+        net,
+        torch.device(device),
+        torch.optim.SGD(net.parameters(), lr=0.1) if trains else None,
+    )
     return model
 
 
@@ -38,7 +43,11 @@ def step(net, x, y) -> tuple:
 
 def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_flat():
     """In float64 the two layouts differ by rounding alone, which is far below a float32's."""
-    plain, x, y = tiny_net(width=8).double(), torch.rand(8, 3, 48, 48, dtype=torch.float64), torch.arange(8) % 3
+    plain, x, y = (
+        tiny_net(width=8).double(),
+        torch.rand(8, 3, 48, 48, dtype=torch.float64),
+        torch.arange(8) % 3,
+    )
     model = model_of(copy.deepcopy(plain))
     arrange(model)
     assert model.net.channels_last and not plain.channels_last
@@ -50,7 +59,7 @@ def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_f
     assert all(m.is_contiguous() for m in model.net(x, returnt='full')[1])
     frozen = model_of(copy.deepcopy(plain), trains=False)
     arrange(frozen)
-    assert not frozen.net.channels_last                             # as SCROLL's, whose digests the layout belongs to
+    assert not frozen.net.channels_last  # as SCROLL's, whose digests the layout belongs to
 
 
 def test_bfloat16_is_of_products_alone_and_learns_the_same_but_for_its_rounding(capsys):
@@ -60,16 +69,27 @@ def test_bfloat16_is_of_products_alone_and_learns_the_same_but_for_its_rounding(
     network = pickle.loads(pickle.dumps(copy.deepcopy(model.net)))
     for ours, theirs in zip(step(network, x, y), step(plain, x, y), strict=True):
         assert ours.dtype == torch.float32
-        likeness = torch.nn.functional.cosine_similarity(ours.detach().flatten(), theirs.detach().flatten(), dim=0)
+        likeness = torch.nn.functional.cosine_similarity(
+            ours.detach().flatten(), theirs.detach().flatten(), dim=0
+        )
         assert likeness > 0.9 and not torch.equal(ours, theirs)
-    assert {tensor.dtype for tensor in network.state_dict().values()} == {torch.float32, torch.int64}
+    assert {tensor.dtype for tensor in network.state_dict().values()} == {
+        torch.float32,
+        torch.int64,
+    }
     assert {m.dtype for m in network(x, returnt='full')[1]} == {torch.float32}
     assert arrange(model_of(torch.nn.Linear(3, 2)), 'bfloat16') == 'float32'
-    assert '--precision bfloat16 has no effect on a network of type Linear' in capsys.readouterr().err
+    assert (
+        '--precision bfloat16 has no effect on a network of type Linear' in capsys.readouterr().err
+    )
 
 
 def test_depthwise_convolutions_stay_in_float32():
-    ours = type('Ours', (torch.nn.Sequential,), {'__module__': 'backbone.resnet18', 'precision': 'float32', 'channels_last': False})
+    ours = type(
+        'Ours',
+        (torch.nn.Sequential,),
+        {'__module__': 'backbone.resnet18', 'precision': 'float32', 'channels_last': False},
+    )
     plain, x = ours(*copy.deepcopy(DEEP)), torch.randn(4, 80, 6, 6)
     model = model_of(copy.deepcopy(plain))
     arrange(model, 'bfloat16')
@@ -91,11 +111,16 @@ def convs(*shapes):
     return [torch.nn.Conv2d(*shape, bias=False) for shape in shapes]
 
 
-WIDE, DEEP = convs((80, 96, 3, 1, 1), (96, 80, 3, 1, 1)), convs((80, 80, 5, 1, 2, 1, 80), (80, 80, (5, 7), (1, 2), (0, 1), 1, 80))
+WIDE, DEEP = (
+    convs((80, 96, 3, 1, 1), (96, 80, 3, 1, 1)),
+    convs((80, 80, 5, 1, 2, 1, 80), (80, 80, (5, 7), (1, 2), (0, 1), 1, 80)),
+)
 THIN = convs((80, 96, 1), (96, 80, 1))
 
 
-@pytest.mark.parametrize('layers, size', [(WIDE, 8), (WIDE, 6), (WIDE, 7), (THIN, 7), (DEEP, 6), (DEEP, 10), (DEEP, 15)])
+@pytest.mark.parametrize(
+    'layers, size', [(WIDE, 8), (WIDE, 6), (WIDE, 7), (THIN, 7), (DEEP, 6), (DEEP, 10), (DEEP, 15)]
+)
 def test_convolutions_of_fewer_or_faster_products_learn_the_same(layers, size):
     """In float64 they differ from direct ones by rounding alone; also under a gradient of a
     gradient, and in copies.
@@ -103,38 +128,57 @@ def test_convolutions_of_fewer_or_faster_products_learn_the_same(layers, size):
     kind = type('Ours', (torch.nn.Sequential,), dict(__module__='backbone.resnet18'))
     plain = kind(*copy.deepcopy(layers)).double()
     plain.channels_last = False
-    model, x = model_of(copy.deepcopy(plain)), torch.randn(16, 80, size, size, dtype=torch.float64, requires_grad=True)
+    model, x = (
+        model_of(copy.deepcopy(plain)),
+        torch.randn(16, 80, size, size, dtype=torch.float64, requires_grad=True),
+    )
     arrange(model)
     with torch.inference_mode():
-        model.net(x)                                                # what it keeps for later calls can still be trained with
+        model.net(x)  # what it keeps for later calls can still be trained with
     found = []
     for net in (plain, model.net, copy.deepcopy(model.net)):
         out = net(x)
-        inner, = torch.autograd.grad(out.square().sum(), x, create_graph=True)
-        found.append((out, inner, *torch.autograd.grad(inner.square().sum(), [x, *net.parameters()])))
+        (inner,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+        found.append(
+            (out, inner, *torch.autograd.grad(inner.square().sum(), [x, *net.parameters()]))
+        )
     for others in found[1:]:
         for ours, theirs in zip(others, found[0], strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9 * float(theirs.detach().abs().max()))
+            torch.testing.assert_close(
+                ours, theirs, rtol=1e-9, atol=1e-9 * float(theirs.detach().abs().max())
+            )
     # no whole number of tiles; too many pixels
     assert all(map(torch.equal, *found[:2])) == (size in (7, 15))
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason='torch without oneDNN')
 def test_1x1_convolutions_of_few_images_go_to_onednn_on_one_thread_too():
-    model = model_of(type('Ours', (torch.nn.Sequential,), dict(__module__='backbone.resnet18', channels_last=False))(*copy.deepcopy(THIN)))
+    model = model_of(
+        type(
+            'Ours',
+            (torch.nn.Sequential,),
+            dict(__module__='backbone.resnet18', channels_last=False),
+        )(*copy.deepcopy(THIN))
+    )
     arrange(model)
-    torch.set_num_threads(1)                                        # the fixture above gives it back
+    torch.set_num_threads(1)  # the fixture above gives it back
     with torch.autograd.profiler.profile() as found:
         model.net(torch.rand(3, 80, 5, 5).contiguous(memory_format=torch.channels_last))
-    assert sum(event.name == 'aten::mkldnn_convolution' for event in found.function_events) == len(THIN)
+    assert sum(event.name == 'aten::mkldnn_convolution' for event in found.function_events) == len(
+        THIN
+    )
 
 
 @pytest.mark.parametrize('head, threads', [('ridge', 1), ('rp', 2), (None, 1)])
-def test_products_of_numpy_leave_the_cores_to_torch_but_for_sums_of_a_lift(head, threads, monkeypatch):
+def test_products_of_numpy_leave_the_cores_to_torch_but_for_sums_of_a_lift(
+    head, threads, monkeypatch
+):
     model = torch.nn.Module()
     if head:
         model.learner = Scroll(head=head)
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
     with threadpool_limits(7, user_api='blas'):
         share_cores(model)
-        assert {pool['num_threads'] for pool in threadpool_info() if pool['user_api'] == 'blas'} == {threads}
+        assert {
+            pool['num_threads'] for pool in threadpool_info() if pool['user_api'] == 'blas'
+        } == {threads}

@@ -1,6 +1,7 @@
 """The experiments: their files say what the paper's LaTeX says, every command is one that main.py
 takes, rows find their cells.
 """
+
 import functools
 import json
 import re
@@ -17,7 +18,7 @@ from tests.conftest import ROOT, refused
 
 NAMES = [path.stem for path in experiment_files()]
 LATEX = (Path(__file__).parent / 'paper_tables.tex').read_text(encoding='utf-8')
-ONLY_OURS = {'ENS (ResNet18)'}                          # rows that the paper does not have
+ONLY_OURS = {'ENS (ResNet18)'}  # rows that the paper does not have
 NUMBER = re.compile(r'(\d+(?:\.\d+)?)\s*(?:\\pm\s*(\d+(?:\.\d+)?))?')
 
 
@@ -42,8 +43,14 @@ def latex_rows(label: str) -> list:
 
 
 def plain(text: str) -> str:
-    for pattern, words in ((r'\\algname\{\}~?\s*', 'SCROLL '), (r'\\mimg\{\}', 'miniImageNet'), (r'\\(textbf|mathbf|tiny|boldsymbol)', ''),
-                           (r'[{}$]', ''), (r'~', ' '), (r'\|M\|=', '|M| = ')):
+    for pattern, words in (
+        (r'\\algname\{\}~?\s*', 'SCROLL '),
+        (r'\\mimg\{\}', 'miniImageNet'),
+        (r'\\(textbf|mathbf|tiny|boldsymbol)', ''),
+        (r'[{}$]', ''),
+        (r'~', ' '),
+        (r'\|M\|=', '|M| = '),
+    ):
         text = re.sub(pattern, words, text)
     return ' '.join(text.split())
 
@@ -67,36 +74,67 @@ def latex_values(label: str) -> dict:
     return found
 
 
-@pytest.mark.parametrize('name', [name for name in NAMES if name.startswith('table') and name != 'table_8_hyperparameters'])
+@pytest.mark.parametrize(
+    'name',
+    [name for name in NAMES if name.startswith('table') and name != 'table_8_hyperparameters'],
+)
 def test_every_value_is_that_of_the_paper_and_cells_run_what_their_headings_say(name):
     experiment = get(name)
     of_the_paper = latex_values(experiment.source)
-    ours = {row.lower(): [experiment.cell(row, column).paper for column in experiment.columns] for row in experiment.rows if row not in ONLY_OURS}
+    ours = {
+        row.lower(): [experiment.cell(row, column).paper for column in experiment.columns]
+        for row in experiment.rows
+        if row not in ONLY_OURS
+    }
     assert ours == of_the_paper and list(ours) == list(of_the_paper)
-    header = ' '.join(cell for cells in latex_rows(experiment.source) for cell in cells).lower().replace('gaussian schd', 'gaussian schedule')
-    assert all(upper(column).lower() in header and lower(column).lower().replace('f*', 'f^*') in header for column in experiment.columns)
-    datasets = {'CIFAR-10': 'seq-cifar10', 'CIFAR-100': 'seq-cifar100', 'miniImageNet': 'seq-miniimg'}
+    header = (
+        ' '.join(cell for cells in latex_rows(experiment.source) for cell in cells)
+        .lower()
+        .replace('gaussian schd', 'gaussian schedule')
+    )
+    assert all(
+        upper(column).lower() in header and lower(column).lower().replace('f*', 'f^*') in header
+        for column in experiment.columns
+    )
+    datasets = {
+        'CIFAR-10': 'seq-cifar10',
+        'CIFAR-100': 'seq-cifar100',
+        'miniImageNet': 'seq-miniimg',
+    }
     for cell in experiment.cells:
-        assert cell.flags['dataset'] == datasets[re.split('[ ,]', cell.column)[0]] and (cell.row not in ONLY_OURS or cell.paper is None)
+        assert cell.flags['dataset'] == datasets[re.split('[ ,]', cell.column)[0]] and (
+            cell.row not in ONLY_OURS or cell.paper is None
+        )
         for pattern, flag in ((r'\|M\| = (\d+)', 'buffer_size'), (r'(\d+)-split', 'n_splits')):
             said = re.search(pattern, f'{cell.row} {cell.column}')
             assert cell.flags['model'] == 'joint' or not said or cell.flags[flag] == int(said[1])
-        assert cell.flags['model'] == 'joint' or ('schedule' in cell.flags) == ('Gaussian' in cell.column)
+        assert cell.flags['model'] == 'joint' or ('schedule' in cell.flags) == (
+            'Gaussian' in cell.column
+        )
 
 
 def test_the_grid_of_hyper_parameters_is_the_papers():
-    grid = {cells[0].strip('\\'): [float(v) for v in cells[2].strip('[]').split(',')] for cells in latex_rows('tab:hyper-params')
-            if len(cells) == 3 and cells[2].startswith('[')}
+    grid = {
+        cells[0].strip('\\'): [float(v) for v in cells[2].strip('[]').split(',')]
+        for cells in latex_rows('tab:hyper-params')
+        if len(cells) == 3 and cells[2].startswith('[')
+    }
     values = get('table_8_hyperparameters').values
-    assert {name: v['paper'] for name, v in values.items()} == grid and not get('table_8_hyperparameters').commands
+    assert {name: v['paper'] for name, v in values.items()} == grid and not get(
+        'table_8_hyperparameters'
+    ).commands
     known = vars(parse_args(['--model', 'scroll', '--dataset', 'seq-cifar100']))
     assert all(v['flag'] in known for v in values.values())
 
 
 @pytest.mark.slow
 def test_every_kind_of_command_is_one_that_main_takes(tiny_weights):
-    cells = {(cell.flags['model'], *sorted(cell.flags)): cell for name in NAMES for cell in get(name).cells}
-    assert len(cells) > 20                                                          # one for each method and set of flags
+    cells = {
+        (cell.flags['model'], *sorted(cell.flags)): cell
+        for name in NAMES
+        for cell in get(name).cells
+    }
+    assert len(cells) > 20  # one for each method and set of flags
     for cell in cells.values():
         # a ResNet50 that nobody may redistribute
         extra = dict(weights=tiny_weights) if 'weights' in cell.flags else {}
@@ -112,7 +150,7 @@ def test_every_claim_names_cells_that_are_there():
             assert found and all(first != second for first, second in found)
 
 
-MINIMAL = '''
+MINIMAL = """
 title: t
 source: tab:x
 flags: {model: er, dataset: seq-digits, lr: 0.1}
@@ -123,7 +161,7 @@ rows:
   one: {paper: [50 ± 1, null]}
   two: {group: g, model: sgd, buffer_size: null, lr: 0.3, paper: {a: 7}, metric: average_incremental_accuracy}
 cells: {two: {'a, 2': {lr: 0.4, bn: frozen}}}
-'''
+"""
 
 
 def written(tmp_path, text: str) -> Path:
@@ -135,20 +173,42 @@ def written(tmp_path, text: str) -> Path:
 def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
     experiment = load(written(tmp_path, MINIMAL))
     assert [cell.flags for cell in experiment.cells] == [
-        dict(model='er', dataset='seq-digits', lr=.1, buffer_size=1), dict(model='er', dataset='seq-digits', lr=.2, buffer_size=2),
-        dict(model='sgd', dataset='seq-digits', lr=.3), dict(model='sgd', dataset='seq-digits', lr=.4, bn='frozen')]
+        dict(model='er', dataset='seq-digits', lr=0.1, buffer_size=1),
+        dict(model='er', dataset='seq-digits', lr=0.2, buffer_size=2),
+        dict(model='sgd', dataset='seq-digits', lr=0.3),
+        dict(model='sgd', dataset='seq-digits', lr=0.4, bn='frozen'),
+    ]
     assert [cell.paper for cell in experiment.cells] == [(50, 1), None, (7, None), (7, None)]
-    assert [cell.metric for cell in experiment.cells] == ['final_accuracy'] * 2 + ['average_incremental_accuracy'] * 2
-    assert experiment.groups == dict(one='', two='g') and experiment.seeds == 1 and experiment.name == 'some'
+    assert [cell.metric for cell in experiment.cells] == ['final_accuracy'] * 2 + [
+        'average_incremental_accuracy'
+    ] * 2
+    assert (
+        experiment.groups == dict(one='', two='g')
+        and experiment.seeds == 1
+        and experiment.name == 'some'
+    )
     cell = Cell('r', 'c', dict(model='er', drop_last=True, seed=7), None)
     assert cell.command(2) == ['--model', 'er', '--drop_last', '1', '--seed', '2']
 
 
-@pytest.mark.parametrize('change, words', [
-    (('title: t', 'titel: t'), ['titel']), (('[50 ± 1, null]', '[50 ± 1]'), ['form']),
-    (('50 ± 1', '50 +- 1'), ['one', '50 +- 1']), (('paper: {a: 7}', 'paper: {b: 7}'), ['two', "'b'"]), (('dataset: seq-digits, ', ''), ['dataset']),
-    (('average_incremental_accuracy', 'best'), ['metric', 'best']), (("two: {'a, 2'", "two: {'a, 3'"), ['a, 3']), (('lr: 0.1', 'lr: [1]'), ['lr']),
-    (('title: t', 'title: t\nseeds: 2.5'), ['seeds']), (('title: t', 'title: t\nclaims: [a]'), ['claims']), (('lr: 0.1', '3: 0.1'), ['flag']), (('  one: {paper: [50 ± 1, null]}', '  one: null'), ['form']), (('title: t', 'title: ['), ['YAML'])])
+@pytest.mark.parametrize(
+    'change, words',
+    [
+        (('title: t', 'titel: t'), ['titel']),
+        (('[50 ± 1, null]', '[50 ± 1]'), ['form']),
+        (('50 ± 1', '50 +- 1'), ['one', '50 +- 1']),
+        (('paper: {a: 7}', 'paper: {b: 7}'), ['two', "'b'"]),
+        (('dataset: seq-digits, ', ''), ['dataset']),
+        (('average_incremental_accuracy', 'best'), ['metric', 'best']),
+        (("two: {'a, 2'", "two: {'a, 3'"), ['a, 3']),
+        (('lr: 0.1', 'lr: [1]'), ['lr']),
+        (('title: t', 'title: t\nseeds: 2.5'), ['seeds']),
+        (('title: t', 'title: t\nclaims: [a]'), ['claims']),
+        (('lr: 0.1', '3: 0.1'), ['flag']),
+        (('  one: {paper: [50 ± 1, null]}', '  one: null'), ['form']),
+        (('title: t', 'title: ['), ['YAML']),
+    ],
+)
 def test_what_is_wrong_in_a_file_is_said_in_one_line(tmp_path, change, words):
     assert change[0] in MINIMAL
     with refused('some.yaml', *words):
@@ -160,37 +220,77 @@ def row_of(cell: Cell, **more) -> dict:
     args = parse_args(cell.command(0))
     own = {**args.key['given'], **args.key['default']}
     flags = {name: str(value) for name, value in more.items() if name in own}
-    kept = {part: {name: flags.get(name, text) for name, text in args.key[part].items()} for part in ('given', 'default')}
+    kept = {
+        part: {name: flags.get(name, text) for name, text in args.key[part].items()}
+        for part in ('given', 'default')
+    }
     key = key_text(kept, more.get('seed', 0), f'split:{args.n_splits}', None)
-    common = dict(schedule=f'split:{args.n_splits}', final_accuracy=50, finished='2026-01-01 00:00:00', run_key=key)
-    return {name: '' if value is None else str(value) for name, value in {**vars(args), **common, **more}.items()}
+    common = dict(
+        schedule=f'split:{args.n_splits}',
+        final_accuracy=50,
+        finished='2026-01-01 00:00:00',
+        run_key=key,
+    )
+    return {
+        name: '' if value is None else str(value)
+        for name, value in {**vars(args), **common, **more}.items()
+    }
 
 
 def test_rows_of_other_arguments_are_not_runs_of_a_cell(tiny_weights):
-    cell = Cell('r', 'c', dict(model='er', dataset='seq-digits', n_splits=5, buffer_size=20, weights=tiny_weights), None)
+    cell = Cell(
+        'r',
+        'c',
+        dict(model='er', dataset='seq-digits', n_splits=5, buffer_size=20, weights=tiny_weights),
+        None,
+    )
     row = functools.partial(row_of, cell)
-    right = [row(seed=1, n_splits='', device='cuda:1', notes='x', base_path='/elsewhere', newer_flag=3), row(seed=0)]
-    wrong = [row(**change) for change in (dict(lr=.5), dict(buffer_size=21), dict(schedule='split:2'), dict(permute_classes=True), dict(weights='compact'),
-        dict(bn='frozen'), dict(lr_scheduler='cosine'))]
+    right = [
+        row(seed=1, n_splits='', device='cuda:1', notes='x', base_path='/elsewhere', newer_flag=3),
+        row(seed=0),
+    ]
+    wrong = [
+        row(**change)
+        for change in (
+            dict(lr=0.5),
+            dict(buffer_size=21),
+            dict(schedule='split:2'),
+            dict(permute_classes=True),
+            dict(weights='compact'),
+            dict(bn='frozen'),
+            dict(lr_scheduler='cosine'),
+        )
+    ]
     assert matching_rows(cell, [*wrong, *right]) == [right[1], right[0]]
     assert matching_rows(cell, wrong) == []
 
 
 def test_a_key_without_a_flag_has_its_default(tiny_weights):
     """A flag that came after the row, and one that is gone."""
-    cell = Cell('r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None)
+    cell = Cell(
+        'r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None
+    )
     row = row_of(cell)
     key = json.loads(row['run_key'])
-    key['default'] = {**{name: value for name, value in key['default'].items() if name != 'bn'}, 'of_old': '3'}
+    key['default'] = {
+        **{name: value for name, value in key['default'].items() if name != 'bn'},
+        'of_old': '3',
+    }
     row = {**row, 'run_key': json.dumps(key)}
-    assert matching_rows(cell, [row]) == matching_rows(replace(cell, flags=cell.flags | dict(bn='train')), [row]) == [row]
+    assert (
+        matching_rows(cell, [row])
+        == matching_rows(replace(cell, flags=cell.flags | dict(bn='train')), [row])
+        == [row]
+    )
     assert matching_rows(replace(cell, flags=cell.flags | dict(bn='frozen')), [row]) == []
     key['given']['of_old'] = key['default'].pop('of_old')
     assert matching_rows(cell, [{**row, 'run_key': json.dumps(key)}]) == []
 
 
 def test_a_damaged_key_is_refused(tiny_weights):
-    cell = Cell('r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None)
+    cell = Cell(
+        'r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None
+    )
     for text in ('{', '[]', '{"given": {"lr": 1}, "default": {}}'):
         with refused('run_key', text):
             matching_rows(cell, [{**row_of(cell), 'run_key': text}])
@@ -198,6 +298,10 @@ def test_a_damaged_key_is_refused(tiny_weights):
 
 def test_a_cell_without_a_schedule_takes_any_split_into_whole_classes(tiny_weights):
     cell = Cell('r', 'c', dict(model='joint', dataset='seq-digits', weights=tiny_weights), None)
-    rows = [row_of(cell, seed=i, schedule=schedule) for i, schedule in
-            enumerate(['split:5', 'split:10', 'gaussian', 'imbalanced:5', 'split:5,batch=2', ''])]
+    rows = [
+        row_of(cell, seed=i, schedule=schedule)
+        for i, schedule in enumerate(
+            ['split:5', 'split:10', 'gaussian', 'imbalanced:5', 'split:5,batch=2', '']
+        )
+    ]
     assert matching_rows(cell, rows) == rows[:2]

@@ -1,6 +1,7 @@
 """A method's state as plain data: complete, without code, refused in one line where it does not
 fit.
 """
+
 import collections
 import copy
 import io
@@ -18,17 +19,33 @@ from tests.scroll.conftest import tiny_net
 
 class Everything(nn.Module):
     """Attributes of every kind that a method may have."""
+
     TRANSIENT = ('cache',)
 
     def __init__(self, seed=0, learned=False):
         super().__init__()
-        self.net, self.device, self.args, self.dataset, self.loss = tiny_net(seed), torch.device('cpu'), object(), object(), print
+        self.net, self.device, self.args, self.dataset, self.loss = (
+            tiny_net(seed),
+            torch.device('cpu'),
+            object(),
+            object(),
+            print,
+        )
         self.register_buffer('keys', torch.rand(3))
         self.net.register_buffer('shift', torch.rand(2), persistent=False)
         self.scale, self.counts = nn.Parameter(torch.rand(2)), collections.Counter()
         self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9)
-        self.torch_random, self.numpy_random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
-        self.old_net, self.count, self.seen, self.means, self.cache = None, 0, set(), {}, 'cheap to make again'
+        self.torch_random, self.numpy_random = (
+            torch.Generator().manual_seed(seed),
+            np.random.default_rng(seed),
+        )
+        self.old_net, self.count, self.seen, self.means, self.cache = (
+            None,
+            0,
+            set(),
+            {},
+            'cheap to make again',
+        )
         self.bias, self.solver = torch.zeros(2, requires_grad=True), types.ModuleType('solver')
         self.bias_opt, self.solver.own = torch.optim.SGD([self.bias], lr=1), object()
         if learned:
@@ -36,9 +53,16 @@ class Everything(nn.Module):
             self.opt.step()
             self.old_net = copy.deepcopy(self.net).eval()
             self.counts[3] += 2
-            self.count, self.seen, self.means = np.int64(7), {3, 1}, {2: torch.arange(3), 'a': [1.5, None, (True, 'b')]}
-            self.names, self.digests = np.array(['x', 'yy']), np.array([2 ** 63 + 1], np.uint64)
-            self.flags, self.images = np.array([True, False]), np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
+            self.count, self.seen, self.means = (
+                np.int64(7),
+                {3, 1},
+                {2: torch.arange(3), 'a': [1.5, None, (True, 'b')]},
+            )
+            self.names, self.digests = np.array(['x', 'yy']), np.array([2**63 + 1], np.uint64)
+            self.flags, self.images = (
+                np.array([True, False]),
+                np.arange(6, dtype=np.uint8).reshape(1, 2, 3),
+            )
             self.torch_random.manual_seed(5)
             self.numpy_random.random(3)
             self.net.train()
@@ -55,29 +79,60 @@ def through_a_file(state: dict) -> dict:
 
 
 def seen(value):
-    """What `==` compares of an attribute: numbers, their kinds, and whether gradients reach them.
-    """
+    """What `==` compares of an attribute: numbers, their kinds, and whether gradients reach them."""
     if isinstance(value, nn.Module):
-        return value.training, seen(dict(value.named_buffers())), seen(dict(value.named_parameters()))
+        return (
+            value.training,
+            seen(dict(value.named_buffers())),
+            seen(dict(value.named_parameters())),
+        )
     if isinstance(value, (torch.optim.Optimizer, torch.Generator)):
         return seen(value.state_dict() if hasattr(value, 'state_dict') else value.get_state())
     if isinstance(value, (torch.Tensor, np.ndarray)):
         return str(value.dtype), value.tolist(), getattr(value, 'requires_grad', None)
     if isinstance(value, (dict, list, tuple)):
-        return type(value), [seen(item) for item in (value.items() if isinstance(value, dict) else value)]
-    return value.bit_generator.state if isinstance(value, np.random.Generator) else (type(value), value)
+        return type(value), [
+            seen(item) for item in (value.items() if isinstance(value, dict) else value)
+        ]
+    return (
+        value.bit_generator.state
+        if isinstance(value, np.random.Generator)
+        else (type(value), value)
+    )
 
 
 def test_everything_comes_back():
     model, again, packer = Everything(0, learned=True), Everything(1), Packer()
     load_model_state(again, through_a_file(packer.members(model)))
-    assert not packer.lost and again.old_net is not model.old_net and again.counts == model.counts and type(again.count) is int
-    for name in ('net', 'old_net', 'scale', 'keys', 'late', 'seen', 'means', 'names', 'digests', 'flags', 'images', 'torch_random', 'numpy_random', 'opt', 'bias', 'plain'):
+    assert (
+        not packer.lost
+        and again.old_net is not model.old_net
+        and again.counts == model.counts
+        and type(again.count) is int
+    )
+    for name in (
+        'net',
+        'old_net',
+        'scale',
+        'keys',
+        'late',
+        'seen',
+        'means',
+        'names',
+        'digests',
+        'flags',
+        'images',
+        'torch_random',
+        'numpy_random',
+        'opt',
+        'bias',
+        'plain',
+    ):
         assert seen(getattr(again, name)) == seen(getattr(model, name)), name
     again.bias.sum().backward()
     again.bias_opt.step()
     assert again.bias.tolist() == [0, 0]
-    again.register_buffer('late', again.late + 1)           # as methods do that learn one
+    again.register_buffer('late', again.late + 1)  # as methods do that learn one
     assert again.late.tolist() == [1, 2] and 'late' in again.state_dict()
     # the optimiser's parameters are still those of the network
     before = again.net.get_params().clone()
@@ -86,8 +141,14 @@ def test_everything_comes_back():
     assert not torch.equal(again.net.get_params(), before)
 
 
-@pytest.mark.parametrize('damage', [lambda s: s.update(opt=s['torch_random']), lambda s: s['net']['tensors'].popitem(),
-                                    lambda s: s['numpy_random'].update(state=3)])
+@pytest.mark.parametrize(
+    'damage',
+    [
+        lambda s: s.update(opt=s['torch_random']),
+        lambda s: s['net']['tensors'].popitem(),
+        lambda s: s['numpy_random'].update(state=3),
+    ],
+)
 def test_a_state_that_does_not_fit_is_refused(damage):
     state = Packer().members(Everything(0, learned=True))
     damage(state)

@@ -1,6 +1,7 @@
 """Effective values of each method with the paper's backbones in place, compared with its appendix
 and its authors' public code.
 """
+
 import pytest
 
 from backbone import weight_files
@@ -14,34 +15,90 @@ OFFLINE = dict(optimizer='sgd', optim_mom=0, optim_wd=0, batch_size=32, n_epochs
 ONLINE = OFFLINE | dict(n_epochs=1)
 TEN, TWENTY = OFFLINE | dict(n_epochs=10), OFFLINE | dict(n_epochs=20)
 GDUMB = dict(minlr=5e-4, cutmix_alpha=0, sampler='reservoir')
-GDUMB_ON_CIFAR = GDUMB | dict(maxlr=.05, fitting_epochs=20, fitting_batch_size=16, optim_mom=.9, optim_wd=1e-6)
-GDUMB_ON_MINI = GDUMB | dict(maxlr=.03, fitting_batch_size=32, optim_mom=0, optim_wd=0)
-CODE = dict(adapt_lr=.003, classifier_lr=.5, ridge_lambda=.001, scale=1, calibrate_scale=False, minibatch_size=50, scale_lr=1,
-            adaptation='auto', adaptation_threshold=500, learn_scale='auto', adapt_select='none', adapt_jitter=0, ridge_targets='pm1')
-CODE_FULL = CODE | dict(adapt_lr=.01, ridge_lambda=.01, scale=5, iterations=2500)
+GDUMB_ON_CIFAR = GDUMB | dict(
+    maxlr=0.05, fitting_epochs=20, fitting_batch_size=16, optim_mom=0.9, optim_wd=1e-6
+)
+GDUMB_ON_MINI = GDUMB | dict(maxlr=0.03, fitting_batch_size=32, optim_mom=0, optim_wd=0)
+CODE = dict(
+    adapt_lr=0.003,
+    classifier_lr=0.5,
+    ridge_lambda=0.001,
+    scale=1,
+    calibrate_scale=False,
+    minibatch_size=50,
+    scale_lr=1,
+    adaptation='auto',
+    adaptation_threshold=500,
+    learn_scale='auto',
+    adapt_select='none',
+    adapt_jitter=0,
+    ridge_targets='pm1',
+)
+CODE_FULL = CODE | dict(adapt_lr=0.01, ridge_lambda=0.01, scale=5, iterations=2500)
 ENS = dict(lr=1e-4, n_classifiers=1024, top_k=32, tau=250, batch_size=60, keys='normal', n_epochs=1)
 C10, C100, MINI = 'seq-cifar10', 'seq-cifar100', 'seq-miniimg'
 STREAMS = (C10, 5), (C10, 10), (C100, 10), (C100, 50)
-VALUES = [      # model, data set, splits, |M|, values
-    *((model, data, splits, 500, OFFLINE | dict(lr=.01)) for model in ('er', 'bic') for data, splits in STREAMS),
-    *((model, C10, splits, size, OFFLINE | dict(lr=.01, alpha=alpha) | more) for model, more in (('der', {}), ('derpp', dict(beta=.5)))
-      for splits, size, alpha in ((5, 200, .5), (5, 500, .5), (10, 2000, 1))),
-    *((model, C100, splits, 500, OFFLINE | dict(lr=rate, alpha=.5) | more) for model, more in (('der', {}), ('derpp', dict(beta=.5)))
-      for splits, rate in ((10, .01), (50, .03))),
+VALUES = [  # model, data set, splits, |M|, values
+    *(
+        (model, data, splits, 500, OFFLINE | dict(lr=0.01))
+        for model in ('er', 'bic')
+        for data, splits in STREAMS
+    ),
+    *(
+        (model, C10, splits, size, OFFLINE | dict(lr=0.01, alpha=alpha) | more)
+        for model, more in (('der', {}), ('derpp', dict(beta=0.5)))
+        for splits, size, alpha in ((5, 200, 0.5), (5, 500, 0.5), (10, 2000, 1))
+    ),
+    *(
+        (model, C100, splits, 500, OFFLINE | dict(lr=rate, alpha=0.5) | more)
+        for model, more in (('der', {}), ('derpp', dict(beta=0.5)))
+        for splits, rate in ((10, 0.01), (50, 0.03))
+    ),
     *(('gdumb', data, splits, 500, GDUMB_ON_CIFAR) for data, splits in STREAMS),
-    *((model, data, splits, 500, ONLINE | dict(lr=.01) | more) for model, more in (
-        ('er-ace', {}), ('er-aml', dict(supcon_temperature=.2)), ('ssil', dict(distill_coef=1)), ('mir', dict(subsample=50)))
-      for data, splits in (*STREAMS, (MINI, 10))),
-    *((model, MINI, 10, size, passes | dict(lr=.01)) for model in ('er', 'bic') for size, passes in ((200, TEN), (500, TWENTY))),
-    ('der', MINI, 10, 200, TEN | dict(lr=.03, alpha=1)), ('der', MINI, 10, 500, TWENTY | dict(lr=.05, alpha=1)),
-    ('derpp', MINI, 10, 200, TEN | dict(lr=.03, alpha=1, beta=1)), ('derpp', MINI, 10, 500, TWENTY | dict(lr=.05, alpha=.5, beta=1)),
-    ('gdumb', MINI, 10, 200, GDUMB_ON_MINI | dict(fitting_epochs=10)), ('gdumb', MINI, 10, 500, GDUMB_ON_MINI | dict(fitting_epochs=20)),
-    *(('scroll', *stream, size, values) for stream, size, values in zip(STREAMS, (0, 200, 500, 2000), (
-        dict(ridge_lambda=.001), CODE | dict(iterations=350), CODE | dict(iterations=1200), CODE_FULL))),
-    *(('scroll', MINI, 10, size, CODE | dict(iterations=300, adapt_jitter=.4)) for size in (200, 500)),
+    *(
+        (model, data, splits, 500, ONLINE | dict(lr=0.01) | more)
+        for model, more in (
+            ('er-ace', {}),
+            ('er-aml', dict(supcon_temperature=0.2)),
+            ('ssil', dict(distill_coef=1)),
+            ('mir', dict(subsample=50)),
+        )
+        for data, splits in (*STREAMS, (MINI, 10))
+    ),
+    *(
+        (model, MINI, 10, size, passes | dict(lr=0.01))
+        for model in ('er', 'bic')
+        for size, passes in ((200, TEN), (500, TWENTY))
+    ),
+    ('der', MINI, 10, 200, TEN | dict(lr=0.03, alpha=1)),
+    ('der', MINI, 10, 500, TWENTY | dict(lr=0.05, alpha=1)),
+    ('derpp', MINI, 10, 200, TEN | dict(lr=0.03, alpha=1, beta=1)),
+    ('derpp', MINI, 10, 500, TWENTY | dict(lr=0.05, alpha=0.5, beta=1)),
+    ('gdumb', MINI, 10, 200, GDUMB_ON_MINI | dict(fitting_epochs=10)),
+    ('gdumb', MINI, 10, 500, GDUMB_ON_MINI | dict(fitting_epochs=20)),
+    *(
+        ('scroll', *stream, size, values)
+        for stream, size, values in zip(
+            STREAMS,
+            (0, 200, 500, 2000),
+            (
+                dict(ridge_lambda=0.001),
+                CODE | dict(iterations=350),
+                CODE | dict(iterations=1200),
+                CODE_FULL,
+            ),
+        )
+    ),
+    *(
+        ('scroll', MINI, 10, size, CODE | dict(iterations=300, adapt_jitter=0.4))
+        for size in (200, 500)
+    ),
 ]
-OF_BYOL = [(model, data, splits, 0, values) for data, splits in ((C10, 5), (C10, 10), (C100, 20), (C100, 100))
-           for model, values in (('ens', ENS), ('scroll', dict(ridge_lambda=.001)))]
+OF_BYOL = [
+    (model, data, splits, 0, values)
+    for data, splits in ((C10, 5), (C10, 10), (C100, 20), (C100, 100))
+    for model, values in (('ens', ENS), ('scroll', dict(ridge_lambda=0.001)))
+]
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -57,12 +114,37 @@ def in_place(tmp_path_factory):
 
 def arguments(model: str, dataset: str, splits: int, size: int, weights: str):
     buffer = ['--buffer_size', size] if model != 'ens' else []
-    return parse_args(list(map(str, ['--model', model, '--dataset', dataset, '--n_splits', splits, '--weights', weights,
-                                     '--model_config', 'best', *buffer])))
+    return parse_args(
+        list(
+            map(
+                str,
+                [
+                    '--model',
+                    model,
+                    '--dataset',
+                    dataset,
+                    '--n_splits',
+                    splits,
+                    '--weights',
+                    weights,
+                    '--model_config',
+                    'best',
+                    *buffer,
+                ],
+            )
+        )
+    )
 
 
-@pytest.mark.parametrize('weights, rows', [(URL, [row for row in VALUES if row[1] != MINI]), (RFS, [row for row in VALUES if row[1] == MINI]),
-                                           (BYOL, OF_BYOL)], ids=[URL, RFS, BYOL])
+@pytest.mark.parametrize(
+    'weights, rows',
+    [
+        (URL, [row for row in VALUES if row[1] != MINI]),
+        (RFS, [row for row in VALUES if row[1] == MINI]),
+        (BYOL, OF_BYOL),
+    ],
+    ids=[URL, RFS, BYOL],
+)
 def test_values_are_those_of_the_paper(weights, rows):
     for *run, expected in rows:
         args = vars(arguments(*run, weights))
@@ -71,7 +153,12 @@ def test_values_are_those_of_the_paper(weights, rows):
 
 def test_every_method_stream_and_backbone_of_the_papers_tables_is_among_them():
     listed = {row[:3] for row in VALUES} | {row[:3] for row in OF_BYOL}
-    for table in ('table_1_cifar', 'table_2_miniimagenet', 'table_5_two_class_splits', 'table_6_ensemble'):
+    for table in (
+        'table_1_cifar',
+        'table_2_miniimagenet',
+        'table_5_two_class_splits',
+        'table_6_ensemble',
+    ):
         for cell in load(ROOT / 'experiments' / f'{table}.yaml').cells:
             run = tuple(cell.flags.get(name) for name in ('model', 'dataset', 'n_splits'))
             # the ResNet18 is table 1's

@@ -1,4 +1,5 @@
 """Pictures: what is drawn is what was given, in one look; equal drawings are equal files."""
+
 import numpy as np
 
 from bench.paper import tables
@@ -27,26 +28,49 @@ def test_pictures_are_the_same_files_again(tmp_path):
 
 def test_a_cloud_is_a_point_where_all_schedules_agree(tmp_path, drawn):
     plots.cloud(tmp_path / 'c.png', {'scroll': [98, 98, 98], 'er': [20, 70.5, 40]}, 'title')
-    axes, = drawn[0].axes
+    (axes,) = drawn[0].axes
     assert [sorted(line.get_xdata()) for line in axes.lines] == [[98], [20, 40, 70.5]]
-    assert [text.get_text() for text in axes.texts] == ['3 schedules: 98.0 %, every time', '3 schedules: 20.0 to 70.5 %']
+    assert [text.get_text() for text in axes.texts] == [
+        '3 schedules: 98.0 %, every time',
+        '3 schedules: 20.0 to 70.5 %',
+    ]
     assert axes.get_xlim() == (0, 100)
 
 
 def test_schedules_share_one_scale_of_shares(tmp_path, drawn):
     """Two samples of one class, and one of each of two: 100 % and 50 %."""
-    plots.schedule_picture(tmp_path / 's.png', {'split:2': np.array([[2, 0], [0, 2]]), 'iid': np.ones((2, 2), int)}, 'title')
+    plots.schedule_picture(
+        tmp_path / 's.png',
+        {'split:2': np.array([[2, 0], [0, 2]]), 'iid': np.ones((2, 2), int)},
+        'title',
+    )
     *panels, scale = drawn[0].axes
     images = [axes.images[0] for axes in panels]
-    assert [image.get_array().tolist() for image in images] == [[[100, 0], [0, 100]], [[50, 50], [50, 50]]]
-    assert {image.get_clim() for image in images} == {(0, 100)} and [axes.get_title() for axes in panels] == ['split:2', 'iid']
+    assert [image.get_array().tolist() for image in images] == [
+        [[100, 0], [0, 100]],
+        [[50, 50], [50, 50]],
+    ]
+    assert {image.get_clim() for image in images} == {(0, 100)} and [
+        axes.get_title() for axes in panels
+    ] == ['split:2', 'iid']
     assert '%' in scale.get_ylabel()
 
 
 def test_the_papers_figure_has_ours_and_the_papers(tmp_path, drawn):
     """No legend entry without points in either panel."""
-    experiment, rows = load(ROOT / 'experiments/figure_2_splits.yaml'), [dict(final_accuracy='38')] * 2
-    tables.figure(tmp_path / 'f.png', experiment, {('GDumb', '5-split'): rows, ('GDumb', '50-split'): rows})
+    experiment, rows = (
+        load(ROOT / 'experiments/figure_2_splits.yaml'),
+        [dict(final_accuracy='38')] * 2,
+    )
+    tables.figure(
+        tmp_path / 'f.png', experiment, {('GDumb', '5-split'): rows, ('GDumb', '50-split'): rows}
+    )
     ours, paper = drawn[0].axes
-    assert [list(line.get_xdata()) for line in ours.lines if line.get_linestyle() != 'None'] == [[0, 3]]
-    assert len(drawn[0].legends[0].get_texts()) == 6 and ours.get_ylim() == paper.get_ylim() and ours.get_ylim()[0] == 0
+    assert [list(line.get_xdata()) for line in ours.lines if line.get_linestyle() != 'None'] == [
+        [0, 3]
+    ]
+    assert (
+        len(drawn[0].legends[0].get_texts()) == 6
+        and ours.get_ylim() == paper.get_ylim()
+        and ours.get_ylim()[0] == 0
+    )

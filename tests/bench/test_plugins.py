@@ -1,4 +1,5 @@
 """Plug-ins are found by reading sources; a broken file hurts only who chooses it."""
+
 import sys
 
 import pytest
@@ -9,12 +10,12 @@ from tests.conftest import refused, written
 
 FILES = {
     '__init__.py': 'from core.plugins import PluginFolder\nPLUGINS = PluginFolder("plugged", "thing")\n'
-                   'register_thing = PLUGINS.register\n',
+    'register_thing = PLUGINS.register\n',
     'fine.py': 'class Fine:\n    NAME = "fine_one"\n\nclass _Base:\n    NAME = "hidden"\n\nclass Nameless:\n    pass\n',
     'typed.py': 'class Typed:\n    NAME: str = "typed"\n\nclass Paired:\n    SIZE, NAME = (8, 8), "paired"\n\n'
-                'class Chained:\n    TITLE = NAME = "chained"\n',
+    'class Chained:\n    TITLE = NAME = "chained"\n',
     'decorated.py': 'from plugged import register_thing\n\n@register_thing("made")\ndef make(width=3):\n    return width\n\n'
-                    '@register_thing("Built_Up")\nclass Built:\n    pass\n',
+    '@register_thing("Built_Up")\nclass Built:\n    pass\n',
     'garbled.py': 'def (:\n',
     'needy.py': 'import no_such_dependency\n\nclass Needy:\n    NAME = "needy"\n',
     'failing.py': 'undefined_name\n\nclass Failing:\n    NAME = "failing"\n',
@@ -35,22 +36,40 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def things(folder) -> PluginFolder:
     import plugged
+
     return plugged.PLUGINS
 
 
 def test_names_are_found_without_importing_any_file(things):
-    assert things.names() == ['built-up', 'chained', 'failing', 'fine-one', 'garbled', 'made', 'needy', 'paired', 'typed']
+    assert things.names() == [
+        'built-up',
+        'chained',
+        'failing',
+        'fine-one',
+        'garbled',
+        'made',
+        'needy',
+        'paired',
+        'typed',
+    ]
     assert not [name for name in sys.modules if name.startswith('plugged.')]
 
 
 def test_only_the_chosen_file_is_imported_and_its_name_may_be_spelled_in_other_ways(things):
     assert things.get('made')() == 3
     assert 'plugged.decorated' in sys.modules and 'plugged.fine' not in sys.modules
-    assert all(things.get(spelling).__name__ == 'Fine' for spelling in ('fine-one', 'FINE_ONE', ' Fine-One '))
+    assert all(
+        things.get(spelling).__name__ == 'Fine'
+        for spelling in ('fine-one', 'FINE_ONE', ' Fine-One ')
+    )
 
 
 def test_a_file_that_cannot_be_imported_hurts_only_who_chooses_it(things):
-    for name, reason in (('garbled', 'syntax'), ('needy', 'no_such_dependency'), ('failing', 'undefined_name')):
+    for name, reason in (
+        ('garbled', 'syntax'),
+        ('needy', 'no_such_dependency'),
+        ('failing', 'undefined_name'),
+    ):
         with refused(f'--thing {name}', f'plugged/{name}.py', reason):
             things.get(name)
 
@@ -64,7 +83,7 @@ def test_an_unknown_name_gets_the_nearest_or_the_whole_list(things):
 
 def test_a_name_registered_by_two_modules_is_an_error(things):
     made = things.get('made')
-    assert things.register('made')(made) is made                # the same module again: a reload
+    assert things.register('made')(made) is made  # the same module again: a reload
     with pytest.raises(ValueError, match='made.*plugged.decorated'):
         things.register('Made')(type('Other', (), {}))
 
@@ -79,4 +98,5 @@ def test_a_name_that_two_files_declare_is_refused_when_it_is_chosen(things, fold
 def test_flags_of_a_signature():
     def build(num_classes, width: int = 3, *args, depth, args_=1, **kwargs):
         """Only width, depth and args_ are flags."""
+
     assert list(keyword_flags(build)) == ['width', 'depth', 'args_']

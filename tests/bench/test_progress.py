@@ -1,6 +1,7 @@
 """How far a stage is: lines where there is no terminal, one line where there is one, nothing where
 none is wanted.
 """
+
 import io
 import re
 import sys
@@ -25,8 +26,12 @@ def test_a_line_now_and_then(soon, capsys):
     for _ in Progress('Counting', 30).over(range(30)):
         time.sleep(0.01)
     lines = capsys.readouterr().err.splitlines()
-    assert 2 <= len(lines) <= 6 and all(re.fullmatch(r'Counting: \d+ of 30, \d s(, about \d s left)?', line) for line in lines), lines
-    assert [int(line.split()[1]) for line in lines] == sorted(int(line.split()[1]) for line in lines)
+    assert 2 <= len(lines) <= 6 and all(
+        re.fullmatch(r'Counting: \d+ of 30, \d s(, about \d s left)?', line) for line in lines
+    ), lines
+    assert [int(line.split()[1]) for line in lines] == sorted(
+        int(line.split()[1]) for line in lines
+    )
 
 
 def test_a_stage_that_is_quiet_says_nothing(soon, capsys):
@@ -44,7 +49,13 @@ def test_time_left_counts_what_was_done_here(monkeypatch):
     assert stage.line() == 'Task 1: 50 of 100, 60 s'
     stage.update(20)
     assert stage.line() == 'Task 1: 70 of 100, 60 s, about 2 min left'  # 30 at 3 s
-    assert [progress.span(s) for s in (0.4, 89, 90, 3599, 1e5)] == ['0 s', '89 s', '2 min', '1 h 00 min', '27 h 47 min']
+    assert [progress.span(s) for s in (0.4, 89, 90, 3599, 1e5)] == [
+        '0 s',
+        '89 s',
+        '2 min',
+        '1 h 00 min',
+        '27 h 47 min',
+    ]
 
 
 def test_the_line_on_a_terminal_is_gone_in_the_end(soon, monkeypatch):
@@ -56,27 +67,53 @@ def test_the_line_on_a_terminal_is_gone_in_the_end(soon, monkeypatch):
         stage.tell(loss=0.5)
         stage.update(10)
     shown = screen.getvalue()
-    assert 'Counting: 10 of 10, 0 s, loss=0.5' in shown and shown.endswith('\r\x1b[K') and '\n' not in shown
+    assert (
+        'Counting: 10 of 10, 0 s, loss=0.5' in shown
+        and shown.endswith('\r\x1b[K')
+        and '\n' not in shown
+    )
 
 
 @pytest.mark.parametrize('quiet', [False, True])
-def test_the_stages_of_a_run(command_line, tiny_weights, small_digits, tmp_path, monkeypatch, quiet):     # noqa: F811
+def test_the_stages_of_a_run(
+    command_line, tiny_weights, small_digits, tmp_path, monkeypatch, quiet
+):  # noqa: F811
     monkeypatch.setattr(progress, 'EVERY', 0)
-    code, _, err = command_line('--model gdumb --buffer_size 20 --fitting_epochs 3 --dataset seq-digits',
-                                '--weights', tiny_weights, '--base_path', tmp_path, '--n_splits 1 --disable_log 1',
-                                '--non_verbose', int(quiet))
+    code, _, err = command_line(
+        '--model gdumb --buffer_size 20 --fitting_epochs 3 --dataset seq-digits',
+        '--weights',
+        tiny_weights,
+        '--base_path',
+        tmp_path,
+        '--n_splits 1 --disable_log 1',
+        '--non_verbose',
+        int(quiet),
+    )
     said = {line.partition(': ')[0] for line in err.splitlines()}
     assert code == 0 and (not said if quiet else 'Fitting, epochs' in said), said
 
 
-def test_a_step_of_a_stage_names_it_and_files_are_learned_with_a_line(monkeypatch, capsys, tmp_path):
+def test_a_step_of_a_stage_names_it_and_files_are_learned_with_a_line(
+    monkeypatch, capsys, tmp_path
+):
     monkeypatch.setattr(progress, 'EVERY', 0)
-    with Progress('Schedules', 3, done=1), Progress('Preparing'), Progress('Quiet', 2, quiet=True), Progress('Task 1', 10):
+    with (
+        Progress('Schedules', 3, done=1),
+        Progress('Preparing'),
+        Progress('Quiet', 2, quiet=True),
+        Progress('Task 1', 10),
+    ):
         assert capsys.readouterr().err.splitlines()[-1] == 'Schedules 1 of 3, Task 1: 0 of 10, 0 s'
     np.savez(tmp_path / 'a.npz', X=np.eye(4), y=np.arange(4))
     one, two = (str(tmp_path / name) for name in ('1.npz', '2.npz'))
-    for words, said in ((['learn', str(tmp_path / 'a.npz'), '-o', one], 'Learning: 4 of 4'), (['merge', one, one, '--repeated', '-o', two], 'Merging, files'),
-                        (['predict', one, str(tmp_path / 'a.npz'), '-o', str(tmp_path / 'y.csv')], 'Predicting: 4 of 4'),
-                        (['remove', two, '--samples', str(tmp_path / 'a.npz'), '-o', two], 'Reading: 1'),
-                        (['export', one, '-o', str(tmp_path / 'model')], 'Exporting')):
+    for words, said in (
+        (['learn', str(tmp_path / 'a.npz'), '-o', one], 'Learning: 4 of 4'),
+        (['merge', one, one, '--repeated', '-o', two], 'Merging, files'),
+        (
+            ['predict', one, str(tmp_path / 'a.npz'), '-o', str(tmp_path / 'y.csv')],
+            'Predicting: 4 of 4',
+        ),
+        (['remove', two, '--samples', str(tmp_path / 'a.npz'), '-o', two], 'Reading: 1'),
+        (['export', one, '-o', str(tmp_path / 'model')], 'Exporting'),
+    ):
         assert scroll_command(words) == 0 and said in capsys.readouterr().err

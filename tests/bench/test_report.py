@@ -1,6 +1,7 @@
 """Reports: means, deviations and p-values agree with hand and scipy; empty cells stay empty; claims
 get the verdict they deserve.
 """
+
 import csv
 import functools
 import re
@@ -19,7 +20,7 @@ from core.commands import run_command
 from core.rows import append_row
 from tests.conftest import ROOT, files_below, refused
 
-EXPERIMENT = '''
+EXPERIMENT = """
 title: Some methods, |M| = 20
 source: tab:some
 seeds: 3
@@ -44,7 +45,7 @@ claims:
   same: {columns: 2-split}
   as: {columns: 5-split}
   rows: SCROLL
-'''
+"""
 
 
 @pytest.fixture
@@ -60,9 +61,13 @@ def experiment(tmp_path, monkeypatch, tiny_weights):
 @pytest.fixture
 def make(monkeypatch, capsys, tmp_path):
     """make(*words): `scripts/report.py` into tmp_path/out; its (exit code, stdout, stderr)."""
+
     def run(*words):
-        monkeypatch.setattr(sys, 'argv', ['report.py', '--out', str(tmp_path / 'out'), *map(str, words)])
+        monkeypatch.setattr(
+            sys, 'argv', ['report.py', '--out', str(tmp_path / 'out'), *map(str, words)]
+        )
         return run_command(report.main), *capsys.readouterr()
+
     return run
 
 
@@ -75,9 +80,21 @@ def run_of(cell, seed: int, accuracy: float, **more) -> dict:
     """A row as a run of the cell would leave it."""
     args = parsed(tuple(cell.command(0)))
     schedule = f'split:{args.n_splits}'
-    return {**vars(args), 'seed': seed, 'run_key': key_text(args.key, seed, schedule, None), 'schedule': schedule, 'num_threads': 1,
-            'final_accuracy': accuracy, 'finished': f'2026-01-0{seed + 1}', 'host': 'secret', 'git_commit': 'c' * 40,
-            'torch': '9.9', 'device': 'cpu', 'task1': 1.0, **more}
+    return {
+        **vars(args),
+        'seed': seed,
+        'run_key': key_text(args.key, seed, schedule, None),
+        'schedule': schedule,
+        'num_threads': 1,
+        'final_accuracy': accuracy,
+        'finished': f'2026-01-0{seed + 1}',
+        'host': 'secret',
+        'git_commit': 'c' * 40,
+        'torch': '9.9',
+        'device': 'cpu',
+        'task1': 1.0,
+        **more,
+    }
 
 
 def write_runs(folder, experiment, values: dict) -> None:
@@ -86,47 +103,89 @@ def write_runs(folder, experiment, values: dict) -> None:
         cell = experiment.cell(row, column)
         for seed, accuracy in enumerate(accuracies):
             if accuracy is not None:
-                more = dict(online_digest='f' * 64, psi_digest='abcdef01' + '0' * 56) if cell.flags['model'] == 'scroll' else {}
-                append_row(folder / 'results' / 'class-il' / 'seq-digits' / cell.flags['model'], run_of(cell, seed, accuracy, **more))
+                more = (
+                    dict(online_digest='f' * 64, psi_digest='abcdef01' + '0' * 56)
+                    if cell.flags['model'] == 'scroll'
+                    else {}
+                )
+                append_row(
+                    folder / 'results' / 'class-il' / 'seq-digits' / cell.flags['model'],
+                    run_of(cell, seed, accuracy, **more),
+                )
 
 
 TWO, FIVE = 'digits, 2-split', 'digits, 5-split'
-VALUES = {('ER', TWO): [50, 52, 57], ('ER', FIVE): [40, 41, 42.5], ('ACE', TWO): [61], ('SCROLL', TWO): [70, 70, 70], ('SCROLL', FIVE): [70, 70, 70]}
+VALUES = {
+    ('ER', TWO): [50, 52, 57],
+    ('ER', FIVE): [40, 41, 42.5],
+    ('ACE', TWO): [61],
+    ('SCROLL', TWO): [70, 70, 70],
+    ('SCROLL', FIVE): [70, 70, 70],
+}
 FULL = {('Bound', TWO): [80], ('Bound', FIVE): [80], ('ACE', TWO): [61], ('ACE', FIVE): [50]}
 
 
 def table_of(text: str) -> list:
     """Rows of the first Markdown table as lists of cells."""
     lines = [line for line in text.splitlines() if line.startswith('|')]
-    return [[cell.strip() for cell in re.split(r'(?<!\\)\|', line)[1:-1]] for line in lines if not line.startswith('|---')]
+    return [
+        [cell.strip() for cell in re.split(r'(?<!\\)\|', line)[1:-1]]
+        for line in lines
+        if not line.startswith('|---')
+    ]
 
 
 def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(experiment, make, tmp_path):
     write_runs(tmp_path / 'data', experiment, VALUES)
     code, out, err = make('--collect', '--base_path', tmp_path / 'data')
-    assert (code, err) == (0, '') and out.splitlines() == [str(tmp_path / 'out' / 'tables' / 'some.md')]
+    assert (code, err) == (0, '') and out.splitlines() == [
+        str(tmp_path / 'out' / 'tables' / 'some.md')
+    ]
     text = (tmp_path / 'out' / 'tables' / 'some.md').read_text(encoding='utf-8')
     assert table_of(text)[:9] == [
         ['', '', TWO, FIVE],
-        ['Bound', 'ours', 'not run yet', 'not run yet'], ['', 'paper', '90.0 ± 0.03', '90.0 ± 0.03'],
+        ['Bound', 'ours', 'not run yet', 'not run yet'],
+        ['', 'paper', '90.0 ± 0.03', '90.0 ± 0.03'],
         # sqrt(13), sqrt(19/12)
-        ['ER', 'ours', '53.0 ± 3.6 (3)', '41.2 ± 1.3 (3)'], ['', 'paper', '50.0 ± 1.0', '40.5'],
-        ['ACE', 'ours', '61.0 (1)', 'not run yet'], ['', 'paper', '', ''],
-        ['SCROLL', 'ours', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)'], ['', 'paper', '', '60.0 ± 0.0']]
-    assert 'tiny (abcdef01)' in text and 'torch 9.9' in text and 'commits cccccccc' in text and 'hardware: cpu' in text
+        ['ER', 'ours', '53.0 ± 3.6 (3)', '41.2 ± 1.3 (3)'],
+        ['', 'paper', '50.0 ± 1.0', '40.5'],
+        ['ACE', 'ours', '61.0 (1)', 'not run yet'],
+        ['', 'paper', '', ''],
+        ['SCROLL', 'ours', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)'],
+        ['', 'paper', '', '60.0 ± 0.0'],
+    ]
+    assert (
+        'tiny (abcdef01)' in text
+        and 'torch 9.9' in text
+        and 'commits cccccccc' in text
+        and 'hardware: cpu' in text
+    )
     index = (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8')
-    assert '| [some](tables/some.md) | Some methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |' in index
+    assert (
+        '| [some](tables/some.md) | Some methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |'
+        in index
+    )
     said = index.split('## Each claim of the paper')[1]
     assert '3 claims; our rows decide 1.' in said and table_of(said)[1:] == [
-        ['SCROLL is above the others', '[some](tables/some.md): undecided'], ['the others fall', '[some](tables/some.md): undecided'],
-        ['SCROLL stays', '[some](tables/some.md): supported']]
+        ['SCROLL is above the others', '[some](tables/some.md): undecided'],
+        ['the others fall', '[some](tables/some.md): undecided'],
+        ['SCROLL stays', '[some](tables/some.md): supported'],
+    ]
 
 
 def test_a_page_says_how_the_values_of_each_method_were_chosen(experiment, make, tmp_path):
     write_runs(tmp_path / 'data', experiment, VALUES)
     make('--collect', '--base_path', tmp_path / 'data')
-    said = (tmp_path / 'out' / 'tables' / 'some.md').read_text(encoding='utf-8').split('were chosen')[1]
-    assert "- ER, ACE: the paper's values." in said and '- SCROLL: tuned on held-out' in said and 'Bound' not in said
+    said = (
+        (tmp_path / 'out' / 'tables' / 'some.md')
+        .read_text(encoding='utf-8')
+        .split('were chosen')[1]
+    )
+    assert (
+        "- ER, ACE: the paper's values." in said
+        and '- SCROLL: tuned on held-out' in said
+        and 'Bound' not in said
+    )
 
 
 def test_committed_rows_make_the_same_pages_without_results_files(experiment, make, tmp_path):
@@ -139,33 +198,52 @@ def test_committed_rows_make_the_same_pages_without_results_files(experiment, ma
     text = first['some.csv'].decode()
     assert 'secret' not in text and str(tmp_path) not in text
     rows = list(csv.DictReader(text.splitlines()))
-    assert len(rows) == 13 and rows[0]['row'] == 'ER' and rows[0]['column'] == TWO and {r['weights'] for r in rows} == {'tiny'}
+    assert (
+        len(rows) == 13
+        and rows[0]['row'] == 'ER'
+        and rows[0]['column'] == TWO
+        and {r['weights'] for r in rows} == {'tiny'}
+    )
     assert {'buffer_size', 'git_commit', 'torch', 'online_digest', 'seed', 'lr'} <= set(rows[0])
 
 
-def test_newer_runs_replace_and_those_of_other_arguments_stay_until_there_are_some_of_today(experiment, make, tmp_path):
+def test_newer_runs_replace_and_those_of_other_arguments_stay_until_there_are_some_of_today(
+    experiment, make, tmp_path
+):
     write_runs(tmp_path / 'data', experiment, {('ER', TWO): [50, 60]})
     make('--collect', '--base_path', tmp_path / 'data')
     cell, path = experiment.cell('ER', TWO), tmp_path / 'out' / 'rows' / 'some.csv'
+
     def after(seed, accuracy, **flags):
-        append_row(tmp_path / 'more' / 'results' / 'class-il' / 'seq-digits' / 'er',
-                   run_of(replace(cell, flags=cell.flags | flags), seed, accuracy, finished='2026-02-01'))
+        append_row(
+            tmp_path / 'more' / 'results' / 'class-il' / 'seq-digits' / 'er',
+            run_of(replace(cell, flags=cell.flags | flags), seed, accuracy, finished='2026-02-01'),
+        )
         make('--collect', '--base_path', tmp_path / 'more')
         return [(r['seed'], r['final_accuracy']) for r in csv.DictReader(path.open())]
+
     assert after(1, 80.0) == [('0', '50'), ('1', '80.0')]
     assert after(0, 10.0, lr=7.0) == [('0', '50'), ('1', '80.0')]
     path.write_text(path.read_text().replace('""given"":{', '""given"":{""notch"":""3"",'))
     make('--collect', '--base_path', tmp_path / 'nowhere')
     assert len(path.read_text().splitlines()) == 3
-    assert '- ER: made with earlier values than' in (tmp_path / 'out' / 'tables' / 'some.md').read_text(encoding='utf-8')
+    assert '- ER: made with earlier values than' in (
+        tmp_path / 'out' / 'tables' / 'some.md'
+    ).read_text(encoding='utf-8')
     assert after(2, 70.0) == [('1', '80.0'), ('2', '70.0')]
 
 
 @pytest.fixture
 def own(experiment, tmp_path, tiny_weights):
     """An experiment file of one's own, in a folder of its own, without values of a paper."""
-    lines = EXPERIMENT.replace('WEIGHTS', tiny_weights).replace('Some methods', 'My methods').splitlines()
-    text = '\n'.join(re.sub(', paper: .*}', '}', line) for line in lines if not line.startswith('source'))
+    lines = (
+        EXPERIMENT.replace('WEIGHTS', tiny_weights)
+        .replace('Some methods', 'My methods')
+        .splitlines()
+    )
+    text = '\n'.join(
+        re.sub(', paper: .*}', '}', line) for line in lines if not line.startswith('source')
+    )
     path = tmp_path / 'elsewhere' / 'mine.yaml'
     path.parent.mkdir()
     path.write_text(text, encoding='utf-8')
@@ -175,26 +253,46 @@ def own(experiment, tmp_path, tiny_weights):
 def test_an_experiment_of_ones_own_has_its_page_without_a_paper(own, make, tmp_path):
     write_runs(tmp_path / 'data', load(own), VALUES)
     code, out, err = make(own, '--collect', '--base_path', tmp_path / 'data')
-    assert (code, out, err) == (0, f"{tmp_path / 'out' / 'tables' / 'mine.md'}\n", '')
+    assert (code, out, err) == (0, f'{tmp_path / "out" / "tables" / "mine.md"}\n', '')
     made = {path.name: path.read_text(encoding='utf-8') for path in files_below(tmp_path / 'out')}
     assert set(made) == {'mine.csv', 'mine.md', 'README.md'}
     assert 'paper' not in made['mine.md'].split('## How the values')[0].lower()
     assert table_of(made['mine.md'])[:5] == [
-        ['', TWO, FIVE], ['Bound', 'not run yet', 'not run yet'], ['ER', '53.0 ± 3.6 (3)', '41.2 ± 1.3 (3)'], ['ACE', '61.0 (1)', 'not run yet'],
-        ['SCROLL', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)']]
-    assert '`mine.yaml`' in made['mine.md'] and '## Claims' in made['mine.md'] and str(tmp_path) not in made['mine.md']
-    assert '| [mine](tables/mine.md) | My methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |' in made['README.md']
+        ['', TWO, FIVE],
+        ['Bound', 'not run yet', 'not run yet'],
+        ['ER', '53.0 ± 3.6 (3)', '41.2 ± 1.3 (3)'],
+        ['ACE', '61.0 (1)', 'not run yet'],
+        ['SCROLL', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)'],
+    ]
+    assert (
+        '`mine.yaml`' in made['mine.md']
+        and '## Claims' in made['mine.md']
+        and str(tmp_path) not in made['mine.md']
+    )
+    assert (
+        '| [mine](tables/mine.md) | My methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |'
+        in made['README.md']
+    )
 
 
-def test_a_figure_is_drawn_when_it_is_full_and_one_of_ones_own_names_no_paper(own, make, tmp_path, drawn):
+def test_a_figure_is_drawn_when_it_is_full_and_one_of_ones_own_names_no_paper(
+    own, make, tmp_path, drawn
+):
     own.write_text('kind: figure\n' + own.read_text(encoding='utf-8'), encoding='utf-8')
     write_runs(tmp_path / 'data', load(own), VALUES)
     make(own, '--collect', '--base_path', tmp_path / 'data')
-    assert not drawn and 'mine.png' not in (tmp_path / 'out' / 'tables' / 'mine.md').read_text(encoding='utf-8')
+    assert not drawn and 'mine.png' not in (tmp_path / 'out' / 'tables' / 'mine.md').read_text(
+        encoding='utf-8'
+    )
     write_runs(tmp_path / 'data', load(own), FULL)
     make(own, '--collect', '--base_path', tmp_path / 'data')
     (axes,), (legend,) = drawn[0].axes, drawn[0].legends
-    assert [text.get_text() for text in legend.get_texts()] == ['Bound', 'ER', 'ACE', 'SCROLL'] and axes.get_title() == ''
+    assert [text.get_text() for text in legend.get_texts()] == [
+        'Bound',
+        'ER',
+        'ACE',
+        'SCROLL',
+    ] and axes.get_title() == ''
     assert [tick.get_text() for tick in axes.get_xticklabels()] == [TWO, FIVE]
 
 
@@ -211,10 +309,18 @@ def test_mistakes_end_in_one_line(own, make, tmp_path):
 
 def verdicts(experiment, values: dict, claim: dict = None, **more) -> list:
     """(verdict, evidence) of each claim, or of one; values as above."""
-    rows = {key: [dict(seed=str(s), final_accuracy=str(v), **more.get(key[1][-7:-6] + '_split', {})) for s, v in enumerate(accuracies)
-                  if v is not None] for key, accuracies in values.items()}
-    found = [claims.judge(c, experiment, load, lambda _, cell: rows.get((cell.row, cell.column), []))
-             for c in ([claim] if claim else experiment.claims)]
+    rows = {
+        key: [
+            dict(seed=str(s), final_accuracy=str(v), **more.get(key[1][-7:-6] + '_split', {}))
+            for s, v in enumerate(accuracies)
+            if v is not None
+        ]
+        for key, accuracies in values.items()
+    }
+    found = [
+        claims.judge(c, experiment, load, lambda _, cell: rows.get((cell.row, cell.column), []))
+        for c in ([claim] if claim else experiment.claims)
+    ]
     return [(f.verdict, f.evidence) for f in found]
 
 
@@ -226,17 +332,41 @@ def test_p_values_are_those_of_paired_tests(experiment):
     first, second = [70.0, 72.5, 71.0, 75.0], [69.0, 70.0, 71.5, 70.0]
     t = stats.ttest_rel(first, second, alternative='greater').pvalue
     w = stats.wilcoxon(first, second, alternative='greater').pvalue
-    (verdict, evidence), = verdicts(experiment, {('SCROLL', TWO): first, ('ER', TWO): second}, higher(columns='2-split'))
-    assert verdict == 'undecided' and f'p = {t:.2g} (Wilcoxon {w:.2g})' in evidence and '+2.00 over 4 seeds' in evidence
+    ((verdict, evidence),) = verdicts(
+        experiment, {('SCROLL', TWO): first, ('ER', TWO): second}, higher(columns='2-split')
+    )
+    assert (
+        verdict == 'undecided'
+        and f'p = {t:.2g} (Wilcoxon {w:.2g})' in evidence
+        and '+2.00 over 4 seeds' in evidence
+    )
     assert claims.probability(np.subtract(first, second)) == pytest.approx(t)
-    assert claims.probability([2.0, 2.0]) == 0.0 and claims.probability([0.0, 0.0]) == 1.0 and claims.probability([-1.0, -1.0]) == 1.0
+    assert (
+        claims.probability([2.0, 2.0]) == 0.0
+        and claims.probability([0.0, 0.0]) == 1.0
+        and claims.probability([-1.0, -1.0]) == 1.0
+    )
 
 
-@pytest.mark.parametrize('scroll, er, verdict', [
-    ([70, 71, 72], [60, 60, 63], 'supported'), ([60, 60, 63], [70, 71, 72], 'contradicted'), ([70, 60, 65], [65, 66, 60], 'undecided'),
-    ([70, None, 71], [None, 60, 61], 'undecided'), ([70, None], [None, 60], 'not run yet'), ([70, 70], [60, 60], 'supported'), ([60, 60], [60, 60], 'undecided')])
+@pytest.mark.parametrize(
+    'scroll, er, verdict',
+    [
+        ([70, 71, 72], [60, 60, 63], 'supported'),
+        ([60, 60, 63], [70, 71, 72], 'contradicted'),
+        ([70, 60, 65], [65, 66, 60], 'undecided'),
+        ([70, None, 71], [None, 60, 61], 'undecided'),
+        ([70, None], [None, 60], 'not run yet'),
+        ([70, 70], [60, 60], 'supported'),
+        ([60, 60], [60, 60], 'undecided'),
+    ],
+)
 def test_which_is_higher_is_decided_over_the_seeds_in_common(experiment, scroll, er, verdict):
-    assert verdicts(experiment, {('SCROLL', TWO): scroll, ('ER', TWO): er}, higher(columns='2-split'))[0][0] == verdict
+    assert (
+        verdicts(experiment, {('SCROLL', TWO): scroll, ('ER', TWO): er}, higher(columns='2-split'))[
+            0
+        ][0]
+        == verdict
+    )
 
 
 def test_a_claim_needs_all_its_pairs_and_falls_with_one(experiment):
@@ -244,48 +374,114 @@ def test_a_claim_needs_all_its_pairs_and_falls_with_one(experiment):
     values = {('SCROLL', TWO): high, ('ER', TWO): low, ('SCROLL', FIVE): high, ('ER', FIVE): low}
     assert verdicts(experiment, values, higher())[0][0] == 'supported'
     verdict, evidence = verdicts(experiment, half := {**values, ('ER', FIVE): []}, higher())[0]
-    assert verdict == 'undecided' and '1 of 2 pairs have two seeds in common, 1 support it' in evidence
-    assert '1 of 1 pairs' not in evidence and 'the sign is right in 2 of 2 pairs' in verdicts(experiment, {**values, ('ER', FIVE): [9]}, higher())[0][1]
+    assert (
+        verdict == 'undecided' and '1 of 2 pairs have two seeds in common, 1 support it' in evidence
+    )
+    assert (
+        '1 of 1 pairs' not in evidence
+        and 'the sign is right in 2 of 2 pairs'
+        in verdicts(experiment, {**values, ('ER', FIVE): [9]}, higher())[0][1]
+    )
     one = verdicts(experiment, {('SCROLL', FIVE): [70], ('ER', FIVE): [69]}, higher())[0]
-    assert one[0] == 'undecided' and '0 of 2 pairs have two seeds' in one[1] and '1 of 1 pairs that have a seed, the least difference is +1.00' in one[1]
-    verdict, evidence = verdicts(experiment, fallen := {**values, ('SCROLL', FIVE): low, ('ER', FIVE): high}, higher())[0]
+    assert (
+        one[0] == 'undecided'
+        and '0 of 2 pairs have two seeds' in one[1]
+        and '1 of 1 pairs that have a seed, the least difference is +1.00' in one[1]
+    )
+    verdict, evidence = verdicts(
+        experiment, fallen := {**values, ('SCROLL', FIVE): low, ('ER', FIVE): high}, higher()
+    )[0]
     assert verdict == 'contradicted' and FIVE in evidence
     # half of them
-    assert [verdicts(experiment, v, higher(of='most'))[0][0] for v in (fallen, half)] == ['contradicted', 'undecided']
+    assert [verdicts(experiment, v, higher(of='most'))[0][0] for v in (fallen, half)] == [
+        'contradicted',
+        'undecided',
+    ]
 
 
 def test_what_a_part_of_the_pairs_decides_is_corrected_for_their_number(experiment):
-    low, high = [60, 60, 60], [63, 63.5, 65]                        # the opposite test has p = 0.012
+    low, high = [60, 60, 60], [63, 63.5, 65]  # the opposite test has p = 0.012
     assert 0.01 < stats.ttest_rel(high, low, alternative='greater').pvalue < 0.025
-    few, many = (dict(says='a claim', higher=dict(rows='SCROLL'), lower=dict(rows=['ER'] * n), columns='2-split') for n in (2, 5))
+    few, many = (
+        dict(
+            says='a claim',
+            higher=dict(rows='SCROLL'),
+            lower=dict(rows=['ER'] * n),
+            columns='2-split',
+        )
+        for n in (2, 5)
+    )
     values = {('SCROLL', TWO): low, ('ER', TWO): high}
-    assert verdicts(experiment, values, few)[0][0] == 'contradicted' and verdicts(experiment, values, many)[0][0] == 'undecided'
+    assert (
+        verdicts(experiment, values, few)[0][0] == 'contradicted'
+        and verdicts(experiment, values, many)[0][0] == 'undecided'
+    )
     values = {('SCROLL', TWO): high, ('ER', TWO): low}
-    of_most = [verdicts(experiment, values, many | dict(lower=dict(rows=['ER'] * n), of='most'))[0][0] for n in (5, 11)]
-    assert verdicts(experiment, values, many)[0][0] == 'supported' and of_most == ['supported', 'undecided']
+    of_most = [
+        verdicts(experiment, values, many | dict(lower=dict(rows=['ER'] * n), of='most'))[0][0]
+        for n in (5, 11)
+    ]
+    assert verdicts(experiment, values, many)[0][0] == 'supported' and of_most == [
+        'supported',
+        'undecided',
+    ]
 
 
-@pytest.mark.parametrize('changes, within, verdict', [
-    ([0.1, -0.2, 0.1], 1.0, 'supported'), ([-3.0, -3.2, -3.1], 1.0, 'contradicted'), ([0.5, 2.0, -1.0], 1.0, 'undecided'), ([0.5], 1.0, 'undecided')])
+@pytest.mark.parametrize(
+    'changes, within, verdict',
+    [
+        ([0.1, -0.2, 0.1], 1.0, 'supported'),
+        ([-3.0, -3.2, -3.1], 1.0, 'contradicted'),
+        ([0.5, 2.0, -1.0], 1.0, 'undecided'),
+        ([0.5], 1.0, 'undecided'),
+    ],
+)
 def test_what_is_near_is_decided_by_two_one_sided_tests(experiment, changes, within, verdict):
-    claim = dict(says='a claim', near=dict(columns='2-split'), to=dict(columns='5-split'), rows='ER', within=within)
+    claim = dict(
+        says='a claim',
+        near=dict(columns='2-split'),
+        to=dict(columns='5-split'),
+        rows='ER',
+        within=within,
+    )
     values = {('ER', TWO): [50 + c for c in changes], ('ER', FIVE): [50 for _ in changes]}
     found, evidence = verdicts(experiment, values, claim)[0]
     assert found == verdict
     if verdict == 'supported':
-        p = max(stats.ttest_1samp(changes, -within, alternative='greater').pvalue, stats.ttest_1samp(changes, within, alternative='less').pvalue)
+        p = max(
+            stats.ttest_1samp(changes, -within, alternative='greater').pvalue,
+            stats.ttest_1samp(changes, within, alternative='less').pvalue,
+        )
         assert f'p = {p:.2g}' in evidence
 
 
-SAME = {'says': 'a claim', 'same': dict(columns='2-split'), 'as': dict(columns='5-split'), 'rows': 'SCROLL'}
+SAME = {
+    'says': 'a claim',
+    'same': dict(columns='2-split'),
+    'as': dict(columns='5-split'),
+    'rows': 'SCROLL',
+}
 
 
-@pytest.mark.parametrize('first, second, digests, verdict', [
-    ([70, 71], [70], 'aa', 'supported'), ([70], [70.01], 'aa', 'contradicted'), ([70], [70], 'ab', 'contradicted'), ([70], [None, 70], 'aa', 'not run yet')])
+@pytest.mark.parametrize(
+    'first, second, digests, verdict',
+    [
+        ([70, 71], [70], 'aa', 'supported'),
+        ([70], [70.01], 'aa', 'contradicted'),
+        ([70], [70], 'ab', 'contradicted'),
+        ([70], [None, 70], 'aa', 'not run yet'),
+    ],
+)
 def test_the_same_is_the_same_in_accuracy_and_digest(experiment, first, second, digests, verdict):
     common = dict(git_commit='c', torch='t', device='cpu')
-    more = {'2_split': dict(online_digest=digests[0], **common), '5_split': dict(online_digest=digests[1], **common)}
-    assert verdicts(experiment, {('SCROLL', TWO): first, ('SCROLL', FIVE): second}, SAME, **more)[0][0] == verdict
+    more = {
+        '2_split': dict(online_digest=digests[0], **common),
+        '5_split': dict(online_digest=digests[1], **common),
+    }
+    assert (
+        verdicts(experiment, {('SCROLL', TWO): first, ('SCROLL', FIVE): second}, SAME, **more)[0][0]
+        == verdict
+    )
 
 
 def test_bits_are_compared_within_one_kind_of_machine(experiment):
@@ -299,9 +495,17 @@ def test_bits_are_compared_within_one_kind_of_machine(experiment):
     assert verdicts(experiment, values, SAME)[0][0] == 'contradicted'
 
 
-@pytest.mark.parametrize('change, words', [
-    (dict(lower=None), ['lower']), (dict(extra=1), ['extra']), (dict(rows='ER'), ['rows', 'both']), (dict(lower=dict(rows='Nobody')), ['Nobody']),
-    (dict(within=1), ['within']), (dict(lower=dict(rows='ER', seeds=1)), ['seeds'])])
+@pytest.mark.parametrize(
+    'change, words',
+    [
+        (dict(lower=None), ['lower']),
+        (dict(extra=1), ['extra']),
+        (dict(rows='ER'), ['rows', 'both']),
+        (dict(lower=dict(rows='Nobody')), ['Nobody']),
+        (dict(within=1), ['within']),
+        (dict(lower=dict(rows='ER', seeds=1)), ['seeds']),
+    ],
+)
 def test_claims_that_cannot_be_read_are_refused(experiment, change, words):
     claim = {key: value for key, value in {**higher(), **change}.items() if value is not None}
     with refused(*words):
@@ -309,14 +513,28 @@ def test_claims_that_cannot_be_read_are_refused(experiment, change, words):
 
 
 def test_columns_of_both_sides_are_read_side_by_side(experiment):
-    claim = dict(says='a', higher=dict(columns=['2-split', '5-split']), lower=dict(columns=['5-split', '2-split']), rows='base')
-    found = [(a.row, a.column, b.row, b.column) for (_, a), (_, b) in claims.pairs(claim, experiment, load)]
-    assert found == [(row, a, row, b) for row in ('ER', 'ACE') for a, b in ((TWO, FIVE), (FIVE, TWO))]
+    claim = dict(
+        says='a',
+        higher=dict(columns=['2-split', '5-split']),
+        lower=dict(columns=['5-split', '2-split']),
+        rows='base',
+    )
+    found = [
+        (a.row, a.column, b.row, b.column)
+        for (_, a), (_, b) in claims.pairs(claim, experiment, load)
+    ]
+    assert found == [
+        (row, a, row, b) for row in ('ER', 'ACE') for a, b in ((TWO, FIVE), (FIVE, TWO))
+    ]
     with refused('2 columns against 1'):
         claims.pairs({**claim, 'lower': dict(columns='5-split')}, experiment, load)
 
 
-@pytest.mark.parametrize('path', ['experiments/blurry.yaml', str(ROOT / 'experiments' / 'blurry.yaml')])
+@pytest.mark.parametrize(
+    'path', ['experiments/blurry.yaml', str(ROOT / 'experiments' / 'blurry.yaml')]
+)
 def test_a_page_names_the_same_command_however_the_file_was_named(path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert report.facts(load(path), []) == ['Made by `scripts/tables.sh blurry`, which runs what `experiments/blurry.yaml` says.']
+    assert report.facts(load(path), []) == [
+        'Made by `scripts/tables.sh blurry`, which runs what `experiments/blurry.yaml` says.'
+    ]

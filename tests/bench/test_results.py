@@ -1,4 +1,5 @@
 """Results files: nothing lost, nothing torn, readable by anyone."""
+
 import os
 import signal
 import subprocess
@@ -13,42 +14,84 @@ from hypothesis import strategies as st
 from core.rows import FILE, append_row, check_writable, column_order, read_rows
 from tests.conftest import ROOT, files_below, quick, refused
 
-AWKWARD = dict(task1=1.5, notes='comma, "quote"\nnew line; \u00fcml\u00e4ut \u6f22 \U0001f600 \r tab\t', forgetting=None, empty='')
+AWKWARD = dict(
+    task1=1.5,
+    notes='comma, "quote"\nnew line; \u00fcml\u00e4ut \u6f22 \U0001f600 \r tab\t',
+    forgetting=None,
+    empty='',
+)
 
 
 def test_a_row_comes_back_as_written_and_none_is_an_empty_cell(tmp_path):
     path = append_row(tmp_path / 'made' / 'on the way', AWKWARD)
     assert path == tmp_path / 'made' / 'on the way' / FILE
-    assert read_rows(path) == [{'task1': '1.5', 'notes': AWKWARD['notes'], 'forgetting': '', 'empty': ''}]
+    assert read_rows(path) == [
+        {'task1': '1.5', 'notes': AWKWARD['notes'], 'forgetting': '', 'empty': ''}
+    ]
     append_row(path.parent, dict(task1=1, notes=AWKWARD['notes'], task2=0.25))
     table = pandas.read_csv(path)
-    assert table['notes'].tolist() == [AWKWARD['notes']] * 2 and table['task2'].isna().tolist() == [True, False]
-    append_row(path.parent, dict(task1=1, curve='1' * 200_000))           # of an evaluation at each sample
+    assert table['notes'].tolist() == [AWKWARD['notes']] * 2 and table['task2'].isna().tolist() == [
+        True,
+        False,
+    ]
+    append_row(path.parent, dict(task1=1, curve='1' * 200_000))  # of an evaluation at each sample
     # of a latin-1 terminal: utf-8 cannot hold it
     append_row(path.parent, dict(task1=1, notes='caf\udce9'))
     assert read_rows(path)[3]['task1'] == '1' and read_rows(path)[3]['notes'].startswith('caf')
 
 
 def test_columns_are_tasks_by_number_then_the_historic_three_then_as_they_came():
-    names = ['model', 'task10', 'forgetting', 'task2', 'seed', 'backward_transfer', 'task1', 'forward_transfer', 'taskless']
-    assert column_order(names) == ['task1', 'task2', 'task10', 'forward_transfer', 'backward_transfer', 'forgetting', 'model', 'seed', 'taskless']
+    names = [
+        'model',
+        'task10',
+        'forgetting',
+        'task2',
+        'seed',
+        'backward_transfer',
+        'task1',
+        'forward_transfer',
+        'taskless',
+    ]
+    assert column_order(names) == [
+        'task1',
+        'task2',
+        'task10',
+        'forward_transfer',
+        'backward_transfer',
+        'forgetting',
+        'model',
+        'seed',
+        'taskless',
+    ]
 
 
 @quick
-@given(st.lists(st.dictionaries(st.sampled_from(['task1', 'task2', 'task11', 'forgetting', 'a', 'b']),
-                                st.none() | st.integers() | st.text(st.characters(exclude_categories=['Cs']), max_size=5),
-                                min_size=1), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(['task1', 'task2', 'task11', 'forgetting', 'a', 'b']),
+            st.none()
+            | st.integers()
+            | st.text(st.characters(exclude_categories=['Cs']), max_size=5),
+            min_size=1,
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_any_rows_come_back(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp('rows')
     for row in rows:
         path = append_row(folder, row)
     expected = [{k: '' if v is None else str(v) for k, v in row.items()} for row in rows]
     assert [{k: row[k] for k in asked} for row, asked in zip(read_rows(path), expected)] == expected
-    assert all(not row[k] for row, asked in zip(read_rows(path), expected) for k in row if k not in asked)
+    assert all(
+        not row[k] for row, asked in zip(read_rows(path), expected) for k in row if k not in asked
+    )
     assert len(read_rows(path)) == len(rows)
 
 
-WRITER = '''
+WRITER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
@@ -56,12 +99,14 @@ from core.rows import append_row
 for i in range(20):
     me = f'{sys.argv[3]}-{i}'
     append_row(Path(sys.argv[2]), {'id': me, 'check': me * 50, 'notes': 'a "b"\\n', **{f'task{t + 1}': t for t in range(int(sys.argv[3]) % 3 + 1)}})
-'''
+"""
 
 
 @pytest.mark.slow
 def test_four_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_path):
-    writers = [subprocess.Popen([sys.executable, '-c', WRITER, ROOT, tmp_path, str(n)]) for n in range(4)]
+    writers = [
+        subprocess.Popen([sys.executable, '-c', WRITER, ROOT, tmp_path, str(n)]) for n in range(4)
+    ]
     torn, done, reads = [], threading.Event(), 0
 
     def watch():
@@ -69,7 +114,9 @@ def test_four_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_pat
         while not done.wait(0.01):
             if (tmp_path / FILE).exists():
                 reads += 1
-                torn.extend(row for row in read_rows(tmp_path / FILE) if row['check'] != row['id'] * 50)
+                torn.extend(
+                    row for row in read_rows(tmp_path / FILE) if row['check'] != row['id'] * 50
+                )
 
     reader = threading.Thread(target=watch)
     reader.start()
@@ -79,7 +126,7 @@ def test_four_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_pat
     assert codes == [0] * 4 and reads > 0 and not torn
     ids = [row['id'] for row in read_rows(tmp_path / FILE)]
     assert sorted(ids) == sorted(f'{n}-{i}' for n in range(4) for i in range(20))
-    for n in range(4):                                          # each writer's rows are in its order
+    for n in range(4):  # each writer's rows are in its order
         assert [i for i in ids if i.startswith(f'{n}-')] == [f'{n}-{i}' for i in range(20)]
     assert not list(tmp_path.glob('*.part'))
 
@@ -90,6 +137,7 @@ def test_a_full_disk_leaves_the_old_rows_and_nothing_else(tmp_path, monkeypatch,
 
     def full(*_):
         raise OSError(28, 'No space left on device')
+
     monkeypatch.setattr(os, step, full)
     with refused(str(tmp_path / FILE), 'No space left', 'as they were'):
         append_row(tmp_path, dict(task1=2))
@@ -121,6 +169,7 @@ def test_a_writer_that_is_killed_costs_its_own_row_only(tmp_path, monkeypatch, s
     def act():
         monkeypatch.setattr(os, step, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         append_row(tmp_path, dict(task1=23, notes='second'))
+
     assert in_a_child(act) == signal.SIGKILL
     first = dict(task1='1', notes='first "quoted"\r\n')
     assert read_rows(tmp_path / FILE) == [first]
@@ -129,10 +178,21 @@ def test_a_writer_that_is_killed_costs_its_own_row_only(tmp_path, monkeypatch, s
     assert {p.name for p in files_below(tmp_path)} <= {FILE, f'{FILE}.lock'}
 
 
-@pytest.mark.parametrize('content', [b'\x89PNG\r\n\x1a\n\0\xff\xfe', b'task1,task1\r\n1,2\r\n', b'task1\r\n1,2,3\r\n', b'task1\n"' + b'x' * 200_000])
+@pytest.mark.parametrize(
+    'content',
+    [
+        b'\x89PNG\r\n\x1a\n\0\xff\xfe',
+        b'task1,task1\r\n1,2\r\n',
+        b'task1\r\n1,2,3\r\n',
+        b'task1\n"' + b'x' * 200_000,
+    ],
+)
 def test_a_file_of_another_kind_is_left_alone(tmp_path, content):
     (tmp_path / FILE).write_bytes(content)
-    for act in (lambda: read_rows(tmp_path / FILE), lambda: append_row(tmp_path, dict(task1=1, task2=2))):
+    for act in (
+        lambda: read_rows(tmp_path / FILE),
+        lambda: append_row(tmp_path, dict(task1=1, task2=2)),
+    ):
         with refused(str(tmp_path / FILE), 'not a results file'):
             act()
     assert (tmp_path / FILE).read_bytes() == content
@@ -141,7 +201,11 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path, content):
 def test_what_a_spreadsheet_saves_goes_on(tmp_path):
     (tmp_path / FILE).write_bytes(b'\xef\xbb\xbftask1,notes\n5,"a ""b"""\n\n6\n')
     append_row(tmp_path, dict(task1=7))
-    assert [list(row.values()) for row in read_rows(tmp_path / FILE)] == [['5', 'a "b"'], ['6', ''], ['7', '']]
+    assert [list(row.values()) for row in read_rows(tmp_path / FILE)] == [
+        ['5', 'a "b"'],
+        ['6', ''],
+        ['7', ''],
+    ]
 
 
 def test_a_folder_that_cannot_be_made_is_told_before_any_work(tmp_path):
@@ -150,4 +214,6 @@ def test_a_folder_that_cannot_be_made_is_told_before_any_work(tmp_path):
         with refused(str(tmp_path / 'file' / 'below')):
             act(tmp_path / 'file' / 'below')
     check_writable(tmp_path / 'new')
-    assert (tmp_path / 'file').read_text() == 'in the way' and files_below(tmp_path) == [tmp_path / 'file']
+    assert (tmp_path / 'file').read_text() == 'in the way' and files_below(tmp_path) == [
+        tmp_path / 'file'
+    ]

@@ -1,4 +1,5 @@
 """Pickles of plain data are read; nothing that a pickle names is ever called."""
+
 import builtins
 import codecs
 import os
@@ -28,6 +29,7 @@ class Calls:
 
 class Python2Pickler(pickle._Pickler):
     """Writes text and bytes alike as Python 2 wrote its `str`."""
+
     dispatch = dict(pickle._Pickler.dispatch)
 
     def save_old_string(self, value):
@@ -48,7 +50,9 @@ def dump(path, content, protocol: int = 2, python2: bool = False):
         else:
             pickle.dump(content, file, protocol)
     if python2:
-        path.write_bytes(path.read_bytes().replace(b'numpy._core.multiarray', b'numpy.core.multiarray'))
+        path.write_bytes(
+            path.read_bytes().replace(b'numpy._core.multiarray', b'numpy.core.multiarray')
+        )
     return path
 
 
@@ -56,26 +60,49 @@ def loaded(path, content, *args, **kwargs):
     return safe_pickle.load(dump(path, content, *args, **kwargs))
 
 
-ARRAYS = {'bytes': np.arange(24, dtype=np.uint8).reshape(2, 3, 4), 'all bytes': np.arange(256, dtype=np.uint8),
-          'columns first': np.asfortranarray(np.arange(6.0).reshape(2, 3)), 'a number': np.array(5), 'words': np.array(['x', 'yz']),
-          'axes moved': np.arange(24, dtype=np.uint8).reshape(2, 3, 4).transpose(0, 2, 1)}
+ARRAYS = {
+    'bytes': np.arange(24, dtype=np.uint8).reshape(2, 3, 4),
+    'all bytes': np.arange(256, dtype=np.uint8),
+    'columns first': np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    'a number': np.array(5),
+    'words': np.array(['x', 'yz']),
+    'axes moved': np.arange(24, dtype=np.uint8).reshape(2, 3, 4).transpose(0, 2, 1),
+}
 
 
 @pytest.mark.parametrize('protocol', [0, 2, 4])
 def test_arrays_come_back_in_every_protocol(tmp_path, protocol):
-    content = {**ARRAYS, 'labels': [1, 2, 3], 'name': 'm\u00fc', 'more': (None, True, 1.5, {'a': []}), 'half': np.float32(0.5), 'three': np.int64(3),
-               'ordered': OrderedDict(b=1, a=np.arange(2))}
+    content = {
+        **ARRAYS,
+        'labels': [1, 2, 3],
+        'name': 'm\u00fc',
+        'more': (None, True, 1.5, {'a': []}),
+        'half': np.float32(0.5),
+        'three': np.int64(3),
+        'ordered': OrderedDict(b=1, a=np.arange(2)),
+    }
     back = loaded(tmp_path / 'p', content, protocol)
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(back[name], array)
         assert back[name].dtype == array.dtype and type(back[name]) is np.ndarray
-    assert all(back[name] == content[name] and type(back[name]) is type(content[name]) for name in ('labels', 'name', 'more'))
-    assert type(back['half']) is float and type(back['three']) is int and (back['half'], back['three']) == (0.5, 3)
+    assert all(
+        back[name] == content[name] and type(back[name]) is type(content[name])
+        for name in ('labels', 'name', 'more')
+    )
+    assert (
+        type(back['half']) is float
+        and type(back['three']) is int
+        and (back['half'], back['three']) == (0.5, 3)
+    )
     assert type(back['ordered']) is dict and list(back['ordered']) == ['b', 'a']
 
 
 def test_python_2_strings_and_arrays_come_back(tmp_path):
-    content = {'fine_labels': [0, 99], 'data': ARRAYS['all bytes'], 'fine_label_names': ['apple', 'b\xe9e']}
+    content = {
+        'fine_labels': [0, 99],
+        'data': ARRAYS['all bytes'],
+        'fine_label_names': ['apple', 'b\xe9e'],
+    }
     raw = dump(tmp_path / 'p', content, python2=True).read_bytes()
     assert b'numpy.core.multiarray' in raw and pickle.BINUNICODE + b'\x05\0\0\0' not in raw
     back = safe_pickle.load(tmp_path / 'p')
@@ -84,9 +111,17 @@ def test_python_2_strings_and_arrays_come_back(tmp_path):
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-                    lambda s: st.lists(s, max_size=3) | st.dictionaries(st.text(max_size=3), s, max_size=3)),
-       st.integers(0, 5))
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False)
+        | st.text(max_size=5),
+        lambda s: st.lists(s, max_size=3) | st.dictionaries(st.text(max_size=3), s, max_size=3),
+    ),
+    st.integers(0, 5),
+)
 def test_any_plain_data_comes_back(tmp_path_factory, content, protocol):
     assert loaded(tmp_path_factory.getbasetemp() / 'plain', content, protocol) == content
 
@@ -96,8 +131,7 @@ Pair = namedtuple('Pair', 'first second')
 
 @pytest.mark.parametrize('protocol', [2, 4])
 def test_records_are_what_they_were_made_from(tmp_path, protocol):
-    """Namedtuples, nested and with arrays, and calls of functions; none of them is made or called.
-    """
+    """Namedtuples, nested and with arrays, and calls of functions; none of them is made or called."""
     sign, package = tmp_path / 'sign', __name__.partition('.')[0]
     content = {'pair': Pair(1, Pair(np.arange(3), 'x')), 'call': Calls(mark, str(sign))}
     path = dump(tmp_path / 'p', content, protocol)
@@ -123,7 +157,8 @@ PAYLOADS = {
     'a payload in an array of objects': lambda sign: np.array([Calls(mark, sign)], dtype=object),
     'a record with objects': lambda sign: np.zeros(2, [('a', 'O')]),
     'a subclass of arrays': lambda sign: np.zeros(2).view(np.matrix),
-    'an object with a state': lambda sign: Calls(dict, state={'x': 1}), 'big-endian': lambda sign: np.array([1, 2], '>i4'),
+    'an object with a state': lambda sign: Calls(dict, state={'x': 1}),
+    'big-endian': lambda sign: np.array([1, 2], '>i4'),
 }
 
 
@@ -138,9 +173,13 @@ def test_payloads_are_refused_before_anything_runs(tmp_path, name):
 
 
 FORGED = {
-    'memory of our choice as a Python object': Calls(np.ndarray, (1,), 'O', np.array([id('victim')])),
+    'memory of our choice as a Python object': Calls(
+        np.ndarray, (1,), 'O', np.array([id('victim')])
+    ),
     'the same from bytes': Calls(np.ndarray, (1,), 'O', id('victim').to_bytes(8, 'little')),
-    'a number that is an address': Calls(np.float64(1).__reduce__()[0], np.dtype('O'), id('victim').to_bytes(8, 'little')),
+    'a number that is an address': Calls(
+        np.float64(1).__reduce__()[0], np.dtype('O'), id('victim').to_bytes(8, 'little')
+    ),
     'a number of too many bytes': Calls(np.float64(1).__reduce__()[0], np.dtype('f8'), b'x' * 16),
     'an array never filled': Calls(np.ndarray, (1 << 20,), 'u1'),
     'fields outside the record': np.zeros(1, [('a', 'f8')]),
@@ -149,8 +188,7 @@ FORGED = {
 
 @pytest.mark.parametrize('name', FORGED)
 def test_numpys_own_names_cannot_be_used_to_reach_memory(tmp_path, name):
-    """`numpy.ndarray` must be a word that the array builder knows, never something that is called.
-    """
+    """`numpy.ndarray` must be a word that the array builder knows, never something that is called."""
     dump(tmp_path / 'p', FORGED[name], 2)
     # (dtype state: ..., names, fields {name: (dtype, offset)}, size, ...)
     if name == 'fields outside the record':
@@ -163,7 +201,7 @@ def test_numpys_own_names_cannot_be_used_to_reach_memory(tmp_path, name):
 
 @quick
 @given(rubbish=st.binary(max_size=60))
-@example(rubbish=b'P')               # unpickling it is an error of two lines
+@example(rubbish=b'P')  # unpickling it is an error of two lines
 def test_any_rubbish_is_refused_or_plain(tmp_path_factory, rubbish):
     path = tmp_path_factory.getbasetemp() / 'rubbish'
     path.write_bytes(rubbish)

@@ -1,4 +1,5 @@
 """Models as files: what a run keeps with `--savecheck`, and how another begins with it."""
+
 import argparse
 import json
 
@@ -26,14 +27,22 @@ def run(parse, tmp_path):
     """run(method, *flags): (model, data set, row) of a whole run; its files are in `tmp_path /
     'kept'`.
     """
+
     def whole(method, *flags, folder='run'):
         words = words_of(*QUICK.get(method, []), '--n_splits 3 --batch_size 16', *flags)
-        if '--buffer_size' in known_flags(method) and '--buffer_size' not in words and '--loadcheck' not in words:
+        if (
+            '--buffer_size' in known_flags(method)
+            and '--buffer_size' not in words
+            and '--loadcheck' not in words
+        ):
             words += ['--buffer_size 25']
         if '--savecheck' in words:
             words += ['--checkpoint_path', tmp_path / 'kept']
-        model, dataset, args = initialize(parse(method, *words, '--disable_log 0', base_path=tmp_path / folder))
+        model, dataset, args = initialize(
+            parse(method, *words, '--disable_log 0', base_path=tmp_path / folder)
+        )
         return model, dataset, train(model, dataset, args)
+
     return whole
 
 
@@ -44,16 +53,25 @@ def kept(tmp_path) -> list:
 def test_the_file_is_mammoths_and_holds_no_code(run, tmp_path, caplog):
     """The log says where it lies, and what run it is of, as scripts for Mammoth look for it."""
     caplog.set_level('DEBUG')
-    model, _, row = run('er', '--savecheck last --ckpt_name mine --n_epochs 2 --lr_scheduler multisteplr --lr_milestones 1')
+    model, _, row = run(
+        'er',
+        '--savecheck last --ckpt_name mine --n_epochs 2 --lr_scheduler multisteplr --lr_milestones 1',
+    )
     [path] = kept(tmp_path)
     said = [record.getMessage() for record in caplog.records]
-    assert f'Saving checkpoint into: {path.stem.removesuffix("_last")}' in said and f'Using backbone: {row["backbone"]}' in said
+    assert (
+        f'Saving checkpoint into: {path.stem.removesuffix("_last")}' in said
+        and f'Using backbone: {row["backbone"]}' in said
+    )
     assert any(line.startswith('Namespace(') and "model='er'" in line for line in said)
     day, time, name = row['run'].split('-')
     assert path.name == f'mine_er_seq-digits_None_25_2_{day}-{time}_{name}_last.pt'
     content = torch.load(path, weights_only=True)
     assert content['scheduler']['milestones'] == {1: 1} and content['scheduler']['last_epoch'] == 2
-    assert set(content) == {'model', 'optimizer', 'scheduler', 'args', 'results', 'buffer', 'run'} and content['args']['lr'] == row['lr']
+    assert (
+        set(content) == {'model', 'optimizer', 'scheduler', 'args', 'results', 'buffer', 'run'}
+        and content['args']['lr'] == row['lr']
+    )
     assert list(content['model']) == list(model.state_dict()) and len(content['results'][0]) == 3
     assert len(content['buffer']['examples']) == 25
 
@@ -73,7 +91,9 @@ def test_from_the_middle_on_the_run_ends_with_the_same_bits(run, tmp_path, metho
             part['row'].pop(name)
     assert not different(whole, later)
     assert [len(rows) for rows in rows_below(tmp_path / 'later')] == [1, 1]
-    again, data, measured = run(method, '--loadcheck', files[2], '--inference_only 1', folder='alone')
+    again, data, measured = run(
+        method, '--loadcheck', files[2], '--inference_only 1', folder='alone'
+    )
     assert torch.equal(predictions(model, dataset), predictions(again, data))
     assert measured['accuracy_per_task'] == row['accuracy_per_task']
 
@@ -81,24 +101,47 @@ def test_from_the_middle_on_the_run_ends_with_the_same_bits(run, tmp_path, metho
 def test_weights_and_buffer_are_where_another_run_begins(run, tmp_path):
     """A teacher, which is in the file of `ssil` and not in a new run, is made again."""
     model, _, _ = run('ssil', '--savecheck last --n_epochs 1')
-    args = parse_args(words_of('--model ssil --loadcheck', kept(tmp_path)[0], '--base_path', tmp_path))
+    args = parse_args(
+        words_of('--model ssil --loadcheck', kept(tmp_path)[0], '--base_path', tmp_path)
+    )
     again, dataset, args = initialize(args)
     saved_models.load(run_state.RunState(again, dataset, args), args)
-    assert all(torch.equal(a, b) for a, b in zip(model.net.state_dict().values(), again.net.state_dict().values()))
-    assert torch.equal(model.buffer.examples, again.buffer.examples) and torch.equal(model.buffer.labels, again.buffer.labels)
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(model.net.state_dict().values(), again.net.state_dict().values())
+    )
+    assert torch.equal(model.buffer.examples, again.buffer.examples) and torch.equal(
+        model.buffer.labels, again.buffer.labels
+    )
 
 
 def test_a_file_of_mammoth(run, tmp_path):
     """Its names, its namespace of arguments, its float images."""
     model, _, _ = run('er', '--n_epochs 0')
-    tensors = dict(classes_so_far=torch.arange(3)) | {name: tensor + 1 for name, tensor in model.state_dict().items()}
+    tensors = dict(classes_so_far=torch.arange(3)) | {
+        name: tensor + 1 for name, tensor in model.state_dict().items()
+    }
     images = torch.rand(20, 3, 8, 8)
     theirs = tmp_path / 'theirs.pt'
-    torch.save(dict(model=tensors, optimizer=None, args=argparse.Namespace(model='er', dataset='seq-digits', lr=0.25),
-                    results=[[], [], {}], buffer=dict(examples=images, labels=torch.arange(20) % 10)), theirs)
-    again, _, row = run('er', '--loadcheck', theirs, '--n_epochs 0 --buffer_size 25', folder='later')
-    assert row['lr'] == 0.25 and all(torch.equal(a, b) for a, b in zip(tensors.values(), again.state_dict().values()))
-    assert torch.equal(again.buffer.examples[:20], (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1))
+    torch.save(
+        dict(
+            model=tensors,
+            optimizer=None,
+            args=argparse.Namespace(model='er', dataset='seq-digits', lr=0.25),
+            results=[[], [], {}],
+            buffer=dict(examples=images, labels=torch.arange(20) % 10),
+        ),
+        theirs,
+    )
+    again, _, row = run(
+        'er', '--loadcheck', theirs, '--n_epochs 0 --buffer_size 25', folder='later'
+    )
+    assert row['lr'] == 0.25 and all(
+        torch.equal(a, b) for a, b in zip(tensors.values(), again.state_dict().values())
+    )
+    assert torch.equal(
+        again.buffer.examples[:20], (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+    )
 
 
 def test_without_its_run_a_file_is_loaded_when_earlier_tasks_have_ended(run, tmp_path):
@@ -142,9 +185,18 @@ SCROLL = '--model scroll --model_config base --adaptation none --buffer_size 25'
 @pytest.fixture
 def typed(command_line, tiny_weights, tmp_path):
     """typed(*flags): (exit code, stdout, stderr) of a run of three tasks on the digits."""
+
     def run(*flags):
-        return command_line('--dataset seq-digits --weights', tiny_weights, '--base_path', tmp_path / 'run', '--n_splits 3',
-                            '--non_verbose 1', *flags)
+        return command_line(
+            '--dataset seq-digits --weights',
+            tiny_weights,
+            '--base_path',
+            tmp_path / 'run',
+            '--n_splits 3',
+            '--non_verbose 1',
+            *flags,
+        )
+
     return run
 
 
@@ -152,18 +204,31 @@ def rows_of(tmp_path) -> list:
     return [len(rows) for rows in rows_below(tmp_path / 'run')]
 
 
-def test_on_a_full_disk_the_row_comes_first_and_the_same_command_writes_the_file(typed, tmp_path, monkeypatch):
+def test_on_a_full_disk_the_row_comes_first_and_the_same_command_writes_the_file(
+    typed, tmp_path, monkeypatch
+):
     with monkeypatch.context() as disk:
         disk.setattr(saved_models, 'write', full)
         code, out, err = typed(ER, '--savecheck last --checkpoint_path', tmp_path / 'kept')
-    assert code == 2 and rows_of(tmp_path) == [1, 1] and 'final accuracy' in out and not kept(tmp_path)
-    assert len(err.splitlines()) == 1 and '_last.pt cannot be written (No space left on device)' in err
+    assert (
+        code == 2 and rows_of(tmp_path) == [1, 1] and 'final accuracy' in out and not kept(tmp_path)
+    )
+    assert (
+        len(err.splitlines()) == 1 and '_last.pt cannot be written (No space left on device)' in err
+    )
     code, out, err = typed(ER, '--savecheck last --checkpoint_path', tmp_path / 'elsewhere')
-    assert (code, err) == (0, '') and 'continuing' in out and 'after task 3' in out and rows_of(tmp_path) == [1, 1]
+    assert (
+        (code, err) == (0, '')
+        and 'continuing' in out
+        and 'after task 3' in out
+        and rows_of(tmp_path) == [1, 1]
+    )
     [late] = files_below(tmp_path / 'elsewhere')
     content, row = torch.load(late, weights_only=True), rows_below(tmp_path / 'run')[0][0]
     assert [round(a, 4) for a in content['results'][0][-1]] == json.loads(row['accuracy_per_task'])
-    assert len(content['buffer']['examples']) == 25 and not files_below(tmp_path / 'run' / 'unfinished')
+    assert len(content['buffer']['examples']) == 25 and not files_below(
+        tmp_path / 'run' / 'unfinished'
+    )
 
 
 def test_what_scroll_has_learned_comes_after_the_row_as_well(typed, tmp_path, monkeypatch):
@@ -171,11 +236,17 @@ def test_what_scroll_has_learned_comes_after_the_row_as_well(typed, tmp_path, mo
     with monkeypatch.context() as disk:
         disk.setattr(np, 'savez', lambda *given, **more: full())
         code, _, err = typed(SCROLL, '--save_statistics', path)
-    assert code == 2 and rows_of(tmp_path) == [1, 1] and f'{path} cannot be written (No space left on device)' in err
+    assert (
+        code == 2
+        and rows_of(tmp_path) == [1, 1]
+        and f'{path} cannot be written (No space left on device)' in err
+    )
     code, out, err = typed(SCROLL, '--save_statistics', other)
     assert (code, err) == (0, '') and 'continuing' in out and rows_of(tmp_path) == [1, 1]
     digest = rows_below(tmp_path / 'run')[0][0]['statistics_digest']
-    assert Statistics.load(other).digest() == digest and not files_below(tmp_path / 'run' / 'unfinished')
+    assert Statistics.load(other).digest() == digest and not files_below(
+        tmp_path / 'run' / 'unfinished'
+    )
 
 
 def test_a_folder_that_cannot_take_the_files_is_told_before_anything_is_learned(typed, tmp_path):
@@ -186,20 +257,50 @@ def test_a_folder_that_cannot_take_the_files_is_told_before_anything_is_learned(
     assert f'--checkpoint_path {folder} cannot be written' in err
 
 
-def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, foreign, tmp_path):     # noqa: F811
+def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, foreign, tmp_path):  # noqa: F811
     """Its backbone is named in it, its buffer holds float images, which its transforms take when
     they are replayed.
     """
     flags = '--buffer_size 20 --n_epochs 1 --batch_size 64 --lr 0.01'
-    net = get_backbone(parse('er', '--weights none --backbone resnet18 --num_filters 2 --num_classes 10', flags))
+    net = get_backbone(
+        parse('er', '--weights none --backbone resnet18 --num_filters 2 --num_classes 10', flags)
+    )
     tensors = {f'net.{name}': tensor for name, tensor in net.state_dict().items()}
     images = torch.rand(20, 3, 8, 8)
-    arguments = dict(model='er', dataset='picture-digits', backbone='resnet18', num_filters=2, lr=0.01, buffer_size=20, n_epochs=1,
-                     batch_size=64, seed=None, dataset_config=None, conf_jobnum='x', save_checkpoint_mode='safe', device='cuda:0')
+    arguments = dict(
+        model='er',
+        dataset='picture-digits',
+        backbone='resnet18',
+        num_filters=2,
+        lr=0.01,
+        buffer_size=20,
+        n_epochs=1,
+        batch_size=64,
+        seed=None,
+        dataset_config=None,
+        conf_jobnum='x',
+        save_checkpoint_mode='safe',
+        device='cuda:0',
+    )
     theirs = tmp_path / 'theirs.pt'
-    torch.save(dict(model=tensors, optimizer=None, scheduler=None, args=arguments, results=[[[50.0]], [[60.0]], {}],
-                    buffer=dict(examples=images, labels=torch.arange(20) % 5)), theirs)
-    words = words_of('--model er --loadcheck', theirs, '--start_from 1 --base_path', tmp_path, '--non_verbose 1 --disable_log 1')
+    torch.save(
+        dict(
+            model=tensors,
+            optimizer=None,
+            scheduler=None,
+            args=arguments,
+            results=[[[50.0]], [[60.0]], {}],
+            buffer=dict(examples=images, labels=torch.arange(20) % 5),
+        ),
+        theirs,
+    )
+    words = words_of(
+        '--model er --loadcheck',
+        theirs,
+        '--start_from 1 --base_path',
+        tmp_path,
+        '--non_verbose 1 --disable_log 1',
+    )
     model, dataset, args = initialize(parse_args(words))
     assert (args.backbone, args.weights, args.num_filters) == ('resnet18', 'none', 2)
     row = train(model, dataset, args)

@@ -1,4 +1,5 @@
 """The scripts run, and what they write is what they say: each on the digits with a tiny psi."""
+
 import os
 import subprocess
 import sys
@@ -12,36 +13,75 @@ from tests.conftest import ROOT
 @pytest.fixture
 def call(monkeypatch, capsys):
     """call(script, *words): stdout of the script's main."""
+
     def run(script, *words):
         monkeypatch.setattr(sys, 'argv', [script.__name__, *map(str, words)])
         script.main()
         return capsys.readouterr().out
+
     return run
 
 
-@pytest.mark.parametrize('words, code', [('certify --check deep', 2), ('certify --dataset seq-digits --keep /dev/full', 2),
-                                         ('schedule plot iid --out pipe.png', 2)])
+@pytest.mark.parametrize(
+    'words, code',
+    [
+        ('certify --check deep', 2),
+        ('certify --dataset seq-digits --keep /dev/full', 2),
+        ('schedule plot iid --out pipe.png', 2),
+    ],
+)
 def test_scripts_end_in_a_line_of_its_own(tmp_path, words, code):
     os.mkfifo(tmp_path / 'pipe.png')
     (tmp_path / 'deep').write_text('[' * 100_000)
     read, write = os.pipe()
     os.close(read)
     name, *flags = words.split()
-    done = subprocess.run([sys.executable, ROOT / 'scripts' / f'{name}.py', *flags], cwd=tmp_path, stdout=write, stderr=subprocess.PIPE,
-                          text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, ROOT / 'scripts' / f'{name}.py', *flags],
+        cwd=tmp_path,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
     os.close(write)
     assert (done.returncode, len(done.stderr.splitlines())) == (code, int(code == 2)), done.stderr
 
 
 def test_a_schedule_is_shown_by_its_segments(call, tiny_weights):
-    out = call(schedule, 'show', 'split:5,order=9-8-7-6-5-4-3-2-1-0', '--most', 2, '--weights', tiny_weights)
+    out = call(
+        schedule,
+        'show',
+        'split:5,order=9-8-7-6-5-4-3-2-1-0',
+        '--most',
+        2,
+        '--weights',
+        tiny_weights,
+    )
     lines = out.splitlines()
-    assert 'each sample once' in lines[0] and 'yes' in lines[1] and lines[3].split() == ['tasks', '5'] and 'yes' in lines[4]
+    assert (
+        'each sample once' in lines[0]
+        and 'yes' in lines[1]
+        and lines[3].split() == ['tasks', '5']
+        and 'yes' in lines[4]
+    )
     assert lines[-3].split() == ['1', '284', '8', '(140),', '9', '(144)'] and '3 more' in lines[-1]
 
 
-@pytest.mark.parametrize('spec, words', [('gaussian', ['permutation                yes', 'none (general-continual)', 'segment  no']),
-                                         ('imbalanced:5', ['of 1442 samples, each once', 'no method can be exactly invariant', 'such schedule of these samples'])])
+@pytest.mark.parametrize(
+    'spec, words',
+    [
+        ('gaussian', ['permutation                yes', 'none (general-continual)', 'segment  no']),
+        (
+            'imbalanced:5',
+            [
+                'of 1442 samples, each once',
+                'no method can be exactly invariant',
+                'such schedule of these samples',
+            ],
+        ),
+    ],
+)
 def test_a_schedule_is_checked(call, tiny_weights, spec, words):
     out = call(schedule, 'check', spec, '--out', '/dev/null/x.png', '--weights', tiny_weights)
     assert not [word for word in words if word not in out], out

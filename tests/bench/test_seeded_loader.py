@@ -1,6 +1,7 @@
 """Loaders of foreign data sets: whatever an item draws follows from the seed, not from who makes
 it.
 """
+
 import random
 from types import SimpleNamespace
 
@@ -22,27 +23,44 @@ class Draws(Dataset):
         return len(self.values)
 
     def __getitem__(self, index):
-        return self.values[index], torch.tensor([random.random(), np.random.rand(), torch.rand(1).item()], dtype=torch.float64)
+        return self.values[index], torch.tensor(
+            [random.random(), np.random.rand(), torch.rand(1).item()], dtype=torch.float64
+        )
 
 
 def batches(seed=0, workers=None, passes=2, **options):
-    loader = create_seeded_dataloader(SimpleNamespace(seed=seed, num_workers=workers), Draws(), batch_size=3, **options)
+    loader = create_seeded_dataloader(
+        SimpleNamespace(seed=seed, num_workers=workers), Draws(), batch_size=3, **options
+    )
     return [(ids.tolist(), draws.tolist()) for _ in range(passes) for ids, draws in loader]
 
 
 def test_workers_change_nothing():
-    assert batches(shuffle=True) == batches(shuffle=True, workers=0) == batches(shuffle=True, workers=2)
+    assert (
+        batches(shuffle=True)
+        == batches(shuffle=True, workers=0)
+        == batches(shuffle=True, workers=2)
+    )
 
 
 def test_passes_samples_seeds_and_concerns_differ_and_nothing_else_does():
     here = batches()
     rows = {tuple(row) for _, draws in here for row in draws}
-    assert len(rows) == 14 and here == batches() and here != batches(seed=1) and here != batches(concern='other')
+    assert (
+        len(rows) == 14
+        and here == batches()
+        and here != batches(seed=1)
+        and here != batches(concern='other')
+    )
     shuffled = batches(shuffle=True)
     order = [i for ids, _ in shuffled for i in ids]
     assert sorted(order[:7]) == sorted(order[7:]) == list(range(7)) and order[:7] != order[7:]
     drawn = {(n >= 3, i): row for n, (ids, draws) in enumerate(here) for i, row in zip(ids, draws)}
-    assert all(drawn[n >= 3, i] == row for n, (ids, draws) in enumerate(shuffled) for i, row in zip(ids, draws))
+    assert all(
+        drawn[n >= 3, i] == row
+        for n, (ids, draws) in enumerate(shuffled)
+        for i, row in zip(ids, draws)
+    )
 
 
 @pytest.mark.parametrize('shuffle', [False, True])
@@ -54,7 +72,9 @@ def test_global_generators_stay_where_they_are(shuffle):
 
 
 def test_options_reach_the_loader_and_other_data_are_seen():
-    loader = create_seeded_dataloader(SimpleNamespace(), Draws(), True, batch_size=3, drop_last=True, collate_fn=len, shuffle=True)
+    loader = create_seeded_dataloader(
+        SimpleNamespace(), Draws(), True, batch_size=3, drop_last=True, collate_fn=len, shuffle=True
+    )
     assert list(loader) == [3, 3] and len(loader) == 2 and loader.batch_size == 3
     loader.dataset.values = list(range(11))
     assert list(loader) == [3, 3, 3] and len(loader) == 3
@@ -66,5 +86,9 @@ class Flow(IterableDataset):
 
 
 def test_single_items_and_iterables():
-    assert [i for i, _ in create_seeded_dataloader(SimpleNamespace(seed=1), Draws(), batch_size=None)] == list(range(7))
-    assert torch.cat(list(create_seeded_dataloader(SimpleNamespace(seed=1, num_workers=0), Flow(), batch_size=2))).tolist() == [*range(5)]
+    assert [
+        i for i, _ in create_seeded_dataloader(SimpleNamespace(seed=1), Draws(), batch_size=None)
+    ] == list(range(7))
+    assert torch.cat(
+        list(create_seeded_dataloader(SimpleNamespace(seed=1, num_workers=0), Flow(), batch_size=2))
+    ).tolist() == [*range(5)]

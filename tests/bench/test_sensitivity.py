@@ -1,6 +1,7 @@
 """Orders of classes: every run is a run of main.py, once; SCROLL has one predictor under all;
 numbers are those of the rows.
 """
+
 import csv
 import sys
 
@@ -21,13 +22,27 @@ SGD = '--model sgd --lr 0.05 --n_epochs 1 --batch_size 64 --tasks 2'
 @pytest.fixture(scope='module')
 def call(tiny_weights):
     """call(folder, *words): the rows that are kept, on the digits."""
+
     def run(folder, *words):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, 'argv', words_of('orders.py', '--dataset seq-digits --weights', tiny_weights, '--base_path', folder,
-                                                '--keep', folder / 'kept', *words))
+            patch.setattr(
+                sys,
+                'argv',
+                words_of(
+                    'orders.py',
+                    '--dataset seq-digits --weights',
+                    tiny_weights,
+                    '--base_path',
+                    folder,
+                    '--keep',
+                    folder / 'kept',
+                    *words,
+                ),
+            )
             sensitivity.main()
         with open(folder / 'kept' / 'seq-digits.csv', newline='') as file:
             return list(csv.DictReader(file))
+
     return run
 
 
@@ -40,7 +55,7 @@ def sgd(call, tmp_path_factory):
         with pytest.raises(KeyboardInterrupt):
             call(folder, SGD, FEW)
         rows = call(folder, SGD, FEW)
-    assert ran[4] == ran[3] and len(ran) == 9         # eight planned, one of them begun twice
+    assert ran[4] == ran[3] and len(ran) == 9  # eight planned, one of them begun twice
     return folder, rows
 
 
@@ -48,11 +63,20 @@ def test_orders_are_named_and_a_row_is_a_run_of_main(sgd, parse):
     rows = sgd[1]
     assert [row['kind'] for row in rows] == ['easiest', 'hardest', 'random', 'random'] * 2
     assert [row['seed'] for row in rows] == ['0'] * 4 + ['1'] * 4
-    assert all(row['schedule'].startswith('split:2,order=') for row in rows) and len({row['schedule'] for row in rows}) == 4
+    assert (
+        all(row['schedule'].startswith('split:2,order=') for row in rows)
+        and len({row['schedule'] for row in rows}) == 4
+    )
     row = rows[6]
-    words = '--lr 0.05 --n_epochs 1 --batch_size 64 --num_threads 1 --schedule', row['schedule'], '--seed 1'
+    words = (
+        '--lr 0.05 --n_epochs 1 --batch_size 64 --num_threads 1 --schedule',
+        row['schedule'],
+        '--seed 1',
+    )
     model, dataset, args = initialize(parse('sgd', *words))
-    assert float(row['final_accuracy']) == pytest.approx(train(model, dataset, args)['final_accuracy'], abs=1e-3)
+    assert float(row['final_accuracy']) == pytest.approx(
+        train(model, dataset, args)['final_accuracy'], abs=1e-3
+    )
 
 
 def test_scroll_has_one_predictor_under_all_of_them_beside_the_others_rows(sgd, call, capsys):
@@ -69,14 +93,26 @@ def test_figures_are_those_of_the_rows(sgd):
     rows = sgd[1]
     found = sensitivity.figures(rows)
     accuracy = np.array([float(row['final_accuracy']) for row in rows])
-    assert found['mean'] == pytest.approx(accuracy[2:4].mean()) and found['deviation'] == pytest.approx(accuracy[2:4].std(ddof=1))
-    assert found['easiest'] == pytest.approx(accuracy[[0, 4]].mean()) and found['hardest'] == pytest.approx(accuracy[[1, 5]].mean())
+    assert found['mean'] == pytest.approx(accuracy[2:4].mean()) and found[
+        'deviation'
+    ] == pytest.approx(accuracy[2:4].std(ddof=1))
+    assert found['easiest'] == pytest.approx(accuracy[[0, 4]].mean()) and found[
+        'hardest'
+    ] == pytest.approx(accuracy[[1, 5]].mean())
     assert found['worst_found'] == accuracy[:4].min() and found['predictors'] == 8
-    assert found['variance'] == variance_shares(np.stack([accuracy[[2, 3]], accuracy[[6, 7]]], axis=1))
+    assert found['variance'] == variance_shares(
+        np.stack([accuracy[[2, 3]], accuracy[[6, 7]]], axis=1)
+    )
     assert sensitivity.figures([row for row in rows if row['seed'] == '0'])['variance'] is None
 
 
-@pytest.mark.parametrize('words, said', [(['--permute_classes=1'], '--permute_classes'), (['--tasks 11'], '--tasks 11: expected 2..10')])
+@pytest.mark.parametrize(
+    'words, said',
+    [
+        (['--permute_classes=1'], '--permute_classes'),
+        (['--tasks 11'], '--tasks 11: expected 2..10'),
+    ],
+)
 def test_what_the_user_can_mend(call, tmp_path, words, said):
     with refused(said):
         call(tmp_path, *words)

@@ -1,4 +1,5 @@
 """The benchmark: each stage has its line; its numbers are those of what it measures."""
+
 import sys
 
 import pytest
@@ -8,26 +9,46 @@ from bench import speed
 from bench.speed import BATCH, er_step, fastest, line
 from tests.conftest import save_tiny_integers
 
-STAGES = ('online stage', 'in integers', 'embedding, exact', 'exact statistics', 'random ones', 'herding buffer', 'hash buffer',
-          'prediction', 'adaptation', 'the same, exact', 'full tuning, exact', 'in bfloat16', '`er`', 'in bfloat16')
+STAGES = (
+    'online stage',
+    'in integers',
+    'embedding, exact',
+    'exact statistics',
+    'random ones',
+    'herding buffer',
+    'hash buffer',
+    'prediction',
+    'adaptation',
+    'the same, exact',
+    'full tuning, exact',
+    'in bfloat16',
+    '`er`',
+    'in bfloat16',
+)
 
 
 @pytest.mark.slow
 def test_every_stage_has_its_line(monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv('ONEDNN_MAX_CPU_ISA', 'AVX2')            # so that there are no matrix units
+    monkeypatch.setenv('ONEDNN_MAX_CPU_ISA', 'AVX2')  # so that there are no matrix units
     name = save_tiny_integers(tmp_path / 'tiny.safetensors')
     monkeypatch.setattr(sys, 'argv', ['bench', '--weights', name, '--rounds', '1'])
     speed.main()
     machine, _, _, *lines = capsys.readouterr().out.splitlines()
     assert f'threads {torch.get_num_threads()}' in machine
-    assert [stage in line for stage, line in zip(STAGES, lines, strict=True)] == [True] * len(STAGES), lines
+    assert [stage in line for stage, line in zip(STAGES, lines, strict=True)] == [True] * len(
+        STAGES
+    ), lines
     without = [line for line in lines if 'no matrix units' in line]
-    assert len(without) == 2 and all(float(line.split(' | ')[4]) > 0 for line in lines if line not in without)
+    assert len(without) == 2 and all(
+        float(line.split(' | ')[4]) > 0 for line in lines if line not in without
+    )
 
 
 def test_a_line_is_a_row_of_the_table():
     assert line('a', 0.05, 2.0, 'b', 0.1) == '| a | 50 ms | b | 2.00 s | 0.03 | 0.10 | yes |'
-    assert line('a', 3, 2, 'b', 1.1).endswith('| 1.50 | 1.10 | no |') and line('a', 3, 2, 'b').endswith('| 1.50 |  |  |')
+    assert line('a', 3, 2, 'b', 1.1).endswith('| 1.50 | 1.10 | no |') and line(
+        'a', 3, 2, 'b'
+    ).endswith('| 1.50 |  |  |')
 
 
 def test_the_fastest_of_several_calls_counts_and_the_first_does_not():
@@ -36,7 +57,11 @@ def test_the_fastest_of_several_calls_counts_and_the_first_does_not():
     def spend(name):
         order.append(name)
         now[0] += next(costs[name])
-    assert fastest(lambda: spend('a'), lambda: spend('b'), rounds=3, seconds=lambda: now[0]) == [20, 10]
+
+    assert fastest(lambda: spend('a'), lambda: spend('b'), rounds=3, seconds=lambda: now[0]) == [
+        20,
+        10,
+    ]
     assert ''.join(order) == 'abababab'
 
 
@@ -44,6 +69,8 @@ def test_a_step_of_er_passes_the_batch_and_the_memory_and_updates(tiny_weights):
     (method, step), seen = er_step(tiny_weights), []
     step()
     before = method.net.get_params()
-    method.net.register_forward_pre_hook(lambda net, given: seen.append((len(given[0]), torch.is_grad_enabled())))
+    method.net.register_forward_pre_hook(
+        lambda net, given: seen.append((len(given[0]), torch.is_grad_enabled()))
+    )
     step()
     assert seen == [(2 * BATCH, True)] and not torch.equal(before, method.net.get_params())

@@ -1,4 +1,5 @@
 """Parts of a stream, short runs, runs on held-out samples; the guards of a run."""
+
 import json
 
 import numpy as np
@@ -20,13 +21,19 @@ def run(parse, small_digits, monkeypatch):
     """run(kind, *flags): (row, model, data set) of a run of a class on few digits, two batches a
     task by default.
     """
+
     def start(kind, *flags, **settings):
         flags = words_of(*flags)
-        fixed = {'--lr': '0.05', '--n_epochs': '1', '--batch_size': '8'} | ({} if '--schedule' in flags else {'--n_splits': '5'})
+        fixed = {'--lr': '0.05', '--n_epochs': '1', '--batch_size': '8'} | (
+            {} if '--schedule' in flags else {'--n_splits': '5'}
+        )
         monkeypatch.setitem(models.PLUGINS.registered, 'probe', kind)
-        words = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
+        words = [
+            word for flag, value in fixed.items() if flag not in flags for word in (flag, value)
+        ]
         model, dataset, args = initialize(parse('probe', *words, *flags, **settings))
         return train(model, dataset, args), model, dataset
+
     return start
 
 
@@ -35,14 +42,37 @@ def test_a_part_of_the_stream(run):
     evaluated.
     """
     row, model, _ = run(Recorder, '--start_from 2 --stop_after 4')
-    trained = [[f'begin_task {t}', 'begin_epoch 0', 'observe', 'observe', 'end_epoch 0', f'end_task {t}', 'forward', f'end_eval {t + 1}'] for t in (2, 3)]
-    assert model.calls == ['begin_task 0', 'end_task 0', 'begin_task 1', 'end_task 1', *trained[0], *trained[1]]
-    assert [name for name in row if name.startswith('task')] == ['task3', 'task4'] and len(json.loads(row['accuracy_per_task'])) == 4
+    trained = [
+        [
+            f'begin_task {t}',
+            'begin_epoch 0',
+            'observe',
+            'observe',
+            'end_epoch 0',
+            f'end_task {t}',
+            'forward',
+            f'end_eval {t + 1}',
+        ]
+        for t in (2, 3)
+    ]
+    assert model.calls == [
+        'begin_task 0',
+        'end_task 0',
+        'begin_task 1',
+        'end_task 1',
+        *trained[0],
+        *trained[1],
+    ]
+    assert [name for name in row if name.startswith('task')] == ['task3', 'task4'] and len(
+        json.loads(row['accuracy_per_task'])
+    ) == 4
 
 
 def test_debugging_is_a_few_batches_of_each_pass(run, monkeypatch):
     looked = []
-    monkeypatch.setattr(Recorder, 'forward', lambda self, x: looked.append(1) or torch.zeros(len(x), 10))
+    monkeypatch.setattr(
+        Recorder, 'forward', lambda self, x: looked.append(1) or torch.zeros(len(x), 10)
+    )
     monkeypatch.setattr(Recorder, 'get_debug_iters', staticmethod(lambda: 3))
     _, model, _ = run(Recorder, '--debug_mode 1 --n_splits 1 --n_epochs 2')
     assert model.calls.count('observe') == 6 and looked == [1]
@@ -52,8 +82,14 @@ def test_debugging_is_a_few_batches_of_each_pass(run, monkeypatch):
 @pytest.mark.parametrize('form', ['split:2', 'file:stream'])
 def test_after_held_out_samples_the_real_test_set(run, capsys, tmp_path, monkeypatch, form):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / 'stream').write_text(' '.join(map(str, range(60))))         # those that are not held out
-    row, model, dataset = run(Sgd, '--validation 25 --schedule', form, '--permute_classes 1 --disable_log 0', base_path=tmp_path)
+    (tmp_path / 'stream').write_text(' '.join(map(str, range(60))))  # those that are not held out
+    row, model, dataset = run(
+        Sgd,
+        '--validation 25 --schedule',
+        form,
+        '--permute_classes 1 --disable_log 0',
+        base_path=tmp_path,
+    )
     held, real = len(dataset.test_labels), len(dataset.images.test_labels)
     assert (held, real) == (20, 40)
     with torch.no_grad():
@@ -62,10 +98,12 @@ def test_after_held_out_samples_the_real_test_set(run, capsys, tmp_path, monkeyp
     right = logits.argmax(1).numpy() == dataset.class_order[dataset.images.test_labels]
     assert row['test_accuracy'] == pytest.approx(100 * right.mean(), abs=1e-3)
     # equal tasks
-    assert row['test_accuracy'] == pytest.approx(np.mean(json.loads(row['test_accuracy_per_task'])), abs=1e-3)
+    assert row['test_accuracy'] == pytest.approx(
+        np.mean(json.loads(row['test_accuracy_per_task'])), abs=1e-3
+    )
     out = capsys.readouterr().out
-    assert f"Accuracy for final task(s): \t [Class-IL]: {row['test_accuracy']:.2f} %" in out
-    assert f"on the real test set {row['test_accuracy']:.2f} %" in out
+    assert f'Accuracy for final task(s): \t [Class-IL]: {row["test_accuracy"]:.2f} %' in out
+    assert f'on the real test set {row["test_accuracy"]:.2f} %' in out
     for path in (tmp_path / 'results' / 'task-il').rglob('*.csv'):
         assert float(read_rows(path)[0]['test_accuracy']) >= row['test_accuracy']
 
@@ -74,9 +112,20 @@ def test_missing_labels_never_reach_the_method(run, monkeypatch):
     seen = []
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        assert self.net.training and self.net.layer1.training and len(inputs) == len(labels) == len(not_aug_inputs) and labels.min() >= 0
-        seen.append((len(labels), next(m for m in self.net.modules() if isinstance(m, torch.nn.BatchNorm2d)).training))
+        assert (
+            self.net.training
+            and self.net.layer1.training
+            and len(inputs) == len(labels) == len(not_aug_inputs)
+            and labels.min() >= 0
+        )
+        seen.append(
+            (
+                len(labels),
+                next(m for m in self.net.modules() if isinstance(m, torch.nn.BatchNorm2d)).training,
+            )
+        )
         return self.loss(self.net(inputs), labels)
+
     monkeypatch.setattr(Recorder, 'observe', observe)
     run(Recorder, '--label_perc 0.25 --n_splits 1 --batch_size 4')
     assert sum(count for count, _ in seen) == 20 and 1 in dict(seen)
@@ -85,15 +134,34 @@ def test_missing_labels_never_reach_the_method(run, monkeypatch):
 
 def test_the_mean_of_what_observe_returned():
     watch = LossWatch('here')
-    for loss in (1, 2.0, None, {}, torch.tensor(3.0), {'loss': 4}, {'loss': torch.tensor([4.0, 6.0]), 'x': 1}, np.float64(3)):
+    for loss in (
+        1,
+        2.0,
+        None,
+        {},
+        torch.tensor(3.0),
+        {'loss': 4},
+        {'loss': torch.tensor([4.0, 6.0]), 'x': 1},
+        np.float64(3),
+    ):
         watch.add(loss)
     watch.check()
     assert watch.mean == 3
 
 
-@pytest.mark.parametrize('bad', [float('nan'), torch.tensor(float('inf')), {'loss': torch.tensor(float('nan'))}, np.float32('nan')])
+@pytest.mark.parametrize(
+    'bad',
+    [
+        float('nan'),
+        torch.tensor(float('inf')),
+        {'loss': torch.tensor(float('nan'))},
+        np.float32('nan'),
+    ],
+)
 def test_a_loss_that_is_not_finite_ends_the_run(run, monkeypatch, bad):
-    monkeypatch.setattr(Recorder, 'observe', lambda self, *given, epoch=None: bad if self.current_task else 0)
+    monkeypatch.setattr(
+        Recorder, 'observe', lambda self, *given, epoch=None: bad if self.current_task else 0
+    )
     with refused('no longer finite (task 2, epoch 1)', 'smaller --lr'):
         run(Recorder)
 
@@ -102,6 +170,7 @@ def test_an_optimiser_made_in_begin_task_is_the_one_that_is_scheduled(run, monke
     def begin_task(self, dataset):
         self.opt = torch.optim.Adam(self.net.parameters(), lr=1.0)
         self.mine = self.opt
+
     rates = []
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
@@ -109,7 +178,11 @@ def test_an_optimiser_made_in_begin_task_is_the_one_that_is_scheduled(run, monke
         rates.append(self.opt.param_groups[0]['lr'])
         self.opt.step()
         return 0
+
     monkeypatch.setattr(Recorder, 'begin_task', begin_task)
     monkeypatch.setattr(Recorder, 'observe', observe)
-    run(Recorder, '--n_splits 1 --n_epochs 2 --batch_size 80 --lr_scheduler multisteplr --lr_milestones 1')
+    run(
+        Recorder,
+        '--n_splits 1 --n_epochs 2 --batch_size 80 --lr_scheduler multisteplr --lr_milestones 1',
+    )
     assert rates == [1, pytest.approx(0.1)]

@@ -1,6 +1,7 @@
 """Tuning: the same number of trials for every method, on training samples alone, each once; and who
 says so.
 """
+
 import sys
 
 import numpy as np
@@ -21,17 +22,27 @@ from tests.conftest import refused
 
 @pytest.fixture
 def call(monkeypatch, capsys, tmp_path, tiny_weights):
-    """call(*words): stdout of the script on the digits; config files go to tmp_path/models/config.
-    """
+    """call(*words): stdout of the script on the digits; config files go to tmp_path/models/config."""
     folder = tmp_path / 'models' / 'config'
     folder.mkdir(parents=True)
     monkeypatch.setattr(tune, 'CONFIG', folder)
 
     def run(*words):
-        flags = ('--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path, '--out', tmp_path / 'tuning', *words)
+        flags = (
+            '--dataset',
+            'seq-digits',
+            '--weights',
+            tiny_weights,
+            '--base_path',
+            tmp_path,
+            '--out',
+            tmp_path / 'tuning',
+            *words,
+        )
         monkeypatch.setattr(sys, 'argv', ['tune.py', *map(str, flags)])
         tune.main()
         return capsys.readouterr().out
+
     return run
 
 
@@ -40,14 +51,17 @@ def trials(monkeypatch):
     """trials(f): the arguments of all trials from now on; f: of these, instead of a run, to the
     accuracy.
     """
+
     def answer(accuracy):
         asked = []
 
         def accuracy_of(words):
             asked.append(parse_args(words))
             return accuracy(asked[-1])
+
         monkeypatch.setattr(tune, 'accuracy_of', accuracy_of)
         return asked
+
     return answer
 
 
@@ -60,66 +74,147 @@ def _with_black_test_images():
     right.
     """
     whole = digits()
-    return lambda: Images(whole.train, whole.train_labels, np.zeros_like(whole.test[:10]), np.arange(10), whole.class_names)
+    return lambda: Images(
+        whole.train,
+        whole.train_labels,
+        np.zeros_like(whole.test[:10]),
+        np.arange(10),
+        whole.class_names,
+    )
 
 
-def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, trials, tmp_path, monkeypatch, tiny_weights):
+def test_rules_come_from_training_data_alone_and_trials_are_made_once(
+    call, trials, tmp_path, monkeypatch, tiny_weights
+):
     path = tmp_path / 'models' / 'config' / 'er_ace.yaml'
-    before = dict(when=dict(dataset='seq-digits'), set=dict(lr=.5)), dict(when=dict(weights='other', dataset='seq-digits', buffer_size=90), set=dict(lr=.3))
-    path.write_text('# Said by hand.\n' + yaml.safe_dump(dict(by='the paper', default=dict(lr=.4), best=list(before)), sort_keys=False))
+    before = (
+        dict(when=dict(dataset='seq-digits'), set=dict(lr=0.5)),
+        dict(when=dict(weights='other', dataset='seq-digits', buffer_size=90), set=dict(lr=0.3)),
+    )
+    path.write_text(
+        '# Said by hand.\n'
+        + yaml.safe_dump(
+            dict(by='the paper', default=dict(lr=0.4), best=list(before)), sort_keys=False
+        )
+    )
     monkeypatch.setattr('datasets.utils.readers.digits', _with_black_test_images())
     call('--models', 'er-ace', '--trials', 1, '--buffer_size', 25, '--num_threads', 1)
     assert float(read_rows(tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv')[0]['accuracy']) > 15
-    asked = trials(lambda args: 80. + args.buffer_size + args.batch_size)
-    words = '--models', 'er-ace', '--trials', 2, '--tasks', 1, '--finalists', 1, '--buffer_size', 100, '--num_threads', 1
+    asked = trials(lambda args: 80.0 + args.buffer_size + args.batch_size)
+    words = (
+        '--models',
+        'er-ace',
+        '--trials',
+        2,
+        '--tasks',
+        1,
+        '--finalists',
+        1,
+        '--buffer_size',
+        100,
+        '--num_threads',
+        1,
+    )
     said = call(*words)
     # two of ten classes
     assert [args.buffer_size for args in asked] == [20, 20] and said.count(', trial 2: ') == 1
     assert all(args.permute_classes and args.validation and args.stop_after == 1 for args in asked)
-    assert ', trial' not in call(*words) and len(asked) == 2                   # every trial has its row
+    assert ', trial' not in call(*words) and len(asked) == 2  # every trial has its row
     monkeypatch.setattr('core.configs.ROOT', tmp_path)
-    known = dict(model='er-ace', model_config='best', weights=tiny_weights, dataset='seq-digits', buffer_size=90)
-    assert model_config('er-ace', 'best', known)[0] == {name: getattr(asked[0], name) for name in SPACES['er-ace']}
+    known = dict(
+        model='er-ace',
+        model_config='best',
+        weights=tiny_weights,
+        dataset='seq-digits',
+        buffer_size=90,
+    )
+    assert model_config('er-ace', 'best', known)[0] == {
+        name: getattr(asked[0], name) for name in SPACES['er-ace']
+    }
     assert 'tuned with 2 trials' in chosen_by(known) and '|M| = 100' in chosen_by(known)
     assert chosen_by({**known, 'weights': 'none'}) == 'the paper'
-    assert model_config('er-ace', 'best', {**known, 'weights': 'other'})[0] == dict(lr=.3)
-    assert path.read_text().startswith('# Said by hand.\nby: the paper\n') and chosen_by({**known, 'model_config': 'base'}) == ''
+    assert model_config('er-ace', 'best', {**known, 'weights': 'other'})[0] == dict(lr=0.3)
+    assert (
+        path.read_text().startswith('# Said by hand.\nby: the paper\n')
+        and chosen_by({**known, 'model_config': 'base'}) == ''
+    )
 
 
-def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(call, tmp_path, monkeypatch, tiny_weights):
-    monkeypatch.setattr(tune, 'accuracy_of', lambda words: 50.)
+def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(
+    call, tmp_path, monkeypatch, tiny_weights
+):
+    monkeypatch.setattr(tune, 'accuracy_of', lambda words: 50.0)
     call('--models', 'scroll', '--trials', 1, '--predictor', 'ncc')
     # ENS is online, and has no such rule
     call('--models', 'er', 'ens', '--trials', 1, '--n_epochs', 2)
     assert 'n_epochs' not in (tmp_path / 'models' / 'config' / 'ens.yaml').read_text()
-    for model, space in (('scroll', dict(adapt_lr=(.07,))), ('er', dict(lr=(.07,), batch_size=(10,)))):
+    for model, space in (
+        ('scroll', dict(adapt_lr=(0.07,))),
+        ('er', dict(lr=(0.07,), batch_size=(10,))),
+    ):
         monkeypatch.setitem(SPACES, model, space)
         call('--models', model, '--trials', 1)
     monkeypatch.setattr('core.configs.ROOT', tmp_path)
-    run = ['--model', 'scroll', '--dataset', 'seq-digits', '--weights', tiny_weights, '--model_config', 'best', '--buffer_size', '20']
-    rates = [parse_args([*run, *own]).adapt_lr for own in ([], ['--predictor', 'ncc'], ['--head', 'ncc'], ['--predictor', 'random'])]
-    known = dict(model='er', model_config='best', weights=tiny_weights, dataset='seq-digits', buffer_size=20)
+    run = [
+        '--model',
+        'scroll',
+        '--dataset',
+        'seq-digits',
+        '--weights',
+        tiny_weights,
+        '--model_config',
+        'best',
+        '--buffer_size',
+        '20',
+    ]
+    rates = [
+        parse_args([*run, *own]).adapt_lr
+        for own in ([], ['--predictor', 'ncc'], ['--head', 'ncc'], ['--predictor', 'random'])
+    ]
+    known = dict(
+        model='er', model_config='best', weights=tiny_weights, dataset='seq-digits', buffer_size=20
+    )
     rates += [model_config('er', 'best', known | dict(n_epochs=n))[0]['lr'] for n in (1, 2, 5)]
-    assert rates == [.07, .002, .002, .07, .07, .01, .07]
+    assert rates == [0.07, 0.002, 0.002, 0.07, 0.07, 0.01, 0.07]
 
 
-def test_the_best_trials_meet_again_on_more_tasks_in_three_orders_and_the_winner_is_decided_there(call, trials, tmp_path, monkeypatch):
-    found = {(10, 1): (80., 20.), (10, 2): (70., 60.), (32, 1): (60., 99.), (32, 2): (50., 99.)}
+def test_the_best_trials_meet_again_on_more_tasks_in_three_orders_and_the_winner_is_decided_there(
+    call, trials, tmp_path, monkeypatch
+):
+    found = {
+        (10, 1): (80.0, 20.0),
+        (10, 2): (70.0, 60.0),
+        (32, 1): (60.0, 99.0),
+        (32, 2): (50.0, 99.0),
+    }
 
     def accuracy(args):
         two, five = found[args.batch_size, args.batch_iterations]
         return two if args.stop_after == 2 else five + args.seed % 3
+
     asked = trials(accuracy)
-    monkeypatch.setitem(SPACES, 'er-ace', dict(lr=(.1,), batch_size=(32, 10), batch_iterations=(1, 2)))
+    monkeypatch.setitem(
+        SPACES, 'er-ace', dict(lr=(0.1,), batch_size=(32, 10), batch_iterations=(1, 2))
+    )
     words = '--models', 'er-ace', '--trials', 4, '--buffer_size', 50
     call(*words)
     assert [(args.stop_after, args.buffer_size) for args in asked] == 4 * [(2, 20)] + 6 * [(5, 50)]
     orders = [args.seed for args in asked[4:] if args.batch_iterations == 2]
-    assert len(set(orders)) == 3 and orders == [args.seed for args in asked[4:] if args.batch_iterations == 1]
-    assert all(args.permute_classes for args in asked) and {args.seed for args in asked[:4]} == {orders[0]}
-    rule, = rules_of(tmp_path, 'er_ace')
+    assert len(set(orders)) == 3 and orders == [
+        args.seed for args in asked[4:] if args.batch_iterations == 1
+    ]
+    assert all(args.permute_classes for args in asked) and {args.seed for args in asked[:4]} == {
+        orders[0]
+    }
+    (rule,) = rules_of(tmp_path, 'er_ace')
     assert rule['set']['batch_iterations'] == 2
-    for said in ('4 trials', '|M| = 50: 80.0 %', 'first trial 60.0 %', '2 finalists on 5 tasks in 3 orders of classes: 61.0 %', '2 tasks it has 70.0 %'):
+    for said in (
+        '4 trials',
+        '|M| = 50: 80.0 %',
+        'first trial 60.0 %',
+        '2 finalists on 5 tasks in 3 orders of classes: 61.0 %',
+        '2 tasks it has 70.0 %',
+    ):
         assert said in rule['by']
     call(*words)
     assert len(asked) == 10
@@ -129,35 +224,66 @@ def test_a_void_trial_is_shown_and_drawn_again_and_old_rows_are_not_read(call, t
     path = tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv'
     words = '--models', 'er-ace', '--trials', 4, '--finalists', 1
     # a quarter is guessing
-    asked = trials(lambda args: dict(train=60., frozen=28.)[args.bn] + (args.lr == .01))
+    asked = trials(lambda args: dict(train=60.0, frozen=28.0)[args.bn] + (args.lr == 0.01))
     assert call(*words).count(' %, void\n') == len(asked) - 4
     rows = read_rows(path)
-    assert [args.bn for args in asked].count('train') == [row['void'] for row in rows].count('0') == 4 < len(rows)
-    rule, = rules_of(tmp_path, 'er_ace')
-    assert 'tuned with 4 trials' in rule['by'] and '61.0 %' in rule['by'] and f'drawn again: {len(rows) - 4}' in rule['by']
-    path.write_text(path.read_text().replace('space', 'before'))                                # rows of other rules
-    again = trials(lambda args: 24.)
+    assert (
+        [args.bn for args in asked].count('train')
+        == [row['void'] for row in rows].count('0')
+        == 4
+        < len(rows)
+    )
+    (rule,) = rules_of(tmp_path, 'er_ace')
+    assert (
+        'tuned with 4 trials' in rule['by']
+        and '61.0 %' in rule['by']
+        and f'drawn again: {len(rows) - 4}' in rule['by']
+    )
+    path.write_text(path.read_text().replace('space', 'before'))  # rows of other rules
+    again = trials(lambda args: 24.0)
     said = call(*words)
     assert len(again) == 8 and 'no rule, since all trials are void' in said
     assert rules_of(tmp_path, 'er_ace') == [rule] and len(read_rows(path)) == len(rows) + 8
 
 
-@pytest.mark.parametrize('model, peak, name, tried, at_edge', [
-    ('er', .0001, 'lr', [.0001, 3e-5], False), ('er', 1e-9, 'lr', [.0001, 3e-5, 1e-5], True), ('gdumb', 1e-9, 'maxlr', [.0001], True)])
-def test_an_edge_of_the_grid_is_followed_as_far_as_main_py_goes_and_named(model, peak, name, tried, at_edge, call, trials, tmp_path):
-    asked = trials(lambda args: 90 - abs(np.log10(getattr(args, name) / peak)) - 20 * (args.bn == 'train') - (model == 'gdumb' and args.fitting_epochs != 20))
+@pytest.mark.parametrize(
+    'model, peak, name, tried, at_edge',
+    [
+        ('er', 0.0001, 'lr', [0.0001, 3e-5], False),
+        ('er', 1e-9, 'lr', [0.0001, 3e-5, 1e-5], True),
+        ('gdumb', 1e-9, 'maxlr', [0.0001], True),
+    ],
+)
+def test_an_edge_of_the_grid_is_followed_as_far_as_main_py_goes_and_named(
+    model, peak, name, tried, at_edge, call, trials, tmp_path
+):
+    asked = trials(
+        lambda args: (
+            90
+            - abs(np.log10(getattr(args, name) / peak))
+            - 20 * (args.bn == 'train')
+            - (model == 'gdumb' and args.fitting_epochs != 20)
+        )
+    )
     call('--models', model, '--trials', 8, '--finalists', 1)
     assert list(dict.fromkeys(getattr(args, name) for args in asked[8:])) == tried
-    rule, = rules_of(tmp_path, model)
-    assert rule['set'][name] == min(tried, key=lambda value: abs(np.log10(value / peak))) and f'({len(asked) - 8} beyond' in rule['by']
-    assert (f"at an edge of what was tried: {name} {rule['set'][name]}" in rule['by']) == at_edge
+    (rule,) = rules_of(tmp_path, model)
+    assert (
+        rule['set'][name] == min(tried, key=lambda value: abs(np.log10(value / peak)))
+        and f'({len(asked) - 8} beyond' in rule['by']
+    )
+    assert (f'at an edge of what was tried: {name} {rule["set"][name]}' in rule['by']) == at_edge
 
 
-@pytest.mark.parametrize('model, splits, condition', [('er-ace', 5, None), ('er-ace', 2, 2), ('joint', 2, None)])
-def test_values_for_an_unusual_number_of_tasks_are_for_this_number_alone(model, splits, condition, call, trials, tmp_path):
-    asked = trials(lambda args: 90.)
+@pytest.mark.parametrize(
+    'model, splits, condition', [('er-ace', 5, None), ('er-ace', 2, 2), ('joint', 2, None)]
+)
+def test_values_for_an_unusual_number_of_tasks_are_for_this_number_alone(
+    model, splits, condition, call, trials, tmp_path
+):
+    asked = trials(lambda args: 90.0)
     call('--models', model, '--trials', 1, '--tasks', 1, '--n_splits', splits)
-    rule, = rules_of(tmp_path, model.replace('-', '_'))
+    (rule,) = rules_of(tmp_path, model.replace('-', '_'))
     assert rule['when'].get('n_splits') == condition and asked[0].n_splits == splits
 
 
@@ -168,7 +294,8 @@ def test_a_killed_tuning_goes_on_with_the_trials_that_have_no_row(call, monkeypa
         asked.append(words)
         if len(asked) == 2:
             raise KeyboardInterrupt
-        return 50.
+        return 50.0
+
     monkeypatch.setattr(tune, 'accuracy_of', accuracy)
     words = '--models', 'er-ace', '--trials', 3, '--finalists', 1
     with pytest.raises(KeyboardInterrupt):
@@ -179,11 +306,29 @@ def test_a_killed_tuning_goes_on_with_the_trials_that_have_no_row(call, monkeypa
 
 @pytest.mark.parametrize('model', ['er-ace', 'gdumb'])
 def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, tiny_weights, tmp_path):
-    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--buffer_size', '100'])
-    tuning, name = tune.Tuning(model, options, flags), 'fitting_batch_size' if model == 'gdumb' else 'batch_size'
+    options, flags = tune.parse_options(
+        [
+            '--dataset',
+            'seq-digits',
+            '--weights',
+            tiny_weights,
+            '--base_path',
+            str(tmp_path),
+            '--buffer_size',
+            '100',
+        ]
+    )
+    tuning, name = (
+        tune.Tuning(model, options, flags),
+        'fitting_batch_size' if model == 'gdumb' else 'batch_size',
+    )
     dropped = 0
     for batch in (5, 10, 14, 29, 38):
-        args = parse_args(flag_words(**tuning.words({'lr': .1, name: batch} if model != 'gdumb' else {name: batch}, 2)))
+        args = parse_args(
+            flag_words(
+                **tuning.words({'lr': 0.1, name: batch} if model != 'gdumb' else {name: batch}, 2)
+            )
+        )
         sizes = [args.buffer_size] if model == 'gdumb' else tuning.samples(2, args.seed)[0]
         assert all(size % batch in (0, *range(4, batch)) or args.drop_last for size in sizes)
         dropped += args.drop_last
@@ -191,7 +336,20 @@ def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, tiny_
 
 
 def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
-    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--num_threads', '1', '--buffer_sizes', '20'])
+    options, flags = tune.parse_options(
+        [
+            '--dataset',
+            'seq-digits',
+            '--weights',
+            tiny_weights,
+            '--base_path',
+            str(tmp_path),
+            '--num_threads',
+            '1',
+            '--buffer_sizes',
+            '20',
+        ]
+    )
     words = tune.Tuning('er', options, flags).words(dict(lr=1e30), 2)
     assert tune.accuracy_of(flag_words(**words)) == 0
 
@@ -200,49 +358,102 @@ def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_each_rate_t
     for model in SPACES:
         space = space_of(model)
         planned = plan(model, 16, space)
-        assert planned == plan(model, 16, space) and len({tuple(values.items()) for values in planned}) == 16
+        assert (
+            planned == plan(model, 16, space)
+            and len({tuple(values.items()) for values in planned}) == 16
+        )
         rates = next((name for name in ('lr', 'maxlr') if name in space), None)
         if 'bn' in space:
-            assert planned[0]['bn'] == 'train' and {values[rates] for values in planned[:8] if values['bn'] == 'frozen'} == {.0003, .001, .003, .01}
-            assert {values[rates] for values in planned[:8] if values['bn'] == 'train'} == {.003, .01, .03, .1}
+            assert planned[0]['bn'] == 'train' and {
+                values[rates] for values in planned[:8] if values['bn'] == 'frozen'
+            } == {0.0003, 0.001, 0.003, 0.01}
+            assert {values[rates] for values in planned[:8] if values['bn'] == 'train'} == {
+                0.003,
+                0.01,
+                0.03,
+                0.1,
+            }
             assert all(values.get('minlr', 0) < values[rates] for values in planned)
-    assert space_of('er', True).keys() == SPACES['er-ace'].keys() and space_of('gdumb', True) == SPACES['gdumb']
-    assert all((values['optim_mom'], values['optim_wd']) == (0, 0) for values in plan('gdumb', 8, SPACES['gdumb']))
+    assert (
+        space_of('er', True).keys() == SPACES['er-ace'].keys()
+        and space_of('gdumb', True) == SPACES['gdumb']
+    )
+    assert all(
+        (values['optim_mom'], values['optim_wd']) == (0, 0)
+        for values in plan('gdumb', 8, SPACES['gdumb'])
+    )
     # f*, not f_T
     assert all(values['adapt_select'] == 'none' for values in plan('scroll', 8, SPACES['scroll']))
     assert 'ridge_lambda' not in space_of('scroll', given=dict(predictor='ncc'))
 
 
-def test_what_is_given_is_not_tuned_and_goes_into_the_rule(call, tmp_path, monkeypatch, tiny_weights):
-    monkeypatch.setattr(tune, 'accuracy_of', lambda words: 50.)
+def test_what_is_given_is_not_tuned_and_goes_into_the_rule(
+    call, tmp_path, monkeypatch, tiny_weights
+):
+    monkeypatch.setattr(tune, 'accuracy_of', lambda words: 50.0)
     given = '--iterations', 1, '--adapt_select', 'none', '--finalists', 1
     call('--models', 'scroll', '--trials', 3, '--input_size', 20, *given)
     call('--models', 'scroll', '--trials', 2, *given)
     rules = rules_of(tmp_path, 'scroll')
     assert [rule['when'].get('input_size') for rule in rules] == [None, 20]
-    assert all(rule['set']['iterations'] == 1 and rule['set']['adapt_select'] == 'none' for rule in rules)
+    assert all(
+        rule['set']['iterations'] == 1 and rule['set']['adapt_select'] == 'none' for rule in rules
+    )
     rows = read_rows(tmp_path / 'tuning' / 'seq-digits' / 'scroll.csv')
-    assert len({row['adapt_lr'] + row['classifier_lr'] + row['minibatch_size'] for row in rows[:3]}) > 1
+    assert (
+        len({row['adapt_lr'] + row['classifier_lr'] + row['minibatch_size'] for row in rows[:3]})
+        > 1
+    )
     with refused('--iterations many'):
         call('--models', 'scroll', '--iterations', 'many')
 
 
 @pytest.mark.parametrize('size, mode', [(500, 'adapters'), (502, 'full')])
-def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(size, mode, monkeypatch, tmp_path, tiny_weights):
-    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--out', str(tmp_path / 'tuning'),
-                                         '--trials', '1', '--buffer_size', str(size)])
+def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(
+    size, mode, monkeypatch, tmp_path, tiny_weights
+):
+    options, flags = tune.parse_options(
+        [
+            '--dataset',
+            'seq-digits',
+            '--weights',
+            tiny_weights,
+            '--base_path',
+            str(tmp_path),
+            '--out',
+            str(tmp_path / 'tuning'),
+            '--trials',
+            '1',
+            '--buffer_size',
+            str(size),
+        ]
+    )
     asked = []
-    monkeypatch.setattr(tune, 'accuracy_of', lambda words: asked.append(parse_args(words)) or 50.)
+    monkeypatch.setattr(tune, 'accuracy_of', lambda words: asked.append(parse_args(words)) or 50.0)
     tune.Tuning('scroll', options, flags).tune()
     args = asked[0]
-    assert args.buffer_size == round(.4 * size)
-    assert Adaptation(args.adaptation, threshold=args.adaptation_threshold).mode_for(args.buffer_size) == mode
+    assert args.buffer_size == round(0.4 * size)
+    assert (
+        Adaptation(args.adaptation, threshold=args.adaptation_threshold).mode_for(args.buffer_size)
+        == mode
+    )
 
 
-@pytest.mark.parametrize('words, said', [(['--models', 'no-such'], 'no-such'), (['--models', 'er', '--trials', '0'], '--trials'),
-                                         (['--models', 'er', '--tasks', '9'], '--tasks 9: this stream has 5 tasks'),
-                                         (['--models', 'er', '--trials', '2', '--finalists', '2', '--final_tasks', '9'], '--final_tasks 9: this stream'),
-                                         (['--models', 'er', '--no_such', '1'], '--no_such'), (['--seed', '3'], '--seed'), (['--num_threads'], '--num_threads')])
+@pytest.mark.parametrize(
+    'words, said',
+    [
+        (['--models', 'no-such'], 'no-such'),
+        (['--models', 'er', '--trials', '0'], '--trials'),
+        (['--models', 'er', '--tasks', '9'], '--tasks 9: this stream has 5 tasks'),
+        (
+            ['--models', 'er', '--trials', '2', '--finalists', '2', '--final_tasks', '9'],
+            '--final_tasks 9: this stream',
+        ),
+        (['--models', 'er', '--no_such', '1'], '--no_such'),
+        (['--seed', '3'], '--seed'),
+        (['--num_threads'], '--num_threads'),
+    ],
+)
 def test_what_cannot_be_tuned(call, words, said):
     with refused(said):
         call(*words)

@@ -1,4 +1,5 @@
 """Data-set files as users of Mammoth write them, put where `--dataset` finds them."""
+
 import pytest
 
 from bench.run.building import initialize
@@ -43,7 +44,9 @@ class Digits(Dataset):
         return image, target, plain
 '''
 
-CLASS_IL = PARTS + '''
+CLASS_IL = (
+    PARTS
+    + """
 from typing import Literal
 
 import torch.nn.functional as F
@@ -103,9 +106,12 @@ class PictureDigits(ContinualDataset):
     @set_default_from_args('batch_size')
     def get_batch_size():
         return 16
-'''
+"""
+)
 
-UNEQUAL = PARTS + '''
+UNEQUAL = (
+    PARTS
+    + '''
 from datasets.utils.continual_dataset import ContinualDataset, store_masked_loaders
 
 
@@ -141,8 +147,11 @@ class UnequalDigits(ContinualDataset):
     def get_minibatch_size():
         return UnequalDigits.get_batch_size()
 '''
+)
 
-STREAM = PARTS + '''
+STREAM = (
+    PARTS
+    + '''
 from datasets.utils.continual_dataset import ContinualDataset
 
 
@@ -178,8 +187,11 @@ class FlowingDigits(ContinualDataset):
     def get_batch_size(self):
         return 16
 '''
+)
 
-DOMAINS = PARTS + '''
+DOMAINS = (
+    PARTS
+    + """
 from datasets.utils.continual_dataset import ContinualDataset, store_masked_loaders
 
 
@@ -196,13 +208,21 @@ class ShuffledDigits(ContinualDataset):
 
     def get_epochs():
         return 1
-'''
+"""
+)
 
 
 @pytest.fixture
 def foreign(third_party):
     """Adds the files above to the folder of data sets."""
-    third_party(datasets=dict(foreign_pictures=CLASS_IL, foreign_unequal=UNEQUAL, foreign_flow=STREAM, foreign_domains=DOMAINS))
+    third_party(
+        datasets=dict(
+            foreign_pictures=CLASS_IL,
+            foreign_unequal=UNEQUAL,
+            foreign_flow=STREAM,
+            foreign_domains=DOMAINS,
+        )
+    )
 
 
 @pytest.fixture
@@ -210,10 +230,17 @@ def arguments(parse, foreign):
     """arguments(dataset, *flags, model=, **more): of a run on a foreign data set; `more` are set as
     parsed flags would be.
     """
+
     def build(dataset, *flags, model='sgd', **more):
-        args = parse(model, '--lr 0.05 --weights none --backbone resnet18-md --width 2 --device cpu', *flags, dataset=dataset)
+        args = parse(
+            model,
+            '--lr 0.05 --weights none --backbone resnet18-md --width 2 --device cpu',
+            *flags,
+            dataset=dataset,
+        )
         vars(args).update(more)
         return args
+
     return build
 
 

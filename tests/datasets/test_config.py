@@ -1,4 +1,5 @@
 """Config files of data sets: constants on the instance, never on the class."""
+
 import pytest
 import torch
 import yaml
@@ -16,13 +17,25 @@ def config(foreign, monkeypatch, tmp_path):
     monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
 
     def write(dataset, **content):
-        written(tmp_path / 'datasets' / 'configs' / dataset, {'default.yaml': yaml.safe_dump(content)})
+        written(
+            tmp_path / 'datasets' / 'configs' / dataset, {'default.yaml': yaml.safe_dump(content)}
+        )
+
     return write
 
 
 def test_constants_are_set_on_the_instance_and_other_keys_are_flags(config, arguments):
-    config('picture-digits', N_TASKS=2, N_CLASSES_PER_TASK=5, MEAN=[0.0, 0.0, 0.0], STD=2, n_epochs=3, lr_scheduler='None',
-           TRANSFORM=['ToTensor', {'Normalize': dict(mean=[0, 0, 0], std=[2, 2, 2])}], AVAIL_SCHEDS=['cosine'])
+    config(
+        'picture-digits',
+        N_TASKS=2,
+        N_CLASSES_PER_TASK=5,
+        MEAN=[0.0, 0.0, 0.0],
+        STD=2,
+        n_epochs=3,
+        lr_scheduler='None',
+        TRANSFORM=['ToTensor', {'Normalize': dict(mean=[0, 0, 0], std=[2, 2, 2])}],
+        AVAIL_SCHEDS=['cosine'],
+    )
     args = arguments('picture-digits')
     assert args.n_epochs == 3 and args.lr_scheduler is None and 'N_TASKS' not in vars(args)
     dataset = get_dataset(args)
@@ -34,22 +47,41 @@ def test_constants_are_set_on_the_instance_and_other_keys_are_flags(config, argu
     train, _ = dataset.get_data_loaders()
     assert train.dataset.targets.max() == 4
     inputs, _, plain = next(iter(train))
-    assert torch.equal(inputs, plain / 2)                                           # no crop any more
+    assert torch.equal(inputs, plain / 2)  # no crop any more
     assert torch.allclose(dataset.get_transform()(plain[0]), inputs[0], atol=1e-6)
     kind = get_dataset_class('picture-digits')
-    assert (kind.N_TASKS, kind.N_CLASSES_PER_TASK, kind.STD, len(kind.TRANSFORM.transforms)) == (5, 2, (0.25, 0.5, 1.0), 3)
+    assert (kind.N_TASKS, kind.N_CLASSES_PER_TASK, kind.STD, len(kind.TRANSFORM.transforms)) == (
+        5,
+        2,
+        (0.25, 0.5, 1.0),
+        3,
+    )
     assert 'cosine' in kind.AVAIL_SCHEDS and 'multisteplr' in kind.AVAIL_SCHEDS
 
 
 def test_data_sets_of_ours_take_tasks_normalisation_and_transforms(config, arguments):
-    config('seq-digits', N_TASKS=2, N_CLASSES_PER_TASK=5, MEAN=0, STD=2, TRANSFORM=['ToTensor'], TEST_TRANSFORM=['ToTensor'])
+    config(
+        'seq-digits',
+        N_TASKS=2,
+        N_CLASSES_PER_TASK=5,
+        MEAN=0,
+        STD=2,
+        TRANSFORM=['ToTensor'],
+        TEST_TRANSFORM=['ToTensor'],
+    )
     dataset = get_dataset(arguments('seq-digits'))
-    assert (dataset.N_TASKS, dataset.preprocessing.mean, dataset.preprocessing.std) == (2, (0,) * 3, (2,) * 3)
+    assert (dataset.N_TASKS, dataset.preprocessing.mean, dataset.preprocessing.std) == (
+        2,
+        (0,) * 3,
+        (2,) * 3,
+    )
     train, test = dataset.get_data_loaders()
     inputs, _, plain = next(iter(train))
     assert torch.equal(inputs, plain)
-    raw = train.dataset.raw(slice(None))                                # what a buffer holds
-    assert torch.equal(apply_transform(raw, dataset.get_transform()), train.dataset.not_aug_transform(raw))
+    raw = train.dataset.raw(slice(None))  # what a buffer holds
+    assert torch.equal(
+        apply_transform(raw, dataset.get_transform()), train.dataset.not_aug_transform(raw)
+    )
     images, labels = next(iter(test))
     assert torch.equal(images[3], torch.from_numpy(test.dataset.data[3]).permute(2, 0, 1) / 255)
     assert get_dataset(arguments('seq-digits', '--n_splits 3')).N_TASKS == 3
@@ -68,6 +100,6 @@ def test_a_backbone_of_the_config(config, arguments):
     config('picture-digits', backbone='resnet34', num_filters=3)
     args = parse_args(flags.split())
     assert (args.backbone, args.weights, args.num_filters) == ('resnet34', 'none', 3)
-    config('seq-digits', backbone='resnet34', num_filters=3)                    # also where psi is the default
+    config('seq-digits', backbone='resnet34', num_filters=3)  # also where psi is the default
     args = parse_args(flags.replace('picture', 'seq').split())
     assert (args.backbone, args.weights, args.num_filters) == ('resnet34', 'none', 3)

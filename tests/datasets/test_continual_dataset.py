@@ -1,6 +1,7 @@
 """The digits as a stream: which classes and samples come when, under any number of splits and any
 schedule.
 """
+
 from types import SimpleNamespace
 
 import numpy as np
@@ -41,13 +42,17 @@ def test_each_task_brings_its_classes_and_every_sample_comes_once(digits, splits
         assert dataset.c_task == dataset.current_task == t and dataset.train_loader is train
         assert len(dataset.test_loaders) == t + 1 and dataset.test_loaders[-1] is test
         assert dataset.get_offsets() == dataset.get_offsets(t) == (ends[t], ends[t + 1])
-        assert dataset.task_classes(t).tolist() == classes and dataset.seen_classes().tolist() == list(range(ends[t + 1]))
+        assert dataset.task_classes(
+            t
+        ).tolist() == classes and dataset.seen_classes().tolist() == list(range(ends[t + 1]))
         for loader in (train, test):
             assert sorted(set(loader.dataset.targets.tolist())) == classes
         trained += names(train.dataset.data)
         tested += names(test.dataset.data)
     images = readers.digits()
-    assert sorted(trained) == sorted(names(images.train)) and sorted(tested) == sorted(names(images.test))
+    assert sorted(trained) == sorted(names(images.train)) and sorted(tested) == sorted(
+        names(images.test)
+    )
 
 
 def test_batches_are_triples_of_the_right_shapes_and_labels_belong_to_images(digits):
@@ -66,7 +71,10 @@ def test_batches_are_triples_of_the_right_shapes_and_labels_belong_to_images(dig
 
 @pytest.mark.parametrize('splits', [1, 3])
 def test_permuting_renames_classes_and_class_order_undoes_it(digits, splits):
-    plain, renamed = digits('--n_splits', splits), digits('--n_splits', splits, '--permute_classes 1')
+    plain, renamed = (
+        digits('--n_splits', splits),
+        digits('--n_splits', splits, '--permute_classes 1'),
+    )
     order = renamed.class_order
     assert sorted(order) == list(range(10)) and order.tolist() != list(range(10))
     for part in ('train_labels', 'test_labels'):
@@ -74,17 +82,27 @@ def test_permuting_renames_classes_and_class_order_undoes_it(digits, splits):
     assert renamed.get_class_names() == [str(label) for label in np.argsort(order)]
     table = dict(zip(names(plain.images.train), plain.train_labels.tolist()))
     train, _ = renamed.get_data_loaders()
-    assert [order[table[name]] for name in names(train.dataset.data)] == train.dataset.targets.tolist()
-    orders = {digits('--permute_classes 1 --seed', seed).class_order.tobytes() for seed in (0, 0, 1, 2)}
+    assert [
+        order[table[name]] for name in names(train.dataset.data)
+    ] == train.dataset.targets.tolist()
+    orders = {
+        digits('--permute_classes 1 --seed', seed).class_order.tobytes() for seed in (0, 0, 1, 2)
+    }
     # the seed decides alone, not the number of tasks
     assert len(orders) == 3 and order.tobytes() in orders
 
 
 def content(dataset) -> list:
-    return [(labels.tolist(), inputs.numpy().tobytes()) for train, _ in walk(dataset) for inputs, labels, _ in train]
+    return [
+        (labels.tolist(), inputs.numpy().tobytes())
+        for train, _ in walk(dataset)
+        for inputs, labels, _ in train
+    ]
 
 
-@pytest.mark.parametrize('flags', [['--permute_classes 1'], ['--schedule split:5,order=random,batch=30']])
+@pytest.mark.parametrize(
+    'flags', [['--permute_classes 1'], ['--schedule split:5,order=random,batch=30']]
+)
 def test_a_second_instance_gives_the_same_stream_and_touches_nothing(parse, flags):
     """LUCIR and HAL build the data set again in the middle of a run."""
     args = parse('sgd', '--lr 1 --batch_size 64', *flags)
@@ -96,7 +114,7 @@ def test_a_second_instance_gives_the_same_stream_and_touches_nothing(parse, flag
     assert content(second) == whole
     assert vars(args) == before[0] and torch.equal(torch.get_rng_state(), before[1])
     assert np.random.get_state()[1].tolist() == before[2]
-    assert first.images is second.images                        # the pixels are not read twice
+    assert first.images is second.images  # the pixels are not read twice
     assert content(get_dataset(parse('sgd', '--lr 1 --batch_size 64', *flags, '--seed 9'))) != whole
 
 
@@ -116,10 +134,14 @@ def test_all_data_sets_fulfil_the_contract(parse):
     """Of one that is added here also what `read` gives, where its files are at hand."""
     for name in datasets.get_dataset_names():
         kind = datasets.get_dataset_class(name)
-        assert name == kind.NAME and kind.SETTING == 'class-il' and len(kind.SIZE) == (0 if name == 'seq-features' else 2)
+        assert (
+            name == kind.NAME
+            and kind.SETTING == 'class-il'
+            and len(kind.SIZE) == (0 if name == 'seq-features' else 2)
+        )
         assert isinstance(kind.get_epochs(), int) and isinstance(kind.get_batch_size(), int)
         assert 1 <= kind.DEFAULT_SPLITS <= (kind.N_CLASSES or 5)
-        loss = kind.get_loss(kind)                              # accepts reduction=, as BiC calls it
+        loss = kind.get_loss(kind)  # accepts reduction=, as BiC calls it
         assert loss(torch.zeros(2, 3), torch.tensor([0, 1]), reduction='none').shape == (2,)
         if name == 'seq-digits' or not is_shipped(kind):
             try:
@@ -127,10 +149,16 @@ def test_all_data_sets_fulfil_the_contract(parse):
             except InputError:
                 continue
             kind.check(images)
-            assert images.train.shape[1:3] == kind.SIZE and len(images.class_names) == kind.N_CLASSES
+            assert (
+                images.train.shape[1:3] == kind.SIZE and len(images.class_names) == kind.N_CLASSES
+            )
             for schedule in 'iid', f'split:{kind.N_CLASSES}', 'gaussian':
-                made = get_dataset(parse('sgd', '--lr 1 --schedule', schedule, dataset=name, base_path='data'))
-                assert len(made.train_labels) == len(images.train) and made.N_CLASSES == kind.N_CLASSES
+                made = get_dataset(
+                    parse('sgd', '--lr 1 --schedule', schedule, dataset=name, base_path='data')
+                )
+                assert (
+                    len(made.train_labels) == len(images.train) and made.N_CLASSES == kind.N_CLASSES
+                )
 
 
 def test_a_users_folder_is_a_stream_whose_classes_are_known_once_it_is_read(parse, tmp_path):
@@ -141,8 +169,13 @@ def test_a_users_folder_is_a_stream_whose_classes_are_known_once_it_is_read(pars
 
     def stream(*flags):
         return get_dataset(parse('sgd', '--lr 1', *flags, dataset='seq-folder'))
+
     dataset = stream('--data_dir', tmp_path)
-    assert (dataset.N_TASKS, dataset.N_CLASSES, dataset.get_class_names()) == (3, 3, ['ant', 'bee', 'cat'])
+    assert (dataset.N_TASKS, dataset.N_CLASSES, dataset.get_class_names()) == (
+        3,
+        3,
+        ['ant', 'bee', 'cat'],
+    )
     assert stream('--data_dir', tmp_path, '--n_splits 2').N_CLASSES_PER_TASK == [2, 1]
     with refused('--n_splits 4', 'seq-folder has 3 classes'):
         stream('--data_dir', tmp_path, '--n_splits 4')

@@ -1,4 +1,5 @@
 """How a data-set class sets its defaults."""
+
 import pytest
 
 from datasets.utils import set_default_from_args
@@ -29,7 +30,7 @@ class Twice:
         return 'multisteplr'
 
     @set_default_from_args('lr_milestones')
-    def get_scheduler_name():                                       # noqa: F811
+    def get_scheduler_name():  # noqa: F811
         return [35, 45]
 
 
@@ -40,12 +41,16 @@ class Heir(Decorated):
         return 3 + super().get_epochs()
 
 
-@pytest.mark.parametrize('kind, expected', [
-    (Decorated, dict(n_epochs=50, batch_size=41, lr_milestones=[35, 45])),
-    (Heir, dict(n_epochs=53, batch_size=61, lr_milestones=[35, 45])),
-    (Twice, dict(lr_scheduler='multisteplr', lr_milestones=[35, 45])),
-    (ContinualDataset, dict(n_epochs=50, batch_size=32, backbone='resnet18'))])
+@pytest.mark.parametrize(
+    'kind, expected',
+    [
+        (Decorated, dict(n_epochs=50, batch_size=41, lr_milestones=[35, 45])),
+        (Heir, dict(n_epochs=53, batch_size=61, lr_milestones=[35, 45])),
+        (Twice, dict(lr_scheduler='multisteplr', lr_milestones=[35, 45])),
+        (ContinualDataset, dict(n_epochs=50, batch_size=32, backbone='resnet18')),
+    ],
+)
 def test_defaults_of_a_class(kind, expected):
     assert dataset_defaults(kind) == expected
-    if issubclass(kind, Decorated):         # decorated functions work on the class and on an instance
+    if issubclass(kind, Decorated):  # decorated functions work on the class and on an instance
         assert kind.get_batch_size() == kind().get_batch_size() == expected['batch_size']

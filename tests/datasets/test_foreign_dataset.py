@@ -1,6 +1,7 @@
 """Data-set files written for Mammoth, unchanged: what they import, what they define, what methods
 do to them.
 """
+
 from urllib.error import URLError
 
 import numpy as np
@@ -24,36 +25,64 @@ def labels_of(loader) -> list:
 def test_runs_end_to_end(arguments, dataset):
     row = run(arguments(dataset, '--buffer_size 30 --minibatch_size 7', model='er'))
     tasks = dict(zip(ALL, (5, 4, 1, 3)))[dataset]
-    assert row['n_tasks'] == tasks and 0 <= row[f'task{tasks}'] <= 100 and f'task{tasks + 1}' not in row
+    assert (
+        row['n_tasks'] == tasks
+        and 0 <= row[f'task{tasks}'] <= 100
+        and f'task{tasks + 1}' not in row
+    )
 
 
 def test_defaults_of_the_file_reach_the_arguments_and_flags_win(arguments, foreign):
-    args = parse_args(words_of('--model er --dataset picture_digits --lr 0.1 --buffer_size 5 --num_filters 2'))
-    assert (args.n_epochs, args.batch_size, args.backbone, args.transform_type) == (1, 16, 'resnet18', 'weak')
+    args = parse_args(
+        words_of('--model er --dataset picture_digits --lr 0.1 --buffer_size 5 --num_filters 2')
+    )
+    assert (args.n_epochs, args.batch_size, args.backbone, args.transform_type) == (
+        1,
+        16,
+        'resnet18',
+        'weak',
+    )
     # such images are not what psi was made for
     assert args.weights == 'none' and args.minibatch_size == 16
     assert arguments('picture-digits', '--batch_size 7 --n_epochs 3').batch_size == 7
     assert (arguments('unequal-digits').batch_size, arguments('unequal-digits').n_epochs) == (20, 1)
     assert (arguments('flowing-digits').batch_size, arguments('flowing-digits').n_epochs) == (16, 1)
-    assert (arguments('shuffled-digits').batch_size, arguments('shuffled-digits').n_epochs) == (32, 1)
+    assert (arguments('shuffled-digits').batch_size, arguments('shuffled-digits').n_epochs) == (
+        32,
+        1,
+    )
 
 
 def test_a_literal_annotation_lists_the_choices_of_a_flag(arguments):
-    assert get_dataset(arguments('picture-digits', '--transform_type strong')).transform_type == 'strong'
+    assert (
+        get_dataset(arguments('picture-digits', '--transform_type strong')).transform_type
+        == 'strong'
+    )
     with refused('--transform_type', 'weak', 'strong', 'medium'):
         arguments('picture-digits', '--transform_type medium')
 
 
-@pytest.mark.parametrize('name, sizes', [('picture-digits', [2] * 5), ('unequal-digits', [3, 1, 4, 2])])
+@pytest.mark.parametrize(
+    'name, sizes', [('picture-digits', [2] * 5), ('unequal-digits', [3, 1, 4, 2])]
+)
 def test_each_task_brings_its_classes(arguments, name, sizes):
     dataset, ends = get_dataset(arguments(name)), np.cumsum([0, *sizes])
     assert dataset.N_CLASSES == 10 and dataset.c_task == -1
     for t, (train, test) in enumerate(walk(dataset)):
         classes = list(range(ends[t], ends[t + 1]))
-        assert dataset.get_offsets(t) == (ends[t], ends[t + 1]) and dataset.task_classes(t).tolist() == classes
-        assert sorted(labels_of(train)) == sorted(classes * 12) and sorted(labels_of(test)) == sorted(classes * 6)
+        assert (
+            dataset.get_offsets(t) == (ends[t], ends[t + 1])
+            and dataset.task_classes(t).tolist() == classes
+        )
+        assert sorted(labels_of(train)) == sorted(classes * 12) and sorted(
+            labels_of(test)
+        ) == sorted(classes * 6)
         assert train.dataset.targets.dtype == torch.int64
-    assert len(dataset.test_loaders) == dataset.N_TASKS and dataset.train_loader is train and dataset.current_task == len(sizes) - 1
+    assert (
+        len(dataset.test_loaders) == dataset.N_TASKS
+        and dataset.train_loader is train
+        and dataset.current_task == len(sizes) - 1
+    )
     assert dataset.seen_classes().tolist() == list(range(10))
 
 
@@ -66,8 +95,14 @@ def test_items_are_input_label_and_plain_image_or_input_and_label(arguments):
     row = torch.from_numpy(train.dataset.data[3]).permute(2, 0, 1) / 255
     assert torch.equal(train.dataset[3][2], row)
     image, label = next(iter(test))
-    assert torch.allclose(dataset.get_denormalization_transform()(image[0]), test.dataset.dataset.not_aug_transform(
-        test.dataset.data[0]), atol=1e-6) and label[0] == test.dataset.targets[0]
+    assert (
+        torch.allclose(
+            dataset.get_denormalization_transform()(image[0]),
+            test.dataset.dataset.not_aug_transform(test.dataset.data[0]),
+            atol=1e-6,
+        )
+        and label[0] == test.dataset.targets[0]
+    )
 
 
 def test_every_domain_has_all_classes_and_a_file_may_count_its_tasks_itself(arguments):
@@ -77,7 +112,9 @@ def test_every_domain_has_all_classes_and_a_file_may_count_its_tasks_itself(argu
     assert all(sorted(labels_of(train)) == sorted([*range(10)] * 12) for train, _ in loaders)
     assert dataset.get_offsets(2) == (0, 10) and dataset.seen_classes().tolist() == list(range(10))
     first, second = (test.dataset[0][0] for _, test in loaders[:2])
-    assert not torch.equal(first, second) and torch.equal(first.flatten().sort()[0], second.flatten().sort()[0])
+    assert not torch.equal(first, second) and torch.equal(
+        first.flatten().sort()[0], second.flatten().sort()[0]
+    )
 
 
 @pytest.fixture
@@ -90,12 +127,18 @@ def test_logits_become_a_fourth_field(loader):
     table = torch.rand(len(train), 10)
     train.logits = table
     train.extra_return_fields += ('logits',)
-    train.data = np.arange(len(train), dtype=np.uint8)[:, None, None, None] * np.ones((1, 8, 8, 3), np.uint8)
+    train.data = np.arange(len(train), dtype=np.uint8)[:, None, None, None] * np.ones(
+        (1, 8, 8, 3), np.uint8
+    )
     for batch in loader:
         rows = (batch[2][:, 0, 0, 0] * 255).round().long()
         assert len(batch) == 4 and torch.equal(batch[3], table[rows])
     train.add_extra_return_field('marks', torch.arange(24))
-    assert train.extra_return_fields == ('logits', 'marks') and train[7][4] == 7 and len(train.__getitem__(7)) == 5
+    assert (
+        train.extra_return_fields == ('logits', 'marks')
+        and train[7][4] == 7
+        and len(train.__getitem__(7)) == 5
+    )
     with pytest.raises(ValueError, match='3 values for 24 samples'):
         train.add_extra_return_field('short', [1, 2, 3])
 
@@ -103,9 +146,12 @@ def test_logits_become_a_fourth_field(loader):
 def test_a_data_set_that_hands_out_the_same_objects_each_time(arguments, monkeypatch):
     dataset = get_dataset(arguments('picture-digits'))
     import datasets.foreign_pictures as file
+
     train, test = file.Digits(True, dataset.TRANSFORM), file.Digits(False, dataset.TEST_TRANSFORM)
     monkeypatch.setattr(file, 'Digits', lambda is_train, transform: train if is_train else test)
-    assert [sorted(set(labels_of(loader))) for loader, _ in walk(dataset)] == [[2 * t, 2 * t + 1] for t in range(5)]
+    assert [sorted(set(labels_of(loader))) for loader, _ in walk(dataset)] == [
+        [2 * t, 2 * t + 1] for t in range(5)
+    ]
     assert len(train) == 120 and isinstance(train.targets, list)
 
 
@@ -117,6 +163,7 @@ def test_tasks_by_number_instead_of_by_class(arguments, monkeypatch):
         made = make(is_train, transform)
         made.task_ids = np.arange(len(made)) % 5
         return made
+
     monkeypatch.setattr(file, 'Digits', with_ids)
     for t, (train, test) in enumerate(walk(dataset)):
         assert set(train.dataset.task_ids) == set(test.dataset.task_ids) == {t}
@@ -138,13 +185,25 @@ def test_permuted_classes_and_their_names(arguments):
     assert fix_class_names_order([f'digit {i}' for i in range(10)], args) == names
 
 
-@pytest.mark.parametrize('error', [URLError('no route to host'), RuntimeError('Dataset not found or corrupted.\nYou can use download=True'), TypeError('a fault')])
+@pytest.mark.parametrize(
+    'error',
+    [
+        URLError('no route to host'),
+        RuntimeError('Dataset not found or corrupted.\nYou can use download=True'),
+        TypeError('a fault'),
+    ],
+)
 def test_data_that_are_not_there_and_cannot_be_fetched_are_one_line(arguments, monkeypatch, error):
     def fail(*_):
         raise error
+
     dataset = get_dataset(arguments('picture-digits'))
     monkeypatch.setattr('datasets.foreign_pictures.Digits', fail)
-    with pytest.raises(TypeError) if isinstance(error, TypeError) else refused('--dataset picture-digits', type(error).__name__, '--base_path'):
+    with (
+        pytest.raises(TypeError)
+        if isinstance(error, TypeError)
+        else refused('--dataset picture-digits', type(error).__name__, '--base_path')
+    ):
         dataset.get_data_loaders()
 
 
@@ -154,6 +213,7 @@ def test_labels_beyond_the_number_of_classes_are_told(arguments, monkeypatch):
     with refused('picture-digits', 'label 7', 'N_CLASSES is 7'):
         dataset.get_data_loaders()
     import datasets.foreign_pictures as file
+
     made, dataset.N_CLASSES = file.Digits(True, None), 10
     made.targets[5] = -1
     with refused('label -1'):

@@ -1,5 +1,6 @@
 """Encoded images: every kind of pixel gives the colours that a viewer shows, by hand; what is no
 image is left out of a folder, and said."""
+
 import io
 import os
 import struct
@@ -27,8 +28,10 @@ def nothing_said_yet():
 
 def read_image(path, size):
     """Pixels of a file, which are those of its bytes in Parquet; both refuse what is no image."""
-    if path.is_file():                                              # and no device
-        parquet.write_table(pyarrow.table(dict(image=[path.read_bytes()], y=[0])), f'{path}.parquet')
+    if path.is_file():  # and no device
+        parquet.write_table(
+            pyarrow.table(dict(image=[path.read_bytes()], y=[0])), f'{path}.parquet'
+        )
         try:
             pixels = next(ImageFile(f'{path}.parquet').blocks()).X[0]
         except InputError:
@@ -45,10 +48,12 @@ def grey(*values) -> list:
 
 def saved(mode, values, suffix, **options):
     """Write a row of pixels of a mode with Pillow."""
+
     def write(path):
         image = Image.new(mode, (len(values), 1))
         image.putdata(values)
         image.save(path, **options)
+
     return suffix, write
 
 
@@ -58,6 +63,7 @@ def of_array(values, dtype, suffix, **options):
 
 def palette(suffix, transparency=None, mode='P'):
     """Four pixels of a palette of red, green and blue: 0, 1, 2, 1."""
+
     def write(path):
         image = Image.new('P', (4, 1))
         image.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
@@ -66,6 +72,7 @@ def palette(suffix, transparency=None, mode='P'):
             image = image.convert('PA')
             image.putalpha(Image.fromarray(np.array([[255, 0, 102, 255]], np.uint8)))
         image.save(path, **({} if transparency is None else dict(transparency=transparency)))
+
     return suffix, write
 
 
@@ -73,13 +80,29 @@ def png(depth: int, colour: int, pixels: bytes, width: int, transparent: bytes =
     """A row of pixels as the format stores them: Pillow writes no PNG of 2 or 4 bits with a
     transparent grey, nor colours of 16.
     """
+
     def chunk(name, content):
-        return struct.pack('>I', len(content)) + name + content + struct.pack('>I', zlib.crc32(name + content))
+        return (
+            struct.pack('>I', len(content))
+            + name
+            + content
+            + struct.pack('>I', zlib.crc32(name + content))
+        )
 
     def write(path):
         chunks = [chunk(b'IHDR', struct.pack('>IIBBBBB', width, 1, depth, colour, 0, 0, 0))]
         chunks += [] if transparent is None else [chunk(b'tRNS', transparent)]
-        path.write_bytes(b''.join([b'\x89PNG\r\n\x1a\n', *chunks, chunk(b'IDAT', zlib.compress(b'\0' + pixels)), chunk(b'IEND', b'')]))
+        path.write_bytes(
+            b''.join(
+                [
+                    b'\x89PNG\r\n\x1a\n',
+                    *chunks,
+                    chunk(b'IDAT', zlib.compress(b'\0' + pixels)),
+                    chunk(b'IEND', b''),
+                ]
+            )
+        )
+
     return '.png', write
 
 
@@ -87,35 +110,76 @@ def tiff(width: int, pixels: bytes, order: str = '<', **tags):
     """A row of pixels with these tags: Pillow writes no TIFF of 12, or of unsigned 32, bits, nor
     one where white is zero.
     """
-    numbers = dict(width=256, height=257, bits=258, photometric=262, place=273, samples=277, length=279, extra=338, kind=339)
+    numbers = dict(
+        width=256,
+        height=257,
+        bits=258,
+        photometric=262,
+        place=273,
+        samples=277,
+        length=279,
+        extra=338,
+        kind=339,
+    )
 
     def write(path):
-        entries = dict(width=width, height=1, photometric=1, place=8, samples=1, length=len(pixels)) | tags
-        body = [struct.pack(f'{order}HHIHH', numbers[name], 3, 1, value, 0)
-                for name, value in sorted(entries.items(), key=lambda item: numbers[item[0]])]
+        entries = (
+            dict(width=width, height=1, photometric=1, place=8, samples=1, length=len(pixels))
+            | tags
+        )
+        body = [
+            struct.pack(f'{order}HHIHH', numbers[name], 3, 1, value, 0)
+            for name, value in sorted(entries.items(), key=lambda item: numbers[item[0]])
+        ]
         at = 8 + len(pixels) + len(pixels) % 2
         head = struct.pack(f'{order}2sHI', b'II' if order == '<' else b'MM', 42, at)
-        path.write_bytes(head + pixels + b'\0' * (at - 8 - len(pixels)) + struct.pack(f'{order}H', len(body)) + b''.join(body) + b'\0' * 4)
+        path.write_bytes(
+            head
+            + pixels
+            + b'\0' * (at - 8 - len(pixels))
+            + struct.pack(f'{order}H', len(body))
+            + b''.join(body)
+            + b'\0' * 4
+        )
+
     return '.tif', write
 
 
-KINDS = {       # name -> ((suffix, write), expected colours of a row of pixels)
+KINDS = {  # name -> ((suffix, write), expected colours of a row of pixels)
     'L': (saved('L', [0, 1, 128, 255], '.png'), grey(0, 1, 128, 255)),
     'RGB': (saved('RGB', [(1, 2, 3), (250, 0, 9)], '.png'), [[1, 2, 3], [250, 0, 9]]),
     '1': (saved('1', [0, 255], '.bmp'), grey(0, 255)),
     # over white: (a c + (255 - a) 255) / 255
-    'LA': (saved('LA', [(100, 255), (100, 0), (0, 51), (55, 204)], '.png'), grey(100, 255, 204, 95)),
-    'RGBA': (saved('RGBA', [(9, 8, 7, 0), (9, 8, 7, 255), (0, 255, 55, 51)], '.png'), [[255] * 3, [9, 8, 7], [204, 255, 215]]),
-    'RGBA, WebP': (saved('RGBA', [(9, 8, 7, 0), (0, 255, 55, 51)], '.webp', lossless=True, exact=True), [[255] * 3, [204, 255, 215]]),
+    'LA': (
+        saved('LA', [(100, 255), (100, 0), (0, 51), (55, 204)], '.png'),
+        grey(100, 255, 204, 95),
+    ),
+    'RGBA': (
+        saved('RGBA', [(9, 8, 7, 0), (9, 8, 7, 255), (0, 255, 55, 51)], '.png'),
+        [[255] * 3, [9, 8, 7], [204, 255, 215]],
+    ),
+    'RGBA, WebP': (
+        saved('RGBA', [(9, 8, 7, 0), (0, 255, 55, 51)], '.webp', lossless=True, exact=True),
+        [[255] * 3, [204, 255, 215]],
+    ),
     'PA': (palette('.tif', mode='PA'), [[255, 0, 0], [255] * 3, [153, 153, 255], [0, 255, 0]]),
     'P': (palette('.png'), [[255, 0, 0], [0, 255, 0], [0, 0, 255], [0, 255, 0]]),
     'P, one clear': (palette('.png', 1), [[255, 0, 0], [255] * 3, [0, 0, 255], [255] * 3]),
-    'P, half clear': (palette('.png', bytes([51, 0, 255])), [[255, 204, 204], [255] * 3, [0, 0, 255], [255] * 3]),
+    'P, half clear': (
+        palette('.png', bytes([51, 0, 255])),
+        [[255, 204, 204], [255] * 3, [0, 0, 255], [255] * 3],
+    ),
     'L, one clear': (saved('L', [7, 8, 9], '.png', transparency=8), grey(7, 255, 9)),
     # of 16 bits Pillow reads the upper 8
-    'RGB of 16 bits': (png(16, 2, struct.pack('>6H', 0, 0x01ff, 0xffff, 0x8000, 0x7fff, 0), 2), [[0, 1, 255], [128, 127, 0]]),
+    'RGB of 16 bits': (
+        png(16, 2, struct.pack('>6H', 0, 0x01FF, 0xFFFF, 0x8000, 0x7FFF, 0), 2),
+        [[0, 1, 255], [128, 127, 0]],
+    ),
     # 255 - c - k
-    'CMYK': (saved('CMYK', [(0, 0, 0, 0), (255, 0, 0, 0), (0, 0, 0, 255), (10, 20, 30, 0)], '.tif'), [[255] * 3, [0, 255, 255], [0] * 3, [245, 235, 225]]),
+    'CMYK': (
+        saved('CMYK', [(0, 0, 0, 0), (255, 0, 0, 0), (0, 0, 0, 255), (10, 20, 30, 0)], '.tif'),
+        [[255] * 3, [0, 255, 255], [0] * 3, [245, 235, 225]],
+    ),
     # R = Y + 1.402 (Cr - 128), B = Y + 1.772 (Cb - 128)
     'YCbCr': (saved('YCbCr', [(128, 128, 128), (76, 85, 255)], '.tif'), [[128] * 3, [254, 0, 0]]),
 }
@@ -133,9 +197,17 @@ def test_every_kind_of_pixel(tmp_path, kind):
     assert got.dtype == np.uint8 and got.tolist() == [expected] * len(expected)
 
 
-@pytest.mark.parametrize('make', [of_array([0, 65535], np.uint16, suffix) for suffix in ('.png', '.tif', '.pgm')] + [
-    of_array([0, .5], np.float32, '.tif'), of_array([0, 2 ** 30], np.int32, '.tif'), tiff(2, bytes([0xff, 0xf8, 0x00]), bits=12),
-    tiff(1, b'ab', bits=16, kind=2), tiff(1, b'ab', bits=16, photometric=0)])
+@pytest.mark.parametrize(
+    'make',
+    [of_array([0, 65535], np.uint16, suffix) for suffix in ('.png', '.tif', '.pgm')]
+    + [
+        of_array([0, 0.5], np.float32, '.tif'),
+        of_array([0, 2**30], np.int32, '.tif'),
+        tiff(2, bytes([0xFF, 0xF8, 0x00]), bits=12),
+        tiff(1, b'ab', bits=16, kind=2),
+        tiff(1, b'ab', bits=16, photometric=0),
+    ],
+)
 def test_grey_of_more_than_8_bits_is_refused_with_a_way_to_convert_it(tmp_path, make):
     path = tmp_path / f'x{make[0]}'
     make[1](path)
@@ -144,19 +216,35 @@ def test_grey_of_more_than_8_bits_is_refused_with_a_way_to_convert_it(tmp_path, 
 
 
 # What a viewer shows of the rows 1 2 and 3 4 (EXIF 2.3, tag 274)
-TURNED = {1: [[1, 2], [3, 4]], 2: [[2, 1], [4, 3]], 3: [[4, 3], [2, 1]], 4: [[3, 4], [1, 2]], 5: [[1, 3], [2, 4]],
-          6: [[3, 1], [4, 2]], 7: [[4, 2], [3, 1]], 8: [[2, 4], [1, 3]], 9: [[1, 2], [3, 4]]}
+TURNED = {
+    1: [[1, 2], [3, 4]],
+    2: [[2, 1], [4, 3]],
+    3: [[4, 3], [2, 1]],
+    4: [[3, 4], [1, 2]],
+    5: [[1, 3], [2, 4]],
+    6: [[3, 1], [4, 2]],
+    7: [[4, 2], [3, 1]],
+    8: [[2, 4], [1, 3]],
+    9: [[1, 2], [3, 4]],
+}
 
 
 AVIF = ['AVIF'] * features.check('avif')
 
 
-@pytest.mark.parametrize('suffix', ['.png', '.jpg', '.tif', '.webp', *(f'.{kind.lower()}' for kind in AVIF)])
+@pytest.mark.parametrize(
+    'suffix', ['.png', '.jpg', '.tif', '.webp', *(f'.{kind.lower()}' for kind in AVIF)]
+)
 @pytest.mark.parametrize('orientation', TURNED)
 def test_images_are_the_right_way_up(tmp_path, orientation, suffix):
-    picture, exif = np.kron(np.array([[50, 100], [150, 200]]), np.ones((16, 16))).astype(np.uint8), Image.Exif()
+    picture, exif = (
+        np.kron(np.array([[50, 100], [150, 200]]), np.ones((16, 16))).astype(np.uint8),
+        Image.Exif(),
+    )
     exif[274] = orientation
-    Image.fromarray(picture).convert('RGB').save(tmp_path / f'x{suffix}', exif=exif, **(dict(lossless=True) if suffix == '.webp' else {}))
+    Image.fromarray(picture).convert('RGB').save(
+        tmp_path / f'x{suffix}', exif=exif, **(dict(lossless=True) if suffix == '.webp' else {})
+    )
     seen = read_image(tmp_path / f'x{suffix}', 32)[8::16, 8::16, 0] / 50
     assert np.abs(seen - TURNED[orientation]).max() < 0.1
 
@@ -164,15 +252,21 @@ def test_images_are_the_right_way_up(tmp_path, orientation, suffix):
 @pytest.mark.parametrize('suffix', ['.gif', '.tif', '.webp', '.png'])
 def test_the_first_frame_is_read_and_that_is_said_once(tmp_path, capsys, suffix):
     for name in 'ab':
-        frames = [Image.new('RGB', (4, 4), colour) for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255))]
+        frames = [
+            Image.new('RGB', (4, 4), colour) for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255))
+        ]
         options = dict(lossless=True) if suffix == '.webp' else {}
-        frames[0].save(tmp_path / f'{name}{suffix}', save_all=True, append_images=frames[1:], **options)
+        frames[0].save(
+            tmp_path / f'{name}{suffix}', save_all=True, append_images=frames[1:], **options
+        )
     Image.new('RGB', (4, 4)).save(tmp_path / 'c.png')
     paths = [tmp_path / name for name in (f'a{suffix}', f'b{suffix}', 'c.png')]
     for _ in range(2):
         assert read_images(paths, 4, tmp_path)[:, 1, 1].tolist() == [[255, 0, 0]] * 2 + [[0] * 3]
     err = capsys.readouterr().err
-    assert len(err.splitlines()) == 1 and f'{tmp_path}: 2 of 3 images' in err and str(paths[0]) in err
+    assert (
+        len(err.splitlines()) == 1 and f'{tmp_path}: 2 of 3 images' in err and str(paths[0]) in err
+    )
 
 
 # -- what is read, and what is not
@@ -181,7 +275,9 @@ def test_the_first_frame_is_read_and_that_is_said_once(tmp_path, capsys, suffix)
 
 def encoded(kind, image=None, **options) -> bytes:
     file = io.BytesIO()
-    (image or Image.fromarray(np.arange(768, dtype=np.uint8).reshape(16, 16, 3))).save(file, kind, **options)
+    (image or Image.fromarray(np.arange(768, dtype=np.uint8).reshape(16, 16, 3))).save(
+        file, kind, **options
+    )
     return file.getvalue()
 
 
@@ -189,16 +285,28 @@ def huge(width: int, height: int) -> bytes:
     """A PNG that claims these sides, and has no pixels."""
     head = b'IHDR' + struct.pack('>IIBBBBB', width, height, 1, 0, 0, 0, 0)
     crc = struct.pack('>I', zlib.crc32(head))
-    return b'\x89PNG\r\n\x1a\n' + struct.pack('>I', 13) + head + crc + b'\0\0\0\0IDAT\x35\xaf\x06\x1e'
+    return (
+        b'\x89PNG\r\n\x1a\n' + struct.pack('>I', 13) + head + crc + b'\0\0\0\0IDAT\x35\xaf\x06\x1e'
+    )
 
 
 FRAMES = [Image.new('RGB', (4, 4), colour) for colour in ('red', 'blue')]
-GOOD = {'JPEG': encoded('JPEG'), 'AVIF or PNG': encoded(*AVIF or ['PNG']), 'CMYK': encoded('JPEG', Image.new('CMYK', (9, 9), 7)),
-        'frames': encoded('GIF', FRAMES[0], save_all=True, append_images=FRAMES[1:])}
-BAD = {'EPS': (encoded('EPS'), 'expected one of PNG, JPEG'), 'PDF': (encoded('PDF'), 'expected one of PNG, JPEG'),
-       'cut off': (encoded('JPEG')[:-200], ''), 'empty': (b'', ''), 'no image': (b'no image' * 99, ''),
-       'HEIC': (b'\0\0\0\x18ftypheic\0\0\0\0mif1heic', 'pillow-heif'),
-       'film': (b'\0\0\0\x18ftypisom\0\0\0\0isommp42', ''), 'bomb': (huge(20000, 20000), 'pixels')}
+GOOD = {
+    'JPEG': encoded('JPEG'),
+    'AVIF or PNG': encoded(*AVIF or ['PNG']),
+    'CMYK': encoded('JPEG', Image.new('CMYK', (9, 9), 7)),
+    'frames': encoded('GIF', FRAMES[0], save_all=True, append_images=FRAMES[1:]),
+}
+BAD = {
+    'EPS': (encoded('EPS'), 'expected one of PNG, JPEG'),
+    'PDF': (encoded('PDF'), 'expected one of PNG, JPEG'),
+    'cut off': (encoded('JPEG')[:-200], ''),
+    'empty': (b'', ''),
+    'no image': (b'no image' * 99, ''),
+    'HEIC': (b'\0\0\0\x18ftypheic\0\0\0\0mif1heic', 'pillow-heif'),
+    'film': (b'\0\0\0\x18ftypisom\0\0\0\0isommp42', ''),
+    'bomb': (huge(20000, 20000), 'pixels'),
+}
 
 
 @pytest.mark.parametrize('name', [*GOOD, *BAD])
@@ -207,11 +315,15 @@ def test_files_that_are_images_are_read_and_others_refused(tmp_path, name):
     if name in GOOD:
         assert read_image(tmp_path / 'x', 64).shape == (64, 64, 3)
         return
-    with refused(f"{tmp_path / 'x'}: not a readable image (", BAD[name][1]):
+    with refused(f'{tmp_path / "x"}: not a readable image (', BAD[name][1]):
         read_image(tmp_path / 'x', 64)
 
 
-@pytest.mark.parametrize('make', [os.mkfifo, os.mkdir, lambda path: path.symlink_to('/dev/zero')], ids=['pipe', 'folder', 'device'])
+@pytest.mark.parametrize(
+    'make',
+    [os.mkfifo, os.mkdir, lambda path: path.symlink_to('/dev/zero')],
+    ids=['pipe', 'folder', 'device'],
+)
 def test_only_regular_files_are_opened(tmp_path, make):
     make(tmp_path / 'x.png')
     with refused(str(tmp_path / 'x.png'), 'not a readable image'):
@@ -241,12 +353,23 @@ def test_other_files_are_left_out_with_one_line(home, capsys):
     for name in ('a/Thumbs.db', 'a/.DS_Store', 'b/deep/notes.TXT', 'b/labels.csv', 'outside.png'):
         (home / 'train' / name).write_bytes(b'no image')
     (home / 'test' / 'b' / 'deep' / 'back').symlink_to(home / 'test' / 'b')
-    for name in ('a/@eaDir/0.png', 'b/__MACOSX', 'b/deep/#recycle', '$RECYCLE.BIN/S-1-5', '.checkpoints', 'a/.thumbs'):
+    for name in (
+        'a/@eaDir/0.png',
+        'b/__MACOSX',
+        'b/deep/#recycle',
+        '$RECYCLE.BIN/S-1-5',
+        '.checkpoints',
+        'a/.thumbs',
+    ):
         (home / 'train' / name).mkdir(parents=True)
         (home / 'train' / name / 'SYNOPHOTO_THUMB_M.jpg').write_bytes(b'no image')
     again = readers.folder(home, 4)
-    assert again.class_names == ['a', 'b'] and (again.train == images.train).all() and (again.test == images.test).all()
-    line, = capsys.readouterr().err.splitlines()
+    assert (
+        again.class_names == ['a', 'b']
+        and (again.train == images.train).all()
+        and (again.test == images.test).all()
+    )
+    (line,) = capsys.readouterr().err.splitlines()
     assert f'{home}: 5 files were left out' in line
 
 

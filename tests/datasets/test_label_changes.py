@@ -1,6 +1,7 @@
 """Class order, validation split, label noise and missing labels, as functions and as flags of both
 kinds of data sets.
 """
+
 import hashlib
 from types import SimpleNamespace
 
@@ -26,7 +27,10 @@ def flags(**given) -> SimpleNamespace:
 @quick
 @given(st.floats(0, 1), st.integers(0, 9))
 def test_a_share_of_each_class_is_picked_and_more_contains_less(share, seed):
-    picked, more = (label_changes.pick(LABELS, s, np.random.default_rng(seed)) for s in (share, min(1, share + 0.2)))
+    picked, more = (
+        label_changes.pick(LABELS, s, np.random.default_rng(seed))
+        for s in (share, min(1, share + 0.2))
+    )
     for label, count in zip(range(5), (10, 20, 40, 7, 1)):
         assert picked[label == LABELS].sum() == round(share * count)
     assert not (picked & ~more).any()
@@ -46,22 +50,41 @@ def test_the_share_of_wrong_labels_is_the_one_asked_for(kind, rate, wrong):
 @pytest.mark.parametrize('percent', [0.05, 10, 99])
 def test_by_key_the_share_held_out_depends_on_each_sample_alone(percent):
     images = np.random.default_rng(0).integers(0, 256, (4000, 6), np.uint8)
-    held = label_changes.held_out(flags(validation=percent, validation_by='key'), np.zeros(4000, np.int64), images)
+    held = label_changes.held_out(
+        flags(validation=percent, validation_by='key'), np.zeros(4000, np.int64), images
+    )
     share = percent if percent < 1 else percent / 100
     assert held.mean() == pytest.approx(share, abs=4 * (share * (1 - share) / 4000) ** 0.5)
     half = flags(validation=percent, validation_by='key', seed=1)
-    assert (label_changes.held_out(half, np.zeros(2000, np.int64), images[2000:]) == held[2000:]).all()
+    assert (
+        label_changes.held_out(half, np.zeros(2000, np.int64), images[2000:]) == held[2000:]
+    ).all()
     if percent == 10:
-        keys = [int.from_bytes(hashlib.sha256(image.tobytes()).digest()[:8], 'big') for image in images]
+        keys = [
+            int.from_bytes(hashlib.sha256(image.tobytes()).digest()[:8], 'big') for image in images
+        ]
         assert held.tolist() == [key % 10 == 0 for key in keys]
 
 
-@pytest.mark.parametrize('call, words', [
-    (lambda: label_changes.class_order(flags(custom_class_order='2-1-0', permute_classes=True), 3), ['--permute_classes', 'one of']),
-    (lambda: label_changes.task_order(flags(custom_task_order='1-0', joint=1), 2), ['--joint']),
-    (lambda: label_changes.noisy_labels(flags(noise_rate=0.5), LABELS, 1), ['one class']),
-    (lambda: label_changes.unlabelled(flags(label_perc=0.5, label_perc_by_class=0.5), LABELS, 0), ['--label_perc_by_class']),
-])
+@pytest.mark.parametrize(
+    'call, words',
+    [
+        (
+            lambda: label_changes.class_order(
+                flags(custom_class_order='2-1-0', permute_classes=True), 3
+            ),
+            ['--permute_classes', 'one of'],
+        ),
+        (lambda: label_changes.task_order(flags(custom_task_order='1-0', joint=1), 2), ['--joint']),
+        (lambda: label_changes.noisy_labels(flags(noise_rate=0.5), LABELS, 1), ['one class']),
+        (
+            lambda: label_changes.unlabelled(
+                flags(label_perc=0.5, label_perc_by_class=0.5), LABELS, 0
+            ),
+            ['--label_perc_by_class'],
+        ),
+    ],
+)
 def test_what_is_refused(call, words):
     with refused(*words):
         call()
@@ -81,7 +104,9 @@ def targets(loader) -> np.ndarray:
 
 
 def file_labels(dataset):
-    return dataset.images.train_labels if hasattr(dataset, 'images') else np.repeat(np.arange(10), 12)
+    return (
+        dataset.images.train_labels if hasattr(dataset, 'images') else np.repeat(np.arange(10), 12)
+    )
 
 
 @pytest.mark.parametrize('name', BOTH)
@@ -115,7 +140,10 @@ def test_validation_samples_leave_training_and_become_the_test_set(stream, name,
             count = (targets(train) == label).sum()
             assert (targets(held) == label).sum() == round(0.25 * count)
             assert (targets(rest) == label).sum() == count - round(0.25 * count)
-        pixels = [sorted(np.asarray(loader.dataset.data[i]).tobytes() for i in range(len(loader.dataset))) for loader in (train, rest, held)]
+        pixels = [
+            sorted(np.asarray(loader.dataset.data[i]).tobytes() for i in range(len(loader.dataset)))
+            for loader in (train, rest, held)
+        ]
         assert pixels[0] == sorted(pixels[1] + pixels[2])
 
 
@@ -144,7 +172,7 @@ def test_batches_of_noisy_labels_end_with_the_true_ones(stream, name):
         assert fields.extra_return_fields == ('true_labels',)
         np.testing.assert_array_equal(fields.true_labels, dataset.class_order[files])
         back = np.argsort(dataset.class_order)[targets(train)]
-        assert set(back - files) <= {0, 1, -9}                                              # the next class of the files
+        assert set(back - files) <= {0, 1, -9}  # the next class of the files
         wrong += (back != files).sum()
         *_, labels, _, true = next(iter(train))
         assert len(labels) == len(true) and not hasattr(test.dataset, 'true_labels')
@@ -152,11 +180,17 @@ def test_batches_of_noisy_labels_end_with_the_true_ones(stream, name):
     assert wrong == sum(round(0.3 * count) for count in np.bincount(file_labels(dataset)))
 
 
-@pytest.mark.parametrize('name, more', [*zip(BOTH, (dict(label_perc=0.5), dict(label_perc_by_class=0.5)))])
+@pytest.mark.parametrize(
+    'name, more', [*zip(BOTH, (dict(label_perc=0.5), dict(label_perc_by_class=0.5)))]
+)
 def test_labels_that_are_missing_are_minus_one(stream, name, more):
     for train, test in walk(stream(name, **more)):
         known = targets(train) >= 0
-        assert known.mean() == pytest.approx(0.5, abs=0.02) and set(targets(train)[~known]) == {-1} and targets(test).min() >= 0
+        assert (
+            known.mean() == pytest.approx(0.5, abs=0.02)
+            and set(targets(train)[~known]) == {-1}
+            and targets(test).min() >= 0
+        )
 
 
 @pytest.mark.parametrize('name', BOTH)
@@ -168,13 +202,18 @@ def test_classes_come_in_the_order_given(stream, name):
     assert dataset.get_class_names()[0].endswith('9')
 
 
-@pytest.mark.parametrize('name, words, groups', [
-    ('seq-digits', ['--n_splits 3'], [[7, 8, 9], [0, 1, 2, 3], [4, 5, 6]]),
-    ('unequal-digits', [], [[4, 5, 6, 7], [0, 1, 2], [8, 9], [3]]),
-    ('picture-digits', [], [[4, 5], [0, 1], [8, 9], [2, 3], [6, 7]]),
-])
+@pytest.mark.parametrize(
+    'name, words, groups',
+    [
+        ('seq-digits', ['--n_splits 3'], [[7, 8, 9], [0, 1, 2, 3], [4, 5, 6]]),
+        ('unequal-digits', [], [[4, 5, 6, 7], [0, 1, 2], [8, 9], [3]]),
+        ('picture-digits', [], [[4, 5], [0, 1], [8, 9], [2, 3], [6, 7]]),
+    ],
+)
 def test_tasks_come_in_the_order_given(stream, name, words, groups):
-    order = {'seq-digits': '2-0-1', 'unequal-digits': '2,0,3,1', 'picture-digits': '2,0,4,1,3'}[name]
+    order = {'seq-digits': '2-0-1', 'unequal-digits': '2,0,3,1', 'picture-digits': '2,0,4,1,3'}[
+        name
+    ]
     dataset = stream(name, *words, custom_task_order=order)
     seen = 0
     for (train, test), group in zip(walk(dataset), groups, strict=True):

@@ -1,4 +1,5 @@
 """Batches: every sample once, never across a segment's end, the same images raw or not."""
+
 import copy
 
 import numpy as np
@@ -25,7 +26,14 @@ def labels_of(loader) -> list:
 def loaders(draw):
     lengths = draw(st.lists(st.integers(1, 12), min_size=1, max_size=5))
     ends = None if len(lengths) == 1 and draw(st.booleans()) else np.cumsum(lengths)
-    loader = ImageLoader(numbered(sum(lengths)), draw(st.integers(1, 15)), draw(st.booleans()), ends, draw(st.booleans()), seed=draw(st.integers(0, 5)))
+    loader = ImageLoader(
+        numbered(sum(lengths)),
+        draw(st.integers(1, 15)),
+        draw(st.booleans()),
+        ends,
+        draw(st.booleans()),
+        seed=draw(st.integers(0, 5)),
+    )
     loader.raw = draw(st.booleans())
     return loader, lengths
 
@@ -38,16 +46,24 @@ def test_batches_are_as_many_as_promised_and_stay_within_segments(loader_and_len
     assert len(batches) == len(loader)
     segment = np.repeat(np.arange(len(lengths)), lengths)
     assert all(len(set(segment[batch].tolist())) == 1 for batch in batches)
-    assert [segment[batch[0]] for batch in batches] == sorted(segment[batch[0]] for batch in batches)
+    assert [segment[batch[0]] for batch in batches] == sorted(
+        segment[batch[0]] for batch in batches
+    )
     seen = [i for batch in batches for i in batch]
     assert len(seen) == len(set(seen))
     size = loader.batch_size
     if loader.drop_last:
-        assert all(len(batch) == size for batch in batches) and len(seen) == sum(n // size * size for n in lengths)
+        assert all(len(batch) == size for batch in batches) and len(seen) == sum(
+            n // size * size for n in lengths
+        )
     else:
         joined = [size > 1 and n > size and n % size == 1 for n in lengths]
         assert len(seen) == sum(lengths) and all(len(batch) <= size + 1 for batch in batches)
-        assert sum(len(batch) == size + 1 for batch in batches) == sum(joined) == sum(-(-n // size) for n in lengths) - len(loader)
+        assert (
+            sum(len(batch) == size + 1 for batch in batches)
+            == sum(joined)
+            == sum(-(-n // size) for n in lengths) - len(loader)
+        )
     if not loader.shuffle and not loader.drop_last:
         assert seen == list(range(sum(lengths)))
 
@@ -78,14 +94,15 @@ def test_test_batches_are_pairs_raw_or_not():
     loader.raw = True
     raw = [x for x, _ in loader]
     assert torch.equal(torch.cat(raw).float(), normal) and raw[0].dtype == torch.uint8
-    assert raw[0].data_ptr() == next(iter(loader))[0].data_ptr()                        # the same memory each time
+    assert raw[0].data_ptr() == next(iter(loader))[0].data_ptr()  # the same memory each time
 
 
-REPLACED = {        # data of another length: as iCaRL and GEM reassign them; the shape of an image
+REPLACED = {  # data of another length: as iCaRL and GEM reassign them; the shape of an image
     'fewer': (np.full((3, 2, 2, 3), 51, np.uint8), (3, 2, 2)),
     'as many, a tensor': (torch.full((10, 2, 2, 3), 51, dtype=torch.uint8), (3, 2, 2)),
     'more, grey': (np.full((25, 5, 5), 51, np.uint8), (1, 5, 5)),
-    'real numbers': (torch.full((6, 3, 2, 2), 0.2), (3, 2, 2))}
+    'real numbers': (torch.full((6, 3, 2, 2), 0.2), (3, 2, 2)),
+}
 
 
 @pytest.mark.parametrize('targets', [list, np.array, torch.tensor])

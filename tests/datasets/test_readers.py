@@ -1,4 +1,5 @@
 """Official files -> arrays: tiny imitations of each layout, whole and damaged."""
+
 import hashlib
 import shutil
 import tarfile
@@ -36,7 +37,11 @@ def cifar_home(request, tmp_path, monkeypatch):
         files = []
         for file, _ in getattr(kind, part):
             ids = np.arange(count, count := count + 4)
-            data = (ids[:, None, None, None] + channel * 7 + row * 3 + column).astype(np.uint8).reshape(4, 3072)
+            data = (
+                (ids[:, None, None, None] + channel * 7 + row * 3 + column)
+                .astype(np.uint8)
+                .reshape(4, 3072)
+            )
             dump(folder / file, {label: (ids % 10).tolist(), 'data': data}, python2=True)
             files.append([file, md5(folder / file)])
         monkeypatch.setattr(kind, part, files)
@@ -59,16 +64,25 @@ def test_cifar_files_are_read_in_order_with_colours_last(cifar_home, by_hand, mo
     count = 20 if cifar_home.name == 'CIFAR10' else 4
     assert images.train.shape == (count, 32, 32, 3) and images.train.dtype == np.uint8
     ids = np.arange(count + 4)
-    np.testing.assert_array_equal(np.concatenate([images.train_labels, images.test_labels]), ids % 10)
+    np.testing.assert_array_equal(
+        np.concatenate([images.train_labels, images.test_labels]), ids % 10
+    )
     row, column, channel = np.ogrid[:32, :32, :3]
-    np.testing.assert_array_equal(np.concatenate([images.train, images.test]), (ids[:, None, None, None] + channel * 7 + row * 3 + column) % 256)
+    np.testing.assert_array_equal(
+        np.concatenate([images.train, images.test]),
+        (ids[:, None, None, None] + channel * 7 + row * 3 + column) % 256,
+    )
     assert images.class_names == [f'class {i}' for i in range(10)]
 
 
 def test_cifar_that_is_damaged_or_missing_is_named(cifar_home):
     kind = getattr(torchvision.datasets, cifar_home.name)
     folder = cifar_home / kind.base_folder
-    for file, damage in ((kind.train_list[-1][0], b'!'), (kind.meta['filename'], b'?'), (kind.test_list[0][0], None)):
+    for file, damage in (
+        (kind.train_list[-1][0], b'!'),
+        (kind.meta['filename'], b'?'),
+        (kind.test_list[0][0], None),
+    ):
         path, whole = folder / file, (folder / file).read_bytes()
         path.write_bytes(whole[:-1] + damage) if damage else path.unlink()
         with refused(str(folder), kind.filename, f'into {cifar_home}'):
@@ -79,12 +93,14 @@ def test_cifar_that_is_damaged_or_missing_is_named(cifar_home):
 # -- miniImageNet
 # ------------------------------------------------------------------------------------------------------
 
-WNIDS = ['n03', 'n01', 'n02']                                   # not sorted, as in the official dict
+WNIDS = ['n03', 'n01', 'n02']  # not sorted, as in the official dict
 SIZES = [103, 101, 102]
 
 
 def flat(values) -> np.ndarray:
-    return np.broadcast_to(np.asarray(values, np.uint8)[:, None, None, None], (len(values), 84, 84, 3))
+    return np.broadcast_to(
+        np.asarray(values, np.uint8)[:, None, None, None], (len(values), 84, 84, 3)
+    )
 
 
 @pytest.fixture
@@ -100,7 +116,10 @@ def mini_home(tmp_path):
         values[rows[wnid]] = np.arange(len(rows[wnid])) + 10 * i
     home = tmp_path / 'MINIIMAGENET'
     home.mkdir()
-    dump(home / 'mini-imagenet-cache-test.pkl', {'image_data': np.ascontiguousarray(flat(values)), 'class_dict': rows})
+    dump(
+        home / 'mini-imagenet-cache-test.pkl',
+        {'image_data': np.ascontiguousarray(flat(values)), 'class_dict': rows},
+    )
     return home
 
 
@@ -109,15 +128,22 @@ def test_the_first_hundred_of_a_class_test_and_the_rest_train(mini_home):
     assert images.class_names == ['n01', 'n02', 'n03']
     np.testing.assert_array_equal(images.test_labels, np.repeat([0, 1, 2], 100))
     np.testing.assert_array_equal(images.train_labels, [0, 1, 1, 2, 2, 2])
-    np.testing.assert_array_equal(images.test, flat(np.concatenate([np.arange(100) + base for base in (10, 20, 0)])))
+    np.testing.assert_array_equal(
+        images.test, flat(np.concatenate([np.arange(100) + base for base in (10, 20, 0)]))
+    )
     np.testing.assert_array_equal(images.train, flat([110, 120, 121, 100, 101, 102]))
     assert images.train.dtype == np.uint8
 
 
 def test_a_split_is_read_by_its_name_or_named(tmp_path):
     (tmp_path / 'MINIIMAGENET').mkdir()
-    dump(tmp_path / 'MINIIMAGENET' / 'mini-imagenet-cache-train.pkl',
-         {'image_data': np.ascontiguousarray(flat([5, 1, 6, 2])), 'class_dict': {'n02': [0, 2], 'n01': [1, 3]}})
+    dump(
+        tmp_path / 'MINIIMAGENET' / 'mini-imagenet-cache-train.pkl',
+        {
+            'image_data': np.ascontiguousarray(flat([5, 1, 6, 2])),
+            'class_dict': {'n02': [0, 2], 'n01': [1, 3]},
+        },
+    )
     images, labels, wnids = readers.mini_split(tmp_path, 'train')
     assert wnids == ['n01', 'n02'] and labels.tolist() == [0, 0, 1, 1]
     np.testing.assert_array_equal(images, flat([1, 2, 5, 6]))
@@ -131,6 +157,7 @@ def test_a_split_is_read_by_its_name_or_named(tmp_path):
 
 def test_digits():
     from sklearn.datasets import load_digits
+
     images = readers.digits()
     for y in range(10):
         tested = (images.test_labels == y).sum()
@@ -138,7 +165,9 @@ def test_digits():
     every = np.concatenate([images.train, images.test])
     assert every.shape == (1797, 8, 8, 3) and every.max() == 255 and (every == every[..., :1]).all()
     original = np.rint(load_digits().images * 255 / 16).astype(np.uint8)
-    assert sorted(image[..., 0].tobytes() for image in every) == sorted(image.tobytes() for image in original)
+    assert sorted(image[..., 0].tobytes() for image in every) == sorted(
+        image.tobytes() for image in original
+    )
 
 
 # -- a user's folder
@@ -148,7 +177,13 @@ def test_digits():
 @pytest.fixture
 def home(tmp_path):
     """train and test of two classes, in four kinds of images."""
-    colours = {'b/1.png': ('RGB', (10, 20, 30)), 'b/2.png': ('L', 77), 'a/3.png': ('RGBA', (1, 2, 3, 128)), 'a/4.gif': ('P', 0), 'a/5.bmp': ('1', 1)}
+    colours = {
+        'b/1.png': ('RGB', (10, 20, 30)),
+        'b/2.png': ('L', 77),
+        'a/3.png': ('RGBA', (1, 2, 3, 128)),
+        'a/4.gif': ('P', 0),
+        'a/5.bmp': ('1', 1),
+    }
     for part in ('train', 'test'):
         for name, (mode, colour) in colours.items():
             path = tmp_path / 'own' / part / name
@@ -162,19 +197,42 @@ def test_a_folder_of_grey_and_coloured_images(home):
     images = readers.folder(home, 84)
     assert images.class_names == ['a', 'b']
     assert images.train_labels.tolist() == images.test_labels.tolist() == [0, 0, 0, 1, 1]
-    assert images.train.shape == (5, 84, 84, 3) and images.train.dtype == np.uint8 and images.decoded_by == decoders()
-    assert [image[40, 40].tolist() for image in images.train] == [[128, 128, 129], [0, 0, 0], [255] * 3, [10, 20, 30], [77] * 3]
+    assert (
+        images.train.shape == (5, 84, 84, 3)
+        and images.train.dtype == np.uint8
+        and images.decoded_by == decoders()
+    )
+    assert [image[40, 40].tolist() for image in images.train] == [
+        [128, 128, 129],
+        [0, 0, 0],
+        [255] * 3,
+        [10, 20, 30],
+        [77] * 3,
+    ]
     with refused(str(home / 'none'), 'train/<class>/'):
         readers.folder(home / 'none', 84)
 
 
-@pytest.mark.parametrize('damage, words', [
-    (lambda home: ((home / 'test').rename(home / 'x'), (home / 'test').write_text('')), ['test']),
-    (lambda home: (home / 'test' / 'b').rename(home / 'test' / 'c'), ['test/c', 'no such class in train/']),
-    (lambda home: [p.unlink() for p in (home / 'test' / 'b').iterdir()], ['test/b', 'no images']),
-    (lambda home: (home / 'train' / 'empty').mkdir(), ['train/empty', 'no images']),
-    (lambda home: (home / 'train').rename(home / 'training'), ['train/<class>/', '--data_dir']),
-], ids=['file for folder', 'unknown class', 'empty in test', 'empty in train', 'no train'])
+@pytest.mark.parametrize(
+    'damage, words',
+    [
+        (
+            lambda home: ((home / 'test').rename(home / 'x'), (home / 'test').write_text('')),
+            ['test'],
+        ),
+        (
+            lambda home: (home / 'test' / 'b').rename(home / 'test' / 'c'),
+            ['test/c', 'no such class in train/'],
+        ),
+        (
+            lambda home: [p.unlink() for p in (home / 'test' / 'b').iterdir()],
+            ['test/b', 'no images'],
+        ),
+        (lambda home: (home / 'train' / 'empty').mkdir(), ['train/empty', 'no images']),
+        (lambda home: (home / 'train').rename(home / 'training'), ['train/<class>/', '--data_dir']),
+    ],
+    ids=['file for folder', 'unknown class', 'empty in test', 'empty in train', 'no train'],
+)
 def test_damage_to_a_folder_is_named(home, damage, words):
     damage(home)
     with refused(*words):

@@ -1,6 +1,7 @@
 """Feature vectors from files as a stream: every method, every schedule, SCROLL without a backbone;
 what cannot be.
 """
+
 import numpy as np
 import pyarrow
 import pytest
@@ -23,7 +24,11 @@ from tests.models.conftest import known_flags
 X, Y = (array[:400] for array in load_digits(return_X_y=True))
 TEST = np.arange(400) % 4 == 3
 WORDS = np.array(['zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine'])
-QUICK = {'scroll': ['--iterations 3'], 'gdumb': ['--fitting_epochs 2'], 'ens': ['--n_classifiers 8 --top_k 2']}
+QUICK = {
+    'scroll': ['--iterations 3'],
+    'gdumb': ['--fitting_epochs 2'],
+    'ens': ['--n_classifiers 8 --top_k 2'],
+}
 FROZEN = 'scroll', 'ens'
 METHODS = *FROZEN, 'er', 'gdumb', 'icarl', 'lwf'
 
@@ -38,48 +43,91 @@ def file(tmp_path_factory) -> str:
 @pytest.fixture
 def arguments(tmp_path):
     def parse(model, *words):
-        return parse_args(words_of('--model', model, '--dataset seq-features --non_verbose 1 --disable_log 1 --base_path', tmp_path, *words))
+        return parse_args(
+            words_of(
+                '--model',
+                model,
+                '--dataset seq-features --non_verbose 1 --disable_log 1 --base_path',
+                tmp_path,
+                *words,
+            )
+        )
+
     return parse
 
 
 @pytest.fixture
 def run(arguments):
     """run(method, *flags): (row, model)."""
+
     def go(*words):
         model, dataset, args = initialize(arguments(*words))
         return train(model, dataset, args), model
+
     return go
 
 
-@pytest.mark.parametrize('method, backbone', [*((method, 'linear' if method in FROZEN else 'mlp') for method in METHODS), ('er', 'linear')])
+@pytest.mark.parametrize(
+    'method, backbone',
+    [*((method, 'linear' if method in FROZEN else 'mlp') for method in METHODS), ('er', 'linear')],
+)
 def test_each_kind_of_method_learns_from_features(run, file, method, backbone):
-    words = ['--features', file, '--schedule split:3 --batch_size 20 --permute_classes 1 --backbone', backbone, *QUICK.get(method, ())]
+    words = [
+        '--features',
+        file,
+        '--schedule split:3 --batch_size 20 --permute_classes 1 --backbone',
+        backbone,
+        *QUICK.get(method, ()),
+    ]
     words += ['--buffer_size 40'] if '--buffer_size' in known_flags(method) else []
     words += ['--n_epochs 1'] if method not in (*FROZEN, 'er') else []
     row, model = run(method, *words)
     assert len(row['accuracy_per_task'].split(',')) == 3 and np.isfinite(row['final_accuracy'])
-    if method == 'icarl':                                                       # a vector has no mirror image
+    if method == 'icarl':  # a vector has no mirror image
         vectors, labels = model.buffer.get_all_data()
         mean = normalize(model.net.eval()(vectors, returnt='features'))[labels == 3].mean(dim=0)
         assert (model.compute_class_means()[3] - mean / mean.norm()).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize('schedule, labels', [('split:10,order=random', Y), ('gaussian:sigma=1,batch=8', 3 * Y - 3)])
-def test_scroll_gives_one_digest_the_one_of_the_command_line_and_labels_of_the_file(run, schedule, labels, tmp_path, capsys):
+@pytest.mark.parametrize(
+    'schedule, labels', [('split:10,order=random', Y), ('gaussian:sigma=1,batch=8', 3 * Y - 3)]
+)
+def test_scroll_gives_one_digest_the_one_of_the_command_line_and_labels_of_the_file(
+    run, schedule, labels, tmp_path, capsys
+):
     state, file = tmp_path / 'run.npz', str(tmp_path / 'digits.npz')
     np.savez(file, X=X, y=labels, split=np.where(TEST, 'test', 'train'))
-    row, model = run('scroll', '--features', file, '--schedule', schedule, '--buffer_size 30 --buffer_strategy hash',
-                     '--iterations 3 --adapt_select none --eval_every 100 --save_state', state, '--keep_keys 1')
+    row, model = run(
+        'scroll',
+        '--features',
+        file,
+        '--schedule',
+        schedule,
+        '--buffer_size 30 --buffer_strategy hash',
+        '--iterations 3 --adapt_select none --eval_every 100 --save_state',
+        state,
+        '--keep_keys 1',
+    )
     expected = Scroll(buffer_size=30, strategy='hash').fit(X[~TEST], Y[~TEST])
-    assert row['statistics_digest'] == expected.digest() and row['online_digest'] == expected.predictor().digest()
+    assert (
+        row['statistics_digest'] == expected.digest()
+        and row['online_digest'] == expected.predictor().digest()
+    )
     assert row['buffer_digest'] == expected.buffer_.content().digest()
     assert row['online_accuracy'] == pytest.approx(100 * expected.score(X[TEST], Y[TEST]), abs=1e-3)
-    assert row['adapted_accuracy'] == pytest.approx(100 * (model.learner.adapted_.decision_function(X[TEST]).argmax(1) == Y[TEST]).mean(), abs=1e-3)
+    assert row['adapted_accuracy'] == pytest.approx(
+        100 * (model.learner.adapted_.decision_function(X[TEST]).argmax(1) == Y[TEST]).mean(),
+        abs=1e-3,
+    )
     capsys.readouterr()
-    assert main(['learn', file, '-o', str(tmp_path / 'line.npz')]) == main(['digest', str(state)]) == 0
+    assert (
+        main(['learn', file, '-o', str(tmp_path / 'line.npz')]) == main(['digest', str(state)]) == 0
+    )
     assert capsys.readouterr().out.split() == [Scroll().fit(X[~TEST], labels[~TEST]).digest()] * 2
     assert main(['predict', str(state), file, '-o', str(tmp_path / 'labels.csv')]) == 0
-    again, _ = run('scroll', '--features', file, '--inference_only 1 --load_state', state, '--adaptation none')
+    again, _ = run(
+        'scroll', '--features', file, '--inference_only 1 --load_state', state, '--adaptation none'
+    )
     assert again['final_accuracy'] == pytest.approx(row['online_accuracy'])
 
 
@@ -93,41 +141,93 @@ def test_what_is_to_test_depends_on_the_sample_alone(arguments, tmp_path, named)
     ids = np.array([f'patient {i // 3}' for i in range(400)])
     order = np.random.default_rng(0).permutation(400)
     for name, at in dict(a=np.arange(400), b=order, half=order[:200]).items():
-        np.savez(tmp_path / f'{name}.npz', X=X[at], y=WORDS[Y[at]], **(dict(id=ids[at]) if named else {}))
-    whole, other, half = (read(arguments, '--features', tmp_path / f'{name}.npz', '--test_share .3') for name in ('a', 'b', 'half'))
+        np.savez(
+            tmp_path / f'{name}.npz', X=X[at], y=WORDS[Y[at]], **(dict(id=ids[at]) if named else {})
+        )
+    whole, other, half = (
+        read(arguments, '--features', tmp_path / f'{name}.npz', '--test_share .3')
+        for name in ('a', 'b', 'half')
+    )
 
     def rows(array):
         return {row.tobytes() for row in array}
-    assert rows(whole.test) == rows(other.test) and rows(half.test) == rows(whole.test) & (rows(half.test) | rows(half.train))
+
+    assert rows(whole.test) == rows(other.test) and rows(half.test) == rows(whole.test) & (
+        rows(half.test) | rows(half.train)
+    )
     assert 80 < len(whole.test) < 160 and whole.class_names == sorted(WORDS)
     units = (quantise(X) / GRID).astype(np.float32)
-    drawn = [sum(row.tobytes() in rows(whole.test) for row in units[ids == name]) for name in np.unique(ids)]
+    drawn = [
+        sum(row.tobytes() in rows(whole.test) for row in units[ids == name])
+        for name in np.unique(ids)
+    ]
     assert not named or set(drawn[:-1]) == {0, 3}
 
 
 def test_samples_to_test_from_files_of_their_own(run, tmp_path):
     np.savez(tmp_path / 'train.npz', X=X[~TEST], y=Y[~TEST])
     np.savez(tmp_path / 'test.npz', X=X[TEST], y=Y[TEST], id=np.arange(100))
-    row, model = run('scroll', '--features', tmp_path / 'train.npz', '--test_features', tmp_path / 'test.npz', '--buffer_size 0')
-    assert row['statistics_digest'] == Scroll().fit(X[~TEST], Y[~TEST]).digest() and len(model.dataset.images.test) == 100
+    row, model = run(
+        'scroll',
+        '--features',
+        tmp_path / 'train.npz',
+        '--test_features',
+        tmp_path / 'test.npz',
+        '--buffer_size 0',
+    )
+    assert (
+        row['statistics_digest'] == Scroll().fit(X[~TEST], Y[~TEST]).digest()
+        and len(model.dataset.images.test) == 100
+    )
 
 
 def test_a_parquet_file(arguments, tmp_path):
     parquet.write_table(pyarrow.table(dict(emb=list(X), label=Y)), tmp_path / 'x')
     np.savez(tmp_path / 'x.npz', X=X, y=Y)
-    one, two = read(arguments, '--features', tmp_path / 'x', '--feature_columns X=emb,y=label'), read(arguments, '--features', tmp_path / 'x.npz')
+    one, two = (
+        read(arguments, '--features', tmp_path / 'x', '--feature_columns X=emb,y=label'),
+        read(arguments, '--features', tmp_path / 'x.npz'),
+    )
     assert all(np.array_equal(a, b) for a, b in zip(one, two)) and one.train.dtype == np.float32
 
 
-@pytest.mark.parametrize('words, word', [
-    ('', '--features is missing'), ('--features nothing.npz', 'nothing.npz'), ('--features {file} --feature_columns X', 'X=<name>'),
-    ('--features {file} --test_share 2', '--test_share'), ('--features {file} --weights compact', '--weights'), ('--features {file} --backbone resnet18', 'linear or mlp'),
-    ('--features {file} --n_splits 11', '1..10'), ('--features {file} --input_size 32', '--input_size'), ('--features {file} --embedding_dtype float32', 'embed_dtype'),
-    ('--features {file} --test_features {folder}/plain.npz --test_share .1', '--test_share'), ('--features {file} --test_features nothing.npz', '--test_features nothing.npz'),
-    ('--features {file} --test_features {folder}/narrow.npz', '--test_features'), ('--features {folder}/apart.npz', 'class 1'), ('--features {folder}/plain.npz --test_share 0', 'no test'), ('--features {folder}/nan.npz', 'not finite'),
-    ('--features {file} --test_share .1', '--test_share has no effect'), ('--features {folder}/plain.npz --inference_only 1 --load_state {folder}/state', 'it has 63 features'),
-    ('--features {folder}/named --feature_columns X=f* --inference_only 1 --load_state {folder}/turned', 'in another order'),
-    ('--features {file} --save_state {file}', 'would be lost'), ('--features {file} --test_features {file}', 'named twice'), ('--features {file} {file}', 'named twice'), ('--features {file} --save_state {folder}/s --save_statistics {folder}/s', 'would be lost'), ('--features {file} --test_features {folder}/plain.npz --save_state {folder}/plain.npz', 'lost')])
+@pytest.mark.parametrize(
+    'words, word',
+    [
+        ('', '--features is missing'),
+        ('--features nothing.npz', 'nothing.npz'),
+        ('--features {file} --feature_columns X', 'X=<name>'),
+        ('--features {file} --test_share 2', '--test_share'),
+        ('--features {file} --weights compact', '--weights'),
+        ('--features {file} --backbone resnet18', 'linear or mlp'),
+        ('--features {file} --n_splits 11', '1..10'),
+        ('--features {file} --input_size 32', '--input_size'),
+        ('--features {file} --embedding_dtype float32', 'embed_dtype'),
+        ('--features {file} --test_features {folder}/plain.npz --test_share .1', '--test_share'),
+        ('--features {file} --test_features nothing.npz', '--test_features nothing.npz'),
+        ('--features {file} --test_features {folder}/narrow.npz', '--test_features'),
+        ('--features {folder}/apart.npz', 'class 1'),
+        ('--features {folder}/plain.npz --test_share 0', 'no test'),
+        ('--features {folder}/nan.npz', 'not finite'),
+        ('--features {file} --test_share .1', '--test_share has no effect'),
+        (
+            '--features {folder}/plain.npz --inference_only 1 --load_state {folder}/state',
+            'it has 63 features',
+        ),
+        (
+            '--features {folder}/named --feature_columns X=f* --inference_only 1 --load_state {folder}/turned',
+            'in another order',
+        ),
+        ('--features {file} --save_state {file}', 'would be lost'),
+        ('--features {file} --test_features {file}', 'named twice'),
+        ('--features {file} {file}', 'named twice'),
+        ('--features {file} --save_state {folder}/s --save_statistics {folder}/s', 'would be lost'),
+        (
+            '--features {file} --test_features {folder}/plain.npz --save_state {folder}/plain.npz',
+            'lost',
+        ),
+    ],
+)
 def test_what_cannot_be_is_one_line(command_line, tmp_path, file, words, word):
     np.savez(tmp_path / 'apart.npz', X=X[:2], y=[0, 1], split=['train', 'test'])
     for name, part in dict(narrow=X[:, 1:], plain=X, nan=X * np.nan).items():
@@ -136,6 +236,10 @@ def test_what_cannot_be_is_one_line(command_line, tmp_path, file, words, word):
     parquet.write_table(pyarrow.table(dict(zip(names, X.T)) | dict(y=Y)), tmp_path / 'named')
     Scroll(buffer_size=0).fit(X[:, 1:], Y).save(tmp_path / 'state')
     Scroll(buffer_size=0).fit(Columns(X, names[::-1]), Y).save(tmp_path / 'turned')
-    code, _, err = command_line('--model scroll --dataset seq-features --base_path', tmp_path, *words.format(file=file, folder=tmp_path).split())
+    code, _, err = command_line(
+        '--model scroll --dataset seq-features --base_path',
+        tmp_path,
+        *words.format(file=file, folder=tmp_path).split(),
+    )
     assert (code, len(err.splitlines())) == (2, 1) and word in err, err
     assert not [path for path in files_below(tmp_path) if path.name == FILE]

@@ -1,6 +1,7 @@
 """What tests of several methods share: a data set that takes no time, runs on it, and arithmetic to
 compare with.
 """
+
 import functools
 from contextlib import contextmanager
 
@@ -18,17 +19,27 @@ from tests.conftest import words_of
 
 def first_of_each(whole: readers.Images, train: int, test: int) -> readers.Images:
     """The first training and test images of each digit."""
+
     def first(labels, count):
         return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
+
     rows, test_rows = first(whole.train_labels, train), first(whole.test_labels, test)
-    return readers.Images(whole.train[rows], whole.train_labels[rows], whole.test[test_rows], whole.test_labels[test_rows], whole.class_names)
+    return readers.Images(
+        whole.train[rows],
+        whole.train_labels[rows],
+        whole.test[test_rows],
+        whole.test_labels[test_rows],
+        whole.class_names,
+    )
 
 
 @contextmanager
 def digits_are(images: readers.Images):
     """Inside, these are the images of the digits."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, 'digits', lambda: readers.Images(*map(np.copy, images[:4]), images.class_names))
+        patch.setattr(
+            readers, 'digits', lambda: readers.Images(*map(np.copy, images[:4]), images.class_names)
+        )
         scheduled_dataset._read_once.cache_clear()
         try:
             yield images
@@ -55,27 +66,37 @@ def start(parse, small_digits):
     """start(method, *flags): (model, dataset, args), ready to train in three tasks of 4, 3 and 3
     renamed classes in any order. Methods with a buffer keep 40 of the 80 samples; one pass over
     each task, in batches of 12."""
+
     def build(method, *flags):
         flags = words_of(*flags)
-        usual = {'--schedule': 'split:3,order=random', '--permute_classes': '1', '--batch_size': '12'}
+        usual = {
+            '--schedule': 'split:3,order=random',
+            '--permute_classes': '1',
+            '--batch_size': '12',
+        }
         if '--buffer_size' in known_flags(method):
             usual['--buffer_size'] = '40'
         if not models.get_model_class(method).ONLINE:
             usual['--n_epochs'] = '1'
         if '--n_splits' in flags:
             usual.pop('--schedule')
-        words = [word for flag, value in usual.items() if flag not in flags for word in (flag, value)]
+        words = [
+            word for flag, value in usual.items() if flag not in flags for word in (flag, value)
+        ]
         return initialize(parse(method, *words, *flags))
+
     return build
 
 
 @pytest.fixture
 def trained(start):
     """trained(method, *flags): (model, dataset) after a run."""
+
     def run(method, *flags):
         model, dataset, args = start(method, *flags)
         train(model, dataset, args)
         return model, dataset
+
     return run
 
 
@@ -90,7 +111,7 @@ def batches(model, dataset, count=9, bn='train') -> list:
 def next_task(model, dataset, tasks=1, learn=True) -> list:
     """Batches of the next task but `tasks`; those before it are over, and learned if `learn`."""
     for _ in range(tasks):
-        for batch in batches(model, dataset)[:9 if learn else 0]:
+        for batch in batches(model, dataset)[: 9 if learn else 0]:
             model.meta_observe(*batch[:3])
         model.meta_end_task(dataset)
     return batches(model, dataset)
@@ -120,7 +141,11 @@ def close(step, expected) -> bool:
 def stored(model, tasks=None) -> tuple:
     """(inputs, labels) of what the buffer holds, un-augmented; only of these tasks."""
     count, buffer = len(model.buffer), model.buffer
-    rows = torch.arange(count) if tasks is None else torch.isin(buffer.task_labels[:count], ids(*tasks)).nonzero()[:, 0]
+    rows = (
+        torch.arange(count)
+        if tasks is None
+        else torch.isin(buffer.task_labels[:count], ids(*tasks)).nonzero()[:, 0]
+    )
     return model.plain(buffer.examples[rows]), buffer.labels[rows]
 
 
@@ -157,7 +182,11 @@ def cross_entropy(z, y, among=None) -> float:
     y = y.numpy() if isinstance(y, torch.Tensor) else y
     among = np.arange(z.shape[1]) if among is None else np.asarray(among)
     p = softmax(z)[:, among]
-    return float(-np.log((p / p.sum(axis=1, keepdims=True))[np.arange(len(p)), np.searchsorted(among, y)]).mean())
+    return float(
+        -np.log(
+            (p / p.sum(axis=1, keepdims=True))[np.arange(len(p)), np.searchsorted(among, y)]
+        ).mean()
+    )
 
 
 def ids(*values) -> torch.Tensor:

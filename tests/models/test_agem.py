@@ -1,4 +1,5 @@
 """A-GEM: the projection, and the step that follows it."""
+
 import pytest
 import torch
 from hypothesis import given
@@ -8,26 +9,42 @@ from torch.nn import functional as F
 from models import gem
 from models.agem import project
 from tests.conftest import quick
-from tests.models.conftest import batches, close, gradient, next_task, opposed, seeded, step_of, still, stored
+from tests.models.conftest import (
+    batches,
+    close,
+    gradient,
+    next_task,
+    opposed,
+    seeded,
+    step_of,
+    still,
+    stored,
+)
 
 
 @quick
-@given(seed=st.integers(0, 2 ** 20), scale=st.floats(-3, 3))
+@given(seed=st.integers(0, 2**20), scale=st.floats(-3, 3))
 def test_what_opposes_the_reference_goes_and_nothing_else(seed, scale):
     g, r = torch.randn(2, 50, generator=seeded(seed))
-    r = r * 10 ** scale
+    r = r * 10**scale
     out = project(g, r)
     if g @ r >= 0:
         assert torch.equal(out, g)
     else:
-        assert abs(float(out @ r)) <= 1e-6 * float(g.norm() * r.norm())                 # orthogonal
-        assert float(out.norm() ** 2 + (g - out).norm() ** 2) == pytest.approx(float(g.norm() ** 2), rel=1e-5)
-    assert torch.allclose(project(g, r / r.norm()), gem.project(g, r[None] / r.norm(), margin=0, eps=0), atol=1e-5)
+        assert abs(float(out @ r)) <= 1e-6 * float(g.norm() * r.norm())  # orthogonal
+        assert float(out.norm() ** 2 + (g - out).norm() ** 2) == pytest.approx(
+            float(g.norm() ** 2), rel=1e-5
+        )
+    assert torch.allclose(
+        project(g, r / r.norm()), gem.project(g, r[None] / r.norm(), margin=0, eps=0), atol=1e-5
+    )
     assert project(g, -g).abs().max() < 1e-6 and torch.equal(project(g, g), g)
     assert torch.equal(project(g, torch.zeros(50)), g)
 
 
-@pytest.mark.parametrize('flags, disagree', [('', True), ('', False), ('--schedule gaussian:batch=12', True)])
+@pytest.mark.parametrize(
+    'flags, disagree', [('', True), ('', False), ('--schedule gaussian:batch=12', True)]
+)
 def test_a_step_follows_the_projected_gradient(start, flags, disagree):
     """The reference gradient is of past tasks, whatever is kept of this one; without tasks, of all
     that came before.
@@ -38,8 +55,10 @@ def test_a_step_follows_the_projected_gradient(start, flags, disagree):
     if disagree:
         batch = opposed(model, batch)
         if not flags:
-            model.buffer.add_data(examples=first[2], labels=first[1], task_labels=torch.ones_like(first[1]))
-    assert set(model.buffer.task_labels[:len(model.buffer)].tolist()) == ({0} if flags else {0, 1})
+            model.buffer.add_data(
+                examples=first[2], labels=first[1], task_labels=torch.ones_like(first[1])
+            )
+    assert set(model.buffer.task_labels[: len(model.buffer)].tolist()) == ({0} if flags else {0, 1})
     inputs, labels = stored(still(model), [0])
     g = gradient(F.cross_entropy(model.net(batch[0]), batch[1]), model.net)
     r = gradient(F.cross_entropy(model.net(inputs), labels), model.net)

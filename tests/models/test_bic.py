@@ -1,6 +1,7 @@
 """BiC: the correction, its fit on held-out samples, the loss by hand, and which samples are held
 out.
 """
+
 import copy
 
 import numpy as np
@@ -19,13 +20,16 @@ SEEN = torch.tensor([True, True, True, True, False])
 def best_bias(logits, labels) -> torch.Tensor:
     """The optimum by L-BFGS; the problem is convex."""
     bias = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
-    opt = torch.optim.LBFGS([bias], max_iter=200, tolerance_grad=1e-10, line_search_fn='strong_wolfe')
+    opt = torch.optim.LBFGS(
+        [bias], max_iter=200, tolerance_grad=1e-10, line_search_fn='strong_wolfe'
+    )
 
     def closure():
         opt.zero_grad()
         loss = masked_cross_entropy(corrected(logits.double(), NEWEST, bias), labels, SEEN)
         loss.backward()
         return loss
+
     opt.step(closure)
     return bias.detach()
 
@@ -39,7 +43,9 @@ def test_stage_two_undoes_a_planted_affine_map(alpha, beta):
     not."""
     random = seeded()
     logits = 2 * torch.randn(6000, 5, generator=random)
-    labels = torch.multinomial(logits.masked_fill(~SEEN, -torch.inf).softmax(1), 1, generator=random)[:, 0]
+    labels = torch.multinomial(
+        logits.masked_fill(~SEEN, -torch.inf).softmax(1), 1, generator=random
+    )[:, 0]
     changed = torch.where(NEWEST, alpha * logits + beta, logits)
     fitted = fit_bias(changed, labels, NEWEST, SEEN, 250)
     assert torch.allclose(fitted, best_bias(changed, labels), atol=0.01)
@@ -47,7 +53,7 @@ def test_stage_two_undoes_a_planted_affine_map(alpha, beta):
     assert fitted[1].item() == pytest.approx(-beta * fitted[0].item(), abs=0.15)
     assert torch.allclose(fit_bias(changed, labels, NEWEST, SEEN, 15), fitted, atol=1e-6)
     assert fit_bias(changed, labels, NEWEST, SEEN, 0).tolist() == [1, 0]
-    poisoned = changed.masked_fill(~SEEN, 1e6)                          # classes to come have no say
+    poisoned = changed.masked_fill(~SEEN, 1e6)  # classes to come have no say
     assert torch.equal(fit_bias(poisoned, labels, NEWEST, SEEN, 250), fitted)
 
 
@@ -72,14 +78,22 @@ def test_what_is_held_out(start, size, share, per_class):
     assert counts == {int(c): per_class for c in classes(dataset, 0, 1)}
     whole = sorted(as_set(images, labels) + as_set(loader.dataset.data, loader.dataset.targets))
     assert whole == sorted(exemplars + as_set(*own))
-    assert {row for row in as_set(images, labels) if row[0] in dataset.task_classes(0)} <= set(exemplars)
+    assert {row for row in as_set(images, labels) if row[0] in dataset.task_classes(0)} <= set(
+        exemplars
+    )
     model.meta_end_task(dataset)
     assert loader.dataset.data is own[0]
-    assert loader.dataset.targets is own[1]       # exemplars come from all of the task
+    assert loader.dataset.targets is own[1]  # exemplars come from all of the task
 
 
-@pytest.mark.parametrize('flags, tasks, weight', [
-    ('', 2, 7 / 10), ('--distill_after_bic 0', 1, 4 / 7), ('--distill_weight mammoth --distill_scale 9', 2, 1 / 3)])
+@pytest.mark.parametrize(
+    'flags, tasks, weight',
+    [
+        ('', 2, 7 / 10),
+        ('--distill_after_bic 0', 1, 4 / 7),
+        ('--distill_weight mammoth --distill_scale 9', 2, 1 / 3),
+    ],
+)
 def test_the_loss_by_hand(start, flags, tasks, weight):
     """Tasks of 4, 3 and 3 classes; the teacher speaks with its correction, of what was newest to
     it, or without.
@@ -91,18 +105,24 @@ def test_the_loss_by_hand(start, flags, tasks, weight):
     assert newest.nonzero()[:, 0].tolist() == classes(dataset, tasks - 1).tolist()
     model.teacher = net, newest, torch.tensor([0.7, 0.2])
     with torch.no_grad():
-        model.net.classifier.weight.mul_(-1)                                        # not its teacher any more
+        model.net.classifier.weight.mul_(-1)  # not its teacher any more
     old, seen = classes(dataset, *range(tasks)), classes(dataset, *range(tasks + 1))
     z, z_old = model.net(inputs).detach().double(), net(inputs).double()
     if not flags.endswith('bic 0'):
         z_old[:, newest] = z_old[:, newest] * 0.7 + 0.2
     soft = -(softmax(z_old[:, old] / 3) * np.log(softmax(z[:, old] / 3))).sum(1).mean()
-    decay = 0.01 * sum((p ** 2).sum().item() for p in model.net.parameters())
-    expected = weight * (9 if 'scale' in flags else 1) * soft + (1 - weight) * cross_entropy(z, labels, seen) + decay
+    decay = 0.01 * sum((p**2).sum().item() for p in model.net.parameters())
+    expected = (
+        weight * (9 if 'scale' in flags else 1) * soft
+        + (1 - weight) * cross_entropy(z, labels, seen)
+        + decay
+    )
     assert model.meta_observe(inputs, labels, images).item() == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_correction_is_fitted_on_held_out_images_un_augmented_and_lasts_until_the_next_task(start):
+def test_the_correction_is_fitted_on_held_out_images_un_augmented_and_lasts_until_the_next_task(
+    start,
+):
     """At a task's end the newest classes alone are corrected; the first task has nothing to
     correct.
     """
@@ -111,13 +131,16 @@ def test_the_correction_is_fitted_on_held_out_images_un_augmented_and_lasts_unti
     x = torch.randn(4, 3, 16, 16, generator=seeded())
     net = copy.deepcopy(model.net).eval()
     model.net.eval()
-    assert torch.equal(model(x), net(x))                                            # the first task's
+    assert torch.equal(model(x), net(x))  # the first task's
     (images, labels), newest = model.held_out, torch.zeros(10, dtype=torch.bool)
     newest[dataset.task_classes(1)] = True
     logits = frozen_copy(model.net)(model.normalization_transform(torch.as_tensor(images)))
     expected = fit_bias(logits, torch.as_tensor(labels), newest, model.seen, 250)
     model.meta_end_task(dataset)
-    assert torch.allclose(model.bias.double(), expected, atol=1e-3) and model.bias.tolist() != [1, 0]
+    assert torch.allclose(model.bias.double(), expected, atol=1e-3) and model.bias.tolist() != [
+        1,
+        0,
+    ]
     out, raw = model(x), net(x)
     assert torch.equal(out[:, ~newest], raw[:, ~newest])
     assert torch.equal(out[:, newest], model.bias[0] * raw[:, newest] + model.bias[1])

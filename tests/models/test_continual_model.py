@@ -1,4 +1,5 @@
 """Mammoth's contract of a method, and the plainest method under it."""
+
 import pytest
 import torch
 
@@ -13,18 +14,28 @@ class Noting(ContinualModel):
     NAME = 'noting'
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None, logits=None):
-        self.given = dict(inputs=inputs, labels=labels, not_aug_inputs=not_aug_inputs, epoch=epoch, logits=logits)
+        self.given = dict(
+            inputs=inputs, labels=labels, not_aug_inputs=not_aug_inputs, epoch=epoch, logits=logits
+        )
         return 0.25
 
 
 @pytest.fixture
 def build(parse):
     """build(*flags, kind=): a model on its data set."""
+
     def model(*flags, kind=Noting, backbone=None):
         args = parse('sgd', '--lr 0.5', *flags)
         dataset = get_dataset(args)
         args.num_classes, args.device = dataset.N_CLASSES, 'cpu'
-        return kind(backbone or get_backbone(args), dataset.get_loss(), args, dataset.get_transform(), dataset)
+        return kind(
+            backbone or get_backbone(args),
+            dataset.get_loss(),
+            args,
+            dataset.get_transform(),
+            dataset,
+        )
+
     return model
 
 
@@ -34,30 +45,70 @@ def test_attributes_are_ready_after_the_constructor(build):
     assert model.transform is model.original_transform
     assert model.transform(torch.rand(3, 8, 8)).shape == (3, 16, 16)
     assert model.normalization_transform(torch.rand(2, 3, 8, 8)).shape == (2, 3, 16, 16)
-    assert (model.N_CLASSES, model.num_classes, model.N_TASKS, model.n_tasks, model.SETTING) == (10, 10, 3, 3, 'class-il')
+    assert (model.N_CLASSES, model.num_classes, model.N_TASKS, model.n_tasks, model.SETTING) == (
+        10,
+        10,
+        3,
+        3,
+        'class-il',
+    )
     assert model.cpt == model.classes_per_task == [4, 3, 3] and build('--n_splits 5').cpt == 2
     assert (model.current_task, model.task_iteration, model.epoch_iteration) == (0, 0, 0)
-    assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task, model.n_remaining_classes) == (-1,) * 4
-    assert model.device == model.net.device == torch.device('cpu') and isinstance(model.opt, torch.optim.SGD)
+    assert (
+        model.n_seen_classes,
+        model.n_past_classes,
+        model.n_classes_current_task,
+        model.n_remaining_classes,
+    ) == (-1,) * 4
+    assert model.device == model.net.device == torch.device('cpu') and isinstance(
+        model.opt, torch.optim.SGD
+    )
     assert model.get_offsets(1) == (4, 7)
 
 
-@pytest.mark.parametrize('observe, given, expected', [
-    (lambda self, inputs, labels, not_aug_inputs, epoch=None, logits=None: dict(epoch=epoch, logits=logits),
-     dict(epoch=3, logits='l', true_labels='t', more=1), dict(epoch=3, logits='l')),
-    (lambda self, inputs, labels, not_aug_inputs, epoch=None, **kwargs: kwargs, dict(epoch=0, logits=4, more=5), dict(logits=4, more=5)),
-    (lambda self, inputs, labels, not_aug_inputs, **rest: rest, dict(epoch=0, logits=4), dict(epoch=0, logits=4))])
+@pytest.mark.parametrize(
+    'observe, given, expected',
+    [
+        (
+            lambda self, inputs, labels, not_aug_inputs, epoch=None, logits=None: dict(
+                epoch=epoch, logits=logits
+            ),
+            dict(epoch=3, logits='l', true_labels='t', more=1),
+            dict(epoch=3, logits='l'),
+        ),
+        (
+            lambda self, inputs, labels, not_aug_inputs, epoch=None, **kwargs: kwargs,
+            dict(epoch=0, logits=4, more=5),
+            dict(logits=4, more=5),
+        ),
+        (
+            lambda self, inputs, labels, not_aug_inputs, **rest: rest,
+            dict(epoch=0, logits=4),
+            dict(epoch=0, logits=4),
+        ),
+    ],
+)
 def test_observe_gets_the_extras_it_names_and_no_others(build, observe, given, expected):
-    assert build(kind=type('Own', (Noting,), dict(observe=observe))).meta_observe(1, 2, 3, **given) == expected
+    assert (
+        build(kind=type('Own', (Noting,), dict(observe=observe))).meta_observe(1, 2, 3, **given)
+        == expected
+    )
 
 
-@pytest.mark.parametrize('flags, kind, expected', [
-    ([], torch.optim.SGD, dict(lr=0.5, momentum=0, nesterov=False, weight_decay=0)),
-    (['--optim_mom 0.9 --optim_nesterov 1 --optim_wd 0.01'], torch.optim.SGD,
-     dict(lr=0.5, momentum=0.9, nesterov=True, weight_decay=0.01)),
-    (['--optimizer adam --optim_wd 0.1'], torch.optim.Adam, dict(lr=0.5, weight_decay=0.1)),
-    (['--optimizer adamw'], torch.optim.AdamW, dict(lr=0.5, weight_decay=0)),
-], ids=lambda value: ' '.join(value) if isinstance(value, list) else '')
+@pytest.mark.parametrize(
+    'flags, kind, expected',
+    [
+        ([], torch.optim.SGD, dict(lr=0.5, momentum=0, nesterov=False, weight_decay=0)),
+        (
+            ['--optim_mom 0.9 --optim_nesterov 1 --optim_wd 0.01'],
+            torch.optim.SGD,
+            dict(lr=0.5, momentum=0.9, nesterov=True, weight_decay=0.01),
+        ),
+        (['--optimizer adam --optim_wd 0.1'], torch.optim.Adam, dict(lr=0.5, weight_decay=0.1)),
+        (['--optimizer adamw'], torch.optim.AdamW, dict(lr=0.5, weight_decay=0)),
+    ],
+    ids=lambda value: ' '.join(value) if isinstance(value, list) else '',
+)
 def test_optimisers(build, flags, kind, expected):
     model = build(*flags)
     made = model.get_optimizer()
@@ -68,13 +119,17 @@ def test_optimisers(build, flags, kind, expected):
 @pytest.mark.parametrize('flag', ['--label_perc', '--label_perc_by_class'])
 def test_samples_without_a_label_are_left_out_with_all_that_belongs_to_them(build, flag):
     model, y = build(flag, '0.5'), torch.tensor([3, -1, 0, -1])
-    x = torch.arange(4.).reshape(4, 1)
+    x = torch.arange(4.0).reshape(4, 1)
     model.meta_observe(x, y, -x, epoch=2, logits=10 * x)
-    given = {name: value.flatten().tolist() for name, value in model.given.items() if name != 'epoch'}
+    given = {
+        name: value.flatten().tolist() for name, value in model.given.items() if name != 'epoch'
+    }
     assert given == dict(inputs=[0, 2], labels=[3, 0], not_aug_inputs=[0, -2], logits=[0, 20])
     assert model.given['epoch'] == 2
     del model.given
-    assert model.meta_observe(x, torch.full((4,), -1), x, epoch=2) == 0 and not hasattr(model, 'given')
+    assert model.meta_observe(x, torch.full((4,), -1), x, epoch=2) == 0 and not hasattr(
+        model, 'given'
+    )
 
 
 def test_loading_a_buffer(build):

@@ -1,6 +1,7 @@
 """What every method must do, whatever it is: run on each schedule it declares, see no label of the
 future, keep to |M|, ...
 """
+
 import functools
 
 import numpy as np
@@ -18,14 +19,20 @@ from tests.conftest import refused, words_of
 from tests.models.conftest import digits_are, first_of_each, known_flags
 
 METHODS = models.get_model_names()
-TASK_FREE = [name for name in METHODS if 'general-continual' in models.get_model_class(name).COMPATIBILITY]
+TASK_FREE = [
+    name for name in METHODS if 'general-continual' in models.get_model_class(name).COMPATIBILITY
+]
 OFFLINE = [name for name in METHODS if not models.get_model_class(name).ONLINE]
 BUFFER = 25
-QUICK = {'scroll': ['--iterations 2 --adapt_select none --model_config base'], 'gdumb': ['--fitting_epochs 2'],
-         'bic': ['--bic_epochs 5'], 'ens': ['--n_classifiers 8 --top_k 2']}
-FROZEN = ('scroll', 'ens')              # methods that do not train the backbone
+QUICK = {
+    'scroll': ['--iterations 2 --adapt_select none --model_config base'],
+    'gdumb': ['--fitting_epochs 2'],
+    'bic': ['--bic_epochs 5'],
+    'ens': ['--n_classifiers 8 --top_k 2'],
+}
+FROZEN = ('scroll', 'ens')  # methods that do not train the backbone
 SPLIT = '--n_splits 3 --batch_size 12'
-WHOLE = readers.digits                  # before any test replaces it
+WHOLE = readers.digits  # before any test replaces it
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -47,6 +54,7 @@ def start(parse, tmp_path_factory):
         if method in OFFLINE and '--n_epochs' not in words and 'gaussian' not in ' '.join(words):
             words += ['--n_epochs 1']
         return initialize(parse(method, *words, base_path=base))
+
     return build
 
 
@@ -81,25 +89,32 @@ def kept(model) -> int:
 # -- streams
 # -----------------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize('method', METHODS)
 def test_each_method_runs_on_class_splits(start, method):
     """Unequal tasks, any order of classes, classes in pieces, a quarter of the labels missing."""
     # the norm of two samples that are nearly equal has any gradient, on some machines
     bn = ['--bn frozen'] if method not in FROZEN else []
-    model, dataset = run(start, method, '--schedule split:4,order=random,batch=5 --permute_classes 1 --batch_size 12',
-                         '--label_perc 0.75', *bn)
+    model, dataset = run(
+        start,
+        method,
+        '--schedule split:4,order=random,batch=5 --permute_classes 1 --batch_size 12',
+        '--label_perc 0.75',
+        *bn,
+    )
     assert model.current_task == 4 and kept(model) <= BUFFER
     logits = predictions(model, dataset)
     assert logits.shape == (40, 10) and not torch.isnan(logits).any()
-    if hasattr(model, 'buffer') and method != 'der':                        # DER keeps no labels
+    if hasattr(model, 'buffer') and method != 'der':  # DER keeps no labels
         assert set(model.buffer.get_all_data()[1].tolist()) <= set(range(10))
 
 
 @pytest.mark.parametrize('words', ['sgd', 'scroll', 'gdumb --buffer_size 1', 'joint', 'er-ace'])
 def test_one_sample_at_a_time_is_learned(start, words):
     """At 8 pixels the last maps have one pixel, so that one sample has no batch statistics."""
-    model, dataset = run(start, *words.split(),
-                         '--n_splits 2 --input_size 8 --batch_size 1 --label_perc 0.25')
+    model, dataset = run(
+        start, *words.split(), '--n_splits 2 --input_size 8 --batch_size 1 --label_perc 0.25'
+    )
     assert torch.isfinite(predictions(model, dataset)).all()
 
 
@@ -111,7 +126,10 @@ def test_on_a_stream_without_tasks_a_method_runs_or_is_refused_before_any_work(s
             start(method, *flags)
         return
     model, dataset = run(start, method, *flags)
-    assert dataset.SETTING == 'general-continual' and not torch.isnan(predictions(model, dataset)).any()
+    assert (
+        dataset.SETTING == 'general-continual'
+        and not torch.isnan(predictions(model, dataset)).any()
+    )
 
 
 DOWN = '-'.join(map(str, reversed(range(10))))
@@ -124,7 +142,7 @@ def test_the_first_task_may_have_the_highest_labels(start, method):
 
     The same images come in the same order, the head begins with the same rows; up to rounding, so
     do the logits."""
-    calm = [] if method in FROZEN else ['--lr 1e-3 --bn frozen']                # rounding stays small
+    calm = [] if method in FROZEN else ['--lr 1e-3 --bn frozen']  # rounding stays small
 
     def logits(*flags, turn=False):
         model, dataset, args = start(method, '--batch_size 12', *calm, *flags)
@@ -134,6 +152,7 @@ def test_the_first_task_may_have_the_highest_labels(start, method):
                     p.copy_(p.flip(0))
         train(model, dataset, args)
         return predictions(model, dataset), dataset.task_classes(0).tolist()
+
     down, first = logits('--schedule', f'split:3,order={DOWN}', turn=True)
     assert first == [6, 7, 8, 9] and torch.isfinite(down).all() and down.shape == (40, 10)
     up, first = logits('--schedule split:3 --custom_class_order', DOWN)
@@ -145,11 +164,21 @@ def test_hundreds_of_classes(start, method):
     """In random order and three unequal tasks; a buffer with capacity for one sample of each class,
     and some over.
     """
-    images, names = np.random.default_rng(0).integers(0, 256, (600, 8, 8, 3), np.uint8), [str(c) for c in range(200)]
-    many = readers.Images(images[:400], np.repeat(np.arange(200), 2), images[400:], np.arange(200), names)
+    images, names = (
+        np.random.default_rng(0).integers(0, 256, (600, 8, 8, 3), np.uint8),
+        [str(c) for c in range(200)],
+    )
+    many = readers.Images(
+        images[:400], np.repeat(np.arange(200), 2), images[400:], np.arange(200), names
+    )
     with digits_are(many):
-        model, dataset = run(start, method, '--schedule split:3,order=random --batch_size 50 --buffer_size 220')
-        assert sorted(len(dataset.task_classes(t)) for t in range(3)) == [66, 67, 67] and kept(model) <= 220
+        model, dataset = run(
+            start, method, '--schedule split:3,order=random --batch_size 50 --buffer_size 220'
+        )
+        assert (
+            sorted(len(dataset.task_classes(t)) for t in range(3)) == [66, 67, 67]
+            and kept(model) <= 220
+        )
         logits = predictions(model, dataset)
         assert logits.shape == (200, 200) and not torch.isnan(logits).any()
 
@@ -180,6 +209,7 @@ def watched_run(start):
     """watched_run(method): (model, dataset, logits, images seen) of two tasks; each batch stays as
     it is, |M| is kept to.
     """
+
     @functools.cache
     def go(method):
         seen = []
@@ -191,19 +221,26 @@ def watched_run(start):
             def watched(*given, **more):
                 before = [x.clone() for x in given]
                 out = observe(*given, **more)
-                assert all(torch.equal(a, b) for a, b in zip(before, given)) and (hasattr(model, 'learner') or kept(model) <= BUFFER)
+                assert all(torch.equal(a, b) for a, b in zip(before, given)) and (
+                    hasattr(model, 'learner') or kept(model) <= BUFFER
+                )
                 images = given[2] * 255 if given[2].is_floating_point() else given[2]
                 seen.extend(image.round().to(torch.uint8).numpy().tobytes() for image in images)
                 return out
+
             model.observe = watched
+
         model, dataset = run(start, method, TWO_TASKS, before=watch)
         del model.observe
         return model, dataset, predictions(model, dataset), seen
+
     return go
 
 
 @pytest.mark.parametrize('method', METHODS)
-def test_memory_is_bounded_inputs_stay_as_they_are_and_online_methods_see_each_sample_once(watched_run, start, few_digits, method):
+def test_memory_is_bounded_inputs_stay_as_they_are_and_online_methods_see_each_sample_once(
+    watched_run, start, few_digits, method
+):
     model, dataset, _, seen = watched_run(method)
     assert seen and kept(model) <= BUFFER
     assert all(np.array_equal(a, b) for a, b in zip(dataset.images[:4], few_digits[:4]))
@@ -218,14 +255,18 @@ def test_a_run_depends_on_its_seed_and_on_what_came_alone(watched_run, start, me
     """With the labels of the last task shuffled and its images inverted, and the global generators
     elsewhere, all is as before.
     """
+
     def poison(model, dataset):
         torch.rand(3), np.random.rand(3)
         rows = dataset.schedule.task(2)[0]
         dataset.train_labels = dataset.train_labels.copy()
-        dataset.train_labels[rows] = np.random.default_rng(0).permutation(dataset.train_labels[rows])
+        dataset.train_labels[rows] = np.random.default_rng(0).permutation(
+            dataset.train_labels[rows]
+        )
         train_images = dataset.images.train.copy()
         train_images[rows] = 255 - train_images[rows]
         dataset.images = dataset.images._replace(train=train_images)
+
     expected = watched_run(method)[2]
     assert torch.equal(predictions(*run(start, method, TWO_TASKS, before=poison)), expected)
     if method in ('er', 'gdumb', 'lwf'):
@@ -238,12 +279,23 @@ def test_a_saved_and_reloaded_method_predicts_the_same(watched_run, start, metho
     model, _, expected, _ = watched_run(method)
     again, dataset, _ = start(method, SPLIT)
     load_model_state(again, through_a_file(Packer().members(model)))
-    assert again.current_task == 2 and kept(again) == kept(model) and torch.equal(predictions(again, dataset), expected)
+    assert (
+        again.current_task == 2
+        and kept(again) == kept(model)
+        and torch.equal(predictions(again, dataset), expected)
+    )
 
 
-@pytest.mark.parametrize('method, flags, said', [
-    ('joint', [], 'final predictor'), ('gdumb', [], '--fit_every_task 2'), ('gdumb', ['--fit_every_task 2'], ''),
-    ('scroll', ['--adaptation none'], ''), ('joint', ['--inference_only 1'], '')])
+@pytest.mark.parametrize(
+    'method, flags, said',
+    [
+        ('joint', [], 'final predictor'),
+        ('gdumb', [], '--fit_every_task 2'),
+        ('gdumb', ['--fit_every_task 2'], ''),
+        ('scroll', ['--adaptation none'], ''),
+        ('joint', ['--inference_only 1'], ''),
+    ],
+)
 def test_a_run_that_stops_before_its_final_predictor_says_so(start, capsys, method, flags, said):
     warn_once.cache_clear()
     run(start, method, TWO_TASKS, *flags)
@@ -254,31 +306,56 @@ def test_a_run_that_stops_before_its_final_predictor_says_so(start, capsys, meth
 # -- limits, and learning
 # ----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('words', [
-    'er --buffer_size 0', 'derpp --alpha 0 --beta 0', 'agem --n_splits 1', 'gem --n_splits 1', 'mir --n_splits 1',
-    'er-ace --buffer_size 0 --use_custom_classifier 0', 'ewc-on --e_lambda 0',
-    'joint --n_splits 1 --lr_scheduler multisteplr --lr_milestones 1 --n_epochs 2', 'joint --n_splits 1 --label_perc 0.5'])
+
+@pytest.mark.parametrize(
+    'words',
+    [
+        'er --buffer_size 0',
+        'derpp --alpha 0 --beta 0',
+        'agem --n_splits 1',
+        'gem --n_splits 1',
+        'mir --n_splits 1',
+        'er-ace --buffer_size 0 --use_custom_classifier 0',
+        'ewc-on --e_lambda 0',
+        'joint --n_splits 1 --lr_scheduler multisteplr --lr_milestones 1 --n_epochs 2',
+        'joint --n_splits 1 --label_perc 0.5',
+    ],
+)
 def test_without_its_own_term_a_method_is_sgd_to_the_last_bit(start, words):
     """A weight of zero, no buffer, or no past: the same weights. Passes of their own move no batch
     statistics here.
     """
     method, *flags = words.split()
-    common = ['--bn frozen --lr 0.05 --batch_size 12', *(['--n_splits 3'] if '--n_splits' not in flags else [])]
+    common = [
+        '--bn frozen --lr 0.05 --batch_size 12',
+        *(['--n_splits 3'] if '--n_splits' not in flags else []),
+    ]
     own = {'--alpha', '--beta', '--e_lambda', '--buffer_size', '--use_custom_classifier'}
     shared = [word for i, word in enumerate(flags) if word not in own and flags[i - 1] not in own]
-    nets = [run(start, name, *common, *more)[0].net for name, more in ((method, flags), ('sgd', shared))]
-    assert all(torch.equal(a, b) for a, b in zip(nets[0].state_dict().values(), nets[1].state_dict().values(), strict=True))
+    nets = [
+        run(start, name, *common, *more)[0].net for name, more in ((method, flags), ('sgd', shared))
+    ]
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(nets[0].state_dict().values(), nets[1].state_dict().values(), strict=True)
+    )
 
 
-LEARNING = {'scroll': ['--iterations 0 --model_config base'], 'icarl': ['--lr 0.5'], 'er': ['--lr 0.03'],
-            'gdumb': ['--fitting_epochs 5 --buffer_size 300']}
+LEARNING = {
+    'scroll': ['--iterations 0 --model_config base'],
+    'icarl': ['--lr 0.5'],
+    'er': ['--lr 0.03'],
+    'gdumb': ['--fitting_epochs 5 --buffer_size 300'],
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('method', LEARNING)
 def test_one_method_of_each_family_learns(parse, tmp_path, method):
     """From 600 real digits at once, with the shipped backbone at 24 pixels; chance is 10 %."""
-    flags = words_of('--weights compact --input_size 24 --schedule iid --batch_size 16', *LEARNING[method])
+    flags = words_of(
+        '--weights compact --input_size 24 --schedule iid --batch_size 16', *LEARNING[method]
+    )
     flags += ['--n_epochs 1'] if method in OFFLINE else []
     if '--buffer_size' in known_flags(method) and '--buffer_size' not in flags:
         flags += ['--buffer_size 100']

@@ -1,4 +1,5 @@
 """ENS: one step by hand, against autograd, and what a step leaves alone."""
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,9 @@ from tests.models.conftest import seeded
 
 @pytest.fixture
 def ens(start):
-    return lambda *flags, count=6: start('ens', f'--n_classifiers {count} --top_k 3 --lr 0.01', *flags)[0]
+    return lambda *flags, count=6: start(
+        'ens', f'--n_classifiers {count} --top_k 3 --lr 0.01', *flags
+    )[0]
 
 
 def unit(count, dim, seed=0):
@@ -20,7 +23,7 @@ def unit(count, dim, seed=0):
 
 def test_a_step_is_the_sign_of_autograds_gradient(ens):
     model = ens('--tau 20')
-    model.weight.normal_(0, 30, generator=seeded(1))                                    # so that tanh bends
+    model.weight.normal_(0, 30, generator=seeded(1))  # so that tanh bends
     z, labels = unit(7, model.embedder.dim, 2), torch.tensor([0, 3, 3, 9, 1, 0, 3])
     weight, bias = model.weight.clone().requires_grad_(), model.bias.clone().requires_grad_()
     cosine, chosen = (z @ model.keys.T).topk(3)
@@ -40,7 +43,9 @@ def test_keys_from_data_have_its_mean_and_deviation(ens):
     model, images = ens('--keys data', count=3000), torch.zeros(9, 8, 8, 3, dtype=torch.uint8)
     images.random_(256, generator=seeded())
     z = F.normalize(torch.from_numpy(model.embedder(images.numpy())[0]).float() / GRID)
-    expected = F.normalize(z.mean(0) + torch.randn(3000, z.shape[1], generator=seeded()) * z.std(0, correction=0))
+    expected = F.normalize(
+        z.mean(0) + torch.randn(3000, z.shape[1], generator=seeded()) * z.std(0, correction=0)
+    )
     with refused('--keys data', '--batch_size'):
         model.observe(images[:1], torch.zeros(1).long(), images[:1])
     model.observe(images, torch.zeros(9).long(), images)
@@ -51,6 +56,14 @@ def test_keys_from_data_have_its_mean_and_deviation(ens):
 
 
 def test_shares_add_up_to_one_whatever_the_cosines():
-    cosine = torch.tensor([[0.5, 0.3, 0.2], [-0.1, -0.2, -0.2], [0.0, 0.0, 0.0], [0.25, -0.25, 0.0], [1e-30, 0.0, 0.0]])
+    cosine = torch.tensor(
+        [
+            [0.5, 0.3, 0.2],
+            [-0.1, -0.2, -0.2],
+            [0.0, 0.0, 0.0],
+            [0.25, -0.25, 0.0],
+            [1e-30, 0.0, 0.0],
+        ]
+    )
     expected = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.4, 0.4], *[[1 / 3] * 3] * 3])
     torch.testing.assert_close(shares(cosine), expected)

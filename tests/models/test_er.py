@@ -1,5 +1,5 @@
-"""ER: the mean over batch and replay; a buffer of plain images that does not depend on the network.
-"""
+"""ER: the mean over batch and replay; a buffer of plain images that does not depend on the network."""
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +9,7 @@ from tests.models.conftest import batches, close, gradient, step_of, still, stor
 
 
 def test_a_step_follows_the_mean_over_batch_and_all_that_is_replayed(start):
-    model, dataset, _ = start('er', '--lr 0.5 --minibatch_size 99')   # more than there is: all of it
+    model, dataset, _ = start('er', '--lr 0.5 --minibatch_size 99')  # more than there is: all of it
     first, batch, _ = batches(model, dataset)
     model.meta_observe(*first)
     inputs, labels = (torch.cat(parts) for parts in zip(batch[:2], stored(still(model))))
@@ -35,6 +35,11 @@ def test_several_updates_on_a_batch_draw_afresh_and_keep_its_samples_once(start)
 def test_it_keeps_training_images_as_they_are_in_the_files_under_their_labels(trained):
     model, dataset = trained('er')
     assert model.buffer.examples.dtype == torch.uint8 and len(model.buffer) == 40
-    known = {image.tobytes(): int(label) for image, label in zip(dataset.images.train, dataset.train_labels)}
-    assert [known[image.tobytes()] for image in model.buffer.examples.numpy()] == model.buffer.labels.tolist()
+    known = {
+        image.tobytes(): int(label)
+        for image, label in zip(dataset.images.train, dataset.train_labels)
+    }
+    assert [
+        known[image.tobytes()] for image in model.buffer.examples.numpy()
+    ] == model.buffer.labels.tolist()
     assert model.buffer.num_seen_examples == 80 and len(np.unique(model.buffer.labels)) > 5

@@ -1,4 +1,5 @@
 """ER-ACE: which logits new samples push down; when masking and replay begin; the cosine head."""
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +14,12 @@ from tests.models.conftest import batches, cross_entropy, still, stored
 
 
 @quick
-@given(seed=st.integers(0, 2 ** 20), batch=st.integers(1, 6), count=st.integers(1, 7), offset=st.sampled_from([0, 300, -300]))
+@given(
+    seed=st.integers(0, 2**20),
+    batch=st.integers(1, 6),
+    count=st.integers(1, 7),
+    offset=st.sampled_from([0, 300, -300]),
+)
 def test_the_loss_and_its_gradient_computed_class_by_class(seed, batch, count, offset):
     random = np.random.default_rng(seed)
     z, y = random.normal(size=(batch, count)) * 3 + offset, random.integers(0, count, batch)
@@ -28,8 +34,13 @@ def test_the_loss_and_its_gradient_computed_class_by_class(seed, batch, count, o
     assert len(left_out) or loss.item() == F.cross_entropy(logits, torch.from_numpy(y)).item()
 
 
-@pytest.mark.parametrize('flags, begun', [
-    ('--task_free 0', [False, False, True, True]), ('--task_free 0 --schedule gaussian:batch=12', [False, True])])
+@pytest.mark.parametrize(
+    'flags, begun',
+    [
+        ('--task_free 0', [False, False, True, True]),
+        ('--task_free 0 --schedule gaussian:batch=12', [False, True]),
+    ],
+)
 def test_masking_and_replay_begin_with_the_second_batch_or_task(start, flags, begun):
     """Each loss by hand: the mask touches new samples only; the two parts, of different sizes, have
     equal weight.
@@ -48,13 +59,15 @@ def test_masking_and_replay_begin_with_the_second_batch_or_task(start, flags, be
         if masked:
             replayed, old = stored(model)
             expected += cross_entropy(model.net(replayed), old)
-            assert len(old) == sum(len(batch[1]) for batch in coming[:step % 2]) + (step // 2) * 24
-        assert model.meta_observe(inputs, labels, images).item() == pytest.approx(expected, rel=1e-5)
+            assert len(old) == sum(len(batch[1]) for batch in coming[: step % 2]) + (step // 2) * 24
+        assert model.meta_observe(inputs, labels, images).item() == pytest.approx(
+            expected, rel=1e-5
+        )
         seen += here
 
 
 @quick
-@given(seed=st.integers(0, 2 ** 20), scale=st.floats(0.1, 100))
+@given(seed=st.integers(0, 2**20), scale=st.floats(0.1, 100))
 def test_the_cosine_head_measures_angles(seed, scale):
     torch.manual_seed(seed)
     head, x = CosineClassifier(torch.nn.Linear(6, 4)), torch.randn(5, 6)

@@ -1,6 +1,7 @@
 """ER-AML: closed forms of the contrast, who may be positive and negative, and what incoming data do
 and do not train.
 """
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +16,12 @@ from tests.models.conftest import batches, cross_entropy, next_task, seeded, sti
 
 
 @quick
-@given(seed=st.integers(0, 2 ** 20), n=st.integers(1, 7), count=st.integers(2, 4), tau=st.sampled_from([0.07, 0.2, 1]))
+@given(
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 7),
+    count=st.integers(2, 4),
+    tau=st.sampled_from([0.07, 0.2, 1]),
+)
 def test_the_contrast_computed_anchor_by_anchor(seed, n, count, tau):
     """Rows that do not count are as if they were not there."""
     random = np.random.default_rng(seed)
@@ -28,17 +34,29 @@ def test_the_contrast_computed_anchor_by_anchor(seed, n, count, tau):
     terms = []
     for i in kept:
         weights = np.exp(contrast @ a[i] / tau)
-        terms.append(-tau / 0.07 * np.mean(np.log(weights / weights.sum())[contrast_labels == labels[i]]))
+        terms.append(
+            -tau / 0.07 * np.mean(np.log(weights / weights.sum())[contrast_labels == labels[i]])
+        )
     rows = [torch.from_numpy(x) for x in (a, p, q, labels, negative_labels, valid)]
-    assert contrastive_loss(*rows, tau).item() == pytest.approx(np.mean(terms) if terms else 0, abs=1e-9)
+    assert contrastive_loss(*rows, tau).item() == pytest.approx(
+        np.mean(terms) if terms else 0, abs=1e-9
+    )
 
 
 @quick
-@given(seed=st.integers(0, 2 ** 20), batch=st.integers(1, 6), kept=st.integers(0, 9))
+@given(seed=st.integers(0, 2**20), batch=st.integers(1, 6), kept=st.integers(0, 9))
 def test_partners_are_what_they_should_be_wherever_there_are_any(seed, batch, kept):
     random = np.random.default_rng(seed)
-    pool, rivals = random.integers(0, 4, batch + kept), random.choice(4, random.integers(1, 4), replace=False)
-    found = partners(torch.from_numpy(pool[:batch]), torch.from_numpy(pool), torch.from_numpy(rivals), seeded(seed))
+    pool, rivals = (
+        random.integers(0, 4, batch + kept),
+        random.choice(4, random.integers(1, 4), replace=False),
+    )
+    found = partners(
+        torch.from_numpy(pool[:batch]),
+        torch.from_numpy(pool),
+        torch.from_numpy(rivals),
+        seeded(seed),
+    )
     for i, (positive, negative, valid) in enumerate(zip(*(x.tolist() for x in found))):
         positives = [j for j in range(len(pool)) if pool[j] == pool[i] and j != i]
         negatives = [j for j in range(len(pool)) if pool[j] != pool[i] and pool[j] in rivals]
@@ -67,8 +85,13 @@ def test_the_loss_is_the_contrast_of_partners_found_by_their_pixels_plus_replay(
     assert model.meta_observe(inputs, labels, images).item() == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize('flags, begun',
-                         [('--task_free 0', [False, False, True, True]), ('--task_free 0 --schedule gaussian:batch=12', [False, True])])
+@pytest.mark.parametrize(
+    'flags, begun',
+    [
+        ('--task_free 0', [False, False, True, True]),
+        ('--task_free 0 --schedule gaussian:batch=12', [False, True]),
+    ],
+)
 def test_contrast_and_replay_begin_with_the_second_batch_or_task(start, flags, begun):
     model, dataset, _ = start('er-aml', '--lr 0', flags)
     assert isinstance(model.net.classifier, CosineClassifier)

@@ -1,4 +1,5 @@
 """EWC: the Fisher information of a model small enough to do by hand, and the penalty's gradient."""
+
 import copy
 
 import pytest
@@ -17,12 +18,17 @@ def test_at_the_end_of_a_task_it_is_the_mean_over_samples(start):
     for task in range(2):
         loader, _ = dataset.get_data_loaders()
         train_set = loader.dataset
-        train_set.transform = model.normalization_transform                     # nothing random
+        train_set.transform = model.normalization_transform  # nothing random
         model.meta_begin_task(dataset)
-        before, modes = copy.deepcopy(model.net.state_dict()), [m.training for m in model.net.modules()]
+        before, modes = (
+            copy.deepcopy(model.net.state_dict()),
+            [m.training for m in model.net.modules()],
+        )
         twin = copy.deepcopy(model.net).eval()
         model.meta_end_task(dataset)
-        assert all(torch.equal(a, b) for a, b in zip(before.values(), model.net.state_dict().values()))
+        assert all(
+            torch.equal(a, b) for a, b in zip(before.values(), model.net.state_dict().values())
+        )
         assert modes == [m.training for m in model.net.modules()]
         total = 0
         for x, y, _ in (train_set[i] for i in range(len(train_set))):
@@ -42,4 +48,6 @@ def test_the_penalty_pulls_back_with_twice_e_lambda(start, pull):
     importance, away = torch.rand(2, len(model.net.get_params()), generator=seeded())
     model.fisher, model.anchor = importance, model.net.get_params().detach() - pull * away
     plain = gradient(F.cross_entropy(still(model).net(inputs), labels), model.net)
-    assert close(step_of(model, (inputs, labels, images))[1], plain + pull * 2 * 3 * importance * away)
+    assert close(
+        step_of(model, (inputs, labels, images))[1], plain + pull * 2 * 3 * importance * away
+    )

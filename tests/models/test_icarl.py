@@ -1,6 +1,7 @@
 """iCaRL: targets, herded exemplars, and the nearest mean of exemplars, on features that can be
 checked by hand.
 """
+
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,8 +14,8 @@ from tests.models.conftest import classes, next_task
 
 
 class Pixels(nn.Module):
-    """Features: the input's pixels, shrunk to 4 x 4, times `scale`; logits: a linear map of them.
-    """
+    """Features: the input's pixels, shrunk to 4 x 4, times `scale`; logits: a linear map of them."""
+
     device = torch.device('cpu')
 
     def __init__(self, scale=1.0):
@@ -34,6 +35,7 @@ def after(start):
     """after(tasks, *flags): (model, dataset); exemplars of the first tasks are kept, nothing is
     trained.
     """
+
     def build(tasks, *flags, size='31'):
         model, dataset, _ = start('icarl', '--buffer_size', size, *flags)
         model.net = Pixels()
@@ -42,6 +44,7 @@ def after(start):
             model.meta_begin_task(dataset)
             model.meta_end_task(dataset)
         return model, dataset
+
     return build
 
 
@@ -59,14 +62,19 @@ def test_the_loss_is_a_mean_over_samples_and_the_classes_seen(after, tasks):
     inputs, labels, plain = next_task(model, dataset, 0)[0][:3]
     model.opt = SimpleNamespace(zero_grad=model.net.zero_grad, step=lambda: None)
     with torch.no_grad():
-        model.net.classifier.weight.mul_(-1)                                        # not its teacher any more
-    old, seen = [c for t in range(tasks) for c in dataset.task_classes(t)], classes(dataset, *range(tasks + 1))
+        model.net.classifier.weight.mul_(-1)  # not its teacher any more
+    old, seen = (
+        [c for t in range(tasks) for c in dataset.task_classes(t)],
+        classes(dataset, *range(tasks + 1)),
+    )
     p = model.net(inputs).sigmoid().detach().double().numpy()
     target = np.eye(10)[labels.numpy()]
     if old:
         target[:, old] = model.old_net(inputs).sigmoid().double().numpy()[:, old]
     entries = -(target * np.log(p) + (1 - target) * np.log(1 - p))
-    expected = entries[:, seen].mean() + 0.01 * sum((q ** 2).sum().item() for q in model.net.parameters())
+    expected = entries[:, seen].mean() + 0.01 * sum(
+        (q**2).sum().item() for q in model.net.parameters()
+    )
     assert model.meta_observe(inputs, labels, plain).item() == pytest.approx(expected, rel=1e-5)
     pushed = model.net.classifier.weight.grad - 0.02 * model.net.classifier.weight
     moved = (pushed.abs() > 1e-6).any(dim=1).numpy()
@@ -81,7 +89,12 @@ def test_exemplars_are_herded_on_unit_features(after):
     f = F.normalize(model.net(model.plain(images), returnt='features')).double().numpy()
     chosen = []
     for k in range(1, 8):
-        distance = [np.inf if j in chosen else np.linalg.norm(f.mean(axis=0) - (f[chosen].sum(axis=0) + f[j]) / k) for j in range(len(f))]
+        distance = [
+            np.inf
+            if j in chosen
+            else np.linalg.norm(f.mean(axis=0) - (f[chosen].sum(axis=0) + f[j]) / k)
+            for j in range(len(f))
+        ]
         chosen.append(int(np.argmin(distance)))
     assert np.array_equal(rows_by_class(model)[c][:7], images[chosen].numpy())
 
@@ -95,6 +108,7 @@ def test_the_prediction_is_the_nearest_mean_of_exemplars(after, mirrored):
     def unit(images):
         f = model.net(images, returnt='features').detach().double().numpy()
         return f / np.linalg.norm(f, axis=1, keepdims=True)
+
     x = model.plain(torch.tensor(dataset.images.test[::3]))
     logits = model(x)
     for c, rows in rows_by_class(model).items():

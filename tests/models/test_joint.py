@@ -1,6 +1,7 @@
 """Joint training: the union of the tasks, learned as if it had come at once (and as by SGD on one
 task: test_contract.py).
 """
+
 import pytest
 import torch
 
@@ -13,14 +14,19 @@ def lessons(start):
     """lessons(*flags): (labels of each step of a run, whether the network had moved after each
     task, data set).
     """
+
     def run(*flags):
         model, dataset, args = start('joint', '--lr 0.05', *flags)
         begin, seen, moved = model.net.get_params().clone(), [], []
         loss, end_task = model.loss, model.end_task
         model.loss = lambda logits, labels: (seen.append(labels.tolist()), loss(logits, labels))[1]
-        model.end_task = lambda dataset: (end_task(dataset), moved.append(not torch.equal(model.net.get_params(), begin)))[0]
+        model.end_task = lambda dataset: (
+            end_task(dataset),
+            moved.append(not torch.equal(model.net.get_params(), begin)),
+        )[0]
         train(model, dataset, args)
         return seen, moved, dataset
+
     return run
 
 

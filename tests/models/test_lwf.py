@@ -1,6 +1,7 @@
 """LwF: distillation at a temperature, the warm-up of new rows of the head, and recorded logits that
 stay with their images.
 """
+
 import copy
 from types import SimpleNamespace
 
@@ -23,7 +24,9 @@ def test_the_warm_up_is_over_the_new_classes_and_moves_their_rows_of_the_head_al
     inputs, labels, *_ = next(iter(dataset.train_loader))
     model.warm_up(SimpleNamespace(train_loader=[(inputs, labels)]))
     new = classes(dataset, 1)
-    features, logits = (before(inputs, returnt=what).detach().double().numpy() for what in ('features', 'out'))
+    features, logits = (
+        before(inputs, returnt=what).detach().double().numpy() for what in ('features', 'out')
+    )
     error = softmax(logits[:, new]) - (labels.numpy()[:, None] == new)
     moved = (model.net.classifier.weight - before.classifier.weight).detach().numpy()
     assert np.allclose(moved[new], -0.003 * error.T @ features / len(labels), atol=1e-6)
@@ -41,13 +44,15 @@ def test_the_loss_by_hand_with_logits_recorded_for_each_image(start, alpha, temp
     assert sum(len(batch[1]) for batch in coming) == 24
     for inputs, _, images, recorded in coming:
         assert torch.allclose(teacher(model.normalization_transform(images)), recorded, atol=1e-5)
-        assert not torch.allclose(teacher(inputs), recorded, atol=1e-3)             # these are augmented
+        assert not torch.allclose(teacher(inputs), recorded, atol=1e-3)  # these are augmented
     model.net.eval()
     inputs, labels, images, recorded = coming[0]
     old, seen, unseen = classes(dataset, 0), classes(dataset, 0, 1), classes(dataset, 2)
     out = model.net(inputs).detach()
     p_old, p = softmax(recorded[:, old] / temperature), softmax(out[:, old] / temperature)
     expected = cross_entropy(out, labels, seen) - alpha * (p_old * np.log(p)).sum(axis=1).mean()
-    assert model.meta_observe(inputs, labels, images, logits=recorded).item() == pytest.approx(expected, rel=1e-4)
+    assert model.meta_observe(inputs, labels, images, logits=recorded).item() == pytest.approx(
+        expected, rel=1e-4
+    )
     assert not model.net.classifier.weight.grad[unseen].any()
     assert model.net.classifier.weight.grad[seen].any(dim=1).all()

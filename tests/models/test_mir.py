@@ -1,6 +1,7 @@
 """MIR: interference against first-order theory, what scoring leaves alone, and the step with what
 is replayed.
 """
+
 import copy
 
 import pytest
@@ -25,12 +26,17 @@ def linear_problem(seed, count=6):
 
 
 @quick
-@given(seed=st.integers(0, 2 ** 20), lr=st.floats(0, 2))
+@given(seed=st.integers(0, 2**20), lr=st.floats(0, 2))
 def test_interference_is_the_change_of_loss_that_the_step_makes(seed, lr):
     net, x, y = linear_problem(seed)
-    scores, before = interference(net, lr, x, y), F.cross_entropy(net(x), y, reduction='none').detach()
+    scores, before = (
+        interference(net, lr, x, y),
+        F.cross_entropy(net(x), y, reduction='none').detach(),
+    )
     torch.optim.SGD(net.parameters(), lr=lr).step()
-    assert torch.allclose(scores, F.cross_entropy(net(x), y, reduction='none').detach() - before, atol=1e-12)
+    assert torch.allclose(
+        scores, F.cross_entropy(net(x), y, reduction='none').detach() - before, atol=1e-12
+    )
     assert not scores.requires_grad and (lr or not scores.any())
 
 
@@ -44,26 +50,41 @@ def test_scoring_leaves_the_network_alone(start):
     before, gradients = copy.deepcopy(model.net), [p.grad.clone() for p in model.net.parameters()]
     in_training = interference(model.net, 0.1, inputs, labels)
     assert in_training.any() and all(module.training for module in model.net.modules())
-    assert all(torch.equal(a, before.state_dict()[name]) for name, a in model.net.state_dict().items())
+    assert all(
+        torch.equal(a, before.state_dict()[name]) for name, a in model.net.state_dict().items()
+    )
     assert all(torch.equal(p.grad, g) for p, g in zip(model.net.parameters(), gradients))
     model.net.eval()
     assert not torch.allclose(interference(model.net, 0.1, inputs, labels), in_training)
 
 
-@pytest.mark.parametrize('flags, tasks', [('--task_free 0', [0]), ('--task_free 1', [0, 1]), ('--task_free 0 --schedule gaussian:batch=12', [0])])
+@pytest.mark.parametrize(
+    'flags, tasks',
+    [
+        ('--task_free 0', [0]),
+        ('--task_free 1', [0, 1]),
+        ('--task_free 0 --schedule gaussian:batch=12', [0]),
+    ],
+)
 def test_a_step_follows_the_sum_of_both_gradients_of_batch_and_most_interfered(start, flags, tasks):
     """Two means of different size: neither is diluted by the other. Of the current task, candidates
     only on demand; on a stream without tasks, always."""
     model, dataset, _ = start('mir', '--lr 0.01 --minibatch_size 7 --subsample 99', flags)
-    first, batch = (batches(model, dataset) if 'gaussian' in flags else next_task(model, dataset))[:2]
+    first, batch = (batches(model, dataset) if 'gaussian' in flags else next_task(model, dataset))[
+        :2
+    ]
     model.meta_observe(*first)
     candidates, labels = stored(still(model), tasks)
     loss = F.cross_entropy(model.net(batch[0]), batch[1])
-    there = copy.deepcopy(model.net)                                       # the step to come, taken by a copy
+    there = copy.deepcopy(model.net)  # the step to come, taken by a copy
     g = gradient(loss, model.net)
     there.set_params(model.net.get_params() - 0.01 * g)
-    now, then = (F.cross_entropy(net(candidates), labels, reduction='none') for net in (model.net, there))
+    now, then = (
+        F.cross_entropy(net(candidates), labels, reduction='none') for net in (model.net, there)
+    )
     chosen = (then - now).argsort(descending=True)[:7]
-    expected = g + gradient(F.cross_entropy(model.net(candidates[chosen]), labels[chosen]), model.net)
+    expected = g + gradient(
+        F.cross_entropy(model.net(candidates[chosen]), labels[chosen]), model.net
+    )
     found, step = step_of(model, batch)
     assert found == pytest.approx(loss.item(), rel=1e-5) and close(step, expected)

@@ -4,6 +4,7 @@ accuracies that others can recompute.
 Digests are compared between whole runs on the digits, with a tiny backbone and three updates of
 adaptation.
 """
+
 import re
 
 import numpy as np
@@ -17,7 +18,13 @@ from scroll.grid import GRID
 from scroll.heads.predictors import exact_lambda
 
 DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
-SHORT = {'model_config': 'base', 'adapt_select': 'none', 'iterations': 3, 'minibatch_size': 20, 'buffer_size': 40}
+SHORT = {
+    'model_config': 'base',
+    'adapt_select': 'none',
+    'iterations': 3,
+    'minibatch_size': 20,
+    'buffer_size': 40,
+}
 
 
 @pytest.fixture(scope='module')
@@ -27,8 +34,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def ready(parse, base):
-    """ready(*flags): model, data set and arguments of a run; features are shared through the cache.
-    """
+    """ready(*flags): model, data set and arguments of a run; features are shared through the cache."""
     return lambda *flags: initialize(parse('scroll', *flags, base_path=base, **SHORT))
 
 
@@ -41,6 +47,7 @@ def row(ready):
         if flags not in known:
             known[flags] = train(*ready(*flags))
         return known[flags]
+
     return run
 
 
@@ -48,9 +55,15 @@ def digests(row: dict, *names) -> dict:
     return {name: row[name] for name in names or DIGESTS}
 
 
-@pytest.mark.parametrize('flags', [
-    ['--schedule split:3,order=random'], ['--schedule iid'],
-    ['--permute_classes 1 --n_splits 10 --batch_size 7']], ids=' '.join)
+@pytest.mark.parametrize(
+    'flags',
+    [
+        ['--schedule split:3,order=random'],
+        ['--schedule iid'],
+        ['--permute_classes 1 --n_splits 10 --batch_size 7'],
+    ],
+    ids=' '.join,
+)
 def test_classes_that_arrive_whole_give_one_predictor_to_the_last_bit(row, flags):
     reference = row('--n_splits 5')
     assert all(len(digest) == 64 for digest in digests(reference).values())
@@ -58,7 +71,9 @@ def test_classes_that_arrive_whole_give_one_predictor_to_the_last_bit(row, flags
     assert row(*flags)['final_accuracy'] == reference['final_accuracy']
 
 
-def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(row, schedule='split:5,batch=7'):
+def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(
+    row, schedule='split:5,batch=7'
+):
     names = ('statistics_digest', 'online_digest', 'online_accuracy')
     pieces, reference = row('--schedule', schedule), row('--n_splits 5')
     assert digests(pieces, *names) == digests(reference, *names) and pieces['buffered'] == 40
@@ -74,35 +89,55 @@ def test_digests_do_change_with_what_they_stand_for(row):
     # nothing there is random
     assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])
     assert seeded['adapted_digest'] != reference['adapted_digest']
-    assert shrunk['statistics_digest'] == reference['statistics_digest'] and shrunk['online_digest'] != reference['online_digest']
+    assert (
+        shrunk['statistics_digest'] == reference['statistics_digest']
+        and shrunk['online_digest'] != reference['online_digest']
+    )
     assert row('--embed_dtype bfloat16')['statistics_digest'] != reference['statistics_digest']
 
 
 def expected_online(model, dataset) -> np.ndarray:
     """Predicted labels of the test images: scikit-learn's ridge on [u; 1], targets +-1."""
+
     def inputs(images):
         return np.hstack([model.embedder(images)[0] / GRID, np.ones((len(images), 1))])
+
     labels = dataset.images.train_labels
     targets = np.where(labels[:, None] == np.arange(10), 1.0, -1.0)
-    ridge = Ridge(alpha=0.1, fit_intercept=False, solver='cholesky').fit(inputs(dataset.images.train), targets)
+    ridge = Ridge(alpha=0.1, fit_intercept=False, solver='cholesky').fit(
+        inputs(dataset.images.train), targets
+    )
     return ridge.predict(inputs(dataset.images.test)).argmax(1)
 
 
 def test_the_online_accuracy_is_that_of_scikit_learns_ridge_on_all_the_data(row, ready):
     model, dataset, _ = ready()
     accuracy = 100 * (expected_online(model, dataset) == dataset.images.test_labels).mean()
-    assert accuracy > 40                                        # even a random backbone beats chance, 10
+    assert accuracy > 40  # even a random backbone beats chance, 10
     assert row('--n_splits 5')['online_accuracy'] == pytest.approx(accuracy, abs=1e-3)
     unadapted = row('--adaptation none')
-    assert unadapted['final_accuracy'] == unadapted['online_accuracy'] == pytest.approx(accuracy, abs=1e-3)
-    assert unadapted['adapted_accuracy'] is unadapted['adapted_digest'] is unadapted['adapted_mode'] is None
+    assert (
+        unadapted['final_accuracy']
+        == unadapted['online_accuracy']
+        == pytest.approx(accuracy, abs=1e-3)
+    )
+    assert (
+        unadapted['adapted_accuracy']
+        is unadapted['adapted_digest']
+        is unadapted['adapted_mode']
+        is None
+    )
     assert unadapted['buffered'] == 40
 
 
 def test_columns_of_the_adapted_predictor(row):
     one = row('--n_splits 5')
     assert one['adapted_accuracy'] == one['final_accuracy'] and one['adapted_mode'] == 'adapters'
-    assert one['buffered'] == 40 and one['initial_scale'] > 0 and one['final_scale'] != one['initial_scale']
+    assert (
+        one['buffered'] == 40
+        and one['initial_scale'] > 0
+        and one['final_scale'] != one['initial_scale']
+    )
     assert row('--adaptation_threshold 39')['adapted_mode'] == 'full'
     for stage in ('embedding', 'statistics', 'adaptation', 'stream', 'evaluation', 'total'):
         assert one[f'seconds_{stage}'] >= 0
@@ -110,29 +145,50 @@ def test_columns_of_the_adapted_predictor(row):
     assert one['schedule_digest'] != row('--n_splits 2')['schedule_digest']
 
 
-def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_the_same_network(row):
+def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_the_same_network(
+    row,
+):
     second, once = row('--adapt_every_task 2 --classifier_lr 1'), row('--classifier_lr 1')
     assert second['adapted_digest'] == once['adapted_digest']
     same = [second[f'task{t}'] == once[f'task{t}'] for t in (1, 2, 3, 4, 5)]
     assert same[::2] == [True] * 3 and False in same
 
 
-@pytest.mark.parametrize('flags, header, left_out', [
-    ([], '', ()),
-    (['--schedule', 'split:5,order=random,batch=7'], '', ()),
-    (['--schedule', 'imbalanced:5'], '', ['not in the stream (--schedule imbalanced:5)']),
-    (['--stop_after', '2'], ', 2 of 5 tasks', ['in later tasks (--stop_after 2)']),
-    (['--start_from', '3'], ', tasks 4 to 5 of 5', ['in earlier tasks (--start_from 3)']),
-    (['--validation', '10', '--label_perc', '.5', '--n_splits', '2'], '', ['held out (--validation 10)', 'labels (--label_perc 0.5)']),
-    (['--schedule', 'gaussian', '--label_perc_by_class', '.25'], '', ['labels (--label_perc_by_class 0.25)'])], ids=' '.join)
-def test_the_summary_claims_what_holds_of_the_samples_that_came(ready, capsys, flags, header, left_out):
+@pytest.mark.parametrize(
+    'flags, header, left_out',
+    [
+        ([], '', ()),
+        (['--schedule', 'split:5,order=random,batch=7'], '', ()),
+        (['--schedule', 'imbalanced:5'], '', ['not in the stream (--schedule imbalanced:5)']),
+        (['--stop_after', '2'], ', 2 of 5 tasks', ['in later tasks (--stop_after 2)']),
+        (['--start_from', '3'], ', tasks 4 to 5 of 5', ['in earlier tasks (--start_from 3)']),
+        (
+            ['--validation', '10', '--label_perc', '.5', '--n_splits', '2'],
+            '',
+            ['held out (--validation 10)', 'labels (--label_perc 0.5)'],
+        ),
+        (
+            ['--schedule', 'gaussian', '--label_perc_by_class', '.25'],
+            '',
+            ['labels (--label_perc_by_class 0.25)'],
+        ),
+    ],
+    ids=' '.join,
+)
+def test_the_summary_claims_what_holds_of_the_samples_that_came(
+    ready, capsys, flags, header, left_out
+):
     """Those that were learned and those that were left out are all, each cause with its number."""
     train(*ready('--adaptation', 'none', *flags))
     out = ' '.join(capsys.readouterr().out.split())
-    learned = re.search(r'statistics and f_T are the same in any order of these ([\d,]+) samples, on ', out)[1]
+    learned = re.search(
+        r'statistics and f_T are the same in any order of these ([\d,]+) samples, on ', out
+    )[1]
     counts = [re.search(rf'([\d,]+) {re.escape(words)}', out)[1] for words in left_out]
     assert sum(int(count.replace(',', '')) for count in [learned, *counts]) == 1442
-    assert f'Summary{header} ' in out and ('this run left out, of 1,442 training samples: ' in out) == bool(left_out)
+    assert f'Summary{header} ' in out and (
+        'this run left out, of 1,442 training samples: ' in out
+    ) == bool(left_out)
     assert 'came again' not in out
 
 
@@ -141,12 +197,30 @@ def test_the_summary_counts_repeated_draws_and_says_where_samples_are_not_counte
     model, dataset, args = ready('--adaptation', 'none', '--schedule', spec)
     train(model, dataset, args)
     out, came = ' '.join(capsys.readouterr().out.split()), len(set(dataset.schedule.order.tolist()))
-    assert 'in any order of these 200 samples' in out and f'samples came again: 200 draws of {came}' in out
+    assert (
+        'in any order of these 200 samples' in out
+        and f'samples came again: 200 draws of {came}' in out
+    )
     assert f'{1442 - came:,} not in the stream (--schedule {spec})' in out
-    train(*ready('--head', 'auto', '--lift', 'none', '--adaptation', 'none', '--debug_mode', '1', '--shard', '1/2', '--batch_size', '8'))
+    train(
+        *ready(
+            '--head',
+            'auto',
+            '--lift',
+            'none',
+            '--adaptation',
+            'none',
+            '--debug_mode',
+            '1',
+            '--shard',
+            '1/2',
+            '--batch_size',
+            '8',
+        )
+    )
     out = ' '.join(capsys.readouterr().out.split())
     learned = int(re.search(r'any order of these (\d+) samples \(f_T: with this buffer\)', out)[1])
-    assert learned < 5 * 5 * 8                  # five tasks, five batches of 8, and half of these
+    assert learned < 5 * 5 * 8  # five tasks, five batches of 8, and half of these
     assert 'all after the first batches' in out and 'all in other shards (--shard 1/2)' in out
 
 
@@ -172,7 +246,9 @@ def test_images_as_mammoth_hands_them_out_give_the_same_statistics(ready):
 
 
 @pytest.mark.parametrize('permute', [0, 1])
-def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_classes(ready, permute):
+def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_classes(
+    ready, permute
+):
     model, dataset, _ = ready('--permute_classes', str(permute), '--n_splits 2 --adaptation none')
     pass_over(model, dataset)
     images = torch.from_numpy(dataset.images.test[:60].copy())
@@ -181,14 +257,18 @@ def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_cl
     assert (logits[:, 5:] == -torch.inf).all()
     seen = dataset.test_labels[:60] < 5
     assert (logits.argmax(1).numpy()[seen] == dataset.test_labels[:60][seen]).mean() > 0.5
-    torch.testing.assert_close(model(dataset.preprocessing(images))[:, :5], logits[:, :5], atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        model(dataset.preprocessing(images))[:, :5], logits[:, :5], atol=1e-3, rtol=0
+    )
 
 
 def test_the_statistics_choose_the_same_lambda_under_every_schedule(row):
     auto = row('--ridge_lambda auto')
-    assert auto['ridge_lambda'] == 'auto' and 2 ** -20 <= auto['ridge_lambda_used'] <= 2 ** 20
+    assert auto['ridge_lambda'] == 'auto' and 2**-20 <= auto['ridge_lambda_used'] <= 2**20
     other = row('--ridge_lambda auto --schedule iid --permute_classes 1')
-    assert digests(other) == digests(auto) and other['ridge_lambda_used'] == auto['ridge_lambda_used']
+    assert (
+        digests(other) == digests(auto) and other['ridge_lambda_used'] == auto['ridge_lambda_used']
+    )
     assert digests(row('--ridge_lambda', str(auto['ridge_lambda_used']))) == digests(auto)
     assert row('--n_splits 5')['ridge_lambda_used'] == exact_lambda(0.1)
     assert row('--predictor ncc')['ridge_lambda_used'] is None

@@ -1,6 +1,7 @@
 """SS-IL: gradients that must be exactly zero, distillation by hand, the teacher, and tasks of one
 class.
 """
+
 import copy
 
 import numpy as np
@@ -28,7 +29,9 @@ def partitions(draw):
     """(7 logits cut into tasks of unequal size and any classes, seed)."""
     order = draw(st.permutations(range(7)))
     cuts = sorted(draw(st.sets(st.integers(1, 6), min_size=1, max_size=4)))
-    return [torch.tensor(part, dtype=torch.int64) for part in np.split(np.array(order), cuts)], draw(st.integers(0, 2 ** 20))
+    return [
+        torch.tensor(part, dtype=torch.int64) for part in np.split(np.array(order), cuts)
+    ], draw(st.integers(0, 2**20))
 
 
 @quick
@@ -49,7 +52,9 @@ def test_the_softmax_is_separated(partition):
         if len(part) == 1:
             assert loss.item() == 0 and not logits.grad.any()
         else:
-            assert loss.item() == pytest.approx(cross_entropy(logits, labels, part.sort().values), rel=1e-4, abs=1e-6)
+            assert loss.item() == pytest.approx(
+                cross_entropy(logits, labels, part.sort().values), rel=1e-4, abs=1e-6
+            )
             assert logits.grad[:, part].any()
 
 
@@ -61,11 +66,12 @@ def test_distillation_task_by_task(partition):
     out = float(task_wise_distillation(*z, tasks))
     assert out == pytest.approx(kl(*z.numpy(), [t.numpy() for t in tasks]), abs=1e-9) and out >= 0
     shifted = z[1].clone()
-    shifted[:, tasks[0]] += 5                                          # a softmax of one task does not see it
+    shifted[:, tasks[0]] += 5  # a softmax of one task does not see it
     assert float(task_wise_distillation(z[0], shifted, tasks)) == pytest.approx(out, abs=1e-9)
     together = [torch.cat(tasks)]
-    assert len(tasks) == 1 or float(task_wise_distillation(z[0], shifted, together)) != pytest.approx(
-        float(task_wise_distillation(*z, together)), abs=1e-6)
+    assert len(tasks) == 1 or float(
+        task_wise_distillation(z[0], shifted, together)
+    ) != pytest.approx(float(task_wise_distillation(*z, together)), abs=1e-6)
     assert abs(float(task_wise_distillation(z[0], z[0], tasks))) < 1e-12
 
 
@@ -74,17 +80,24 @@ def test_the_loss_by_hand_in_the_third_task(start, coefficient):
     """Unequal tasks of classes in any order; teacher and student see the same images, of earlier
     tasks only.
     """
-    model, dataset, _ = start('ssil', '--distill_coef', coefficient, '--lr 0.01 --minibatch_size 99')
+    model, dataset, _ = start(
+        'ssil', '--distill_coef', coefficient, '--lr 0.01 --minibatch_size 99'
+    )
     first, (inputs, labels, images) = next_task(model, dataset, 2)[:2]
     teacher = copy.deepcopy(model.net).eval()
     model.meta_observe(*first)
-    assert set(model.buffer.task_labels[:len(model.buffer)].tolist()) == {0, 1, 2}
+    assert set(model.buffer.task_labels[: len(model.buffer)].tolist()) == {0, 1, 2}
     for p in model.net.parameters():
-        p.data += 0.05 * torch.randn(p.shape, generator=seeded())                   # away from the teacher
+        p.data += 0.05 * torch.randn(p.shape, generator=seeded())  # away from the teacher
     replayed, replayed_labels = stored(still(model), [0, 1])
-    z, z_replayed, z_teacher = (net(x).detach().double().numpy() for net, x in ((model.net, inputs), (model.net, replayed), (teacher, replayed)))
+    z, z_replayed, z_teacher = (
+        net(x).detach().double().numpy()
+        for net, x in ((model.net, inputs), (model.net, replayed), (teacher, replayed))
+    )
     expected = cross_entropy(z, labels, classes(dataset, 2))
     expected += cross_entropy(z_replayed, replayed_labels, classes(dataset, 0, 1))
     distilled = kl(z_teacher, z_replayed, [dataset.task_classes(t) for t in (0, 1)])
     assert distilled > 1e-3
-    assert model.meta_observe(inputs, labels, images).item() == pytest.approx(expected + coefficient * distilled, rel=1e-4)
+    assert model.meta_observe(inputs, labels, images).item() == pytest.approx(
+        expected + coefficient * distilled, rel=1e-4
+    )

@@ -1,6 +1,7 @@
 """Methods that read a data set themselves, on data sets as users of Mammoth write them: transforms
 of one image, or None.
 """
+
 import pytest
 import torch
 
@@ -12,16 +13,30 @@ from tests.datasets.conftest import arguments, foreign, run  # noqa: F401
 ENS = ['--n_classifiers 6 --top_k 2']
 
 
-@pytest.mark.parametrize('method, dataset, flags', [
-    ('ens', 'picture-digits', ENS), ('joint', 'unequal-digits', ['--label_perc 0.5']), ('joint', 'flowing-digits', [])])
+@pytest.mark.parametrize(
+    'method, dataset, flags',
+    [
+        ('ens', 'picture-digits', ENS),
+        ('joint', 'unequal-digits', ['--label_perc 0.5']),
+        ('joint', 'flowing-digits', []),
+    ],
+)
 def test_a_run(arguments, tmp_path, method, dataset, flags):  # noqa: F811
-    assert 0 <= run(arguments(dataset, *flags, '--base_path', tmp_path, model=method))['final_accuracy'] <= 100
+    assert (
+        0
+        <= run(arguments(dataset, *flags, '--base_path', tmp_path, model=method))['final_accuracy']
+        <= 100
+    )
 
 
 def test_a_run_of_gdumb(parse, foreign):  # noqa: F811
     flags = ['--weights none --backbone resnet18-md --width 2 --buffer_size 21 --fitting_epochs 1']
     for dataset in ('unequal-digits', 'flowing-digits'):
-        assert 0 <= train(*initialize(parse('gdumb', *flags, dataset=dataset)))['final_accuracy'] <= 100
+        assert (
+            0
+            <= train(*initialize(parse('gdumb', *flags, dataset=dataset)))['final_accuracy']
+            <= 100
+        )
 
 
 def test_frozen_features_of_images_of_no_known_size(arguments, tmp_path):  # noqa: F811
@@ -33,9 +48,14 @@ def test_each_domain_keeps_its_own_transform(arguments):  # noqa: F811
     """Here each task has a permutation of the pixels; with that of the last for all, there would be
     one domain only.
     """
-    model, dataset, args = initialize(arguments('shuffled-digits', '--batch_size 400', model='joint'))
+    model, dataset, args = initialize(
+        arguments('shuffled-digits', '--batch_size 400', model='joint')
+    )
     images, forward = [], model.net.forward
-    model.net.forward = lambda x, *more: (images.append(x.clone()) if model.net.training else None, forward(x, *more))[1]
+    model.net.forward = lambda x, *more: (
+        images.append(x.clone()) if model.net.training else None,
+        forward(x, *more),
+    )[1]
     train(model, dataset, args)
     (batch,) = images
     expected = torch.stack([task[i][0] for task in model.collected for i in range(len(task))])

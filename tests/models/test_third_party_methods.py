@@ -1,5 +1,6 @@
 """Method files as users of Mammoth, and our docs, write them, unchanged: what they import, what
 they do to data, nets and buffers."""
+
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from core.rows import read_rows
 from tests.conftest import refused, words_of
 from tests.test_docs import BLOCKS
 
-HEAD = '''
+HEAD = """
 from copy import deepcopy
 import numpy as np
 import torch
@@ -21,9 +22,9 @@ from models.utils.continual_model import ContinualModel
 from utils.args import ArgumentParser, add_rehearsal_args
 from utils.augmentations import apply_transform
 from utils.buffer import Buffer
-'''
+"""
 
-STAR = '''
+STAR = """
 from utils.args import *
 from utils.buffer import Buffer
 
@@ -52,9 +53,11 @@ class Early(ContinualModel):
         self.opt.step()
         self.buffer.add_data(examples=not_aug_inputs, labels=labels)
         return loss.item()
-'''
+"""
 
-LEGACY_METHOD = HEAD + '''
+LEGACY_METHOD = (
+    HEAD
+    + '''
 
 class Fresh(ContinualModel):
     """`get_parser()` gives a parser of its own; only task-aware."""
@@ -76,8 +79,11 @@ class Fresh(ContinualModel):
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         return 0
 '''
+)
 
-REPLACED = HEAD + '''
+REPLACED = (
+    HEAD
+    + '''
 
 class Replaced(ContinualModel):
     """Replaces the data of a task, copies data sets, distils logits, as iCaRL, BiC and LwF do."""
@@ -119,8 +125,11 @@ class Replaced(ContinualModel):
         assert loss.shape == labels.shape
         return {'loss': loss.mean(), 'other': 3}
 '''
+)
 
-NETS = HEAD + '''
+NETS = (
+    HEAD
+    + '''
 from backbone import get_backbone
 from datasets import get_dataset
 from utils.conf import get_device
@@ -165,8 +174,11 @@ class Nets(ContinualModel):
         last = self.current_task == dataset.N_TASKS - 1
         self.last.append((len(dataset.test_loaders) == dataset.N_TASKS, last))
 '''
+)
 
-BUFFERS = HEAD + '''
+BUFFERS = (
+    HEAD
+    + '''
 
 class Buffers(ContinualModel):
     """Reads and writes buffers directly, as GDumb, X-DER, GEM and iCaRL do."""
@@ -206,8 +218,11 @@ class Buffers(ContinualModel):
         again = torch.stack([self.transform(image) for image in images])
         assert again.shape[0] == len(images)
 '''
+)
 
-FIELDS = HEAD + '''
+FIELDS = (
+    HEAD
+    + '''
 ALWAYS = ('lr batch_size minibatch_size n_epochs buffer_size optim_wd optim_mom optim_nesterov optimizer '
           'debug_mode dataset model backbone seed num_workers nowand label_perc device start_from '
           'n_iters fitting_mode non_verbose joint permute_classes noise_rate validation').split()
@@ -228,8 +243,11 @@ class Fields(ContinualModel):
         self.wrong = getattr(self, 'wrong', 0) + int((labels != true_labels).sum())
         return 0
 '''
+)
 
-WRAPPED = HEAD + '''
+WRAPPED = (
+    HEAD
+    + '''
 
 class Wrapper:
     def __init__(self, network):
@@ -259,8 +277,11 @@ class Wrapped(ContinualModel):
         assert self.network().training and next(self.network().parameters()).device == self.device
         return self.descend(self.loss(self.network()(inputs), labels))
 '''
+)
 
-REPLAY = HEAD + '''
+REPLAY = (
+    HEAD
+    + '''
 from models.utils.replay_model import ReplayModel
 
 class Replay(ReplayModel):
@@ -279,8 +300,18 @@ class Replay(ReplayModel):
         assert len(self.replay()[1]) == 7
         return 0
 '''
+)
 
-FILES = dict(star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS, fields=FIELDS, wrapped=WRAPPED, replay=REPLAY)
+FILES = dict(
+    star=STAR,
+    legacy=LEGACY_METHOD,
+    replaced=REPLACED,
+    nets=NETS,
+    buffers=BUFFERS,
+    fields=FIELDS,
+    wrapped=WRAPPED,
+    replay=REPLAY,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -291,12 +322,21 @@ def files(third_party, small_digits):
 @pytest.fixture
 def run(parse):
     """run(name, *flags): (model, data set, results row) of a run on the digits."""
+
     def start(name, *flags, lr='0.05'):
         flags = words_of(*flags)
-        fixed = {'--n_epochs': '1', '--n_splits': '2', '--batch_size': '16', **({'--lr': lr} if lr else {})}
-        words = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
+        fixed = {
+            '--n_epochs': '1',
+            '--n_splits': '2',
+            '--batch_size': '16',
+            **({'--lr': lr} if lr else {}),
+        }
+        words = [
+            word for flag, value in fixed.items() if flag not in flags for word in (flag, value)
+        ]
         model, dataset, args = initialize(parse(name, *words, *flags))
         return model, dataset, train(model, dataset, args)
+
     return start
 
 
@@ -310,15 +350,24 @@ def test_a_file_of_2020_with_a_star_import_and_a_function_for_its_parser(run, pa
 
 def test_a_parser_of_its_own_is_merged_and_a_task_il_method_gets_the_task(run, tmp_path):
     model, dataset, row = run('fresh', '--disable_log 0 --base_path', str(tmp_path), lr=None)
-    assert (model.args.depth, model.args.lr, model.args.batch_size, model.current_task) == (3, 0.5, 16, 2)
-    row_il = read_rows(tmp_path / 'results' / 'task-il' / 'seq-digits' / 'fresh' / 'mean_accs.csv')[0]
+    assert (model.args.depth, model.args.lr, model.args.batch_size, model.current_task) == (
+        3,
+        0.5,
+        16,
+        2,
+    )
+    row_il = read_rows(tmp_path / 'results' / 'task-il' / 'seq-digits' / 'fresh' / 'mean_accs.csv')[
+        0
+    ]
     assert float(row_il['task2']) == 20
-    assert row['task2'] == 0         # always the first class of five; no class-il accuracy
+    assert row['task2'] == 0  # always the first class of five; no class-il accuracy
 
 
 def test_replaced_data_are_what_comes_with_their_logits(run):
     model, dataset, _ = run('replaced', '--batch_size 4')
-    sizes = [-(-int((np.isin(dataset.train_labels, range(5 * t, 5 * t + 5))).sum()) // 4) for t in (0, 1)]
+    sizes = [
+        -(-int((np.isin(dataset.train_labels, range(5 * t, 5 * t + 5))).sum()) // 4) for t in (0, 1)
+    ]
     assert model.lengths == [sizes[0], sizes[1] + 7] and sum(model.seen) == sum(model.lengths)
     assert max(model.seen) == 4
     assert model.validation == 12 and len(dataset.train_loader.dataset) == model.lengths[1]
@@ -326,20 +375,35 @@ def test_replaced_data_are_what_comes_with_their_logits(run):
 
 def test_new_networks_data_sets_and_optimisers_in_the_middle_of_a_run(run):
     model, _, _ = run('nets', '--permute_classes 1 --lr_scheduler multisteplr --lr_milestones 1')
-    assert len(model.own) == 2 and model.last == [(False, False), (True, True)] and model.args.mine == 'added'
+    assert (
+        len(model.own) == 2
+        and model.last == [(False, False), (True, True)]
+        and model.args.mine == 'added'
+    )
     # the scheduler works on the optimiser that the method made
     assert model.opt.param_groups[0]['lr'] == pytest.approx(0.0125)
     assert (model.dataset.class_order == model.args.class_order).all()
 
 
-@pytest.mark.parametrize('flags', [['--bn', 'frozen'], ['--fitting_mode', 'early_stopping', '--n_epochs', '2']], ids=' '.join)
+@pytest.mark.parametrize(
+    'flags',
+    [['--bn', 'frozen'], ['--fitting_mode', 'early_stopping', '--n_epochs', '2']],
+    ids=' '.join,
+)
 def test_a_net_that_is_no_module_is_trained_as_the_network_in_it(run, flags):
-    ends = {form: run('wrapped', '--form', form, *flags)[0] for form in ('module', 'object', 'list', 'none')}
+    ends = {
+        form: run('wrapped', '--form', form, *flags)[0]
+        for form in ('module', 'object', 'list', 'none')
+    }
     weights = {form: model.network().state_dict() for form, model in ends.items()}
     for form in ('object', 'list'):
-        assert all(torch.equal(tensor, weights['module'][name]) for name, tensor in weights[form].items()), form
+        assert all(
+            torch.equal(tensor, weights['module'][name]) for name, tensor in weights[form].items()
+        ), form
     assert ends['none'].opt is None and ends['object'].opt is not None
-    assert not torch.equal(weights['none']['classifier.weight'], weights['module']['classifier.weight'])
+    assert not torch.equal(
+        weights['none']['classifier.weight'], weights['module']['classifier.weight']
+    )
 
 
 def test_buffers_are_read_and_written_directly(run):
@@ -351,7 +415,10 @@ def test_buffers_are_read_and_written_directly(run):
 
 def test_a_replay_method_has_its_buffer_whatever_its_parser_declares(run, parse, capsys):
     model, _, _ = run('replay', '--buffer_size', '12', '--weight', '2')
-    assert (len(model.buffer), model.args.weight) == (12, 2) and 'no effect' not in capsys.readouterr().err
+    assert (len(model.buffer), model.args.weight) == (
+        12,
+        2,
+    ) and 'no effect' not in capsys.readouterr().err
     with refused('--buffer_size is missing'):
         parse('replay', '--lr', '0.1')
 
@@ -366,21 +433,44 @@ def test_files_of_the_docs_run_as_they_stand(third_party, command_line, tmp_path
             code = block.code if decorated else block.code.replace(decorator, '')
             folders.setdefault(str(path.parent), {})[path.stem] = code
     assert {name: list(files) for name, files in folders.items()} == dict(
-        models=['smooth'], datasets=['stripes'], backbone=['one_layer'])
+        models=['smooth'], datasets=['stripes'], backbone=['one_layer']
+    )
     assert (decorator in folders['datasets']['stripes']) == decorated
     third_party(**folders)
-    code, out, err = command_line('--model', 'smooth', '--dataset', 'stripes', '--backbone', 'one-layer', '--layer_width', 8,
-                                  '--smoothing', 0.2, '--base_path', tmp_path, '--non_verbose', 1)
+    code, out, err = command_line(
+        '--model',
+        'smooth',
+        '--dataset',
+        'stripes',
+        '--backbone',
+        'one-layer',
+        '--layer_width',
+        8,
+        '--smoothing',
+        0.2,
+        '--base_path',
+        tmp_path,
+        '--non_verbose',
+        1,
+    )
     assert code == 0 and 'Accuracy for 2 task(s)' in out, err
-    row, = read_rows(tmp_path / 'results' / 'class-il' / 'stripes' / 'smooth' / 'mean_accs.csv')
+    (row,) = read_rows(tmp_path / 'results' / 'class-il' / 'stripes' / 'smooth' / 'mean_accs.csv')
     assert (row['backbone'], row['layer_width'], row['smoothing']) == ('one-layer', '8', '0.2')
 
 
 def test_arguments_that_are_always_there(run):
-    model, dataset, _ = run('fields', '--noise_rate 0.25 --disable_noisy_labels_cache 1 --n_splits 1')
+    model, dataset, _ = run(
+        'fields', '--noise_rate 0.25 --disable_noisy_labels_cache 1 --n_splits 1'
+    )
     assert len(model.values) == 26 and model.wrong == len(dataset.train_labels) / 4
     args = model.args
-    assert (args.buffer_size, args.minibatch_size, args.nowand, args.start_from, args.num_workers) == (0, 16, 1, None, 0)
+    assert (
+        args.buffer_size,
+        args.minibatch_size,
+        args.nowand,
+        args.start_from,
+        args.num_workers,
+    ) == (0, 16, 1, None, 0)
     assert (args.strength, args.optim_mom, args.not_a_flag) == (0.75, 0.5, 'kept')
 
 

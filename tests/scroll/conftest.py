@@ -1,6 +1,7 @@
 """What the tests of `scroll/` share: small streams, a tiny seeded network, images it can tell
 apart.
 """
+
 import linecache
 import sys
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ def command(capsys, tmp_path, monkeypatch):
     def run(*words):
         capsys.readouterr()
         return main([str(word) for word in words]), *capsys.readouterr()
+
     return run
 
 
@@ -53,6 +55,7 @@ def rounding():
     def switch(place, how: str):
         before.append((place, place.fp32_precision))
         place.fp32_precision = how
+
     yield switch
     for place, how in before:
         place.fp32_precision = how
@@ -74,12 +77,12 @@ def exact_solution(gram, units: int, right) -> list:
     rows = [[Fraction(int(value)) for value in (*left, *tail)] for left, tail in zip(gram, right)]
     for i, row in enumerate(rows):
         row[i] += units
-    for i in range(len(rows)):                              # no pivoting: the matrix is positive definite
+    for i in range(len(rows)):  # no pivoting: the matrix is positive definite
         rows[i] = [value / rows[i][i] for value in rows[i]]
         for j in range(len(rows)):
             if j != i:
                 rows[j] = [a - rows[j][i] * b for a, b in zip(rows[j], rows[i])]
-    return [row[len(rows):] for row in rows]
+    return [row[len(rows) :] for row in rows]
 
 
 def in_units(rows, exponent: int) -> list:
@@ -89,6 +92,7 @@ def in_units(rows, exponent: int) -> list:
 
 class Stream(NamedTuple):
     """Labelled features on the grid; `keys` are unique. Indexing by positions takes a part."""
+
     features: np.ndarray
     labels: np.ndarray
     keys: np.ndarray
@@ -117,7 +121,9 @@ def sample(seed=0, count=60, dim=4, classes=3, spread=1.0):
     """Quantised features of classes with means of their own, and labels."""
     rng = np.random.default_rng(seed)
     labels = np.arange(count) % classes
-    return quantise(rng.normal(size=(classes, dim))[labels] + spread * rng.normal(size=(count, dim))), labels
+    return quantise(
+        rng.normal(size=(classes, dim))[labels] + spread * rng.normal(size=(count, dim))
+    ), labels
 
 
 def left_out(name, statistics, features, labels, **settings) -> np.ndarray:
@@ -128,9 +134,21 @@ def left_out(name, statistics, features, labels, **settings) -> np.ndarray:
 
 def digests(learner) -> tuple:
     """Of statistics, buffer and keys."""
-    held = learner.buffer_.content() if learner.buffer_ is not None and len(learner.buffer_) else None
-    keys = None if learner.keys_ is None else {name: array.tolist() for name, array in learner.keys_.state_dict().items()}
-    return learner.digest(), held and held.digest(), held and held.samples.tobytes(), held and held.features.tobytes(), keys
+    held = (
+        learner.buffer_.content() if learner.buffer_ is not None and len(learner.buffer_) else None
+    )
+    keys = (
+        None
+        if learner.keys_ is None
+        else {name: array.tolist() for name, array in learner.keys_.state_dict().items()}
+    )
+    return (
+        learner.digest(),
+        held and held.digest(),
+        held and held.samples.tobytes(),
+        held and held.features.tobytes(),
+        keys,
+    )
 
 
 @st.composite
@@ -144,7 +162,11 @@ def streams(draw, max_size: int = 40, min_size: int = 1) -> Stream:
 def cuttings(draw, count: int) -> list:
     """A schedule over `count` samples: their positions in some order, cut somewhere."""
     order = np.array(draw(st.permutations(range(count))), np.int64)
-    return np.split(order, sorted(draw(st.sets(st.integers(1, count - 1), max_size=6)))) if count > 1 else [order]
+    return (
+        np.split(order, sorted(draw(st.sets(st.integers(1, count - 1), max_size=6))))
+        if count > 1
+        else [order]
+    )
 
 
 def tiny_net(seed: int = 0, width: int = 4, **kwargs) -> ResNet18:
@@ -168,15 +190,15 @@ def toy_images(per_class: int = 8, size: int = 12, seed: int = 0) -> tuple:
     random = np.random.default_rng(seed)
     labels = np.repeat(np.arange(3), per_class)
     images = random.integers(0, 90, (len(labels), size, size, 3))
-    images[labels == 0, :size // 2] += 120
-    images[labels == 1, size // 2:] += 120
+    images[labels == 0, : size // 2] += 120
+    images[labels == 1, size // 2 :] += 120
     images[labels == 2, :, :, 0] += 120
     return images.astype(np.uint8), labels
 
 
 @pytest.fixture(scope='session')
 def net() -> ResNet18:
-    return tiny_net(width=8)                     # the narrowest that has a choice of layouts
+    return tiny_net(width=8)  # the narrowest that has a choice of layouts
 
 
 @pytest.fixture(scope='session')

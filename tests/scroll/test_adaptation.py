@@ -30,7 +30,9 @@ PLAIN = Augmentation(padding=0, flip=False)
 def parts(embedder, images, labels) -> tuple:
     """Statistics of the images, and all of them as a buffer's content."""
     features, keys = embedder(images)
-    return Statistics(features.shape[1]).add(features, labels), Exemplars(labels, keys, features, images)
+    return Statistics(features.shape[1]).add(features, labels), Exemplars(
+        labels, keys, features, images
+    )
 
 
 @pytest.fixture(scope='module')
@@ -46,9 +48,11 @@ def buffer(embedder, toy):
 @pytest.fixture
 def run(embedder, f_T, buffer):
     """adapt() on the toy images, two updates of six samples unless told otherwise."""
+
     def call(seed=0, embedder=embedder, left_out=None, **settings):
         settings = Adaptation(**{**dict(iterations=2, minibatch=6), **settings})
         return adapt(embedder, f_T, buffer, settings, seed, left_out=left_out)
+
     return call
 
 
@@ -64,7 +68,9 @@ def test_the_calibrated_scale_minimises_cross_entropy(count, classes, seed, spre
     logits[np.arange(count), targets] += spread * r.uniform(0, 2)
     scale = fit_scale(logits, targets)
     best = min(cross_entropy(s * logits, targets) for s in np.geomspace(1e-2, 1e3, 400))
-    assert 1e-2 <= scale <= 1e3 and cross_entropy(scale * logits, targets) <= best * (1 + 1e-5) + 1e-6
+    assert (
+        1e-2 <= scale <= 1e3 and cross_entropy(scale * logits, targets) <= best * (1 + 1e-5) + 1e-6
+    )
 
 
 @quick
@@ -82,14 +88,20 @@ def test_a_start_that_says_nothing_of_the_labels_keeps_its_scale(f_T, run, embed
     own.
     """
     logits = f_T.decision_function(embedder(toy[0])[0])
-    assert run(iterations=0, scale=2, left_out=-logits).initial_scale == 2 < fit_scale(logits, toy[1])
-    assert run(iterations=0, scale=2, left_out=logits).initial_scale == pytest.approx(fit_scale(logits, toy[1]))
+    assert (
+        run(iterations=0, scale=2, left_out=-logits).initial_scale == 2 < fit_scale(logits, toy[1])
+    )
+    assert run(iterations=0, scale=2, left_out=logits).initial_scale == pytest.approx(
+        fit_scale(logits, toy[1])
+    )
 
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_without_updates_f_star_is_f_T(run, embedder, f_T, toy, mode):
     f_star = run(mode=mode, iterations=0, adapter_scale=0, calibrate=False)
-    np.testing.assert_allclose(f_star.decision_function(toy[0]), f_T.decision_function(embedder(toy[0])[0]), atol=1e-5)
+    np.testing.assert_allclose(
+        f_star.decision_function(toy[0]), f_T.decision_function(embedder(toy[0])[0]), atol=1e-5
+    )
     assert f_star.losses.shape == (0,) and f_star.scale == 1 and f_star.mode == mode
 
 
@@ -98,13 +110,15 @@ def by_hand(f_T, buffer, scale):
     u = buffer.features / GRID
     logits = u @ f_T.weight.T + f_T.bias
     # (N, K)
-    error = (np.exp(log_softmax(scale * logits, axis=1)) - np.eye(len(f_T.classes))[buffer.labels]) / len(u)
+    error = (
+        np.exp(log_softmax(scale * logits, axis=1)) - np.eye(len(f_T.classes))[buffer.labels]
+    ) / len(u)
     return scale * error.T @ u, scale * error.sum(axis=0), (error * logits).sum()
 
 
 def first_step(gradient, lr):
     """AdaDelta from rest, rho 0.9, eps 1e-6."""
-    return lr * np.sqrt(1e-6) / np.sqrt(0.1 * gradient ** 2 + 1e-6) * gradient
+    return lr * np.sqrt(1e-6) / np.sqrt(0.1 * gradient**2 + 1e-6) * gradient
 
 
 @pytest.fixture(scope='module')
@@ -120,16 +134,30 @@ def flat():
 @pytest.mark.parametrize('learn_scale, minibatch', [(None, 12), (True, 50), (False, 50)])
 def test_the_first_update_of_a_classifier_of_features_by_hand(flat, learn_scale, minibatch):
     f_T, buffer = flat
-    f_star = adapt(None, f_T, buffer, Adaptation(iterations=1, minibatch=minibatch, calibrate=False, scale=2.0, classifier_lr=0.5,
-                                                 scale_lr=3.0, learn_scale=learn_scale))
+    f_star = adapt(
+        None,
+        f_T,
+        buffer,
+        Adaptation(
+            iterations=1,
+            minibatch=minibatch,
+            calibrate=False,
+            scale=2.0,
+            classifier_lr=0.5,
+            scale_lr=3.0,
+            learn_scale=learn_scale,
+        ),
+    )
     weight, bias, scale = by_hand(f_T, buffer, 2.0)
     np.testing.assert_allclose(f_star.weight, f_T.weight - first_step(weight, 0.5), atol=1e-6)
     np.testing.assert_allclose(f_star.bias, f_T.bias - first_step(bias, 0.5), atol=1e-6)
-    assert f_star.scale == pytest.approx(2 - (learn_scale is not False) * first_step(scale, 3.0), abs=1e-6)
+    assert f_star.scale == pytest.approx(
+        2 - (learn_scale is not False) * first_step(scale, 3.0), abs=1e-6
+    )
     logits = buffer.features / GRID @ f_T.weight.T + f_T.bias
     assert f_star.losses == pytest.approx([cross_entropy(2 * logits, buffer.labels)], rel=1e-5)
     assert f_star.mode == 'classifier' and f_star.embedder is None
-    assert np.abs(first_step(weight, 0.5)).max() > 1e-4                     # above the tolerance
+    assert np.abs(first_step(weight, 0.5)).max() > 1e-4  # above the tolerance
 
 
 def same(one: dict, two: dict) -> dict:
@@ -139,13 +167,21 @@ def same(one: dict, two: dict) -> dict:
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_psi_the_predictor_and_the_buffer_are_left_alone(run, embedder, f_T, buffer, mode):
-    before = {held: {name: t.clone() for name, t in getattr(embedder, held).state_dict().items()} for held in ('pristine', 'net')}
+    before = {
+        held: {name: t.clone() for name, t in getattr(embedder, held).state_dict().items()}
+        for held in ('pristine', 'net')
+    }
     digests, samples = (embedder.digest, f_T.digest(), buffer.digest()), buffer.samples.copy()
     run(mode=mode)
-    assert all(all(same(state, getattr(embedder, held).state_dict()).values()) for held, state in before.items())
+    assert all(
+        all(same(state, getattr(embedder, held).state_dict()).values())
+        for held, state in before.items()
+    )
     assert digests == (embedder.digest, f_T.digest(), buffer.digest())
     np.testing.assert_array_equal(samples, buffer.samples)
-    assert not embedder.pristine.training and not any(p.requires_grad for p in embedder.pristine.parameters())
+    assert not embedder.pristine.training and not any(
+        p.requires_grad for p in embedder.pristine.parameters()
+    )
 
 
 def test_adapters_change_the_centres_of_the_blocks_kernels_and_no_batch_norm(run, embedder):
@@ -158,10 +194,15 @@ def test_adapters_change_the_centres_of_the_blocks_kernels_and_no_batch_norm(run
             assert not len(changed), name
 
 
-def test_full_tuning_changes_every_parameter_but_the_head_and_the_batch_norm_statistics(run, embedder):
+def test_full_tuning_changes_every_parameter_but_the_head_and_the_batch_norm_statistics(
+    run, embedder
+):
     f_star = run(mode='full', lr=0.1)
     equal = same(embedder.pristine.state_dict(), f_star.embedder.pristine.state_dict())
-    assert {name for name, is_equal in equal.items() if is_equal} == {'classifier.weight', 'classifier.bias'}
+    assert {name for name, is_equal in equal.items() if is_equal} == {
+        'classifier.weight',
+        'classifier.bias',
+    }
 
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
@@ -178,12 +219,16 @@ def test_equal_input_gives_equal_bits_and_another_seed_other_ones(run, toy, mode
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_f_star_on_the_way_is_f_star_of_fewer_updates(run, embedder, f_T, buffer, mode):
     path = adaptation_path(embedder, f_T, buffer, Adaptation(mode=mode, minibatch=6), 0, [0, 2])
-    assert [f_star.digest() for f_star in path] == [run(mode=mode, iterations=n).digest() for n in (0, 2)]
+    assert [f_star.digest() for f_star in path] == [
+        run(mode=mode, iterations=n).digest() for n in (0, 2)
+    ]
 
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_bfloat16_rounds_products_and_its_f_star_says_so(run, toy, mode):
-    plain, coarse, again = (run(mode=mode, precision=precision) for precision in ('float32', 'bfloat16', 'bfloat16'))
+    plain, coarse, again = (
+        run(mode=mode, precision=precision) for precision in ('float32', 'bfloat16', 'bfloat16')
+    )
     assert coarse.made_on == f'{plain.made_on}, bfloat16' and coarse.embedder.dtype == 'bfloat16'
     assert coarse.digest() == again.digest() != plain.digest()
     assert coarse.weight.dtype == plain.weight.dtype == np.float32
@@ -191,9 +236,18 @@ def test_bfloat16_rounds_products_and_its_f_star_says_so(run, toy, mode):
     assert 0 < np.abs(logits[0] - logits[1]).max() < 0.05 * np.abs(logits[0]).max()
 
 
-@pytest.mark.parametrize('limit, amx, expected', [
-    (None, True, 'bfloat16'), (None, False, 'float32'), ('AVX512_CORE_AMX', True, 'bfloat16'), ('AVX2', True, 'float32')])
-def test_precision_auto_is_bfloat16_where_there_are_matrix_units(monkeypatch, tmp_path, limit, amx, expected):
+@pytest.mark.parametrize(
+    'limit, amx, expected',
+    [
+        (None, True, 'bfloat16'),
+        (None, False, 'float32'),
+        ('AVX512_CORE_AMX', True, 'bfloat16'),
+        ('AVX2', True, 'float32'),
+    ],
+)
+def test_precision_auto_is_bfloat16_where_there_are_matrix_units(
+    monkeypatch, tmp_path, limit, amx, expected
+):
     about = tmp_path / 'cpuinfo'
     about.write_text('flags : avx2 amx_bf16 amx_int8\n' if amx else 'flags : avx2\n')
     monkeypatch.setattr(precision, 'CPU_INFO', about)
@@ -201,7 +255,10 @@ def test_precision_auto_is_bfloat16_where_there_are_matrix_units(monkeypatch, tm
     if limit:
         monkeypatch.setenv('ONEDNN_MAX_CPU_ISA', limit)
     assert precision.resolve_precision('auto') == expected
-    assert [precision.resolve_precision(name) for name in ('float32', 'bfloat16')] == ['float32', 'bfloat16']
+    assert [precision.resolve_precision(name) for name in ('float32', 'bfloat16')] == [
+        'float32',
+        'bfloat16',
+    ]
 
 
 class Depthwise(nn.Module):
@@ -219,7 +276,9 @@ def test_depthwise_networks_are_adapted_in_bfloat16(toy, mode):
     how = Adaptation(mode, iterations=2, select='none', precision='bfloat16')
     learner = Scroll(Embedder(Depthwise(), PREPROCESSING), adaptation=how)
     f_star = learner.partial_fit(*toy).adapt().adapted_
-    assert f_star.embedder.dtype == 'bfloat16' and np.isfinite(f_star.decision_function(toy[0])).all()
+    assert (
+        f_star.embedder.dtype == 'bfloat16' and np.isfinite(f_star.decision_function(toy[0])).all()
+    )
 
 
 def test_exact_adaptation_has_no_other_precision(run):
@@ -232,15 +291,28 @@ def test_string_labels_and_classes_that_left_the_buffer(embedder, toy):
     """The buffer holds two of three classes; the columns are those of f_T."""
     names = np.array(['ant', 'bee', 'cat'])
     statistics, buffer = parts(embedder, toy[0], names[toy[1]])
-    few = Exemplars(*(a[toy[1] > 0] for a in (buffer.labels, buffer.keys, buffer.features, buffer.samples)))
+    few = Exemplars(
+        *(a[toy[1] > 0] for a in (buffer.labels, buffer.keys, buffer.features, buffer.samples))
+    )
     f_star = adapt(embedder, ncc(statistics), few, Adaptation(iterations=1, augmentation=PLAIN))
-    assert f_star.classes.tolist() == names.tolist() and f_star.decision_function(toy[0]).shape == (24, 3)
+    assert f_star.classes.tolist() == names.tolist() and f_star.decision_function(toy[0]).shape == (
+        24,
+        3,
+    )
     right = names[f_star.decision_function(toy[0]).argmax(axis=1)] == names[toy[1]]
     assert right.mean() > 0.8
 
 
-@pytest.mark.parametrize('settings', [
-    dict(lr=1e30), dict(lr=1e37, iterations=1, mode='full'), dict(classifier_lr=1e38, iterations=4), dict(scale_lr=1e38, iterations=1)], ids=str)
+@pytest.mark.parametrize(
+    'settings',
+    [
+        dict(lr=1e30),
+        dict(lr=1e37, iterations=1, mode='full'),
+        dict(classifier_lr=1e38, iterations=4),
+        dict(scale_lr=1e38, iterations=1),
+    ],
+    ids=str,
+)
 def test_divergence_is_refused_or_everything_is_finite(run, toy, settings):
     try:
         f_star = run(**settings)

@@ -1,6 +1,7 @@
 """Adapters of every kind: which network gets which, that they start as nothing, that they fold
 away.
 """
+
 import copy
 
 import pytest
@@ -26,8 +27,11 @@ class Mlp(nn.Module):
 
 class Standardised(nn.Conv2d):
     """A convolution that does something else with its weight."""
+
     def forward(self, x):
-        return nn.functional.conv2d(x, self.weight - self.weight.mean(), self.bias, self.stride, self.padding)
+        return nn.functional.conv2d(
+            x, self.weight - self.weight.mean(), self.bias, self.stride, self.padding
+        )
 
 
 class OfItsOwn(nn.Module):
@@ -60,10 +64,14 @@ class _TwoBranches(nn.Module):
 def test_output_and_gradients_are_those_of_two_branches_before_the_batch_norm():
     x = X.double()
     ours, textbook = tiny_net().double(), tiny_net().double().requires_grad_(False)
-    fold_batch_norm(ours, x[:1])                                            # adapters then carry the norm's gain
+    fold_batch_norm(ours, x[:1])  # adapters then carry the norm's gain
     parameters, branches = attach(ours), []
-    for p, name in zip(parameters, [n for n, m in ours.named_modules() if isinstance(m, ParallelAdapter)]):
-        p.data = 0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(len(branches)), dtype=p.dtype)
+    for p, name in zip(
+        parameters, [n for n, m in ours.named_modules() if isinstance(m, ParallelAdapter)]
+    ):
+        p.data = 0.05 * torch.randn(
+            p.shape, generator=torch.Generator().manual_seed(len(branches)), dtype=p.dtype
+        )
         parent, _, leaf = name.rpartition('.')
         branches.append(_TwoBranches(textbook.get_submodule(name), p.detach().clone()))
         setattr(textbook.get_submodule(parent), leaf, branches[-1])
@@ -77,13 +85,20 @@ def test_output_and_gradients_are_those_of_two_branches_before_the_batch_norm():
 
 class Inverted(nn.Module):
     """A depthwise network: pointwise convolutions 8 -> 16 -> 12, and a linear layer."""
+
     def __init__(self):
         super().__init__()
         self.stem = nn.Conv2d(3, 8, 3, 2, 1)
-        self.blocks = nn.Sequential(nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU6(),
-                                    nn.Conv2d(16, 16, 3, 2, 1, groups=16, bias=False),
-                                    nn.BatchNorm2d(16), nn.ReLU6(),
-                                    nn.Conv2d(16, 12, 1, bias=False), nn.BatchNorm2d(12))
+        self.blocks = nn.Sequential(
+            nn.Conv2d(8, 16, 1, bias=False),
+            nn.BatchNorm2d(16),
+            nn.ReLU6(),
+            nn.Conv2d(16, 16, 3, 2, 1, groups=16, bias=False),
+            nn.BatchNorm2d(16),
+            nn.ReLU6(),
+            nn.Conv2d(16, 12, 1, bias=False),
+            nn.BatchNorm2d(12),
+        )
         self.last = nn.Sequential(nn.Linear(12, 20))
         self.classifier = nn.Linear(20, 3)
 
@@ -94,7 +109,10 @@ class Inverted(nn.Module):
 class Transformer(nn.Module):
     def __init__(self):
         super().__init__()
-        self.patches, self.blocks = nn.Conv2d(3, 8, 4, 4), nn.Sequential(Attention(8), nn.LayerNorm(8), Attention(8))
+        self.patches, self.blocks = (
+            nn.Conv2d(3, 8, 4, 4),
+            nn.Sequential(Attention(8), nn.LayerNorm(8), Attention(8)),
+        )
 
     def features(self, x):
         return self.blocks(self.patches(x).flatten(2).transpose(1, 2)).mean(dim=1)
@@ -103,14 +121,19 @@ class Transformer(nn.Module):
 def of_timm(name: str):
     pytest.importorskip('timm')
     from scroll.embedding.libraries import timm_network
+
     return timm_network(name, random=0)[0]
 
 
 # the layers' widths by hand: low rank has r (in + out) parameters, r = in out / 9 (in + out) or, of
 # LoRA, 8
-OTHERS = {'blocks': (tiny_net, 'parallel', None), 'depthwise': (Inverted, 'low-rank', [24, 28, 32]), 'transformer': (Transformer, 'lora', [8 * (8 + 24), 8 * 16] * 2),
-          'timm ViT': (lambda: of_timm('test_vit'), 'lora', [8 * 256, 8 * 128, 8 * 256, 8 * 256] * 6),
-          'timm ConvNeXt': (lambda: of_timm('test_convnext'), 'low-rank', None)}
+OTHERS = {
+    'blocks': (tiny_net, 'parallel', None),
+    'depthwise': (Inverted, 'low-rank', [24, 28, 32]),
+    'transformer': (Transformer, 'lora', [8 * (8 + 24), 8 * 16] * 2),
+    'timm ViT': (lambda: of_timm('test_vit'), 'lora', [8 * 256, 8 * 128, 8 * 256, 8 * 256] * 6),
+    'timm ConvNeXt': (lambda: of_timm('test_convnext'), 'low-rank', None),
+}
 
 
 @pytest.fixture(params=OTHERS)
@@ -124,8 +147,12 @@ def other(request):
 
 def test_every_kind_starts_as_nothing_learns_and_folds_away(other):
     pristine, kind, counts = other
-    images = torch.randn(3, 3, *[getattr(pristine, 'input_size', 16)] * 2, generator=torch.Generator().manual_seed(0))
-    net, x = (value.to(memory_format=torch.channels_last) for value in (copy.deepcopy(pristine), images))
+    images = torch.randn(
+        3, 3, *[getattr(pristine, 'input_size', 16)] * 2, generator=torch.Generator().manual_seed(0)
+    )
+    net, x = (
+        value.to(memory_format=torch.channels_last) for value in (copy.deepcopy(pristine), images)
+    )
     with torch.no_grad():
         before = net.features(x)
         parameters = attach(net, 0.0)
@@ -136,13 +163,17 @@ def test_every_kind_starts_as_nothing_learns_and_folds_away(other):
     after.square().sum().backward()
     assert all(p.grad.abs().sum() > 0 for p in parameters)
     trained = {id(p) for p in parameters}
-    assert all(p.grad is None and not p.requires_grad for p in net.parameters() if id(p) not in trained)
+    assert all(
+        p.grad is None and not p.requires_grad for p in net.parameters() if id(p) not in trained
+    )
     if counts is not None:
         assert [a.numel() + b.numel() for a, b in zip(parameters[::2], parameters[1::2])] == counts
     assert not torch.equal(after, before)
     folded = fold(copy.deepcopy(net))
     torch.testing.assert_close(folded.features(x).detach(), after.detach(), rtol=1e-4, atol=1e-6)
-    assert [(n, type(m)) for n, m in folded.named_modules()] == [(n, type(m)) for n, m in pristine.named_modules()]
+    assert [(n, type(m)) for n, m in folded.named_modules()] == [
+        (n, type(m)) for n, m in pristine.named_modules()
+    ]
     assert folded.state_dict().keys() == pristine.state_dict().keys()
 
 

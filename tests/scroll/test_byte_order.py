@@ -1,6 +1,7 @@
 """Digests, keys and files are the same whatever the order of bytes in which arrays come; tests swap
 them.
 """
+
 import types
 
 import numpy as np
@@ -18,7 +19,9 @@ NUMBERS, NAMES = np.arange(60) % 3, np.array(['ant', 'bee', 'cé'])[np.arange(60
 def swapped(array: np.ndarray) -> np.ndarray:
     """The same values in the other order of bytes."""
     out = array.astype(array.dtype.newbyteorder('S'))
-    assert np.array_equal(out, array) and (out.dtype.itemsize == 1 or out.tobytes() != array.tobytes())
+    assert np.array_equal(out, array) and (
+        out.dtype.itemsize == 1 or out.tobytes() != array.tobytes()
+    )
     return out
 
 
@@ -26,18 +29,28 @@ def known(learner: Scroll, path) -> list:
     """Everything that has a digest, and the bytes of a saved state."""
     learner.save(path)
     loaded = Scroll.load(path)
-    return [learner.digest(), learner.predictor().digest(), learner.buffer_.content().digest(),
-            loaded.buffer_.content().digest(), learner.predict(X).tolist(), path.read_bytes()]
+    return [
+        learner.digest(),
+        learner.predictor().digest(),
+        learner.buffer_.content().digest(),
+        loaded.buffer_.content().digest(),
+        learner.predict(X).tolist(),
+        path.read_bytes(),
+    ]
 
 
 @pytest.mark.parametrize('labels', [NUMBERS, NUMBERS.astype('u2'), NAMES], ids=['i8', 'u2', 'text'])
 @pytest.mark.parametrize('kind', ['f8', 'i4'])
 def test_a_learner_of_features(tmp_path, kind, labels):
     x = (100 * X).astype(kind)
-    one, two = (Scroll(buffer_size=9, keep_keys=True).partial_fit(a, b).remove(a[:5], b[:5]) for a, b in ((x, labels), (swapped(x), swapped(labels))))
+    one, two = (
+        Scroll(buffer_size=9, keep_keys=True).partial_fit(a, b).remove(a[:5], b[:5])
+        for a, b in ((x, labels), (swapped(x), swapped(labels)))
+    )
     assert known(one, tmp_path / 'one.npz') == known(two, tmp_path / 'two.npz')
-    assert known(one.partial_fit(swapped(x[:5]), labels[:5]), tmp_path / 'one.npz') == \
-        known(two.partial_fit(x[:5], swapped(labels[:5])), tmp_path / 'two.npz')
+    assert known(one.partial_fit(swapped(x[:5]), labels[:5]), tmp_path / 'one.npz') == known(
+        two.partial_fit(x[:5], swapped(labels[:5])), tmp_path / 'two.npz'
+    )
 
 
 @pytest.mark.parametrize('strategy', ['herding', 'random'])
@@ -54,7 +67,7 @@ def test_samples_that_were_embedded_elsewhere(tmp_path, strategy):
 
 
 def test_files_hold_one_order_and_facts_as_they_were_given(tmp_path):
-    facts = dict(words=['ä', 'b'], number=2 ** 200, nothing=None)
+    facts = dict(words=['ä', 'b'], number=2**200, nothing=None)
     arrays = dict(a=X, b=NUMBERS, c=NAMES, d=np.float32(3))
     other = {name: swapped(np.asarray(array)) for name, array in arrays.items()}
     for path, content in ((tmp_path / 'one', arrays), (tmp_path / 'two', other)):
@@ -73,6 +86,12 @@ def test_the_data_of_a_certificate():
     images, labels = RANDOM.integers(0, 255, (6, 2, 2, 1), np.uint8), np.arange(6)
 
     def data(order):
-        return types.SimpleNamespace(images=types.SimpleNamespace(train=images), train_ids=np.arange(4), train_labels=order(labels[:4]),
-                                     test_images=images[4:], test_labels=order(labels[4:]))
+        return types.SimpleNamespace(
+            images=types.SimpleNamespace(train=images),
+            train_ids=np.arange(4),
+            train_labels=order(labels[:4]),
+            test_images=images[4:],
+            test_labels=order(labels[4:]),
+        )
+
     assert data_digest(data(lambda a: a)) == data_digest(data(swapped))

@@ -1,6 +1,7 @@
 """What every estimator must do, in the manner of scikit-learn's check_estimator; and the promises
 of the package itself.
 """
+
 import ast
 import copy
 import doctest
@@ -29,16 +30,32 @@ from scroll.heads.registry import HEADS
 from scroll.settings import HEAD_CHOICES, HEAD_NAMES, PUBLISHED, SETTINGS
 from tests.scroll.conftest import digests, quick, refused
 
-MODULES = ['scroll', *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.')
-                       if (library := m.name.split('.')[-1]) not in ('avalanche', 'capymoa') or importlib.util.find_spec(library))]
-CASES = list(zip(HEAD_CHOICES, itertools.cycle(STRATEGIES)))                # every head, every strategy
-every, one = (pytest.mark.parametrize('head, strategy', cases, ids=map('-'.join, cases)) for cases in (CASES, CASES[2:3]))
+MODULES = [
+    'scroll',
+    *(
+        m.name
+        for m in pkgutil.walk_packages(scroll.__path__, 'scroll.')
+        if (library := m.name.split('.')[-1]) not in ('avalanche', 'capymoa')
+        or importlib.util.find_spec(library)
+    ),
+]
+CASES = list(zip(HEAD_CHOICES, itertools.cycle(STRATEGIES)))  # every head, every strategy
+every, one = (
+    pytest.mark.parametrize('head, strategy', cases, ids=map('-'.join, cases))
+    for cases in (CASES, CASES[2:3])
+)
 
 
 @pytest.fixture
 def new(head, strategy):
     """A function that makes the estimator under test."""
-    return lambda: Scroll(head=head, strategy=strategy, buffer_size=8, lift_dim=6, adaptation=Adaptation(iterations=2, select='none'))
+    return lambda: Scroll(
+        head=head,
+        strategy=strategy,
+        buffer_size=8,
+        lift_dim=6,
+        adaptation=Adaptation(iterations=2, select='none'),
+    )
 
 
 Y = np.repeat([0, 1, 2], 8)
@@ -52,8 +69,12 @@ def fingerprint(estimator) -> tuple:
 
 
 def test_every_setting_stands_in_the_table_and_every_head_in_the_registry():
-    assert list(inspect.signature(Scroll).parameters) == ['embedder', *SETTINGS] and tuple(HEADS) == (*HEAD_NAMES, *PUBLISHED)
-    assert Scroll().get_params() == {'embedder': None} | {name: setting.default for name, setting in SETTINGS.items()}
+    assert list(inspect.signature(Scroll).parameters) == ['embedder', *SETTINGS] and tuple(
+        HEADS
+    ) == (*HEAD_NAMES, *PUBLISHED)
+    assert Scroll().get_params() == {'embedder': None} | {
+        name: setting.default for name, setting in SETTINGS.items()
+    }
     assert {head for setting in SETTINGS.values() for head in setting.heads} <= set(HEADS)
 
 
@@ -73,16 +94,31 @@ def test_input_is_left_alone(new):
     x.flags.writeable = y.flags.writeable = False
     estimator = new().fit(x, y).remove(x[:3], y[:3]).partial_fit(x[:3], y[:3]).adapt()
     before = fingerprint(estimator), vars(estimator).keys()
-    estimator.predict(x), estimator.predict_proba(x), estimator.decision_function(X[:3]), estimator.score(x, y)
-    assert (fingerprint(estimator), vars(estimator).keys()) == before       # predicting changes nothing
+    (
+        estimator.predict(x),
+        estimator.predict_proba(x),
+        estimator.decision_function(X[:3]),
+        estimator.score(x, y),
+    )
+    assert (fingerprint(estimator), vars(estimator).keys()) == before  # predicting changes nothing
 
 
 @every
 def test_before_the_first_sample_everything_asks_for_partial_fit(new):
-    for call in (lambda e: e.predict(X), lambda e: e.predict_proba(X), lambda e: e.decision_function(X),
-                 lambda e: e.score(X, Y), lambda e: e.predictor(), lambda e: e.adapt(), lambda e: e.remove(X, Y),
-                 lambda e: e.digest(), lambda e: e.classes_, lambda e: e.save('x'), lambda e: e.merge(new().fit(X, Y)),
-                 lambda e: new().fit(X, Y).merge(e)):
+    for call in (
+        lambda e: e.predict(X),
+        lambda e: e.predict_proba(X),
+        lambda e: e.decision_function(X),
+        lambda e: e.score(X, Y),
+        lambda e: e.predictor(),
+        lambda e: e.adapt(),
+        lambda e: e.remove(X, Y),
+        lambda e: e.digest(),
+        lambda e: e.classes_,
+        lambda e: e.save('x'),
+        lambda e: e.merge(new().fit(X, Y)),
+        lambda e: new().fit(X, Y).merge(e),
+    ):
         with refused('partial_fit'):
             call(new())
 
@@ -91,7 +127,7 @@ def test_before_the_first_sample_everything_asks_for_partial_fit(new):
 def test_a_copy_predicts_and_goes_on_the_same_and_shares_nothing(new):
     for again in (lambda e: pickle.loads(pickle.dumps(e)), copy.deepcopy):
         estimator = new().fit(X[:20], Y[:20])
-        for _ in range(2):                                                  # f_T, then f*
+        for _ in range(2):  # f_T, then f*
             twin, before = again(estimator), fingerprint(estimator)
             assert fingerprint(twin) == before
             estimator.adapt()
@@ -101,9 +137,15 @@ def test_a_copy_predicts_and_goes_on_the_same_and_shares_nothing(new):
         assert fingerprint(twin) == fingerprint(estimator.partial_fit(X[20:], Y[20:]))
 
 
-FORMS = {'fortran': np.asfortranarray, 'strided': lambda x: np.repeat(x, 2, axis=1)[:, ::2], 'reversed': lambda x: x[::-1][::-1],
-         'lists': lambda x: x.tolist(), 'float64': lambda x: x.astype(np.float64), 'list of arrays': lambda x: [*x],
-         'scaled': lambda x: x * 2.0 ** np.arange(-12, 12)[:, None]}
+FORMS = {
+    'fortran': np.asfortranarray,
+    'strided': lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+    'reversed': lambda x: x[::-1][::-1],
+    'lists': lambda x: x.tolist(),
+    'float64': lambda x: x.astype(np.float64),
+    'list of arrays': lambda x: [*x],
+    'scaled': lambda x: x * 2.0 ** np.arange(-12, 12)[:, None],
+}
 
 
 @one
@@ -113,10 +155,20 @@ def test_the_same_numbers_in_another_form_are_the_same_data(new, form):
     assert fingerprint(new().fit(form(x), Y)) == fingerprint(new().fit(x, Y))
 
 
-UNUSABLE = {'1-D': X[0], '3-D': X[:, :, None], 'no features': X[:, :0], 'inf': np.where(X > 3, np.inf, X),
-            'nan': np.where(X > 3, np.nan, X), 'objects': np.where(X > 3, 'a', X.astype(object)),
-            'digits': X.astype(str).astype(object), 'complex': X + 1j,
-            'None': None, 'text': 'text', 'number': 3.0, 'ragged': [[1, 2, 3, 4], [3]]}
+UNUSABLE = {
+    '1-D': X[0],
+    '3-D': X[:, :, None],
+    'no features': X[:, :0],
+    'inf': np.where(X > 3, np.inf, X),
+    'nan': np.where(X > 3, np.nan, X),
+    'objects': np.where(X > 3, 'a', X.astype(object)),
+    'digits': X.astype(str).astype(object),
+    'complex': X + 1j,
+    'None': None,
+    'text': 'text',
+    'number': 3.0,
+    'ragged': [[1, 2, 3, 4], [3]],
+}
 
 
 @one
@@ -124,14 +176,14 @@ UNUSABLE = {'1-D': X[0], '3-D': X[:, :, None], 'no features': X[:, :0], 'inf': n
 def test_what_cannot_be_learned_is_refused(new, x):
     estimator = new()
     with refused():
-        estimator.fit(x, Y[:len(x)] if hasattr(x, '__len__') else Y)
+        estimator.fit(x, Y[: len(x)] if hasattr(x, '__len__') else Y)
     assert not hasattr(estimator, 'statistics_')
 
 
 @one
 def test_what_cannot_be_predicted_is_refused(new):
     estimator = new().fit(X, Y)
-    for _ in range(2):                                                      # f_T, then f*
+    for _ in range(2):  # f_T, then f*
         for x in (*UNUSABLE.values(), X[:, :3]):
             for method in ('predict', 'predict_proba', 'decision_function'):
                 with refused():
@@ -147,7 +199,7 @@ def test_shapes_and_dtypes_of_what_comes_out(new, y):
     estimator, names = new().fit(X, y), sorted(set(np.asarray(y).tolist()))
     kind = {str: 'U', bool: 'b'}.get(type(names[0]), 'i')
     assert estimator.n_features_in_ == 4
-    for _ in range(2):                                                      # f_T, then f*
+    for _ in range(2):  # f_T, then f*
         assert estimator.classes_.tolist() == names
         assert estimator.classes_.dtype.kind == estimator.predict(X).dtype.kind == kind
         assert estimator.predict(X).shape == (24,)
@@ -160,14 +212,27 @@ def test_shapes_and_dtypes_of_what_comes_out(new, y):
 
 
 NAMES = ['a', 'a\0c', 'b', 'b'] * 6
-@pytest.mark.parametrize('form', [list, tuple, pd.Categorical, pd.Series, pd.Index,
-                                  lambda y: np.array(y, object),
-                                  lambda y: pd.Series(y, dtype='category'),
-                                  lambda y: pd.Series(y, dtype='string')])
+
+
+@pytest.mark.parametrize(
+    'form',
+    [
+        list,
+        tuple,
+        pd.Categorical,
+        pd.Series,
+        pd.Index,
+        lambda y: np.array(y, object),
+        lambda y: pd.Series(y, dtype='category'),
+        lambda y: pd.Series(y, dtype='string'),
+    ],
+)
 def test_text_of_any_kind_is_text(form, tmp_path):
     labels = form(NAMES)
     estimator, expected = (Scroll(buffer_size=8, keep_keys=True).fit(X, y) for y in (labels, NAMES))
-    assert estimator.classes_.tolist() == ['a', 'a\0c', 'b'] and fingerprint(estimator) == fingerprint(expected)
+    assert estimator.classes_.tolist() == ['a', 'a\0c', 'b'] and fingerprint(
+        estimator
+    ) == fingerprint(expected)
     assert estimator.score(X, labels) == expected.score(X, NAMES)
     estimator.save(tmp_path / 'x')
     loaded, gone = Scroll.load(tmp_path / 'x'), X[1::4]
@@ -175,19 +240,40 @@ def test_text_of_any_kind_is_text(form, tmp_path):
     assert loaded.remove(gone, form(['a\0c'] * len(gone))).classes_.tolist() == ['a', 'b']
 
 
-WRONG = {'buffer_size': [2.5, '3', None, -1, True, 10 ** 5000, np.nan, [3]], 'seed': ['a', None, -1, 2 ** 63],
-         'adaptation': ['x', 3, {}, Adaptation], 'head': ['svm', None, 3, ['ridge']], 'ridge_lambda': [0, -1, '1', 'Auto', None, np.inf, 10 ** 400, [1]],
-         'targets': ['x', None], 'ncc_bias': ['x', 0], 'shrinkage': [1, -0.1, 'auto', None, np.nan, [0.1]], 'strategy': ['best', None, 3], 'embedder': ['psi', 3, int], 'keep_keys': [1, 'yes', None]}
+WRONG = {
+    'buffer_size': [2.5, '3', None, -1, True, 10**5000, np.nan, [3]],
+    'seed': ['a', None, -1, 2**63],
+    'adaptation': ['x', 3, {}, Adaptation],
+    'head': ['svm', None, 3, ['ridge']],
+    'ridge_lambda': [0, -1, '1', 'Auto', None, np.inf, 10**400, [1]],
+    'targets': ['x', None],
+    'ncc_bias': ['x', 0],
+    'shrinkage': [1, -0.1, 'auto', None, np.nan, [0.1]],
+    'strategy': ['best', None, 3],
+    'embedder': ['psi', 3, int],
+    'keep_keys': [1, 'yes', None],
+}
 
 
-@pytest.mark.parametrize('name, value', [pytest.param(name, value, id=f'{name}-{i}') for name, values in WRONG.items()
-                                         for i, value in enumerate(values)])
+@pytest.mark.parametrize(
+    'name, value',
+    [
+        pytest.param(name, value, id=f'{name}-{i}')
+        for name, values in WRONG.items()
+        for i, value in enumerate(values)
+    ],
+)
 def test_an_argument_that_cannot_be_is_refused_before_anything_is_learned(name, value):
     estimator = Scroll(**{name: value})
     learned = Scroll(buffer_size=8).fit(X, Y)
     before = learned.digest()
     changed = learned.set_params(**{name: value})
-    for call in (lambda: estimator.fit(X, Y), lambda: estimator.partial_fit(X, Y), lambda: changed.partial_fit(X, Y), changed.adapt):
+    for call in (
+        lambda: estimator.fit(X, Y),
+        lambda: estimator.partial_fit(X, Y),
+        lambda: changed.partial_fit(X, Y),
+        changed.adapt,
+    ):
         with refused(f'^{name.replace("_", "[_ ]")}'):
             call()
     assert not hasattr(estimator, 'statistics_') and learned.digest() == before
@@ -198,11 +284,20 @@ def test_an_argument_that_cannot_be_is_refused_before_anything_is_learned(name, 
 def test_any_finite_data_is_learned(case, count, dim, data):
     x = data.draw(hnp.arrays(np.float64, (count, dim), elements=st.floats(-1e9, 1e9)))
     y = data.draw(st.lists(st.integers(-3, 3), min_size=count, max_size=count))
-    estimator = Scroll(head=case[0], strategy=case[1], buffer_size=5, lift_dim=6, adaptation=Adaptation(iterations=1, select='none')).fit(x, y)
+    estimator = Scroll(
+        head=case[0],
+        strategy=case[1],
+        buffer_size=5,
+        lift_dim=6,
+        adaptation=Adaptation(iterations=1, select='none'),
+    ).fit(x, y)
     assert len(estimator.buffer_) == min(5, count)
-    for _ in range(2):                                                      # f_T, then f*
+    for _ in range(2):  # f_T, then f*
         assert set(estimator.predict(x).tolist()) <= set(y)
-        assert np.isfinite(estimator.decision_function(x)).all() and np.isfinite(estimator.predict_proba(x)).all()
+        assert (
+            np.isfinite(estimator.decision_function(x)).all()
+            and np.isfinite(estimator.predict_proba(x)).all()
+        )
         estimator.adapt()
 
 
@@ -213,7 +308,10 @@ def test_the_examples_in_the_documentation_are_true(name):
 
 def test_importing_the_package_imports_no_torch():
     code = 'import scroll, sys; sys.exit("torch" in sys.modules or "numpy" in sys.modules)'
-    assert subprocess.run([sys.executable, '-c', code], cwd=Path(scroll.__path__[0]).parent).returncode == 0
+    assert (
+        subprocess.run([sys.executable, '-c', code], cwd=Path(scroll.__path__[0]).parent).returncode
+        == 0
+    )
 
 
 def imports(module: str) -> set:
@@ -224,29 +322,46 @@ def imports(module: str) -> set:
     out = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     for node in nodes:
         if isinstance(node, ast.ImportFrom):
-            out |= {name if (name := f'{node.module}.{alias.name}') in MODULES else node.module for alias in node.names}
+            out |= {
+                name if (name := f'{node.module}.{alias.name}') in MODULES else node.module
+                for alias in node.names
+            }
     return out
 
 
-OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.learner': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'}, 'scroll.export': {'safetensors'},
-            'scroll.files.arrays': {'safetensors'},
-            'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
-            'scroll.engines': {'dask', 'fsspec', 'ray', 'pyspark'},
-            'scroll.files.images': {'PIL'}, 'scroll.libraries.river': {'pandas', 'river', 'sklearn'},
-            'scroll.libraries.avalanche': {'avalanche'}, 'scroll.libraries.capymoa': {'capymoa', 'sklearn'}}
+OPTIONAL = {
+    'scroll.estimators': {'sklearn'},
+    'scroll.learner': {'sklearn'},
+    'scroll.files.parquet': {'pyarrow'},
+    'scroll.export': {'safetensors'},
+    'scroll.files.arrays': {'safetensors'},
+    'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
+    'scroll.engines': {'dask', 'fsspec', 'ray', 'pyspark'},
+    'scroll.files.images': {'PIL'},
+    'scroll.libraries.river': {'pandas', 'river', 'sklearn'},
+    'scroll.libraries.avalanche': {'avalanche'},
+    'scroll.libraries.capymoa': {'capymoa', 'sklearn'},
+}
 
 
 def test_the_library_imports_torch_numpy_and_scipy_only_and_in_one_direction():
     graph = {module: imports(module) for module in MODULES}
     for module, needs in graph.items():
-        allowed = {*sys.stdlib_module_names, 'torch', 'numpy', 'scipy', 'scroll', *OPTIONAL.get(module, set())}
+        allowed = {
+            *sys.stdlib_module_names,
+            'torch',
+            'numpy',
+            'scipy',
+            'scroll',
+            *OPTIONAL.get(module, set()),
+        }
         assert {name.split('.')[0] for name in needs} <= allowed, module
     while leaves := {module for module, needs in graph.items() if not needs & graph.keys()}:
         graph = {module: needs for module, needs in graph.items() if module not in leaves}
-    assert not graph                                                        # what is left goes in circles
+    assert not graph  # what is left goes in circles
 
 
-WITHOUT_TORCH = '''
+WITHOUT_TORCH = """
 import sys
 from importlib.machinery import PathFinder
 class WithoutTorch(PathFinder):
@@ -270,13 +385,21 @@ for call in (one.adapt, lambda: scroll.Embedder):
         call()
     except (InputError, ImportError) as error:
         print(error)
-'''
+"""
 
 
 def test_without_torch_feature_vectors_are_learned_and_what_needs_it_says_so(tmp_path):
-    done = subprocess.run([sys.executable, '-c', WITHOUT_TORCH], cwd=tmp_path, capture_output=True, text=True,
-                          env={**os.environ, 'PYTHONPATH': str(Path(scroll.__path__[0]).parent)})
+    done = subprocess.run(
+        [sys.executable, '-c', WITHOUT_TORCH],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, 'PYTHONPATH': str(Path(scroll.__path__[0]).parent)},
+    )
     assert done.returncode == 0, done.stderr
     says = done.stdout.splitlines()[-2:]
     assert [line.split()[0] for line in says] == ['adaptation', 'scroll.Embedder']
-    assert all(line.endswith('needs torch, which is not installed: pip install ".[images]" in a checkout') for line in says)
+    assert all(
+        line.endswith('needs torch, which is not installed: pip install ".[images]" in a checkout')
+        for line in says
+    )

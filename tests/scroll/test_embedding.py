@@ -1,6 +1,7 @@
 """Embedding: features that are a function of the pixels and psi alone, on a grid, and kept on disk
 safely.
 """
+
 import hashlib
 import io
 import os
@@ -21,7 +22,7 @@ from scroll.learner import Scroll
 from tests.conftest import files_below
 from tests.scroll.conftest import PREPROCESSING, quick, refused, threads, tiny_net, toy_images
 
-IMAGES = toy_images(6, seed=4)[0]           # 18
+IMAGES = toy_images(6, seed=4)[0]  # 18
 
 
 def exactly(row) -> list:
@@ -29,7 +30,7 @@ def exactly(row) -> list:
     row = [Fraction(value) for value in row.tolist()]
     squares, out = sum(value * value for value in row), []
     for value in row:
-        square = value * value * GRID ** 2 / squares if squares else Fraction(0)
+        square = value * value * GRID**2 / squares if squares else Fraction(0)
         k = isqrt(int(square))
         half = square - (k + Fraction(1, 2)) ** 2
         out.append((1 if value >= 0 else -1) * (k + (half > 0 or (half == 0 and k % 2 == 1))))
@@ -41,17 +42,24 @@ def near_ties(draw) -> np.ndarray:
     """float64 (N, d): rows whose first entry ends within a few roundings of half-way between two
     integers.
     """
-    count, dim, random = draw(st.integers(1, 6)), draw(st.integers(2, 40)), np.random.default_rng(draw(st.integers(0, 10 ** 6)))
+    count, dim, random = (
+        draw(st.integers(1, 6)),
+        draw(st.integers(2, 40)),
+        np.random.default_rng(draw(st.integers(0, 10**6))),
+    )
     x = random.normal(size=(count, dim)) * 10.0 ** draw(st.integers(-30, 30))
     share = (random.integers(0, GRID // 2, count) + 0.5) / GRID
-    x[:, 0] = share * np.sqrt((x[:, 1:] ** 2).sum(axis=1) / (1 - share ** 2))
+    x[:, 0] = share * np.sqrt((x[:, 1:] ** 2).sum(axis=1) / (1 - share**2))
     x[:, 0] += random.integers(-3, 4, count) * np.spacing(x[:, 0])
     return x * random.choice([-1, 1], (count, dim))
 
 
-LAYOUTS = [np.asfortranarray, lambda x: np.repeat(x, 3, axis=1)[:, ::3],
-           lambda x: np.repeat(x, 2, axis=0)[::2],
-           lambda x: np.concatenate([x[:1] * 3, x])[1:]]
+LAYOUTS = [
+    np.asfortranarray,
+    lambda x: np.repeat(x, 3, axis=1)[:, ::3],
+    lambda x: np.repeat(x, 2, axis=0)[::2],
+    lambda x: np.concatenate([x[:1] * 3, x])[1:],
+]
 
 
 @settings(quick, max_examples=40)
@@ -72,15 +80,21 @@ def test_quantise_by_hand_at_ties_and_at_any_scale():
     """Whole numbers of length 2^19: the first entry is half of an odd number, and goes to the even
     one.
     """
-    np.testing.assert_array_equal(quantise([[3, 4], [0, 0], [-1, 0]]), [[157286, 209715], [0, 0], [-GRID, 0]])
+    np.testing.assert_array_equal(
+        quantise([[3, 4], [0, 0], [-1, 0]]), [[157286, 209715], [0, 0], [-GRID, 0]]
+    )
     for first, even in {1: 0, 3: 2, -3: -2}.items():
-        row, left = [first], 2 ** 38 - first ** 2
+        row, left = [first], 2**38 - first**2
         while left:
             row.append(isqrt(left))
             left -= row[-1] ** 2
-        assert quantise([row])[0, 0] == even and quantise(np.array([row]) * 2.0 ** -1000)[0, 0] == even
-    for scale in (1e-307, 1e30, 1e308):                                     # squares neither overflow nor vanish
-        np.testing.assert_array_equal(quantise(np.array([[1.0, 1.0, 0.0]]) * scale), [[185364, 185364, 0]])
+        assert (
+            quantise([row])[0, 0] == even and quantise(np.array([row]) * 2.0**-1000)[0, 0] == even
+        )
+    for scale in (1e-307, 1e30, 1e308):  # squares neither overflow nor vanish
+        np.testing.assert_array_equal(
+            quantise(np.array([[1.0, 1.0, 0.0]]) * scale), [[185364, 185364, 0]]
+        )
 
 
 def test_what_is_no_table_of_finite_numbers_is_refused():
@@ -100,7 +114,7 @@ def test_keys_are_equal_for_equal_samples_only():
     assert keys.dtype == np.uint64 and keys.shape == (4,) and len(set(keys.tolist())) == 4
     for same in (np.asfortranarray(x), np.repeat(x, 2, axis=2)[:, :, ::2]):
         np.testing.assert_array_equal(sample_keys(same), keys)
-    np.testing.assert_array_equal(sample_keys(x[[2, 0, 2]]), keys[[2, 0, 2]])               # sample by sample
+    np.testing.assert_array_equal(sample_keys(x[[2, 0, 2]]), keys[[2, 0, 2]])  # sample by sample
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'exact'])
@@ -110,7 +124,10 @@ def test_embedding_and_f_t_are_batch_invariant(net, dtype):
     embedder = Embedder(net, PREPROCESSING, dtype, chunk=16)
     expected = embedder.features(images)
     f_T = Scroll(embedder, buffer_size=0).partial_fit(images[::9], labels[::9]).predictor()
-    logits, order = f_T.decision_function(quantise(expected)), np.random.default_rng(0).permutation(600)
+    logits, order = (
+        f_T.decision_function(quantise(expected)),
+        np.random.default_rng(0).permutation(600),
+    )
     np.testing.assert_array_equal(embedder.features(images[order]), expected[order])
     for count, size, start in (1, 1, 0), (1, 1, 599), (1, 7, 109), (1, 7, 593), (2, 7, 300):
         part = slice(start, start + size)
@@ -127,9 +144,13 @@ def test_features_are_the_networks_own(net, channels_last):
         expected = net.features(inputs := PREPROCESSING(torch.from_numpy(IMAGES))).numpy()
     embedder = Embedder(net, PREPROCESSING, chunk=8, channels_last=channels_last)
     np.testing.assert_allclose(embedder.features(IMAGES), expected, atol=1e-5)
-    np.testing.assert_allclose([embedder.features(inputs), embedder.features(inputs.double())], [expected] * 2, atol=1e-5)
+    np.testing.assert_allclose(
+        [embedder.features(inputs), embedder.features(inputs.double())], [expected] * 2, atol=1e-5
+    )
     u, keys = embedder(IMAGES)
-    np.testing.assert_allclose(u / GRID, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
+    np.testing.assert_allclose(
+        u / GRID, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5
+    )
     np.testing.assert_array_equal(keys, sample_keys(IMAGES))
     assert embedder.dim == 64
 
@@ -149,6 +170,7 @@ def test_the_network_that_was_given_is_left_alone():
 
 class TwoReaders(nn.Module):
     """A convolution read by a batch norm and by something else: it must not be folded."""
+
     def __init__(self, mean=0.3):
         super().__init__()
         self.conv, self.bn = nn.Conv2d(3, 5, 3, bias=False), nn.BatchNorm2d(5)
@@ -166,6 +188,7 @@ class ActivationBetween(TwoReaders):
     """An activation in place between convolution and batch norm: the tensor is the same, its
     content is not.
     """
+
     def __init__(self, mean=0.3):
         super().__init__(mean)
         nn.init.constant_(self.bn.weight, -1)
@@ -174,65 +197,117 @@ class ActivationBetween(TwoReaders):
         return self.bn(self.conv(x).relu_()).mean(dim=(2, 3))
 
 
-@pytest.mark.parametrize('make, mean', [(TwoReaders, 0.3), (ActivationBetween, 0.3), (ActivationBetween, 0.0)])
+@pytest.mark.parametrize(
+    'make, mean', [(TwoReaders, 0.3), (ActivationBetween, 0.3), (ActivationBetween, 0.0)]
+)
 def test_an_embedder_of_such_a_network_gives_its_features(make, mean):
     """Also where the network maps the black image to zero, folded or not."""
     net = make(mean)
     with torch.no_grad():
         expected = net.features(PREPROCESSING(torch.from_numpy(IMAGES)))
-    np.testing.assert_allclose(Embedder(net, PREPROCESSING, chunk=8).features(IMAGES), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        Embedder(net, PREPROCESSING, chunk=8).features(IMAGES), expected, atol=1e-5
+    )
 
 
 def test_the_digest_tells_apart_all_that_determines_a_feature(net):
     other = tiny_net(width=8)
     with torch.no_grad():
         other.bn1.running_mean[0] += 1e-3
-    variants = [Embedder(net, PREPROCESSING, chunk=8), Embedder(other, PREPROCESSING, chunk=8),
-                Embedder(net, Preprocessing(17), chunk=8), Embedder(net, Preprocessing(16, mean=(0.5, 0.5, 0.4)), chunk=8),
-                Embedder(net, PREPROCESSING, 'bfloat16', chunk=8), Embedder(net, PREPROCESSING, chunk=9),
-                Embedder(net, PREPROCESSING, chunk=8, channels_last=False)]
+    variants = [
+        Embedder(net, PREPROCESSING, chunk=8),
+        Embedder(other, PREPROCESSING, chunk=8),
+        Embedder(net, Preprocessing(17), chunk=8),
+        Embedder(net, Preprocessing(16, mean=(0.5, 0.5, 0.4)), chunk=8),
+        Embedder(net, PREPROCESSING, 'bfloat16', chunk=8),
+        Embedder(net, PREPROCESSING, chunk=9),
+        Embedder(net, PREPROCESSING, chunk=8, channels_last=False),
+    ]
     assert len({e.digest for e in variants}) == len(variants)
-    alike = Preprocessing(np.int64(16), [0.5] * 3, tuple(np.full(3, .5)), crop=np.float64(1), keep_ratio=np.bool_(False))
-    assert repr(alike) == repr(PREPROCESSING) and Embedder(net, alike, chunk=8).digest == variants[0].digest
-    assert variants[0].digest == Embedder(tiny_net(width=8), PREPROCESSING, chunk=8).digest == variants[0].with_net(net).digest
+    alike = Preprocessing(
+        np.int64(16),
+        [0.5] * 3,
+        tuple(np.full(3, 0.5)),
+        crop=np.float64(1),
+        keep_ratio=np.bool_(False),
+    )
+    assert (
+        repr(alike) == repr(PREPROCESSING)
+        and Embedder(net, alike, chunk=8).digest == variants[0].digest
+    )
+    assert (
+        variants[0].digest
+        == Embedder(tiny_net(width=8), PREPROCESSING, chunk=8).digest
+        == variants[0].with_net(net).digest
+    )
 
 
 def test_large_images_are_resized_a_few_at_a_time_with_the_same_features(net):
     """64 images of 12 million pixels would be 18 GB in float64."""
-    images, sizes = np.random.default_rng(0).integers(0, 256, (2, 1200, 1200, 3)).astype(np.uint8), []
+    images, sizes = (
+        np.random.default_rng(0).integers(0, 256, (2, 1200, 1200, 3)).astype(np.uint8),
+        [],
+    )
 
     class Watching(Preprocessing):
         def __call__(self, images):
             sizes.append(len(images))
             return super().__call__(images)
+
     features = Embedder(net, Watching(16), chunk=2).features(images)
-    assert sum(sizes) == 2 + 2 and max(sizes) < 2                                # two for the digest
+    assert sum(sizes) == 2 + 2 and max(sizes) < 2  # two for the digest
     for image, feature in zip(images, features):
-        np.testing.assert_array_equal(Embedder(net, PREPROCESSING, chunk=2).features(image[None])[0], feature)
+        np.testing.assert_array_equal(
+            Embedder(net, PREPROCESSING, chunk=2).features(image[None])[0], feature
+        )
 
 
 def test_a_feature_that_is_not_finite_is_refused_and_its_image_named():
     class Moody(nn.Module):
         """No number for a bright image."""
+
         def features(self, x):
             x = x.mean(dim=(2, 3))
             return torch.where(x > 0.9, torch.nan, x)
+
     images = IMAGES.copy()
     images[11] = 255
     with refused(r'sample 11\b'):
         Embedder(Moody(), PREPROCESSING, chunk=4)(images)
 
 
-@pytest.mark.parametrize('params, word', [
-    (dict(dtype='float16'), 'dtype'), (dict(chunk=0), 'chunk'), (dict(channels_last='yes'), 'channels_last'),
-    (dict(device='abacus'), 'device'), (dict(device='cuda:99'), 'device'), (dict(preprocessing=Preprocessing(1)), 'makes no features'), (dict(cache=3), 'cache'), (dict(net=nn.Linear(2, 2)), 'net'), (dict(preprocessing=16), 'preprocessing')], ids=str)
+@pytest.mark.parametrize(
+    'params, word',
+    [
+        (dict(dtype='float16'), 'dtype'),
+        (dict(chunk=0), 'chunk'),
+        (dict(channels_last='yes'), 'channels_last'),
+        (dict(device='abacus'), 'device'),
+        (dict(device='cuda:99'), 'device'),
+        (dict(preprocessing=Preprocessing(1)), 'makes no features'),
+        (dict(cache=3), 'cache'),
+        (dict(net=nn.Linear(2, 2)), 'net'),
+        (dict(preprocessing=16), 'preprocessing'),
+    ],
+    ids=str,
+)
 def test_invalid_settings_are_refused(net, params, word):
     with refused(word):
         Embedder(**{'net': net, 'preprocessing': PREPROCESSING, **params})
 
 
-@pytest.mark.parametrize('params', [dict(input_size=0), dict(mean=0.5), dict(mean=(1, 2)), dict(std=(0, 1, 1)), dict(mean=(np.nan, 0, 0)),
-                                    dict(crop=2.0)], ids=str)
+@pytest.mark.parametrize(
+    'params',
+    [
+        dict(input_size=0),
+        dict(mean=0.5),
+        dict(mean=(1, 2)),
+        dict(std=(0, 1, 1)),
+        dict(mean=(np.nan, 0, 0)),
+        dict(crop=2.0),
+    ],
+    ids=str,
+)
 def test_an_invalid_preprocessing_is_refused(params):
     with refused('preprocessing'):
         Preprocessing(**{'input_size': 16, **params})
@@ -243,8 +318,10 @@ def cached(net, tmp_path):
     """A function that makes an embedder with the cache in tmp_path; some features are there
     already.
     """
+
     def make():
         return Embedder(net, PREPROCESSING, chunk=8, cache=tmp_path)
+
     embedder = make()
     embedder(IMAGES)
     embedder.cache.flush()
@@ -259,22 +336,29 @@ def test_only_what_is_missing_is_computed(cached, embedder, tmp_path):
     np.testing.assert_array_equal(again(IMAGES[::-1])[0], embedder(IMAGES[::-1])[0])
     assert not seen
     np.testing.assert_array_equal(again(both)[0], embedder(both)[0])
-    assert len(seen) == 1                                                   # 7 images are one chunk of 8
+    assert len(seen) == 1  # 7 images are one chunk of 8
     again.cache.flush()
     assert len(files_below(tmp_path)) == 2
-    wide = IMAGES.reshape(18, 6, 24, 3)                                     # of equal bytes and other shape
+    wide = IMAGES.reshape(18, 6, 24, 3)  # of equal bytes and other shape
     np.testing.assert_array_equal(again(wide)[0], embedder(wide)[0])
 
 
-FORGED = {'off the grid': lambda t: t * 2, 'not a table': lambda t: t[0], 'wider': lambda t: np.repeat(t, 2, axis=1),
-          'other numbers': lambda t: t.astype(np.int64), 'a record': lambda t: np.zeros(3, 'i4,f8')}
+FORGED = {
+    'off the grid': lambda t: t * 2,
+    'not a table': lambda t: t[0],
+    'wider': lambda t: np.repeat(t, 2, axis=1),
+    'other numbers': lambda t: t.astype(np.int64),
+    'a record': lambda t: np.zeros(3, 'i4,f8'),
+}
 TORN = {'truncated': lambda b: b[:-7], 'emptied': lambda b: b''}
 
 
 @pytest.mark.parametrize('damage', [*TORN, *FORGED])
-def test_a_file_that_is_torn_or_forged_is_dropped_and_made_again(cached, embedder, tmp_path, damage):
+def test_a_file_that_is_torn_or_forged_is_dropped_and_made_again(
+    cached, embedder, tmp_path, damage
+):
     """A forged one has the name that goes with its content."""
-    path, = files_below(tmp_path)
+    (path,) = files_below(tmp_path)
     bad, made = path, io.BytesIO()
     if damage in FORGED:
         np.save(made, FORGED[damage](np.load(path).copy()))
@@ -294,14 +378,22 @@ def test_an_entry_that_cannot_be_read_ends_nothing(cached, embedder, tmp_path, m
     np.testing.assert_array_equal(cached()(IMAGES)[0], embedder(IMAGES)[0])
 
 
-@pytest.mark.parametrize('change', [
-    lambda patch, _: patch.setattr(np, '__version__', '1.0'), lambda patch, _: patch.setenv('ONEDNN_MAX_CPU_ISA', 'DEFAULT'),
-    lambda patch, _: patch.setattr(torch.backends.mkldnn, 'enabled', False), lambda _, rounding: rounding(torch.backends.mkldnn.conv, 'bf16')],
-    ids=['numpy', 'instructions', 'library', 'precision'])
-def test_what_floating_point_features_depend_on_is_in_their_digest(net, monkeypatch, rounding, change):
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda patch, _: patch.setattr(np, '__version__', '1.0'),
+        lambda patch, _: patch.setenv('ONEDNN_MAX_CPU_ISA', 'DEFAULT'),
+        lambda patch, _: patch.setattr(torch.backends.mkldnn, 'enabled', False),
+        lambda _, rounding: rounding(torch.backends.mkldnn.conv, 'bf16'),
+    ],
+    ids=['numpy', 'instructions', 'library', 'precision'],
+)
+def test_what_floating_point_features_depend_on_is_in_their_digest(
+    net, monkeypatch, rounding, change
+):
     """And an embedder that was made before is not used."""
     before = Embedder(net, PREPROCESSING)
-    rounding(torch.backends.mkldnn.matmul, 'ieee')              # as runs set it: no other numbers
+    rounding(torch.backends.mkldnn.matmul, 'ieee')  # as runs set it: no other numbers
     assert Embedder(net, PREPROCESSING).digest == before.digest
     change(monkeypatch, rounding)
     assert Embedder(net, PREPROCESSING).digest != before.digest
@@ -309,14 +401,16 @@ def test_what_floating_point_features_depend_on_is_in_their_digest(net, monkeypa
         before(IMAGES)
 
 
-def test_instances_share_a_folder_and_one_that_cannot_be_written_is_refused(net, cached, embedder, monkeypatch, tmp_path):
+def test_instances_share_a_folder_and_one_that_cannot_be_written_is_refused(
+    net, cached, embedder, monkeypatch, tmp_path
+):
     one, two = cached(), cached()
     one(255 - IMAGES[:9])
     two(255 - IMAGES[6:])
     one.cache.flush()
     two.cache.flush()
     third = cached()
-    monkeypatch.setattr(third.net, 'features', None)                        # it computes nothing
+    monkeypatch.setattr(third.net, 'features', None)  # it computes nothing
     np.testing.assert_array_equal(third(255 - IMAGES)[0], embedder(255 - IMAGES)[0])
     (tmp_path / 'file').write_text('')
     with refused('file.*--feature_cache 0'):

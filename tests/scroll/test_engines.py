@@ -1,6 +1,7 @@
 """Files counted by engines, each once: one digest whoever reads them; what is lost or repeated is
 noticed.
 """
+
 import importlib.util
 import io
 import os
@@ -24,7 +25,13 @@ from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net
 
 X, Y = load_digits(return_X_y=True)
 CUTS = np.array_split(np.arange(len(Y)), 5)
-COUNTER = engines.Counter({name: value for name, value in Scroll(buffer_size=0).get_params().items() if name != 'embedder'})
+COUNTER = engines.Counter(
+    {
+        name: value
+        for name, value in Scroll(buffer_size=0).get_params().items()
+        if name != 'embedder'
+    }
+)
 WHOLE = Scroll(buffer_size=0).fit(X, Y).digest()
 
 
@@ -38,7 +45,11 @@ def home(tmp_path_factory):
         if i % 2:
             np.savez(part / f'{i}.npz', X=X[at], y=Y[at])
         else:
-            parquet.write_table(pyarrow.table(dict(X=list(X[at]), y=Y[at])), part / f'{i}.parquet', row_group_size=50)
+            parquet.write_table(
+                pyarrow.table(dict(X=list(X[at]), y=Y[at])),
+                part / f'{i}.parquet',
+                row_group_size=50,
+            )
     return folder
 
 
@@ -49,12 +60,28 @@ def learned(command, out, *patterns, flags=()) -> str:
 
 
 def test_files_are_learned_as_one_learner_learns_them_and_are_parts(home, command):
-    assert learned(command, 'a.npz', f'{home}/*/*', f'{home}/early/*', flags=['--engine', 'local', '--head', 'lda', '--block_size', '40']) == WHOLE
+    assert (
+        learned(
+            command,
+            'a.npz',
+            f'{home}/*/*',
+            f'{home}/early/*',
+            flags=['--engine', 'local', '--head', 'lda', '--block_size', '40'],
+        )
+        == WHOLE
+    )
     state = State.read('a.npz')
-    assert state.params['head'] == 'lda' and len(state.parts) == 5 and Scroll.load('a.npz').score(X, Y) > 0.9
+    assert (
+        state.params['head'] == 'lda'
+        and len(state.parts) == 5
+        and Scroll.load('a.npz').score(X, Y) > 0.9
+    )
     assert 'parts    5: ' in command('show', 'a.npz')[1]
     assert command('learn', home / 'early/1.npz', '-o', 'one.npz')[0] == 0
-    assert set(State.read('one.npz').parts) < set(state.parts) and command('merge', 'a.npz', 'one.npz', '-o', 'x.npz')[0] == 2
+    assert (
+        set(State.read('one.npz').parts) < set(state.parts)
+        and command('merge', 'a.npz', 'one.npz', '-o', 'x.npz')[0] == 2
+    )
     assert command('remove', 'a.npz', '--samples', home / 'early/1.npz', '-o', 'less.npz')[0] == 0
     assert command('merge', 'less.npz', 'one.npz', '-o', 'again.npz')[1].strip() == WHOLE
 
@@ -63,36 +90,66 @@ def test_files_are_learned_as_one_learner_learns_them_and_are_parts(home, comman
 @given(st.permutations(range(5)), st.data())
 def test_any_tree_of_sums_is_the_whole(home, order, data):
     counts = [COUNTER(source) for source in engines.find([f'{home}/*/*'])]
-    counts, before = [counts[i] for i in order], [count.state.statistics.digest() for count in counts]
+    counts, before = (
+        [counts[i] for i in order],
+        [count.state.statistics.digest() for count in counts],
+    )
     parts = list(counts)
     while len(counts) > 1:
         i = data.draw(st.integers(0, len(counts) - 2))
-        counts[i:i + 2] = [engines.merge(counts[i], counts[i + 1])]
+        counts[i : i + 2] = [engines.merge(counts[i], counts[i + 1])]
     assert counts[0].state.statistics.digest() == WHOLE and len(counts[0].sources) == 5
     assert sorted(part.state.statistics.digest() for part in parts) == sorted(before)
 
 
 def test_lost_and_repeated_files_are_noticed(home, monkeypatch):
     sources, local = engines.find([f'{home}/early/*']), engines.ENGINES['local']
-    for change, word in ((lambda all_: all_[:2], '2.parquet: was counted 0 times'), (lambda all_: [*all_, all_[1]], '1.npz: was counted 2 times')):
-        monkeypatch.setitem(engines.ENGINES, 'local', lambda counter, all_, workers, change=change: local(counter, change(all_), workers))
+    for change, word in (
+        (lambda all_: all_[:2], '2.parquet: was counted 0 times'),
+        (lambda all_: [*all_, all_[1]], '1.npz: was counted 2 times'),
+    ):
+        monkeypatch.setitem(
+            engines.ENGINES,
+            'local',
+            lambda counter, all_, workers, change=change: local(counter, change(all_), workers),
+        )
         with refused(word):
             engines.total('local', COUNTER, sources)
 
 
-@pytest.mark.parametrize('words, said', [
-    (['{home}/early/1.npz', '--engine', 'ray'], '--engine and --workers go with --from'), (['{home}/early/1.npz', '--from', '{home}/*'], 'not both'),
-    (['--from', '{home}/none*'], 'no file matches'), (['--from', '{home}/*/*', '--buffer_size', '9'], '--buffer_size'),
-    (['--from', '{home}/*/*', '--workers', '2'], 'one process'), (['--from', 'here/*'], 'here.npz: expected features in a file'),
-    (['--from', '{home}/*/*', '--engine', 'spark', '--workers', 'x'], 'workers'), (['--from', 'no://x/*'], 'no://'),
-    (['--from', '{home}/*/*', '--split', 'test'], 'there is no split'), (['{home}/early/1.npz', '--workers', '0'], '--workers go with'),
-    (['--from', '{home}/early/1.npz', 'text.npz'], 'text.npz: labels are strings'), (['--from', '{home}/early/1.npz', 'text.npz', '--split', 'test'], '1.npz: there is no split')], ids=str)
+@pytest.mark.parametrize(
+    'words, said',
+    [
+        (['{home}/early/1.npz', '--engine', 'ray'], '--engine and --workers go with --from'),
+        (['{home}/early/1.npz', '--from', '{home}/*'], 'not both'),
+        (['--from', '{home}/none*'], 'no file matches'),
+        (['--from', '{home}/*/*', '--buffer_size', '9'], '--buffer_size'),
+        (['--from', '{home}/*/*', '--workers', '2'], 'one process'),
+        (['--from', 'here/*'], 'here.npz: expected features in a file'),
+        (['--from', '{home}/*/*', '--engine', 'spark', '--workers', 'x'], 'workers'),
+        (['--from', 'no://x/*'], 'no://'),
+        (['--from', '{home}/*/*', '--split', 'test'], 'there is no split'),
+        (['{home}/early/1.npz', '--workers', '0'], '--workers go with'),
+        (['--from', '{home}/early/1.npz', 'text.npz'], 'text.npz: labels are strings'),
+        (
+            ['--from', '{home}/early/1.npz', 'text.npz', '--split', 'test'],
+            '1.npz: there is no split',
+        ),
+    ],
+    ids=str,
+)
 def test_what_cannot_be_is_one_line(home, command, words, said):
     os.mkdir('here')
     Path('here/here.npz').write_text('no features')
     np.savez('text.npz', X=X, y=Y.astype(str))
-    code, out, error = command('learn', *(word.replace('{home}', str(home)) for word in words), '-o', 'x.npz')
-    assert (code, out, len(error.splitlines())) == (2, '', 1) and said in error and not Path('x.npz').exists()
+    code, out, error = command(
+        'learn', *(word.replace('{home}', str(home)) for word in words), '-o', 'x.npz'
+    )
+    assert (
+        (code, out, len(error.splitlines())) == (2, '', 1)
+        and said in error
+        and not Path('x.npz').exists()
+    )
 
 
 @pytest.mark.parametrize('engine', ['ray', 'spark', 'dask'])
@@ -105,7 +162,9 @@ def test_an_engine_that_is_not_installed(home, command, monkeypatch, engine):
 
 def test_urls(home, command):
     pytest.importorskip('fsspec')
-    assert learned(command, 'a.npz', f'file://{home}/*/*.npz', f'file://{home}/*/*.parquet') == WHOLE
+    assert (
+        learned(command, 'a.npz', f'file://{home}/*/*.npz', f'file://{home}/*/*.parquet') == WHOLE
+    )
     Path('x.npz').write_text('no features')
     code, _, error = command('learn', '--from', f'file://{os.getcwd()}/x.npz', '-o', 'o')
     assert code == 2 and 'x.npz' in error and len(error.splitlines()) == 1
@@ -114,6 +173,7 @@ def test_urls(home, command):
 @dataclass(frozen=True)
 class Killed:
     """Counts as `counter`; the first process that takes the file `victim` ends at once."""
+
     counter: engines.Counter
     folder: str
     victim: str
@@ -130,8 +190,10 @@ class Killed:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('engine', ['ray', 'spark', 'dask'])
-def test_engines_have_the_digest_of_one_process_also_when_a_worker_is_killed(home, tmp_path, monkeypatch, engine):
-    monkeypatch.setenv('RAY_raylet_start_wait_time_s', '300')                       # the machine may be busy
+def test_engines_have_the_digest_of_one_process_also_when_a_worker_is_killed(
+    home, tmp_path, monkeypatch, engine
+):
+    monkeypatch.setenv('RAY_raylet_start_wait_time_s', '300')  # the machine may be busy
     package = dict(spark='pyspark').get(engine, engine)
     if importlib.util.find_spec(package) is None:
         pytest.skip(f'{package} is not installed')
@@ -160,43 +222,93 @@ def png(image) -> bytes:
 
 def test_images_as_bytes_are_embedded_where_they_are_read(command):
     """Of several sizes, in blocks: as one by one; in files that are given, added or found."""
-    images = [np.random.default_rng(i).integers(0, 256, (12 + 4 * (i % 3 == 1), 16, 3)).astype(np.uint8) for i in range(16)]
+    images = [
+        np.random.default_rng(i).integers(0, 256, (12 + 4 * (i % 3 == 1), 16, 3)).astype(np.uint8)
+        for i in range(16)
+    ]
     y, flags = np.arange(16) % 4, ['--embedder', OURS, '--block_size', '5']
-    parquet.write_table(pyarrow.table(dict(image=list(map(png, images[:9])), y=y[:9], split=['train'] * 8 + ['test'])), '0.parquet')
-    parquet.write_table(pyarrow.table(dict(image=[dict(bytes=png(image)) for image in images[9:]], y=y[9:])), '1.parquet')
+    parquet.write_table(
+        pyarrow.table(
+            dict(image=list(map(png, images[:9])), y=y[:9], split=['train'] * 8 + ['test'])
+        ),
+        '0.parquet',
+    )
+    parquet.write_table(
+        pyarrow.table(dict(image=[dict(bytes=png(image)) for image in images[9:]], y=y[9:])),
+        '1.parquet',
+    )
     one = Scroll(make_embedder(), buffer_size=0)
     for i in [i for i in range(16) if i != 8]:
-        one.partial_fit(images[i][None], y[i:i + 1])
+        one.partial_fit(images[i][None], y[i : i + 1])
     assert learned(command, 'a.npz', '*.parquet', flags=flags) == one.digest()
     assert Scroll.load('a.npz', make_embedder()).classes_.tolist() == [0, 1, 2, 3]
     assert command('learn', '0.parquet', '-o', 'b.npz', *flags)[0] == 0
     assert command('add', 'b.npz', '1.parquet', '-o', 'b.npz', *flags)[1].strip() == one.digest()
 
 
-@pytest.mark.parametrize('column, embedder, said', [
-    ([b'no image'], OURS, 'image of sample 0: not a readable image'), ([3], OURS, 'expected a column of bytes'), ([b''], 'none', 'MODULE:NAME'),
-    ([dict(bytes=None), dict(bytes=b'')], OURS, 'image of sample 0 is missing'), ([png(np.zeros((4, 4, 3), np.uint8))], 'os:getcwd', 'embedder'),
-    ([b''], 'os:getcwd,x=1', 'MODULE:NAME'), ([dict(bytes=None, path='cat.png'), dict(bytes=b'')], OURS, "sample 0 has a path ('cat.png') and no bytes"),
-    ([dict(path='cat.png')], OURS, 'expected a column of bytes')])
+@pytest.mark.parametrize(
+    'column, embedder, said',
+    [
+        ([b'no image'], OURS, 'image of sample 0: not a readable image'),
+        ([3], OURS, 'expected a column of bytes'),
+        ([b''], 'none', 'MODULE:NAME'),
+        ([dict(bytes=None), dict(bytes=b'')], OURS, 'image of sample 0 is missing'),
+        ([png(np.zeros((4, 4, 3), np.uint8))], 'os:getcwd', 'embedder'),
+        ([b''], 'os:getcwd,x=1', 'MODULE:NAME'),
+        (
+            [dict(bytes=None, path='cat.png'), dict(bytes=b'')],
+            OURS,
+            "sample 0 has a path ('cat.png') and no bytes",
+        ),
+        ([dict(path='cat.png')], OURS, 'expected a column of bytes'),
+    ],
+)
 def test_no_images_or_no_embedder_is_one_line(command, column, embedder, said):
-    parquet.write_table(pyarrow.table(dict(picture=pyarrow.array(column), label=[1] * len(column))), 'x.parquet')
-    code, _, error = command('learn', 'x.parquet', '-o', 'x.npz', '--embedder', embedder, '--columns', 'X=picture,y=label')
+    parquet.write_table(
+        pyarrow.table(dict(picture=pyarrow.array(column), label=[1] * len(column))), 'x.parquet'
+    )
+    code, _, error = command(
+        'learn',
+        'x.parquet',
+        '-o',
+        'x.npz',
+        '--embedder',
+        embedder,
+        '--columns',
+        'X=picture,y=label',
+    )
     assert code == 2 and said in error and len(error.splitlines()) == 1
     np.savez('x.npz', X=X, y=Y)
-    assert embedder != OURS or 'from Parquet alone' in command('learn', 'x.npz', '-o', 'o', '--embedder', OURS)[2]
+    assert (
+        embedder != OURS
+        or 'from Parquet alone' in command('learn', 'x.npz', '-o', 'o', '--embedder', OURS)[2]
+    )
 
 
 # Sums that were made elsewhere
 
+
 def test_statistics_are_learned_as_samples_are():
-    whole, parts = Scroll(buffer_size=0).fit(X, Y), [Scroll(buffer_size=0).fit(X[at], Y[at]).statistics_ for at in CUTS]
+    whole, parts = (
+        Scroll(buffer_size=0).fit(X, Y),
+        [Scroll(buffer_size=0).fit(X[at], Y[at]).statistics_ for at in CUTS],
+    )
     learner = Scroll(buffer_size=0)
     for part in parts:
         learner.add_statistics(part)
     assert learner.digest() == whole.digest() and learner.n_features_in_ == 64
-    with_keys, narrow = Scroll(buffer_size=0, keep_keys=True).fit(X, Y).set_params(keep_keys=False), Embedder(tiny_net(), PREPROCESSING)
-    for other, given_ in ((Scroll(), parts[0]), (with_keys, parts[0]), (Scroll(buffer_size=0, keep_keys=True), parts[0]), (learner, X),
-                          (Scroll(head='rp', buffer_size=0, lift_dim=5), parts[0]), (Scroll(narrow, buffer_size=0), parts[0])):
+    with_keys, narrow = (
+        Scroll(buffer_size=0, keep_keys=True).fit(X, Y).set_params(keep_keys=False),
+        Embedder(tiny_net(), PREPROCESSING),
+    )
+    for other, given_ in (
+        (Scroll(), parts[0]),
+        (with_keys, parts[0]),
+        (Scroll(buffer_size=0, keep_keys=True), parts[0]),
+        (learner, X),
+        (Scroll(head='rp', buffer_size=0, lift_dim=5), parts[0]),
+        (Scroll(narrow, buffer_size=0), parts[0]),
+    ):
         with refused():
             other.add_statistics(given_)
     assert not hasattr(other, 'statistics_') and learner.digest() == whole.digest()

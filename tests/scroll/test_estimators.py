@@ -1,6 +1,7 @@
 """ScrollClassifier: scikit-learn's own checks; the same bits under every schedule, on every scale
 of features; probabilities.
 """
+
 import contextlib
 import copy
 import warnings
@@ -37,15 +38,22 @@ WINE = load_wine(return_X_y=True)
 # features of different scale and mean around three centres
 Y = np.arange(60) % 3
 X = np.random.default_rng(0).normal(size=(60, 5)) + 2 * np.eye(5)[Y]
-X = X * [1, 5, .1, 2, 1] + [0, 3, 9, 0, 1]
+X = X * [1, 5, 0.1, 2, 1] + [0, 3, 9, 0, 1]
 
 
 def fingerprint(estimator) -> tuple:
     """All that can be seen of what was learned."""
-    return estimator.digest(), str(estimator.classes_), estimator.decision_function(X).tobytes(), estimator.predict_proba(X).tobytes()
+    return (
+        estimator.digest(),
+        str(estimator.classes_),
+        estimator.decision_function(X).tobytes(),
+        estimator.predict_proba(X).tobytes(),
+    )
 
 
-@parametrize_with_checks([ScrollClassifier(), ScrollClassifier('lda', scale='standard', limit=1e4, calibration_size=20)])
+@parametrize_with_checks(
+    [ScrollClassifier(), ScrollClassifier('lda', scale='standard', limit=1e4, calibration_size=20)]
+)
 def test_scikit_learn_finds_nothing_wrong(estimator, check):
     check(estimator)
 
@@ -69,24 +77,43 @@ def test_any_order_batching_and_sharding_ends_in_the_same_bits(params, cut, head
 @given(weights=st.lists(st.integers(0, 9), min_size=60, max_size=60).filter(any))
 def test_weights_are_copies_to_the_bit(params, weights):
     weighted = ScrollClassifier(**params, calibration_size=30).fit(X, Y, sample_weight=weights)
-    repeated = ScrollClassifier(**params, calibration_size=30).fit(X.repeat(weights, axis=0), Y.repeat(weights))
+    repeated = ScrollClassifier(**params, calibration_size=30).fit(
+        X.repeat(weights, axis=0), Y.repeat(weights)
+    )
     assert fingerprint(weighted) == fingerprint(repeated)
-    both = ScrollClassifier(**params, calibration_size=30).partial_fit(X, Y).partial_fit(X, Y, sample_weight=weights)
-    assert fingerprint(both) == fingerprint(ScrollClassifier(**params, calibration_size=30).fit(X, Y, np.add(weights, 1)))
+    both = (
+        ScrollClassifier(**params, calibration_size=30)
+        .partial_fit(X, Y)
+        .partial_fit(X, Y, sample_weight=weights)
+    )
+    assert fingerprint(both) == fingerprint(
+        ScrollClassifier(**params, calibration_size=30).fit(X, Y, np.add(weights, 1))
+    )
 
 
 def test_heavy_weights_count_without_copies_and_to_the_end_of_what_sums_hold():
-    weights = np.r_[2 ** 26, np.ones(59)]
+    weights = np.r_[2**26, np.ones(59)]
     learner = ScrollClassifier().fit(X, Y, weights).learner_
-    assert learner.statistics_.total == 2 ** 26 + 59 and learner.statistics_.counts[0] == 2 ** 26 + 19
+    assert learner.statistics_.total == 2**26 + 59 and learner.statistics_.counts[0] == 2**26 + 19
     with refused('134217727'):
         ScrollClassifier().fit(X, Y, 2 * weights)
     with refused('134217727 *samples|at most 134217727'):
         ScrollClassifier().fit(X, Y, weights).partial_fit(X, Y, sample_weight=weights)
 
 
-@pytest.mark.parametrize('weights, word', [(np.full(60, .5), "0.5.*head='balanced'"), (np.r_[-1, np.ones(59)], '-1'), (np.zeros(60), 'zero'),
-                                           (np.ones(59), 'shape'), (np.full(60, np.nan), 'nan'), (np.ma.masked_equal(np.arange(60), 3), 'nan'), (['a'] * 60, 'shape'), (np.ones((60, 1)), 'shape')])
+@pytest.mark.parametrize(
+    'weights, word',
+    [
+        (np.full(60, 0.5), "0.5.*head='balanced'"),
+        (np.r_[-1, np.ones(59)], '-1'),
+        (np.zeros(60), 'zero'),
+        (np.ones(59), 'shape'),
+        (np.full(60, np.nan), 'nan'),
+        (np.ma.masked_equal(np.arange(60), 3), 'nan'),
+        (['a'] * 60, 'shape'),
+        (np.ones((60, 1)), 'shape'),
+    ],
+)
 def test_other_weights_are_refused_and_nothing_is_changed(weights, word):
     estimator = ScrollClassifier().fit(X, Y)
     before = fingerprint(estimator)
@@ -105,8 +132,10 @@ def test_classes_may_come_late_and_those_named_have_columns_before_they_come():
     assert fingerprint(late) == fingerprint(ScrollClassifier().fit(X, Y))
     named = ScrollClassifier().partial_fit(X[Y < 2], Y[Y < 2], classes=[0, 1, 7])
     assert named.classes_.tolist() == [0, 1, 7] and (named.predict_proba(X)[:, 2] == 0).all()
-    assert (named.decision_function(X)[:, 2] == -np.inf).all() and set(named.predict(X).tolist()) == {0, 1}
-    named.partial_fit(X[Y == 2], Y[Y == 2])                                 # one that was never named
+    assert (named.decision_function(X)[:, 2] == -np.inf).all() and set(
+        named.predict(X).tolist()
+    ) == {0, 1}
+    named.partial_fit(X[Y == 2], Y[Y == 2])  # one that was never named
     assert named.predict_proba(X).shape == (60, 4)
     for y, classes in ((Y, ['a', 'b']), (np.array(['a', 'b', 'c'])[Y], [0, 1])):
         with refused('classes: labels'):
@@ -117,18 +146,37 @@ def test_classes_may_come_late_and_those_named_have_columns_before_they_come():
 def test_labels_come_back_as_whole_numbers_text_or_booleans(kind):
     y = np.array(['a', 'b'])[Y % 2].astype(kind) if kind in (str, object) else (Y % 2).astype(kind)
     estimator = ScrollClassifier().fit(X, y)
-    expected = dict(U=np.dtype('U1'), O=np.dtype('U1'), b=np.dtype(bool)).get(y.dtype.kind, np.dtype(np.int64))
+    expected = dict(U=np.dtype('U1'), O=np.dtype('U1'), b=np.dtype(bool)).get(
+        y.dtype.kind, np.dtype(np.int64)
+    )
     assert estimator.classes_.dtype == estimator.predict(X).dtype == expected
-    assert estimator.partial_fit(X, y).score(X, y) > .5
-    if expected.kind != 'U':                                                # and what comes later is not cut to their type
+    assert estimator.partial_fit(X, y).score(X, y) > 0.5
+    if expected.kind != 'U':  # and what comes later is not cut to their type
         other = ScrollClassifier().fit(X, Y + 300)
-        assert (estimator + other).classes_.tolist() == [0, 1, 300, 301, 302] == estimator.partial_fit(X, Y + 300).classes_.tolist()
-        far = 2 ** 53 + 1 + 2 * Y                                           # beyond what float64 tells apart
-        assert estimator.partial_fit(X, far).classes_.tolist() == [0, 1, 300, 301, 302, *far[:3].tolist()]
+        assert (
+            (estimator + other).classes_.tolist()
+            == [0, 1, 300, 301, 302]
+            == estimator.partial_fit(X, Y + 300).classes_.tolist()
+        )
+        far = 2**53 + 1 + 2 * Y  # beyond what float64 tells apart
+        assert estimator.partial_fit(X, far).classes_.tolist() == [
+            0,
+            1,
+            300,
+            301,
+            302,
+            *far[:3].tolist(),
+        ]
         other.remove(X, Y + 300)
-        assert other.partial_fit(X, np.array(['a', 'b', 'c'])[Y]).classes_.tolist() == ['a', 'b', 'c']
+        assert other.partial_fit(X, np.array(['a', 'b', 'c'])[Y]).classes_.tolist() == [
+            'a',
+            'b',
+            'c',
+        ]
         with refused('strings here'):
-            ScrollClassifier().partial_fit(X, Y, classes=[9]).remove(X, Y).partial_fit(X, Y.astype(str))
+            ScrollClassifier().partial_fit(X, Y, classes=[9]).remove(X, Y).partial_fit(
+                X, Y.astype(str)
+            )
 
 
 @pytest.mark.parametrize('ratio', [1e-6, 1, 1e6])
@@ -137,32 +185,45 @@ def test_standardised_ridge_is_that_of_the_textbook(ratio):
     is the grid of the features.
     """
     x = X * [ratio, 1, 1, 1, 1]
-    ours = ScrollClassifier(scale='standard', ridge_lambda=.3).fit(x, Y)
+    ours = ScrollClassifier(scale='standard', ridge_lambda=0.3).fit(x, Y)
     z = np.column_stack([StandardScaler().fit_transform(x) / np.sqrt(5), np.ones(60)])
-    theirs = Ridge(alpha=.3, fit_intercept=False).fit(z, np.where(Y[:, None] == np.arange(3), 1, -1))
+    theirs = Ridge(alpha=0.3, fit_intercept=False).fit(
+        z, np.where(Y[:, None] == np.arange(3), 1, -1)
+    )
     np.testing.assert_allclose(ours.decision_function(x), theirs.predict(z), atol=2e-4)
 
 
 def test_standardised_lda_is_that_of_the_textbook():
-    ours = ScrollClassifier('lda', scale='standard', shrinkage=.2).fit(X, Y)
+    ours = ScrollClassifier('lda', scale='standard', shrinkage=0.2).fit(X, Y)
     z = StandardScaler().fit_transform(X)
     means = np.stack([z[c == Y].mean(axis=0) for c in range(3)])
     within = np.cov((z - means[Y]).T, bias=True) * 60 / 57
-    inverse = np.linalg.inv(.8 * within + .2 * np.trace(within) / 5 * np.eye(5))
-    expected = .8 * (z @ inverse @ means.T - np.einsum('kd,de,ke->k', means, inverse, means) / 2)
+    inverse = np.linalg.inv(0.8 * within + 0.2 * np.trace(within) / 5 * np.eye(5))
+    expected = 0.8 * (z @ inverse @ means.T - np.einsum('kd,de,ke->k', means, inverse, means) / 2)
     expected -= expected.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(ours.decision_function(X), expected, atol=2e-3)
 
 
 @quick
-@given(st.integers(1, 12), st.integers(1, 30), st.integers(0, 99), st.sampled_from(['ridge', 'ncc', 'lda']))
+@given(
+    st.integers(1, 12),
+    st.integers(1, 30),
+    st.integers(0, 99),
+    st.sampled_from(['ridge', 'ncc', 'lda']),
+)
 def test_standardised_sums_of_few_samples_and_many_features_can_be_solved(count, dim, seed, head):
     """Also constant features, features that are others, and covariances without any shrinkage."""
     random = np.random.default_rng(seed)
-    x, y = random.normal(size=(count, dim)) * 10.0 ** random.integers(-9, 9, dim), random.integers(0, 3, count)
+    x, y = (
+        random.normal(size=(count, dim)) * 10.0 ** random.integers(-9, 9, dim),
+        random.integers(0, 3, count),
+    )
     x[:, ::3], x[:, 1::3] = 5, x[:, :1]
-    estimator = ScrollClassifier(head, scale='standard', shrinkage=0.).fit(x, y)
-    assert set(estimator.predict(x).tolist()) <= set(y.tolist()) and np.isfinite(estimator.decision_function(x)).all()
+    estimator = ScrollClassifier(head, scale='standard', shrinkage=0.0).fit(x, y)
+    assert (
+        set(estimator.predict(x).tolist()) <= set(y.tolist())
+        and np.isfinite(estimator.decision_function(x)).all()
+    )
 
 
 @pytest.mark.parametrize('params', RAW, ids=['standard', 'raw'])
@@ -176,13 +237,28 @@ def test_beyond_the_limit_nothing_is_learned_and_all_is_predicted(params):
     assert fingerprint(estimator) == before
     line = np.array([X[0], np.full(5, 1e4), np.full(5, 1e300)])
     logits = estimator.decision_function(line)
-    assert (logits[1] == logits[2]).all() and (estimator.predict(line) == logits.argmax(axis=1)).all() and np.isfinite(estimator.predict_proba(line)).all()
+    assert (
+        (logits[1] == logits[2]).all()
+        and (estimator.predict(line) == logits.argmax(axis=1)).all()
+        and np.isfinite(estimator.predict_proba(line)).all()
+    )
 
 
-@pytest.mark.parametrize('params, word', [
-    (dict(scale='minmax'), 'scale'), (dict(head='svm'), 'head'), (dict(head='random', scale='standard'), 'standard'), (dict(scale=None, limit=0), 'limit'),
-    (dict(scale=None, limit=[1, 2]), 'limit'), (dict(scale=None, limit='a'), 'limit'), (dict(scale=None, limit=True), 'limit'),
-    (dict(calibration_size=-1), 'calibration_size'), (dict(ridge_lambda=-1), 'ridge_lambda'), (dict(scale='standard', limit=np.inf), 'limit')])
+@pytest.mark.parametrize(
+    'params, word',
+    [
+        (dict(scale='minmax'), 'scale'),
+        (dict(head='svm'), 'head'),
+        (dict(head='random', scale='standard'), 'standard'),
+        (dict(scale=None, limit=0), 'limit'),
+        (dict(scale=None, limit=[1, 2]), 'limit'),
+        (dict(scale=None, limit='a'), 'limit'),
+        (dict(scale=None, limit=True), 'limit'),
+        (dict(calibration_size=-1), 'calibration_size'),
+        (dict(ridge_lambda=-1), 'ridge_lambda'),
+        (dict(scale='standard', limit=np.inf), 'limit'),
+    ],
+)
 def test_parameters_that_cannot_be_are_refused(params, word):
     with refused(word):
         ScrollClassifier(**params).fit(X, Y)
@@ -193,21 +269,40 @@ def test_a_first_batch_does_not_decide_on_the_grid_and_whole_data_do(tmp_path):
         with refused('give limit'):
             ScrollClassifier(scale=scale).partial_fit(X, Y)
         fitted = ScrollClassifier(scale=scale).fit(X, Y)
-        assert fitted.digest() == ScrollClassifier(scale=scale).fit(X[::-1], Y[::-1]).digest() and fitted.score(X, Y) > .7
-        assert len({ScrollClassifier(scale=scale).fit(np.c_[X, np.resize(zeros, 60)], Y).digest() for zeros in ([0.0, -0.0], [-0.0, 0.0], [0.0])}) == 1
-        fitted.partial_fit(X[:5], Y[:5])                                    # the grid is there now
-        for call in (fitted.learner_.save, lambda path, learner=fitted.learner_: export(learner, path)):
+        assert (
+            fitted.digest() == ScrollClassifier(scale=scale).fit(X[::-1], Y[::-1]).digest()
+            and fitted.score(X, Y) > 0.7
+        )
+        assert (
+            len(
+                {
+                    ScrollClassifier(scale=scale).fit(np.c_[X, np.resize(zeros, 60)], Y).digest()
+                    for zeros in ([0.0, -0.0], [-0.0, 0.0], [0.0])
+                }
+            )
+            == 1
+        )
+        fitted.partial_fit(X[:5], Y[:5])  # the grid is there now
+        for call in (
+            fitted.learner_.save,
+            lambda path, learner=fitted.learner_: export(learner, path),
+        ):
             with refused('unit length'):
                 call(tmp_path / 'x')
     with refused('backbone or grid'):
-        ScrollClassifier(scale=None, limit=20).fit(X, Y) + ScrollClassifier(scale=None, limit=100).fit(X, Y)
+        ScrollClassifier(scale=None, limit=20).fit(X, Y) + ScrollClassifier(
+            scale=None, limit=100
+        ).fit(X, Y)
 
 
 @SCALES
 def test_removed_is_never_seen(params):
     estimator = ScrollClassifier(**params).fit(X, Y).remove(X[:20], Y[:20])
     assert estimator.digest() == ScrollClassifier(**params).fit(X[20:], Y[20:]).digest()
-    np.testing.assert_array_equal(estimator.decision_function(X), ScrollClassifier(**params).fit(X[20:], Y[20:]).decision_function(X))
+    np.testing.assert_array_equal(
+        estimator.decision_function(X),
+        ScrollClassifier(**params).fit(X[20:], Y[20:]).decision_function(X),
+    )
     with refused('not among those learned'):
         estimator.remove(X[:1], Y[:1])
     few = ScrollClassifier(**params, calibration_size=3).fit(X, Y).remove(X[:57], Y[:57])
@@ -220,35 +315,50 @@ def test_removed_is_never_seen(params):
 def test_probabilities_are_scaled_by_leaving_each_sample_out(params, head):
     """Of twenty samples: twenty classifiers of nineteen."""
     x, y = X[:20], Y[:20]
-    logits = np.stack([ScrollClassifier(head, **params).fit(np.delete(x, i, axis=0), np.delete(y, i)).decision_function(x[i:i + 1])[0]
-                       for i in range(20)])
+    logits = np.stack(
+        [
+            ScrollClassifier(head, **params)
+            .fit(np.delete(x, i, axis=0), np.delete(y, i))
+            .decision_function(x[i : i + 1])[0]
+            for i in range(20)
+        ]
+    )
 
     def loss(t):
         z = np.exp(t) * logits
         p = np.exp(z - np.logaddexp.reduce(z, axis=1, keepdims=True))
-        target = 20 / 21 * np.eye(3)[y] + 1 / 21 / 3                        # one more sample, of every class equally
+        target = 20 / 21 * np.eye(3)[y] + 1 / 21 / 3  # one more sample, of every class equally
         return -(target * np.log(p)).sum()
+
     scale = np.exp(minimize_scalar(loss, bounds=(-12, 12), method='bounded').x)
     estimator = ScrollClassifier(head, **params).fit(x, y)
     z = scale * estimator.decision_function(X)
-    np.testing.assert_allclose(estimator.predict_proba(X), np.exp(z) / np.exp(z).sum(axis=1, keepdims=True), atol=2e-3)
+    np.testing.assert_allclose(
+        estimator.predict_proba(X), np.exp(z) / np.exp(z).sum(axis=1, keepdims=True), atol=2e-3
+    )
 
 
-@pytest.mark.parametrize('use', [Scroll, ScrollClassifier, Scroll().set_params, ScrollClassifier().set_params])
+@pytest.mark.parametrize(
+    'use', [Scroll, ScrollClassifier, Scroll().set_params, ScrollClassifier().set_params]
+)
 def test_class_weight_is_a_head_here(use):
     with pytest.raises((TypeError, InputError), match="class_weight.*; head='balanced'"):
         use(class_weight='balanced')
 
 
 def test_scroll_itself_is_a_classifier_of_scikit_learn():
-    for cv in (cross_val_predict, cross_val_score):                         # stratified, as of a classifier
+    for cv in (cross_val_predict, cross_val_score):  # stratified, as of a classifier
         np.testing.assert_array_equal(cv(Scroll(), X, Y), cv(ScrollClassifier(), X, Y))
     pipeline = make_pipeline(StandardScaler(), Scroll())
     with pytest.raises(NotFittedError):
         pipeline.predict(X)
-    search = GridSearchCV(pipeline, dict(scroll__head=['lda']), scoring='neg_log_loss', error_score='raise').fit(X, Y)
+    search = GridSearchCV(
+        pipeline, dict(scroll__head=['lda']), scoring='neg_log_loss', error_score='raise'
+    ).fit(X, Y)
     z = StandardScaler().fit_transform(X)
-    np.testing.assert_array_equal(search.predict_proba(X), Scroll(head='lda').fit(z, Y).predict_proba(z))
+    np.testing.assert_array_equal(
+        search.predict_proba(X), Scroll(head='lda').fit(z, Y).predict_proba(z)
+    )
 
 
 def test_classifiers_are_saved_and_exported_as_learners_are(tmp_path, monkeypatch):
@@ -260,8 +370,14 @@ def test_classifiers_are_saved_and_exported_as_learners_are(tmp_path, monkeypatc
     for name, learner in dict(one=one, two=two).items():
         export(learner, f'{name}.safetensors')
     assert Path('one.safetensors').read_bytes() == Path('two.safetensors').read_bytes()
-    assert two.digest() == one.digest() and two.feature_names_in_.tolist() == one.feature_names_in_.tolist()
-    for longer in (one + ScrollClassifier('lda').fit(frame + 1, Y), one.partial_fit(frame, Y, sample_weight=Y)):
+    assert (
+        two.digest() == one.digest()
+        and two.feature_names_in_.tolist() == one.feature_names_in_.tolist()
+    )
+    for longer in (
+        one + ScrollClassifier('lda').fit(frame + 1, Y),
+        one.partial_fit(frame, Y, sample_weight=Y),
+    ):
         longer.save('2.npz')
         # of which the first would count twice
         assert main(['merge', '1.npz', '2.npz', '-o', 'x.npz']) == 2
@@ -269,17 +385,31 @@ def test_classifiers_are_saved_and_exported_as_learners_are(tmp_path, monkeypatc
 
 def test_pipelines_search_grids_and_validate():
     pipeline = make_pipeline(FunctionTransformer(), ScrollClassifier())
-    search = GridSearchCV(pipeline, dict(scrollclassifier__head=['ridge', 'lda'], scrollclassifier__scale=['unit', 'standard', None]),
-                          scoring='neg_log_loss', cv=3, error_score='raise')
+    search = GridSearchCV(
+        pipeline,
+        dict(
+            scrollclassifier__head=['ridge', 'lda'],
+            scrollclassifier__scale=['unit', 'standard', None],
+        ),
+        scoring='neg_log_loss',
+        cv=3,
+        error_score='raise',
+    )
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore', UserWarning)                        # of raw wine on unit length
+        warnings.simplefilter('ignore', UserWarning)  # of raw wine on unit length
         assert search.fit(*WINE).best_params_['scrollclassifier__scale'] == 'standard'
-    assert cross_val_score(ScrollClassifier(scale='standard'), *WINE).mean() > .95
+    assert cross_val_score(ScrollClassifier(scale='standard'), *WINE).mean() > 0.95
 
 
-@pytest.mark.parametrize('head, other', [
-    ('lda', LinearDiscriminantAnalysis()), ('qda', QuadraticDiscriminantAnalysis(solver='eigen', shrinkage=.1)), ('ncc', NearestCentroid()),
-    *((head, RidgeClassifier()) for head in ('ridge', 'balanced', 'rp', 'rff', 'auto'))])
+@pytest.mark.parametrize(
+    'head, other',
+    [
+        ('lda', LinearDiscriminantAnalysis()),
+        ('qda', QuadraticDiscriminantAnalysis(solver='eigen', shrinkage=0.1)),
+        ('ncc', NearestCentroid()),
+        *((head, RidgeClassifier()) for head in ('ridge', 'balanced', 'rp', 'rff', 'auto')),
+    ],
+)
 def test_what_reads_columns_one_by_one_finds_what_it_does_in_scikit_learns(head, other):
     """Calibration, nested and in a pipeline; rankings by class and of all. The exact logits differ
     by a number a sample alone.
@@ -290,30 +420,60 @@ def test_what_reads_columns_one_by_one_finds_what_it_does_in_scikit_learns(head,
 
     def measured(model) -> tuple:
         calibrated = CalibratedClassifierCV(make_pipeline(FunctionTransformer(), model), cv=2)
-        found = [cross_val_score(calibrated, x, y, cv=2).mean(), model.fit(x[half], y[half]).score(x[rest], y[rest])]
+        found = [
+            cross_val_score(calibrated, x, y, cv=2).mean(),
+            model.fit(x[half], y[half]).score(x[rest], y[rest]),
+        ]
         scores = model.decision_function(x[rest])
-        return scores, [*found, *(score(truth, scores, average=average) for score in (roc_auc_score, average_precision_score)
-                                  for average in ('micro', 'macro'))]
-    (scores, ours), (_, theirs) = measured(ScrollClassifier(head, calibration_size=50, **how)), measured(other)
-    assert (np.subtract(ours, theirs) > -.05).all()
+        return scores, [
+            *found,
+            *(
+                score(truth, scores, average=average)
+                for score in (roc_auc_score, average_precision_score)
+                for average in ('micro', 'macro')
+            ),
+        ]
+
+    (scores, ours), (_, theirs) = (
+        measured(ScrollClassifier(head, calibration_size=50, **how)),
+        measured(other),
+    )
+    assert (np.subtract(ours, theirs) > -0.05).all()
     learner = Scroll(head=head, buffer_size=50, strategy='hash', **how).fit(x[half], y[half])
-    assert roc_auc_score(y[rest], learner.predict_proba(x[rest]), multi_class='ovr') > .94
+    assert roc_auc_score(y[rest], learner.predict_proba(x[rest]), multi_class='ovr') > 0.94
     offset = learner.decision_function(x[rest]) - scores
     assert np.ptp(offset, axis=1).max() <= 1e-12 * np.abs(offset).max() + 1e-12
 
 
 def test_features_of_different_scale_on_unit_length_get_a_hint():
-    for x, y, hints in ((*WINE, 1), (*load_digits(return_X_y=True), 0), (X, Y, 0), (np.zeros((4, 2)), [0, 0, 1, 1], 0)):
+    for x, y, hints in (
+        (*WINE, 1),
+        (*load_digits(return_X_y=True), 0),
+        (X, Y, 0),
+        (np.zeros((4, 2)), [0, 0, 1, 1], 0),
+    ):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter('always')
             ScrollClassifier().fit(x, y)
-        assert len([w for w in caught if "scale='standard'" in str(w.message) and w.filename == __file__]) == len(caught) == hints
+        assert (
+            len(
+                [
+                    w
+                    for w in caught
+                    if "scale='standard'" in str(w.message) and w.filename == __file__
+                ]
+            )
+            == len(caught)
+            == hints
+        )
 
 
 @SCALES
 def test_a_changed_head_is_that_of_the_same_sums(params):
     estimator = ScrollClassifier(**params).fit(X[:40], Y[:40])
-    copy.copy(estimator).set_params(head='ncc').predict(X)                  # a learner of its own
+    copy.copy(estimator).set_params(head='ncc').predict(X)  # a learner of its own
     assert estimator.learner_.head == 'ridge'
-    estimator.set_params(head='lda', shrinkage=.1)
-    assert fingerprint(estimator) == fingerprint(ScrollClassifier('lda', **params, shrinkage=.1).fit(X[:40], Y[:40]))
+    estimator.set_params(head='lda', shrinkage=0.1)
+    assert fingerprint(estimator) == fingerprint(
+        ScrollClassifier('lda', **params, shrinkage=0.1).fit(X[:40], Y[:40])
+    )

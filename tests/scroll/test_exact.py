@@ -1,6 +1,7 @@
 """`scroll.embedding.exact`: the numbers of torch, the same bits whatever the order, the threads and
 the instructions.
 """
+
 import os
 import subprocess
 import sys
@@ -35,7 +36,10 @@ class Attention(nn.Module):
 class SmallTransformer(nn.Module):
     def __init__(self, d=16):
         super().__init__()
-        self.patches, self.mlp = nn.Conv2d(3, d, 4, 4), nn.Sequential(nn.Linear(d, 24), nn.GELU(), nn.Linear(24, d))
+        self.patches, self.mlp = (
+            nn.Conv2d(3, d, 4, 4),
+            nn.Sequential(nn.Linear(d, 24), nn.GELU(), nn.Linear(24, d)),
+        )
         self.attention, self.norm, self.classifier = Attention(d), nn.LayerNorm(d), nn.Identity()
 
     def features(self, x):
@@ -47,7 +51,9 @@ class SmallResidual(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem, self.bn = nn.Conv2d(3, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8)
-        self.layer1 = nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.layer1 = nn.Sequential(
+            nn.Conv2d(8, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
+        )
         self.layer2 = nn.Sequential(nn.Conv2d(8, 12, 3, 2, 1), nn.BatchNorm2d(12), nn.ReLU6())
         self.classifier = nn.Identity()
 
@@ -57,11 +63,31 @@ class SmallResidual(nn.Module):
 
 
 LAYERS = dict(
-    convolution=nn.Conv2d(6, 4, 3, 1, 1), strided=nn.Conv2d(6, 4, 5, 2, 1), dilated=nn.Conv2d(6, 4, 3, 1, 2, 2), grouped=nn.Conv2d(6, 4, 3, 1, 1, groups=2),
-    depthwise=nn.Conv2d(6, 6, 3, 2, 1, groups=6), pointwise=nn.Conv2d(6, 5, 1), linear=nn.Linear(10, 3), train=nn.BatchNorm2d(6),
-    frozen=nn.BatchNorm2d(6).eval(), pooled=nn.AdaptiveAvgPool2d(1), relu6=nn.ReLU6())
-FORWARD = dict(gelu=nn.GELU(), tanh_gelu=nn.GELU('tanh'), silu=nn.SiLU(), sigmoid=nn.Sigmoid(), tanh=nn.Tanh(), hardswish=nn.Hardswish(),
-               layer_norm=nn.LayerNorm(10), group_norm=nn.GroupNorm(2, 6), softmax=nn.Softmax(1), log_softmax=nn.LogSoftmax(-1), max_pool=nn.MaxPool2d(3, 2))
+    convolution=nn.Conv2d(6, 4, 3, 1, 1),
+    strided=nn.Conv2d(6, 4, 5, 2, 1),
+    dilated=nn.Conv2d(6, 4, 3, 1, 2, 2),
+    grouped=nn.Conv2d(6, 4, 3, 1, 1, groups=2),
+    depthwise=nn.Conv2d(6, 6, 3, 2, 1, groups=6),
+    pointwise=nn.Conv2d(6, 5, 1),
+    linear=nn.Linear(10, 3),
+    train=nn.BatchNorm2d(6),
+    frozen=nn.BatchNorm2d(6).eval(),
+    pooled=nn.AdaptiveAvgPool2d(1),
+    relu6=nn.ReLU6(),
+)
+FORWARD = dict(
+    gelu=nn.GELU(),
+    tanh_gelu=nn.GELU('tanh'),
+    silu=nn.SiLU(),
+    sigmoid=nn.Sigmoid(),
+    tanh=nn.Tanh(),
+    hardswish=nn.Hardswish(),
+    layer_norm=nn.LayerNorm(10),
+    group_norm=nn.GroupNorm(2, 6),
+    softmax=nn.Softmax(1),
+    log_softmax=nn.LogSoftmax(-1),
+    max_pool=nn.MaxPool2d(3, 2),
+)
 
 
 def inputs(*shape, seed=0):
@@ -73,25 +99,38 @@ def test_values_and_gradients_are_those_of_float64(name):
     layer = (LAYERS | FORWARD)[name].double()
     x = inputs(4, 6, 10, 10).requires_grad_(name in LAYERS)
     wanted, found = [x, *layer.parameters()], []
-    for arithmetic, default in ((torch.enable_grad(), 'float32'), (ExactArithmetic(), 'float32'), (ExactArithmetic(), 'float64')):
+    for arithmetic, default in (
+        (torch.enable_grad(), 'float32'),
+        (ExactArithmetic(), 'float32'),
+        (ExactArithmetic(), 'float64'),
+    ):
         torch.set_default_dtype(getattr(torch, default))
         with arithmetic:
             out = layer(x)
-            grads = torch.autograd.grad((out * out).sum() / 2 + out.sum(), wanted) if name in LAYERS else []
+            grads = (
+                torch.autograd.grad((out * out).sum() / 2 + out.sum(), wanted)
+                if name in LAYERS
+                else []
+            )
         found.append([out.detach(), *grads])
     torch.set_default_dtype(torch.float32)
-    assert all(map(torch.equal, *found[1:]))                    # whatever torch's default type
+    assert all(map(torch.equal, *found[1:]))  # whatever torch's default type
     for exact, float64 in zip(*found[:2]):
-        torch.testing.assert_close(exact, float64, rtol=1e-5, atol=1e-5 * float(float64.abs().max()))
+        torch.testing.assert_close(
+            exact, float64, rtol=1e-5, atol=1e-5 * float(float64.abs().max())
+        )
 
 
-SINGLE = dict(      # by torch, by numpy
-    sum=(torch.add, np.add), difference=(torch.sub, np.subtract), product=(torch.mul, np.multiply),
+SINGLE = dict(  # by torch, by numpy
+    sum=(torch.add, np.add),
+    difference=(torch.sub, np.subtract),
+    product=(torch.mul, np.multiply),
     quotient=(torch.div, np.divide),
     root=(lambda x, y: x.abs().sqrt_(), lambda x, y: np.sqrt(np.abs(x))),
     reciprocal=(lambda x, y: x.reciprocal(), lambda x, y: 1 / x),
     inverse_root=(lambda x, y: y.abs().rsqrt(), lambda x, y: 1 / np.sqrt(np.abs(y))),
-    third=(lambda x, y: x / 3, lambda x, y: x / 3))
+    third=(lambda x, y: x / 3, lambda x, y: x / 3),
+)
 
 
 @pytest.mark.parametrize('name', SINGLE)
@@ -107,19 +146,40 @@ def test_one_operation_on_one_or_two_numbers_is_rounded_as_ieee_754_says(name):
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(0, 2 ** 32), st.integers(2, 300))
+@given(st.integers(0, 2**32), st.integers(2, 300))
 def test_sums_have_no_order(seed, terms):
     """Equal bits, where float64's differ."""
-    one, other, order = inputs(3, terms, seed=seed), inputs(terms, 4, seed=seed + 1), np.random.default_rng(seed).permutation(terms)
+    one, other, order = (
+        inputs(3, terms, seed=seed),
+        inputs(terms, 4, seed=seed + 1),
+        np.random.default_rng(seed).permutation(terms),
+    )
     with ExactArithmetic():
-        assert torch.equal(one @ other, one[:, order] @ other[order]) and torch.equal(one.sum(1), one[:, order].sum(1))
+        assert torch.equal(one @ other, one[:, order] @ other[order]) and torch.equal(
+            one.sum(1), one[:, order].sum(1)
+        )
         assert torch.equal(F.normalize(one), F.normalize(one[:, order])[:, np.argsort(order)])
 
 
-@pytest.mark.parametrize('words, call', [
-    ('erfinv', torch.erfinv), ('power', lambda x: x ** 1.7), ('power', lambda x: 2 ** x), ('add.*out', lambda x: torch.add(x, x, out=x)),
-    ('one not of maps', lambda x: F.conv1d(x[None], x[None])), *[('cross-entropy', lambda x, more=more: F.cross_entropy(x, torch.arange(3), **more)) for more in (
-        dict(reduction='sum'), dict(reduction='none'), dict(ignore_index=2), dict(weight=torch.ones(3).double()))]])
+@pytest.mark.parametrize(
+    'words, call',
+    [
+        ('erfinv', torch.erfinv),
+        ('power', lambda x: x**1.7),
+        ('power', lambda x: 2**x),
+        ('add.*out', lambda x: torch.add(x, x, out=x)),
+        ('one not of maps', lambda x: F.conv1d(x[None], x[None])),
+        *[
+            ('cross-entropy', lambda x, more=more: F.cross_entropy(x, torch.arange(3), **more))
+            for more in (
+                dict(reduction='sum'),
+                dict(reduction='none'),
+                dict(ignore_index=2),
+                dict(weight=torch.ones(3).double()),
+            )
+        ],
+    ],
+)
 def test_what_is_not_known_to_be_exact_is_refused_by_name(words, call):
     with ExactArithmetic(), pytest.raises(InputError, match=words):
         call(inputs(3, 3))
@@ -132,9 +192,11 @@ def test_a_feature_does_not_depend_on_its_batch_and_agrees_with_float32(monkeypa
     net = SmallTransformer()
     exact, floats = (Embedder(net, Preprocessing(16), dtype) for dtype in ('exact', 'float32'))
     features = exact(images)[0]
-    assert exact.holds_on == 'every machine' and np.array_equal(features[3:4], exact(images[3:4])[0])
-    assert np.abs(features - floats(images)[0]).max() < 8                   # of 2^18
-    rounding(torch.backends.cudnn.conv, 'ieee')    # after which torch's own cudnn.flags fails
+    assert exact.holds_on == 'every machine' and np.array_equal(
+        features[3:4], exact(images[3:4])[0]
+    )
+    assert np.abs(features - floats(images)[0]).max() < 8  # of 2^18
+    rounding(torch.backends.cudnn.conv, 'ieee')  # after which torch's own cudnn.flags fails
     assert np.array_equal(features, exact(images)[0])
     monkeypatch.setattr(nn.GELU, 'forward', lambda layer, x: F.gelu(x, approximate='tanh'))
     again = [Embedder(net, Preprocessing(16), dtype).digest for dtype in ('exact', 'float32')]
@@ -146,25 +208,55 @@ def fingerprint() -> str:
     whole numbers.
     """
     random = np.random.default_rng(0)
-    images, labels, digests = random.integers(0, 256, (60, 16, 16, 3), np.uint8), np.arange(60) % 4, []
+    images, labels, digests = (
+        random.integers(0, 256, (60, 16, 16, 3), np.uint8),
+        np.arange(60) % 4,
+        [],
+    )
     images[:, :, :, 0] //= (1 + labels)[:, None, None].astype(np.uint8)
     for net in (SmallTransformer(), SmallResidual()):
         for tensor in net.state_dict().values():
             if tensor.is_floating_point():
-                tensor.copy_(torch.from_numpy(random.integers(1, 64, tensor.shape) / 128 - .2 * (tensor.dim() > 1)))
+                tensor.copy_(
+                    torch.from_numpy(
+                        random.integers(1, 64, tensor.shape) / 128 - 0.2 * (tensor.dim() > 1)
+                    )
+                )
         embedder = Embedder(net, Preprocessing(16), 'exact')
         digests += [embedder.digest, embedder(images)[0].sum(0).tolist()]
     for mode in ('adapters', 'full'):
-        learner = Scroll(embedder, buffer_size=24, adaptation=Adaptation(mode, iterations=4, minibatch=8, select='none', exact=True))
+        learner = Scroll(
+            embedder,
+            buffer_size=24,
+            adaptation=Adaptation(mode, iterations=4, minibatch=8, select='none', exact=True),
+        )
         learner.partial_fit(images, labels).adapt()
-        digests += [learner.adapted_.digest(), learner.predict(images[:9]).tolist(), learner.adapted_.made_on]
+        digests += [
+            learner.adapted_.digest(),
+            learner.predict(images[:9]).tolist(),
+            learner.adapted_.made_on,
+        ]
     return repr(digests)
 
 
 def test_f_star_and_a_transformer_have_one_digest_under_every_way_to_compute():
-    here, environment = fingerprint(), dict(OMP_NUM_THREADS='2', ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE')
-    there = subprocess.run([sys.executable, '-c', 'from tests.scroll.test_exact import fingerprint; print(fingerprint())'], cwd=ROOT, text=True,
-                           env={**os.environ, **environment}, capture_output=True, check=True, timeout=300).stdout
+    here, environment = (
+        fingerprint(),
+        dict(OMP_NUM_THREADS='2', ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE'),
+    )
+    there = subprocess.run(
+        [
+            sys.executable,
+            '-c',
+            'from tests.scroll.test_exact import fingerprint; print(fingerprint())',
+        ],
+        cwd=ROOT,
+        text=True,
+        env={**os.environ, **environment},
+        capture_output=True,
+        check=True,
+        timeout=300,
+    ).stdout
     assert there.strip() == here and here.count('every machine') == 2
 
 
@@ -174,6 +266,12 @@ def test_cross_validation_compares_exact_candidates(head):
     images, labels = random.integers(0, 256, (60, 16, 16, 3), np.uint8), np.arange(60) % 4
     how = Adaptation('adapters', iterations=3, minibatch=8, exact=True)
     torch.manual_seed(0)
-    learner = Scroll(Embedder(SmallResidual(), Preprocessing(16)), head=head, lift_dim=20, buffer_size=24, adaptation=how)
+    learner = Scroll(
+        Embedder(SmallResidual(), Preprocessing(16)),
+        head=head,
+        lift_dim=20,
+        buffer_size=24,
+        adaptation=how,
+    )
     trials = learner.partial_fit(images, labels).adapt().selection_
     assert len(trials) == 5 and np.isfinite([trial.loss for trial in trials]).all()

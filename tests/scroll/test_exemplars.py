@@ -1,6 +1,7 @@
 """The buffer: how many of each class, which ones, and that neither depends on the schedule where it
 need not.
 """
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,11 +23,11 @@ def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity, more
     q, counts = quotas(counts, capacity), np.array(counts)
     assert q.sum() == min(capacity, counts.sum())
     assert (q >= 0).all() and (q <= counts).all()
-    wanting = q[q < counts]                                  # of classes that have more
+    wanting = q[q < counts]  # of classes that have more
     if len(wanting):
         assert q.max() - wanting.min() <= 1
-        assert (np.diff(wanting) <= 0).all()                 # the surplus goes to the first
-    later = quotas(counts + more[:len(counts)], capacity)
+        assert (np.diff(wanting) <= 0).all()  # the surplus goes to the first
+    later = quotas(counts + more[: len(counts)], capacity)
     # what a class has lost it would not be allowed to keep later
     assert ((later <= q) | (q == counts)).all()
 
@@ -50,9 +51,17 @@ def test_choices_are_those_of_pythons_integers(n, dim, power, seed):
     total = f.sum(axis=0) + r.integers(-1, 2, dim) * ((count - n) * (GRID >> 1))
     assert herding_order(f, total, count, n).tolist() == exact_herding(f, total, count, n)
     distance = ((count * f.astype(object) - total.astype(object)) ** 2).sum(axis=1).tolist()
-    orders = dict(nearest=sorted(range(n), key=lambda j: distance[j]), outlier=sorted(range(n), key=lambda j: -distance[j]))
+    orders = dict(
+        nearest=sorted(range(n), key=lambda j: distance[j]),
+        outlier=sorted(range(n), key=lambda j: -distance[j]),
+    )
     stats = Statistics(dim)
-    stats.assign(np.zeros(1, int), np.array([count]), np.append(total, count << 18)[None], np.zeros((dim + 1,) * 2, np.int64))
+    stats.assign(
+        np.zeros(1, int),
+        np.array([count]),
+        np.append(total, count << 18)[None],
+        np.zeros((dim + 1,) * 2, np.int64),
+    )
     for strategy, order in orders.items():
         for capacity in (1, n // 2 or 1, n):
             buffer = ExemplarBuffer(capacity, strategy)
@@ -61,13 +70,22 @@ def test_choices_are_those_of_pythons_integers(n, dim, power, seed):
 
 
 @quick
-@given(st.integers(2, 40), st.integers(1, 6), st.integers(1, 40), st.integers(0, 27), st.integers(0, 999))
+@given(
+    st.integers(2, 40),
+    st.integers(1, 6),
+    st.integers(1, 40),
+    st.integers(0, 27),
+    st.integers(0, 999),
+)
 def test_few_of_many_that_are_nearly_alike_are_those_of_pythons_integers(n, dim, k, power, seed):
     """Candidates a unit or two apart, or equal, and a mean that is as near to one as to another but
     for a few units.
     """
     r = np.random.default_rng(seed)
-    f, count = r.integers(-GRID // 2, GRID // 2, dim) + r.integers(-2, 3, (n, dim)), (1 << power) + n
+    f, count = (
+        r.integers(-GRID // 2, GRID // 2, dim) + r.integers(-2, 3, (n, dim)),
+        (1 << power) + n,
+    )
     total = f[0] * count + r.integers(-count, count + 1, dim)
     assert herding_order(f, total, count, k).tolist() == exact_herding(f, total, count, k)
 
@@ -102,7 +120,9 @@ def check_content(content, stream: Stream):
 
 @quick
 @given(st.sampled_from(STRATEGIES), streams(), st.data(), st.integers(1, 30))
-def test_the_buffer_is_always_as_full_as_can_be_and_divided_by_the_quotas(strategy, stream, data, capacity):
+def test_the_buffer_is_always_as_full_as_can_be_and_divided_by_the_quotas(
+    strategy, stream, data, capacity
+):
     buffer, seen = ExemplarBuffer(capacity, strategy), 0
     statistics = Statistics(5)
     for at in data.draw(cuttings(len(stream.labels))):
@@ -117,8 +137,17 @@ def test_the_buffer_is_always_as_full_as_can_be_and_divided_by_the_quotas(strate
 
 
 @quick
-@given(st.sampled_from(['herding', 'nearest', 'outlier', 'hash']), streams(), st.permutations(range(5)), st.randoms(), st.integers(1, 30), st.integers(0, 4))
-def test_whole_classes_in_any_order_give_the_same_buffer(strategy, stream, classes, random, capacity, together):
+@given(
+    st.sampled_from(['herding', 'nearest', 'outlier', 'hash']),
+    streams(),
+    st.permutations(range(5)),
+    st.randoms(),
+    st.integers(1, 30),
+    st.integers(0, 4),
+)
+def test_whole_classes_in_any_order_give_the_same_buffer(
+    strategy, stream, classes, random, capacity, together
+):
     """Also with some classes in one segment, and whatever the order of the samples in a segment."""
     groups = [[c] for c in classes[together:]] + [classes[:together]]
     pieces = [np.flatnonzero(np.isin(stream.labels, group)).tolist() for group in groups]
@@ -138,7 +167,11 @@ def test_hash_keeps_the_lowest_keys_under_every_schedule_and_sharding(stream, da
     buffer = ExemplarBuffer(capacity, 'hash')
     total = fill(buffer, stream, pieces)
     allowed = dict(zip(total.classes.tolist(), quotas(total.counts, capacity).tolist()))
-    expected = [(c, key) for c in allowed for key in sorted(stream.keys[stream.labels == c].tolist())[:allowed[c]]]
+    expected = [
+        (c, key)
+        for c in allowed
+        for key in sorted(stream.keys[stream.labels == c].tolist())[: allowed[c]]
+    ]
     content = buffer.content()
     assert list(zip(content.labels.tolist(), content.keys.tolist())) == expected
     merged, statistics = ExemplarBuffer(capacity, 'hash'), Statistics(5)
@@ -178,6 +211,14 @@ def test_the_removed_are_gone_and_their_places_are_filled_by_the_new(strategy):
     gone = np.flatnonzero(np.isin(stream.keys, before.keys[[0, 1, -1]]))
     statistics.remove(*stream.part(gone)[:2])
     buffer.remove(stream.keys[gone], stream.labels[gone], statistics)
-    assert buffer.content().keys.tolist() == before.keys[2:-1].tolist() and len(buffer) == 9 and not buffer.complete
+    assert (
+        buffer.content().keys.tolist() == before.keys[2:-1].tolist()
+        and len(buffer) == 9
+        and not buffer.complete
+    )
     offer(buffer, stream.part(np.arange(16, 24)), statistics)
-    assert len(buffer) <= 12 and 2 in buffer.content().labels and not np.isin(stream.keys[gone], buffer.content().keys).any()
+    assert (
+        len(buffer) <= 12
+        and 2 in buffer.content().labels
+        and not np.isin(stream.keys[gone], buffer.content().keys).any()
+    )

@@ -1,6 +1,7 @@
 """Learners as files for other programs: weights and graphs give the same labels; a certificate of
 digests.
 """
+
 import copy
 import json
 
@@ -53,50 +54,89 @@ def h_of(head: dict, formula: str) -> np.ndarray:
         return U
     products = U @ head['head.matrix'].astype(np.float64)
     if 'max(0' in formula:
-        random = np.maximum(0, np.floor(products / 2 ** np.ceil(np.log2(64 ** .5) + 1e-9)))
+        random = np.maximum(0, np.floor(products / 2 ** np.ceil(np.log2(64**0.5) + 1e-9)))
     elif '(u matrix)^2' in formula:
-        random = np.minimum(np.floor(products ** 2 / 2 ** 21), 2 ** 18)
+        random = np.minimum(np.floor(products**2 / 2**21), 2**18)
     else:
         turns = products / GRID * head['head.turns'] + head['head.offsets']
-        random = head['head.table'][((turns - np.floor(turns)) * len(head['head.table'])).astype(int)]
+        random = head['head.table'][
+            ((turns - np.floor(turns)) * len(head['head.table'])).astype(int)
+        ]
     return np.concatenate([U, random], axis=1)
 
 
-@pytest.mark.parametrize('settings', [dict(), dict(head='rff', lift_dim=50), dict(head='lda', lift='square', lift_dim=50), dict(head='qda')], ids=str)
+@pytest.mark.parametrize(
+    'settings',
+    [
+        dict(),
+        dict(head='rff', lift_dim=50),
+        dict(head='lda', lift='square', lift_dim=50),
+        dict(head='qda'),
+    ],
+    ids=str,
+)
 def test_weights_and_formula_are_the_predictor(tmp_path, settings):
     learner = of_features(**settings)
     export(learner, tmp_path / 'out')
-    about, head = json.loads((tmp_path / 'out/f_T.json').read_text()), load_file(tmp_path / 'out/f_T.safetensors')
+    about, head = (
+        json.loads((tmp_path / 'out/f_T.json').read_text()),
+        load_file(tmp_path / 'out/f_T.safetensors'),
+    )
     h, expected = h_of(head, about['formula']), learner.decision_function(X[TEST])
     if 'head.means' in head:
-        difference, forms = h[:, None] - head['head.means'], np.empty((len(head['head.means']), 64, 64))
+        difference, forms = (
+            h[:, None] - head['head.means'],
+            np.empty((len(head['head.means']), 64, 64)),
+        )
         rows, columns = np.triu_indices(64)
         forms[:, rows, columns] = forms[:, columns, rows] = head['head.forms']
         assert head['head.forms'].dtype == np.int32
-        logits = -np.einsum('nkd,kde,nke->nk', difference, forms, difference) * 2. ** int(about['formula'].split('2^')[1].split(',')[0])
+        logits = -np.einsum('nkd,kde,nke->nk', difference, forms, difference) * 2.0 ** int(
+            about['formula'].split('2^')[1].split(',')[0]
+        )
     else:
         logits = h / GRID @ head['head.weight'].T + head['head.bias']
     np.testing.assert_allclose(logits, expected, rtol=1e-9, atol=1e-9)
-    assert np.array(about['classes'])[logits.argmax(1)].tolist() == learner.predict(X[TEST]).tolist() and about['digest'] == learner.predictor().digest()
+    assert (
+        np.array(about['classes'])[logits.argmax(1)].tolist() == learner.predict(X[TEST]).tolist()
+        and about['digest'] == learner.predictor().digest()
+    )
 
 
 def test_f_star_is_there_too(exported):
     folder, learner = exported
-    about, head = json.loads((folder / 'f_star.json').read_text()), load_file(folder / 'f_star.safetensors')
+    about, head = (
+        json.loads((folder / 'f_star.json').read_text()),
+        load_file(folder / 'f_star.safetensors'),
+    )
     export(learner, folder.parent / 'in_use.safetensors')
-    assert (folder.parent / 'in_use.safetensors').read_bytes() == (folder / 'f_star.safetensors').read_bytes()
+    assert (folder.parent / 'in_use.safetensors').read_bytes() == (
+        folder / 'f_star.safetensors'
+    ).read_bytes()
     u = U / np.linalg.norm(U, axis=1)[:, None]
     logits = head['head.scale'] * (u @ head['head.weight'].T + head['head.bias'])
-    assert np.allclose(logits, learner.decision_function(X[TEST])) and about['digest'] == learner.adapted_.digest()
+    assert (
+        np.allclose(logits, learner.decision_function(X[TEST]))
+        and about['digest'] == learner.adapted_.digest()
+    )
 
 
 BITS = np.random.default_rng(0).integers(0, 1 << 32, (300, 64), np.uint32).view(np.float32)
 # of length 2^19: 2^18 x / |x| ends in 1/2
 TIES = [(445973, 175581, 108617, 31747, 179866), (141445, 327855, 350410, 109363, 112405)]
-FLOATS = dict(digits=X[TEST], one=X[900:901], denormal=X[TEST] * np.float32(2e-40), any_bits=np.where(np.isfinite(BITS), BITS, 0),
-              ties=np.pad(np.array(TIES, np.float32), [(0, 0), (0, 59)]))
-RUN = dict(pt2=lambda path, samples: [t.detach().numpy() for t in torch.export.load(path).module()(torch.from_numpy(samples))],
-           onnx=lambda path, samples: onnxruntime.InferenceSession(path).run(None, dict(X=samples)))
+FLOATS = dict(
+    digits=X[TEST],
+    one=X[900:901],
+    denormal=X[TEST] * np.float32(2e-40),
+    any_bits=np.where(np.isfinite(BITS), BITS, 0),
+    ties=np.pad(np.array(TIES, np.float32), [(0, 0), (0, 59)]),
+)
+RUN = dict(
+    pt2=lambda path, samples: [
+        t.detach().numpy() for t in torch.export.load(path).module()(torch.from_numpy(samples))
+    ],
+    onnx=lambda path, samples: onnxruntime.InferenceSession(path).run(None, dict(X=samples)),
+)
 
 
 @pytest.mark.parametrize('ending', RUN)
@@ -113,52 +153,90 @@ def test_graphs_of_f_t_have_its_bits_and_those_of_f_star_its_labels(exported, en
     assert np.allclose(logits, learner.decision_function(X[TEST]), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize('settings', [*(dict(head=head, lift_dim=30) for head in HEAD_CHOICES),
-                                      dict(head='qda', lift='square', lift_dim=20)], ids=str)
+@pytest.mark.parametrize(
+    'settings',
+    [
+        *(dict(head=head, lift_dim=30) for head in HEAD_CHOICES),
+        dict(head='qda', lift='square', lift_dim=20),
+    ],
+    ids=str,
+)
 def test_every_head_has_a_module(settings):
     """f_T to the last bit, f* to its rounding."""
     learner = of_features(**settings)
     logits, label = whole_module(learner.predictor())(torch.from_numpy(X[TEST]))
-    assert np.array_equal(logits, learner.decision_function(X[TEST])) and np.array_equal(learner.classes_[label], learner.predict(X[TEST]))
+    assert np.array_equal(logits, learner.decision_function(X[TEST])) and np.array_equal(
+        learner.classes_[label], learner.predict(X[TEST])
+    )
     logits, _ = whole_module(learner.adapt().adapted_)(torch.from_numpy(X[TEST]))
     assert np.allclose(logits.numpy(), learner.decision_function(X[TEST]), rtol=1e-6)
 
 
 @quick
-@given(st.integers(1, 600), st.integers(1, 3), st.integers(0, 2 ** 32), st.sampled_from([1e-40, 1e-38, 1.0, 1e37]))
+@given(
+    st.integers(1, 600),
+    st.integers(1, 3),
+    st.integers(0, 2**32),
+    st.sampled_from([1e-40, 1e-38, 1.0, 1e37]),
+)
 def test_logits_are_exact_whatever_the_weights(dim, classes, seed, size):
     """Of weights that differ in the last bit alone, and features of any length."""
     random = np.random.default_rng(seed)
-    units = np.tile(random.integers(-2 ** 47, 2 ** 47, dim + 1), (classes, 1))
+    units = np.tile(random.integers(-(2**47), 2**47, dim + 1), (classes, 1))
     units[-1, 0] += 1
-    predictor, features = LinearPredictor(np.arange(classes), units, -47), np.float32(random.normal(size=(5, dim)) * size)
+    predictor, features = (
+        LinearPredictor(np.arange(classes), units, -47),
+        np.float32(random.normal(size=(5, dim)) * size),
+    )
     logits, label = whole_module(predictor)(torch.from_numpy(features))
-    assert np.array_equal(logits, predictor.decision_function(quantise(features))) and np.array_equal(label, predictor.predict(quantise(features)))
+    assert np.array_equal(
+        logits, predictor.decision_function(quantise(features))
+    ) and np.array_equal(label, predictor.predict(quantise(features)))
 
 
 def test_the_certificate_has_the_digest_of_each_file(exported):
     folder, learner = exported
     facts = json.loads((folder / 'certificate.json').read_text())
-    assert facts['files'] == {path.name: sha256(path) for path in folder.iterdir() if path.name != 'certificate.json'}
+    assert facts['files'] == {
+        path.name: sha256(path) for path in folder.iterdir() if path.name != 'certificate.json'
+    }
     assert facts['anywhere'] == dict(statistics=learner.digest(), f_T=learner.predictor().digest())
-    assert facts['here']['f*'] == learner.adapted_.digest() and facts['classes'] == learner.classes_.tolist()
+    assert (
+        facts['here']['f*'] == learner.adapted_.digest()
+        and facts['classes'] == learner.classes_.tolist()
+    )
 
 
 def test_the_command_line_exports_what_the_library_does(exported, tmp_path, capsys):
     folder, _ = exported
     state, out = str(folder.parent / 'state.npz'), tmp_path / 'out'
     assert main(['export', state, '-o', str(out), '--formats', 'safetensors', 'torch']) == 0
-    assert sorted(path.name for path in out.iterdir()) == ['certificate.json', 'f_T.json', 'f_T.pt2', 'f_T.safetensors']
+    assert sorted(path.name for path in out.iterdir()) == [
+        'certificate.json',
+        'f_T.json',
+        'f_T.pt2',
+        'f_T.safetensors',
+    ]
     assert (out / 'f_T.safetensors').read_bytes() == (folder / 'f_T.safetensors').read_bytes()
-    for ending, run in RUN.items():                                         # a file where the name says so, and again
-        assert main(['export', state, '-o', f'{out}.{ending}']) == main(['export', state, '-o', f'{out}.{ending}']) == 0
-        for one, two in zip(run(f'{out}.{ending}', X[TEST]), run(folder / f'f_T.{ending}', X[TEST])):
+    for ending, run in RUN.items():  # a file where the name says so, and again
+        assert (
+            main(['export', state, '-o', f'{out}.{ending}'])
+            == main(['export', state, '-o', f'{out}.{ending}'])
+            == 0
+        )
+        for one, two in zip(
+            run(f'{out}.{ending}', X[TEST]), run(folder / f'f_T.{ending}', X[TEST])
+        ):
             np.testing.assert_array_equal(one, two)
     assert sorted(path.name for path in tmp_path.iterdir()) == ['out', 'out.onnx', 'out.pt2']
     capsys.readouterr()
     (tmp_path / 'old.onnx').mkdir()
-    for words, word in (([state, '-o', str(out)], 'is there already'), ([str(tmp_path / 'none.npz'), '-o', str(tmp_path / 'x')], 'none.npz'),
-                        ([state, '-o', f'{out}.onnx', '--formats', 'torch'], 'of the format onnx'), ([state, '-o', str(tmp_path / 'old.onnx')], 'Is a directory')):
+    for words, word in (
+        ([state, '-o', str(out)], 'is there already'),
+        ([str(tmp_path / 'none.npz'), '-o', str(tmp_path / 'x')], 'none.npz'),
+        ([state, '-o', f'{out}.onnx', '--formats', 'torch'], 'of the format onnx'),
+        ([state, '-o', str(tmp_path / 'old.onnx')], 'Is a directory'),
+    ):
         assert main(['export', *words]) == 2
         err = capsys.readouterr().err
         assert len(err.splitlines()) == 1 and word in err and not (tmp_path / 'x').exists()
@@ -174,6 +252,7 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(tmp_path, monkey
 
     def full(*_, **__):
         raise OSError(28, 'No space left on device')
+
     monkeypatch.setattr('safetensors.numpy.save_file', full)
     with refused('No space left'):
         export(of_features(), tmp_path / 'out')
@@ -186,7 +265,11 @@ IMAGES, LABELS = toy_images(12)
 def of_images(kind: str, **settings) -> Scroll:
     net = tiny_net(width=8)
     integers = quantise_network(net, PREPROCESSING, golden_images()) if kind == 'integer' else None
-    learner = Scroll(Embedder(net, PREPROCESSING, kind, chunk=8, integers=integers), adaptation=Adaptation(select='none', iterations=3, minibatch=10), **settings)
+    learner = Scroll(
+        Embedder(net, PREPROCESSING, kind, chunk=8, integers=integers),
+        adaptation=Adaptation(select='none', iterations=3, minibatch=10),
+        **settings,
+    )
     return learner.fit(IMAGES[::2], LABELS[::2])
 
 
@@ -195,35 +278,65 @@ def test_the_backbone_is_there_too(tmp_path):
     learner = of_images('float32', buffer_size=12)
     export(learner.adapt(), tmp_path / 'out')
     net, tensors = tiny_net(seed=1, width=8), load_file(tmp_path / 'out' / 'f_T.safetensors')
-    net.load_state_dict({key[9:]: torch.from_numpy(value) for key, value in tensors.items() if key.startswith('backbone.')}, strict=False)
+    net.load_state_dict(
+        {
+            key[9:]: torch.from_numpy(value)
+            for key, value in tensors.items()
+            if key.startswith('backbone.')
+        },
+        strict=False,
+    )
     again = Scroll(Embedder(net, PREPROCESSING, chunk=8)).fit(IMAGES[::2], LABELS[::2])
     assert again.predictor().digest() == learner.predictor().digest()
     facts = json.loads((tmp_path / 'out' / 'certificate.json').read_text())
-    assert facts['anywhere']['backbone'] == learner.embedder.psi_digest and facts['embedder']['digest'] == learner.embedder.digest
+    assert (
+        facts['anywhere']['backbone'] == learner.embedder.psi_digest
+        and facts['embedder']['digest'] == learner.embedder.digest
+    )
     learner = of_images('integer', buffer_size=0)
     export(learner, tmp_path / 'integer')
-    assert IntegerNetwork.load(tmp_path / 'integer' / 'backbone.integer.npz')[0].digest() == learner.embedder.digest
+    assert (
+        IntegerNetwork.load(tmp_path / 'integer' / 'backbone.integer.npz')[0].digest()
+        == learner.embedder.digest
+    )
     assert set(load_file(tmp_path / 'integer' / 'f_T.safetensors')) == {'head.weight', 'head.bias'}
     with refused('give a folder'):
         export(learner, tmp_path / 'integer.safetensors')
 
 
-@pytest.mark.parametrize('kind, sides', [('float32', (24, 12)), pytest.param('integer', (24, 12), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    'kind, sides',
+    [('float32', (24, 12)), pytest.param('integer', (24, 12), marks=pytest.mark.slow)],
+)
 def test_images_to_labels_in_one_graph(kind, sides, tmp_path):
     """An integer backbone gives the library's bits; a graph of f* has its backbone."""
     learner = of_images(kind, buffer_size=12)
     images = np.repeat(np.repeat(IMAGES, sides[0] // 12, axis=1), sides[1] // 12, axis=2)
     ending, expected = 'onnx' if kind == 'integer' else 'pt2', learner.decision_function(images)
-    export(learner, tmp_path / 'out', ['onnx'] if kind == 'integer' else ['torch'], image_shape=images.shape[1:])
+    export(
+        learner,
+        tmp_path / 'out',
+        ['onnx'] if kind == 'integer' else ['torch'],
+        image_shape=images.shape[1:],
+    )
     logits, label = RUN[ending](tmp_path / 'out' / f'f_T.{ending}', images)
     assert np.array_equal(learner.classes_[label], learner.predict(images))
-    assert np.array_equal(logits, expected) if kind == 'integer' else np.allclose(logits, expected, atol=1e-3)
+    assert (
+        np.array_equal(logits, expected)
+        if kind == 'integer'
+        else np.allclose(logits, expected, atol=1e-3)
+    )
     module = whole_module(learner.adapt().adapted_, learner.adapted_.embedder, images.shape[1:])
-    assert np.array_equal(learner.classes_[module(torch.from_numpy(images))[1].numpy()], learner.predict(images))
+    assert np.array_equal(
+        learner.classes_[module(torch.from_numpy(images))[1].numpy()], learner.predict(images)
+    )
 
 
 def test_what_no_graph_can_hold_is_one_line(tmp_path):
-    for kind, shape, word in (('float32', (12,), 'cannot be exported as a graph'), ('bfloat16', None, 'bfloat16')):
+    for kind, shape, word in (
+        ('float32', (12,), 'cannot be exported as a graph'),
+        ('bfloat16', None, 'bfloat16'),
+    ):
         with refused(word):
             export(of_images(kind, buffer_size=0), tmp_path / 'out', ('torch',), shape)
     assert not list(tmp_path.iterdir())

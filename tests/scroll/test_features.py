@@ -1,6 +1,7 @@
 """Files of features from the command line: one digest whatever the kind, order and blocks; labels;
 what cannot be read.
 """
+
 import csv
 import io
 import json
@@ -37,8 +38,7 @@ TRAIN, TEST = SPLIT == 'train', SPLIT == 'test'
 
 
 def table(path, x=X, **columns) -> None:
-    """A Parquet file of small row groups; x as a column of lists, unless it is a dict of columns.
-    """
+    """A Parquet file of small row groups; x as a column of lists, unless it is a dict of columns."""
     columns |= x if isinstance(x, dict) else dict(X=list(x))
     parquet.write_table(pyarrow.table(columns), path, row_group_size=70)
 
@@ -49,7 +49,12 @@ def write(kind: str, x=X, y=Y, **more) -> list:
         table('x.parquet', {f'f{i}': x[:, i] for i in range(x.shape[1])}, y=y, **more)
         return ['x.parquet', '--columns', 'X=f*']
     if kind == 'named':
-        table('x.parquet', dict(emb=pyarrow.FixedSizeListArray.from_arrays(x.ravel(), x.shape[1])), label=pyarrow.array(y).dictionary_encode(), **more)
+        table(
+            'x.parquet',
+            dict(emb=pyarrow.FixedSizeListArray.from_arrays(x.ravel(), x.shape[1])),
+            label=pyarrow.array(y).dictionary_encode(),
+            **more,
+        )
         return ['x.parquet', '--columns', 'X=emb,y=label']
     if kind == 'parquet':
         table('x.parquet', x, y=y, **more)
@@ -58,7 +63,10 @@ def write(kind: str, x=X, y=Y, **more) -> list:
         torch.save(dict(features=torch.from_numpy(x).requires_grad_(), label=y.tolist()), 'x.pt')
         return ['x.pt']
     if kind == 'safetensors':
-        save_file(dict(embeddings=torch.from_numpy(x).bfloat16(), targets=torch.from_numpy(y)), 'x.safetensors')
+        save_file(
+            dict(embeddings=torch.from_numpy(x).bfloat16(), targets=torch.from_numpy(y)),
+            'x.safetensors',
+        )
         return ['x.safetensors']
     save = np.savez_compressed if kind == 'compressed' else np.savez
     x, y = (x.astype('>f4'), y.astype('>i2')) if kind == 'big-endian' else (x, y)
@@ -66,8 +74,17 @@ def write(kind: str, x=X, y=Y, **more) -> list:
     return ['x.npz']
 
 
-CASES = [('npz', Y), ('compressed', WORDS), ('fortran', Y), ('big-endian', Y), ('parquet', WORDS), ('wide', Y), ('named', WORDS),
-         ('torch', WORDS), ('safetensors', Y)]
+CASES = [
+    ('npz', Y),
+    ('compressed', WORDS),
+    ('fortran', Y),
+    ('big-endian', Y),
+    ('parquet', WORDS),
+    ('wide', Y),
+    ('named', WORDS),
+    ('torch', WORDS),
+    ('safetensors', Y),
+]
 
 
 @pytest.fixture
@@ -88,21 +105,30 @@ def test_one_digest_whatever_the_kind_and_the_blocks(here, command, kind, y):
         code, out, err = command('learn', *write(kind, y=y), '-o', 's.npz', '--block_size', size)
         assert (code, out, err) == (0, f'{expected.digest()}\n', 'learned 300 of 300 samples\n')
     loaded = Scroll.load('s.npz')
-    assert loaded.predictor().digest() == expected.predictor().digest() and loaded.get_params()['buffer_size'] == 0
+    assert (
+        loaded.predictor().digest() == expected.predictor().digest()
+        and loaded.get_params()['buffer_size'] == 0
+    )
 
 
 def test_of_a_small_archive_that_holds_much_a_block_is_in_memory(here):
     # 26 MB
     np.savez_compressed('x.npz', X=np.zeros((100_000, 64), np.float32), y=np.zeros(100_000, int))
     tracemalloc.start()
-    assert sum(len(block.X) for _, block in read_blocks(open_files(['x.npz']), size=1000)) == 100_000
+    assert (
+        sum(len(block.X) for _, block in read_blocks(open_files(['x.npz']), size=1000)) == 100_000
+    )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 22
 
 
 @settings(quick, max_examples=10)
-@given(st.permutations(range(60)), st.lists(st.sampled_from(['npz', 'parquet']), min_size=3, max_size=3), st.integers(1, 61))
+@given(
+    st.permutations(range(60)),
+    st.lists(st.sampled_from(['npz', 'parquet']), min_size=3, max_size=3),
+    st.integers(1, 61),
+)
 def test_one_learner_whatever_the_order_of_samples_and_files(tmp_path_factory, order, kinds, size):
     """Also to the buffer, where it keeps the samples of lowest key."""
     folder, words = tmp_path_factory.mktemp('files'), []
@@ -110,25 +136,39 @@ def test_one_learner_whatever_the_order_of_samples_and_files(tmp_path_factory, o
         path = str(folder / f'{number}.{kind}')
         np.savez(path, X=X[at], y=Y[at]) if kind == 'npz' else table(path, X[at], y=Y[at])
         words += [path]
-    expected = Scroll(head='lda', shrinkage=.1, buffer_size=9, strategy='hash', seed=3, keep_keys=True).fit(X[:60], Y[:60])
+    expected = Scroll(
+        head='lda', shrinkage=0.1, buffer_size=9, strategy='hash', seed=3, keep_keys=True
+    ).fit(X[:60], Y[:60])
     flags = f'--head lda --shrinkage .1 --buffer_size 9 --strategy hash --seed 3 --keep_keys --block_size {size}'.split()
     assert main(['learn', *words, '-o', str(folder / 's'), *flags]) == 0
     state = State.read(folder / 's')
     assert Scroll(**state.params).get_params() == expected.get_params()
-    assert state.statistics == expected.statistics_ and state.buffer.content().digest() == expected.buffer_.content().digest()
+    assert (
+        state.statistics == expected.statistics_
+        and state.buffer.content().digest() == expected.buffer_.content().digest()
+    )
     assert state.keys.state_dict()['keys'].tolist() == expected.keys_.state_dict()['keys'].tolist()
 
 
 def test_what_is_to_test_is_not_learned(here, command):
     words = write('npz', split=SPLIT)
     expected = Scroll(buffer_size=0).fit(X[TRAIN], Y[TRAIN])
-    assert command('learn', *words, '-o', 's.npz')[1:] == (f'{expected.digest()}\n', 'learned 200 of 300 samples\n')
+    assert command('learn', *words, '-o', 's.npz')[1:] == (
+        f'{expected.digest()}\n',
+        'learned 200 of 300 samples\n',
+    )
     code, out, _ = command('predict', 's.npz', *words, '-o', 'labels.csv')
     right = round(expected.score(X[TEST], Y[TEST]) * 100)
     assert (code, out) == (0, f'accuracy {right / 100:.4f} ({right} of 100 samples)\n')
     assert [int(row['id']) for row in rows_of('labels.csv')] == np.flatnonzero(TEST).tolist()
-    assert command('learn', *words, '--split', 'all', '-o', 's.npz')[1] == f'{Scroll(buffer_size=0).fit(X, Y).digest()}\n'
-    assert command('remove', 's.npz', '--samples', *words, '-o', 's.npz')[1] == f'{Scroll().fit(X[TEST], Y[TEST]).digest()}\n'
+    assert (
+        command('learn', *words, '--split', 'all', '-o', 's.npz')[1]
+        == f'{Scroll(buffer_size=0).fit(X, Y).digest()}\n'
+    )
+    assert (
+        command('remove', 's.npz', '--samples', *words, '-o', 's.npz')[1]
+        == f'{Scroll().fit(X[TEST], Y[TEST]).digest()}\n'
+    )
 
 
 def test_npy_files_are_read_with_the_labels_beside_them(command, here):
@@ -137,18 +177,33 @@ def test_npy_files_are_read_with_the_labels_beside_them(command, here):
         np.save(f'{name}.npy', X[at])
         np.save(name.replace('features', 'labels').replace('X', 'y') + '.npy', WORDS[at])
     digest = f'{Scroll(buffer_size=0).fit(X, WORDS).digest()}\n'
-    assert command('learn', 'a_features.npy', 'X.npy', '-o', 's.npz', '--block_size', 33)[1] == digest
-    assert command('learn', 'a_labels.npy', 'a_features.npy', 'X.npy', 'y.npy', '-o', 's.npz')[1] == digest
+    assert (
+        command('learn', 'a_features.npy', 'X.npy', '-o', 's.npz', '--block_size', 33)[1] == digest
+    )
+    assert (
+        command('learn', 'a_labels.npy', 'a_features.npy', 'X.npy', 'y.npy', '-o', 's.npz')[1]
+        == digest
+    )
     # as CapyMOA keeps its features
-    for name, found in dict(train_x=X[:200], train_y=Y[:200], test_x=X[200:], test_y=Y[200:]).items():
+    for name, found in dict(
+        train_x=X[:200], train_y=Y[:200], test_x=X[200:], test_y=Y[200:]
+    ).items():
         np.save(f'{name}.npy', found)
-    assert command('learn', 'train_x.npy', '-o', 'c.npz')[:2] == (0, f'{Scroll(buffer_size=0).fit(X[:200], Y[:200]).digest()}\n')
+    assert command('learn', 'train_x.npy', '-o', 'c.npz')[:2] == (
+        0,
+        f'{Scroll(buffer_size=0).fit(X[:200], Y[:200]).digest()}\n',
+    )
     assert command('predict', 'c.npz', 'test_x.npy', '-o', 'l.csv')[1].endswith('of 100 samples)\n')
     os.remove('y.npy')
     assert command('predict', 's.npz', 'X.npy', '-o', 'l.csv')[:2] == (0, 'predicted 200 samples\n')
     np.save('objects_X.npy', np.array([[None]]), allow_pickle=True)
     Path('torn_X.npy').write_bytes(Path('X.npy').read_bytes()[:-9])
-    for name, said in (('X', 'y/labels'), ('a_labels', 'shape (100,)'), ('objects_X', 'damaged'), ('torn_X', 'damaged')):
+    for name, said in (
+        ('X', 'y/labels'),
+        ('a_labels', 'shape (100,)'),
+        ('objects_X', 'damaged'),
+        ('torn_X', 'damaged'),
+    ):
         code, _, err = command('learn', f'{name}.npy', '-o', 'o')
         assert code == 2 and f'{name}.npy' in err and said in err and len(err.splitlines()) == 1
 
@@ -158,15 +213,33 @@ def test_labels_and_scores_are_those_of_the_library(here, command, kind):
     learner = Scroll(buffer_size=0, head='lda').fit(X[TRAIN], WORDS[TRAIN])
     learner.save('s.npz')
     ids = {} if kind == 'npz' else dict(id=np.array([f'image "{i}", é' for i in range(300)]))
-    code, out, _ = command('predict', 's.npz', *write(kind, y=WORDS, **ids), '-o', 'labels.csv', '--scores', '--block_size', 77)
+    code, out, _ = command(
+        'predict',
+        's.npz',
+        *write(kind, y=WORDS, **ids),
+        '-o',
+        'labels.csv',
+        '--scores',
+        '--block_size',
+        77,
+    )
     rows = rows_of('labels.csv')
     assert code == 0 and [row['label'] for row in rows] == learner.predict(X).tolist()
-    assert [row['y'] for row in rows] == WORDS.tolist() and f'({sum(row["label"] == row["y"] for row in rows)} of 300' in out
-    scores = np.array([[float(row[f'score {label}']) for label in learner.classes_] for row in rows])
+    assert [
+        row['y'] for row in rows
+    ] == WORDS.tolist() and f'({sum(row["label"] == row["y"] for row in rows)} of 300' in out
+    scores = np.array(
+        [[float(row[f'score {label}']) for label in learner.classes_] for row in rows]
+    )
     assert np.array_equal(scores, learner.decision_function(X))
-    assert [row['id'] for row in rows] == (ids['id'].tolist() if ids else list(map(str, range(300))))
+    assert [row['id'] for row in rows] == (
+        ids['id'].tolist() if ids else list(map(str, range(300)))
+    )
     np.savez('alone.npz', X=X)
-    assert command('predict', 's.npz', 'alone.npz', '-o', 'labels.csv')[:2] == (0, 'predicted 300 samples\n')
+    assert command('predict', 's.npz', 'alone.npz', '-o', 'labels.csv')[:2] == (
+        0,
+        'predicted 300 samples\n',
+    )
     assert list(rows_of('labels.csv')[0]) == ['id', 'label']
 
 
@@ -176,19 +249,32 @@ def test_whole_classes_are_forgotten_by_their_names(here, command, head, verb):
     Scroll(head=head, buffer_size=0 if head == 'qda' else 300).fit(X, WORDS).save('s.npz')
     left = ~np.isin(WORDS, gone := ['neuf é', 'eight'])
     expected = Scroll(head=head).fit(X[left], WORDS[left]).digest()
-    assert command(verb, 's.npz', '--classes', unicodedata.normalize('NFD', gone[0]), gone[1], '-o', 'rest.npz')[:2] == (0, f'{expected}\n')
+    assert command(
+        verb, 's.npz', '--classes', unicodedata.normalize('NFD', gone[0]), gone[1], '-o', 'rest.npz'
+    )[:2] == (0, f'{expected}\n')
     code, _, err = command(verb, 'rest.npz', '--classes', gone[0], '-o', 'rest.npz')
-    assert code == 2 and f'class {str(gone[0])!r} is not among' in err and Scroll.load('rest.npz').digest() == expected
-    for name, y in dict(a=Y, b=WORDS).items():                              # the number 7 is not the text
-        np.savez(f'{name}.npz', X=X[Y == 7][name == 'b'::2], y=y[Y == 7][name == 'b'::2])
+    assert (
+        code == 2
+        and f'class {str(gone[0])!r} is not among' in err
+        and Scroll.load('rest.npz').digest() == expected
+    )
+    for name, y in dict(a=Y, b=WORDS).items():  # the number 7 is not the text
+        np.savez(f'{name}.npz', X=X[Y == 7][name == 'b' :: 2], y=y[Y == 7][name == 'b' :: 2])
     code, _, err = command(verb, 's.npz', '--samples', 'a.npz', 'b.npz', '-o', 'rest.npz')
     assert code == 2 and 'b.npz: labels are strings here and integers in a.npz' in err
 
 
 def hugging(path, names: list, x=X, y=Y) -> list:
     """A Parquet file as `datasets` of Hugging Face writes it."""
-    about = dict(info=dict(features=dict(X=[dict(dtype='float32')], y=dict(names=names, _type='ClassLabel'))))
-    parquet.write_table(pyarrow.table(dict(X=list(x), y=y)).replace_schema_metadata(dict(huggingface=json.dumps(about))), path)
+    about = dict(
+        info=dict(features=dict(X=[dict(dtype='float32')], y=dict(names=names, _type='ClassLabel')))
+    )
+    parquet.write_table(
+        pyarrow.table(dict(X=list(x), y=y)).replace_schema_metadata(
+            dict(huggingface=json.dumps(about))
+        ),
+        path,
+    )
     return [path]
 
 
@@ -199,14 +285,31 @@ def test_names_that_stand_in_a_file_are_the_labels(here, command):
     names = sorted(set(WORDS))
     for path, order, at in (('a', names, slice(150)), ('b', names[::-1], slice(150, 300))):
         hugging(path, order, X[at], [order.index(word) for word in WORDS[at]])
-    hugging('digits', list('0123456789'))                                   # names that say no more than the numbers
+    hugging('digits', list('0123456789'))  # names that say no more than the numbers
     table('plain', -X, y=Y)
     both = Scroll(buffer_size=0).fit(np.r_[X, -X], np.r_[Y, Y]), Scroll(buffer_size=0).fit(X, WORDS)
-    for words, named in (('learn digits plain', 0), ('learn --from digits plain', 0), ('add n plain', 0), ('learn a b', 1), ('learn --from a b', 1)):
-        assert command('learn', 'digits', '-o', 'n')[2].splitlines() == ['learned 300 of 300 samples']
+    for words, named in (
+        ('learn digits plain', 0),
+        ('learn --from digits plain', 0),
+        ('add n plain', 0),
+        ('learn a b', 1),
+        ('learn --from a b', 1),
+    ):
+        assert command('learn', 'digits', '-o', 'n')[2].splitlines() == [
+            'learned 300 of 300 samples'
+        ]
         code, out, err = command(*words.split(), '-o', 's')
-        assert (code, out) == (0, f'{both[named].digest()}\n') and ('labels are numbers' in err) != named
-    for words in ('learn a plain', 'learn plain b', 'learn --from a plain', 'add s plain', 'add n a', 'merge s n'):
+        assert (code, out) == (0, f'{both[named].digest()}\n') and (
+            'labels are numbers' in err
+        ) != named
+    for words in (
+        'learn a plain',
+        'learn plain b',
+        'learn --from a plain',
+        'add s plain',
+        'add n a',
+        'merge s n',
+    ):
         code, out, err = command(*words.split(), '-o', 'out')
         assert (code, out, len(err.splitlines())) == (2, '', 1) and 'labels are' in err
         assert set(words.split()[-2:]) <= set(re.findall(r'\w+', err))
@@ -215,38 +318,55 @@ def test_names_that_stand_in_a_file_are_the_labels(here, command):
 def test_true_and_false_stay_so_in_files(here, command):
     table('x.parquet', y=Y > 4)
     for words in (['x.parquet'], ['--from', 'x.parquet']):
-        assert command('learn', *words, '--head', 'qda', '-o', 's.npz')[0] == command('predict', 's.npz', 'x.parquet', '-o', 'l.csv')[0] == 0
-        assert {row['label'] for row in rows_of('l.csv')} == {'True', 'False'} and 'False\n' in command('show', 's.npz')[1]
+        assert (
+            command('learn', *words, '--head', 'qda', '-o', 's.npz')[0]
+            == command('predict', 's.npz', 'x.parquet', '-o', 'l.csv')[0]
+            == 0
+        )
+        assert {row['label'] for row in rows_of('l.csv')} == {
+            'True',
+            'False',
+        } and 'False\n' in command('show', 's.npz')[1]
     assert command('unlearn', 's.npz', '--classes', 'True', '-o', 's.npz')[0] == 0
 
 
 def changed(name: str, change):
     """Of npz files: an array is another one, or not there."""
+
     def write_it():
         arrays = dict(X=X, y=Y, id=np.arange(300), split=SPLIT)
         arrays[name] = change(arrays[name].copy())
         np.savez('x.npz', **{key: value for key, value in arrays.items() if value is not None})
         return ['x.npz']
+
     return write_it
 
 
 def of_table(**columns):
     def write_it():
         known = dict(X=list(X), y=Y) | columns
-        parquet.write_table(pyarrow.table({name: value for name, value in known.items() if value is not None}), 'x.parquet')
+        parquet.write_table(
+            pyarrow.table({name: value for name, value in known.items() if value is not None}),
+            'x.parquet',
+        )
         return ['x.parquet']
+
     return write_it
 
 
 def of_archive(**members):
     """An npz file whose members have these headers and no content."""
+
     def write_it():
         with zipfile.ZipFile('x.npz', 'w', zipfile.ZIP_DEFLATED) as archive:
             for name, (kind, shape, count) in members.items():
                 header = io.BytesIO()
-                np.lib.format.write_array_header_2_0(header, dict(descr=kind, fortran_order=False, shape=shape))
+                np.lib.format.write_array_header_2_0(
+                    header, dict(descr=kind, fortran_order=False, shape=shape)
+                )
                 archive.writestr(f'{name}.npy', header.getvalue() + bytes(count))
         return ['x.npz']
+
     return write_it
 
 
@@ -254,42 +374,89 @@ def poked(row, value):
     def change(array):
         array[row] = value
         return array
+
     return change
 
 
 def with_other(kind: str, **arrays):
     """Sound files first, then others that do not go with them."""
+
     def write_it():
         np.savez('z.npz', **arrays)
         return [*write(kind), 'z.npz']
+
     return write_it
 
 
 def torn() -> list:
     words = write('parquet')
     content = Path(words[0]).read_bytes()
-    Path(words[0]).write_bytes(content[:6 * len(content) // 10])
+    Path(words[0]).write_bytes(content[: 6 * len(content) // 10])
     return words
 
 
 WRONG = {
-    'a folder': (lambda: ['.'], 'directory); name files in it'), 'torn Parquet': (torn, 'damaged'),
-    'no X': (changed('X', lambda a: None), 'expected X/x/features/embeddings/embedding, y/labels/label/targets/target: it has id, split, y'), 'no y in Parquet': (of_table(y=None), 'y/labels'),
-    'NaN': (changed('X', poked(7, np.nan)), 'X of sample 7 is not finite'), 'X is text': (changed('X', lambda a: a.astype(str)), 'dtype <U'),
-    'X of no width': (changed('X', lambda a: a[:, :0]), '(300, 0)'), 'labels with fractions': (changed('y', lambda a: a + .5), 'y[0] is 0.5'),
+    'a folder': (lambda: ['.'], 'directory); name files in it'),
+    'torn Parquet': (torn, 'damaged'),
+    'no X': (
+        changed('X', lambda a: None),
+        'expected X/x/features/embeddings/embedding, y/labels/label/targets/target: it has id, split, y',
+    ),
+    'no y in Parquet': (of_table(y=None), 'y/labels'),
+    'NaN': (changed('X', poked(7, np.nan)), 'X of sample 7 is not finite'),
+    'X is text': (changed('X', lambda a: a.astype(str)), 'dtype <U'),
+    'X of no width': (changed('X', lambda a: a[:, :0]), '(300, 0)'),
+    'labels with fractions': (changed('y', lambda a: a + 0.5), 'y[0] is 0.5'),
     'another split': (changed('split', poked(5, 'dev')), "sample 5 is 'dev'"),
-    'invalid text': (changed('y', lambda a: np.full(300, 0x7fffffff, '<u4').view('<U1')), 'character'),
-    'rows of unlike length': (of_table(X=[[1.0, 2.0], [1.0]] * 150), 'lists of 1'), 'a number is missing': (of_table(X=[[1.0, None]] * 300), 'missing'),
-    'a row is missing': (of_table(X=[None, *X[1:]]), 'missing'), 'a label is missing': (of_table(y=pyarrow.array([None, *Y[1:].tolist()])), 'missing'),
-    'named, and not there': (lambda: [*write('npz'), '--columns', 'split=part'], 'label/targets/target, part'),
-    'another width': (with_other('npz', X=X[:, :9], y=Y), 'z.npz: X has 9'), 'labels of both kinds': (with_other('npz', X=X, y=WORDS), 'z.npz'),
-    'lists of lists': (of_table(X=[[[1.0], [2.0]]] * 300), 'X holds list<element: list<element: double>>: expected one list of floats or integers'),
-    'a class without a name': (lambda: hugging('x.parquet', ['a', 'b']), 'y is 2, which has no name'),
-    'bfloat16 of ml_dtypes': (of_archive(X=('|V2', (1, 1), 2), y=('<i8', (1,), 8)), 'bfloat16 has no name'), 'two may be y': (lambda: np.savez('x.npz', X=X, label=Y, target=Y) or ['x.npz'], 'y may be label or target'),
-    'a pickle': (lambda: Path('x.pkl').write_bytes(pickle.dumps(X)) and ['x.pkl'], 'a pickle is not opened'), 'code of torch': (lambda: torch.save(torch.nn.Linear(1, 1), 'x.pt') or ['x.pt'], 'more is not read'),
-    'no split of this name': (changed('split', lambda a: np.full(300, 'test')), 'no samples'), 'too wide': (of_archive(X=('<f4', (2, 1 << 20), 8)), 'd from 1'),
-    'rows that are not there': (of_archive(X=('<f4', (1 << 40, 4), 8), y=('<i8', (1 << 40,), 8)), 'damaged'),
-    'a label of a gigabyte': (of_archive(X=('<f4', (1, 1), 4), y=('<U268435456', (1,), 4)), 'bytes')}
+    'invalid text': (
+        changed('y', lambda a: np.full(300, 0x7FFFFFFF, '<u4').view('<U1')),
+        'character',
+    ),
+    'rows of unlike length': (of_table(X=[[1.0, 2.0], [1.0]] * 150), 'lists of 1'),
+    'a number is missing': (of_table(X=[[1.0, None]] * 300), 'missing'),
+    'a row is missing': (of_table(X=[None, *X[1:]]), 'missing'),
+    'a label is missing': (of_table(y=pyarrow.array([None, *Y[1:].tolist()])), 'missing'),
+    'named, and not there': (
+        lambda: [*write('npz'), '--columns', 'split=part'],
+        'label/targets/target, part',
+    ),
+    'another width': (with_other('npz', X=X[:, :9], y=Y), 'z.npz: X has 9'),
+    'labels of both kinds': (with_other('npz', X=X, y=WORDS), 'z.npz'),
+    'lists of lists': (
+        of_table(X=[[[1.0], [2.0]]] * 300),
+        'X holds list<element: list<element: double>>: expected one list of floats or integers',
+    ),
+    'a class without a name': (
+        lambda: hugging('x.parquet', ['a', 'b']),
+        'y is 2, which has no name',
+    ),
+    'bfloat16 of ml_dtypes': (
+        of_archive(X=('|V2', (1, 1), 2), y=('<i8', (1,), 8)),
+        'bfloat16 has no name',
+    ),
+    'two may be y': (
+        lambda: np.savez('x.npz', X=X, label=Y, target=Y) or ['x.npz'],
+        'y may be label or target',
+    ),
+    'a pickle': (
+        lambda: Path('x.pkl').write_bytes(pickle.dumps(X)) and ['x.pkl'],
+        'a pickle is not opened',
+    ),
+    'code of torch': (
+        lambda: torch.save(torch.nn.Linear(1, 1), 'x.pt') or ['x.pt'],
+        'more is not read',
+    ),
+    'no split of this name': (changed('split', lambda a: np.full(300, 'test')), 'no samples'),
+    'too wide': (of_archive(X=('<f4', (2, 1 << 20), 8)), 'd from 1'),
+    'rows that are not there': (
+        of_archive(X=('<f4', (1 << 40, 4), 8), y=('<i8', (1 << 40,), 8)),
+        'damaged',
+    ),
+    'a label of a gigabyte': (
+        of_archive(X=('<f4', (1, 1), 4), y=('<U268435456', (1,), 4)),
+        'bytes',
+    ),
+}
 
 
 @pytest.mark.parametrize('wrong', WRONG)
@@ -300,18 +467,36 @@ def test_what_cannot_be_learned_from_ends_in_one_line_and_writes_nothing(here, c
     before = {path.name: path.read_bytes() for path in here.iterdir()}
     for start in (['learn'], ['add', 's.npz'], ['remove', 's.npz', '--samples']):
         code, out, err = command(*start, *words, '-o', 'out.npz')
-        assert (code, out, len(err.splitlines())) == (2, '', 1) and err.startswith('scroll: error: '), err
+        assert (code, out, len(err.splitlines())) == (2, '', 1) and err.startswith(
+            'scroll: error: '
+        ), err
         assert word in err or start[0] == 'remove' or 'keep to one kind' in err, err
         assert {path.name: path.read_bytes() for path in here.iterdir()} == before
 
 
-@pytest.mark.parametrize('words, word', [
-    ('', 'command is missing: learn, add'), ('learn x.npz', '--out is missing: file to write'), ('merge s.npz -o out', 'error: other is missing: files of'),
-    ('learn narrow_x.npy -o out', '*_y.npy next to it'), ('learn table.csv -o out', 'numpy.savez('), ('remove s.npz -o out', 'see --help'), ('learn -o out', 'FILE'),
-    ('learn x.npz -o out --ridge_lambda 1e-12', '1e-12'), ('learn x.npz -o out --block_size many', 'block size'),
-    ('learn x.npz -o out --split test', 'no split'), ('learn x.npz -o out --columns z=X', 'X=<name>'), ('learn x.npz -o out --columns X=a,X=b', 'once'),
-    ('learn x.npz -o x.npz/out', 'x.npz'), ('learn x.npz -o .', 'cannot be written'), ('add x.npz x.npz -o out', 'scroll-state'),
-    ('predict s.npz narrow.npz -o out', 'narrow.npz'), ('predict s.npz text.npz -o out', 'text.npz'), ('predict s.npz test.npz -o out --split train', 'no samples')])
+@pytest.mark.parametrize(
+    'words, word',
+    [
+        ('', 'command is missing: learn, add'),
+        ('learn x.npz', '--out is missing: file to write'),
+        ('merge s.npz -o out', 'error: other is missing: files of'),
+        ('learn narrow_x.npy -o out', '*_y.npy next to it'),
+        ('learn table.csv -o out', 'numpy.savez('),
+        ('remove s.npz -o out', 'see --help'),
+        ('learn -o out', 'FILE'),
+        ('learn x.npz -o out --ridge_lambda 1e-12', '1e-12'),
+        ('learn x.npz -o out --block_size many', 'block size'),
+        ('learn x.npz -o out --split test', 'no split'),
+        ('learn x.npz -o out --columns z=X', 'X=<name>'),
+        ('learn x.npz -o out --columns X=a,X=b', 'once'),
+        ('learn x.npz -o x.npz/out', 'x.npz'),
+        ('learn x.npz -o .', 'cannot be written'),
+        ('add x.npz x.npz -o out', 'scroll-state'),
+        ('predict s.npz narrow.npz -o out', 'narrow.npz'),
+        ('predict s.npz text.npz -o out', 'text.npz'),
+        ('predict s.npz test.npz -o out --split train', 'no samples'),
+    ],
+)
 def test_a_command_that_cannot_be_carried_out_is_one_line(here, command, words, word):
     Scroll().fit(X, Y).save('s.npz')
     write('npz')

@@ -1,6 +1,7 @@
 """Heads beyond ridge, NCC and LDA: balanced ridge, QDA and the choice among heads; what leaving one
 out is for each.
 """
+
 import json
 from fractions import Fraction
 
@@ -26,7 +27,9 @@ from tests.scroll.conftest import exact_solution, in_units, left_out, quick, ref
 
 
 @quick
-@given(seed=st.integers(0, 10 ** 6), cuts=st.lists(st.integers(0, 60), max_size=4), text=st.booleans())
+@given(
+    seed=st.integers(0, 10**6), cuts=st.lists(st.integers(0, 60), max_size=4), text=st.booleans()
+)
 def test_gram_matrices_by_class_are_those_of_the_classes_and_add_up(seed, cuts, text):
     u, y = sample(seed)
     y = np.array(['a', 'bc', 'def'])[y] if text else y
@@ -38,7 +41,9 @@ def test_gram_matrices_by_class_are_those_of_the_classes_and_add_up(seed, cuts, 
         assert np.array_equal(gram, Statistics(4).add(u[y == label], y[y == label]).gram)
     half = order[:30]
     rest = Statistics(4, by_class=True).add(np.delete(u, half, 0), np.delete(y, half))
-    assert by_class.remove(u[half], y[half]) == rest and rest.relabel({c: i for i, c in enumerate(rest.classes)})
+    assert by_class.remove(u[half], y[half]) == rest and rest.relabel(
+        {c: i for i, c in enumerate(rest.classes)}
+    )
 
 
 @st.composite
@@ -46,9 +51,21 @@ def small_systems(draw) -> tuple:
     """Up to twelve samples of up to three classes on few points: many are equal, and those of a
     class may all be.
     """
-    points = draw(st.lists(st.lists(st.sampled_from([0, 0, 1, 3, 4, -1, .377, 1e-30, 1e30]), min_size=4, max_size=4), min_size=1, max_size=6))
-    samples = draw(st.lists(st.tuples(st.sampled_from(points), st.integers(0, 2)), min_size=1, max_size=12))
-    return np.float32([point for point, _ in samples])[:, :draw(st.integers(1, 4))], np.array([label for _, label in samples])
+    points = draw(
+        st.lists(
+            st.lists(
+                st.sampled_from([0, 0, 1, 3, 4, -1, 0.377, 1e-30, 1e30]), min_size=4, max_size=4
+            ),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    samples = draw(
+        st.lists(st.tuples(st.sampled_from(points), st.integers(0, 2)), min_size=1, max_size=12)
+    )
+    return np.float32([point for point, _ in samples])[:, : draw(st.integers(1, 4))], np.array(
+        [label for _, label in samples]
+    )
 
 
 def exact_weights(learner, u, y) -> list:
@@ -58,17 +75,28 @@ def exact_weights(learner, u, y) -> list:
     classes, each = np.unique(y, return_inverse=True)
     counts = np.bincount(each).tolist()
     x = np.column_stack([u, np.full(len(u), GRID)]).astype(object)
-    sums, times, units = np.eye(len(counts), dtype=int)[each].T @ x, 1, round((learner.ridge_lambda_ or 0) * GRID ** 2)
+    sums, times, units = (
+        np.eye(len(counts), dtype=int)[each].T @ x,
+        1,
+        round((learner.ridge_lambda_ or 0) * GRID**2),
+    )
     if learner.head == 'lda':
         right = rounded(sums[:, :-1].T, 1, counts).T
         v = x[:, :-1] - right[each]
         gram, times, share = v.T @ v, max(len(y) - len(counts), 1), Fraction(learner.shrinkage)
         trace = int(np.trace(gram))
-        units, times = (max(round(Fraction(trace, len(gram)) * share / (1 - share)), -(-trace >> 40)), times) if trace else (GRID ** 2, 1)
+        units, times = (
+            (max(round(Fraction(trace, len(gram)) * share / (1 - share)), -(-trace >> 40)), times)
+            if trace
+            else (GRID**2, 1)
+        )
     elif learner.head == 'balanced':
         share = round(len(y) / len(counts))
         right = rounded(sums.T, share, counts).T
-        gram = sum(rounded(x[each == k].T @ x[each == k], share, [n] * x.shape[1]) for k, n in enumerate(counts))
+        gram = sum(
+            rounded(x[each == k].T @ x[each == k], share, [n] * x.shape[1])
+            for k, n in enumerate(counts)
+        )
         gram[-1] = gram[:, -1] = GRID * right.sum(axis=0)
     else:
         gram, right = x.T @ x, sums
@@ -79,23 +107,53 @@ def exact_weights(learner, u, y) -> list:
 
 
 def rounded(rows, times, counts) -> np.ndarray:
-    return np.array([[round(Fraction(times * int(value), n)) for value, n in zip(row, counts)] for row in rows], object)
+    return np.array(
+        [[round(Fraction(times * int(value), n)) for value, n in zip(row, counts)] for row in rows],
+        object,
+    )
 
 
 @settings(quick, max_examples=80)
-@given(small_systems(), st.sampled_from(HEAD_CHOICES), st.sampled_from(TARGETS), st.sampled_from([*(2.0 ** -k for k in (35, 30, 22, 16)), .1, 50, 'auto']),
-       st.sampled_from([0., .25, 1 - 2 ** -20]))
-@example((np.float32([[1, 1], [1, -1], [1, 3], [0, 1]]), np.array([1, 0, 1, 1])), 'balanced', 'onehot', 'auto', 0.)
-@example((np.float32([[1, 0, 0], [4, 0, 3], [0, 4, 0], [1, 0, 3]]), np.array([0, 2, 2, 1])), 'balanced', 'onehot', 'auto', 0.)
-def test_small_systems_end_and_weights_are_the_exact_ones_rounded(system, head, targets, ridge_lambda, shrinkage):
+@given(
+    small_systems(),
+    st.sampled_from(HEAD_CHOICES),
+    st.sampled_from(TARGETS),
+    st.sampled_from([*(2.0**-k for k in (35, 30, 22, 16)), 0.1, 50, 'auto']),
+    st.sampled_from([0.0, 0.25, 1 - 2**-20]),
+)
+@example(
+    (np.float32([[1, 1], [1, -1], [1, 3], [0, 1]]), np.array([1, 0, 1, 1])),
+    'balanced',
+    'onehot',
+    'auto',
+    0.0,
+)
+@example(
+    (np.float32([[1, 0, 0], [4, 0, 3], [0, 4, 0], [1, 0, 3]]), np.array([0, 2, 2, 1])),
+    'balanced',
+    'onehot',
+    'auto',
+    0.0,
+)
+def test_small_systems_end_and_weights_are_the_exact_ones_rounded(
+    system, head, targets, ridge_lambda, shrinkage
+):
     X, y = system
-    how = dict(head=head, targets=targets, ridge_lambda=ridge_lambda, shrinkage=shrinkage, lift_dim=3, buffer_size=9, strategy='hash')
+    how = dict(
+        head=head,
+        targets=targets,
+        ridge_lambda=ridge_lambda,
+        shrinkage=shrinkage,
+        lift_dim=3,
+        buffer_size=9,
+        strategy='hash',
+    )
     learner = Scroll(**how).fit(X, y)
     assert set(learner.predict(X)) <= set(y)
     np.testing.assert_allclose(learner.out_of_sample(X, y).sum(axis=1), 1)
     if head in ('ridge', 'balanced', 'lda'):
         exact, units = exact_weights(learner, quantise(X), y), learner.predictor().units
-        assert units[:, :len(exact[0])].tolist() == exact and np.abs(units).max() <= 2 ** 47
+        assert units[:, : len(exact[0])].tolist() == exact and np.abs(units).max() <= 2**47
 
 
 def test_sums_by_class_and_of_all_do_not_mix():
@@ -113,9 +171,13 @@ def scatters(x, y) -> tuple:
 
 
 @quick
-@given(seed=st.integers(0, 10 ** 6), pooling=st.sampled_from([0.0, .25, .5, 1.0]), shrinkage=st.sampled_from([.01, .5]))
+@given(
+    seed=st.integers(0, 10**6),
+    pooling=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+    shrinkage=st.sampled_from([0.01, 0.5]),
+)
 def test_qda_is_its_formula(seed, pooling, shrinkage):
-    u, y = sample(seed, spread=.7)
+    u, y = sample(seed, spread=0.7)
     predictor, x = qda(Statistics(4, by_class=True).add(u, y), pooling, shrinkage), u / GRID
     means, parts = scatters(x, y)
     common = parts.sum(axis=0) / 57
@@ -125,12 +187,14 @@ def test_qda_is_its_formula(seed, pooling, shrinkage):
         covariance = (1 - shrinkage) * covariance + shrinkage * np.trace(common) / 4 * np.eye(4)
         v = x - means[c]
         expected[:, c] = -(v * np.linalg.solve(covariance, v.T).T).sum(axis=1)
-    np.testing.assert_allclose(predictor.decision_function(u) / (1 - shrinkage), expected, rtol=2e-4, atol=2e-3)
+    np.testing.assert_allclose(
+        predictor.decision_function(u) / (1 - shrinkage), expected, rtol=2e-4, atol=2e-3
+    )
 
 
 def test_qdas_logits_are_exact_integers():
     """By Python's integers; also at the corners of the grid, where numbers are largest."""
-    u, y = sample(count=30, dim=3, spread=.1)
+    u, y = sample(count=30, dim=3, spread=0.1)
     predictor = qda(Statistics(3, by_class=True).add(u, y))
     points = np.concatenate([u[:5], GRID * np.array([[1, -1, 1], [-1, -1, -1]])])
     unit = 2.0 ** (predictor.exponent - 36)
@@ -145,18 +209,29 @@ def test_qdas_logits_are_exact_integers():
 def test_a_class_of_two_next_to_as_many_samples_as_sums_hold_does_not_wrap():
     def times(count, features, labels):
         arrays = Statistics(2, by_class=True).add(features, labels).state_dict()
-        return Statistics.from_arrays({name: array if name == 'classes' else array * count for name, array in arrays.items()})
-    u = quantise([[.6, .8], [1, 0], [-1, 0]])
+        return Statistics.from_arrays(
+            {name: array if name == 'classes' else array * count for name, array in arrays.items()}
+        )
+
+    u = quantise([[0.6, 0.8], [1, 0], [-1, 0]])
     # a scatter of 2, times all samples
-    few = times(2 ** 26 + 5, u[:1], [0]).merge(times(1, u[1:], [1, 1]))
-    np.testing.assert_allclose(qda(few, .5, .1).quadratic[1], np.diag([1, 9 * 2 ** 26]), rtol=1e-4)
-    even = evened(times(2 ** 26, u[:1], [0]).merge(times(2 ** 26 - 1, u[:1], [1])))
+    few = times(2**26 + 5, u[:1], [0]).merge(times(1, u[1:], [1, 1]))
+    np.testing.assert_allclose(qda(few, 0.5, 0.1).quadratic[1], np.diag([1, 9 * 2**26]), rtol=1e-4)
+    even = evened(times(2**26, u[:1], [0]).merge(times(2**26 - 1, u[:1], [1])))
     assert even.gram[-1, -1] == even.total << 36
 
 
-@pytest.mark.parametrize('name, lift, settings', [
-    ('ridge', None, dict(targets='pm1')), ('ridge', None, dict(targets='onehot')), ('ridge', 'relu', {}), ('ncc', 'fourier', {}), ('ridge', 'fourier', dict(ridge_lambda=1e-9)),
-    *(('ncc', None, dict(ncc_bias=bias)) for bias in NCC_BIASES)])
+@pytest.mark.parametrize(
+    'name, lift, settings',
+    [
+        ('ridge', None, dict(targets='pm1')),
+        ('ridge', None, dict(targets='onehot')),
+        ('ridge', 'relu', {}),
+        ('ncc', 'fourier', {}),
+        ('ridge', 'fourier', dict(ridge_lambda=1e-9)),
+        *(('ncc', None, dict(ncc_bias=bias)) for bias in NCC_BIASES),
+    ],
+)
 def test_leaving_one_out_is_learning_without_it(name, lift, settings):
     """The last sample is the only one of its class: without it that is unknown."""
     (u, y), lift = sample(6, 25), lift and Lift(lift, 4, 60 if 'ridge_lambda' in settings else 3)
@@ -164,50 +239,73 @@ def test_leaving_one_out_is_learning_without_it(name, lift, settings):
     logits = left_out(name, Statistics(4, lift).add(u, y), u, y, **settings)
     for i in (*range(9), 24):
         rest = Statistics(4, lift).add(np.delete(u, i, 0), np.delete(y, i))
-        without = HEADS[name].make(rest, Settings(**settings)).decision_function(u[i:i + 1])[0]
+        without = HEADS[name].make(rest, Settings(**settings)).decision_function(u[i : i + 1])[0]
         np.testing.assert_allclose(logits[i], without if i < 24 else [*without, -np.inf], atol=1e-9)
 
 
 def test_leaving_one_out_of_balanced_is_weighted_ridge_without_it():
     y = np.repeat([0, 1, 2], [30, 12, 4])
-    u = quantise(np.random.default_rng(2).normal(size=(3, 4))[y] + np.random.default_rng(1).normal(size=(46, 4)))
-    logits = left_out('balanced', Statistics(4, by_class=True).add(u, y), u, y, ridge_lambda=.3)
+    u = quantise(
+        np.random.default_rng(2).normal(size=(3, 4))[y]
+        + np.random.default_rng(1).normal(size=(46, 4))
+    )
+    logits = left_out('balanced', Statistics(4, by_class=True).add(u, y), u, y, ridge_lambda=0.3)
     x, weights = np.concatenate([u / GRID, np.ones((46, 1))], axis=1), 15 / np.bincount(y)[y]
     for i in range(0, 46, 9):
         rest = np.delete(np.arange(46), i)
-        other = RidgeClassifier(alpha=.3, fit_intercept=False).fit(x[rest], y[rest], sample_weight=weights[rest])
-        np.testing.assert_allclose(logits[i], other.decision_function(x[i:i + 1])[0], atol=1e-5)
+        other = RidgeClassifier(alpha=0.3, fit_intercept=False).fit(
+            x[rest], y[rest], sample_weight=weights[rest]
+        )
+        np.testing.assert_allclose(logits[i], other.decision_function(x[i : i + 1])[0], atol=1e-5)
 
 
-@pytest.mark.parametrize('pooling', [0.0, .5])
+@pytest.mark.parametrize('pooling', [0.0, 0.5])
 def test_leaving_one_out_of_qda_is_its_formula_without_it(pooling):
     """The factors of the scatters stay, and what is added to the diagonals."""
-    (u, y), shrinkage = sample(6, 90, spread=.5), .2
-    logits = left_out('qda', Statistics(4, by_class=True).add(u, y), u, y, pooling=pooling, shrinkage=shrinkage)
+    (u, y), shrinkage = sample(6, 90, spread=0.5), 0.2
+    logits = left_out(
+        'qda', Statistics(4, by_class=True).add(u, y), u, y, pooling=pooling, shrinkage=shrinkage
+    )
     x = u / GRID
-    added = shrinkage / (1 - shrinkage) * np.trace(scatters(x, y)[1].sum(axis=0)) / 87 / 4 * np.eye(4)
+    added = (
+        shrinkage / (1 - shrinkage) * np.trace(scatters(x, y)[1].sum(axis=0)) / 87 / 4 * np.eye(4)
+    )
     for i in range(0, 90, 7):
         means, parts = scatters(np.delete(x, i, 0), np.delete(y, i))
         for c in range(3):
             covariance = (1 - pooling) * parts[c] / 29 + pooling * parts.sum(axis=0) / 87 + added
             v = x[i] - means[c]
-            assert logits[i, c] == pytest.approx(-v @ np.linalg.solve(covariance, v), rel=1e-3, abs=1e-3)
+            assert logits[i, c] == pytest.approx(
+                -v @ np.linalg.solve(covariance, v), rel=1e-3, abs=1e-3
+            )
 
 
-@pytest.mark.parametrize('count, expected', [(8, .9), (400, .3)])
+@pytest.mark.parametrize('count, expected', [(8, 0.9), (400, 0.3)])
 def test_the_chosen_pooling_has_the_least_cross_entropy_leave_one_out(count, expected):
     """Few samples of a class say little of its covariance; of many, each class has its own."""
     rng, y = np.random.default_rng(0), np.arange(3 * count) % 3
-    x = rng.normal(size=(len(y), 8)) * np.exp((count > 8) * rng.normal(size=(3, 8)))[y] + np.eye(8)[y]
+    x = (
+        rng.normal(size=(len(y), 8)) * np.exp((count > 8) * rng.normal(size=(3, 8)))[y]
+        + np.eye(8)[y]
+    )
     learner = Scroll(head='fecam', pooling='auto', buffer_size=150, strategy='hash').fit(x, y)
     held, losses = learner.buffer_.content(), {}
-    for pooling in (.3, .5, .7, .9):
+    for pooling in (0.3, 0.5, 0.7, 0.9):
         logits = left_out('qda', learner.statistics_, held.features, held.labels, pooling=pooling)
         scale = fit_scale(logits, held.labels)
         losses[pooling] = log_loss(held.labels, softmax(scale * logits, axis=1))
-    assert learner.pooling_ == expected == min(losses, key=losses.get) and Scroll().fit(x, y).pooling_ is None
-    assert learner.predictor().digest() == Scroll(head='qda', pooling=expected).fit(x, y).predictor().digest()
-    assert ScrollClassifier('qda', pooling='auto').fit(x[:60], y[:60]).predict_proba(x).shape == (len(y), 3)
+    assert (
+        learner.pooling_ == expected == min(losses, key=losses.get)
+        and Scroll().fit(x, y).pooling_ is None
+    )
+    assert (
+        learner.predictor().digest()
+        == Scroll(head='qda', pooling=expected).fit(x, y).predictor().digest()
+    )
+    assert ScrollClassifier('qda', pooling='auto').fit(x[:60], y[:60]).predict_proba(x).shape == (
+        len(y),
+        3,
+    )
     with refused('pooling auto needs a buffer'):
         Scroll(head='qda', pooling='auto', buffer_size=0).fit(x, y).predictor()
 
@@ -216,10 +314,13 @@ def test_the_chosen_head_is_the_one_that_is_right():
     """One of clouds that no line parts, where only a lift helps; and one that lines part."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 3))
-    inside = (np.abs(x[:, 0]) > .8 * np.linalg.norm(x, axis=1)).astype(int)
+    inside = (np.abs(x[:, 0]) > 0.8 * np.linalg.norm(x, axis=1)).astype(int)
     learner = Scroll(head='auto', lift_dim=200, buffer_size=200, strategy='hash').fit(x, inside)
     plain = Scroll(head='ridge', buffer_size=0).fit(x, inside)
-    assert learner.predictor().lift is not None and learner.score(x, inside) > plain.score(x, inside) + .1
+    assert (
+        learner.predictor().lift is not None
+        and learner.score(x, inside) > plain.score(x, inside) + 0.1
+    )
     assert learner.head_ in ('ridge', 'lda', 'ncc')
     with pytest.raises(InputError, match='buffer'):
         Scroll(head='auto', buffer_size=0, lift='none').fit(x, inside).predictor()
@@ -228,23 +329,37 @@ def test_the_chosen_head_is_the_one_that_is_right():
 def test_the_head_in_use_is_known_once_something_was_learned():
     u, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
     for make in (lambda **how: Scroll(buffer_size=30, **how), ScrollClassifier):
-        assert make(head='lda').fit(u, y).head_ == 'lda' and make(head='auto', lift='none').fit(u, y).head_ in ('ridge', 'ncc', 'lda')
+        assert make(head='lda').fit(u, y).head_ == 'lda' and make(head='auto', lift='none').fit(
+            u, y
+        ).head_ in ('ridge', 'ncc', 'lda')
         with pytest.raises((InputError, AttributeError), match='learned|fitted'):
             make().head_.upper()
 
 
 @pytest.mark.parametrize('name', HEAD_CHOICES)
 def test_f_star_starts_from_any_head(name):
-    u, y = np.random.default_rng(0).normal(size=(60, 4)) + 3 * np.eye(4)[np.arange(60) % 3], np.arange(60) % 3
-    learner = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(select='none', iterations=0, calibrate=False)).fit(u, y)
+    u, y = (
+        np.random.default_rng(0).normal(size=(60, 4)) + 3 * np.eye(4)[np.arange(60) % 3],
+        np.arange(60) % 3,
+    )
+    learner = Scroll(
+        head=name,
+        lift_dim=8,
+        buffer_size=30,
+        adaptation=Adaptation(select='none', iterations=0, calibrate=False),
+    ).fit(u, y)
     f_T = learner.decision_function(u)
-    np.testing.assert_allclose(learner.adapt().decision_function(u), f_T, rtol=1e-3, atol=2e-3 * np.abs(f_T).max())
+    np.testing.assert_allclose(
+        learner.adapt().decision_function(u), f_T, rtol=1e-3, atol=2e-3 * np.abs(f_T).max()
+    )
 
 
 def by_folds(head, x, y, count, rate, size):
     """f_T's accuracy on what was not learned, and the learner after adaptation."""
     how = Adaptation(select='folds', iterations=30, lr=rate, classifier_lr=rate, scale_lr=0.0)
-    learner = Scroll(head=head, buffer_size=size, strategy='hash', adaptation=how).fit(x[:count], y[:count])
+    learner = Scroll(head=head, buffer_size=size, strategy='hash', adaptation=how).fit(
+        x[:count], y[:count]
+    )
     before = learner.score(x[count:], y[count:])
     return before, learner.adapt()
 
@@ -255,7 +370,7 @@ def test_f_star_is_f_T_where_nothing_is_gained():
     """
     rng = np.random.default_rng(0)
     y = np.arange(3000) % 2
-    x = rng.normal(size=(3000, 12)) + .35 * np.eye(12)[y]
+    x = rng.normal(size=(3000, 12)) + 0.35 * np.eye(12)[y]
     for rate in (0.0, 3.0):
         before, learner = by_folds('lda', x, y, 2000, rate, 40)
         assert learner.adapted_ is None and learner.score(x[2000:], y[2000:]) == before
@@ -267,7 +382,9 @@ def test_folds_are_asked_until_enough_samples_have_been(buffered, asked):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(buffered, 3)), np.arange(buffered) % 2
     how, seen = Adaptation(select='folds', iterations=2), []
-    Scroll(head='ncc', buffer_size=buffered, strategy='hash', adaptation=how).fit(x, y).adapt(seen.append)
+    Scroll(head='ncc', buffer_size=buffered, strategy='hash', adaptation=how).fit(x, y).adapt(
+        seen.append
+    )
     # f* itself, if it is chosen
     assert 2 * asked <= len(seen) <= how.updates(buffered) == 2 * (1 + asked)
 
@@ -278,21 +395,31 @@ def test_folds_are_a_partition_and_leave_a_herded_class_its_mean():
     exemplars = Scroll(head='ncc', buffer_size=121).fit(x, y).buffer_.content()
     off = {}
     for herded in (True, False):
-        cut = folds(exemplars, 4, 10 ** 9, herded)
-        assert np.array_equal(np.sort(np.concatenate(cut)), np.arange(121)) and [len(at) for at in cut] == [31, 30, 30, 30]
-        means = [exemplars.features[(exemplars.labels == label) & ~np.isin(np.arange(121), at)].mean(axis=0)
-                 - exemplars.features[exemplars.labels == label].mean(axis=0) for at in cut for label in range(3)]
+        cut = folds(exemplars, 4, 10**9, herded)
+        assert np.array_equal(np.sort(np.concatenate(cut)), np.arange(121)) and [
+            len(at) for at in cut
+        ] == [31, 30, 30, 30]
+        means = [
+            exemplars.features[(exemplars.labels == label) & ~np.isin(np.arange(121), at)].mean(
+                axis=0
+            )
+            - exemplars.features[exemplars.labels == label].mean(axis=0)
+            for at in cut
+            for label in range(3)
+        ]
         off[herded] = np.linalg.norm(means, axis=1).mean()
-        assert [at.tolist() for at in folds(exemplars, 4, 32, herded)] == [at.tolist() for at in cut[:2]]
-    assert off[True] < .6 * off[False]
+        assert [at.tolist() for at in folds(exemplars, 4, 32, herded)] == [
+            at.tolist() for at in cut[:2]
+        ]
+    assert off[True] < 0.6 * off[False]
 
 
 def test_f_star_is_kept_where_it_gains():
     """Nearest means know nothing of a direction in which samples vary much and classes do not."""
     rng = np.random.default_rng(0)
     y = np.arange(400) % 2
-    x = np.stack([rng.normal(size=400) * 5, y + .1 * rng.normal(size=400), np.ones(400)], axis=1)
-    before, learner = by_folds('ncc', x, y, 200, .5, 200)
+    x = np.stack([rng.normal(size=400) * 5, y + 0.1 * rng.normal(size=400), np.ones(400)], axis=1)
+    before, learner = by_folds('ncc', x, y, 200, 0.5, 200)
     assert learner.adapted_ is not None and learner.score(x[200:], y[200:]) > before
 
 
@@ -302,7 +429,9 @@ def test_a_buffer_too_small_for_folds_leaves_f_T_in_use(labels):
     x = np.random.default_rng(0).normal(size=(len(labels), 3))
     learner = Scroll(buffer_size=9, adaptation=Adaptation(iterations=4)).fit(x, labels)
     before = learner.decision_function(x)
-    assert Adaptation().select == 'folds' and np.array_equal(learner.adapt().decision_function(x), before)
+    assert Adaptation().select == 'folds' and np.array_equal(
+        learner.adapt().decision_function(x), before
+    )
 
 
 @pytest.mark.parametrize('name', PUBLISHED)
@@ -311,7 +440,9 @@ def test_the_names_of_papers_are_the_heads_and_lifts_that_they_mean(name):
     head, lift = PUBLISHED[name]
     asked = Scroll(head=name, lift_dim=20, buffer_size=0).partial_fit(x, y)
     meant = Scroll(head=head, lift=lift or 'auto', lift_dim=20, buffer_size=0).partial_fit(x, y)
-    assert asked.predictor().digest() == meant.predictor().digest() and (asked.predictor().lift is None) == (lift is None)
+    assert asked.predictor().digest() == meant.predictor().digest() and (
+        asked.predictor().lift is None
+    ) == (lift is None)
 
 
 @pytest.mark.parametrize('name', PUBLISHED)
@@ -319,12 +450,21 @@ def test_the_names_of_papers_work_in_files_and_certificates(name, tmp_path, monk
     """Parts are merged and taken out again."""
     monkeypatch.chdir(tmp_path)
     x, y = np.random.default_rng(0).normal(size=(60, 8)), np.arange(60) % 3
-    whole, how = Scroll(head=name, lift_dim=20, buffer_size=0).fit(x, y), ['--head', name, '--lift_dim', '20', '--buffer_size', '0']
+    whole, how = (
+        Scroll(head=name, lift_dim=20, buffer_size=0).fit(x, y),
+        ['--head', name, '--lift_dim', '20', '--buffer_size', '0'],
+    )
     for part, at in enumerate((slice(0, 30), slice(30, 60))):
         np.savez(f'x{part}.npz', features=x[at], labels=y[at])
         assert main(['learn', f'x{part}.npz', *how, '-o', f'{part}.npz']) == 0
-    for words in ('merge 0.npz 1.npz -o all.npz', 'remove all.npz --samples x1.npz -o rest.npz', 'export all.npz -o out'):
+    for words in (
+        'merge 0.npz 1.npz -o all.npz',
+        'remove all.npz --samples x1.npz -o rest.npz',
+        'export all.npz -o out',
+    ):
         assert main(words.split()) == 0
     found = json.loads((tmp_path / 'out/certificate.json').read_text())
-    assert found['settings']['head'] == name and found['anywhere']['f_T'] == whole.predictor().digest()
+    assert (
+        found['settings']['head'] == name and found['anywhere']['f_T'] == whole.predictor().digest()
+    )
     assert Scroll.load('rest.npz').digest() == Scroll.load('0.npz').digest() != whole.digest()

@@ -1,6 +1,7 @@
 """The integer network: every value an exact integer, whatever computes it; near the float network
 that it was made from.
 """
+
 import copy
 import os
 import subprocess
@@ -36,16 +37,30 @@ class Mobile(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU6())
-        self.block = nn.Sequential(nn.Conv2d(8, 24, 1, bias=False), nn.BatchNorm2d(24), nn.ReLU6(),
-                                   nn.Conv2d(24, 24, 3, 1, 1, groups=24), nn.BatchNorm2d(24), nn.ReLU6(),
-                                   nn.Conv2d(24, 8, 1), nn.BatchNorm2d(8))
-        self.smaller = nn.Sequential(nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(8, 8, 5, 2, groups=8, bias=False), nn.BatchNorm2d(8), nn.ReLU6())
+        self.block = nn.Sequential(
+            nn.Conv2d(8, 24, 1, bias=False),
+            nn.BatchNorm2d(24),
+            nn.ReLU6(),
+            nn.Conv2d(24, 24, 3, 1, 1, groups=24),
+            nn.BatchNorm2d(24),
+            nn.ReLU6(),
+            nn.Conv2d(24, 8, 1),
+            nn.BatchNorm2d(8),
+        )
+        self.smaller = nn.Sequential(
+            nn.ZeroPad2d((1, 2, 1, 2)),
+            nn.Conv2d(8, 8, 5, 2, groups=8, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU6(),
+        )
         self.own, self.last = nn.Conv2d(8, 8, 3, 1, 1), nn.Conv2d(8, 16, 1)
 
     def features(self, x):
         x = self.stem(x)
         x = self.smaller(x + self.block(x))
-        return F.adaptive_avg_pool2d(F.relu(self.last(torch.clamp(x + self.own(x), min=0))), 1).flatten(1)
+        return F.adaptive_avg_pool2d(
+            F.relu(self.last(torch.clamp(x + self.own(x), min=0))), 1
+        ).flatten(1)
 
 
 def settled(net) -> nn.Module:
@@ -54,12 +69,12 @@ def settled(net) -> nn.Module:
         torch.manual_seed(0)
         for module in net.modules():
             if isinstance(module, nn.BatchNorm2d):
-                module.weight.uniform_(0.2, 0.5)           # branches that add little, as trained ones do
+                module.weight.uniform_(0.2, 0.5)  # branches that add little, as trained ones do
                 module.bias.normal_(0, 0.2)
         net.train()
         for module in net.modules():
             if isinstance(module, nn.BatchNorm2d):
-                module.momentum = None                      # the mean over batches
+                module.momentum = None  # the mean over batches
         for _ in range(3):
             net.features(PREPROCESSING(torch.from_numpy(IMAGES)))
     return net.eval()
@@ -80,12 +95,15 @@ def made():
                 net = settled(NETWORKS[name]())
             known[name] = net, quantise_network(net, PREPROCESSING, IMAGES)
         return known[name]
+
     return make
 
 
 def run(network, images=IMAGES, layout=torch.channels_last) -> np.ndarray:
     with torch.inference_mode():
-        return network.features(network.prepare(torch.from_numpy(images)).contiguous(memory_format=layout)).numpy()
+        return network.features(
+            network.prepare(torch.from_numpy(images)).contiguous(memory_format=layout)
+        ).numpy()
 
 
 def product(x, factor) -> np.ndarray:
@@ -104,12 +122,23 @@ def reference(network, images) -> np.ndarray:
             if op.kind == 'conv':
                 down, right = o['padding']
                 x = np.pad(x, ((0, 0), (down, down), (right, right)))
-                windows = np.lib.stride_tricks.sliding_window_view(x, op.weight.shape[2:], (1, 2))[:, ::o['stride'][0], ::o['stride'][1]]
+                windows = np.lib.stride_tricks.sliding_window_view(x, op.weight.shape[2:], (1, 2))[
+                    :, :: o['stride'][0], :: o['stride'][1]
+                ]
                 per, each = op.weight.shape[1], len(op.weight) // o['groups']
-                x = np.concatenate([np.tensordot(                           # in float64, which holds these sums as well
-                    op.weight[g * each:(g + 1) * each].astype(np.float64),
-                    windows[g * per:(g + 1) * per].astype(np.float64), ((1, 2, 3), (0, 3, 4)))
-                    for g in range(o['groups'])]).astype(np.int64) + op.bias[:, None, None]
+                x = (
+                    np.concatenate(
+                        [
+                            np.tensordot(  # in float64, which holds these sums as well
+                                op.weight[g * each : (g + 1) * each].astype(np.float64),
+                                windows[g * per : (g + 1) * per].astype(np.float64),
+                                ((1, 2, 3), (0, 3, 4)),
+                            )
+                            for g in range(o['groups'])
+                        ]
+                    ).astype(np.int64)
+                    + op.bias[:, None, None]
+                )
             elif op.kind == 'pad':
                 left, right, top, bottom = o['amounts']
                 x = np.pad(x, ((0, 0), (top, bottom), (left, right)))
@@ -117,7 +146,7 @@ def reference(network, images) -> np.ndarray:
                 x = x.sum(axis=(1, 2))
             if op.multiplier is not None:
                 x = product(x, op.multiplier)
-            if op.kind == 'conv' and op.reads[1:]:                          # the sum, too, is rounded once
+            if op.kind == 'conv' and op.reads[1:]:  # the sum, too, is rounded once
                 x = x + values[op.reads[1]].astype(np.float32) * np.float32(o['ratio'])
             x = np.rint(x).astype(np.int64)
             values.append(x if op.kind in ('pool', 'input') else np.clip(x, op.low, op.high))
@@ -128,7 +157,7 @@ def reference(network, images) -> np.ndarray:
 @pytest.mark.parametrize('name', NETWORKS)
 def test_every_value_is_what_int64_arithmetic_gives(made, name):
     """By 8-bit kernels, where torch has them, and by float32."""
-    network = copy.deepcopy(made(name)[1])             # another test may have kept it from 8-bit kernels
+    network = copy.deepcopy(made(name)[1])  # another test may have kept it from 8-bit kernels
     expected = reference(network, IMAGES[:2])
     np.testing.assert_array_equal(run(network, IMAGES[:2]), expected)
     assert bool(network.eight_bits) == torch.backends.mkldnn.enabled
@@ -155,17 +184,19 @@ def test_batch_layout_and_threads_do_not_matter(made, name):
     expected = run(network)
     for count, size, layout in ((1, 7, torch.contiguous_format), (2, 32, torch.channels_last)):
         with threads(count):
-            parts = [run(network, IMAGES[i:i + size], layout) for i in range(0, len(IMAGES), size)]
+            parts = [
+                run(network, IMAGES[i : i + size], layout) for i in range(0, len(IMAGES), size)
+            ]
             np.testing.assert_array_equal(np.concatenate(parts), expected)
 
 
-OTHER_MACHINE = '''
+OTHER_MACHINE = """
 import sys
 import torch
 torch.backends.mkldnn.enabled = sys.argv[2] == '1'
 from scroll.embedding.integer_network import IntegerNetwork
 print(IntegerNetwork.load(sys.argv[1])[0].check())
-'''
+"""
 
 
 def test_one_digest_on_other_kinds_of_machine(made, tmp_path):
@@ -174,9 +205,17 @@ def test_one_digest_on_other_kinds_of_machine(made, tmp_path):
     network.save(tmp_path / 'net.npz', dict(source='here'))
     assert IntegerNetwork.load(tmp_path / 'net.npz')[1] == dict(source='here')
     # AVX2: `make test-avx2`
-    for env in (dict(ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE'), dict(SCROLL_EIGHT_BIT='0')):
-        ended = subprocess.run([sys.executable, '-c', OTHER_MACHINE, tmp_path / 'net.npz', str(len(env))], env=os.environ | env,
-                               capture_output=True, text=True, timeout=300)
+    for env in (
+        dict(ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE'),
+        dict(SCROLL_EIGHT_BIT='0'),
+    ):
+        ended = subprocess.run(
+            [sys.executable, '-c', OTHER_MACHINE, tmp_path / 'net.npz', str(len(env))],
+            env=os.environ | env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert (ended.returncode, ended.stdout) == (0, network.golden + '\n'), ended.stderr[-1000:]
 
 
@@ -191,6 +230,7 @@ def test_an_algorithm_that_transforms_is_caught(made, monkeypatch, at_least):
             return plain(x, weight, bias, stride, *rest)
         thirds = weight / 3
         return plain(x, thirds, bias, stride, *rest) + plain(x, thirds, None, stride, *rest) * 2
+
     golden, network.golden = network.check(), 'f' * 64
     with refused('other features of the built-in images'):
         network.check()
@@ -204,8 +244,16 @@ def test_an_algorithm_that_transforms_is_caught(made, monkeypatch, at_least):
 def plain(weight=1, bias=0, channels=8, high=255, **more) -> list:
     """An input and a 1x1 convolution."""
     options = dict(stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1, crop=[0, 0, 0, 0])
-    conv = Op('conv', (0,), 0, high, options, np.ones(1, np.float32), np.full((channels, 3, 1, 1), weight, np.int8),
-              np.full(channels, bias, np.int32))
+    conv = Op(
+        'conv',
+        (0,),
+        0,
+        high,
+        options,
+        np.ones(1, np.float32),
+        np.full((channels, 3, 1, 1), weight, np.int8),
+        np.full(channels, bias, np.int32),
+    )
     return [Op('input', low=-128, high=255), replace(conv, **more), Op('pool', (1,))]
 
 
@@ -216,28 +264,55 @@ def promised(random) -> tuple:
     mean = (124, 124, 124) if random.random() < 0.7 else (120, 124, 130)
     program, channels = [Op('input', low=-max(mean), high=255 - min(mean))], [3]
     for position in range(1, 5):
-        other, size, low, ratio = random.integers(position), random.choice([1, 3]), random.choice([-128, 0]), 2.0 ** random.integers(-2, 3)
+        other, size, low, ratio = (
+            random.integers(position),
+            random.choice([1, 3]),
+            random.choice([-128, 0]),
+            2.0 ** random.integers(-2, 3),
+        )
         residual, alone = random.random(2) < 0.3
         each, groups = (1, channels[-1]) if alone else (channels[-1], 1)
         count = groups if alone else channels[other] if residual else random.choice([1, 3, 8])
-        reads = (position - 1, int(other))[:1 + (residual and channels[other] == count)]
-        weight = random.choice([-1, 1], (count, each, size, size)) * random.choice([1, 8, 64], (count, 1, 1, 1))
+        reads = (position - 1, int(other))[: 1 + (residual and channels[other] == count)]
+        weight = random.choice([-1, 1], (count, each, size, size)) * random.choice(
+            [1, 8, 64], (count, 1, 1, 1)
+        )
         sums = np.abs(weight).sum(axis=(1, 2, 3)) * program[-1].largest
         odd = 2 * random.integers(32, size=count) + 1
         power = 2.0 ** np.rint(random.uniform(-2, 12, count) - np.log2(sums * odd))
-        tie = np.where(power > 2.0 ** -20, 0.5 / power, 0)
-        bias = np.rint(tie * (2 * random.integers(-3, 4, count) + 1)) + random.integers(-1, 2, count)
-        reach = np.minimum(sums + abs(bias), (512 + 255 * ratio * (len(reads) - 1)) / odd / power) + abs(bias)
+        tie = np.where(power > 2.0**-20, 0.5 / power, 0)
+        bias = np.rint(tie * (2 * random.integers(-3, 4, count) + 1)) + random.integers(
+            -1, 2, count
+        )
+        reach = np.minimum(
+            sums + abs(bias), (512 + 255 * ratio * (len(reads) - 1)) / odd / power
+        ) + abs(bias)
         odd = np.where(reach * odd > 1 << 24, 1, odd)
-        options = dict(stride=[1, 1], padding=[int(size) // 2] * 2, dilation=[1, 1], groups=int(groups), ratio=float(ratio))
-        program.append(Op('conv', reads, int(low), 255 + int(low), options, (odd * power).astype(np.float32), weight.astype(np.int8),
-                          bias.astype(np.int32)))
+        options = dict(
+            stride=[1, 1],
+            padding=[int(size) // 2] * 2,
+            dilation=[1, 1],
+            groups=int(groups),
+            ratio=float(ratio),
+        )
+        program.append(
+            Op(
+                'conv',
+                reads,
+                int(low),
+                255 + int(low),
+                options,
+                (odd * power).astype(np.float32),
+                weight.astype(np.int8),
+                bias.astype(np.int32),
+            )
+        )
         channels.append(count)
     return [*program, Op('pool', (4,))], mean
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2 ** 32))
+@given(st.integers(0, 2**32))
 def test_a_program_that_keeps_its_promises_has_one_result(seed):
     """By 8-bit kernels, by float32 and by int64, in one batch and one by one in another order."""
     random = np.random.default_rng(seed)
@@ -246,7 +321,9 @@ def test_a_program_that_keeps_its_promises_has_one_result(seed):
     images = random.choice(np.array([0, 255, 124], np.uint8), (5, 6, 6, 3))
     expected = reference(network, images)
     np.testing.assert_array_equal(run(network, images), expected)
-    np.testing.assert_array_equal(np.concatenate([run(network, images[[i]]) for i in (4, 3, 2, 1, 0)])[::-1], expected)
+    np.testing.assert_array_equal(
+        np.concatenate([run(network, images[[i]]) for i in (4, 3, 2, 1, 0)])[::-1], expected
+    )
     np.testing.assert_array_equal(run(in_float32(network), images), expected)
 
 
@@ -254,14 +331,27 @@ def selecting(channels, low=0) -> Op:
     """A convolution whose outputs are the input's red."""
     weight = np.zeros((channels, 3, 1, 1), np.int8)
     weight[:, 0] = 1
-    return replace(plain()[1], low=low, high=low + 255, weight=weight, bias=np.zeros(channels, np.int32), multiplier=np.ones(channels, np.float32))
+    return replace(
+        plain()[1],
+        low=low,
+        high=low + 255,
+        weight=weight,
+        bias=np.zeros(channels, np.int32),
+        multiplier=np.ones(channels, np.float32),
+    )
 
 
 def near_a_tie() -> list:
     """0.5 + x 2^-17 of red x: with 128, which kernels add before they round, float32 holds no such
     number.
     """
-    return [replace(selecting(8, -128), multiplier=np.full(8, 2.0 ** -17, np.float32), bias=np.full(8, 1 << 16, np.int32))]
+    return [
+        replace(
+            selecting(8, -128),
+            multiplier=np.full(8, 2.0**-17, np.float32),
+            bias=np.full(8, 1 << 16, np.int32),
+        )
+    ]
 
 
 def large_sums() -> list:
@@ -269,15 +359,29 @@ def large_sums() -> list:
     from each value. It is even for the largest values."""
     first, weight = selecting(1040, -128), np.full((8, 1040, 1, 1), 64, np.int8)
     first.weight[0, :2, 0, 0], weight[:, :2] = (0, 1), 63
-    return [first, replace(plain()[1], reads=(1,), weight=weight, multiplier=np.full(8, 2.0 ** -16, np.float32),
-                           bias=np.full(8, 6586368 - (127 * 66495 + 126 * 63), np.int32))]
+    return [
+        first,
+        replace(
+            plain()[1],
+            reads=(1,),
+            weight=weight,
+            multiplier=np.full(8, 2.0**-16, np.float32),
+            bias=np.full(8, 6586368 - (127 * 66495 + 126 * 63), np.int32),
+        ),
+    ]
 
 
-@pytest.mark.parametrize('layers, mean, color', [(near_a_tie, 0, (1, 0, 0)), (large_sums, 128, (255, 254, 0))])
+@pytest.mark.parametrize(
+    'layers, mean, color', [(near_a_tie, 0, (1, 0, 0)), (large_sums, 128, (255, 254, 0))]
+)
 def test_layers_that_8_bit_kernels_round_otherwise_are_left_to_float32(layers, mean, color):
     """Neither the first nor the last image shows it."""
     layers = layers()
-    network = IntegerNetwork([Op('input', low=-mean, high=255 - mean), *layers, Op('pool', (len(layers),))], 2, (mean,) * 3)
+    network = IntegerNetwork(
+        [Op('input', low=-mean, high=255 - mean), *layers, Op('pool', (len(layers),))],
+        2,
+        (mean,) * 3,
+    )
     images = np.full((3, 2, 2, 3), mean, np.uint8)
     images[1] = color
     np.testing.assert_array_equal(run(network, images), reference(network, images))
@@ -308,18 +412,41 @@ def optioned(**more) -> list:
 
 
 NO_PROGRAM = {
-    'no layers': ([], 'an input, which comes first'), 'no pool': (plain()[:2], 'sums over all maps'), 'two inputs': (chain(Op('input')), 'an input, which comes first'),
-    'a map that nothing reads': (chain(replace(plain()[1], reads=(0,))), 'sums over all maps'), 'a later layer': (plain(reads=(0, 1)), 'layer 1 .*what it reads 1'),
-    'a sum': ([*plain(), Op('pool', (2,))], 'layer 3 .*reads the sum 2'), 'three values': (plain(reads=(0, 0, 0)), 'it reads 3 values: expected 1 or 2'), 'no such kind': (chain(Op('scale', (1,))), 'scale'),
-    'least': (plain(low=1), 'the least of its values 1'), 'not whole': (plain(high=254.5), 'the largest of its values 254.5'), '9 bits': (plain(low=-128), 'values go from -128 to 255'),
+    'no layers': ([], 'an input, which comes first'),
+    'no pool': (plain()[:2], 'sums over all maps'),
+    'two inputs': (chain(Op('input')), 'an input, which comes first'),
+    'a map that nothing reads': (chain(replace(plain()[1], reads=(0,))), 'sums over all maps'),
+    'a later layer': (plain(reads=(0, 1)), 'layer 1 .*what it reads 1'),
+    'a sum': ([*plain(), Op('pool', (2,))], 'layer 3 .*reads the sum 2'),
+    'three values': (plain(reads=(0, 0, 0)), 'it reads 3 values: expected 1 or 2'),
+    'no such kind': (chain(Op('scale', (1,))), 'scale'),
+    'least': (plain(low=1), 'the least of its values 1'),
+    'not whole': (plain(high=254.5), 'the largest of its values 254.5'),
+    '9 bits': (plain(low=-128), 'values go from -128 to 255'),
     'input': ([Op('input', high=254), *plain()[1:]], 'values go from 0 to 254: expected 0 to 255'),
-    'pad': (chain(Op('pad', (1,), 0, 1, dict(amounts=[0] * 4))), 'values go from 0 to 1'), 'cropped away': (chain(Op('pad', (1,), options=dict(amounts=[-2] * 4))), 'makes'),
-    'other channels': (plain(reads=(0, 0), options=optioned(ratio=1.0)[1].options), r'it adds \(3, 4, 4\) to \(8, 4, 4\)'),
-    'ratio': (optioned(ratio=3.0), 'a power of two'), 'a ratio of True': (optioned(ratio=True), 'a power of two'), 'groups': (optioned(ratio=1.0, groups=2), 'in 2 groups'),
-    'stride': (optioned(ratio=1.0, stride=[1]), 'length of its stride 1'), 'padding': (optioned(ratio=1.0, padding=[1 << 15] * 2), 'makes .* values'),
-    'pairs': (plain(65), 'channel 0: weights of two neighbouring channels make 130: expected at most 128'), '8 bits': (plain(-128), 'its largest weight is 128: expected at most 127'),
-    'negative': (multiplied(-0.5), 'its multiplier is -0.5'), 'overflow': (multiplied(2.0 ** 65), 'its multiplier is'), 'a third': (multiplied(1 / 3), 'its multiplier is 0.33.*6 bits'),
-    'long products': (multiplied(63 * 2.0 ** -20, bias=1 << 20), 'its sum 2097917.* at most 2.24 / 63'),
+    'pad': (chain(Op('pad', (1,), 0, 1, dict(amounts=[0] * 4))), 'values go from 0 to 1'),
+    'cropped away': (chain(Op('pad', (1,), options=dict(amounts=[-2] * 4))), 'makes'),
+    'other channels': (
+        plain(reads=(0, 0), options=optioned(ratio=1.0)[1].options),
+        r'it adds \(3, 4, 4\) to \(8, 4, 4\)',
+    ),
+    'ratio': (optioned(ratio=3.0), 'a power of two'),
+    'a ratio of True': (optioned(ratio=True), 'a power of two'),
+    'groups': (optioned(ratio=1.0, groups=2), 'in 2 groups'),
+    'stride': (optioned(ratio=1.0, stride=[1]), 'length of its stride 1'),
+    'padding': (optioned(ratio=1.0, padding=[1 << 15] * 2), 'makes .* values'),
+    'pairs': (
+        plain(65),
+        'channel 0: weights of two neighbouring channels make 130: expected at most 128',
+    ),
+    '8 bits': (plain(-128), 'its largest weight is 128: expected at most 127'),
+    'negative': (multiplied(-0.5), 'its multiplier is -0.5'),
+    'overflow': (multiplied(2.0**65), 'its multiplier is'),
+    'a third': (multiplied(1 / 3), 'its multiplier is 0.33.*6 bits'),
+    'long products': (
+        multiplied(63 * 2.0**-20, bias=1 << 20),
+        'its sum 2097917.* at most 2.24 / 63',
+    ),
 }
 
 
@@ -340,24 +467,55 @@ class Other(nn.Module):
 
 
 def test_a_layer_that_integers_cannot_do_is_named():
-    for layer, words in ((nn.SiLU(), 'last: its operation silu'), (nn.Hardtanh(), 'last: a clamp from -1'), (nn.Conv2d(8, 8, 3, padding='same'), 'last: its operation conv2d'),
-                         (lambda x: x + 1.0, 'its operation add'), (lambda x: torch.add(x, x, alpha=2), 'its operation add')):
+    for layer, words in (
+        (nn.SiLU(), 'last: its operation silu'),
+        (nn.Hardtanh(), 'last: a clamp from -1'),
+        (nn.Conv2d(8, 8, 3, padding='same'), 'last: its operation conv2d'),
+        (lambda x: x + 1.0, 'its operation add'),
+        (lambda x: torch.add(x, x, alpha=2), 'its operation add'),
+    ):
         with refused(words):
             quantise_network(Other(layer).eval(), PREPROCESSING, IMAGES[:2])
 
 
-@pytest.mark.parametrize('part, name, value', [
-    *[('options', name, value) for name in ('stride', 'dilation', 'groups', 'padding') for value in ([-1, -1], None)],
-    ('options', 'stride', [0, 0]), ('options', 'dilation', [0, 0]), ('options', 'groups', 0),
-    ('op', 0, ['conv']), ('op', 1, []), ('op', 1, [.5]), ('op', 1, None), ('op', 2, None), ('arrays', 'weight1', np.int8(3)), ('arrays', 'weight1', np.zeros((8, 0, 3, 3), np.int8)),
-    ('arrays', 'bias1', np.zeros(3, np.int32)), ('arrays', 'multiplier1', np.array(['x'])), ('arrays', 'multiplier1', np.full(8, np.nan, np.float32)), ('facts', 'input_size', 0),
-    ('facts', 'mean', None), ('facts', 'mean', [10 ** 30] * 3), ('facts', 'golden', 5), ('facts', 'stages', 'abc'), ('facts', 'program', [['input']]), ('facts', 'about', [1])])
+@pytest.mark.parametrize(
+    'part, name, value',
+    [
+        *[
+            ('options', name, value)
+            for name in ('stride', 'dilation', 'groups', 'padding')
+            for value in ([-1, -1], None)
+        ],
+        ('options', 'stride', [0, 0]),
+        ('options', 'dilation', [0, 0]),
+        ('options', 'groups', 0),
+        ('op', 0, ['conv']),
+        ('op', 1, []),
+        ('op', 1, [0.5]),
+        ('op', 1, None),
+        ('op', 2, None),
+        ('arrays', 'weight1', np.int8(3)),
+        ('arrays', 'weight1', np.zeros((8, 0, 3, 3), np.int8)),
+        ('arrays', 'bias1', np.zeros(3, np.int32)),
+        ('arrays', 'multiplier1', np.array(['x'])),
+        ('arrays', 'multiplier1', np.full(8, np.nan, np.float32)),
+        ('facts', 'input_size', 0),
+        ('facts', 'mean', None),
+        ('facts', 'mean', [10**30] * 3),
+        ('facts', 'golden', 5),
+        ('facts', 'stages', 'abc'),
+        ('facts', 'program', [['input']]),
+        ('facts', 'about', [1]),
+    ],
+)
 def test_a_forged_file_is_refused_and_ends_no_process(tmp_path, part, name, value):
     """A stride of 0 was a division by zero within the kernels: SIGFPE."""
     path, kind = tmp_path / 'a.npz', 'scroll-integer-2'
     IntegerNetwork(plain(), 4, (0, 0, 0)).save(path, {})
     facts, arrays = archive.read(path, kind)
-    dict(facts=facts, arrays=arrays, op=facts['program'][1], options=facts['program'][1][4])[part][name] = value
+    dict(facts=facts, arrays=arrays, op=facts['program'][1], options=facts['program'][1][4])[part][
+        name
+    ] = value
     archive.write(path, kind, facts, arrays)
     with refused('integer network|damaged'):
         IntegerNetwork.load(path)[0].check()
@@ -369,21 +527,37 @@ def test_an_embedder_in_integers_promises_no_kind_of_machine(made, tmp_path):
     """
     net, network = made('resnet18-md')
     embedder = Embedder(net, PREPROCESSING, 'integer', chunk=7, integers=network, cache=tmp_path)
-    assert embedder.digest == network.digest() == Embedder(net, PREPROCESSING, 'integer', chunk=64, integers=network).digest
+    assert (
+        embedder.digest
+        == network.digest()
+        == Embedder(net, PREPROCESSING, 'integer', chunk=64, integers=network).digest
+    )
     u, keys = embedder(IMAGES)
     np.testing.assert_array_equal(u, quantise(run(network)))
-    np.testing.assert_array_equal(Embedder(net, PREPROCESSING, 'integer', integers=network)(IMAGES[::-1])[0], u[::-1])
-    np.testing.assert_array_equal(embedder(IMAGES)[0], u)                                            # from the cache
+    np.testing.assert_array_equal(
+        Embedder(net, PREPROCESSING, 'integer', integers=network)(IMAGES[::-1])[0], u[::-1]
+    )
+    np.testing.assert_array_equal(embedder(IMAGES)[0], u)  # from the cache
     ready = PREPROCESSING(torch.from_numpy(IMAGES))
     np.testing.assert_array_equal(embedder.features(ready), run(network))
-    learner = Scroll(embedder, buffer_size=6, adaptation=Adaptation(select='none', iterations=2, minibatch=6))
+    learner = Scroll(
+        embedder, buffer_size=6, adaptation=Adaptation(select='none', iterations=2, minibatch=6)
+    )
     learner.partial_fit(IMAGES, np.arange(len(IMAGES)) % 3).adapt()
     assert learner.predict(IMAGES).shape == (len(IMAGES),)
-    for other in (replace(PREPROCESSING, crop=0.9), replace(PREPROCESSING, input_size=16), replace(PREPROCESSING, mean=(.5,), std=(.5,))):
+    for other in (
+        replace(PREPROCESSING, crop=0.9),
+        replace(PREPROCESSING, input_size=16),
+        replace(PREPROCESSING, mean=(0.5,), std=(0.5,)),
+    ):
         with refused('an integer network takes|integers for images of 32 pixels'):
             Embedder(net, other, 'integer', integers=network)
     with refused('an integer network takes'):
         quantise_network(net, replace(PREPROCESSING, crop=0.9), IMAGES)
-    for wrong in (dict(dtype='integer'), dict(dtype='float32', integers=network), dict(dtype='integer', integers=net)):
+    for wrong in (
+        dict(dtype='integer'),
+        dict(dtype='float32', integers=network),
+        dict(dtype='integer', integers=net),
+    ):
         with refused('IntegerNetwork'):
             Embedder(net, PREPROCESSING, **wrong)

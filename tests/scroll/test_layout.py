@@ -1,4 +1,5 @@
 """Memory formats: channels-last only where training in it is sound on every CPU."""
+
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from tests.scroll.conftest import PREPROCESSING, tiny_net
 # Heap corruption is silent until something trips over it; glibc's checking allocator looks at each
 # block that is given back.
 CHECKED = '/lib/x86_64-linux-gnu/libc_malloc_debug.so.0'
-TRAIN = '''
+TRAIN = """
 import copy, sys
 import torch
 from bench.pretraining.training import make_net
@@ -46,21 +47,33 @@ for width in (4, 7):
                          adaptation=Adaptation(select='none', mode=mode, iterations=2, minibatch=8, calibrate=False))
         learner.partial_fit(images, labels).adapt()
 print('sound')
-'''
+"""
 
 
-@pytest.mark.parametrize('convs, sound', [
-    ([(3, 8, 3), (8, 8, 1, 2)], True), ([(3, 20, 3), (20, 40, 1, 2)], True),
-    ([(3, 7, 3), (7, 8, 3)], False), ([(3, 8, 3), (8, 7, 3)], False),      # seven maps, written or read
-    # the image's three, read by 1x1, and by 5x5
-    ([(3, 8, 1)], False), ([(3, 8, 5, 2), (8, 64, 3)], True),
-    ([], True)])
+@pytest.mark.parametrize(
+    'convs, sound',
+    [
+        ([(3, 8, 3), (8, 8, 1, 2)], True),
+        ([(3, 20, 3), (20, 40, 1, 2)], True),
+        ([(3, 7, 3), (7, 8, 3)], False),
+        ([(3, 8, 3), (8, 7, 3)], False),  # seven maps, written or read
+        # the image's three, read by 1x1, and by 5x5
+        ([(3, 8, 1)], False),
+        ([(3, 8, 5, 2), (8, 64, 3)], True),
+        ([], True),
+    ],
+)
 def test_channels_last_from_eight_channels_on(convs, sound):
-    assert layout_for(nn.Sequential(*(nn.Conv2d(*conv) for conv in convs))) == (torch.channels_last if sound else torch.contiguous_format)
+    assert layout_for(nn.Sequential(*(nn.Conv2d(*conv) for conv in convs))) == (
+        torch.channels_last if sound else torch.contiguous_format
+    )
 
 
 def test_an_embedder_takes_the_layout_that_its_network_allows():
-    layouts = [Embedder(tiny_net(width=width), PREPROCESSING, chunk=8, channels_last=wanted).layout for width, wanted in ((8, True), (8, False), (7, True))]
+    layouts = [
+        Embedder(tiny_net(width=width), PREPROCESSING, chunk=8, channels_last=wanted).layout
+        for width, wanted in ((8, True), (8, False), (7, True))
+    ]
     assert layouts == [torch.channels_last, torch.contiguous_format, torch.contiguous_format]
 
 
@@ -71,5 +84,7 @@ def test_training_keeps_to_its_memory_on_older_cpus():
     env = os.environ | dict(ONEDNN_MAX_CPU_ISA='AVX2')
     if Path(CHECKED).exists():
         env |= dict(LD_PRELOAD=CHECKED, GLIBC_TUNABLES='glibc.malloc.check=3')
-    ended = subprocess.run([sys.executable, '-c', TRAIN], env=env, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(
+        [sys.executable, '-c', TRAIN], env=env, capture_output=True, text=True, timeout=300
+    )
     assert (ended.returncode, ended.stdout) == (0, 'sound\n'), ended.stderr[-2000:]

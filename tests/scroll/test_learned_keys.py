@@ -1,4 +1,5 @@
 """LearnedKeys: a multiset, checked against Python's own."""
+
 import copy
 from collections import Counter
 
@@ -9,11 +10,15 @@ from hypothesis import strategies as st
 from scroll.learned_keys import LearnedKeys
 from tests.scroll.conftest import quick, refused
 
-samples = st.lists(st.tuples(st.sampled_from([0, 1, 2, 2 ** 64 - 1]), st.sampled_from(['ant', 'bee'])), max_size=12)
+samples = st.lists(
+    st.tuples(st.sampled_from([0, 1, 2, 2**64 - 1]), st.sampled_from(['ant', 'bee'])), max_size=12
+)
 
 
 def arrays(pairs) -> tuple:
-    return np.array([key for key, _ in pairs], np.uint64), np.array([label for _, label in pairs], str)
+    return np.array([key for key, _ in pairs], np.uint64), np.array(
+        [label for _, label in pairs], str
+    )
 
 
 def content(known: LearnedKeys) -> Counter:
@@ -22,7 +27,9 @@ def content(known: LearnedKeys) -> Counter:
 
 
 @quick
-@given(st.lists(st.tuples(st.sampled_from(['add', 'merge', 'remove', 'drop']), samples), max_size=12))
+@given(
+    st.lists(st.tuples(st.sampled_from(['add', 'merge', 'remove', 'drop']), samples), max_size=12)
+)
 def test_it_is_a_multiset(steps):
     known, expected = LearnedKeys(), Counter()
     for step, pairs in steps:
@@ -38,10 +45,14 @@ def test_it_is_a_multiset(steps):
             known.drop(np.array(['ant']))
             expected = Counter({pair: n for pair, n in expected.items() if pair[1] != 'ant'})
         else:
-            known = known.add(*arrays(pairs)) if step == 'add' else known.merge(LearnedKeys().add(*arrays(pairs)))
+            known = (
+                known.add(*arrays(pairs))
+                if step == 'add'
+                else known.merge(LearnedKeys().add(*arrays(pairs)))
+            )
             expected += wanted
         assert content(known) == expected
-        assert content(before) == kept                      # what was copied stays as it was
+        assert content(before) == kept  # what was copied stays as it was
 
 
 @quick
@@ -56,9 +67,9 @@ def test_what_is_lacking_is_named_by_its_place(held, asked):
 
 
 def test_many_small_segments_are_one_large_one():
-    keys = np.random.default_rng(0).integers(0, 2 ** 63, 3000, dtype=np.uint64)
+    keys = np.random.default_rng(0).integers(0, 2**63, 3000, dtype=np.uint64)
     known = LearnedKeys()
     for at in range(3000):
-        known.add(keys[at:at + 1], [at % 3])
+        known.add(keys[at : at + 1], [at % 3])
     whole = LearnedKeys().add(keys, np.arange(3000) % 3)
     assert content(known) == content(whole) and len(known.lacks(keys, np.arange(3000) % 3)) == 0

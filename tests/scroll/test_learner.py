@@ -1,6 +1,7 @@
 """Scroll: the same learner whatever the schedule; merging, unlearning, adapting; nothing changed by
 bad input.
 """
+
 import re
 from contextlib import nullcontext
 from dataclasses import replace
@@ -35,8 +36,13 @@ X, Y = blobs()
 U, K = quantise(X), sample_keys(quantise(X))
 
 
-@pytest.mark.parametrize('strategy, spec', [('hash', 'iid,batch=5'), ('hash', 'split:3,batch=3'), ('herding', 'split:3,order=random')])
-def test_f_star_has_the_same_bits_under_every_schedule_that_the_strategy_promises(embedder, toy, strategy, spec):
+@pytest.mark.parametrize(
+    'strategy, spec',
+    [('hash', 'iid,batch=5'), ('hash', 'split:3,batch=3'), ('herding', 'split:3,order=random')],
+)
+def test_f_star_has_the_same_bits_under_every_schedule_that_the_strategy_promises(
+    embedder, toy, strategy, spec
+):
     images, labels = toy
     digests = set()
     for seed in range(2):
@@ -44,19 +50,32 @@ def test_f_star_has_the_same_bits_under_every_schedule_that_the_strategy_promise
         for at in make_schedule(spec, labels, seed).segments():
             learner.partial_fit(images[at], labels[at])
         learner.adapt()
-        digests.add((learner.digest(), learner.predictor().digest(), learner.buffer_.content().digest(), learner.adapted_.digest()))
+        digests.add(
+            (
+                learner.digest(),
+                learner.predictor().digest(),
+                learner.buffer_.content().digest(),
+                learner.adapted_.digest(),
+            )
+        )
     assert len(digests) == 1
 
 
 def test_learners_of_different_psi_do_not_merge(embedder, toy):
-    one, two = (Scroll(e).fit(*toy) for e in (embedder, Embedder(tiny_net(7, 8), PREPROCESSING, chunk=8)))
+    one, two = (
+        Scroll(e).fit(*toy) for e in (embedder, Embedder(tiny_net(7, 8), PREPROCESSING, chunk=8))
+    )
     three, before = Scroll().fit(X, Y), one.digest()
     for other in (two, three):
         with refused('another backbone'):
             one.merge(other)
         with refused('another one: call forget'):
             one.set_params(embedder=other.embedder)
-    for other in (Scroll().fit(X[:, :3], Y), 'three', ScrollClassifier(scale='standard').fit(X, Y).learner_):
+    for other in (
+        Scroll().fit(X[:, :3], Y),
+        'three',
+        ScrollClassifier(scale='standard').fit(X, Y).learner_,
+    ):
         with refused():
             three.merge(other)
     assert one.digest() == before and three.digest() == Scroll().fit(X, Y).digest()
@@ -69,13 +88,22 @@ def adapted(embedder, toy):
     return Scroll(embedder, adaptation=SHORT).fit(*toy).adapt()
 
 
-@pytest.mark.parametrize('change', [
-    lambda s, X, y: s.partial_fit(X[:1], y[:1]), lambda s, X, y: s.remove(X[:1], y[:1]),
-    lambda s, X, y: s.merge(Scroll(s.embedder).fit(X, y))], ids=['partial_fit', 'remove', 'merge'])
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda s, X, y: s.partial_fit(X[:1], y[:1]),
+        lambda s, X, y: s.remove(X[:1], y[:1]),
+        lambda s, X, y: s.merge(Scroll(s.embedder).fit(X, y)),
+    ],
+    ids=['partial_fit', 'remove', 'merge'],
+)
 def test_f_star_is_dropped_by_whatever_changes_what_it_was_made_from(adapted, toy, change):
     assert adapted.adapted_ is not None
     assert change(adapted, *toy).adapted_ is None
-    np.testing.assert_array_equal(adapted.decision_function(toy[0]), adapted.predictor().decision_function(adapted.embedder(toy[0])[0]))
+    np.testing.assert_array_equal(
+        adapted.decision_function(toy[0]),
+        adapted.predictor().decision_function(adapted.embedder(toy[0])[0]),
+    )
 
 
 def test_predictions_are_those_of_f_star_once_there_is_one(adapted, toy):
@@ -83,18 +111,32 @@ def test_predictions_are_those_of_f_star_once_there_is_one(adapted, toy):
     np.testing.assert_array_equal(adapted.decision_function(toy[0]), expected)
     assert (expected != adapted.predictor().decision_function(adapted.embedder(toy[0])[0])).any()
     z = np.exp(expected)
-    np.testing.assert_allclose(adapted.predict_proba(toy[0]), z / z.sum(axis=1, keepdims=True), atol=1e-9)
+    np.testing.assert_allclose(
+        adapted.predict_proba(toy[0]), z / z.sum(axis=1, keepdims=True), atol=1e-9
+    )
     before = adapted.adapted_.digest()
     for off in (nullcontext, torch.no_grad, torch.inference_mode):
         with off():
-            assert adapted.adapt().adapted_.digest() == before              # from the pristine psi again
+            assert adapted.adapt().adapted_.digest() == before  # from the pristine psi again
 
 
 def test_adapt_uses_the_settings_and_the_seed(embedder, toy):
     def f_star(**params):
-        return Scroll(embedder, **{**dict(adaptation=replace(SHORT, iterations=1)), **params}).fit(*toy).adapt().adapted_
-    variants = [f_star(), f_star(seed=1), f_star(adaptation=replace(SHORT, minibatch=5)), f_star(buffer_size=8),
-                f_star(adaptation=replace(SHORT, augmentation=Augmentation(0, False))), f_star(head='ncc')]
+        return (
+            Scroll(embedder, **{**dict(adaptation=replace(SHORT, iterations=1)), **params})
+            .fit(*toy)
+            .adapt()
+            .adapted_
+        )
+
+    variants = [
+        f_star(),
+        f_star(seed=1),
+        f_star(adaptation=replace(SHORT, minibatch=5)),
+        f_star(buffer_size=8),
+        f_star(adaptation=replace(SHORT, augmentation=Augmentation(0, False))),
+        f_star(head='ncc'),
+    ]
     assert len({v.digest() for v in variants}) == len(variants)
 
 
@@ -119,10 +161,14 @@ def bad(x, value):
 
 
 BAD = {
-    'inf': lambda: (bad(X, np.inf), Y), 'narrow': lambda: (X[:, :3], Y), 'fewer labels': lambda: (X, Y[:-1]),
-    'label column': lambda: (X, Y[:, None]), 'labels of another type': lambda: (X, Y.astype(str)),
+    'inf': lambda: (bad(X, np.inf), Y),
+    'narrow': lambda: (X[:, :3], Y),
+    'fewer labels': lambda: (X, Y[:-1]),
+    'label column': lambda: (X, Y[:, None]),
+    'labels of another type': lambda: (X, Y.astype(str)),
     'images': lambda: toy_images(),
-    'labels of lists': lambda: (X, [[1], [1, 2]] * 15)}
+    'labels of lists': lambda: (X, [[1], [1, 2]] * 15),
+}
 
 
 @pytest.mark.parametrize('name', [*BAD, 'empty'])
@@ -131,19 +177,33 @@ def test_bad_input_changes_nothing(name):
     before = digests(learner)
     x, y = BAD[name]() if name in BAD else (X[:0], Y[:0])
     for method in ('partial_fit', 'fit', 'remove'):
-        if method == 'fit' and name in ('narrow', 'labels of another type') or method == 'remove' and name == 'empty':
-            continue                                                        # nothing wrong with it
+        if (
+            method == 'fit'
+            and name in ('narrow', 'labels of another type')
+            or method == 'remove'
+            and name == 'empty'
+        ):
+            continue  # nothing wrong with it
         with refused():
             getattr(learner, method)(x, y)
         assert digests(learner) == before
     if 'another type' in name:
         with refused('strings here'):
             learner.score(x, y)
-    learner.partial_fit(X, Y)                                               # and it goes on
+    learner.partial_fit(X, Y)  # and it goes on
 
 
-@pytest.mark.parametrize('samples, keys, said', [(U, K.astype(np.int64), 'uint64'), (U, K[:9], '(30,)'), (U, np.r_[K, K], '(30,)'), (U, None, 'give keys'),
-                                                 (np.r_[U, U], K, '60 samples')], ids=['signed', 'few', 'many', 'none', 'many samples'])
+@pytest.mark.parametrize(
+    'samples, keys, said',
+    [
+        (U, K.astype(np.int64), 'uint64'),
+        (U, K[:9], '(30,)'),
+        (U, np.r_[K, K], '(30,)'),
+        (U, None, 'give keys'),
+        (np.r_[U, U], K, '60 samples'),
+    ],
+    ids=['signed', 'few', 'many', 'none', 'many samples'],
+)
 def test_samples_and_keys_are_one_each(samples, keys, said):
     learner = Scroll(buffer_size=8, keep_keys=True).learn(U, U, K, Y)
     before = digests(learner)
@@ -158,7 +218,9 @@ def test_the_scale_is_calibrated_on_what_f_t_has_not_seen():
     """
     random = np.random.default_rng(0)
     X, y = random.normal(size=(20, 30)), np.arange(20) % 2
-    learner = Scroll(buffer_size=20, ridge_lambda=1e-6, adaptation=Adaptation(iterations=0, select='none')).fit(X, y)
+    learner = Scroll(
+        buffer_size=20, ridge_lambda=1e-6, adaptation=Adaptation(iterations=0, select='none')
+    ).fit(X, y)
     content = learner.buffer_.content()
     own = fit_scale(learner.predictor().decision_function(content.features), content.labels)
     assert own > 5 * learner.adapt().adapted_.initial_scale

@@ -1,4 +1,5 @@
 """A learner on disk: it goes on as if it had never stopped; it forgets from the command line."""
+
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,10 +14,19 @@ from scroll.embedding.images import Augmentation
 from scroll.grid import quantise
 from scroll.statistics import Statistics
 from tests.scroll import conftest
-from tests.scroll.conftest import Stream, cuttings, digests, make_stream, of, quick, refused, streams
+from tests.scroll.conftest import (
+    Stream,
+    cuttings,
+    digests,
+    make_stream,
+    of,
+    quick,
+    refused,
+    streams,
+)
 
 RAW = make_stream(np.arange(80) % 4, seed=5)
-STREAM = Stream(quantise(RAW.features), RAW.labels, RAW.keys)       # what a learner of RAW counts
+STREAM = Stream(quantise(RAW.features), RAW.labels, RAW.keys)  # what a learner of RAW counts
 STRATEGIES = ('herding', 'random', 'nearest', 'outlier', 'hash')
 
 
@@ -28,8 +38,15 @@ def fit(stream, *pieces, **params) -> Scroll:
 
 
 @settings(quick, max_examples=12)
-@given(streams(min_size=3, max_size=20), st.data(), st.sampled_from(STRATEGIES), st.sampled_from([0, 3, 50]))
-def test_a_learner_goes_on_as_if_it_had_never_stopped(tmp_path_factory, stream, data, strategy, size):
+@given(
+    streams(min_size=3, max_size=20),
+    st.data(),
+    st.sampled_from(STRATEGIES),
+    st.sampled_from([0, 3, 50]),
+)
+def test_a_learner_goes_on_as_if_it_had_never_stopped(
+    tmp_path_factory, stream, data, strategy, size
+):
     path = tmp_path_factory.mktemp('state') / 'x'
     pieces = data.draw(cuttings(len(stream.labels)))
     params = dict(buffer_size=size, strategy=strategy, seed=3)
@@ -45,8 +62,16 @@ def test_a_learner_goes_on_as_if_it_had_never_stopped(tmp_path_factory, stream, 
 
 
 def test_settings_are_kept_and_f_star_is_made_again(embedder, toy, tmp_path):
-    adaptation = Adaptation(select='none', iterations=2, minibatch=4, calibrate=False, augmentation=Augmentation(0.2, False, 0.1))
-    learner = Scroll(embedder, 'ncc', 0.7, 'onehot', 'paper', 10, 'hash', adaptation, 4).fit(*toy).adapt()
+    adaptation = Adaptation(
+        select='none',
+        iterations=2,
+        minibatch=4,
+        calibrate=False,
+        augmentation=Augmentation(0.2, False, 0.1),
+    )
+    learner = (
+        Scroll(embedder, 'ncc', 0.7, 'onehot', 'paper', 10, 'hash', adaptation, 4).fit(*toy).adapt()
+    )
     learner.save(tmp_path / 'x')
     loaded = Scroll.load(tmp_path / 'x', embedder)
     assert loaded.get_params() == learner.get_params() and loaded.adapted_ is None
@@ -60,7 +85,12 @@ def test_another_psi_is_refused(embedder, toy, tmp_path):
     for other in (Embedder(conftest.tiny_net(1, 8), conftest.PREPROCESSING, chunk=8), None):
         with refused('another backbone'):
             Scroll.load(tmp_path / 'x', other)
-    assert Scroll.load(tmp_path / 'x', Embedder(conftest.tiny_net(width=8), conftest.PREPROCESSING, chunk=8)).statistics_.total == 24
+    assert (
+        Scroll.load(
+            tmp_path / 'x', Embedder(conftest.tiny_net(width=8), conftest.PREPROCESSING, chunk=8)
+        ).statistics_.total
+        == 24
+    )
     Scroll().fit(RAW.features, STREAM.labels).save(tmp_path / 'y')
     with refused('another backbone'):
         Scroll.load(tmp_path / 'y', embedder)
@@ -74,32 +104,56 @@ def state(tmp_path, monkeypatch):
     def save(**params):
         fit(RAW, **{'buffer_size': 9, **params}).save('s.npz')
         return Path('s.npz')
+
     return save
 
 
-@pytest.mark.parametrize('settings', [
-    dict(ridge_lambda=Fraction(1, 4)), dict(ridge_lambda=np.longdouble(.25)), dict(head='lda', shrinkage=Fraction(1, 4)), dict(keep_keys=np.bool_(True)),
-    dict(head='rp', lift_dim=np.int32(9), lift_seed=np.uint8(2)), dict(head='rff', lift_dim=9, lift_bandwidth=np.float16(.3)),
-    dict(head='rff', lift_dim=9, lift_bandwidth=Fraction(3, 10))], ids=str)
+@pytest.mark.parametrize(
+    'settings',
+    [
+        dict(ridge_lambda=Fraction(1, 4)),
+        dict(ridge_lambda=np.longdouble(0.25)),
+        dict(head='lda', shrinkage=Fraction(1, 4)),
+        dict(keep_keys=np.bool_(True)),
+        dict(head='rp', lift_dim=np.int32(9), lift_seed=np.uint8(2)),
+        dict(head='rff', lift_dim=9, lift_bandwidth=np.float16(0.3)),
+        dict(head='rff', lift_dim=9, lift_bandwidth=Fraction(3, 10)),
+    ],
+    ids=str,
+)
 def test_settings_are_numbers_of_any_kind(state, settings):
     loaded = Scroll.load(state(**settings))
-    expected = fit(RAW, **loaded.get_params())                              # as a file has them
-    assert loaded.digest() == expected.digest() and loaded.predictor().digest() == expected.predictor().digest()
+    expected = fit(RAW, **loaded.get_params())  # as a file has them
+    assert (
+        loaded.digest() == expected.digest()
+        and loaded.predictor().digest() == expected.predictor().digest()
+    )
 
 
 @pytest.mark.parametrize('keep_keys', [False, True])
 def test_classes_are_forgotten_by_their_statistics(state, capsys, keep_keys):
     path, rest = state(keep_keys=keep_keys), np.flatnonzero(STREAM.labels % 2 == 1)
     for label in (0, 2):
-        of(STREAM, STREAM.labels.tolist().index(label) + 4 * np.arange(20)).save(f'class-{label}.npz')
-    assert main(['unlearn', str(path), '--minus', 'class-0.npz', 'class-2.npz', '-o', 'new.npz']) == 0
+        of(STREAM, STREAM.labels.tolist().index(label) + 4 * np.arange(20)).save(
+            f'class-{label}.npz'
+        )
+    assert (
+        main(['unlearn', str(path), '--minus', 'class-0.npz', 'class-2.npz', '-o', 'new.npz']) == 0
+    )
     assert capsys.readouterr().out == f'{of(STREAM, rest).digest()}\n'
     new = Scroll.load('new.npz')
     assert new.classes_.tolist() == [1, 3] and set(new.buffer_.content().labels.tolist()) == {1, 3}
     assert new.digest() == fit(RAW, rest).digest()
-    assert new.keys_ is None or new.keys_.state_dict()['keys'].tolist() == fit(RAW, rest, keep_keys=True).keys_.state_dict()['keys'].tolist()
+    assert (
+        new.keys_ is None
+        or new.keys_.state_dict()['keys'].tolist()
+        == fit(RAW, rest, keep_keys=True).keys_.state_dict()['keys'].tolist()
+    )
     of(STREAM, np.arange(10)).save('some.npz')
-    assert main(['unlearn', str(path), '--minus', 'some.npz', '-o', 'other.npz']) == 2 and not Path('other.npz').exists()
+    assert (
+        main(['unlearn', str(path), '--minus', 'some.npz', '-o', 'other.npz']) == 2
+        and not Path('other.npz').exists()
+    )
     assert '--samples' in capsys.readouterr().err
     assert fit(RAW, buffer_size=0).save('s.npz') is None
     # without a buffer it can be done
@@ -111,13 +165,21 @@ def test_images_are_forgotten_by_their_pixels(embedder, toy, tmp_path, monkeypat
     images, labels = toy
     features, keys = embedder(images)
     Scroll(embedder, buffer_size=10).fit(images, labels).save('s.npz')
-    expected = Scroll(embedder, buffer_size=10).fit(images, labels).remove(images[5:12], labels[5:12])
+    expected = (
+        Scroll(embedder, buffer_size=10).fit(images, labels).remove(images[5:12], labels[5:12])
+    )
     part = dict(quantised=features[5:12], labels=labels[5:12])
     np.savez('old.npz', **part, keys=keys[5:12])
     assert main(['unlearn', 's.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 0
     assert digests(Scroll.load('new.npz', embedder)) == digests(expected)
     np.savez('old.npz', **part)
     capsys.readouterr()
-    assert main(['unlearn', 's.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2 and 'give keys' in capsys.readouterr().err
-    Statistics(embedder.dim).add(features[:8], labels[:8]).save('class.npz')            # says nothing of psi
-    assert main(['unlearn', 's.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 2 and 'another backbone' in capsys.readouterr().err
+    assert (
+        main(['unlearn', 's.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2
+        and 'give keys' in capsys.readouterr().err
+    )
+    Statistics(embedder.dim).add(features[:8], labels[:8]).save('class.npz')  # says nothing of psi
+    assert (
+        main(['unlearn', 's.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 2
+        and 'another backbone' in capsys.readouterr().err
+    )

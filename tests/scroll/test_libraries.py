@@ -1,5 +1,6 @@
 """Networks of timm and transformers, tiny and at random: their own preprocessing and features;
 where weights come from; what is said where they cannot be had."""
+
 import json
 import shutil
 import sys
@@ -20,11 +21,25 @@ hub = pytest.importorskip('huggingface_hub')
 transformers = pytest.importorskip('transformers')
 IMAGES = np.random.default_rng(0).integers(256, size=(4, 40, 56, 3), dtype=np.uint8)
 OF_TIMM = ['test_vit', 'test_convnext']
-VIT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, image_size=32, patch_size=8)
-OF_TRANSFORMERS = dict(vit=VIT, dinov2=VIT, convnext=dict(hidden_sizes=[16, 16, 32, 32], depths=[1] * 4))
-PROCESSORS = dict(vit=('ViTImageProcessor', dict(size=dict(height=32, width=32))),
-                  dinov2=('BitImageProcessor', dict(size=dict(shortest_edge=40), crop_size=dict(height=32, width=32))),
-                  convnext=('ConvNextImageProcessor', dict(size=dict(shortest_edge=64))))
+VIT = dict(
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=64,
+    image_size=32,
+    patch_size=8,
+)
+OF_TRANSFORMERS = dict(
+    vit=VIT, dinov2=VIT, convnext=dict(hidden_sizes=[16, 16, 32, 32], depths=[1] * 4)
+)
+PROCESSORS = dict(
+    vit=('ViTImageProcessor', dict(size=dict(height=32, width=32))),
+    dinov2=(
+        'BitImageProcessor',
+        dict(size=dict(shortest_edge=40), crop_size=dict(height=32, width=32)),
+    ),
+    convnext=('ConvNextImageProcessor', dict(size=dict(shortest_edge=64))),
+)
 
 
 @pytest.fixture(scope='module')
@@ -51,13 +66,14 @@ def cache(tmp_path, monkeypatch):
     def unreachable(name, *more):
         asked.append(name)
         raise OSError('no route\nto the hub')
+
     monkeypatch.setattr(hub, 'file_exists', unreachable)
     return tmp_path / 'hub', asked
 
 
 def put(cache: Path, repository: str, files: dict) -> None:
     """Files into a cache of the hub: name -> path."""
-    folder = cache / f"models--{repository.replace('/', '--')}"
+    folder = cache / f'models--{repository.replace("/", "--")}'
     (folder / 'refs').mkdir(parents=True)
     (folder / 'refs' / 'main').write_text('0' * 40)
     (folder / 'snapshots' / ('0' * 40)).mkdir(parents=True)
@@ -78,13 +94,17 @@ def test_images_are_prepared_and_features_made_as_timm_does_it(name):
         body = timm.create_model(name, num_classes=0).eval()
     transform = timm.data.create_transform(**timm.data.resolve_model_data_config(body))
     expected = torch.stack([transform(picture) for picture in pictures()])
-    x = embedder.preprocessing(torch.from_numpy(np.stack([np.array(picture) for picture in pictures()])))
-    assert x.shape == expected.shape and (x - expected).abs().max() < 2.1 / 255 / min(embedder.preprocessing.std)
+    x = embedder.preprocessing(
+        torch.from_numpy(np.stack([np.array(picture) for picture in pictures()]))
+    )
+    assert x.shape == expected.shape and (x - expected).abs().max() < 2.1 / 255 / min(
+        embedder.preprocessing.std
+    )
     with torch.no_grad():
         theirs = body(embedder.preprocessing(torch.from_numpy(IMAGES)))
     np.testing.assert_allclose(embedder.features(IMAGES), theirs, rtol=1e-3, atol=1e-5)
     features, keys = embedder(IMAGES)
-    for order in ([2, 0, 3, 1], [3]):                                   # whatever the neighbours
+    for order in ([2, 0, 3, 1], [3]):  # whatever the neighbours
         np.testing.assert_array_equal(embedder(IMAGES[order])[0], features[order])
     assert embedder.dim == features.shape[1] and len(np.unique(keys)) == 4
 
@@ -96,7 +116,9 @@ def test_images_are_prepared_and_features_made_as_transformers_does_it(folders, 
     expected = processor(pictures(), return_tensors='pt')['pixel_values']
     stack = np.stack([np.array(picture) for picture in pictures()])
     x = embedder.preprocessing(torch.from_numpy(stack))
-    assert x.shape == expected.shape and (x - expected).abs().max() < 2.1 / 255 / min(embedder.preprocessing.std)
+    assert x.shape == expected.shape and (x - expected).abs().max() < 2.1 / 255 / min(
+        embedder.preprocessing.std
+    )
     body = transformers.AutoModel.from_pretrained(folders[kind]).eval()
     with torch.no_grad():
         out = body(pixel_values=x)
@@ -106,23 +128,39 @@ def test_images_are_prepared_and_features_made_as_transformers_does_it(folders, 
 
 def test_a_seed_a_name_and_a_file_each_give_digests_of_their_own(folders, tmp_path):
     folder = str(folders['vit'])
-    made = [Embedder.from_transformers(folder, chunk=2), Embedder.from_transformers(folder, random=0, chunk=2),
-            Embedder.from_transformers(folder, random=1, chunk=2), Embedder.from_timm('test_vit', random=0, chunk=2),
-            Embedder.from_timm('test_vit', random=0, chunk=2, img_size=32)]
+    made = [
+        Embedder.from_transformers(folder, chunk=2),
+        Embedder.from_transformers(folder, random=0, chunk=2),
+        Embedder.from_transformers(folder, random=1, chunk=2),
+        Embedder.from_timm('test_vit', random=0, chunk=2),
+        Embedder.from_timm('test_vit', random=0, chunk=2, img_size=32),
+    ]
     assert len({e.psi_digest for e in made}) == len({e.digest for e in made}) == len(made)
     assert Embedder.from_transformers(folder, random=np.int64(0), chunk=2).digest == made[1].digest
-    assert Embedder.from_timm('test_vit', random=np.int32(0), chunk=2, img_size=np.int64(32)).digest == made[4].digest
+    assert (
+        Embedder.from_timm('test_vit', random=np.int32(0), chunk=2, img_size=np.int64(32)).digest
+        == made[4].digest
+    )
     config = json.loads((folders['vit'] / 'config.json').read_text())
-    other = shutil.copytree(folder, tmp_path / 'heads')         # the same tensors, read in another way
+    other = shutil.copytree(folder, tmp_path / 'heads')  # the same tensors, read in another way
     (other / 'config.json').write_text(json.dumps(config | dict(num_attention_heads=4)))
     assert Embedder.from_transformers(str(other), chunk=2).psi_digest != made[0].psi_digest
-    first, second = torch.get_rng_state(), Embedder.from_timm('test_vit', random=3, chunk=2) and torch.get_rng_state()
+    first, second = (
+        torch.get_rng_state(),
+        Embedder.from_timm('test_vit', random=3, chunk=2) and torch.get_rng_state(),
+    )
     assert torch.equal(first, second)
 
 
-def test_the_number_of_threads_is_part_of_the_digest_with_products_of_matrices_or_few_images(monkeypatch):
+def test_the_number_of_threads_is_part_of_the_digest_with_products_of_matrices_or_few_images(
+    monkeypatch,
+):
     def embedders():
-        return [Embedder.from_timm(name, random=0, chunk=chunk) for name, chunk in zip(['test_vit'] + 2 * ['mobilenetv3_small_050'], (16, 16, 15))]
+        return [
+            Embedder.from_timm(name, random=0, chunk=chunk)
+            for name, chunk in zip(['test_vit'] + 2 * ['mobilenetv3_small_050'], (16, 16, 15))
+        ]
+
     one = embedders()
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
     assert [a.digest == b.digest for a, b in zip(one, embedders())] == [False, True, False]
@@ -140,9 +178,14 @@ def checkpoint(tmp_path, name: str, change):
     return tmp_path / 'w.pth', net
 
 
-@pytest.mark.parametrize('name, change', [
-    ('test_vit', lambda state: dict(model=state)),                                      # as DeiT's
-    ('test_convnext', lambda state: {f'module.{key}': t for key, t in state.items()})], ids=['test_vit', 'test_convnext'])
+@pytest.mark.parametrize(
+    'name, change',
+    [
+        ('test_vit', lambda state: dict(model=state)),  # as DeiT's
+        ('test_convnext', lambda state: {f'module.{key}': t for key, t in state.items()}),
+    ],
+    ids=['test_vit', 'test_convnext'],
+)
 def test_checkpoint_files_in_their_own_layouts(tmp_path, name, change):
     path, net = checkpoint(tmp_path, name, change)
     net.reset_classifier(0)
@@ -152,13 +195,21 @@ def test_checkpoint_files_in_their_own_layouts(tmp_path, name, change):
 
 
 def test_a_file_that_does_not_fit_is_one_line(folders, tmp_path):
-    for spoil in (lambda state: {key: t for key, t in state.items() if key != 'blocks.0.attn.qkv.weight'},
-                  lambda state: state | {'blocks.0.attn.qkv.weight': torch.zeros(3, 3)}, lambda state: dict(code=Path), lambda state: {}):
+    for spoil in (
+        lambda state: {key: t for key, t in state.items() if key != 'blocks.0.attn.qkv.weight'},
+        lambda state: state | {'blocks.0.attn.qkv.weight': torch.zeros(3, 3)},
+        lambda state: dict(code=Path),
+        lambda state: {},
+    ):
         path, _ = checkpoint(tmp_path, 'test_vit', spoil)
         with refused('timm:test_vit.*w.pth'):
             timm_network('test_vit', file=path)
     shutil.copytree(folders['vit'], tmp_path / 'few')
-    save_file({'embeddings.cls_token': torch.zeros(1, 1, 32)}, tmp_path / 'few' / 'model.safetensors', dict(format='pt'))
+    save_file(
+        {'embeddings.cls_token': torch.zeros(1, 1, 32)},
+        tmp_path / 'few' / 'model.safetensors',
+        dict(format='pt'),
+    )
     with refused('transformers:.*few: its file lacks tensors'):
         transformers_network(str(tmp_path / 'few'))
 
@@ -171,26 +222,44 @@ def test_weights_of_the_cache_need_no_network(cache, tmp_path, folders):
     put(folder, 'some/vit', {path.name: path for path in folders['vit'].iterdir()})
     read, _ = timm_network('test_vit')
     assert torch.equal(read.body.blocks[0].attn.qkv.weight, net.blocks[0].attn.qkv.weight)
-    assert (Embedder.from_transformers('some/vit', chunk=2).digest == Embedder.from_transformers(str(folders['vit']), chunk=2).digest)
+    assert (
+        Embedder.from_transformers('some/vit', chunk=2).digest
+        == Embedder.from_transformers(str(folders['vit']), chunk=2).digest
+    )
     assert not asked
 
 
-@pytest.mark.parametrize('make, words', [(lambda: timm_network('test_vit'), 'model.safetensors .*timm/test_vit'),
-                                         (lambda: transformers_network('facebook/dinov2-small'), 'config.json .*facebook/dinov2-small')])
+@pytest.mark.parametrize(
+    'make, words',
+    [
+        (lambda: timm_network('test_vit'), 'model.safetensors .*timm/test_vit'),
+        (
+            lambda: transformers_network('facebook/dinov2-small'),
+            'config.json .*facebook/dinov2-small',
+        ),
+    ],
+)
 def test_weights_that_cannot_be_had_are_one_line(cache, make, words):
     with refused(words) as caught:
         make()
     assert 'no route to the hub' in str(caught.value) and len(cache[1]) == 1
 
 
-@pytest.mark.parametrize('make, words', [
-    (lambda: Embedder.from_timm('test_vitt', random=0), 'no such network; did you mean test_vit'),
-    (lambda: Embedder.from_timm('test_mambaout'), 'no weights of it on the hub'),
-    (lambda: Embedder.from_timm('test_vit', random=-1), 'random -1'),
-    (lambda: Embedder.from_timm('test_vit', file='w.pth'), 'no such file'),
-    (lambda: Embedder.from_timm('test_convnext', random=0, img_size=32), 'img_size'),
-    (lambda: Embedder.from_timm('test_vit', random=0, dtype='integer'), 'IntegerNetwork'),
-    (lambda: Embedder.from_transformers('/no/such/folder', random=0), '/no/such/folder: ')])
+@pytest.mark.parametrize(
+    'make, words',
+    [
+        (
+            lambda: Embedder.from_timm('test_vitt', random=0),
+            'no such network; did you mean test_vit',
+        ),
+        (lambda: Embedder.from_timm('test_mambaout'), 'no weights of it on the hub'),
+        (lambda: Embedder.from_timm('test_vit', random=-1), 'random -1'),
+        (lambda: Embedder.from_timm('test_vit', file='w.pth'), 'no such file'),
+        (lambda: Embedder.from_timm('test_convnext', random=0, img_size=32), 'img_size'),
+        (lambda: Embedder.from_timm('test_vit', random=0, dtype='integer'), 'IntegerNetwork'),
+        (lambda: Embedder.from_transformers('/no/such/folder', random=0), '/no/such/folder: '),
+    ],
+)
 def test_what_cannot_be_is_one_line(make, words):
     with refused(words):
         make()
@@ -209,8 +278,11 @@ def test_a_library_that_is_missing_and_images_of_another_size_are_one_line(monke
 def test_a_learner_adapts_to_images_that_are_not_square(folders):
     pytest.importorskip('peft')
     images, labels = toy_images(4, 24)
-    learner = Scroll(Embedder.from_transformers(str(folders['vit']), chunk=4), buffer_size=6,
-                     adaptation=Adaptation(mode='adapters', iterations=3, minibatch=3, lr=1.0, select='none'))
+    learner = Scroll(
+        Embedder.from_transformers(str(folders['vit']), chunk=4),
+        buffer_size=6,
+        adaptation=Adaptation(mode='adapters', iterations=3, minibatch=3, lr=1.0, select='none'),
+    )
     digest = learner.partial_fit(images[:, :, :16], labels).adapt().adapted_.digest()
     assert learner.adapt().adapted_.digest() == digest and learner.adapted_.mode == 'adapters'
     assert learner.adapted_.embedder.psi_digest != learner.embedder.psi_digest

@@ -1,6 +1,7 @@
 """SCROLL in streams of other libraries: one digest, whatever brings the samples. Avalanche and
 CapyMOA are no requirements.
 """
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,20 +20,32 @@ X, Y = load_digits(return_X_y=True, as_frame=True)
 def test_river_learns_samples_one_by_one_and_tests_them_first():
     asked, names = ScrollClassifier(head='lda', calibration_size=0), Y[:60].map('digit {}'.format)
     model = RiverScroll(asked)
-    accuracy = progressive_val_score(zip(X[:60].to_dict('records'), names), model, metrics.Accuracy())
+    accuracy = progressive_val_score(
+        zip(X[:60].to_dict('records'), names), model, metrics.Accuracy()
+    )
     whole = ScrollClassifier(head='lda').fit(X[:60], names)
     assert model.learner.digest() == whole.digest() and accuracy.get() > 0.3
     again = model.clone()
-    assert again.predict_one(X.iloc[0].to_dict()) is None and again.predict_proba_many(X[:3]).shape == (3, 0)
+    assert again.predict_one(X.iloc[0].to_dict()) is None and again.predict_proba_many(
+        X[:3]
+    ).shape == (3, 0)
     again.learn_many(X[30:60], names[30:60])
-    again.learn_many(X[:30].iloc[:, ::-1], names[:30])                              # columns by name
+    again.learn_many(X[:30].iloc[:, ::-1], names[:30])  # columns by name
     found = again.predict_proba_many(X[60:70])
-    assert again.learner.digest() == whole.digest() and list(found.columns) == sorted(set(names)) and not hasattr(asked, 'classes_')
-    assert np.allclose(found.sum(axis=1), 1) and pd.Series(again.predict_proba_one(X.iloc[60].to_dict())).idxmax() == found.iloc[0].idxmax()
-    mixed = RiverScroll()                                                           # names of any kind, numbers in any order
-    for row in ({1: 2., 'a': 1., None: 0.}, {None: 0., 'a': 1., 1: 2.}):
+    assert (
+        again.learner.digest() == whole.digest()
+        and list(found.columns) == sorted(set(names))
+        and not hasattr(asked, 'classes_')
+    )
+    assert (
+        np.allclose(found.sum(axis=1), 1)
+        and pd.Series(again.predict_proba_one(X.iloc[60].to_dict())).idxmax()
+        == found.iloc[0].idxmax()
+    )
+    mixed = RiverScroll()  # names of any kind, numbers in any order
+    for row in ({1: 2.0, 'a': 1.0, None: 0.0}, {None: 0.0, 'a': 1.0, 1: 2.0}):
         mixed.learn_one(row, 'x')
-    assert mixed.learner.digest() == ScrollClassifier().fit([[2., 1, 0]] * 2, ['x', 'x']).digest()
+    assert mixed.learner.digest() == ScrollClassifier().fit([[2.0, 1, 0]] * 2, ['x', 'x']).digest()
     with refused('pixel_9'):
         again.learn_one(dict(X.iloc[0].to_dict(), pixel_9=1.0), 'digit 1')
 
@@ -42,16 +55,24 @@ def test_avalanche_counts_experiences():
     from avalanche.benchmarks import tensors_benchmark
 
     from scroll.libraries.avalanche import AvalancheScroll
+
     x, y = torch.from_numpy(X.to_numpy()).float(), torch.from_numpy(Y.to_numpy())
-    parts = [[(x[a:b][y[a:b] // 5 == k], y[a:b][y[a:b] // 5 == k]) for k in (1, 0)] for a, b in ((0, 1200), (1200, 1797))]
+    parts = [
+        [(x[a:b][y[a:b] // 5 == k], y[a:b][y[a:b] // 5 == k]) for k in (1, 0)]
+        for a, b in ((0, 1200), (1200, 1797))
+    ]
     benchmark = tensors_benchmark(*parts, task_labels=[0, 0])
-    model = AvalancheScroll(torch.nn.Identity(), 10, Scroll(head='lda', buffer_size=0), train_mb_size=50)
+    model = AvalancheScroll(
+        torch.nn.Identity(), 10, Scroll(head='lda', buffer_size=0), train_mb_size=50
+    )
     for experience in benchmark.train_stream:
         model.train(experience)
     found = model.eval(benchmark.test_stream)
     whole = Scroll(head='lda', buffer_size=0).fit(x[:1200].numpy(), y[:1200].numpy())
     assert model.learner.digest() == whole.digest()
-    assert found['Top1_Acc_Stream/eval_phase/test_stream/Task000'] == pytest.approx(whole.score(x[1200:].numpy(), y[1200:].numpy()))
+    assert found['Top1_Acc_Stream/eval_phase/test_stream/Task000'] == pytest.approx(
+        whole.score(x[1200:].numpy(), y[1200:].numpy())
+    )
 
 
 def test_capymoa_counts_batches():
@@ -60,13 +81,17 @@ def test_capymoa_counts_batches():
     from capymoa.stream import NumpyStream
 
     from scroll.libraries.capymoa import CapyMOAScroll
+
     x, y = X.to_numpy(float)[:300], Y.to_numpy()[:300]
     stream, asked, right = NumpyStream(x, y), ScrollClassifier(head='lda', calibration_size=0), 0
-    model, by_hand = CapyMOAScroll(stream.get_schema(), asked), ScrollClassifier(head='lda', calibration_size=0).fit(x[:50], y[:50])
+    model, by_hand = (
+        CapyMOAScroll(stream.get_schema(), asked),
+        ScrollClassifier(head='lda', calibration_size=0).fit(x[:50], y[:50]),
+    )
     found = prequential_evaluation(stream, model, batch_size=50)['cumulative'].accuracy()
     for start in range(50, 300, 50):
-        right += (by_hand.predict(x[start:start + 50]) == y[start:start + 50]).sum()
-        by_hand.partial_fit(x[start:start + 50], y[start:start + 50])
+        right += (by_hand.predict(x[start : start + 50]) == y[start : start + 50]).sum()
+        by_hand.partial_fit(x[start : start + 50], y[start : start + 50])
     # before the first batch all probabilities are 0, and CapyMOA takes the first label
     right += (y[:50] == 0).sum()
     assert model.learner.digest() == by_hand.digest() and found == pytest.approx(100 * right / 300)

@@ -1,6 +1,7 @@
 """Files of learners know their parts, so that nothing counts twice; several processes lose nothing
 of each other's.
 """
+
 import subprocess
 import sys
 from collections import Counter
@@ -44,7 +45,11 @@ share, place = st.integers(0, 3), st.integers(0, 9)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.tuples(st.sampled_from(['add', 'merge', 'remove']), place, place, share), max_size=9))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(['add', 'merge', 'remove']), place, place, share), max_size=9
+    )
+)
 def test_any_sequence_of_commands_counts_nothing_twice(home, steps):
     # what is in each file; was, and is not
     files_, gone = [Counter({i: 1}) for i in range(4)], [set() for _ in range(4)]
@@ -55,10 +60,14 @@ def test_any_sequence_of_commands_counts_nothing_twice(home, steps):
             new, lost, expected = files_[a] + Counter([i]), gone[a] - {i}, 0
         elif kind == 'merge':
             code = main(['merge', f's{a}.npz', f's{b}.npz', '-o', out])
-            new, lost, expected = files_[a] + files_[b], gone[a] | gone[b], 2 if files_[a] & files_[b] else 0
+            new, lost, expected = (
+                files_[a] + files_[b],
+                gone[a] | gone[b],
+                2 if files_[a] & files_[b] else 0,
+            )
             lost -= set(new)
         else:
-            if not files_[a][i] and i not in gone[a]:               # no part of it: sums alone can tell
+            if not files_[a][i] and i not in gone[a]:  # no part of it: sums alone can tell
                 continue
             code = main(['remove', f's{a}.npz', '--samples', f'{i}.npz', '-o', out])
             new, expected = files_[a] - Counter([i]), 0 if files_[a][i] else 2
@@ -69,31 +78,52 @@ def test_any_sequence_of_commands_counts_nothing_twice(home, steps):
             gone.append(lost)
             assert State.read(out).statistics.digest() == digest_of(new)
             assert {part: times for part, times in State.read(out).parts.items() if times} == {
-                digest_of(Counter([j])): times for j, times in new.items() if times}
+                digest_of(Counter([j])): times for j, times in new.items() if times
+            }
 
 
 def test_a_file_that_counts_twice_is_named(home, capsys):
-    for words in (['learn', '0.npz', '0.npz'], ['add', 's0.npz', '0.npz'], ['learn', '--from', '0.npz', '--from', '1.npz']):
+    for words in (
+        ['learn', '0.npz', '0.npz'],
+        ['add', 's0.npz', '0.npz'],
+        ['learn', '--from', '0.npz', '--from', '1.npz'],
+    ):
         assert main([*words, '-o', 'x.npz', *['--buffer_size', '0'] * ('--from' in words)]) == 0
-        assert (f'{digest_of(Counter([0]))[:16]} x 2' in capsys.readouterr().err) == ('--from' not in words)
+        assert (f'{digest_of(Counter([0]))[:16]} x 2' in capsys.readouterr().err) == (
+            '--from' not in words
+        )
 
 
 def test_a_learner_knows_its_parts_in_python_too(home):
     one, two = (Scroll(buffer_size=0).partial_fit(SHARES[i], LABELS) for i in range(2))
-    one.merge(two).save('both.npz')                                 # neither was ever saved
+    one.merge(two).save('both.npz')  # neither was ever saved
     assert main(['merge', 'both.npz', 's1.npz', '-o', 'x.npz']) == 2
-    more = Scroll.load('both.npz').partial_fit(SHARES[2][:6], LABELS[:6]).partial_fit(SHARES[2][6:], LABELS[6:])
+    more = (
+        Scroll.load('both.npz')
+        .partial_fit(SHARES[2][:6], LABELS[:6])
+        .partial_fit(SHARES[2][6:], LABELS[6:])
+    )
     more.save('more.npz')
-    assert [main(['merge', 'more.npz', f's{i}.npz', '-o', 'x.npz']) for i in range(4)] == [2, 2, 2, 0]
+    assert [main(['merge', 'more.npz', f's{i}.npz', '-o', 'x.npz']) for i in range(4)] == [
+        2,
+        2,
+        2,
+        0,
+    ]
     # what it has saved is a part of what it saves next
     more.partial_fit(SHARES[3], LABELS).save('all.npz')
     assert main(['merge', 'all.npz', 's3.npz', '-o', 'x.npz']) == 2
     more.remove(SHARES[0], LABELS).save('less.npz')
-    assert [main(['merge', 'less.npz', f's{i}.npz', '-o', 'x.npz']) for i in range(4)] == [0, 2, 2, 2]
+    assert [main(['merge', 'less.npz', f's{i}.npz', '-o', 'x.npz']) for i in range(4)] == [
+        0,
+        2,
+        2,
+        2,
+    ]
     assert main(['remove', 'less.npz', '--samples', '0.npz', '-o', 'x.npz']) == 2
     # as the sums say
     assert main(['remove', 'less.npz', '--samples', '0.npz', '-o', 'x.npz', '--repeated']) in (0, 2)
-    more.fit(SHARES[0], LABELS).save('again.npz')                    # and nothing of what it has forgotten
+    more.fit(SHARES[0], LABELS).save('again.npz')  # and nothing of what it has forgotten
     assert list(State.read('again.npz').parts) == [digest_of(Counter([0]))]
 
 
@@ -106,10 +136,17 @@ def test_each_file_is_a_part(home):
 
 @pytest.mark.parametrize('kind', ['state', 'statistics'])
 def test_files_of_before_features_were_rounded_to_float32_are_refused(home, kind):
-    name, version = ('s0.npz', 'scroll-state-1') if kind == 'state' else ('0-sums.npz', 'scroll-statistics-2')
+    name, version = (
+        ('s0.npz', 'scroll-state-1') if kind == 'state' else ('0-sums.npz', 'scroll-statistics-2')
+    )
     State.read('s0.npz').statistics.save('0-sums.npz')
     facts, arrays = archive.read(name, version)
-    archive.write('old.npz', version, {fact: value for fact, value in facts.items() if fact != 'precision'}, arrays)
+    archive.write(
+        'old.npz',
+        version,
+        {fact: value for fact, value in facts.items() if fact != 'precision'},
+        arrays,
+    )
     with refused('old.npz: of a version before 0.3'):
         edits.read('old.npz')
 
@@ -117,20 +154,35 @@ def test_files_of_before_features_were_rounded_to_float32_are_refused(home, kind
 # -- several processes
 # -------------------------------------------------------------------------------------------------
 
+
 def start(*words, cwd) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, '-m', 'scroll', *words], cwd=cwd, env={'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'},
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, '-m', 'scroll', *words],
+        cwd=cwd,
+        env={'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_commands_that_change_one_file_at_once_lose_nothing(home):
     (home / 'link.npz').symlink_to('s0.npz')
-    names = ['s0.npz', 'link.npz', './s0.npz']                      # one file
-    with archive.locked('s0.npz'):                                    # so that all of them have begun, and wait
-        running = [start('add', name, f'{i}.npz', '-o', name, cwd=home) for i, name in zip((1, 2, 3), names)]
+    names = ['s0.npz', 'link.npz', './s0.npz']  # one file
+    with archive.locked('s0.npz'):  # so that all of them have begun, and wait
+        running = [
+            start('add', name, f'{i}.npz', '-o', name, cwd=home)
+            for i, name in zip((1, 2, 3), names)
+        ]
         for process in running:
             assert 'waiting' in process.stderr.readline()
     assert [process.wait(60) for process in running] == [0, 0, 0]
     for process in running:
         process.communicate()
-    assert State.read('s0.npz').statistics.digest() == digest_of(Counter(range(4))) and Path('link.npz').is_symlink()
-    assert sorted(path.name for path in home.iterdir()) == sorted([*(f'{i}.npz' for i in range(4)), *(f's{i}.npz' for i in range(4)), 'link.npz'])
+    assert (
+        State.read('s0.npz').statistics.digest() == digest_of(Counter(range(4)))
+        and Path('link.npz').is_symlink()
+    )
+    assert sorted(path.name for path in home.iterdir()) == sorted(
+        [*(f'{i}.npz' for i in range(4)), *(f's{i}.npz' for i in range(4)), 'link.npz']
+    )

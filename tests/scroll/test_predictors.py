@@ -1,6 +1,7 @@
 """Linear predictors against scikit-learn, against their defining equations in exact arithmetic, and
 by hand.
 """
+
 import hashlib
 import os
 import subprocess
@@ -28,8 +29,10 @@ STREAM = make_stream(np.random.default_rng(1).integers(0, 4, 60), dim=8)
 def exact_ncc(s, bias: str, exponent: int) -> list:
     """Weights and biases from fractions, rounded."""
     factor = dict(exact=Fraction(-1, 2), paper=-1, zero=0)[bias]
-    means = [[Fraction(int(total), int(count) * GRID) for total in row]
-             for row, count in zip(s.sums[:, :-1], s.counts)]
+    means = [
+        [Fraction(int(total), int(count) * GRID) for total in row]
+        for row, count in zip(s.sums[:, :-1], s.counts)
+    ]
     return in_units([row + [factor * sum(x * x for x in row)] for row in means], exponent)
 
 
@@ -39,7 +42,7 @@ def test_ncc_is_the_exact_quotient_rounded(stream, bias):
     s = counted(stream.features, stream.labels)
     ours = ncc(s, bias)
     assert ours.units.tolist() == exact_ncc(s, bias, ours.exponent)
-    assert np.abs(ours.units).max() <= 2 ** 47
+    assert np.abs(ours.units).max() <= 2**47
 
 
 def test_ncc_counts_the_longest_streams_and_halves_to_even():
@@ -47,15 +50,28 @@ def test_ncc_counts_the_longest_streams_and_halves_to_even():
     close to it.
     """
     s = Statistics(4)
-    counts, sums = np.array([2 ** 27, 3]), np.array([[2 ** 45, 2 ** 45 - 1, -2 ** 45 + 3, 1], [1, 2, -1, 3 << 18]])
-    s.assign(np.arange(2), counts, np.column_stack([sums, counts << 18]), np.zeros((5, 5), np.int64))
+    counts, sums = (
+        np.array([2**27, 3]),
+        np.array([[2**45, 2**45 - 1, -(2**45) + 3, 1], [1, 2, -1, 3 << 18]]),
+    )
+    s.assign(
+        np.arange(2), counts, np.column_stack([sums, counts << 18]), np.zeros((5, 5), np.int64)
+    )
     ours = ncc(s)
     assert ours.units.tolist() == exact_ncc(s, 'exact', ours.exponent)
 
 
 @quick
-@given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 46), st.sampled_from([None, 'relu', 'fourier']), st.integers(0, 9999))
-def test_labels_are_those_of_exact_logits_also_where_classes_are_nearly_tied(dim, classes, bits, lift, seed):
+@given(
+    st.integers(1, 40),
+    st.integers(1, 30),
+    st.integers(0, 46),
+    st.sampled_from([None, 'relu', 'fourier']),
+    st.integers(0, 9999),
+)
+def test_labels_are_those_of_exact_logits_also_where_classes_are_nearly_tied(
+    dim, classes, bits, lift, seed
+):
     """Classes that differ from one another by a few units, or a few bits, or not at all; some far
     below the others.
     """
@@ -64,8 +80,8 @@ def test_labels_are_those_of_exact_logits_also_where_classes_are_nearly_tied(dim
     size = dim + (5 if lift else 0) + 1
     units = np.tile(r.integers(-1 << bits, 1 << bits, size), (classes, 1))
     units += r.integers(-2, 3, units.shape) * r.choice([0, 1, 1 << bits // 2], (classes, 1))
-    units[r.random(classes) < .2] = -1 << bits
-    features = quantise(r.normal(size=(9, dim)) * (r.random((9, dim)) < .7))
+    units[r.random(classes) < 0.2] = -1 << bits
+    features = quantise(r.normal(size=(9, dim)) * (r.random((9, dim)) < 0.7))
     h = features if lift is None else lift(features)
     exact = np.hstack([h, np.full((9, 1), GRID)]).astype(object) @ units.T.astype(object)
     found = LinearPredictor(np.arange(classes), units, -40, lift).predict(features)
@@ -76,16 +92,21 @@ def test_predicting_many_samples_of_many_classes_needs_no_memory_for_all_logits(
     predictor = LinearPredictor(np.arange(1000), np.outer(np.arange(1000), [0, 0, 0, 0, 1]), 0)
     features = np.zeros((8000, 4), np.int32)
     tracemalloc.start()
-    assert (predictor.predict(features) == 999).all() and tracemalloc.get_traced_memory()[1] < 8 * 1000 * 8000 / 2
+    assert (predictor.predict(features) == 999).all() and tracemalloc.get_traced_memory()[
+        1
+    ] < 8 * 1000 * 8000 / 2
     tracemalloc.stop()
 
 
 def test_lambda_is_a_multiple_of_the_unit_of_the_gram_matrix_and_the_least_is_named_and_serves():
     """The least is 2^-40 of the trace, whatever a factorisation in float64 makes of it."""
-    assert exact_lambda(0.1) == 6871947674 / 2 ** 36 == exact_lambda(exact_lambda(0.1)) and exact_lambda(2.0 ** -36) == 2.0 ** -36
+    assert (
+        exact_lambda(0.1) == 6871947674 / 2**36 == exact_lambda(exact_lambda(0.1))
+        and exact_lambda(2.0**-36) == 2.0**-36
+    )
     s = counted(STREAM.features, STREAM.labels)
     assert ridge(s, 0.1).digest() == ridge(s, exact_lambda(0.1)).digest()
-    least = -(-int(np.trace(s.gram)) >> 40) / 2 ** 36
+    least = -(-int(np.trace(s.gram)) >> 40) / 2**36
     with refused('use a larger one, .* or more') as caught:
         ridge(s, least / 2)
     for enough in (least, float(str(caught.value).split()[-3])):
@@ -98,7 +119,9 @@ def fingerprint() -> str:
     """
     r, sha = np.random.default_rng(0), hashlib.sha256()
     scales = 2.0 ** -np.arange(0, 30, 0.3)
-    features = quantise(np.maximum(r.normal(size=(200, 100)) @ (r.normal(size=(100, 100)) * scales), 0) + 1e-9)
+    features = quantise(
+        np.maximum(r.normal(size=(200, 100)) @ (r.normal(size=(100, 100)) * scales), 0) + 1e-9
+    )
     labels = np.arange(200) % 7
     s = counted(features, labels)
     for f_T in (ridge(s, 0.1), ridge(s, 1e-6, 'onehot'), ridge(s, choose_lambda(s)), ncc(s)):
@@ -106,9 +129,14 @@ def fingerprint() -> str:
     for name in ('ridge', 'ncc', 'lda', 'balanced', 'qda'):
         own = Statistics(100, by_class=name in ('balanced', 'qda')).add(features, labels)
         sha.update(left_out(name, own, features[:50], labels[:50]).tobytes())
-    for params in (dict(head='auto', buffer_size=60, strategy='hash', lift_dim=20), dict(head='lda', buffer_size=0)):
+    for params in (
+        dict(head='auto', buffer_size=60, strategy='hash', lift_dim=20),
+        dict(head='lda', buffer_size=0),
+    ):
         learner = Scroll(**params).fit(features[:, :40], labels)
-        sha.update(learner.head_.encode() + learner.out_of_sample(features[:, :40], labels).tobytes())
+        sha.update(
+            learner.head_.encode() + learner.out_of_sample(features[:, :40], labels).tobytes()
+        )
     return sha.hexdigest()
 
 
@@ -117,10 +145,19 @@ def test_digests_and_logits_are_those_of_another_machine():
     """The vector units of an old processor, other BLAS kernels, other threads: a process of its
     own.
     """
-    held = dict(ONEDNN_MAX_CPU_ISA='SSE41', ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE', OMP_NUM_THREADS='2',
-                OPENBLAS_CORETYPE='Nehalem', NPY_DISABLE_CPU_FEATURES='AVX512F AVX512CD AVX512_SKX AVX2 FMA3', PYTHONPATH=os.pathsep.join(sys.path))
+    held = dict(
+        ONEDNN_MAX_CPU_ISA='SSE41',
+        ATEN_CPU_CAPABILITY='default',
+        MKL_CBWR='COMPATIBLE',
+        OMP_NUM_THREADS='2',
+        OPENBLAS_CORETYPE='Nehalem',
+        NPY_DISABLE_CPU_FEATURES='AVX512F AVX512CD AVX512_SKX AVX2 FMA3',
+        PYTHONPATH=os.pathsep.join(sys.path),
+    )
     call = 'from tests.scroll.test_predictors import fingerprint; print(fingerprint())'
-    there = subprocess.run([sys.executable, '-c', call], env={**os.environ, **held}, capture_output=True, text=True)
+    there = subprocess.run(
+        [sys.executable, '-c', call], env={**os.environ, **held}, capture_output=True, text=True
+    )
     assert there.stdout.strip() == fingerprint(), there.stderr
 
 

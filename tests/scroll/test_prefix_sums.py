@@ -1,6 +1,7 @@
 """Sums of classes stand for streams, digest for digest, and fast evaluation for the predictor's
 own.
 """
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,29 +33,56 @@ def class_orders(draw) -> tuple:
 
 
 @quick
-@given(class_orders(), st.integers(0, 4), st.sampled_from([dict(), dict(head='ncc'), dict(ridge_lambda='auto'), dict(head='qda')]))
+@given(
+    class_orders(),
+    st.integers(0, 4),
+    st.sampled_from([dict(), dict(head='ncc'), dict(ridge_lambda='auto'), dict(head='qda')]),
+)
 def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, most, settings):
     labels, schedule = order
     samples, ranks = samples_of(labels), np.unique(labels, return_inverse=True)[1]
-    points, kept, sums = curve_points(schedule.cuts, most), Scroll(buffer_size=5, **settings), Scroll(buffer_size=0, **settings)
-    parts = [sums.new_statistics(5).add(samples.features[labels == c], labels[labels == c]) for c in np.unique(labels)]
+    points, kept, sums = (
+        curve_points(schedule.cuts, most),
+        Scroll(buffer_size=5, **settings),
+        Scroll(buffer_size=0, **settings),
+    )
+    parts = [
+        sums.new_statistics(5).add(samples.features[labels == c], labels[labels == c])
+        for c in np.unique(labels)
+    ]
     summed = certificates.summed_stream(sums, parts, class_segments(schedule, ranks)[0], points)
     streamed = certificates.learn_stream(kept, samples, schedule, points)
-    pairs = [((a.digest(), a.predictor().digest()), (b.digest(), b.predictor().digest())) for a, b in zip(summed, streamed, strict=True)]
+    pairs = [
+        ((a.digest(), a.predictor().digest()), (b.digest(), b.predictor().digest()))
+        for a, b in zip(summed, streamed, strict=True)
+    ]
     assert len(pairs) == len(points) and all(a == b for a, b in pairs)
 
 
-@pytest.mark.parametrize('order, cuts, whole, first', [
-    ([2, 3, 0, 1], [0, 2, 4], True, [1, 0]), ([0, 2, 1, 3], [0, 4], True, [0, 0]),
-    ([0, 2, 1, 3], [0, 2, 4], False, [0, 0]), ([2, 3, 0, 1], [0, 1, 4], False, [1, 0])])
+@pytest.mark.parametrize(
+    'order, cuts, whole, first',
+    [
+        ([2, 3, 0, 1], [0, 2, 4], True, [1, 0]),
+        ([0, 2, 1, 3], [0, 4], True, [0, 0]),
+        ([0, 2, 1, 3], [0, 2, 4], False, [0, 0]),
+        ([2, 3, 0, 1], [0, 1, 4], False, [1, 0]),
+    ],
+)
 def test_whether_classes_arrive_whole(order, cuts, whole, first):
     schedule = Schedule(np.array(order), np.array(cuts), np.array([0, 4]), 'by hand')
     segments, alone = class_segments(schedule, np.array([0, 0, 1, 1]))
     assert segments.tolist() == first and alone == whole
 
 
-@pytest.mark.parametrize('cuts, most, expected', [
-    ([0, 10, 20, 30, 40], 2, [1, 3]), ([0, 10, 20, 30, 40], 0, [0, 1, 2, 3]), ([0, 1, 40], 2, [0, 1]), ([0, 16, 30, 40], 2, [0, 2])])
+@pytest.mark.parametrize(
+    'cuts, most, expected',
+    [
+        ([0, 10, 20, 30, 40], 2, [1, 3]),
+        ([0, 10, 20, 30, 40], 0, [0, 1, 2, 3]),
+        ([0, 1, 40], 2, [0, 1]),
+        ([0, 16, 30, 40], 2, [0, 2]),
+    ],
+)
 def test_points_are_the_segments_that_end_nearest(cuts, most, expected):
     assert curve_points(np.array(cuts), most).tolist() == expected
 
@@ -66,7 +94,9 @@ def test_predictions_are_the_predictors_own_also_of_a_lift():
         learner.learn(samples.samples, samples.features, samples.keys, samples.labels)
         predictor, lift = learner.predictor(), learner.new_statistics(5).lift
         test = TestSet(samples.features, samples.labels, lift)
-        assert np.array_equal(test.predictions(predictor), predictor.predict(samples.features[test.order]))
+        assert np.array_equal(
+            test.predictions(predictor), predictor.predict(samples.features[test.order])
+        )
 
 
 def test_hits_are_right_answers_by_class_and_none_of_classes_unseen():
@@ -77,4 +107,7 @@ def test_hits_are_right_answers_by_class_and_none_of_classes_unseen():
     predictor = ridge(Statistics(5).add(train.features[seen], labels[seen]), 0.1)
     right = predictor.predict(samples.features) == samples.labels
     hits = test.class_hits(test.predictions(predictor))
-    assert hits.tolist() == [int(right[samples.labels == c].sum()) for c in range(4)] and hits[0] == hits[2] == 0 < hits.sum()
+    assert (
+        hits.tolist() == [int(right[samples.labels == c].sum()) for c in range(4)]
+        and hits[0] == hits[2] == 0 < hits.sum()
+    )

@@ -1,6 +1,7 @@
 """Equal digests of embedders are equal features: whatever a network is made of, and whatever torch
 is set to.
 """
+
 import contextlib
 import copy
 import functools
@@ -21,7 +22,7 @@ from scroll import Adaptation, Embedder, InputError, Scroll
 from tests.scroll.conftest import PREPROCESSING, refused, toy_images
 
 IMAGES, LABELS = toy_images(8)
-IMAGES[::2] = np.where(IMAGES[::2] > 80, 255, 0)            # black and white, which activations saturate on
+IMAGES[::2] = np.where(IMAGES[::2] > 80, 255, 0)  # black and white, which activations saturate on
 
 
 class Clipped(nn.Module):
@@ -68,7 +69,7 @@ class OfModule(Clipped):
         return self.conv(x).clamp(max=GLOBAL['top']).mean((2, 3))
 
 
-BOUNDS = {          # where a network has its bound -> the network of a bound
+BOUNDS = {  # where a network has its bound -> the network of a bound
     'float': Clipped,
     'numpy float': lambda top: Clipped(np.float32(top)),
     'numpy int': lambda top: Clipped(np.int64(top)),
@@ -81,14 +82,18 @@ BOUNDS = {          # where a network has its bound -> the network of a bound
     'partial': lambda top: Clipped(top, take=functools.partial(min, 100)),
     'class': lambda top: OfClass(0) if top == 5 else LowerClass(0),
     'layer': lambda top: Activated(nn.Hardtanh(-top, top)),
-    'far layer': lambda top: Activated(nn.Hardtanh(-1.5, 1 + top))}
+    'far layer': lambda top: Activated(nn.Hardtanh(-1.5, 1 + top)),
+}
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'exact'])
 @pytest.mark.parametrize('kind', BOUNDS)
-def test_a_number_that_reaches_the_features_is_in_the_digest_wherever_it_stands(kind, dtype, tmp_path):
-    low, high, again = (Embedder(BOUNDS[kind](top), PREPROCESSING, dtype, cache=tmp_path)
-                        for top in (0.9, 5.0, 5.0))
+def test_a_number_that_reaches_the_features_is_in_the_digest_wherever_it_stands(
+    kind, dtype, tmp_path
+):
+    low, high, again = (
+        Embedder(BOUNDS[kind](top), PREPROCESSING, dtype, cache=tmp_path) for top in (0.9, 5.0, 5.0)
+    )
     assert again.digest == high.digest != low.digest and not high.unidentified
     if dtype == 'float32':
         wanted = Embedder(BOUNDS[kind](5.0), PREPROCESSING)(IMAGES)[0]
@@ -96,7 +101,10 @@ def test_a_number_that_reaches_the_features_is_in_the_digest_wherever_it_stands(
         low.cache.flush()
         # not what the cache has of the other
         np.testing.assert_array_equal(high(IMAGES)[0], wanted)
-        learners = [Scroll(embedder).partial_fit(IMAGES[i::2], LABELS[i::2]) for i, embedder in enumerate((low, high))]
+        learners = [
+            Scroll(embedder).partial_fit(IMAGES[i::2], LABELS[i::2])
+            for i, embedder in enumerate((low, high))
+        ]
         with refused('another backbone'):
             learners[0].merge(learners[1])
 
@@ -122,6 +130,7 @@ def test_what_never_reaches_the_features_is_not_in_the_digest():
         def features(self, image):
             map_of_sums = self.first(image)
             return map_of_sums.clamp(max=5.0).mean(dim=(2, 3))
+
     one, other = Clipped(5.0), Clipped(5.0)
     other.note = np.arange(3)
     assert Embedder(one, PREPROCESSING).digest == Embedder(other, PREPROCESSING).digest
@@ -197,10 +206,13 @@ def elsewhere(call, *arguments):
         return pool.submit(call, *arguments).result(timeout=60)
 
 
-@pytest.mark.parametrize('make', [
-    Reading, ThroughNumpy, Scripted, Drawing, Counting, Selecting, Failing, OfItsBatch])
+@pytest.mark.parametrize(
+    'make', [Reading, ThroughNumpy, Scripted, Drawing, Counting, Selecting, Failing, OfItsBatch]
+)
 def test_a_network_that_cannot_be_read_says_so_and_shares_nothing(make, tmp_path):
-    with pytest.warns(UserWarning, match=f'{make.__name__}: it cannot be known what it computes: .*not cached'):
+    with pytest.warns(
+        UserWarning, match=f'{make.__name__}: it cannot be known what it computes: .*not cached'
+    ):
         one = Embedder(make(5.0), PREPROCESSING, cache=tmp_path)
         other = Embedder(make(5.0), PREPROCESSING, cache=tmp_path)
     assert one.unidentified and one.digest != other.digest and one.cache is None
@@ -224,7 +236,9 @@ def lower_and_message_of(embedder) -> str:
 def test_code_that_is_another_one_in_another_process_is_noticed():
     embedder = pickle.loads(pickle.dumps(Embedder(OfModule(0), PREPROCESSING)))
     assert elsewhere(message_of, embedder) == ''
-    assert 'OfModule may compute something else in this process' in elsewhere(lower_and_message_of, embedder)
+    assert 'OfModule may compute something else in this process' in elsewhere(
+        lower_and_message_of, embedder
+    )
 
 
 @contextlib.contextmanager
@@ -237,7 +251,9 @@ def setting(change, restore):
 
 
 def default_dtype(dtype):
-    return setting(lambda: torch.set_default_dtype(dtype), lambda: torch.set_default_dtype(torch.float32))
+    return setting(
+        lambda: torch.set_default_dtype(dtype), lambda: torch.set_default_dtype(torch.float32)
+    )
 
 
 SWITCHES = {
@@ -247,15 +263,24 @@ SWITCHES = {
     'autocast': lambda: torch.autocast('cpu', torch.bfloat16),
     'no gradients': torch.no_grad,
     'deterministic': lambda: setting(
-        lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)),
-    'no denormals': lambda: setting(lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)),
+        lambda: torch.use_deterministic_algorithms(True),
+        lambda: torch.use_deterministic_algorithms(False),
+    ),
+    'no denormals': lambda: setting(
+        lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)
+    ),
     'anomalies': lambda: torch.autograd.set_detect_anomaly(True),
     'no oneDNN': lambda: torch.backends.mkldnn.flags(enabled=False),
-    'no attention kernels': lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+    'no attention kernels': lambda: torch.nn.attention.sdpa_kernel(
+        torch.nn.attention.SDPBackend.MATH
+    ),
     'medium products': lambda: setting(
-        lambda: torch.set_float32_matmul_precision('medium'), lambda: torch.set_float32_matmul_precision('highest')),
+        lambda: torch.set_float32_matmul_precision('medium'),
+        lambda: torch.set_float32_matmul_precision('highest'),
+    ),
     'numpy raises': lambda: np.errstate(all='raise'),
-    'another seed': lambda: setting(lambda: torch.manual_seed(99), lambda: None)}
+    'another seed': lambda: setting(lambda: torch.manual_seed(99), lambda: None),
+}
 
 
 class Attending(nn.Module):
@@ -264,7 +289,9 @@ class Attending(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.layer1 = nn.Sequential(nn.Conv2d(3, 8, 4, 4), nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.layer1 = nn.Sequential(
+            nn.Conv2d(3, 8, 4, 4), nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()
+        )
         self.norm = nn.LayerNorm(8)
 
     def features(self, x):
@@ -280,7 +307,10 @@ class Convolving(Attending):
 @pytest.fixture(scope='module')
 def embedders():
     """Embedders that hold on every machine, and what they give."""
-    made = {'exact': Embedder(Attending(), PREPROCESSING, 'exact'), 'integer': weights.embedder('small')}
+    made = {
+        'exact': Embedder(Attending(), PREPROCESSING, 'exact'),
+        'integer': weights.embedder('small'),
+    }
     return {name: (embedder, embedder(IMAGES)[0]) for name, embedder in made.items()}
 
 
@@ -296,11 +326,14 @@ def test_no_switch_of_torch_changes_features_that_hold_everywhere(embedders, nam
 def test_no_switch_of_torch_changes_an_exact_f_star(mode):
     how = Adaptation(mode, iterations=2, minibatch=8, select='none', exact=True)
     embedder = Embedder(Convolving(), PREPROCESSING)
-    learner = Scroll(embedder, buffer_size=12, strategy='hash', adaptation=how).partial_fit(IMAGES, LABELS)
+    learner = Scroll(embedder, buffer_size=12, strategy='hash', adaptation=how).partial_fit(
+        IMAGES, LABELS
+    )
 
     def f_star() -> tuple:
         adapted = learner.adapt().adapted_
         return adapted.digest(), adapted.decision_function(IMAGES).tobytes()
+
     wanted = f_star()
     for name, switch in SWITCHES.items():
         with switch():
@@ -329,6 +362,7 @@ def test_autocast_around_an_exact_embedder_and_complex_numbers_change_nothing():
         def features(self, x):
             x = self.conv(x).mean((2, 3))
             return torch.complex(x, x).abs()
+
     with refused('complex numbers are not known to be exact'):
         Embedder(Complex(0), PREPROCESSING, 'exact')
 
@@ -345,27 +379,43 @@ def test_a_network_that_leans_on_a_default_of_torch_is_noticed():
     class Leaning(Clipped):
         def features(self, x):
             return self.conv(x).double().mean((2, 3)) * torch.tensor(0.1)
+
     embedder = Embedder(Leaning(0), PREPROCESSING, 'exact')
-    with default_dtype(torch.float64), refused('Leaning may compute something else .*with these defaults of torch'):
+    with (
+        default_dtype(torch.float64),
+        refused('Leaning may compute something else .*with these defaults of torch'),
+    ):
         embedder(IMAGES)
     embedder(IMAGES)
 
 
 def switches_of_torch() -> tuple:
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
-    return (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled(), cudnn.enabled,
-            cudnn.benchmark, cudnn.deterministic, torch._C._get_nnpack_enabled(),
-            torch.is_grad_enabled(),
-            torch.get_rng_state().tolist())
+    return (
+        cuda.flash_sdp_enabled(),
+        cuda.mem_efficient_sdp_enabled(),
+        cuda.math_sdp_enabled(),
+        cudnn.enabled,
+        cudnn.benchmark,
+        cudnn.deterministic,
+        torch._C._get_nnpack_enabled(),
+        torch.is_grad_enabled(),
+        torch.get_rng_state().tolist(),
+    )
 
 
 def test_threads_that_embed_and_adapt_at_once_leave_every_switch_as_it_was(embedders):
     class Dropping(Convolving):
         def features(self, x):
             return nn.functional.dropout(super().features(x), 0.5, self.training)
+
     how = Adaptation('full', iterations=3, minibatch=8, select='none')
-    learners = [Scroll(Embedder(Dropping(), PREPROCESSING), buffer_size=12, adaptation=how).partial_fit(IMAGES, LABELS)
-                for _ in range(3)]
+    learners = [
+        Scroll(Embedder(Dropping(), PREPROCESSING), buffer_size=12, adaptation=how).partial_fit(
+            IMAGES, LABELS
+        )
+        for _ in range(3)
+    ]
     before = switches_of_torch()
     calls = [lambda embedder=embedder: embedder(IMAGES) for embedder, _ in embedders.values()] * 2
     calls += [learner.adapt for learner in learners]

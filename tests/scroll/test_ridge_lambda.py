@@ -1,6 +1,7 @@
 """GCV from the statistics, against scikit-learn and fractions; a choice that no schedule and no
 LAPACK can change.
 """
+
 from fractions import Fraction
 
 import numpy as np
@@ -23,8 +24,9 @@ LAMBDAS = (1e-4, 3e-3, 0.1, 1.0, 50.0)
 # three classes that features tell apart, with errors
 RANDOM = np.random.default_rng(0)
 FEATURES = quantise(RANDOM.normal(size=(120, 6)))
-LABELS = np.where(RANDOM.random(120) < 0.3, RANDOM.integers(0, 3, 120),
-                  FEATURES[:, :3].argmax(axis=1))
+LABELS = np.where(
+    RANDOM.random(120) < 0.3, RANDOM.integers(0, 3, 120), FEATURES[:, :3].argmax(axis=1)
+)
 
 
 @pytest.mark.parametrize('targets', TARGETS)
@@ -36,11 +38,12 @@ def test_leave_one_out_and_the_choice_are_those_of_scikit_learn(targets):
     onehot = (LABELS[:, None] == np.unique(LABELS)).astype(float)
     y, s = 2 * onehot - 1 if targets == 'pm1' else onehot, counted(FEATURES, LABELS)
     theirs = RidgeCV(alphas=LAMBDAS, fit_intercept=False, store_cv_results=True).fit(x, y)
-    per_lambda = theirs.cv_results_.sum(axis=1).mean(axis=0)                    # (N, K, L): squared errors
+    per_lambda = theirs.cv_results_.sum(axis=1).mean(axis=0)  # (N, K, L): squared errors
     gcv = []
     for alpha, expected in zip(LAMBDAS, per_lambda):
-        logits = left_out('ridge', s, FEATURES, LABELS, ridge_lambda=exact_lambda(alpha),
-                          targets=targets)
+        logits = left_out(
+            'ridge', s, FEATURES, LABELS, ridge_lambda=exact_lambda(alpha), targets=targets
+        )
         assert ((y - logits) ** 2).sum(axis=1).mean() == pytest.approx(expected, rel=1e-4)
         gcv.append(float(exact_gcv(s, targets, exact_lambda(alpha))))
     np.testing.assert_allclose(gcv, per_lambda, rtol=0.02)
@@ -51,14 +54,20 @@ def exact_criterion(s: Statistics, targets: str, alpha: float) -> Fraction:
     """N |Y - HY|^2 / (N - tr H)^2 in fractions, from the sums: W = (A + lambda I)^-1 R, H = X (A +
     lambda I)^-1 X'.
     """
-    n, unit = len(s.gram), 2 ** 18
+    n, unit = len(s.gram), 2**18
     right = (2 * s.sums - s.sums.sum(axis=0) if targets == 'pm1' else s.sums).T
-    units = int(Fraction(alpha) * unit ** 2)
+    units = int(Fraction(alpha) * unit**2)
     w = np.array(exact_solution(s.gram, units, right)) * unit
-    trace = sum(row[i] for i, row in enumerate(exact_solution(s.gram, units, np.eye(n, dtype=int)))) * unit ** 2
-    rss = (s.total * (len(s.classes) if targets == 'pm1' else 1) - (w * right).sum() * Fraction(2, unit)
-           + (w * (s.gram.astype(object) @ w)).sum() / unit ** 2)
-    return s.total * rss / (s.total - n + Fraction(units, unit ** 2) * trace) ** 2
+    trace = (
+        sum(row[i] for i, row in enumerate(exact_solution(s.gram, units, np.eye(n, dtype=int))))
+        * unit**2
+    )
+    rss = (
+        s.total * (len(s.classes) if targets == 'pm1' else 1)
+        - (w * right).sum() * Fraction(2, unit)
+        + (w * (s.gram.astype(object) @ w)).sum() / unit**2
+    )
+    return s.total * rss / (s.total - n + Fraction(units, unit**2) * trace) ** 2
 
 
 @quick
@@ -85,16 +94,28 @@ def test_the_choice_is_that_of_exact_arithmetic(targets, stream):
 
     def chosen(exponents) -> int:
         values = [exact_criterion(s, targets, grid_lambda(k)) for k in exponents]
-        return max(k for k, value in zip(exponents, values) if value <= min(values) * (1 + Fraction(1, 1 << 30)))
+        return max(
+            k
+            for k, value in zip(exponents, values)
+            if value <= min(values) * (1 + Fraction(1, 1 << 30))
+        )
+
     k = chosen(range(-80, 81, 16))
     for reach, step in ((16, 4), (4, 1)):
         k = chosen(range(max(k - reach, -80), min(k + reach, 80) + 1, step))
     assert choose_lambda(s, targets) == grid_lambda(k)
 
 
-@pytest.mark.parametrize('features, labels', [
-    (quantise(np.eye(4)[:1]), np.zeros(1, int)), (quantise(np.eye(4)), np.arange(4)),
-    (np.repeat(FEATURES[:4], 3, axis=0), np.arange(12) % 3), (FEATURES, LABELS)], ids=['one', 'orthogonal', 'repeated', 'many'])
+@pytest.mark.parametrize(
+    'features, labels',
+    [
+        (quantise(np.eye(4)[:1]), np.zeros(1, int)),
+        (quantise(np.eye(4)), np.arange(4)),
+        (np.repeat(FEATURES[:4], 3, axis=0), np.arange(12) % 3),
+        (FEATURES, LABELS),
+    ],
+    ids=['one', 'orthogonal', 'repeated', 'many'],
+)
 def test_the_last_bits_of_eigenvalues_choose_nothing(features, labels, monkeypatch):
     s, eigh, r = counted(features, labels), np.linalg.eigh, np.random.default_rng(0)
     expected = choose_lambda(s)
@@ -102,6 +123,7 @@ def test_the_last_bits_of_eigenvalues_choose_nothing(features, labels, monkeypat
     def another(matrix):
         noise = r.normal(size=matrix.shape) * 1e-16 * matrix.trace()
         return eigh(matrix + noise + noise.T)
+
     monkeypatch.setattr(np.linalg, 'eigh', another)
     assert {choose_lambda(s) for _ in range(3)} == {expected}
 
@@ -119,14 +141,26 @@ def test_a_lambda_that_rounding_swallows_is_never_chosen():
 
 
 def test_the_choice_is_made_again_when_more_is_learned_or_settings_change(tmp_path):
-    learner = Scroll(ridge_lambda='auto', buffer_size=20).fit(FEATURES, FEATURES[:, :3].argmax(axis=1))
+    learner = Scroll(ridge_lambda='auto', buffer_size=20).fit(
+        FEATURES, FEATURES[:, :3].argmax(axis=1)
+    )
     before = learner.ridge_lambda_
     number = Scroll(**{**learner.get_params(), 'ridge_lambda': before})
     number.fit(FEATURES, FEATURES[:, :3].argmax(axis=1))
-    assert number.predictor().digest() == learner.predictor().digest() and number.ridge_lambda_ == before
+    assert (
+        number.predictor().digest() == learner.predictor().digest()
+        and number.ridge_lambda_ == before
+    )
     learner.save(tmp_path / 'state')
-    learner = Scroll.load(tmp_path / 'state').partial_fit(FEATURES, np.random.default_rng(2).integers(0, 3, len(FEATURES)))
-    assert learner.ridge_lambda_ == choose_lambda(learner.statistics_) > before and learner.ridge_lambda == 'auto'
-    assert learner.set_params(targets='onehot').ridge_lambda_ == choose_lambda(learner.statistics_, 'onehot')
+    learner = Scroll.load(tmp_path / 'state').partial_fit(
+        FEATURES, np.random.default_rng(2).integers(0, 3, len(FEATURES))
+    )
+    assert (
+        learner.ridge_lambda_ == choose_lambda(learner.statistics_) > before
+        and learner.ridge_lambda == 'auto'
+    )
+    assert learner.set_params(targets='onehot').ridge_lambda_ == choose_lambda(
+        learner.statistics_, 'onehot'
+    )
     assert learner.set_params(ridge_lambda=2.5).ridge_lambda_ == 2.5
     assert learner.set_params(head='ncc').ridge_lambda_ is None

@@ -1,6 +1,7 @@
 """Formulas over a set of schedules: hand-computed values, properties, and agreement with plain
 numpy and scipy.
 """
+
 import itertools
 from dataclasses import astuple
 
@@ -65,37 +66,75 @@ def test_weights_that_cannot_be_compared_are_infinitely_far(weights):
     assert robustness.largest_weight_difference(list(map(np.array, weights))) == np.inf
 
 
-@pytest.mark.parametrize('got, expected', [
-    # two classes of 4 and 6 samples; the second one's hits do not count before it is seen
-    (robustness.anytime_accuracy(np.array([[3, 5], [2, 3]]), np.array([4, 6]), np.array([[True, False], [True, True]])).tolist(), [75, 50]),
-    (robustness.anytime_area(np.array([10, 40, 50]), [90, 60, 30]), (90 * 10 + 60 * 30 + 30 * 10) / 50)])
+@pytest.mark.parametrize(
+    'got, expected',
+    [
+        # two classes of 4 and 6 samples; the second one's hits do not count before it is seen
+        (
+            robustness.anytime_accuracy(
+                np.array([[3, 5], [2, 3]]),
+                np.array([4, 6]),
+                np.array([[True, False], [True, True]]),
+            ).tolist(),
+            [75, 50],
+        ),
+        (
+            robustness.anytime_area(np.array([10, 40, 50]), [90, 60, 30]),
+            (90 * 10 + 60 * 30 + 30 * 10) / 50,
+        ),
+    ],
+)
 def test_formulas_by_hand(got, expected):
     assert got == expected
 
 
 def test_average_incremental_accuracy_by_hand():
-    """Task 0: classes 0 and 2 (4 and 6 test samples), task 1: class 1 (10). R = [[70]], [[40, 90]].
-    """
+    """Task 0: classes 0 and 2 (4 and 6 test samples), task 1: class 1 (10). R = [[70]], [[40, 90]]."""
     hits, sizes, tasks = np.array([[3, 0, 4], [2, 9, 2]]), np.array([4, 10, 6]), np.array([0, 1, 0])
-    assert robustness.average_incremental_accuracy(hits, sizes, tasks, np.array([0, 1])) == (70 + (40 + 90) / 2) / 2
+    assert (
+        robustness.average_incremental_accuracy(hits, sizes, tasks, np.array([0, 1]))
+        == (70 + (40 + 90) / 2) / 2
+    )
     assert robustness.average_incremental_accuracy(hits[1:], sizes, tasks, np.array([1])) == 65
 
 
-SAME, OTHER = (1, np.array([1.0, 2.0]), np.array([0, 0, 1, 0])), (1, np.array([1.0, 2.5]), np.array([0, 1, 1, 1]))
+SAME, OTHER = (
+    (1, np.array([1.0, 2.0]), np.array([0, 0, 1, 0])),
+    (1, np.array([1.0, 2.5]), np.array([0, 1, 1, 1])),
+)
 
 
 def _judge(digests, claims, outcomes=None):
-    return robustness.judge(dict(buffer=digests), dict(buffer=claims), outcomes or dict(a=SAME, b=OTHER), [75, 75], [80, 90])
+    return robustness.judge(
+        dict(buffer=digests),
+        dict(buffer=claims),
+        outcomes or dict(a=SAME, b=OTHER),
+        [75, 75],
+        [80, 90],
+    )
 
 
-@pytest.mark.parametrize('digests, claims, identical', [
-    ('aa', 'aa', True), ('ab', 'ab', False), ('ab', 'a', True), (['a', None], ['a', None], True), ([None, None], [None, None], True)])
+@pytest.mark.parametrize(
+    'digests, claims, identical',
+    [
+        ('aa', 'aa', True),
+        ('ab', 'ab', False),
+        ('ab', 'a', True),
+        (['a', None], ['a', None], True),
+        ([None, None], [None, None], True),
+    ],
+)
 def test_identical_is_what_is_claimed_to_be(digests, claims, identical):
     assert _judge(digests, claims).identical == identical
 
 
 def test_a_verdict_by_hand():
     got = _judge('ab', 'ab')
-    assert (got.schedules, got.distinct, got.weight_difference, got.disagreement) == (2, dict(buffer=2), 0.5, 50)
+    assert (got.schedules, got.distinct, got.weight_difference, got.disagreement) == (
+        2,
+        dict(buffer=2),
+        0.5,
+        50,
+    )
     assert (got.final.range, got.incremental.mean) == (0, 85)
     assert '50.00 %' in got.sentence() and 'not identical' in got.sentence()

@@ -1,4 +1,5 @@
 """Schedules: permutations cut in pieces, as the text says, or an InputError."""
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -40,19 +41,29 @@ def test_each_class_of_a_split_is_whole_in_one_task_and_tasks_differ_by_at_most_
 def test_batch_cuts_each_task_in_pieces_and_changes_neither_order_nor_tasks(case):
     labels, spec, batch, seed = case
     batch = batch or 3
-    whole, cut = make_schedule(spec, labels, seed), make_schedule(f'{spec},batch={batch}', labels, seed)
+    whole, cut = (
+        make_schedule(spec, labels, seed),
+        make_schedule(f'{spec},batch={batch}', labels, seed),
+    )
     np.testing.assert_array_equal(whole.order, cut.order)
     np.testing.assert_array_equal(whole.tasks, cut.tasks)
     for t in range(len(cut.tasks) - 1):
         ids, ends = cut.task(t)
         pieces = np.diff(ends, prepend=0)
-        assert (pieces[:-1] == batch).all() and 1 <= pieces[-1] <= batch and pieces.sum() == len(ids)
+        assert (
+            (pieces[:-1] == batch).all() and 1 <= pieces[-1] <= batch and pieces.sum() == len(ids)
+        )
 
 
 def test_the_parts_of_a_schedule_by_hand():
-    schedule = Schedule(np.array([3, 1, 0, 2, 4]), np.array([0, 2, 3, 5]), np.array([0, 3, 5]), 'by hand')
+    schedule = Schedule(
+        np.array([3, 1, 0, 2, 4]), np.array([0, 2, 3, 5]), np.array([0, 3, 5]), 'by hand'
+    )
     assert [s.tolist() for s in schedule.segments()] == [[3, 1], [0], [2, 4]]
-    assert [[a.tolist() for a in schedule.task(t)] for t in (0, 1)] == [[[3, 1, 0], [2, 3]], [[2, 4], [2]]]
+    assert [[a.tolist() for a in schedule.task(t)] for t in (0, 1)] == [
+        [[3, 1, 0], [2, 3]],
+        [[2, 4], [2]],
+    ]
 
 
 def test_the_digest_changes_with_order_and_with_cuts_only():
@@ -63,35 +74,98 @@ def test_the_digest_changes_with_order_and_with_cuts_only():
     assert digest != Schedule(order, np.array([0, 1, 4]), cuts[[0, 2]], 'a').digest()
 
 
-@pytest.mark.parametrize('order, cuts, tasks', [
-    ([0, 0, 1], [0, 3], [0, 3]), ([1, 2, 3], [0, 3], [0, 3]), ([0, 1, 2], [0, 2], [0, 2]), ([0, 1, 2], [1, 3], [1, 3]),
-    ([0, 1, 2], [0, 2, 2, 3], [0, 3]), ([0, 1, 2], [0, 3], [0, 1, 3]), ([0, 1, 2], [3], [3]), ([], [0, 0], [0, 0])])
+@pytest.mark.parametrize(
+    'order, cuts, tasks',
+    [
+        ([0, 0, 1], [0, 3], [0, 3]),
+        ([1, 2, 3], [0, 3], [0, 3]),
+        ([0, 1, 2], [0, 2], [0, 2]),
+        ([0, 1, 2], [1, 3], [1, 3]),
+        ([0, 1, 2], [0, 2, 2, 3], [0, 3]),
+        ([0, 1, 2], [0, 3], [0, 1, 3]),
+        ([0, 1, 2], [3], [3]),
+        ([], [0, 0], [0, 0]),
+    ],
+)
 def test_a_schedule_that_is_none_is_refused(order, cuts, tasks):
     with refused():
         Schedule(np.array(order, int), np.array(cuts), np.array(tasks), 'x')
 
 
 MALFORMED = [
-    '', ':', 'split', 'split:0', 'split:1.5', 'split:7', 'split:2:3', 'inc', 'inc:0', 'inc:7',
-    'inc:2,b=7', 'iid:', 'iid:3', 'iid,', 'iid,batch',
-    'iid,batch=0', 'iid,batch=1.5', 'iid,batch=2,batch=2', 'iid,order=label',
-    'split:2,order=alphabet', 'split:2,order=0-1',
-    'split:2,order=0-1-2-3-4-4', 'split:2,order=0--1-2-3-4-5', 'split:2;batch=3', 'split:2,split:2',
-    'split:2,colour=red', 'iid\nbatch=2',
-    'split:²', 'split:٣', 'split:1e9', None, 3, 'x' * 5000, '__import__("os").system("x")',
-    *(f'{name}{"9" * 5000}' for name in ('split:', 'iid,batch=', 'split:2,order=',
-                                         'gaussian:sigma=')),
-    *(f'{name}=999999999999999' for name in ('gaussian-resample:batches', 'blurry:tasks',
-                                             'recurring:2,times')), 'imbalanced:999999999999999',
-    'gaussian:sigma=0', 'gaussian:sigma=-1', 'gaussian:sigma=nan', 'gaussian:0.5',
-    'gaussian:sigma=x', 'blurry:major=101', 'blurry:minor=-1',
-    'blurry:tasks=0', 'blurry:5', 'recurring', 'recurring:0', 'recurring:7', 'recurring:2,times=0',
-    'imbalanced', 'imbalanced:2,ratio=0',
-    'imbalanced:2,ratio=1e300', 'gaussian-resample:batches=5', 'gaussian-resample:batch=',
-    'gaussian-resample:width=0', 'single:3',
-    'siblurry:tasks=0', 'siblurry:major=1e9', 'file', 'file:', 'file:/', 'file:/dev/zero',
-    'file:/dev/stdin', 'file:/etc/passwd',
-    'file:no/such/file']
+    '',
+    ':',
+    'split',
+    'split:0',
+    'split:1.5',
+    'split:7',
+    'split:2:3',
+    'inc',
+    'inc:0',
+    'inc:7',
+    'inc:2,b=7',
+    'iid:',
+    'iid:3',
+    'iid,',
+    'iid,batch',
+    'iid,batch=0',
+    'iid,batch=1.5',
+    'iid,batch=2,batch=2',
+    'iid,order=label',
+    'split:2,order=alphabet',
+    'split:2,order=0-1',
+    'split:2,order=0-1-2-3-4-4',
+    'split:2,order=0--1-2-3-4-5',
+    'split:2;batch=3',
+    'split:2,split:2',
+    'split:2,colour=red',
+    'iid\nbatch=2',
+    'split:²',
+    'split:٣',
+    'split:1e9',
+    None,
+    3,
+    'x' * 5000,
+    '__import__("os").system("x")',
+    *(
+        f'{name}{"9" * 5000}'
+        for name in ('split:', 'iid,batch=', 'split:2,order=', 'gaussian:sigma=')
+    ),
+    *(
+        f'{name}=999999999999999'
+        for name in ('gaussian-resample:batches', 'blurry:tasks', 'recurring:2,times')
+    ),
+    'imbalanced:999999999999999',
+    'gaussian:sigma=0',
+    'gaussian:sigma=-1',
+    'gaussian:sigma=nan',
+    'gaussian:0.5',
+    'gaussian:sigma=x',
+    'blurry:major=101',
+    'blurry:minor=-1',
+    'blurry:tasks=0',
+    'blurry:5',
+    'recurring',
+    'recurring:0',
+    'recurring:7',
+    'recurring:2,times=0',
+    'imbalanced',
+    'imbalanced:2,ratio=0',
+    'imbalanced:2,ratio=1e300',
+    'gaussian-resample:batches=5',
+    'gaussian-resample:batch=',
+    'gaussian-resample:width=0',
+    'single:3',
+    'siblurry:tasks=0',
+    'siblurry:major=1e9',
+    'file',
+    'file:',
+    'file:/',
+    'file:/dev/zero',
+    'file:/dev/stdin',
+    'file:/etc/passwd',
+    'file:no/such/file',
+]
 
 
 @pytest.mark.parametrize('spec', MALFORMED, ids=lambda spec: str(spec)[:30])
@@ -106,21 +180,49 @@ def test_labels_that_are_none_are_refused():
             make_schedule('iid', labels)
 
 
-@pytest.mark.parametrize('spec, word', [('guassian', 'gaussian[?]$'), ('Split:2', 'split[?]$'), ('gaussian:sgima=1', 'sigma[?]'),
-                                        ('split:2,order=randm', 'random[?]')])
+@pytest.mark.parametrize(
+    'spec, word',
+    [
+        ('guassian', 'gaussian[?]$'),
+        ('Split:2', 'split[?]$'),
+        ('gaussian:sgima=1', 'sigma[?]'),
+        ('split:2,order=randm', 'random[?]'),
+    ],
+)
 def test_the_nearest_word_is_offered(spec, word):
     with refused(f'did you mean {word}'):
         make_schedule(spec, [0, 1, 0, 1])
 
 
 def test_each_concern_has_a_random_stream_of_its_own():
-    assert len({stream_seed(seed, concern) for seed in range(20) for concern in ('schedule', 'buffer', 'adaptation')}) == 60
+    assert (
+        len(
+            {
+                stream_seed(seed, concern)
+                for seed in range(20)
+                for concern in ('schedule', 'buffer', 'adaptation')
+            }
+        )
+        == 60
+    )
 
 
-@pytest.mark.parametrize('spec, sizes', [('inc:4', [4, 4, 2]), ('inc:2,b=6', [6, 2, 2]), ('inc:3,b=2', [2, 3, 3, 2]), ('inc:1,b=10', [10]),
-                                         ('inc:10', [10])])
+@pytest.mark.parametrize(
+    'spec, sizes',
+    [
+        ('inc:4', [4, 4, 2]),
+        ('inc:2,b=6', [6, 2, 2]),
+        ('inc:3,b=2', [2, 3, 3, 2]),
+        ('inc:1,b=10', [10]),
+        ('inc:10', [10]),
+    ],
+)
 def test_b_and_inc_are_the_classes_of_the_first_task_and_of_the_others(spec, sizes):
     labels = np.arange(200) % 10
     schedule = make_schedule(f'{spec},batch=7', labels)
     tasks = [set(labels[schedule.order[a:b]]) for a, b in zip(schedule.tasks, schedule.tasks[1:])]
-    assert list(map(len, tasks)) == sizes and set.union(*tasks) == set(range(10)) and sorted(schedule.order) == list(range(200))
+    assert (
+        list(map(len, tasks)) == sizes
+        and set.union(*tasks) == set(range(10))
+        and sorted(schedule.order) == list(range(200))
+    )

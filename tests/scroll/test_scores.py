@@ -30,8 +30,9 @@ def test_they_are_logits_without_the_sample_at_the_scale_of_least_cross_entropy(
     """Which is learning without it: `test_heads.py`; the scale: `test_adaptation.py`."""
     X, y = photographs(31)
     learner = Scroll(buffer_size=0).partial_fit(X, y)
-    logits = left_out('ridge', learner.statistics_, quantise(intake(X)), y,
-                      ridge_lambda=learner.ridge_lambda_)
+    logits = left_out(
+        'ridge', learner.statistics_, quantise(intake(X)), y, ridge_lambda=learner.ridge_lambda_
+    )
     scale = fit_scale(logits, np.searchsorted(learner.classes_, y))
     np.testing.assert_allclose(learner.out_of_sample(X, y), softmax(scale * logits, axis=1))
 
@@ -40,7 +41,10 @@ def test_they_are_logits_without_the_sample_at_the_scale_of_least_cross_entropy(
 def test_every_head_has_them_in_the_same_form_whatever_the_schedule(classifier):
     X, y = photographs()
     params = dict(head=classifier, buffer_size=30, strategy='hash', lift_dim=40)
-    one, two = Scroll(**params).partial_fit(X, y), Scroll(**params).partial_fit(X[40:], y[40:]).partial_fit(X[:40], y[:40])
+    one, two = (
+        Scroll(**params).partial_fit(X, y),
+        Scroll(**params).partial_fit(X[40:], y[40:]).partial_fit(X[:40], y[:40]),
+    )
     found = one.out_of_sample(X, y)
     assert found.shape == (60, 3) and found.dtype == np.float64 and found.min() >= 0
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
@@ -70,20 +74,30 @@ def test_f_star_is_calibrated_on_classes_that_are_known_without_the_sample(head)
     y[30] = 'ant'
     how = Adaptation(iterations=1, lr=0.0, classifier_lr=0.0, scale_lr=0.0)
     learner = Scroll(head=head, buffer_size=31, adaptation=how).partial_fit(X, y).adapt()
-    assert learner.adapted_ is None and np.isfinite([trial.loss for trial in learner.selection_]).all()
+    assert (
+        learner.adapted_ is None and np.isfinite([trial.loss for trial in learner.selection_]).all()
+    )
 
 
 @quick
-@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 999), st.sampled_from([1e-6, .3, 1, 40, 1e6]), st.sampled_from([0, .1]))
+@given(
+    st.integers(1, 12),
+    st.integers(1, 5),
+    st.integers(0, 999),
+    st.sampled_from([1e-6, 0.3, 1, 40, 1e6]),
+    st.sampled_from([0, 0.1]),
+)
 def test_cross_entropies_are_scipys(count, classes, seed, scale, smoothing):
     r = np.random.default_rng(seed)
     logits, targets = 3 * r.normal(size=(count, classes)), r.integers(0, classes, count)
     if not smoothing:
-        logits[(r.random(logits.shape) < .3) & (np.arange(classes) != targets[:, None])] = -np.inf
+        logits[(r.random(logits.shape) < 0.3) & (np.arange(classes) != targets[:, None])] = -np.inf
     truth = (1 - smoothing) * (np.arange(classes) == targets[:, None]) + smoothing / classes
     found = log_softmax(scale * logits, axis=1)
     expected = -(truth * np.where(truth > 0, found, 0)).sum(axis=1)
-    np.testing.assert_allclose(cross_entropies(logits, targets, scale, smoothing), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        cross_entropies(logits, targets, scale, smoothing), expected, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_cleanlab_finds_wrong_labels_by_them():
@@ -93,11 +107,13 @@ def test_cleanlab_finds_wrong_labels_by_them():
     ranked = find_label_issues(labels, found, return_indices_ranked_by='self_confidence', n_jobs=1)
     assert len(ranked) >= 25 and (ranked[:25] < 30).mean() > 0.9
     own = found[np.arange(300), labels]
-    assert (np.diff(own[ranked]) >= 0).all()                        # the ranking is that of our numbers
+    assert (np.diff(own[ranked]) >= 0).all()  # the ranking is that of our numbers
     clean = np.setdiff1d(np.arange(300), ranked)
-    kept = LogisticRegression().fit(X[clean], y[clean])             # without them others learn better, too
+    kept = LogisticRegression().fit(X[clean], y[clean])  # without them others learn better, too
     truth = photographs(300)[1]
-    assert (kept.predict(X) == truth).mean() >= (LogisticRegression().fit(X, y).predict(X) == truth).mean()
+    assert (kept.predict(X) == truth).mean() >= (
+        LogisticRegression().fit(X, y).predict(X) == truth
+    ).mean()
 
 
 def test_images_are_scored_through_the_backbone(embedder):
@@ -105,16 +121,24 @@ def test_images_are_scored_through_the_backbone(embedder):
     learner = Scroll(embedder, buffer_size=0).partial_fit(images, labels)
     features = embedder(images)[0]
     alone = Scroll(buffer_size=0).learn(features, features, np.arange(24, dtype=np.uint64), labels)
-    np.testing.assert_allclose(learner.out_of_sample(images, labels), alone.out_of_sample(features, labels), atol=1e-6)
+    np.testing.assert_allclose(
+        learner.out_of_sample(images, labels), alone.out_of_sample(features, labels), atol=1e-6
+    )
 
 
 def test_what_was_not_learned_has_none():
     X, y = photographs()
     learner = Scroll(buffer_size=0, keep_keys=True).partial_fit(X[:50], y[:50])
     other = make_stream([0] * 3, dim=7)
-    for samples, labels, said in ((X[50:], y[50:], 'only samples that were learned'), (X[:3], ['fox'] * 3, 'never learned with these labels'),
-                                  (X[:2], y[1:3], 'only samples that were learned'), (other.features, y[:3], '7 features'),
-                                  (X[:0], y[:0], 'no samples'), (X[:3], y[:2], 'expected .3,.'), (X[:2] * np.nan, y[:2], 'not finite')):
+    for samples, labels, said in (
+        (X[50:], y[50:], 'only samples that were learned'),
+        (X[:3], ['fox'] * 3, 'never learned with these labels'),
+        (X[:2], y[1:3], 'only samples that were learned'),
+        (other.features, y[:3], '7 features'),
+        (X[:0], y[:0], 'no samples'),
+        (X[:3], y[:2], 'expected .3,.'),
+        (X[:2] * np.nan, y[:2], 'not finite'),
+    ):
         with refused(said):
             learner.out_of_sample(samples, labels)
     with refused('learned nothing yet'):

@@ -1,6 +1,7 @@
 """Exact statistics: integers, whatever the order, the batching and the sharding; undone by
 `remove`; safe on disk.
 """
+
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,17 +18,26 @@ from tests.scroll.conftest import cuttings, make_stream, of, quick, refused, str
 
 def naive(features, labels):
     """(classes, counts, sums, gram) with Python's own integers."""
-    rows = np.concatenate([np.asarray(features).astype(object), np.full((len(features), 1), GRID, object)], axis=1)
+    rows = np.concatenate(
+        [np.asarray(features).astype(object), np.full((len(features), 1), GRID, object)], axis=1
+    )
     classes = sorted(set(labels))
     members = [[i for i, label in enumerate(labels) if label == c] for c in classes]
-    return classes, [len(m) for m in members], [rows[m].sum(axis=0).tolist() for m in members], (rows.T @ rows).tolist()
+    return (
+        classes,
+        [len(m) for m in members],
+        [rows[m].sum(axis=0).tolist() for m in members],
+        (rows.T @ rows).tolist(),
+    )
 
 
 @quick
 @given(streams())
 def test_the_sums_equal_those_of_python_integers(stream):
     s = of(stream)
-    assert (s.classes.tolist(), s.counts.tolist(), s.sums.tolist(), s.gram.tolist()) == naive(stream.features, stream.labels.tolist())
+    assert (s.classes.tolist(), s.counts.tolist(), s.sums.tolist(), s.gram.tolist()) == naive(
+        stream.features, stream.labels.tolist()
+    )
     assert s.total == len(stream.labels)
 
 
@@ -40,7 +50,7 @@ def test_the_digest_depends_on_neither_order_nor_batching_nor_sharding(stream, d
     for at in pieces:
         one_by_one.add(*stream.part(at)[:2])
         if data.draw(st.booleans()):
-            one_by_one.digest()                             # looking on the way changes nothing
+            one_by_one.digest()  # looking on the way changes nothing
         shards.append(of(stream.part(at)))
     merged = Statistics(5)
     for shard in shards[::-1]:
@@ -66,7 +76,12 @@ def test_the_digest_sees_a_single_grid_step_a_label_and_the_width():
     stream = make_stream([0, 1, 1])
     nudged = stream.features.copy()
     nudged[1, 2] += 1
-    others = Statistics(5), Statistics(4), Statistics(5).add(nudged, stream.labels), Statistics(5).add(stream.features, [0, 1, 2])
+    others = (
+        Statistics(5),
+        Statistics(4),
+        Statistics(5).add(nudged, stream.labels),
+        Statistics(5).add(stream.features, [0, 1, 2]),
+    )
     assert len({part.digest() for part in (of(stream), *others)}) == 5 and of(stream) != 'text'
 
 
@@ -76,7 +91,7 @@ def test_exact_at_the_extreme_of_2_to_the_17_rows_of_the_largest_values(low):
     features[:, 1] *= -1
     s = Statistics(2).add(features, np.arange(1 << 17) % 2)
     rows = np.concatenate([features, np.full((1 << 17, 1), GRID)], axis=1)
-    np.testing.assert_array_equal(s.gram, rows.T @ rows)                            # int64, no floating point
+    np.testing.assert_array_equal(s.gram, rows.T @ rows)  # int64, no floating point
     np.testing.assert_array_equal(s.sums, [rows[::2].sum(axis=0), rows[1::2].sum(axis=0)])
     if low == GRID:
         assert s.gram[0].tolist() == [1 << 53, -(1 << 53), 1 << 53]
@@ -87,12 +102,14 @@ def test_exact_at_the_extreme_of_2_to_the_17_rows_of_the_largest_values(low):
 def test_relabelled_there_and_back(stream, names, by_class):
     there, numbered = dict(enumerate(names)), Statistics(5, by_class=by_class).add(*stream[:2])
     named = numbered.relabel(there)
-    expected = Statistics(5, by_class=by_class).add(stream.features, [there[c] for c in stream.labels.tolist()])
+    expected = Statistics(5, by_class=by_class).add(
+        stream.features, [there[c] for c in stream.labels.tolist()]
+    )
     assert named.digest() == expected.digest()
     assert named.relabel({name: c for c, name in there.items()}).digest() == numbered.digest()
 
 
-@pytest.mark.parametrize('labels', [[], ['bee', 'ant', 'bee'], [-5, 2 ** 40, 7]], ids=str)
+@pytest.mark.parametrize('labels', [[], ['bee', 'ant', 'bee'], [-5, 2**40, 7]], ids=str)
 def test_saved_is_loaded(labels, tmp_path):
     s = of(make_stream(labels)) if labels else Statistics(5)
     s.save(tmp_path / 's.npz')
@@ -105,17 +122,26 @@ def test_saved_is_loaded(labels, tmp_path):
 _FEATURES = make_stream([0, 0]).features
 
 
-@pytest.mark.parametrize('call', [
-    lambda s: s.add(_FEATURES, [0]), lambda s: s.add(_FEATURES, ['a', 'b']),
-    lambda s: s.add(_FEATURES[:, :4], [0, 1]), lambda s: s.add(_FEATURES[0], [0] * 5), lambda s: s.add(_FEATURES / 1.0, [0, 1]),
-    lambda s: s.add(_FEATURES * 0 - GRID - 1, [0, 1]),
-    lambda s: s.add(np.full((2, 5), -2 ** 63), [0, 1]),
-    lambda s: s.merge(Statistics(4)), lambda s: s.merge(Statistics(5).add(_FEATURES, ['a', 'b'])),
-    lambda s: s.relabel({0: 5, 1: 5}), lambda s: s.relabel({0: 1}),
-    lambda s: s.relabel({0: 0.5, 1: 1.5}),
-    *(lambda s, dim=dim: Statistics(dim) for dim in (0, -3, 2.5, '3', None, True)),
-    lambda s: Statistics(5, by_class=2),
-    lambda s: Statistics(5, 'relu')])
+@pytest.mark.parametrize(
+    'call',
+    [
+        lambda s: s.add(_FEATURES, [0]),
+        lambda s: s.add(_FEATURES, ['a', 'b']),
+        lambda s: s.add(_FEATURES[:, :4], [0, 1]),
+        lambda s: s.add(_FEATURES[0], [0] * 5),
+        lambda s: s.add(_FEATURES / 1.0, [0, 1]),
+        lambda s: s.add(_FEATURES * 0 - GRID - 1, [0, 1]),
+        lambda s: s.add(np.full((2, 5), -(2**63)), [0, 1]),
+        lambda s: s.merge(Statistics(4)),
+        lambda s: s.merge(Statistics(5).add(_FEATURES, ['a', 'b'])),
+        lambda s: s.relabel({0: 5, 1: 5}),
+        lambda s: s.relabel({0: 1}),
+        lambda s: s.relabel({0: 0.5, 1: 1.5}),
+        *(lambda s, dim=dim: Statistics(dim) for dim in (0, -3, 2.5, '3', None, True)),
+        lambda s: Statistics(5, by_class=2),
+        lambda s: Statistics(5, 'relu'),
+    ],
+)
 def test_an_error_leaves_everything_as_it_was(call):
     s = of(make_stream([0, 0, 1]))
     before = s.digest()
@@ -141,44 +167,76 @@ def at_the_bound(count: int) -> dict:
     int64 would.
     """
     rows = [GRID, -GRID, GRID]
-    gram = np.array([[(count * a * b + 2 ** 63) % 2 ** 64 - 2 ** 63 for a in rows] for b in rows])
-    return dict(classes=np.array([7]), counts=np.array([count]), sums=count * np.array([rows]), gram=gram)
+    gram = np.array([[(count * a * b + 2**63) % 2**64 - 2**63 for a in rows] for b in rows])
+    return dict(
+        classes=np.array([7]), counts=np.array([count]), sums=count * np.array([rows]), gram=gram
+    )
 
 
 def test_the_gram_matrix_at_the_bound_is_exact():
     s = Statistics.from_arrays(at_the_bound(MAX_SAMPLES))
-    assert s.gram.tolist() == [[MAX_SAMPLES * GRID ** 2 * sign for sign in row] for row in ((1, -1, 1), (-1, 1, -1), (1, -1, 1))]
-    assert s.gram[2, 2] == 2 ** 63 - 2 ** 36
+    assert s.gram.tolist() == [
+        [MAX_SAMPLES * GRID**2 * sign for sign in row]
+        for row in ((1, -1, 1), (-1, 1, -1), (1, -1, 1))
+    ]
+    assert s.gram[2, 2] == 2**63 - 2**36
     one, before = Statistics(2).add(np.array([[GRID, -GRID]]), [7]), s.digest()
-    for change in (lambda: s.add(np.array([[GRID, -GRID]]), [7]), lambda: s.merge(one), lambda: s.merge(s), lambda: one.merge(s)):
+    for change in (
+        lambda: s.add(np.array([[GRID, -GRID]]), [7]),
+        lambda: s.merge(one),
+        lambda: s.merge(s),
+        lambda: one.merge(s),
+    ):
         with refused(str(MAX_SAMPLES)):
             change()
     assert s.digest() == before and one.total == 1
     less = Statistics(2).merge(s).subtract(one)
-    assert less.gram[2, 2] == 2 ** 63 - 2 ** 37 and less.merge(one).digest() == before
+    assert less.gram[2, 2] == 2**63 - 2**37 and less.merge(one).digest() == before
 
 
-@pytest.mark.parametrize('gone, labels', [
-    ([[9, 9]], [0]), ([[9, 0], [1, 0]], [0, 0]), ([[4, 0], [6, 0]], [0, 0]), ([[4, 0], [6, 0], [0, 0]], [0, 0, 0]),
-    ([[3, 0], [7, 0]], [0, 1]), ([[3, 0], [3, 0]], [0, 0])],
-    ids=['never added', 'larger', 'equal sum', 'equal sum, more', 'other class', 'twice'])
+@pytest.mark.parametrize(
+    'gone, labels',
+    [
+        ([[9, 9]], [0]),
+        ([[9, 0], [1, 0]], [0, 0]),
+        ([[4, 0], [6, 0]], [0, 0]),
+        ([[4, 0], [6, 0], [0, 0]], [0, 0, 0]),
+        ([[3, 0], [7, 0]], [0, 1]),
+        ([[3, 0], [3, 0]], [0, 0]),
+    ],
+    ids=['never added', 'larger', 'equal sum', 'equal sum, more', 'other class', 'twice'],
+)
 @pytest.mark.parametrize('how', ['remove', 'subtract'])
 def test_what_was_never_added_is_not_removed(how, gone, labels):
     s = Statistics(2).add(np.array([[3, 0], [7, 0]]), [0, 0])
     before = s.digest()
     with refused():
-        s.remove(np.array(gone), labels) if how == 'remove' else s.subtract(Statistics(2).add(np.array(gone), labels))
+        s.remove(np.array(gone), labels) if how == 'remove' else s.subtract(
+            Statistics(2).add(np.array(gone), labels)
+        )
     assert s.digest() == before
-    assert s.remove(np.array([[3, 0]]), [0]).remove(np.array([[7, 0]]), [0]).digest() == Statistics(2).digest()
+    assert (
+        s.remove(np.array([[3, 0]]), [0]).remove(np.array([[7, 0]]), [0]).digest()
+        == Statistics(2).digest()
+    )
 
 
-@pytest.mark.parametrize('count, total, least', [(4, 2, 1 + 1), (4, 6, 1 + 1 + 4 + 4), (4, -2, 1 + 1), (5, -7, 1 + 1 + 1 + 4 + 4)])
+@pytest.mark.parametrize(
+    'count, total, least',
+    [(4, 2, 1 + 1), (4, 6, 1 + 1 + 4 + 4), (4, -2, 1 + 1), (5, -7, 1 + 1 + 1 + 4 + 4)],
+)
 def test_the_least_sum_of_squares_is_that_of_integers(count, total, least):
     """More than total^2 / count: whole numbers with this sum cannot all be equal."""
+
     def arrays(squares: int) -> dict:
-        return dict(classes=np.array([0]), counts=np.array([count]), sums=np.array([[total, GRID * count]]),
-                    gram=np.array([[squares, GRID * total], [GRID * total, GRID ** 2 * count]]))
-    assert least - 1 >= total ** 2 / count and Statistics.from_arrays(arrays(least)).total == count
+        return dict(
+            classes=np.array([0]),
+            counts=np.array([count]),
+            sums=np.array([[total, GRID * count]]),
+            gram=np.array([[squares, GRID * total], [GRID * total, GRID**2 * count]]),
+        )
+
+    assert least - 1 >= total**2 / count and Statistics.from_arrays(arrays(least)).total == count
     with refused('too small'):
         Statistics.from_arrays(arrays(least - 1))
 
@@ -191,6 +249,7 @@ def test_what_threads_add_merge_and_remove_at_once_is_all_counted():
             for one in range(at, at + 3):
                 s.add(*stream.part([one])[:2])
             s.merge(of(stream, [at])).remove(*stream.part([at])[:2])
+
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(8) as pool:
@@ -203,7 +262,11 @@ def test_what_threads_add_merge_and_remove_at_once_is_all_counted():
 def test_a_direction_that_no_sample_had_is_not_removed():
     """All diagonals stay large enough; only the matrix as a whole can tell."""
     random = np.random.default_rng(0)
-    features = (random.normal(size=(60, 3)) @ random.normal(size=(3, 8)) * 2e4).astype(np.int64).clip(-GRID, GRID)
+    features = (
+        (random.normal(size=(60, 3)) @ random.normal(size=(3, 8)) * 2e4)
+        .astype(np.int64)
+        .clip(-GRID, GRID)
+    )
     s = Statistics(8).add(features, np.arange(60) % 2)
     other = features[:1].copy()
     other[0, 5] *= -1
@@ -225,5 +288,7 @@ def test_what_was_added_can_always_be_removed(dim, count, data):
     s = Statistics(dim).add(np.repeat(features, copies, axis=0), np.repeat(labels, copies))
     assert Statistics.from_arrays(s.state_dict()) == s
     for at in data.draw(st.permutations(range(count))):
-        s.remove(np.repeat(features[at:at + 1], copies, axis=0), np.repeat(labels[at:at + 1], copies))
+        s.remove(
+            np.repeat(features[at : at + 1], copies, axis=0), np.repeat(labels[at : at + 1], copies)
+        )
     assert s.digest() == Statistics(dim).digest()

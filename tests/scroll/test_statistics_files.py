@@ -1,6 +1,7 @@
 """Statistics on disk: shares of several machines put together, taken out again, and what is
 refused, by command line.
 """
+
 from pathlib import Path
 
 import numpy as np
@@ -35,14 +36,18 @@ def test_shares_put_together_are_what_one_machine_counts(shares, command):
     expected = of(STREAM).digest()
     for number, order in enumerate((['a', 'b', 'c'], ['c', 'a', 'b'], ['b', 'c', 'a'])):
         code, out, err = command('merge', *(f'{name}.npz' for name in order), '-o', f'{number}.npz')
-        assert (code, out) == (0, f'{expected}\n') and err.startswith('labels are numbers') and len(err.splitlines()) == 1
+        assert (
+            (code, out) == (0, f'{expected}\n')
+            and err.startswith('labels are numbers')
+            and len(err.splitlines()) == 1
+        )
         assert Statistics.load(f'{number}.npz').digest() == expected
     assert command('digest', 'all.npz')[1] == f'{expected}\n'
 
 
 def test_removed_is_never_seen(shares, command):
     rest = of(STREAM, A, C).digest()
-    for whole in ('all.npz', 'abc.npz'):            # whether or not the part is one that the file was made of
+    for whole in ('all.npz', 'abc.npz'):  # whether or not the part is one that the file was made of
         command('merge', 'a.npz', 'b.npz', 'c.npz', '-o', 'abc.npz')
         code, out, err = command('remove', whole, '--minus', 'b.npz', '-o', 'rest.npz')
         assert (code, out) == (0, f'{rest}\n') and ('not known' in err) == (whole == 'all.npz')
@@ -50,12 +55,15 @@ def test_removed_is_never_seen(shares, command):
         code, out, _ = command('merge', 'rest.npz', 'b.npz', '-o', 'again.npz')
         assert code == 0 and out == f'{of(STREAM).digest()}\n'
         assert edits.read('again.npz').parts == edits.read(whole).parts
-    assert command('remove', 'all.npz', '--minus', 'a.npz', 'b.npz', 'c.npz', '-o', 'none.npz')[1] == f'{Statistics(5).digest()}\n'
+    assert (
+        command('remove', 'all.npz', '--minus', 'a.npz', 'b.npz', 'c.npz', '-o', 'none.npz')[1]
+        == f'{Statistics(5).digest()}\n'
+    )
 
 
 def test_shares_of_equal_samples_count_twice_where_the_user_says_so_alone(shares, command):
     command('merge', 'a.npz', 'b.npz', 'c.npz', '-o', 'abc.npz')
-    for other in ('a.npz', 'abc.npz', 'all.npz'):       # all: its sums are known, not its parts
+    for other in ('a.npz', 'abc.npz', 'all.npz'):  # all: its sums are known, not its parts
         code, out, err = command('merge', 'abc.npz', other, '-o', 'out.npz')
         assert (code, out, len(err.splitlines())) == (2, '', 1)
         assert 'twice' in err and other in err and '--repeated' in err
@@ -64,8 +72,14 @@ def test_shares_of_equal_samples_count_twice_where_the_user_says_so_alone(shares
     assert code == 0 and out == f'{of(STREAM, A, B, A).digest()}\n'
     assert edits.read('out.npz').parts == {of(STREAM, A).digest(): 2, of(STREAM, B).digest(): 1}
     assert 'x 2' in command('show', 'out.npz')[1]
-    assert command('remove', 'out.npz', '--minus', 'a.npz', '-o', 'out.npz')[1] == f'{of(STREAM, A, B).digest()}\n'
-    assert command('remove', 'out.npz', '--minus', 'a.npz', '-o', 'out.npz')[1] == f'{of(STREAM, B).digest()}\n'
+    assert (
+        command('remove', 'out.npz', '--minus', 'a.npz', '-o', 'out.npz')[1]
+        == f'{of(STREAM, A, B).digest()}\n'
+    )
+    assert (
+        command('remove', 'out.npz', '--minus', 'a.npz', '-o', 'out.npz')[1]
+        == f'{of(STREAM, B).digest()}\n'
+    )
 
 
 def test_statistics_of_another_psi_are_refused(shares, command):
@@ -82,34 +96,60 @@ def test_what_is_shown(shares, command):
     command('remove', 'all.npz', '--minus', 'a.npz', '-o', 'rest.npz')
     out = command('show', 'rest.npz')[1]
     facts = dict(line.split(maxsplit=1) for line in out.splitlines()[:6])
-    assert (facts['samples'], facts['classes'], facts['dim'], facts['backbone']) == ('40', '4', '5', '0' * 16)
+    assert (facts['samples'], facts['classes'], facts['dim'], facts['backbone']) == (
+        '40',
+        '4',
+        '5',
+        '0' * 16,
+    )
     assert facts['digest'] == of(STREAM, B, C).digest()
     assert facts['parts'] == f'2: {of(STREAM).digest()[:16]}, -{of(STREAM, A).digest()[:16]}'
     counts = [line.split() for line in out.splitlines()[8:]]
-    assert [(int(n), int(c)) for n, c in counts] == [(n, c) for c, n in enumerate(np.bincount(STREAM.labels[20:]))]
+    assert [(int(n), int(c)) for n, c in counts] == [
+        (n, c) for c, n in enumerate(np.bincount(STREAM.labels[20:]))
+    ]
 
 
-@pytest.mark.parametrize('words', [
-    'join a.npz', 'remove all.npz --minus a.npz --samples b.npz -o x', 'merge a.npz s.npz -o x',
-    'unlearn', 'unlearn s.npz',
-    'unlearn s.npz --samples old.npz', 'unlearn s.npz --samples s.npz -o x',
-    'unlearn s.npz --samples old.npz --minus b.npz -o x',
-    'unlearn s.npz --classes 0 -o x'])
+@pytest.mark.parametrize(
+    'words',
+    [
+        'join a.npz',
+        'remove all.npz --minus a.npz --samples b.npz -o x',
+        'merge a.npz s.npz -o x',
+        'unlearn',
+        'unlearn s.npz',
+        'unlearn s.npz --samples old.npz',
+        'unlearn s.npz --samples s.npz -o x',
+        'unlearn s.npz --samples old.npz --minus b.npz -o x',
+        'unlearn s.npz --classes 0 -o x',
+    ],
+)
 def test_a_command_that_cannot_be_carried_out_is_one_line(shares, command, words):
     before = sorted(shares.iterdir())
     code, out, err = command(*words.split())
-    assert (code, out) == (2, '') and err.startswith('scroll: error: ') and len(err.splitlines()) == 1
+    assert (
+        (code, out) == (2, '') and err.startswith('scroll: error: ') and len(err.splitlines()) == 1
+    )
     assert sorted(shares.iterdir()) == before
 
 
 NINE = dict(labels=STREAM.labels[:9], quantised=STREAM.features[:9])
 SAMPLES = {
-    'no labels': (dict(quantised=STREAM.features), 'labels'), 'features of X': (dict(X=STREAM.features[:9], y=STREAM.labels[:9]), 'quantised')} | {
-    name: (NINE | part, word) for name, part, word in [
-        ('narrow features', dict(quantised=quantise(np.eye(9, 3) + 1)), '3'), ('fewer labels', dict(labels=STREAM.labels[:8]), '8'),
-        ('real features', dict(quantised=STREAM.features[:9] / 2), 'float'), ('long features', dict(quantised=STREAM.features[:9] * 2), 'grid'),
+    'no labels': (dict(quantised=STREAM.features), 'labels'),
+    'features of X': (dict(X=STREAM.features[:9], y=STREAM.labels[:9]), 'quantised'),
+} | {
+    name: (NINE | part, word)
+    for name, part, word in [
+        ('narrow features', dict(quantised=quantise(np.eye(9, 3) + 1)), '3'),
+        ('fewer labels', dict(labels=STREAM.labels[:8]), '8'),
+        ('real features', dict(quantised=STREAM.features[:9] / 2), 'float'),
+        ('long features', dict(quantised=STREAM.features[:9] * 2), 'grid'),
         ('a number', dict(quantised=np.array(3)), ''),
-        ('real labels', dict(labels=STREAM.labels[:9] / 2), 'y[1] is 0.5'), ('fewer keys', dict(keys=STREAM.keys[:8]), 'keys'), ('keys as text', dict(keys=np.array(['a'] * 9)), 'keys')]}
+        ('real labels', dict(labels=STREAM.labels[:9] / 2), 'y[1] is 0.5'),
+        ('fewer keys', dict(keys=STREAM.keys[:8]), 'keys'),
+        ('keys as text', dict(keys=np.array(['a'] * 9)), 'keys'),
+    ]
+}
 
 
 @pytest.mark.parametrize('wrong', SAMPLES)
@@ -117,16 +157,29 @@ def test_samples_that_cannot_be_are_refused(shares, command, wrong):
     content, word = SAMPLES[wrong]
     np.savez('old.npz', **content)
     code, out, err = command('remove', 'all.npz', '--samples', 'old.npz', '-o', 'rest.npz')
-    assert (code, out, len(err.splitlines())) == (2, '', 1) and 'old.npz' in err and word in err and not Path('rest.npz').exists()
+    assert (
+        (code, out, len(err.splitlines())) == (2, '', 1)
+        and 'old.npz' in err
+        and word in err
+        and not Path('rest.npz').exists()
+    )
 
 
 def test_a_class_is_shown_on_its_line_whatever_its_name(shares, command):
     names = ['a', 'a\0b', 'b\nc', '\ud800']
     Statistics(5).add(STREAM.features, [names[label] for label in STREAM.labels]).save('named.npz')
     code, out, err = command('show', 'named.npz')
-    assert (code, err) == (0, '') and [line.split()[-1] for line in out.splitlines()[-4:]] == ['a', repr('a\0b'), repr('b\nc'), repr('\ud800')]
+    assert (code, err) == (0, '') and [line.split()[-1] for line in out.splitlines()[-4:]] == [
+        'a',
+        repr('a\0b'),
+        repr('b\nc'),
+        repr('\ud800'),
+    ]
     command('merge', 'named.npz', 'named.npz', '--repeated', '-o', 'twice.npz')
-    assert Statistics.load('twice.npz').classes.tolist() == names and Statistics.load('twice.npz').counts.tolist() == [30] * 4
+    assert (
+        Statistics.load('twice.npz').classes.tolist() == names
+        and Statistics.load('twice.npz').counts.tolist() == [30] * 4
+    )
     assert command('remove', 'twice.npz', '--minus', 'named.npz', '-o', 'once.npz')[0] == 0
     assert Statistics.load('once.npz') == Statistics.load('named.npz')
 

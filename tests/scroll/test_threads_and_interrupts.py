@@ -1,6 +1,7 @@
 """One learner, many threads, interrupts anywhere: it is what integer sums of some of the calls are,
 and nothing else.
 """
+
 import copy
 import io
 import pickle
@@ -33,17 +34,36 @@ def at_once(*calls) -> list:
     def run(call):
         start.wait()
         return call()
+
     with ThreadPoolExecutor(len(calls)) as pool:
-        return [error for error in (future.exception() for future in [pool.submit(run, call) for call in calls]) if error]
+        return [
+            error
+            for error in (
+                future.exception() for future in [pool.submit(run, call) for call in calls]
+            )
+            if error
+        ]
 
 
-SETTINGS = [dict(buffer_size=0), dict(buffer_size=6, keep_keys=True), dict(buffer_size=6, strategy='hash'),
-            dict(buffer_size=5, strategy='random'), dict(head='qda', buffer_size=4)]
+SETTINGS = [
+    dict(buffer_size=0),
+    dict(buffer_size=6, keep_keys=True),
+    dict(buffer_size=6, strategy='hash'),
+    dict(buffer_size=5, strategy='random'),
+    dict(head='qda', buffer_size=4),
+]
 
 
 def whole(learner) -> tuple:
-    held = learner.buffer_ and {name: repr(array) for name, array in learner.buffer_.state_dict().items()}
-    return (learner.digest(), held, learner.keys_ and learner.keys_.state_dict()['keys'].tolist(), learner.predictor().digest())
+    held = learner.buffer_ and {
+        name: repr(array) for name, array in learner.buffer_.state_dict().items()
+    }
+    return (
+        learner.digest(),
+        held,
+        learner.keys_ and learner.keys_.state_dict()['keys'].tolist(),
+        learner.predictor().digest(),
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -52,9 +72,14 @@ def test_an_interrupt_at_any_line_leaves_a_learner_as_before_or_as_after(draw):
     X, y = data(60)
     how = draw.draw(st.sampled_from(SETTINGS))
     other = Scroll(**how).partial_fit(X[40:], y[40:])
-    calls = dict(partial_fit=lambda m: m.partial_fit(X[20:40], y[20:40]), merge=lambda m: m.merge(other),
-                 remove=lambda m: m.remove(X[:5], y[:5]), rename=lambda m: m.rename({'a': 'z'}),
-                 digest=lambda m: m.digest(), predict=lambda m: m.predict(X))
+    calls = dict(
+        partial_fit=lambda m: m.partial_fit(X[20:40], y[20:40]),
+        merge=lambda m: m.merge(other),
+        remove=lambda m: m.remove(X[:5], y[:5]),
+        rename=lambda m: m.rename({'a': 'z'}),
+        digest=lambda m: m.digest(),
+        predict=lambda m: m.predict(X),
+    )
     call = calls[draw.draw(st.sampled_from(sorted(calls)))]
     learner, before, after = (Scroll(**how).partial_fit(X[:20], y[:20]) for _ in range(3))
     call(after)
@@ -68,12 +93,20 @@ def test_a_classifier_fitted_again_and_interrupted_has_the_old_columns_or_the_ne
     one, two = (pd.DataFrame(X, columns=list(names)) for names in ('abcde', 'vwxyz'))
 
     def known(classifier) -> tuple:
-        return classifier.digest(), classifier.feature_names_in_.tolist(), classifier.predict(X).tolist()
+        return (
+            classifier.digest(),
+            classifier.feature_names_in_.tolist(),
+            classifier.predict(X).tolist(),
+        )
+
     first = ScrollClassifier().fit(one[:20], y[:20])
     again, before = copy.deepcopy(first), known(first)
     with interrupted(1 << 20) as fit:
         again.fit(two, y)
-    for at in (*range(1, (1 << 20) - fit.left, 50), *range((1 << 20) - fit.left - 15, (1 << 20) - fit.left)):
+    for at in (
+        *range(1, (1 << 20) - fit.left, 50),
+        *range((1 << 20) - fit.left - 15, (1 << 20) - fit.left),
+    ):
         classifier = copy.deepcopy(first)
         with suppress(KeyboardInterrupt), interrupted(at):
             classifier.fit(two, y)
@@ -87,7 +120,10 @@ def names_in(learner, X, y) -> np.ndarray:
     """By which name each sample is known, y or the one that it has after a swap; '' of one that is
     not.
     """
-    keys, swapped = sample_keys(quantise(X)), np.array([SWAP.get(label, label) for label in y.tolist()])
+    keys, swapped = (
+        sample_keys(quantise(X)),
+        np.array([SWAP.get(label, label) for label in y.tolist()]),
+    )
     names = np.full(len(y), '')
     for labels in (swapped, y):
         known = ~np.isin(np.arange(len(y)), learner.keys_.lacks(keys, labels))
@@ -100,14 +136,21 @@ def check_whole(learner, X, y) -> None:
     names = names_in(learner, X, y)
     known = names != ''
     again = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[known], names[known])
-    assert learner.digest() == again.digest() and learner.predictor().digest() == again.predictor().digest()
+    assert (
+        learner.digest() == again.digest()
+        and learner.predictor().digest() == again.predictor().digest()
+    )
     held = learner.buffer_.content()
-    assert not len(again.keys_.lacks(held.keys, held.labels)) and held.features.shape[1] == X.shape[1]
+    assert (
+        not len(again.keys_.lacks(held.keys, held.labels)) and held.features.shape[1] == X.shape[1]
+    )
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
-def test_threads_that_read_write_copy_save_and_are_interrupted_leave_the_sums_of_what_was_done(tmp_path, draw):
+def test_threads_that_read_write_copy_save_and_are_interrupted_leave_the_sums_of_what_was_done(
+    tmp_path, draw
+):
     X, y = data(90)
     parts, path, done = [slice(i, i + 5) for i in range(10, 90, 5)], tmp_path / 'state.npz', []
     learner = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[:10], y[:10])
@@ -122,18 +165,38 @@ def test_threads_that_read_write_copy_save_and_are_interrupted_leave_the_sums_of
     def saved() -> Scroll:
         learner.save(path)
         return Scroll.load(path)
-    copies = [lambda: pickle.loads(pickle.dumps(learner)), lambda: copy.deepcopy(learner), lambda: copy.copy(learner), saved]
-    reads = [lambda: learner.predict(X), learner.digest, lambda: learner.statistics_.gram, lambda: names_in(learner, X, y)]
+
+    copies = [
+        lambda: pickle.loads(pickle.dumps(learner)),
+        lambda: copy.deepcopy(learner),
+        lambda: copy.copy(learner),
+        saved,
+    ]
+    reads = [
+        lambda: learner.predict(X),
+        learner.digest,
+        lambda: learner.statistics_.gram,
+        lambda: names_in(learner, X, y),
+    ]
     reads += [lambda make=make: check_whole(make(), X, y) for make in copies]
-    edits = [lambda: learner.rename(SWAP), lambda: learner.remove(X[:5], y[:5]), lambda: learner.save(path)]
+    edits = [
+        lambda: learner.rename(SWAP),
+        lambda: learner.remove(X[:5], y[:5]),
+        lambda: learner.save(path),
+    ]
 
     def write(call, line: int) -> None:
         # what was renamed is not removed by its old name
         with suppress(KeyboardInterrupt, InputError), interrupted(line):
             call()
+
     writes = [lambda part=part: learn(part) for part in parts]
-    writes = draw.draw(st.permutations(writes + draw.draw(st.lists(st.sampled_from(edits), max_size=8))))
-    writes = [lambda call=call, line=draw.draw(st.integers(1, 1500)): write(call, line) for call in writes]
+    writes = draw.draw(
+        st.permutations(writes + draw.draw(st.lists(st.sampled_from(edits), max_size=8)))
+    )
+    writes = [
+        lambda call=call, line=draw.draw(st.integers(1, 1500)): write(call, line) for call in writes
+    ]
     half = len(writes) // 2
     for some in (writes[:half], writes[half:]):
         assert at_once(*some, *draw.draw(st.lists(st.sampled_from(reads), max_size=6))) == []
@@ -145,16 +208,32 @@ def test_threads_that_read_write_copy_save_and_are_interrupted_leave_the_sums_of
         check_whole(Scroll.load(path), X, y)
 
 
-@pytest.mark.parametrize('make', [lambda: Scroll(buffer_size=0), lambda: Scroll(head='balanced', buffer_size=3),
-                                  lambda: ScrollClassifier(), lambda: ScrollClassifier(scale='standard', limit=9)])
-def test_small_calls_from_many_threads_count_every_sample_and_threads_that_read_change_nothing(make):
+@pytest.mark.parametrize(
+    'make',
+    [
+        lambda: Scroll(buffer_size=0),
+        lambda: Scroll(head='balanced', buffer_size=3),
+        lambda: ScrollClassifier(),
+        lambda: ScrollClassifier(scale='standard', limit=9),
+    ],
+)
+def test_small_calls_from_many_threads_count_every_sample_and_threads_that_read_change_nothing(
+    make,
+):
     X, y = data(1000, 20)
     learner, whole = make(), make().partial_fit(X, y)
     expected = whole.predict(X[:50])
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: learner.partial_fit(X[i:i + 10], y[i:i + 10]), range(0, 1000, 10)))
+        list(
+            pool.map(
+                lambda i: learner.partial_fit(X[i : i + 10], y[i : i + 10]), range(0, 1000, 10)
+            )
+        )
     # who reads, sums up
-    assert at_once(*[lambda: np.testing.assert_array_equal(learner.predict(X[:50]), expected)] * 6) == []
+    assert (
+        at_once(*[lambda: np.testing.assert_array_equal(learner.predict(X[:50]), expected)] * 6)
+        == []
+    )
     assert learner.digest() == whole.digest()
 
 
@@ -185,9 +264,15 @@ class Copied(dict):
         return super().get(*key)
 
 
-@pytest.mark.parametrize('make', [
-    lambda X, y: Scroll(head='rff', lift_dim=8, buffer_size=4).fit(X, y), lambda X, y: Scroll(head='qda', buffer_size=4).fit(X, y),
-    lambda X, y: ScrollClassifier(scale='standard', calibration_size=8).fit(X, y), lambda X, y: Scroll().fit(X, y).predictor()])
+@pytest.mark.parametrize(
+    'make',
+    [
+        lambda X, y: Scroll(head='rff', lift_dim=8, buffer_size=4).fit(X, y),
+        lambda X, y: Scroll(head='qda', buffer_size=4).fit(X, y),
+        lambda X, y: ScrollClassifier(scale='standard', calibration_size=8).fit(X, y),
+        lambda X, y: Scroll().fit(X, y).predictor(),
+    ],
+)
 @pytest.mark.parametrize('way', [Pickled, Copied])
 def test_a_pickle_or_copy_that_is_made_while_others_predict_and_learn_is_whole(make, way):
     X, y = data(20)
@@ -201,14 +286,16 @@ def test_a_pickle_or_copy_that_is_made_while_others_predict_and_learn_is_whole(m
                 one.predict_proba(X)
                 one.partial_fit(X, y)
             one.predict(grid)
+
         assert way(one, at, meanwhile).value.digest() in (before, one.digest())
 
 
 def test_a_setting_that_changes_while_a_head_is_made_is_not_mixed_with_it():
     class Busy(float):
-        def __repr__(self):                                                 # another thread, at this moment
+        def __repr__(self):  # another thread, at this moment
             learner.set_params(head='ncc', ridge_lambda=1.0)
             return '1.0'
+
     learner = Scroll(buffer_size=0).fit(*data(30)).set_params(ridge_lambda=Busy(1))
     learner.predictor()
     assert learner.set_params(head='ridge').head_ == 'ridge'
@@ -225,7 +312,11 @@ def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learne
     other.load_state_dict(held)
     for array in held['arrays'].values():
         array[...] = array.dtype.type()
-    other.end_part().clear(), other.buffer_ and other.buffer_.drop(LABELS, other.statistics_), other.keys_ and other.keys_.drop(LABELS)
+    (
+        other.end_part().clear(),
+        other.buffer_ and other.buffer_.drop(LABELS, other.statistics_),
+        other.keys_ and other.keys_.drop(LABELS),
+    )
     assert whole(other) == expected and other.end_part()
     features, labels = quantise(X), y.copy()
     s = Statistics(5).add(features, labels)
@@ -233,23 +324,26 @@ def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learne
     assert s == Statistics(5).add(quantise(X), y)
 
 
-def test_a_feature_cache_that_some_read_while_others_fill_and_empty_it_gives_each_key_its_own(tmp_path):
+def test_a_feature_cache_that_some_read_while_others_fill_and_empty_it_gives_each_key_its_own(
+    tmp_path,
+):
     cache_of = pytest.importorskip('scroll.embedding.cache').FeatureCache
     cache, features = cache_of(tmp_path, 3), quantise(data(100, 3)[0])
     keys = np.random.default_rng(1).permutation(100).astype(np.uint64)
 
     def fill(start: int) -> None:
         for i in range(start, 100, 4):
-            cache.add(keys[i:i + 1], features[i:i + 1])
+            cache.add(keys[i : i + 1], features[i : i + 1])
             cache.flush()
             if i % 3 == 0:
-                cache.remove(keys[i:i + 1])
+                cache.remove(keys[i : i + 1])
 
     def look() -> None:
         for _ in range(60):
             out = np.zeros((100, 3), np.int32)
             known = np.setdiff1d(np.arange(100), cache.read(keys, out))
             np.testing.assert_array_equal(out[known], features[known])
+
     assert at_once(*[lambda start=start: fill(start) for start in range(4)], look, look) == []
     kept = np.setdiff1d(np.arange(100), cache.read(keys, np.zeros((100, 3), np.int32)))
     assert kept.tolist() == [i for i in range(100) if i % 3]

@@ -1,6 +1,7 @@
 """What was never learned is not removed; what is removed leaves no trace that can be found; what is
 saved can be loaded.
 """
+
 import errno
 import os
 from collections import Counter
@@ -18,7 +19,7 @@ from scroll.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, digests, make_stream, refused, toy_images
 
 POOL = make_stream(np.arange(14) % 3, dim=3, seed=2)
-POOL = POOL._replace(features=quantise(POOL.features))              # what a learner counts, and takes as it is
+POOL = POOL._replace(features=quantise(POOL.features))  # what a learner counts, and takes as it is
 positions = st.lists(st.integers(0, len(POOL.labels) - 1), min_size=1, max_size=6)
 STEPS = ['add', 'merge', 'remove', 'remove learned', 'remove with wrong label', 'save']
 
@@ -32,9 +33,16 @@ def key_counts(keys) -> Counter:
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(positions, st.lists(st.tuples(st.sampled_from(STEPS), positions), max_size=10), st.sampled_from([*STRATEGIES, 'hash', 'hash']),
-       st.sampled_from([0, 2, 5, 50]), st.booleans())
-def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_saved(tmp_path_factory, first, steps, strategy, size, keep_keys):
+@given(
+    positions,
+    st.lists(st.tuples(st.sampled_from(STEPS), positions), max_size=10),
+    st.sampled_from([*STRATEGIES, 'hash', 'hash']),
+    st.sampled_from([0, 2, 5, 50]),
+    st.booleans(),
+)
+def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_saved(
+    tmp_path_factory, first, steps, strategy, size, keep_keys
+):
     path = tmp_path_factory.mktemp('steps') / 'x'
     params = dict(buffer_size=size, strategy=strategy, keep_keys=keep_keys)
     learner = Scroll(**params).partial_fit(*part(first))
@@ -49,7 +57,9 @@ def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_sa
             learner = Scroll.load(path)
             assert digests(learner) == before
         elif step in ('add', 'merge'):
-            learner.partial_fit(X, y) if step == 'add' else learner.merge(Scroll(**params).partial_fit(X, y))
+            learner.partial_fit(X, y) if step == 'add' else learner.merge(
+                Scroll(**params).partial_fit(X, y)
+            )
             learned = None if learned is None else learned + offered
         else:
             true = learned is not None and not step.endswith('label') and not offered - learned
@@ -65,14 +75,20 @@ def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_sa
     other.load_state_dict(learner.state_dict())
     assert digests(Scroll.load(path)) == digests(other) == digests(learner)
     if size:
-        assert Scroll.load(path).buffer_.complete == other.buffer_.complete == learner.buffer_.complete
+        assert (
+            Scroll.load(path).buffer_.complete == other.buffer_.complete == learner.buffer_.complete
+        )
     if learned is not None:
         if learned and size and learner.buffer_.complete and strategy == 'hash':
             never = Scroll(**params).partial_fit(*part(sorted(learned.elements())))
             assert never.buffer_.complete and digests(learner) == digests(never)
         expected = Counter(POOL.keys[at] for at in learned.elements())
         assert learner.digest() == Statistics(3).add(*part(sorted(learned.elements()))).digest()
-        assert not size or not len(learner.buffer_) or not key_counts(learner.buffer_.content().keys) - expected
+        assert (
+            not size
+            or not len(learner.buffer_)
+            or not key_counts(learner.buffer_.content().keys) - expected
+        )
         assert not keep_keys or key_counts(learner.keys_.state_dict()['keys']) == expected
 
 
@@ -89,17 +105,36 @@ def test_a_buffer_that_lacks_what_it_had_let_go_says_so(tmp_path, command):
         gone += one.tolist()
         learner.save(tmp_path / 'before')
         np.savez(tmp_path / 'gone.npz', X=X[one], y=y[one])
-        code, _, err = command('remove', tmp_path / 'before', '--samples', tmp_path / 'gone.npz', '-o', tmp_path / 'after')
+        code, _, err = command(
+            'remove',
+            tmp_path / 'before',
+            '--samples',
+            tmp_path / 'gone.npz',
+            '-o',
+            tmp_path / 'after',
+        )
         assert (code, 'learn again' in err) == (0, not complete)
         assert ('incomplete' in command('show', tmp_path / 'after')[1]) == (not complete)
         assert learner.remove(X[one], y[one]).buffer_.complete == complete
     # others have its place
     assert not learner.partial_fit(POOL.features[6:], y[0] + np.zeros(8, int)).buffer_.complete
     assert not Scroll(buffer_size=4, strategy='hash').fit(X, y + 1).merge(learner).buffer_.complete
-    assert not Scroll(buffer_size=9, strategy='hash').fit(X, y + 1).merge(Scroll(buffer_size=2, strategy='hash').fit(X, y)).buffer_.complete
+    assert (
+        not Scroll(buffer_size=9, strategy='hash')
+        .fit(X, y + 1)
+        .merge(Scroll(buffer_size=2, strategy='hash').fit(X, y))
+        .buffer_.complete
+    )
     # 2 + 1: 1 + 1
-    assert not Scroll(buffer_size=3, strategy='hash').fit(X, [0, 0, 0, 1, 1, 1]).rename({0: 2}).buffer_.complete
-    assert learner.remove_class(0, np.r_[X, POOL.features[6:]][[i for i in range(14) if i not in gone]]).buffer_.complete
+    assert (
+        not Scroll(buffer_size=3, strategy='hash')
+        .fit(X, [0, 0, 0, 1, 1, 1])
+        .rename({0: 2})
+        .buffer_.complete
+    )
+    assert learner.remove_class(
+        0, np.r_[X, POOL.features[6:]][[i for i in range(14) if i not in gone]]
+    ).buffer_.complete
 
 
 def test_a_learner_with_keys_takes_none_without_and_one_without_needs_none():
@@ -119,8 +154,10 @@ def cached(net, tmp_path):
     """cached(): an embedder with a cache below tmp_path; the features of all images are there, in
     two files.
     """
+
     def make():
         return Embedder(net, PREPROCESSING, chunk=8, cache=tmp_path / 'cache')
+
     for images in (IMAGES[:14], IMAGES[14:]):
         embedder = make()
         embedder(images)
@@ -142,23 +179,31 @@ def test_what_is_removed_leaves_the_cache_too(cached, tmp_path, embedder):
     left = {features[at].tobytes() for at in range(24) if at not in gone}
     assert rows_on_disk(tmp_path) == left
     held = learner.buffer_.content()
-    assert len(held) == 21 and not {image.tobytes() for image in held.samples} & {IMAGES[at].tobytes() for at in gone}
+    assert len(held) == 21 and not {image.tobytes() for image in held.samples} & {
+        IMAGES[at].tobytes() for at in gone
+    }
     seen, again = [], cached()
     again.net.features = lambda x, compute=again.net.features: seen.append(x) or compute(x)
     # what remains is read, what was removed is computed
     np.testing.assert_array_equal(again(IMAGES)[0], features)
     assert len(seen) == 1
-    again.cache.flush()                                         # and learned again, it is there again
+    again.cache.flush()  # and learned again, it is there again
     assert len(rows_on_disk(tmp_path)) == 24
     assert all(FeatureCache(path.parent, embedder.dim) for path in tmp_path.rglob('*.npy'))
 
 
-def test_a_cache_that_cannot_be_changed_is_one_line_and_changes_nothing(cached, tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_changed_is_one_line_and_changes_nothing(
+    cached, tmp_path, monkeypatch
+):
     learner = Scroll(cached()).fit(IMAGES, LABELS)
-    before, files = digests(learner), {path: path.read_bytes() for path in tmp_path.rglob('*') if path.is_file()}
+    before, files = (
+        digests(learner),
+        {path: path.read_bytes() for path in tmp_path.rglob('*') if path.is_file()},
+    )
 
     def full(*given):
         raise OSError(errno.ENOSPC, 'No space left on device')
+
     monkeypatch.setattr(os, 'replace', full)
     with refused('feature cache .*No space left'):
         learner.remove(IMAGES[:5], LABELS[:5])
@@ -176,12 +221,19 @@ def test_a_class_is_removed_as_if_it_had_never_been(named, label=2):
     assert digests(learner) == digests(Scroll(buffer_size=14, keep_keys=True).fit(*rest))
     with refused(f'class {label} is not among'):
         learner.remove_class(label, **given_)
-    assert digests(learner.partial_fit(X, y)) == digests(Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, POOL.labels))
+    assert digests(learner.partial_fit(X, y)) == digests(
+        Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, POOL.labels)
+    )
 
 
-@pytest.mark.parametrize('given_, word', [
-    (dict(), '3 of 5 samples of class 0 are in the buffer: give all'), (dict(X=POOL.features[:2]), '2 of 5 samples of class 0 are given'),
-    (dict(X=-POOL.features[:5]), 'class|part|learned')])
+@pytest.mark.parametrize(
+    'given_, word',
+    [
+        (dict(), '3 of 5 samples of class 0 are in the buffer: give all'),
+        (dict(X=POOL.features[:2]), '2 of 5 samples of class 0 are given'),
+        (dict(X=-POOL.features[:5]), 'class|part|learned'),
+    ],
+)
 def test_what_is_not_a_whole_class_is_refused_and_nothing_is_changed(given_, word):
     learner = Scroll(buffer_size=8, keep_keys=True).fit(POOL.features, POOL.labels)
     before = digests(learner)
@@ -190,7 +242,9 @@ def test_what_is_not_a_whole_class_is_refused_and_nothing_is_changed(given_, wor
     assert digests(learner) == before
 
 
-@pytest.mark.parametrize('names', [{0: 2, 2: 0}, {0: 'x', 1: 'y', 2: 'a'}, {0: 1, 1: 2, 2: 0}], ids=repr)
+@pytest.mark.parametrize(
+    'names', [{0: 2, 2: 0}, {0: 'x', 1: 'y', 2: 'a'}, {0: 1, 1: 2, 2: 0}], ids=repr
+)
 @pytest.mark.parametrize('head', ['ridge', 'qda', 'balanced'])
 def test_renamed_is_learned_under_that_name(names, head, tmp_path):
     how = dict(head=head, buffer_size=14, keep_keys=True)
@@ -198,12 +252,24 @@ def test_renamed_is_learned_under_that_name(names, head, tmp_path):
     assert learner.rename(names) is learner
     labels = [names.get(label, label) for label in POOL.labels.tolist()]
     expected = Scroll(**how).fit(POOL.features, labels)
-    assert digests(learner) == digests(expected) and learner.predict(POOL.features).tolist() == expected.predict(POOL.features).tolist()
+    assert (
+        digests(learner) == digests(expected)
+        and learner.predict(POOL.features).tolist() == expected.predict(POOL.features).tolist()
+    )
     learner.save(tmp_path / 'x')
     assert digests(Scroll.load(tmp_path / 'x')) == digests(expected)
 
 
-@pytest.mark.parametrize('names, word', [({9: 1}, 'class 9'), ({0: 1}, 'same name'), ({0: 'x'}, 'labels'), ({0: 'x', 1: 'y\0', 2: 'z'}, 'NUL'), (['a'], 'mapping')])
+@pytest.mark.parametrize(
+    'names, word',
+    [
+        ({9: 1}, 'class 9'),
+        ({0: 1}, 'same name'),
+        ({0: 'x'}, 'labels'),
+        ({0: 'x', 1: 'y\0', 2: 'z'}, 'NUL'),
+        (['a'], 'mapping'),
+    ],
+)
 def test_names_that_cannot_be_are_refused(names, word):
     learner = Scroll(buffer_size=7, keep_keys=True).fit(POOL.features, POOL.labels)
     before = digests(learner)
@@ -215,7 +281,12 @@ def test_names_that_cannot_be_are_refused(names, word):
 def test_which_samples_were_learned_is_known_by_their_keys():
     learner = Scroll(keep_keys=True).fit(POOL.features[:9], POOL.labels[:9])
     twice = np.r_[0, 0, 8, 9]
-    assert learner.learned(POOL.features[twice], POOL.labels[twice]).tolist() == [True, False, True, False]
+    assert learner.learned(POOL.features[twice], POOL.labels[twice]).tolist() == [
+        True,
+        False,
+        True,
+        False,
+    ]
     assert learner.learned(POOL.features[:9], POOL.labels[:9]).all()
     with refused('1 of 2 samples were never learned.* at 1'):
         learner.remove(POOL.features[[0, 9]], POOL.labels[[0, 9]])

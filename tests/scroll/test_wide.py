@@ -1,6 +1,7 @@
 """Wider features: parts of unit length, side by side; exact in integers; adapted, exported and run
 like others.
 """
+
 import numpy as np
 import pytest
 import torch
@@ -27,42 +28,62 @@ def small():
 def test_the_parts_are_those_of_the_network_and_have_unit_length():
     net, x = tiny_net().eval(), torch.rand(5, 3, 24, 24)
     with torch.no_grad():
-        maps = [one.mean(dim=(2, 3)) + other.mean(dim=(2, 3)) for one, other in zip(net.maps(x), net.maps(x.flip(3)))]
+        maps = [
+            one.mean(dim=(2, 3)) + other.mean(dim=(2, 3))
+            for one, other in zip(net.maps(x), net.maps(x.flip(3)))
+        ]
         expected = torch.cat([F.normalize(maps[i]) for i in (-1, 1, 3)], dim=1)
         found = WideNetwork(net, (3, 1), True).features(x)
     torch.testing.assert_close(found, expected)
-    assert torch.equal(WideNetwork(net).features(x), F.normalize(net.features(x))) and str(WideNetwork(net, [np.int64(3), 1]).stages) == '(1, 3)'
+    assert (
+        torch.equal(WideNetwork(net).features(x), F.normalize(net.features(x)))
+        and str(WideNetwork(net, [np.int64(3), 1]).stages) == '(1, 3)'
+    )
 
 
 def test_in_integers_they_are_the_same_by_every_kernel_and_batch(small, monkeypatch, rounding):
     u = small(IMAGES)[0]
     assert u.shape == (len(IMAGES), 128 + 32 + 64) and small.holds_on == 'every machine'
     parts = np.split(u.astype(float), [128, 160], axis=1)
-    assert all(np.allclose((part ** 2).sum(axis=1) ** .5, GRID / 3 ** .5, rtol=1e-4) for part in parts)
+    assert all(
+        np.allclose((part**2).sum(axis=1) ** 0.5, GRID / 3**0.5, rtol=1e-4) for part in parts
+    )
     assert np.array_equal(small(IMAGES[7:10])[0], u[7:10])
     monkeypatch.setenv('SCROLL_EIGHT_BIT', '0')
-    rounding(torch.backends.cudnn.conv, 'ieee')    # after which torch's own cudnn.flags fails
+    rounding(torch.backends.cudnn.conv, 'ieee')  # after which torch's own cudnn.flags fails
     again = weights.embedder('small', stages=(2, 3), mirror=True)
     assert again.digest == small.digest and np.array_equal(again(IMAGES)[0], u)
     floats = Embedder(*weights.network('small'), stages=(2, 3), mirror=True)(IMAGES)[0]
-    assert (u.astype(float) * floats).sum(axis=1).min() / GRID ** 2 > .99
+    assert (u.astype(float) * floats).sum(axis=1).min() / GRID**2 > 0.99
     plain = weights.embedder('small')
     assert plain.psi_digest == small.psi_digest and plain.digest != small.digest
-    assert np.array_equal(weights.embedder('small', stages=(3,))(IMAGES)[0][:, :128] > 0, plain(IMAGES)[0] > 0)
+    assert np.array_equal(
+        weights.embedder('small', stages=(3,))(IMAGES)[0][:, :128] > 0, plain(IMAGES)[0] > 0
+    )
 
 
 def test_own_features_alone_are_those_without(small):
     """Of integers: the image's and its mirror image's sums, added before they are rounded."""
     net, x = weights.embedder('small').net, torch.from_numpy(IMAGES)
     sums = net.features(net.prepare(x)).double() + net.features(net.prepare(x).flip(3)).double()
-    assert np.array_equal(weights.embedder('small', mirror=True)(IMAGES)[0], quantise(quantise(sums.numpy())))
+    assert np.array_equal(
+        weights.embedder('small', mirror=True)(IMAGES)[0], quantise(quantise(sums.numpy()))
+    )
 
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_they_are_adapted(mode):
     embedder = Embedder(tiny_net(), PREPROCESSING, stages=(2,), mirror=True)
-    learner = Scroll(embedder, buffer_size=12, adaptation=Adaptation(mode=mode, iterations=3, select='none')).fit(IMAGES, LABELS).adapt()
-    assert len(learner.adapted_.losses) == 3 and learner.adapted_.decision_function(IMAGES).shape == (len(IMAGES), len(np.unique(LABELS)))
+    learner = (
+        Scroll(
+            embedder, buffer_size=12, adaptation=Adaptation(mode=mode, iterations=3, select='none')
+        )
+        .fit(IMAGES, LABELS)
+        .adapt()
+    )
+    assert len(learner.adapted_.losses) == 3 and learner.adapted_.decision_function(
+        IMAGES
+    ).shape == (len(IMAGES), len(np.unique(LABELS)))
 
 
 def test_exported_they_predict_the_same(small, tmp_path):
@@ -73,7 +94,15 @@ def test_exported_they_predict_the_same(small, tmp_path):
     assert np.array_equal(logits, learner.decision_function(IMAGES))
 
 
-@pytest.mark.parametrize('stages, mirror, says', [((5,), False, 'stages 1 to 4'), ((0,), False, 'stages'), ((1.5,), True, 'stages'), ((), 'no', 'mirror')])
+@pytest.mark.parametrize(
+    'stages, mirror, says',
+    [
+        ((5,), False, 'stages 1 to 4'),
+        ((0,), False, 'stages'),
+        ((1.5,), True, 'stages'),
+        ((), 'no', 'mirror'),
+    ],
+)
 def test_what_is_no_stage_is_refused(stages, mirror, says):
     with refused(says):
         Embedder(tiny_net(), PREPROCESSING, stages=stages, mirror=mirror)

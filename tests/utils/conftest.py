@@ -1,4 +1,5 @@
 """What tests of several modules share."""
+
 import torch
 
 from tests.models.conftest import seeded, small_digits  # noqa: F401
@@ -8,7 +9,9 @@ MEAN, STD = (0.1, 0.2, 0.3), (0.5, 1.0, 2.0)
 
 def images(count=6, height=16, width=None, channels=3) -> torch.Tensor:
     """(B, C, H, W) in [0, 1], multiples of 1 / 255."""
-    return torch.randint(0, 256, (count, channels, height, width or height), generator=seeded()) / 255
+    return (
+        torch.randint(0, 256, (count, channels, height, width or height), generator=seeded()) / 255
+    )
 
 
 def bytes_of(x) -> torch.Tensor:
@@ -20,7 +23,11 @@ def moved(image, padding, mirrored=True) -> torch.Tensor:
     """Every shift of an image (C, H, W), padded with black, and their mirror images."""
     size = image.shape[-1]
     padded = torch.nn.functional.pad(image, (padding,) * 4)
-    crops = [padded[:, r:r + size, c:c + size] for r in range(2 * padding + 1) for c in range(2 * padding + 1)]
+    crops = [
+        padded[:, r : r + size, c : c + size]
+        for r in range(2 * padding + 1)
+        for c in range(2 * padding + 1)
+    ]
     return torch.stack([*crops, *(crop.flip(-1) for crop in crops if mirrored)])
 
 

@@ -1,4 +1,5 @@
 """Augmentations: the transform of stream and buffer, and what methods apply to batches."""
+
 import pytest
 import torch
 from torchvision import transforms
@@ -32,16 +33,22 @@ def test_shapes_of_a_batch_and_of_one_image_which_is_a_batch_of_one(size, channe
     a, b = (BatchTransform(PLAIN, 2, True, 0) for _ in range(2))
     x = images(5, size, channels=channels)
     one = a(x[0])
-    assert one.shape == (3, 16, 16) and torch.equal(one, b(x[:1])[0]) and a(x).shape == (5, 3, 16, 16)
+    assert (
+        one.shape == (3, 16, 16) and torch.equal(one, b(x[:1])[0]) and a(x).shape == (5, 3, 16, 16)
+    )
 
 
 def test_without_crop_flip_and_resizing_it_only_normalises():
     x = images()
     torch.testing.assert_close(BatchTransform(PLAIN, 0, False, 0)(x), x * 2 - 1)
     other = Preprocessing(16, MEAN, STD)
-    torch.testing.assert_close(BatchTransform(other, 0, False, 0)(x), transforms.Normalize(MEAN, STD)(x))
+    torch.testing.assert_close(
+        BatchTransform(other, 0, False, 0)(x), transforms.Normalize(MEAN, STD)(x)
+    )
     torch.testing.assert_close(normalize(x, MEAN, STD), transforms.Normalize(MEAN, STD)(x))
-    torch.testing.assert_close(normalize(x[0], torch.tensor(MEAN), list(STD)), transforms.Normalize(MEAN, STD)(x[0]))
+    torch.testing.assert_close(
+        normalize(x[0], torch.tensor(MEAN), list(STD)), transforms.Normalize(MEAN, STD)(x[0])
+    )
 
 
 def test_each_image_is_a_shifted_copy_filled_with_black_or_its_mirror_image():
@@ -75,9 +82,14 @@ class Counting:
         return x
 
 
-@pytest.mark.parametrize('module, attributes, calls', [
-    ('', dict(batched=True), [(6, 3, 16, 16)]), ('', {}, [(3, 16, 16)] * 6),
-    ('kornia.augmentation', {}, [(6, 3, 16, 16)])])
+@pytest.mark.parametrize(
+    'module, attributes, calls',
+    [
+        ('', dict(batched=True), [(6, 3, 16, 16)]),
+        ('', {}, [(3, 16, 16)] * 6),
+        ('kornia.augmentation', {}, [(6, 3, 16, 16)]),
+    ],
+)
 def test_apply_transform_hands_batches_to_what_takes_them(module, attributes, calls):
     """It says so, or is kornia's."""
     transform, x = type('Own', (Counting,), dict(__module__=module))(**attributes), images()
@@ -85,13 +97,21 @@ def test_apply_transform_hands_batches_to_what_takes_them(module, attributes, ca
     assert apply_transform(x[:1], transform, autosqueeze=True).shape == (3, 16, 16)
     assert apply_transform(x, transform, autosqueeze=True).shape == (6, 3, 16, 16)
     assert torch.equal(apply_transform(x[0], transform, autosqueeze=True), x[0])
-    assert apply_transform(x[:1], transform).shape == apply_transform(x[:1], None).shape == (1, 3, 16, 16)
+    assert (
+        apply_transform(x[:1], transform).shape
+        == apply_transform(x[:1], None).shape
+        == (1, 3, 16, 16)
+    )
 
 
 def test_apply_transform_through_pil_gives_each_image_its_own_randomness():
-    pipeline = transforms.Compose([transforms.ToPILImage(), transforms.RandomHorizontalFlip(), transforms.ToTensor()])
+    pipeline = transforms.Compose(
+        [transforms.ToPILImage(), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+    )
     x = images(64)
-    flipped = [match(torch.stack([a, a.flip(-1)]), b) for a, b in zip(x, apply_transform(x, pipeline))]
+    flipped = [
+        match(torch.stack([a, a.flip(-1)]), b) for a, b in zip(x, apply_transform(x, pipeline))
+    ]
     assert 10 < sum(flipped) < 54
 
 
@@ -105,10 +125,18 @@ def test_a_compose_of_torchvision_serves_whole_batches():
     taken image by image.
     """
     some = torch.rand(64, 3, 6, 6)
-    plain = transforms.Compose([transforms.ToPILImage(), transforms.ToTensor(), transforms.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))])
+    plain = transforms.Compose(
+        [
+            transforms.ToPILImage(),
+            transforms.ToTensor(),
+            transforms.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)),
+        ]
+    )
     nested = transforms.Compose([transforms.ToPILImage(), transforms.Compose(plain.transforms[1:])])
     assert torch.equal(for_batches(nested)(some), for_batches(plain)(some))
-    assert torch.allclose(for_batches(plain)(some), torch.stack([plain.transforms[-1](image) for image in some]))
+    assert torch.allclose(
+        for_batches(plain)(some), torch.stack([plain.transforms[-1](image) for image in some])
+    )
     steps = [transforms.RandomCrop(6, padding=2), transforms.RandomHorizontalFlip()]
     theirs = for_batches(transforms.Compose(steps))
     torch.manual_seed(0)

@@ -1,4 +1,5 @@
 """Batch norms inside and outside `bn_track_stats` and `allow_single_values`."""
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +9,11 @@ from utils.batch_norm import allow_single_values, bn_track_stats
 
 def network():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Sequential(nn.Flatten(), nn.Linear(144, 5), nn.BatchNorm1d(5)))
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.Sequential(nn.Flatten(), nn.Linear(144, 5), nn.BatchNorm1d(5)),
+    )
 
 
 def statistics(net):
@@ -22,7 +27,9 @@ def equal(a, b):
 X = torch.randn(7, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize('options, tracked', [(dict(condition=False), False), ({}, True), (dict(condition=True), True)])
+@pytest.mark.parametrize(
+    'options, tracked', [(dict(condition=False), False), ({}, True), (dict(condition=True), True)]
+)
 def test_without_the_condition_statistics_stay_and_the_output_is_that_of_training(options, tracked):
     net, twin = network(), network()
     before = statistics(net)
@@ -32,7 +39,7 @@ def test_without_the_condition_statistics_stay_and_the_output_is_that_of_trainin
     assert equal(statistics(twin) if tracked else before, statistics(net))
     if not tracked:
         net(X)
-        assert equal(statistics(net), statistics(twin))         # they follow again afterwards
+        assert equal(statistics(net), statistics(twin))  # they follow again afterwards
 
 
 def test_settings_come_back_after_an_error_and_those_without_statistics_stay_without():
@@ -42,13 +49,22 @@ def test_settings_come_back_after_an_error_and_those_without_statistics_stay_wit
     assert [norm.track_running_stats for norm in net] == [True, False]
     with bn_track_stats(net, False), bn_track_stats(net, False):
         net(torch.randn(3, 2))
-    assert [norm.track_running_stats for norm in net] == [True, False] and net[0].num_batches_tracked == 0
+    assert [norm.track_running_stats for norm in net] == [True, False] and net[
+        0
+    ].num_batches_tracked == 0
 
 
 def test_a_single_value_per_channel_is_normalised_by_the_running_statistics_which_stay():
     """At 3 pixels the convolution leaves one: (x - 3) / sqrt(4 + 0) * 5 + 1 of each channel."""
-    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, eps=0), nn.Flatten(), nn.BatchNorm1d(4, eps=0))
-    net[1].running_mean.fill_(3), net[1].running_var.fill_(4), net[1].weight.data.fill_(5), net[1].bias.data.fill_(1)
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, eps=0), nn.Flatten(), nn.BatchNorm1d(4, eps=0)
+    )
+    (
+        net[1].running_mean.fill_(3),
+        net[1].running_var.fill_(4),
+        net[1].weight.data.fill_(5),
+        net[1].bias.data.fill_(1),
+    )
     x = X[:1, :, :3, :3]
     with pytest.raises(ValueError):
         net(x)
@@ -57,7 +73,7 @@ def test_a_single_value_per_channel_is_normalised_by_the_running_statistics_whic
         torch.testing.assert_close(net(x), (net[0](x).flatten(1) - 3) / 2 * 5 + 1)
         assert equal(before, statistics(net)) and net[1].training and net[3].training
         with pytest.raises(RuntimeError):
-            net[1](torch.zeros(1, 9, 1, 1))                     # nine channels
+            net[1](torch.zeros(1, 9, 1, 1))  # nine channels
         assert net[1].training
     with pytest.raises(ValueError):
         net(x)
@@ -67,6 +83,8 @@ def test_a_single_value_per_channel_is_normalised_by_the_running_statistics_whic
 def test_more_values_are_normalised_by_their_own_and_remembered(samples):
     net, twin = network()[:2], network()[:2]
     with allow_single_values(net):
-        assert torch.equal(net(X[:samples]), twin(X[:samples])) and equal(statistics(net), statistics(twin))
+        assert torch.equal(net(X[:samples]), twin(X[:samples])) and equal(
+            statistics(net), statistics(twin)
+        )
         net.eval(), twin.eval()
         assert torch.equal(net(X[:1, :, :3, :3]), twin(X[:1, :, :3, :3])) and not net[1].training

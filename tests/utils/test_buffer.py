@@ -1,4 +1,5 @@
 """Replay buffer: what is kept, with which probability, and what comes out."""
+
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,13 +28,19 @@ def number_of(images) -> list:
 
 def offer(buffer, labels, batch: int = 1, start: int = 0) -> Buffer:
     for at in range(0, len(labels), batch):
-        part = torch.as_tensor(labels[at:at + batch])
+        part = torch.as_tensor(labels[at : at + batch])
         buffer.add_data(numbered(len(part), start + at), labels=part)
     return buffer
 
 
-def filled(size: int, count: int, batch: int, seed: int = 0, strategy: str = 'reservoir', classes: int = 5) -> Buffer:
-    return offer(Buffer(size, sample_selection_strategy=strategy, raw=True, seed=seed), np.arange(count) % classes, batch)
+def filled(
+    size: int, count: int, batch: int, seed: int = 0, strategy: str = 'reservoir', classes: int = 5
+) -> Buffer:
+    return offer(
+        Buffer(size, sample_selection_strategy=strategy, raw=True, seed=seed),
+        np.arange(count) % classes,
+        batch,
+    )
 
 
 @pytest.mark.parametrize('batch', [1, 7, 60])
@@ -51,17 +58,31 @@ def test_every_sample_is_kept_with_the_same_probability_whatever_the_batches(bat
 
 def test_the_first_are_kept_in_order_and_never_more_than_its_size():
     buffer = offer(Buffer(10, raw=True, seed=0), np.arange(6), 6)
-    assert number_of(buffer.examples[:len(buffer)]) == list(range(6)) and len(buffer) == 6 and not buffer.is_full()
+    assert (
+        number_of(buffer.examples[: len(buffer)]) == list(range(6))
+        and len(buffer) == 6
+        and not buffer.is_full()
+    )
     offer(buffer, np.arange(6, 56), 50, start=6)
-    assert len(buffer) == len(buffer.examples) == 10 and buffer.is_full() and buffer.num_seen_examples == 56
-    assert number_of(buffer.examples) == buffer.labels.tolist()                 # rows stay together
+    assert (
+        len(buffer) == len(buffer.examples) == 10
+        and buffer.is_full()
+        and buffer.num_seen_examples == 56
+    )
+    assert number_of(buffer.examples) == buffer.labels.tolist()  # rows stay together
     buffer.empty()
     assert buffer.is_empty() and buffer.used_attributes == [] and buffer.num_seen_examples == 0
 
 
 def test_sizes_of_zero_and_what_mammoths_own_buffer_can():
-    assert filled(0, 40, 8).is_empty() and filled(0, 40, 8, strategy='greedy').num_seen_examples == 40
-    for size, strategy, more in ((-1, 'reservoir', {}), (5, 'lars', {}), (5, 'reservoir', dict(dataset=3))):
+    assert (
+        filled(0, 40, 8).is_empty() and filled(0, 40, 8, strategy='greedy').num_seen_examples == 40
+    )
+    for size, strategy, more in (
+        (-1, 'reservoir', {}),
+        (5, 'lars', {}),
+        (5, 'reservoir', dict(dataset=3)),
+    ):
         with refused(f'{size}, {strategy}', 'reservoir or greedy', '--mammoth', *more):
             Buffer(size, sample_selection_strategy=strategy, **more)
 
@@ -76,16 +97,21 @@ def test_greedy_is_balanced_in_any_order_of_arrival(classes, size, batch, seed, 
     if not in_order:
         labels = np.random.default_rng(seed).permutation(labels)
     buffer = offer(Buffer(size, sample_selection_strategy='greedy', seed=seed), labels, batch)
-    kept = np.bincount(buffer.labels[:len(buffer)], minlength=classes)
+    kept = np.bincount(buffer.labels[: len(buffer)], minlength=classes)
     assert kept.sum() <= size and kept.min() >= size // classes
 
 
 def test_greedy_gives_a_class_that_comes_last_or_was_loaded_its_share():
-    buffer = offer(Buffer(10, sample_selection_strategy='greedy', raw=True, seed=0), [0] * 30 + [1] * 30 + [2] * 31)
-    assert sorted(np.bincount(buffer.labels[:len(buffer)]).tolist()) in ([3, 3, 4], [3, 3, 3])
-    again = Buffer(10, sample_selection_strategy='greedy', raw=True, seed=1).load(filled(10, 50, 10, strategy='greedy').serialize())
-    assert np.bincount(offer(again, [0] * 50, 50).labels[:len(again)]).tolist() == [2] * 5
-    for labels in (None, [-1, -1, -1]):                                          # labels may be missing
+    buffer = offer(
+        Buffer(10, sample_selection_strategy='greedy', raw=True, seed=0),
+        [0] * 30 + [1] * 30 + [2] * 31,
+    )
+    assert sorted(np.bincount(buffer.labels[: len(buffer)]).tolist()) in ([3, 3, 4], [3, 3, 3])
+    again = Buffer(10, sample_selection_strategy='greedy', raw=True, seed=1).load(
+        filled(10, 50, 10, strategy='greedy').serialize()
+    )
+    assert np.bincount(offer(again, [0] * 50, 50).labels[: len(again)]).tolist() == [2] * 5
+    for labels in (None, [-1, -1, -1]):  # labels may be missing
         nameless = Buffer(2, sample_selection_strategy='greedy', seed=0)
         nameless.add_data(numbered(3), labels)
         assert len(nameless) == 2
@@ -93,10 +119,21 @@ def test_greedy_gives_a_class_that_comes_last_or_was_loaded_its_share():
 
 def test_kinds_of_numbers():
     buffer = Buffer(4, seed=0)
-    buffer.add_data(torch.rand(3, 3, 2, 2).double(), labels=torch.tensor([1, 2, 3], dtype=torch.int32),
-                    logits=torch.rand(3, 5).half(), task_labels=torch.zeros(3), true_labels=torch.ones(3))
+    buffer.add_data(
+        torch.rand(3, 3, 2, 2).double(),
+        labels=torch.tensor([1, 2, 3], dtype=torch.int32),
+        logits=torch.rand(3, 5).half(),
+        task_labels=torch.zeros(3),
+        true_labels=torch.ones(3),
+    )
     kinds = {name: getattr(buffer, name).dtype for name in buffer.used_attributes}
-    assert kinds == dict(examples=torch.float32, labels=torch.int64, logits=torch.float32, task_labels=torch.int64, true_labels=torch.int64)
+    assert kinds == dict(
+        examples=torch.float32,
+        labels=torch.int64,
+        logits=torch.float32,
+        task_labels=torch.int64,
+        true_labels=torch.int64,
+    )
     assert filled(4, 4, 4).examples.dtype == torch.uint8 and not hasattr(filled(4, 4, 4), 'logits')
 
 
@@ -108,20 +145,24 @@ def test_draws_do_not_repeat_and_are_uniform_and_leave_the_global_generators_alo
         assert len(set(drawn)) == 5 and [n % 5 for n in drawn] == labels.tolist()
         times[drawn] += 1
     assert chisquare(times).pvalue > 1e-4
-    assert len(buffer.get_data(100)[0]) == 20                                   # fewer where fewer are there
+    assert len(buffer.get_data(100)[0]) == 20  # fewer where fewer are there
     first, again, other = (filled(9, 30, 4, seed).get_data(4)[1].tolist() for seed in (1, 1, 2))
     assert first == again != other and np.array_equal(state, np.random.get_state()[1])
 
 
 def test_what_comes_out():
     buffer = Buffer(6, raw=True, seed=0)
-    buffer.add_data(numbered(6), labels=torch.arange(6), task_labels=torch.tensor([0, 0, 1, 1, 2, 2]))
+    buffer.add_data(
+        numbered(6), labels=torch.arange(6), task_labels=torch.tensor([0, 0, 1, 1, 2, 2])
+    )
     rows, images, labels, tasks = buffer.get_data(4, return_index=True)
     assert labels.tolist() == rows.tolist() == number_of(images) and (tasks == labels // 2).all()
     assert set(buffer.get_data(6, mask_task_out=1)[1].tolist()) == {0, 1, 4, 5}
     rows, changed, *_ = buffer.get_data(3, transform=lambda x: x.float() + 1, return_index=True)
     assert torch.equal(changed, buffer.examples[rows].float() + 1)
-    assert buffer.get_all_data()[1].tolist() == list(range(6)) and buffer.get_data_by_index([3])[1].tolist() == [3]
+    assert buffer.get_all_data()[1].tolist() == list(range(6)) and buffer.get_data_by_index([3])[
+        1
+    ].tolist() == [3]
     del buffer.task_labels
     with refused('which task', 'empty buffer'):
         buffer.get_data(6, mask_task_out=1)
@@ -130,10 +171,14 @@ def test_what_comes_out():
 @pytest.mark.parametrize('strategy', ['reservoir', 'greedy'])
 def test_a_buffer_goes_on_where_it_was_saved(strategy):
     buffer = filled(8, 50, 9, strategy=strategy)
-    again = unpack(Packer().pack(buffer, ''), Buffer(8, sample_selection_strategy=strategy, raw=True, seed=99), None)
+    again = unpack(
+        Packer().pack(buffer, ''),
+        Buffer(8, sample_selection_strategy=strategy, raw=True, seed=99),
+        None,
+    )
     for b in (buffer, again):
         offer(b, np.arange(90) % 11, 40, start=50)
-    assert torch.equal(buffer.examples[:len(buffer)], again.examples[:len(again)])
+    assert torch.equal(buffer.examples[: len(buffer)], again.examples[: len(again)])
     assert torch.equal(buffer.get_data(5)[1], again.get_data(5)[1])
     other = Buffer(8, raw=True, seed=1).load(filled(8, 50, 9).serialize())
     assert len(other) == 8 and other.num_seen_examples == 50
@@ -148,7 +193,11 @@ def test_a_larger_size_is_used_and_a_smaller_one_hides_the_last():
     assert len(buffer) == 3 and len(buffer.get_data(9)[0]) == 3
 
 
-@pytest.mark.parametrize('change', [lambda buffer: buffer.keep([3, 1]), lambda buffer: setattr(buffer, 'buffer_size', 16)], ids=['rows lost', 'larger'])
+@pytest.mark.parametrize(
+    'change',
+    [lambda buffer: buffer.keep([3, 1]), lambda buffer: setattr(buffer, 'buffer_size', 16)],
+    ids=['rows lost', 'larger'],
+)
 @pytest.mark.parametrize('strategy', ['reservoir', 'greedy'])
 def test_free_rows_are_filled_one_after_the_other(strategy, change):
     """Long after the reservoir's counter has passed the size: no row may come to count that nothing
@@ -158,15 +207,25 @@ def test_free_rows_are_filled_one_after_the_other(strategy, change):
     change(buffer)
     for number in range(100, 130):
         offer(buffer, [number % 5], start=number)
-        kept = number_of(buffer.examples[:len(buffer)])
-        assert len(set(kept)) == len(kept) and [n % 5 for n in kept] == buffer.labels[:len(buffer)].tolist()
-    assert buffer.is_full() or strategy == 'greedy'                     # shares are rounded down
+        kept = number_of(buffer.examples[: len(buffer)])
+        assert (
+            len(set(kept)) == len(kept)
+            and [n % 5 for n in kept] == buffer.labels[: len(buffer)].tolist()
+        )
+    assert buffer.is_full() or strategy == 'greedy'  # shares are rounded down
 
 
-@pytest.mark.parametrize('batch, words', [
-    (dict(examples=numbered(2)), ('examples, labels',)),
-    (dict(examples=numbered(2), labels=torch.arange(2), logits=torch.rand(2, 5)), ('labels, logits',)),
-    (dict(examples=torch.rand(2, 2, 2, 3), labels=torch.arange(2)), ('uint8', 'float32'))])
+@pytest.mark.parametrize(
+    'batch, words',
+    [
+        (dict(examples=numbered(2)), ('examples, labels',)),
+        (
+            dict(examples=numbered(2), labels=torch.arange(2), logits=torch.rand(2, 5)),
+            ('labels, logits',),
+        ),
+        (dict(examples=torch.rand(2, 2, 2, 3), labels=torch.arange(2)), ('uint8', 'float32')),
+    ],
+)
 def test_rows_are_never_half_written(batch, words):
     """A label of the sample before, logits of zero, or images in [0, 1] among bytes would be
     learned from without a word.
@@ -184,7 +243,10 @@ def test_rows_are_never_half_written(batch, words):
 def test_nothing_to_draw():
     buffer, per_image = filled(6, 6, 6, classes=1), lambda image: torch.zeros(3, 5, 5)
     buffer.task_labels = torch.zeros(6, dtype=torch.int64)
-    for empty in (buffer.get_data(0, transform=per_image), buffer.get_data(4, transform=per_image, mask_task_out=0)):
+    for empty in (
+        buffer.get_data(0, transform=per_image),
+        buffer.get_data(4, transform=per_image, mask_task_out=0),
+    ):
         assert empty[0].shape == (0, 3, 5, 5) and empty[1].shape == (0,)
     with pytest.raises(ValueError, match='empty'):
         Buffer(4).get_data(2)
@@ -192,8 +254,12 @@ def test_nothing_to_draw():
 
 class _Task:
     """What `fill_buffer` asks of a data set: six images of class 0, none of class 1."""
+
     raw, targets = staticmethod(lambda ids: numbered(6)[ids]), torch.zeros(6, dtype=torch.int64)
-    task_classes, get_normalization_transform = staticmethod(lambda t: [0, 1]), staticmethod(lambda: None)
+    task_classes, get_normalization_transform = (
+        staticmethod(lambda t: [0, 1]),
+        staticmethod(lambda: None),
+    )
 
 
 def test_a_task_may_lack_a_class():
@@ -204,11 +270,11 @@ def test_a_task_may_lack_a_class():
     for size in (0, 4):
         buffer = Buffer(size, raw=True, seed=0)
         fill_buffer(buffer, _Task, 0, net, use_herding=True)
-        assert buffer.labels[:len(buffer)].tolist() == [0] * size
+        assert buffer.labels[: len(buffer)].tolist() == [0] * size
     buffer = Buffer(6, raw=True, seed=0)
     for t in range(3):
         fill_buffer(buffer, _Task, t, required_attributes=['examples', 'labels', 'task_labels'])
-    assert buffer.task_labels.tolist() == [0, 0, 1, 1, 2, 2]                    # domains have the same classes
+    assert buffer.task_labels.tolist() == [0, 0, 1, 1, 2, 2]  # domains have the same classes
     net.forward = lambda x, returnt: x.flatten(1) * float('nan')
     with refused('finite features', '--lr'):
         fill_buffer(Buffer(4, raw=True, seed=0), _Task, 0, net, use_herding=True)

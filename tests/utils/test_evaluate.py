@@ -1,4 +1,5 @@
 """Evaluation: logits known in advance, nothing else touched."""
+
 import random
 from types import SimpleNamespace
 
@@ -13,13 +14,17 @@ from utils.evaluate import evaluate, mask_classes
 
 class Logits(nn.Module):
     """The inputs are the logits."""
+
     RAW_STREAM = False
     COMPATIBILITY = ['class-il']
     args = SimpleNamespace(non_verbose=True, debug_mode=False)
 
     def __init__(self):
         super().__init__()
-        self.net, self.device = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), torch.device('cpu')
+        self.net, self.device = (
+            nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)),
+            torch.device('cpu'),
+        )
         self.was_training = []
 
     def forward(self, x):
@@ -29,13 +34,18 @@ class Logits(nn.Module):
 
 class Batches(list):
     """A loader: batches of (logits, labels)."""
+
     dataset = property(lambda self: range(sum(len(y) for _, y, *_ in self)))
 
 
 def stream(tasks, c_task, loaders):
-    return SimpleNamespace(c_task=c_task, N_CLASSES=4, test_loaders=loaders,
-                           task_classes=lambda t: np.array(tasks[t]),
-                           seen_classes=lambda: np.concatenate(tasks[:c_task + 1]))
+    return SimpleNamespace(
+        c_task=c_task,
+        N_CLASSES=4,
+        test_loaders=loaders,
+        task_classes=lambda t: np.array(tasks[t]),
+        seen_classes=lambda: np.concatenate(tasks[: c_task + 1]),
+    )
 
 
 def batches(rows, labels, size=2):
@@ -43,7 +53,7 @@ def batches(rows, labels, size=2):
     return Batches(zip(x.split(size), y.split(size)))
 
 
-TASKS = [[0, 3], [1, 2]]                                        # as a permutation of classes makes them
+TASKS = [[0, 3], [1, 2]]  # as a permutation of classes makes them
 FIRST = batches([[1, 9, 9, 0], [0, 5, 0, 4], [3, 9, 0, 2]], [0, 3, 3])
 SECOND = batches([[9, 1, 0, 0], [0, 2, 1, 5], [0, 1, 2, 0], [0, 3, 1, 0]], [1, 1, 2, 2])
 
@@ -56,15 +66,18 @@ def test_unseen_classes_are_never_predicted():
 
 def test_class_il_chooses_among_all_seen_and_task_il_among_the_classes_of_the_task():
     class_il, task_il = evaluate(Logits(), stream(TASKS, 1, [FIRST, SECOND]))
-    assert class_il == [0, 25]                                          # first: 1, 1, 1; second: 0, 3, 2, 1
-    assert task_il == [pytest.approx(100 * 2 / 3), 75]                  # second, among {1, 2}: 1, 1, 2, 1
+    assert class_il == [0, 25]  # first: 1, 1, 1; second: 0, 3, 2, 1
+    assert task_il == [pytest.approx(100 * 2 / 3), 75]  # second, among {1, 2}: 1, 1, 2, 1
 
 
 def test_which_tasks_and_classes_count():
     """The newest task alone; before the first all classes; among other classes."""
     assert evaluate(Logits(), stream(TASKS, 1, [FIRST, SECOND]), last=True) == ([25], [75])
     assert evaluate(Logits(), stream(TASKS, -1, []), loaders=[(1, SECOND)]) == ([25], [75])
-    assert evaluate(Logits(), stream(TASKS, 0, []), loaders=[(1, SECOND)], seen=range(4)) == ([25], [75])
+    assert evaluate(Logits(), stream(TASKS, 0, []), loaders=[(1, SECOND)], seen=range(4)) == (
+        [25],
+        [75],
+    )
 
 
 @pytest.mark.parametrize('training, frozen', [(False, False), (True, True)])
@@ -93,20 +106,27 @@ def test_no_global_random_stream_is_drawn_from(parse, method, tmp_path):
     first = evaluate(model, dataset)
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1:] == (np.random.get_state()[1].tolist(), random.getstate())
-    assert evaluate(model, dataset) == first                    # evaluating changes nothing
+    assert evaluate(model, dataset) == first  # evaluating changes nothing
 
 
 def test_the_loss_is_the_mean_over_the_classes_seen_of_all_samples():
-    model, logits, labels = Logits(), torch.tensor([[1., 9, 9, 0], [0, 5, 0, 4], [3, 9, 0, 2]]), torch.tensor([0, 1, 1])
+    model, logits, labels = (
+        Logits(),
+        torch.tensor([[1.0, 9, 9, 0], [0, 5, 0, 4], [3, 9, 0, 2]]),
+        torch.tensor([0, 1, 1]),
+    )
     *accuracies, loss = evaluate(model, stream(TASKS, 0, [FIRST]), return_loss=True)
     assert accuracies == [[pytest.approx(200 / 3)]] * 2
-    assert loss == pytest.approx(torch.nn.functional.cross_entropy(logits[:, [0, 3]], labels).item())
-    ruled_out = batches([[1., -torch.inf, 0, -torch.inf]], [3])
+    assert loss == pytest.approx(
+        torch.nn.functional.cross_entropy(logits[:, [0, 3]], labels).item()
+    )
+    ruled_out = batches([[1.0, -torch.inf, 0, -torch.inf]], [3])
     assert 0 < evaluate(model, stream(TASKS, 0, [ruled_out]), return_loss=True)[2] < float('inf')
 
 
 class TaskAware(Logits):
     """Notes the task that it is given."""
+
     COMPATIBILITY = ['task-il']
 
     def __init__(self):
@@ -120,15 +140,20 @@ class TaskAware(Logits):
 
 def test_a_method_for_task_il_alone_gets_the_task_and_has_no_class_il_accuracy():
     model = TaskAware()
-    assert evaluate(model, stream(TASKS, 1, [FIRST, SECOND])) == ([0, 0], [pytest.approx(100 * 2 / 3), 75])
+    assert evaluate(model, stream(TASKS, 1, [FIRST, SECOND])) == (
+        [0, 0],
+        [pytest.approx(100 * 2 / 3), 75],
+    )
     assert model.tasks == [0, 0, 1, 1]
     for compatibility in (['class-il', 'task-il'], ['general-continual']):
         other = TaskAware()
         other.COMPATIBILITY = compatibility
-        assert evaluate(other, stream(TASKS, 1, [FIRST, SECOND]))[0] == [0, 25] and set(other.tasks) == {None}
+        assert evaluate(other, stream(TASKS, 1, [FIRST, SECOND]))[0] == [0, 25] and set(
+            other.tasks
+        ) == {None}
 
 
 def test_masking_the_classes_of_other_tasks():
-    outputs = torch.arange(8.).reshape(2, 4)
+    outputs = torch.arange(8.0).reshape(2, 4)
     assert mask_classes(outputs, stream(TASKS, 1, []), 1) is None
     assert outputs.tolist() == [[-torch.inf, 1, 2, -torch.inf], [-torch.inf, 5, 6, -torch.inf]]

@@ -1,6 +1,7 @@
 """`--mammoth PATH`: a file written for Mammoth finds the helper modules that only a checkout of
 Mammoth has.
 """
+
 import os
 import sys
 
@@ -13,7 +14,7 @@ from bench.run.training import train
 from core.environment import warn_once
 from tests.conftest import python, refused, words_of, written
 
-METHOD = '''
+METHOD = """
 import torch
 from backbone.columns import Column
 from backbone.utils.layers import double
@@ -51,13 +52,20 @@ class Gentle(ContinualModel):
         assert late and ring.RingBuffer is RingBuffer and soft(2) == 4 * 2 * half and Warmup.STEPS == 3 and hub and Column
         assert apply_transform.__module__ == 'utils.augmentations' and not hasattr(apply_transform, 'theirs')
         return loss.item()
-'''
+"""
 LOUD = 'raise RuntimeError("must not be imported")\n'
 CHECKOUT = {
-    **{f'{package}/__init__.py': LOUD for package in ('backbone', 'datasets', 'models', 'utils', 'datasets/utils',
-                                                      'models/utils')},
-    'main.py': LOUD, 'utils/buffer.py': LOUD, 'utils/args.py': LOUD, 'models/utils/continual_model.py': LOUD, 'models/er.py': LOUD,
-    'models/other.py': LOUD, 'utils/unasked.py': LOUD,
+    **{
+        f'{package}/__init__.py': LOUD
+        for package in ('backbone', 'datasets', 'models', 'utils', 'datasets/utils', 'models/utils')
+    },
+    'main.py': LOUD,
+    'utils/buffer.py': LOUD,
+    'utils/args.py': LOUD,
+    'models/utils/continual_model.py': LOUD,
+    'models/er.py': LOUD,
+    'models/other.py': LOUD,
+    'utils/unasked.py': LOUD,
     'backbone/columns.py': 'class Column:\n    pass\n',
     'backbone/utils/layers.py': 'from backbone.utils.more import factor\n\n\ndef double(x):\n    return factor * x\n',
     'backbone/utils/more.py': 'factor = 2\n',
@@ -68,7 +76,7 @@ CHECKOUT = {
     'utils/ring.py': 'from utils.buffer import Buffer\n\n\nclass RingBuffer(Buffer):\n    pass\n',
     'utils/late.py': 'late = True\n',
     'utils/augmentations.py': 'from utils.augmentations import random_flip\n\n\ndef soft(x):\n    return x * 2\n\n\n'
-                              'def apply_transform(x, transform):\n    raise RuntimeError("shadowed")\n',
+    'def apply_transform(x, transform):\n    raise RuntimeError("shadowed")\n',
     'utils/schedulers.py': 'class Warmup:\n    STEPS = 3\n',
 }
 BASE = '--dataset seq-digits --lr 0.05 --buffer_size 20 --disable_log 1 --non_verbose 1'
@@ -91,7 +99,9 @@ def checkout(third_party, small_digits, tmp_path, monkeypatch):
     yield (folder := written(tmp_path / 'their mammoth', CHECKOUT))
     for name, module in list(sys.modules.items()):
         found = getattr(module, '__file__', None)
-        if name.startswith(('backbone.', 'datasets.', 'models.', 'utils.')) and (found is None or str(folder) in found):
+        if name.startswith(('backbone.', 'datasets.', 'models.', 'utils.')) and (
+            found is None or str(folder) in found
+        ):
             package, _, stem = name.rpartition('.')
             vars(sys.modules.get(package, module)).pop(stem, None)
             del sys.modules[name]
@@ -112,10 +122,14 @@ def test_a_run_with_modules_and_names_of_a_checkout(checkout, tmp_path, monkeypa
     assert type(model.buffer).__mro__[1].__module__ == 'utils.buffer' and len(model.buffer) == 20
     assert ('mammoth' in row) == (by == 'flag') and 'task2' in row
     assert sys.modules['utils.ring'].__file__.startswith(str(checkout))
-    (checkout / 'utils' / '__init__.py').write_text('def joined(*parts):\n    return "/".join(parts)\n')
+    (checkout / 'utils' / '__init__.py').write_text(
+        'def joined(*parts):\n    return "/".join(parts)\n'
+    )
     from utils import joined
+
     assert joined('a', 'b') == 'a/b'
     import models.er
+
     assert not models.er.__file__.startswith(str(checkout)) and 'models.other' not in sys.modules
 
 
@@ -136,7 +150,10 @@ def test_a_package_that_a_helper_lacks_is_named_each_time(checkout):
             given(FLAGS, '--mammoth', checkout)
 
 
-@pytest.mark.parametrize('end, said', [('raise SystemExit(0)', 'SystemExit'), ('x = ' + '-' * 50_000 + '1', 'cannot be imported')])
+@pytest.mark.parametrize(
+    'end, said',
+    [('raise SystemExit(0)', 'SystemExit'), ('x = ' + '-' * 50_000 + '1', 'cannot be imported')],
+)
 def test_files_that_end_the_process_or_cannot_be_read_are_one_line(checkout, end, said):
     """`sys.exit(0)` at import ended a run with exit code 0; a pipe called `x.py` let every run wait
     for ever.
@@ -144,8 +161,12 @@ def test_files_that_end_the_process_or_cannot_be_read_are_one_line(checkout, end
     os.mkfifo(checkout / 'models' / 'pipe.py')
     (checkout / 'models' / 'loop.py').symlink_to('loop.py')
     (checkout / 'models' / 'folder.py').mkdir()
-    (checkout / 'models' / 'latin.py').write_bytes(b'# coding: latin-1\nclass Latin:\n    NAME = "latin"  # \xe9\n')
-    (checkout / 'models' / 'quitting.py').write_text(f'class Quitting:\n    NAME = "quitting"\n{end}\n')
+    (checkout / 'models' / 'latin.py').write_bytes(
+        b'# coding: latin-1\nclass Latin:\n    NAME = "latin"  # \xe9\n'
+    )
+    (checkout / 'models' / 'quitting.py').write_text(
+        f'class Quitting:\n    NAME = "quitting"\n{end}\n'
+    )
     with refused('--model quitting', said):
         given(FLAGS, '--mammoth', checkout, model='quitting')
     with refused('--mammoth ~no.such.user'):
@@ -153,48 +174,79 @@ def test_files_that_end_the_process_or_cannot_be_read_are_one_line(checkout, end
 
 
 def test_help_imports_nothing_of_it(checkout, tmp_path):
-    code = ('import sys\nsys.argv = ["main.py", "--help_all", "--mammoth", sys.argv[1]]\nimport main\n'
-            'try: main.main()\nexcept SystemExit: pass\nprint("theirs:", [n for n, m in sys.modules.items() if "their" in str(m)])')
+    code = (
+        'import sys\nsys.argv = ["main.py", "--help_all", "--mammoth", sys.argv[1]]\nimport main\n'
+        'try: main.main()\nexcept SystemExit: pass\nprint("theirs:", [n for n, m in sys.modules.items() if "their" in str(m)])'
+    )
     result = python('-c', code, checkout, cwd=tmp_path.cwd())
     assert '--mammoth PATH' in result.stdout and 'theirs: []' in result.stdout, result.stderr
 
 
-def test_unknown_keys_in_config_files_of_the_checkout_are_warned_of_and_in_ours_refused(checkout, capsys, monkeypatch, tmp_path):
+def test_unknown_keys_in_config_files_of_the_checkout_are_warned_of_and_in_ours_refused(
+    checkout, capsys, monkeypatch, tmp_path
+):
     (checkout / 'models' / 'theirs.py').write_text(METHOD.replace("'gentle'", "'theirs'"))
-    written(checkout, {'models/config/theirs.yaml': 'default: {odd_m: 1, batch_size: 7}', 'datasets/configs/seq-digits/rare.yaml': 'odd_d: 1\nn_epochs: 3\n'})
+    written(
+        checkout,
+        {
+            'models/config/theirs.yaml': 'default: {odd_m: 1, batch_size: 7}',
+            'datasets/configs/seq-digits/rare.yaml': 'odd_d: 1\nn_epochs: 3\n',
+        },
+    )
     warn_once.cache_clear()
     flags = BASE, NET, '--dataset_config rare --mammoth', checkout
     args = given(*flags, model='theirs')
     assert (args.batch_size, args.n_epochs) == (7, 3)
     warned = capsys.readouterr().err
-    assert all(f'{name} is not a flag of this run' in warned for name in ('theirs.yaml: odd_m', 'rare.yaml: odd_d'))
+    assert all(
+        f'{name} is not a flag of this run' in warned
+        for name in ('theirs.yaml: odd_m', 'rare.yaml: odd_d')
+    )
     monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
     written(tmp_path, {'datasets/configs/seq-digits/rare.yaml': 'odd_d: 1\n'})
     with refused('rare.yaml', 'odd_d'):
         given(*flags, model='theirs')
 
 
-def test_a_method_of_the_checkout_gets_its_network_unless_another_is_asked_for(checkout, tmp_path, caplog):
+def test_a_method_of_the_checkout_gets_its_network_unless_another_is_asked_for(
+    checkout, tmp_path, caplog
+):
     """The log gives Mammoth's name of it, which scripts for Mammoth compare."""
     (checkout / 'models' / 'theirs.py').write_text(METHOD.replace("'gentle'", "'theirs'"))
-    (checkout / 'backbone' / 'net.py').write_text('from backbone import register_backbone\nfrom backbone.resnet_cifar import resnet34\n\n\n'
-                                                  '@register_backbone("resnet18")\ndef resnet18(num_classes, num_filters: int = 3):\n'
-                                                  '    return resnet34(num_classes, num_filters)\n')
+    (checkout / 'backbone' / 'net.py').write_text(
+        'from backbone import register_backbone\nfrom backbone.resnet_cifar import resnet34\n\n\n'
+        '@register_backbone("resnet18")\ndef resnet18(num_classes, num_filters: int = 3):\n'
+        '    return resnet34(num_classes, num_filters)\n'
+    )
     written(checkout, {'models/config/theirs.yaml': 'default: {backbone: resnet18}'})
-    flags = BASE, '--num_filters 2 --n_epochs 1 --n_splits 2 --batch_size 16 --base_path', tmp_path, '--mammoth', checkout
+    flags = (
+        BASE,
+        '--num_filters 2 --n_epochs 1 --n_splits 2 --batch_size 16 --base_path',
+        tmp_path,
+        '--mammoth',
+        checkout,
+    )
     assert given(*flags, '--backbone resnet18', model='theirs').backbone == 'resnet18'
     caplog.set_level('DEBUG')
     args = initialize(given(*flags, model='theirs'))[2]
     assert args.backbone == 'mammoth:resnet18' and "backbone='resnet18'" in caplog.text
 
 
-def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(checkout, third_party, tmp_path):
-    own = METHOD.replace('from utils import ring', 'from utils.buffer import Buffer').replace('ring.RingBuffer is RingBuffer', 'Buffer')
-    own = own.replace('RingBuffer(self.args.buffer_size, self.device)', "Buffer(9, self.device, sample_selection_strategy='rare')")
+def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(
+    checkout, third_party, tmp_path
+):
+    own = METHOD.replace('from utils import ring', 'from utils.buffer import Buffer').replace(
+        'ring.RingBuffer is RingBuffer', 'Buffer'
+    )
+    own = own.replace(
+        'RingBuffer(self.args.buffer_size, self.device)',
+        "Buffer(9, self.device, sample_selection_strategy='rare')",
+    )
     (checkout / 'models' / 'theirs.py').write_text(own.replace("'gentle'", "'theirs'"))
     (checkout / 'utils' / 'buffer.py').write_text(
         'class Buffer:\n    def __init__(self, size, device, sample_selection_strategy):\n        self.kept = []\n\n'
-        '    def add_data(self, examples, labels):\n        self.kept += labels.tolist()\n')
+        '    def add_data(self, examples, labels):\n        self.kept += labels.tolist()\n'
+    )
     flags = FLAGS, '--mammoth', checkout, '--base_path', tmp_path
     model, dataset, args = initialize(given(*flags, model='theirs'))
     assert 'task2' in train(model, dataset, args) and len(model.buffer.kept) > 50
@@ -204,20 +256,43 @@ def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(checkout, t
     assert not list(checkout.glob('models/**/*.pyc'))
 
 
-def test_a_method_that_is_not_ours_gets_labels_that_count_up_as_classes_come(checkout, tmp_path, monkeypatch):
+def test_a_method_that_is_not_ours_gets_labels_that_count_up_as_classes_come(
+    checkout, tmp_path, monkeypatch
+):
     """As in Mammoth, where the classes of a task are a range; under any order of the classes of the
     files.
     """
     last = (4, 0, 9, 1, 7), (2, 8, 3, 5, 6)
     order = '-'.join(map(str, last[0] + last[1]))
-    model, dataset, args = initialize(given(FLAGS.replace('--n_splits 2', f'--schedule split:2,order={order}'), '--base_path', tmp_path, '--mammoth', checkout))
-    assert [dataset.task_classes(t).tolist() for t in (0, 1)] == [list(range(5)), list(range(5, 10))]
+    model, dataset, args = initialize(
+        given(
+            FLAGS.replace('--n_splits 2', f'--schedule split:2,order={order}'),
+            '--base_path',
+            tmp_path,
+            '--mammoth',
+            checkout,
+        )
+    )
+    assert [dataset.task_classes(t).tolist() for t in (0, 1)] == [
+        list(range(5)),
+        list(range(5, 10)),
+    ]
     names = dataset.get_class_names()
-    assert [{int(name.split()[-1]) for name in names[part]} for part in (slice(5), slice(5, 10))] == [set(classes) for classes in last]
+    assert [
+        {int(name.split()[-1]) for name in names[part]} for part in (slice(5), slice(5, 10))
+    ] == [set(classes) for classes in last]
     seen = []
-    monkeypatch.setattr(model, 'observe', lambda inputs, labels, not_aug_inputs, epoch=None: seen.append((dataset.c_task, *labels.tolist())) or 0.0)
+    monkeypatch.setattr(
+        model,
+        'observe',
+        lambda inputs, labels, not_aug_inputs, epoch=None: (
+            seen.append((dataset.c_task, *labels.tolist())) or 0.0
+        ),
+    )
     train(model, dataset, args)
     assert all(5 * task <= label < 5 * task + 5 for task, *labels in seen for label in labels)
-    args = given('--dataset seq-digits --lr 0.1 --n_epochs 1 --schedule', args.schedule, model='sgd')
+    args = given(
+        '--dataset seq-digits --lr 0.1 --n_epochs 1 --schedule', args.schedule, model='sgd'
+    )
     # ours take any labels
     assert sorted(initialize(args)[1].task_classes(0).tolist()) == sorted(last[0])

@@ -1,5 +1,6 @@
 """docs/mammoth-flags.md: each flag of Mammoth is there, and what the page says of
 it is what the command line does."""
+
 import functools
 import re
 import shlex
@@ -11,7 +12,7 @@ from core.plugins import normalise
 from scroll.errors import InputError
 from tests.conftest import ROOT, refused
 
-REGISTERED = '''
+REGISTERED = """
     model dataset backbone load_best_args loadcheck dataset_config model_config lr batch_size label_perc
     label_perc_by_task lpt label_perc_by_class lpc joint eval_future custom_task_order custom_class_order
     validation validation_mode fitting_mode n_epochs n_iters early_stopping_patience early_stopping_metric
@@ -25,8 +26,12 @@ REGISTERED = '''
     force_compat alpha beta task_free use_custom_classifier maxlr minlr
     fitting_epochs cutmix_alpha bic_epochs temp valset_split wd_reg distill_after_bic
     compute_theoretical_best use_original_icarl_transform opt_wd gamma softmax_temp e_lambda
-'''
-ROWS = re.findall(r'^\| `(-\S+)` \| `([^`]+)` \| (\w+) \| ?(.*?) ?\|$', (ROOT / 'docs' / 'mammoth-flags.md').read_text(), re.M)
+"""
+ROWS = re.findall(
+    r'^\| `(-\S+)` \| `([^`]+)` \| (\w+) \| ?(.*?) ?\|$',
+    (ROOT / 'docs' / 'mammoth-flags.md').read_text(),
+    re.M,
+)
 NO_BUFFER = ('lwf', 'ewc_on')
 
 
@@ -44,8 +49,16 @@ def parser_and_arguments(words: list):
         fixed.pop('--buffer_size')
     if given.get('--model') == 'gdumb':
         fixed.pop('--lr')
-    words = [*(word for flag, value in fixed.items() if flag not in words for word in (flag, value)), *words]
-    which = [word for pair in zip(words, words[1:]) if pair[0] in ('--model', '--dataset', '--backbone') for word in pair]
+    words = [
+        *(word for flag, value in fixed.items() if flag not in words for word in (flag, value)),
+        *words,
+    ]
+    which = [
+        word
+        for pair in zip(words, words[1:])
+        if pair[0] in ('--model', '--dataset', '--backbone')
+        for word in pair
+    ]
     return parser_of(*which), parse_args(words)
 
 
@@ -56,7 +69,9 @@ def test_the_page_has_every_flag_once():
     assert all(flag in words and (here or state != 'differs') for flag, words, state, here in ROWS)
 
 
-@pytest.mark.parametrize('flag, words, state', [row[:3] for row in ROWS], ids=[row[0] for row in ROWS])
+@pytest.mark.parametrize(
+    'flag, words, state', [row[:3] for row in ROWS], ids=[row[0] for row in ROWS]
+)
 def test_a_flag_is_what_the_page_says(flag, words, state):
     """It has the value that it was given, or one line that names it."""
     words = shlex.split(words)
@@ -66,8 +81,8 @@ def test_a_flag_is_what_the_page_says(flag, words, state):
         assert flag in str(caught.value) and len(str(caught.value).splitlines()) == 1
         return
     parser, args = parser_and_arguments(words)
-    action, after = parser._option_string_actions[flag], words[words.index(flag) + 1:]
-    values = after[:next((i for i, word in enumerate(after) if word.startswith('--')), None)]
+    action, after = parser._option_string_actions[flag], words[words.index(flag) + 1 :]
+    values = after[: next((i for i, word in enumerate(after) if word.startswith('--')), None)]
     expected = [action.type(value) if action.type else value for value in values] or [action.const]
     if action.dest in ('model', 'dataset', 'backbone'):
         expected = [normalise(expected[0])]
@@ -76,13 +91,30 @@ def test_a_flag_is_what_the_page_says(flag, words, state):
 
 def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path, monkeypatch):
     """A run says in a line what differs, and the flag takes theirs."""
+
     def given(line='', model='er_ace'):
         return parse_args(f'--model {model} --dataset seq-cifar100 --buffer_size 20 {line}'.split())
+
     ours, theirs = given(), given('--lr 0.1 --mammoth_defaults 1')
-    for word in ('weights compact (none)', 'lr 0.01 (required)', 'task_free True (False)', 'n_epochs 1 (of the data set)', 'lr_milestones'):
+    for word in (
+        'weights compact (none)',
+        'lr 0.01 (required)',
+        'task_free True (False)',
+        'n_epochs 1 (of the data set)',
+        'lr_milestones',
+    ):
         assert word in ours.differs
-    assert theirs.differs == '' and (theirs.weights, theirs.backbone, theirs.task_free, theirs.n_epochs) == ('none', 'resnet18', False, 50)
-    assert (theirs.lr_scheduler, theirs.lr_milestones, theirs.num_filters) == ('multisteplr', [35, 45], 64)
+    assert theirs.differs == '' and (
+        theirs.weights,
+        theirs.backbone,
+        theirs.task_free,
+        theirs.n_epochs,
+    ) == ('none', 'resnet18', False, 50)
+    assert (theirs.lr_scheduler, theirs.lr_milestones, theirs.num_filters) == (
+        'multisteplr',
+        [35, 45],
+        64,
+    )
     with monkeypatch.context() as patched, refused('--lr is missing'):
         patched.setenv('MAMMOTH_DEFAULTS', '1')
         assert given('--lr 0.1').lr_milestones == [35, 45]
@@ -93,6 +125,11 @@ def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path
     gdumb = given('--mammoth_defaults 1', 'gdumb')
     assert (gdumb.fitting_epochs, gdumb.cutmix_alpha, gdumb.n_epochs, gdumb.lr) == (256, 1, 1, 0)
     assert not given(model='scroll').differs and 'mammoth_defaults' not in ours
-    code, out, _ = command_line('--model er --dataset seq-digits --weights none --backbone reduced-resnet18 --n_epochs 0',
-                                '--buffer_size 9 --base_path', tmp_path)
-    assert code == 0 and out.splitlines()[0].startswith("Mammoth's defaults differ: lr 0.01 (required); --mammoth_defaults 1")
+    code, out, _ = command_line(
+        '--model er --dataset seq-digits --weights none --backbone reduced-resnet18 --n_epochs 0',
+        '--buffer_size 9 --base_path',
+        tmp_path,
+    )
+    assert code == 0 and out.splitlines()[0].startswith(
+        "Mammoth's defaults differ: lr 0.01 (required); --mammoth_defaults 1"
+    )

@@ -1,5 +1,6 @@
 """What a user of Mammoth types and writes means here what it means there: names of
 backbones, config files, own files."""
+
 import importlib
 import re
 import subprocess
@@ -19,7 +20,7 @@ from core import environment as conf
 from core.plugins import SHIPPED
 from tests.conftest import ROOT, refused, words_of, written
 
-DERPP = '''
+DERPP = """
 default: {optim_wd: 0.125}
 seq-cifar100:
     batch_size: 16
@@ -32,8 +33,8 @@ seq_cifar10:
     num_filters: 6
 mine: {lr: 2, optim_nesterov: yes}
 rules: [{when: {buffer_size: {max: 600}}, set: {lr: 3}}]
-'''
-METHOD = '''
+"""
+METHOD = """
 from models.utils.continual_model import ContinualModel
 from utils.args import ArgumentParser, add_rehearsal_args
 
@@ -50,8 +51,8 @@ class Their(ContinualModel):
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         return 0
-'''
-DATA = '''
+"""
+DATA = """
 from datasets.utils.continual_dataset import ContinualDataset
 
 class TheirData(ContinualDataset):
@@ -61,8 +62,8 @@ class TheirData(ContinualDataset):
 
     def __init__(self, args, shade: float = 0.5):
         super().__init__(args)
-'''
-NETS = '''
+"""
+NETS = """
 from backbone import MammothBackbone, register_backbone
 from backbone.resnet_cifar import BasicBlock, ResNet
 
@@ -75,7 +76,7 @@ def their_net(num_classes: int, num_filters: int = 7, depth: int = 1):
 @register_backbone('resnet34')
 def resnet34(num_classes: int, num_filters: int = 9):
     return ResNet(BasicBlock, [1, 1], num_classes, num_filters)
-'''
+"""
 ER = METHOD.replace("'their'", "'er'").replace('Their', 'TheirEr')
 
 
@@ -99,7 +100,10 @@ def derpp(*flags, dataset='seq-cifar100'):
 # -- names of backbones
 # ------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('name, width', [('resnet18', 64), ('Reduced_ResNet18', 20), ('resnet34', 64)])
+
+@pytest.mark.parametrize(
+    'name, width', [('resnet18', 64), ('Reduced_ResNet18', 20), ('resnet34', 64)]
+)
 def test_a_backbone_that_is_asked_for_is_mammoths_and_starts_from_scratch(name, width):
     args = arguments('--lr 0.1 --backbone', name)
     assert (args.weights, args.num_filters) == ('none', width)
@@ -122,7 +126,16 @@ def test_weights_may_call_the_network_of_meta_dataset_resnet18(tmp_path):
     """As the shipped ones do; Mammoth's has `num_filters`."""
     for options, today in ((dict(width=4), 'resnet18-md'), (dict(num_filters=4), 'resnet18')):
         path = tmp_path / today
-        weights.save(path, get_backbone_class(today)(10, **options), 'resnet18', options, 16, (0.5,) * 3, (0.5,) * 3, dict(classes=['n0']))
+        weights.save(
+            path,
+            get_backbone_class(today)(10, **options),
+            'resnet18',
+            options,
+            16,
+            (0.5,) * 3,
+            (0.5,) * 3,
+            dict(classes=['n0']),
+        )
         assert (weights.load(path).backbone, weights.load(path).options) == (today, options)
         assert arguments('--lr 0.1 --weights', path).backbone == today
 
@@ -130,14 +143,31 @@ def test_weights_may_call_the_network_of_meta_dataset_resnet18(tmp_path):
 # -- config files
 # ------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('flags, dataset, line', [
-    (['--buffer_size 200 --model_config best'], 'seq-cifar100', ['buffer_size 200', '500, 2000']),
-    (['--buffer_size 200 --model_config best'], 'seq-digits', ['no section for seq-digits', 'seq-cifar100'])])
+
+@pytest.mark.parametrize(
+    'flags, dataset, line',
+    [
+        (
+            ['--buffer_size 200 --model_config best'],
+            'seq-cifar100',
+            ['buffer_size 200', '500, 2000'],
+        ),
+        (
+            ['--buffer_size 200 --model_config best'],
+            'seq-digits',
+            ['no section for seq-digits', 'seq-cifar100'],
+        ),
+    ],
+)
 def test_what_of_a_config_file_cannot_be_used_is_said(config, capsys, flags, dataset, line):
     config('models/config/derpp.yaml', DERPP)
     args = derpp(*flags, '--lr 0.7', dataset=dataset)
     said = capsys.readouterr().err
-    assert said.count('\n') == 1 and 'models/config/derpp.yaml' in said and all(word in said for word in line)
+    assert (
+        said.count('\n') == 1
+        and 'models/config/derpp.yaml' in said
+        and all(word in said for word in line)
+    )
     assert (args.lr, args.optim_wd) == (0.7, 0.125)
 
 
@@ -155,12 +185,21 @@ def test_sections_of_any_name_are_taken_by_it(config, capsys):
     assert 'no file for sgd' in capsys.readouterr().err
 
 
-def test_a_config_file_may_ask_for_a_backbone_which_starts_from_scratch(config, capsys, tiny_weights):
+def test_a_config_file_may_ask_for_a_backbone_which_starts_from_scratch(
+    config, capsys, tiny_weights
+):
     config('models/config/derpp.yaml', DERPP)
     args = derpp('--buffer_size 200 --model_config best', dataset='seq-cifar10')
-    assert (args.backbone, args.weights, args.num_filters, args.lr) == ('reduced-resnet18', 'none', 6, 0.0625)
+    assert (args.backbone, args.weights, args.num_filters, args.lr) == (
+        'reduced-resnet18',
+        'none',
+        6,
+        0.0625,
+    )
     config('models/config/derpp.yaml', DERPP.replace('    num_filters: 6\n', ''))
-    args = derpp('--buffer_size 200 --model_config best --weights', tiny_weights, dataset='seq-cifar10')
+    args = derpp(
+        '--buffer_size 200 --model_config best --weights', tiny_weights, dataset='seq-cifar10'
+    )
     assert (args.backbone, args.weights) == ('resnet18-md', tiny_weights)
     assert 'takes precedence over backbone reduced-resnet18' in capsys.readouterr().err
     args = derpp('--buffer_size 200 --model_config best --backbone resnet34', dataset='seq-cifar10')
@@ -169,11 +208,16 @@ def test_a_config_file_may_ask_for_a_backbone_which_starts_from_scratch(config, 
 
 def test_data_set_configs_are_found_however_their_folder_is_spelled(config, capsys):
     config('datasets/configs/seq_digits/icarl.yaml', 'n_epochs: 3\nN_TASKS: 2\nlr_scheduler: None')
-    config('datasets/configs/seq-digits/plain.yaml', yaml.safe_dump(dict(SIZE=[8, 8], N_CLASSES=10, SETTING='class-il')))
+    config(
+        'datasets/configs/seq-digits/plain.yaml',
+        yaml.safe_dump(dict(SIZE=[8, 8], N_CLASSES=10, SETTING='class-il')),
+    )
     assert datasets.get_dataset_config_names('seq-digits') == ['icarl', 'plain']
     assert datasets.get_dataset_config_names('seq-cifar10') == []
     args = arguments('--lr 0.1 --dataset_config icarl')
-    assert (args.n_epochs, args.lr_scheduler) == (3, None) and datasets.get_dataset(args).N_TASKS == 2
+    assert (args.n_epochs, args.lr_scheduler) == (3, None) and datasets.get_dataset(
+        args
+    ).N_TASKS == 2
     # what it is anyway
     assert datasets.get_dataset(arguments('--lr 0.1 --dataset_config plain')).SIZE == (8, 8)
     config('datasets/configs/seq-digits/plain.yaml', 'N_CLASSES: 11')
@@ -194,14 +238,18 @@ def test_the_data_set_config_of_a_model_config_goes_first_and_says_so(config, ca
 # -- files of the user's
 # -----------------------------------------------------------------------------------------------
 
+
 def test_a_file_of_the_users_goes_before_one_of_ours(third_party, capsys):
     third_party(backbone=dict(their_file=NETS), models=dict(their_file=ER))
     net = get_backbone(arguments('--lr 0.1 --backbone resnet34 --num_classes 10'))
-    assert net.feature_dim == 18                                        # of two stages, and 9 filters
+    assert net.feature_dim == 18  # of two stages, and 9 filters
     assert 'backbone/their_file.py' in (said := capsys.readouterr().err)
     assert 'backbone/resnet_cifar.py' in said
     assert said.count('\n') == 1
-    assert models.get_model_class('er').__name__ == 'TheirEr' and 'models/er.py' in capsys.readouterr().err
+    assert (
+        models.get_model_class('er').__name__ == 'TheirEr'
+        and 'models/er.py' in capsys.readouterr().err
+    )
     assert arguments('--lr 0.1 --backbone resnet18').num_filters == 64
     assert not capsys.readouterr().err
 
@@ -210,7 +258,7 @@ def test_ours_that_is_imported_later_does_not_take_the_name_back(third_party, mo
     third_party(backbone=dict(their_file=NETS))
     theirs = backbone.get_backbone_class('resnet34')
     monkeypatch.delitem(sys.modules, 'backbone.resnet_cifar')
-    importlib.import_module('backbone.resnet_cifar')                    # registers its own
+    importlib.import_module('backbone.resnet_cifar')  # registers its own
     assert backbone.get_backbone_class('resnet34') is theirs
 
 
@@ -224,22 +272,32 @@ def test_a_class_of_a_notebook_goes_before_a_file_of_ours(third_party):
 def test_every_file_of_ours_that_declares_a_name_is_known_as_ours(package):
     """Else a name of ours would go before it. In git, not in the folder, where
     there may be files of the user's."""
-    listed = subprocess.run(['git', 'ls-files', f'{package}/*.py'], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    listed = subprocess.run(
+        ['git', 'ls-files', f'{package}/*.py'], cwd=ROOT, capture_output=True, text=True
+    ).stdout.split()
     if not listed:
         pytest.skip('not a git checkout')
-    declares = re.compile(r"^    NAME = |^@register_", re.M)
-    own = {Path(path).stem for path in listed if path.count('/') == 1 and declares.search((ROOT / path).read_text())}
+    declares = re.compile(r'^    NAME = |^@register_', re.M)
+    own = {
+        Path(path).stem
+        for path in listed
+        if path.count('/') == 1 and declares.search((ROOT / path).read_text())
+    }
     assert own - {'__init__'} == SHIPPED[package]
 
 
 def test_help_of_a_third_party_method_data_set_and_backbone_in_one_run(third_party, capsys):
-    third_party(models=dict(their_file=METHOD), datasets=dict(their_file=DATA), backbone=dict(their_file=NETS))
+    third_party(
+        models=dict(their_file=METHOD),
+        datasets=dict(their_file=DATA),
+        backbone=dict(their_file=NETS),
+    )
     with pytest.raises(SystemExit) as end:
         arguments('--backbone their_net --help', model='their', dataset='their_data')
     out = capsys.readouterr().out
     assert not end.value.code
     assert not [f for f in ('--strength', '--shade', '--depth', '--buffer_size') if f not in out]
-    with pytest.raises(SystemExit):                    # and on a data set of ours, which has a pretrained one
+    with pytest.raises(SystemExit):  # and on a data set of ours, which has a pretrained one
         arguments('--backbone their_net --help', model='their')
     out = capsys.readouterr().out
     assert '--depth' in out and '--n_splits' in out and 'default: 5' in out
@@ -248,7 +306,11 @@ def test_help_of_a_third_party_method_data_set_and_backbone_in_one_run(third_par
 
 
 def test_the_classes_of_a_runs_arguments_and_all_by_name(third_party):
-    third_party(models=dict(their_file=METHOD.replace('from utils.args', 'import not_there\nfrom utils.args')))
+    third_party(
+        models=dict(
+            their_file=METHOD.replace('from utils.args', 'import not_there\nfrom utils.args')
+        )
+    )
     args = arguments('--lr 1')
     assert models.get_model_class(args) is models.get_model_class('sgd')
     assert datasets.get_dataset_class(args) is datasets.get_dataset_class('Seq_Digits')
