@@ -120,7 +120,7 @@ def from_state_dict(state: dict) -> dict:
             (127 / 255,) * 3,
             (128 / 255,) * 3,
         )
-        return _checkpoint(architecture, tensors, dict(variant=variant), saw='ImageNet')
+        return _checkpoint(architecture, tensors, {'variant': variant}, saw='ImageNet')
     stem, convolutions, stages = _anatomy(state)
     architecture = ARCHITECTURES.get((stem, convolutions, stages))
     if architecture is None:
@@ -147,15 +147,15 @@ def _checkpoint(architecture: Architecture, tensors: dict, options: dict, **info
     norm = tensors.get('layer1.0.bn1.weight')
     if architecture.width and norm is not None:
         options = {architecture.width: len(norm.flatten()), **options}
-    return dict(
-        tensors={name: t.detach().float() for name, t in tensors.items()},
-        options=options,
-        backbone=architecture.backbone,
-        input_size=architecture.input_size,
-        mean=architecture.mean,
-        std=architecture.std,
-        info=info,
-    )
+    return {
+        'tensors': {name: t.detach().float() for name, t in tensors.items()},
+        'options': options,
+        'backbone': architecture.backbone,
+        'input_size': architecture.input_size,
+        'mean': architecture.mean,
+        'std': architecture.std,
+        'info': info,
+    }
 
 
 def _anatomy(state: dict) -> tuple:
@@ -173,9 +173,12 @@ def _anatomy(state: dict) -> tuple:
     )
 
 
-_BYOL_LEAVES = dict(
-    weight='scale', bias='offset', running_mean='mean_ema/average', running_var='var_ema/average'
-)
+_BYOL_LEAVES = {
+    'weight': 'scale',
+    'bias': 'offset',
+    'running_mean': 'mean_ema/average',
+    'running_var': 'var_ema/average',
+}
 
 
 def from_byol(experiment) -> dict:
@@ -216,7 +219,7 @@ def _in_haiku(name: str) -> str:
         r'(?:layer(\d)\.(\d)\.)?(conv|bn|downsample\.)(\d)\.(\w+)', name
     ).groups()
     shortcut = kind == 'downsample.'
-    conv = kind == 'conv' or shortcut and number == '0'
+    conv = kind == 'conv' or (shortcut and number == '0')
     module = f'{"conv" if conv else "batchnorm"}/{"w" if conv else _BYOL_LEAVES[leaf]}'
     if stage is None:
         return f'initial_{module}'

@@ -22,7 +22,7 @@ from scroll.embedding.libraries import NETWORKS, LibraryNetwork, timm_network, t
 from scroll.embedding.named import with_options
 from scroll.errors import InputError, naming
 
-_OPTIONS = dict(timm=('random', 'img_size', 'file'), transformers=('random',))
+_OPTIONS = {'timm': ('random', 'img_size', 'file'), 'transformers': ('random',)}
 
 
 class LibraryBackbone(LibraryNetwork, Mapless):
@@ -62,12 +62,12 @@ def network_of(weights: str) -> tuple:
         net, preprocessing = NETWORKS[library](name, **given)
     options = {f'{library}_name': name} | {key: given[key] for key in ('img_size',) if key in given}
     published = not {'random', 'file'} & set(given) and not Path(name).is_dir()
-    return net, preprocessing, library, options, dict(saw='ImageNet') if published else {}
+    return net, preprocessing, library, options, {'saw': 'ImageNet'} if published else {}
 
 
 @register_backbone('timm')
 def timm(
-    num_classes: int, timm_name: str = 'vit_small_patch16_224', img_size: int = None
+    num_classes: int, timm_name: str = 'vit_small_patch16_224', img_size: int | None = None
 ) -> LibraryBackbone:
     """Args:
     timm_name: any image network of timm's, here at its random start.

@@ -39,12 +39,16 @@ def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, ab
     scales = scales_of(net, at[RECORDED_AT], images)
     made = {str(size): quantise_with_scales(net, expected, scales) for size, expected in at.items()}
     networks = {
-        size: dict(digest=network.digest(), golden=network.check())
+        size: {'digest': network.digest(), 'golden': network.check()}
         for size, network in made.items()
     }
-    content = dict(
-        format=FORMAT, psi=state_digest(net), scales=scales, networks=networks, about=about
-    )
+    content = {
+        'format': FORMAT,
+        'psi': state_digest(net),
+        'scales': scales,
+        'networks': networks,
+        'about': about,
+    }
     with atomic_write(path) as file:
         file.write(f'{json.dumps(content, indent=1)}\n'.encode())
     return content
@@ -107,5 +111,5 @@ def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None
         )
     made.golden = expected['golden']
     if kept is not None:
-        made.save(kept, dict(psi=recorded['psi']))
+        made.save(kept, {'psi': recorded['psi']})
     return made

@@ -19,8 +19,10 @@ SHIPPED = Path(__file__).resolve().parent / 'weights'
 PUBLISHED = {
     'url-resnet18': (
         'url-resnet18.pth.tar',
-        'saved_results/url/weights/url/model_best.pth.tar in url.zip, '
-        'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A, 45 MB or more',
+        (
+            'saved_results/url/weights/url/model_best.pth.tar in url.zip, '
+            'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A, 45 MB or more'
+        ),
     ),
     'rfs-resnet12': (
         'rfs-resnet12.pth',
@@ -28,8 +30,10 @@ PUBLISHED = {
     ),
     'byol-resnet50': (
         'pretrain_res50x1.pkl',
-        'https://storage.googleapis.com/deepmind-byol/checkpoints/'
-        'pretrain_res50x1.pkl (licence CC BY-NC 4.0), 570 MB',
+        (
+            'https://storage.googleapis.com/deepmind-byol/checkpoints/'
+            'pretrain_res50x1.pkl (licence CC BY-NC 4.0), 570 MB'
+        ),
     ),
 }
 

@@ -56,7 +56,7 @@ class Weights:
     info: dict = field(default_factory=dict)
     resampling: dict = field(default_factory=dict)
 
-    def preprocessing(self, input_size: int = None) -> Preprocessing:
+    def preprocessing(self, input_size: int | None = None) -> Preprocessing:
         """What the network expects of its input, at its own size or another."""
         return Preprocessing(input_size or self.input_size, self.mean, self.std, **self.resampling)
 
@@ -96,15 +96,15 @@ def save(
     bad = [name for name, t in tensors.items() if not torch.isfinite(t).all()]
     if bad:
         raise ValueError(f'not finite in half precision: {bad[0]}')
-    about = dict(
-        format=_FORMAT,
-        backbone=backbone,
-        options=options,
-        input_size=input_size,
-        mean=list(mean),
-        std=list(std),
-        info=info,
-    )
+    about = {
+        'format': _FORMAT,
+        'backbone': backbone,
+        'options': options,
+        'input_size': input_size,
+        'mean': list(mean),
+        'std': list(std),
+        'info': info,
+    }
     with atomic_write(path) as file:
         file.write(
             safetensors_bytes(tensors, metadata={'about': json.dumps(about, sort_keys=True)})
@@ -125,7 +125,7 @@ def integer_file(name: str) -> Path:
     return weight_files.find(name).with_suffix('.integer.npz')
 
 
-def has_integers(name: str, input_size: int = None) -> bool:
+def has_integers(name: str, input_size: int | None = None) -> bool:
     """Whether there is an integer network of these weights, for images of this size (None: their
     own).
     """
@@ -157,7 +157,7 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> I
     return network
 
 
-def network(name: str, input_size: int = None) -> tuple:
+def network(name: str, input_size: int | None = None) -> tuple:
     """(the network of these weights, in eval mode; its `Preprocessing`, for its own size or
     another).
     """
@@ -171,7 +171,7 @@ def network(name: str, input_size: int = None) -> tuple:
 def embedder(
     name: str = DEFAULT,
     cache=None,
-    input_size: int = None,
+    input_size: int | None = None,
     stages: tuple = (),
     mirror: bool = False,
 ) -> Embedder:
@@ -208,9 +208,10 @@ def load(name: str, tensors: bool = True) -> Weights:
             content, digest = _read(path, status.st_size, status.st_mtime_ns)
         except OSError as error:
             raise InputError(f'{path}: {error.strerror}') from error
-    copies = dict(
-        options=dict(content['options']), tensors=dict(content['tensors']) if tensors else {}
-    )
+    copies = {
+        'options': dict(content['options']),
+        'tensors': dict(content['tensors']) if tensors else {},
+    }
     return Weights(name, digest, **content | copies)
 
 
@@ -281,12 +282,12 @@ def _read_safetensors(path: Path) -> dict:
             'it does not say what it is; expected the metadata that pretrain.py writes'
         ) from error
     tensors = {key: t.float() for key, t in checkpoints.named_for(backbone, values).items()}
-    return dict(
-        tensors=tensors,
-        backbone=backbone,
-        options=options,
-        input_size=preprocessing.input_size,
-        mean=preprocessing.mean,
-        std=preprocessing.std,
-        info=info,
-    )
+    return {
+        'tensors': tensors,
+        'backbone': backbone,
+        'options': options,
+        'input_size': preprocessing.input_size,
+        'mean': preprocessing.mean,
+        'std': preprocessing.std,
+        'info': info,
+    }

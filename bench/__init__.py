@@ -32,11 +32,11 @@ _FROM = {  # name -> where it is; those that Mammoth has at the top of its packa
     }.items()
     for name in names.split()
 }
-__all__ = ('load_runner', 'train', 'get_avail_args', *_FROM)  # noqa: PLE0604  a tuple of names
+__all__ = ('load_runner', 'train', 'get_avail_args', *_FROM)
 __getattr__ = names_of(__name__, **_FROM)
 
 
-def load_runner(model: str, dataset: str, args: dict = None, **flags) -> tuple:
+def load_runner(model: str, dataset: str, args: dict | None = None, **flags) -> tuple:
     """(method, data set) of a run, ready for `train`; the backbone is the method's `net`.
 
     model, dataset: names, as `--model` and `--dataset` take them. args, flags: flag -> value; None
@@ -75,11 +75,11 @@ def get_avail_args(dataset: str, model: str, **flags) -> tuple:
             kind = required if action.required else optional
             kind.setdefault(
                 action.dest,
-                dict(
-                    default=parser.get_default(action.dest),
-                    choices=action.choices,
-                    description=action.help,
-                ),
+                {
+                    'default': parser.get_default(action.dest),
+                    'choices': action.choices,
+                    'description': action.help,
+                },
             )
     return required, optional
 

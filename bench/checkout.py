@@ -43,27 +43,29 @@ _REASONS = [
     (r'CUDA|NVIDIA', 'needs CUDA'),
     (r'ModuleNotFoundError|ImportError|[Pp]lease install', 'needs a package'),
     (
-        r'URLError|urlopen|HTTPError|huggingface|LocalEntryNotFound|[Dd]ownload|Connection|Missing keys|'
-        r'No such file|not found|FileNotFound|does not exist|corrupted',
+        (
+            r'URLError|urlopen|HTTPError|huggingface|LocalEntryNotFound|[Dd]ownload|Connection|Missing keys|'
+            r'No such file|not found|FileNotFound|does not exist|corrupted'
+        ),
         'needs weights or data',
     ),
 ]
 # kind -> whether it runs: a few batches of two tasks; the first batch
-_TRIED = dict(model='bench.train(*run)', dataset='next(iter(run[1].get_data_loaders()[0]))')
+_TRIED = {'model': 'bench.train(*run)', 'dataset': 'next(iter(run[1].get_data_loaders()[0]))'}
 _LAST = re.compile(r'\[Class-IL\]: ([\d.]+) %')
 _PATIENCE = 900  # seconds for one model or data set
-_SHORT = dict(
-    buffer_size='100',
-    minibatch_size='16',
-    lr='0.01',
-    batch_size='16',
-    debug_mode='1',
-    non_verbose='1',
-    disable_log='1',
-    stop_after='2',
-    device='cpu',
-    num_threads='1',
-)
+_SHORT = {
+    'buffer_size': '100',
+    'minibatch_size': '16',
+    'lr': '0.01',
+    'batch_size': '16',
+    'debug_mode': '1',
+    'non_verbose': '1',
+    'disable_log': '1',
+    'stop_after': '2',
+    'device': 'cpu',
+    'num_threads': '1',
+}
 _NOT_COMPARED = {
     'seed',
     'base_path',
@@ -129,7 +131,7 @@ def short(model: str, dataset: str, root: str, words: list) -> tuple:
     from bench.run.building import initialize
     from models import get_model_class
 
-    fixed = dict(mammoth=root, model=model, dataset=dataset)
+    fixed = {'mammoth': root, 'model': model, 'dataset': dataset}
     required, optional = bench.get_avail_args(**fixed)
     flags = {
         name: '1'
@@ -139,7 +141,7 @@ def short(model: str, dataset: str, root: str, words: list) -> tuple:
     flags |= {name: value for name, value in _SHORT.items() if name in required or name in optional}
     if 'true_labels' in inspect.signature(get_model_class(model).observe).parameters:
         # they fill a buffer of purified samples, some of them in every other pass
-        flags |= dict(noise_rate='0.2', n_epochs='3', buffer_size='50')
+        flags |= {'noise_rate': '0.2', 'n_epochs': '3', 'buffer_size': '50'}
     for name, about in required.items():
         flags.setdefault(name, next(iter(about['choices'] or ['1'])))
     line = {name: value for name, value in (fixed | flags).items() if f'--{name}' not in words}
@@ -197,7 +199,7 @@ def verdicts(args) -> None:
                 else (f'{MAMMOTH}sgd', MAMMOTH + name)
             )
             found = verdict_of(kind, *what, args)
-            row = dict(kind=kind, name=name, verdict=found[0], reason=found[1])
+            row = {'kind': kind, 'name': name, 'verdict': found[0], 'reason': found[1]}
             write_csv(path, row, [*read_rows(path, []), row])
             progress.update()
 
@@ -214,8 +216,8 @@ def configurations(root: Path) -> list:
         for dataset, part in read_yaml(path).items():
             sizes = [size for size, flags in part.items() if isinstance(flags, dict)] or ['default']
             found += [
-                dict(model=path.stem, dataset=dataset, model_config='best')
-                | ({} if size == 'default' else dict(buffer_size=size))
+                {'model': path.stem, 'dataset': dataset, 'model_config': 'best'}
+                | ({} if size == 'default' else {'buffer_size': size})
                 for size in sizes
                 if dataset != 'default'
             ]
@@ -225,8 +227,8 @@ def configurations(root: Path) -> list:
     for name in names:
         files = sorted((root / 'datasets' / 'configs' / name).glob('*.yaml'))
         found += [
-            dict(model='sgd', dataset=name, lr=0.1)
-            | (dict(dataset_config=config) if config else {})
+            {'model': 'sgd', 'dataset': name, 'lr': 0.1}
+            | ({'dataset_config': config} if config else {})
             for config in [None, *(path.stem for path in files if path.stem != 'default')]
         ]
     return found
@@ -266,16 +268,17 @@ def configs(args) -> None:
         except InputError as error:
             ours = str(error)
         if isinstance(their, str) or isinstance(ours, str):
-            row |= dict(
-                equal='', difference=(ours if isinstance(ours, str) else f'theirs: {their}')[:200]
-            )
+            row |= {
+                'equal': '',
+                'difference': (ours if isinstance(ours, str) else f'theirs: {their}')[:200],
+            }
         else:
             other = [
                 f'{name} {their[name]} / {ours[name]!r}'
                 for name in sorted(their.keys() & ours.keys())
                 if name not in _NOT_COMPARED and not _same(their[name], ours[name])
             ]
-            row |= dict(equal=int(not other), difference='; '.join(other))
+            row |= {'equal': int(not other), 'difference': '; '.join(other)}
         rows.append(row)
     write_csv(args.out / 'configs.csv', dict.fromkeys(name for row in rows for name in row), rows)
 
@@ -333,14 +336,14 @@ def compare(args) -> None:
             if run.returncode or not found:
                 raise InputError(f'{model} {where}: {run.stderr.strip().splitlines()[-1:]}')
             took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            row = dict(
-                model=model,
-                seed=seed,
-                where=where,
-                accuracy=float(found[-1]),
-                flags=given,
-                seconds=round(took, 1),
-            )
+            row = {
+                'model': model,
+                'seed': seed,
+                'where': where,
+                'accuracy': float(found[-1]),
+                'flags': given,
+                'seconds': round(took, 1),
+            }
             write_csv(path, row, [*read_rows(path, []), row])
             progress.update()
 
@@ -397,7 +400,7 @@ def main() -> None:
     )
     parts = [list(part) for split, part in groupby(sys.argv[1:], '--'.__eq__) if not split]
     args = parser.parse_args(parts[0] if parts else [])
-    args.flags, args.ours = (parts[1:] + [[], []])[:2]
+    args.flags, args.ours = ([*parts[1:], [], []])[:2]
     args.path, base = (
         Path(os.path.expanduser(path)).resolve() for path in (args.path, args.base_path)
     )
@@ -405,4 +408,4 @@ def main() -> None:
     use_checkout(args.path)
     if args.action == 'compare' and not args.models:
         raise InputError('compare: --models says which methods')
-    dict(verdicts=verdicts, configs=configs, compare=compare)[args.action](args)
+    {'verdicts': verdicts, 'configs': configs, 'compare': compare}[args.action](args)

@@ -99,25 +99,25 @@ def main() -> None:
     with Progress(f'Loading {args.embedder}'):
         embedder, samples = embedder_of(args.embedder or ' '), samples_of(args)  # '' would be none
     X, digest = embed(embedder, samples)
-    facts = dict(
-        embedder=args.embedder,
-        psi_digest=embedder.psi_digest,
-        embedding_digest=embedder.digest,
-        preprocessing=repr(embedder.preprocessing),
-        dtype=embedder.dtype,
-        chunk=embedder.chunk,
-        holds_on=embedder.holds_on,
-        data=args.dataset or Path(args.data_dir).resolve().name,
-        data_digest=digest,
-        decoded_by=decoders() if args.data_dir else '',
-        versions={
+    facts = {
+        'embedder': args.embedder,
+        'psi_digest': embedder.psi_digest,
+        'embedding_digest': embedder.digest,
+        'preprocessing': repr(embedder.preprocessing),
+        'dtype': embedder.dtype,
+        'chunk': embedder.chunk,
+        'holds_on': embedder.holds_on,
+        'data': args.dataset or Path(args.data_dir).resolve().name,
+        'data_digest': digest,
+        'decoded_by': decoders() if args.data_dir else '',
+        'versions': {
             name: metadata.version(name)
             for name in ('torch', 'numpy', *_LIBRARIES)
             if name in sys.modules
         },
-    )
+    }
     splits, names, ids = map(np.array, zip(*(sample[:3] for sample in samples)))
-    columns = dict(X=X, y=names, split=splits) | (dict(id=ids) if args.data_dir else {})
+    columns = {'X': X, 'y': names, 'split': splits} | ({'id': ids} if args.data_dir else {})
     with unwritable(args.out), atomic_write(args.out) as file:
         np.savez(file, made_by=json.dumps(facts), **columns)
     counts = ', '.join(f'{(splits == split).sum()} to {split}' for split in SPLITS)

@@ -35,7 +35,7 @@ BATCH, CLASSES = 32, 100
 _PARTS = 'embedding', 'exact', 'sums', 'prediction', 'adaptation', 'er'
 
 
-def line(stage: str, ours: float, other: float, against: str, target: float = None) -> str:
+def line(stage: str, ours: float, other: float, against: str, target: float | None = None) -> str:
     """A row of the Markdown table. ours, other: seconds. target: the largest wanted ratio."""
     ratio, wanted = ours / other, ' | '
     if target:
@@ -64,7 +64,9 @@ def fastest(*functions, rounds: int, seconds=clock) -> list:
     return [min(row[1:]) for row in times]
 
 
-def compared(rounds: int, stage: str, ours, other, against: str, target: float = None) -> str:
+def compared(
+    rounds: int, stage: str, ours, other, against: str, target: float | None = None
+) -> str:
     """A row of the table, of two functions."""
     return line(stage, *fastest(ours, other, rounds=rounds), against, target)
 
@@ -170,7 +172,7 @@ def sums(dim, rounds, count=20_000):
             lambda: run(500, strategy),
             lambda: run(0),
             'statistics alone',
-        )  # noqa: B023
+        )
 
 
 def prediction(dim, rounds, count=20_000, classes=1000):
@@ -226,7 +228,7 @@ def _has_matrix_units() -> bool:
     return resolve_precision('auto') == 'bfloat16'
 
 
-def er_step(name: str, input_size: int = None, precision: str = 'float32') -> tuple:
+def er_step(name: str, input_size: int | None = None, precision: str = 'float32') -> tuple:
     """(ER on a network of these weights, a function that makes it learn the next batch of digits)."""
     method, dataset = load_runner(
         'er',

@@ -76,7 +76,7 @@ class Arguments(argparse.Namespace):
         `bench.results.keys`.
             differs: from Mammoth's defaults, a line."""
 
-    __slots__ = ('affects', 'declared', 'given', 'key', 'differs')
+    __slots__ = ('affects', 'declared', 'differs', 'given', 'key')
 
 
 def affects(args, flag: str) -> str:
@@ -144,7 +144,7 @@ def of_signature(parameter, types: dict = {}) -> dict:  # noqa: B006  never chan
     choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else None
     if choices or kind not in (int, float, str, bool):
         kind = type(choices[0] if choices else '' if default is None else default)
-    return dict(default=default, type=known.get(kind, kind), choices=choices)
+    return {'default': default, 'type': known.get(kind, kind), 'choices': choices}
 
 
 def binary_to_boolean_type(value) -> bool:
@@ -179,7 +179,7 @@ def real(least: float = -math.inf, most: float = math.inf, positive: bool = Fals
         try:
             value = kind(str(text))
             low, high = (
-                value < least or positive and value <= 0,
+                value < least or (positive and value <= 0),
                 value > most or abs(value) == math.inf,
             )
             if value != value:
@@ -206,7 +206,7 @@ labelled = real(most=1, positive=True)  # without a label there is nothing to le
 
 def noise_type(text: str) -> str:
     """Command-line type: `sym`, `symm` and `asym`, `asymm` are short for the choices."""
-    short = dict(sym='symmetric', symm='symmetric', asym='asymmetric', asymm='asymmetric')
+    short = {'sym': 'symmetric', 'symm': 'symmetric', 'asym': 'asymmetric', 'asymm': 'asymmetric'}
     return short.get(text, text)
 
 

@@ -57,8 +57,8 @@ def model_config(model: str, which: str, known: dict) -> tuple:
     `by`, of the file or of a rule, says how the values were chosen (`chosen_by`).
 
     InputError: there is no such section, or the file has another form."""
-    path, known = _config_file(model), known | dict(dataset=known['dataset'].removeprefix(MAMMOTH))
-    if which == 'base' or path is None and which in ('default', 'best'):
+    path, known = _config_file(model), known | {'dataset': known['dataset'].removeprefix(MAMMOTH)}
+    if which == 'base' or (path is None and which in ('default', 'best')):
         if which == 'best':
             warn_once(f'--model_config best: models/config has no file for {model}')
         return {}, ''

@@ -8,7 +8,7 @@ from pathlib import Path
 from scroll.errors import InputError
 
 # what files written for Mammoth ask for
-_run = dict(device=None, base_path='./data/', checkpoint_path='./checkpoints/')
+_run = {'device': None, 'base_path': './data/', 'checkpoint_path': './checkpoints/'}
 
 
 def choose_device(wanted=None):

@@ -30,7 +30,7 @@ class Ours:
     """Finds our own modules, before others do: what they lack comes from the checkout."""
 
     def find_spec(self, name: str, path=None, target=None):
-        ours = name == 'utils' or '.' in name and name.partition('.')[0] in PACKAGES
+        ours = name == 'utils' or ('.' in name and name.partition('.')[0] in PACKAGES)
         spec = PathFinder.find_spec(name, path) if ours else None
         if spec is None or spec.origin is None:
             return None
@@ -53,7 +53,7 @@ class Checkout:
     def find_spec(self, name: str, path=None, target=None):
         parts = name.split('.')
         below = parts[1:] if parts[0] == THEIRS else parts if len(parts) > 1 else None
-        if below is None or below and below[0] not in PACKAGES:
+        if below is None or (below and below[0] not in PACKAGES):
             return None
         place = self.root.joinpath(*below)
         if (file := place.with_suffix('.py')).is_file():
@@ -106,7 +106,7 @@ def use_checkout(path=None) -> None:
         if not any(isinstance(finder, Ours) for finder in sys.meta_path):
             sys.meta_path.insert(0, Ours())
             for name, module in list(sys.modules.items()):
-                if name == 'utils' or '.' in name and name.partition('.')[0] in PACKAGES:
+                if name == 'utils' or ('.' in name and name.partition('.')[0] in PACKAGES):
                     complete(module)
 
 

@@ -56,7 +56,7 @@ def append_row(folder: Path, row: dict, name: str = FILE) -> Path:
     return path
 
 
-def read_rows(path: Path, of_none: list = None) -> list:
+def read_rows(path: Path, of_none: list | None = None) -> list:
     """All rows as dicts of text; of_none: where there is no file. InputError if it is not a results
     file.
     """

@@ -18,7 +18,7 @@ def create_seeded_dataloader(
 
     non_verbose: Mammoth's; nothing is printed. concern: name of the random stream, which is the
     same for all loaders of one concern. options: those of `DataLoader`."""
-    options = dict(num_workers=getattr(args, 'num_workers', None) or 0) | options
+    options = {'num_workers': getattr(args, 'num_workers', None) or 0} | options
     if isinstance(dataset, IterableDataset):
         return DataLoader(dataset, **options)
     options.pop('generator', None)

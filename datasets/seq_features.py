@@ -6,6 +6,7 @@ default.
 """
 
 import inspect
+import itertools
 import os
 
 import numpy as np
@@ -95,7 +96,7 @@ class SequentialFeatures(ScheduledDataset):
                 '--features is missing: seq-features needs npz, npy or Parquet files of X and y'
             )
         files = sorted(map(os.path.realpath, [*args.features, *(args.test_features or ())]))
-        if twice := [file for file, other in zip(files, files[1:]) if file == other]:
+        if twice := [file for file, other in itertools.pairwise(files) if file == other]:
             raise InputError(
                 f'--features, --test_features: {twice[0]} is named twice: name each file once'
             )
@@ -148,7 +149,7 @@ class SequentialFeatures(ScheduledDataset):
     get_normalization_transform = get_denormalization_transform = _make_preprocessing
 
 
-def _parts(flag: str, args, columns: dict, names: tuple = None) -> tuple:
+def _parts(flag: str, args, columns: dict, names: tuple | None = None) -> tuple:
     """([(features float32 (n, d), labels (n,), bool (n,) whether a sample tests), ...], names of
     features).
 

@@ -86,7 +86,7 @@ class ScrollModel(FrozenModel):
         self.feature_names = getattr(getattr(dataset, 'images', None), 'feature_names', None)
         self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
         self.to_file = np.argsort(self.to_stream)
-        self.seconds = dict(embedding=0.0, statistics=0.0, adaptation=0.0)
+        self.seconds = {'embedding': 0.0, 'statistics': 0.0, 'adaptation': 0.0}
         self.accuracies, self._force_online = None, False
         self._segment, self._waiting, self._unfinished, self._glanced = [], [], None, 0
         if args.load_state:
@@ -163,7 +163,7 @@ class ScrollModel(FrozenModel):
         learner, new = self.learner, self._segment[self._glanced :]
         if new:
             self._unfinished = self._unfinished or Scroll(
-                **learner.get_params() | dict(buffer_size=0, keep_keys=False)
+                **learner.get_params() | {'buffer_size': 0, 'keep_keys': False}
             )
             images, labels = (np.concatenate(part) for part in zip(*new))
             self._unfinished.learn(images, *self.embedder(images), labels, self.feature_names)
@@ -231,13 +231,17 @@ class ScrollModel(FrozenModel):
         if adapted is not None:
             lines[0] += f', f* {adapted.digest()[:16]} (on {adapted.made_on})'
             lines += [
-                f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(learner.buffer_)} '
-                f'samples, logit scale {adapted.initial_scale:.1f} -> {adapted.scale:.1f})'
+                (
+                    f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(learner.buffer_)} '
+                    f'samples, logit scale {adapted.initial_scale:.1f} -> {adapted.scale:.1f})'
+                )
             ]
             if final < online:
                 lines += [
-                    'warning: f* does worse than f_T here: fewer --iterations or smaller steps '
-                    '(--adapt_lr, --classifier_lr) may help, or --adapt_select folds, which asks first'
+                    (
+                        'warning: f* does worse than f_T here: fewer --iterations or smaller steps '
+                        '(--adapt_lr, --classifier_lr) may help, or --adapt_select folds, which asks first'
+                    )
                 ]
         if learner.selection_:
             first, best = learner.selection_[0], chosen(learner.selection_)
@@ -254,20 +258,20 @@ class ScrollModel(FrozenModel):
         learner, adapted = self.learner, self.learner.adapted_
         online, final = (round(a, 4) for a in self.accuracies)
         chosen_f_T = adapted is None and learner.selection_ is not None
-        row = dict(
-            processes=1,
-            online_accuracy=online,
-            adapted_accuracy=final if adapted or chosen_f_T else None,
-            statistics_digest=learner.digest(),
-            online_digest=learner.predictor().digest(),
-            embedding_digest=self.embedder.digest,
-            buffered=self.buffered,
-            buffer_digest=learner.buffer_.content().digest() if self.buffered else None,
-            adapted_digest=adapted and adapted.digest(),
-            adapted_on=adapted and adapted.made_on,
-            adapted_mode=adapted.mode if adapted else 'f_T' if chosen_f_T else None,
-            initial_scale=adapted and adapted.initial_scale,
-            final_scale=adapted and adapted.scale,
-            ridge_lambda_used=learner.ridge_lambda_,
-        )
+        row = {
+            'processes': 1,
+            'online_accuracy': online,
+            'adapted_accuracy': final if adapted or chosen_f_T else None,
+            'statistics_digest': learner.digest(),
+            'online_digest': learner.predictor().digest(),
+            'embedding_digest': self.embedder.digest,
+            'buffered': self.buffered,
+            'buffer_digest': learner.buffer_.content().digest() if self.buffered else None,
+            'adapted_digest': adapted and adapted.digest(),
+            'adapted_on': adapted and adapted.made_on,
+            'adapted_mode': adapted.mode if adapted else 'f_T' if chosen_f_T else None,
+            'initial_scale': adapted and adapted.initial_scale,
+            'final_scale': adapted and adapted.scale,
+            'ridge_lambda_used': learner.ridge_lambda_,
+        }
         return row | {f'seconds_{stage}': round(s, 3) for stage, s in self.seconds.items()}

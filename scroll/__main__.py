@@ -41,16 +41,16 @@ except ModuleNotFoundError as missing:  # a clone without its packages
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = dict(
-        formatter_class=functools.partial(
+    raw = {
+        'formatter_class': functools.partial(
             argparse.RawDescriptionHelpFormatter, width=110, max_help_position=32
         )
-    )
+    }
     parser = LineParser(prog='python -m scroll', description=__doc__, **raw)
     commands = parser.add_subparsers(dest='command', required=True)
 
     def command(
-        name: str, run, about: str, description: str = None, **how
+        name: str, run, about: str, description: str | None = None, **how
     ) -> argparse.ArgumentParser:
         """The parser of a new command, which `run(args)` carries out."""
         out = commands.add_parser(name, help=about, description=description or about, **raw, **how)

@@ -25,17 +25,17 @@ from scroll.learner import Scroll
 from scroll.lift import Lift
 
 FORMAT = 'schedule-certificate-2'
-_PARTS = dict(
-    model=str,
-    dataset=str,
-    command=str,
-    flags=list,
-    verdict=dict,
-    anywhere=dict,
-    here=dict,
-    settings=dict,
-    options=dict,
-)
+_PARTS = {
+    'model': str,
+    'dataset': str,
+    'command': str,
+    'flags': list,
+    'verdict': dict,
+    'anywhere': dict,
+    'here': dict,
+    'settings': dict,
+    'options': dict,
+}
 
 
 def write(path, certificate: dict) -> None:

@@ -81,7 +81,7 @@ def merged(
 
 
 def without_samples(
-    state: State, paths: list, columns: dict = None, repeated: bool = False
+    state: State, paths: list, columns: dict | None = None, repeated: bool = False
 ) -> State:
     """The state without the samples of files of features and labels (`scroll.files.features`),
     those to train; or of one npz file of embedded images: `quantised` (N, d), integers on the grid,

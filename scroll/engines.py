@@ -86,7 +86,7 @@ def _here(source: str) -> Iterator[str]:
         yield _at_url(
             source,
             lambda fsspec, url: fsspec.open_local(
-                f'simplecache::{url}', simplecache=dict(cache_storage=folder)
+                f'simplecache::{url}', simplecache={'cache_storage': folder}
             ),
         )
 
@@ -128,7 +128,7 @@ class Counter:
         return Count(State(None, psi, counted, parts=one_part(counted), boolean=boolean), (source,))
 
 
-def names_in(source: str, columns: dict = None) -> tuple | None:
+def names_in(source: str, columns: dict | None = None) -> tuple | None:
     """Names of the columns that X of a file of features is made of; None where it is one column."""
     with _here(source) as path:
         return features.open_files([path], columns)[0].names
@@ -171,10 +171,10 @@ def _ray(count, sources: list, workers):
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level='ERROR',
-                runtime_env=dict(env_vars=dict(PYTHONPATH=path)),
+                runtime_env={'env_vars': {'PYTHONPATH': path}},
             )
         one, some = (
-            ray.remote(lambda source: count(source)),
+            ray.remote(count),
             ray.remote(lambda *parts: sum_of(parts)),
         )
         parts = [one.remote(source) for source in sources]
@@ -235,10 +235,10 @@ def _dask(count, sources: list, workers):
     return running.compute(counted).result()
 
 
-ENGINES = dict(local=_local, ray=_ray, spark=_spark, dask=_dask)
+ENGINES = {'local': _local, 'ray': _ray, 'spark': _spark, 'dask': _dask}
 
 
-def total(engine: str, counter: Counter, sources: list, workers: int = None) -> State:
+def total(engine: str, counter: Counter, sources: list, workers: int | None = None) -> State:
     """The sum of what `counter` counts in each source, each of which counts once. engine: of
     `ENGINES`.
     workers: processes; None: the engine's default; ignored where an engine runs already.

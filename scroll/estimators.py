@@ -91,7 +91,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             `learner_.statistics_` are its sums, of features on the grid."""
 
     __init__ = constructor(
-        dict(head=DEFAULTS['head'], scale='unit', limit=None, calibration_size=500)
+        {'head': DEFAULTS['head'], 'scale': 'unit', 'limit': None, 'calibration_size': 500}
         | {name: DEFAULTS[name] for name in _HEAD_SETTINGS},
         positional=1,
     )

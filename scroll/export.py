@@ -32,16 +32,20 @@ from scroll.lift import cosine_table
 
 CERTIFICATE = 'certificate.json'
 FORMAT = 'scroll-model-1'
-_NEEDS = dict(safetensors=('safetensors',), torch=('torch',), onnx=('torch', 'onnx', 'onnxscript'))
+_NEEDS = {
+    'safetensors': ('safetensors',),
+    'torch': ('torch',),
+    'onnx': ('torch', 'onnx', 'onnxscript'),
+}
 FORMATS = tuple(_NEEDS)
 _ENDINGS = {'.safetensors': 'safetensors', '.pt2': 'torch', '.onnx': 'onnx'}
 _UNIT = 'u = round(2^18 x / |x|) / 2^18; x in float32, below 2^-126 in size as 0'
-_LIFTED = dict(
-    relu='h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
-    relu7='h = [u, 2^(13 - s) min(max(0, floor(u matrix / 2^13)), 127)], s as of relu',
-    square='h = [u, min(floor((u matrix)^2 / 2^21), 2^18)]',
-    fourier='h = [u, table[angles]], angles = u matrix turns + offsets, in turns',
-)
+_LIFTED = {
+    'relu': 'h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
+    'relu7': 'h = [u, 2^(13 - s) min(max(0, floor(u matrix / 2^13)), 127)], s as of relu',
+    'square': 'h = [u, min(floor((u matrix)^2 / 2^21), 2^18)]',
+    'fourier': 'h = [u, table[angles]], angles = u matrix turns + offsets, in turns',
+}
 
 
 def check_export(out, formats=None) -> tuple:
@@ -132,11 +136,12 @@ def _certificate(learner, predictors: dict, names) -> dict:
     embedder = params.pop('embedder')
     if params['adaptation'] is not None:
         params['adaptation'] = asdict(params['adaptation'])
-    facts = dict(
-        format=FORMAT, anywhere=dict(statistics=learner.digest(), f_T=predictors['f_T'].digest())
-    )
+    facts = {
+        'format': FORMAT,
+        'anywhere': {'statistics': learner.digest(), 'f_T': predictors['f_T'].digest()},
+    }
     if embedder is not None:
-        facts['anywhere'] = dict(backbone=embedder.psi_digest) | facts['anywhere']
+        facts['anywhere'] = {'backbone': embedder.psi_digest} | facts['anywhere']
         facts['embedder'] = dict(
             digest=embedder.digest, arithmetic=embedder.dtype, **asdict(embedder.preprocessing)
         )
@@ -146,20 +151,20 @@ def _certificate(learner, predictors: dict, names) -> dict:
             facts['anywhere']['f*'] = f_star.digest()
         else:
             facts['here'] = {'machine': f_star.made_on, 'f*': f_star.digest()}
-    return facts | dict(
-        samples=statistics.total,
-        dim=learner.n_features_in_,
-        classes=statistics.classes.tolist(),
-        counts=statistics.counts.tolist(),
-        names=None if names is None else list(map(str, names)),
-        settings=params,
-        ridge_lambda=learner.ridge_lambda_,
-        versions={
+    return facts | {
+        'samples': statistics.total,
+        'dim': learner.n_features_in_,
+        'classes': statistics.classes.tolist(),
+        'counts': statistics.counts.tolist(),
+        'names': None if names is None else list(map(str, names)),
+        'settings': params,
+        'ridge_lambda': learner.ridge_lambda_,
+        'versions': {
             'python': platform.python_version(),
             'scroll': scroll.__version__,
             'numpy': np.__version__,
         },
-    )
+    }
 
 
 def _write(folder: Path, name: str, predictor, embedder, formats, example: np.ndarray) -> None:
@@ -168,13 +173,13 @@ def _write(folder: Path, name: str, predictor, embedder, formats, example: np.nd
     """
     arrays, formula = _head(predictor)
     about = _json(
-        dict(
-            format='scroll-predictor-1',
-            predictor=name,
-            digest=predictor.digest(),
-            classes=predictor.classes.tolist(),
-            formula=formula,
-        )
+        {
+            'format': 'scroll-predictor-1',
+            'predictor': name,
+            'digest': predictor.digest(),
+            'classes': predictor.classes.tolist(),
+            'formula': formula,
+        }
     )
     if set(formats) != {'safetensors'}:
         from scroll.graphs import write_graphs
@@ -186,14 +191,14 @@ def _write(folder: Path, name: str, predictor, embedder, formats, example: np.nd
 
     tensors = {f'head.{key}': little_endian(array) for key, array in arrays.items()}
     if embedder is not None and embedder.dtype == 'integer':
-        embedder.net.save(folder / 'backbone.integer.npz', dict(psi=embedder.psi_digest))
+        embedder.net.save(folder / 'backbone.integer.npz', {'psi': embedder.psi_digest})
     elif embedder is not None:
         tensors |= {
             f'backbone.{key}': little_endian(tensor.detach().cpu().numpy())
             for key, tensor in embedder.pristine.state_dict().items()
             if not key.startswith('classifier.')
         }
-    save_file(tensors, folder / f'{name}.safetensors', metadata=dict(about=about))
+    save_file(tensors, folder / f'{name}.safetensors', metadata={'about': about})
     (folder / f'{name}.json').write_text(f'{about}\n', encoding='utf-8')
 
 
@@ -204,7 +209,7 @@ def _head(predictor) -> tuple:
     if hasattr(predictor, 'means'):  # of qda
         rows, columns = np.triu_indices(size := predictor.forms.shape[1])
         kind = np.int32 if form_bits(size) < 31 else np.int64  # a quarter of the forms, and exact
-        arrays = dict(means=predictor.means, forms=predictor.forms[:, rows, columns].astype(kind))
+        arrays = {'means': predictor.means, 'forms': predictor.forms[:, rows, columns].astype(kind)}
         formula = (
             'logits_c = -(h - means_c)^T P_c (h - means_c) '
             f'2^{predictor.exponent - 2 * GRID_BITS}, h and means in units of 2^-18; '
@@ -212,7 +217,7 @@ def _head(predictor) -> tuple:
         )
     else:
         arrays, formula = (
-            dict(weight=predictor.weight, bias=predictor.bias),
+            {'weight': predictor.weight, 'bias': predictor.bias},
             'logits = h weight^T + bias',
         )
     if f_star:
@@ -225,9 +230,9 @@ def _head(predictor) -> tuple:
     arrays['matrix'] = lift.matrix
     if lift.kind == 'fourier':
         turn = 2.0 ** -(GRID_BITS + lift.TURN_BITS)
-        arrays |= dict(
-            offsets=lift.offsets * turn,
-            table=cosine_table(),
-            turns=np.float64(lift.turns * 2.0**-lift.TURN_BITS),
-        )
+        arrays |= {
+            'offsets': lift.offsets * turn,
+            'table': cosine_table(),
+            'turns': np.float64(lift.turns * 2.0**-lift.TURN_BITS),
+        }
     return arrays, f'{formula}; {lifted}, in units of 2^-18; {unit}'

@@ -63,7 +63,7 @@ def write_graphs(
         ) from error
 
 
-def whole_module(predictor, embedder=None, shape: tuple = None) -> nn.Module:
+def whole_module(predictor, embedder=None, shape: tuple | None = None) -> nn.Module:
     """float32 (N, d), or with an embedder (of f_T or f*) uint8 images (N, *shape), -> (logits
     float64 (N, K), column of the label int64 (N,))."""
     adapted = isinstance(predictor, AdaptedPredictor)

@@ -112,7 +112,7 @@ def _rounded_quotients(x: list, columns) -> list:
     return out
 
 
-def on_grid(features, dim: int = None) -> np.ndarray:
+def on_grid(features, dim: int | None = None) -> np.ndarray:
     """Features as an array. InputError unless they are integers (N, d), from -2^18 to 2^18."""
     features = np.asarray(features)
     if features.ndim == 2 and dim and features.shape[1] != dim:
@@ -130,7 +130,7 @@ def on_grid(features, dim: int = None) -> np.ndarray:
     return features
 
 
-def check_quantised(features, dim: int = None) -> None:
+def check_quantised(features, dim: int | None = None) -> None:
     """InputError unless features are what `quantise` gives: `on_grid`, rows of length 0 or,
     rounded, 2^18.
     """

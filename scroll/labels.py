@@ -13,7 +13,7 @@ from scroll.grid import widened
 INTEGERS, BOOLEANS = 'integers', 'True and False'
 
 
-def check_labels(labels, count: int = None) -> np.ndarray:
+def check_labels(labels, count: int | None = None) -> np.ndarray:
     """A copy of labels as an array (N,) of int64, or of text (`label_array`); else an InputError.
     One rule for arrays, lists, categoricals and columns of a data frame, whatever their dtype: all
     labels are whole numbers (3, True, 3.0), or all are text. Text is compared in Unicode's normal
@@ -25,8 +25,8 @@ def check_labels(labels, count: int = None) -> np.ndarray:
         labels = widened(labels)
         array = np.asarray(labels)
         kind = array.dtype.kind
-        changed = kind == 'U' or kind == 'f' and np.abs(array).max(initial=0) >= 1 << 53
-        if kind in 'OT' or changed and not isinstance(labels, np.ndarray):
+        changed = kind == 'U' or (kind == 'f' and np.abs(array).max(initial=0) >= 1 << 53)
+        if kind in 'OT' or (changed and not isinstance(labels, np.ndarray)):
             array = np.asarray(labels, object)  # of a list numpy makes text, or float64, throughout
     except Exception as error:  # torch, polars and DuckDB each have their own
         raise InputError(f'y is not a list of labels: {" ".join(str(error).split())}') from error
@@ -57,7 +57,7 @@ def check_labels(labels, count: int = None) -> np.ndarray:
     return out
 
 
-def typed_labels(labels, count: int = None) -> np.ndarray:
+def typed_labels(labels, count: int | None = None) -> np.ndarray:
     """As `check_labels`; but where all are True or False, bool (N,), so that predictions are so,
     too.
     """
@@ -80,8 +80,7 @@ def _of_objects(labels: list) -> np.ndarray:
         if (
             isinstance(label, str) != text
             or not (text or _is_whole(label))
-            or text
-            and label.endswith('\0')
+            or (text and label.endswith('\0'))
         ):
             raise InputError(
                 f'y[{place}] is {shown(label)}: labels must be all integers or all strings, '
@@ -92,9 +91,8 @@ def _of_objects(labels: list) -> np.ndarray:
 
 def _is_whole(label) -> bool:
     """Whether a Python or numpy object is a whole number that int64 holds."""
-    if (
-        isinstance(label, np.timedelta64)
-        or not isinstance(label, (Integral, np.bool_))
+    if isinstance(label, np.timedelta64) or (
+        not isinstance(label, (Integral, np.bool_))
         and not (isinstance(label, Real) and math.isfinite(label) and label == int(label))
     ):
         return False
@@ -115,7 +113,7 @@ def label_array(labels: list) -> np.ndarray:
 
 def kind_of(dtype: np.dtype) -> str:
     """Labels of a type, for errors."""
-    return dict(U='strings', b=BOOLEANS).get(dtype.kind, INTEGERS)
+    return {'U': 'strings', 'b': BOOLEANS}.get(dtype.kind, INTEGERS)
 
 
 def check_kind(labels, known, source: str = 'before') -> None:

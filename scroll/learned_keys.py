@@ -94,11 +94,11 @@ class LearnedKeys:
         class.
         """
         parts = dict(sorted(self._by_class().items()))
-        return dict(
-            labels=label_array(list(parts)),
-            sizes=np.array(list(map(len, parts.values())), np.int64),
-            keys=np.concatenate([np.zeros(0, np.uint64), *parts.values()]),
-        )
+        return {
+            'labels': label_array(list(parts)),
+            'sizes': np.array(list(map(len, parts.values())), np.int64),
+            'keys': np.concatenate([np.zeros(0, np.uint64), *parts.values()]),
+        }
 
     @classmethod
     def from_arrays(cls, arrays: dict, statistics) -> 'LearnedKeys':

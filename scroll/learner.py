@@ -84,7 +84,7 @@ def derive(values: dict, state: State) -> Derived:
         held = exemplars_of(state, 'head auto')
         head, counted = choose_head(counted, settings, held.features, held.labels)
     own, lift = state.statistics, lift_of(values, state.statistics.dim)
-    if HEADS[head].by_class and not own.by_class or lift != own.lift:
+    if (HEADS[head].by_class and not own.by_class) or lift != own.lift:
         raise InputError(
             f'head {values["head"]} with lift {lift}: the samples were counted with lift '
             f'{own.lift}'
@@ -203,7 +203,7 @@ class Scroll:
 
     _state: State | None = None  # what is known, replaced as a whole by whoever writes
 
-    __init__ = constructor(dict(embedder=None) | DEFAULTS)
+    __init__ = constructor({'embedder': None} | DEFAULTS)
 
     def get_params(self, deep: bool = True) -> dict:
         """The constructor's arguments."""
@@ -292,7 +292,7 @@ class Scroll:
         """Statistics of no samples, as the head needs them, of features of `dim` numbers."""
         return empty_statistics(self._settings(), dim)
 
-    def _begun(self, dim: int, names: tuple = None) -> State:
+    def _begun(self, dim: int, names: tuple | None = None) -> State:
         """Of a learner that begins: nothing is counted."""
         if dim != (own := getattr(self.embedder, 'dim', dim)):
             raise InputError(f'there are {dim} features: the embedder gives {own}')
@@ -327,7 +327,7 @@ class Scroll:
         with self._lock:  # names of the first columns go for all
             return self.learn(*self._embed(X), y, names_of(X) if self.embedder is None else None)
 
-    def learn(self, samples, features, keys, y, names: tuple = None) -> 'Scroll':
+    def learn(self, samples, features, keys, y, names: tuple | None = None) -> 'Scroll':
         """`partial_fit` for a caller that has embedded already, for example many small segments at
         once.
         samples: what the buffer stores: uint8 images (N, H, W, C), or without an embedder the
@@ -604,7 +604,7 @@ class Scroll:
         if self._state is None:
             return {}
         facts, arrays = self._state_for_files().content()
-        return dict(facts=facts, arrays=arrays, adapted=self._state.adapted is not None)
+        return {'facts': facts, 'arrays': arrays, 'adapted': self._state.adapted is not None}
 
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` described, for a learner made with the same arguments and

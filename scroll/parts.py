@@ -41,7 +41,7 @@ def counted_twice(
         (
             part
             for part, times in sorted(others.items())
-            if times * parts.get(part, 0) > 0 or times < 0 and parts.get(part) == 0
+            if times * parts.get(part, 0) > 0 or (times < 0 and parts.get(part) == 0)
         ),
         None,
     )

@@ -13,7 +13,7 @@ class Progress:
     """A stage with a name: a context, or with `over` an iterator. total: steps, samples, ... of it;
     None: unknown. done: of them before it begins. quiet: say nothing."""
 
-    def __init__(self, stage: str, total: int = None, done: int = 0, quiet: bool = False):
+    def __init__(self, stage: str, total: int | None = None, done: int = 0, quiet: bool = False):
         self.stage, self.total, self.done, self.first = stage, total, done, done
         self.quiet, self.note, self.shown = quiet or sys.stderr is None, '', 0.0
 

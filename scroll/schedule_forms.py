@@ -252,38 +252,41 @@ class Form(NamedTuple):
     covers: str = 'all'
 
 
-_ORDER, _BATCH = dict(order=(str, 'label')), dict(batch=(optional, None))
-_PIECES = dict(batch=(optional, '32'))
-_BLURRY = dict(tasks=(parts, '5'), major=(percent, '50'), minor=(percent, '10')) | _PIECES
+_ORDER, _BATCH = {'order': (str, 'label')}, {'batch': (optional, None)}
+_PIECES = {'batch': (optional, '32')}
+_BLURRY = {'tasks': (parts, '5'), 'major': (percent, '50'), 'minor': (percent, '10')} | _PIECES
 FORMS = {
-    'split': Form(split, dict(n=(whole, None)) | _ORDER | _BATCH, 'n'),
-    'inc': Form(inc, dict(n=(whole, None), b=(from_zero, '0')) | _ORDER | _BATCH, 'n'),
+    'split': Form(split, {'n': (whole, None)} | _ORDER | _BATCH, 'n'),
+    'inc': Form(inc, {'n': (whole, None), 'b': (from_zero, '0')} | _ORDER | _BATCH, 'n'),
     'iid': Form(iid, _BATCH),
-    'single': Form(iid, dict(batch=(optional, '1'))),
-    'gaussian': Form(gaussian, dict(sigma=(positive, '0.5')) | _PIECES | _ORDER, task_free=True),
+    'single': Form(iid, {'batch': (optional, '1')}),
+    'gaussian': Form(gaussian, {'sigma': (positive, '0.5')} | _PIECES | _ORDER, task_free=True),
     'gaussian-resample': Form(
         gaussian_resample,
-        dict(
-            batches=(parts, '1000'),
-            width=(positive, '50'),
-            batch=(whole, '60'),
-            order=(str, 'random'),
-        ),
+        {
+            'batches': (parts, '1000'),
+            'width': (positive, '50'),
+            'batch': (whole, '60'),
+            'order': (str, 'random'),
+        },
         task_free=True,
         covers='repeats',
     ),
     'blurry': Form(blurry, _BLURRY, task_free=True),
     'siblurry': Form(siblurry, _BLURRY, task_free=True),
     'recurring': Form(
-        recurring, dict(n=(whole, None), times=(parts, '2')) | _PIECES | _ORDER, 'n', task_free=True
+        recurring,
+        {'n': (whole, None), 'times': (parts, '2')} | _PIECES | _ORDER,
+        'n',
+        task_free=True,
     ),
     'imbalanced': Form(
         imbalanced,
-        dict(n=(whole, None), ratio=(positive, '100')) | _ORDER | _BATCH,
+        {'n': (whole, None), 'ratio': (positive, '100')} | _ORDER | _BATCH,
         'n',
         covers='part',
     ),
-    'file': Form(from_file, dict(path=(str, '')) | _BATCH, 'path', task_free=True),
+    'file': Form(from_file, {'path': (str, '')} | _BATCH, 'path', task_free=True),
 }
 GRAMMAR = (
     'a schedule is split:<n>[,order=label|random|<class>-<class>-...], inc:<n>[,b=<first>][,order=..], iid, '

@@ -10,6 +10,7 @@ in `scroll.schedule_forms`.
 """
 
 import hashlib
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ class Schedule:
         count, samples = len(self.order), len(self.order) if self.samples is None else self.samples
         inside = count and self.order.min() >= 0 and self.order.max() < samples
         times = np.bincount(self.order, minlength=samples) if inside else np.zeros(1)
-        once = dict(all=(times == 1).all(), part=(times <= 1).all()).get(self.covers, True)
+        once = {'all': (times == 1).all(), 'part': (times <= 1).all()}.get(self.covers, True)
         if not (inside and once):
             raise InputError(
                 f'schedule {self.spec!r}: its order is not a permutation of the {samples} samples'
@@ -106,7 +107,7 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
     if not parts:
         raise InputError(f'schedule {spec!r}: no sample is in it; {GRAMMAR}')
     ends = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-    cuts = np.concatenate([np.arange(a, b, batch or b - a) for a, b in zip(ends[:-1], ends[1:])])
+    cuts = np.concatenate([np.arange(a, b, batch or b - a) for a, b in itertools.pairwise(ends)])
     tasks = ends[[0, -1]] if form.task_free else ends
     order, cuts = np.concatenate(parts), np.append(cuts, ends[-1])
     return Schedule(order, cuts, tasks, spec, form.task_free, form.covers, len(labels))

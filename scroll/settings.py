@@ -21,15 +21,15 @@ from scroll.errors import InputError
 AUTO, OAS = 'auto', 'oas'  # in the place of a value: chosen from what was learned
 # see heads/registry.py
 HEAD_NAMES = ('ridge', 'ncc', 'lda', 'rp', 'rff', 'balanced', 'qda', 'random')
-PUBLISHED = dict(  # names of papers: head, lift
-    slda=('lda', None),
-    klda=('lda', 'fourier'),
-    randumb=('lda', 'fourier'),
-    ranpac=('rp', 'relu'),
-    acil=('ridge', 'relu'),
-    air=('balanced', None),
-    fecam=('qda', None),
-)
+PUBLISHED = {  # names of papers: head, lift
+    'slda': ('lda', None),
+    'klda': ('lda', 'fourier'),
+    'randumb': ('lda', 'fourier'),
+    'ranpac': ('rp', 'relu'),
+    'acil': ('ridge', 'relu'),
+    'air': ('balanced', None),
+    'fecam': ('qda', None),
+}
 TARGETS = ('pm1', 'onehot')
 NCC_BIASES = ('exact', 'paper', 'zero')
 LIFTS = ('relu', 'relu7', 'square', 'fourier')
@@ -59,7 +59,7 @@ def _choice(default: str, choices: tuple, help: str, heads: tuple = ()) -> Setti
     return Setting(default, help, lambda name, value: one_of(name, value, choices), choices, heads)
 
 
-def _number(expected: str, takes: Callable, word: str = None) -> Callable:
+def _number(expected: str, takes: Callable, word: str | None = None) -> Callable:
     """A check for numbers that `takes` accepts, or this word."""
 
     def check(name: str, value) -> None:
@@ -82,15 +82,15 @@ def _adaptation(name: str, value) -> None:
         raise InputError(f'adaptation {shown(value)}: expected an instance of Adaptation')
 
 
-SETTINGS = dict(  # in the order of `Scroll`'s arguments
-    head=_choice(
+SETTINGS = {  # in the order of `Scroll`'s arguments
+    'head': _choice(
         'ridge',
         (*HEAD_CHOICES, *PUBLISHED),
         'classifier of f_T; rp, rff: ridge on lifted '
         'features; auto: the best of ridge, lda, ncc on the buffer, leave-one-out; slda and those '
         'behind it: what papers call the others',
     ),
-    ridge_lambda=Setting(
+    'ridge_lambda': Setting(
         0.1,
         f"added to the Gram matrix (sum, not mean); '{AUTO}': chosen from the "
         'statistics (generalised cross-validation)',
@@ -101,46 +101,46 @@ SETTINGS = dict(  # in the order of `Scroll`'s arguments
         ),
         heads=_RIDGES,
     ),
-    targets=_choice('pm1', TARGETS, 'of ridge: +-1 or one-hot', _RIDGES),
-    ncc_bias=_choice(
+    'targets': _choice('pm1', TARGETS, 'of ridge: +-1 or one-hot', _RIDGES),
+    'ncc_bias': _choice(
         'exact', NCC_BIASES, "of ncc: -|c|^2/2, the paper's -|c|^2, or none", ('ncc',)
     ),
-    buffer_size=Setting(500, 'samples to keep; 0: none', whole),
-    strategy=_choice('herding', STRATEGIES, 'which samples of a class are kept'),
-    adaptation=Setting(None, 'how f* is made: an `Adaptation`', _adaptation),
-    seed=Setting(
+    'buffer_size': Setting(500, 'samples to keep; 0: none', whole),
+    'strategy': _choice('herding', STRATEGIES, 'which samples of a class are kept'),
+    'adaptation': Setting(None, 'how f* is made: an `Adaptation`', _adaptation),
+    'seed': Setting(
         0, 'of buffer, adaptation and the random classifier', _whole(0, MAX_SEED), heads=('random',)
     ),
-    keep_keys=Setting(
+    'keep_keys': Setting(
         False, 'keep the key of every sample learned, 8 bytes each, to unlearn by', on_off
     ),
-    shrinkage=Setting(
+    'shrinkage': Setting(
         OAS,
         'of lda and qda: share of the identity in the covariance, below 1; '
         f"'{OAS}': chosen from the statistics",
         _number('from 0 up to below 1', lambda value: 0 <= value < 1, OAS),
         heads=('lda', 'qda'),
     ),
-    pooling=Setting(
+    'pooling': Setting(
         0.5,
         'of qda: share of the common covariance in that of each class; '
         f"'{AUTO}': chosen on the buffer, leave-one-out",
         _number('from 0 to 1', lambda value: 0 <= value <= 1, AUTO),
         heads=('qda',),
     ),
-    lift=_choice(
+    'lift': _choice(
         AUTO,
         (AUTO, 'none', *LIFTS),
         'integer random features, made before samples are counted; auto: as the head says',
     ),
-    lift_dim=Setting(2000, 'random features', _whole(1, MAX_LIFT_WIDTH)),
-    lift_seed=Setting(0, "of the lift's random matrix", _whole(0, MAX_SEED)),
-    lift_bandwidth=Setting(
+    'lift_dim': Setting(2000, 'random features', _whole(1, MAX_LIFT_WIDTH)),
+    'lift_seed': Setting(0, "of the lift's random matrix", _whole(0, MAX_SEED)),
+    'lift_bandwidth': Setting(
         1.0,
         'of fourier: length scale of its kernel',
         lambda name, value: number(name, value, positive=True),
     ),
-)
+}
 DEFAULTS = {name: setting.default for name, setting in SETTINGS.items()}
 
 
@@ -170,7 +170,7 @@ def class_weight_hint(names) -> str:
     return "; head='balanced' counts each class alike" if 'class_weight' in names else ''
 
 
-def constructor(defaults: dict, positional: int = None) -> Callable:
+def constructor(defaults: dict, positional: int | None = None) -> Callable:
     """An `__init__` that stores its arguments and does nothing else, as scikit-learn has it.
     defaults: argument -> default, in order. positional: how many may be given without their
     name."""

@@ -67,7 +67,7 @@ class State:
     def __getstate__(self) -> dict:
         return dict(vars(self))  # as of now: another thread may make a head of it meanwhile
 
-    def with_adapted(self, adapted, selection: list = None, **changes) -> 'State':
+    def with_adapted(self, adapted, selection: list | None = None, **changes) -> 'State':
         """The same, with this f*; `changes`: of whatever f* does not depend on."""
         out = replace(self, **changes)
         out.adapted, out.selection, out.derived = adapted, selection, self.derived
@@ -186,7 +186,7 @@ class State:
                 f'the learner knows its samples by their keys: give keys, uint64 ({count},)'
             )
 
-    def without_classes(self, part: Statistics, parts: dict = None) -> 'State':
+    def without_classes(self, part: Statistics, parts: dict | None = None) -> 'State':
         """As `without`, of all samples of some classes, which are known by their statistics, made
         of `parts`. Where there are a buffer or keys, they must be whole classes."""
         out = self._copy(whole=None)
@@ -272,7 +272,7 @@ class State:
             return dict(self.parts)
         return accounted(self.parts, one_part(copy.copy(self.statistics).subtract(self.whole)))
 
-    def _parts_without(self, removed: Statistics, parts: dict = None) -> dict | None:
+    def _parts_without(self, removed: Statistics, parts: dict | None = None) -> dict | None:
         if self.parts is None:
             return None
         return accounted(self.known_parts(), one_part(removed) if parts is None else parts, -1)
@@ -294,14 +294,14 @@ class State:
             facts['names'] = list(self.names)
         if self.boolean:
             facts['labels'] = 'bool'
-        groups = dict(statistics=self.statistics.state_dict())
+        groups = {'statistics': self.statistics.state_dict()}
         if self.buffer is not None:
             groups['buffer'] = self.buffer.state_dict()
-            facts['buffer'] = dict(
-                capacity=self.buffer.capacity,
-                strategy=self.buffer.strategy,
-                random=groups['buffer'].pop('random'),
-            )
+            facts['buffer'] = {
+                'capacity': self.buffer.capacity,
+                'strategy': self.buffer.strategy,
+                'random': groups['buffer'].pop('random'),
+            }
             if not self.buffer.complete:
                 facts['buffer']['complete'] = False
         if self.keys is not None:
@@ -347,8 +347,7 @@ class State:
         }
         if (
             sum(map(len, groups.values())) != len(arrays)
-            or groups['buffer']
-            and facts['buffer'] is None
+            or (groups['buffer'] and facts['buffer'] is None)
             or params.keys() - SETTINGS.keys()
         ):
             raise InputError('it holds something else, too')

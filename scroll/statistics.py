@@ -345,7 +345,7 @@ class Statistics:
         """All that is kept, as arrays by name; they cannot be written to."""
         return self._complete()._asdict()
 
-    def save(self, path, psi: str = '', parts: dict = None) -> None:
+    def save(self, path, psi: str = '', parts: dict | None = None) -> None:
         """Write to `path` (npz, no pickles), whole or not at all. psi: digest of the embedder that
         made the features; '' where they are features of one's own. parts: what these statistics are
         made of (`scroll.parts`); None: one part, these."""
@@ -354,7 +354,7 @@ class Statistics:
 
     def facts(self, psi: str, parts: dict) -> dict:
         """What files say of these apart from their arrays."""
-        lift = {} if self.lift is None else dict(lift=asdict(self.lift))
+        lift = {} if self.lift is None else {'lift': asdict(self.lift)}
         return dict(psi=psi, parts=parts, precision=PRECISION, **lift)
 
     @classmethod

@@ -70,11 +70,11 @@ def places(given: tuple, learned: tuple) -> np.ndarray:
 
 
 def _difference(given: tuple, learned: tuple) -> str:
-    parts = dict(
-        missing=[name for name in learned if name not in given],
-        unknown=[name for name in given if name not in learned],
-        twice=[name for name in given if given.count(name) > 1][:1],
-    )
+    parts = {
+        'missing': [name for name in learned if name not in given],
+        'unknown': [name for name in given if name not in learned],
+        'twice': [name for name in given if given.count(name) > 1][:1],
+    }
     return (
         '; '.join(f'{what} {_few(names)}' for what, names in parts.items() if names)
         or f'{_few(given)}, expected {_few(learned)}'
@@ -116,7 +116,7 @@ def warn_of_half(X) -> None:
         )
 
 
-def numbers_of(X, learned: tuple = None) -> np.ndarray:
+def numbers_of(X, learned: tuple | None = None) -> np.ndarray:
     """X as an array, its columns in the order that was learned. InputError: other names, missing
     values, a sparse matrix, or no table of numbers.
 
@@ -142,10 +142,8 @@ def numbers_of(X, learned: tuple = None) -> np.ndarray:
         X = np.asarray(X)[:, order] if columns else rows_of(X)
         if X.dtype == bool:
             raise TypeError('True and False: X.astype(float) has numbers')
-        if (
-            X.dtype.kind in 'SUT'
-            or X.dtype == object
-            and any(isinstance(value, (str, bytes)) for value in X.flat)
+        if X.dtype.kind in 'SUT' or (
+            X.dtype == object and any(isinstance(value, (str, bytes)) for value in X.flat)
         ):
             raise TypeError('text')
         return X.astype(np.float64) if X.dtype == object else X  # of a data frame of several types

@@ -89,11 +89,11 @@ def save_tiny(path, width: int = 4) -> str:
         path,
         tiny_net(width=width),
         'resnet18-md',
-        dict(width=width),
+        {'width': width},
         16,
         (0.5,) * 3,
         (0.5,) * 3,
-        dict(classes=['n0']),
+        {'classes': ['n0']},
     )
     return str(path)
 
@@ -108,7 +108,7 @@ def save_tiny_integers(path, width: int = 4, images=None) -> str:
         golden_images() if images is None else images,
     )
     network.golden = network.check()
-    network.save(weights.integer_file(name), dict(psi=state_digest(net)))
+    network.save(weights.integer_file(name), {'psi': state_digest(net)})
     return name
 
 
@@ -123,7 +123,7 @@ def third_party(tmp_path, monkeypatch):
     these folders.
     """
     warn_once.cache_clear()
-    packages = dict(models=models, datasets=datasets, backbone=backbone)
+    packages = {'models': models, 'datasets': datasets, 'backbone': backbone}
 
     def add(**folders):
         for name, files in folders.items():

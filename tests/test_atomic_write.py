@@ -26,7 +26,8 @@ def test_a_file_appears_with_its_folder_when_the_block_ends(tmp_path):
         with atomic_write(path) as file:
             file.write(content)
             assert not path.exists() or path.read_bytes() == b'first'
-        assert path.read_bytes() == content and files_below(tmp_path) == [path]
+        assert path.read_bytes() == content
+        assert files_below(tmp_path) == [path]
 
 
 @pytest.mark.parametrize('moment', ['block', 'fsync', 'replace'])
@@ -42,7 +43,8 @@ def test_what_was_there_stays_when_writing_fails(tmp_path, monkeypatch, moment):
         file.write(b'half of the new')
         if moment == 'block':
             fail()
-    assert path.read_bytes() == b'old' and files_below(tmp_path) == [path]
+    assert path.read_bytes() == b'old'
+    assert files_below(tmp_path) == [path]
 
 
 def test_a_killed_process_leaves_what_was_there_and_the_next_write_removes_its_half(tmp_path):
@@ -57,12 +59,12 @@ def test_a_killed_process_leaves_what_was_there_and_the_next_write_removes_its_h
             file.flush()
             os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    assert path.read_bytes() == b'old' and len(files_below(tmp_path)) == 5
+    assert path.read_bytes() == b'old'
+    assert len(files_below(tmp_path)) == 5
     with atomic_write(path) as file:  # takes nobody else's half file for its own
         file.write(b'newer')
-    assert path.read_bytes() == b'newer' and sorted(files_below(tmp_path)) == sorted(
-        [path, *others]
-    )
+    assert path.read_bytes() == b'newer'
+    assert sorted(files_below(tmp_path)) == sorted([path, *others])
 
 
 def test_what_another_process_is_writing_survives(tmp_path):
@@ -72,7 +74,8 @@ def test_what_another_process_is_writing_survives(tmp_path):
         with atomic_write(path) as second:  # while the first has not ended
             second.write(b'second')
         assert path.read_bytes() == b'second'
-    assert path.read_bytes() == b'first' and files_below(tmp_path) == [path]
+    assert path.read_bytes() == b'first'
+    assert files_below(tmp_path) == [path]
 
 
 @pytest.mark.parametrize('there', [True, False])
@@ -85,7 +88,8 @@ def test_a_link_is_followed(tmp_path, there):
         target.write_bytes(b'old')
     with atomic_write(link) as file:
         file.write(b'new')
-    assert target.read_bytes() == link.read_bytes() == b'new' and os.readlink(link) == 'second'
+    assert target.read_bytes() == link.read_bytes() == b'new'
+    assert os.readlink(link) == 'second'
     assert not (tmp_path / 'second').is_file() or (tmp_path / 'second').is_symlink()
     assert os.listdir(target.parent) == ['target']
 
@@ -110,7 +114,8 @@ def test_what_is_no_regular_file_is_refused_and_stays(tmp_path, monkeypatch):
         if os.path.exists(path) and path not in ('folder', '.'):
             with pytest.raises(OSError, match='not a regular file'):
                 open_file(path)
-    assert stat.S_ISFIFO(os.stat('pipe').st_mode) and stat.S_ISCHR(os.stat('/dev/null').st_mode)
+    assert stat.S_ISFIFO(os.stat('pipe').st_mode)
+    assert stat.S_ISCHR(os.stat('/dev/null').st_mode)
     assert sorted(os.listdir()) == ['folder', 'loop', 'pipe', 'to-pipe']
 
 
@@ -130,14 +135,15 @@ def test_a_lock_is_that_of_the_file_that_is_there_now(tmp_path):
                     with atomic_write(path) as file:
                         file.write(b'%d' % (number + 1))
             os._exit(0)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3 and path.read_bytes() == b'60'
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3
+    assert path.read_bytes() == b'60'
 
 
 @pytest.mark.parametrize(
     'name, write',
     [
         ('state.npz', lambda folder: SUMS.save(folder / 'state.npz')),
-        ('mean_accs.csv', lambda folder: append_row(folder, dict(run='1'))),
+        ('mean_accs.csv', lambda folder: append_row(folder, {'run': '1'})),
     ],
 )
 def test_an_interrupt_at_any_line_keeps_nobody_from_writing_the_file(

@@ -60,7 +60,9 @@ def one_line(name: str, must: bool = True):
         yield
         assert not must
     except InputError as error:
-        assert name in str(error) and len(str(error).splitlines()) == 1 and len(str(error)) < 2000
+        assert name in str(error)
+        assert len(str(error).splitlines()) == 1
+        assert len(str(error)) < 2000
     assert time.process_time() - began < SECONDS
 
 
@@ -85,10 +87,10 @@ def image_file(kind):
 
 
 def mini(**changes) -> bytes:
-    content = (
-        dict(image_data=np.zeros((4, 84, 84, 3), np.uint8), class_dict=dict(n01=[0, 1], n02=[2, 3]))
-        | changes
-    )
+    content = {
+        'image_data': np.zeros((4, 84, 84, 3), np.uint8),
+        'class_dict': {'n01': [0, 1], 'n02': [2, 3]},
+    } | changes
     return pickle.dumps({name: value for name, value in content.items() if value is not None}, 2)
 
 
@@ -104,7 +106,7 @@ def mini_images(path):
 
 
 def learned(**params) -> Scroll:
-    return Scroll(**dict(buffer_size=9, keep_keys=True) | params).fit(X, Y)
+    return Scroll(**{'buffer_size': 9, 'keep_keys': True} | params).fit(X, Y)
 
 
 CONFIG = (
@@ -114,9 +116,7 @@ CONFIG = (
 KINDS = {
     'w.safetensors': Kind(save_tiny, form_of_tensors),
     'w.pt': Kind(torch_file, form_of_tensors),
-    'statistics.npz': Kind(
-        lambda path: learned().statistics_.save(path), lambda path: Statistics.load(path).digest()
-    ),
+    'statistics.npz': Kind(learned().statistics_.save, lambda path: Statistics.load(path).digest()),
     'state.npz': Kind(
         lambda path: learned().save(path),
         lambda path: (
@@ -135,11 +135,11 @@ KINDS = {
         ],
     ),
     'run.pt': Kind(
-        lambda path: checkpoints.write(path, dict(a=torch.arange(99), b=[1, 'two', None])),
+        lambda path: checkpoints.write(path, {'a': torch.arange(99), 'b': [1, 'two', None]}),
         lambda path: repr(load_torch(path)),
     ),
     'model.pt': Kind(
-        lambda path: torch.save(dict(model=dict(w=torch.zeros(99)), args=dict(lr=1.0)), path),
+        lambda path: torch.save({'model': {'w': torch.zeros(99)}, 'args': {'lr': 1.0}}, path),
         lambda path: repr(saved_models.read(path)['model']),
     ),
     'MINIIMAGENET/mini-imagenet-cache-test.pkl': Kind(
@@ -205,7 +205,7 @@ def elsewhere(make):
 
 PAYLOADS = {  # each runs a command if it is unpickled carelessly
     'pickle of a dict': lambda payload: pickle.dumps({'state_dict': {'conv1.weight': payload}}, 2),
-    'in BYOL': lambda payload: pickle.dumps(byol_content() | dict(rng=payload), 2),
+    'in BYOL': lambda payload: pickle.dumps(byol_content() | {'rng': payload}, 2),
     'array of objects': lambda payload: pickle.dumps(
         {'experiment_state': np.array([payload], object)}, 2
     ),
@@ -321,12 +321,12 @@ OWN = {  # kind -> ways of its own, all to be refused
         for name, content in {
             'no images': mini(image_data=None),
             'a set': pickle.dumps({1, 2}),
-            'rows beyond the images': mini(class_dict=dict(n01=[9])),
-            'rows as text': mini(class_dict=dict(n01='01')),
-            'rows of lists': mini(class_dict=dict(n01=[[0], [1]])),
-            'half rows': mini(class_dict=dict(n01=[0.5])),
+            'rows beyond the images': mini(class_dict={'n01': [9]}),
+            'rows as text': mini(class_dict={'n01': '01'}),
+            'rows of lists': mini(class_dict={'n01': [[0], [1]]}),
+            'half rows': mini(class_dict={'n01': [0.5]}),
             'images of floats': mini(image_data=np.zeros((4, 84, 84, 3))),
-            'few bytes that stand for 2^40 rows': mini(class_dict=dict(n01=shared())),
+            'few bytes that stand for 2^40 rows': mini(class_dict={'n01': shared()}),
             'few bytes that ask for 64 GB': b'\x80\x02Nr\xff\xff\xff\xff.',
             'ten thousand deep': b'\x80\x02' + b']' * 10_000 + b'a' * 9999 + b'.',
             'a number of 99999 digits': b'I' + b'9' * 99_999 + b'\n.',
@@ -505,18 +505,18 @@ OF_STATES = [
     replaced(buffer_coins=lambda a: a[:, None]),
     put(('keys_labels', 1, 0)),
     put(('keys_keys', slice(None), lambda x: x + np.uint64(1))),
-    put(('keys_sizes', slice(None), lambda x: x + [1, -1, 0, 0])),
+    put(('keys_sizes', slice(None), lambda x: [*x, 1, -1, 0, 0])),
     fact('params', [1]),
-    fact('params', dict(colour=1)),
+    fact('params', {'colour': 1}),
     fact('params', 'seed', 10**400),
     fact('params', 'head', 'svm'),
     fact('params', 'ridge_lambda', 0),
     fact('params', 'adaptation', 'x'),
-    fact('params', 'adaptation', dict(iterations=None, augmentation={})),
+    fact('params', 'adaptation', {'iterations': None, 'augmentation': {}}),
     fact('buffer', None),
     *(fact('buffer', 'capacity', value) for value in (4, '9', 9.5, 10**23)),
     fact('buffer', 'strategy', 'best'),
-    fact('buffer', 'random', dict(state=1)),
+    fact('buffer', 'random', {'state': 1}),
     fact('buffer', 'random', 'bit_generator', 'MT19937'),
 ]
 
@@ -561,7 +561,8 @@ def test_whatever_one_number_of_a_file_is_the_file_is_refused_or_of_use(
     try:
         learner = Scroll.load(path)
     except InputError as error:
-        assert len(str(error).splitlines()) == 1 and 's.npz' in str(error)
+        assert len(str(error).splitlines()) == 1
+        assert 's.npz' in str(error)
         return
     total = learner.statistics_.total
     assert np.abs(learner.statistics_.gram.astype(object)).max() <= total << 36
@@ -591,14 +592,15 @@ def nested(change, name: str):
 
 def test_a_checkpoint_is_resumed_refused_or_dropped_and_never_a_traceback(
     command_line, small_digits, tmp_path, monkeypatch
-):  # noqa: F811
+):
     def full(folder, row):
         raise InputError(f'{folder} cannot be written (No space left on device)')
 
     with monkeypatch.context() as patch:
         patch.setattr('core.rows.append_row', full)
         code, _, err = command_line(*ER, '--base_path', tmp_path)
-    assert code == 2 and 'No space left' in err
+    assert code == 2
+    assert 'No space left' in err
     (path,) = (path for path in files_below(tmp_path) if path.suffix == '.pt')
     content = path.read_bytes()
     others = {
@@ -616,18 +618,17 @@ def test_a_checkpoint_is_resumed_refused_or_dropped_and_never_a_traceback(
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(other)
         code, out, err = command_line(*ER, '--base_path', tmp_path)
-        assert (
-            code == 0
-            or (code, len(err.splitlines())) == (2, 1)
+        assert code == 0 or (
+            (code, len(err.splitlines())) == (2, 1)
             and str(path) in err
             and path.read_bytes() == other
         ), (how, err)
-        assert how != 'whole' or (code, err) == (0, '') and 'continuing' in out
+        assert how != 'whole' or ((code, err) == (0, '') and 'continuing' in out)
 
 
 def test_a_model_is_evaluated_or_refused_and_never_a_traceback(
     command_line, small_digits, tmp_path
-):  # noqa: F811
+):
     code, _, err = command_line(
         *ER,
         '--base_path',

@@ -47,7 +47,8 @@ def test_mammoths_path_runs_from_anywhere_and_writes_nothing_if_asked(tiny_weigh
         cwd=tmp_path,
     )
     assert (result.returncode, result.stderr) == (0, ''), result.stderr
-    assert 'Accuracy for 1 task(s)' in result.stdout and not files_below(tmp_path)
+    assert 'Accuracy for 1 task(s)' in result.stdout
+    assert not files_below(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,8 @@ def test_importing_does_no_work(tmp_path, module, light):
 )
 def test_a_python_without_the_packages_says_which_has_them(words):
     result = python('-S', *words.split(), cwd=ROOT)
-    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 1
     assert f'is not installed for {sys.executable}: pip install ' in result.stderr
 
 
@@ -127,6 +129,5 @@ def test_help_that_cannot_be_written_is_an_error(words, output):
         capture_output=True,
         text=True,
     )
-    assert (result.returncode, result.stdout) == (2, '') and len(result.stderr.splitlines()) == (
-        '2>&-' not in output
-    )
+    assert (result.returncode, result.stdout) == (2, '')
+    assert len(result.stderr.splitlines()) == ('2>&-' not in output)

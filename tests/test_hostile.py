@@ -46,7 +46,7 @@ def ends(command_line, tmp_path):
         '--weights': 'none',
         '--width': '2',
     }
-    append_row(tmp_path / 'base' / 'results' / 'class-il' / 'seq-digits' / 'sgd', dict(task1=1.5))
+    append_row(tmp_path / 'base' / 'results' / 'class-il' / 'seq-digits' / 'sgd', {'task1': 1.5})
 
     def files():
         return {path: path.read_bytes() for path in files_below(tmp_path)}
@@ -204,7 +204,8 @@ def test_a_file_that_can_take_no_results_is_reported_before_any_work(
     path = tmp_path / 'base' / 'results' / 'task-il' / 'seq-digits' / 'sgd' / FILE
     path.parent.mkdir(parents=True)
     path.mkdir() if content is None else path.write_bytes(content)
-    assert FILE in ends() and (path.is_dir() or path.read_bytes() == content)
+    assert FILE in ends()
+    assert path.is_dir() or path.read_bytes() == content
 
 
 def test_a_results_folder_that_cannot_be_is_told_before_the_data_are_read(ends, monkeypatch):
@@ -327,13 +328,12 @@ def test_any_schedule_orders_the_samples_or_is_refused(spec, labels, seed):
     try:
         schedule = make_schedule(spec, labels, seed)
     except InputError as error:
-        assert len(str(error)) < 2000 and len(str(error).splitlines()) == 1
+        assert len(str(error)) < 2000
+        assert len(str(error).splitlines()) == 1
     else:
-        assert (
-            schedule.cuts[0] == 0
-            and schedule.cuts[-1] == len(schedule.order)
-            and (np.diff(schedule.cuts) > 0).all()
-        )
+        assert schedule.cuts[0] == 0
+        assert schedule.cuts[-1] == len(schedule.order)
+        assert (np.diff(schedule.cuts) > 0).all()
         assert schedule.covers != 'all' or sorted(schedule.order.tolist()) == list(
             range(len(labels))
         )
@@ -445,4 +445,5 @@ def test_a_network_that_gives_nan_is_reported(command_line, tmp_path, tiny_weigh
     code, _, err = command_line(
         '--model', method, *METHODS[method], '--dataset seq-digits --non_verbose 1', *flags
     )
-    assert (code, len(err.splitlines())) == (2, 1) and 'finite' in err
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert 'finite' in err

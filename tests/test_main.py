@@ -16,7 +16,8 @@ FEW = ['--model_config', 'base', '--iterations', '2', '--buffer_size', '20']
 )
 def test_without_model_or_data_set_those_there_are_get_listed(command_line, words, expected):
     code, out, err = command_line(*words)
-    assert (code, out, len(err.splitlines())) == (2, '', 1) and expected in err
+    assert (code, out, len(err.splitlines())) == (2, '', 1)
+    assert expected in err
     assert 'scroll' in err or 'seq-digits' in err
 
 
@@ -28,7 +29,9 @@ def test_interrupting_writes_no_row(command_line, tiny_weights, tmp_path, monkey
     code, _, err = command_line(
         '--model scroll --dataset seq-digits --weights', tiny_weights, '--base_path', tmp_path, *FEW
     )
-    assert code == 130 and 'interrupted' in err and len(err.splitlines()) == 1
+    assert code == 130
+    assert 'interrupted' in err
+    assert len(err.splitlines()) == 1
     assert not [p for p in files_below(tmp_path) if p.suffix in ('.csv', '.part', '.png')]
 
 
@@ -38,12 +41,10 @@ def test_help_ends_well_and_knows_the_flags_of_what_is_chosen(tiny_weights, caps
     with pytest.raises(SystemExit) as end:
         parse_args([*chosen, asked, *(['--weights', tiny_weights] if chosen else [])])
     out = capsys.readouterr().out
-    assert (
-        end.value.code in (0, None)
-        and out.startswith('usage: main.py')
-        and '--weights' in out
-        and '--help_all' in out
-    )
+    assert end.value.code in (0, None)
+    assert out.startswith('usage: main.py')
+    assert '--weights' in out
+    assert '--help_all' in out
     assert chosen or all(
         name in out for name in ('scroll', 'sgd', 'seq-digits', 'seq-cifar100', 'resnet18')
     )
@@ -59,7 +60,8 @@ def test_from_python_a_refused_run_raises_with_its_code(monkeypatch, capsys):
     )
     with pytest.raises(SystemExit) as end:
         main.main()
-    assert end.value.code == 2 and '--lr' in capsys.readouterr().err
+    assert end.value.code == 2
+    assert '--lr' in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -92,12 +94,15 @@ def test_a_whole_run_from_another_folder_twice(tiny_weights, tmp_path):
             cwd=tmp_path,
         )
         assert (result.returncode, result.stderr) == (0, '')
-    assert result.stdout.count('Accuracy for') == 3 and 'Summary' in result.stdout
+    assert result.stdout.count('Accuracy for') == 3
+    assert 'Summary' in result.stdout
     home = tmp_path / 'here' / 'results'
     for setting in ('class-il', 'task-il'):
         table = pandas.read_csv(home / setting / 'seq-digits' / 'scroll' / 'mean_accs.csv')
-        assert len(table) == 2 and table.columns[:3].tolist() == ['task1', 'task2', 'task3']
-        assert table['notes'].tolist() == ['a, "b"\n\u00fc'] * 2 and table['task3'].nunique() == 1
+        assert len(table) == 2
+        assert table.columns[:3].tolist() == ['task1', 'task2', 'task3']
+        assert table['notes'].tolist() == ['a, "b"\n\u00fc'] * 2
+        assert table['task3'].nunique() == 1
         assert (
             str(home / setting / 'seq-digits' / 'scroll' / 'mean_accs.csv').removeprefix(
                 f'{tmp_path}/'
@@ -112,6 +117,7 @@ def test_a_whole_run_from_another_folder_twice(tiny_weights, tmp_path):
         'adapted_digest',
         'schedule_digest',
     ):
-        assert table[name].nunique() == 1 and table[name].str.len().eq(64).all()
+        assert table[name].nunique() == 1
+        assert table[name].str.len().eq(64).all()
     assert table['run'].nunique() == 2
     assert {p.name for p in tmp_path.iterdir()} == {'here'}

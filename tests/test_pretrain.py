@@ -52,18 +52,15 @@ def learn(tmp_path):
     """learn(base, seed=3): run pretrain.main; returns the file."""
 
     def run(base, out='psi.safetensors', **flags):
-        flags = (
-            dict(
-                width=4,
-                input_size=16,
-                epochs=1,
-                batch_size=20,
-                base_path=base,
-                out=tmp_path / out,
-                device='cpu',
-            )
-            | flags
-        )
+        flags = {
+            'width': 4,
+            'input_size': 16,
+            'epochs': 1,
+            'batch_size': 20,
+            'base_path': base,
+            'out': tmp_path / out,
+            'device': 'cpu',
+        } | flags
         words = [
             [f'--{name}', *(value if isinstance(value, list) else [value])]
             for name, value in flags.items()
@@ -90,30 +87,30 @@ def test_a_short_run_gives_usable_weights_without_the_shared_classes(learn, base
     loaded.load_into(net)
     assert (loaded.backbone, loaded.options, loaded.input_size) == (
         'resnet18-md',
-        dict(width=4),
+        {'width': 4},
         16,
     )
     info = loaded.info
-    assert (
-        info['classes'] == KEPT
-        and info['left_out'] == SHARED['cifar100']
-        and len(info['data_digest']) == 64
-    )
-    assert 0 <= info['unseen_ncc_accuracy'] <= 100 and len(info['curve']) == 1
-    assert info['recipe'] == dict(
-        backbone='resnet18-md',
-        width=4,
-        leave_out=['cifar100'],
-        seed=0,
-        dtype='float32',
-        input_size=16,
-        epochs=1,
-        batch_size=20,
-        lr=0.1,
-    )
+    assert info['classes'] == KEPT
+    assert info['left_out'] == SHARED['cifar100']
+    assert len(info['data_digest']) == 64
+    assert 0 <= info['unseen_ncc_accuracy'] <= 100
+    assert len(info['curve']) == 1
+    assert info['recipe'] == {
+        'backbone': 'resnet18-md',
+        'width': 4,
+        'leave_out': ['cifar100'],
+        'seed': 0,
+        'dtype': 'float32',
+        'input_size': 16,
+        'epochs': 1,
+        'batch_size': 20,
+        'lr': 0.1,
+    }
     assert torch.isfinite(net.eval().features(torch.rand(2, 3, 16, 16))).all()
     out = capsys.readouterr().out
-    assert 'epoch 1' in out and 'unseen classes' in out
+    assert 'epoch 1' in out
+    assert 'unseen classes' in out
     assert files_below(path.parent) == [path]
 
 
@@ -131,7 +128,7 @@ def test_images_of_the_shared_classes_have_no_part_in_the_weights(learn, base, t
 
 def test_the_classes_left_out_have_a_reason_each():
     """Which classes of miniImageNet they are, `test_shipped_weights` says."""
-    assert {name: len(shared) for name, shared in SHARED.items()} == dict(cifar100=12, cifar10=14)
+    assert {name: len(shared) for name, shared in SHARED.items()} == {'cifar100': 12, 'cifar10': 14}
     cifar10 = {
         'airplane',
         'automobile',
@@ -151,10 +148,13 @@ def test_the_classes_left_out_have_a_reason_each():
 def test_classes_of_both_streams_are_left_out_or_none(learn, tmp_path, capsys):
     make_split(tmp_path / 'MINIIMAGENET', classes=[*KEPT, BIRD, *LEFT_OUT])
     info = weights.load(str(learn(tmp_path, leave_out=['cifar10', 'cifar100']))).info
-    assert info['classes'] == KEPT and info['left_out'] == SHARED['cifar10'] | SHARED['cifar100']
+    assert info['classes'] == KEPT
+    assert info['left_out'] == SHARED['cifar10'] | SHARED['cifar100']
     info = weights.load(str(learn(tmp_path, leave_out='none'))).info
-    assert info['classes'] == sorted([*KEPT, BIRD, *LEFT_OUT]) and info['left_out'] == {}
-    assert 0 <= info['seen_ncc_accuracy'] <= 100 and ' seen classes' in capsys.readouterr().out
+    assert info['classes'] == sorted([*KEPT, BIRD, *LEFT_OUT])
+    assert info['left_out'] == {}
+    assert 0 <= info['seen_ncc_accuracy'] <= 100
+    assert ' seen classes' in capsys.readouterr().out
 
 
 def numbered(counts) -> tuple:
@@ -177,16 +177,16 @@ def test_what_probes_the_features_is_not_learned(counts, out):
     wnids = [f'n{i}' for i in range(len(counts))]
     left_out = set(wnids[: min(out, len(counts) - 1)])
     data = training.divide(images, labels, wnids, left_out)
-    assert data.unseen == bool(left_out) and data.classes == [w for w in wnids if w not in left_out]
+    assert data.unseen == bool(left_out)
+    assert data.classes == [w for w in wnids if w not in left_out]
     assert torch.equal(ids(data.images), ids(data.images).unique())
     whose = torch.from_numpy(labels)
     assert [data.classes[y] for y in data.labels] == [wnids[y] for y in whose[ids(data.images)]]
     probe = ids(data.probe)  # (C, F + T)
-    assert (whose[probe] == whose[probe[:, :1]]).all() and len(probe.unique()) == probe.numel()
-    assert (
-        len(whose[probe[:, 0]].unique()) == len(left_out or wnids)
-        and 0 < data.tested < probe.shape[1]
-    )
+    assert (whose[probe] == whose[probe[:, :1]]).all()
+    assert len(probe.unique()) == probe.numel()
+    assert len(whose[probe[:, 0]].unique()) == len(left_out or wnids)
+    assert 0 < data.tested < probe.shape[1]
     assert not (left_out and set(probe.flatten().tolist()) & set(ids(data.images).tolist()))
     assert len(data.images) == sum(n for w, n in zip(wnids, counts) if w not in left_out)
     with refused('are left out'):
@@ -200,7 +200,10 @@ def test_centroid_accuracy_of_features_that_tell_and_of_features_that_mislead():
 
     probe = torch.zeros(2, 6, 4, 4, 3, dtype=torch.uint8)  # red, then green
     probe[0, :, ..., 0] = probe[1, :, ..., 1] = 255
-    preprocess = lambda x: x.permute(0, 3, 1, 2).float()
+
+    def preprocess(x):
+        return x.permute(0, 3, 1, 2).float()
+
     assert training.centroid_accuracy(Corner(), preprocess, probe, 2) == 100
     probe[0, 5] = probe[1, 0]  # one of four tests is wrong
     assert training.centroid_accuracy(Corner(), preprocess, probe, 2) == 75
@@ -215,11 +218,10 @@ def test_the_rate_rises_for_an_epoch_then_falls_along_a_cosine(tmp_path):
     assert (args.input_size, args.epochs, args.batch_size, args.lr) == (42, 20, 128, 0.1)
     rates = [training.learning_rate(step, 4, 3) for step in range(12)]
     assert rates[:5] == [0.25, 0.5, 0.75, 1, 1]
-    assert rates[6] == pytest.approx((1 + math.sqrt(0.5)) / 2) and rates[8] == pytest.approx(0.5)
-    assert (
-        rates[10] == pytest.approx((1 - math.sqrt(0.5)) / 2)
-        and sorted(rates[4:], reverse=True) == rates[4:]
-    )
+    assert rates[6] == pytest.approx((1 + math.sqrt(0.5)) / 2)
+    assert rates[8] == pytest.approx(0.5)
+    assert rates[10] == pytest.approx((1 - math.sqrt(0.5)) / 2)
+    assert sorted(rates[4:], reverse=True) == rates[4:]
 
 
 # Batches of commit 72c3e39: means of a batch under fixed weights, which hardly differ between
@@ -250,7 +252,9 @@ def test_compact_batches_are_those_that_made_the_shipped_weights():
         order = torch.randperm(60, generator=generator)
         for rows in order.split(6)[:4]:
             x = training.training_batch(images[rows], size, generator)
-            assert x.shape == (6, 3, size, size) and x.min() >= 0 and x.max() <= 1
+            assert x.shape == (6, 3, size, size)
+            assert x.min() >= 0
+            assert x.max() <= 1
             found.append(
                 (x.double().flatten() * torch.linspace(-1, 1, x.numel(), dtype=torch.double).cos())
                 .mean()
@@ -268,18 +272,18 @@ def test_another_backbone_and_another_seed_give_other_weights(learn, base):
 @pytest.mark.parametrize(
     'flags, words',
     [
-        (dict(leave_out=['none', 'cifar10']), '--leave_out'),
-        (dict(leave_out='cifar'), '--leave_out cifar: expected'),
-        (dict(epochs=0), 'epochs'),
-        (dict(batch_size=101), '--batch_size 101: there are 100 images'),
-        (dict(backbone='resnet19'), '--backbone resnet19'),
-        (dict(backbone='resnet34'), '--backbone resnet34 has no width'),
-        (dict(backbone='resnet12', width=3), 'must be even'),
-        (dict(input_size=1), 'cannot take images of 1 pixels'),
-        (dict(out=ROOT / 'docs'), 'docs cannot be written'),
-        (dict(out='/proc/no/w'), '/proc/no/w cannot be written'),
-        (dict(base_path='/no'), 'MINIIMAGENET'),
-        (dict(lr=1e30), 'not finite'),
+        ({'leave_out': ['none', 'cifar10']}, '--leave_out'),
+        ({'leave_out': 'cifar'}, '--leave_out cifar: expected'),
+        ({'epochs': 0}, 'epochs'),
+        ({'batch_size': 101}, '--batch_size 101: there are 100 images'),
+        ({'backbone': 'resnet19'}, '--backbone resnet19'),
+        ({'backbone': 'resnet34'}, '--backbone resnet34 has no width'),
+        ({'backbone': 'resnet12', 'width': 3}, 'must be even'),
+        ({'input_size': 1}, 'cannot take images of 1 pixels'),
+        ({'out': ROOT / 'docs'}, 'docs cannot be written'),
+        ({'out': '/proc/no/w'}, '/proc/no/w cannot be written'),
+        ({'base_path': '/no'}, 'MINIIMAGENET'),
+        ({'lr': 1e30}, 'not finite'),
     ],
     ids=str,
 )

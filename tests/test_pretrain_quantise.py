@@ -26,15 +26,14 @@ def quantised(learn, base, capsys):  # noqa: F811
 def test_a_run_in_integers_and_refusals(quantised, learn, base, parse, tmp_path):  # noqa: F811
     path, said = quantised
     network, about = IntegerNetwork.load(path.with_suffix('.integer.npz'))
-    assert (
-        'nearest centroid on unseen classes' in said
-        and network.digest()[:16] in said
-        and about['images'] == 40
-    )
+    assert 'nearest centroid on unseen classes' in said
+    assert network.digest()[:16] in said
+    assert about['images'] == 40
     row = train(
         *initialize(parse('scroll', *RUN, '--weights', path, '--embed_chunk 5', base_path=tmp_path))
     )
-    assert row['embedding_digest'] == network.digest() and row['embed_dtype'] == 'integer'
+    assert row['embedding_digest'] == network.digest()
+    assert row['embed_dtype'] == 'integer'
     other = learn(base, 'other.safetensors', seed=5)
     with refused('other.integer.npz is not there', 'pretrain.py quantise'):
         initialize(parse('scroll', *RUN, '--weights', other))
@@ -50,7 +49,5 @@ def test_a_run_in_integers_and_refusals(quantised, learn, base, parse, tmp_path)
 def test_the_shipped_integers_compute_what_their_file_says(parse):
     """Features come from the integer network and are named in the row."""
     embedder = initialize(parse('scroll', *RUN, '--weights compact'))[0].embedder
-    assert (
-        embedder.digest.startswith('881ce32c974df4e3')
-        and embedder.net.golden == embedder.net.check()
-    )
+    assert embedder.digest.startswith('881ce32c974df4e3')
+    assert embedder.net.golden == embedder.net.check()

@@ -128,11 +128,11 @@ def start(parse, small_digits, monkeypatch):  # noqa: F811
 def the_end(model, row) -> dict:
     learned = {name: value for name, value in Packer().members(model).items() if name != 'seconds'}
     columns = {name: value for name, value in row.items() if not name.startswith(NOT_BITS)}
-    return dict(
-        state=learned,
-        row=columns,
-        random=run_state.random_state() if not hasattr(model, 'learner') else None,
-    )
+    return {
+        'state': learned,
+        'row': columns,
+        'random': run_state.random_state() if not hasattr(model, 'learner') else None,
+    }
 
 
 def different(a, b, path='') -> list:
@@ -348,7 +348,7 @@ class Holder(Sgd):
 @pytest.mark.parametrize('data', ['picture-digits', 'seq-digits'])
 def test_loaders_transforms_stores_and_bare_networks_that_a_method_holds(
     arguments, reaper, tmp_path, monkeypatch, data, capsys
-):  # noqa: F811
+):
     monkeypatch.setitem(models.PLUGINS.registered, 'holder', Holder)
 
     def start(folder):
@@ -368,7 +368,8 @@ def test_loaders_transforms_stores_and_bare_networks_that_a_method_holds(
         lambda folder, kills: run_with_kills(start, reaper, folder, kills), reaper, tmp_path, data
     )
     out, err = capsys.readouterr()
-    assert 'continuing' in out and 'no more checkpoints' not in err
+    assert 'continuing' in out
+    assert 'no more checkpoints' not in err
 
 
 def interrupted(start, folder, method='er', *flags, moment=12, reaper=None):
@@ -391,14 +392,16 @@ def test_it_says_so_in_one_line_and_a_finished_run_is_not_continued(
     copy = shutil.copytree(tmp_path / 'unfinished', tmp_path / 'copy')
     capsys.readouterr()
     train(*start(*words, '--seed 7'))  # another run
-    assert 'continuing' not in capsys.readouterr().out and saved_below(tmp_path)
+    assert 'continuing' not in capsys.readouterr().out
+    assert saved_below(tmp_path)
     train(*start(*words, '--checkpoint_every 30'))  # which changes no result
     (said,) = (line for line in capsys.readouterr().out.splitlines() if 'continuing' in line)
     assert 'in task' in said
     assert not saved_below(tmp_path)
     shutil.copytree(copy, tmp_path / 'unfinished', dirs_exist_ok=True)
     train(*start(*words, '--resume never'))
-    assert 'continuing' not in capsys.readouterr().out and not saved_below(tmp_path)
+    assert 'continuing' not in capsys.readouterr().out
+    assert not saved_below(tmp_path)
     assert [len(rows) for rows in rows_below(tmp_path)] == [3, 3]
 
 
@@ -438,7 +441,7 @@ def test_a_row_is_written_once(start, tmp_path, monkeypatch, when):
         if (when, len(written)) == ('before', 0):
             raise Killed
         written.append(append(*given))
-        if len(written) == dict(between=1, after=2).get(when):
+        if len(written) == {'between': 1, 'after': 2}.get(when):
             raise Killed
         return written[-1]
 
@@ -447,9 +450,8 @@ def test_a_row_is_written_once(start, tmp_path, monkeypatch, when):
         train(*start(tmp_path, 'sgd'))
     monkeypatch.setattr(results, 'append_row', append)
     row = train(*start(tmp_path, 'sgd'))
-    assert [[r['run'] for r in rows] for rows in rows_below(tmp_path)] == [
-        [row['run']]
-    ] * 2 and not saved_below(tmp_path)
+    assert [[r['run'] for r in rows] for rows in rows_below(tmp_path)] == [[row['run']]] * 2
+    assert not saved_below(tmp_path)
 
 
 def test_two_of_the_same_at_once(start, reaper, tmp_path, capsys):
@@ -478,7 +480,8 @@ def test_a_disk_that_is_full_costs_the_checkpoints_not_the_run(
     monkeypatch.setattr(checkpoints, 'write', full)
     train(*start(tmp_path, 'sgd'))
     assert capsys.readouterr().err.count('No space left') == 1
-    assert [len(rows) for rows in rows_below(tmp_path)] == [1, 1] and not saved_below(tmp_path)
+    assert [len(rows) for rows in rows_below(tmp_path)] == [1, 1]
+    assert not saved_below(tmp_path)
 
 
 class Keeper(Sgd):
@@ -518,7 +521,9 @@ def test_what_cannot_be_kept_is_told_once_and_nothing_is_pretended(
     row = train(model, dataset, args)
     out, err = capsys.readouterr()
     # the last whole one
-    assert 'continuing' in out and 'task 1' in out.splitlines()[0] and what in err
+    assert 'continuing' in out
+    assert 'task 1' in out.splitlines()[0]
+    assert what in err
     assert row['accuracy_per_task'] == whole['accuracy_per_task']
 
 
@@ -543,12 +548,15 @@ def test_a_signal_ends_a_run_at_the_next_step(
 
     monkeypatch.setattr(models.get_model_class('er'), 'observe', stop_after_five)
     ended, _, err = command_line(*words, '--resume never')
-    assert ended == 143 and len(steps) == 5 and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    assert 'the same command continues it' in err.splitlines()[-1] and set(
-        saved_below(tmp_path)
-    ) == {'.pt', '.lock'}
+    assert ended == 143
+    assert len(steps) == 5
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert 'the same command continues it' in err.splitlines()[-1]
+    assert set(saved_below(tmp_path)) == {'.pt', '.lock'}
     ended, out, err = command_line(*words)
-    assert ended == 0 and 'continuing' in out and not saved_below(tmp_path)
+    assert ended == 0
+    assert 'continuing' in out
+    assert not saved_below(tmp_path)
     model, dataset, args = start(tmp_path / 'whole', 'er', '--lr 0.05')
     [row], _ = rows_below(tmp_path / 'run')
     assert row['accuracy_per_task'] == train(model, dataset, args)['accuracy_per_task']
@@ -588,12 +596,10 @@ def test_a_second_signal_or_one_that_is_not_caught_ends_a_run_at_once(
         '--lr 0.1 --n_epochs 1 --non_verbose 1',
         *flags,
     )
-    assert (
-        code == 130
-        and said in err.splitlines()[-1]
-        and not rows_below(tmp_path)
-        and ('.pt' in saved_below(tmp_path)) == ('--checkpoint_every 1e-9' in flags)
-    )
+    assert code == 130
+    assert said in err.splitlines()[-1]
+    assert not rows_below(tmp_path)
+    assert ('.pt' in saved_below(tmp_path)) == ('--checkpoint_every 1e-9' in flags)
 
 
 @pytest.mark.parametrize('disk', ['free', 'full'])
@@ -617,19 +623,17 @@ def test_a_signal_during_the_last_evaluation_leaves_the_row_to_the_same_command_
             patch.setattr(checkpoints, 'write', full)
         code, _, err = command_line(*words)
     if disk == 'free':
+        assert code == 143
         assert (
-            code == 143
-            and err.splitlines()[-1]
+            err.splitlines()[-1]
             == 'stopped after task 5, the last; the same command writes its row'
-            and not rows_below(tmp_path)
         )
+        assert not rows_below(tmp_path)
         code, out, _ = command_line(*words)
         assert 'after task 5' in out
-    assert (
-        code == 0
-        and [len(rows) for rows in rows_below(tmp_path)] == [1, 1]
-        and not saved_below(tmp_path)
-    )
+    assert code == 0
+    assert [len(rows) for rows in rows_below(tmp_path)] == [1, 1]
+    assert not saved_below(tmp_path)
 
 
 @pytest.mark.slow

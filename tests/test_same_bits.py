@@ -52,7 +52,8 @@ def test_threads_and_pieces_change_nothing_in_statistics_and_classifiers():
                 timeout=300,
             ).stdout
         )
-    assert said[0].count('\n') == 2 and said[0] == said[1]
+    assert said[0].count('\n') == 2
+    assert said[0] == said[1]
 
 
 @pytest.fixture
@@ -80,9 +81,8 @@ def end_of(parse, small_digits, tmp_path):  # noqa: F811
 def test_kept_features_change_nothing(end_of, tmp_path):
     cold = end_of('a')
     assert list(tmp_path.rglob('cache/features/*'))
-    assert not different(cold, end_of('a')) and not different(
-        cold, end_of('b', '--feature_cache 0')
-    )
+    assert not different(cold, end_of('a'))
+    assert not different(cold, end_of('b', '--feature_cache 0'))
 
 
 def test_a_run_on_two_threads_counts_the_same(end_of):

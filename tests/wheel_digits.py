@@ -46,7 +46,8 @@ def main() -> None:
             learner.partial_fit(X[ids], y[ids])
     one, two = learners
     accuracy = one.score(X_test, y_test)
-    assert one.digest() == two.digest() and one.predictor().digest() == two.predictor().digest()
+    assert one.digest() == two.digest()
+    assert one.predictor().digest() == two.predictor().digest()
     assert one.buffer_.content().digest() == two.buffer_.content().digest()
     assert 0.9 < accuracy == two.score(X_test, y_test), accuracy
     print(
@@ -54,7 +55,8 @@ def main() -> None:
     )
 
     classifier = ScrollClassifier(ridge_lambda='auto').fit(X, y)
-    assert classifier.digest() == one.digest() and classifier.score(X_test, y_test) == accuracy
+    assert classifier.digest() == one.digest()
+    assert classifier.score(X_test, y_test) == accuracy
     assert np.allclose(classifier.predict_proba(X_test).sum(axis=1), 1)
     one.save('state.npz')
     assert Scroll.load('state.npz').digest() == one.digest()
@@ -66,7 +68,8 @@ def main() -> None:
         command('remove all.npz --minus b.npz -o rest.npz').strip()
         == Statistics.load('a.npz').digest()
     )
-    assert one.digest() in command('show all.npz') and one.digest() in command('show state.npz')
+    assert one.digest() in command('show all.npz')
+    assert one.digest() in command('show state.npz')
     np.savez('old.npz', X=X[:100], y=y[:100])
     forgotten = command('unlearn state.npz --samples old.npz -o new.npz').strip()
     assert (

@@ -307,11 +307,11 @@ def fill_buffer(
         chosen = buffer.generator.permutation(rows)[:share]
         if use_herding and len(chosen):
             chosen = rows[_herd(features[i], share, normalize_features)]
-        given = dict(
-            examples=examples[chosen],
-            labels=torch.from_numpy(labels[chosen]),
-            task_labels=torch.full((len(chosen),), t_idx),
-        )
+        given = {
+            'examples': examples[chosen],
+            'labels': torch.from_numpy(labels[chosen]),
+            'task_labels': torch.full((len(chosen),), t_idx),
+        }
         if 'logits' in wanted:
             given['logits'] = logits_of(net, examples[chosen], transform, net.device)
         buffer.append({name: value for name, value in given.items() if name in wanted})

@@ -47,4 +47,4 @@ def greedy(buffer, count: int, labels) -> np.ndarray:
     return rows
 
 
-STRATEGIES = dict(reservoir=reservoir, greedy=greedy)
+STRATEGIES = {'reservoir': reservoir, 'greedy': greedy}

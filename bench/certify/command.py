@@ -209,13 +209,13 @@ def prepare(options, words: list) -> tuple:
                 raise InputError(
                     f'--{flag} has no effect: no run of main.py certifies SCROLL; leave it out'
                 )
-        identity = dict(
-            arguments={
+        identity = {
+            'arguments': {
                 k: v
                 for k, v in vars(args).items()
                 if affects(args, k) not in {*_SCHEDULED, 'place', 'display'}
             }
-        )
+        }
         model, dataset, args = initialize(args)
         if not isinstance(dataset, ScheduledDataset):
             raise InputError(
@@ -223,14 +223,14 @@ def prepare(options, words: list) -> tuple:
                 'certified'
             )
         theirs = PLUGINS.is_theirs(args.model)
-        identity |= dict(
-            model=f'{MAMMOTH * theirs}{model.NAME}',
-            dataset=dataset.NAME,
-            seed=args.seed,
-            data_digest=data_digest(dataset),
-            psi_digest=model.psi_digest,
-            machine=describe_machine(model.device),
-        )
+        identity |= {
+            'model': f'{MAMMOTH * theirs}{model.NAME}',
+            'dataset': dataset.NAME,
+            'seed': args.seed,
+            'data_digest': data_digest(dataset),
+            'psi_digest': model.psi_digest,
+            'machine': describe_machine(model.device),
+        }
         if dataset.decoded_by:
             identity['decoded_by'] = dataset.decoded_by
         specs = plan_specs(options, dataset, args.seed)
@@ -247,13 +247,17 @@ def run_all(trials, specs, dataset, args, identity: dict, store: Store, quiet: b
     rows, known, code = {}, 0, project_digest()
     for number, spec in enumerate(Progress('Schedules', len(specs), quiet=quiet).over(specs)):
         schedule = schedule_of(spec, dataset, args.seed)
-        about = dict(spec=spec, schedule_digest=schedule.digest(), segments=len(schedule.cuts) - 1)
+        about = {
+            'spec': spec,
+            'schedule_digest': schedule.digest(),
+            'segments': len(schedule.cuts) - 1,
+        }
         key = digest_of([_FORMAT, code, identity, about['schedule_digest'], trials.asks(number)])
         row, began = store.find(key), time.perf_counter()
         known += row is not None
         if row is None:
             row, weights, predictions = trials.run(number, spec, schedule)
-            took = dict(seconds=round(time.perf_counter() - began, 3))
+            took = {'seconds': round(time.perf_counter() - began, 3)}
             row = store.add(key, about | row | took, weights, predictions)
         rows[about['schedule_digest']] = row
     return list(rows.values()), known
@@ -261,13 +265,13 @@ def run_all(trials, specs, dataset, args, identity: dict, store: Store, quiet: b
 
 def lines_of(identity: dict, rows: list, trials) -> dict:
     """The parts `anywhere` and `here` of a certificate, from the rows of its schedules."""
-    anywhere = dict(
-        data=identity['data_digest'],
-        backbone=identity['psi_digest'],
-        schedules=f'{digest_of([row["schedule_digest"] for row in rows])} ({len(rows)})',
-    )
+    anywhere = {
+        'data': identity['data_digest'],
+        'backbone': identity['psi_digest'],
+        'schedules': f'{digest_of([row["schedule_digest"] for row in rows])} ({len(rows)})',
+    }
     travelling, bound = trials.lines(rows)
-    return dict(anywhere=anywhere | travelling, here=dict(machine=identity['machine']) | bound)
+    return {'anywhere': anywhere | travelling, 'here': {'machine': identity['machine']} | bound}
 
 
 def certify(options, flags) -> int:
@@ -296,8 +300,10 @@ def certify(options, flags) -> int:
         judged['weight_difference'] = None
     remarks = (
         [
-            f'images decoded by {dataset.decoded_by}: with other versions, pixels and all digests may '
-            'differ'
+            (
+                f'images decoded by {dataset.decoded_by}: with other versions, pixels and all digests may '
+                'differ'
+            )
         ]
         if dataset.decoded_by
         else []
@@ -319,22 +325,22 @@ def certify(options, flags) -> int:
             }
         ),
         settings=settings,
-        verdict=dict(sentence=verdict.sentence()) | judged,
+        verdict={'sentence': verdict.sentence()} | judged,
         remarks=remarks,
         finished=time.strftime('%Y-%m-%d %H:%M:%S'),
     )
     path = store.folder / f'certificate-{certificate["id"][:12]}.json'
     title = f'{identity["model"]} on {dataset.NAME}'
-    certificates.write(path, certificate | dict(inputs=identity, schedules=rows))
+    certificates.write(path, certificate | {'inputs': identity, 'schedules': rows})
     if options.clouds:
         keep_rows(
             options.clouds / f'{dataset.NAME}.csv',
             _CLOUD,
             identity['model'],
-            [row | dict(schedule=row['spec']) for row in rows],
+            [row | {'schedule': row['spec']} for row in rows],
         )
     if options.keep:
-        certificates.write(options.keep, certificate | dict(numpy=np.__version__))
+        certificates.write(options.keep, certificate | {'numpy': np.__version__})
     distinct = ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count)
     print(f'{title}: {verdict.sentence()}\n  digests: {distinct}')
     for name, found in ('final', verdict.final), ('average incremental', verdict.incremental):

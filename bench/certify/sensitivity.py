@@ -108,7 +108,7 @@ def study(options, flags: list) -> tuple:
         try:
             (row,), _ = command.run_all(trials, [spec], dataset, args, identity, store, quiet=True)
         except Diverged:
-            row = dict.fromkeys(COLUMNS, 0.0) | dict(net_digest='')
+            row = dict.fromkeys(COLUMNS, 0.0) | {'net_digest': ''}
         rows.append(dict(row, kind=kind, schedule=spec, seed=seed))
     return identity['model'], dataset.NAME, store.folder, rows
 
@@ -118,9 +118,7 @@ def alike(dataset: str, args) -> np.ndarray:
     where it has none that is pre-trained."""
     from backbone import weights
 
-    given = {name: getattr(args, name) for name in _SAME if name in args.given} | dict(
-        buffer_size=0
-    )
+    given = {name: getattr(args, name) for name in _SAME if name in args.given} | {'buffer_size': 0}
     given['weights'] = args.weights if args.weights != 'none' else weights.DEFAULT
     samples = prepare(dataset, 'scroll', command.words_of(given))[4].samples
     parts = Statistics(samples.features.shape[1], by_class=True)
@@ -134,24 +132,24 @@ def figures(rows: list) -> dict:
     orders the shares of variance (`scroll.certificates.variance_shares`), None for one seed."""
     from scroll.certificates import summary, variance_shares
 
-    of = pd.DataFrame(rows).astype(dict(seed=int, final_accuracy=float, anytime_area=float))
+    of = pd.DataFrame(rows).astype({'seed': int, 'final_accuracy': float, 'anytime_area': float})
     by_seed = [run.final_accuracy.to_numpy() for _, run in of[of.kind == 'random'].groupby('seed')]
     first, accuracy = of[of.seed == of.seed.min()], of.groupby('kind').final_accuracy.mean()
     found = summary(by_seed[0])
-    return dict(
-        orders=len(by_seed[0]),
-        mean=found.mean,
-        deviation=found.deviation,
-        worst=found.worst,
-        cvar10=found.cvar10,
-        anytime=first[first.kind == 'random'].anytime_area.mean(),
-        easiest=accuracy['easiest'],
-        hardest=accuracy['hardest'],
-        worst_found=first.final_accuracy.min(),
-        predictors=len(set(of.net_digest) - {''}),
-        diverged=int((of.net_digest == '').sum()),
-        variance=variance_shares(np.array(by_seed).T) if len(by_seed) > 1 else None,
-    )
+    return {
+        'orders': len(by_seed[0]),
+        'mean': found.mean,
+        'deviation': found.deviation,
+        'worst': found.worst,
+        'cvar10': found.cvar10,
+        'anytime': first[first.kind == 'random'].anytime_area.mean(),
+        'easiest': accuracy['easiest'],
+        'hardest': accuracy['hardest'],
+        'worst_found': first.final_accuracy.min(),
+        'predictors': len(set(of.net_digest) - {''}),
+        'diverged': int((of.net_digest == '').sum()),
+        'variance': variance_shares(np.array(by_seed).T) if len(by_seed) > 1 else None,
+    }
 
 
 def predictors_of(found: dict) -> str:

@@ -45,7 +45,7 @@ class Store:
         self.rows[key] = {**row, 'outcome': digest}
         with open(self.path, 'a') as file:
             # behind what was cut off
-            file.write('\n' + json.dumps(dict(key=key, row=self.rows[key])))
+            file.write('\n' + json.dumps({'key': key, 'row': self.rows[key]}))
         return self.rows[key]
 
     def outcome(self, digest: str):

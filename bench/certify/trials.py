@@ -70,12 +70,12 @@ class ScrollTrials:
     def asks(self, number: int) -> dict:
         """What is done for the schedule of this number, beyond what the arguments say."""
         buffer = number < self.options.buffers and self.learner.buffer_size > 0
-        return dict(
-            curve_points=self.options.curve_points,
-            buffer=buffer,
-            adapt=bool(buffer and self.options.adapt),
-            stream=buffer or number in self.checked,
-        )
+        return {
+            'curve_points': self.options.curve_points,
+            'buffer': buffer,
+            'adapt': bool(buffer and self.options.adapt),
+            'stream': buffer or number in self.checked,
+        }
 
     def run(self, number: int, spec: str, schedule) -> tuple:
         """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
@@ -118,10 +118,10 @@ class ScrollTrials:
                 streamed.adapt(lambda loss: progress.update())
         if streamed is not None and streamed.adapted_ is not None:
             right = streamed.predict(self.test_images) == self.test.labels
-            row |= dict(
-                adapted_digest=streamed.adapted_.digest(),
-                adapted_accuracy=round(100 * float(right.mean()), 4),
-            )
+            row |= {
+                'adapted_digest': streamed.adapted_.digest(),
+                'adapted_accuracy': round(100 * float(right.mean()), 4),
+            }
         return row, f_T.parameters(), predictions
 
     def _without_memory(self, **settings) -> Scroll:
@@ -151,12 +151,12 @@ class ScrollTrials:
         average = float(anytime.mean())
         if whole:
             average = average_incremental_accuracy(hits, sizes, segments, points)
-        return dict(
-            final_accuracy=round(100 * float(hits[-1].sum() / sizes.sum()), 4),
-            average_incremental_accuracy=round(average, 4),
-            anytime_area=round(certificates.anytime_area(samples, anytime), 4),
-            curve=[[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)],
-        )
+        return {
+            'final_accuracy': round(100 * float(hits[-1].sum() / sizes.sum()), 4),
+            'average_incremental_accuracy': round(average, 4),
+            'anytime_area': round(certificates.anytime_area(samples, anytime), 4),
+            'curve': [[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)],
+        }
 
     def claims(self, rows: list) -> tuple:
         """(name -> digests, name -> those that are claimed to be equal)."""
@@ -211,7 +211,7 @@ class ScrollTrials:
             others = []
         heads = list(dict.fromkeys([own, *others]))
         for head in Progress('Predictors', len(heads), quiet=self.options.non_verbose).over(heads):
-            name = dict(ridge=f'ridge, lambda {head[1]}', ncc='nearest centroid').get(
+            name = {'ridge': f'ridge, lambda {head[1]}', 'ncc': 'nearest centroid'}.get(
                 head[0], head[0]
             )
             whole = self._without_memory(head=head[0], ridge_lambda=head[1])
@@ -277,7 +277,7 @@ class MethodTrials:
 
     def lines(self, rows: list) -> tuple:
         """Nothing that holds anywhere; the digest of the network, on this kind of machine."""
-        return {}, dict(net=single(row['net_digest'] for row in rows))
+        return {}, {'net': single(row['net_digest'] for row in rows)}
 
 
 def run_method(words: list) -> tuple:
@@ -306,14 +306,14 @@ def run_method(words: list) -> tuple:
     weights = np.concatenate(
         [np.zeros(0, np.float32), *(tensor.float().cpu().numpy().ravel() for tensor in tensors)]
     )
-    row = dict(
-        whole_classes=certificates.class_segments(dataset.schedule, dataset.train_labels)[1],
-        net_digest=hashlib.sha256(little_endian(weights)).hexdigest(),
-        final_accuracy=round(100 * float((predictions == labels).mean()), 4),
-        average_incremental_accuracy=measured['average_incremental_accuracy'],
-        anytime_area=round(certificates.anytime_area(*np.array(points).T), 4),
-        curve=points,
-    )
+    row = {
+        'whole_classes': certificates.class_segments(dataset.schedule, dataset.train_labels)[1],
+        'net_digest': hashlib.sha256(little_endian(weights)).hexdigest(),
+        'final_accuracy': round(100 * float((predictions == labels).mean()), 4),
+        'average_incremental_accuracy': measured['average_incremental_accuracy'],
+        'anytime_area': round(certificates.anytime_area(*np.array(points).T), 4),
+        'curve': points,
+    }
     return row, weights, predictions
 
 

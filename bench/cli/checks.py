@@ -38,7 +38,7 @@ def check_flags(args, given: set) -> None:
     """InputError for what no method and no stream can do; `given`: the flags of the command line."""
     for flag, value, others in _NEED:
         found = getattr(args, flag)
-        if found == value or not value and (found or flag in given):  # a sweep may begin with 0
+        if found == value or (not value and (found or flag in given)):  # a sweep may begin with 0
             continue
         for other in given.intersection(others.split()):
             warn_once(f'--{other} has no effect in this run: it needs --{flag} {value}'.rstrip())

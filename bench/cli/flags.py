@@ -406,6 +406,6 @@ def add_management_args(parser) -> None:
         'and optimisers stay in float32; auto: bfloat16 where the machine has matrix units for it',
     )
     flag('--distributed', affects='speed', choices=('no',), default='no', help='no effect')
-    on_off = dict(type=binary_to_boolean_type, nargs='?', const=True, default=False)
+    on_off = {'type': binary_to_boolean_type, 'nargs': '?', 'const': True, 'default': False}
     flag('--nowand', affects='display', help='no effect: there is no tracker', **on_off)
     flag('--force_compat', help='let a task-aware method run on a stream without tasks', **on_off)

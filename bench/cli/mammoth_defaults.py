@@ -20,7 +20,7 @@ def of_data(dataset) -> dict:
     """The same of a data set's class, where ours begins with pre-trained weights."""
     if dataset.DEFAULT_WEIGHTS is not None:
         return {}
-    return dict(weights='none', backbone='resnet18') | _table('data sets').get(
+    return {'weights': 'none', 'backbone': 'resnet18'} | _table('data sets').get(
         normalise(dataset.NAME), {}
     )
 
@@ -42,7 +42,7 @@ def differences(args, model, dataset) -> str:
     theirs = {
         **of_data(dataset),
         **of_method(model),
-        **({} if args.lr == 0 else dict(lr='required')),
+        **({} if args.lr == 0 else {'lr': 'required'}),
     }
     other = [
         f'{flag} {getattr(args, flag)} ({"of the data set" if value is None else value})'

@@ -54,7 +54,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     check_method(model, dataset, args, given)
     check_flags(args, given)
     usual = {flag: parser.get_default(flag) for flag in given}
-    usual |= dict(weights=usual_weights, backbone=None, dataset_config=None)
+    usual |= {'weights': usual_weights, 'backbone': None, 'dataset_config': None}
     args.given = given
     args.differs = differences(args, model, dataset)
     args.key = run_key(args, {flag for flag in given if getattr(args, flag) != usual[flag]})
@@ -177,7 +177,7 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     asked = {k: own[k] for k in own.keys() & {'weights'}} | from_data | from_model
     asked |= from_model_config(own | asked, configured)[0][0]
     about, fixed, usual = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
-    fixed |= dict(dataset_config=chosen.dataset_config)
+    fixed |= {'dataset_config': chosen.dataset_config}
     _flags_of(parser, get_backbone_class(fixed['backbone']), f'backbone {fixed["backbone"]}')
     flags = {action.dest for action in parser._actions}
     if 'buffer_size' not in flags and any(
@@ -188,7 +188,7 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
             'is a ReplayModel, or has add_rehearsal_args(parser) in its get_parser)'
         )
         parser.add_argument('--buffer_size', type=lambda _: 0, default=0, help=argparse.SUPPRESS)
-    online, passed_on = dict(n_epochs=1) if sees_once(model, mammoths) else {}, parser.affects()
+    online, passed_on = {'n_epochs': 1} if sees_once(model, mammoths) else {}, parser.affects()
     saved = {
         flag: value
         for flag, value in chosen.saved.items()
@@ -246,7 +246,7 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
             and PLUGINS.offers(MAMMOTH + name)
         ):
             name = MAMMOTH + name  # the checkout's methods may reach into its networks
-        return None, dict(backbone=name, weights='none'), usual
+        return None, {'backbone': name, 'weights': 'none'}, usual
     about = weights.load(chosen.weights, tensors=False)
     if wanted and normalise(wanted) != about.backbone:
         if chosen.backbone:
@@ -258,7 +258,7 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
             f'--weights {chosen.weights} are for {about.backbone}, which takes precedence over '
             f'backbone {wanted} of a config file'
         )
-    return about, dict(backbone=about.backbone, weights=chosen.weights), usual
+    return about, {'backbone': about.backbone, 'weights': chosen.weights}, usual
 
 
 def _flags_of(parser, build, title: str) -> None:

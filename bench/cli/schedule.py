@@ -34,11 +34,11 @@ def check(schedule, labels: np.ndarray) -> None:
     sizes, count = np.diff(schedule.cuts), len(schedule.order)
     arrived, segment_of = labels[schedule.order], np.repeat(np.arange(len(sizes)), sizes)
     whole = all(len(np.unique(segment_of[arrived == c])) == 1 for c in np.unique(arrived))
-    covers = dict(
-        all='each sample once',
-        part=f'{count} of {len(labels)} samples, each once',
-        repeats=f'{len(np.unique(schedule.order))} of {len(labels)} samples, some of them again',
-    )
+    covers = {
+        'all': 'each sample once',
+        'part': f'{count} of {len(labels)} samples, each once',
+        'repeats': f'{len(np.unique(schedule.order))} of {len(labels)} samples, some of them again',
+    }
     facts = {
         'samples': f'{count} ({covers[schedule.covers]})',
         'permutation': (

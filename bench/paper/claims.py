@@ -42,7 +42,7 @@ SUPPORTED, CONTRADICTED, UNDECIDED, NOT_RUN = (
     'not run yet',
 )
 VERDICTS = SUPPORTED, CONTRADICTED, UNDECIDED, NOT_RUN
-KINDS = dict(higher='lower', near='to', same='as')
+KINDS = {'higher': 'lower', 'near': 'to', 'same': 'as'}
 _OF_A_SIDE = {'rows', 'columns', 'experiment'}
 _MACHINE = ('torch', 'device', 'num_threads')  # what else the last bits of f* depend on
 
@@ -234,4 +234,4 @@ def _digest(row: dict) -> str:
 
 
 # and the seeds that a pair needs
-_TESTS = dict(higher=(_higher, 2), near=(_near, 2), same=(_same, 1))
+_TESTS = {'higher': (_higher, 2), 'near': (_near, 2), 'same': (_same, 1)}

@@ -204,7 +204,10 @@ def cloud_rows(path: Path) -> dict:
     found = {}
     for row in read_rows(path):
         found.setdefault(row['model'], []).append(row)
-    span = lambda rows: np.ptp([float(row['final_accuracy']) for row in rows])
+
+    def span(rows):
+        return np.ptp([float(row['final_accuracy']) for row in rows])
+
     return dict(sorted(found.items(), key=lambda item: span(item[1])))
 
 

@@ -47,7 +47,7 @@ METRICS = (
 SETTINGS = ('class-il', 'general-continual')
 _STREAM = ('n_splits', 'schedule')
 _APART = ('seed', 'model_config', *_STREAM)  # looked at by themselves
-_BEFORE = dict(adapt_select='none')  # what was the default before rows had the flag
+_BEFORE = {'adapt_select': 'none'}  # what was the default before rows had the flag
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
 

@@ -14,50 +14,52 @@ from scroll.randomness import numpy_stream
 
 _NORMS = ('train', 'frozen')
 _FROZEN = 0.003, 0.0003, 0.001, 0.01  # rates
-_STEPS = dict(
-    bn=_NORMS, lr=dict(train=(0.01, 0.003, 0.03, 0.1), frozen=_FROZEN), batch_size=(32, 10)
-)
-_ONLINE = _STEPS | dict(batch_iterations=(1, 2))
+_STEPS = {
+    'bn': _NORMS,
+    'lr': {'train': (0.01, 0.003, 0.03, 0.1), 'frozen': _FROZEN},
+    'batch_size': (32, 10),
+}
+_ONLINE = _STEPS | {'batch_iterations': (1, 2)}
 _ALPHA = (0.5, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 SPACES = {
     **dict.fromkeys(('er', 'bic', 'joint', 'agem'), _STEPS),
     **dict.fromkeys(('er-ace', 'ssil'), _ONLINE),
-    'der': _STEPS | dict(alpha=_ALPHA),
-    'derpp': _STEPS | dict(alpha=_ALPHA, beta=(0.5, 1.0)),
-    'gem': _STEPS | dict(gamma=(0.5, 0.0, 1.0)),
-    'icarl': _STEPS | dict(opt_wd=(1e-5, 0.0)),
-    'lwf': _STEPS | dict(alpha=(1.0, 3.0), optim_wd=(0.0, 5e-4)),
-    'ewc-on': _STEPS | dict(e_lambda=(10.0, 1.0, 100.0)),
-    'er-aml': _ONLINE | dict(supcon_temperature=(0.2, 0.1)),
-    'mir': _ONLINE | dict(subsample=(50, 100)),
-    'ens': dict(
-        lr=(1e-4, 1e-5, 3e-5, 3e-4, 1e-3, 3e-3),
-        batch_size=(60, 10),
-        batch_iterations=(1, 2),
-        top_k=(32, 8, 128),
-        keys=('normal', 'data'),
-    ),
+    'der': _STEPS | {'alpha': _ALPHA},
+    'derpp': _STEPS | {'alpha': _ALPHA, 'beta': (0.5, 1.0)},
+    'gem': _STEPS | {'gamma': (0.5, 0.0, 1.0)},
+    'icarl': _STEPS | {'opt_wd': (1e-5, 0.0)},
+    'lwf': _STEPS | {'alpha': (1.0, 3.0), 'optim_wd': (0.0, 5e-4)},
+    'ewc-on': _STEPS | {'e_lambda': (10.0, 1.0, 100.0)},
+    'er-aml': _ONLINE | {'supcon_temperature': (0.2, 0.1)},
+    'mir': _ONLINE | {'subsample': (50, 100)},
+    'ens': {
+        'lr': (1e-4, 1e-5, 3e-5, 3e-4, 1e-3, 3e-3),
+        'batch_size': (60, 10),
+        'batch_iterations': (1, 2),
+        'top_k': (32, 8, 128),
+        'keys': ('normal', 'data'),
+    },
     # as in the paper: SGD without momentum or decay, and a rate that falls to 5e-4
-    'gdumb': dict(
-        bn=_NORMS,
-        maxlr=dict(train=(0.03, 0.003, 0.01, 0.1), frozen=_FROZEN),
-        minlr=dict(train=(5e-4,), frozen=(5e-5,)),
-        fitting_epochs=(20, 10, 50),
-        fitting_batch_size=(32, 10),
-        cutmix_alpha=(0.0, 1.0),
-        optim_mom=(0.0,),
-        optim_wd=(0.0,),
-    ),
+    'gdumb': {
+        'bn': _NORMS,
+        'maxlr': {'train': (0.03, 0.003, 0.01, 0.1), 'frozen': _FROZEN},
+        'minlr': {'train': (5e-4,), 'frozen': (5e-5,)},
+        'fitting_epochs': (20, 10, 50),
+        'fitting_batch_size': (32, 10),
+        'cutmix_alpha': (0.0, 1.0),
+        'optim_mom': (0.0,),
+        'optim_wd': (0.0,),
+    },
     # only what changes f*: with `--adapt_select folds` a trial may measure f_T
-    'scroll': dict(
-        ridge_lambda=(0.001, 0.01, 0.1, 1.0),
-        adapt_lr=(0.002, 0.01, 0.02, 0.1),
-        classifier_lr=(0.5, 0.1, 0.01, 0.001),
-        calibrate_scale=(0, 1),
-        minibatch_size=(50, 100),
-        iterations=(300, 100),
-        adapt_select=('none',),
-    ),
+    'scroll': {
+        'ridge_lambda': (0.001, 0.01, 0.1, 1.0),
+        'adapt_lr': (0.002, 0.01, 0.02, 0.1),
+        'classifier_lr': (0.5, 0.1, 0.01, 0.001),
+        'calibrate_scale': (0, 1),
+        'minibatch_size': (50, 100),
+        'iterations': (300, 100),
+        'adapt_select': ('none',),
+    },
 }
 
 

@@ -69,7 +69,7 @@ def _committed(row: dict, args) -> dict:
     }
     key = read_key(row['run_key'])
     key |= {part: without_paths(key[part]) for part in ('given', 'default')}
-    return without_paths(kept) | dict(run_key=as_text(key))
+    return without_paths(kept) | {'run_key': as_text(key)}
 
 
 def write(path: Path, text: str) -> None:
@@ -175,8 +175,10 @@ class Report:
         index = [
             '# Tables and figures of the paper, from our own runs',
             '',
-            'Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is in '
-            '`experiments/`, and',
+            (
+                'Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is in '
+                '`experiments/`, and'
+            ),
             '`scripts/tables.sh NAME` runs it all.',
             '',
             '| | what | cells with rows | claims of the paper |',
@@ -249,9 +251,11 @@ def facts(experiment, rows: list) -> list:
     return [
         *lines,
         '',
-        f'Backbone: {", ".join(backbones)}{in_integers}; hardware: {devices}; '
-        f'torch {values("torch", 20)}; commits {values("git_commit", 8)}; '
-        f'seeds planned: {experiment.seeds}.',
+        (
+            f'Backbone: {", ".join(backbones)}{in_integers}; hardware: {devices}; '
+            f'torch {values("torch", 20)}; commits {values("git_commit", 8)}; '
+            f'seeds planned: {experiment.seeds}.'
+        ),
     ]
 
 

@@ -65,7 +65,7 @@ class Run:
         """The whole command."""
         return [*self.command, *self.cell.command(self.seed)]
 
-    def row(self, rows: list = None):
+    def row(self, rows: list | None = None):
         """The row of a finished run with these arguments, or None. rows: where to look, not in the
         files.
         """
@@ -76,7 +76,10 @@ class Run:
 
     def start(self, gpu: str) -> subprocess.Popen:
         """The process of the run, with its log. gpu: for CUDA_VISIBLE_DEVICES, or None."""
-        variables = dict(OMP_NUM_THREADS=str(self.cell.flags['num_threads']), PYTHONUNBUFFERED='1')
+        variables = {
+            'OMP_NUM_THREADS': str(self.cell.flags['num_threads']),
+            'PYTHONUNBUFFERED': '1',
+        }
         if gpu is not None:
             variables['CUDA_VISIBLE_DEVICES'] = gpu
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -219,8 +222,7 @@ def _identity(cell) -> dict:
             name: value
             for name, value in vars(args).items()
             if name == 'results_path'
-            or affects(args, name) in KEY
-            and name not in ('seed', 'model_config')
+            or (affects(args, name) in KEY and name not in ('seed', 'model_config'))
         }
     )
 
@@ -231,7 +233,7 @@ def sweep(argv: list, command: list) -> int:
     places, threads = shares(options, extra)
     experiments = list(map(load, options.experiments))
     others = [shlex.split(text) for experiment in experiments for text in experiment.commands]
-    count, runs = expand(experiments, options, extra | dict(num_threads=str(threads)), command)
+    count, runs = expand(experiments, options, extra | {'num_threads': str(threads)}, command)
     rows = results_rows(extra.get('base_path', './data/'), extra.get('results_path', 'results/'))
     open_runs = [run for run in runs if run.row(rows) is None]
     refused = {run.cell: line for run in open_runs if (line := arguments(run.cell)[1])}

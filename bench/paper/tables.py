@@ -33,7 +33,7 @@ def summary(runs: dict, cell: Cell):
     return Summary(float(np.mean(values)), deviation, len(values))
 
 
-def number(mean: float, deviation, n: int = None) -> str:
+def number(mean: float, deviation, n: int | None = None) -> str:
     """'67.9 ± 1.1 (5)': one decimal, as in the paper; more where that would make a deviation zero."""
     text = f'{mean:.1f}'
     if deviation is not None:
@@ -134,7 +134,11 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
     ) as (figure, (panels,)):
         for row, model in models.items():
             colour, marker = style.nth(nth[model]) if one_method else style.of(model)
-            look = dict(color=colour, marker=marker, linestyle=('-', '-.', ':')[nth[model] % 3])
+            look = {
+                'color': colour,
+                'marker': marker,
+                'linestyle': ('-', '-.', ':')[nth[model] % 3],
+            }
             nth[model] += 1
             cells = [experiment.cell(row, column) for column in experiment.columns]
             for axes, values in zip(

@@ -51,7 +51,7 @@ _NOT_SHOWN = (
     'checkpoint_every',
     'resume',
 )  # of this machine, or of the script
-_AT_THE_END = dict(gdumb='fit_every_task', joint='fit_every_task', scroll='adapt_every_task')
+_AT_THE_END = {'gdumb': 'fit_every_task', 'joint': 'fit_every_task', 'scroll': 'adapt_every_task'}
 
 
 def parse_options(words=None) -> tuple:
@@ -126,7 +126,7 @@ class Tuning:
         online = get_model_class(model).ONLINE  # one pass, whatever --n_epochs says
         passes = '' if online else given.get('n_epochs', _PASSES)
         self.model, self.options = model, options
-        self.passes = dict(n_epochs=passes) if passes else {}
+        self.passes = {'n_epochs': passes} if passes else {}
         self.space = space_of(model, passes == '1', given)
         self.conditions = {
             name: given[name]
@@ -159,25 +159,25 @@ class Tuning:
 
     def _words(self, size: int, values: dict, tasks: int, seed: int) -> dict:
         options = self.options
-        words = dict(
-            model=self.model,
-            dataset=options.dataset,
-            weights=options.weights,
-            base_path=options.base_path,
-            results_path='trials',
-            model_config='default',
-            non_verbose=1,
-            validation=10,
-            validation_by='key',
-            stop_after=tasks,
-            permute_classes=1,
-            seed=seed,
-        )
+        words = {
+            'model': self.model,
+            'dataset': options.dataset,
+            'weights': options.weights,
+            'base_path': options.base_path,
+            'results_path': 'trials',
+            'model_config': 'default',
+            'non_verbose': 1,
+            'validation': 10,
+            'validation_by': 'key',
+            'stop_after': tasks,
+            'permute_classes': 1,
+            'seed': seed,
+        }
         if 'resume' not in self.flags:
             words['resume'] = 'always'  # also if the code has changed since
         if self.model in _AT_THE_END:
             words[_AT_THE_END[self.model]] = tasks
-        words |= self.conditions | (dict(buffer_size=size) if _has_buffer(self.model) else {})
+        words |= self.conditions | ({'buffer_size': size} if _has_buffer(self.model) else {})
         words |= self.passes | values
         for name in words.keys() & self.flags.keys():
             raise InputError(f'--{name}: scripts/tune.py sets it itself; leave it out')
@@ -187,7 +187,11 @@ class Tuning:
         """Accuracy of a trial, in percent: from its row, or of a run whose row is then written."""
         words = self.words(values, tasks, seed)
         shown = {name: value for name, value in words.items() if name not in _NOT_SHOWN}
-        known = dict(space=_VERSION, psi=self.psi[:16], command=shlex.join(flag_words(**shown)))
+        known = {
+            'space': _VERSION,
+            'psi': self.psi[:16],
+            'command': shlex.join(flag_words(**shown)),
+        }
         for row in self.rows:
             if known.items() <= row.items():
                 return float(row['accuracy'])
@@ -256,8 +260,10 @@ class Tuning:
             return None
         extra = f' ({further} beyond an edge of the grid)' if further else ''
         by = [
-            f'tuned with {len(ranked)} trials{extra} on held-out training samples of '
-            f'{options.tasks} tasks{of_size}: {scores[ranked[0]]:.1f} %',
+            (
+                f'tuned with {len(ranked)} trials{extra} on held-out training samples of '
+                f'{options.tasks} tasks{of_size}: {scores[ranked[0]]:.1f} %'
+            ),
             f'with the values of the first trial {scores[0]:.1f} %',
         ]
         chosen, finalists = ranked[0], ranked[: options.finalists]
@@ -275,8 +281,10 @@ class Tuning:
             }
             chosen = max(finalists, key=final.get)
             by += [
-                f'the best of {len(finalists)} finalists on {options.final_tasks} tasks in '
-                f'{len(_SEEDS)} orders of classes: {final[chosen]:.1f} %',
+                (
+                    f'the best of {len(finalists)} finalists on {options.final_tasks} tasks in '
+                    f'{len(_SEEDS)} orders of classes: {final[chosen]:.1f} %'
+                ),
                 f'on {options.tasks} tasks it has {scores[chosen]:.1f} %',
             ]
         values = drawn[chosen]
@@ -284,7 +292,7 @@ class Tuning:
             by.append(f'at an edge of what was tried: {", ".join(edges)}')
         if len(drawn) > len(ranked):
             by.append(f'void trials, drawn again: {len(drawn) - len(ranked)}')
-        return dict(when=self.condition(), set=values, by='; '.join(by))
+        return {'when': self.condition(), 'set': values, 'by': '; '.join(by)}
 
     def condition(self) -> dict:
         """Values of flags for which the rule holds."""
@@ -292,7 +300,7 @@ class Tuning:
         usual = getattr(self.stream(_SEEDS[0]), 'DEFAULT_SPLITS', None)
         if self.model == 'joint' or given.get('n_splits') == str(usual):
             given.pop('n_splits', None)  # values for the usual number of tasks serve others
-        return dict(weights=options.weights, dataset=normalise(options.dataset)) | {
+        return {'weights': options.weights, 'dataset': normalise(options.dataset)} | {
             name: int(text) if text.isdecimal() else text for name, text in given.items()
         }
 

@@ -40,7 +40,7 @@ def quantise(args) -> str:
         len(data.images), min(args.images, len(data.images)), replace=False
     )
     images = data.images[torch.from_numpy(np.sort(chosen))].numpy()
-    about = dict(weights=found.digest, images=len(chosen), seed=0, data=data.digest)
+    about = {'weights': found.digest, 'images': len(chosen), 'seed': 0, 'data': data.digest}
     if args.weights in weight_files.PACKAGED:
         recorded = recorded_scales.record(path, net, preprocessing, images, about)
         networks = [
@@ -50,7 +50,7 @@ def quantise(args) -> str:
     with Progress(f'Quantising {args.weights}'):
         network = quantise_network(net, preprocessing, images)
         network.golden = network.check()
-    network.save(path, about | dict(psi=state_digest(net)))
+    network.save(path, about | {'psi': state_digest(net)})
     before, after = (
         centroid_accuracy(*pair, data.probe, data.tested)
         for pair in ((net, preprocessing), (network, network.prepare))

@@ -96,7 +96,7 @@ def training_batch(images: torch.Tensor, size: int, generator: torch.Generator) 
     return random_flip(colour_jitter(resize(x, size).clamp_(0, 1), JITTER, generator), generator)
 
 
-def backbone_options(name: str, width: int = None) -> dict:
+def backbone_options(name: str, width: int | None = None) -> dict:
     """Keyword arguments of a backbone: its width, if it has one."""
     known = keyword_flags(get_backbone_class(name))
     if 'width' not in known and width is not None:
@@ -124,8 +124,8 @@ def make_net(name: str, num_classes: int, options: dict, size: int) -> torch.nn.
 def make_optimiser(net, lr: float) -> torch.optim.SGD:
     """Nesterov momentum; biases and batch norms do not decay."""
     groups = [
-        dict(params=[p for p in net.parameters() if p.dim() > 1], weight_decay=DECAY),
-        dict(params=[p for p in net.parameters() if p.dim() <= 1], weight_decay=0),
+        {'params': [p for p in net.parameters() if p.dim() > 1], 'weight_decay': DECAY},
+        {'params': [p for p in net.parameters() if p.dim() <= 1], 'weight_decay': 0},
     ]
     return torch.optim.SGD(groups, lr, MOMENTUM, nesterov=True)
 

@@ -22,10 +22,10 @@ def run_key(args, given: set) -> dict:
         for name, value in sorted(vars(args).items())
         if affects(args, name) in KEY and name not in _APART
     }
-    return dict(
-        given={name: value for name, value in values.items() if name in given},
-        default={name: value for name, value in values.items() if name not in given},
-    )
+    return {
+        'given': {name: value for name, value in values.items() if name in given},
+        'default': {name: value for name, value in values.items() if name not in given},
+    }
 
 
 def key_text(key: dict, seed, schedule: str, psi_digest: str) -> str:

@@ -22,18 +22,18 @@ from utils import metrics
 from utils.loggers import settings
 
 _METRICS = ('forward_transfer', 'backward_transfer', 'forgetting')
-_CUTS = dict(  # flag -> value with which all samples come, words on what does not
-    validation=(0, 'held out'),
-    schedule=(None, 'not in the stream'),
-    start_from=(None, 'in earlier tasks'),
-    stop_after=(None, 'in later tasks'),
-    label_perc=(1, 'labels'),
-    label_perc_by_class=(1, 'labels'),
-    debug_mode=(False, 'after the first batches of a pass, and of a test'),
-    shard=(None, 'in other shards'),
-    drop_last=(False, 'in incomplete batches'),
-    inference_only=(False, 'of them'),
-)
+_CUTS = {  # flag -> value with which all samples come, words on what does not
+    'validation': (0, 'held out'),
+    'schedule': (None, 'not in the stream'),
+    'start_from': (None, 'in earlier tasks'),
+    'stop_after': (None, 'in later tasks'),
+    'label_perc': (1, 'labels'),
+    'label_perc_by_class': (1, 'labels'),
+    'debug_mode': (False, 'after the first batches of a pass, and of a test'),
+    'shard': (None, 'in other shards'),
+    'drop_last': (False, 'in incomplete batches'),
+    'inference_only': (False, 'of them'),
+}
 
 
 class Record(Kept):
@@ -69,7 +69,7 @@ class Record(Kept):
         self.run = f'{datetime.datetime.now():%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}'
         self.first, self.class_il, self.task_il, self.test_sizes = first, [], [], []
         self.before, self.untrained = ([], []), ([], [])
-        self.seconds = dict(stream=0.0, evaluation=0.0, total=0.0)
+        self.seconds = {'stream': 0.0, 'evaluation': 0.0, 'total': 0.0}
         self.images, self.test, self.real_sizes = 0, None, None
 
     def tell_total(self) -> None:
@@ -102,9 +102,11 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
     `bench.run.anytime.Anytime`. folders: setting -> of its rows."""
     schedule = getattr(dataset, 'schedule', None)  # third-party data sets have none
     spec = schedule.spec if schedule else f'split:{dataset.N_TASKS}'
-    common = dict(
-        schedule=spec, schedule_digest=schedule and schedule.digest(), n_tasks=dataset.N_TASKS
-    )
+    common = {
+        'schedule': spec,
+        'schedule_digest': schedule and schedule.digest(),
+        'n_tasks': dataset.N_TASKS,
+    }
     if getattr(dataset, 'decoded_by', ''):
         common['decoded_by'] = dataset.decoded_by
     if hasattr(args, 'key'):
@@ -171,16 +173,16 @@ def _accuracies(record: Record, which: int, transfer: bool) -> dict:
 
 def _at_the_end(record: Record, which: int) -> dict:
     R = (record.class_il, record.task_il)[which]
-    row = dict(
-        final_accuracy=_weighted(R[-1], record.test_sizes),
-        average_incremental_accuracy=round(metrics.average_incremental_accuracy(R), 4),
-        accuracy_per_task=json.dumps(np.round(R[-1], 4).tolist()),
-    )
+    row = {
+        'final_accuracy': _weighted(R[-1], record.test_sizes),
+        'average_incremental_accuracy': round(metrics.average_incremental_accuracy(R), 4),
+        'accuracy_per_task': json.dumps(np.round(R[-1], 4).tolist()),
+    }
     if record.test:
-        row |= dict(
-            test_accuracy=_weighted(record.test[which], record.real_sizes),
-            test_accuracy_per_task=json.dumps(np.round(record.test[which], 4).tolist()),
-        )
+        row |= {
+            'test_accuracy': _weighted(record.test[which], record.real_sizes),
+            'test_accuracy_per_task': json.dumps(np.round(record.test[which], 4).tolist()),
+        }
     return row
 
 
@@ -265,10 +267,10 @@ def versions() -> dict:
         ).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         commit = ''
-    return dict(
-        python=platform.python_version(),
-        torch=torch.__version__,
-        numpy=np.__version__,
-        host=socket.gethostname(),
-        git_commit=commit,
-    )
+    return {
+        'python': platform.python_version(),
+        'torch': torch.__version__,
+        'numpy': np.__version__,
+        'host': socket.gethostname(),
+        'git_commit': commit,
+    }

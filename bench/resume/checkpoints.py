@@ -107,7 +107,7 @@ class Checkpoints:
 
     def due(self) -> bool:
         """Whether it is time for a checkpoint, or a signal has asked for an end."""
-        return self.stop is not None or self.active and time.monotonic() - self.last >= self.every
+        return self.stop is not None or (self.active and time.monotonic() - self.last >= self.every)
 
     def save(self, position: Position, last: bool = False) -> None:
         """Write a checkpoint. Interrupted if a signal has asked for an end. last: all that remains
@@ -126,7 +126,7 @@ class Checkpoints:
         try:
             write(
                 self.path,
-                dict(about=self.about, time=time.time(), state=self.state.gather(position)),
+                {'about': self.about, 'time': time.time(), 'state': self.state.gather(position)},
             )
         except Incomplete as error:
             self._give_up(f'{self.state.model.NAME} keeps what no checkpoint can hold ({error})')
@@ -190,7 +190,7 @@ def write(path: Path, content: dict) -> None:
 def _digest(args, arguments: dict) -> str:
     """12 hex digits of all that a run's row and files follow from, and of the kind of device."""
     fixed = {name: value for name, value in arguments.items() if affects(args, name) not in FREE}
-    fixed |= dict(device=str(arguments.get('device')).split(':')[0])
+    fixed |= {'device': str(arguments.get('device')).split(':')[0]}
     text = json.dumps(to_parsable_obj(fixed), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -200,7 +200,7 @@ def _about(state: RunState) -> dict:
     model, dataset, about = state.model, state.dataset, {}
     if isinstance(dataset, ScheduledDataset):  # of others the data are not known
         data = [zlib.crc32(little_endian(array)) for array in dataset.images[:4]]
-        about = dict(schedule=dataset.schedule.digest(), data=data)
+        about = {'schedule': dataset.schedule.digest(), 'data': data}
     if isinstance(embedder := getattr(model, 'embedder', None), Embedder):
         about |= {'how features are computed': embedder.digest}  # floats: also the machine
     return dict(

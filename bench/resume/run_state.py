@@ -98,7 +98,7 @@ class RunState:
 
     def _random(self) -> dict:
         """What the next batches follow from."""
-        return dict(run=random_state(), parts=part_states(self._in_use()))
+        return {'run': random_state(), 'parts': part_states(self._in_use())}
 
     def _set_random(self, state: dict) -> None:
         set_random_state(state['run'])
@@ -119,7 +119,7 @@ class RunState:
             self.resumed = None
         return position.epoch, position.batch
 
-    def batches(self, limit: int = None):
+    def batches(self, limit: int | None = None):
         """The batches of a pass, at most `limit`; of an interrupted one, those that were not
         learned.
         """
@@ -157,21 +157,21 @@ class RunState:
             for path, what in packer.needs.items()
             if self.there.get(path) != what and not (what == network and isinstance(what, list))
         ]
-        state = dict(
-            position=list(dataclasses.astuple(position)),
-            begins=self.begins,
-            random=self._random(),
-            pass_start=self.pass_start if position.batch else None,
-            model=model,
-            data=packer.pack(self._changed(), 'data'),
-            held=self._held(),
-            args=packer.pack(edited, 'args'),
-            parts={
+        state = {
+            'position': list(dataclasses.astuple(position)),
+            'begins': self.begins,
+            'random': self._random(),
+            'pass_start': self.pass_start if position.batch else None,
+            'model': model,
+            'data': packer.pack(self._changed(), 'data'),
+            'held': self._held(),
+            'args': packer.pack(edited, 'args'),
+            'parts': {
                 name: packer.pack(part.state_dict(), name)
                 for name, part in self.parts.items()
                 if part is not None
             },
-        )
+        }
         if packer.lost or missing:
             raise Incomplete(', '.join(list(dict.fromkeys([*packer.lost, *missing]))[:3]))
         return state
@@ -230,7 +230,7 @@ def part_states(parts: list) -> dict:
         }
         for part in parts
     ]
-    return dict(counters=counters, generators=Packer().pack(_generators(parts), 'generators'))
+    return {'counters': counters, 'generators': Packer().pack(_generators(parts), 'generators')}
 
 
 def set_part_states(parts: list, state: dict, model) -> None:
@@ -262,12 +262,12 @@ def random_state() -> dict:
         if torch.cuda.is_available() and torch.cuda.is_initialized()
         else []
     )
-    return dict(
-        python=random.getstate(),
-        numpy=(name, keys.tolist(), *rest),
-        torch=torch.get_rng_state(),
-        cuda=cuda,
-    )
+    return {
+        'python': random.getstate(),
+        'numpy': (name, keys.tolist(), *rest),
+        'torch': torch.get_rng_state(),
+        'cuda': cuda,
+    }
 
 
 def set_random_state(state: dict) -> None:

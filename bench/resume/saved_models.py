@@ -64,17 +64,17 @@ def save(state, args, arguments: dict, task: int) -> None:
     name = '_'.join(map(str, words))
     path = Path(args.checkpoint_path) / f'{name}_{which}.pt'
     logging.getLogger(__name__).info('Saving checkpoint into: %s', name)
-    content = dict(
-        model={
+    content = {
+        'model': {
             name: t.cpu() if isinstance(t, torch.Tensor) else t
             for name, t in model.state_dict().items()
         },
-        optimizer=None if model.opt is None else model.opt.state_dict(),
-        scheduler=None if scheduler is None else scheduler.state_dict(),
-        args=to_parsable_obj(arguments),
-        results=[record.class_il, record.task_il, {}],
-        run=None,
-    )
+        'optimizer': None if model.opt is None else model.opt.state_dict(),
+        'scheduler': None if scheduler is None else scheduler.state_dict(),
+        'args': to_parsable_obj(arguments),
+        'results': [record.class_il, record.task_il, {}],
+        'run': None,
+    }
     if hasattr(getattr(model, 'buffer', None), 'serialize'):
         content['buffer'] = model.buffer.serialize()
     try:

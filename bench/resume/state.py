@@ -226,10 +226,8 @@ def unpack(packed, present, model: nn.Module, stream=()):
 def _filled(saved: torch.Tensor, device, present) -> torch.Tensor:
     """A copy, or the parameter that is present, with these numbers: an optimiser may hold it."""
     value = saved.detach().to(device, copy=True)
-    if (
-        isinstance(present, nn.Parameter)
-        or saved.requires_grad
-        and getattr(present, 'requires_grad', 0)
+    if isinstance(present, nn.Parameter) or (
+        saved.requires_grad and getattr(present, 'requires_grad', 0)
     ):
         present.data, value = value.to(present.device), present
     return value.requires_grad_(saved.requires_grad)

@@ -30,7 +30,7 @@ class Anytime(Kept):
 
     KEPT = 'curve', 'seen', 'samples', 'right', 'predicted'
 
-    def __init__(self, model, dataset, every: int = None, prequential: bool = False):
+    def __init__(self, model, dataset, every: int | None = None, prequential: bool = False):
         if (every or prequential) and is_task_aware(model):
             raise InputError(
                 f'--eval_every, --prequential: {model.NAME} needs the task of each sample'
@@ -75,7 +75,7 @@ class Anytime(Kept):
     def results(self) -> dict:
         """Columns of the results row that were asked for: A_AUC, its curve, prequential accuracy."""
         row = (
-            dict(prequential_accuracy=round(100 * self.right / self.predicted, 4))
+            {'prequential_accuracy': round(100 * self.right / self.predicted, 4)}
             if self.predicted
             else {}
         )
@@ -83,8 +83,10 @@ class Anytime(Kept):
             row
             if not self.curve
             else row
-            | dict(
-                anytime_accuracy=round(metrics.mean(accuracy for _, accuracy in self.curve), 4),
-                anytime_curve=json.dumps([[n, round(accuracy, 4)] for n, accuracy in self.curve]),
-            )
+            | {
+                'anytime_accuracy': round(metrics.mean(accuracy for _, accuracy in self.curve), 4),
+                'anytime_curve': json.dumps(
+                    [[n, round(accuracy, 4)] for n, accuracy in self.curve]
+                ),
+            }
         )

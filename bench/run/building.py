@@ -25,7 +25,7 @@ def initialize(args=None):
     from scroll.embedding.embedder import state_digest
 
     log = logging.getLogger(__name__)  # as Mammoth's own tests read it
-    log.debug('%s', argparse.Namespace(**vars(args) | dict(backbone=args.backbone.split(':')[-1])))
+    log.debug('%s', argparse.Namespace(**vars(args) | {'backbone': args.backbone.split(':')[-1]}))
     if args.num_threads:
         torch.set_num_threads(args.num_threads)
     args.device = environment.choose_device(args.device)

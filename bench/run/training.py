@@ -133,7 +133,7 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints) -> No
                 labels, loss = _learn_batch(model, loader, batch, epoch)
                 record.images, batches = record.images + len(labels), batches + 1
                 if losses.add(loss):
-                    rate = dict(lr=model.opt.param_groups[0]['lr']) if model.opt else {}
+                    rate = {'lr': model.opt.param_groups[0]['lr']} if model.opt else {}
                     progress.tell(loss=losses.mean, **rate)
                 if scheduler and training.scheduler_mode == 'iter':
                     scheduler.step()

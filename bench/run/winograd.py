@@ -39,8 +39,7 @@ def convolve(x: torch.Tensor, weight: torch.Tensor, bias: None) -> torch.Tensor:
     if (
         count < _FEWEST_IMAGES
         or not size
-        or size == 2
-        and height * width > 64
+        or (size == 2 and height * width > 64)
         or x.device.type != 'cpu'
         or x.dtype.itemsize < 4
         or torch.is_autocast_enabled('cpu')

@@ -104,10 +104,10 @@ def _replace_static_methods(dataset, constants: dict) -> None:
     replacements = {}
     if 'MEAN' in constants or 'STD' in constants:
         levels = dataset.MEAN, dataset.STD
-        replacements = dict(
-            get_normalization_transform=functools.partial(Normalize, *levels),
-            get_denormalization_transform=functools.partial(DeNormalize, *levels),
-        )
+        replacements = {
+            'get_normalization_transform': functools.partial(Normalize, *levels),
+            'get_denormalization_transform': functools.partial(DeNormalize, *levels),
+        }
     if 'TRANSFORM' in constants:
         replacements['get_transform'] = functools.partial(
             Compose, [ToPILImage(), dataset.TRANSFORM]

@@ -217,7 +217,7 @@ class ContinualDataset:
         """Accuracies in percent on the tasks so far: (class-il, task-il), as `utils.evaluate` has
         them.
         """
-        return evaluate(model, dataset, last, **(dict(return_loss=True) if return_loss else {}))
+        return evaluate(model, dataset, last, **({'return_loss': True} if return_loss else {}))
 
 
 def _counted(function):

@@ -3,9 +3,12 @@
 import functools
 import inspect
 
-_GETTERS = dict(
-    n_epochs='get_epochs', batch_size='get_batch_size', n_iters='get_iters', backbone='get_backbone'
-)
+_GETTERS = {
+    'n_epochs': 'get_epochs',
+    'batch_size': 'get_batch_size',
+    'n_iters': 'get_iters',
+    'backbone': 'get_backbone',
+}
 
 
 def set_default_from_args(flag: str):

@@ -75,10 +75,8 @@ def check(name: str, images) -> None:
                 f'{name}: its {part} images are {kinds[0]}: expected uint8 (N, H, W, 3), '
                 '(N, H, W, 1) or (N, H, W)'
             )
-        if (
-            not re.fullmatch(rf'u?int\d+ \({len(pixels)},\)', kinds[1])
-            or len(labels)
-            and not 0 <= labels.min() <= labels.max() < count
+        if not re.fullmatch(rf'u?int\d+ \({len(pixels)},\)', kinds[1]) or (
+            len(labels) and not 0 <= labels.min() <= labels.max() < count
         ):
             raise InputError(
                 f'{name}: its {part} labels are {kinds[1]}: expected whole numbers '

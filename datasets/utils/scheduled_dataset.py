@@ -222,14 +222,14 @@ class ScheduledDataset(ContinualDataset):
         for task in tasks:
             labels = self.train_labels[schedule.task(task)[0]]
             hidden += int(label_changes.unlabelled(self.args, labels, task).sum())
-        return dict(
-            validation=len(self.images.train_labels) - schedule.samples,
-            schedule=schedule.samples - len(np.unique(schedule.order)),
-            start_from=schedule.tasks[tasks.start],
-            stop_after=len(schedule.order) - schedule.tasks[tasks.stop],
-            label_perc=hidden,
-            label_perc_by_class=hidden,
-        )
+        return {
+            'validation': len(self.images.train_labels) - schedule.samples,
+            'schedule': schedule.samples - len(np.unique(schedule.order)),
+            'start_from': schedule.tasks[tasks.start],
+            'stop_after': len(schedule.order) - schedule.tasks[tasks.stop],
+            'label_perc': hidden,
+            'label_perc_by_class': hidden,
+        }
 
     def get_data_loaders(self) -> tuple:
         task = self.begin_task()

@@ -110,7 +110,7 @@ class ContinualModel(nn.Module):
         if not params:
             return None
         args = self.args
-        options = dict(lr=args.lr if lr is None else lr, weight_decay=args.optim_wd)
+        options = {'lr': args.lr if lr is None else lr, 'weight_decay': args.optim_wd}
         if args.optimizer not in self.AVAIL_OPTIMS:
             raise InputError(
                 f'--optimizer {args.optimizer}: {self.NAME} takes {" or ".join(self.AVAIL_OPTIMS)}'
@@ -121,15 +121,15 @@ class ContinualModel(nn.Module):
             return torch.optim.SGD(
                 params, momentum=args.optim_mom, nesterov=args.optim_nesterov, **options
             )
-        return dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW)[args.optimizer](
+        return {'adam': torch.optim.Adam, 'adamw': torch.optim.AdamW}[args.optimizer](
             params, **options
         )
 
-    def ends_task_of(self, flag: str = None) -> bool:
+    def ends_task_of(self, flag: str | None = None) -> bool:
         """Whether the task that ends is the last of the stream or, with `--<flag> N`, an N-th one;
         a warning where it is neither and `--stop_after` ends the run with it."""
         done, every = self.current_task + 1, getattr(self.args, flag) if flag else 0
-        due = done == self.n_tasks or bool(every) and done % every == 0
+        due = done == self.n_tasks or (bool(every) and done % every == 0)
         if done == self.args.stop_after and not due and not self.args.inference_only:
             warn_once(
                 f'--stop_after {done} ends the run before {self.NAME} makes its final predictor'

@@ -50,10 +50,10 @@ def save(learner: Scroll, args, images=None) -> None:
         known = (
             {}
             if images is None
-            else dict(
-                image_shape=images.train.shape[1:],
-                names=[images.class_names[y] for y in learner.classes_],
-            )
+            else {
+                'image_shape': images.train.shape[1:],
+                'names': [images.class_names[y] for y in learner.classes_],
+            }
         )
         export(learner, args.export, args.export_formats, **known)
 

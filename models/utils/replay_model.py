@@ -24,7 +24,7 @@ class ReplayModel(ContinualModel):
     add_buffer_flags = staticmethod(add_rehearsal_args)  # also where a `get_parser` leaves them out
 
     @staticmethod
-    def get_parser(parser, task_free: bool = None):
+    def get_parser(parser, task_free: bool | None = None):
         """With `--task_free`, if it has a default."""
         add_rehearsal_args(parser)
         if task_free is not None:
@@ -70,12 +70,12 @@ class ReplayModel(ContinualModel):
         """Offer the buffer what `ROWS` says of un-augmented images (B, H, W, C) of the current
         task.
         """
-        given = dict(
-            examples=images,
-            labels=labels,
-            logits=logits,
-            task_labels=torch.full_like(labels, self.current_task),
-        )
+        given = {
+            'examples': images,
+            'labels': labels,
+            'logits': logits,
+            'task_labels': torch.full_like(labels, self.current_task),
+        }
         self.buffer.add_data(**{name: given[name] for name in self.ROWS})
 
     def load_buffer(self, buffer) -> None:

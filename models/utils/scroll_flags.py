@@ -12,19 +12,19 @@ from scroll.export import FORMATS, check_export
 from scroll.files.shards import shard
 from scroll.settings import DEFAULTS, SETTINGS, parse
 
-_ONLINE = dict(
-    predictor='head',
-    ridge_lambda='ridge_lambda',
-    ridge_targets='targets',
-    ncc_bias='ncc_bias',
-    shrinkage='shrinkage',
-    pooling='pooling',
-    lift='lift',
-    lift_dim='lift_dim',
+_ONLINE = {
+    'predictor': 'head',
+    'ridge_lambda': 'ridge_lambda',
+    'ridge_targets': 'targets',
+    'ncc_bias': 'ncc_bias',
+    'shrinkage': 'shrinkage',
+    'pooling': 'pooling',
+    'lift': 'lift',
+    'lift_dim': 'lift_dim',
     # flag: a name in `SETTINGS`
-    lift_bandwidth='lift_bandwidth',
-    buffer_strategy='strategy',
-)
+    'lift_bandwidth': 'lift_bandwidth',
+    'buffer_strategy': 'strategy',
+}
 _ADAPTATION = {  # flag: attribute of `Adaptation`, which has its default and its choices; help
     'adaptation': ('mode', 'auto: adapters up to the threshold, full tuning above'),
     'adaptation_threshold': ('threshold', 'largest buffer for adapters'),
@@ -73,7 +73,7 @@ def add_flags(parser) -> None:
     flag = parser.add_argument_group('SCROLL, online stage').add_argument
     for name, setting in _ONLINE.items():
         about, aliases = SETTINGS[setting], ('--head',) * (setting == 'head')
-        how = dict(choices=about.choices) if about.choices else dict(type=_reader(setting))
+        how = {'choices': about.choices} if about.choices else {'type': _reader(setting)}
         flag(f'--{name}', *aliases, default=about.default, help=about.help, **how)
     flag('--lift_seed', type=whole(0), help="of the lift's random matrix (default: --seed)")
     add_embedding_args(parser)
@@ -192,12 +192,12 @@ def check_args(args) -> None:
 
 def online(args) -> dict:
     """Arguments of `Scroll`, as the flags say."""
-    return {name: getattr(args, flag) for flag, name in _ONLINE.items()} | dict(
-        buffer_size=args.buffer_size,
-        seed=args.seed,
-        keep_keys=args.keep_keys,
-        lift_seed=args.seed if args.lift_seed is None else args.lift_seed,
-    )
+    return {name: getattr(args, flag) for flag, name in _ONLINE.items()} | {
+        'buffer_size': args.buffer_size,
+        'seed': args.seed,
+        'keep_keys': args.keep_keys,
+        'lift_seed': args.seed if args.lift_seed is None else args.lift_seed,
+    }
 
 
 def adaptation(args, dataset) -> Adaptation:

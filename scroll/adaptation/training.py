@@ -221,7 +221,7 @@ class _Trainee:
         if self.forms is not None:
             self.forms = torch.tensor(self.forms, dtype=self.dtype, device=device)
         self.scale = nn.Parameter(torch.tensor(float(scale), dtype=self.dtype, device=device))
-        groups = [dict(params=[self.weight, self.bias], lr=settings.classifier_lr)]
+        groups = [{'params': [self.weight, self.bias], 'lr': settings.classifier_lr}]
         if embedder is not None:
             # frozen batch norms may as well be folded; those that train must not
             fold = mode == 'adapters' and not self.exact
@@ -245,10 +245,10 @@ class _Trainee:
                 ]
                 for p in trained:
                     p.requires_grad_(True)
-            groups.append(dict(params=trained, lr=settings.lr))
+            groups.append({'params': trained, 'lr': settings.lr})
             self.net = self.net.to(memory_format=self.layout).train(mode == 'full')
         if settings.learn_scale if settings.learn_scale is not None else mode != 'full':
-            groups.append(dict(params=[self.scale], lr=settings.scale_lr))
+            groups.append({'params': [self.scale], 'lr': settings.scale_lr})
         self.optimiser = torch.optim.Adadelta(
             groups, rho=0.9, eps=1e-6, foreach=False if self.exact else None
         )

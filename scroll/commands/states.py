@@ -18,7 +18,7 @@ from scroll.settings import SETTINGS, check_settings, parse
 from scroll.state import State
 
 # other defaults than those of Scroll: keep no samples, but keys, to unlearn by
-_USUAL = dict(buffer_size=0, keep_keys=True)
+_USUAL = {'buffer_size': 0, 'keep_keys': True}
 
 
 def add_stream_commands(command) -> None:
@@ -73,7 +73,7 @@ def add_stream_commands(command) -> None:
         if name != 'adaptation':
             default = _USUAL.get(name, setting.default)
             on_off = isinstance(default, bool)
-            how = dict(action=argparse.BooleanOptionalAction) if on_off else dict(type=parse)
+            how = {'action': argparse.BooleanOptionalAction} if on_off else {'type': parse}
             among = f' ({", ".join(setting.choices)})' if setting.choices else ''
             flag(
                 f'--{name}',
@@ -88,7 +88,7 @@ def learn(args) -> None:
     given = {name: value for name, value in vars(args).items() if name in SETTINGS}
     check_settings(given)
     learner = Scroll(
-        embedder_of(args.embedder), **_USUAL | dict(keep_keys=not args.patterns) | given
+        embedder_of(args.embedder), **_USUAL | {'keep_keys': not args.patterns} | given
     )
     if bool(args.files) == bool(args.patterns):
         raise InputError('expected FILE ..., or --from PATTERN, not both')
@@ -224,12 +224,12 @@ def show(args) -> None:
     """Print what is known of a file, and how many samples each class has."""
     state = edits.read(args.file)
     counted, buffer = state.statistics, state.buffer
-    facts = dict(
-        samples=counted.total,
-        classes=len(counted.classes),
-        dim=counted.dim,
-        backbone=state.psi[:16] or 'features of its own',
-    )
+    facts = {
+        'samples': counted.total,
+        'classes': len(counted.classes),
+        'dim': counted.dim,
+        'backbone': state.psi[:16] or 'features of its own',
+    }
     if state.params is not None:
         kept = (
             '0'
@@ -241,13 +241,11 @@ def show(args) -> None:
                 else ', incomplete: an edit left places whose next samples had been let go'
             )
         )
-        facts |= dict(buffer=kept, keys='not kept' if state.keys is None else 'kept')
-    facts |= dict(parts=list_parts(state.known_parts()))
+        facts |= {'buffer': kept, 'keys': 'not kept' if state.keys is None else 'kept'}
+    facts |= {'parts': list_parts(state.known_parts())}
     if state.params is not None:
-        facts |= dict(
-            learner=', '.join(f'{name}={value!r}' for name, value in state.params.items())
-        )
-    for name, value in (facts | dict(digest=counted.digest())).items():
+        facts |= {'learner': ', '.join(f'{name}={value!r}' for name, value in state.params.items())}
+    for name, value in (facts | {'digest': counted.digest()}).items():
         print(f'{name:<8} {value}')
     print(f'\n{"samples":>8}  class')
     for label, count in zip(state.classes.tolist(), counted.counts.tolist()):

@@ -157,7 +157,7 @@ def _try_extremes(op, zeros: list) -> None:
     of one sign. Its bias brings them to a tie, which goes to the even number, so that any other sum
     shows."""
     weight, alone = op.weight, op.options['groups'] > 1
-    options = op.options | dict(stride=[1, 1], padding=[0, 0], dilation=[1, 1], ratio=1.0)
+    options = op.options | {'stride': [1, 1], 'padding': [0, 0], 'dilation': [1, 1], 'ratio': 1.0}
     halves = np.full(len(weight), 0.5, np.float32)
     offset = zeros[0] * weight.sum(axis=(1, 2, 3), dtype=np.int64)
     offset -= 2 * sum(CUT - zero for zero in zeros[1:])

@@ -228,7 +228,13 @@ class Embedder:
 
     @classmethod
     def from_timm(
-        cls, name: str, *, file=None, random: int = None, img_size: int = None, **options
+        cls,
+        name: str,
+        *,
+        file=None,
+        random: int | None = None,
+        img_size: int | None = None,
+        **options,
     ) -> 'Embedder':
         """An embedder of any image network of timm, with the preprocessing that timm names for it.
 
@@ -245,7 +251,7 @@ class Embedder:
         return cls(*timm_network(name, file, random, img_size), **options)
 
     @classmethod
-    def from_transformers(cls, name: str, *, random: int = None, **options) -> 'Embedder':
+    def from_transformers(cls, name: str, *, random: int | None = None, **options) -> 'Embedder':
         """As `from_timm`, of a network of transformers, with the preprocessing of its image
         processor. name: of a model on the hub, or a folder that `save_pretrained` wrote, of network
         and processor."""
@@ -254,7 +260,7 @@ class Embedder:
         signature(cls).bind(None, None, **options)
         return cls(*transformers_network(name, random), **options)
 
-    def with_net(self, net: nn.Module, dtype: str = None) -> 'Embedder':
+    def with_net(self, net: nn.Module, dtype: str | None = None) -> 'Embedder':
         """An embedder for another network, without a cache, otherwise alike unless a dtype is
         given; never in integers."""
         dtype = dtype or ('float32' if self.dtype == 'integer' else self.dtype)

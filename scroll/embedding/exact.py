@@ -385,7 +385,7 @@ def _pow(x, power):
     powers = {
         2: lambda: x * x,
         3: lambda: x * x * x,
-        1: lambda: x.clone(),
+        1: x.clone,
         0.5: lambda: _sqrt(x),
         -0.5: lambda: _rsqrt(x),
     }

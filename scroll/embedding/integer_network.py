@@ -114,7 +114,7 @@ class IntegerNetwork(nn.Module):
 
     def __getstate__(self) -> dict:
         # what the kernels hold cannot be copied; another thread may add to what was compared
-        return self.__dict__ | dict(eight_bits=None, _compared=set(self._compared))
+        return self.__dict__ | {'eight_bits': None, '_compared': set(self._compared)}
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """Integers (B, d), float32, of a prepared input; InputError where it has another size, or
@@ -263,14 +263,14 @@ class IntegerNetwork(nn.Module):
             for name in ARRAYS
             if getattr(op, name) is not None
         }
-        facts = dict(
-            program=program,
-            input_size=self.input_size,
-            mean=self.mean,
-            golden=self.golden,
-            stages=self.stages,
-            about=about,
-        )
+        facts = {
+            'program': program,
+            'input_size': self.input_size,
+            'mean': self.mean,
+            'golden': self.golden,
+            'stages': self.stages,
+            'about': about,
+        }
         archive.write(path, _FORMAT, facts, arrays)
 
     @classmethod

@@ -33,8 +33,8 @@ _LARGE = 2.0**64  # no product with a multiplier of this size, or less, overflow
 _LONGEST = 1 << 16  # of pixels, strides, paddings
 _MAP = 1 << 28  # values of a map of an image
 _RATIOS = {2.0**power for power in range(-24, 25)}
-_READS = dict(input=(0,), conv=(1, 2), pad=(1,), pool=(1,))  # how many values
-ARRAYS = dict(weight='|i1', bias='<i4', multiplier='<f4')
+_READS = {'input': (0,), 'conv': (1, 2), 'pad': (1,), 'pool': (1,)}  # how many values
+ARRAYS = {'weight': '|i1', 'bias': '<i4', 'multiplier': '<f4'}
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _shape(layer: str, op: Op, shape: tuple) -> tuple:
         return channels, height + top + bottom, width + left + right
     if op.kind == 'input':
         return shape
-    for name, least in dict(stride=1, padding=0, dilation=1).items():
+    for name, least in {'stride': 1, 'padding': 0, 'dilation': 1}.items():
         whole(f'{layer}: the length of its {name}', len(op.options[name]), 2, 2)
         for size in op.options[name]:
             whole(f'{layer}: its {name}', size, least, _LONGEST)
@@ -196,7 +196,7 @@ def _shape(layer: str, op: Op, shape: tuple) -> tuple:
 def _check_sums(layer: str, op: Op, largest: int) -> None:
     """InputError, with the channel, unless a convolution is exact, also in 8 bits."""
     _expect(
-        not op.reads[1:] or isinstance(op.ratio, float) and op.ratio in _RATIOS,
+        not op.reads[1:] or (isinstance(op.ratio, float) and op.ratio in _RATIOS),
         layer,
         f'its ratio is {op.ratio}',
         'a power of two, 2^-24 to 2^24',

@@ -60,7 +60,9 @@ class LibraryNetwork(nn.Module):
         return pooled.flatten(1)
 
 
-def timm_network(name: str, file=None, random: int = None, img_size: int = None) -> tuple:
+def timm_network(
+    name: str, file=None, random: int | None = None, img_size: int | None = None
+) -> tuple:
     """(network in eval mode, its `Preprocessing`); arguments and errors as `Embedder.from_timm`."""
     timm, label = _imported('timm', random), f'timm:{name}'
     if not isinstance(name, str) or not timm.is_model(name.partition('.')[0]):
@@ -69,7 +71,7 @@ def timm_network(name: str, file=None, random: int = None, img_size: int = None)
             f'{did_you_mean(str(name), timm.list_models())}'
         )
     whole(f'{label}: img_size', 1 if img_size is None else img_size, 1, 1 << 13)
-    sized = {} if img_size is None else dict(img_size=int(img_size))
+    sized = {} if img_size is None else {'img_size': int(img_size)}
     with readable(label if file is None else f'{label}: {file}'):
         if random is None:
             path = Path(file or _published_by_timm(timm, name))
@@ -79,7 +81,7 @@ def timm_network(name: str, file=None, random: int = None, img_size: int = None)
                 raise InputError('it holds no tensors')
             # with its head, timm compares strictly
             body = timm.create_model(
-                name, True, pretrained_cfg_overlay=dict(state_dict=state), **sized
+                name, True, pretrained_cfg_overlay={'state_dict': state}, **sized
             )
             body.reset_classifier(0)
         else:
@@ -119,7 +121,7 @@ def _published_by_timm(timm, name: str) -> Path:
     return _from_hub(config.hf_hub_id, names)
 
 
-def transformers_network(name: str, random: int = None) -> tuple:
+def transformers_network(name: str, random: int | None = None) -> tuple:
     """(network in eval mode, its `Preprocessing`); arguments and errors as
     `Embedder.from_transformers`.
     """

@@ -75,7 +75,7 @@ def _exported(net, preprocessing) -> torch.fx.GraphModule:
     example = torch.zeros(_BATCH, 3, preprocessing.input_size, preprocessing.input_size)
     holder = nn.Module()
     holder.net = copy.deepcopy(net).cpu()  # where the example is
-    holder.forward = lambda x: holder.net.features(x)
+    holder.forward = holder.net.features
     program = torch.export.export(holder.eval(), (example,), strict=False)
     return program.run_decompositions({}).module()
 
@@ -165,7 +165,7 @@ class _Builder:
         integer.
         joined: pairs of names of rounded values, the second a part of the sum that is the first."""
 
-    def __init__(self, graph, scales, preprocessing, units: dict = None):
+    def __init__(self, graph, scales, preprocessing, units: dict | None = None):
         self.graph, self.scales, self.preprocessing, self.units = (
             graph,
             scales,
@@ -246,9 +246,12 @@ class _Builder:
     ):
         weight = self._constant(weight)
         bias = np.zeros(len(weight)) if bias is None else self._constant(bias)
-        options = dict(
-            stride=_pair(stride), padding=_pair(padding), dilation=_pair(dilation), groups=groups
-        )
+        options = {
+            'stride': _pair(stride),
+            'padding': _pair(padding),
+            'dilation': _pair(dilation),
+            'groups': groups,
+        }
         source = self._value(x)
         if source.unit == _IMAGE:  # real = (integer + rint(255 mean) - 255 mean) / (255 std)
             mean, std = (
@@ -299,7 +302,7 @@ class _Builder:
             raise _unsupported(node, 'this padding', 'with zeros it can')
         position, unit = self._value(x).position, self._value(x).unit
         low, high = self.program[position].low, self.program[position].high
-        return self._emit(Op('pad', (position,), low, high, dict(amounts=list(amounts))), unit)
+        return self._emit(Op('pad', (position,), low, high, {'amounts': list(amounts)}), unit)
 
     def _on_adaptive_avg_pool2d(self, node, x, size):
         if _pair(size) != [1, 1]:
@@ -370,7 +373,7 @@ class _Builder:
         while self.program[at].weight is None:
             at = self.program[at].reads[0]
         channels = len(self.program[at].weight)
-        options = dict(stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=channels)
+        options = {'stride': [1, 1], 'padding': [0, 0], 'dilation': [1, 1], 'groups': channels}
         return _Linear(value, np.ones((channels, 1, 1, 1)), np.zeros(channels), options)
 
     def _emit_linear(self, linear: _Linear, unit: float, low: int, high: int, other=None) -> _Value:
@@ -409,7 +412,7 @@ class _Builder:
             bits = np.where(long, bits - 1, bits)
         reads, options = (source.position,), linear.options
         if other:
-            reads, options = (source.position, other.position), options | dict(ratio=ratio)
+            reads, options = (source.position, other.position), options | {'ratio': ratio}
         numbers = factor.astype(np.float32), weight.astype(np.int8), bias.astype(np.int32)
         return self._emit(Op('conv', reads, low, high, options, *numbers), unit)
 

@@ -41,11 +41,15 @@ def _bicubic(x: np.ndarray) -> np.ndarray:
     )
 
 
-KERNELS = dict(lanczos=_lanczos, bicubic=_bicubic, bilinear=lambda x: np.maximum(1 - np.abs(x), 0))
+KERNELS = {
+    'lanczos': _lanczos,
+    'bicubic': _bicubic,
+    'bilinear': lambda x: np.maximum(1 - np.abs(x), 0),
+}
 
 
 def resize_matrix(
-    size_in: int, size_out: int, kept: int = None, interpolation: str = 'lanczos'
+    size_in: int, size_out: int, kept: int | None = None, interpolation: str = 'lanczos'
 ) -> np.ndarray:
     """(kept, size_in) float64 weights, multiples of 2^-15, of the middle of `size_out` pixels
     (default: all; the middle is that of torchvision's `CenterCrop`). Each row sums to one."""
@@ -68,7 +72,7 @@ def _resize_tensor(
 
 
 def resize(
-    images: torch.Tensor, size: int, interpolation: str = 'lanczos', scaled: tuple = None
+    images: torch.Tensor, size: int, interpolation: str = 'lanczos', scaled: tuple | None = None
 ) -> torch.Tensor:
     """Resample float images (B, C, H, W) to (B, C, size, size), the middle of images of `scaled`
     (height, width; default: `size` each); ringing may leave the range of the input."""

@@ -16,15 +16,15 @@ from scroll.errors import InputError
 from scroll.grid import native, widened
 
 # our own name, and those of others
-NAMES = dict(
-    X=('X', 'x', 'features', 'embeddings', 'embedding'),
-    y=('y', 'labels', 'label', 'targets', 'target'),
-    id=('id',),
-    split=('split',),
-)
+NAMES = {
+    'X': ('X', 'x', 'features', 'embeddings', 'embedding'),
+    'y': ('y', 'labels', 'label', 'targets', 'target'),
+    'id': ('id',),
+    'split': ('split',),
+}
 MAX_WIDTH = 1 << 16  # features of a sample, and bytes of a label
 BLOCK_BYTES = 1 << 27  # of the samples that are in memory at once, as float64
-_KINDS = dict(npz=b'PK\x03\x04', npy=b'\x93NUMPY', parquet=b'PAR1')
+_KINDS = {'npz': b'PK\x03\x04', 'npy': b'\x93NUMPY', 'parquet': b'PAR1'}
 _HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -167,7 +167,7 @@ def _array(values) -> np.ndarray:
 def _load(path: str) -> dict:
     """Arrays or tensors by name. Runs nothing that is in the file."""
     if kind_of(path) == 'npy':
-        paths = dict(X=path, y=labels_of(path))
+        paths = {'X': path, 'y': labels_of(path)}
         return {name: np.load(path, 'r') for name, path in paths.items() if os.path.isfile(path)}
     import torch
 
@@ -178,7 +178,7 @@ def _load(path: str) -> dict:
     content = None
     with suppress(pickle.UnpicklingError):
         content = torch.load(path, 'cpu', weights_only=True, mmap=True)
-    content = dict(X=content) if isinstance(content, torch.Tensor) else content
+    content = {'X': content} if isinstance(content, torch.Tensor) else content
     if not isinstance(content, dict):
         raise InputError(
             'expected tensors by name in a dict, or one tensor: more is not read from files of '

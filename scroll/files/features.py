@@ -51,10 +51,10 @@ class Block(NamedTuple):
 
 def open_files(
     paths,
-    columns: dict = None,
+    columns: dict | None = None,
     need: tuple = ('X',),
-    names: tuple = None,
-    known: tuple = None,
+    names: tuple | None = None,
+    known: tuple | None = None,
     kind=None,
 ) -> list:
     """A `FeatureFile`, or one of its subclass `kind`, for each file. columns: other names of
@@ -165,7 +165,7 @@ class FeatureFile:
 
 
 def read_blocks(
-    files: list, split: str = None, size: int = BLOCK, usual: str = 'train'
+    files: list, split: str | None = None, size: int = BLOCK, usual: str = 'train'
 ) -> Iterator[tuple]:
     """Yield (file, `Block`) for the samples of a split ('train', 'test' or 'all'; None: `usual`
     where the files have splits, else all). Without ids samples are numbered through all files.

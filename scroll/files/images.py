@@ -26,7 +26,7 @@ MAX_PIXELS = 178_956_970  # Pillow's own limit, which other libraries switch off
 _DECODERS = 'libjpeg_turbo', 'jpg', 'webp', 'avif', 'jpg_2000', 'libtiff'  # as Pillow calls them
 
 
-def decode(source, name: str = None) -> tuple:
+def decode(source, name: str | None = None) -> tuple:
     """(PIL image of mode RGB, whether there are more frames or pages) of a file, or of bytes.
     InputError: no image, damaged, of a format not in `FORMATS`, larger than `MAX_PIXELS`, or grey
     of more than 8 bits; or Pillow is not installed."""
@@ -97,8 +97,8 @@ class ImageFile(FeatureFile):
     """A Parquet file with columns `image` (bytes, or structs with `bytes`, as `datasets` writes
     them) and y; its blocks hold uint8 (n, H, W, 3), each of images of one size, in no order."""
 
-    def __init__(self, path: str, columns: dict = None, need: tuple = ('X', 'y')):
-        super().__init__(path, dict(X='image') | (columns or {}), need)
+    def __init__(self, path: str, columns: dict | None = None, need: tuple = ('X', 'y')):
+        super().__init__(path, {'X': 'image'} | (columns or {}), need)
         self.names = None
 
     def _reader(self):

@@ -22,8 +22,8 @@ from scroll.progress import Progress
 def learn(
     learner: Scroll,
     paths,
-    columns: dict = None,
-    split: str = None,
+    columns: dict | None = None,
+    split: str | None = None,
     size: int = BLOCK,
     source: str = 'what was learned',
 ) -> tuple:
@@ -49,8 +49,8 @@ def learn(
 def open_for(
     learner: Scroll,
     paths,
-    columns: dict = None,
-    names: tuple = None,
+    columns: dict | None = None,
+    names: tuple | None = None,
     source: str = 'what was learned',
 ) -> list:
     """What a learner learns from: Parquet files of images where it has a backbone, else
@@ -64,7 +64,9 @@ def open_for(
     return open_files(paths, columns, ('X', 'y'), names, known, kind)
 
 
-def learn_file(learner: Scroll, file, split: str = None, size: int = BLOCK, progress=None) -> int:
+def learn_file(
+    learner: Scroll, file, split: str | None = None, size: int = BLOCK, progress=None
+) -> int:
     """`learn`, of a `FeatureFile`; returns how many samples were learned, which may be none.
     progress: called with the number of each block's."""
     learned = 0
@@ -81,8 +83,8 @@ def predict(
     learner: Scroll,
     paths,
     out,
-    columns: dict = None,
-    split: str = None,
+    columns: dict | None = None,
+    split: str | None = None,
     size: int = BLOCK,
     scores: bool = False,
 ) -> tuple:

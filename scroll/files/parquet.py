@@ -26,7 +26,7 @@ class Table:
             Hugging
             Face has noted names of the integers of y (ClassLabel), these are the labels."""
 
-    def __init__(self, path: str, columns: dict, names: tuple = None):
+    def __init__(self, path: str, columns: dict, names: tuple | None = None):
         # else all that is read of the file stays in memory until its end
         self._file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
         schema, pattern = self._file.schema_arrow, columns.get('X', '')
@@ -41,7 +41,7 @@ class Table:
         self._read = {name: [own] for name, own in found_in(self.names, columns).items()}
         matching = [column for column in self.names if fnmatchcase(column, pattern)]
         if '*' in pattern and matching:
-            self._read = dict(X=matching) | self._read
+            self._read = {'X': matching} | self._read
         if names is not None:
             self._read['X'] = list(names)
         self.has = list(self._read)

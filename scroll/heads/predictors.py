@@ -26,7 +26,7 @@ from scroll.products import lifted_blocks
 from scroll.randomness import numpy_stream
 from scroll.statistics import MAX_SAMPLES, Statistics
 
-NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)  # of |c|^2
+NCC_FACTOR = {'exact': -0.5, 'paper': -1.0, 'zero': 0.0}  # of |c|^2
 WEIGHT_BITS = 47  # of the largest weight; two limbs hold it for up to 2046 features
 # logits in a block, which caches hold, and its least number of rows
 _LOGITS, _ROWS = 1 << 18, 1 << 7

@@ -29,10 +29,10 @@ Settings = make_dataclass(
     'Settings',
     [(name, object, setting.default) for name, setting in SETTINGS.items() if setting.heads],
     frozen=True,
-    namespace=dict(
-        __module__=__name__,
-        __doc__='Settings of all heads; each reads its own. `scroll.Scroll` documents them.',
-    ),
+    namespace={
+        '__module__': __name__,
+        '__doc__': 'Settings of all heads; each reads its own. `scroll.Scroll` documents them.',
+    },
 )
 
 

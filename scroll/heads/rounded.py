@@ -11,6 +11,7 @@ residual. Entries are rounded once that bound no longer reaches across a roundin
 where it does are refined further.
 """
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -239,7 +240,7 @@ def _limbs(values: np.ndarray, count: int) -> list:
 
 def _carried(limbs: list) -> list:
     """The same number, with all limbs but the last between -2^21 and 2^21; in place."""
-    for limb, above in zip(limbs, limbs[1:]):
+    for limb, above in itertools.pairwise(limbs):
         carry = np.rint(limb * 2.0**-_RADIX)
         limb -= carry * float(1 << _RADIX)
         above += carry

@@ -7,12 +7,12 @@ import torch
 from backbone import get_backbone
 
 OPTIONS = {  # that make the network small, where it can be
-    'resnet18-md': dict(width=4),
-    'resnet12': dict(width=2),
-    'resnet50-byol': dict(width=2),
-    'resnet18': dict(num_filters=4),
-    'reduced-resnet18': dict(num_filters=3),
-    'resnet34': dict(num_filters=2),
+    'resnet18-md': {'width': 4},
+    'resnet12': {'width': 2},
+    'resnet50-byol': {'width': 2},
+    'resnet18': {'num_filters': 4},
+    'reduced-resnet18': {'num_filters': 3},
+    'resnet34': {'num_filters': 2},
     'efficientnet-lite': {},
 }
 

@@ -64,7 +64,8 @@ def test_published_sizes(name, parameters, features, adapters, adapter_parameter
         assert count(net.parameters()) - count(net.classifier.parameters()) == parameters
         assert net.feature_dim == net.classifier.in_features == features
         alphas = attach(net)
-    assert len(alphas) == adapters and count(alphas) == adapter_parameters
+    assert len(alphas) == adapters
+    assert count(alphas) == adapter_parameters
 
 
 @pytest.mark.parametrize(
@@ -90,10 +91,10 @@ def test_map_sizes(name, size, sides):
 def test_what_forward_returns_and_that_the_head_can_be_replaced(net):
     x = pictures()
     logits, features = net(x), net.features(x)
-    assert logits.shape == (3, net.num_classes) == (3, 5) and features.shape == (3, net.feature_dim)
-    assert torch.equal(net.classifier(features), logits) and torch.equal(
-        net(x, returnt='out'), logits
-    )
+    assert logits.shape == (3, net.num_classes) == (3, 5)
+    assert features.shape == (3, net.feature_dim)
+    assert torch.equal(net.classifier(features), logits)
+    assert torch.equal(net(x, returnt='out'), logits)
     assert torch.equal(net(x, returnt='features'), features)
     assert all(
         torch.equal(a, b) for a, b in zip(net(x, returnt='both'), (logits, features), strict=True)
@@ -111,11 +112,13 @@ def test_what_forward_returns_and_that_the_head_can_be_replaced(net):
 
 def test_parameters_and_gradients_as_one_vector_and_back(net):
     flat, x = net.get_params(), pictures()
-    assert len(flat) == count(net.parameters()) and not net.get_grads().any()
+    assert len(flat) == count(net.parameters())
+    assert not net.get_grads().any()
     other = copy.deepcopy(net)
     with torch.no_grad():
         other.set_params(-flat)
-        assert torch.equal(other.get_params(), -flat) and torch.equal(net.get_params(), flat)
+        assert torch.equal(other.get_params(), -flat)
+        assert torch.equal(net.get_params(), flat)
         other.set_params(flat)
         assert torch.equal(other(x), net(x))
     net(x).square().sum().backward()
@@ -133,11 +136,9 @@ def test_parameters_and_gradients_as_one_vector_and_back(net):
 def test_fresh_networks_differ_and_a_step_of_training_lowers_the_loss_of_its_batch(name):
     torch.manual_seed(0)
     net, other = (build(name, **OPTIONS[name]) for _ in range(2))
-    assert (
-        net.classifier.out_features == 5
-        and net.training
-        and not torch.equal(net.get_params(), other.get_params())
-    )
+    assert net.classifier.out_features == 5
+    assert net.training
+    assert not torch.equal(net.get_params(), other.get_params())
     assert not {p.data_ptr() for p in net.parameters()} & {p.data_ptr() for p in other.parameters()}
     x, y = pictures(8), torch.arange(8) % 5
     before = nn.functional.cross_entropy(net(x), y)
@@ -168,7 +169,8 @@ def test_each_3x3_convolution_of_a_block_gets_an_adapter_that_trains_and_zero_on
     trained = with_random_adapters(copy.deepcopy(net))
     (trained.features(x) * torch.arange(1.0, 1 + net.feature_dim)).sum().backward()
     alphas = [p for p in trained.parameters() if p.requires_grad]
-    assert len(alphas) == len(wanted) and all(p.grad.abs().max() > 0 for p in alphas)
+    assert len(alphas) == len(wanted)
+    assert all(p.grad.abs().max() > 0 for p in alphas)
     with torch.no_grad():
         expected = net.features(x)
         attach(net, 0)
@@ -197,10 +199,10 @@ def test_folded_batch_norms_leave_features_and_adapters_as_they_are(convolutiona
 @pytest.mark.parametrize(
     'name, options',
     [
-        ('resnet12', dict(width=3)),
-        ('resnet50-byol', dict(width=0)),
-        ('resnet18', dict(num_filters=0)),
-        ('resnet18-md', dict(stem_padding=3)),
+        ('resnet12', {'width': 3}),
+        ('resnet50-byol', {'width': 0}),
+        ('resnet18', {'num_filters': 0}),
+        ('resnet18-md', {'stem_padding': 3}),
     ],
 )
 def test_options_out_of_range_are_named(name, options):
@@ -211,12 +213,14 @@ def test_options_out_of_range_are_named(name, options):
 
 def test_names_devices_and_helpers():
     net, layer = small('resnet18-md'), nn.Linear(30, 20)
-    assert net.device == torch.device('cpu') and net.to('meta').device == torch.device('meta')
+    assert net.device == torch.device('cpu')
+    assert net.to('meta').device == torch.device('meta')
     assert get_backbone_class('ResNet18_MD') is get_backbone_class('resnet18-md')
     with refused('--backbone resnet81', 'did you mean resnet18'):
         get_backbone_class('resnet81')
     nn.Sequential(layer, nn.ReLU()).apply(xavier)
-    assert not layer.bias.any() and layer.weight.abs().max() <= (6 / 50) ** 0.5
+    assert not layer.bias.any()
+    assert layer.weight.abs().max() <= (6 / 50) ** 0.5
     assert num_flat_features(torch.zeros(5, 3, 2, 2)) == 12
     with pytest.raises(NotImplementedError, match='MammothBackbone has no feature maps'):
         MammothBackbone()(pictures())

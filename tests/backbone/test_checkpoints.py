@@ -17,7 +17,7 @@ from tests.backbone.conftest import build, pictures, small
 from tests.conftest import refused
 
 
-def state_of(name: str, shortcut: str = None, **options) -> OrderedDict:
+def state_of(name: str, shortcut: str | None = None, **options) -> OrderedDict:
     """A small network's tensors, counters included and its head not."""
     state = small(name, **options).state_dict()
     return OrderedDict(
@@ -38,14 +38,16 @@ def haiku(width: int = 2) -> tuple:
         scale, offset, mean, variance = random.uniform(0.5, 1.5, (4, 1, 1, 1, channels)).astype(
             np.float32
         )
-        params[path] = dict(scale=scale, offset=offset)
+        params[path] = {'scale': scale, 'offset': offset}
         for which, average in (('mean', mean), ('var', variance)):
-            state[f'{path}/~/{which}_ema'] = dict(
-                hidden=average * 0.9, average=average, counter=np.array(5, np.int32)
-            )
+            state[f'{path}/~/{which}_ema'] = {
+                'hidden': average * 0.9,
+                'average': average,
+                'counter': np.array(5, np.int32),
+            }
 
     top = 'res_net50/~/'
-    params[f'{top}initial_conv'] = dict(w=kernel_of(7, 7, 3, width))
+    params[f'{top}initial_conv'] = {'w': kernel_of(7, 7, 3, width)}
     norm(f'{top}initial_batchnorm', width)
     inputs = width
     for group, count in enumerate((3, 4, 6, 3)):
@@ -53,23 +55,26 @@ def haiku(width: int = 2) -> tuple:
         for k in range(count):
             path = f'{top}block_group_{group}/~/block_{k}/~/'
             if k == 0:
-                params[f'{path}shortcut_conv'] = dict(w=kernel_of(1, 1, inputs, 4 * channels))
+                params[f'{path}shortcut_conv'] = {'w': kernel_of(1, 1, inputs, 4 * channels)}
                 norm(f'{path}shortcut_batchnorm', 4 * channels)
             for i, (kernel, before, after) in enumerate(
                 ((1, inputs, channels), (3, channels, channels), (1, channels, 4 * channels))
             ):
-                params[f'{path}conv_{i}'] = dict(w=kernel_of(kernel, kernel, before, after))
+                params[f'{path}conv_{i}'] = {'w': kernel_of(kernel, kernel, before, after)}
                 norm(f'{path}batchnorm_{i}', after)
             inputs = 4 * channels
     for head in ('projector', 'predictor'):
-        params[f'{head}/linear'] = dict(w=np.ones((3, 2), np.float32), b=np.ones(2, np.float32))
-        params[f'{head}/batch_norm'] = dict(
-            scale=np.ones((1, 2), np.float32), offset=np.ones((1, 2), np.float32)
-        )
-        state[f'{head}/batch_norm/~/mean_ema'] = dict(
-            hidden=np.ones(2), average=np.ones(2), counter=np.array(5, np.int32)
-        )
-    params['classifier'] = dict(w=np.ones((8, 4), np.float32), b=np.ones(4, np.float32))
+        params[f'{head}/linear'] = {'w': np.ones((3, 2), np.float32), 'b': np.ones(2, np.float32)}
+        params[f'{head}/batch_norm'] = {
+            'scale': np.ones((1, 2), np.float32),
+            'offset': np.ones((1, 2), np.float32),
+        }
+        state[f'{head}/batch_norm/~/mean_ema'] = {
+            'hidden': np.ones(2),
+            'average': np.ones(2),
+            'counter': np.array(5, np.int32),
+        }
+    params['classifier'] = {'w': np.ones((8, 4), np.float32), 'b': np.ones(4, np.float32)}
     return params, state
 
 
@@ -110,19 +115,20 @@ def heads(prefix: str, count: int = 8) -> dict:
 
 def url_content(width: int = 4) -> dict:
     state = state_of('resnet18-md', width=width) | heads('cls_fn')
-    return dict(
-        epoch=5,
-        args={'model.name': 'url', 'train.lr': 0.03},
-        state_dict=state,
-        best_val_acc=np.float64(71.5),
-        best_val_loss=np.float32(0.5),
-        optimizer=dict(
-            state={0: dict(momentum_buffer=torch.ones(2))}, param_groups=[dict(lr=0.03)]
-        ),
-        epoch_loss=np.array([1.0, 0.5]),
-        adaptors=heads('conv1'),
-        optimizer_adaptor=dict(state={}),
-    )
+    return {
+        'epoch': 5,
+        'args': {'model.name': 'url', 'train.lr': 0.03},
+        'state_dict': state,
+        'best_val_acc': np.float64(71.5),
+        'best_val_loss': np.float32(0.5),
+        'optimizer': {
+            'state': {0: {'momentum_buffer': torch.ones(2)}},
+            'param_groups': [{'lr': 0.03}],
+        },
+        'epoch_loss': np.array([1.0, 0.5]),
+        'adaptors': heads('conv1'),
+        'optimizer_adaptor': {'state': {}},
+    }
 
 
 def rfs_content(width: int = 2, prefix: str = '') -> dict:
@@ -130,7 +136,7 @@ def rfs_content(width: int = 2, prefix: str = '') -> dict:
         'classifier.weight': torch.ones(64, 10 * width),
         'classifier.bias': torch.ones(64),
     }
-    return dict(opt=argparse.Namespace(model='resnet12', lr_decay_epochs=[60, 80]), model=state)
+    return {'opt': argparse.Namespace(model='resnet12', lr_decay_epochs=[60, 80]), 'model': state}
 
 
 def mammoth_content(width: int = 4) -> dict:
@@ -141,14 +147,14 @@ def mammoth_content(width: int = 4) -> dict:
         'class_means': torch.ones(10, 3),
         'old_net.conv1.weight': torch.ones(2),
     }
-    return dict(
-        model=state,
-        optimizer=dict(state={}),
-        scheduler=None,
-        results=[[1.0], [2.0], {}],
-        args=argparse.Namespace(backbone='resnet18', dataset='seq-cifar100'),
-        buffer=dict(examples=torch.ones(2, 3)),
-    )
+    return {
+        'model': state,
+        'optimizer': {'state': {}},
+        'scheduler': None,
+        'results': [[1.0], [2.0], {}],
+        'args': argparse.Namespace(backbone='resnet18', dataset='seq-cifar100'),
+        'buffer': {'examples': torch.ones(2, 3)},
+    }
 
 
 def byol_content(records=None) -> dict:
@@ -159,7 +165,11 @@ def byol_content(records=None) -> dict:
         experiment = records['State'](
             params, records['Mapping'](params), state, state, (records['Lars']({}),)
         )
-    return dict(experiment_state=experiment, step=np.int64(300000), rng=np.array([1, 2], np.uint32))
+    return {
+        'experiment_state': experiment,
+        'step': np.int64(300000),
+        'rng': np.array([1, 2], np.uint32),
+    }
 
 
 def saved(path, content) -> str:
@@ -176,13 +186,14 @@ def test_url_and_its_stem_padding(tmp_path, parse):
     loaded = weights.load(path)
     assert (loaded.backbone, loaded.options, loaded.input_size) == (
         'resnet18-md',
-        dict(width=4),
+        {'width': 4},
         84,
     )
     assert loaded.mean == loaded.std == (0.5,) * 3
     check(loaded, state_of('resnet18-md'))
     about = weights.load(path, tensors=False)
-    assert about.tensors == {} and (about.options, about.digest) == (loaded.options, loaded.digest)
+    assert about.tensors == {}
+    assert (about.options, about.digest) == (loaded.options, loaded.digest)
     args = parse('sgd', '--weights', path, '--lr', 0.1, '--stem_padding', 2)
     assert (args.backbone, args.width, args.stem_padding, args.weights) == (
         'resnet18-md',
@@ -195,7 +206,7 @@ def test_url_and_its_stem_padding(tmp_path, parse):
 @pytest.mark.parametrize('prefix', ['', 'module.backbone.'])
 def test_rfs_with_prefixes(tmp_path, prefix):
     loaded = weights.load(saved(tmp_path / 'last.pth', rfs_content(prefix=prefix)))
-    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet12', dict(width=2), 84)
+    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet12', {'width': 2}, 84)
     np.testing.assert_allclose(
         np.array(loaded.mean) * 255, [120.39586422, 115.59361427, 104.54012653]
     )
@@ -206,7 +217,7 @@ def test_rfs_with_prefixes(tmp_path, prefix):
 def test_cifar_networks(tmp_path, name, shortcut):
     state = state_of(name, shortcut, num_filters=4)
     loaded = weights.load(saved(tmp_path / 'w.pt', state))
-    assert (loaded.backbone, loaded.options, loaded.input_size) == (name, dict(num_filters=4), 32)
+    assert (loaded.backbone, loaded.options, loaded.input_size) == (name, {'num_filters': 4}, 32)
     check(loaded, state)
 
 
@@ -214,7 +225,7 @@ def test_mammoth(tmp_path):
     loaded = weights.load(saved(tmp_path / 'er.pt', mammoth_content()))
     assert (loaded.backbone, loaded.options, loaded.input_size) == (
         'resnet18',
-        dict(num_filters=4),
+        {'num_filters': 4},
         32,
     )
     check(loaded, state_of('resnet18'))
@@ -226,7 +237,7 @@ def test_a_buffer_that_mammoth_pickled_is_left_alone(tmp_path, monkeypatch):
 
     buffer = Buffer.__new__(Buffer)
     buffer.__dict__.update(examples=torch.ones(2), num_seen_examples=np.int64(7))
-    content = mammoth_content() | dict(buffer=buffer)
+    content = mammoth_content() | {'buffer': buffer}
     path = saved(tmp_path / 'old', content)
     monkeypatch.setattr(Buffer, '__setstate__', lambda *a: pytest.fail('called'), raising=False)
     assert weights.load(path).backbone == 'resnet18'
@@ -282,7 +293,7 @@ def test_byol(tmp_path, records, monkeypatch):
     loaded, (params, state) = weights.load(path), haiku()
     assert (loaded.backbone, loaded.options, loaded.input_size) == (
         'resnet50-byol',
-        dict(width=2),
+        {'width': 2},
         224,
     )
     assert (loaded.mean, loaded.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -317,23 +328,24 @@ def test_a_bare_state_dict_in_a_safetensors_file(tmp_path, metadata, tensors):
     loaded = weights.load(str(tmp_path / 'w'), tensors)
     assert (loaded.backbone, loaded.options, loaded.input_size) == (
         'resnet18-md',
-        dict(width=4),
+        {'width': 4},
         84,
     )
-    assert len(loaded.tensors) == 100 * tensors and {t.dtype for t in loaded.tensors.values()} <= {
-        torch.float32
-    }
+    assert len(loaded.tensors) == 100 * tensors
+    assert {t.dtype for t in loaded.tensors.values()} <= {torch.float32}
 
 
 def test_a_file_that_changes_is_read_again(tmp_path):
     path = saved(tmp_path / 'w', url_content(4))
-    assert weights.load(path).options == dict(width=4)
+    assert weights.load(path).options == {'width': 4}
     weights.load(path).tensors.clear()  # what is given out is not what is remembered
     weights.load(path, tensors=False).options.clear()
     first = weights.load(path)
-    assert len(first.tensors) == 100 and first.options == dict(width=4)
+    assert len(first.tensors) == 100
+    assert first.options == {'width': 4}
     saved(tmp_path / 'w', url_content(6))
-    assert weights.load(path).options == dict(width=6) and weights.load(path).digest != first.digest
+    assert weights.load(path).options == {'width': 6}
+    assert weights.load(path).digest != first.digest
 
 
 # -- what does not fit
@@ -401,7 +413,7 @@ TORSO = 'res_net50/~/block_group_2/~/block_1/~/'
 def test_every_array_of_byol_is_needed(tmp_path, change, words):
     params, state = haiku()
     change(params, state)
-    path = saved(tmp_path / 'w.pkl', dict(experiment_state=(params, {}, state, {}, ()), step=1))
+    path = saved(tmp_path / 'w.pkl', {'experiment_state': (params, {}, state, {}, ()), 'step': 1})
     with refused(f'--weights {path}', *words):
         weights.load(path)
 
@@ -430,8 +442,8 @@ def test_what_holds_no_known_network(tmp_path, content, words):
 
 def test_pickles_that_hold_no_known_network(tmp_path):
     for content, word in (
-        (dict(experiment_state=({},) * 5), 'initial_conv/w'),
-        (dict(data=[1, 2]), 'tensor'),
+        ({'experiment_state': ({},) * 5}, 'initial_conv/w'),
+        ({'data': [1, 2]}, 'tensor'),
         ([1, 2], 'a list'),
     ):
         (tmp_path / 'w').write_bytes(pickle.dumps(content, 2))
@@ -487,7 +499,8 @@ def test_what_has_been_fetched_is_found_by_name(tmp_path, monkeypatch, name, con
     monkeypatch.setattr(weight_files, 'SHIPPED', tmp_path)
     saved(tmp_path / weight_files.PUBLISHED[name][0], content())
     loaded = weights.load(name)
-    assert loaded.name == name and loaded.backbone == backbone
+    assert loaded.name == name
+    assert loaded.backbone == backbone
     # what seq-miniimg refuses
     assert loaded.info.get('saw') == ('ImageNet' if name == 'byol-resnet50' else None)
     network(loaded)

@@ -72,9 +72,8 @@ def test_every_published_name_has_its_place(variant, millions):
     }
     found, number = from_published(state)
     expected = net.state_dict()
-    assert number == variant and all(
-        expected[name] is t or expected[name].shape == t.shape for name, t in found.items()
-    )
+    assert number == variant
+    assert all(expected[name] is t or expected[name].shape == t.shape for name, t in found.items())
     assert {*found} == {
         name
         for name in expected
@@ -84,7 +83,7 @@ def test_every_published_name_has_its_place(variant, millions):
         from_published({name: t for name, t in state.items() if not name.startswith('_blocks.7.')})
 
 
-def install(folder, monkeypatch, content: bytes, digest: str = None) -> None:
+def install(folder, monkeypatch, content: bytes, digest: str | None = None) -> None:
     """Put a package with such a file where Python looks for packages."""
     package = folder / 'lite_of_a_test'
     (package / 'models').mkdir(parents=True)
@@ -112,15 +111,14 @@ def test_weights_come_from_the_installed_package(tmp_path, monkeypatch, content)
     about = weights.load(NAME)
     assert (about.backbone, about.options, about.input_size) == (
         'efficientnet-lite',
-        dict(variant=0),
+        {'variant': 0},
         224,
     )
     assert about.info['saw'] == 'ImageNet'
     net, preprocessing = weights.network(NAME, 40)
     x = pictures(2, 40)
-    assert preprocessing.input_size == 40 and torch.equal(
-        net.features(x), small('efficientnet-lite').features(x)
-    )
+    assert preprocessing.input_size == 40
+    assert torch.equal(net.features(x), small('efficientnet-lite').features(x))
 
 
 def test_they_are_refused_where_they_saw_the_test_classes(
@@ -128,7 +126,9 @@ def test_they_are_refused_where_they_saw_the_test_classes(
 ):
     install(tmp_path, monkeypatch, content)
     code, _, err = command_line('--model scroll --dataset seq-miniimg --weights', NAME)
-    assert code == 2 and 'trained on all classes of ImageNet' in err and len(err.splitlines()) == 1
+    assert code == 2
+    assert 'trained on all classes of ImageNet' in err
+    assert len(err.splitlines()) == 1
 
 
 def test_a_package_that_is_not_there_or_not_whole(tmp_path, monkeypatch, content):
@@ -152,5 +152,6 @@ def test_a_package_that_is_not_there_or_not_whole(tmp_path, monkeypatch, content
 def test_the_published_ones_give_the_recorded_network(tmp_path):
     """Also its features of the built-in images, which an embedder compares."""
     embedder = weights.embedder(NAME, tmp_path, 64)
-    assert embedder.dtype == 'integer' and embedder.digest.startswith('ba6ff163c4d060e3')
+    assert embedder.dtype == 'integer'
+    assert embedder.digest.startswith('ba6ff163c4d060e3')
     assert len(list(tmp_path.glob('integers/*.npz'))) == 1

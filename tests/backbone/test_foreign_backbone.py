@@ -97,7 +97,7 @@ def arguments(parse, third_party):
     """arguments(backbone, *flags, model=): of a short run on the digits with a backbone of the
     files above.
     """
-    third_party(backbone=dict(foreign_styled=STYLED, foreign_legacy=LEGACY))
+    third_party(backbone={'foreign_styled': STYLED, 'foreign_legacy': LEGACY})
 
     def build(name, *flags, model='sgd'):
         steps = [] if model == 'scroll' else ['--lr 0.05 --n_epochs 1 --batch_size 200']
@@ -116,18 +116,21 @@ def test_a_run_with_a_foreign_backbone(arguments, name):
     assert not torch.equal(before, torch.cat([p.flatten() for p in model.net.parameters()]))
     args.num_classes = 10  # a fresh network in the middle of a run
     first, second = get_backbone(args), get_backbone(args)
-    assert type(first) is type(second) and not torch.equal(
-        first.classifier.weight, second.classifier.weight
-    )
+    assert type(first) is type(second)
+    assert not torch.equal(first.classifier.weight, second.classifier.weight)
 
 
 @torch.no_grad()
 def test_parameters_of_the_signature_are_flags_and_a_forward_of_its_own_gives_features(arguments):
     args = arguments('wee_net', '--num_filters 4 --flat 1')
-    assert args.backbone == 'wee-net' and args.num_filters == 4 and args.flat is True
+    assert args.backbone == 'wee-net'
+    assert args.num_filters == 4
+    assert args.flat is True
     args.num_classes = 6
     net, x = get_backbone(args).eval(), torch.randn(2, 3, 8, 8)
-    assert net.nf == 4 and net.flat is True and net.classifier.out_features == 6
+    assert net.nf == 4
+    assert net.flat is True
+    assert net.classifier.out_features == 6
     assert torch.equal(net.features(x), net(x, returnt='features'))
     net.set_params(torch.zeros_like(net.get_params()))
     assert not net(x).any()

@@ -49,7 +49,7 @@ def save_vit(folder) -> None:
         patch_size=8,
     )
     transformers.AutoModel.from_config(config).save_pretrained(folder)
-    transformers.ViTImageProcessor(size=dict(height=32, width=32)).save_pretrained(folder)
+    transformers.ViTImageProcessor(size={'height': 32, 'width': 32}).save_pretrained(folder)
 
 
 @pytest.fixture
@@ -90,16 +90,16 @@ def test_scroll_on_a_network_of_timm_with_one_flag(run):
     code, out, err, row = run('--weights', name, '--adapt_select none --adaptation adapters')
     assert code == 0, err
     out = ' '.join(out.split())
-    assert row['decoded_by'] == decoders() and f'images decoded by {decoders()}' in out
+    assert row['decoded_by'] == decoders()
+    assert f'images decoded by {decoders()}' in out
     assert f'on {describe_machine()}, cuDNN' in out
     embedder = Embedder.from_timm('test_vit', chunk=4, random=0, img_size=32)
-    assert row['psi_digest'] == embedder.psi_digest and row['backbone'] == 'timm'
+    assert row['psi_digest'] == embedder.psi_digest
+    assert row['backbone'] == 'timm'
     key = json.loads(row['run_key'])
-    assert (
-        key['given']['weights'] == name
-        and key['psi_digest'] == embedder.psi_digest
-        and row['adapted_digest']
-    )
+    assert key['given']['weights'] == name
+    assert key['psi_digest'] == embedder.psi_digest
+    assert row['adapted_digest']
 
 
 def test_a_certificate_says_where_it_holds(pictures, tmp_path):
@@ -117,9 +117,8 @@ def test_a_certificate_says_where_it_holds(pictures, tmp_path):
     assert certify.certify(options, flags) == 0
     certificate = json.loads(next(tmp_path.glob('certificate-*.json')).read_text())
     assert certificate['settings']['weights'] == 'timm:test_vit,random=0'
-    assert {'statistics', 'f_T, ridge, lambda 0.1'} <= set(
-        certificate['here']
-    ) and 'statistics' not in certificate['anywhere']
+    assert {'statistics', 'f_T, ridge, lambda 0.1'} <= set(certificate['here'])
+    assert 'statistics' not in certificate['anywhere']
     assert certificate['inputs']['decoded_by'] == decoders()
 
 
@@ -164,16 +163,17 @@ def test_what_the_backbone_returns(tmp_path, library, name):
     if library == 'transformers':
         name = str(tmp_path / name)
         save_vit(name)
-    size = dict(img_size=32) if name == 'test_vit' else {}
+    size = {'img_size': 32} if name == 'test_vit' else {}
     net, x = build(library, **{f'{library}_name': name}, **size).eval(), torch.randn(3, 3, 32, 32)
     logits, features = net(x, returnt='both')
-    assert logits.shape == (3, 5) and features.shape == (3, net.feature_dim)
-    assert torch.equal(net.classifier(features), logits) and torch.equal(net(x), logits)
+    assert logits.shape == (3, 5)
+    assert features.shape == (3, net.feature_dim)
+    assert torch.equal(net.classifier(features), logits)
+    assert torch.equal(net(x), logits)
     assert all(map(torch.equal, net(x, returnt='full'), (logits, features)))  # it has no maps
     net.classifier = torch.nn.Linear(net.feature_dim, 7)
-    assert net(x).shape == (3, 7) and len(net.get_params()) == sum(
-        p.numel() for p in net.parameters()
-    )
+    assert net(x).shape == (3, 7)
+    assert len(net.get_params()) == sum(p.numel() for p in net.parameters())
 
 
 def test_without_timm_the_run_ends_in_one_line(monkeypatch, command_line):
@@ -181,4 +181,6 @@ def test_without_timm_the_run_ends_in_one_line(monkeypatch, command_line):
     code, _, err = command_line(
         '--model sgd --dataset seq-digits --weights none --backbone timm --lr 0.1'
     )
-    assert code == 2 and 'pip install timm' in err and len(err.splitlines()) == 1
+    assert code == 2
+    assert 'pip install timm' in err
+    assert len(err.splitlines()) == 1

@@ -39,7 +39,7 @@ def packaged(tmp_path_factory):
         patch.setattr(recorded_scales, 'RECORDED_AT', SIZE)
         net, preprocessing = weights.network(NAME)
         recorded_scales.record(
-            weights.integer_file(NAME), net, Preprocessing(SIZE), golden_images(), dict(images=8)
+            weights.integer_file(NAME), net, Preprocessing(SIZE), golden_images(), {'images': 8}
         )
         yield
 
@@ -73,7 +73,8 @@ def test_a_network_that_was_made_is_kept_and_made_again_if_damaged(packaged, tmp
     before = kept.read_bytes()
     kept.write_bytes(before[:-30])
     digests.append(weights.embedder(NAME, tmp_path, SIZE).digest)
-    assert len(set(digests)) == 1 and kept.stat().st_size == len(before)
+    assert len(set(digests)) == 1
+    assert kept.stat().st_size == len(before)
 
 
 def test_a_run_takes_integers_at_the_recorded_sizes_alone(packaged, parse):

@@ -31,19 +31,14 @@ def test_features_are_those_of_torchvision_with_a_3x3_stem():
 
 
 def test_names_that_foreign_files_import_and_the_flag_num_filters():
-    assert resnet18 is get_backbone_class('resnet18') and reduced_resnet18 is get_backbone_class(
-        'reduced_resnet18'
-    )
+    assert resnet18 is get_backbone_class('resnet18')
+    assert reduced_resnet18 is get_backbone_class('reduced_resnet18')
     net = ResNet(BasicBlock, [1, 1, 1], 6, 2)
-    assert (
-        net.feature_dim == 8
-        and net(pictures()).shape == (3, 6)
-        and isinstance(resnet18(2, num_filters=1), ResNet)
-    )
-    assert (
-        small('resnet18', num_filters=5).feature_dim == 40
-        and small('resnet34', num_filters=5).feature_dim == 40
-    )
+    assert net.feature_dim == 8
+    assert net(pictures()).shape == (3, 6)
+    assert isinstance(resnet18(2, num_filters=1), ResNet)
+    assert small('resnet18', num_filters=5).feature_dim == 40
+    assert small('resnet34', num_filters=5).feature_dim == 40
 
 
 def test_maps_lie_as_the_network_wants_them_and_not_as_the_batch_did():
@@ -56,9 +51,8 @@ def test_maps_lie_as_the_network_wants_them_and_not_as_the_batch_did():
     )
     for last, layout in ((False, torch.contiguous_format), (True, torch.channels_last)):
         net.channels_last = last
-        assert net.maps(x)[0].is_contiguous(memory_format=layout) and net.maps(x.contiguous())[
-            0
-        ].is_contiguous(memory_format=layout)
+        assert net.maps(x)[0].is_contiguous(memory_format=layout)
+        assert net.maps(x.contiguous())[0].is_contiguous(memory_format=layout)
 
 
 def test_names_of_tensors_are_mammoths_and_digests_those_of_before():

@@ -18,12 +18,10 @@ def test_classes_of_streams_are_left_out_and_every_tensor_has_its_place(name, wi
     assert (ROOT / 'backbone' / 'weights' / f'{name}.safetensors').stat().st_size < 30e6
     about = weights.load(name)
     seen, left_out = set(about.info['classes']), about.info['left_out']
-    assert (
-        len(seen) == 52
-        and left_out == SHARED['cifar100']
-        and not seen & set(left_out)
-        and set(SHARED['cifar10']) <= seen
-    )
+    assert len(seen) == 52
+    assert left_out == SHARED['cifar100']
+    assert not seen & set(left_out)
+    assert set(SHARED['cifar10']) <= seen
     net, preprocessing = weights.network(name)
     size = preprocessing.input_size
     with torch.no_grad():
@@ -31,8 +29,6 @@ def test_classes_of_streams_are_left_out_and_every_tensor_has_its_place(name, wi
             torch.randn(4, 3, size, size, generator=torch.Generator().manual_seed(0)),
             returnt='features',
         )
-    assert (
-        features.shape == (4, 8 * width)
-        and features.isfinite().all()
-        and features.std(dim=0).mean() > 0.01
-    )
+    assert features.shape == (4, 8 * width)
+    assert features.isfinite().all()
+    assert features.std(dim=0).mean() > 0.01

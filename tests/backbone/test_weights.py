@@ -17,11 +17,11 @@ def path(tmp_path):
         tmp_path / 'w.safetensors',
         tiny_net(),
         'resnet18-md',
-        dict(width=4, stem_padding=2),
+        {'width': 4, 'stem_padding': 2},
         16,
         (0.1, 0.2, 0.3),
         (1, 2, 4),
-        dict(classes=['n1', 'n2'], accuracy=12.5),
+        {'classes': ['n1', 'n2'], 'accuracy': 12.5},
     )
     return tmp_path / 'w.safetensors'
 
@@ -30,16 +30,16 @@ def test_a_file_says_all_about_itself(path):
     loaded = weights.load(path)
     assert (loaded.backbone, loaded.options, loaded.input_size) == (
         'resnet18-md',
-        dict(width=4, stem_padding=2),
+        {'width': 4, 'stem_padding': 2},
         16,
     )
     assert (loaded.mean, loaded.std) == ((0.1, 0.2, 0.3), (1, 2, 4))
-    assert loaded.info == dict(classes=['n1', 'n2'], accuracy=12.5)
-    assert (
-        loaded.name == str(path) and loaded.digest == hashlib.sha256(path.read_bytes()).hexdigest()
-    )
+    assert loaded.info == {'classes': ['n1', 'n2'], 'accuracy': 12.5}
+    assert loaded.name == str(path)
+    assert loaded.digest == hashlib.sha256(path.read_bytes()).hexdigest()
     about = weights.load(path, tensors=False)
-    assert about.tensors == {} and about.digest == loaded.digest
+    assert about.tensors == {}
+    assert about.digest == loaded.digest
 
 
 def test_tensors_come_back_in_half_precision_and_the_head_stays(path):
@@ -70,11 +70,9 @@ def test_what_is_not_finite_in_half_precision_is_not_saved(tmp_path, value):
 
 def test_shipped_names_come_first_and_unknown_ones_get_the_nearest(path, tmp_path, monkeypatch):
     monkeypatch.setattr(weight_files, 'SHIPPED', tmp_path)
-    assert (
-        weight_files.names() == ['w']
-        and weight_files.find('w') == path
-        and weights.load('w').name == 'w'
-    )
+    assert weight_files.names() == ['w']
+    assert weight_files.find('w') == path
+    assert weights.load('w').name == 'w'
     save_tiny(tmp_path / 'compact.safetensors')
     with refused('--weights compct', 'did you mean compact', "'none'"):
         weight_files.find('compct')

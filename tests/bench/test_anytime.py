@@ -21,7 +21,7 @@ def trained(parse, model, *flags, **more):
     fixed = (
         SCROLL
         if model == 'scroll'
-        else dict(lr=0.01) | (dict(buffer_size=20) if model == 'er' else {})
+        else {'lr': 0.01} | ({'buffer_size': 20} if model == 'er' else {})
     )
     model, dataset, args = initialize(parse(model, *flags, **fixed, **more))
     return model, dataset, train(model, dataset, args)
@@ -33,7 +33,8 @@ def test_it_is_taken_at_the_end_of_the_batch_that_reaches_each_multiple(parse, s
     ends = np.append(np.arange(7, total, 7), total)
     expected = [int(ends[ends >= n][0]) for n in range(20, total + 1, 20)]
     curve = json.loads(row['anytime_curve'])
-    assert [n for n, _ in curve] == expected and len(expected) == total // 20
+    assert [n for n, _ in curve] == expected
+    assert len(expected) == total // 20
     assert row['anytime_accuracy'] == pytest.approx(np.mean([a for _, a in curve]), abs=1e-3)
 
 
@@ -67,7 +68,8 @@ def test_scroll_predicts_at_any_time_as_ridge_on_what_has_come(parse, schedule):
         hits = classes[reference.predict(z).argmax(1)] == dataset.images.test_labels[test]
         assert accuracy == pytest.approx(100 * hits.mean(), abs=1e-3)
         checked += 1
-    assert curve and (checked == len(curve) or schedule == 'split:5')
+    assert curve
+    assert checked == len(curve) or schedule == 'split:5'
 
 
 @pytest.mark.parametrize(
@@ -80,10 +82,8 @@ def test_looking_changes_nothing(parse, small_digits, model, flags):  # noqa: F8
     ]
     same = ('final_accuracy', 'accuracy_per_task', 'statistics_digest', 'buffer_digest')
     assert [rows[0].get(name) for name in same] == [rows[1].get(name) for name in same]
-    assert (
-        not {'anytime_curve', 'prequential_accuracy'} & rows[0].keys()
-        and {'anytime_curve', 'prequential_accuracy'} <= rows[1].keys()
-    )
+    assert not {'anytime_curve', 'prequential_accuracy'} & rows[0].keys()
+    assert {'anytime_curve', 'prequential_accuracy'} <= rows[1].keys()
 
 
 @pytest.mark.parametrize(

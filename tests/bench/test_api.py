@@ -10,31 +10,29 @@ from tests.conftest import ROOT, python, refused
 from tests.models.conftest import small_digits  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures('small_digits')
-FIXED = dict(non_verbose=True, disable_log=True, lr=0.05, n_epochs=1, device='cpu')
+FIXED = {'non_verbose': True, 'disable_log': True, 'lr': 0.05, 'n_epochs': 1, 'device': 'cpu'}
 
 
 def test_a_run_from_keyword_arguments_gives_its_row(tmp_path, tiny_weights):
-    flags = FIXED | dict(
-        disable_log=False,
-        base_path=tmp_path,
-        notes=None,
-        lr_milestones=[1, 2],
-        lr_scheduler='multisteplr',
-    )
+    flags = FIXED | {
+        'disable_log': False,
+        'base_path': tmp_path,
+        'notes': None,
+        'lr_milestones': [1, 2],
+        'lr_scheduler': 'multisteplr',
+    }
     model, dataset = bench.load_runner(
-        'er', 'seq-digits', dict(buffer_size=20), weights=tiny_weights, n_splits=2, **flags
+        'er', 'seq-digits', {'buffer_size': 20}, weights=tiny_weights, n_splits=2, **flags
     )
     row = bench.train(model, dataset)
-    assert (
-        row['model'] == 'er'
-        and row['lr_milestones'] == [1, 2]
-        and 0 <= row['final_accuracy'] <= 100
-    )
+    assert row['model'] == 'er'
+    assert row['lr_milestones'] == [1, 2]
+    assert 0 <= row['final_accuracy'] <= 100
     [written] = read_rows(tmp_path / 'results' / 'class-il' / 'seq-digits' / 'er' / 'mean_accs.csv')
-    assert (
-        float(written['final_accuracy']) == row['final_accuracy'] and written['run'] == row['run']
-    )
-    assert len(model.buffer) == 20 and dataset.N_TASKS == 2
+    assert float(written['final_accuracy']) == row['final_accuracy']
+    assert written['run'] == row['run']
+    assert len(model.buffer) == 20
+    assert dataset.N_TASKS == 2
     with refused('has begun already', 'load_runner'):
         bench.train(model, dataset)
 
@@ -58,20 +56,16 @@ def test_a_method_of_a_notebook(monkeypatch):
             return 0
 
     required, optional = bench.get_avail_args('seq-digits', 'mine')
-    assert (
-        set(required) == {'strength', 'lr'}
-        and optional['bn']['choices'] == ('train', 'frozen')
-        and 'batch' in optional['batch_size']['description']
-    )
+    assert set(required) == {'strength', 'lr'}
+    assert optional['bn']['choices'] == ('train', 'frozen')
+    assert 'batch' in optional['batch_size']['description']
     model, dataset = bench.load_runner(
         'mine', 'seq-digits', strength=2, backbone='resnet18', num_filters=2, **FIXED
     )
     row = bench.train(model, dataset)
-    assert (
-        model.seen == len(dataset.train_labels)
-        and row['strength'] == 2
-        and model.net.classifier.in_features == 16
-    )
+    assert model.seen == len(dataset.train_labels)
+    assert row['strength'] == 2
+    assert model.net.classifier.in_features == 16
 
 
 def test_what_mammoth_has_at_the_top_of_its_package_is_here_and_costs_nothing_until_it_is_used(

@@ -24,7 +24,7 @@ class ProbeData(SequentialDigits):
 
     NAME = 'probe-data'
 
-    def __init__(self, args, shade: float = 0.5, inverted: bool = False, origin: str = None):
+    def __init__(self, args, shade: float = 0.5, inverted: bool = False, origin: str | None = None):
         super().__init__(args)
 
     @staticmethod
@@ -93,7 +93,7 @@ def test_the_strongest_source_of_a_value_wins(probe, layers):
         *['--n_epochs=7'] * line,
         config='default: {n_epochs: 6}' if config else None,
         data_config='n_epochs: 4' if data else None,
-        defaults=dict(n_epochs=5) if model else None,
+        defaults={'n_epochs': 5} if model else None,
     )
     assert args.n_epochs == max(value for value, on in zip((3, 4, 5, 6, 7), (1, *layers)) if on)
 
@@ -117,7 +117,7 @@ def test_where_nothing_is_said(probe):
         True,
         None,
     )
-    args = probe(defaults=dict(strength=0.3, minibatch_size=5))
+    args = probe(defaults={'strength': 0.3, 'minibatch_size': 5})
     assert (args.strength, args.minibatch_size) == (0.3, 5)
 
 
@@ -127,7 +127,7 @@ def test_what_a_config_gives_is_no_longer_required(probe):
     with refused('--buffer_size is missing: samples'):
         probe(buffer='')
     assert probe(lr='', config='default: {lr: 0.25}').lr == 0.25
-    assert probe(lr='', defaults=dict(lr=0)).lr == 0  # zero is a value
+    assert probe(lr='', defaults={'lr': 0}).lr == 0  # zero is a value
     assert probe(buffer='', data_config='buffer_size: 0').buffer_size == 0
 
 
@@ -351,11 +351,11 @@ def test_every_flag_says_what_it_affects(method):
         words_of('--model', method, '--dataset seq-digits --weights none'), return_parser_only=True
     ).affects()
     assert set(affects.values()) <= set(AFFECTS)
-    for word, endings in dict(
-        place=('_path', '_every'),
-        speed=('device', '_threads', '_workers', '_cache'),
-        display=('notes', '_verbose'),
-    ).items():
+    for word, endings in {
+        'place': ('_path', '_every'),
+        'speed': ('device', '_threads', '_workers', '_cache'),
+        'display': ('notes', '_verbose'),
+    }.items():
         assert {
             affects[name] for name in affects if name.endswith(endings) and name != 'eval_every'
         } <= {word}

@@ -90,14 +90,15 @@ def test_all_lines_but_the_schedules_are_made_again_from_three_of_them(call, mad
         'features of built-in images',
         'statistics',
     ]
-    assert 'thread' in content['here']['machine'] and list(content['here']) == ['machine']
-    assert '--embedding_dtype integer' in content['command'] and path.stat().st_size < 10_000
+    assert 'thread' in content['here']['machine']
+    assert list(content['here']) == ['machine']
+    assert '--embedding_dtype integer' in content['command']
+    assert path.stat().st_size < 10_000
     code, lines, said = call('--check', path, '--feature_cache 0 --embed_chunk 7 --channels_last 0')
     assert code == 0 and list(lines) == list(content['anywhere']), said
     assert f'it says: {content["verdict"]["sentence"]}\n' in said
-    assert lines.pop('schedules').startswith('skipped: 3 were learned') and set(lines.values()) == {
-        'the same'
-    }
+    assert lines.pop('schedules').startswith('skipped: 3 were learned')
+    assert set(lines.values()) == {'the same'}
     assert said.splitlines()[-1] == f'  the same: {len(lines)} lines; 1 skipped'
 
 
@@ -111,11 +112,9 @@ def test_lines_that_say_something_else_are_named_alone(call, made):
         'buffer, hash, |M| = 200',
     ]
     code, lines, said = call('--check', changed(made(INTEGER)[0], 'anywhere', *names), '--all 1')
-    assert (
-        code == 1
-        and set(lines.values()) - {'the same'} == {lines[name] for name in names}
-        and [line for line, what in lines.items() if what.startswith('DIFFERS')] == names
-    )
+    assert code == 1
+    assert set(lines.values()) - {'the same'} == {lines[name] for name in names}
+    assert [line for line, what in lines.items() if what.startswith('DIFFERS')] == names
     assert (
         said.splitlines()[-1]
         == f'  not the same: data, and what follows from it: {", ".join(names[1:])}'
@@ -128,7 +127,8 @@ def test_other_weights_data_and_settings_are_named(call, made, tiny):
     def first(*words):
         code, lines, said = call('--check', path, *words)
         differing = [line for line, what in lines.items() if what.startswith('DIFFERS')]
-        assert code == 1 and said.splitlines()[-1].startswith(f'  not the same: {differing[0]}')
+        assert code == 1
+        assert said.splitlines()[-1].startswith(f'  not the same: {differing[0]}')
         return differing
 
     assert first('--weights', tiny[1])[:3] == [
@@ -137,7 +137,8 @@ def test_other_weights_data_and_settings_are_named(call, made, tiny):
         'features of built-in images',
     ]
     differing = first('--noise_rate 0.01')
-    assert differing[:2] == ['data', 'statistics'] and 'backbone' not in differing
+    assert differing[:2] == ['data', 'statistics']
+    assert 'backbone' not in differing
 
 
 def test_a_certificate_of_another_head_says_its_settings(call, made):
@@ -147,14 +148,15 @@ def test_a_certificate_of_another_head_says_its_settings(call, made):
     assert (content['settings']['predictor'], content['settings']['shrinkage']) == ('lda', 0.25)
     assert content['flags'] == ['--model_config', 'best']
     code, lines, _ = call('--check', path, '--shrinkage 0.5')
-    assert (
-        code == 1 and lines['f_T, lda'].startswith('DIFFERS') and lines['statistics'] == 'the same'
-    )
+    assert code == 1
+    assert lines['f_T, lda'].startswith('DIFFERS')
+    assert lines['statistics'] == 'the same'
 
 
 def test_floating_point_holds_on_its_kind_of_machine_and_the_check_says_so(call, made):
     path, content = made('--embedding_dtype float32')
-    assert list(content['anywhere']) == ['data', 'backbone', 'schedules'] and {
+    assert list(content['anywhere']) == ['data', 'backbone', 'schedules']
+    assert {
         'network',
         'statistics',
     } < set(content['here'])
@@ -163,7 +165,8 @@ def test_floating_point_holds_on_its_kind_of_machine_and_the_check_says_so(call,
         'statistics'
     ], said
     code, lines, _ = call('--check', changed(path, 'here', 'machine', value='an abacus, 2 threads'))
-    assert code == 0 and lines['data'] == 'the same'
+    assert code == 0
+    assert lines['data'] == 'the same'
     assert lines['statistics'].startswith('skipped: holds on an abacus, 2 threads; this is ')
 
 
@@ -174,17 +177,17 @@ def test_adapted_predictors_stand_among_what_holds_here(call, made):
     assert call('--check', path, '--adapt 1')[1]['f*'] == 'the same'
 
 
-EMPTY = dict(
-    anywhere=dict(data='', backbone=''),
-    here={},
-    settings={},
-    options={},
-    model='scroll',
-    dataset='seq-digits',
-    command='',
-    verdict=dict(sentence=''),
-    flags=[],
-)
+EMPTY = {
+    'anywhere': {'data': '', 'backbone': ''},
+    'here': {},
+    'settings': {},
+    'options': {},
+    'model': 'scroll',
+    'dataset': 'seq-digits',
+    'command': '',
+    'verdict': {'sentence': ''},
+    'flags': [],
+}
 
 
 @pytest.mark.parametrize(
@@ -193,10 +196,10 @@ EMPTY = dict(
         (None, ['No such file']),
         ('{', ['no certificate']),
         ('{"format": "schedule-certificate-1"}', ['this is schedule-certificate-1']),
-        (dict(anywhere={}), ['damaged']),
-        (EMPTY | dict(anywhere={}), ['damaged']),
-        (EMPTY | dict(model='er'), ['a certificate of er']),
-        (EMPTY | dict(options=dict(dataset='seq-digits', schedules=-1)), ['--schedules']),
+        ({'anywhere': {}}, ['damaged']),
+        (EMPTY | {'anywhere': {}}, ['damaged']),
+        (EMPTY | {'model': 'er'}, ['a certificate of er']),
+        (EMPTY | {'options': {'dataset': 'seq-digits', 'schedules': -1}}, ['--schedules']),
     ],
 )
 def test_what_is_no_certificate_ends_in_one_line(call, tmp_path, content, said):
@@ -205,7 +208,7 @@ def test_what_is_no_certificate_ends_in_one_line(call, tmp_path, content, said):
         path.write_text(
             content
             if isinstance(content, str)
-            else json.dumps(dict(format='schedule-certificate-2') | content)
+            else json.dumps({'format': 'schedule-certificate-2'} | content)
         )
     code, _, text = call('--check', path)
     assert (
@@ -231,11 +234,9 @@ def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_p
         json.loads(path.read_text()),
         json.loads((COMMITTED / 'seq-digits.json').read_text()),
     )
-    assert (
-        content['verdict']['identical']
-        and content['verdict']['schedules'] >= 100
-        and path.stat().st_size < 10_000
-    )
+    assert content['verdict']['identical']
+    assert content['verdict']['schedules'] >= 100
+    assert path.stat().st_size < 10_000
     # of the file's name, where it is not ridge
     head = path.stem.removeprefix(content['dataset']).split('-')[1:2]
     named = (
@@ -245,7 +246,8 @@ def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_p
         if head
         else 'data'
     )
-    assert path.stem.startswith(content['dataset']) and named in content['anywhere']
+    assert path.stem.startswith(content['dataset'])
+    assert named in content['anywhere']
     if not content['settings'].get('stages'):
         assert content['anywhere']['integer network'] == digits['anywhere']['integer network']
     words = ['--model', content['model'], '--dataset', content['dataset'], *content['flags']]
@@ -267,7 +269,8 @@ def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_p
     }
     taken = {name: getattr(args, flags[f'--{name}']) for name in read['settings']}
     # which was the default
-    assert taken == read['settings'] and read['settings'].pop('adapt_select') == 'none'
+    assert taken == read['settings']
+    assert read['settings'].pop('adapt_select') == 'none'
     assert list(read['settings'].values()) == [
         value for name, value in content['settings'].items() if name != 'adapt_select'
     ]
@@ -277,11 +280,12 @@ def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_p
     other.write_text(
         json.dumps(
             content
-            | dict(dataset='seq-digits', options=content['options'] | dict(dataset='seq-digits'))
+            | {'dataset': 'seq-digits', 'options': content['options'] | {'dataset': 'seq-digits'}}
         )
     )
     code, lines, said = call('--check', other, '--weights', tiny[0])
-    assert code == 1 and list(lines) == [
+    assert code == 1
+    assert list(lines) == [
         *content['anywhere'],
         *(name for name in content['here'] if name != 'machine'),
     ]

@@ -60,7 +60,9 @@ def test_scroll_is_certified_identical(scroll):
     folder, code, certificate, rows = scroll
     verdict = certificate['verdict']
     assert certify.parse_options(['--dataset', 'x', '--model', 'SCROLL'])[0].model == 'scroll'
-    assert code == 0 and verdict['identical'] and verdict['schedules'] == len(rows) == 8
+    assert code == 0
+    assert verdict['identical']
+    assert verdict['schedules'] == len(rows) == 8
     assert verdict['distinct'] == {
         'statistics': 1,
         'f_T': 1,
@@ -83,7 +85,8 @@ def test_scroll_is_certified_identical(scroll):
     assert [bool(row['buffer_digest']) for row in rows] == [True] * 3 + [False] * 5
     assert [bool(row['streamed_digest']) for row in rows] == [True] * 4 + [False] * 3 + [True]
     assert [row['whole_classes'] for row in rows] == [True] * 3 + [False] + [True] * 4
-    assert certificate['inputs']['data_digest'] and certificate['inputs']['seed'] == 0
+    assert certificate['inputs']['data_digest']
+    assert certificate['inputs']['seed'] == 0
 
 
 def test_a_row_is_what_main_finds_under_that_schedule(scroll, parse):
@@ -114,12 +117,10 @@ def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
         file.write('\n{"key": "killed while wri')
     monkeypatch.setattr(trials.ScrollTrials, 'run', lambda *_: pytest.fail('it had a row'))
     again = call(folder, SCROLL)
-    assert (
-        again[0] == 0
-        and again[2] == rows
-        and again[1]['id'] == certificate['id']
-        and again[1]['verdict'] == certificate['verdict']
-    )
+    assert again[0] == 0
+    assert again[2] == rows
+    assert again[1]['id'] == certificate['id']
+    assert again[1]['verdict'] == certificate['verdict']
 
 
 def test_other_arguments_other_code_or_a_lost_outcome_are_run(call, tmp_path, monkeypatch):
@@ -128,10 +129,8 @@ def test_other_arguments_other_code_or_a_lost_outcome_are_run(call, tmp_path, mo
     assert runs_in(tmp_path) == 2
     other = call(tmp_path, *words, '--ridge_lambda 7')[1]
     assert runs_in(tmp_path) == 4
-    assert (
-        other['schedules'][0]['net_digest'] != first['schedules'][0]['net_digest']
-        and other['id'] != first['id']
-    )
+    assert other['schedules'][0]['net_digest'] != first['schedules'][0]['net_digest']
+    assert other['id'] != first['id']
     for path in (tmp_path / 'outcomes').iterdir():
         path.write_bytes(path.read_bytes()[:100])
     call(tmp_path, *words)
@@ -151,23 +150,20 @@ def test_a_short_cut_that_is_wrong_is_found_by_streaming(call, tmp_path, monkeyp
     )
     words = ['--schedules 1 --specs= --buffers 0 --stream_check']
     code, certificate, _ = call(tmp_path, *words, 1)
-    assert (
-        code == 1
-        and not certificate['verdict']['identical']
-        and certificate['verdict']['distinct']['statistics'] == 2
-    )
+    assert code == 1
+    assert not certificate['verdict']['identical']
+    assert certificate['verdict']['distinct']['statistics'] == 2
 
 
 def test_buffers_are_claimed_where_classes_arrive_whole_and_hashed_ones_everywhere(call, tmp_path):
     words = '--schedules 0 --specs split:5,batch=60 --buffers 9 --buffer_size 20 --buffer_strategy'
     code, certificate, rows = call(tmp_path, words, 'herding')
-    assert (
-        code == 0
-        and certificate['verdict']['distinct']['buffer'] == 2
-        and rows[0]['buffer_digest'] == rows[1]['buffer_digest']
-    )
+    assert code == 0
+    assert certificate['verdict']['distinct']['buffer'] == 2
+    assert rows[0]['buffer_digest'] == rows[1]['buffer_digest']
     code, certificate, _ = call(tmp_path, words, 'hash')
-    assert code == 0 and certificate['verdict']['distinct']['buffer'] == 1
+    assert code == 0
+    assert certificate['verdict']['distinct']['buffer'] == 1
 
 
 @pytest.mark.parametrize(
@@ -199,16 +195,20 @@ def sgd(call, tmp_path_factory):
             call(folder, SGD)
         assert runs_in(folder) == 2
         result = call(folder, SGD)
-    assert len(ran) == 4 and ran[3] == ran[2]  # the two that were finished were not run again
+    assert len(ran) == 4
+    assert ran[3] == ran[2]
     return folder, *result
 
 
 def test_another_method_is_found_to_differ(sgd):
     folder, code, certificate, rows = sgd
     verdict = certificate['verdict']
-    assert code == 1 and not verdict['identical'] and len(rows) == 3
+    assert code == 1
+    assert not verdict['identical']
+    assert len(rows) == 3
     assert verdict['distinct'] == {'net': 3, 'weights and predictions': 3}
-    assert verdict['weight_difference'] > 0 and verdict['disagreement'] > 10
+    assert verdict['weight_difference'] > 0
+    assert verdict['disagreement'] > 10
     kept = [np.load(folder / 'outcomes' / f'{row["outcome"][:32]}.npz') for row in rows]
     weights, predictions = ([one[name] for one in kept] for name in ('weights', 'predictions'))
     far = max(
@@ -217,9 +217,8 @@ def test_another_method_is_found_to_differ(sgd):
     differ = np.mean(
         [(predictions[i] != predictions[j]).mean() for i, j in ((0, 1), (0, 2), (1, 2))]
     )
-    assert verdict['weight_difference'] == far and verdict['disagreement'] == pytest.approx(
-        100 * differ
-    )
+    assert verdict['weight_difference'] == far
+    assert verdict['disagreement'] == pytest.approx(100 * differ)
 
 
 def test_a_row_of_another_method_is_its_run(sgd, parse):
@@ -237,12 +236,9 @@ def test_a_row_of_another_method_is_its_run(sgd, parse):
         for _, value in sorted(model.net.state_dict().items())
         if value.is_floating_point()
     ]
-    assert (
-        np.array_equal(weights, np.concatenate(learned))
-        and row['schedule_digest'] == measured['schedule_digest']
-    )
+    assert np.array_equal(weights, np.concatenate(learned))
+    assert row['schedule_digest'] == measured['schedule_digest']
     curve = row['curve']
-    assert [n for n, _ in curve] == dataset.schedule.tasks[1:].tolist() and curve[0][
-        1
-    ] == pytest.approx(measured['task1'], abs=1e-3)
+    assert [n for n, _ in curve] == dataset.schedule.tasks[1:].tolist()
+    assert curve[0][1] == pytest.approx(measured['task1'], abs=1e-3)
     assert curve[-1][1] == pytest.approx(measured['final_accuracy'], abs=1e-3)

@@ -81,7 +81,8 @@ def test_a_model_that_lacks_a_package_is_a_row_and_is_not_run_twice(root, tmp_pa
         'model',
         'odd',
         'needs a package',
-    ) and 'no_such_package' in row['reason']
+    )
+    assert 'no_such_package' in row['reason']
     monkeypatch.setattr(checkout, 'verdict_of', None)
     run(monkeypatch, root, *words)
 
@@ -126,7 +127,8 @@ def test_what_was_made_otherwise_is_kept_and_not_mixed(root, tmp_path, monkeypat
     now = checkpoints.code_digests(), checkpoints.project_digest()
     assert [name for name in now[0] if now[0][name] != before[0].get(name)] == [
         'mammoth:models/plain.py'
-    ] and now[1] != before[1]
+    ]
+    assert now[1] != before[1]
 
 
 @pytest.mark.slow
@@ -161,7 +163,7 @@ def test_runs_here_and_there_are_rows_with_the_flags_that_each_takes(root, tmp_p
 
 def test_side_by_side_gives_the_interval_of_the_difference():
     rows = [
-        dict(model='er', where=where, accuracy=str(value), seconds=str(seconds))
+        {'model': 'er', 'where': where, 'accuracy': str(value), 'seconds': str(seconds)}
         for where, seconds, values in (('here', 1, (10, 12, 14)), ('there', 2, (11, 13, 15)))
         for value in values
     ]

@@ -65,7 +65,8 @@ def test_flags_that_do_nothing(sgd, flags, needed, capsys):
     warn_once.cache_clear()
     sgd(flags)
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f'warning: {flags.split()[-2]} has no effect') and needed in line
+    assert line.startswith(f'warning: {flags.split()[-2]} has no effect')
+    assert needed in line
 
 
 @pytest.mark.parametrize(
@@ -82,8 +83,9 @@ def test_a_script_may_give_every_method_the_same_flags_of_training(
     warn_once.cache_clear()
     args = parse(model, *flags)
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f'warning: {flags[-1].split()[0]} has no effect') and why in line
-    assert model != 'sgd' or args.buffer_size == 0 and args.key == parse(model, flags[0]).key
+    assert line.startswith(f'warning: {flags[-1].split()[0]} has no effect')
+    assert why in line
+    assert model != 'sgd' or (args.buffer_size == 0 and args.key == parse(model, flags[0]).key)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.conftest import refused
 def no_run(monkeypatch):
     """As if no run had begun in this process."""
     monkeypatch.setattr(
-        conf, '_run', dict(device=None, base_path='./data/', checkpoint_path='./checkpoints/')
+        conf, '_run', {'device': None, 'base_path': './data/', 'checkpoint_path': './checkpoints/'}
     )
 
 
@@ -58,7 +58,8 @@ def test_gpus_by_number_and_the_freest_by_default(twelve_gpus):
 def test_a_run_that_has_begun_stays_on_its_device(twelve_gpus):
     """Methods written for Mammoth ask again in the middle of a run."""
     choose_device('4')
-    assert get_device() == torch.device('cuda:4') and get_device('2') == torch.device('cuda:2')
+    assert get_device() == torch.device('cuda:4')
+    assert get_device('2') == torch.device('cuda:2')
     assert get_device() == torch.device('cuda:4')
     choose_device(torch.device('cuda:5'))
     assert get_device() == torch.device('cuda:5')
@@ -67,7 +68,8 @@ def test_a_run_that_has_begun_stays_on_its_device(twelve_gpus):
 def test_folders_that_files_of_mammoth_ask_for():
     assert (base_path(), get_checkpoint_path()) == ('./data/', './checkpoints/')
     assert base_path('/some/where') == base_path() == '/some/where/' == base_path('/some/where/')
-    assert get_checkpoint_path('here') == 'here/' and base_path() == '/some/where/'
+    assert get_checkpoint_path('here') == 'here/'
+    assert base_path() == '/some/where/'
 
 
 def test_a_seed_fixes_the_three_global_streams():
@@ -76,6 +78,8 @@ def test_a_seed_fixes_the_three_global_streams():
         return random.random(), np.random.rand(), torch.rand(1).item()
 
     first, again, other = draw(5), draw(5), draw(6)
-    assert first == again and not set(first) & set(other)
+    assert first == again
+    assert not set(first) & set(other)
     draw(2**40)  # numpy alone takes 32 bits
-    assert torch.backends.cudnn.deterministic and not torch.backends.cudnn.benchmark
+    assert torch.backends.cudnn.deterministic
+    assert not torch.backends.cudnn.benchmark

@@ -50,7 +50,8 @@ def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_f
     )
     model = model_of(copy.deepcopy(plain))
     arrange(model)
-    assert model.net.channels_last and not plain.channels_last
+    assert model.net.channels_last
+    assert not plain.channels_last
     for ours, theirs in zip(step(model.net, x, y), step(plain, x, y), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
     for p in model.net.parameters():
@@ -72,7 +73,8 @@ def test_bfloat16_is_of_products_alone_and_learns_the_same_but_for_its_rounding(
         likeness = torch.nn.functional.cosine_similarity(
             ours.detach().flatten(), theirs.detach().flatten(), dim=0
         )
-        assert likeness > 0.9 and not torch.equal(ours, theirs)
+        assert likeness > 0.9
+        assert not torch.equal(ours, theirs)
     assert {tensor.dtype for tensor in network.state_dict().values()} == {
         torch.float32,
         torch.int64,
@@ -104,7 +106,8 @@ def test_precision_of_products(level, precision):
     torch.set_float32_matmul_precision('high')
     net = tiny_net()
     optimise(net, level)
-    assert torch.get_float32_matmul_precision() == precision and net._compiled_call_impl is None
+    assert torch.get_float32_matmul_precision() == precision
+    assert net._compiled_call_impl is None
 
 
 def convs(*shapes):
@@ -125,7 +128,7 @@ def test_convolutions_of_fewer_or_faster_products_learn_the_same(layers, size):
     """In float64 they differ from direct ones by rounding alone; also under a gradient of a
     gradient, and in copies.
     """
-    kind = type('Ours', (torch.nn.Sequential,), dict(__module__='backbone.resnet18'))
+    kind = type('Ours', (torch.nn.Sequential,), {'__module__': 'backbone.resnet18'})
     plain = kind(*copy.deepcopy(layers)).double()
     plain.channels_last = False
     model, x = (
@@ -157,7 +160,7 @@ def test_1x1_convolutions_of_few_images_go_to_onednn_on_one_thread_too():
         type(
             'Ours',
             (torch.nn.Sequential,),
-            dict(__module__='backbone.resnet18', channels_last=False),
+            {'__module__': 'backbone.resnet18', 'channels_last': False},
         )(*copy.deepcopy(THIN))
     )
     arrange(model)

@@ -50,16 +50,13 @@ def test_a_data_set(call, tiny_weights):
     data, made = digits(), embedder(tiny_weights)
     whole = Scroll(made, buffer_size=0).partial_fit(data.train, data.train_labels.astype(str))
     learner = Scroll(buffer_size=0)
-    assert learn(learner, [path]) == (1442, 1797) and learner.digest() == whole.digest()
-    assert (
-        about['psi_digest'] == made.psi_digest
-        and about['data'] == 'seq-digits'
-        and line.endswith('1442 to train, 355 to test, d = 32')
-    )
-    assert (
-        block.y[1442:].tolist() == data.test_labels.astype(str).tolist()
-        and 'torch' in about['versions']
-    )
+    assert learn(learner, [path]) == (1442, 1797)
+    assert learner.digest() == whole.digest()
+    assert about['psi_digest'] == made.psi_digest
+    assert about['data'] == 'seq-digits'
+    assert line.endswith('1442 to train, 355 to test, d = 32')
+    assert block.y[1442:].tolist() == data.test_labels.astype(str).tolist()
+    assert 'torch' in about['versions']
 
 
 def test_a_folder_of_images_of_any_size(call, tiny_weights, tmp_path):
@@ -80,12 +77,10 @@ def test_a_folder_of_images_of_any_size(call, tiny_weights, tmp_path):
         '--data_dir',
         tmp_path,
     )
-    assert sorted(block.id) == sorted(expected) and all(
-        (x == expected[name]).all() for x, name in zip(block.X, block.id)
-    )
-    assert [name.split('/')[:2] for name in block.id] == list(
-        map(list, zip(block.split, block.y))
-    ) and 'Pillow' in about['decoded_by']
+    assert sorted(block.id) == sorted(expected)
+    assert all((x == expected[name]).all() for x, name in zip(block.X, block.id))
+    assert [name.split('/')[:2] for name in block.id] == list(map(list, zip(block.split, block.y)))
+    assert 'Pillow' in about['decoded_by']
 
 
 @pytest.mark.parametrize(

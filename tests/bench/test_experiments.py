@@ -86,7 +86,8 @@ def test_every_value_is_that_of_the_paper_and_cells_run_what_their_headings_say(
         for row in experiment.rows
         if row not in ONLY_OURS
     }
-    assert ours == of_the_paper and list(ours) == list(of_the_paper)
+    assert ours == of_the_paper
+    assert list(ours) == list(of_the_paper)
     header = (
         ' '.join(cell for cells in latex_rows(experiment.source) for cell in cells)
         .lower()
@@ -102,9 +103,8 @@ def test_every_value_is_that_of_the_paper_and_cells_run_what_their_headings_say(
         'miniImageNet': 'seq-miniimg',
     }
     for cell in experiment.cells:
-        assert cell.flags['dataset'] == datasets[re.split('[ ,]', cell.column)[0]] and (
-            cell.row not in ONLY_OURS or cell.paper is None
-        )
+        assert cell.flags['dataset'] == datasets[re.split('[ ,]', cell.column)[0]]
+        assert cell.row not in ONLY_OURS or cell.paper is None
         for pattern, flag in ((r'\|M\| = (\d+)', 'buffer_size'), (r'(\d+)-split', 'n_splits')):
             said = re.search(pattern, f'{cell.row} {cell.column}')
             assert cell.flags['model'] == 'joint' or not said or cell.flags[flag] == int(said[1])
@@ -120,9 +120,8 @@ def test_the_grid_of_hyper_parameters_is_the_papers():
         if len(cells) == 3 and cells[2].startswith('[')
     }
     values = get('table_8_hyperparameters').values
-    assert {name: v['paper'] for name, v in values.items()} == grid and not get(
-        'table_8_hyperparameters'
-    ).commands
+    assert {name: v['paper'] for name, v in values.items()} == grid
+    assert not get('table_8_hyperparameters').commands
     known = vars(parse_args(['--model', 'scroll', '--dataset', 'seq-cifar100']))
     assert all(v['flag'] in known for v in values.values())
 
@@ -137,7 +136,7 @@ def test_every_kind_of_command_is_one_that_main_takes(tiny_weights):
     assert len(cells) > 20  # one for each method and set of flags
     for cell in cells.values():
         # a ResNet50 that nobody may redistribute
-        extra = dict(weights=tiny_weights) if 'weights' in cell.flags else {}
+        extra = {'weights': tiny_weights} if 'weights' in cell.flags else {}
         flags = cell.flags | extra
         args = parse_args(replace(cell, flags=flags).command(0))
         assert {flag: getattr(args, flag) for flag in flags} == flags, (cell.row, cell.column)
@@ -147,7 +146,8 @@ def test_every_claim_names_cells_that_are_there():
     for experiment in map(get, NAMES):
         for claim in experiment.claims:
             found = claims.pairs(claim, experiment, get)
-            assert found and all(first != second for first, second in found)
+            assert found
+            assert all(first != second for first, second in found)
 
 
 MINIMAL = """
@@ -173,21 +173,19 @@ def written(tmp_path, text: str) -> Path:
 def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
     experiment = load(written(tmp_path, MINIMAL))
     assert [cell.flags for cell in experiment.cells] == [
-        dict(model='er', dataset='seq-digits', lr=0.1, buffer_size=1),
-        dict(model='er', dataset='seq-digits', lr=0.2, buffer_size=2),
-        dict(model='sgd', dataset='seq-digits', lr=0.3),
-        dict(model='sgd', dataset='seq-digits', lr=0.4, bn='frozen'),
+        {'model': 'er', 'dataset': 'seq-digits', 'lr': 0.1, 'buffer_size': 1},
+        {'model': 'er', 'dataset': 'seq-digits', 'lr': 0.2, 'buffer_size': 2},
+        {'model': 'sgd', 'dataset': 'seq-digits', 'lr': 0.3},
+        {'model': 'sgd', 'dataset': 'seq-digits', 'lr': 0.4, 'bn': 'frozen'},
     ]
     assert [cell.paper for cell in experiment.cells] == [(50, 1), None, (7, None), (7, None)]
     assert [cell.metric for cell in experiment.cells] == ['final_accuracy'] * 2 + [
         'average_incremental_accuracy'
     ] * 2
-    assert (
-        experiment.groups == dict(one='', two='g')
-        and experiment.seeds == 1
-        and experiment.name == 'some'
-    )
-    cell = Cell('r', 'c', dict(model='er', drop_last=True, seed=7), None)
+    assert experiment.groups == {'one': '', 'two': 'g'}
+    assert experiment.seeds == 1
+    assert experiment.name == 'some'
+    cell = Cell('r', 'c', {'model': 'er', 'drop_last': True, 'seed': 7}, None)
     assert cell.command(2) == ['--model', 'er', '--drop_last', '1', '--seed', '2']
 
 
@@ -225,12 +223,12 @@ def row_of(cell: Cell, **more) -> dict:
         for part in ('given', 'default')
     }
     key = key_text(kept, more.get('seed', 0), f'split:{args.n_splits}', None)
-    common = dict(
-        schedule=f'split:{args.n_splits}',
-        final_accuracy=50,
-        finished='2026-01-01 00:00:00',
-        run_key=key,
-    )
+    common = {
+        'schedule': f'split:{args.n_splits}',
+        'final_accuracy': 50,
+        'finished': '2026-01-01 00:00:00',
+        'run_key': key,
+    }
     return {
         name: '' if value is None else str(value)
         for name, value in {**vars(args), **common, **more}.items()
@@ -241,7 +239,13 @@ def test_rows_of_other_arguments_are_not_runs_of_a_cell(tiny_weights):
     cell = Cell(
         'r',
         'c',
-        dict(model='er', dataset='seq-digits', n_splits=5, buffer_size=20, weights=tiny_weights),
+        {
+            'model': 'er',
+            'dataset': 'seq-digits',
+            'n_splits': 5,
+            'buffer_size': 20,
+            'weights': tiny_weights,
+        },
         None,
     )
     row = functools.partial(row_of, cell)
@@ -252,13 +256,13 @@ def test_rows_of_other_arguments_are_not_runs_of_a_cell(tiny_weights):
     wrong = [
         row(**change)
         for change in (
-            dict(lr=0.5),
-            dict(buffer_size=21),
-            dict(schedule='split:2'),
-            dict(permute_classes=True),
-            dict(weights='compact'),
-            dict(bn='frozen'),
-            dict(lr_scheduler='cosine'),
+            {'lr': 0.5},
+            {'buffer_size': 21},
+            {'schedule': 'split:2'},
+            {'permute_classes': True},
+            {'weights': 'compact'},
+            {'bn': 'frozen'},
+            {'lr_scheduler': 'cosine'},
         )
     ]
     assert matching_rows(cell, [*wrong, *right]) == [right[1], right[0]]
@@ -268,7 +272,10 @@ def test_rows_of_other_arguments_are_not_runs_of_a_cell(tiny_weights):
 def test_a_key_without_a_flag_has_its_default(tiny_weights):
     """A flag that came after the row, and one that is gone."""
     cell = Cell(
-        'r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None
+        'r',
+        'c',
+        {'model': 'sgd', 'dataset': 'seq-digits', 'n_splits': 5, 'weights': tiny_weights},
+        None,
     )
     row = row_of(cell)
     key = json.loads(row['run_key'])
@@ -279,17 +286,20 @@ def test_a_key_without_a_flag_has_its_default(tiny_weights):
     row = {**row, 'run_key': json.dumps(key)}
     assert (
         matching_rows(cell, [row])
-        == matching_rows(replace(cell, flags=cell.flags | dict(bn='train')), [row])
+        == matching_rows(replace(cell, flags=cell.flags | {'bn': 'train'}), [row])
         == [row]
     )
-    assert matching_rows(replace(cell, flags=cell.flags | dict(bn='frozen')), [row]) == []
+    assert matching_rows(replace(cell, flags=cell.flags | {'bn': 'frozen'}), [row]) == []
     key['given']['of_old'] = key['default'].pop('of_old')
     assert matching_rows(cell, [{**row, 'run_key': json.dumps(key)}]) == []
 
 
 def test_a_damaged_key_is_refused(tiny_weights):
     cell = Cell(
-        'r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None
+        'r',
+        'c',
+        {'model': 'sgd', 'dataset': 'seq-digits', 'n_splits': 5, 'weights': tiny_weights},
+        None,
     )
     for text in ('{', '[]', '{"given": {"lr": 1}, "default": {}}'):
         with refused('run_key', text):
@@ -297,7 +307,9 @@ def test_a_damaged_key_is_refused(tiny_weights):
 
 
 def test_a_cell_without_a_schedule_takes_any_split_into_whole_classes(tiny_weights):
-    cell = Cell('r', 'c', dict(model='joint', dataset='seq-digits', weights=tiny_weights), None)
+    cell = Cell(
+        'r', 'c', {'model': 'joint', 'dataset': 'seq-digits', 'weights': tiny_weights}, None
+    )
     rows = [
         row_of(cell, seed=i, schedule=schedule)
         for i, schedule in enumerate(

@@ -29,7 +29,8 @@ def run(parse, small_digits):
 @pytest.mark.parametrize('count, passes', [(5, 1), (6, 2)])
 def test_a_number_of_batches(run, count, passes):
     model, *_ = run('--fitting_mode iters --n_iters', str(count))
-    assert model.task_iteration == count and model.passes == list(range(passes))
+    assert model.task_iteration == count
+    assert model.passes == list(range(passes))
 
 
 def test_each_task_gets_its_batches(run, monkeypatch):
@@ -63,7 +64,8 @@ def scripted(parse, small_digits, monkeypatch):
         values = iter(scores)
 
         def scored(model, dataset, last=False, return_loss=False):
-            assert last and return_loss
+            assert last
+            assert return_loss
             score = next(values)
             return [score], [-1.0], score
 
@@ -97,4 +99,4 @@ def test_early_stopping_looks_at_held_out_samples_of_the_newest_task(run, monkey
     monkeypatch.setattr(fitting, 'evaluate', watched)
     run('--fitting_mode early_stopping --validation 25 --n_splits 2 --n_epochs 1')
     # 2 of each class, 5 classes
-    assert looked == [(dict(last=True, return_loss=True), 10, task) for task in (0, 1)]
+    assert looked == [({'last': True, 'return_loss': True}, 10, task) for task in (0, 1)]

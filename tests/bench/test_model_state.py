@@ -104,12 +104,10 @@ def seen(value):
 def test_everything_comes_back():
     model, again, packer = Everything(0, learned=True), Everything(1), Packer()
     load_model_state(again, through_a_file(packer.members(model)))
-    assert (
-        not packer.lost
-        and again.old_net is not model.old_net
-        and again.counts == model.counts
-        and type(again.count) is int
-    )
+    assert not packer.lost
+    assert again.old_net is not model.old_net
+    assert again.counts == model.counts
+    assert type(again.count) is int
     for name in (
         'net',
         'old_net',
@@ -133,7 +131,8 @@ def test_everything_comes_back():
     again.bias_opt.step()
     assert again.bias.tolist() == [0, 0]
     again.register_buffer('late', again.late + 1)  # as methods do that learn one
-    assert again.late.tolist() == [1, 2] and 'late' in again.state_dict()
+    assert again.late.tolist() == [1, 2]
+    assert 'late' in again.state_dict()
     # the optimiser's parameters are still those of the network
     before = again.net.get_params().clone()
     again.net(torch.rand(2, 3, 16, 16)).sum().backward()

@@ -13,7 +13,8 @@ def test_each_method_has_a_colour_of_its_own_and_third_party_ones_keep_theirs():
     assert set(style.METHODS) == {name.replace('_', '-') for name in get_model_names()}
     _, colours, markers = zip(*style.METHODS.values())
     assert len(set(colours)) == len(set(markers)) == len(style.METHODS)
-    assert style.of('er_ace') == style.of('ER-ACE') and style.of('theirs') == style.of('theirs')
+    assert style.of('er_ace') == style.of('ER-ACE')
+    assert style.of('theirs') == style.of('theirs')
     assert (style.name('er_ace'), style.name('theirs')) == ('ER-ACE', 'theirs')
 
 
@@ -22,7 +23,8 @@ def test_pictures_are_the_same_files_again(tmp_path):
         plots.cloud(tmp_path / name / 'c.png', {'scroll': [98, 98], 'er': [20, 70.5]}, 'title')
     for suffix, magic in (('png', b'\x89PNG'), ('svg', b'<?xml')):
         first, again = ((tmp_path / name / f'c.{suffix}').read_bytes() for name in 'ab')
-        assert first == again and first.startswith(magic)
+        assert first == again
+        assert first.startswith(magic)
     assert sorted(path.name for path in (tmp_path / 'a').iterdir()) == ['c.png', 'c.svg']
 
 
@@ -50,9 +52,8 @@ def test_schedules_share_one_scale_of_shares(tmp_path, drawn):
         [[100, 0], [0, 100]],
         [[50, 50], [50, 50]],
     ]
-    assert {image.get_clim() for image in images} == {(0, 100)} and [
-        axes.get_title() for axes in panels
-    ] == ['split:2', 'iid']
+    assert {image.get_clim() for image in images} == {(0, 100)}
+    assert [axes.get_title() for axes in panels] == ['split:2', 'iid']
     assert '%' in scale.get_ylabel()
 
 
@@ -60,7 +61,7 @@ def test_the_papers_figure_has_ours_and_the_papers(tmp_path, drawn):
     """No legend entry without points in either panel."""
     experiment, rows = (
         load(ROOT / 'experiments/figure_2_splits.yaml'),
-        [dict(final_accuracy='38')] * 2,
+        [{'final_accuracy': '38'}] * 2,
     )
     tables.figure(
         tmp_path / 'f.png', experiment, {('GDumb', '5-split'): rows, ('GDumb', '50-split'): rows}
@@ -69,8 +70,6 @@ def test_the_papers_figure_has_ours_and_the_papers(tmp_path, drawn):
     assert [list(line.get_xdata()) for line in ours.lines if line.get_linestyle() != 'None'] == [
         [0, 3]
     ]
-    assert (
-        len(drawn[0].legends[0].get_texts()) == 6
-        and ours.get_ylim() == paper.get_ylim()
-        and ours.get_ylim()[0] == 0
-    )
+    assert len(drawn[0].legends[0].get_texts()) == 6
+    assert ours.get_ylim() == paper.get_ylim()
+    assert ours.get_ylim()[0] == 0

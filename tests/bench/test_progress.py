@@ -67,17 +67,15 @@ def test_the_line_on_a_terminal_is_gone_in_the_end(soon, monkeypatch):
         stage.tell(loss=0.5)
         stage.update(10)
     shown = screen.getvalue()
-    assert (
-        'Counting: 10 of 10, 0 s, loss=0.5' in shown
-        and shown.endswith('\r\x1b[K')
-        and '\n' not in shown
-    )
+    assert 'Counting: 10 of 10, 0 s, loss=0.5' in shown
+    assert shown.endswith('\r\x1b[K')
+    assert '\n' not in shown
 
 
 @pytest.mark.parametrize('quiet', [False, True])
 def test_the_stages_of_a_run(
     command_line, tiny_weights, small_digits, tmp_path, monkeypatch, quiet
-):  # noqa: F811
+):
     monkeypatch.setattr(progress, 'EVERY', 0)
     code, _, err = command_line(
         '--model gdumb --buffer_size 20 --fitting_epochs 3 --dataset seq-digits',
@@ -116,4 +114,5 @@ def test_a_step_of_a_stage_names_it_and_files_are_learned_with_a_line(
         (['remove', two, '--samples', str(tmp_path / 'a.npz'), '-o', two], 'Reading: 1'),
         (['export', one, '-o', str(tmp_path / 'model')], 'Exporting'),
     ):
-        assert scroll_command(words) == 0 and said in capsys.readouterr().err
+        assert scroll_command(words) == 0
+        assert said in capsys.readouterr().err

@@ -104,7 +104,7 @@ def write_runs(folder, experiment, values: dict) -> None:
         for seed, accuracy in enumerate(accuracies):
             if accuracy is not None:
                 more = (
-                    dict(online_digest='f' * 64, psi_digest='abcdef01' + '0' * 56)
+                    {'online_digest': 'f' * 64, 'psi_digest': 'abcdef01' + '0' * 56}
                     if cell.flags['model'] == 'scroll'
                     else {}
                 )
@@ -138,9 +138,8 @@ def table_of(text: str) -> list:
 def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(experiment, make, tmp_path):
     write_runs(tmp_path / 'data', experiment, VALUES)
     code, out, err = make('--collect', '--base_path', tmp_path / 'data')
-    assert (code, err) == (0, '') and out.splitlines() == [
-        str(tmp_path / 'out' / 'tables' / 'some.md')
-    ]
+    assert (code, err) == (0, '')
+    assert out.splitlines() == [str(tmp_path / 'out' / 'tables' / 'some.md')]
     text = (tmp_path / 'out' / 'tables' / 'some.md').read_text(encoding='utf-8')
     assert table_of(text)[:9] == [
         ['', '', TWO, FIVE],
@@ -154,19 +153,18 @@ def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(experime
         ['SCROLL', 'ours', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)'],
         ['', 'paper', '', '60.0 ± 0.0'],
     ]
-    assert (
-        'tiny (abcdef01)' in text
-        and 'torch 9.9' in text
-        and 'commits cccccccc' in text
-        and 'hardware: cpu' in text
-    )
+    assert 'tiny (abcdef01)' in text
+    assert 'torch 9.9' in text
+    assert 'commits cccccccc' in text
+    assert 'hardware: cpu' in text
     index = (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8')
     assert (
         '| [some](tables/some.md) | Some methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |'
         in index
     )
     said = index.split('## Each claim of the paper')[1]
-    assert '3 claims; our rows decide 1.' in said and table_of(said)[1:] == [
+    assert '3 claims; our rows decide 1.' in said
+    assert table_of(said)[1:] == [
         ['SCROLL is above the others', '[some](tables/some.md): undecided'],
         ['the others fall', '[some](tables/some.md): undecided'],
         ['SCROLL stays', '[some](tables/some.md): supported'],
@@ -181,11 +179,9 @@ def test_a_page_says_how_the_values_of_each_method_were_chosen(experiment, make,
         .read_text(encoding='utf-8')
         .split('were chosen')[1]
     )
-    assert (
-        "- ER, ACE: the paper's values." in said
-        and '- SCROLL: tuned on held-out' in said
-        and 'Bound' not in said
-    )
+    assert "- ER, ACE: the paper's values." in said
+    assert '- SCROLL: tuned on held-out' in said
+    assert 'Bound' not in said
 
 
 def test_committed_rows_make_the_same_pages_without_results_files(experiment, make, tmp_path):
@@ -196,14 +192,13 @@ def test_committed_rows_make_the_same_pages_without_results_files(experiment, ma
     make('--collect', '--base_path', tmp_path / 'nowhere')
     assert {path.name: path.read_bytes() for path in files_below(tmp_path / 'out')} == first
     text = first['some.csv'].decode()
-    assert 'secret' not in text and str(tmp_path) not in text
+    assert 'secret' not in text
+    assert str(tmp_path) not in text
     rows = list(csv.DictReader(text.splitlines()))
-    assert (
-        len(rows) == 13
-        and rows[0]['row'] == 'ER'
-        and rows[0]['column'] == TWO
-        and {r['weights'] for r in rows} == {'tiny'}
-    )
+    assert len(rows) == 13
+    assert rows[0]['row'] == 'ER'
+    assert rows[0]['column'] == TWO
+    assert {r['weights'] for r in rows} == {'tiny'}
     assert {'buffer_size', 'git_commit', 'torch', 'online_digest', 'seed', 'lr'} <= set(rows[0])
 
 
@@ -264,11 +259,9 @@ def test_an_experiment_of_ones_own_has_its_page_without_a_paper(own, make, tmp_p
         ['ACE', '61.0 (1)', 'not run yet'],
         ['SCROLL', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)'],
     ]
-    assert (
-        '`mine.yaml`' in made['mine.md']
-        and '## Claims' in made['mine.md']
-        and str(tmp_path) not in made['mine.md']
-    )
+    assert '`mine.yaml`' in made['mine.md']
+    assert '## Claims' in made['mine.md']
+    assert str(tmp_path) not in made['mine.md']
     assert (
         '| [mine](tables/mine.md) | My methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |'
         in made['README.md']
@@ -281,9 +274,8 @@ def test_a_figure_is_drawn_when_it_is_full_and_one_of_ones_own_names_no_paper(
     own.write_text('kind: figure\n' + own.read_text(encoding='utf-8'), encoding='utf-8')
     write_runs(tmp_path / 'data', load(own), VALUES)
     make(own, '--collect', '--base_path', tmp_path / 'data')
-    assert not drawn and 'mine.png' not in (tmp_path / 'out' / 'tables' / 'mine.md').read_text(
-        encoding='utf-8'
-    )
+    assert not drawn
+    assert 'mine.png' not in (tmp_path / 'out' / 'tables' / 'mine.md').read_text(encoding='utf-8')
     write_runs(tmp_path / 'data', load(own), FULL)
     make(own, '--collect', '--base_path', tmp_path / 'data')
     (axes,), (legend,) = drawn[0].axes, drawn[0].legends
@@ -292,22 +284,27 @@ def test_a_figure_is_drawn_when_it_is_full_and_one_of_ones_own_names_no_paper(
         'ER',
         'ACE',
         'SCROLL',
-    ] and axes.get_title() == ''
+    ]
+    assert axes.get_title() == ''
     assert [tick.get_text() for tick in axes.get_xticklabels()] == [TWO, FIVE]
 
 
 def test_mistakes_end_in_one_line(own, make, tmp_path):
     for words in (('--no_such', 'x'), ('experiments/none.yaml',)):
         code, _, err = make(*words)
-        assert code == 2 and len(err.splitlines()) == 1
+        assert code == 2
+        assert len(err.splitlines()) == 1
     other = tmp_path / 'some.yaml'
     other.write_bytes(own.read_bytes())
     code, _, err = make(own, other)
-    assert code == 2 and len(err.splitlines()) == 1 and str(other) in err and 'rename' in err
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert str(other) in err
+    assert 'rename' in err
     assert not (tmp_path / 'out').exists()
 
 
-def verdicts(experiment, values: dict, claim: dict = None, **more) -> list:
+def verdicts(experiment, values: dict, claim: dict | None = None, **more) -> list:
     """(verdict, evidence) of each claim, or of one; values as above."""
     rows = {
         key: [
@@ -325,7 +322,7 @@ def verdicts(experiment, values: dict, claim: dict = None, **more) -> list:
 
 
 def higher(**columns) -> dict:
-    return dict(says='a claim', higher=dict(rows='SCROLL'), lower=dict(rows='ER'), **columns)
+    return dict(says='a claim', higher={'rows': 'SCROLL'}, lower={'rows': 'ER'}, **columns)
 
 
 def test_p_values_are_those_of_paired_tests(experiment):
@@ -335,17 +332,13 @@ def test_p_values_are_those_of_paired_tests(experiment):
     ((verdict, evidence),) = verdicts(
         experiment, {('SCROLL', TWO): first, ('ER', TWO): second}, higher(columns='2-split')
     )
-    assert (
-        verdict == 'undecided'
-        and f'p = {t:.2g} (Wilcoxon {w:.2g})' in evidence
-        and '+2.00 over 4 seeds' in evidence
-    )
+    assert verdict == 'undecided'
+    assert f'p = {t:.2g} (Wilcoxon {w:.2g})' in evidence
+    assert '+2.00 over 4 seeds' in evidence
     assert claims.probability(np.subtract(first, second)) == pytest.approx(t)
-    assert (
-        claims.probability([2.0, 2.0]) == 0.0
-        and claims.probability([0.0, 0.0]) == 1.0
-        and claims.probability([-1.0, -1.0]) == 1.0
-    )
+    assert claims.probability([2.0, 2.0]) == 0.0
+    assert claims.probability([0.0, 0.0]) == 1.0
+    assert claims.probability([-1.0, -1.0]) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -374,24 +367,22 @@ def test_a_claim_needs_all_its_pairs_and_falls_with_one(experiment):
     values = {('SCROLL', TWO): high, ('ER', TWO): low, ('SCROLL', FIVE): high, ('ER', FIVE): low}
     assert verdicts(experiment, values, higher())[0][0] == 'supported'
     verdict, evidence = verdicts(experiment, half := {**values, ('ER', FIVE): []}, higher())[0]
+    assert verdict == 'undecided'
+    assert '1 of 2 pairs have two seeds in common, 1 support it' in evidence
+    assert '1 of 1 pairs' not in evidence
     assert (
-        verdict == 'undecided' and '1 of 2 pairs have two seeds in common, 1 support it' in evidence
-    )
-    assert (
-        '1 of 1 pairs' not in evidence
-        and 'the sign is right in 2 of 2 pairs'
+        'the sign is right in 2 of 2 pairs'
         in verdicts(experiment, {**values, ('ER', FIVE): [9]}, higher())[0][1]
     )
     one = verdicts(experiment, {('SCROLL', FIVE): [70], ('ER', FIVE): [69]}, higher())[0]
-    assert (
-        one[0] == 'undecided'
-        and '0 of 2 pairs have two seeds' in one[1]
-        and '1 of 1 pairs that have a seed, the least difference is +1.00' in one[1]
-    )
+    assert one[0] == 'undecided'
+    assert '0 of 2 pairs have two seeds' in one[1]
+    assert '1 of 1 pairs that have a seed, the least difference is +1.00' in one[1]
     verdict, evidence = verdicts(
         experiment, fallen := {**values, ('SCROLL', FIVE): low, ('ER', FIVE): high}, higher()
     )[0]
-    assert verdict == 'contradicted' and FIVE in evidence
+    assert verdict == 'contradicted'
+    assert FIVE in evidence
     # half of them
     assert [verdicts(experiment, v, higher(of='most'))[0][0] for v in (fallen, half)] == [
         'contradicted',
@@ -403,25 +394,24 @@ def test_what_a_part_of_the_pairs_decides_is_corrected_for_their_number(experime
     low, high = [60, 60, 60], [63, 63.5, 65]  # the opposite test has p = 0.012
     assert 0.01 < stats.ttest_rel(high, low, alternative='greater').pvalue < 0.025
     few, many = (
-        dict(
-            says='a claim',
-            higher=dict(rows='SCROLL'),
-            lower=dict(rows=['ER'] * n),
-            columns='2-split',
-        )
+        {
+            'says': 'a claim',
+            'higher': {'rows': 'SCROLL'},
+            'lower': {'rows': ['ER'] * n},
+            'columns': '2-split',
+        }
         for n in (2, 5)
     )
     values = {('SCROLL', TWO): low, ('ER', TWO): high}
-    assert (
-        verdicts(experiment, values, few)[0][0] == 'contradicted'
-        and verdicts(experiment, values, many)[0][0] == 'undecided'
-    )
+    assert verdicts(experiment, values, few)[0][0] == 'contradicted'
+    assert verdicts(experiment, values, many)[0][0] == 'undecided'
     values = {('SCROLL', TWO): high, ('ER', TWO): low}
     of_most = [
-        verdicts(experiment, values, many | dict(lower=dict(rows=['ER'] * n), of='most'))[0][0]
+        verdicts(experiment, values, many | {'lower': {'rows': ['ER'] * n}, 'of': 'most'})[0][0]
         for n in (5, 11)
     ]
-    assert verdicts(experiment, values, many)[0][0] == 'supported' and of_most == [
+    assert verdicts(experiment, values, many)[0][0] == 'supported'
+    assert of_most == [
         'supported',
         'undecided',
     ]
@@ -437,13 +427,13 @@ def test_what_a_part_of_the_pairs_decides_is_corrected_for_their_number(experime
     ],
 )
 def test_what_is_near_is_decided_by_two_one_sided_tests(experiment, changes, within, verdict):
-    claim = dict(
-        says='a claim',
-        near=dict(columns='2-split'),
-        to=dict(columns='5-split'),
-        rows='ER',
-        within=within,
-    )
+    claim = {
+        'says': 'a claim',
+        'near': {'columns': '2-split'},
+        'to': {'columns': '5-split'},
+        'rows': 'ER',
+        'within': within,
+    }
     values = {('ER', TWO): [50 + c for c in changes], ('ER', FIVE): [50 for _ in changes]}
     found, evidence = verdicts(experiment, values, claim)[0]
     assert found == verdict
@@ -457,8 +447,8 @@ def test_what_is_near_is_decided_by_two_one_sided_tests(experiment, changes, wit
 
 SAME = {
     'says': 'a claim',
-    'same': dict(columns='2-split'),
-    'as': dict(columns='5-split'),
+    'same': {'columns': '2-split'},
+    'as': {'columns': '5-split'},
     'rows': 'SCROLL',
 }
 
@@ -473,7 +463,7 @@ SAME = {
     ],
 )
 def test_the_same_is_the_same_in_accuracy_and_digest(experiment, first, second, digests, verdict):
-    common = dict(git_commit='c', torch='t', device='cpu')
+    common = {'git_commit': 'c', 'torch': 't', 'device': 'cpu'}
     more = {
         '2_split': dict(online_digest=digests[0], **common),
         '5_split': dict(online_digest=digests[1], **common),
@@ -488,22 +478,23 @@ def test_bits_are_compared_within_one_kind_of_machine(experiment):
     """Sums that are made in another order differ in their last bits, and one prediction in ten
     thousand with them.
     """
-    more = {'2_split': dict(torch='1'), '5_split': dict(torch='2')}
+    more = {'2_split': {'torch': '1'}, '5_split': {'torch': '2'}}
     values = {('SCROLL', TWO): [70, 71], ('SCROLL', FIVE): [70.01, 71]}
     verdict, evidence = verdicts(experiment, values, SAME, **more)[0]
-    assert verdict == 'undecided' and 'no rows of one kind of machine' in evidence
+    assert verdict == 'undecided'
+    assert 'no rows of one kind of machine' in evidence
     assert verdicts(experiment, values, SAME)[0][0] == 'contradicted'
 
 
 @pytest.mark.parametrize(
     'change, words',
     [
-        (dict(lower=None), ['lower']),
-        (dict(extra=1), ['extra']),
-        (dict(rows='ER'), ['rows', 'both']),
-        (dict(lower=dict(rows='Nobody')), ['Nobody']),
-        (dict(within=1), ['within']),
-        (dict(lower=dict(rows='ER', seeds=1)), ['seeds']),
+        ({'lower': None}, ['lower']),
+        ({'extra': 1}, ['extra']),
+        ({'rows': 'ER'}, ['rows', 'both']),
+        ({'lower': {'rows': 'Nobody'}}, ['Nobody']),
+        ({'within': 1}, ['within']),
+        ({'lower': {'rows': 'ER', 'seeds': 1}}, ['seeds']),
     ],
 )
 def test_claims_that_cannot_be_read_are_refused(experiment, change, words):
@@ -513,12 +504,12 @@ def test_claims_that_cannot_be_read_are_refused(experiment, change, words):
 
 
 def test_columns_of_both_sides_are_read_side_by_side(experiment):
-    claim = dict(
-        says='a',
-        higher=dict(columns=['2-split', '5-split']),
-        lower=dict(columns=['5-split', '2-split']),
-        rows='base',
-    )
+    claim = {
+        'says': 'a',
+        'higher': {'columns': ['2-split', '5-split']},
+        'lower': {'columns': ['5-split', '2-split']},
+        'rows': 'base',
+    }
     found = [
         (a.row, a.column, b.row, b.column)
         for (_, a), (_, b) in claims.pairs(claim, experiment, load)
@@ -527,7 +518,7 @@ def test_columns_of_both_sides_are_read_side_by_side(experiment):
         (row, a, row, b) for row in ('ER', 'ACE') for a, b in ((TWO, FIVE), (FIVE, TWO))
     ]
     with refused('2 columns against 1'):
-        claims.pairs({**claim, 'lower': dict(columns='5-split')}, experiment, load)
+        claims.pairs({**claim, 'lower': {'columns': '5-split'}}, experiment, load)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from core.rows import FILE, append_row, check_writable, column_order, read_rows
 from tests.conftest import ROOT, files_below, quick, refused
 
-AWKWARD = dict(
-    task1=1.5,
-    notes='comma, "quote"\nnew line; \u00fcml\u00e4ut \u6f22 \U0001f600 \r tab\t',
-    forgetting=None,
-    empty='',
-)
+AWKWARD = {
+    'task1': 1.5,
+    'notes': 'comma, "quote"\nnew line; \u00fcml\u00e4ut \u6f22 \U0001f600 \r tab\t',
+    'forgetting': None,
+    'empty': '',
+}
 
 
 def test_a_row_comes_back_as_written_and_none_is_an_empty_cell(tmp_path):
@@ -28,16 +28,18 @@ def test_a_row_comes_back_as_written_and_none_is_an_empty_cell(tmp_path):
     assert read_rows(path) == [
         {'task1': '1.5', 'notes': AWKWARD['notes'], 'forgetting': '', 'empty': ''}
     ]
-    append_row(path.parent, dict(task1=1, notes=AWKWARD['notes'], task2=0.25))
+    append_row(path.parent, {'task1': 1, 'notes': AWKWARD['notes'], 'task2': 0.25})
     table = pandas.read_csv(path)
-    assert table['notes'].tolist() == [AWKWARD['notes']] * 2 and table['task2'].isna().tolist() == [
+    assert table['notes'].tolist() == [AWKWARD['notes']] * 2
+    assert table['task2'].isna().tolist() == [
         True,
         False,
     ]
-    append_row(path.parent, dict(task1=1, curve='1' * 200_000))  # of an evaluation at each sample
+    append_row(path.parent, {'task1': 1, 'curve': '1' * 200_000})  # of an evaluation at each sample
     # of a latin-1 terminal: utf-8 cannot hold it
-    append_row(path.parent, dict(task1=1, notes='caf\udce9'))
-    assert read_rows(path)[3]['task1'] == '1' and read_rows(path)[3]['notes'].startswith('caf')
+    append_row(path.parent, {'task1': 1, 'notes': 'caf\udce9'})
+    assert read_rows(path)[3]['task1'] == '1'
+    assert read_rows(path)[3]['notes'].startswith('caf')
 
 
 def test_columns_are_tasks_by_number_then_the_historic_three_then_as_they_came():
@@ -123,7 +125,9 @@ def test_four_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_pat
     codes = [writer.wait(120) for writer in writers]
     done.set()
     reader.join()
-    assert codes == [0] * 4 and reads > 0 and not torn
+    assert codes == [0] * 4
+    assert reads > 0
+    assert not torn
     ids = [row['id'] for row in read_rows(tmp_path / FILE)]
     assert sorted(ids) == sorted(f'{n}-{i}' for n in range(4) for i in range(20))
     for n in range(4):  # each writer's rows are in its order
@@ -133,14 +137,14 @@ def test_four_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_pat
 
 @pytest.mark.parametrize('step', ['fsync', 'replace'])
 def test_a_full_disk_leaves_the_old_rows_and_nothing_else(tmp_path, monkeypatch, step):
-    before = append_row(tmp_path, dict(task1=1)).read_bytes()
+    before = append_row(tmp_path, {'task1': 1}).read_bytes()
 
     def full(*_):
         raise OSError(28, 'No space left on device')
 
     monkeypatch.setattr(os, step, full)
     with refused(str(tmp_path / FILE), 'No space left', 'as they were'):
-        append_row(tmp_path, dict(task1=2))
+        append_row(tmp_path, {'task1': 2})
     monkeypatch.undo()
     assert (tmp_path / FILE).read_bytes() == before
     assert {p.name for p in files_below(tmp_path)} <= {FILE, f'{FILE}.lock'}
@@ -164,17 +168,17 @@ def in_a_child(act) -> int:
 @pytest.mark.parametrize('step', ['fsync', 'replace'])
 def test_a_writer_that_is_killed_costs_its_own_row_only(tmp_path, monkeypatch, step):
     """With the lock in its hands; the next writer is not held up and removes what it left."""
-    append_row(tmp_path, dict(task1=1, notes='first "quoted"\r\n'))
+    append_row(tmp_path, {'task1': 1, 'notes': 'first "quoted"\r\n'})
 
     def act():
         monkeypatch.setattr(os, step, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        append_row(tmp_path, dict(task1=23, notes='second'))
+        append_row(tmp_path, {'task1': 23, 'notes': 'second'})
 
     assert in_a_child(act) == signal.SIGKILL
-    first = dict(task1='1', notes='first "quoted"\r\n')
+    first = {'task1': '1', 'notes': 'first "quoted"\r\n'}
     assert read_rows(tmp_path / FILE) == [first]
-    append_row(tmp_path, dict(task1=3, notes='next'))
-    assert read_rows(tmp_path / FILE) == [first, dict(task1='3', notes='next')]
+    append_row(tmp_path, {'task1': 3, 'notes': 'next'})
+    assert read_rows(tmp_path / FILE) == [first, {'task1': '3', 'notes': 'next'}]
     assert {p.name for p in files_below(tmp_path)} <= {FILE, f'{FILE}.lock'}
 
 
@@ -191,7 +195,7 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path, content):
     (tmp_path / FILE).write_bytes(content)
     for act in (
         lambda: read_rows(tmp_path / FILE),
-        lambda: append_row(tmp_path, dict(task1=1, task2=2)),
+        lambda: append_row(tmp_path, {'task1': 1, 'task2': 2}),
     ):
         with refused(str(tmp_path / FILE), 'not a results file'):
             act()
@@ -200,7 +204,7 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path, content):
 
 def test_what_a_spreadsheet_saves_goes_on(tmp_path):
     (tmp_path / FILE).write_bytes(b'\xef\xbb\xbftask1,notes\n5,"a ""b"""\n\n6\n')
-    append_row(tmp_path, dict(task1=7))
+    append_row(tmp_path, {'task1': 7})
     assert [list(row.values()) for row in read_rows(tmp_path / FILE)] == [
         ['5', 'a "b"'],
         ['6', ''],
@@ -210,10 +214,9 @@ def test_what_a_spreadsheet_saves_goes_on(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_told_before_any_work(tmp_path):
     (tmp_path / 'file').write_text('in the way')
-    for act in (check_writable, lambda folder: append_row(folder, dict(task1=1))):
+    for act in (check_writable, lambda folder: append_row(folder, {'task1': 1})):
         with refused(str(tmp_path / 'file' / 'below')):
             act(tmp_path / 'file' / 'below')
     check_writable(tmp_path / 'new')
-    assert (tmp_path / 'file').read_text() == 'in the way' and files_below(tmp_path) == [
-        tmp_path / 'file'
-    ]
+    assert (tmp_path / 'file').read_text() == 'in the way'
+    assert files_below(tmp_path) == [tmp_path / 'file']

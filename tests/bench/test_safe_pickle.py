@@ -84,17 +84,17 @@ def test_arrays_come_back_in_every_protocol(tmp_path, protocol):
     back = loaded(tmp_path / 'p', content, protocol)
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(back[name], array)
-        assert back[name].dtype == array.dtype and type(back[name]) is np.ndarray
+        assert back[name].dtype == array.dtype
+        assert type(back[name]) is np.ndarray
     assert all(
         back[name] == content[name] and type(back[name]) is type(content[name])
         for name in ('labels', 'name', 'more')
     )
-    assert (
-        type(back['half']) is float
-        and type(back['three']) is int
-        and (back['half'], back['three']) == (0.5, 3)
-    )
-    assert type(back['ordered']) is dict and list(back['ordered']) == ['b', 'a']
+    assert type(back['half']) is float
+    assert type(back['three']) is int
+    assert (back['half'], back['three']) == (0.5, 3)
+    assert type(back['ordered']) is dict
+    assert list(back['ordered']) == ['b', 'a']
 
 
 def test_python_2_strings_and_arrays_come_back(tmp_path):
@@ -104,10 +104,12 @@ def test_python_2_strings_and_arrays_come_back(tmp_path):
         'fine_label_names': ['apple', 'b\xe9e'],
     }
     raw = dump(tmp_path / 'p', content, python2=True).read_bytes()
-    assert b'numpy.core.multiarray' in raw and pickle.BINUNICODE + b'\x05\0\0\0' not in raw
+    assert b'numpy.core.multiarray' in raw
+    assert pickle.BINUNICODE + b'\x05\0\0\0' not in raw
     back = safe_pickle.load(tmp_path / 'p')
     np.testing.assert_array_equal(back['data'], content['data'])
-    assert back['fine_label_names'] == ['apple', 'b\xe9e'] and back['fine_labels'] == [0, 99]
+    assert back['fine_label_names'] == ['apple', 'b\xe9e']
+    assert back['fine_labels'] == [0, 99]
 
 
 @settings(max_examples=15, deadline=None)
@@ -136,8 +138,11 @@ def test_records_are_what_they_were_made_from(tmp_path, protocol):
     content = {'pair': Pair(1, Pair(np.arange(3), 'x')), 'call': Calls(mark, str(sign))}
     path = dump(tmp_path / 'p', content, protocol)
     back = safe_pickle.load(path, records=('another', package))
-    assert back['pair'][0] == 1 and back['pair'][1][0].tolist() == [0, 1, 2]
-    assert type(back['pair']) is tuple and back['call'] == (str(sign),) and not sign.exists()
+    assert back['pair'][0] == 1
+    assert back['pair'][1][0].tolist() == [0, 1, 2]
+    assert type(back['pair']) is tuple
+    assert back['call'] == (str(sign),)
+    assert not sign.exists()
     for records in ((), ('another', package[:-1])):
         with refused(str(path), f'{__name__}.Pair'):
             safe_pickle.load(path, records=records)

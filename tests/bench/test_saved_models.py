@@ -59,20 +59,18 @@ def test_the_file_is_mammoths_and_holds_no_code(run, tmp_path, caplog):
     )
     [path] = kept(tmp_path)
     said = [record.getMessage() for record in caplog.records]
-    assert (
-        f'Saving checkpoint into: {path.stem.removesuffix("_last")}' in said
-        and f'Using backbone: {row["backbone"]}' in said
-    )
+    assert f'Saving checkpoint into: {path.stem.removesuffix("_last")}' in said
+    assert f'Using backbone: {row["backbone"]}' in said
     assert any(line.startswith('Namespace(') and "model='er'" in line for line in said)
     day, time, name = row['run'].split('-')
     assert path.name == f'mine_er_seq-digits_None_25_2_{day}-{time}_{name}_last.pt'
     content = torch.load(path, weights_only=True)
-    assert content['scheduler']['milestones'] == {1: 1} and content['scheduler']['last_epoch'] == 2
-    assert (
-        set(content) == {'model', 'optimizer', 'scheduler', 'args', 'results', 'buffer', 'run'}
-        and content['args']['lr'] == row['lr']
-    )
-    assert list(content['model']) == list(model.state_dict()) and len(content['results'][0]) == 3
+    assert content['scheduler']['milestones'] == {1: 1}
+    assert content['scheduler']['last_epoch'] == 2
+    assert set(content) == {'model', 'optimizer', 'scheduler', 'args', 'results', 'buffer', 'run'}
+    assert content['args']['lr'] == row['lr']
+    assert list(content['model']) == list(model.state_dict())
+    assert len(content['results'][0]) == 3
     assert len(content['buffer']['examples']) == 25
 
 
@@ -110,35 +108,33 @@ def test_weights_and_buffer_are_where_another_run_begins(run, tmp_path):
         torch.equal(a, b)
         for a, b in zip(model.net.state_dict().values(), again.net.state_dict().values())
     )
-    assert torch.equal(model.buffer.examples, again.buffer.examples) and torch.equal(
-        model.buffer.labels, again.buffer.labels
-    )
+    assert torch.equal(model.buffer.examples, again.buffer.examples)
+    assert torch.equal(model.buffer.labels, again.buffer.labels)
 
 
 def test_a_file_of_mammoth(run, tmp_path):
     """Its names, its namespace of arguments, its float images."""
     model, _, _ = run('er', '--n_epochs 0')
-    tensors = dict(classes_so_far=torch.arange(3)) | {
+    tensors = {'classes_so_far': torch.arange(3)} | {
         name: tensor + 1 for name, tensor in model.state_dict().items()
     }
     images = torch.rand(20, 3, 8, 8)
     theirs = tmp_path / 'theirs.pt'
     torch.save(
-        dict(
-            model=tensors,
-            optimizer=None,
-            args=argparse.Namespace(model='er', dataset='seq-digits', lr=0.25),
-            results=[[], [], {}],
-            buffer=dict(examples=images, labels=torch.arange(20) % 10),
-        ),
+        {
+            'model': tensors,
+            'optimizer': None,
+            'args': argparse.Namespace(model='er', dataset='seq-digits', lr=0.25),
+            'results': [[], [], {}],
+            'buffer': {'examples': images, 'labels': torch.arange(20) % 10},
+        },
         theirs,
     )
     again, _, row = run(
         'er', '--loadcheck', theirs, '--n_epochs 0 --buffer_size 25', folder='later'
     )
-    assert row['lr'] == 0.25 and all(
-        torch.equal(a, b) for a, b in zip(tensors.values(), again.state_dict().values())
-    )
+    assert row['lr'] == 0.25
+    assert all(torch.equal(a, b) for a, b in zip(tensors.values(), again.state_dict().values()))
     assert torch.equal(
         again.buffer.examples[:20], (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
     )
@@ -210,25 +206,22 @@ def test_on_a_full_disk_the_row_comes_first_and_the_same_command_writes_the_file
     with monkeypatch.context() as disk:
         disk.setattr(saved_models, 'write', full)
         code, out, err = typed(ER, '--savecheck last --checkpoint_path', tmp_path / 'kept')
-    assert (
-        code == 2 and rows_of(tmp_path) == [1, 1] and 'final accuracy' in out and not kept(tmp_path)
-    )
-    assert (
-        len(err.splitlines()) == 1 and '_last.pt cannot be written (No space left on device)' in err
-    )
+    assert code == 2
+    assert rows_of(tmp_path) == [1, 1]
+    assert 'final accuracy' in out
+    assert not kept(tmp_path)
+    assert len(err.splitlines()) == 1
+    assert '_last.pt cannot be written (No space left on device)' in err
     code, out, err = typed(ER, '--savecheck last --checkpoint_path', tmp_path / 'elsewhere')
-    assert (
-        (code, err) == (0, '')
-        and 'continuing' in out
-        and 'after task 3' in out
-        and rows_of(tmp_path) == [1, 1]
-    )
+    assert (code, err) == (0, '')
+    assert 'continuing' in out
+    assert 'after task 3' in out
+    assert rows_of(tmp_path) == [1, 1]
     [late] = files_below(tmp_path / 'elsewhere')
     content, row = torch.load(late, weights_only=True), rows_below(tmp_path / 'run')[0][0]
     assert [round(a, 4) for a in content['results'][0][-1]] == json.loads(row['accuracy_per_task'])
-    assert len(content['buffer']['examples']) == 25 and not files_below(
-        tmp_path / 'run' / 'unfinished'
-    )
+    assert len(content['buffer']['examples']) == 25
+    assert not files_below(tmp_path / 'run' / 'unfinished')
 
 
 def test_what_scroll_has_learned_comes_after_the_row_as_well(typed, tmp_path, monkeypatch):
@@ -236,17 +229,16 @@ def test_what_scroll_has_learned_comes_after_the_row_as_well(typed, tmp_path, mo
     with monkeypatch.context() as disk:
         disk.setattr(np, 'savez', lambda *given, **more: full())
         code, _, err = typed(SCROLL, '--save_statistics', path)
-    assert (
-        code == 2
-        and rows_of(tmp_path) == [1, 1]
-        and f'{path} cannot be written (No space left on device)' in err
-    )
+    assert code == 2
+    assert rows_of(tmp_path) == [1, 1]
+    assert f'{path} cannot be written (No space left on device)' in err
     code, out, err = typed(SCROLL, '--save_statistics', other)
-    assert (code, err) == (0, '') and 'continuing' in out and rows_of(tmp_path) == [1, 1]
+    assert (code, err) == (0, '')
+    assert 'continuing' in out
+    assert rows_of(tmp_path) == [1, 1]
     digest = rows_below(tmp_path / 'run')[0][0]['statistics_digest']
-    assert Statistics.load(other).digest() == digest and not files_below(
-        tmp_path / 'run' / 'unfinished'
-    )
+    assert Statistics.load(other).digest() == digest
+    assert not files_below(tmp_path / 'run' / 'unfinished')
 
 
 def test_a_folder_that_cannot_take_the_files_is_told_before_anything_is_learned(typed, tmp_path):
@@ -267,31 +259,31 @@ def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, 
     )
     tensors = {f'net.{name}': tensor for name, tensor in net.state_dict().items()}
     images = torch.rand(20, 3, 8, 8)
-    arguments = dict(
-        model='er',
-        dataset='picture-digits',
-        backbone='resnet18',
-        num_filters=2,
-        lr=0.01,
-        buffer_size=20,
-        n_epochs=1,
-        batch_size=64,
-        seed=None,
-        dataset_config=None,
-        conf_jobnum='x',
-        save_checkpoint_mode='safe',
-        device='cuda:0',
-    )
+    arguments = {
+        'model': 'er',
+        'dataset': 'picture-digits',
+        'backbone': 'resnet18',
+        'num_filters': 2,
+        'lr': 0.01,
+        'buffer_size': 20,
+        'n_epochs': 1,
+        'batch_size': 64,
+        'seed': None,
+        'dataset_config': None,
+        'conf_jobnum': 'x',
+        'save_checkpoint_mode': 'safe',
+        'device': 'cuda:0',
+    }
     theirs = tmp_path / 'theirs.pt'
     torch.save(
-        dict(
-            model=tensors,
-            optimizer=None,
-            scheduler=None,
-            args=arguments,
-            results=[[[50.0]], [[60.0]], {}],
-            buffer=dict(examples=images, labels=torch.arange(20) % 5),
-        ),
+        {
+            'model': tensors,
+            'optimizer': None,
+            'scheduler': None,
+            'args': arguments,
+            'results': [[[50.0]], [[60.0]], {}],
+            'buffer': {'examples': images, 'labels': torch.arange(20) % 5},
+        },
         theirs,
     )
     words = words_of(
@@ -304,5 +296,8 @@ def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, 
     model, dataset, args = initialize(parse_args(words))
     assert (args.backbone, args.weights, args.num_filters) == ('resnet18', 'none', 2)
     row = train(model, dataset, args)
-    assert row['task1'] == 50 and 0 <= row['task2'] <= 100 and len(model.buffer) == 20
-    assert model.buffer.examples.dtype == torch.float32 and model.buffer.num_seen_examples > 20
+    assert row['task1'] == 50
+    assert 0 <= row['task2'] <= 100
+    assert len(model.buffer) == 20
+    assert model.buffer.examples.dtype == torch.float32
+    assert model.buffer.num_seen_examples > 20

@@ -59,13 +59,12 @@ def test_a_schedule_is_shown_by_its_segments(call, tiny_weights):
         tiny_weights,
     )
     lines = out.splitlines()
-    assert (
-        'each sample once' in lines[0]
-        and 'yes' in lines[1]
-        and lines[3].split() == ['tasks', '5']
-        and 'yes' in lines[4]
-    )
-    assert lines[-3].split() == ['1', '284', '8', '(140),', '9', '(144)'] and '3 more' in lines[-1]
+    assert 'each sample once' in lines[0]
+    assert 'yes' in lines[1]
+    assert lines[3].split() == ['tasks', '5']
+    assert 'yes' in lines[4]
+    assert lines[-3].split() == ['1', '284', '8', '(140),', '9', '(144)']
+    assert '3 more' in lines[-1]
 
 
 @pytest.mark.parametrize(

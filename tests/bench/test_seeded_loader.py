@@ -46,15 +46,14 @@ def test_workers_change_nothing():
 def test_passes_samples_seeds_and_concerns_differ_and_nothing_else_does():
     here = batches()
     rows = {tuple(row) for _, draws in here for row in draws}
-    assert (
-        len(rows) == 14
-        and here == batches()
-        and here != batches(seed=1)
-        and here != batches(concern='other')
-    )
+    assert len(rows) == 14
+    assert here == batches()
+    assert here != batches(seed=1)
+    assert here != batches(concern='other')
     shuffled = batches(shuffle=True)
     order = [i for ids, _ in shuffled for i in ids]
-    assert sorted(order[:7]) == sorted(order[7:]) == list(range(7)) and order[:7] != order[7:]
+    assert sorted(order[:7]) == sorted(order[7:]) == list(range(7))
+    assert order[:7] != order[7:]
     drawn = {(n >= 3, i): row for n, (ids, draws) in enumerate(here) for i, row in zip(ids, draws)}
     assert all(
         drawn[n >= 3, i] == row
@@ -67,7 +66,8 @@ def test_passes_samples_seeds_and_concerns_differ_and_nothing_else_does():
 def test_global_generators_stay_where_they_are(shuffle):
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
     batches(shuffle=shuffle)
-    assert before[0] == random.getstate() and before[1] == np.random.get_state()[1].tolist()
+    assert before[0] == random.getstate()
+    assert before[1] == np.random.get_state()[1].tolist()
     assert torch.equal(before[2], torch.get_rng_state())
 
 
@@ -75,9 +75,12 @@ def test_options_reach_the_loader_and_other_data_are_seen():
     loader = create_seeded_dataloader(
         SimpleNamespace(), Draws(), True, batch_size=3, drop_last=True, collate_fn=len, shuffle=True
     )
-    assert list(loader) == [3, 3] and len(loader) == 2 and loader.batch_size == 3
+    assert list(loader) == [3, 3]
+    assert len(loader) == 2
+    assert loader.batch_size == 3
     loader.dataset.values = list(range(11))
-    assert list(loader) == [3, 3, 3] and len(loader) == 3
+    assert list(loader) == [3, 3, 3]
+    assert len(loader) == 3
 
 
 class Flow(IterableDataset):

@@ -55,7 +55,8 @@ def sgd(call, tmp_path_factory):
         with pytest.raises(KeyboardInterrupt):
             call(folder, SGD, FEW)
         rows = call(folder, SGD, FEW)
-    assert ran[4] == ran[3] and len(ran) == 9  # eight planned, one of them begun twice
+    assert ran[4] == ran[3]
+    assert len(ran) == 9
     return folder, rows
 
 
@@ -63,10 +64,8 @@ def test_orders_are_named_and_a_row_is_a_run_of_main(sgd, parse):
     rows = sgd[1]
     assert [row['kind'] for row in rows] == ['easiest', 'hardest', 'random', 'random'] * 2
     assert [row['seed'] for row in rows] == ['0'] * 4 + ['1'] * 4
-    assert (
-        all(row['schedule'].startswith('split:2,order=') for row in rows)
-        and len({row['schedule'] for row in rows}) == 4
-    )
+    assert all(row['schedule'].startswith('split:2,order=') for row in rows)
+    assert len({row['schedule'] for row in rows}) == 4
     row = rows[6]
     words = (
         '--lr 0.05 --n_epochs 1 --batch_size 64 --num_threads 1 --schedule',
@@ -83,7 +82,8 @@ def test_scroll_has_one_predictor_under_all_of_them_beside_the_others_rows(sgd, 
     folder, before = sgd
     rows = call(folder, FEW, '--tasks 2 --buffer_size 0')
     mine = [row for row in rows if row['model'] == 'scroll']
-    assert len(mine) == 8 and [row for row in rows if row['model'] == 'sgd'] == before
+    assert len(mine) == 8
+    assert [row for row in rows if row['model'] == 'sgd'] == before
     assert len({(row['net_digest'], row['final_accuracy']) for row in mine}) == 1
     assert [row['schedule'] for row in mine[:4]] == [row['schedule'] for row in before[:4]]
     assert 'predictors: 1\n' in capsys.readouterr().out
@@ -93,13 +93,12 @@ def test_figures_are_those_of_the_rows(sgd):
     rows = sgd[1]
     found = sensitivity.figures(rows)
     accuracy = np.array([float(row['final_accuracy']) for row in rows])
-    assert found['mean'] == pytest.approx(accuracy[2:4].mean()) and found[
-        'deviation'
-    ] == pytest.approx(accuracy[2:4].std(ddof=1))
-    assert found['easiest'] == pytest.approx(accuracy[[0, 4]].mean()) and found[
-        'hardest'
-    ] == pytest.approx(accuracy[[1, 5]].mean())
-    assert found['worst_found'] == accuracy[:4].min() and found['predictors'] == 8
+    assert found['mean'] == pytest.approx(accuracy[2:4].mean())
+    assert found['deviation'] == pytest.approx(accuracy[2:4].std(ddof=1))
+    assert found['easiest'] == pytest.approx(accuracy[[0, 4]].mean())
+    assert found['hardest'] == pytest.approx(accuracy[[1, 5]].mean())
+    assert found['worst_found'] == accuracy[:4].min()
+    assert found['predictors'] == 8
     assert found['variance'] == variance_shares(
         np.stack([accuracy[[2, 3]], accuracy[[6, 7]]], axis=1)
     )

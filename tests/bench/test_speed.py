@@ -39,20 +39,18 @@ def test_every_stage_has_its_line(monkeypatch, capsys, tmp_path):
         STAGES
     ), lines
     without = [line for line in lines if 'no matrix units' in line]
-    assert len(without) == 2 and all(
-        float(line.split(' | ')[4]) > 0 for line in lines if line not in without
-    )
+    assert len(without) == 2
+    assert all(float(line.split(' | ')[4]) > 0 for line in lines if line not in without)
 
 
 def test_a_line_is_a_row_of_the_table():
     assert line('a', 0.05, 2.0, 'b', 0.1) == '| a | 50 ms | b | 2.00 s | 0.03 | 0.10 | yes |'
-    assert line('a', 3, 2, 'b', 1.1).endswith('| 1.50 | 1.10 | no |') and line(
-        'a', 3, 2, 'b'
-    ).endswith('| 1.50 |  |  |')
+    assert line('a', 3, 2, 'b', 1.1).endswith('| 1.50 | 1.10 | no |')
+    assert line('a', 3, 2, 'b').endswith('| 1.50 |  |  |')
 
 
 def test_the_fastest_of_several_calls_counts_and_the_first_does_not():
-    order, now, costs = [], [0], dict(a=iter([1, 50, 20, 40]), b=iter([2, 10, 30, 60]))
+    order, now, costs = [], [0], {'a': iter([1, 50, 20, 40]), 'b': iter([2, 10, 30, 60])}
 
     def spend(name):
         order.append(name)
@@ -73,4 +71,5 @@ def test_a_step_of_er_passes_the_batch_and_the_memory_and_updates(tiny_weights):
         lambda net, given: seen.append((len(given[0]), torch.is_grad_enabled()))
     )
     step()
-    assert seen == [(2 * BATCH, True)] and not torch.equal(before, method.net.get_params())
+    assert seen == [(2 * BATCH, True)]
+    assert not torch.equal(before, method.net.get_params())

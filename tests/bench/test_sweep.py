@@ -74,17 +74,17 @@ def bench(tmp_path, tiny_weights, capfd):
     base.mkdir()
 
     def write(name='two', models=('sgd', 'er'), **flags):
-        content = dict(
-            title='t',
-            source='s',
-            seeds=2,
-            flags=dict(lr=0.1, **flags),
-            columns={'digits, |M| = 20': dict(dataset='seq-digits')},
-            rows={
-                f'the {m}/{m}': dict(model=m) | (dict(buffer_size=20) if m != 'sgd' else {})
+        content = {
+            'title': 't',
+            'source': 's',
+            'seeds': 2,
+            'flags': dict(lr=0.1, **flags),
+            'columns': {'digits, |M| = 20': {'dataset': 'seq-digits'}},
+            'rows': {
+                f'the {m}/{m}': {'model': m} | ({'buffer_size': 20} if m != 'sgd' else {})
                 for m in models
             },
-        )
+        }
         path = tmp_path / f'{name}.yaml'
         path.write_text(yaml.safe_dump(content, sort_keys=False))
         keys.update((m, values_of(m, tiny_weights)) for m in models)
@@ -136,19 +136,15 @@ def begun(calls):
 
 def test_each_cell_is_made_with_each_seed_seeds_outermost_and_never_again(bench):
     code, out, _ = bench(bench.two, '--jobs', 1)
-    assert code == 0 and begun(bench.calls()) == ['sgd 0', 'er 0', 'sgd 1', 'er 1']
-    assert (
-        '4 runs, 0 of them finished' in out
-        and '[4/4] the er/er, digits, |M| = 20, seed 1: 51.00 % in ' in out
-    )
+    assert code == 0
+    assert begun(bench.calls()) == ['sgd 0', 'er 0', 'sgd 1', 'er 1']
+    assert '4 runs, 0 of them finished' in out
+    assert '[4/4] the er/er, digits, |M| = 20, seed 1: 51.00 % in ' in out
     assert len(list((bench.base / 'sweeps' / 'two').iterdir())) == 4
-    assert (
-        bench(bench.two)[:2] == (0, '4 runs, 4 of them finished\n')
-        and len(begun(bench.calls())) == 4
-    )
-    assert bench(bench.two, '--seeds', 3, '--only', 'THE SGD/*')[0] == 0 and begun(bench.calls())[
-        4:
-    ] == ['sgd 2']
+    assert bench(bench.two)[:2] == (0, '4 runs, 4 of them finished\n')
+    assert len(begun(bench.calls())) == 4
+    assert bench(bench.two, '--seeds', 3, '--only', 'THE SGD/*')[0] == 0
+    assert begun(bench.calls())[4:] == ['sgd 2']
 
 
 def test_a_row_counts_only_with_the_same_extra_flags_and_the_same_psi(
@@ -182,7 +178,7 @@ def test_a_committed_row_counts_as_made_if_all_experiments_that_ask_for_the_run_
         for row in read_rows(path)
     ]
     rows = [
-        row | dict(row=f'the {row["model"]}/{row["model"]}', column='digits, |M| = 20')
+        row | {'row': f'the {row["model"]}/{row["model"]}', 'column': 'digits, |M| = 20'}
         for row in made
     ]
     (bench.base / 'results').rename(tmp_path / 'elsewhere')
@@ -201,9 +197,8 @@ def test_a_committed_row_counts_as_made_if_all_experiments_that_ask_for_the_run_
     assert (
         len(planned(bench.two, '--rows', 'none')) == len(planned(bench.two, '--rows', folder)) + 3
     )
-    assert bench(bench.two, '--rows', folder)[1].startswith('4 runs, 3 of them finished') and begun(
-        bench.calls()
-    )[4:] == ['sgd 1']
+    assert bench(bench.two, '--rows', folder)[1].startswith('4 runs, 3 of them finished')
+    assert begun(bench.calls())[4:] == ['sgd 1']
 
 
 def test_a_dry_run_prints_what_a_shell_can_run(bench):
@@ -211,24 +206,24 @@ def test_a_dry_run_prints_what_a_shell_can_run(bench):
     code, out, err = bench(bench.two, '--dry_run', '--jobs', 1, extra=['--notes', 'a "b" $c; d'])
     lines = out.splitlines()
     # the finished one is not among them
-    assert (code, err, len(lines)) == (0, '', 3) and begun(bench.calls()) == ['sgd 0']
+    assert (code, err, len(lines)) == (0, '', 3)
+    assert begun(bench.calls()) == ['sgd 0']
     variable, interpreter, stub, *flags = shlex.split(lines[0])
-    assert (interpreter, stub) == (sys.executable, str(bench.stub)) and variable.startswith(
-        'OMP_NUM_THREADS='
-    )
+    assert (interpreter, stub) == (sys.executable, str(bench.stub))
+    assert variable.startswith('OMP_NUM_THREADS=')
     flags = dict(zip(flags[::2], flags[1::2]))
-    assert flags['--model'] == 'er' and flags['--notes'] == 'a "b" $c; d' and flags['--seed'] == '0'
+    assert flags['--model'] == 'er'
+    assert flags['--notes'] == 'a "b" $c; d'
+    assert flags['--seed'] == '0'
     assert subprocess.run(['bash', '-e'], input=lines[0], text=True, cwd='/').returncode == 0
-    assert (
-        begun(bench.calls()) == ['sgd 0', 'er 0']
-        and bench(bench.two, '--dry_run')[1].count('main.py') == 2
-    )
+    assert begun(bench.calls()) == ['sgd 0', 'er 0']
+    assert bench(bench.two, '--dry_run')[1].count('main.py') == 2
 
 
 def test_what_several_experiments_share_is_made_once(bench):
     more = bench.write('more', ('er', 'derpp', 'sgd'))
     same = bench.write('same', ('sgd',), n_epochs=50)  # the default, said aloud: the same run
-    default = arguments(Cell('', '', dict(model='sgd', dataset='seq-digits', lr=0.1), None))[
+    default = arguments(Cell('', '', {'model': 'sgd', 'dataset': 'seq-digits', 'lr': 0.1}, None))[
         0
     ].n_epochs
     same.write_text(same.read_text().replace('50', str(default)))
@@ -239,25 +234,19 @@ def test_what_several_experiments_share_is_made_once(bench):
 def test_failed_runs_are_reported_and_the_others_go_on(bench):
     bench.wish(fail=['sgd'])
     code, out, err = bench(bench.two, '--seeds', 1, '--jobs', 1)
-    assert (
-        code == 1
-        and begun(bench.calls()) == ['sgd 0', 'er 0']
-        and 'er/er, digits, |M| = 20, seed 0: 50.00 %' in out
+    assert code == 1
+    assert begun(bench.calls()) == ['sgd 0', 'er 0']
+    assert 'er/er, digits, |M| = 20, seed 0: 50.00 %' in out
+    assert err.startswith(
+        '[1/2] the sgd/sgd, digits, |M| = 20, seed 0: FAILED, exit code 3, no row: out of memory, poor sgd 0'
     )
-    assert (
-        err.startswith(
-            '[1/2] the sgd/sgd, digits, |M| = 20, seed 0: FAILED, exit code 3, no row: out of memory, poor sgd 0'
-        )
-        and '-s0.log' in err
-    )
+    assert '-s0.log' in err
     bench.wish(rowless=['sgd'])
     code, _, err = bench(bench.two, '--seeds', 1, '--jobs', 1)
     # tried again; er is not
-    assert (
-        code == 1
-        and 'exit code 0, no row: working' in err
-        and begun(bench.calls())[2:] == ['sgd 0']
-    )
+    assert code == 1
+    assert 'exit code 0, no row: working' in err
+    assert begun(bench.calls())[2:] == ['sgd 0']
     (log,) = (bench.base / 'sweeps' / 'two').glob('*sgd*')
     lines = log.read_text().splitlines()  # every try, with its command
     assert [line for line in lines if not line.startswith('$')] == [
@@ -265,28 +254,26 @@ def test_failed_runs_are_reported_and_the_others_go_on(bench):
         'out of memory, poor sgd 0',
         'working',
     ]
-    assert len({line for line in lines if line.startswith('$')}) == 1 and shlex.split(lines[0])[
-        1:3
-    ] == [sys.executable, str(bench.stub)]
+    assert len({line for line in lines if line.startswith('$')}) == 1
+    assert shlex.split(lines[0])[1:3] == [sys.executable, str(bench.stub)]
 
 
 def test_other_commands_of_an_experiment_are_called(bench, tmp_path, capfd):
     figure = tmp_path / 'figure.yaml'
     figure.write_text(
-        yaml.safe_dump(dict(title='t', commands=['-c "print(6 * 7)"', '-c "exit(3)"']))
+        yaml.safe_dump({'title': 't', 'commands': ['-c "print(6 * 7)"', '-c "exit(3)"']})
     )
-    assert bench(figure)[:2] == (1, '42\n') and 'print(6 * 7)' in bench(figure, '--dry_run')[1]
+    assert bench(figure)[:2] == (1, '42\n')
+    assert 'print(6 * 7)' in bench(figure, '--dry_run')[1]
 
 
 def test_a_cell_that_main_py_refuses_does_not_keep_others_from_running(bench):
     bad = bench.write('bad', ('sgd', 'agem'))
     code, _, err = bench(bad, '--seeds', 1, extra=['--minibatch_size', 5])  # sgd has no buffer
-    assert (
-        code == 1
-        and begun(bench.calls()) == ['agem 0']
-        and 'the sgd/sgd, digits, |M| = 20: main.py refuses it' in err
-        and '--minibatch_size' in err
-    )
+    assert code == 1
+    assert begun(bench.calls()) == ['agem 0']
+    assert 'the sgd/sgd, digits, |M| = 20: main.py refuses it' in err
+    assert '--minibatch_size' in err
     # for all seeds
     assert (
         bench(bad, '--dry_run', '--seeds', 3, extra=['--minibatch_size', 5])[2].count('refuses it')
@@ -310,7 +297,9 @@ def test_a_cell_that_main_py_refuses_does_not_keep_others_from_running(bench):
 def test_what_the_user_can_mend_ends_in_one_line_before_anything_runs(bench, words, said, capfd):
     assert end_of([str(bench.two), *words], ['x']) == 2
     out, err = capfd.readouterr()
-    assert said in err and 'Traceback' not in err and out == ''
+    assert said in err
+    assert 'Traceback' not in err
+    assert out == ''
 
 
 def test_a_signal_ends_the_runs_and_says_how_to_go_on(bench):
@@ -323,7 +312,9 @@ def test_a_signal_ends_the_runs_and_says_how_to_go_on(bench):
 
     threading.Thread(target=stop, daemon=True).start()
     code, _, err = bench(bench.two, '--jobs', 2)
-    assert code == 143 and '0 of 4 runs were made' in err and 'the same command resumes' in err
+    assert code == 143
+    assert '0 of 4 runs were made' in err
+    assert 'the same command resumes' in err
     (bench.base / 'hold').unlink()
     time.sleep(0.2)
     assert [call[0] for call in bench.calls()] == ['begin'] * 2  # nobody came to an end later

@@ -80,11 +80,9 @@ class Oracle(ContinualModel):
         assert len(self.table) == len(images.test)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        assert (
-            inputs.dtype == torch.uint8
-            and inputs.shape[1:] == (8, 8, 3)
-            and inputs is not_aug_inputs
-        )
+        assert inputs.dtype == torch.uint8
+        assert inputs.shape[1:] == (8, 8, 3)
+        assert inputs is not_aug_inputs
 
     def forward(self, x):
         if not hasattr(self, 'table'):
@@ -121,13 +119,17 @@ def test_hooks_come_in_mammoths_order(parse):
 
 def test_counters_and_batches(parse):
     _, model, dataset = run(parse, Recorder, '--n_splits 3 --n_epochs 2 --batch_size 300')
-    assert model.counts == [(4, 0, 4, 6), (7, 4, 3, 3), (10, 7, 3, 0)] and model.current_task == 3
+    assert model.counts == [(4, 0, 4, 6), (7, 4, 3, 3), (10, 7, 3, 0)]
+    assert model.current_task == 3
     assert [b[:3] for b in model.batches] == [(0, 0, 0), (0, 1, 1), (1, 2, 0), (1, 3, 1)] * 3
     assert len({id(optimiser) for optimiser in model.optimisers}) == 3  # a fresh one for each task
     assert sum(len(b[4]) for b in model.batches) == 2 * len(dataset.train_labels)
     for *_, inputs, labels, plain in model.batches:
-        assert inputs.shape == (len(labels), 3, 16, 16) and plain.shape == (len(labels), 3, 8, 8)
-        assert labels.dtype == torch.int64 and plain.min() >= 0 and plain.max() <= 1
+        assert inputs.shape == (len(labels), 3, 16, 16)
+        assert plain.shape == (len(labels), 3, 8, 8)
+        assert labels.dtype == torch.int64
+        assert plain.min() >= 0
+        assert plain.max() <= 1
 
 
 def test_the_scheduler_starts_again_with_each_task(parse):
@@ -171,5 +173,7 @@ def test_files_of_a_run(parse, tmp_path):
         for s in ('class-il', 'task-il')
     }
     assert written['class-il'] == {k: '' if v is None else str(v) for k, v in row.items()}
-    assert written['class-il']['notes'] == 'a, b' and written['class-il']['schedule'] == 'split:2'
-    assert written['task-il']['task2'] == '100.0' and written['task-il']['run'] == row['run']
+    assert written['class-il']['notes'] == 'a, b'
+    assert written['class-il']['schedule'] == 'split:2'
+    assert written['task-il']['task2'] == '100.0'
+    assert written['task-il']['run'] == row['run']

@@ -63,9 +63,8 @@ def test_a_part_of_the_stream(run):
         *trained[0],
         *trained[1],
     ]
-    assert [name for name in row if name.startswith('task')] == ['task3', 'task4'] and len(
-        json.loads(row['accuracy_per_task'])
-    ) == 4
+    assert [name for name in row if name.startswith('task')] == ['task3', 'task4']
+    assert len(json.loads(row['accuracy_per_task'])) == 4
 
 
 def test_debugging_is_a_few_batches_of_each_pass(run, monkeypatch):
@@ -75,7 +74,8 @@ def test_debugging_is_a_few_batches_of_each_pass(run, monkeypatch):
     )
     monkeypatch.setattr(Recorder, 'get_debug_iters', staticmethod(lambda: 3))
     _, model, _ = run(Recorder, '--debug_mode 1 --n_splits 1 --n_epochs 2')
-    assert model.calls.count('observe') == 6 and looked == [1]
+    assert model.calls.count('observe') == 6
+    assert looked == [1]
     assert ContinualModel.get_debug_iters() == 5
 
 
@@ -112,12 +112,10 @@ def test_missing_labels_never_reach_the_method(run, monkeypatch):
     seen = []
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        assert (
-            self.net.training
-            and self.net.layer1.training
-            and len(inputs) == len(labels) == len(not_aug_inputs)
-            and labels.min() >= 0
-        )
+        assert self.net.training
+        assert self.net.layer1.training
+        assert len(inputs) == len(labels) == len(not_aug_inputs)
+        assert labels.min() >= 0
         seen.append(
             (
                 len(labels),
@@ -128,7 +126,8 @@ def test_missing_labels_never_reach_the_method(run, monkeypatch):
 
     monkeypatch.setattr(Recorder, 'observe', observe)
     run(Recorder, '--label_perc 0.25 --n_splits 1 --batch_size 4')
-    assert sum(count for count, _ in seen) == 20 and 1 in dict(seen)
+    assert sum(count for count, _ in seen) == 20
+    assert 1 in dict(seen)
     assert all(training for _, training in seen)
 
 

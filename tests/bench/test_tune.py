@@ -88,13 +88,16 @@ def test_rules_come_from_training_data_alone_and_trials_are_made_once(
 ):
     path = tmp_path / 'models' / 'config' / 'er_ace.yaml'
     before = (
-        dict(when=dict(dataset='seq-digits'), set=dict(lr=0.5)),
-        dict(when=dict(weights='other', dataset='seq-digits', buffer_size=90), set=dict(lr=0.3)),
+        {'when': {'dataset': 'seq-digits'}, 'set': {'lr': 0.5}},
+        {
+            'when': {'weights': 'other', 'dataset': 'seq-digits', 'buffer_size': 90},
+            'set': {'lr': 0.3},
+        },
     )
     path.write_text(
         '# Said by hand.\n'
         + yaml.safe_dump(
-            dict(by='the paper', default=dict(lr=0.4), best=list(before)), sort_keys=False
+            {'by': 'the paper', 'default': {'lr': 0.4}, 'best': list(before)}, sort_keys=False
         )
     )
     monkeypatch.setattr('datasets.utils.readers.digits', _with_black_test_images())
@@ -117,27 +120,28 @@ def test_rules_come_from_training_data_alone_and_trials_are_made_once(
     )
     said = call(*words)
     # two of ten classes
-    assert [args.buffer_size for args in asked] == [20, 20] and said.count(', trial 2: ') == 1
+    assert [args.buffer_size for args in asked] == [20, 20]
+    assert said.count(', trial 2: ') == 1
     assert all(args.permute_classes and args.validation and args.stop_after == 1 for args in asked)
-    assert ', trial' not in call(*words) and len(asked) == 2  # every trial has its row
+    assert ', trial' not in call(*words)
+    assert len(asked) == 2
     monkeypatch.setattr('core.configs.ROOT', tmp_path)
-    known = dict(
-        model='er-ace',
-        model_config='best',
-        weights=tiny_weights,
-        dataset='seq-digits',
-        buffer_size=90,
-    )
+    known = {
+        'model': 'er-ace',
+        'model_config': 'best',
+        'weights': tiny_weights,
+        'dataset': 'seq-digits',
+        'buffer_size': 90,
+    }
     assert model_config('er-ace', 'best', known)[0] == {
         name: getattr(asked[0], name) for name in SPACES['er-ace']
     }
-    assert 'tuned with 2 trials' in chosen_by(known) and '|M| = 100' in chosen_by(known)
+    assert 'tuned with 2 trials' in chosen_by(known)
+    assert '|M| = 100' in chosen_by(known)
     assert chosen_by({**known, 'weights': 'none'}) == 'the paper'
-    assert model_config('er-ace', 'best', {**known, 'weights': 'other'})[0] == dict(lr=0.3)
-    assert (
-        path.read_text().startswith('# Said by hand.\nby: the paper\n')
-        and chosen_by({**known, 'model_config': 'base'}) == ''
-    )
+    assert model_config('er-ace', 'best', {**known, 'weights': 'other'})[0] == {'lr': 0.3}
+    assert path.read_text().startswith('# Said by hand.\nby: the paper\n')
+    assert chosen_by({**known, 'model_config': 'base'}) == ''
 
 
 def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(
@@ -149,8 +153,8 @@ def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(
     call('--models', 'er', 'ens', '--trials', 1, '--n_epochs', 2)
     assert 'n_epochs' not in (tmp_path / 'models' / 'config' / 'ens.yaml').read_text()
     for model, space in (
-        ('scroll', dict(adapt_lr=(0.07,))),
-        ('er', dict(lr=(0.07,), batch_size=(10,))),
+        ('scroll', {'adapt_lr': (0.07,)}),
+        ('er', {'lr': (0.07,), 'batch_size': (10,)}),
     ):
         monkeypatch.setitem(SPACES, model, space)
         call('--models', model, '--trials', 1)
@@ -171,10 +175,14 @@ def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(
         parse_args([*run, *own]).adapt_lr
         for own in ([], ['--predictor', 'ncc'], ['--head', 'ncc'], ['--predictor', 'random'])
     ]
-    known = dict(
-        model='er', model_config='best', weights=tiny_weights, dataset='seq-digits', buffer_size=20
-    )
-    rates += [model_config('er', 'best', known | dict(n_epochs=n))[0]['lr'] for n in (1, 2, 5)]
+    known = {
+        'model': 'er',
+        'model_config': 'best',
+        'weights': tiny_weights,
+        'dataset': 'seq-digits',
+        'buffer_size': 20,
+    }
+    rates += [model_config('er', 'best', known | {'n_epochs': n})[0]['lr'] for n in (1, 2, 5)]
     assert rates == [0.07, 0.002, 0.002, 0.07, 0.07, 0.01, 0.07]
 
 
@@ -194,18 +202,16 @@ def test_the_best_trials_meet_again_on_more_tasks_in_three_orders_and_the_winner
 
     asked = trials(accuracy)
     monkeypatch.setitem(
-        SPACES, 'er-ace', dict(lr=(0.1,), batch_size=(32, 10), batch_iterations=(1, 2))
+        SPACES, 'er-ace', {'lr': (0.1,), 'batch_size': (32, 10), 'batch_iterations': (1, 2)}
     )
     words = '--models', 'er-ace', '--trials', 4, '--buffer_size', 50
     call(*words)
     assert [(args.stop_after, args.buffer_size) for args in asked] == 4 * [(2, 20)] + 6 * [(5, 50)]
     orders = [args.seed for args in asked[4:] if args.batch_iterations == 2]
-    assert len(set(orders)) == 3 and orders == [
-        args.seed for args in asked[4:] if args.batch_iterations == 1
-    ]
-    assert all(args.permute_classes for args in asked) and {args.seed for args in asked[:4]} == {
-        orders[0]
-    }
+    assert len(set(orders)) == 3
+    assert orders == [args.seed for args in asked[4:] if args.batch_iterations == 1]
+    assert all(args.permute_classes for args in asked)
+    assert {args.seed for args in asked[:4]} == {orders[0]}
     (rule,) = rules_of(tmp_path, 'er_ace')
     assert rule['set']['batch_iterations'] == 2
     for said in (
@@ -224,7 +230,7 @@ def test_a_void_trial_is_shown_and_drawn_again_and_old_rows_are_not_read(call, t
     path = tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv'
     words = '--models', 'er-ace', '--trials', 4, '--finalists', 1
     # a quarter is guessing
-    asked = trials(lambda args: dict(train=60.0, frozen=28.0)[args.bn] + (args.lr == 0.01))
+    asked = trials(lambda args: {'train': 60.0, 'frozen': 28.0}[args.bn] + (args.lr == 0.01))
     assert call(*words).count(' %, void\n') == len(asked) - 4
     rows = read_rows(path)
     assert (
@@ -234,16 +240,16 @@ def test_a_void_trial_is_shown_and_drawn_again_and_old_rows_are_not_read(call, t
         < len(rows)
     )
     (rule,) = rules_of(tmp_path, 'er_ace')
-    assert (
-        'tuned with 4 trials' in rule['by']
-        and '61.0 %' in rule['by']
-        and f'drawn again: {len(rows) - 4}' in rule['by']
-    )
+    assert 'tuned with 4 trials' in rule['by']
+    assert '61.0 %' in rule['by']
+    assert f'drawn again: {len(rows) - 4}' in rule['by']
     path.write_text(path.read_text().replace('space', 'before'))  # rows of other rules
     again = trials(lambda args: 24.0)
     said = call(*words)
-    assert len(again) == 8 and 'no rule, since all trials are void' in said
-    assert rules_of(tmp_path, 'er_ace') == [rule] and len(read_rows(path)) == len(rows) + 8
+    assert len(again) == 8
+    assert 'no rule, since all trials are void' in said
+    assert rules_of(tmp_path, 'er_ace') == [rule]
+    assert len(read_rows(path)) == len(rows) + 8
 
 
 @pytest.mark.parametrize(
@@ -268,10 +274,8 @@ def test_an_edge_of_the_grid_is_followed_as_far_as_main_py_goes_and_named(
     call('--models', model, '--trials', 8, '--finalists', 1)
     assert list(dict.fromkeys(getattr(args, name) for args in asked[8:])) == tried
     (rule,) = rules_of(tmp_path, model)
-    assert (
-        rule['set'][name] == min(tried, key=lambda value: abs(np.log10(value / peak)))
-        and f'({len(asked) - 8} beyond' in rule['by']
-    )
+    assert rule['set'][name] == min(tried, key=lambda value: abs(np.log10(value / peak)))
+    assert f'({len(asked) - 8} beyond' in rule['by']
     assert (f'at an edge of what was tried: {name} {rule["set"][name]}' in rule['by']) == at_edge
 
 
@@ -284,7 +288,8 @@ def test_values_for_an_unusual_number_of_tasks_are_for_this_number_alone(
     asked = trials(lambda args: 90.0)
     call('--models', model, '--trials', 1, '--tasks', 1, '--n_splits', splits)
     (rule,) = rules_of(tmp_path, model.replace('-', '_'))
-    assert rule['when'].get('n_splits') == condition and asked[0].n_splits == splits
+    assert rule['when'].get('n_splits') == condition
+    assert asked[0].n_splits == splits
 
 
 def test_a_killed_tuning_goes_on_with_the_trials_that_have_no_row(call, monkeypatch):
@@ -301,7 +306,9 @@ def test_a_killed_tuning_goes_on_with_the_trials_that_have_no_row(call, monkeypa
     with pytest.raises(KeyboardInterrupt):
         call(*words)
     call(*words)
-    assert len(asked) == 4 and asked[1] == asked[2] and asked[0] not in asked[1:]
+    assert len(asked) == 4
+    assert asked[1] == asked[2]
+    assert asked[0] not in asked[1:]
 
 
 @pytest.mark.parametrize('model', ['er-ace', 'gdumb'])
@@ -350,7 +357,7 @@ def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
             '20',
         ]
     )
-    words = tune.Tuning('er', options, flags).words(dict(lr=1e30), 2)
+    words = tune.Tuning('er', options, flags).words({'lr': 1e30}, 2)
     assert tune.accuracy_of(flag_words(**words)) == 0
 
 
@@ -358,15 +365,17 @@ def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_each_rate_t
     for model in SPACES:
         space = space_of(model)
         planned = plan(model, 16, space)
-        assert (
-            planned == plan(model, 16, space)
-            and len({tuple(values.items()) for values in planned}) == 16
-        )
+        assert planned == plan(model, 16, space)
+        assert len({tuple(values.items()) for values in planned}) == 16
         rates = next((name for name in ('lr', 'maxlr') if name in space), None)
         if 'bn' in space:
-            assert planned[0]['bn'] == 'train' and {
-                values[rates] for values in planned[:8] if values['bn'] == 'frozen'
-            } == {0.0003, 0.001, 0.003, 0.01}
+            assert planned[0]['bn'] == 'train'
+            assert {values[rates] for values in planned[:8] if values['bn'] == 'frozen'} == {
+                0.0003,
+                0.001,
+                0.003,
+                0.01,
+            }
             assert {values[rates] for values in planned[:8] if values['bn'] == 'train'} == {
                 0.003,
                 0.01,
@@ -374,17 +383,15 @@ def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_each_rate_t
                 0.1,
             }
             assert all(values.get('minlr', 0) < values[rates] for values in planned)
-    assert (
-        space_of('er', True).keys() == SPACES['er-ace'].keys()
-        and space_of('gdumb', True) == SPACES['gdumb']
-    )
+    assert space_of('er', True).keys() == SPACES['er-ace'].keys()
+    assert space_of('gdumb', True) == SPACES['gdumb']
     assert all(
         (values['optim_mom'], values['optim_wd']) == (0, 0)
         for values in plan('gdumb', 8, SPACES['gdumb'])
     )
     # f*, not f_T
     assert all(values['adapt_select'] == 'none' for values in plan('scroll', 8, SPACES['scroll']))
-    assert 'ridge_lambda' not in space_of('scroll', given=dict(predictor='ncc'))
+    assert 'ridge_lambda' not in space_of('scroll', given={'predictor': 'ncc'})
 
 
 def test_what_is_given_is_not_tuned_and_goes_into_the_rule(
@@ -461,4 +468,4 @@ def test_what_cannot_be_tuned(call, words, said):
 
 def test_every_config_says_how_it_was_chosen():
     for path in (ROOT / 'models' / 'config').glob('*.yaml'):
-        assert chosen_by(dict(model=path.stem, model_config='default'))
+        assert chosen_by({'model': path.stem, 'model_config': 'default'})

@@ -216,12 +216,12 @@ class ShuffledDigits(ContinualDataset):
 def foreign(third_party):
     """Adds the files above to the folder of data sets."""
     third_party(
-        datasets=dict(
-            foreign_pictures=CLASS_IL,
-            foreign_unequal=UNEQUAL,
-            foreign_flow=STREAM,
-            foreign_domains=DOMAINS,
-        )
+        datasets={
+            'foreign_pictures': CLASS_IL,
+            'foreign_unequal': UNEQUAL,
+            'foreign_flow': STREAM,
+            'foreign_domains': DOMAINS,
+        }
     )
 
 

@@ -33,11 +33,13 @@ def test_constants_are_set_on_the_instance_and_other_keys_are_flags(config, argu
         STD=2,
         n_epochs=3,
         lr_scheduler='None',
-        TRANSFORM=['ToTensor', {'Normalize': dict(mean=[0, 0, 0], std=[2, 2, 2])}],
+        TRANSFORM=['ToTensor', {'Normalize': {'mean': [0, 0, 0], 'std': [2, 2, 2]}}],
         AVAIL_SCHEDS=['cosine'],
     )
     args = arguments('picture-digits')
-    assert args.n_epochs == 3 and args.lr_scheduler is None and 'N_TASKS' not in vars(args)
+    assert args.n_epochs == 3
+    assert args.lr_scheduler is None
+    assert 'N_TASKS' not in vars(args)
     dataset = get_dataset(args)
     assert (dataset.N_TASKS, dataset.N_CLASSES_PER_TASK, dataset.AVAIL_SCHEDS) == (2, 5, ['cosine'])
     x = torch.full((2, 3, 4, 4), 0.5)
@@ -56,7 +58,8 @@ def test_constants_are_set_on_the_instance_and_other_keys_are_flags(config, argu
         (0.25, 0.5, 1.0),
         3,
     )
-    assert 'cosine' in kind.AVAIL_SCHEDS and 'multisteplr' in kind.AVAIL_SCHEDS
+    assert 'cosine' in kind.AVAIL_SCHEDS
+    assert 'multisteplr' in kind.AVAIL_SCHEDS
 
 
 def test_data_sets_of_ours_take_tasks_normalisation_and_transforms(config, arguments):

@@ -39,20 +39,20 @@ def test_each_task_brings_its_classes_and_every_sample_comes_once(digits, splits
     trained, tested, ends = [], [], np.cumsum([0, *sizes])
     for t, (train, test) in enumerate(walk(dataset)):
         classes = list(range(ends[t], ends[t + 1]))
-        assert dataset.c_task == dataset.current_task == t and dataset.train_loader is train
-        assert len(dataset.test_loaders) == t + 1 and dataset.test_loaders[-1] is test
+        assert dataset.c_task == dataset.current_task == t
+        assert dataset.train_loader is train
+        assert len(dataset.test_loaders) == t + 1
+        assert dataset.test_loaders[-1] is test
         assert dataset.get_offsets() == dataset.get_offsets(t) == (ends[t], ends[t + 1])
-        assert dataset.task_classes(
-            t
-        ).tolist() == classes and dataset.seen_classes().tolist() == list(range(ends[t + 1]))
+        assert dataset.task_classes(t).tolist() == classes
+        assert dataset.seen_classes().tolist() == list(range(ends[t + 1]))
         for loader in (train, test):
             assert sorted(set(loader.dataset.targets.tolist())) == classes
         trained += names(train.dataset.data)
         tested += names(test.dataset.data)
     images = readers.digits()
-    assert sorted(trained) == sorted(names(images.train)) and sorted(tested) == sorted(
-        names(images.test)
-    )
+    assert sorted(trained) == sorted(names(images.train))
+    assert sorted(tested) == sorted(names(images.test))
 
 
 def test_batches_are_triples_of_the_right_shapes_and_labels_belong_to_images(digits):
@@ -61,12 +61,15 @@ def test_batches_are_triples_of_the_right_shapes_and_labels_belong_to_images(dig
     train, test = dataset.get_data_loaders()
     for inputs, labels, plain in train:
         # weights for 16 pixels
-        assert inputs.shape[1:] == (3, 16, 16) and plain.shape[1:] == (3, 8, 8)
-        assert inputs.dtype == plain.dtype == torch.float32 and labels.dtype == torch.int64
+        assert inputs.shape[1:] == (3, 16, 16)
+        assert plain.shape[1:] == (3, 8, 8)
+        assert inputs.dtype == plain.dtype == torch.float32
+        assert labels.dtype == torch.int64
         raw = (plain * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
         assert [table[name] for name in names(raw)] == labels.tolist()
     inputs, labels = next(iter(test))
-    assert inputs.shape[1:] == (3, 16, 16) and len(inputs) == len(labels)
+    assert inputs.shape[1:] == (3, 16, 16)
+    assert len(inputs) == len(labels)
 
 
 @pytest.mark.parametrize('splits', [1, 3])
@@ -76,7 +79,8 @@ def test_permuting_renames_classes_and_class_order_undoes_it(digits, splits):
         digits('--n_splits', splits, '--permute_classes 1'),
     )
     order = renamed.class_order
-    assert sorted(order) == list(range(10)) and order.tolist() != list(range(10))
+    assert sorted(order) == list(range(10))
+    assert order.tolist() != list(range(10))
     for part in ('train_labels', 'test_labels'):
         np.testing.assert_array_equal(getattr(renamed, part), order[getattr(plain, part)])
     assert renamed.get_class_names() == [str(label) for label in np.argsort(order)]
@@ -89,7 +93,8 @@ def test_permuting_renames_classes_and_class_order_undoes_it(digits, splits):
         digits('--permute_classes 1 --seed', seed).class_order.tobytes() for seed in (0, 0, 1, 2)
     }
     # the seed decides alone, not the number of tasks
-    assert len(orders) == 3 and order.tobytes() in orders
+    assert len(orders) == 3
+    assert order.tobytes() in orders
 
 
 def content(dataset) -> list:
@@ -110,9 +115,12 @@ def test_a_second_instance_gives_the_same_stream_and_touches_nothing(parse, flag
     first = get_dataset(args)
     whole = content(first)
     second = get_dataset(args)
-    assert second.c_task == -1 and not second.test_loaders and first.c_task == 4
+    assert second.c_task == -1
+    assert not second.test_loaders
+    assert first.c_task == 4
     assert content(second) == whole
-    assert vars(args) == before[0] and torch.equal(torch.get_rng_state(), before[1])
+    assert vars(args) == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
     assert np.random.get_state()[1].tolist() == before[2]
     assert first.images is second.images  # the pixels are not read twice
     assert content(get_dataset(parse('sgd', '--lr 1 --batch_size 64', *flags, '--seed 9'))) != whole
@@ -122,9 +130,11 @@ def test_segments_of_the_schedule_bound_the_batches(digits):
     dataset = digits('--schedule split:2,batch=100 --batch_size 30')
     train, _ = dataset.get_data_loaders()
     order, ends = dataset.schedule.task(0)
-    assert ends[:2].tolist() == [100, 200] and ends[-1] == len(order)
+    assert ends[:2].tolist() == [100, 200]
+    assert ends[-1] == len(order)
     batches = [len(labels) for _, labels, _ in train]
-    assert batches[:8] == [30, 30, 30, 10] * 2 and len(batches) == len(train)
+    assert batches[:8] == [30, 30, 30, 10] * 2
+    assert len(batches) == len(train)
     train.shuffle = False
     train.raw = True
     assert names(torch.cat([x for x, _, _ in train]).numpy()) == names(dataset.images.train[order])
@@ -134,12 +144,11 @@ def test_all_data_sets_fulfil_the_contract(parse):
     """Of one that is added here also what `read` gives, where its files are at hand."""
     for name in datasets.get_dataset_names():
         kind = datasets.get_dataset_class(name)
-        assert (
-            name == kind.NAME
-            and kind.SETTING == 'class-il'
-            and len(kind.SIZE) == (0 if name == 'seq-features' else 2)
-        )
-        assert isinstance(kind.get_epochs(), int) and isinstance(kind.get_batch_size(), int)
+        assert name == kind.NAME
+        assert kind.SETTING == 'class-il'
+        assert len(kind.SIZE) == (0 if name == 'seq-features' else 2)
+        assert isinstance(kind.get_epochs(), int)
+        assert isinstance(kind.get_batch_size(), int)
         assert 1 <= kind.DEFAULT_SPLITS <= (kind.N_CLASSES or 5)
         loss = kind.get_loss(kind)  # accepts reduction=, as BiC calls it
         assert loss(torch.zeros(2, 3), torch.tensor([0, 1]), reduction='none').shape == (2,)
@@ -149,16 +158,14 @@ def test_all_data_sets_fulfil_the_contract(parse):
             except InputError:
                 continue
             kind.check(images)
-            assert (
-                images.train.shape[1:3] == kind.SIZE and len(images.class_names) == kind.N_CLASSES
-            )
+            assert images.train.shape[1:3] == kind.SIZE
+            assert len(images.class_names) == kind.N_CLASSES
             for schedule in 'iid', f'split:{kind.N_CLASSES}', 'gaussian':
                 made = get_dataset(
                     parse('sgd', '--lr 1 --schedule', schedule, dataset=name, base_path='data')
                 )
-                assert (
-                    len(made.train_labels) == len(images.train) and made.N_CLASSES == kind.N_CLASSES
-                )
+                assert len(made.train_labels) == len(images.train)
+                assert made.N_CLASSES == kind.N_CLASSES
 
 
 def test_a_users_folder_is_a_stream_whose_classes_are_known_once_it_is_read(parse, tmp_path):

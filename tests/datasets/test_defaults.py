@@ -44,10 +44,10 @@ class Heir(Decorated):
 @pytest.mark.parametrize(
     'kind, expected',
     [
-        (Decorated, dict(n_epochs=50, batch_size=41, lr_milestones=[35, 45])),
-        (Heir, dict(n_epochs=53, batch_size=61, lr_milestones=[35, 45])),
-        (Twice, dict(lr_scheduler='multisteplr', lr_milestones=[35, 45])),
-        (ContinualDataset, dict(n_epochs=50, batch_size=32, backbone='resnet18')),
+        (Decorated, {'n_epochs': 50, 'batch_size': 41, 'lr_milestones': [35, 45]}),
+        (Heir, {'n_epochs': 53, 'batch_size': 61, 'lr_milestones': [35, 45]}),
+        (Twice, {'lr_scheduler': 'multisteplr', 'lr_milestones': [35, 45]}),
+        (ContinualDataset, {'n_epochs': 50, 'batch_size': 32, 'backbone': 'resnet18'}),
     ],
 )
 def test_defaults_of_a_class(kind, expected):

@@ -25,11 +25,9 @@ def labels_of(loader) -> list:
 def test_runs_end_to_end(arguments, dataset):
     row = run(arguments(dataset, '--buffer_size 30 --minibatch_size 7', model='er'))
     tasks = dict(zip(ALL, (5, 4, 1, 3)))[dataset]
-    assert (
-        row['n_tasks'] == tasks
-        and 0 <= row[f'task{tasks}'] <= 100
-        and f'task{tasks + 1}' not in row
-    )
+    assert row['n_tasks'] == tasks
+    assert 0 <= row[f'task{tasks}'] <= 100
+    assert f'task{tasks + 1}' not in row
 
 
 def test_defaults_of_the_file_reach_the_arguments_and_flags_win(arguments, foreign):
@@ -43,7 +41,8 @@ def test_defaults_of_the_file_reach_the_arguments_and_flags_win(arguments, forei
         'weak',
     )
     # such images are not what psi was made for
-    assert args.weights == 'none' and args.minibatch_size == 16
+    assert args.weights == 'none'
+    assert args.minibatch_size == 16
     assert arguments('picture-digits', '--batch_size 7 --n_epochs 3').batch_size == 7
     assert (arguments('unequal-digits').batch_size, arguments('unequal-digits').n_epochs) == (20, 1)
     assert (arguments('flowing-digits').batch_size, arguments('flowing-digits').n_epochs) == (16, 1)
@@ -67,22 +66,18 @@ def test_a_literal_annotation_lists_the_choices_of_a_flag(arguments):
 )
 def test_each_task_brings_its_classes(arguments, name, sizes):
     dataset, ends = get_dataset(arguments(name)), np.cumsum([0, *sizes])
-    assert dataset.N_CLASSES == 10 and dataset.c_task == -1
+    assert dataset.N_CLASSES == 10
+    assert dataset.c_task == -1
     for t, (train, test) in enumerate(walk(dataset)):
         classes = list(range(ends[t], ends[t + 1]))
-        assert (
-            dataset.get_offsets(t) == (ends[t], ends[t + 1])
-            and dataset.task_classes(t).tolist() == classes
-        )
-        assert sorted(labels_of(train)) == sorted(classes * 12) and sorted(
-            labels_of(test)
-        ) == sorted(classes * 6)
+        assert dataset.get_offsets(t) == (ends[t], ends[t + 1])
+        assert dataset.task_classes(t).tolist() == classes
+        assert sorted(labels_of(train)) == sorted(classes * 12)
+        assert sorted(labels_of(test)) == sorted(classes * 6)
         assert train.dataset.targets.dtype == torch.int64
-    assert (
-        len(dataset.test_loaders) == dataset.N_TASKS
-        and dataset.train_loader is train
-        and dataset.current_task == len(sizes) - 1
-    )
+    assert len(dataset.test_loaders) == dataset.N_TASKS
+    assert dataset.train_loader is train
+    assert dataset.current_task == len(sizes) - 1
     assert dataset.seen_classes().tolist() == list(range(10))
 
 
@@ -90,31 +85,34 @@ def test_items_are_input_label_and_plain_image_or_input_and_label(arguments):
     dataset = get_dataset(arguments('picture-digits', '--batch_size 5'))
     train, test = dataset.get_data_loaders()
     inputs, labels, plain = next(iter(train))
-    assert inputs.shape == plain.shape == (5, 3, 8, 8) and labels.dtype == torch.int64
-    assert plain.dtype == torch.float32 and plain.min() >= 0 and plain.max() <= 1
+    assert inputs.shape == plain.shape == (5, 3, 8, 8)
+    assert labels.dtype == torch.int64
+    assert plain.dtype == torch.float32
+    assert plain.min() >= 0
+    assert plain.max() <= 1
     row = torch.from_numpy(train.dataset.data[3]).permute(2, 0, 1) / 255
     assert torch.equal(train.dataset[3][2], row)
     image, label = next(iter(test))
-    assert (
-        torch.allclose(
-            dataset.get_denormalization_transform()(image[0]),
-            test.dataset.dataset.not_aug_transform(test.dataset.data[0]),
-            atol=1e-6,
-        )
-        and label[0] == test.dataset.targets[0]
+    assert torch.allclose(
+        dataset.get_denormalization_transform()(image[0]),
+        test.dataset.dataset.not_aug_transform(test.dataset.data[0]),
+        atol=1e-6,
     )
+    assert label[0] == test.dataset.targets[0]
 
 
 def test_every_domain_has_all_classes_and_a_file_may_count_its_tasks_itself(arguments):
     dataset = get_dataset(arguments('shuffled-digits'))
     loaders = list(walk(dataset))
-    assert dataset.N_CLASSES == 10 and dataset.c_task == 2 and len(dataset.test_loaders) == 3
+    assert dataset.N_CLASSES == 10
+    assert dataset.c_task == 2
+    assert len(dataset.test_loaders) == 3
     assert all(sorted(labels_of(train)) == sorted([*range(10)] * 12) for train, _ in loaders)
-    assert dataset.get_offsets(2) == (0, 10) and dataset.seen_classes().tolist() == list(range(10))
+    assert dataset.get_offsets(2) == (0, 10)
+    assert dataset.seen_classes().tolist() == list(range(10))
     first, second = (test.dataset[0][0] for _, test in loaders[:2])
-    assert not torch.equal(first, second) and torch.equal(
-        first.flatten().sort()[0], second.flatten().sort()[0]
-    )
+    assert not torch.equal(first, second)
+    assert torch.equal(first.flatten().sort()[0], second.flatten().sort()[0])
 
 
 @pytest.fixture
@@ -132,13 +130,12 @@ def test_logits_become_a_fourth_field(loader):
     )
     for batch in loader:
         rows = (batch[2][:, 0, 0, 0] * 255).round().long()
-        assert len(batch) == 4 and torch.equal(batch[3], table[rows])
+        assert len(batch) == 4
+        assert torch.equal(batch[3], table[rows])
     train.add_extra_return_field('marks', torch.arange(24))
-    assert (
-        train.extra_return_fields == ('logits', 'marks')
-        and train[7][4] == 7
-        and len(train.__getitem__(7)) == 5
-    )
+    assert train.extra_return_fields == ('logits', 'marks')
+    assert train[7][4] == 7
+    assert len(train.__getitem__(7)) == 5
     with pytest.raises(ValueError, match='3 values for 24 samples'):
         train.add_extra_return_field('short', [1, 2, 3])
 
@@ -152,7 +149,8 @@ def test_a_data_set_that_hands_out_the_same_objects_each_time(arguments, monkeyp
     assert [sorted(set(labels_of(loader))) for loader, _ in walk(dataset)] == [
         [2 * t, 2 * t + 1] for t in range(5)
     ]
-    assert len(train) == 120 and isinstance(train.targets, list)
+    assert len(train) == 120
+    assert isinstance(train.targets, list)
 
 
 def test_tasks_by_number_instead_of_by_class(arguments, monkeypatch):
@@ -167,7 +165,8 @@ def test_tasks_by_number_instead_of_by_class(arguments, monkeypatch):
     monkeypatch.setattr(file, 'Digits', with_ids)
     for t, (train, test) in enumerate(walk(dataset)):
         assert set(train.dataset.task_ids) == set(test.dataset.task_ids) == {t}
-        assert len(train.dataset) == 24 and len(set(train.dataset.targets.tolist())) == 10
+        assert len(train.dataset) == 24
+        assert len(set(train.dataset.targets.tolist())) == 10
 
 
 def test_permuted_classes_and_their_names(arguments):

@@ -30,7 +30,7 @@ def read_image(path, size):
     """Pixels of a file, which are those of its bytes in Parquet; both refuse what is no image."""
     if path.is_file():  # and no device
         parquet.write_table(
-            pyarrow.table(dict(image=[path.read_bytes()], y=[0])), f'{path}.parquet'
+            pyarrow.table({'image': [path.read_bytes()], 'y': [0]}), f'{path}.parquet'
         )
         try:
             pixels = next(ImageFile(f'{path}.parquet').blocks()).X[0]
@@ -71,12 +71,12 @@ def palette(suffix, transparency=None, mode='P'):
         if mode == 'PA':
             image = image.convert('PA')
             image.putalpha(Image.fromarray(np.array([[255, 0, 102, 255]], np.uint8)))
-        image.save(path, **({} if transparency is None else dict(transparency=transparency)))
+        image.save(path, **({} if transparency is None else {'transparency': transparency}))
 
     return suffix, write
 
 
-def png(depth: int, colour: int, pixels: bytes, width: int, transparent: bytes = None):
+def png(depth: int, colour: int, pixels: bytes, width: int, transparent: bytes | None = None):
     """A row of pixels as the format stores them: Pillow writes no PNG of 2 or 4 bits with a
     transparent grey, nor colours of 16.
     """
@@ -110,23 +110,27 @@ def tiff(width: int, pixels: bytes, order: str = '<', **tags):
     """A row of pixels with these tags: Pillow writes no TIFF of 12, or of unsigned 32, bits, nor
     one where white is zero.
     """
-    numbers = dict(
-        width=256,
-        height=257,
-        bits=258,
-        photometric=262,
-        place=273,
-        samples=277,
-        length=279,
-        extra=338,
-        kind=339,
-    )
+    numbers = {
+        'width': 256,
+        'height': 257,
+        'bits': 258,
+        'photometric': 262,
+        'place': 273,
+        'samples': 277,
+        'length': 279,
+        'extra': 338,
+        'kind': 339,
+    }
 
     def write(path):
-        entries = (
-            dict(width=width, height=1, photometric=1, place=8, samples=1, length=len(pixels))
-            | tags
-        )
+        entries = {
+            'width': width,
+            'height': 1,
+            'photometric': 1,
+            'place': 8,
+            'samples': 1,
+            'length': len(pixels),
+        } | tags
         body = [
             struct.pack(f'{order}HHIHH', numbers[name], 3, 1, value, 0)
             for name, value in sorted(entries.items(), key=lambda item: numbers[item[0]])
@@ -194,7 +198,8 @@ def test_every_kind_of_pixel(tmp_path, kind):
         warnings.simplefilter('error')
         got = read_image(path, len(expected))
     # the row, made as high as it is wide
-    assert got.dtype == np.uint8 and got.tolist() == [expected] * len(expected)
+    assert got.dtype == np.uint8
+    assert got.tolist() == [expected] * len(expected)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +248,7 @@ def test_images_are_the_right_way_up(tmp_path, orientation, suffix):
     )
     exif[274] = orientation
     Image.fromarray(picture).convert('RGB').save(
-        tmp_path / f'x{suffix}', exif=exif, **(dict(lossless=True) if suffix == '.webp' else {})
+        tmp_path / f'x{suffix}', exif=exif, **({'lossless': True} if suffix == '.webp' else {})
     )
     seen = read_image(tmp_path / f'x{suffix}', 32)[8::16, 8::16, 0] / 50
     assert np.abs(seen - TURNED[orientation]).max() < 0.1
@@ -255,7 +260,7 @@ def test_the_first_frame_is_read_and_that_is_said_once(tmp_path, capsys, suffix)
         frames = [
             Image.new('RGB', (4, 4), colour) for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255))
         ]
-        options = dict(lossless=True) if suffix == '.webp' else {}
+        options = {'lossless': True} if suffix == '.webp' else {}
         frames[0].save(
             tmp_path / f'{name}{suffix}', save_all=True, append_images=frames[1:], **options
         )
@@ -264,9 +269,9 @@ def test_the_first_frame_is_read_and_that_is_said_once(tmp_path, capsys, suffix)
     for _ in range(2):
         assert read_images(paths, 4, tmp_path)[:, 1, 1].tolist() == [[255, 0, 0]] * 2 + [[0] * 3]
     err = capsys.readouterr().err
-    assert (
-        len(err.splitlines()) == 1 and f'{tmp_path}: 2 of 3 images' in err and str(paths[0]) in err
-    )
+    assert len(err.splitlines()) == 1
+    assert f'{tmp_path}: 2 of 3 images' in err
+    assert str(paths[0]) in err
 
 
 # -- what is read, and what is not
@@ -364,11 +369,9 @@ def test_other_files_are_left_out_with_one_line(home, capsys):
         (home / 'train' / name).mkdir(parents=True)
         (home / 'train' / name / 'SYNOPHOTO_THUMB_M.jpg').write_bytes(b'no image')
     again = readers.folder(home, 4)
-    assert (
-        again.class_names == ['a', 'b']
-        and (again.train == images.train).all()
-        and (again.test == images.test).all()
-    )
+    assert again.class_names == ['a', 'b']
+    assert (again.train == images.train).all()
+    assert (again.test == images.test).all()
     (line,) = capsys.readouterr().err.splitlines()
     assert f'{home}: 5 files were left out' in line
 

@@ -20,7 +20,12 @@ LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), [10, 20, 4
 
 
 def flags(**given) -> SimpleNamespace:
-    fixed = dict(seed=0, noise_type='symmetric', custom_class_order=None, permute_classes=False)
+    fixed = {
+        'seed': 0,
+        'noise_type': 'symmetric',
+        'custom_class_order': None,
+        'permute_classes': False,
+    }
     return SimpleNamespace(**fixed | given)
 
 
@@ -152,11 +157,13 @@ def test_validation_of_all_classes_so_far_and_then_the_real_test_set(stream, nam
     dataset = stream(name, validation=20, validation_mode='complete')
     for _ in range(3):
         _, test = dataset.get_data_loaders()
-    assert set(targets(test)) == set(range(6)) and set(targets(dataset.test_loaders[0])) == {0, 1}
+    assert set(targets(test)) == set(range(6))
+    assert set(targets(dataset.test_loaders[0])) == {0, 1}
     real, plain = dataset.without_validation(), stream(name)
     for _ in range(3):
         plain.get_data_loaders()
-    assert real.c_task == 2 and dataset.args.validation == 20
+    assert real.c_task == 2
+    assert dataset.args.validation == 20
     for mine, its in zip(real.test_loaders, plain.test_loaders, strict=True):
         assert torch.equal(mine.dataset.targets, its.dataset.targets)
         np.testing.assert_array_equal(mine.dataset.data, its.dataset.data)
@@ -175,22 +182,21 @@ def test_batches_of_noisy_labels_end_with_the_true_ones(stream, name):
         assert set(back - files) <= {0, 1, -9}  # the next class of the files
         wrong += (back != files).sum()
         *_, labels, _, true = next(iter(train))
-        assert len(labels) == len(true) and not hasattr(test.dataset, 'true_labels')
+        assert len(labels) == len(true)
+        assert not hasattr(test.dataset, 'true_labels')
         assert set(targets(train)) <= set(dataset.task_classes(dataset.c_task).tolist())
     assert wrong == sum(round(0.3 * count) for count in np.bincount(file_labels(dataset)))
 
 
 @pytest.mark.parametrize(
-    'name, more', [*zip(BOTH, (dict(label_perc=0.5), dict(label_perc_by_class=0.5)))]
+    'name, more', [*zip(BOTH, ({'label_perc': 0.5}, {'label_perc_by_class': 0.5}))]
 )
 def test_labels_that_are_missing_are_minus_one(stream, name, more):
     for train, test in walk(stream(name, **more)):
         known = targets(train) >= 0
-        assert (
-            known.mean() == pytest.approx(0.5, abs=0.02)
-            and set(targets(train)[~known]) == {-1}
-            and targets(test).min() >= 0
-        )
+        assert known.mean() == pytest.approx(0.5, abs=0.02)
+        assert set(targets(train)[~known]) == {-1}
+        assert targets(test).min() >= 0
 
 
 @pytest.mark.parametrize('name', BOTH)
@@ -198,7 +204,8 @@ def test_classes_come_in_the_order_given(stream, name):
     dataset = stream(name, custom_class_order='9-8-7-6-5-4-3-2-1-0')
     for t, (train, _) in enumerate(walk(dataset)):
         files = file_labels(dataset)[np.asarray(train.dataset.indexes)]
-        assert set(files) == {9 - 2 * t, 8 - 2 * t} and set(targets(train)) == {2 * t, 2 * t + 1}
+        assert set(files) == {9 - 2 * t, 8 - 2 * t}
+        assert set(targets(train)) == {2 * t, 2 * t + 1}
     assert dataset.get_class_names()[0].endswith('9')
 
 

@@ -53,12 +53,12 @@ def test_batches_are_as_many_as_promised_and_stay_within_segments(loader_and_len
     assert len(seen) == len(set(seen))
     size = loader.batch_size
     if loader.drop_last:
-        assert all(len(batch) == size for batch in batches) and len(seen) == sum(
-            n // size * size for n in lengths
-        )
+        assert all(len(batch) == size for batch in batches)
+        assert len(seen) == sum(n // size * size for n in lengths)
     else:
         joined = [size > 1 and n > size and n % size == 1 for n in lengths]
-        assert len(seen) == sum(lengths) and all(len(batch) <= size + 1 for batch in batches)
+        assert len(seen) == sum(lengths)
+        assert all(len(batch) <= size + 1 for batch in batches)
         assert (
             sum(len(batch) == size + 1 for batch in batches)
             == sum(joined)
@@ -75,7 +75,9 @@ def test_raw_batches_are_the_same_images_in_the_same_order(loader_and_lengths):
     twin = copy.deepcopy(loader)
     loader.raw, twin.raw = False, True
     for (inputs, labels, plain), (raw, raw_labels, again) in zip(loader, twin, strict=True):
-        assert torch.equal(labels, raw_labels) and raw is again and raw.dtype == torch.uint8
+        assert torch.equal(labels, raw_labels)
+        assert raw is again
+        assert raw.dtype == torch.uint8
         assert torch.equal(raw.permute(0, 3, 1, 2).float() / 255, plain)
         assert torch.equal(inputs, plain * 2)
         assert raw[:, 0, 0, 0].tolist() == [y % 256 for y in labels.tolist()]
@@ -84,7 +86,9 @@ def test_raw_batches_are_the_same_images_in_the_same_order(loader_and_lengths):
 def test_every_pass_has_its_own_shuffle_and_the_seed_decides():
     first, twin, other = (ImageLoader(numbered(50), 8, shuffle=True, seed=s) for s in (1, 1, 2))
     a, b = labels_of(first), labels_of(first)
-    assert a != b and [a, b] == [labels_of(twin), labels_of(twin)] and a != labels_of(other)
+    assert a != b
+    assert [a, b] == [labels_of(twin), labels_of(twin)]
+    assert a != labels_of(other)
 
 
 def test_test_batches_are_pairs_raw_or_not():
@@ -93,7 +97,8 @@ def test_test_batches_are_pairs_raw_or_not():
     normal = torch.cat([x for x, _ in loader])
     loader.raw = True
     raw = [x for x, _ in loader]
-    assert torch.equal(torch.cat(raw).float(), normal) and raw[0].dtype == torch.uint8
+    assert torch.equal(torch.cat(raw).float(), normal)
+    assert raw[0].dtype == torch.uint8
     assert raw[0].data_ptr() == next(iter(loader))[0].data_ptr()  # the same memory each time
 
 
@@ -114,9 +119,11 @@ def test_images_and_labels_of_any_kind_and_number_may_take_their_place(kind, tar
     loader.dataset.data, loader.dataset.targets = images, targets(list(range(len(images))))
     for loader.raw in (True, False):
         batches = list(loader)
-        assert len(batches) == len(loader) and batches[0][1].dtype == torch.int64
+        assert len(batches) == len(loader)
+        assert batches[0][1].dtype == torch.int64
         assert sorted(i for batch in batches for i in batch[1].tolist()) == list(range(len(images)))
     plain = torch.cat([batch[2] for batch in batches])
-    assert plain.shape[1:] == shape and torch.allclose(plain, torch.full_like(plain, 0.2))
+    assert plain.shape[1:] == shape
+    assert torch.allclose(plain, torch.full_like(plain, 0.2))
     assert torch.equal(torch.cat([batch[0] for batch in batches]), plain * 2)
     assert len(loader.dataset) == len(images)

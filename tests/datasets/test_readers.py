@@ -47,7 +47,7 @@ def cifar_home(request, tmp_path, monkeypatch):
         monkeypatch.setattr(kind, part, files)
     file = folder / kind.meta['filename']
     dump(file, {kind.meta['key']: [f'class {i}' for i in range(10)]}, python2=True)
-    monkeypatch.setattr(kind, 'meta', kind.meta | dict(md5=md5(file)))
+    monkeypatch.setattr(kind, 'meta', kind.meta | {'md5': md5(file)})
     monkeypatch.setattr(kind, 'url', (tmp_path / 'nowhere').as_uri())
     return tmp_path / request.param
 
@@ -62,7 +62,8 @@ def test_cifar_files_are_read_in_order_with_colours_last(cifar_home, by_hand, mo
         monkeypatch.setattr(kind, 'tgz_md5', md5(cifar_home / kind.filename))
     images = readers.cifar(cifar_home.parent, cifar_home.name)
     count = 20 if cifar_home.name == 'CIFAR10' else 4
-    assert images.train.shape == (count, 32, 32, 3) and images.train.dtype == np.uint8
+    assert images.train.shape == (count, 32, 32, 3)
+    assert images.train.dtype == np.uint8
     ids = np.arange(count + 4)
     np.testing.assert_array_equal(
         np.concatenate([images.train_labels, images.test_labels]), ids % 10
@@ -145,7 +146,8 @@ def test_a_split_is_read_by_its_name_or_named(tmp_path):
         },
     )
     images, labels, wnids = readers.mini_split(tmp_path, 'train')
-    assert wnids == ['n01', 'n02'] and labels.tolist() == [0, 0, 1, 1]
+    assert wnids == ['n01', 'n02']
+    assert labels.tolist() == [0, 0, 1, 1]
     np.testing.assert_array_equal(images, flat([1, 2, 5, 6]))
     with refused('mini-imagenet-cache-test.pkl', str(tmp_path / 'MINIIMAGENET')):
         readers.mini_imagenet(tmp_path)
@@ -163,7 +165,9 @@ def test_digits():
         tested = (images.test_labels == y).sum()
         assert tested == (tested + (images.train_labels == y).sum()) // 5
     every = np.concatenate([images.train, images.test])
-    assert every.shape == (1797, 8, 8, 3) and every.max() == 255 and (every == every[..., :1]).all()
+    assert every.shape == (1797, 8, 8, 3)
+    assert every.max() == 255
+    assert (every == every[..., :1]).all()
     original = np.rint(load_digits().images * 255 / 16).astype(np.uint8)
     assert sorted(image[..., 0].tobytes() for image in every) == sorted(
         image.tobytes() for image in original
@@ -197,11 +201,9 @@ def test_a_folder_of_grey_and_coloured_images(home):
     images = readers.folder(home, 84)
     assert images.class_names == ['a', 'b']
     assert images.train_labels.tolist() == images.test_labels.tolist() == [0, 0, 0, 1, 1]
-    assert (
-        images.train.shape == (5, 84, 84, 3)
-        and images.train.dtype == np.uint8
-        and images.decoded_by == decoders()
-    )
+    assert images.train.shape == (5, 84, 84, 3)
+    assert images.train.dtype == np.uint8
+    assert images.decoded_by == decoders()
     assert [image[40, 40].tolist() for image in images.train] == [
         [128, 128, 129],
         [0, 0, 0],

@@ -82,7 +82,8 @@ def test_each_kind_of_method_learns_from_features(run, file, method, backbone):
     words += ['--buffer_size 40'] if '--buffer_size' in known_flags(method) else []
     words += ['--n_epochs 1'] if method not in (*FROZEN, 'er') else []
     row, model = run(method, *words)
-    assert len(row['accuracy_per_task'].split(',')) == 3 and np.isfinite(row['final_accuracy'])
+    assert len(row['accuracy_per_task'].split(',')) == 3
+    assert np.isfinite(row['final_accuracy'])
     if method == 'icarl':  # a vector has no mirror image
         vectors, labels = model.buffer.get_all_data()
         mean = normalize(model.net.eval()(vectors, returnt='features'))[labels == 3].mean(dim=0)
@@ -109,10 +110,8 @@ def test_scroll_gives_one_digest_the_one_of_the_command_line_and_labels_of_the_f
         '--keep_keys 1',
     )
     expected = Scroll(buffer_size=30, strategy='hash').fit(X[~TEST], Y[~TEST])
-    assert (
-        row['statistics_digest'] == expected.digest()
-        and row['online_digest'] == expected.predictor().digest()
-    )
+    assert row['statistics_digest'] == expected.digest()
+    assert row['online_digest'] == expected.predictor().digest()
     assert row['buffer_digest'] == expected.buffer_.content().digest()
     assert row['online_accuracy'] == pytest.approx(100 * expected.score(X[TEST], Y[TEST]), abs=1e-3)
     assert row['adapted_accuracy'] == pytest.approx(
@@ -140,9 +139,9 @@ def test_what_is_to_test_depends_on_the_sample_alone(arguments, tmp_path, named)
     """Neither on order nor on the others; with ids, all samples of an id go together."""
     ids = np.array([f'patient {i // 3}' for i in range(400)])
     order = np.random.default_rng(0).permutation(400)
-    for name, at in dict(a=np.arange(400), b=order, half=order[:200]).items():
+    for name, at in {'a': np.arange(400), 'b': order, 'half': order[:200]}.items():
         np.savez(
-            tmp_path / f'{name}.npz', X=X[at], y=WORDS[Y[at]], **(dict(id=ids[at]) if named else {})
+            tmp_path / f'{name}.npz', X=X[at], y=WORDS[Y[at]], **({'id': ids[at]} if named else {})
         )
     whole, other, half = (
         read(arguments, '--features', tmp_path / f'{name}.npz', '--test_share .3')
@@ -152,10 +151,10 @@ def test_what_is_to_test_depends_on_the_sample_alone(arguments, tmp_path, named)
     def rows(array):
         return {row.tobytes() for row in array}
 
-    assert rows(whole.test) == rows(other.test) and rows(half.test) == rows(whole.test) & (
-        rows(half.test) | rows(half.train)
-    )
-    assert 80 < len(whole.test) < 160 and whole.class_names == sorted(WORDS)
+    assert rows(whole.test) == rows(other.test)
+    assert rows(half.test) == rows(whole.test) & (rows(half.test) | rows(half.train))
+    assert 80 < len(whole.test) < 160
+    assert whole.class_names == sorted(WORDS)
     units = (quantise(X) / GRID).astype(np.float32)
     drawn = [
         sum(row.tobytes() in rows(whole.test) for row in units[ids == name])
@@ -175,20 +174,19 @@ def test_samples_to_test_from_files_of_their_own(run, tmp_path):
         tmp_path / 'test.npz',
         '--buffer_size 0',
     )
-    assert (
-        row['statistics_digest'] == Scroll().fit(X[~TEST], Y[~TEST]).digest()
-        and len(model.dataset.images.test) == 100
-    )
+    assert row['statistics_digest'] == Scroll().fit(X[~TEST], Y[~TEST]).digest()
+    assert len(model.dataset.images.test) == 100
 
 
 def test_a_parquet_file(arguments, tmp_path):
-    parquet.write_table(pyarrow.table(dict(emb=list(X), label=Y)), tmp_path / 'x')
+    parquet.write_table(pyarrow.table({'emb': list(X), 'label': Y}), tmp_path / 'x')
     np.savez(tmp_path / 'x.npz', X=X, y=Y)
     one, two = (
         read(arguments, '--features', tmp_path / 'x', '--feature_columns X=emb,y=label'),
         read(arguments, '--features', tmp_path / 'x.npz'),
     )
-    assert all(np.array_equal(a, b) for a, b in zip(one, two)) and one.train.dtype == np.float32
+    assert all(np.array_equal(a, b) for a, b in zip(one, two))
+    assert one.train.dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -230,10 +228,10 @@ def test_a_parquet_file(arguments, tmp_path):
 )
 def test_what_cannot_be_is_one_line(command_line, tmp_path, file, words, word):
     np.savez(tmp_path / 'apart.npz', X=X[:2], y=[0, 1], split=['train', 'test'])
-    for name, part in dict(narrow=X[:, 1:], plain=X, nan=X * np.nan).items():
+    for name, part in {'narrow': X[:, 1:], 'plain': X, 'nan': X * np.nan}.items():
         np.savez(tmp_path / f'{name}.npz', X=part, y=Y)
     names = tuple(f'f{i}' for i in range(64))
-    parquet.write_table(pyarrow.table(dict(zip(names, X.T)) | dict(y=Y)), tmp_path / 'named')
+    parquet.write_table(pyarrow.table(dict(zip(names, X.T)) | {'y': Y}), tmp_path / 'named')
     Scroll(buffer_size=0).fit(X[:, 1:], Y).save(tmp_path / 'state')
     Scroll(buffer_size=0).fit(Columns(X, names[::-1]), Y).save(tmp_path / 'turned')
     code, _, err = command_line(

@@ -14,9 +14,13 @@ class Noting(ContinualModel):
     NAME = 'noting'
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None, logits=None):
-        self.given = dict(
-            inputs=inputs, labels=labels, not_aug_inputs=not_aug_inputs, epoch=epoch, logits=logits
-        )
+        self.given = {
+            'inputs': inputs,
+            'labels': labels,
+            'not_aug_inputs': not_aug_inputs,
+            'epoch': epoch,
+            'logits': logits,
+        }
         return 0.25
 
 
@@ -41,7 +45,9 @@ def build(parse):
 
 def test_attributes_are_ready_after_the_constructor(build):
     model = build('--n_splits 3')
-    assert isinstance(model.net, torch.nn.Module) and model.args.lr == 0.5 and callable(model.loss)
+    assert isinstance(model.net, torch.nn.Module)
+    assert model.args.lr == 0.5
+    assert callable(model.loss)
     assert model.transform is model.original_transform
     assert model.transform(torch.rand(3, 8, 8)).shape == (3, 16, 16)
     assert model.normalization_transform(torch.rand(2, 3, 8, 8)).shape == (2, 3, 16, 16)
@@ -52,7 +58,8 @@ def test_attributes_are_ready_after_the_constructor(build):
         3,
         'class-il',
     )
-    assert model.cpt == model.classes_per_task == [4, 3, 3] and build('--n_splits 5').cpt == 2
+    assert model.cpt == model.classes_per_task == [4, 3, 3]
+    assert build('--n_splits 5').cpt == 2
     assert (model.current_task, model.task_iteration, model.epoch_iteration) == (0, 0, 0)
     assert (
         model.n_seen_classes,
@@ -60,9 +67,8 @@ def test_attributes_are_ready_after_the_constructor(build):
         model.n_classes_current_task,
         model.n_remaining_classes,
     ) == (-1,) * 4
-    assert model.device == model.net.device == torch.device('cpu') and isinstance(
-        model.opt, torch.optim.SGD
-    )
+    assert model.device == model.net.device == torch.device('cpu')
+    assert isinstance(model.opt, torch.optim.SGD)
     assert model.get_offsets(1) == (4, 7)
 
 
@@ -70,27 +76,28 @@ def test_attributes_are_ready_after_the_constructor(build):
     'observe, given, expected',
     [
         (
-            lambda self, inputs, labels, not_aug_inputs, epoch=None, logits=None: dict(
-                epoch=epoch, logits=logits
-            ),
-            dict(epoch=3, logits='l', true_labels='t', more=1),
-            dict(epoch=3, logits='l'),
+            lambda self, inputs, labels, not_aug_inputs, epoch=None, logits=None: {
+                'epoch': epoch,
+                'logits': logits,
+            },
+            {'epoch': 3, 'logits': 'l', 'true_labels': 't', 'more': 1},
+            {'epoch': 3, 'logits': 'l'},
         ),
         (
             lambda self, inputs, labels, not_aug_inputs, epoch=None, **kwargs: kwargs,
-            dict(epoch=0, logits=4, more=5),
-            dict(logits=4, more=5),
+            {'epoch': 0, 'logits': 4, 'more': 5},
+            {'logits': 4, 'more': 5},
         ),
         (
             lambda self, inputs, labels, not_aug_inputs, **rest: rest,
-            dict(epoch=0, logits=4),
-            dict(epoch=0, logits=4),
+            {'epoch': 0, 'logits': 4},
+            {'epoch': 0, 'logits': 4},
         ),
     ],
 )
 def test_observe_gets_the_extras_it_names_and_no_others(build, observe, given, expected):
     assert (
-        build(kind=type('Own', (Noting,), dict(observe=observe))).meta_observe(1, 2, 3, **given)
+        build(kind=type('Own', (Noting,), {'observe': observe})).meta_observe(1, 2, 3, **given)
         == expected
     )
 
@@ -98,21 +105,22 @@ def test_observe_gets_the_extras_it_names_and_no_others(build, observe, given, e
 @pytest.mark.parametrize(
     'flags, kind, expected',
     [
-        ([], torch.optim.SGD, dict(lr=0.5, momentum=0, nesterov=False, weight_decay=0)),
+        ([], torch.optim.SGD, {'lr': 0.5, 'momentum': 0, 'nesterov': False, 'weight_decay': 0}),
         (
             ['--optim_mom 0.9 --optim_nesterov 1 --optim_wd 0.01'],
             torch.optim.SGD,
-            dict(lr=0.5, momentum=0.9, nesterov=True, weight_decay=0.01),
+            {'lr': 0.5, 'momentum': 0.9, 'nesterov': True, 'weight_decay': 0.01},
         ),
-        (['--optimizer adam --optim_wd 0.1'], torch.optim.Adam, dict(lr=0.5, weight_decay=0.1)),
-        (['--optimizer adamw'], torch.optim.AdamW, dict(lr=0.5, weight_decay=0)),
+        (['--optimizer adam --optim_wd 0.1'], torch.optim.Adam, {'lr': 0.5, 'weight_decay': 0.1}),
+        (['--optimizer adamw'], torch.optim.AdamW, {'lr': 0.5, 'weight_decay': 0}),
     ],
     ids=lambda value: ' '.join(value) if isinstance(value, list) else '',
 )
 def test_optimisers(build, flags, kind, expected):
     model = build(*flags)
     made = model.get_optimizer()
-    assert type(made) is kind and {k: made.param_groups[0][k] for k in expected} == expected
+    assert type(made) is kind
+    assert {k: made.param_groups[0][k] for k in expected} == expected
     assert sum(p.numel() for p in made.param_groups[0]['params']) == len(model.net.get_params())
 
 
@@ -124,12 +132,16 @@ def test_samples_without_a_label_are_left_out_with_all_that_belongs_to_them(buil
     given = {
         name: value.flatten().tolist() for name, value in model.given.items() if name != 'epoch'
     }
-    assert given == dict(inputs=[0, 2], labels=[3, 0], not_aug_inputs=[0, -2], logits=[0, 20])
+    assert given == {
+        'inputs': [0, 2],
+        'labels': [3, 0],
+        'not_aug_inputs': [0, -2],
+        'logits': [0, 20],
+    }
     assert model.given['epoch'] == 2
     del model.given
-    assert model.meta_observe(x, torch.full((4,), -1), x, epoch=2) == 0 and not hasattr(
-        model, 'given'
-    )
+    assert model.meta_observe(x, torch.full((4,), -1), x, epoch=2) == 0
+    assert not hasattr(model, 'given')
 
 
 def test_loading_a_buffer(build):
@@ -138,7 +150,8 @@ def test_loading_a_buffer(build):
     full.add_data(torch.rand(9, 3, 8, 8), labels=torch.arange(9))
     for given in (full.serialize(), full):
         model.load_buffer(given)
-        assert torch.equal(model.buffer.labels, full.labels) and model.buffer.num_seen_examples == 9
+        assert torch.equal(model.buffer.labels, full.labels)
+        assert model.buffer.num_seen_examples == 9
     model.buffer = Buffer(5, seed=1)
     with refused('6 samples, --buffer_size is 5'):
         model.load_buffer(full)

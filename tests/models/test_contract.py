@@ -102,9 +102,11 @@ def test_each_method_runs_on_class_splits(start, method):
         '--label_perc 0.75',
         *bn,
     )
-    assert model.current_task == 4 and kept(model) <= BUFFER
+    assert model.current_task == 4
+    assert kept(model) <= BUFFER
     logits = predictions(model, dataset)
-    assert logits.shape == (40, 10) and not torch.isnan(logits).any()
+    assert logits.shape == (40, 10)
+    assert not torch.isnan(logits).any()
     if hasattr(model, 'buffer') and method != 'der':  # DER keeps no labels
         assert set(model.buffer.get_all_data()[1].tolist()) <= set(range(10))
 
@@ -126,10 +128,8 @@ def test_on_a_stream_without_tasks_a_method_runs_or_is_refused_before_any_work(s
             start(method, *flags)
         return
     model, dataset = run(start, method, *flags)
-    assert (
-        dataset.SETTING == 'general-continual'
-        and not torch.isnan(predictions(model, dataset)).any()
-    )
+    assert dataset.SETTING == 'general-continual'
+    assert not torch.isnan(predictions(model, dataset)).any()
 
 
 DOWN = '-'.join(map(str, reversed(range(10))))
@@ -154,9 +154,12 @@ def test_the_first_task_may_have_the_highest_labels(start, method):
         return predictions(model, dataset), dataset.task_classes(0).tolist()
 
     down, first = logits('--schedule', f'split:3,order={DOWN}', turn=True)
-    assert first == [6, 7, 8, 9] and torch.isfinite(down).all() and down.shape == (40, 10)
+    assert first == [6, 7, 8, 9]
+    assert torch.isfinite(down).all()
+    assert down.shape == (40, 10)
     up, first = logits('--schedule split:3 --custom_class_order', DOWN)
-    assert first == [0, 1, 2, 3] and torch.allclose(up, down.flip(1), atol=1e-4)
+    assert first == [0, 1, 2, 3]
+    assert torch.allclose(up, down.flip(1), atol=1e-4)
 
 
 @pytest.mark.parametrize('method', ['bic', 'gdumb', 'icarl', 'scroll'])
@@ -175,12 +178,11 @@ def test_hundreds_of_classes(start, method):
         model, dataset = run(
             start, method, '--schedule split:3,order=random --batch_size 50 --buffer_size 220'
         )
-        assert (
-            sorted(len(dataset.task_classes(t)) for t in range(3)) == [66, 67, 67]
-            and kept(model) <= 220
-        )
+        assert sorted(len(dataset.task_classes(t)) for t in range(3)) == [66, 67, 67]
+        assert kept(model) <= 220
         logits = predictions(model, dataset)
-        assert logits.shape == (200, 200) and not torch.isnan(logits).any()
+        assert logits.shape == (200, 200)
+        assert not torch.isnan(logits).any()
 
 
 @pytest.mark.parametrize('method', ['bic', 'icarl', 'lwf', 'er-ace', 'gdumb', 'scroll'])
@@ -195,7 +197,8 @@ def test_a_network_may_have_more_outputs_than_there_are_classes(start, method):
     model, dataset, args = start(method, '--num_classes 13 --n_splits 2')
     assert model.net.classifier.out_features == 13
     row = train(model, dataset, args)
-    assert 0 <= row['task2'] <= 100 and row['num_classes'] == 13
+    assert 0 <= row['task2'] <= 100
+    assert row['num_classes'] == 13
 
 
 # -- what a method sees, keeps and leaves alone
@@ -221,9 +224,8 @@ def watched_run(start):
             def watched(*given, **more):
                 before = [x.clone() for x in given]
                 out = observe(*given, **more)
-                assert all(torch.equal(a, b) for a, b in zip(before, given)) and (
-                    hasattr(model, 'learner') or kept(model) <= BUFFER
-                )
+                assert all(torch.equal(a, b) for a, b in zip(before, given))
+                assert hasattr(model, 'learner') or kept(model) <= BUFFER
                 images = given[2] * 255 if given[2].is_floating_point() else given[2]
                 seen.extend(image.round().to(torch.uint8).numpy().tobytes() for image in images)
                 return out
@@ -242,7 +244,8 @@ def test_memory_is_bounded_inputs_stay_as_they_are_and_online_methods_see_each_s
     watched_run, start, few_digits, method
 ):
     model, dataset, _, seen = watched_run(method)
-    assert seen and kept(model) <= BUFFER
+    assert seen
+    assert kept(model) <= BUFFER
     assert all(np.array_equal(a, b) for a, b in zip(dataset.images[:4], few_digits[:4]))
     if method not in OFFLINE:
         assert len(seen) == len(set(seen)) == 56
@@ -279,11 +282,9 @@ def test_a_saved_and_reloaded_method_predicts_the_same(watched_run, start, metho
     model, _, expected, _ = watched_run(method)
     again, dataset, _ = start(method, SPLIT)
     load_model_state(again, through_a_file(Packer().members(model)))
-    assert (
-        again.current_task == 2
-        and kept(again) == kept(model)
-        and torch.equal(predictions(again, dataset), expected)
-    )
+    assert again.current_task == 2
+    assert kept(again) == kept(model)
+    assert torch.equal(predictions(again, dataset), expected)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +301,8 @@ def test_a_run_that_stops_before_its_final_predictor_says_so(start, capsys, meth
     warn_once.cache_clear()
     run(start, method, TWO_TASKS, *flags)
     warned = capsys.readouterr().err
-    assert warned.count('--stop_after 2') == bool(said) and said in warned
+    assert warned.count('--stop_after 2') == bool(said)
+    assert said in warned
 
 
 # -- limits, and learning

@@ -16,8 +16,11 @@ def test_stored_logits_are_those_of_the_augmented_batch_in_training_before_the_s
     expected = twin(inputs).detach()
     model.meta_observe(inputs, labels, images)
     kept = model.buffer.logits[:12]
-    assert torch.equal(kept, expected) and kept.shape == (12, 10) and not kept.requires_grad
-    assert torch.equal(model.buffer.examples[:12], images) and images.dtype == torch.uint8
+    assert torch.equal(kept, expected)
+    assert kept.shape == (12, 10)
+    assert not kept.requires_grad
+    assert torch.equal(model.buffer.examples[:12], images)
+    assert images.dtype == torch.uint8
     assert hasattr(model.buffer, 'labels') == (method == 'derpp')  # DER has no use for labels
     others = twin.eval()(inputs), twin(model.plain(images)), model.net.train()(inputs)
     assert not any(torch.allclose(kept, other, atol=1e-4) for other in others)

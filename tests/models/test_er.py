@@ -17,7 +17,8 @@ def test_a_step_follows_the_mean_over_batch_and_all_that_is_replayed(start):
     expected = F.cross_entropy(model.net(inputs), labels)
     direction = gradient(expected, model.net)
     loss, step = step_of(model, batch)
-    assert loss == pytest.approx(expected.item(), rel=1e-5) and close(step, direction)
+    assert loss == pytest.approx(expected.item(), rel=1e-5)
+    assert close(step, direction)
 
 
 def test_several_updates_on_a_batch_draw_afresh_and_keep_its_samples_once(start):
@@ -28,13 +29,16 @@ def test_several_updates_on_a_batch_draw_afresh_and_keep_its_samples_once(start)
     model.replay = lambda: drawn.append(replay()) or drawn[-1]
     assert before == len(first[1])
     model.meta_observe(*batch)
-    assert model.buffer.num_seen_examples == before + len(batch[1]) and model.task_iteration == 2
-    assert len(drawn) == 3 and not torch.equal(drawn[0][0], drawn[1][0])
+    assert model.buffer.num_seen_examples == before + len(batch[1])
+    assert model.task_iteration == 2
+    assert len(drawn) == 3
+    assert not torch.equal(drawn[0][0], drawn[1][0])
 
 
 def test_it_keeps_training_images_as_they_are_in_the_files_under_their_labels(trained):
     model, dataset = trained('er')
-    assert model.buffer.examples.dtype == torch.uint8 and len(model.buffer) == 40
+    assert model.buffer.examples.dtype == torch.uint8
+    assert len(model.buffer) == 40
     known = {
         image.tobytes(): int(label)
         for image, label in zip(dataset.images.train, dataset.train_labels)
@@ -42,4 +46,5 @@ def test_it_keeps_training_images_as_they_are_in_the_files_under_their_labels(tr
     assert [
         known[image.tobytes()] for image in model.buffer.examples.numpy()
     ] == model.buffer.labels.tolist()
-    assert model.buffer.num_seen_examples == 80 and len(np.unique(model.buffer.labels)) > 5
+    assert model.buffer.num_seen_examples == 80
+    assert len(np.unique(model.buffer.labels)) > 5

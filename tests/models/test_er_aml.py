@@ -61,7 +61,8 @@ def test_partners_are_what_they_should_be_wherever_there_are_any(seed, batch, ke
         positives = [j for j in range(len(pool)) if pool[j] == pool[i] and j != i]
         negatives = [j for j in range(len(pool)) if pool[j] != pool[i] and pool[j] in rivals]
         assert valid == bool(positives and negatives)
-        assert (positive in positives or not positives) and (negative in negatives or not negatives)
+        assert positive in positives or not positives
+        assert negative in negatives or not negatives
 
 
 def replay_loss(model) -> float:
@@ -103,4 +104,5 @@ def test_contrast_and_replay_begin_with_the_second_batch_or_task(start, flags, b
         batch = coming[step % 2]
         plain = cross_entropy(still(model).net(batch[0]), batch[1])
         loss = model.meta_observe(*batch).item()
-        assert np.isfinite(loss) and (loss != pytest.approx(plain, rel=1e-4)) == different
+        assert np.isfinite(loss)
+        assert (loss != pytest.approx(plain, rel=1e-4)) == different

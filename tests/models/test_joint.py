@@ -2,6 +2,9 @@
 task: test_contract.py).
 """
 
+import functools
+import operator
+
 import pytest
 import torch
 
@@ -33,14 +36,18 @@ def lessons(start):
 def test_it_learns_from_each_sample_of_all_tasks_in_each_epoch_and_only_at_the_end(lessons):
     seen, moved, dataset = lessons('--n_epochs 3 --n_splits 4 --noise_rate 0.3')
     assert moved == [False, False, False, True]
-    assert sorted(sum(seen, [])) == sorted(dataset.train_labels.tolist() * 3)
+    assert sorted(functools.reduce(operator.iadd, seen, [])) == sorted(
+        dataset.train_labels.tolist() * 3
+    )
 
 
 @pytest.mark.parametrize('flags, samples', [(['--validation 25'], 60), (['--label_perc 0.5'], 40)])
 def test_what_flags_do_to_a_stream_joint_sees_too(lessons, tmp_path, flags, samples):
     seen, moved, _ = lessons(*flags, '--base_path', tmp_path)
-    labels = sum(seen, [])
-    assert len(labels) == samples and -1 not in labels and moved[-1] == bool(samples)
+    labels = functools.reduce(operator.iadd, seen, [])
+    assert len(labels) == samples
+    assert -1 not in labels
+    assert moved[-1] == bool(samples)
 
 
 def test_samples_come_in_random_order_whatever_the_schedule(lessons, schedule='gaussian:sigma=0.1'):
@@ -48,7 +55,8 @@ def test_samples_come_in_random_order_whatever_the_schedule(lessons, schedule='g
     order of the stream, at most 3.
     """
     seen, *_ = lessons('--batch_size 16 --schedule', schedule, '--permute_classes 0')
-    assert len(seen) == 5 and all(len(set(labels)) > 3 for labels in seen)
+    assert len(seen) == 5
+    assert all(len(set(labels)) > 3 for labels in seen)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(lessons):

@@ -37,7 +37,8 @@ def test_interference_is_the_change_of_loss_that_the_step_makes(seed, lr):
     assert torch.allclose(
         scores, F.cross_entropy(net(x), y, reduction='none').detach() - before, atol=1e-12
     )
-    assert not scores.requires_grad and (lr or not scores.any())
+    assert not scores.requires_grad
+    assert lr or not scores.any()
 
 
 def test_scoring_leaves_the_network_alone(start):
@@ -49,7 +50,8 @@ def test_scoring_leaves_the_network_alone(start):
     F.cross_entropy(model.net(inputs), labels).backward()
     before, gradients = copy.deepcopy(model.net), [p.grad.clone() for p in model.net.parameters()]
     in_training = interference(model.net, 0.1, inputs, labels)
-    assert in_training.any() and all(module.training for module in model.net.modules())
+    assert in_training.any()
+    assert all(module.training for module in model.net.modules())
     assert all(
         torch.equal(a, before.state_dict()[name]) for name, a in model.net.state_dict().items()
     )
@@ -87,4 +89,5 @@ def test_a_step_follows_the_sum_of_both_gradients_of_batch_and_most_interfered(s
         F.cross_entropy(model.net(candidates[chosen]), labels[chosen]), model.net
     )
     found, step = step_of(model, batch)
-    assert found == pytest.approx(loss.item(), rel=1e-5) and close(step, expected)
+    assert found == pytest.approx(loss.item(), rel=1e-5)
+    assert close(step, expected)

@@ -76,7 +76,8 @@ def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(
 ):
     names = ('statistics_digest', 'online_digest', 'online_accuracy')
     pieces, reference = row('--schedule', schedule), row('--n_splits 5')
-    assert digests(pieces, *names) == digests(reference, *names) and pieces['buffered'] == 40
+    assert digests(pieces, *names) == digests(reference, *names)
+    assert pieces['buffered'] == 40
     hashed = row('--n_splits 5 --buffer_strategy hash')
     assert digests(row('--schedule', schedule, '--buffer_strategy hash')) == digests(hashed)
     assert hashed['buffer_digest'] != reference['buffer_digest']
@@ -89,10 +90,8 @@ def test_digests_do_change_with_what_they_stand_for(row):
     # nothing there is random
     assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])
     assert seeded['adapted_digest'] != reference['adapted_digest']
-    assert (
-        shrunk['statistics_digest'] == reference['statistics_digest']
-        and shrunk['online_digest'] != reference['online_digest']
-    )
+    assert shrunk['statistics_digest'] == reference['statistics_digest']
+    assert shrunk['online_digest'] != reference['online_digest']
     assert row('--embed_dtype bfloat16')['statistics_digest'] != reference['statistics_digest']
 
 
@@ -132,12 +131,11 @@ def test_the_online_accuracy_is_that_of_scikit_learns_ridge_on_all_the_data(row,
 
 def test_columns_of_the_adapted_predictor(row):
     one = row('--n_splits 5')
-    assert one['adapted_accuracy'] == one['final_accuracy'] and one['adapted_mode'] == 'adapters'
-    assert (
-        one['buffered'] == 40
-        and one['initial_scale'] > 0
-        and one['final_scale'] != one['initial_scale']
-    )
+    assert one['adapted_accuracy'] == one['final_accuracy']
+    assert one['adapted_mode'] == 'adapters'
+    assert one['buffered'] == 40
+    assert one['initial_scale'] > 0
+    assert one['final_scale'] != one['initial_scale']
     assert row('--adaptation_threshold 39')['adapted_mode'] == 'full'
     for stage in ('embedding', 'statistics', 'adaptation', 'stream', 'evaluation', 'total'):
         assert one[f'seconds_{stage}'] >= 0
@@ -151,7 +149,8 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
     second, once = row('--adapt_every_task 2 --classifier_lr 1'), row('--classifier_lr 1')
     assert second['adapted_digest'] == once['adapted_digest']
     same = [second[f'task{t}'] == once[f'task{t}'] for t in (1, 2, 3, 4, 5)]
-    assert same[::2] == [True] * 3 and False in same
+    assert same[::2] == [True] * 3
+    assert False in same
 
 
 @pytest.mark.parametrize(
@@ -186,9 +185,8 @@ def test_the_summary_claims_what_holds_of_the_samples_that_came(
     )[1]
     counts = [re.search(rf'([\d,]+) {re.escape(words)}', out)[1] for words in left_out]
     assert sum(int(count.replace(',', '')) for count in [learned, *counts]) == 1442
-    assert f'Summary{header} ' in out and (
-        'this run left out, of 1,442 training samples: ' in out
-    ) == bool(left_out)
+    assert f'Summary{header} ' in out
+    assert ('this run left out, of 1,442 training samples: ' in out) == bool(left_out)
     assert 'came again' not in out
 
 
@@ -197,10 +195,8 @@ def test_the_summary_counts_repeated_draws_and_says_where_samples_are_not_counte
     model, dataset, args = ready('--adaptation', 'none', '--schedule', spec)
     train(model, dataset, args)
     out, came = ' '.join(capsys.readouterr().out.split()), len(set(dataset.schedule.order.tolist()))
-    assert (
-        'in any order of these 200 samples' in out
-        and f'samples came again: 200 draws of {came}' in out
-    )
+    assert 'in any order of these 200 samples' in out
+    assert f'samples came again: 200 draws of {came}' in out
     assert f'{1442 - came:,} not in the stream (--schedule {spec})' in out
     train(
         *ready(
@@ -221,7 +217,8 @@ def test_the_summary_counts_repeated_draws_and_says_where_samples_are_not_counte
     out = ' '.join(capsys.readouterr().out.split())
     learned = int(re.search(r'any order of these (\d+) samples \(f_T: with this buffer\)', out)[1])
     assert learned < 5 * 5 * 8  # five tasks, five batches of 8, and half of these
-    assert 'all after the first batches' in out and 'all in other shards (--shard 1/2)' in out
+    assert 'all after the first batches' in out
+    assert 'all in other shards (--shard 1/2)' in out
 
 
 def pass_over(model, dataset, raw=True) -> None:
@@ -253,7 +250,8 @@ def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_cl
     pass_over(model, dataset)
     images = torch.from_numpy(dataset.images.test[:60].copy())
     logits = model(images)
-    assert logits.shape == (60, 10) and torch.isfinite(logits[:, :5]).all()
+    assert logits.shape == (60, 10)
+    assert torch.isfinite(logits[:, :5]).all()
     assert (logits[:, 5:] == -torch.inf).all()
     seen = dataset.test_labels[:60] < 5
     assert (logits.argmax(1).numpy()[seen] == dataset.test_labels[:60][seen]).mean() > 0.5
@@ -264,11 +262,11 @@ def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_cl
 
 def test_the_statistics_choose_the_same_lambda_under_every_schedule(row):
     auto = row('--ridge_lambda auto')
-    assert auto['ridge_lambda'] == 'auto' and 2**-20 <= auto['ridge_lambda_used'] <= 2**20
+    assert auto['ridge_lambda'] == 'auto'
+    assert 2**-20 <= auto['ridge_lambda_used'] <= 2**20
     other = row('--ridge_lambda auto --schedule iid --permute_classes 1')
-    assert (
-        digests(other) == digests(auto) and other['ridge_lambda_used'] == auto['ridge_lambda_used']
-    )
+    assert digests(other) == digests(auto)
+    assert other['ridge_lambda_used'] == auto['ridge_lambda_used']
     assert digests(row('--ridge_lambda', str(auto['ridge_lambda_used']))) == digests(auto)
     assert row('--n_splits 5')['ridge_lambda_used'] == exact_lambda(0.1)
     assert row('--predictor ncc')['ridge_lambda_used'] is None

@@ -51,9 +51,8 @@ def test_shares_cover_all_and_overlap_nowhere():
     images = np.random.default_rng(0).integers(0, 256, (500, 4, 4, 3)).astype(np.uint8)
     for count in (1, 2, 7):
         masks = [in_shard(images, f'{i + 1}/{count}') for i in range(count)]
-        assert (np.sum(masks, axis=0) == 1).all() and min(
-            mask.sum() for mask in masks
-        ) > 0.5 * 500 / count
+        assert (np.sum(masks, axis=0) == 1).all()
+        assert min(mask.sum() for mask in masks) > 0.5 * 500 / count
     order = np.random.default_rng(1).permutation(500)
     np.testing.assert_array_equal(in_shard(images, '2/3')[order], in_shard(images[order], '2/3'))
 
@@ -92,11 +91,9 @@ def test_machines_with_a_share_each_count_what_one_counts(alone, tmp_path, monke
     merged, model = alone('--load_statistics all.npz --inference_only 1')
     for name in ('statistics_digest', 'online_digest', 'online_accuracy'):
         assert merged[name] == whole[name]
-    assert (
-        merged['buffered'] == 0
-        and merged['adapted_digest'] is None
-        and model.learner.adapted_ is None
-    )
+    assert merged['buffered'] == 0
+    assert merged['adapted_digest'] is None
+    assert model.learner.adapted_ is None
     # another schedule, the same share
     alone('--shard 2/3 --save_statistics 3.npz --adaptation none')
     assert scroll_command(['merge', 'all.npz', '3.npz', '-o', 'more.npz']) == 2
@@ -139,7 +136,8 @@ def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch)
         name: row[name] for name in SAME if name != 'task1'
     }
     bare, _ = alone('--load_state deep/state.npz --inference_only 1 --adaptation none')
-    assert bare['online_digest'] == row['online_digest'] and bare['adapted_digest'] is None
+    assert bare['online_digest'] == row['online_digest']
+    assert bare['adapted_digest'] is None
 
 
 WRONG = [

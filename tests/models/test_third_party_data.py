@@ -60,4 +60,5 @@ def test_each_domain_keeps_its_own_transform(arguments):  # noqa: F811
     (batch,) = images
     expected = torch.stack([task[i][0] for task in model.collected for i in range(len(task))])
     found, wanted = (sorted(map(tuple, rows.flatten(1).tolist())) for rows in (batch, expected))
-    assert len(model.collected) == 3 and found == wanted
+    assert len(model.collected) == 3
+    assert found == wanted

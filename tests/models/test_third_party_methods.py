@@ -302,16 +302,16 @@ class Replay(ReplayModel):
 '''
 )
 
-FILES = dict(
-    star=STAR,
-    legacy=LEGACY_METHOD,
-    replaced=REPLACED,
-    nets=NETS,
-    buffers=BUFFERS,
-    fields=FIELDS,
-    wrapped=WRAPPED,
-    replay=REPLAY,
-)
+FILES = {
+    'star': STAR,
+    'legacy': LEGACY_METHOD,
+    'replaced': REPLACED,
+    'nets': NETS,
+    'buffers': BUFFERS,
+    'fields': FIELDS,
+    'wrapped': WRAPPED,
+    'replay': REPLAY,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -344,8 +344,10 @@ def test_a_file_of_2020_with_a_star_import_and_a_function_for_its_parser(run, pa
     with refused('--penalty is missing'):
         parse('early', '--lr 0.1 --buffer_size 20')
     model, _, row = run('early', '--buffer_size 20 --penalty 1.5 --on yes')
-    assert model.args.penalty == 3 and model.args.on is True
-    assert len(model.buffer) == 20 and model.current_task == 2
+    assert model.args.penalty == 3
+    assert model.args.on is True
+    assert len(model.buffer) == 20
+    assert model.current_task == 2
 
 
 def test_a_parser_of_its_own_is_merged_and_a_task_il_method_gets_the_task(run, tmp_path):
@@ -368,18 +370,18 @@ def test_replaced_data_are_what_comes_with_their_logits(run):
     sizes = [
         -(-int((np.isin(dataset.train_labels, range(5 * t, 5 * t + 5))).sum()) // 4) for t in (0, 1)
     ]
-    assert model.lengths == [sizes[0], sizes[1] + 7] and sum(model.seen) == sum(model.lengths)
+    assert model.lengths == [sizes[0], sizes[1] + 7]
+    assert sum(model.seen) == sum(model.lengths)
     assert max(model.seen) == 4
-    assert model.validation == 12 and len(dataset.train_loader.dataset) == model.lengths[1]
+    assert model.validation == 12
+    assert len(dataset.train_loader.dataset) == model.lengths[1]
 
 
 def test_new_networks_data_sets_and_optimisers_in_the_middle_of_a_run(run):
     model, _, _ = run('nets', '--permute_classes 1 --lr_scheduler multisteplr --lr_milestones 1')
-    assert (
-        len(model.own) == 2
-        and model.last == [(False, False), (True, True)]
-        and model.args.mine == 'added'
-    )
+    assert len(model.own) == 2
+    assert model.last == [(False, False), (True, True)]
+    assert model.args.mine == 'added'
     # the scheduler works on the optimiser that the method made
     assert model.opt.param_groups[0]['lr'] == pytest.approx(0.0125)
     assert (model.dataset.class_order == model.args.class_order).all()
@@ -400,7 +402,8 @@ def test_a_net_that_is_no_module_is_trained_as_the_network_in_it(run, flags):
         assert all(
             torch.equal(tensor, weights['module'][name]) for name, tensor in weights[form].items()
         ), form
-    assert ends['none'].opt is None and ends['object'].opt is not None
+    assert ends['none'].opt is None
+    assert ends['object'].opt is not None
     assert not torch.equal(
         weights['none']['classifier.weight'], weights['module']['classifier.weight']
     )
@@ -409,7 +412,8 @@ def test_a_net_that_is_no_module_is_trained_as_the_network_in_it(run, flags):
 def test_buffers_are_read_and_written_directly(run):
     model, dataset, _ = run('buffers', '--buffer_size 40 --minibatch_size 9')
     assert len(model.buffer) == 40
-    assert model.buffer.task_labels.dtype == torch.int64 and all(model.tasks)
+    assert model.buffer.task_labels.dtype == torch.int64
+    assert all(model.tasks)
     assert model.args.minibatch_size == 9
 
 
@@ -418,7 +422,8 @@ def test_a_replay_method_has_its_buffer_whatever_its_parser_declares(run, parse,
     assert (len(model.buffer), model.args.weight) == (
         12,
         2,
-    ) and 'no effect' not in capsys.readouterr().err
+    )
+    assert 'no effect' not in capsys.readouterr().err
     with refused('--buffer_size is missing'):
         parse('replay', '--lr', '0.1')
 
@@ -432,9 +437,11 @@ def test_files_of_the_docs_run_as_they_stand(third_party, command_line, tmp_path
             path = Path(block.mark.removeprefix('file: '))
             code = block.code if decorated else block.code.replace(decorator, '')
             folders.setdefault(str(path.parent), {})[path.stem] = code
-    assert {name: list(files) for name, files in folders.items()} == dict(
-        models=['smooth'], datasets=['stripes'], backbone=['one_layer']
-    )
+    assert {name: list(files) for name, files in folders.items()} == {
+        'models': ['smooth'],
+        'datasets': ['stripes'],
+        'backbone': ['one_layer'],
+    }
     assert (decorator in folders['datasets']['stripes']) == decorated
     third_party(**folders)
     code, out, err = command_line(
@@ -462,7 +469,8 @@ def test_arguments_that_are_always_there(run):
     model, dataset, _ = run(
         'fields', '--noise_rate 0.25 --disable_noisy_labels_cache 1 --n_splits 1'
     )
-    assert len(model.values) == 26 and model.wrong == len(dataset.train_labels) / 4
+    assert len(model.values) == 26
+    assert model.wrong == len(dataset.train_labels) / 4
     args = model.args
     assert (
         args.buffer_size,

@@ -26,7 +26,7 @@ PREPROCESSING = Preprocessing(16)
 
 
 @contextmanager
-def refused(match: str = None):
+def refused(match: str | None = None):
     """The block must raise an InputError of one line; yields what pytest knows of it."""
     with pytest.raises(InputError, match=match) as caught:
         yield caught

@@ -50,7 +50,7 @@ def run(embedder, f_T, buffer):
     """adapt() on the toy images, two updates of six samples unless told otherwise."""
 
     def call(seed=0, embedder=embedder, left_out=None, **settings):
-        settings = Adaptation(**{**dict(iterations=2, minibatch=6), **settings})
+        settings = Adaptation(**{'iterations': 2, 'minibatch': 6, **settings})
         return adapt(embedder, f_T, buffer, settings, seed, left_out=left_out)
 
     return call
@@ -68,9 +68,8 @@ def test_the_calibrated_scale_minimises_cross_entropy(count, classes, seed, spre
     logits[np.arange(count), targets] += spread * r.uniform(0, 2)
     scale = fit_scale(logits, targets)
     best = min(cross_entropy(s * logits, targets) for s in np.geomspace(1e-2, 1e3, 400))
-    assert (
-        1e-2 <= scale <= 1e3 and cross_entropy(scale * logits, targets) <= best * (1 + 1e-5) + 1e-6
-    )
+    assert 1e-2 <= scale <= 1e3
+    assert cross_entropy(scale * logits, targets) <= best * (1 + 1e-5) + 1e-6
 
 
 @quick
@@ -102,7 +101,9 @@ def test_without_updates_f_star_is_f_T(run, embedder, f_T, toy, mode):
     np.testing.assert_allclose(
         f_star.decision_function(toy[0]), f_T.decision_function(embedder(toy[0])[0]), atol=1e-5
     )
-    assert f_star.losses.shape == (0,) and f_star.scale == 1 and f_star.mode == mode
+    assert f_star.losses.shape == (0,)
+    assert f_star.scale == 1
+    assert f_star.mode == mode
 
 
 def by_hand(f_T, buffer, scale):
@@ -156,7 +157,8 @@ def test_the_first_update_of_a_classifier_of_features_by_hand(flat, learn_scale,
     )
     logits = buffer.features / GRID @ f_T.weight.T + f_T.bias
     assert f_star.losses == pytest.approx([cross_entropy(2 * logits, buffer.labels)], rel=1e-5)
-    assert f_star.mode == 'classifier' and f_star.embedder is None
+    assert f_star.mode == 'classifier'
+    assert f_star.embedder is None
     assert np.abs(first_step(weight, 0.5)).max() > 1e-4  # above the tolerance
 
 
@@ -179,9 +181,8 @@ def test_psi_the_predictor_and_the_buffer_are_left_alone(run, embedder, f_T, buf
     )
     assert digests == (embedder.digest, f_T.digest(), buffer.digest())
     np.testing.assert_array_equal(samples, buffer.samples)
-    assert not embedder.pristine.training and not any(
-        p.requires_grad for p in embedder.pristine.parameters()
-    )
+    assert not embedder.pristine.training
+    assert not any(p.requires_grad for p in embedder.pristine.parameters())
 
 
 def test_adapters_change_the_centres_of_the_blocks_kernels_and_no_batch_norm(run, embedder):
@@ -189,7 +190,8 @@ def test_adapters_change_the_centres_of_the_blocks_kernels_and_no_batch_norm(run
     for name, tensor in embedder.net.state_dict().items():
         changed = (after[name] != tensor).nonzero()
         if '.conv' in name and name.endswith('weight'):
-            assert len(changed) and (changed[:, 2:] == 1).all()
+            assert len(changed)
+            assert (changed[:, 2:] == 1).all()
         else:
             assert not len(changed), name
 
@@ -229,7 +231,8 @@ def test_bfloat16_rounds_products_and_its_f_star_says_so(run, toy, mode):
     plain, coarse, again = (
         run(mode=mode, precision=precision) for precision in ('float32', 'bfloat16', 'bfloat16')
     )
-    assert coarse.made_on == f'{plain.made_on}, bfloat16' and coarse.embedder.dtype == 'bfloat16'
+    assert coarse.made_on == f'{plain.made_on}, bfloat16'
+    assert coarse.embedder.dtype == 'bfloat16'
     assert coarse.digest() == again.digest() != plain.digest()
     assert coarse.weight.dtype == plain.weight.dtype == np.float32
     logits = [f_star.decision_function(toy[0]) for f_star in (plain, coarse)]
@@ -276,9 +279,8 @@ def test_depthwise_networks_are_adapted_in_bfloat16(toy, mode):
     how = Adaptation(mode, iterations=2, select='none', precision='bfloat16')
     learner = Scroll(Embedder(Depthwise(), PREPROCESSING), adaptation=how)
     f_star = learner.partial_fit(*toy).adapt().adapted_
-    assert (
-        f_star.embedder.dtype == 'bfloat16' and np.isfinite(f_star.decision_function(toy[0])).all()
-    )
+    assert f_star.embedder.dtype == 'bfloat16'
+    assert np.isfinite(f_star.decision_function(toy[0])).all()
 
 
 def test_exact_adaptation_has_no_other_precision(run):
@@ -295,7 +297,8 @@ def test_string_labels_and_classes_that_left_the_buffer(embedder, toy):
         *(a[toy[1] > 0] for a in (buffer.labels, buffer.keys, buffer.features, buffer.samples))
     )
     f_star = adapt(embedder, ncc(statistics), few, Adaptation(iterations=1, augmentation=PLAIN))
-    assert f_star.classes.tolist() == names.tolist() and f_star.decision_function(toy[0]).shape == (
+    assert f_star.classes.tolist() == names.tolist()
+    assert f_star.decision_function(toy[0]).shape == (
         24,
         3,
     )
@@ -306,10 +309,10 @@ def test_string_labels_and_classes_that_left_the_buffer(embedder, toy):
 @pytest.mark.parametrize(
     'settings',
     [
-        dict(lr=1e30),
-        dict(lr=1e37, iterations=1, mode='full'),
-        dict(classifier_lr=1e38, iterations=4),
-        dict(scale_lr=1e38, iterations=1),
+        {'lr': 1e30},
+        {'lr': 1e37, 'iterations': 1, 'mode': 'full'},
+        {'classifier_lr': 1e38, 'iterations': 4},
+        {'scale_lr': 1e38, 'iterations': 1},
     ],
     ids=str,
 )

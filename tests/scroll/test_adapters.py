@@ -156,7 +156,8 @@ def test_every_kind_starts_as_nothing_learns_and_folds_away(other):
     with torch.no_grad():
         before = net.features(x)
         parameters = attach(net, 0.0)
-        assert kind_for(pristine)[0] == kind and torch.equal(net.features(x), before)
+        assert kind_for(pristine)[0] == kind
+        assert torch.equal(net.features(x), before)
         for p in parameters:
             p.add_(0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
     after = net.features(x)

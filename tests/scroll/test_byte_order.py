@@ -19,9 +19,8 @@ NUMBERS, NAMES = np.arange(60) % 3, np.array(['ant', 'bee', 'cé'])[np.arange(60
 def swapped(array: np.ndarray) -> np.ndarray:
     """The same values in the other order of bytes."""
     out = array.astype(array.dtype.newbyteorder('S'))
-    assert np.array_equal(out, array) and (
-        out.dtype.itemsize == 1 or out.tobytes() != array.tobytes()
-    )
+    assert np.array_equal(out, array)
+    assert out.dtype.itemsize == 1 or out.tobytes() != array.tobytes()
     return out
 
 
@@ -67,8 +66,8 @@ def test_samples_that_were_embedded_elsewhere(tmp_path, strategy):
 
 
 def test_files_hold_one_order_and_facts_as_they_were_given(tmp_path):
-    facts = dict(words=['ä', 'b'], number=2**200, nothing=None)
-    arrays = dict(a=X, b=NUMBERS, c=NAMES, d=np.float32(3))
+    facts = {'words': ['ä', 'b'], 'number': 2**200, 'nothing': None}
+    arrays = {'a': X, 'b': NUMBERS, 'c': NAMES, 'd': np.float32(3)}
     other = {name: swapped(np.asarray(array)) for name, array in arrays.items()}
     for path, content in ((tmp_path / 'one', arrays), (tmp_path / 'two', other)):
         archive.write(path, 'scroll-test-1', facts, content)

@@ -60,7 +60,7 @@ def test_columns_of_a_frame_are_put_in_the_order_that_was_learned(make, names, t
         make().partial_fit(X, Y),
     )
     assert learner.digest() == expected.digest()
-    for params in ({}, dict(scale='standard'), dict(scale=None, limit=100)):  # with weights
+    for params in ({}, {'scale': 'standard'}, {'scale': None, 'limit': 100}):  # with weights
         found, whole = (
             ScrollClassifier(**params).fit(first, Y, Y + 1).partial_fit(later, Y)
             for first, later in ((frame, other), (X, X))
@@ -72,9 +72,8 @@ def test_columns_of_a_frame_are_put_in_the_order_that_was_learned(make, names, t
             np.testing.assert_array_equal(
                 one.decision_function(table), expected.decision_function(X)
             )
-            assert (one.predict(table) == expected.predict(X)).all() and one.score(
-                table, Y
-            ) == expected.score(X, Y)
+            assert (one.predict(table) == expected.predict(X)).all()
+            assert one.score(table, Y) == expected.score(X, Y)
         assert (
             one.remove(other[:20], Y[:20]).digest() == make().partial_fit(X[20:], Y[20:]).digest()
         )
@@ -119,7 +118,8 @@ def test_learners_and_classifiers_of_other_columns_are_not_merged():
 @BOTH
 def test_names_on_one_side_alone_are_taken_in_order_with_a_warning(make):
     bare, named = make().partial_fit(X, Y), make().partial_fit(FRAME, Y)
-    assert not hasattr(bare, 'feature_names_in_') and named.feature_names_in_.tolist() == NAMES
+    assert not hasattr(bare, 'feature_names_in_')
+    assert named.feature_names_in_.tolist() == NAMES
     for learner, table, whose in (
         (bare, FRAME, 'what was learned'),
         (named, X, 'X'),
@@ -162,7 +162,7 @@ def test_a_value_and_its_float32_copy_are_one(rows):
     'make',
     [
         lambda: Scroll(keep_keys=True),
-        lambda: ScrollClassifier(),
+        ScrollClassifier,
         lambda: ScrollClassifier('ncc'),
         lambda: ScrollClassifier(scale='standard', limit=8),
     ],
@@ -209,7 +209,7 @@ def test_a_removal_says_where_it_is_not_known_whether_the_samples_were_learned(
     tmp_path, monkeypatch, capsys, how, said
 ):
     monkeypatch.chdir(tmp_path)
-    for name, at in dict(a=slice(60), b=slice(60, 90), c=slice(70, 75)).items():
+    for name, at in {'a': slice(60), 'b': slice(60, 90), 'c': slice(70, 75)}.items():
         np.savez(f'{name}.npz', X=X[at], y=Y[at])
     assert (
         main(['learn', 'a.npz', 'b.npz', how, '-o', 's.npz'])
@@ -262,20 +262,16 @@ def test_parquet_columns_go_by_their_names(tmp_path, monkeypatch, capsys):
         ['b.parquet', 'a.parquet'],
         ['--from', '[ab].parquet'],
     ):
-        assert (
-            main(['learn', *words, '--columns', 'X=f*', '-o', 's.npz']) == 0
-            and capsys.readouterr().out.strip() == digest
-        )
+        assert main(['learn', *words, '--columns', 'X=f*', '-o', 's.npz']) == 0
+        assert capsys.readouterr().out.strip() == digest
     before = Path('s.npz').read_bytes()
     for words in (
         ['add', 's.npz', 'c.parquet', '-o', 's.npz'],
         ['predict', 's.npz', 'c.parquet', '-o', 'x.csv'],
         ['learn', '--from', '*.parquet', '-o', 's.npz'],
     ):
-        assert (
-            main([*words, '--columns', 'X=f*']) == 2
-            and 'c.parquet: X has other columns' in capsys.readouterr().err
-        )
+        assert main([*words, '--columns', 'X=f*']) == 2
+        assert 'c.parquet: X has other columns' in capsys.readouterr().err
     assert Path('s.npz').read_bytes() == before
 
 
@@ -291,9 +287,8 @@ def test_whole_numbers_are_labels_whatever_holds_them(make):
         labels = pd.Series(Y).astype(dtype)
         for given_ in (labels, labels.to_numpy(), labels.tolist()):
             learner = make().partial_fit(X, given_)
-            assert learner.digest() == expected.digest() and learner.score(
-                X, given_
-            ) == expected.score(X, Y)
+            assert learner.digest() == expected.digest()
+            assert learner.score(X, given_) == expected.score(X, Y)
     # numpy rounds
     assert make().partial_fit(X[:3], [2**53 + 1, -3.0, np.uint64(2**53)]).classes_.tolist() == [
         -3,
@@ -348,9 +343,8 @@ def test_true_and_false_are_predicted_as_such(make):
         pa.array(yes),
     ):
         learner = make().partial_fit(X[:50], labels[:50]).partial_fit(X[50:], labels[50:])
-        assert learner.digest() == expected.digest() and learner.score(X, labels) == expected.score(
-            X, yes
-        )
+        assert learner.digest() == expected.digest()
+        assert learner.score(X, labels) == expected.score(X, yes)
         assert learner.classes_.dtype == learner.predict(X).dtype == bool
     assert learner.partial_fit(X, Y).predict(X).dtype == np.int64
 
@@ -386,7 +380,8 @@ def test_a_column_of_lists_is_a_table(make):
 def test_two_spellings_of_a_letter_are_one_class(make):
     composed, apart = (unicodedata.normalize(form, 'café') for form in ('NFC', 'NFD'))
     learner = make().partial_fit(X[:4], [composed, apart, 'tea', apart])
-    assert composed != apart and learner.classes_.tolist() == [composed, 'tea']
+    assert composed != apart
+    assert learner.classes_.tolist() == [composed, 'tea']
     assert learner.score(X[:4], learner.predict(X[:4])) == 1.0
     assert make is ScrollClassifier or learner.rename({apart: 'x'}).classes_.tolist() == [
         'tea',

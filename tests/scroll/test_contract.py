@@ -69,9 +69,8 @@ def fingerprint(estimator) -> tuple:
 
 
 def test_every_setting_stands_in_the_table_and_every_head_in_the_registry():
-    assert list(inspect.signature(Scroll).parameters) == ['embedder', *SETTINGS] and tuple(
-        HEADS
-    ) == (*HEAD_NAMES, *PUBLISHED)
+    assert list(inspect.signature(Scroll).parameters) == ['embedder', *SETTINGS]
+    assert tuple(HEADS) == (*HEAD_NAMES, *PUBLISHED)
     assert Scroll().get_params() == {'embedder': None} | {
         name: setting.default for name, setting in SETTINGS.items()
     }
@@ -81,11 +80,14 @@ def test_every_setting_stands_in_the_table_and_every_head_in_the_registry():
 @every
 def test_clones_are_new_and_fit_forgets_repeats_and_returns_self(new):
     estimator = new()
-    assert estimator.fit(X[::-1] + 1, Y) is estimator and estimator.partial_fit(X, Y) is estimator
+    assert estimator.fit(X[::-1] + 1, Y) is estimator
+    assert estimator.partial_fit(X, Y) is estimator
     first = fingerprint(estimator.fit(X, Y))
     clone = sklearn.base.clone(estimator)
-    assert clone.get_params() == estimator.get_params() and not hasattr(clone, 'statistics_')
-    assert first == fingerprint(clone.fit(X, Y)) and estimator.adapt() is estimator
+    assert clone.get_params() == estimator.get_params()
+    assert not hasattr(clone, 'statistics_')
+    assert first == fingerprint(clone.fit(X, Y))
+    assert estimator.adapt() is estimator
 
 
 @every
@@ -205,7 +207,8 @@ def test_shapes_and_dtypes_of_what_comes_out(new, y):
         assert estimator.predict(X).shape == (24,)
         for method in ('decision_function', 'predict_proba'):
             out = getattr(estimator, method)(X)
-            assert out.shape == (24, len(names)) and out.dtype == np.float64
+            assert out.shape == (24, len(names))
+            assert out.dtype == np.float64
         assert isinstance(estimator.score(X, y), float)
         assert estimator.predict(X[:0]).shape == (0,)
         estimator.adapt()
@@ -230,9 +233,8 @@ NAMES = ['a', 'a\0c', 'b', 'b'] * 6
 def test_text_of_any_kind_is_text(form, tmp_path):
     labels = form(NAMES)
     estimator, expected = (Scroll(buffer_size=8, keep_keys=True).fit(X, y) for y in (labels, NAMES))
-    assert estimator.classes_.tolist() == ['a', 'a\0c', 'b'] and fingerprint(
-        estimator
-    ) == fingerprint(expected)
+    assert estimator.classes_.tolist() == ['a', 'a\0c', 'b']
+    assert fingerprint(estimator) == fingerprint(expected)
     assert estimator.score(X, labels) == expected.score(X, NAMES)
     estimator.save(tmp_path / 'x')
     loaded, gone = Scroll.load(tmp_path / 'x'), X[1::4]
@@ -276,7 +278,8 @@ def test_an_argument_that_cannot_be_is_refused_before_anything_is_learned(name, 
     ):
         with refused(f'^{name.replace("_", "[_ ]")}'):
             call()
-    assert not hasattr(estimator, 'statistics_') and learned.digest() == before
+    assert not hasattr(estimator, 'statistics_')
+    assert learned.digest() == before
 
 
 @settings(quick, max_examples=40)
@@ -294,10 +297,8 @@ def test_any_finite_data_is_learned(case, count, dim, data):
     assert len(estimator.buffer_) == min(5, count)
     for _ in range(2):  # f_T, then f*
         assert set(estimator.predict(x).tolist()) <= set(y)
-        assert (
-            np.isfinite(estimator.decision_function(x)).all()
-            and np.isfinite(estimator.predict_proba(x)).all()
-        )
+        assert np.isfinite(estimator.decision_function(x)).all()
+        assert np.isfinite(estimator.predict_proba(x)).all()
         estimator.adapt()
 
 

@@ -88,9 +88,8 @@ def test_quantise_by_hand_at_ties_and_at_any_scale():
         while left:
             row.append(isqrt(left))
             left -= row[-1] ** 2
-        assert (
-            quantise([row])[0, 0] == even and quantise(np.array([row]) * 2.0**-1000)[0, 0] == even
-        )
+        assert quantise([row])[0, 0] == even
+        assert quantise(np.array([row]) * 2.0**-1000)[0, 0] == even
     for scale in (1e-307, 1e30, 1e308):  # squares neither overflow nor vanish
         np.testing.assert_array_equal(
             quantise(np.array([[1.0, 1.0, 0.0]]) * scale), [[185364, 185364, 0]]
@@ -111,7 +110,9 @@ def test_what_is_no_table_of_finite_numbers_is_refused():
 def test_keys_are_equal_for_equal_samples_only():
     x = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
     keys = sample_keys(x)
-    assert keys.dtype == np.uint64 and keys.shape == (4,) and len(set(keys.tolist())) == 4
+    assert keys.dtype == np.uint64
+    assert keys.shape == (4,)
+    assert len(set(keys.tolist())) == 4
     for same in (np.asfortranarray(x), np.repeat(x, 2, axis=2)[:, :, ::2]):
         np.testing.assert_array_equal(sample_keys(same), keys)
     np.testing.assert_array_equal(sample_keys(x[[2, 0, 2]]), keys[[2, 0, 2]])  # sample by sample
@@ -160,7 +161,8 @@ def test_the_network_that_was_given_is_left_alone():
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     embedder = Embedder(net, PREPROCESSING, chunk=8)
     embedder(IMAGES)
-    assert net.training and all(p.requires_grad for p in net.parameters())
+    assert net.training
+    assert all(p.requires_grad for p in net.parameters())
     for held in (net, embedder.pristine):
         assert all(torch.equal(before[name], tensor) for name, tensor in held.state_dict().items())
     with torch.no_grad():
@@ -231,10 +233,8 @@ def test_the_digest_tells_apart_all_that_determines_a_feature(net):
         crop=np.float64(1),
         keep_ratio=np.bool_(False),
     )
-    assert (
-        repr(alike) == repr(PREPROCESSING)
-        and Embedder(net, alike, chunk=8).digest == variants[0].digest
-    )
+    assert repr(alike) == repr(PREPROCESSING)
+    assert Embedder(net, alike, chunk=8).digest == variants[0].digest
     assert (
         variants[0].digest
         == Embedder(tiny_net(width=8), PREPROCESSING, chunk=8).digest
@@ -255,7 +255,8 @@ def test_large_images_are_resized_a_few_at_a_time_with_the_same_features(net):
             return super().__call__(images)
 
     features = Embedder(net, Watching(16), chunk=2).features(images)
-    assert sum(sizes) == 2 + 2 and max(sizes) < 2  # two for the digest
+    assert sum(sizes) == 2 + 2
+    assert max(sizes) < 2
     for image, feature in zip(images, features):
         np.testing.assert_array_equal(
             Embedder(net, PREPROCESSING, chunk=2).features(image[None])[0], feature
@@ -279,15 +280,15 @@ def test_a_feature_that_is_not_finite_is_refused_and_its_image_named():
 @pytest.mark.parametrize(
     'params, word',
     [
-        (dict(dtype='float16'), 'dtype'),
-        (dict(chunk=0), 'chunk'),
-        (dict(channels_last='yes'), 'channels_last'),
-        (dict(device='abacus'), 'device'),
-        (dict(device='cuda:99'), 'device'),
-        (dict(preprocessing=Preprocessing(1)), 'makes no features'),
-        (dict(cache=3), 'cache'),
-        (dict(net=nn.Linear(2, 2)), 'net'),
-        (dict(preprocessing=16), 'preprocessing'),
+        ({'dtype': 'float16'}, 'dtype'),
+        ({'chunk': 0}, 'chunk'),
+        ({'channels_last': 'yes'}, 'channels_last'),
+        ({'device': 'abacus'}, 'device'),
+        ({'device': 'cuda:99'}, 'device'),
+        ({'preprocessing': Preprocessing(1)}, 'makes no features'),
+        ({'cache': 3}, 'cache'),
+        ({'net': nn.Linear(2, 2)}, 'net'),
+        ({'preprocessing': 16}, 'preprocessing'),
     ],
     ids=str,
 )
@@ -299,12 +300,12 @@ def test_invalid_settings_are_refused(net, params, word):
 @pytest.mark.parametrize(
     'params',
     [
-        dict(input_size=0),
-        dict(mean=0.5),
-        dict(mean=(1, 2)),
-        dict(std=(0, 1, 1)),
-        dict(mean=(np.nan, 0, 0)),
-        dict(crop=2.0),
+        {'input_size': 0},
+        {'mean': 0.5},
+        {'mean': (1, 2)},
+        {'std': (0, 1, 1)},
+        {'mean': (np.nan, 0, 0)},
+        {'crop': 2.0},
     ],
     ids=str,
 )

@@ -46,7 +46,7 @@ def home(tmp_path_factory):
             np.savez(part / f'{i}.npz', X=X[at], y=Y[at])
         else:
             parquet.write_table(
-                pyarrow.table(dict(X=list(X[at]), y=Y[at])),
+                pyarrow.table({'X': list(X[at]), 'y': Y[at]}),
                 part / f'{i}.parquet',
                 row_group_size=50,
             )
@@ -71,17 +71,13 @@ def test_files_are_learned_as_one_learner_learns_them_and_are_parts(home, comman
         == WHOLE
     )
     state = State.read('a.npz')
-    assert (
-        state.params['head'] == 'lda'
-        and len(state.parts) == 5
-        and Scroll.load('a.npz').score(X, Y) > 0.9
-    )
+    assert state.params['head'] == 'lda'
+    assert len(state.parts) == 5
+    assert Scroll.load('a.npz').score(X, Y) > 0.9
     assert 'parts    5: ' in command('show', 'a.npz')[1]
     assert command('learn', home / 'early/1.npz', '-o', 'one.npz')[0] == 0
-    assert (
-        set(State.read('one.npz').parts) < set(state.parts)
-        and command('merge', 'a.npz', 'one.npz', '-o', 'x.npz')[0] == 2
-    )
+    assert set(State.read('one.npz').parts) < set(state.parts)
+    assert command('merge', 'a.npz', 'one.npz', '-o', 'x.npz')[0] == 2
     assert command('remove', 'a.npz', '--samples', home / 'early/1.npz', '-o', 'less.npz')[0] == 0
     assert command('merge', 'less.npz', 'one.npz', '-o', 'again.npz')[1].strip() == WHOLE
 
@@ -98,7 +94,8 @@ def test_any_tree_of_sums_is_the_whole(home, order, data):
     while len(counts) > 1:
         i = data.draw(st.integers(0, len(counts) - 2))
         counts[i : i + 2] = [engines.merge(counts[i], counts[i + 1])]
-    assert counts[0].state.statistics.digest() == WHOLE and len(counts[0].sources) == 5
+    assert counts[0].state.statistics.digest() == WHOLE
+    assert len(counts[0].sources) == 5
     assert sorted(part.state.statistics.digest() for part in parts) == sorted(before)
 
 
@@ -145,19 +142,19 @@ def test_what_cannot_be_is_one_line(home, command, words, said):
     code, out, error = command(
         'learn', *(word.replace('{home}', str(home)) for word in words), '-o', 'x.npz'
     )
-    assert (
-        (code, out, len(error.splitlines())) == (2, '', 1)
-        and said in error
-        and not Path('x.npz').exists()
-    )
+    assert (code, out, len(error.splitlines())) == (2, '', 1)
+    assert said in error
+    assert not Path('x.npz').exists()
 
 
 @pytest.mark.parametrize('engine', ['ray', 'spark', 'dask'])
 def test_an_engine_that_is_not_installed(home, command, monkeypatch, engine):
-    package = dict(spark='pyspark').get(engine, engine)
+    package = {'spark': 'pyspark'}.get(engine, engine)
     monkeypatch.setitem(sys.modules, package, None)
     code, _, error = command('learn', '--from', f'{home}/*/*', '--engine', engine, '-o', 'x.npz')
-    assert code == 2 and f'pip install ".[{engine}]"' in error and 'not installed' in error
+    assert code == 2
+    assert f'pip install ".[{engine}]"' in error
+    assert 'not installed' in error
 
 
 def test_urls(home, command):
@@ -167,7 +164,9 @@ def test_urls(home, command):
     )
     Path('x.npz').write_text('no features')
     code, _, error = command('learn', '--from', f'file://{os.getcwd()}/x.npz', '-o', 'o')
-    assert code == 2 and 'x.npz' in error and len(error.splitlines()) == 1
+    assert code == 2
+    assert 'x.npz' in error
+    assert len(error.splitlines()) == 1
 
 
 @dataclass(frozen=True)
@@ -194,14 +193,15 @@ def test_engines_have_the_digest_of_one_process_also_when_a_worker_is_killed(
     home, tmp_path, monkeypatch, engine
 ):
     monkeypatch.setenv('RAY_raylet_start_wait_time_s', '300')  # the machine may be busy
-    package = dict(spark='pyspark').get(engine, engine)
+    package = {'spark': 'pyspark'}.get(engine, engine)
     if importlib.util.find_spec(package) is None:
         pytest.skip(f'{package} is not installed')
     if engine == 'spark' and not (shutil.which('java') or os.environ.get('JAVA_HOME')):
         pytest.skip('Spark needs Java, which is not there')
     sources = engines.find([f'{home}/*/*'])
     counted = engines.total(engine, Killed(COUNTER, str(tmp_path), sources[3]), sources, 2)
-    assert (tmp_path / 'killed').exists() and counted.statistics.digest() == WHOLE
+    assert (tmp_path / 'killed').exists()
+    assert counted.statistics.digest() == WHOLE
     assert counted.parts == engines.total('local', COUNTER, sources).parts
 
 
@@ -229,12 +229,12 @@ def test_images_as_bytes_are_embedded_where_they_are_read(command):
     y, flags = np.arange(16) % 4, ['--embedder', OURS, '--block_size', '5']
     parquet.write_table(
         pyarrow.table(
-            dict(image=list(map(png, images[:9])), y=y[:9], split=['train'] * 8 + ['test'])
+            {'image': list(map(png, images[:9])), 'y': y[:9], 'split': ['train'] * 8 + ['test']}
         ),
         '0.parquet',
     )
     parquet.write_table(
-        pyarrow.table(dict(image=[dict(bytes=png(image)) for image in images[9:]], y=y[9:])),
+        pyarrow.table({'image': [{'bytes': png(image)} for image in images[9:]], 'y': y[9:]}),
         '1.parquet',
     )
     one = Scroll(make_embedder(), buffer_size=0)
@@ -252,20 +252,20 @@ def test_images_as_bytes_are_embedded_where_they_are_read(command):
         ([b'no image'], OURS, 'image of sample 0: not a readable image'),
         ([3], OURS, 'expected a column of bytes'),
         ([b''], 'none', 'MODULE:NAME'),
-        ([dict(bytes=None), dict(bytes=b'')], OURS, 'image of sample 0 is missing'),
+        ([{'bytes': None}, {'bytes': b''}], OURS, 'image of sample 0 is missing'),
         ([png(np.zeros((4, 4, 3), np.uint8))], 'os:getcwd', 'embedder'),
         ([b''], 'os:getcwd,x=1', 'MODULE:NAME'),
         (
-            [dict(bytes=None, path='cat.png'), dict(bytes=b'')],
+            [{'bytes': None, 'path': 'cat.png'}, {'bytes': b''}],
             OURS,
             "sample 0 has a path ('cat.png') and no bytes",
         ),
-        ([dict(path='cat.png')], OURS, 'expected a column of bytes'),
+        ([{'path': 'cat.png'}], OURS, 'expected a column of bytes'),
     ],
 )
 def test_no_images_or_no_embedder_is_one_line(command, column, embedder, said):
     parquet.write_table(
-        pyarrow.table(dict(picture=pyarrow.array(column), label=[1] * len(column))), 'x.parquet'
+        pyarrow.table({'picture': pyarrow.array(column), 'label': [1] * len(column)}), 'x.parquet'
     )
     code, _, error = command(
         'learn',
@@ -277,7 +277,9 @@ def test_no_images_or_no_embedder_is_one_line(command, column, embedder, said):
         '--columns',
         'X=picture,y=label',
     )
-    assert code == 2 and said in error and len(error.splitlines()) == 1
+    assert code == 2
+    assert said in error
+    assert len(error.splitlines()) == 1
     np.savez('x.npz', X=X, y=Y)
     assert (
         embedder != OURS
@@ -296,7 +298,8 @@ def test_statistics_are_learned_as_samples_are():
     learner = Scroll(buffer_size=0)
     for part in parts:
         learner.add_statistics(part)
-    assert learner.digest() == whole.digest() and learner.n_features_in_ == 64
+    assert learner.digest() == whole.digest()
+    assert learner.n_features_in_ == 64
     with_keys, narrow = (
         Scroll(buffer_size=0, keep_keys=True).fit(X, Y).set_params(keep_keys=False),
         Embedder(tiny_net(), PREPROCESSING),
@@ -311,4 +314,5 @@ def test_statistics_are_learned_as_samples_are():
     ):
         with refused():
             other.add_statistics(given_)
-    assert not hasattr(other, 'statistics_') and learner.digest() == whole.digest()
+    assert not hasattr(other, 'statistics_')
+    assert learner.digest() == whole.digest()

@@ -30,7 +30,7 @@ from scroll.__main__ import main
 from scroll.export import export
 from tests.scroll.conftest import cuttings, quick, refused
 
-RAW = [dict(scale='standard', limit=100), dict(scale=None, limit=100)]
+RAW = [{'scale': 'standard', 'limit': 100}, {'scale': None, 'limit': 100}]
 SCALES = pytest.mark.parametrize('params', [{}, *RAW], ids=['unit', 'standard', 'raw'])
 WINE = load_wine(return_X_y=True)
 
@@ -94,7 +94,8 @@ def test_weights_are_copies_to_the_bit(params, weights):
 def test_heavy_weights_count_without_copies_and_to_the_end_of_what_sums_hold():
     weights = np.r_[2**26, np.ones(59)]
     learner = ScrollClassifier().fit(X, Y, weights).learner_
-    assert learner.statistics_.total == 2**26 + 59 and learner.statistics_.counts[0] == 2**26 + 19
+    assert learner.statistics_.total == 2**26 + 59
+    assert learner.statistics_.counts[0] == 2**26 + 19
     with refused('134217727'):
         ScrollClassifier().fit(X, Y, 2 * weights)
     with refused('134217727 *samples|at most 134217727'):
@@ -131,10 +132,10 @@ def test_classes_may_come_late_and_those_named_have_columns_before_they_come():
     late.partial_fit(X[Y == 2], Y[Y == 2])
     assert fingerprint(late) == fingerprint(ScrollClassifier().fit(X, Y))
     named = ScrollClassifier().partial_fit(X[Y < 2], Y[Y < 2], classes=[0, 1, 7])
-    assert named.classes_.tolist() == [0, 1, 7] and (named.predict_proba(X)[:, 2] == 0).all()
-    assert (named.decision_function(X)[:, 2] == -np.inf).all() and set(
-        named.predict(X).tolist()
-    ) == {0, 1}
+    assert named.classes_.tolist() == [0, 1, 7]
+    assert (named.predict_proba(X)[:, 2] == 0).all()
+    assert (named.decision_function(X)[:, 2] == -np.inf).all()
+    assert set(named.predict(X).tolist()) == {0, 1}
     named.partial_fit(X[Y == 2], Y[Y == 2])  # one that was never named
     assert named.predict_proba(X).shape == (60, 4)
     for y, classes in ((Y, ['a', 'b']), (np.array(['a', 'b', 'c'])[Y], [0, 1])):
@@ -146,7 +147,7 @@ def test_classes_may_come_late_and_those_named_have_columns_before_they_come():
 def test_labels_come_back_as_whole_numbers_text_or_booleans(kind):
     y = np.array(['a', 'b'])[Y % 2].astype(kind) if kind in (str, object) else (Y % 2).astype(kind)
     estimator = ScrollClassifier().fit(X, y)
-    expected = dict(U=np.dtype('U1'), O=np.dtype('U1'), b=np.dtype(bool)).get(
+    expected = {'U': np.dtype('U1'), 'O': np.dtype('U1'), 'b': np.dtype(bool)}.get(
         y.dtype.kind, np.dtype(np.int64)
     )
     assert estimator.classes_.dtype == estimator.predict(X).dtype == expected
@@ -220,10 +221,8 @@ def test_standardised_sums_of_few_samples_and_many_features_can_be_solved(count,
     )
     x[:, ::3], x[:, 1::3] = 5, x[:, :1]
     estimator = ScrollClassifier(head, scale='standard', shrinkage=0.0).fit(x, y)
-    assert (
-        set(estimator.predict(x).tolist()) <= set(y.tolist())
-        and np.isfinite(estimator.decision_function(x)).all()
-    )
+    assert set(estimator.predict(x).tolist()) <= set(y.tolist())
+    assert np.isfinite(estimator.decision_function(x)).all()
 
 
 @pytest.mark.parametrize('params', RAW, ids=['standard', 'raw'])
@@ -237,26 +236,24 @@ def test_beyond_the_limit_nothing_is_learned_and_all_is_predicted(params):
     assert fingerprint(estimator) == before
     line = np.array([X[0], np.full(5, 1e4), np.full(5, 1e300)])
     logits = estimator.decision_function(line)
-    assert (
-        (logits[1] == logits[2]).all()
-        and (estimator.predict(line) == logits.argmax(axis=1)).all()
-        and np.isfinite(estimator.predict_proba(line)).all()
-    )
+    assert (logits[1] == logits[2]).all()
+    assert (estimator.predict(line) == logits.argmax(axis=1)).all()
+    assert np.isfinite(estimator.predict_proba(line)).all()
 
 
 @pytest.mark.parametrize(
     'params, word',
     [
-        (dict(scale='minmax'), 'scale'),
-        (dict(head='svm'), 'head'),
-        (dict(head='random', scale='standard'), 'standard'),
-        (dict(scale=None, limit=0), 'limit'),
-        (dict(scale=None, limit=[1, 2]), 'limit'),
-        (dict(scale=None, limit='a'), 'limit'),
-        (dict(scale=None, limit=True), 'limit'),
-        (dict(calibration_size=-1), 'calibration_size'),
-        (dict(ridge_lambda=-1), 'ridge_lambda'),
-        (dict(scale='standard', limit=np.inf), 'limit'),
+        ({'scale': 'minmax'}, 'scale'),
+        ({'head': 'svm'}, 'head'),
+        ({'head': 'random', 'scale': 'standard'}, 'standard'),
+        ({'scale': None, 'limit': 0}, 'limit'),
+        ({'scale': None, 'limit': [1, 2]}, 'limit'),
+        ({'scale': None, 'limit': 'a'}, 'limit'),
+        ({'scale': None, 'limit': True}, 'limit'),
+        ({'calibration_size': -1}, 'calibration_size'),
+        ({'ridge_lambda': -1}, 'ridge_lambda'),
+        ({'scale': 'standard', 'limit': np.inf}, 'limit'),
     ],
 )
 def test_parameters_that_cannot_be_are_refused(params, word):
@@ -269,10 +266,8 @@ def test_a_first_batch_does_not_decide_on_the_grid_and_whole_data_do(tmp_path):
         with refused('give limit'):
             ScrollClassifier(scale=scale).partial_fit(X, Y)
         fitted = ScrollClassifier(scale=scale).fit(X, Y)
-        assert (
-            fitted.digest() == ScrollClassifier(scale=scale).fit(X[::-1], Y[::-1]).digest()
-            and fitted.score(X, Y) > 0.7
-        )
+        assert fitted.digest() == ScrollClassifier(scale=scale).fit(X[::-1], Y[::-1]).digest()
+        assert fitted.score(X, Y) > 0.7
         assert (
             len(
                 {
@@ -307,7 +302,8 @@ def test_removed_is_never_seen(params):
         estimator.remove(X[:1], Y[:1])
     few = ScrollClassifier(**params, calibration_size=3).fit(X, Y).remove(X[:57], Y[:57])
     # there is nothing to calibrate on
-    assert len(few.learner_.buffer_) <= 1 and few.predict_proba(X).shape == (60, 3)
+    assert len(few.learner_.buffer_) <= 1
+    assert few.predict_proba(X).shape == (60, 3)
 
 
 @SCALES
@@ -353,7 +349,7 @@ def test_scroll_itself_is_a_classifier_of_scikit_learn():
     with pytest.raises(NotFittedError):
         pipeline.predict(X)
     search = GridSearchCV(
-        pipeline, dict(scroll__head=['lda']), scoring='neg_log_loss', error_score='raise'
+        pipeline, {'scroll__head': ['lda']}, scoring='neg_log_loss', error_score='raise'
     ).fit(X, Y)
     z = StandardScaler().fit_transform(X)
     np.testing.assert_array_equal(
@@ -367,13 +363,11 @@ def test_classifiers_are_saved_and_exported_as_learners_are(tmp_path, monkeypatc
     one = ScrollClassifier('lda').fit(frame, Y.astype(float))
     one.save('1.npz')
     two = Scroll.load('1.npz')
-    for name, learner in dict(one=one, two=two).items():
+    for name, learner in {'one': one, 'two': two}.items():
         export(learner, f'{name}.safetensors')
     assert Path('one.safetensors').read_bytes() == Path('two.safetensors').read_bytes()
-    assert (
-        two.digest() == one.digest()
-        and two.feature_names_in_.tolist() == one.feature_names_in_.tolist()
-    )
+    assert two.digest() == one.digest()
+    assert two.feature_names_in_.tolist() == one.feature_names_in_.tolist()
     for longer in (
         one + ScrollClassifier('lda').fit(frame + 1, Y),
         one.partial_fit(frame, Y, sample_weight=Y),
@@ -387,10 +381,10 @@ def test_pipelines_search_grids_and_validate():
     pipeline = make_pipeline(FunctionTransformer(), ScrollClassifier())
     search = GridSearchCV(
         pipeline,
-        dict(
-            scrollclassifier__head=['ridge', 'lda'],
-            scrollclassifier__scale=['unit', 'standard', None],
-        ),
+        {
+            'scrollclassifier__head': ['ridge', 'lda'],
+            'scrollclassifier__scale': ['unit', 'standard', None],
+        },
         scoring='neg_log_loss',
         cv=3,
         error_score='raise',
@@ -416,7 +410,7 @@ def test_what_reads_columns_one_by_one_finds_what_it_does_in_scikit_learns(head,
     """
     x, y = (part[:300] for part in load_digits(n_class=5, return_X_y=True))
     half, rest = slice(0, None, 2), slice(1, None, 2)
-    truth, how = y[rest, None] == np.arange(5), dict(lift_dim=40)
+    truth, how = y[rest, None] == np.arange(5), {'lift_dim': 40}
 
     def measured(model) -> tuple:
         calibrated = CalibratedClassifierCV(make_pipeline(FunctionTransformer(), model), cv=2)

@@ -62,32 +62,32 @@ class SmallResidual(nn.Module):
         return self.layer2(x + self.layer1(x)).mean((2, 3))
 
 
-LAYERS = dict(
-    convolution=nn.Conv2d(6, 4, 3, 1, 1),
-    strided=nn.Conv2d(6, 4, 5, 2, 1),
-    dilated=nn.Conv2d(6, 4, 3, 1, 2, 2),
-    grouped=nn.Conv2d(6, 4, 3, 1, 1, groups=2),
-    depthwise=nn.Conv2d(6, 6, 3, 2, 1, groups=6),
-    pointwise=nn.Conv2d(6, 5, 1),
-    linear=nn.Linear(10, 3),
-    train=nn.BatchNorm2d(6),
-    frozen=nn.BatchNorm2d(6).eval(),
-    pooled=nn.AdaptiveAvgPool2d(1),
-    relu6=nn.ReLU6(),
-)
-FORWARD = dict(
-    gelu=nn.GELU(),
-    tanh_gelu=nn.GELU('tanh'),
-    silu=nn.SiLU(),
-    sigmoid=nn.Sigmoid(),
-    tanh=nn.Tanh(),
-    hardswish=nn.Hardswish(),
-    layer_norm=nn.LayerNorm(10),
-    group_norm=nn.GroupNorm(2, 6),
-    softmax=nn.Softmax(1),
-    log_softmax=nn.LogSoftmax(-1),
-    max_pool=nn.MaxPool2d(3, 2),
-)
+LAYERS = {
+    'convolution': nn.Conv2d(6, 4, 3, 1, 1),
+    'strided': nn.Conv2d(6, 4, 5, 2, 1),
+    'dilated': nn.Conv2d(6, 4, 3, 1, 2, 2),
+    'grouped': nn.Conv2d(6, 4, 3, 1, 1, groups=2),
+    'depthwise': nn.Conv2d(6, 6, 3, 2, 1, groups=6),
+    'pointwise': nn.Conv2d(6, 5, 1),
+    'linear': nn.Linear(10, 3),
+    'train': nn.BatchNorm2d(6),
+    'frozen': nn.BatchNorm2d(6).eval(),
+    'pooled': nn.AdaptiveAvgPool2d(1),
+    'relu6': nn.ReLU6(),
+}
+FORWARD = {
+    'gelu': nn.GELU(),
+    'tanh_gelu': nn.GELU('tanh'),
+    'silu': nn.SiLU(),
+    'sigmoid': nn.Sigmoid(),
+    'tanh': nn.Tanh(),
+    'hardswish': nn.Hardswish(),
+    'layer_norm': nn.LayerNorm(10),
+    'group_norm': nn.GroupNorm(2, 6),
+    'softmax': nn.Softmax(1),
+    'log_softmax': nn.LogSoftmax(-1),
+    'max_pool': nn.MaxPool2d(3, 2),
+}
 
 
 def inputs(*shape, seed=0):
@@ -121,16 +121,16 @@ def test_values_and_gradients_are_those_of_float64(name):
         )
 
 
-SINGLE = dict(  # by torch, by numpy
-    sum=(torch.add, np.add),
-    difference=(torch.sub, np.subtract),
-    product=(torch.mul, np.multiply),
-    quotient=(torch.div, np.divide),
-    root=(lambda x, y: x.abs().sqrt_(), lambda x, y: np.sqrt(np.abs(x))),
-    reciprocal=(lambda x, y: x.reciprocal(), lambda x, y: 1 / x),
-    inverse_root=(lambda x, y: y.abs().rsqrt(), lambda x, y: 1 / np.sqrt(np.abs(y))),
-    third=(lambda x, y: x / 3, lambda x, y: x / 3),
-)
+SINGLE = {  # by torch, by numpy
+    'sum': (torch.add, np.add),
+    'difference': (torch.sub, np.subtract),
+    'product': (torch.mul, np.multiply),
+    'quotient': (torch.div, np.divide),
+    'root': (lambda x, y: x.abs().sqrt_(), lambda x, y: np.sqrt(np.abs(x))),
+    'reciprocal': (lambda x, y: x.reciprocal(), lambda x, y: 1 / x),
+    'inverse_root': (lambda x, y: y.abs().rsqrt(), lambda x, y: 1 / np.sqrt(np.abs(y))),
+    'third': (lambda x, y: x / 3, lambda x, y: x / 3),
+}
 
 
 @pytest.mark.parametrize('name', SINGLE)
@@ -155,9 +155,8 @@ def test_sums_have_no_order(seed, terms):
         np.random.default_rng(seed).permutation(terms),
     )
     with ExactArithmetic():
-        assert torch.equal(one @ other, one[:, order] @ other[order]) and torch.equal(
-            one.sum(1), one[:, order].sum(1)
-        )
+        assert torch.equal(one @ other, one[:, order] @ other[order])
+        assert torch.equal(one.sum(1), one[:, order].sum(1))
         assert torch.equal(F.normalize(one), F.normalize(one[:, order])[:, np.argsort(order)])
 
 
@@ -172,10 +171,10 @@ def test_sums_have_no_order(seed, terms):
         *[
             ('cross-entropy', lambda x, more=more: F.cross_entropy(x, torch.arange(3), **more))
             for more in (
-                dict(reduction='sum'),
-                dict(reduction='none'),
-                dict(ignore_index=2),
-                dict(weight=torch.ones(3).double()),
+                {'reduction': 'sum'},
+                {'reduction': 'none'},
+                {'ignore_index': 2},
+                {'weight': torch.ones(3).double()},
             )
         ],
     ],
@@ -192,15 +191,15 @@ def test_a_feature_does_not_depend_on_its_batch_and_agrees_with_float32(monkeypa
     net = SmallTransformer()
     exact, floats = (Embedder(net, Preprocessing(16), dtype) for dtype in ('exact', 'float32'))
     features = exact(images)[0]
-    assert exact.holds_on == 'every machine' and np.array_equal(
-        features[3:4], exact(images[3:4])[0]
-    )
+    assert exact.holds_on == 'every machine'
+    assert np.array_equal(features[3:4], exact(images[3:4])[0])
     assert np.abs(features - floats(images)[0]).max() < 8  # of 2^18
     rounding(torch.backends.cudnn.conv, 'ieee')  # after which torch's own cudnn.flags fails
     assert np.array_equal(features, exact(images)[0])
     monkeypatch.setattr(nn.GELU, 'forward', lambda layer, x: F.gelu(x, approximate='tanh'))
     again = [Embedder(net, Preprocessing(16), dtype).digest for dtype in ('exact', 'float32')]
-    assert again[0] != exact.digest and again[1] != floats.digest
+    assert again[0] != exact.digest
+    assert again[1] != floats.digest
 
 
 def fingerprint() -> str:
@@ -242,7 +241,7 @@ def fingerprint() -> str:
 def test_f_star_and_a_transformer_have_one_digest_under_every_way_to_compute():
     here, environment = (
         fingerprint(),
-        dict(OMP_NUM_THREADS='2', ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE'),
+        {'OMP_NUM_THREADS': '2', 'ATEN_CPU_CAPABILITY': 'default', 'MKL_CBWR': 'COMPATIBLE'},
     )
     there = subprocess.run(
         [
@@ -257,7 +256,8 @@ def test_f_star_and_a_transformer_have_one_digest_under_every_way_to_compute():
         check=True,
         timeout=300,
     ).stdout
-    assert there.strip() == here and here.count('every machine') == 2
+    assert there.strip() == here
+    assert here.count('every machine') == 2
 
 
 @pytest.mark.parametrize('head', ['ridge', 'qda', 'rff'])
@@ -274,4 +274,5 @@ def test_cross_validation_compares_exact_candidates(head):
         adaptation=how,
     )
     trials = learner.partial_fit(images, labels).adapt().selection_
-    assert len(trials) == 5 and np.isfinite([trial.loss for trial in trials]).all()
+    assert len(trials) == 5
+    assert np.isfinite([trial.loss for trial in trials]).all()

@@ -22,7 +22,8 @@ CAPACITY = st.integers(1, 60)
 def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity, more):
     q, counts = quotas(counts, capacity), np.array(counts)
     assert q.sum() == min(capacity, counts.sum())
-    assert (q >= 0).all() and (q <= counts).all()
+    assert (q >= 0).all()
+    assert (q <= counts).all()
     wanting = q[q < counts]  # of classes that have more
     if len(wanting):
         assert q.max() - wanting.min() <= 1
@@ -51,10 +52,10 @@ def test_choices_are_those_of_pythons_integers(n, dim, power, seed):
     total = f.sum(axis=0) + r.integers(-1, 2, dim) * ((count - n) * (GRID >> 1))
     assert herding_order(f, total, count, n).tolist() == exact_herding(f, total, count, n)
     distance = ((count * f.astype(object) - total.astype(object)) ** 2).sum(axis=1).tolist()
-    orders = dict(
-        nearest=sorted(range(n), key=lambda j: distance[j]),
-        outlier=sorted(range(n), key=lambda j: -distance[j]),
-    )
+    orders = {
+        'nearest': sorted(range(n), key=lambda j: distance[j]),
+        'outlier': sorted(range(n), key=lambda j: -distance[j]),
+    }
     stats = Statistics(dim)
     stats.assign(
         np.zeros(1, int),
@@ -211,14 +212,10 @@ def test_the_removed_are_gone_and_their_places_are_filled_by_the_new(strategy):
     gone = np.flatnonzero(np.isin(stream.keys, before.keys[[0, 1, -1]]))
     statistics.remove(*stream.part(gone)[:2])
     buffer.remove(stream.keys[gone], stream.labels[gone], statistics)
-    assert (
-        buffer.content().keys.tolist() == before.keys[2:-1].tolist()
-        and len(buffer) == 9
-        and not buffer.complete
-    )
+    assert buffer.content().keys.tolist() == before.keys[2:-1].tolist()
+    assert len(buffer) == 9
+    assert not buffer.complete
     offer(buffer, stream.part(np.arange(16, 24)), statistics)
-    assert (
-        len(buffer) <= 12
-        and 2 in buffer.content().labels
-        and not np.isin(stream.keys[gone], buffer.content().keys).any()
-    )
+    assert len(buffer) <= 12
+    assert 2 in buffer.content().labels
+    assert not np.isin(stream.keys[gone], buffer.content().keys).any()

@@ -34,7 +34,7 @@ U = quantise(X[TEST])
 
 
 def of_features(**settings) -> Scroll:
-    settings = dict(buffer_size=60, adaptation=Adaptation(select='none', iterations=5)) | settings
+    settings = {'buffer_size': 60, 'adaptation': Adaptation(select='none', iterations=5)} | settings
     return Scroll(**settings).fit(X[TRAIN], WORDS[Y[TRAIN]])
 
 
@@ -68,10 +68,10 @@ def h_of(head: dict, formula: str) -> np.ndarray:
 @pytest.mark.parametrize(
     'settings',
     [
-        dict(),
-        dict(head='rff', lift_dim=50),
-        dict(head='lda', lift='square', lift_dim=50),
-        dict(head='qda'),
+        {},
+        {'head': 'rff', 'lift_dim': 50},
+        {'head': 'lda', 'lift': 'square', 'lift_dim': 50},
+        {'head': 'qda'},
     ],
     ids=str,
 )
@@ -99,8 +99,8 @@ def test_weights_and_formula_are_the_predictor(tmp_path, settings):
     np.testing.assert_allclose(logits, expected, rtol=1e-9, atol=1e-9)
     assert (
         np.array(about['classes'])[logits.argmax(1)].tolist() == learner.predict(X[TEST]).tolist()
-        and about['digest'] == learner.predictor().digest()
     )
+    assert about['digest'] == learner.predictor().digest()
 
 
 def test_f_star_is_there_too(exported):
@@ -115,28 +115,26 @@ def test_f_star_is_there_too(exported):
     ).read_bytes()
     u = U / np.linalg.norm(U, axis=1)[:, None]
     logits = head['head.scale'] * (u @ head['head.weight'].T + head['head.bias'])
-    assert (
-        np.allclose(logits, learner.decision_function(X[TEST]))
-        and about['digest'] == learner.adapted_.digest()
-    )
+    assert np.allclose(logits, learner.decision_function(X[TEST]))
+    assert about['digest'] == learner.adapted_.digest()
 
 
 BITS = np.random.default_rng(0).integers(0, 1 << 32, (300, 64), np.uint32).view(np.float32)
 # of length 2^19: 2^18 x / |x| ends in 1/2
 TIES = [(445973, 175581, 108617, 31747, 179866), (141445, 327855, 350410, 109363, 112405)]
-FLOATS = dict(
-    digits=X[TEST],
-    one=X[900:901],
-    denormal=X[TEST] * np.float32(2e-40),
-    any_bits=np.where(np.isfinite(BITS), BITS, 0),
-    ties=np.pad(np.array(TIES, np.float32), [(0, 0), (0, 59)]),
-)
-RUN = dict(
-    pt2=lambda path, samples: [
+FLOATS = {
+    'digits': X[TEST],
+    'one': X[900:901],
+    'denormal': X[TEST] * np.float32(2e-40),
+    'any_bits': np.where(np.isfinite(BITS), BITS, 0),
+    'ties': np.pad(np.array(TIES, np.float32), [(0, 0), (0, 59)]),
+}
+RUN = {
+    'pt2': lambda path, samples: [
         t.detach().numpy() for t in torch.export.load(path).module()(torch.from_numpy(samples))
     ],
-    onnx=lambda path, samples: onnxruntime.InferenceSession(path).run(None, dict(X=samples)),
-)
+    'onnx': lambda path, samples: onnxruntime.InferenceSession(path).run(None, {'X': samples}),
+}
 
 
 @pytest.mark.parametrize('ending', RUN)
@@ -156,8 +154,8 @@ def test_graphs_of_f_t_have_its_bits_and_those_of_f_star_its_labels(exported, en
 @pytest.mark.parametrize(
     'settings',
     [
-        *(dict(head=head, lift_dim=30) for head in HEAD_CHOICES),
-        dict(head='qda', lift='square', lift_dim=20),
+        *({'head': head, 'lift_dim': 30} for head in HEAD_CHOICES),
+        {'head': 'qda', 'lift': 'square', 'lift_dim': 20},
     ],
     ids=str,
 )
@@ -165,9 +163,8 @@ def test_every_head_has_a_module(settings):
     """f_T to the last bit, f* to its rounding."""
     learner = of_features(**settings)
     logits, label = whole_module(learner.predictor())(torch.from_numpy(X[TEST]))
-    assert np.array_equal(logits, learner.decision_function(X[TEST])) and np.array_equal(
-        learner.classes_[label], learner.predict(X[TEST])
-    )
+    assert np.array_equal(logits, learner.decision_function(X[TEST]))
+    assert np.array_equal(learner.classes_[label], learner.predict(X[TEST]))
     logits, _ = whole_module(learner.adapt().adapted_)(torch.from_numpy(X[TEST]))
     assert np.allclose(logits.numpy(), learner.decision_function(X[TEST]), rtol=1e-6)
 
@@ -189,9 +186,8 @@ def test_logits_are_exact_whatever_the_weights(dim, classes, seed, size):
         np.float32(random.normal(size=(5, dim)) * size),
     )
     logits, label = whole_module(predictor)(torch.from_numpy(features))
-    assert np.array_equal(
-        logits, predictor.decision_function(quantise(features))
-    ) and np.array_equal(label, predictor.predict(quantise(features)))
+    assert np.array_equal(logits, predictor.decision_function(quantise(features)))
+    assert np.array_equal(label, predictor.predict(quantise(features)))
 
 
 def test_the_certificate_has_the_digest_of_each_file(exported):
@@ -200,11 +196,12 @@ def test_the_certificate_has_the_digest_of_each_file(exported):
     assert facts['files'] == {
         path.name: sha256(path) for path in folder.iterdir() if path.name != 'certificate.json'
     }
-    assert facts['anywhere'] == dict(statistics=learner.digest(), f_T=learner.predictor().digest())
-    assert (
-        facts['here']['f*'] == learner.adapted_.digest()
-        and facts['classes'] == learner.classes_.tolist()
-    )
+    assert facts['anywhere'] == {
+        'statistics': learner.digest(),
+        'f_T': learner.predictor().digest(),
+    }
+    assert facts['here']['f*'] == learner.adapted_.digest()
+    assert facts['classes'] == learner.classes_.tolist()
 
 
 def test_the_command_line_exports_what_the_library_does(exported, tmp_path, capsys):
@@ -239,7 +236,9 @@ def test_the_command_line_exports_what_the_library_does(exported, tmp_path, caps
     ):
         assert main(['export', *words]) == 2
         err = capsys.readouterr().err
-        assert len(err.splitlines()) == 1 and word in err and not (tmp_path / 'x').exists()
+        assert len(err.splitlines()) == 1
+        assert word in err
+        assert not (tmp_path / 'x').exists()
 
 
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
@@ -289,10 +288,8 @@ def test_the_backbone_is_there_too(tmp_path):
     again = Scroll(Embedder(net, PREPROCESSING, chunk=8)).fit(IMAGES[::2], LABELS[::2])
     assert again.predictor().digest() == learner.predictor().digest()
     facts = json.loads((tmp_path / 'out' / 'certificate.json').read_text())
-    assert (
-        facts['anywhere']['backbone'] == learner.embedder.psi_digest
-        and facts['embedder']['digest'] == learner.embedder.digest
-    )
+    assert facts['anywhere']['backbone'] == learner.embedder.psi_digest
+    assert facts['embedder']['digest'] == learner.embedder.digest
     learner = of_images('integer', buffer_size=0)
     export(learner, tmp_path / 'integer')
     assert (

@@ -39,7 +39,7 @@ TRAIN, TEST = SPLIT == 'train', SPLIT == 'test'
 
 def table(path, x=X, **columns) -> None:
     """A Parquet file of small row groups; x as a column of lists, unless it is a dict of columns."""
-    columns |= x if isinstance(x, dict) else dict(X=list(x))
+    columns |= x if isinstance(x, dict) else {'X': list(x)}
     parquet.write_table(pyarrow.table(columns), path, row_group_size=70)
 
 
@@ -51,7 +51,7 @@ def write(kind: str, x=X, y=Y, **more) -> list:
     if kind == 'named':
         table(
             'x.parquet',
-            dict(emb=pyarrow.FixedSizeListArray.from_arrays(x.ravel(), x.shape[1])),
+            {'emb': pyarrow.FixedSizeListArray.from_arrays(x.ravel(), x.shape[1])},
             label=pyarrow.array(y).dictionary_encode(),
             **more,
         )
@@ -60,11 +60,11 @@ def write(kind: str, x=X, y=Y, **more) -> list:
         table('x.parquet', x, y=y, **more)
         return ['x.parquet']
     if kind == 'torch':
-        torch.save(dict(features=torch.from_numpy(x).requires_grad_(), label=y.tolist()), 'x.pt')
+        torch.save({'features': torch.from_numpy(x).requires_grad_(), 'label': y.tolist()}, 'x.pt')
         return ['x.pt']
     if kind == 'safetensors':
         save_file(
-            dict(embeddings=torch.from_numpy(x).bfloat16(), targets=torch.from_numpy(y)),
+            {'embeddings': torch.from_numpy(x).bfloat16(), 'targets': torch.from_numpy(y)},
             'x.safetensors',
         )
         return ['x.safetensors']
@@ -105,10 +105,8 @@ def test_one_digest_whatever_the_kind_and_the_blocks(here, command, kind, y):
         code, out, err = command('learn', *write(kind, y=y), '-o', 's.npz', '--block_size', size)
         assert (code, out, err) == (0, f'{expected.digest()}\n', 'learned 300 of 300 samples\n')
     loaded = Scroll.load('s.npz')
-    assert (
-        loaded.predictor().digest() == expected.predictor().digest()
-        and loaded.get_params()['buffer_size'] == 0
-    )
+    assert loaded.predictor().digest() == expected.predictor().digest()
+    assert loaded.get_params()['buffer_size'] == 0
 
 
 def test_of_a_small_archive_that_holds_much_a_block_is_in_memory(here):
@@ -143,10 +141,8 @@ def test_one_learner_whatever_the_order_of_samples_and_files(tmp_path_factory, o
     assert main(['learn', *words, '-o', str(folder / 's'), *flags]) == 0
     state = State.read(folder / 's')
     assert Scroll(**state.params).get_params() == expected.get_params()
-    assert (
-        state.statistics == expected.statistics_
-        and state.buffer.content().digest() == expected.buffer_.content().digest()
-    )
+    assert state.statistics == expected.statistics_
+    assert state.buffer.content().digest() == expected.buffer_.content().digest()
     assert state.keys.state_dict()['keys'].tolist() == expected.keys_.state_dict()['keys'].tolist()
 
 
@@ -185,9 +181,12 @@ def test_npy_files_are_read_with_the_labels_beside_them(command, here):
         == digest
     )
     # as CapyMOA keeps its features
-    for name, found in dict(
-        train_x=X[:200], train_y=Y[:200], test_x=X[200:], test_y=Y[200:]
-    ).items():
+    for name, found in {
+        'train_x': X[:200],
+        'train_y': Y[:200],
+        'test_x': X[200:],
+        'test_y': Y[200:],
+    }.items():
         np.save(f'{name}.npy', found)
     assert command('learn', 'train_x.npy', '-o', 'c.npz')[:2] == (
         0,
@@ -205,14 +204,17 @@ def test_npy_files_are_read_with_the_labels_beside_them(command, here):
         ('torn_X', 'damaged'),
     ):
         code, _, err = command('learn', f'{name}.npy', '-o', 'o')
-        assert code == 2 and f'{name}.npy' in err and said in err and len(err.splitlines()) == 1
+        assert code == 2
+        assert f'{name}.npy' in err
+        assert said in err
+        assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize('kind', ['npz', 'parquet'])
 def test_labels_and_scores_are_those_of_the_library(here, command, kind):
     learner = Scroll(buffer_size=0, head='lda').fit(X[TRAIN], WORDS[TRAIN])
     learner.save('s.npz')
-    ids = {} if kind == 'npz' else dict(id=np.array([f'image "{i}", é' for i in range(300)]))
+    ids = {} if kind == 'npz' else {'id': np.array([f'image "{i}", é' for i in range(300)])}
     code, out, _ = command(
         'predict',
         's.npz',
@@ -224,10 +226,10 @@ def test_labels_and_scores_are_those_of_the_library(here, command, kind):
         77,
     )
     rows = rows_of('labels.csv')
-    assert code == 0 and [row['label'] for row in rows] == learner.predict(X).tolist()
-    assert [
-        row['y'] for row in rows
-    ] == WORDS.tolist() and f'({sum(row["label"] == row["y"] for row in rows)} of 300' in out
+    assert code == 0
+    assert [row['label'] for row in rows] == learner.predict(X).tolist()
+    assert [row['y'] for row in rows] == WORDS.tolist()
+    assert f'({sum(row["label"] == row["y"] for row in rows)} of 300' in out
     scores = np.array(
         [[float(row[f'score {label}']) for label in learner.classes_] for row in rows]
     )
@@ -253,25 +255,26 @@ def test_whole_classes_are_forgotten_by_their_names(here, command, head, verb):
         verb, 's.npz', '--classes', unicodedata.normalize('NFD', gone[0]), gone[1], '-o', 'rest.npz'
     )[:2] == (0, f'{expected}\n')
     code, _, err = command(verb, 'rest.npz', '--classes', gone[0], '-o', 'rest.npz')
-    assert (
-        code == 2
-        and f'class {str(gone[0])!r} is not among' in err
-        and Scroll.load('rest.npz').digest() == expected
-    )
-    for name, y in dict(a=Y, b=WORDS).items():  # the number 7 is not the text
+    assert code == 2
+    assert f'class {str(gone[0])!r} is not among' in err
+    assert Scroll.load('rest.npz').digest() == expected
+    for name, y in {'a': Y, 'b': WORDS}.items():  # the number 7 is not the text
         np.savez(f'{name}.npz', X=X[Y == 7][name == 'b' :: 2], y=y[Y == 7][name == 'b' :: 2])
     code, _, err = command(verb, 's.npz', '--samples', 'a.npz', 'b.npz', '-o', 'rest.npz')
-    assert code == 2 and 'b.npz: labels are strings here and integers in a.npz' in err
+    assert code == 2
+    assert 'b.npz: labels are strings here and integers in a.npz' in err
 
 
 def hugging(path, names: list, x=X, y=Y) -> list:
     """A Parquet file as `datasets` of Hugging Face writes it."""
-    about = dict(
-        info=dict(features=dict(X=[dict(dtype='float32')], y=dict(names=names, _type='ClassLabel')))
-    )
+    about = {
+        'info': {
+            'features': {'X': [{'dtype': 'float32'}], 'y': {'names': names, '_type': 'ClassLabel'}}
+        }
+    }
     parquet.write_table(
-        pyarrow.table(dict(X=list(x), y=y)).replace_schema_metadata(
-            dict(huggingface=json.dumps(about))
+        pyarrow.table({'X': list(x), 'y': y}).replace_schema_metadata(
+            {'huggingface': json.dumps(about)}
         ),
         path,
     )
@@ -299,9 +302,8 @@ def test_names_that_stand_in_a_file_are_the_labels(here, command):
             'learned 300 of 300 samples'
         ]
         code, out, err = command(*words.split(), '-o', 's')
-        assert (code, out) == (0, f'{both[named].digest()}\n') and (
-            'labels are numbers' in err
-        ) != named
+        assert (code, out) == (0, f'{both[named].digest()}\n')
+        assert ('labels are numbers' in err) != named
     for words in (
         'learn a plain',
         'learn plain b',
@@ -311,7 +313,8 @@ def test_names_that_stand_in_a_file_are_the_labels(here, command):
         'merge s n',
     ):
         code, out, err = command(*words.split(), '-o', 'out')
-        assert (code, out, len(err.splitlines())) == (2, '', 1) and 'labels are' in err
+        assert (code, out, len(err.splitlines())) == (2, '', 1)
+        assert 'labels are' in err
         assert set(words.split()[-2:]) <= set(re.findall(r'\w+', err))
 
 
@@ -326,7 +329,8 @@ def test_true_and_false_stay_so_in_files(here, command):
         assert {row['label'] for row in rows_of('l.csv')} == {
             'True',
             'False',
-        } and 'False\n' in command('show', 's.npz')[1]
+        }
+        assert 'False\n' in command('show', 's.npz')[1]
     assert command('unlearn', 's.npz', '--classes', 'True', '-o', 's.npz')[0] == 0
 
 
@@ -334,7 +338,7 @@ def changed(name: str, change):
     """Of npz files: an array is another one, or not there."""
 
     def write_it():
-        arrays = dict(X=X, y=Y, id=np.arange(300), split=SPLIT)
+        arrays = {'X': X, 'y': Y, 'id': np.arange(300), 'split': SPLIT}
         arrays[name] = change(arrays[name].copy())
         np.savez('x.npz', **{key: value for key, value in arrays.items() if value is not None})
         return ['x.npz']
@@ -344,7 +348,7 @@ def changed(name: str, change):
 
 def of_table(**columns):
     def write_it():
-        known = dict(X=list(X), y=Y) | columns
+        known = {'X': list(X), 'y': Y} | columns
         parquet.write_table(
             pyarrow.table({name: value for name, value in known.items() if value is not None}),
             'x.parquet',
@@ -362,7 +366,7 @@ def of_archive(**members):
             for name, (kind, shape, count) in members.items():
                 header = io.BytesIO()
                 np.lib.format.write_array_header_2_0(
-                    header, dict(descr=kind, fortran_order=False, shape=shape)
+                    header, {'descr': kind, 'fortran_order': False, 'shape': shape}
                 )
                 archive.writestr(f'{name}.npy', header.getvalue() + bytes(count))
         return ['x.npz']
@@ -516,4 +520,6 @@ def test_without_pyarrow_a_parquet_file_is_one_line(here, command, monkeypatch):
     monkeypatch.setitem(sys.modules, 'pyarrow', None)
     monkeypatch.delitem(sys.modules, 'scroll.files.parquet', raising=False)
     code, _, err = command('learn', *words, '-o', 's.npz')
-    assert code == 2 and 'pip install ".[parquet]"' in err and len(err.splitlines()) == 1
+    assert code == 2
+    assert 'pip install ".[parquet]"' in err
+    assert len(err.splitlines()) == 1

@@ -41,9 +41,8 @@ def test_gram_matrices_by_class_are_those_of_the_classes_and_add_up(seed, cuts, 
         assert np.array_equal(gram, Statistics(4).add(u[y == label], y[y == label]).gram)
     half = order[:30]
     rest = Statistics(4, by_class=True).add(np.delete(u, half, 0), np.delete(y, half))
-    assert by_class.remove(u[half], y[half]) == rest and rest.relabel(
-        {c: i for i, c in enumerate(rest.classes)}
-    )
+    assert by_class.remove(u[half], y[half]) == rest
+    assert rest.relabel({c: i for i, c in enumerate(rest.classes)})
 
 
 @st.composite
@@ -139,21 +138,22 @@ def test_small_systems_end_and_weights_are_the_exact_ones_rounded(
     system, head, targets, ridge_lambda, shrinkage
 ):
     X, y = system
-    how = dict(
-        head=head,
-        targets=targets,
-        ridge_lambda=ridge_lambda,
-        shrinkage=shrinkage,
-        lift_dim=3,
-        buffer_size=9,
-        strategy='hash',
-    )
+    how = {
+        'head': head,
+        'targets': targets,
+        'ridge_lambda': ridge_lambda,
+        'shrinkage': shrinkage,
+        'lift_dim': 3,
+        'buffer_size': 9,
+        'strategy': 'hash',
+    }
     learner = Scroll(**how).fit(X, y)
     assert set(learner.predict(X)) <= set(y)
     np.testing.assert_allclose(learner.out_of_sample(X, y).sum(axis=1), 1)
     if head in ('ridge', 'balanced', 'lda'):
         exact, units = exact_weights(learner, quantise(X), y), learner.predictor().units
-        assert units[:, : len(exact[0])].tolist() == exact and np.abs(units).max() <= 2**47
+        assert units[:, : len(exact[0])].tolist() == exact
+        assert np.abs(units).max() <= 2**47
 
 
 def test_sums_by_class_and_of_all_do_not_mix():
@@ -224,12 +224,12 @@ def test_a_class_of_two_next_to_as_many_samples_as_sums_hold_does_not_wrap():
 @pytest.mark.parametrize(
     'name, lift, settings',
     [
-        ('ridge', None, dict(targets='pm1')),
-        ('ridge', None, dict(targets='onehot')),
+        ('ridge', None, {'targets': 'pm1'}),
+        ('ridge', None, {'targets': 'onehot'}),
         ('ridge', 'relu', {}),
         ('ncc', 'fourier', {}),
-        ('ridge', 'fourier', dict(ridge_lambda=1e-9)),
-        *(('ncc', None, dict(ncc_bias=bias)) for bias in NCC_BIASES),
+        ('ridge', 'fourier', {'ridge_lambda': 1e-9}),
+        *(('ncc', None, {'ncc_bias': bias}) for bias in NCC_BIASES),
     ],
 )
 def test_leaving_one_out_is_learning_without_it(name, lift, settings):
@@ -294,10 +294,8 @@ def test_the_chosen_pooling_has_the_least_cross_entropy_leave_one_out(count, exp
         logits = left_out('qda', learner.statistics_, held.features, held.labels, pooling=pooling)
         scale = fit_scale(logits, held.labels)
         losses[pooling] = log_loss(held.labels, softmax(scale * logits, axis=1))
-    assert (
-        learner.pooling_ == expected == min(losses, key=losses.get)
-        and Scroll().fit(x, y).pooling_ is None
-    )
+    assert learner.pooling_ == expected == min(losses, key=losses.get)
+    assert Scroll().fit(x, y).pooling_ is None
     assert (
         learner.predictor().digest()
         == Scroll(head='qda', pooling=expected).fit(x, y).predictor().digest()
@@ -317,10 +315,8 @@ def test_the_chosen_head_is_the_one_that_is_right():
     inside = (np.abs(x[:, 0]) > 0.8 * np.linalg.norm(x, axis=1)).astype(int)
     learner = Scroll(head='auto', lift_dim=200, buffer_size=200, strategy='hash').fit(x, inside)
     plain = Scroll(head='ridge', buffer_size=0).fit(x, inside)
-    assert (
-        learner.predictor().lift is not None
-        and learner.score(x, inside) > plain.score(x, inside) + 0.1
-    )
+    assert learner.predictor().lift is not None
+    assert learner.score(x, inside) > plain.score(x, inside) + 0.1
     assert learner.head_ in ('ridge', 'lda', 'ncc')
     with pytest.raises(InputError, match='buffer'):
         Scroll(head='auto', buffer_size=0, lift='none').fit(x, inside).predictor()
@@ -329,9 +325,8 @@ def test_the_chosen_head_is_the_one_that_is_right():
 def test_the_head_in_use_is_known_once_something_was_learned():
     u, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
     for make in (lambda **how: Scroll(buffer_size=30, **how), ScrollClassifier):
-        assert make(head='lda').fit(u, y).head_ == 'lda' and make(head='auto', lift='none').fit(
-            u, y
-        ).head_ in ('ridge', 'ncc', 'lda')
+        assert make(head='lda').fit(u, y).head_ == 'lda'
+        assert make(head='auto', lift='none').fit(u, y).head_ in ('ridge', 'ncc', 'lda')
         with pytest.raises((InputError, AttributeError), match='learned|fitted'):
             make().head_.upper()
 
@@ -373,8 +368,10 @@ def test_f_star_is_f_T_where_nothing_is_gained():
     x = rng.normal(size=(3000, 12)) + 0.35 * np.eye(12)[y]
     for rate in (0.0, 3.0):
         before, learner = by_folds('lda', x, y, 2000, rate, 40)
-        assert learner.adapted_ is None and learner.score(x[2000:], y[2000:]) == before
-        assert learner.selection_[0].updates == 0 and len(learner.selection_) == 5
+        assert learner.adapted_ is None
+        assert learner.score(x[2000:], y[2000:]) == before
+        assert learner.selection_[0].updates == 0
+        assert len(learner.selection_) == 5
 
 
 @pytest.mark.parametrize('buffered, asked', [(100, 4), (251, 4), (334, 3), (1000, 1)])
@@ -396,9 +393,8 @@ def test_folds_are_a_partition_and_leave_a_herded_class_its_mean():
     off = {}
     for herded in (True, False):
         cut = folds(exemplars, 4, 10**9, herded)
-        assert np.array_equal(np.sort(np.concatenate(cut)), np.arange(121)) and [
-            len(at) for at in cut
-        ] == [31, 30, 30, 30]
+        assert np.array_equal(np.sort(np.concatenate(cut)), np.arange(121))
+        assert [len(at) for at in cut] == [31, 30, 30, 30]
         means = [
             exemplars.features[(exemplars.labels == label) & ~np.isin(np.arange(121), at)].mean(
                 axis=0
@@ -420,7 +416,8 @@ def test_f_star_is_kept_where_it_gains():
     y = np.arange(400) % 2
     x = np.stack([rng.normal(size=400) * 5, y + 0.1 * rng.normal(size=400), np.ones(400)], axis=1)
     before, learner = by_folds('ncc', x, y, 200, 0.5, 200)
-    assert learner.adapted_ is not None and learner.score(x[200:], y[200:]) > before
+    assert learner.adapted_ is not None
+    assert learner.score(x[200:], y[200:]) > before
 
 
 @pytest.mark.parametrize('labels', [[0], [0, 1, 2], [0, 0, 1], [0] * 8])
@@ -429,9 +426,8 @@ def test_a_buffer_too_small_for_folds_leaves_f_T_in_use(labels):
     x = np.random.default_rng(0).normal(size=(len(labels), 3))
     learner = Scroll(buffer_size=9, adaptation=Adaptation(iterations=4)).fit(x, labels)
     before = learner.decision_function(x)
-    assert Adaptation().select == 'folds' and np.array_equal(
-        learner.adapt().decision_function(x), before
-    )
+    assert Adaptation().select == 'folds'
+    assert np.array_equal(learner.adapt().decision_function(x), before)
 
 
 @pytest.mark.parametrize('name', PUBLISHED)
@@ -440,9 +436,8 @@ def test_the_names_of_papers_are_the_heads_and_lifts_that_they_mean(name):
     head, lift = PUBLISHED[name]
     asked = Scroll(head=name, lift_dim=20, buffer_size=0).partial_fit(x, y)
     meant = Scroll(head=head, lift=lift or 'auto', lift_dim=20, buffer_size=0).partial_fit(x, y)
-    assert asked.predictor().digest() == meant.predictor().digest() and (
-        asked.predictor().lift is None
-    ) == (lift is None)
+    assert asked.predictor().digest() == meant.predictor().digest()
+    assert (asked.predictor().lift is None) == (lift is None)
 
 
 @pytest.mark.parametrize('name', PUBLISHED)
@@ -464,7 +459,6 @@ def test_the_names_of_papers_work_in_files_and_certificates(name, tmp_path, monk
     ):
         assert main(words.split()) == 0
     found = json.loads((tmp_path / 'out/certificate.json').read_text())
-    assert (
-        found['settings']['head'] == name and found['anywhere']['f_T'] == whole.predictor().digest()
-    )
+    assert found['settings']['head'] == name
+    assert found['anywhere']['f_T'] == whole.predictor().digest()
     assert Scroll.load('rest.npz').digest() == Scroll.load('0.npz').digest() != whole.digest()

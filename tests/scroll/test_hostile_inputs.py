@@ -87,7 +87,9 @@ OUTPUTS = (
 )
 def test_no_output_replaces_samples(command, words):
     code, out, err = command(*words.split())
-    assert (code, out) == (2, '') and 'would be lost' in err and set(np.load('x.npz')) == {'X', 'y'}
+    assert (code, out) == (2, '')
+    assert 'would be lost' in err
+    assert set(np.load('x.npz')) == {'X', 'y'}
 
 
 @pytest.mark.parametrize('words', [*INPUTS, *OUTPUTS])
@@ -99,11 +101,9 @@ def test_every_input_and_output_is_a_regular_file(command, words):
     )
     for path in paths:
         code, out, err = command(*(path if word == '@' else word for word in words.split()))
-        assert (
-            (code, out, len(err.splitlines())) == (2, '', 1)
-            and err.startswith('scroll: error: ')
-            and (words in INPUTS or path in err)
-        )
+        assert (code, out, len(err.splitlines())) == (2, '', 1)
+        assert err.startswith('scroll: error: ')
+        assert words in INPUTS or path in err
     assert sorted(os.listdir()) == ['deep.json', 'pipe', 's.npz', 'x.npz']
 
 
@@ -111,10 +111,10 @@ def test_what_killed_exports_left_goes_with_the_next_one(command):
     for name in ('e.1-0123abcd.part', 'f.1-0123abcd.part'):
         os.makedirs(f'{name}/half')
     os.symlink('there', 'e')
-    assert command('export', 's.npz', '-o', 'e')[0] == 0 and os.readlink('e') == 'there'
-    assert (
-        command('export', 's.npz', '-o', 'f')[0] == 0 and Path('there/certificate.json').is_file()
-    )
+    assert command('export', 's.npz', '-o', 'e')[0] == 0
+    assert os.readlink('e') == 'there'
+    assert command('export', 's.npz', '-o', 'f')[0] == 0
+    assert Path('there/certificate.json').is_file()
     # of another target
     assert sorted(os.listdir()) == [
         'deep.json',
@@ -133,24 +133,19 @@ def test_what_killed_exports_left_goes_with_the_next_one(command):
 )
 def test_a_folder_is_not_made_without_a_word(command, words):
     (code, _, said), (_, _, again) = (command(*words.split(), f'new/er/{name}') for name in 'st')
-    assert (
-        code == 0
-        and said.endswith(f'made the folder {os.getcwd()}/new/er\n')
-        and os.path.exists('new/er/s')
-    )
-    assert 'folder' not in again + command('add', 'nothing', 'x.npz', '-o', 'newer/s')[
-        2
-    ] and not os.path.exists('newer')
+    assert code == 0
+    assert said.endswith(f'made the folder {os.getcwd()}/new/er\n')
+    assert os.path.exists('new/er/s')
+    assert 'folder' not in again + command('add', 'nothing', 'x.npz', '-o', 'newer/s')[2]
+    assert not os.path.exists('newer')
 
 
 def test_labels_on_standard_output(command):
     assert command('predict', 's.npz', 'x.npz', '-o', 'labels.csv')[0] == 0
     code, out, err = command('predict', 's.npz', 'x.npz', '-o', '-')
-    assert (
-        (code, out) == (0, Path('labels.csv').read_text())
-        and err.startswith('accuracy ')
-        and len(err.splitlines()) == 1
-    )
+    assert (code, out) == (0, Path('labels.csv').read_text())
+    assert err.startswith('accuracy ')
+    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -169,9 +164,11 @@ def test_a_reader_that_goes_ends_a_command_without_a_word(command, words, stderr
     )
     os.close(write)
     if stderr:  # what was asked for is done all the same
-        assert done.returncode == 141 and Scroll.load('o').statistics_.total == 80
+        assert done.returncode == 141
+        assert Scroll.load('o').statistics_.total == 80
     else:
-        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+        assert done.returncode == 2
+        assert len(done.stderr.splitlines()) == 1
 
 
 # -- memory
@@ -192,7 +189,10 @@ def test_a_gram_matrix_that_memory_cannot_hold_is_refused_before_it_is_made(
         Scroll(buffer_size=0).partial_fit(np.ones((2, 20_000), np.float32), [0, 1])
     np.savez('x.npz', X=np.ones((2, 20_000), np.float32), y=[0, 1])
     code, _, err = command('learn', 'x.npz', '-o', 'o')
-    assert code == 2 and len(err.splitlines()) == 1 and 'x.npz' in err and '3.0 GiB' in err
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert 'x.npz' in err
+    assert '3.0 GiB' in err
     with refused('Gram matrix of 12005 features'):
         Scroll(head='rp', lift_dim=12_000, buffer_size=0).partial_fit(X, Y)
     with refused('random matrix of lift fourier'):
@@ -220,7 +220,7 @@ def test_a_file_that_memory_cannot_hold_is_refused_before_it_is_read(command, mo
         archive.open('labels.npy', 'w') as file,
     ):
         np.lib.format.write_array_header_1_0(
-            file, dict(descr='<i8', fortran_order=False, shape=(1 << 25,))
+            file, {'descr': '<i8', 'fortran_order': False, 'shape': (1 << 25,)}
         )
         for _ in range(1 << 6):  # 256 MiB of nothing
             file.write(bytes(1 << 22))
@@ -239,14 +239,14 @@ def test_blocks_are_bounded_in_bytes_and_change_no_digest(command, monkeypatch):
     expected = command('learn', 'narrow.npz', '-o', 'o')[1]
     monkeypatch.setattr('scroll.files.arrays.BLOCK_BYTES', 30_000 * 8 * 7)
     # as float64, whatever the file has
-    assert sizes('wide.npz') == [7] * 5 + [5] and sizes('narrow.npz') == [40]
+    assert sizes('wide.npz') == [7] * 5 + [5]
+    assert sizes('narrow.npz') == [40]
     monkeypatch.setattr('scroll.files.arrays.BLOCK_BYTES', 300)
-    assert (
-        sizes('narrow.npz') == [7] * 5 + [5]
-        and command('learn', 'narrow.npz', '-o', 'o')[1] == expected
-    )
+    assert sizes('narrow.npz') == [7] * 5 + [5]
+    assert command('learn', 'narrow.npz', '-o', 'o')[1] == expected
     monkeypatch.setattr('scroll.files.arrays.BLOCK_BYTES', 1)
-    assert sizes('narrow.npz') == [1] * 40 and BLOCK_BYTES == 1 << 27
+    assert sizes('narrow.npz') == [1] * 40
+    assert BLOCK_BYTES == 1 << 27
 
 
 # -- names that are nearly right
@@ -267,4 +267,5 @@ def test_blocks_are_bounded_in_bytes_and_change_no_digest(command, monkeypatch):
 )
 def test_the_nearest_name_is_offered(command, words, hint):
     code, out, err = command(*words.split())
-    assert (code, out, len(err.splitlines())) == (2, '', 1) and hint in err
+    assert (code, out, len(err.splitlines())) == (2, '', 1)
+    assert hint in err

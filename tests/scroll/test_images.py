@@ -97,7 +97,7 @@ def test_bicubic_weights_are_exact_quotients_rounded_also_where_they_are_ties(si
 def test_lanczos_weights_do_not_depend_on_the_sine_of_the_machine(monkeypatch):
     usual, sizes = np.sinc, ((32, 84), (84, 56), (500, 224), (7, 64))
     for name in ('sin', 'sinc'):
-        monkeypatch.setattr(np, name, lambda x: np.ones_like(x))
+        monkeypatch.setattr(np, name, np.ones_like)
     for size_in, size_out in sizes:
         scale = size_in / size_out
         x = (np.arange(size_in) + 0.5 - (np.arange(size_out)[:, None] + 0.5) * scale) / max(
@@ -105,7 +105,8 @@ def test_lanczos_weights_do_not_depend_on_the_sine_of_the_machine(monkeypatch):
         )
         weights = usual(x) * usual(x / 3) * (np.abs(x) < 3)
         found = resize_matrix(size_in, size_out) * 2**15
-        assert (found.sum(axis=1) == 2**15).all() and (found == np.rint(found)).all()
+        assert (found.sum(axis=1) == 2**15).all()
+        assert (found == np.rint(found)).all()
         off = np.abs(found - weights / weights.sum(axis=1, keepdims=True) * 2**15)
         # the largest of a row takes the remainder
         assert np.sort(off, axis=1)[:, :-1].max() <= 0.5 + 1e-6
@@ -168,13 +169,15 @@ def test_crops_and_flips_are_those_of_the_textbook_image_by_image(make):
     shift = torch.randint(0, 5, (2, len(images), 1), generator=theirs)[..., 0].T.tolist()
     padded, (height, width) = torch.nn.functional.pad(images, (2,) * 4), images.shape[-2:]
     expected = [image[:, i : i + height, j : j + width] for image, (i, j) in zip(padded, shift)]
-    assert cropped.shape == images.shape and all(map(torch.equal, cropped, expected))
+    assert cropped.shape == images.shape
+    assert all(map(torch.equal, cropped, expected))
     flipped, coins = random_flip(cropped, ours), torch.rand(len(images), generator=theirs) < 0.5
     assert all(
         torch.equal(new, old.flip(-1) if coin else old)
         for new, old, coin in zip(flipped, expected, coins)
     )
-    assert torch.equal(ours.get_state(), theirs.get_state()) and torch.equal(images, before)
+    assert torch.equal(ours.get_state(), theirs.get_state())
+    assert torch.equal(images, before)
 
 
 def test_colour_jitter_agrees_with_torchvision():
@@ -210,7 +213,8 @@ def test_neither_preprocessing_nor_augmentation_changes_its_input(channels, size
     augmented = Augmentation(jitter=0.5)(images, Preprocessing(size), generator())
     Preprocessing(size)(images).zero_()
     assert torch.equal(images, before)
-    assert augmented.shape == (6, 3, size, size) and augmented.dtype == torch.float32
+    assert augmented.shape == (6, 3, size, size)
+    assert augmented.dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -218,5 +222,6 @@ def test_neither_preprocessing_nor_augmentation_changes_its_input(channels, size
 )
 def test_resampling_weights_are_exact_and_the_middle_is_the_middle(interpolation, sizes):
     whole = resize_matrix(*sizes, interpolation=interpolation)
-    assert (whole * 2**15 == np.rint(whole * 2**15)).all() and (whole.sum(axis=1) == 1).all()
+    assert (whole * 2**15 == np.rint(whole * 2**15)).all()
+    assert (whole.sum(axis=1) == 1).all()
     np.testing.assert_array_equal(resize_matrix(*sizes, sizes[1] - 2, interpolation), whole[1:-1])

@@ -202,12 +202,12 @@ print(IntegerNetwork.load(sys.argv[1])[0].check())
 def test_one_digest_on_other_kinds_of_machine(made, tmp_path):
     network = copy.deepcopy(made('resnet18-md')[1])
     network.golden = network.check()
-    network.save(tmp_path / 'net.npz', dict(source='here'))
-    assert IntegerNetwork.load(tmp_path / 'net.npz')[1] == dict(source='here')
+    network.save(tmp_path / 'net.npz', {'source': 'here'})
+    assert IntegerNetwork.load(tmp_path / 'net.npz')[1] == {'source': 'here'}
     # AVX2: `make test-avx2`
     for env in (
-        dict(ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE'),
-        dict(SCROLL_EIGHT_BIT='0'),
+        {'ATEN_CPU_CAPABILITY': 'default', 'MKL_CBWR': 'COMPATIBLE'},
+        {'SCROLL_EIGHT_BIT': '0'},
     ):
         ended = subprocess.run(
             [sys.executable, '-c', OTHER_MACHINE, tmp_path / 'net.npz', str(len(env))],
@@ -243,7 +243,13 @@ def test_an_algorithm_that_transforms_is_caught(made, monkeypatch, at_least):
 
 def plain(weight=1, bias=0, channels=8, high=255, **more) -> list:
     """An input and a 1x1 convolution."""
-    options = dict(stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1, crop=[0, 0, 0, 0])
+    options = {
+        'stride': [1, 1],
+        'padding': [0, 0],
+        'dilation': [1, 1],
+        'groups': 1,
+        'crop': [0, 0, 0, 0],
+    }
     conv = Op(
         'conv',
         (0,),
@@ -288,13 +294,13 @@ def promised(random) -> tuple:
             sums + abs(bias), (512 + 255 * ratio * (len(reads) - 1)) / odd / power
         ) + abs(bias)
         odd = np.where(reach * odd > 1 << 24, 1, odd)
-        options = dict(
-            stride=[1, 1],
-            padding=[int(size) // 2] * 2,
-            dilation=[1, 1],
-            groups=int(groups),
-            ratio=float(ratio),
-        )
+        options = {
+            'stride': [1, 1],
+            'padding': [int(size) // 2] * 2,
+            'dilation': [1, 1],
+            'groups': int(groups),
+            'ratio': float(ratio),
+        }
         program.append(
             Op(
                 'conv',
@@ -424,8 +430,8 @@ NO_PROGRAM = {
     'not whole': (plain(high=254.5), 'the largest of its values 254.5'),
     '9 bits': (plain(low=-128), 'values go from -128 to 255'),
     'input': ([Op('input', high=254), *plain()[1:]], 'values go from 0 to 254: expected 0 to 255'),
-    'pad': (chain(Op('pad', (1,), 0, 1, dict(amounts=[0] * 4))), 'values go from 0 to 1'),
-    'cropped away': (chain(Op('pad', (1,), options=dict(amounts=[-2] * 4))), 'makes'),
+    'pad': (chain(Op('pad', (1,), 0, 1, {'amounts': [0] * 4})), 'values go from 0 to 1'),
+    'cropped away': (chain(Op('pad', (1,), options={'amounts': [-2] * 4})), 'makes'),
     'other channels': (
         plain(reads=(0, 0), options=optioned(ratio=1.0)[1].options),
         r'it adds \(3, 4, 4\) to \(8, 4, 4\)',
@@ -513,9 +519,12 @@ def test_a_forged_file_is_refused_and_ends_no_process(tmp_path, part, name, valu
     path, kind = tmp_path / 'a.npz', 'scroll-integer-2'
     IntegerNetwork(plain(), 4, (0, 0, 0)).save(path, {})
     facts, arrays = archive.read(path, kind)
-    dict(facts=facts, arrays=arrays, op=facts['program'][1], options=facts['program'][1][4])[part][
-        name
-    ] = value
+    {
+        'facts': facts,
+        'arrays': arrays,
+        'op': facts['program'][1],
+        'options': facts['program'][1][4],
+    }[part][name] = value
     archive.write(path, kind, facts, arrays)
     with refused('integer network|damaged'):
         IntegerNetwork.load(path)[0].check()
@@ -555,9 +564,9 @@ def test_an_embedder_in_integers_promises_no_kind_of_machine(made, tmp_path):
     with refused('an integer network takes'):
         quantise_network(net, replace(PREPROCESSING, crop=0.9), IMAGES)
     for wrong in (
-        dict(dtype='integer'),
-        dict(dtype='float32', integers=network),
-        dict(dtype='integer', integers=net),
+        {'dtype': 'integer'},
+        {'dtype': 'float32', 'integers': network},
+        {'dtype': 'integer', 'integers': net},
     ):
         with refused('IntegerNetwork'):
             Embedder(net, PREPROCESSING, **wrong)

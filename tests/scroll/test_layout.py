@@ -81,9 +81,9 @@ def test_training_keeps_to_its_memory_on_older_cpus():
     """Pre-training, a method's training and adaptation, with fewer than eight channels and with
     eight.
     """
-    env = os.environ | dict(ONEDNN_MAX_CPU_ISA='AVX2')
+    env = os.environ | {'ONEDNN_MAX_CPU_ISA': 'AVX2'}
     if Path(CHECKED).exists():
-        env |= dict(LD_PRELOAD=CHECKED, GLIBC_TUNABLES='glibc.malloc.check=3')
+        env |= {'LD_PRELOAD': CHECKED, 'GLIBC_TUNABLES': 'glibc.malloc.check=3'}
     ended = subprocess.run(
         [sys.executable, '-c', TRAIN], env=env, capture_output=True, text=True, timeout=300
     )

@@ -78,7 +78,8 @@ def test_learners_of_different_psi_do_not_merge(embedder, toy):
     ):
         with refused():
             three.merge(other)
-    assert one.digest() == before and three.digest() == Scroll().fit(X, Y).digest()
+    assert one.digest() == before
+    assert three.digest() == Scroll().fit(X, Y).digest()
     equal = Scroll(Embedder(tiny_net(width=8), PREPROCESSING, chunk=8)).fit(*toy)
     assert one.merge(equal).statistics_.total == 48
 
@@ -123,7 +124,7 @@ def test_predictions_are_those_of_f_star_once_there_is_one(adapted, toy):
 def test_adapt_uses_the_settings_and_the_seed(embedder, toy):
     def f_star(**params):
         return (
-            Scroll(embedder, **{**dict(adaptation=replace(SHORT, iterations=1)), **params})
+            Scroll(embedder, **{'adaptation': replace(SHORT, iterations=1), **params})
             .fit(*toy)
             .adapt()
             .adapted_
@@ -142,13 +143,15 @@ def test_adapt_uses_the_settings_and_the_seed(embedder, toy):
 
 def test_features_are_adapted_to_by_the_classifier_alone():
     learner = Scroll(adaptation=Adaptation(iterations=30, select='none')).fit(X, Y).adapt()
-    assert learner.adapted_.mode == 'classifier' and learner.score(*blobs(seed=1)) > 0.9
+    assert learner.adapted_.mode == 'classifier'
+    assert learner.score(*blobs(seed=1)) > 0.9
     np.testing.assert_allclose(learner.predict_proba(X).sum(axis=1), 1)
 
 
 def test_memory_free_learns_and_cannot_adapt():
     learner, full = Scroll(buffer_size=0).fit(X, Y), Scroll().fit(X, Y)
-    assert learner.buffer_ is None and learner.predictor().digest() == full.predictor().digest()
+    assert learner.buffer_ is None
+    assert learner.predictor().digest() == full.predictor().digest()
     with refused('buffer_size'):
         learner.adapt()
     assert learner.set_params(adaptation=Adaptation(mode='none')).adapt().predict(X).shape == (30,)
@@ -166,7 +169,7 @@ BAD = {
     'fewer labels': lambda: (X, Y[:-1]),
     'label column': lambda: (X, Y[:, None]),
     'labels of another type': lambda: (X, Y.astype(str)),
-    'images': lambda: toy_images(),
+    'images': toy_images,
     'labels of lists': lambda: (X, [[1], [1, 2]] * 15),
 }
 
@@ -177,11 +180,8 @@ def test_bad_input_changes_nothing(name):
     before = digests(learner)
     x, y = BAD[name]() if name in BAD else (X[:0], Y[:0])
     for method in ('partial_fit', 'fit', 'remove'):
-        if (
-            method == 'fit'
-            and name in ('narrow', 'labels of another type')
-            or method == 'remove'
-            and name == 'empty'
+        if (method == 'fit' and name in ('narrow', 'labels of another type')) or (
+            method == 'remove' and name == 'empty'
         ):
             continue  # nothing wrong with it
         with refused():

@@ -49,7 +49,7 @@ def test_a_learner_goes_on_as_if_it_had_never_stopped(
 ):
     path = tmp_path_factory.mktemp('state') / 'x'
     pieces = data.draw(cuttings(len(stream.labels)))
-    params = dict(buffer_size=size, strategy=strategy, seed=3)
+    params = {'buffer_size': size, 'strategy': strategy, 'seed': 3}
     straight, halting = fit(stream, *pieces, **params), None
     for at in pieces:
         halting = Scroll(**params) if halting is None else Scroll.load(path)
@@ -74,7 +74,8 @@ def test_settings_are_kept_and_f_star_is_made_again(embedder, toy, tmp_path):
     )
     learner.save(tmp_path / 'x')
     loaded = Scroll.load(tmp_path / 'x', embedder)
-    assert loaded.get_params() == learner.get_params() and loaded.adapted_ is None
+    assert loaded.get_params() == learner.get_params()
+    assert loaded.adapted_ is None
     assert loaded.predictor().digest() == learner.predictor().digest()
     assert loaded.adapt().adapted_.digest() == learner.adapted_.digest()
     assert [p.name for p in tmp_path.iterdir()] == ['x']
@@ -111,23 +112,21 @@ def state(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     'settings',
     [
-        dict(ridge_lambda=Fraction(1, 4)),
-        dict(ridge_lambda=np.longdouble(0.25)),
-        dict(head='lda', shrinkage=Fraction(1, 4)),
-        dict(keep_keys=np.bool_(True)),
-        dict(head='rp', lift_dim=np.int32(9), lift_seed=np.uint8(2)),
-        dict(head='rff', lift_dim=9, lift_bandwidth=np.float16(0.3)),
-        dict(head='rff', lift_dim=9, lift_bandwidth=Fraction(3, 10)),
+        {'ridge_lambda': Fraction(1, 4)},
+        {'ridge_lambda': np.longdouble(0.25)},
+        {'head': 'lda', 'shrinkage': Fraction(1, 4)},
+        {'keep_keys': np.bool_(True)},
+        {'head': 'rp', 'lift_dim': np.int32(9), 'lift_seed': np.uint8(2)},
+        {'head': 'rff', 'lift_dim': 9, 'lift_bandwidth': np.float16(0.3)},
+        {'head': 'rff', 'lift_dim': 9, 'lift_bandwidth': Fraction(3, 10)},
     ],
     ids=str,
 )
 def test_settings_are_numbers_of_any_kind(state, settings):
     loaded = Scroll.load(state(**settings))
     expected = fit(RAW, **loaded.get_params())  # as a file has them
-    assert (
-        loaded.digest() == expected.digest()
-        and loaded.predictor().digest() == expected.predictor().digest()
-    )
+    assert loaded.digest() == expected.digest()
+    assert loaded.predictor().digest() == expected.predictor().digest()
 
 
 @pytest.mark.parametrize('keep_keys', [False, True])
@@ -142,7 +141,8 @@ def test_classes_are_forgotten_by_their_statistics(state, capsys, keep_keys):
     )
     assert capsys.readouterr().out == f'{of(STREAM, rest).digest()}\n'
     new = Scroll.load('new.npz')
-    assert new.classes_.tolist() == [1, 3] and set(new.buffer_.content().labels.tolist()) == {1, 3}
+    assert new.classes_.tolist() == [1, 3]
+    assert set(new.buffer_.content().labels.tolist()) == {1, 3}
     assert new.digest() == fit(RAW, rest).digest()
     assert (
         new.keys_ is None
@@ -150,10 +150,8 @@ def test_classes_are_forgotten_by_their_statistics(state, capsys, keep_keys):
         == fit(RAW, rest, keep_keys=True).keys_.state_dict()['keys'].tolist()
     )
     of(STREAM, np.arange(10)).save('some.npz')
-    assert (
-        main(['unlearn', str(path), '--minus', 'some.npz', '-o', 'other.npz']) == 2
-        and not Path('other.npz').exists()
-    )
+    assert main(['unlearn', str(path), '--minus', 'some.npz', '-o', 'other.npz']) == 2
+    assert not Path('other.npz').exists()
     assert '--samples' in capsys.readouterr().err
     assert fit(RAW, buffer_size=0).save('s.npz') is None
     # without a buffer it can be done
@@ -168,18 +166,14 @@ def test_images_are_forgotten_by_their_pixels(embedder, toy, tmp_path, monkeypat
     expected = (
         Scroll(embedder, buffer_size=10).fit(images, labels).remove(images[5:12], labels[5:12])
     )
-    part = dict(quantised=features[5:12], labels=labels[5:12])
+    part = {'quantised': features[5:12], 'labels': labels[5:12]}
     np.savez('old.npz', **part, keys=keys[5:12])
     assert main(['unlearn', 's.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 0
     assert digests(Scroll.load('new.npz', embedder)) == digests(expected)
     np.savez('old.npz', **part)
     capsys.readouterr()
-    assert (
-        main(['unlearn', 's.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2
-        and 'give keys' in capsys.readouterr().err
-    )
+    assert main(['unlearn', 's.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2
+    assert 'give keys' in capsys.readouterr().err
     Statistics(embedder.dim).add(features[:8], labels[:8]).save('class.npz')  # says nothing of psi
-    assert (
-        main(['unlearn', 's.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 2
-        and 'another backbone' in capsys.readouterr().err
-    )
+    assert main(['unlearn', 's.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 2
+    assert 'another backbone' in capsys.readouterr().err

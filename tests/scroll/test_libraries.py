@@ -21,25 +21,27 @@ hub = pytest.importorskip('huggingface_hub')
 transformers = pytest.importorskip('transformers')
 IMAGES = np.random.default_rng(0).integers(256, size=(4, 40, 56, 3), dtype=np.uint8)
 OF_TIMM = ['test_vit', 'test_convnext']
-VIT = dict(
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=64,
-    image_size=32,
-    patch_size=8,
-)
-OF_TRANSFORMERS = dict(
-    vit=VIT, dinov2=VIT, convnext=dict(hidden_sizes=[16, 16, 32, 32], depths=[1] * 4)
-)
-PROCESSORS = dict(
-    vit=('ViTImageProcessor', dict(size=dict(height=32, width=32))),
-    dinov2=(
+VIT = {
+    'hidden_size': 32,
+    'num_hidden_layers': 2,
+    'num_attention_heads': 2,
+    'intermediate_size': 64,
+    'image_size': 32,
+    'patch_size': 8,
+}
+OF_TRANSFORMERS = {
+    'vit': VIT,
+    'dinov2': VIT,
+    'convnext': {'hidden_sizes': [16, 16, 32, 32], 'depths': [1] * 4},
+}
+PROCESSORS = {
+    'vit': ('ViTImageProcessor', {'size': {'height': 32, 'width': 32}}),
+    'dinov2': (
         'BitImageProcessor',
-        dict(size=dict(shortest_edge=40), crop_size=dict(height=32, width=32)),
+        {'size': {'shortest_edge': 40}, 'crop_size': {'height': 32, 'width': 32}},
     ),
-    convnext=('ConvNextImageProcessor', dict(size=dict(shortest_edge=64))),
-)
+    'convnext': ('ConvNextImageProcessor', {'size': {'shortest_edge': 64}}),
+}
 
 
 @pytest.fixture(scope='module')
@@ -97,16 +99,16 @@ def test_images_are_prepared_and_features_made_as_timm_does_it(name):
     x = embedder.preprocessing(
         torch.from_numpy(np.stack([np.array(picture) for picture in pictures()]))
     )
-    assert x.shape == expected.shape and (x - expected).abs().max() < 2.1 / 255 / min(
-        embedder.preprocessing.std
-    )
+    assert x.shape == expected.shape
+    assert (x - expected).abs().max() < 2.1 / 255 / min(embedder.preprocessing.std)
     with torch.no_grad():
         theirs = body(embedder.preprocessing(torch.from_numpy(IMAGES)))
     np.testing.assert_allclose(embedder.features(IMAGES), theirs, rtol=1e-3, atol=1e-5)
     features, keys = embedder(IMAGES)
     for order in ([2, 0, 3, 1], [3]):  # whatever the neighbours
         np.testing.assert_array_equal(embedder(IMAGES[order])[0], features[order])
-    assert embedder.dim == features.shape[1] and len(np.unique(keys)) == 4
+    assert embedder.dim == features.shape[1]
+    assert len(np.unique(keys)) == 4
 
 
 @pytest.mark.parametrize('kind', OF_TRANSFORMERS)
@@ -116,9 +118,8 @@ def test_images_are_prepared_and_features_made_as_transformers_does_it(folders, 
     expected = processor(pictures(), return_tensors='pt')['pixel_values']
     stack = np.stack([np.array(picture) for picture in pictures()])
     x = embedder.preprocessing(torch.from_numpy(stack))
-    assert x.shape == expected.shape and (x - expected).abs().max() < 2.1 / 255 / min(
-        embedder.preprocessing.std
-    )
+    assert x.shape == expected.shape
+    assert (x - expected).abs().max() < 2.1 / 255 / min(embedder.preprocessing.std)
     body = transformers.AutoModel.from_pretrained(folders[kind]).eval()
     with torch.no_grad():
         out = body(pixel_values=x)
@@ -143,7 +144,7 @@ def test_a_seed_a_name_and_a_file_each_give_digests_of_their_own(folders, tmp_pa
     )
     config = json.loads((folders['vit'] / 'config.json').read_text())
     other = shutil.copytree(folder, tmp_path / 'heads')  # the same tensors, read in another way
-    (other / 'config.json').write_text(json.dumps(config | dict(num_attention_heads=4)))
+    (other / 'config.json').write_text(json.dumps(config | {'num_attention_heads': 4}))
     assert Embedder.from_transformers(str(other), chunk=2).psi_digest != made[0].psi_digest
     first, second = (
         torch.get_rng_state(),
@@ -181,7 +182,7 @@ def checkpoint(tmp_path, name: str, change):
 @pytest.mark.parametrize(
     'name, change',
     [
-        ('test_vit', lambda state: dict(model=state)),  # as DeiT's
+        ('test_vit', lambda state: {'model': state}),  # as DeiT's
         ('test_convnext', lambda state: {f'module.{key}': t for key, t in state.items()}),
     ],
     ids=['test_vit', 'test_convnext'],
@@ -198,7 +199,7 @@ def test_a_file_that_does_not_fit_is_one_line(folders, tmp_path):
     for spoil in (
         lambda state: {key: t for key, t in state.items() if key != 'blocks.0.attn.qkv.weight'},
         lambda state: state | {'blocks.0.attn.qkv.weight': torch.zeros(3, 3)},
-        lambda state: dict(code=Path),
+        lambda state: {'code': Path},
         lambda state: {},
     ):
         path, _ = checkpoint(tmp_path, 'test_vit', spoil)
@@ -208,7 +209,7 @@ def test_a_file_that_does_not_fit_is_one_line(folders, tmp_path):
     save_file(
         {'embeddings.cls_token': torch.zeros(1, 1, 32)},
         tmp_path / 'few' / 'model.safetensors',
-        dict(format='pt'),
+        {'format': 'pt'},
     )
     with refused('transformers:.*few: its file lacks tensors'):
         transformers_network(str(tmp_path / 'few'))
@@ -242,7 +243,8 @@ def test_weights_of_the_cache_need_no_network(cache, tmp_path, folders):
 def test_weights_that_cannot_be_had_are_one_line(cache, make, words):
     with refused(words) as caught:
         make()
-    assert 'no route to the hub' in str(caught.value) and len(cache[1]) == 1
+    assert 'no route to the hub' in str(caught.value)
+    assert len(cache[1]) == 1
 
 
 @pytest.mark.parametrize(
@@ -284,5 +286,6 @@ def test_a_learner_adapts_to_images_that_are_not_square(folders):
         adaptation=Adaptation(mode='adapters', iterations=3, minibatch=3, lr=1.0, select='none'),
     )
     digest = learner.partial_fit(images[:, :, :16], labels).adapt().adapted_.digest()
-    assert learner.adapt().adapted_.digest() == digest and learner.adapted_.mode == 'adapters'
+    assert learner.adapt().adapted_.digest() == digest
+    assert learner.adapted_.mode == 'adapters'
     assert learner.adapted_.embedder.psi_digest != learner.embedder.psi_digest

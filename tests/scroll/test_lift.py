@@ -30,7 +30,7 @@ def units(count=8, dim=5, seed=0):
 )
 def test_what_a_seed_draws_never_changes(kind, digest):
     """If this fails, files that others have written no longer mean what they meant."""
-    assert Lift(kind, 256, dict(fourier=3000).get(kind, 10)).digest[:8] == digest
+    assert Lift(kind, 256, {'fourier': 3000}.get(kind, 10)).digest[:8] == digest
 
 
 def test_relu_is_what_its_text_says():
@@ -61,7 +61,8 @@ def test_seven_bits_are_what_their_text_says():
         [min(max(int(a) >> 13, 0), 127) << 13 - 4 for a in row]
         for row in u.astype(np.int64) @ lift.matrix.astype(np.int64)
     ]
-    assert lift(u)[:, 70:].tolist() == exact and lift.shift == 4
+    assert lift(u)[:, 70:].tolist() == exact
+    assert lift.shift == 4
 
 
 def test_sums_of_seven_bits_are_the_same_by_every_kernel():
@@ -93,10 +94,8 @@ print(Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7).diges
     # whose products are exact
     h = np.c_[Lift('relu7', 200, 600)(u), np.full(5000, GRID)].astype(np.float64)
     own = Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7)
-    assert (
-        np.array_equal(own.gram, h.T @ h)
-        and ((h[:, 200:-1] // 512) ** 2).sum(axis=0).max() > 1 << 24
-    )
+    assert np.array_equal(own.gram, h.T @ h)
+    assert ((h[:, 200:-1] // 512) ** 2).sum(axis=0).max() > 1 << 24
     assert one == other == f'{own.digest()}\n'
 
 
@@ -135,7 +134,9 @@ def test_a_lift_stays_on_the_grid_and_begins_with_u_and_with_narrower_ones(
 ):
     u, less = units(4, dim, seed), min(less, width)
     h = Lift(kind, dim, width, seed)(u)
-    assert h.shape == (4, dim + width) and np.abs(h).max() <= GRID and np.array_equal(h[:, :dim], u)
+    assert h.shape == (4, dim + width)
+    assert np.abs(h).max() <= GRID
+    assert np.array_equal(h[:, :dim], u)
     assert np.array_equal(h[:, : dim + less], Lift(kind, dim, less, seed)(u))
     assert np.array_equal(h[2:3], Lift(kind, dim, width, seed)(u[2:3]))  # of its row alone
     assert (
@@ -153,12 +154,15 @@ def test_sums_of_a_lift_are_those_of_lifted_features_and_hold_those_of_no_lift(t
         Statistics(6).add(u, y),
         Statistics(1106).add(lift(u), y),
     )
-    assert np.array_equal(lifted.sums, both.sums) and np.array_equal(lifted.gram, both.gram)
-    assert lifted.without_lift() == plain and lifted != both
+    assert np.array_equal(lifted.sums, both.sums)
+    assert np.array_equal(lifted.gram, both.gram)
+    assert lifted.without_lift() == plain
+    assert lifted != both
     lifted.save(tmp_path / 's.npz')
     assert Statistics.load(tmp_path / 's.npz') == lifted
     other = Statistics(6, lift).add(u[40:], y[40:]).merge(Statistics(6, lift).add(u[:40], y[:40]))
-    assert other == lifted and other.remove(u[7:9], y[7:9]) == Statistics(6, lift).add(
+    assert other == lifted
+    assert other.remove(u[7:9], y[7:9]) == Statistics(6, lift).add(
         np.delete(u, [7, 8], 0), np.delete(y, [7, 8])
     )
 
@@ -185,26 +189,24 @@ def test_sums_of_other_lifts_do_not_mix():
     # which has no bandwidth; the same angles
     for alike in (Lift('relu', 5, 4, bandwidth=3.0), Lift('fourier', 5, 4, bandwidth=1 + 1e-9)):
         (other,) = (one for one in ones[::2] if one.lift == alike)
-        assert (
-            Statistics(5, alike).add(u, y) == other
-            and hash(alike) == hash(other.lift)
-            and other.merge(Statistics(5, alike).add(u, y)).total == 12
-        )
+        assert Statistics(5, alike).add(u, y) == other
+        assert hash(alike) == hash(other.lift)
+        assert other.merge(Statistics(5, alike).add(u, y)).total == 12
 
 
 @pytest.mark.parametrize(
     'facts',
     [
-        dict(kind='sine'),
-        dict(width=0),
-        dict(dim=5000),
-        dict(kind='fourier', bandwidth=1e-6),
-        dict(dim=4.0),
-        dict(dim=float('inf')),
-        dict(kind='fourier', bandwidth=1e-310),
-        dict(kind='fourier', bandwidth=1e9),
+        {'kind': 'sine'},
+        {'width': 0},
+        {'dim': 5000},
+        {'kind': 'fourier', 'bandwidth': 1e-6},
+        {'dim': 4.0},
+        {'dim': float('inf')},
+        {'kind': 'fourier', 'bandwidth': 1e-310},
+        {'kind': 'fourier', 'bandwidth': 1e9},
     ],
 )
 def test_a_lift_that_cannot_be_is_refused(facts):
     with pytest.raises(InputError):
-        Lift(**{**dict(kind='relu', dim=8, width=4), **facts})
+        Lift(**{'kind': 'relu', 'dim': 8, 'width': 4, **facts})

@@ -27,7 +27,8 @@ def test_separations_are_fishers_ratio_and_the_same_in_any_order():
         assert found[a, b] == pytest.approx(
             gap / (of[a].var(axis=0).sum() + of[b].var(axis=0).sum())
         )
-    assert np.array_equal(found, found.T) and not found.diagonal().any()
+    assert np.array_equal(found, found.T)
+    assert not found.diagonal().any()
     shuffled = np.random.default_rng(1).permutation(90)
     assert np.array_equal(
         found, separations(summed(stream.features[shuffled], stream.labels[shuffled]))
@@ -44,7 +45,8 @@ def test_classes_without_width_are_finite_and_one_class_has_no_order():
 def test_a_chain_goes_to_the_nearest_and_dealing_parts_neighbours():
     line = np.array([0, 10, 1, 11, 2, 12.0])  # two groups on a line
     order = chain(abs(line[:, None] - line))
-    assert order.tolist() == [0, 2, 4, 1, 3, 5] and dealt(order, 3).tolist() == [0, 1, 2, 3, 4, 5]
+    assert order.tolist() == [0, 2, 4, 1, 3, 5]
+    assert dealt(order, 3).tolist() == [0, 1, 2, 3, 4, 5]
     assert dealt(np.arange(7), 3).tolist() == [0, 3, 6, 1, 4, 2, 5]
 
 
@@ -63,4 +65,5 @@ def test_a_two_way_layout_by_hand():
     )
     assert variance_shares(np.full((3, 2), 59.8)) == (0, 0, 0)
     shares = variance_shares(np.random.default_rng(0).normal(50, 5, (4, 3)))
-    assert sum(shares) == pytest.approx(100) and min(shares) > 0
+    assert sum(shares) == pytest.approx(100)
+    assert min(shares) > 0

@@ -24,23 +24,20 @@ def test_river_learns_samples_one_by_one_and_tests_them_first():
         zip(X[:60].to_dict('records'), names), model, metrics.Accuracy()
     )
     whole = ScrollClassifier(head='lda').fit(X[:60], names)
-    assert model.learner.digest() == whole.digest() and accuracy.get() > 0.3
+    assert model.learner.digest() == whole.digest()
+    assert accuracy.get() > 0.3
     again = model.clone()
-    assert again.predict_one(X.iloc[0].to_dict()) is None and again.predict_proba_many(
-        X[:3]
-    ).shape == (3, 0)
+    assert again.predict_one(X.iloc[0].to_dict()) is None
+    assert again.predict_proba_many(X[:3]).shape == (3, 0)
     again.learn_many(X[30:60], names[30:60])
     again.learn_many(X[:30].iloc[:, ::-1], names[:30])  # columns by name
     found = again.predict_proba_many(X[60:70])
+    assert again.learner.digest() == whole.digest()
+    assert list(found.columns) == sorted(set(names))
+    assert not hasattr(asked, 'classes_')
+    assert np.allclose(found.sum(axis=1), 1)
     assert (
-        again.learner.digest() == whole.digest()
-        and list(found.columns) == sorted(set(names))
-        and not hasattr(asked, 'classes_')
-    )
-    assert (
-        np.allclose(found.sum(axis=1), 1)
-        and pd.Series(again.predict_proba_one(X.iloc[60].to_dict())).idxmax()
-        == found.iloc[0].idxmax()
+        pd.Series(again.predict_proba_one(X.iloc[60].to_dict())).idxmax() == found.iloc[0].idxmax()
     )
     mixed = RiverScroll()  # names of any kind, numbers in any order
     for row in ({1: 2.0, 'a': 1.0, None: 0.0}, {None: 0.0, 'a': 1.0, 1: 2.0}):
@@ -94,4 +91,5 @@ def test_capymoa_counts_batches():
         by_hand.partial_fit(x[start : start + 50], y[start : start + 50])
     # before the first batch all probabilities are 0, and CapyMOA takes the first label
     right += (y[:50] == 0).sum()
-    assert model.learner.digest() == by_hand.digest() and found == pytest.approx(100 * right / 300)
+    assert model.learner.digest() == by_hand.digest()
+    assert found == pytest.approx(100 * right / 300)

@@ -28,12 +28,12 @@ STREAM = make_stream(np.random.default_rng(1).integers(0, 4, 60), dim=8)
 
 def exact_ncc(s, bias: str, exponent: int) -> list:
     """Weights and biases from fractions, rounded."""
-    factor = dict(exact=Fraction(-1, 2), paper=-1, zero=0)[bias]
+    factor = {'exact': Fraction(-1, 2), 'paper': -1, 'zero': 0}[bias]
     means = [
         [Fraction(int(total), int(count) * GRID) for total in row]
         for row, count in zip(s.sums[:, :-1], s.counts)
     ]
-    return in_units([row + [factor * sum(x * x for x in row)] for row in means], exponent)
+    return in_units([[*row, factor * sum(x * x for x in row)] for row in means], exponent)
 
 
 @quick
@@ -92,18 +92,15 @@ def test_predicting_many_samples_of_many_classes_needs_no_memory_for_all_logits(
     predictor = LinearPredictor(np.arange(1000), np.outer(np.arange(1000), [0, 0, 0, 0, 1]), 0)
     features = np.zeros((8000, 4), np.int32)
     tracemalloc.start()
-    assert (predictor.predict(features) == 999).all() and tracemalloc.get_traced_memory()[
-        1
-    ] < 8 * 1000 * 8000 / 2
+    assert (predictor.predict(features) == 999).all()
+    assert tracemalloc.get_traced_memory()[1] < 8 * 1000 * 8000 / 2
     tracemalloc.stop()
 
 
 def test_lambda_is_a_multiple_of_the_unit_of_the_gram_matrix_and_the_least_is_named_and_serves():
     """The least is 2^-40 of the trace, whatever a factorisation in float64 makes of it."""
-    assert (
-        exact_lambda(0.1) == 6871947674 / 2**36 == exact_lambda(exact_lambda(0.1))
-        and exact_lambda(2.0**-36) == 2.0**-36
-    )
+    assert exact_lambda(0.1) == 6871947674 / 2**36 == exact_lambda(exact_lambda(0.1))
+    assert exact_lambda(2.0**-36) == 2.0**-36
     s = counted(STREAM.features, STREAM.labels)
     assert ridge(s, 0.1).digest() == ridge(s, exact_lambda(0.1)).digest()
     least = -(-int(np.trace(s.gram)) >> 40) / 2**36
@@ -130,8 +127,8 @@ def fingerprint() -> str:
         own = Statistics(100, by_class=name in ('balanced', 'qda')).add(features, labels)
         sha.update(left_out(name, own, features[:50], labels[:50]).tobytes())
     for params in (
-        dict(head='auto', buffer_size=60, strategy='hash', lift_dim=20),
-        dict(head='lda', buffer_size=0),
+        {'head': 'auto', 'buffer_size': 60, 'strategy': 'hash', 'lift_dim': 20},
+        {'head': 'lda', 'buffer_size': 0},
     ):
         learner = Scroll(**params).fit(features[:, :40], labels)
         sha.update(
@@ -145,15 +142,15 @@ def test_digests_and_logits_are_those_of_another_machine():
     """The vector units of an old processor, other BLAS kernels, other threads: a process of its
     own.
     """
-    held = dict(
-        ONEDNN_MAX_CPU_ISA='SSE41',
-        ATEN_CPU_CAPABILITY='default',
-        MKL_CBWR='COMPATIBLE',
-        OMP_NUM_THREADS='2',
-        OPENBLAS_CORETYPE='Nehalem',
-        NPY_DISABLE_CPU_FEATURES='AVX512F AVX512CD AVX512_SKX AVX2 FMA3',
-        PYTHONPATH=os.pathsep.join(sys.path),
-    )
+    held = {
+        'ONEDNN_MAX_CPU_ISA': 'SSE41',
+        'ATEN_CPU_CAPABILITY': 'default',
+        'MKL_CBWR': 'COMPATIBLE',
+        'OMP_NUM_THREADS': '2',
+        'OPENBLAS_CORETYPE': 'Nehalem',
+        'NPY_DISABLE_CPU_FEATURES': 'AVX512F AVX512CD AVX512_SKX AVX2 FMA3',
+        'PYTHONPATH': os.pathsep.join(sys.path),
+    }
     call = 'from tests.scroll.test_predictors import fingerprint; print(fingerprint())'
     there = subprocess.run(
         [sys.executable, '-c', call], env={**os.environ, **held}, capture_output=True, text=True

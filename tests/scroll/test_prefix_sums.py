@@ -36,7 +36,7 @@ def class_orders(draw) -> tuple:
 @given(
     class_orders(),
     st.integers(0, 4),
-    st.sampled_from([dict(), dict(head='ncc'), dict(ridge_lambda='auto'), dict(head='qda')]),
+    st.sampled_from([{}, {'head': 'ncc'}, {'ridge_lambda': 'auto'}, {'head': 'qda'}]),
 )
 def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, most, settings):
     labels, schedule = order
@@ -56,7 +56,8 @@ def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, mo
         ((a.digest(), a.predictor().digest()), (b.digest(), b.predictor().digest()))
         for a, b in zip(summed, streamed, strict=True)
     ]
-    assert len(pairs) == len(points) and all(a == b for a, b in pairs)
+    assert len(pairs) == len(points)
+    assert all(a == b for a, b in pairs)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,8 @@ def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, mo
 def test_whether_classes_arrive_whole(order, cuts, whole, first):
     schedule = Schedule(np.array(order), np.array(cuts), np.array([0, 4]), 'by hand')
     segments, alone = class_segments(schedule, np.array([0, 0, 1, 1]))
-    assert segments.tolist() == first and alone == whole
+    assert segments.tolist() == first
+    assert alone == whole
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_points_are_the_segments_that_end_nearest(cuts, most, expected):
 
 def test_predictions_are_the_predictors_own_also_of_a_lift():
     samples = samples_of(np.random.default_rng(0).integers(0, 4, 60) * 3)
-    for head in (dict(head='rp', lift_dim=7), dict(head='qda')):
+    for head in ({'head': 'rp', 'lift_dim': 7}, {'head': 'qda'}):
         learner = Scroll(buffer_size=0, **head)
         learner.learn(samples.samples, samples.features, samples.keys, samples.labels)
         predictor, lift = learner.predictor(), learner.new_statistics(5).lift
@@ -107,7 +109,5 @@ def test_hits_are_right_answers_by_class_and_none_of_classes_unseen():
     predictor = ridge(Statistics(5).add(train.features[seen], labels[seen]), 0.1)
     right = predictor.predict(samples.features) == samples.labels
     hits = test.class_hits(test.predictions(predictor))
-    assert (
-        hits.tolist() == [int(right[samples.labels == c].sum()) for c in range(4)]
-        and hits[0] == hits[2] == 0 < hits.sum()
-    )
+    assert hits.tolist() == [int(right[samples.labels == c].sum()) for c in range(4)]
+    assert hits[0] == hits[2] == 0 < hits.sum()

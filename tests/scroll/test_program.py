@@ -75,7 +75,7 @@ BOUNDS = {  # where a network has its bound -> the network of a bound
     'numpy int': lambda top: Clipped(np.int64(top)),
     'buffer': lambda top: Clipped(torch.tensor(top)),
     'tensor': lambda top: Clipped([torch.tensor(top)], take=lambda tops: tops[0]),
-    'array': lambda top: Clipped(np.array([top]), take=lambda tops: torch.from_numpy(tops)),
+    'array': lambda top: Clipped(np.array([top]), take=torch.from_numpy),
     'dict': lambda top: Clipped({'top': top}, take=lambda settings: settings['top']),
     'object': lambda top: Clipped(SimpleNamespace(top=top), take=lambda config: config.top),
     'function': lambda top: Clipped(None, take=lambda _: top),
@@ -94,7 +94,8 @@ def test_a_number_that_reaches_the_features_is_in_the_digest_wherever_it_stands(
     low, high, again = (
         Embedder(BOUNDS[kind](top), PREPROCESSING, dtype, cache=tmp_path) for top in (0.9, 5.0, 5.0)
     )
-    assert again.digest == high.digest != low.digest and not high.unidentified
+    assert again.digest == high.digest != low.digest
+    assert not high.unidentified
     if dtype == 'float32':
         wanted = Embedder(BOUNDS[kind](5.0), PREPROCESSING)(IMAGES)[0]
         low(IMAGES)
@@ -215,7 +216,9 @@ def test_a_network_that_cannot_be_read_says_so_and_shares_nothing(make, tmp_path
     ):
         one = Embedder(make(5.0), PREPROCESSING, cache=tmp_path)
         other = Embedder(make(5.0), PREPROCESSING, cache=tmp_path)
-    assert one.unidentified and one.digest != other.digest and one.cache is None
+    assert one.unidentified
+    assert one.digest != other.digest
+    assert one.cache is None
     learners = [Scroll(embedder).partial_fit(IMAGES, LABELS) for embedder in (one, one, other)]
     assert learners[0].merge(learners[1]).statistics_.total == 2 * len(IMAGES)
     with refused('another backbone'):

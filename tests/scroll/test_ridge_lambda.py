@@ -147,18 +147,14 @@ def test_the_choice_is_made_again_when_more_is_learned_or_settings_change(tmp_pa
     before = learner.ridge_lambda_
     number = Scroll(**{**learner.get_params(), 'ridge_lambda': before})
     number.fit(FEATURES, FEATURES[:, :3].argmax(axis=1))
-    assert (
-        number.predictor().digest() == learner.predictor().digest()
-        and number.ridge_lambda_ == before
-    )
+    assert number.predictor().digest() == learner.predictor().digest()
+    assert number.ridge_lambda_ == before
     learner.save(tmp_path / 'state')
     learner = Scroll.load(tmp_path / 'state').partial_fit(
         FEATURES, np.random.default_rng(2).integers(0, 3, len(FEATURES))
     )
-    assert (
-        learner.ridge_lambda_ == choose_lambda(learner.statistics_) > before
-        and learner.ridge_lambda == 'auto'
-    )
+    assert learner.ridge_lambda_ == choose_lambda(learner.statistics_) > before
+    assert learner.ridge_lambda == 'auto'
     assert learner.set_params(targets='onehot').ridge_lambda_ == choose_lambda(
         learner.statistics_, 'onehot'
     )

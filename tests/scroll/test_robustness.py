@@ -106,9 +106,9 @@ SAME, OTHER = (
 
 def _judge(digests, claims, outcomes=None):
     return robustness.judge(
-        dict(buffer=digests),
-        dict(buffer=claims),
-        outcomes or dict(a=SAME, b=OTHER),
+        {'buffer': digests},
+        {'buffer': claims},
+        outcomes or {'a': SAME, 'b': OTHER},
         [75, 75],
         [80, 90],
     )
@@ -132,9 +132,10 @@ def test_a_verdict_by_hand():
     got = _judge('ab', 'ab')
     assert (got.schedules, got.distinct, got.weight_difference, got.disagreement) == (
         2,
-        dict(buffer=2),
+        {'buffer': 2},
         0.5,
         50,
     )
     assert (got.final.range, got.incremental.mean) == (0, 85)
-    assert '50.00 %' in got.sentence() and 'not identical' in got.sentence()
+    assert '50.00 %' in got.sentence()
+    assert 'not identical' in got.sentence()

@@ -52,7 +52,7 @@ def table(spec, labels=LABELS, seed=0) -> np.ndarray:
 def test_each_form_covers_the_data_as_it_says_however_classes_are_numbered(
     labels, spec, seed, names
 ):
-    labels = np.array(labels + [0, 1, 2])  # enough classes for every split
+    labels = np.array([*labels, 0, 1, 2])  # enough classes for every split
     schedule = make_schedule(spec, labels, seed)
     assert schedule.digest() == make_schedule(spec, np.sort(names)[labels], seed).digest()
     times = np.bincount(schedule.order, minlength=len(labels))
@@ -61,9 +61,8 @@ def test_each_form_covers_the_data_as_it_says_however_classes_are_numbered(
         'part': times.max() == 1 and len(schedule.order) <= len(labels),
         'repeats': True,
     }[schedule.covers]
-    assert schedule.covers == FORMS[
-        spec.partition(':')[0]
-    ].covers and schedule.task_free == is_task_free(spec)
+    assert schedule.covers == FORMS[spec.partition(':')[0]].covers
+    assert schedule.task_free == is_task_free(spec)
     if schedule.covers != 'repeats':
         assert set(labels[schedule.order]) == set(labels)  # no class is lost
     if schedule.task_free:
@@ -115,11 +114,9 @@ def test_the_published_gaussian_has_as_many_classes_at_once_as_its_formula_says(
     expected = (p.sum(axis=1) / (1 - (1 - p).prod(axis=1))).mean()
     for seed in range(2):
         schedule = make_schedule('gaussian-resample:batch=60', labels, seed)
-        assert (
-            len(schedule.order) == 60_000
-            and len(schedule.cuts) == 1001
-            and schedule.covers == 'repeats'
-        )
+        assert len(schedule.order) == 60_000
+        assert len(schedule.cuts) == 1001
+        assert schedule.covers == 'repeats'
         present += [
             len(np.unique(labels[schedule.order[a : a + 300]])) for a in range(0, 60_000, 300)
         ]
@@ -128,17 +125,19 @@ def test_the_published_gaussian_has_as_many_classes_at_once_as_its_formula_says(
 
 def test_major_classes_of_a_blurry_stream_have_one_task_and_the_others_leave_theirs_by_the_share():
     counts = table('blurry:tasks=5,major=50,minor=20')
-    assert counts.shape == (5, 10) and (counts.sum(axis=0) == 60).all()
+    assert counts.shape == (5, 10)
+    assert (counts.sum(axis=0) == 60).all()
     tasks_of = (counts > 0).sum(axis=0)
     assert sorted(tasks_of) == [1] * 5 + [5] * 5
     blurred = counts[:, tasks_of == 5]
     # 12 over four tasks
-    assert (blurred.max(axis=0) == 48).all() and (np.sort(blurred, axis=0)[:4] == 3).all()
+    assert (blurred.max(axis=0) == 48).all()
+    assert (np.sort(blurred, axis=0)[:4] == 3).all()
     # one major, one other each
-    assert ((counts == 60).sum(axis=1) == 1).all() and ((counts == 48).sum(axis=1) == 1).all()
-    assert (table('blurry:major=100') > 0).sum() == 10 and (
-        table('blurry:major=0,minor=0') > 0
-    ).sum() == 10
+    assert ((counts == 60).sum(axis=1) == 1).all()
+    assert ((counts == 48).sum(axis=1) == 1).all()
+    assert (table('blurry:major=100') > 0).sum() == 10
+    assert (table('blurry:major=0,minor=0') > 0).sum() == 10
 
 
 def test_si_blurry_moves_the_share_of_all_blurred_samples_and_loses_none():
@@ -148,7 +147,8 @@ def test_si_blurry_moves_the_share_of_all_blurred_samples_and_loses_none():
         assert counts.sum() == 600
         majors = (counts == 60).sum()
         spread = 600 - counts.max(axis=0).sum()  # samples outside their class's largest task
-        assert majors >= 4 and spread <= 0.25 * 360
+        assert majors >= 4
+        assert spread <= 0.25 * 360
         numbers.add(tuple((counts > 0).sum(axis=1)))
     assert len(numbers) > 6  # the tasks' numbers of classes are random
 
@@ -165,7 +165,8 @@ def test_classes_of_a_recurring_stream_return_with_other_samples():
 def test_an_imbalanced_split_decays_exponentially():
     counts = table('imbalanced:5,ratio=10')
     np.testing.assert_array_equal(counts.sum(axis=0), np.round(60 * 10.0 ** (-np.arange(10) / 9)))
-    assert counts.sum(axis=0)[[0, -1]].tolist() == [60, 6] and ((counts > 0).sum(axis=1) == 2).all()
+    assert counts.sum(axis=0)[[0, -1]].tolist() == [60, 6]
+    assert ((counts > 0).sum(axis=1) == 2).all()
     assert table('imbalanced:2,ratio=100000').sum(axis=0).min() == 1
 
 
@@ -173,11 +174,9 @@ def test_a_file_is_taken_as_it_is(tmp_path):
     path = tmp_path / 'stream.txt'
     path.write_text('2 0\n\n1 4 3\n')
     schedule = make_schedule(f'file:{path}', [0, 0, 1, 1, 1])
-    assert (
-        schedule.order.tolist() == [2, 0, 1, 4, 3]
-        and schedule.cuts.tolist() == [0, 2, 5]
-        and schedule.task_free
-    )
+    assert schedule.order.tolist() == [2, 0, 1, 4, 3]
+    assert schedule.cuts.tolist() == [0, 2, 5]
+    assert schedule.task_free
     assert make_schedule(f'file:{path},batch=2', [0, 0, 1, 1, 1]).cuts.tolist() == [0, 2, 4, 5]
 
 
@@ -200,4 +199,5 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, text, word):
     (tmp_path / 'x').write_text(text, encoding='utf-8')
     with refused(f'file:.*{word}') as caught:
         make_schedule(f'file:{tmp_path / "x"}', np.arange(5) // 2)
-    assert 'a schedule is' not in str(caught.value) and len(str(caught.value)) < 400
+    assert 'a schedule is' not in str(caught.value)
+    assert len(str(caught.value)) < 400

@@ -50,9 +50,9 @@ def test_batch_cuts_each_task_in_pieces_and_changes_neither_order_nor_tasks(case
     for t in range(len(cut.tasks) - 1):
         ids, ends = cut.task(t)
         pieces = np.diff(ends, prepend=0)
-        assert (
-            (pieces[:-1] == batch).all() and 1 <= pieces[-1] <= batch and pieces.sum() == len(ids)
-        )
+        assert (pieces[:-1] == batch).all()
+        assert 1 <= pieces[-1] <= batch
+        assert pieces.sum() == len(ids)
 
 
 def test_the_parts_of_a_schedule_by_hand():
@@ -221,8 +221,6 @@ def test_b_and_inc_are_the_classes_of_the_first_task_and_of_the_others(spec, siz
     labels = np.arange(200) % 10
     schedule = make_schedule(f'{spec},batch=7', labels)
     tasks = [set(labels[schedule.order[a:b]]) for a, b in zip(schedule.tasks, schedule.tasks[1:])]
-    assert (
-        list(map(len, tasks)) == sizes
-        and set.union(*tasks) == set(range(10))
-        and sorted(schedule.order) == list(range(200))
-    )
+    assert list(map(len, tasks)) == sizes
+    assert set.union(*tasks) == set(range(10))
+    assert sorted(schedule.order) == list(range(200))

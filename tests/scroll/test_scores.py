@@ -40,13 +40,15 @@ def test_they_are_logits_without_the_sample_at_the_scale_of_least_cross_entropy(
 @pytest.mark.parametrize('classifier', HEAD_CHOICES)
 def test_every_head_has_them_in_the_same_form_whatever_the_schedule(classifier):
     X, y = photographs()
-    params = dict(head=classifier, buffer_size=30, strategy='hash', lift_dim=40)
+    params = {'head': classifier, 'buffer_size': 30, 'strategy': 'hash', 'lift_dim': 40}
     one, two = (
         Scroll(**params).partial_fit(X, y),
         Scroll(**params).partial_fit(X[40:], y[40:]).partial_fit(X[:40], y[:40]),
     )
     found = one.out_of_sample(X, y)
-    assert found.shape == (60, 3) and found.dtype == np.float64 and found.min() >= 0
+    assert found.shape == (60, 3)
+    assert found.dtype == np.float64
+    assert found.min() >= 0
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
     assert (two.out_of_sample(X, y) == found).all()
     if classifier != 'random':
@@ -62,7 +64,9 @@ def test_the_only_sample_of_a_class_is_of_an_unknown_class_without_itself(head):
     y[30], y[29], y[28] = 'ant', 'bee', 'bee'
     learner = Scroll(head=head, buffer_size=31, strategy='hash', lift_dim=20).partial_fit(X, y)
     found = learner.out_of_sample(X, y)
-    assert found[30, 0] == 0 and (found[28:30, 1] > 0).all() and (found[:30, 0] > 0).any()
+    assert found[30, 0] == 0
+    assert (found[28:30, 1] > 0).all()
+    assert (found[:30, 0] > 0).any()
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
     one = Scroll(head=head, buffer_size=9, strategy='hash', lift_dim=20).partial_fit(X[:1], y[:1])
     assert one.out_of_sample(X[:1], y[:1]).tolist() == [[1]]
@@ -74,9 +78,8 @@ def test_f_star_is_calibrated_on_classes_that_are_known_without_the_sample(head)
     y[30] = 'ant'
     how = Adaptation(iterations=1, lr=0.0, classifier_lr=0.0, scale_lr=0.0)
     learner = Scroll(head=head, buffer_size=31, adaptation=how).partial_fit(X, y).adapt()
-    assert (
-        learner.adapted_ is None and np.isfinite([trial.loss for trial in learner.selection_]).all()
-    )
+    assert learner.adapted_ is None
+    assert np.isfinite([trial.loss for trial in learner.selection_]).all()
 
 
 @quick
@@ -105,7 +108,8 @@ def test_cleanlab_finds_wrong_labels_by_them():
     learner = Scroll(buffer_size=0).partial_fit(X, y)
     labels, found = np.searchsorted(learner.classes_, y), learner.out_of_sample(X, y)
     ranked = find_label_issues(labels, found, return_indices_ranked_by='self_confidence', n_jobs=1)
-    assert len(ranked) >= 25 and (ranked[:25] < 30).mean() > 0.9
+    assert len(ranked) >= 25
+    assert (ranked[:25] < 30).mean() > 0.9
     own = found[np.arange(300), labels]
     assert (np.diff(own[ranked]) >= 0).all()  # the ranking is that of our numbers
     clean = np.setdiff1d(np.arange(300), ranked)

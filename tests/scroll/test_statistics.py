@@ -57,7 +57,8 @@ def test_the_digest_depends_on_neither_order_nor_batching_nor_sharding(stream, d
         before = shard.digest()
         merged.merge(shard)
         assert shard.digest() == before
-    assert one_by_one.digest() == merged.digest() == expected and one_by_one == merged
+    assert one_by_one.digest() == merged.digest() == expected
+    assert one_by_one == merged
 
 
 @quick
@@ -69,7 +70,8 @@ def test_removed_is_never_seen(stream, data):
     assert s.digest() == of(stream.part(rest)).digest() == of(stream).subtract(part).digest()
     assert part == of(stream.part(gone))
     assert s.remove(*stream.part(rest)[:2]).digest() == Statistics(5).digest()
-    assert s.total == 0 and len(s.classes) == 0
+    assert s.total == 0
+    assert len(s.classes) == 0
 
 
 def test_the_digest_sees_a_single_grid_step_a_label_and_the_width():
@@ -82,7 +84,8 @@ def test_the_digest_sees_a_single_grid_step_a_label_and_the_width():
         Statistics(5).add(nudged, stream.labels),
         Statistics(5).add(stream.features, [0, 1, 2]),
     )
-    assert len({part.digest() for part in (of(stream), *others)}) == 5 and of(stream) != 'text'
+    assert len({part.digest() for part in (of(stream), *others)}) == 5
+    assert of(stream) != 'text'
 
 
 @pytest.mark.parametrize('low', [GRID, GRID - 999])
@@ -114,7 +117,9 @@ def test_saved_is_loaded(labels, tmp_path):
     s = of(make_stream(labels)) if labels else Statistics(5)
     s.save(tmp_path / 's.npz')
     loaded = Statistics.load(tmp_path / 's.npz')
-    assert loaded == s and loaded.dim == 5 and [p.name for p in tmp_path.iterdir()] == ['s.npz']
+    assert loaded == s
+    assert loaded.dim == 5
+    assert [p.name for p in tmp_path.iterdir()] == ['s.npz']
     more = make_stream(labels or [1], seed=9)
     assert loaded.add(*more[:2]).digest() == s.add(*more[:2]).digest()
 
@@ -168,9 +173,12 @@ def at_the_bound(count: int) -> dict:
     """
     rows = [GRID, -GRID, GRID]
     gram = np.array([[(count * a * b + 2**63) % 2**64 - 2**63 for a in rows] for b in rows])
-    return dict(
-        classes=np.array([7]), counts=np.array([count]), sums=count * np.array([rows]), gram=gram
-    )
+    return {
+        'classes': np.array([7]),
+        'counts': np.array([count]),
+        'sums': count * np.array([rows]),
+        'gram': gram,
+    }
 
 
 def test_the_gram_matrix_at_the_bound_is_exact():
@@ -189,9 +197,11 @@ def test_the_gram_matrix_at_the_bound_is_exact():
     ):
         with refused(str(MAX_SAMPLES)):
             change()
-    assert s.digest() == before and one.total == 1
+    assert s.digest() == before
+    assert one.total == 1
     less = Statistics(2).merge(s).subtract(one)
-    assert less.gram[2, 2] == 2**63 - 2**37 and less.merge(one).digest() == before
+    assert less.gram[2, 2] == 2**63 - 2**37
+    assert less.merge(one).digest() == before
 
 
 @pytest.mark.parametrize(
@@ -229,14 +239,15 @@ def test_the_least_sum_of_squares_is_that_of_integers(count, total, least):
     """More than total^2 / count: whole numbers with this sum cannot all be equal."""
 
     def arrays(squares: int) -> dict:
-        return dict(
-            classes=np.array([0]),
-            counts=np.array([count]),
-            sums=np.array([[total, GRID * count]]),
-            gram=np.array([[squares, GRID * total], [GRID * total, GRID**2 * count]]),
-        )
+        return {
+            'classes': np.array([0]),
+            'counts': np.array([count]),
+            'sums': np.array([[total, GRID * count]]),
+            'gram': np.array([[squares, GRID * total], [GRID * total, GRID**2 * count]]),
+        }
 
-    assert least - 1 >= total**2 / count and Statistics.from_arrays(arrays(least)).total == count
+    assert least - 1 >= total**2 / count
+    assert Statistics.from_arrays(arrays(least)).total == count
     with refused('too small'):
         Statistics.from_arrays(arrays(least - 1))
 

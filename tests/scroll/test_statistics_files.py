@@ -25,9 +25,9 @@ def shares(tmp_path, monkeypatch):
     learner's s.npz, and samples.
     """
     monkeypatch.chdir(tmp_path)
-    for name, at in dict(a=A, b=B, c=C, all=np.arange(60)).items():
+    for name, at in {'a': A, 'b': B, 'c': C, 'all': np.arange(60)}.items():
         of(STREAM, at).save(f'{name}.npz', psi='0' * 64)
-    State(dict(seed=3), '0' * 64, of(STREAM)).write('s.npz')
+    State({'seed': 3}, '0' * 64, of(STREAM)).write('s.npz')
     np.savez('old.npz', quantised=STREAM.features[A], labels=STREAM.labels[A])
     return tmp_path
 
@@ -36,11 +36,9 @@ def test_shares_put_together_are_what_one_machine_counts(shares, command):
     expected = of(STREAM).digest()
     for number, order in enumerate((['a', 'b', 'c'], ['c', 'a', 'b'], ['b', 'c', 'a'])):
         code, out, err = command('merge', *(f'{name}.npz' for name in order), '-o', f'{number}.npz')
-        assert (
-            (code, out) == (0, f'{expected}\n')
-            and err.startswith('labels are numbers')
-            and len(err.splitlines()) == 1
-        )
+        assert (code, out) == (0, f'{expected}\n')
+        assert err.startswith('labels are numbers')
+        assert len(err.splitlines()) == 1
         assert Statistics.load(f'{number}.npz').digest() == expected
     assert command('digest', 'all.npz')[1] == f'{expected}\n'
 
@@ -50,10 +48,12 @@ def test_removed_is_never_seen(shares, command):
     for whole in ('all.npz', 'abc.npz'):  # whether or not the part is one that the file was made of
         command('merge', 'a.npz', 'b.npz', 'c.npz', '-o', 'abc.npz')
         code, out, err = command('remove', whole, '--minus', 'b.npz', '-o', 'rest.npz')
-        assert (code, out) == (0, f'{rest}\n') and ('not known' in err) == (whole == 'all.npz')
+        assert (code, out) == (0, f'{rest}\n')
+        assert ('not known' in err) == (whole == 'all.npz')
         # and it may come back
         code, out, _ = command('merge', 'rest.npz', 'b.npz', '-o', 'again.npz')
-        assert code == 0 and out == f'{of(STREAM).digest()}\n'
+        assert code == 0
+        assert out == f'{of(STREAM).digest()}\n'
         assert edits.read('again.npz').parts == edits.read(whole).parts
     assert (
         command('remove', 'all.npz', '--minus', 'a.npz', 'b.npz', 'c.npz', '-o', 'none.npz')[1]
@@ -66,10 +66,13 @@ def test_shares_of_equal_samples_count_twice_where_the_user_says_so_alone(shares
     for other in ('a.npz', 'abc.npz', 'all.npz'):  # all: its sums are known, not its parts
         code, out, err = command('merge', 'abc.npz', other, '-o', 'out.npz')
         assert (code, out, len(err.splitlines())) == (2, '', 1)
-        assert 'twice' in err and other in err and '--repeated' in err
+        assert 'twice' in err
+        assert other in err
+        assert '--repeated' in err
     assert not Path('out.npz').exists()
     code, out, _ = command('merge', 'a.npz', 'b.npz', 'a.npz', '-o', 'out.npz', '--repeated')
-    assert code == 0 and out == f'{of(STREAM, A, B, A).digest()}\n'
+    assert code == 0
+    assert out == f'{of(STREAM, A, B, A).digest()}\n'
     assert edits.read('out.npz').parts == {of(STREAM, A).digest(): 2, of(STREAM, B).digest(): 1}
     assert 'x 2' in command('show', 'out.npz')[1]
     assert (
@@ -88,7 +91,10 @@ def test_statistics_of_another_psi_are_refused(shares, command):
     for path in ('other.npz', 'plain.npz'):
         for words in (['merge', 'a.npz', path], ['remove', 'all.npz', '--minus', path]):
             code, _, err = command(*words, '-o', 'out.npz')
-            assert code == 2 and 'backbone' in err and path in err and len(err.splitlines()) == 1
+            assert code == 2
+            assert 'backbone' in err
+            assert path in err
+            assert len(err.splitlines()) == 1
     assert not Path('out.npz').exists()
 
 
@@ -127,27 +133,27 @@ def test_what_is_shown(shares, command):
 def test_a_command_that_cannot_be_carried_out_is_one_line(shares, command, words):
     before = sorted(shares.iterdir())
     code, out, err = command(*words.split())
-    assert (
-        (code, out) == (2, '') and err.startswith('scroll: error: ') and len(err.splitlines()) == 1
-    )
+    assert (code, out) == (2, '')
+    assert err.startswith('scroll: error: ')
+    assert len(err.splitlines()) == 1
     assert sorted(shares.iterdir()) == before
 
 
-NINE = dict(labels=STREAM.labels[:9], quantised=STREAM.features[:9])
+NINE = {'labels': STREAM.labels[:9], 'quantised': STREAM.features[:9]}
 SAMPLES = {
-    'no labels': (dict(quantised=STREAM.features), 'labels'),
-    'features of X': (dict(X=STREAM.features[:9], y=STREAM.labels[:9]), 'quantised'),
+    'no labels': ({'quantised': STREAM.features}, 'labels'),
+    'features of X': ({'X': STREAM.features[:9], 'y': STREAM.labels[:9]}, 'quantised'),
 } | {
     name: (NINE | part, word)
     for name, part, word in [
-        ('narrow features', dict(quantised=quantise(np.eye(9, 3) + 1)), '3'),
-        ('fewer labels', dict(labels=STREAM.labels[:8]), '8'),
-        ('real features', dict(quantised=STREAM.features[:9] / 2), 'float'),
-        ('long features', dict(quantised=STREAM.features[:9] * 2), 'grid'),
-        ('a number', dict(quantised=np.array(3)), ''),
-        ('real labels', dict(labels=STREAM.labels[:9] / 2), 'y[1] is 0.5'),
-        ('fewer keys', dict(keys=STREAM.keys[:8]), 'keys'),
-        ('keys as text', dict(keys=np.array(['a'] * 9)), 'keys'),
+        ('narrow features', {'quantised': quantise(np.eye(9, 3) + 1)}, '3'),
+        ('fewer labels', {'labels': STREAM.labels[:8]}, '8'),
+        ('real features', {'quantised': STREAM.features[:9] / 2}, 'float'),
+        ('long features', {'quantised': STREAM.features[:9] * 2}, 'grid'),
+        ('a number', {'quantised': np.array(3)}, ''),
+        ('real labels', {'labels': STREAM.labels[:9] / 2}, 'y[1] is 0.5'),
+        ('fewer keys', {'keys': STREAM.keys[:8]}, 'keys'),
+        ('keys as text', {'keys': np.array(['a'] * 9)}, 'keys'),
     ]
 }
 
@@ -157,29 +163,26 @@ def test_samples_that_cannot_be_are_refused(shares, command, wrong):
     content, word = SAMPLES[wrong]
     np.savez('old.npz', **content)
     code, out, err = command('remove', 'all.npz', '--samples', 'old.npz', '-o', 'rest.npz')
-    assert (
-        (code, out, len(err.splitlines())) == (2, '', 1)
-        and 'old.npz' in err
-        and word in err
-        and not Path('rest.npz').exists()
-    )
+    assert (code, out, len(err.splitlines())) == (2, '', 1)
+    assert 'old.npz' in err
+    assert word in err
+    assert not Path('rest.npz').exists()
 
 
 def test_a_class_is_shown_on_its_line_whatever_its_name(shares, command):
     names = ['a', 'a\0b', 'b\nc', '\ud800']
     Statistics(5).add(STREAM.features, [names[label] for label in STREAM.labels]).save('named.npz')
     code, out, err = command('show', 'named.npz')
-    assert (code, err) == (0, '') and [line.split()[-1] for line in out.splitlines()[-4:]] == [
+    assert (code, err) == (0, '')
+    assert [line.split()[-1] for line in out.splitlines()[-4:]] == [
         'a',
         repr('a\0b'),
         repr('b\nc'),
         repr('\ud800'),
     ]
     command('merge', 'named.npz', 'named.npz', '--repeated', '-o', 'twice.npz')
-    assert (
-        Statistics.load('twice.npz').classes.tolist() == names
-        and Statistics.load('twice.npz').counts.tolist() == [30] * 4
-    )
+    assert Statistics.load('twice.npz').classes.tolist() == names
+    assert Statistics.load('twice.npz').counts.tolist() == [30] * 4
     assert command('remove', 'twice.npz', '--minus', 'named.npz', '-o', 'once.npz')[0] == 0
     assert Statistics.load('once.npz') == Statistics.load('named.npz')
 
@@ -187,4 +190,5 @@ def test_a_class_is_shown_on_its_line_whatever_its_name(shares, command):
 def test_statistics_that_are_not_those_of_their_part_are_refused(shares, command):
     of(STREAM, A).save('forged.npz', parts={of(STREAM, B).digest(): 1})
     code, _, err = command('show', 'forged.npz')
-    assert code == 2 and 'not those of their parts' in err
+    assert code == 2
+    assert 'not those of their parts' in err

@@ -46,11 +46,11 @@ def at_once(*calls) -> list:
 
 
 SETTINGS = [
-    dict(buffer_size=0),
-    dict(buffer_size=6, keep_keys=True),
-    dict(buffer_size=6, strategy='hash'),
-    dict(buffer_size=5, strategy='random'),
-    dict(head='qda', buffer_size=4),
+    {'buffer_size': 0},
+    {'buffer_size': 6, 'keep_keys': True},
+    {'buffer_size': 6, 'strategy': 'hash'},
+    {'buffer_size': 5, 'strategy': 'random'},
+    {'head': 'qda', 'buffer_size': 4},
 ]
 
 
@@ -72,14 +72,14 @@ def test_an_interrupt_at_any_line_leaves_a_learner_as_before_or_as_after(draw):
     X, y = data(60)
     how = draw.draw(st.sampled_from(SETTINGS))
     other = Scroll(**how).partial_fit(X[40:], y[40:])
-    calls = dict(
-        partial_fit=lambda m: m.partial_fit(X[20:40], y[20:40]),
-        merge=lambda m: m.merge(other),
-        remove=lambda m: m.remove(X[:5], y[:5]),
-        rename=lambda m: m.rename({'a': 'z'}),
-        digest=lambda m: m.digest(),
-        predict=lambda m: m.predict(X),
-    )
+    calls = {
+        'partial_fit': lambda m: m.partial_fit(X[20:40], y[20:40]),
+        'merge': lambda m: m.merge(other),
+        'remove': lambda m: m.remove(X[:5], y[:5]),
+        'rename': lambda m: m.rename({'a': 'z'}),
+        'digest': lambda m: m.digest(),
+        'predict': lambda m: m.predict(X),
+    }
     call = calls[draw.draw(st.sampled_from(sorted(calls)))]
     learner, before, after = (Scroll(**how).partial_fit(X[:20], y[:20]) for _ in range(3))
     call(after)
@@ -113,7 +113,7 @@ def test_a_classifier_fitted_again_and_interrupted_has_the_old_columns_or_the_ne
         assert known(classifier) in (before, known(again))
 
 
-SWAP = dict(a='b', b='a')
+SWAP = {'a': 'b', 'b': 'a'}
 
 
 def names_in(learner, X, y) -> np.ndarray:
@@ -136,14 +136,11 @@ def check_whole(learner, X, y) -> None:
     names = names_in(learner, X, y)
     known = names != ''
     again = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[known], names[known])
-    assert (
-        learner.digest() == again.digest()
-        and learner.predictor().digest() == again.predictor().digest()
-    )
+    assert learner.digest() == again.digest()
+    assert learner.predictor().digest() == again.predictor().digest()
     held = learner.buffer_.content()
-    assert (
-        not len(again.keys_.lacks(held.keys, held.labels)) and held.features.shape[1] == X.shape[1]
-    )
+    assert not len(again.keys_.lacks(held.keys, held.labels))
+    assert held.features.shape[1] == X.shape[1]
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
@@ -203,7 +200,8 @@ def test_threads_that_read_write_copy_save_and_are_interrupted_leave_the_sums_of
     check_whole(learner, X, y)
     names = names_in(learner, X, y)
     for part in parts:
-        assert len(set(names[part] == '')) == 1 and (part not in done or names[part].all())
+        assert len(set(names[part] == '')) == 1
+        assert part not in done or names[part].all()
     if path.exists():
         check_whole(Scroll.load(path), X, y)
 
@@ -213,7 +211,7 @@ def test_threads_that_read_write_copy_save_and_are_interrupted_leave_the_sums_of
     [
         lambda: Scroll(buffer_size=0),
         lambda: Scroll(head='balanced', buffer_size=3),
-        lambda: ScrollClassifier(),
+        ScrollClassifier,
         lambda: ScrollClassifier(scale='standard', limit=9),
     ],
 )
@@ -317,7 +315,8 @@ def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learne
         other.buffer_ and other.buffer_.drop(LABELS, other.statistics_),
         other.keys_ and other.keys_.drop(LABELS),
     )
-    assert whole(other) == expected and other.end_part()
+    assert whole(other) == expected
+    assert other.end_part()
     features, labels = quantise(X), y.copy()
     s = Statistics(5).add(features, labels)
     features[:], labels[:] = 0, 'z'

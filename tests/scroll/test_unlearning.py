@@ -44,7 +44,7 @@ def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_sa
     tmp_path_factory, first, steps, strategy, size, keep_keys
 ):
     path = tmp_path_factory.mktemp('steps') / 'x'
-    params = dict(buffer_size=size, strategy=strategy, keep_keys=keep_keys)
+    params = {'buffer_size': size, 'strategy': strategy, 'keep_keys': keep_keys}
     learner = Scroll(**params).partial_fit(*part(first))
     # None once something passed that keys alone could have shown to be wrong
     learned = Counter(first)
@@ -66,7 +66,8 @@ def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_sa
             try:
                 learner.remove(X, y + step.endswith('label'))
             except InputError:
-                assert not true and digests(learner) == before
+                assert not true
+                assert digests(learner) == before
             else:
                 assert true or not keep_keys
                 learned = None if not true else learned - offered
@@ -81,7 +82,8 @@ def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_sa
     if learned is not None:
         if learned and size and learner.buffer_.complete and strategy == 'hash':
             never = Scroll(**params).partial_fit(*part(sorted(learned.elements())))
-            assert never.buffer_.complete and digests(learner) == digests(never)
+            assert never.buffer_.complete
+            assert digests(learner) == digests(never)
         expected = Counter(POOL.keys[at] for at in learned.elements())
         assert learner.digest() == Statistics(3).add(*part(sorted(learned.elements()))).digest()
         assert (
@@ -143,7 +145,8 @@ def test_a_learner_with_keys_takes_none_without_and_one_without_needs_none():
     with refused('keep_keys'):
         keyed.merge(Scroll(buffer_size=2).fit(X, y))
     plain = Scroll().fit(X[:7], y[:7]).merge(keyed)
-    assert plain.keys_ is None and plain.statistics_.total == 21
+    assert plain.keys_ is None
+    assert plain.statistics_.total == 21
 
 
 IMAGES, LABELS = toy_images()
@@ -179,9 +182,8 @@ def test_what_is_removed_leaves_the_cache_too(cached, tmp_path, embedder):
     left = {features[at].tobytes() for at in range(24) if at not in gone}
     assert rows_on_disk(tmp_path) == left
     held = learner.buffer_.content()
-    assert len(held) == 21 and not {image.tobytes() for image in held.samples} & {
-        IMAGES[at].tobytes() for at in gone
-    }
+    assert len(held) == 21
+    assert not {image.tobytes() for image in held.samples} & {IMAGES[at].tobytes() for at in gone}
     seen, again = [], cached()
     again.net.features = lambda x, compute=again.net.features: seen.append(x) or compute(x)
     # what remains is read, what was removed is computed
@@ -216,7 +218,7 @@ def test_a_class_is_removed_as_if_it_had_never_been(named, label=2):
     """By its samples, or by its name where the buffer has them all."""
     (X, y), rest = (part(np.flatnonzero(at)) for at in (POOL.labels == label, POOL.labels != label))
     learner = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, POOL.labels)
-    given_ = {} if named else dict(X=X)
+    given_ = {} if named else {'X': X}
     assert learner.remove_class(label, **given_) is learner
     assert digests(learner) == digests(Scroll(buffer_size=14, keep_keys=True).fit(*rest))
     with refused(f'class {label} is not among'):
@@ -229,9 +231,9 @@ def test_a_class_is_removed_as_if_it_had_never_been(named, label=2):
 @pytest.mark.parametrize(
     'given_, word',
     [
-        (dict(), '3 of 5 samples of class 0 are in the buffer: give all'),
-        (dict(X=POOL.features[:2]), '2 of 5 samples of class 0 are given'),
-        (dict(X=-POOL.features[:5]), 'class|part|learned'),
+        ({}, '3 of 5 samples of class 0 are in the buffer: give all'),
+        ({'X': POOL.features[:2]}, '2 of 5 samples of class 0 are given'),
+        ({'X': -POOL.features[:5]}, 'class|part|learned'),
     ],
 )
 def test_what_is_not_a_whole_class_is_refused_and_nothing_is_changed(given_, word):
@@ -247,15 +249,13 @@ def test_what_is_not_a_whole_class_is_refused_and_nothing_is_changed(given_, wor
 )
 @pytest.mark.parametrize('head', ['ridge', 'qda', 'balanced'])
 def test_renamed_is_learned_under_that_name(names, head, tmp_path):
-    how = dict(head=head, buffer_size=14, keep_keys=True)
+    how = {'head': head, 'buffer_size': 14, 'keep_keys': True}
     learner = Scroll(**how).fit(POOL.features, POOL.labels)
     assert learner.rename(names) is learner
     labels = [names.get(label, label) for label in POOL.labels.tolist()]
     expected = Scroll(**how).fit(POOL.features, labels)
-    assert (
-        digests(learner) == digests(expected)
-        and learner.predict(POOL.features).tolist() == expected.predict(POOL.features).tolist()
-    )
+    assert digests(learner) == digests(expected)
+    assert learner.predict(POOL.features).tolist() == expected.predict(POOL.features).tolist()
     learner.save(tmp_path / 'x')
     assert digests(Scroll.load(tmp_path / 'x')) == digests(expected)
 

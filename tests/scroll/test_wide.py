@@ -35,15 +35,14 @@ def test_the_parts_are_those_of_the_network_and_have_unit_length():
         expected = torch.cat([F.normalize(maps[i]) for i in (-1, 1, 3)], dim=1)
         found = WideNetwork(net, (3, 1), True).features(x)
     torch.testing.assert_close(found, expected)
-    assert (
-        torch.equal(WideNetwork(net).features(x), F.normalize(net.features(x)))
-        and str(WideNetwork(net, [np.int64(3), 1]).stages) == '(1, 3)'
-    )
+    assert torch.equal(WideNetwork(net).features(x), F.normalize(net.features(x)))
+    assert str(WideNetwork(net, [np.int64(3), 1]).stages) == '(1, 3)'
 
 
 def test_in_integers_they_are_the_same_by_every_kernel_and_batch(small, monkeypatch, rounding):
     u = small(IMAGES)[0]
-    assert u.shape == (len(IMAGES), 128 + 32 + 64) and small.holds_on == 'every machine'
+    assert u.shape == (len(IMAGES), 128 + 32 + 64)
+    assert small.holds_on == 'every machine'
     parts = np.split(u.astype(float), [128, 160], axis=1)
     assert all(
         np.allclose((part**2).sum(axis=1) ** 0.5, GRID / 3**0.5, rtol=1e-4) for part in parts
@@ -52,11 +51,13 @@ def test_in_integers_they_are_the_same_by_every_kernel_and_batch(small, monkeypa
     monkeypatch.setenv('SCROLL_EIGHT_BIT', '0')
     rounding(torch.backends.cudnn.conv, 'ieee')  # after which torch's own cudnn.flags fails
     again = weights.embedder('small', stages=(2, 3), mirror=True)
-    assert again.digest == small.digest and np.array_equal(again(IMAGES)[0], u)
+    assert again.digest == small.digest
+    assert np.array_equal(again(IMAGES)[0], u)
     floats = Embedder(*weights.network('small'), stages=(2, 3), mirror=True)(IMAGES)[0]
     assert (u.astype(float) * floats).sum(axis=1).min() / GRID**2 > 0.99
     plain = weights.embedder('small')
-    assert plain.psi_digest == small.psi_digest and plain.digest != small.digest
+    assert plain.psi_digest == small.psi_digest
+    assert plain.digest != small.digest
     assert np.array_equal(
         weights.embedder('small', stages=(3,))(IMAGES)[0][:, :128] > 0, plain(IMAGES)[0] > 0
     )
@@ -81,9 +82,8 @@ def test_they_are_adapted(mode):
         .fit(IMAGES, LABELS)
         .adapt()
     )
-    assert len(learner.adapted_.losses) == 3 and learner.adapted_.decision_function(
-        IMAGES
-    ).shape == (len(IMAGES), len(np.unique(LABELS)))
+    assert len(learner.adapted_.losses) == 3
+    assert learner.adapted_.decision_function(IMAGES).shape == (len(IMAGES), len(np.unique(LABELS)))
 
 
 def test_exported_they_predict_the_same(small, tmp_path):

@@ -23,9 +23,12 @@ def test_the_same_seed_gives_the_same_sequence_of_batches_and_the_global_stream_
     copy = x.clone()
     a, b, c = (BatchTransform(PLAIN, 2, True, seed) for seed in (3, 3, 4))
     first = a(x), a(x)
-    assert torch.equal(first[0], b(x)) and torch.equal(first[1], b(x))
-    assert not torch.equal(first[0], first[1]) and not torch.equal(first[0], c(x))
-    assert torch.equal(before, torch.get_rng_state()) and torch.equal(x, copy)
+    assert torch.equal(first[0], b(x))
+    assert torch.equal(first[1], b(x))
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], c(x))
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(x, copy)
 
 
 @pytest.mark.parametrize('size, channels', [(8, 3), (16, 1), (21, 3)])
@@ -33,9 +36,9 @@ def test_shapes_of_a_batch_and_of_one_image_which_is_a_batch_of_one(size, channe
     a, b = (BatchTransform(PLAIN, 2, True, 0) for _ in range(2))
     x = images(5, size, channels=channels)
     one = a(x[0])
-    assert (
-        one.shape == (3, 16, 16) and torch.equal(one, b(x[:1])[0]) and a(x).shape == (5, 3, 16, 16)
-    )
+    assert one.shape == (3, 16, 16)
+    assert torch.equal(one, b(x[:1])[0])
+    assert a(x).shape == (5, 3, 16, 16)
 
 
 def test_without_crop_flip_and_resizing_it_only_normalises():
@@ -56,7 +59,8 @@ def test_each_image_is_a_shifted_copy_filled_with_black_or_its_mirror_image():
     x = images(40)
     out = (BatchTransform(PLAIN, 2, True, 0)(x) + 1) / 2
     found = {match(moved(image, 2), result) for image, result in zip(x, out)}
-    assert len(found) > 10 and {i >= 25 for i in found} == {True, False}
+    assert len(found) > 10
+    assert {i >= 25 for i in found} == {True, False}
     assert len({match(moved(a, 2, mirrored=False), b) for a, b in zip(x, random_crop(x, 2))}) > 10
 
 
@@ -66,8 +70,10 @@ def test_flip_mirrors_about_half_of_the_images_by_the_global_seed():
         torch.manual_seed(seed)
         results.append(random_flip(x))
     same = (results[0] == x).all(dim=(1, 2, 3))
-    assert 420 < same.sum() < 580 and torch.equal(results[0][~same], x[~same].flip(-1))
-    assert torch.equal(results[0], results[1]) and not torch.equal(results[0], results[2])
+    assert 420 < same.sum() < 580
+    assert torch.equal(results[0][~same], x[~same].flip(-1))
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
 
 
 class Counting:
@@ -85,15 +91,16 @@ class Counting:
 @pytest.mark.parametrize(
     'module, attributes, calls',
     [
-        ('', dict(batched=True), [(6, 3, 16, 16)]),
+        ('', {'batched': True}, [(6, 3, 16, 16)]),
         ('', {}, [(3, 16, 16)] * 6),
         ('kornia.augmentation', {}, [(6, 3, 16, 16)]),
     ],
 )
 def test_apply_transform_hands_batches_to_what_takes_them(module, attributes, calls):
     """It says so, or is kornia's."""
-    transform, x = type('Own', (Counting,), dict(__module__=module))(**attributes), images()
-    assert torch.equal(apply_transform(x, transform), x) and transform.shapes == calls
+    transform, x = type('Own', (Counting,), {'__module__': module})(**attributes), images()
+    assert torch.equal(apply_transform(x, transform), x)
+    assert transform.shapes == calls
     assert apply_transform(x[:1], transform, autosqueeze=True).shape == (3, 16, 16)
     assert apply_transform(x, transform, autosqueeze=True).shape == (6, 3, 16, 16)
     assert torch.equal(apply_transform(x[0], transform, autosqueeze=True), x[0])
@@ -144,7 +151,11 @@ def test_a_compose_of_torchvision_serves_whole_batches():
     torch.manual_seed(0)
     assert torch.equal(drawn, random_flip(random_crop(some, 2)))
     grey = for_batches(transforms.Compose([transforms.Grayscale(3), transforms.RandomCrop(4)]))
-    assert grey(some).shape == (64, 3, 4, 4) and grey(some[0]).shape == (3, 4, 4)
-    own = lambda image: image
+    assert grey(some).shape == (64, 3, 4, 4)
+    assert grey(some[0]).shape == (3, 4, 4)
+
+    def own(image):
+        return image
+
     for other in (None, own, transforms.Compose([own])):
         assert for_batches(other) is other

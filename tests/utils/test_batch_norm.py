@@ -28,14 +28,15 @@ X = torch.randn(7, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
 @pytest.mark.parametrize(
-    'options, tracked', [(dict(condition=False), False), ({}, True), (dict(condition=True), True)]
+    'options, tracked', [({'condition': False}, False), ({}, True), ({'condition': True}, True)]
 )
 def test_without_the_condition_statistics_stay_and_the_output_is_that_of_training(options, tracked):
     net, twin = network(), network()
     before = statistics(net)
     with bn_track_stats(net, **options):
         out = net(X)
-    assert torch.equal(out, twin(X)) and not equal(before, statistics(twin))
+    assert torch.equal(out, twin(X))
+    assert not equal(before, statistics(twin))
     assert equal(statistics(twin) if tracked else before, statistics(net))
     if not tracked:
         net(X)
@@ -49,9 +50,8 @@ def test_settings_come_back_after_an_error_and_those_without_statistics_stay_wit
     assert [norm.track_running_stats for norm in net] == [True, False]
     with bn_track_stats(net, False), bn_track_stats(net, False):
         net(torch.randn(3, 2))
-    assert [norm.track_running_stats for norm in net] == [True, False] and net[
-        0
-    ].num_batches_tracked == 0
+    assert [norm.track_running_stats for norm in net] == [True, False]
+    assert net[0].num_batches_tracked == 0
 
 
 def test_a_single_value_per_channel_is_normalised_by_the_running_statistics_which_stay():
@@ -71,7 +71,9 @@ def test_a_single_value_per_channel_is_normalised_by_the_running_statistics_whic
     before = statistics(net)
     with allow_single_values(net):
         torch.testing.assert_close(net(x), (net[0](x).flatten(1) - 3) / 2 * 5 + 1)
-        assert equal(before, statistics(net)) and net[1].training and net[3].training
+        assert equal(before, statistics(net))
+        assert net[1].training
+        assert net[3].training
         with pytest.raises(RuntimeError):
             net[1](torch.zeros(1, 9, 1, 1))  # nine channels
         assert net[1].training
@@ -83,8 +85,8 @@ def test_a_single_value_per_channel_is_normalised_by_the_running_statistics_whic
 def test_more_values_are_normalised_by_their_own_and_remembered(samples):
     net, twin = network()[:2], network()[:2]
     with allow_single_values(net):
-        assert torch.equal(net(X[:samples]), twin(X[:samples])) and equal(
-            statistics(net), statistics(twin)
-        )
+        assert torch.equal(net(X[:samples]), twin(X[:samples]))
+        assert equal(statistics(net), statistics(twin))
         net.eval(), twin.eval()
-        assert torch.equal(net(X[:1, :, :3, :3]), twin(X[:1, :, :3, :3])) and not net[1].training
+        assert torch.equal(net(X[:1, :, :3, :3]), twin(X[:1, :, :3, :3]))
+        assert not net[1].training

@@ -58,30 +58,27 @@ def test_every_sample_is_kept_with_the_same_probability_whatever_the_batches(bat
 
 def test_the_first_are_kept_in_order_and_never_more_than_its_size():
     buffer = offer(Buffer(10, raw=True, seed=0), np.arange(6), 6)
-    assert (
-        number_of(buffer.examples[: len(buffer)]) == list(range(6))
-        and len(buffer) == 6
-        and not buffer.is_full()
-    )
+    assert number_of(buffer.examples[: len(buffer)]) == list(range(6))
+    assert len(buffer) == 6
+    assert not buffer.is_full()
     offer(buffer, np.arange(6, 56), 50, start=6)
-    assert (
-        len(buffer) == len(buffer.examples) == 10
-        and buffer.is_full()
-        and buffer.num_seen_examples == 56
-    )
+    assert len(buffer) == len(buffer.examples) == 10
+    assert buffer.is_full()
+    assert buffer.num_seen_examples == 56
     assert number_of(buffer.examples) == buffer.labels.tolist()  # rows stay together
     buffer.empty()
-    assert buffer.is_empty() and buffer.used_attributes == [] and buffer.num_seen_examples == 0
+    assert buffer.is_empty()
+    assert buffer.used_attributes == []
+    assert buffer.num_seen_examples == 0
 
 
 def test_sizes_of_zero_and_what_mammoths_own_buffer_can():
-    assert (
-        filled(0, 40, 8).is_empty() and filled(0, 40, 8, strategy='greedy').num_seen_examples == 40
-    )
+    assert filled(0, 40, 8).is_empty()
+    assert filled(0, 40, 8, strategy='greedy').num_seen_examples == 40
     for size, strategy, more in (
         (-1, 'reservoir', {}),
         (5, 'lars', {}),
-        (5, 'reservoir', dict(dataset=3)),
+        (5, 'reservoir', {'dataset': 3}),
     ):
         with refused(f'{size}, {strategy}', 'reservoir or greedy', '--mammoth', *more):
             Buffer(size, sample_selection_strategy=strategy, **more)
@@ -98,7 +95,8 @@ def test_greedy_is_balanced_in_any_order_of_arrival(classes, size, batch, seed, 
         labels = np.random.default_rng(seed).permutation(labels)
     buffer = offer(Buffer(size, sample_selection_strategy='greedy', seed=seed), labels, batch)
     kept = np.bincount(buffer.labels[: len(buffer)], minlength=classes)
-    assert kept.sum() <= size and kept.min() >= size // classes
+    assert kept.sum() <= size
+    assert kept.min() >= size // classes
 
 
 def test_greedy_gives_a_class_that_comes_last_or_was_loaded_its_share():
@@ -127,14 +125,15 @@ def test_kinds_of_numbers():
         true_labels=torch.ones(3),
     )
     kinds = {name: getattr(buffer, name).dtype for name in buffer.used_attributes}
-    assert kinds == dict(
-        examples=torch.float32,
-        labels=torch.int64,
-        logits=torch.float32,
-        task_labels=torch.int64,
-        true_labels=torch.int64,
-    )
-    assert filled(4, 4, 4).examples.dtype == torch.uint8 and not hasattr(filled(4, 4, 4), 'logits')
+    assert kinds == {
+        'examples': torch.float32,
+        'labels': torch.int64,
+        'logits': torch.float32,
+        'task_labels': torch.int64,
+        'true_labels': torch.int64,
+    }
+    assert filled(4, 4, 4).examples.dtype == torch.uint8
+    assert not hasattr(filled(4, 4, 4), 'logits')
 
 
 def test_draws_do_not_repeat_and_are_uniform_and_leave_the_global_generators_alone():
@@ -142,12 +141,14 @@ def test_draws_do_not_repeat_and_are_uniform_and_leave_the_global_generators_alo
     for _ in range(200):
         images, labels = buffer.get_data(5)
         drawn = number_of(images)
-        assert len(set(drawn)) == 5 and [n % 5 for n in drawn] == labels.tolist()
+        assert len(set(drawn)) == 5
+        assert [n % 5 for n in drawn] == labels.tolist()
         times[drawn] += 1
     assert chisquare(times).pvalue > 1e-4
     assert len(buffer.get_data(100)[0]) == 20  # fewer where fewer are there
     first, again, other = (filled(9, 30, 4, seed).get_data(4)[1].tolist() for seed in (1, 1, 2))
-    assert first == again != other and np.array_equal(state, np.random.get_state()[1])
+    assert first == again != other
+    assert np.array_equal(state, np.random.get_state()[1])
 
 
 def test_what_comes_out():
@@ -156,13 +157,13 @@ def test_what_comes_out():
         numbered(6), labels=torch.arange(6), task_labels=torch.tensor([0, 0, 1, 1, 2, 2])
     )
     rows, images, labels, tasks = buffer.get_data(4, return_index=True)
-    assert labels.tolist() == rows.tolist() == number_of(images) and (tasks == labels // 2).all()
+    assert labels.tolist() == rows.tolist() == number_of(images)
+    assert (tasks == labels // 2).all()
     assert set(buffer.get_data(6, mask_task_out=1)[1].tolist()) == {0, 1, 4, 5}
     rows, changed, *_ = buffer.get_data(3, transform=lambda x: x.float() + 1, return_index=True)
     assert torch.equal(changed, buffer.examples[rows].float() + 1)
-    assert buffer.get_all_data()[1].tolist() == list(range(6)) and buffer.get_data_by_index([3])[
-        1
-    ].tolist() == [3]
+    assert buffer.get_all_data()[1].tolist() == list(range(6))
+    assert buffer.get_data_by_index([3])[1].tolist() == [3]
     del buffer.task_labels
     with refused('which task', 'empty buffer'):
         buffer.get_data(6, mask_task_out=1)
@@ -181,16 +182,19 @@ def test_a_buffer_goes_on_where_it_was_saved(strategy):
     assert torch.equal(buffer.examples[: len(buffer)], again.examples[: len(again)])
     assert torch.equal(buffer.get_data(5)[1], again.get_data(5)[1])
     other = Buffer(8, raw=True, seed=1).load(filled(8, 50, 9).serialize())
-    assert len(other) == 8 and other.num_seen_examples == 50
+    assert len(other) == 8
+    assert other.num_seen_examples == 50
 
 
 def test_a_larger_size_is_used_and_a_smaller_one_hides_the_last():
     buffer = filled(5, 5, 5)
     buffer.buffer_size = 8
     offer(buffer, np.arange(3), 3, start=5)
-    assert len(buffer) == 8 and number_of(buffer.examples[:8]) == list(range(8))
+    assert len(buffer) == 8
+    assert number_of(buffer.examples[:8]) == list(range(8))
     buffer.buffer_size = 3
-    assert len(buffer) == 3 and len(buffer.get_data(9)[0]) == 3
+    assert len(buffer) == 3
+    assert len(buffer.get_data(9)[0]) == 3
 
 
 @pytest.mark.parametrize(
@@ -208,22 +212,20 @@ def test_free_rows_are_filled_one_after_the_other(strategy, change):
     for number in range(100, 130):
         offer(buffer, [number % 5], start=number)
         kept = number_of(buffer.examples[: len(buffer)])
-        assert (
-            len(set(kept)) == len(kept)
-            and [n % 5 for n in kept] == buffer.labels[: len(buffer)].tolist()
-        )
+        assert len(set(kept)) == len(kept)
+        assert [n % 5 for n in kept] == buffer.labels[: len(buffer)].tolist()
     assert buffer.is_full() or strategy == 'greedy'  # shares are rounded down
 
 
 @pytest.mark.parametrize(
     'batch, words',
     [
-        (dict(examples=numbered(2)), ('examples, labels',)),
+        ({'examples': numbered(2)}, ('examples, labels',)),
         (
-            dict(examples=numbered(2), labels=torch.arange(2), logits=torch.rand(2, 5)),
+            {'examples': numbered(2), 'labels': torch.arange(2), 'logits': torch.rand(2, 5)},
             ('labels, logits',),
         ),
-        (dict(examples=torch.rand(2, 2, 2, 3), labels=torch.arange(2)), ('uint8', 'float32')),
+        ({'examples': torch.rand(2, 2, 2, 3), 'labels': torch.arange(2)}, ('uint8', 'float32')),
     ],
 )
 def test_rows_are_never_half_written(batch, words):
@@ -236,8 +238,9 @@ def test_rows_are_never_half_written(batch, words):
     with pytest.raises(ValueError, match='different lengths'):
         buffer.add_data(numbered(3), labels=torch.arange(2))
     with refused('no buffer'):
-        buffer.load(dict(examples=numbered(3), labels=torch.arange(2)))
-    assert len(buffer) == 4 and buffer.num_seen_examples == 4
+        buffer.load({'examples': numbered(3), 'labels': torch.arange(2)})
+    assert len(buffer) == 4
+    assert buffer.num_seen_examples == 4
 
 
 def test_nothing_to_draw():
@@ -247,7 +250,8 @@ def test_nothing_to_draw():
         buffer.get_data(0, transform=per_image),
         buffer.get_data(4, transform=per_image, mask_task_out=0),
     ):
-        assert empty[0].shape == (0, 3, 5, 5) and empty[1].shape == (0,)
+        assert empty[0].shape == (0, 3, 5, 5)
+        assert empty[1].shape == (0,)
     with pytest.raises(ValueError, match='empty'):
         Buffer(4).get_data(2)
 

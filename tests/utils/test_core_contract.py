@@ -74,9 +74,11 @@ def test_the_names_can_be_imported():
     [
         (
             'utils.args',
-            'ArgumentParser Namespace add_rehearsal_args add_experiment_args add_management_args '
-            'ContinualModel ContinualDataset binary_to_boolean_type custom_str_underscore '
-            'get_dataset_names get_model_names',
+            (
+                'ArgumentParser Namespace add_rehearsal_args add_experiment_args add_management_args '
+                'ContinualModel ContinualDataset binary_to_boolean_type custom_str_underscore '
+                'get_dataset_names get_model_names'
+            ),
         ),
         ('utils.augmentations', 'apply_transform cutmix_data random_flip random_crop torch F'),
     ],
@@ -85,7 +87,8 @@ def test_a_star_import_gives_the_names(module, names):
     given = {}
     exec(f'from {module} import *', given)
     assert not set(names.split()) - set(given)
-    assert given.get('torch', torch) is torch and given.get('F', F) is F
+    assert given.get('torch', torch) is torch
+    assert given.get('F', F) is F
 
 
 def test_they_can_be_called_as_mammoths():

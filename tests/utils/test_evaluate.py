@@ -87,8 +87,10 @@ def test_the_network_is_in_eval_mode_and_then_as_it_was(training, frozen):
     model.net.train(training)
     model.net[1].train(training and not frozen)
     evaluate(model, stream(TASKS, 0, [FIRST]))
-    assert model.was_training and not any(model.was_training)
-    assert model.net.training is training and model.net[1].training is (training and not frozen)
+    assert model.was_training
+    assert not any(model.was_training)
+    assert model.net.training is training
+    assert model.net[1].training is (training and not frozen)
 
 
 @pytest.mark.parametrize('method', ['sgd', 'scroll'])
@@ -148,9 +150,8 @@ def test_a_method_for_task_il_alone_gets_the_task_and_has_no_class_il_accuracy()
     for compatibility in (['class-il', 'task-il'], ['general-continual']):
         other = TaskAware()
         other.COMPATIBILITY = compatibility
-        assert evaluate(other, stream(TASKS, 1, [FIRST, SECOND]))[0] == [0, 25] and set(
-            other.tasks
-        ) == {None}
+        assert evaluate(other, stream(TASKS, 1, [FIRST, SECOND]))[0] == [0, 25]
+        assert set(other.tasks) == {None}
 
 
 def test_masking_the_classes_of_other_tasks():

@@ -93,7 +93,7 @@ def checkout(third_party, small_digits, tmp_path, monkeypatch):
     """The folder of a Mammoth, and a model file that needs it among ours; afterwards both are
     forgotten.
     """
-    third_party(models=dict(gentle=METHOD))
+    third_party(models={'gentle': METHOD})
     monkeypatch.setattr(sys, 'meta_path', list(sys.meta_path))
     monkeypatch.delenv('MAMMOTH_PATH', raising=False)
     yield (folder := written(tmp_path / 'their mammoth', CHECKOUT))
@@ -119,8 +119,10 @@ def test_a_run_with_modules_and_names_of_a_checkout(checkout, tmp_path, monkeypa
     row = train(model, dataset, args)
     out, err = capsys.readouterr()
     assert [line for line in out.splitlines() if line.startswith('Accuracy for 2 ')][-1] in err
-    assert type(model.buffer).__mro__[1].__module__ == 'utils.buffer' and len(model.buffer) == 20
-    assert ('mammoth' in row) == (by == 'flag') and 'task2' in row
+    assert type(model.buffer).__mro__[1].__module__ == 'utils.buffer'
+    assert len(model.buffer) == 20
+    assert ('mammoth' in row) == (by == 'flag')
+    assert 'task2' in row
     assert sys.modules['utils.ring'].__file__.startswith(str(checkout))
     (checkout / 'utils' / '__init__.py').write_text(
         'def joined(*parts):\n    return "/".join(parts)\n'
@@ -130,7 +132,8 @@ def test_a_run_with_modules_and_names_of_a_checkout(checkout, tmp_path, monkeypa
     assert joined('a', 'b') == 'a/b'
     import models.er
 
-    assert not models.er.__file__.startswith(str(checkout)) and 'models.other' not in sys.modules
+    assert not models.er.__file__.startswith(str(checkout))
+    assert 'models.other' not in sys.modules
 
 
 def test_without_a_checkout_one_line_names_what_is_missing_and_the_flag(checkout, tmp_path):
@@ -229,7 +232,8 @@ def test_a_method_of_the_checkout_gets_its_network_unless_another_is_asked_for(
     assert given(*flags, '--backbone resnet18', model='theirs').backbone == 'resnet18'
     caplog.set_level('DEBUG')
     args = initialize(given(*flags, model='theirs'))[2]
-    assert args.backbone == 'mammoth:resnet18' and "backbone='resnet18'" in caplog.text
+    assert args.backbone == 'mammoth:resnet18'
+    assert "backbone='resnet18'" in caplog.text
 
 
 def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(
@@ -249,8 +253,9 @@ def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(
     )
     flags = FLAGS, '--mammoth', checkout, '--base_path', tmp_path
     model, dataset, args = initialize(given(*flags, model='theirs'))
-    assert 'task2' in train(model, dataset, args) and len(model.buffer.kept) > 50
-    third_party(models=dict(mine=own.replace("'gentle'", "'mine'")))
+    assert 'task2' in train(model, dataset, args)
+    assert len(model.buffer.kept) > 50
+    third_party(models={'mine': own.replace("'gentle'", "'mine'")})
     with refused('rare', 'reservoir or greedy', '--mammoth'):
         initialize(given(*flags, model='mine'))
     assert not list(checkout.glob('models/**/*.pyc'))

@@ -2,6 +2,7 @@
 it is what the command line does."""
 
 import functools
+import itertools
 import re
 import shlex
 
@@ -55,7 +56,7 @@ def parser_and_arguments(words: list):
     ]
     which = [
         word
-        for pair in zip(words, words[1:])
+        for pair in itertools.pairwise(words)
         if pair[0] in ('--model', '--dataset', '--backbone')
         for word in pair
     ]
@@ -78,7 +79,8 @@ def test_a_flag_is_what_the_page_says(flag, words, state):
     if state == 'refused':
         with pytest.raises(InputError) as caught:
             parser_and_arguments(words)
-        assert flag in str(caught.value) and len(str(caught.value).splitlines()) == 1
+        assert flag in str(caught.value)
+        assert len(str(caught.value).splitlines()) == 1
         return
     parser, args = parser_and_arguments(words)
     action, after = parser._option_string_actions[flag], words[words.index(flag) + 1 :]
@@ -104,7 +106,8 @@ def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path
         'lr_milestones',
     ):
         assert word in ours.differs
-    assert theirs.differs == '' and (
+    assert theirs.differs == ''
+    assert (
         theirs.weights,
         theirs.backbone,
         theirs.task_free,
@@ -124,12 +127,14 @@ def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path
     assert (own.task_free, own.n_epochs, own.backbone) == (True, 2, 'resnet34')
     gdumb = given('--mammoth_defaults 1', 'gdumb')
     assert (gdumb.fitting_epochs, gdumb.cutmix_alpha, gdumb.n_epochs, gdumb.lr) == (256, 1, 1, 0)
-    assert not given(model='scroll').differs and 'mammoth_defaults' not in ours
+    assert not given(model='scroll').differs
+    assert 'mammoth_defaults' not in ours
     code, out, _ = command_line(
         '--model er --dataset seq-digits --weights none --backbone reduced-resnet18 --n_epochs 0',
         '--buffer_size 9 --base_path',
         tmp_path,
     )
-    assert code == 0 and out.splitlines()[0].startswith(
+    assert code == 0
+    assert out.splitlines()[0].startswith(
         "Mammoth's defaults differ: lr 0.01 (required); --mammoth_defaults 1"
     )

@@ -124,7 +124,7 @@ def test_the_pretrained_backbone_is_the_default_where_no_backbone_is_asked_for(t
 
 def test_weights_may_call_the_network_of_meta_dataset_resnet18(tmp_path):
     """As the shipped ones do; Mammoth's has `num_filters`."""
-    for options, today in ((dict(width=4), 'resnet18-md'), (dict(num_filters=4), 'resnet18')):
+    for options, today in (({'width': 4}, 'resnet18-md'), ({'num_filters': 4}, 'resnet18')):
         path = tmp_path / today
         weights.save(
             path,
@@ -134,7 +134,7 @@ def test_weights_may_call_the_network_of_meta_dataset_resnet18(tmp_path):
             16,
             (0.5,) * 3,
             (0.5,) * 3,
-            dict(classes=['n0']),
+            {'classes': ['n0']},
         )
         assert (weights.load(path).backbone, weights.load(path).options) == (today, options)
         assert arguments('--lr 0.1 --weights', path).backbone == today
@@ -163,11 +163,9 @@ def test_what_of_a_config_file_cannot_be_used_is_said(config, capsys, flags, dat
     config('models/config/derpp.yaml', DERPP)
     args = derpp(*flags, '--lr 0.7', dataset=dataset)
     said = capsys.readouterr().err
-    assert (
-        said.count('\n') == 1
-        and 'models/config/derpp.yaml' in said
-        and all(word in said for word in line)
-    )
+    assert said.count('\n') == 1
+    assert 'models/config/derpp.yaml' in said
+    assert all(word in said for word in line)
     assert (args.lr, args.optim_wd) == (0.7, 0.125)
 
 
@@ -210,14 +208,13 @@ def test_data_set_configs_are_found_however_their_folder_is_spelled(config, caps
     config('datasets/configs/seq_digits/icarl.yaml', 'n_epochs: 3\nN_TASKS: 2\nlr_scheduler: None')
     config(
         'datasets/configs/seq-digits/plain.yaml',
-        yaml.safe_dump(dict(SIZE=[8, 8], N_CLASSES=10, SETTING='class-il')),
+        yaml.safe_dump({'SIZE': [8, 8], 'N_CLASSES': 10, 'SETTING': 'class-il'}),
     )
     assert datasets.get_dataset_config_names('seq-digits') == ['icarl', 'plain']
     assert datasets.get_dataset_config_names('seq-cifar10') == []
     args = arguments('--lr 0.1 --dataset_config icarl')
-    assert (args.n_epochs, args.lr_scheduler) == (3, None) and datasets.get_dataset(
-        args
-    ).N_TASKS == 2
+    assert (args.n_epochs, args.lr_scheduler) == (3, None)
+    assert datasets.get_dataset(args).N_TASKS == 2
     # what it is anyway
     assert datasets.get_dataset(arguments('--lr 0.1 --dataset_config plain')).SIZE == (8, 8)
     config('datasets/configs/seq-digits/plain.yaml', 'N_CLASSES: 11')
@@ -240,22 +237,20 @@ def test_the_data_set_config_of_a_model_config_goes_first_and_says_so(config, ca
 
 
 def test_a_file_of_the_users_goes_before_one_of_ours(third_party, capsys):
-    third_party(backbone=dict(their_file=NETS), models=dict(their_file=ER))
+    third_party(backbone={'their_file': NETS}, models={'their_file': ER})
     net = get_backbone(arguments('--lr 0.1 --backbone resnet34 --num_classes 10'))
     assert net.feature_dim == 18  # of two stages, and 9 filters
     assert 'backbone/their_file.py' in (said := capsys.readouterr().err)
     assert 'backbone/resnet_cifar.py' in said
     assert said.count('\n') == 1
-    assert (
-        models.get_model_class('er').__name__ == 'TheirEr'
-        and 'models/er.py' in capsys.readouterr().err
-    )
+    assert models.get_model_class('er').__name__ == 'TheirEr'
+    assert 'models/er.py' in capsys.readouterr().err
     assert arguments('--lr 0.1 --backbone resnet18').num_filters == 64
     assert not capsys.readouterr().err
 
 
 def test_ours_that_is_imported_later_does_not_take_the_name_back(third_party, monkeypatch):
-    third_party(backbone=dict(their_file=NETS))
+    third_party(backbone={'their_file': NETS})
     theirs = backbone.get_backbone_class('resnet34')
     monkeypatch.delitem(sys.modules, 'backbone.resnet_cifar')
     importlib.import_module('backbone.resnet_cifar')  # registers its own
@@ -264,7 +259,7 @@ def test_ours_that_is_imported_later_does_not_take_the_name_back(third_party, mo
 
 def test_a_class_of_a_notebook_goes_before_a_file_of_ours(third_party):
     third_party(models={})
-    other = type('Er', (), dict(__module__='__main__'))
+    other = type('Er', (), {'__module__': '__main__'})
     assert models.register_model('er')(other) is models.get_model_class('er') is other
 
 
@@ -288,9 +283,9 @@ def test_every_file_of_ours_that_declares_a_name_is_known_as_ours(package):
 
 def test_help_of_a_third_party_method_data_set_and_backbone_in_one_run(third_party, capsys):
     third_party(
-        models=dict(their_file=METHOD),
-        datasets=dict(their_file=DATA),
-        backbone=dict(their_file=NETS),
+        models={'their_file': METHOD},
+        datasets={'their_file': DATA},
+        backbone={'their_file': NETS},
     )
     with pytest.raises(SystemExit) as end:
         arguments('--backbone their_net --help', model='their', dataset='their_data')
@@ -300,22 +295,26 @@ def test_help_of_a_third_party_method_data_set_and_backbone_in_one_run(third_par
     with pytest.raises(SystemExit):  # and on a data set of ours, which has a pretrained one
         arguments('--backbone their_net --help', model='their')
     out = capsys.readouterr().out
-    assert '--depth' in out and '--n_splits' in out and 'default: 5' in out
+    assert '--depth' in out
+    assert '--n_splits' in out
+    assert 'default: 5' in out
     args = arguments('--backbone their-net --strength 1 --buffer_size 3 --lr 1', model='their')
     assert (args.num_filters, args.depth, args.optim_mom, args.weights) == (5, 1, 0.5, 'none')
 
 
 def test_the_classes_of_a_runs_arguments_and_all_by_name(third_party):
     third_party(
-        models=dict(
-            their_file=METHOD.replace('from utils.args', 'import not_there\nfrom utils.args')
-        )
+        models={
+            'their_file': METHOD.replace('from utils.args', 'import not_there\nfrom utils.args')
+        }
     )
     args = arguments('--lr 1')
     assert models.get_model_class(args) is models.get_model_class('sgd')
     assert datasets.get_dataset_class(args) is datasets.get_dataset_class('Seq_Digits')
     names = models.get_model_names()
-    assert sorted(names) == list(names) and {'er', 'their'} < set(names) and 'no-such' not in names
+    assert sorted(names) == list(names)
+    assert {'er', 'their'} < set(names)
+    assert 'no-such' not in names
     with refused('their', 'not_there'):
         models.get_model_class('their')
     assert issubclass(datasets.get_dataset_class(args), datasets.ContinualDataset)
