@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from core.plugins import PluginFolder, keyword_flags
-from scroll.arguments import check_memory
-from scroll.errors import InputError
+from scroll.ground.arguments import check_memory
+from scroll.ground.errors import InputError
 
 PLUGINS = PluginFolder('backbone', 'backbone')
 register_backbone = PLUGINS.register

@@ -25,7 +25,7 @@ from backbone import efficientnet_lite, feature_tensors
 from backbone.resnet50_byol import ResNet50Byol
 from core import safe_pickle
 from core.torch_files import IGNORED, load_torch
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 
 class Architecture(NamedTuple):

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from backbone import StagedBackbone, feature_tensors, kaiming, register_backbone
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 # channels, blocks: times 0's
 VARIANTS = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2), (1.2, 1.4), (1.4, 1.8))

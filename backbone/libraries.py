@@ -20,7 +20,7 @@ from torch import nn
 from backbone import Mapless, register_backbone
 from scroll.embedding.libraries import NETWORKS, LibraryNetwork, timm_network, transformers_network
 from scroll.embedding.named import with_options
-from scroll.errors import InputError, naming
+from scroll.ground.errors import InputError, naming
 
 _OPTIONS = {'timm': ('random', 'img_size', 'file'), 'transformers': ('random',)}
 

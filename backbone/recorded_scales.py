@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from scroll.archive import atomic_write, read_json
 from scroll.embedding.embedder import state_digest
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.embedding.quantisation import quantise_with_scales, scales_of
-from scroll.errors import InputError
+from scroll.ground.archive import atomic_write, read_json
+from scroll.ground.errors import InputError
 
 FORMAT = 'scroll-scales-2'
 RECORDED_AT = 96  # pixels; those of other sizes are within a factor of 1.6

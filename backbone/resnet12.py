@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from backbone import MammothBackbone, kaiming, register_backbone
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 
 class Block(nn.Module):

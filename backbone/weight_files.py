@@ -9,8 +9,8 @@ import importlib.util
 from pathlib import Path
 from typing import NamedTuple
 
-from scroll.archive import sha256
-from scroll.errors import InputError, did_you_mean
+from scroll.ground.archive import sha256
+from scroll.ground.errors import InputError, did_you_mean
 
 SHIPPED = Path(__file__).resolve().parent / 'weights'
 

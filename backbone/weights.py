@@ -20,11 +20,11 @@ from safetensors.torch import save as safetensors_bytes
 from backbone import PLUGINS, checkpoints, feature_tensors, recorded_scales, weight_files
 from backbone.libraries import is_of_a_library, network_of
 from core.plugins import normalise
-from scroll.archive import atomic_write, sha256
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork
-from scroll.errors import InputError, naming
+from scroll.ground.archive import atomic_write, sha256
+from scroll.ground.errors import InputError, naming
 
 DEFAULT = 'compact'
 _FORMAT = 'scroll-bench-weights-1'

@@ -10,7 +10,7 @@ its row.
 
 Keyword arguments are the flags of `main.py`, with their defaults, config files and checks; what is
 wrong is a
-`scroll.errors.InputError` of one line. Classes of a notebook are found once they are registered
+`scroll.ground.errors.InputError` of one line. Classes of a notebook are found once they are registered
 (`@register_model('mine')`). Importing this imports no torch: what `_FROM` names is imported when
 asked for.
 """
@@ -55,7 +55,7 @@ def train(model, dataset, args=None) -> dict:
     """Run the whole stream: the results row, which is also written unless `disable_log` is set.
     args: of the run; by default those of `load_runner`."""
     from bench.run.training import train as run
-    from scroll.errors import InputError
+    from scroll.ground.errors import InputError
 
     if dataset.c_task >= 0:
         raise InputError('this stream has begun already: make a new one with load_runner')

@@ -35,8 +35,8 @@ from core.arguments import ArgumentParser, whole
 from core.mammoth import use_checkout
 from core.plugins import FOLDERS, MAMMOTH, ROOT
 from core.rows import read_rows
-from scroll.errors import InputError
-from scroll.progress import Progress
+from scroll.ground.errors import InputError
+from scroll.ground.progress import Progress
 
 # what an error says -> the verdict; the first that fits
 _REASONS = [
@@ -180,7 +180,7 @@ def verdict_of(kind: str, model: str, dataset: str, args) -> tuple:
 def verdicts(args) -> None:
     """A row for each model and data set of the checkout."""
     import datasets
-    import models  # noqa: F401
+    import models
 
     path = args.out / 'verdicts.csv'
     done = {(row['kind'], row['name']) for row in read_rows(path, [])}

@@ -24,13 +24,13 @@ import numpy as np
 from core.arguments import ArgumentParser
 from datasets import get_dataset_class
 from datasets.utils.image_files import class_folders, image_files
-from scroll.archive import atomic_write, check_target, unwritable
 from scroll.embedding.named import embedder_of
-from scroll.errors import InputError
 from scroll.files.features import SPLITS
 from scroll.files.images import decode, decoders
-from scroll.grid import sample_keys
-from scroll.progress import Progress
+from scroll.ground.archive import atomic_write, check_target, unwritable
+from scroll.ground.errors import InputError
+from scroll.ground.grid import sample_keys
+from scroll.ground.progress import Progress
 
 _LIBRARIES = 'timm', 'transformers'
 

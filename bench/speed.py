@@ -23,12 +23,12 @@ from scroll.adaptation.settings import Adaptation
 from scroll.adaptation.training import adapt
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.precision import resolve_precision
-from scroll.grid import GRID_BITS, quantise
+from scroll.ground.grid import GRID_BITS, quantise
+from scroll.ground.progress import Progress
 from scroll.heads.predictors import ncc
-from scroll.learner import Scroll
-from scroll.lift import Lift
-from scroll.progress import Progress
-from scroll.statistics import Statistics
+from scroll.learners.learner import Scroll
+from scroll.sums.lift import Lift
+from scroll.sums.statistics import Statistics
 from utils.evaluate import serve
 
 BATCH, CLASSES = 32, 100

@@ -136,7 +136,7 @@ class ArgumentParser(_Declaring, LineParser):
         }
 
 
-def of_signature(parameter, types: dict = {}) -> dict:  # noqa: B006  never changed
+def of_signature(parameter, types: dict = {}) -> dict:
     """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`. types:
     annotation -> command-line type, where it is not the annotation itself."""
     known, kind = {bool: binary_to_boolean_type} | types, parameter.annotation

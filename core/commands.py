@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 
 from scroll.commands import ending
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 # how torch says it
 _NO_MEMORY = re.compile("can't allocate memory|out of memory|calculation overflowed")

@@ -9,7 +9,7 @@ from pathlib import Path
 from core.environment import warn_once
 from core.mammoth import checkout
 from core.plugins import FOLDERS, MAMMOTH, ROOT, PluginFolder, normalise
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 
 def read_yaml(path: Path) -> dict:
@@ -28,7 +28,7 @@ def _read_yaml(path: Path, modified: int, size: int) -> dict:
     """The mapping; time of change and size tell the cache when the file is another."""
     import yaml
 
-    from scroll.archive import open_file
+    from scroll.ground.archive import open_file
 
     loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
     with open_file(path) as file:

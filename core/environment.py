@@ -5,7 +5,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 # what files written for Mammoth ask for
 _run = {'device': None, 'base_path': './data/', 'checkpoint_path': './checkpoints/'}

@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 
 class Diverged(InputError):

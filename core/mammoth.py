@@ -18,7 +18,7 @@ import sys
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 PACKAGES = ('backbone', 'datasets', 'models', 'utils')
 ROOT = Path(__file__).resolve().parents[1]

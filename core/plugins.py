@@ -19,7 +19,7 @@ from pathlib import Path
 
 from core.environment import warn_once
 from core.mammoth import THEIRS, checkout, import_hint
-from scroll.errors import InputError, did_you_mean
+from scroll.ground.errors import InputError, did_you_mean
 
 ROOT = Path(__file__).resolve().parents[1]
 # package -> its files that declare names and come with this project; others are a user's

@@ -15,8 +15,8 @@ import tempfile
 from itertools import zip_longest
 from pathlib import Path
 
-from scroll.archive import atomic_write, open_file, take_lock
-from scroll.errors import InputError
+from scroll.ground.archive import atomic_write, open_file, take_lock
+from scroll.ground.errors import InputError
 
 FILE = 'mean_accs.csv'
 csv.field_size_limit(2**31 - 1)  # a curve may be longer than csv expects

@@ -11,8 +11,8 @@ import re
 
 import numpy as np
 
-from scroll.archive import open_file
-from scroll.errors import InputError
+from scroll.ground.archive import open_file
+from scroll.ground.errors import InputError
 
 
 def _dtype(name, *_):

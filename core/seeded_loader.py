@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from scroll.randomness import stream_seed
+from scroll.ground.randomness import stream_seed
 
 
 def create_seeded_dataloader(

@@ -9,7 +9,7 @@ import zipfile
 
 import torch
 
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 IGNORED = {  # why a tensor of a state dict is not needed: its name
     'batch counter': re.compile(r'(.*\.)?num_batches_tracked'),

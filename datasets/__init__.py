@@ -1,7 +1,7 @@
 """Data sets as streams, one per file, found by name: see `core.plugins`."""
 
 from core.plugins import PluginFolder, names_of
-from scroll.progress import Progress
+from scroll.ground.progress import Progress
 
 PLUGINS = PluginFolder('datasets', 'dataset')
 register_dataset = PLUGINS.register

@@ -15,10 +15,10 @@ from backbone import get_backbone_class
 from core.arguments import share
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
-from scroll.errors import InputError
 from scroll.files.arrays import columns_of
 from scroll.files.features import open_files, read_blocks
-from scroll.grid import GRID, intake, quantise, sample_keys
+from scroll.ground.errors import InputError
+from scroll.ground.grid import GRID, intake, quantise, sample_keys
 
 _TEST_SHARE = 0.2
 

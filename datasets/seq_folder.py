@@ -4,7 +4,7 @@ default.
 
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 
 class SequentialFolder(ScheduledDataset):

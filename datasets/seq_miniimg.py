@@ -5,7 +5,7 @@ default.
 from backbone import weights
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 
 class SequentialMiniImageNet(ScheduledDataset):

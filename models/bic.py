@@ -14,8 +14,8 @@ from torch.utils.data import Subset
 from core.arguments import binary_to_boolean_type, real, whole
 from models.utils.losses import frozen_copy, masked_cross_entropy, softened_cross_entropy
 from models.utils.replay_model import ReplayModel
-from scroll.errors import InputError
-from scroll.randomness import torch_stream
+from scroll.ground.errors import InputError
+from scroll.ground.randomness import torch_stream
 from utils.buffer import fill_buffer, icarl_replay, logits_of, plain_samples
 
 _PENALTY = 1e-6  # of stage 2: moves a beta of -12 by less than .01

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from core.arguments import real, whole
 from models.utils import frozen_features
 from models.utils.frozen_features import FrozenModel, as_images
-from scroll.arguments import check_memory
-from scroll.errors import InputError
-from scroll.grid import GRID
-from scroll.randomness import torch_stream
+from scroll.ground.arguments import check_memory
+from scroll.ground.errors import InputError
+from scroll.ground.grid import GRID
+from scroll.ground.randomness import torch_stream
 
 _AT_ONCE = 512  # samples whose answers are held together when predicting
 

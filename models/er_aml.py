@@ -11,7 +11,7 @@ import torch
 from core.arguments import real
 from models.utils.cosine_classifier import CosineClassifier, normalise
 from models.utils.replay_model import ReplayModel
-from scroll.randomness import torch_stream
+from scroll.ground.randomness import torch_stream
 
 _BASE_TEMPERATURE = 0.07
 

@@ -14,10 +14,10 @@ import torch
 from core.arguments import real, whole
 from core.loss_watch import LossWatch
 from models.utils.replay_model import ReplayModel
-from scroll.errors import InputError
-from scroll.grid import sample_keys
-from scroll.progress import Progress
-from scroll.randomness import stream_seed, torch_stream
+from scroll.ground.errors import InputError
+from scroll.ground.grid import sample_keys
+from scroll.ground.progress import Progress
+from scroll.ground.randomness import stream_seed, torch_stream
 from utils.augmentations import cutmix_data
 from utils.batch_norm import training_mode
 

@@ -18,7 +18,7 @@ from core.loss_watch import LossWatch
 from core.seeded_loader import create_seeded_dataloader
 from datasets.utils.loader import InMemoryDataset
 from models.utils.continual_model import ContinualModel
-from scroll.progress import Progress
+from scroll.ground.progress import Progress
 from utils.augmentations import apply_transform
 from utils.batch_norm import training_mode
 from utils.evaluate import serve

@@ -22,11 +22,11 @@ from models.utils import learned_files, scroll_flags
 from models.utils.frozen_features import FrozenModel, as_images
 from scroll.adaptation.adapters import kind_for
 from scroll.adaptation.selection import chosen
-from scroll.errors import InputError
 from scroll.files.shards import in_shard
-from scroll.learner import Scroll
-from scroll.progress import Progress
-from scroll.settings import AUTO
+from scroll.ground.errors import InputError
+from scroll.ground.progress import Progress
+from scroll.ground.settings import AUTO
+from scroll.learners.learner import Scroll
 from utils.evaluate import evaluate
 
 _EMBED_AT_ONCE = 1024  # images: small segments wait for each other

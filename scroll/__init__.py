@@ -12,16 +12,16 @@ if os.name != 'posix':
     raise ImportError('scroll runs on Linux, macOS and other POSIX systems; on Windows use WSL')
 
 _HOME = {
-    'Scroll': 'learner',
-    'ScrollClassifier': 'estimators',
+    'Scroll': 'learners.learner',
+    'ScrollClassifier': 'learners.estimators',
     'Adaptation': 'adaptation.settings',
     'Embedder': 'embedding.embedder',
-    'Statistics': 'statistics',
+    'Statistics': 'sums.statistics',
     'Preprocessing': 'embedding.images',
     'Augmentation': 'embedding.images',
-    'Schedule': 'schedules',
-    'make_schedule': 'schedules',
-    'InputError': 'errors',
+    'Schedule': 'streams.schedules',
+    'make_schedule': 'streams.schedules',
+    'InputError': 'ground.errors',
 }
 __all__ = sorted(_HOME)
 __version__ = '0.3.0'
@@ -36,6 +36,6 @@ def __getattr__(name):
     except ModuleNotFoundError as error:
         if error.name != 'torch':
             raise
-        from scroll.arguments import not_installed
+        from scroll.ground.arguments import not_installed
 
         raise ImportError(str(not_installed(f'{__name__}.{name}', 'torch', 'images'))) from None

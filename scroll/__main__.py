@@ -27,11 +27,11 @@ from pathlib import Path
 
 from scroll.commands import ending
 from scroll.commands.parser import LineParser
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 try:
-    from scroll import archive
     from scroll.commands import states
+    from scroll.ground import archive
 except ModuleNotFoundError as missing:  # a clone without its packages
     print(
         f'scroll: error: {missing.name} is not installed for {sys.executable}: pip install .',

@@ -21,11 +21,11 @@ from bench.cli.parsing import parse_args
 from core import plugins
 from core.environment import warn_once
 from core.plugins import PluginFolder
-from scroll import progress
 from scroll.embedding.embedder import state_digest
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import golden_images
 from scroll.embedding.quantisation import quantise_network
+from scroll.ground import progress
 from tests.scroll.conftest import refused as refused_input
 from tests.scroll.conftest import tiny_net
 

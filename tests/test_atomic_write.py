@@ -13,7 +13,7 @@ import pytest
 from bench.certify.store import keep_rows
 from core.rows import append_row, read_rows
 from scroll import Scroll
-from scroll.archive import atomic_write, locked, open_file
+from scroll.ground.archive import atomic_write, locked, open_file
 from tests.conftest import files_below
 from tests.scroll.conftest import interrupted
 

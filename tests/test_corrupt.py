@@ -26,17 +26,18 @@ from bench.resume import checkpoints, saved_models
 from core.configs import read_yaml
 from core.torch_files import load_torch
 from datasets.utils import image_files, readers
-from scroll import Adaptation, InputError, Scroll, archive
+from scroll import Adaptation, InputError, Scroll
 from scroll.embedding.integer_network import IntegerNetwork
-from scroll.exemplars import STRATEGIES
 from scroll.files.features import open_files, read_blocks
-from scroll.schedules import make_schedule
-from scroll.state import State
-from scroll.statistics import Statistics
+from scroll.ground import archive
+from scroll.learners.state import State
+from scroll.streams.schedules import make_schedule
+from scroll.sums.exemplars import STRATEGIES
+from scroll.sums.statistics import Statistics
 from tests.backbone.test_checkpoints import byol_content
 from tests.bench.test_safe_pickle import Calls
 from tests.conftest import files_below, save_tiny, save_tiny_integers
-from tests.models.conftest import small_digits  # noqa: F401
+from tests.models.conftest import small_digits
 
 SECONDS = 10
 fuzz = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -591,7 +592,10 @@ def nested(change, name: str):
 
 
 def test_a_checkpoint_is_resumed_refused_or_dropped_and_never_a_traceback(
-    command_line, small_digits, tmp_path, monkeypatch
+    command_line,
+    small_digits,
+    tmp_path,
+    monkeypatch,
 ):
     def full(folder, row):
         raise InputError(f'{folder} cannot be written (No space left on device)')
@@ -627,7 +631,9 @@ def test_a_checkpoint_is_resumed_refused_or_dropped_and_never_a_traceback(
 
 
 def test_a_model_is_evaluated_or_refused_and_never_a_traceback(
-    command_line, small_digits, tmp_path
+    command_line,
+    small_digits,
+    tmp_path,
 ):
     code, _, err = command_line(
         *ER,

@@ -17,10 +17,10 @@ from core.rows import FILE, append_row
 from datasets.utils import readers
 from datasets.utils.readers import Images
 from scroll import InputError
-from scroll.schedule_forms import FORMS
-from scroll.schedules import make_schedule
+from scroll.streams.schedule_forms import FORMS
+from scroll.streams.schedules import make_schedule
 from tests.conftest import files_below, words_of
-from tests.models.conftest import small_digits  # noqa: F401
+from tests.models.conftest import small_digits
 
 LONG = '9' * 30
 fuzz = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

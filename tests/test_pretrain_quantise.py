@@ -9,13 +9,13 @@ from bench.run.building import initialize
 from bench.run.training import train
 from scroll.embedding.integer_network import IntegerNetwork
 from tests.conftest import refused
-from tests.test_pretrain import base, learn  # noqa: F401
+from tests.test_pretrain import base, learn
 
 RUN = ['--buffer_size 20 --iterations 2 --model_config base --embedding_dtype integer']
 
 
 @pytest.fixture
-def quantised(learn, base, capsys):  # noqa: F811
+def quantised(learn, base, capsys):
     """(weights file, what quantise said)."""
     path = learn(base)
     capsys.readouterr()
@@ -23,7 +23,7 @@ def quantised(learn, base, capsys):  # noqa: F811
     return path, capsys.readouterr().out
 
 
-def test_a_run_in_integers_and_refusals(quantised, learn, base, parse, tmp_path):  # noqa: F811
+def test_a_run_in_integers_and_refusals(quantised, learn, base, parse, tmp_path):
     path, said = quantised
     network, about = IntegerNetwork.load(path.with_suffix('.integer.npz'))
     assert 'nearest centroid on unseen classes' in said

@@ -27,11 +27,11 @@ from core.rows import read_rows
 from datasets.utils import readers, scheduled_dataset
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
-from scroll.archive import take_lock
 from scroll.embedding.integer_network import golden_images
+from scroll.ground.archive import take_lock
 from tests.conftest import ROOT, files_below, refused, save_tiny_integers, words_of
-from tests.datasets.conftest import arguments, foreign  # noqa: F401
-from tests.models.conftest import small_digits  # noqa: F401
+from tests.datasets.conftest import arguments, foreign
+from tests.models.conftest import small_digits
 from tests.models.test_contract import OFFLINE, QUICK, known_flags
 
 # columns that differ from run to run
@@ -91,7 +91,7 @@ def reaper(monkeypatch):
 
 
 @pytest.fixture
-def start(parse, small_digits, monkeypatch):  # noqa: F811
+def start(parse, small_digits, monkeypatch):
     """start(folder, method, *flags): (model, data set, arguments), ready to train, with a
     checkpoint at every other opportunity.
     """
@@ -271,7 +271,7 @@ class Noise:
     'data',
     ['flowing-digits', 'picture-digits', pytest.param('shuffled-digits', marks=pytest.mark.slow)],
 )
-def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch, data):  # noqa: F811
+def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch, data):
     """Their loaders, of any make, begin an interrupted pass again."""
 
     def start(folder):
@@ -347,7 +347,12 @@ class Holder(Sgd):
 
 @pytest.mark.parametrize('data', ['picture-digits', 'seq-digits'])
 def test_loaders_transforms_stores_and_bare_networks_that_a_method_holds(
-    arguments, reaper, tmp_path, monkeypatch, data, capsys
+    arguments,
+    reaper,
+    tmp_path,
+    monkeypatch,
+    data,
+    capsys,
 ):
     monkeypatch.setitem(models.PLUGINS.registered, 'holder', Holder)
 

@@ -15,8 +15,8 @@ import torch
 from bench.run.building import initialize
 from bench.run.training import train
 from tests.conftest import ROOT
-from tests.datasets.conftest import arguments, foreign  # noqa: F401
-from tests.models.conftest import small_digits  # noqa: F401
+from tests.datasets.conftest import arguments, foreign
+from tests.models.conftest import small_digits
 from tests.test_resume import different, the_end
 
 LEARN = """
@@ -57,7 +57,7 @@ def test_threads_and_pieces_change_nothing_in_statistics_and_classifiers():
 
 
 @pytest.fixture
-def end_of(parse, small_digits, tmp_path):  # noqa: F811
+def end_of(parse, small_digits, tmp_path):
     """end_of(folder, *flags): all that a run of SCROLL ends with."""
 
     def run(folder, *flags):
@@ -92,7 +92,7 @@ def test_a_run_on_two_threads_counts_the_same(end_of):
     assert [one['row'][name] for name in names] == [two['row'][name] for name in names]
 
 
-def test_loader_workers_change_nothing(arguments, tmp_path):  # noqa: F811
+def test_loader_workers_change_nothing(arguments, tmp_path):
     ends = []
     for workers in '02':
         model, dataset, args = initialize(

@@ -2,7 +2,7 @@
 
 import json
 
-from core.arguments import binary_to_boolean_type, custom_str_underscore, none_or_float  # noqa: F401
+from core.arguments import binary_to_boolean_type, custom_str_underscore, none_or_float
 
 
 def to_parsable_obj(value):

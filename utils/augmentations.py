@@ -6,7 +6,7 @@ What Mammoth's module of this name has besides comes from the user's checkout (`
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: F401
+import torch.nn.functional as F
 
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.transforms import random_crop, random_flip

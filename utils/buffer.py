@@ -3,7 +3,7 @@ row by row.
 
 Our own methods store un-augmented `uint8` images (B, H, W, C) (`raw=True`), those written for
 Mammoth floats (B, C, H, W) in [0, 1]. Rows and draws come from a random stream of the buffer's own.
-SCROLL has another kind of buffer, `scroll.exemplars`.
+SCROLL has another kind of buffer, `scroll.sums.exemplars`.
 """
 
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ from functools import partial
 import numpy as np
 import torch
 
-from scroll.arguments import check_memory
-from scroll.errors import InputError
-from scroll.exemplars import herding_order, quotas
-from scroll.grid import quantise
+from scroll.ground.arguments import check_memory
+from scroll.ground.errors import InputError
+from scroll.ground.grid import quantise
+from scroll.sums.exemplars import herding_order, quotas
 from utils.augmentations import apply_transform
 from utils.evaluate import eval_mode
 from utils.sample_selection import STRATEGIES

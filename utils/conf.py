@@ -1,4 +1,4 @@
 """Mammoth's names for where a run lives and how its randomness begins."""
 
-from core.environment import base_path, get_checkpoint_path, get_device, set_random_seed, warn_once  # noqa: F401
-from core.seeded_loader import create_seeded_dataloader  # noqa: F401
+from core.environment import base_path, get_checkpoint_path, get_device, set_random_seed, warn_once
+from core.seeded_loader import create_seeded_dataloader

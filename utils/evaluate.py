@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 
-from scroll.progress import Progress
+from scroll.ground.progress import Progress
 from utils.batch_norm import networks_of
 
 

@@ -37,10 +37,10 @@ from bench.run.building import initialize
 from core.arguments import KEY, ArgumentParser, affects, whole
 from core.plugins import MAMMOTH, normalise
 from models import PLUGINS, get_model_class
-from scroll.archive import check_apart, check_target
-from scroll.errors import InputError, naming
-from scroll.grid import little_endian
-from scroll.progress import Progress
+from scroll.ground.archive import check_apart, check_target
+from scroll.ground.errors import InputError, naming
+from scroll.ground.grid import little_endian
+from scroll.ground.progress import Progress
 
 _FORMAT = 'schedule-certificate-1'  # of rows that are kept
 _CLOUD = 'model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome'
@@ -131,7 +131,7 @@ def plan_specs(options, dataset, seed: int) -> list:
     """Specs of all schedules, each once: label order, reversed, `--specs`, then random class
     orders.
     """
-    from scroll.randomness import numpy_stream
+    from scroll.ground.randomness import numpy_stream
 
     classes = np.unique(dataset.train_labels)
     splits = [n for n in range(2, len(classes) + 1) if len(classes) % n == 0] or [1]
@@ -158,7 +158,7 @@ def plan_specs(options, dataset, seed: int) -> list:
 
 def schedule_of(spec: str, dataset, seed: int):
     """The schedule; InputError if it does not bring each sample once."""
-    from scroll.schedules import make_schedule
+    from scroll.streams.schedules import make_schedule
 
     with naming('--specs'):
         schedule = make_schedule(spec, dataset.train_labels, seed)
@@ -280,7 +280,7 @@ def certify(options, flags) -> int:
     if options.model == 'scroll' and not any(word.startswith('--adapt_select') for word in flags):
         words += ['--adapt_select', 'none']  # its f* is what the updates end in
     identity, args, dataset, specs, trials = prepare(options, words)
-    from scroll import certificates
+    from bench.certify import measures
 
     store = Store(
         options.out or Path(args.base_path) / 'certificates' / dataset.NAME / identity['model']
@@ -294,7 +294,7 @@ def certify(options, flags) -> int:
     accuracies = (
         [row[name] for row in rows] for name in ('final_accuracy', 'average_incremental_accuracy')
     )
-    verdict = certificates.judge(digests, claimed, outcomes, *accuracies)
+    verdict = measures.judge(digests, claimed, outcomes, *accuracies)
     judged = asdict(verdict)
     if not np.isfinite(verdict.weight_difference):
         judged['weight_difference'] = None
@@ -310,7 +310,7 @@ def certify(options, flags) -> int:
     )
     own, settings = {k: getattr(options, k) for k in _OWN}, settings_of(args, dataset)
     certificate = dict(
-        format=certificates.FORMAT,
+        format=measures.FORMAT,
         id=digest_of([identity, [row['schedule_digest'] for row in rows]]),
         model=identity['model'],
         dataset=dataset.NAME,
@@ -331,7 +331,7 @@ def certify(options, flags) -> int:
     )
     path = store.folder / f'certificate-{certificate["id"][:12]}.json'
     title = f'{identity["model"]} on {dataset.NAME}'
-    certificates.write(path, certificate | {'inputs': identity, 'schedules': rows})
+    measures.write(path, certificate | {'inputs': identity, 'schedules': rows})
     if options.clouds:
         keep_rows(
             options.clouds / f'{dataset.NAME}.csv',
@@ -340,7 +340,7 @@ def certify(options, flags) -> int:
             [row | {'schedule': row['spec']} for row in rows],
         )
     if options.keep:
-        certificates.write(options.keep, certificate | {'numpy': np.__version__})
+        measures.write(options.keep, certificate | {'numpy': np.__version__})
     distinct = ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count)
     print(f'{title}: {verdict.sentence()}\n  digests: {distinct}')
     for name, found in ('final', verdict.final), ('average incremental', verdict.incremental):
@@ -386,9 +386,9 @@ def settings_of(args, dataset) -> dict:
 
 def check(options, flags) -> int:
     """Make the lines of a certificate again; 0 if none differs."""
-    from scroll import certificates
+    from bench.certify import measures
 
-    certificate = certificates.read(options.check)
+    certificate = measures.read(options.check)
     if certificate['model'] != 'scroll':
         raise InputError(
             f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on "
@@ -416,7 +416,7 @@ def check(options, flags) -> int:
     if not options.all:
         unasked['schedules'] = f'{len(rows)} were learned; --all 1 learns all'
     found = lines_of(identity, rows, trials)
-    lines, same = certificates.compare(certificate, found, unasked)
+    lines, same = measures.compare(certificate, found, unasked)
     print(
         f'{options.check}: scroll on {dataset.NAME}\n  it says: {certificate["verdict"]["sentence"]}\n'
         f'  made by: {certificate["command"]}'

@@ -20,10 +20,10 @@ from bench.certify import command
 from bench.certify.store import Store, keep_rows
 from core.arguments import ArgumentParser, whole
 from core.loss_watch import Diverged
-from scroll.errors import InputError
-from scroll.progress import Progress
-from scroll.randomness import numpy_stream
-from scroll.statistics import Statistics
+from scroll.ground.errors import InputError
+from scroll.ground.progress import Progress
+from scroll.ground.randomness import numpy_stream
+from scroll.sums.statistics import Statistics
 
 COLUMNS = (
     'model',
@@ -129,8 +129,8 @@ def figures(rows: list) -> dict:
     """What a method's rows come to: name -> number. Of random orders under the first seed: mean,
     standard deviation, worst, CVaR of a tenth, anytime accuracy (area, mean). Of the easiest and
     the hardest order the mean over seeds; the worst of all runs under the first seed; of random
-    orders the shares of variance (`scroll.certificates.variance_shares`), None for one seed."""
-    from scroll.certificates import summary, variance_shares
+    orders the shares of variance (`bench.certify.measures.variance_shares`), None for one seed."""
+    from bench.certify.measures import summary, variance_shares
 
     of = pd.DataFrame(rows).astype({'seed': int, 'final_accuracy': float, 'anytime_area': float})
     by_seed = [run.final_accuracy.to_numpy() for _, run in of[of.kind == 'random'].groupby('seed')]

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from core.rows import read_rows
-from scroll.archive import atomic_write, locked, unwritable
-from scroll.grid import little_endian
+from scroll.ground.archive import atomic_write, locked, unwritable
+from scroll.ground.grid import little_endian
 
 
 class Store:

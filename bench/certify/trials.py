@@ -10,20 +10,20 @@ import itertools
 import numpy as np
 import torch
 
+from bench.certify import measures
+from bench.certify.measures import TestSet, anytime_accuracy, average_incremental_accuracy
 from bench.certify.store import single
 from bench.cli import parsing as cli
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll import certificates
-from scroll.arguments import check_memory
-from scroll.certificates import TestSet, anytime_accuracy, average_incremental_accuracy
 from scroll.embedding.embedder import ANYWHERE
-from scroll.errors import InputError
-from scroll.exemplars import Exemplars
-from scroll.grid import little_endian
-from scroll.learner import Scroll
-from scroll.progress import Progress
-from scroll.settings import AUTO
+from scroll.ground.arguments import check_memory
+from scroll.ground.errors import InputError
+from scroll.ground.grid import little_endian
+from scroll.ground.progress import Progress
+from scroll.ground.settings import AUTO
+from scroll.learners.learner import Scroll
+from scroll.sums.exemplars import Exemplars
 from utils.batch_norm import networks_of
 from utils.evaluate import eval_mode, is_task_aware, serve
 
@@ -81,18 +81,16 @@ class ScrollTrials:
         """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
         asked, (segments, whole) = (
             self.asks(number),
-            certificates.class_segments(schedule, self.ranks),
+            measures.class_segments(schedule, self.ranks),
         )
-        points = certificates.curve_points(schedule.cuts, self.options.curve_points)
+        points = measures.curve_points(schedule.cuts, self.options.curve_points)
         streamed, found = None, []
         if asked['stream'] or not whole:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
-            visits = certificates.learn_stream(streamed, self.samples, schedule, points)
+            visits = measures.learn_stream(streamed, self.samples, schedule, points)
         if whole:
-            summed = certificates.summed_stream(
-                self._without_memory(), self.parts, segments, points
-            )
+            summed = measures.summed_stream(self._without_memory(), self.parts, segments, points)
         for learner in summed if whole else visits:
             found.append(self._solve(number, learner))
         f_T, predictions = found[-1]
@@ -154,7 +152,7 @@ class ScrollTrials:
         return {
             'final_accuracy': round(100 * float(hits[-1].sum() / sizes.sum()), 4),
             'average_incremental_accuracy': round(average, 4),
-            'anytime_area': round(certificates.anytime_area(samples, anytime), 4),
+            'anytime_area': round(measures.anytime_area(samples, anytime), 4),
             'curve': [[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)],
         }
 
@@ -307,11 +305,11 @@ def run_method(words: list) -> tuple:
         [np.zeros(0, np.float32), *(tensor.float().cpu().numpy().ravel() for tensor in tensors)]
     )
     row = {
-        'whole_classes': certificates.class_segments(dataset.schedule, dataset.train_labels)[1],
+        'whole_classes': measures.class_segments(dataset.schedule, dataset.train_labels)[1],
         'net_digest': hashlib.sha256(little_endian(weights)).hexdigest(),
         'final_accuracy': round(100 * float((predictions == labels).mean()), 4),
         'average_incremental_accuracy': measured['average_incremental_accuracy'],
-        'anytime_area': round(certificates.anytime_area(*np.array(points).T), 4),
+        'anytime_area': round(measures.anytime_area(*np.array(points).T), 4),
         'curve': points,
     }
     return row, weights, predictions

@@ -6,7 +6,7 @@ import os
 
 from bench.cli.mammoth_defaults import sees_once
 from core.environment import warn_once
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 _OF_TRAINING = {'lr', 'optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov', 'minibatch_size'}
 _NEED = (  # a flag; the value that it must have, or any; flags that have no effect without it

@@ -20,8 +20,8 @@ from core.configs import dataset_config, model_config
 from core.environment import warn_once
 from core.mammoth import checkout, use_checkout
 from core.plugins import MAMMOTH, ROOT, PluginFolder, is_shipped, keyword_flags, normalise
-from scroll.errors import InputError, did_you_mean
-from scroll.progress import Progress
+from scroll.ground.errors import InputError, did_you_mean
+from scroll.ground.progress import Progress
 
 HELP = ('-h', '--help', '--help_all')
 

@@ -14,9 +14,9 @@ from bench.cli import parsing as cli
 from bench.results import plots
 from core.arguments import ArgumentParser, whole
 from datasets import get_dataset
-from scroll.archive import check_target
-from scroll.errors import InputError
-from scroll.schedules import GRAMMAR
+from scroll.ground.archive import check_target
+from scroll.ground.errors import InputError
+from scroll.streams.schedules import GRAMMAR
 
 _PARTS = 100  # columns of a picture
 

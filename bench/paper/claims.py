@@ -32,7 +32,7 @@ import numpy as np
 from scipy import stats
 
 from bench.paper.experiments import lower, upper
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 LEVEL = 0.05
 SUPPORTED, CONTRADICTED, UNDECIDED, NOT_RUN = (

@@ -22,8 +22,8 @@ from core.arguments import ArgumentParser
 from core.configs import read_yaml
 from core.plugins import ROOT
 from core.rows import read_rows
-from scroll.archive import read_json
-from scroll.errors import InputError
+from scroll.ground.archive import read_json
+from scroll.ground.errors import InputError
 from scroll.heads.registry import HEADS
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)

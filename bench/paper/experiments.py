@@ -33,7 +33,7 @@ from core.arguments import KEY, affects
 from core.configs import read_yaml
 from core.plugins import ROOT, normalise
 from core.rows import FILE, read_rows
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 FOLDER = ROOT / 'experiments'
 METRICS = (

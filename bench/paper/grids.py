@@ -8,9 +8,9 @@ tenth: above .01 most trials end in one class. Nothing here imports torch.
 import itertools
 from collections import Counter
 
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
+from scroll.ground.randomness import numpy_stream
 from scroll.heads.registry import HEADS
-from scroll.randomness import numpy_stream
 
 _NORMS = ('train', 'frozen')
 _FROZEN = 0.003, 0.0003, 0.001, 0.01  # rates
@@ -63,7 +63,7 @@ SPACES = {
 }
 
 
-def space_of(model: str, one_pass: bool = False, given: dict = {}) -> dict:  # noqa: B006
+def space_of(model: str, one_pass: bool = False, given: dict = {}) -> dict:
     """The space of a method. One pass is tried as those of online methods are. given: flags of
     main.py, as text, which are not tuned. SCROLL's lambda is not tried with a head without one."""
     online = one_pass and 'lr' in SPACES[model] and model != 'joint'

@@ -34,8 +34,8 @@ from bench.paper.experiments import (
 from bench.results.keys import as_text, read_key
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
-from scroll.archive import atomic_write, unwritable
-from scroll.errors import InputError
+from scroll.ground.archive import atomic_write, unwritable
+from scroll.ground.errors import InputError
 
 _FIRST = (
     'row',

@@ -31,8 +31,8 @@ from bench.paper.experiments import (
 from core.arguments import KEY, ArgumentParser, affects, whole
 from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
-from scroll.errors import InputError
-from scroll.progress import span
+from scroll.ground.errors import InputError
+from scroll.ground.progress import span
 
 _TICK = 0.1  # seconds between two looks at the runs
 

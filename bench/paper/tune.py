@@ -32,8 +32,8 @@ from core.loss_watch import Diverged
 from core.plugins import ROOT, normalise
 from core.rows import append_row, read_rows
 from scroll.adaptation import Adaptation
-from scroll.archive import atomic_write, take_lock
-from scroll.errors import InputError
+from scroll.ground.archive import atomic_write, take_lock
+from scroll.ground.errors import InputError
 
 CONFIG = ROOT / 'models' / 'config'
 _PASSES = '5'  # over each task, of offline methods
@@ -304,7 +304,7 @@ class Tuning:
             name: int(text) if text.isdecimal() else text for name, text in given.items()
         }
 
-    @functools.cache  # noqa: B019
+    @functools.cache
     def stream(self, seed: int):
         """The stream of trials in an order of classes."""
         from datasets import get_dataset
@@ -324,7 +324,7 @@ class Tuning:
             )
         return sum(len(stream.task_classes(t)) for t in range(tasks)) / stream.N_CLASSES
 
-    @functools.cache  # noqa: B019
+    @functools.cache
     def samples(self, tasks: int, seed: int) -> tuple:
         """(training samples of each part of the first tasks that is cut into batches, held-out)."""
         stream, found, held_out = copy.copy(self.stream(seed)), [], 0

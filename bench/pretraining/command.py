@@ -23,7 +23,7 @@ from pathlib import Path
 from core.arguments import ArgumentParser, real, whole
 from core.configs import read_yaml
 from core.plugins import normalise
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 
 def shared_classes() -> dict:
@@ -72,7 +72,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         raise InputError(
             f'--leave_out {" ".join(args.leave_out)}: expected {", ".join(shared)} or both, or none'
         )
-    from scroll.archive import check_target  # numpy: --help needs none
+    from scroll.ground.archive import check_target  # numpy: --help needs none
 
     check_target(args.out, '--out')
     return args

@@ -15,7 +15,7 @@ from core.arguments import ArgumentParser, whole
 from datasets.utils.readers import mini_split
 from scroll.embedding.embedder import state_digest
 from scroll.embedding.quantisation import quantise_network
-from scroll.progress import Progress
+from scroll.ground.progress import Progress
 
 
 def parse_args(words) -> argparse.Namespace:

@@ -17,10 +17,10 @@ from datasets.utils.readers import mini_split
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.machine import layout_for
 from scroll.embedding.transforms import colour_jitter, random_flip, resize
-from scroll.errors import InputError
-from scroll.grid import little_endian
-from scroll.progress import Progress
-from scroll.randomness import stream_seed
+from scroll.ground.errors import InputError
+from scroll.ground.grid import little_endian
+from scroll.ground.progress import Progress
+from scroll.ground.randomness import stream_seed
 
 # images of a class that its centroid is the mean of, and images that test it
 CENTROID, TEST = 150, 50

@@ -8,7 +8,7 @@ command line, and unlike the default of then), of the others (`default`), and `s
 import json
 
 from core.arguments import KEY, affects
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 _APART = ('seed', 'n_splits', 'schedule', 'inc', 'b')
 

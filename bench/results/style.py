@@ -5,7 +5,7 @@ keep apart for the colour-blind: those of Okabe and Ito (2008) and of Paul Tol's
 from contextlib import contextmanager
 from pathlib import Path
 
-from scroll.archive import atomic_write
+from scroll.ground.archive import atomic_write
 
 METHODS = {  # name -> how it is called, colour, marker
     'scroll': ('SCROLL', '#0072B2', 'o'),

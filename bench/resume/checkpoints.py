@@ -29,11 +29,11 @@ from core.mammoth import PACKAGES, checkout
 from core.plugins import MAMMOTH, ROOT
 from core.torch_files import load_torch
 from datasets.utils.scheduled_dataset import ScheduledDataset
-from scroll.archive import atomic_write, take_lock
 from scroll.embedding.embedder import Embedder
-from scroll.errors import InputError
-from scroll.grid import little_endian
-from scroll.progress import span
+from scroll.ground.archive import atomic_write, take_lock
+from scroll.ground.errors import InputError
+from scroll.ground.grid import little_endian
+from scroll.ground.progress import span
 from utils import to_parsable_obj
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from bench.resume.state import Packer, load_model_state, unpack
-from scroll.progress import Progress
+from scroll.ground.progress import Progress
 
 _MAX_WRAPPED = 5  # data sets around data sets
 

@@ -19,8 +19,8 @@ from bench.resume.state import loading
 from core.environment import warn_once
 from core.plugins import MAMMOTH, normalise
 from core.torch_files import IGNORED, load_torch
-from scroll.archive import unwritable
-from scroll.errors import InputError
+from scroll.ground.archive import unwritable
+from scroll.ground.errors import InputError
 from utils import to_parsable_obj
 
 _SAME = (

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from scroll.errors import InputError, naming
+from scroll.ground.errors import InputError, naming
 
 KIND = '__kind__'  # key of a packed value that is more than plain data
 _OF_THE_RUN = {
@@ -92,7 +92,7 @@ class Packer:
         needs: path -> what must be there when the value is unpacked. lost: paths of what cannot be
         kept."""
 
-    def __init__(self, stream: dict = {}):  # noqa: B006  never changed
+    def __init__(self, stream: dict = {}):
         self.needs, self.lost, self.stream, self._left = {}, [], stream, set()
 
     def members(self, model: nn.Module) -> dict:

@@ -13,7 +13,7 @@ import torch
 
 from bench.resume.state import Kept
 from models.utils.frozen_features import as_images
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 from utils import metrics
 from utils.evaluate import accuracy_on_classes, hits, is_task_aware
 

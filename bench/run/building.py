@@ -3,7 +3,7 @@
 import argparse
 import logging
 
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 
 def initialize(args=None):

@@ -6,12 +6,12 @@ from functools import partial
 import torch
 from threadpoolctl import threadpool_limits
 
-from bench.run import depthwise, winograd
+from backbone.convolutions import depthwise, winograd
 from core.environment import warn_once
 from core.plugins import is_shipped
 from scroll.embedding.machine import layout_for
 from scroll.embedding.precision import keep_depthwise_in_float32
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 from scroll.heads.registry import lift_of
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h

@@ -4,7 +4,7 @@ import copy
 import math
 
 from bench.resume.state import Kept
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 from utils.batch_norm import networks_of
 from utils.evaluate import evaluate, is_task_aware
 

@@ -12,9 +12,9 @@ from bench.run.settings import Output, Stream, Training
 from core import rows as results
 from core.environment import results_folder
 from core.loss_watch import LossWatch
-from scroll.archive import check_target
-from scroll.errors import InputError
-from scroll.progress import Progress
+from scroll.ground.archive import check_target
+from scroll.ground.errors import InputError
+from scroll.ground.progress import Progress
 from utils.batch_norm import allow_single_values, training_mode
 from utils.evaluate import evaluate, serve
 from utils.loggers import print_accuracies, settings

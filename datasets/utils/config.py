@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from core.configs import dataset_config
 from core.plugins import keyword_flags
-from scroll.errors import InputError, did_you_mean
+from scroll.ground.errors import InputError, did_you_mean
 
 _WHOLE = r'[1-9]\d{0,5}'
 _REAL = r'-?\d+(\.\d+)?(e-?\d+)?'

@@ -18,7 +18,7 @@ from datasets.utils.masked_loaders import (
     fix_class_names_order,
     store_masked_loaders,
 )
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 from utils.evaluate import evaluate
 
 __all__ = [

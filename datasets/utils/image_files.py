@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from core.environment import warn_once
-from scroll.errors import InputError
 from scroll.files.images import FORMATS, decode
+from scroll.ground.errors import InputError
 
 # Made by storage devices and archivers: previews, deleted files, notes of an archive.
 _SYSTEM_FOLDERS = {

@@ -9,9 +9,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from scroll.errors import InputError
-from scroll.grid import sample_keys
-from scroll.randomness import numpy_stream
+from scroll.ground.errors import InputError
+from scroll.ground.grid import sample_keys
+from scroll.ground.randomness import numpy_stream
 
 
 def class_order(args, n_classes: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import torch
 
 from core.seeded_loader import create_seeded_dataloader
 from datasets.utils import label_changes
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 _PER_SAMPLE = ('data', 'targets', 'indexes', 'task_ids')
 _TEST_BATCH = 256

@@ -14,8 +14,8 @@ import numpy as np
 from core import safe_pickle
 from core.environment import warn_once
 from datasets.utils.image_files import class_folders, image_files, read_images
-from scroll.errors import InputError
 from scroll.files.images import decoders
+from scroll.ground.errors import InputError
 
 Images = namedtuple(
     'Images',

@@ -16,10 +16,10 @@ from datasets.utils import label_changes, readers
 from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.loader import ImageLoader, InMemoryDataset
 from scroll.embedding.images import Preprocessing
-from scroll.errors import InputError, naming
-from scroll.randomness import stream_seed
-from scroll.schedule_forms import GRAMMAR
-from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
+from scroll.ground.errors import InputError, naming
+from scroll.ground.randomness import stream_seed
+from scroll.streams.schedule_forms import GRAMMAR
+from scroll.streams.schedules import Schedule, is_task_free, make_schedule, n_splits
 from utils.augmentations import BatchTransform, PlainTransform, for_batches
 
 _SMALLEST = 8  # pixels that a network can take
@@ -33,7 +33,7 @@ class ScheduledDataset(ContinualDataset):
     `read`, which gets the flags of READ_FLAGS.
 
     Attributes:
-        schedule: `scroll.schedules.Schedule` over the training samples.
+        schedule: `scroll.streams.schedules.Schedule` over the training samples.
         train_ids: int64 (N,), positions in the files of the training samples, without
         `--validation`.
         train_labels, true_labels: int64 (N,), labels in the stream, with and without

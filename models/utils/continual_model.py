@@ -13,7 +13,7 @@ from torch import nn
 
 from core.environment import get_device, warn_once
 from core.plugins import is_shipped
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 from utils.augmentations import for_batches
 from utils.batch_norm import networks_of
 

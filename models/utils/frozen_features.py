@@ -11,8 +11,8 @@ from core.plugins import is_shipped
 from models.utils.continual_model import ContinualModel
 from scroll.embedding.embedder import DTYPES, Embedder
 from scroll.embedding.images import Preprocessing
-from scroll.errors import InputError
-from scroll.grid import GRID, quantise, sample_keys
+from scroll.ground.errors import InputError
+from scroll.ground.grid import GRID, quantise, sample_keys
 
 AUTO = 'auto'
 

@@ -5,12 +5,13 @@
 import copy
 from dataclasses import replace
 
-from scroll import archive, edits
-from scroll.errors import InputError, naming
-from scroll.exemplars import ExemplarBuffer
-from scroll.export import export
-from scroll.learner import Scroll
-from scroll.tables import check_names
+from scroll.exports.tensors import export
+from scroll.files import edits
+from scroll.ground import archive
+from scroll.ground.errors import InputError, naming
+from scroll.ground.tables import check_names
+from scroll.learners.learner import Scroll
+from scroll.sums.exemplars import ExemplarBuffer
 
 
 def check_writable(args) -> None:

@@ -4,8 +4,8 @@ import torch
 
 from core.arguments import add_rehearsal_args, binary_to_boolean_type
 from models.utils.continual_model import ContinualModel
-from scroll.errors import InputError
-from scroll.randomness import stream_seed
+from scroll.ground.errors import InputError
+from scroll.ground.randomness import stream_seed
 from utils.augmentations import apply_transform
 from utils.buffer import Buffer
 

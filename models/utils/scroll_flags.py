@@ -7,10 +7,10 @@ from core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signat
 from models.utils.frozen_features import add_embedding_args, settle_dtype
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
-from scroll.errors import InputError, naming
-from scroll.export import FORMATS, check_export
+from scroll.exports.tensors import FORMATS, check_export
 from scroll.files.shards import shard
-from scroll.settings import DEFAULTS, SETTINGS, parse
+from scroll.ground.errors import InputError, naming
+from scroll.ground.settings import DEFAULTS, SETTINGS, parse
 
 _ONLINE = {
     'predictor': 'head',
@@ -139,7 +139,7 @@ def _add_file_flags(flag) -> None:
         affects='place',
         metavar='FOLDER',
         help='write f_T and f* after the last task, for other programs, to a new folder, or what predicts '
-        'to a file, .onnx, .pt2 or .safetensors (scroll.export)',
+        'to a file, .onnx, .pt2 or .safetensors (scroll.exports.tensors)',
     )
     flag(
         '--export_formats',

@@ -19,8 +19,8 @@ from torch import nn
 from scroll.embedding.libraries import LibraryNetwork
 from scroll.embedding.machine import FEW
 from scroll.embedding.wide import WideNetwork
-from scroll.errors import InputError
-from scroll.randomness import torch_stream
+from scroll.ground.errors import InputError
+from scroll.ground.randomness import torch_stream
 
 RANK = 8  # of LoRA
 _SHARE = 9  # a low-rank adapter has a ninth of its layer's parameters: a 1x1 has it of a 3x3

@@ -15,8 +15,8 @@ import numpy as np
 
 from scroll.adaptation.settings import Adaptation
 from scroll.adaptation.training import AdaptedPredictor, adaptation_path
-from scroll.exemplars import Exemplars, herding_order
 from scroll.heads.scaling import cross_entropies, fit_scale
+from scroll.sums.exemplars import Exemplars, herding_order
 
 STOPS, SHARES = (1 / 3, 1.0), (0.5, 1.0)  # of the updates; of the way from f_T to f*
 

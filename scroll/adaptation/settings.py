@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from scroll.arguments import instance, number, on_off, one_of, whole
 from scroll.embedding.images import Augmentation
-from scroll.errors import InputError
+from scroll.ground.arguments import instance, number, on_off, one_of, whole
+from scroll.ground.errors import InputError
 
 MODES = ('auto', 'adapters', 'full', 'none')
 SELECTIONS = ('none', 'folds')

@@ -35,13 +35,13 @@ from scroll.embedding.embedder import Embedder
 from scroll.embedding.exact import ExactArithmetic
 from scroll.embedding.machine import describe_machine, switches
 from scroll.embedding.precision import keep_depthwise_in_float32, resolve_precision
-from scroll.errors import InputError
-from scroll.exemplars import Exemplars
-from scroll.grid import GRID, GRID_BITS, little_endian
+from scroll.ground.errors import InputError
+from scroll.ground.grid import GRID, GRID_BITS, little_endian
+from scroll.ground.randomness import stream_seed, torch_stream
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.scaling import better_than_guessing, fit_scale
-from scroll.lift import Lift, cosine_table
-from scroll.randomness import stream_seed, torch_stream
+from scroll.sums.exemplars import Exemplars
+from scroll.sums.lift import Lift, cosine_table
 
 EVERYWHERE = 'every machine'
 _DROPOUT = threading.Lock()  # it draws from a generator that all threads share

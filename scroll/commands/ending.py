@@ -14,7 +14,7 @@ def flushed(name: str, main) -> int:
     one line, which begins with the name of the command, for another OSError, and if stdout is
     closed, before anything is done."""
     if sys.stderr is None:  # closed: `print` would write to stdout instead, into what others read
-        sys.stderr = open(os.devnull, 'w')  # noqa: SIM115
+        sys.stderr = open(os.devnull, 'w')
     if sys.stdout is None:
         print(
             f'{name}: error: standard output is closed: expected a file, a pipe or /dev/null',

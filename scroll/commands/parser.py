@@ -4,7 +4,7 @@ numpy.
 
 import argparse
 
-from scroll.errors import InputError, did_you_mean
+from scroll.ground.errors import InputError, did_you_mean
 
 
 class LineParser(argparse.ArgumentParser):

@@ -6,16 +6,17 @@ import argparse
 import sys
 from dataclasses import replace
 
-from scroll import archive, edits, engines, export
 from scroll.embedding.named import embedder_of
-from scroll.errors import InputError, naming
-from scroll.files import features, learning
+from scroll.exports import tensors as export
+from scroll.files import edits, engines, features, learning
 from scroll.files.arrays import columns_of
-from scroll.learner import Scroll
-from scroll.parts import list_parts, warn_of_repeated
-from scroll.progress import Progress
-from scroll.settings import SETTINGS, check_settings, parse
-from scroll.state import State
+from scroll.ground import archive
+from scroll.ground.errors import InputError, naming
+from scroll.ground.progress import Progress
+from scroll.ground.settings import SETTINGS, check_settings, parse
+from scroll.learners.learner import Scroll
+from scroll.learners.state import State
+from scroll.sums.parts import list_parts, warn_of_repeated
 
 # other defaults than those of Scroll: keep no samples, but keys, to unlearn by
 _USUAL = {'buffer_size': 0, 'keep_keys': True}

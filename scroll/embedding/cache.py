@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from scroll.archive import atomic_write, unwritable
-from scroll.errors import InputError
-from scroll.grid import check_quantised, sample_keys
+from scroll.ground.archive import atomic_write, unwritable
+from scroll.ground.errors import InputError
+from scroll.ground.grid import check_quantised, sample_keys
 
 _WRITING = threading.RLock()  # held by whoever changes a cache
 

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from scroll.arguments import instance, on_off, one_of, shown, whole
 from scroll.embedding.cache import FeatureCache, cache_keys
 from scroll.embedding.exact import ARITHMETIC, ExactArithmetic
 from scroll.embedding.images import Preprocessing, check_images
@@ -30,9 +29,10 @@ from scroll.embedding.machine import describe_machine, layout_for, versions
 from scroll.embedding.program import built_in_images, identify_program, tensor_bytes
 from scroll.embedding.transforms import DRAWN
 from scroll.embedding.wide import WideNetwork, check_stages
-from scroll.errors import InputError
-from scroll.grid import little_endian, quantise, sample_keys
-from scroll.randomness import torch_stream
+from scroll.ground.arguments import instance, on_off, one_of, shown, whole
+from scroll.ground.errors import InputError
+from scroll.ground.grid import little_endian, quantise, sample_keys
+from scroll.ground.randomness import torch_stream
 
 DTYPES = ('float32', 'bfloat16', 'integer', 'exact')
 ANYWHERE = 'integer', 'exact'  # their features are the same on every machine

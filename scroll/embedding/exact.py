@@ -33,7 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from scroll.embedding.machine import switches
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 aten = torch.ops.aten
 ARITHMETIC = 'exact 2'  # changes with the bits

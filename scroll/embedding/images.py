@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scroll.arguments import number, on_off, one_of, shown, whole
-from scroll.errors import InputError
-from scroll.tables import check_dense
+from scroll.ground.arguments import number, on_off, one_of, shown, whole
+from scroll.ground.errors import InputError
+from scroll.ground.tables import check_dense
 
 if TYPE_CHECKING:
     import torch

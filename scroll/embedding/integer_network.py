@@ -23,13 +23,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from scroll import archive
 from scroll.embedding.eight_bit import EightBits, Unfit
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_program import ARRAYS, Op, check_program
 from scroll.embedding.machine import switches
-from scroll.errors import InputError
-from scroll.grid import GRID, quantise
+from scroll.ground import archive
+from scroll.ground.errors import InputError
+from scroll.ground.grid import GRID, quantise
 
 _FORMAT = 'scroll-integer-2'
 _OF_CONV = ('stride', 'padding', 'dilation', 'groups')
@@ -305,7 +305,7 @@ class IntegerNetwork(nn.Module):
 
 
 class OnGrid(nn.Module):
-    """Vectors (N, d) -> whole multiples of 2^-18, float64, as `scroll.grid.quantise`, but for
+    """Vectors (N, d) -> whole multiples of 2^-18, float64, as `scroll.ground.grid.quantise`, but for
     quotients that are no tie and nearer to one than float64 can tell: fewer than one in 10^7, which
     may be a unit off."""
 

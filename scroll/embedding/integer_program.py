@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scroll.arguments import one_of, whole
-from scroll.errors import InputError
+from scroll.ground.arguments import one_of, whole
+from scroll.ground.errors import InputError
 
 EXACT = 1 << 24  # float32 holds every integer up to here
 SIGNED, CUT = 127, 255  # largest value where no ReLU has cut, and where one has

@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from scroll.archive import readable, sha256
-from scroll.arguments import whole
 from scroll.embedding.images import INTERPOLATIONS, Preprocessing
-from scroll.errors import InputError, did_you_mean
+from scroll.ground.archive import readable, sha256
+from scroll.ground.arguments import whole
+from scroll.ground.errors import InputError, did_you_mean
 
 _WEIGHTS = ('model.safetensors', 'pytorch_model.bin')
 

@@ -3,7 +3,7 @@
 import importlib
 from functools import cache
 
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 
 def with_options(text: str) -> tuple:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from scroll.grid import little_endian
+from scroll.ground.grid import little_endian
 
 # calls whose results have a shape that tells of the values in the input
 _COUNTING = frozenset(

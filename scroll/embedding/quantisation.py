@@ -31,7 +31,7 @@ from scroll.embedding.integer_program import (
     peak,
     reach_of,
 )
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 _IMAGE = 0.0  # the unit of the image, whose channels have each their own
 _QUANTILE = 0.9999

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from scroll.arguments import on_off, whole
-from scroll.errors import InputError
+from scroll.ground.arguments import on_off, whole
+from scroll.ground.errors import InputError
 
 
 def check_stages(stages) -> tuple:

@@ -10,10 +10,10 @@ from math import prod
 
 import numpy as np
 
-from scroll import labels
-from scroll.archive import arrays_of, open_file
-from scroll.errors import InputError
-from scroll.grid import native, widened
+from scroll.ground import labels
+from scroll.ground.archive import arrays_of, open_file
+from scroll.ground.errors import InputError
+from scroll.ground.grid import native, widened
 
 # our own name, and those of others
 NAMES = {
@@ -84,7 +84,7 @@ class Arrays:
     Attributes:
         names: of its arrays. has: those of X, y, id and split that it has. rows: N. dim: d. labels:
         as of
-            `scroll.labels.check_kind`."""
+            `scroll.ground.labels.check_kind`."""
 
     x_names, labels = None, labels.INTEGERS
 

@@ -1,7 +1,7 @@
 """Files of features: npz, npy, safetensors, torch and Parquet files, read one block after the
 other.
 
-    X      numbers (N, d): embeddings of anything; each becomes a unit vector on the grid (`scroll.grid`)
+    X      numbers (N, d): embeddings of anything; each becomes a unit vector on the grid (`scroll.ground.grid`)
     y      labels (N,), all integers, all text, or True and False
     id     names of samples (N,), integers or text          split  'train' or 'test' (N,)
 
@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scroll.archive import readable
-from scroll.arguments import one_of, shown, whole
-from scroll.errors import InputError, naming
 from scroll.files import arrays as limits
 from scroll.files.arrays import NAMES, Arrays, Mapped, kind_of, labels_of
-from scroll.labels import check_kind, check_labels, typed_labels
-from scroll.tables import Columns, places
+from scroll.ground.archive import readable
+from scroll.ground.arguments import one_of, shown, whole
+from scroll.ground.errors import InputError, naming
+from scroll.ground.labels import check_kind, check_labels, typed_labels
+from scroll.ground.tables import Columns, places
 
 BLOCK = 1 << 13  # samples
 SPLITS = ('train', 'test')
@@ -100,7 +100,7 @@ class FeatureFile:
         path: what errors call it. rows: N. dim: d. has: those of X, y, id and split that it has.
         names: of the columns that X is made of; None where X is one column, or an array. labels:
         what they
-            are, as of `scroll.labels.check_kind`."""
+            are, as of `scroll.ground.labels.check_kind`."""
 
     names = None
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 
 import numpy as np
 
-from scroll.archive import open_file
-from scroll.arguments import not_installed, shown
-from scroll.errors import InputError
 from scroll.files.features import BLOCK, FeatureFile
+from scroll.ground.archive import open_file
+from scroll.ground.arguments import not_installed, shown
+from scroll.ground.errors import InputError
 
 # Without EPS, for which Pillow would run a program.
 FORMATS = ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'JPEG2000', 'TGA', 'ICO', 'AVIF')

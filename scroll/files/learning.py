@@ -10,13 +10,13 @@ import io
 import sys
 from contextlib import nullcontext
 
-from scroll.archive import atomic_write, unwritable
-from scroll.errors import InputError, naming
 from scroll.files.features import BLOCK, FeatureFile, open_files, read_blocks
-from scroll.labels import check_kind
-from scroll.learner import Scroll
-from scroll.parts import warn_of_repeated
-from scroll.progress import Progress
+from scroll.ground.archive import atomic_write, unwritable
+from scroll.ground.errors import InputError, naming
+from scroll.ground.labels import check_kind
+from scroll.ground.progress import Progress
+from scroll.learners.learner import Scroll
+from scroll.sums.parts import warn_of_repeated
 
 
 def learn(
@@ -27,7 +27,7 @@ def learn(
     size: int = BLOCK,
     source: str = 'what was learned',
 ) -> tuple:
-    """Let a learner learn from files (`open_for`), each a part (`scroll.parts`): of those with
+    """Let a learner learn from files (`open_for`), each a part (`scroll.sums.parts`): of those with
     splits what is to train, unless `split` says otherwise. source: of what the learner knows
     already, for errors. Returns (samples learned, samples in the files). InputError: a file cannot
     be read or learned from; the learner may then have learned a part."""

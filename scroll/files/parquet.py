@@ -5,10 +5,10 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from scroll.arguments import not_installed
-from scroll.errors import InputError
 from scroll.files.arrays import check_shape, found_in
-from scroll.labels import BOOLEANS, INTEGERS
+from scroll.ground.arguments import not_installed
+from scroll.ground.errors import InputError
+from scroll.ground.labels import BOOLEANS, INTEGERS
 
 try:
     from pyarrow import parquet, types

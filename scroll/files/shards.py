@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from scroll.grid import sample_keys
+from scroll.ground.grid import sample_keys
 
 
 def shard(text: str) -> str:

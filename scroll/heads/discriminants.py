@@ -13,13 +13,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from scroll.grid import GRID_BITS, on_grid
+from scroll.ground.grid import GRID_BITS, on_grid
+from scroll.ground.settings import OAS
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor, check_seen, digest_of, largest
 from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
-from scroll.lift import Lift
-from scroll.products import lifted_blocks
-from scroll.settings import OAS
-from scroll.statistics import Statistics
+from scroll.sums.lift import Lift
+from scroll.sums.products import lifted_blocks
+from scroll.sums.statistics import Statistics
 
 POOLING = 1 << 10  # pooling is a multiple of 2^-10
 PIECE = 18  # bits of products that are multiplied once more

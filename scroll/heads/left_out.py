@@ -12,12 +12,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from scroll.grid import GRID, GRID_BITS
+from scroll.ground.grid import GRID, GRID_BITS
 from scroll.heads import discriminants, predictors
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.rounded import Refinement, solved_rows
 from scroll.heads.scaling import row_sums
-from scroll.statistics import Statistics
+from scroll.sums.statistics import Statistics
 
 _ROWS = 1 << 9  # solved for at once
 

@@ -18,13 +18,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from scroll.errors import InputError
-from scroll.grid import GRID, GRID_BITS, on_grid
+from scroll.ground.errors import InputError
+from scroll.ground.grid import GRID, GRID_BITS, on_grid
+from scroll.ground.randomness import numpy_stream
 from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
-from scroll.lift import Lift
-from scroll.products import lifted_blocks
-from scroll.randomness import numpy_stream
-from scroll.statistics import MAX_SAMPLES, Statistics
+from scroll.sums.lift import Lift
+from scroll.sums.products import lifted_blocks
+from scroll.sums.statistics import MAX_SAMPLES, Statistics
 
 NCC_FACTOR = {'exact': -0.5, 'paper': -1.0, 'zero': 0.0}  # of |c|^2
 WEIGHT_BITS = 47  # of the largest weight; two limbs hold it for up to 2046 features

@@ -2,7 +2,7 @@
 needs.
 
 To add a head: a function that makes a predictor of `Statistics`, one in `left_out` for its
-leave-one-out logits, a line in `HEADS`, and its name in `scroll.settings`.
+leave-one-out logits, a line in `HEADS`, and its name in `scroll.ground.settings`.
 """
 
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from math import fsum
 
 import numpy as np
 
+from scroll.ground.settings import AUTO, PUBLISHED, SETTINGS
 from scroll.heads import left_out
 from scroll.heads.discriminants import lda, qda
 from scroll.heads.predictors import evened, exact_lambda, least_evened, ncc, random_weights, ridge
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.heads.scaling import cross_entropies, fit_scale
-from scroll.lift import Lift
-from scroll.settings import AUTO, PUBLISHED, SETTINGS
-from scroll.statistics import Statistics
+from scroll.sums.lift import Lift
+from scroll.sums.statistics import Statistics
 
 _CANDIDATES = ('ridge', 'lda', 'ncc')  # of head 'auto'; of equals the first
 _POOLINGS = 0.5, 0.3, 0.7, 0.9  # of 'auto'

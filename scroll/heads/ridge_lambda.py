@@ -10,7 +10,7 @@ criterion itself to 60 bits.
 I - H, H the matrix that turns targets into fitted values, has no eigenvalue below q = lambda /
 (tr(A) + lambda): so N - df is N q or more, and RSS q^2 times that of the targets. Sums that were
 rounded (`evened`,
-`scroll.grid_learner.Standardised`) can say less, even nothing or below; then these bounds stand for
+`scroll.learners.grid_learner.Standardised`) can say less, even nothing or below; then these bounds stand for
 it.
 """
 
@@ -19,10 +19,10 @@ from math import isqrt
 
 import numpy as np
 
-from scroll.grid import GRID, GRID_BITS
+from scroll.ground.grid import GRID, GRID_BITS
 from scroll.heads.predictors import check_seen, target_sums, usable_lambda
 from scroll.heads.rounded import Refinement
-from scroll.statistics import Statistics
+from scroll.sums.statistics import Statistics
 
 _LIMIT, _STEPS = 80, (16, 4, 1)  # lambda = 2^(k / 4), |k| <= 80: factors of 16 first, then finer
 _TIE = Fraction(1, 1 << 30)  # criteria this close, relatively, are equal

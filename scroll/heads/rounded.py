@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 
 _RADIX = 22  # bits of a limb: numbers are sums of limbs l_i 2^(22 i), |l_i| <= 2^21
 _HALF = 1 << _RADIX - 1

@@ -3,7 +3,7 @@
 import torch
 from avalanche.training.templates import SupervisedTemplate
 
-from scroll.learner import Scroll
+from scroll.learners.learner import Scroll
 
 
 class AvalancheScroll(SupervisedTemplate):

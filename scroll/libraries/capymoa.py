@@ -7,7 +7,7 @@ from capymoa.base import BatchClassifier
 from capymoa.stream import Schema
 from sklearn.base import clone
 
-from scroll.estimators import ScrollClassifier
+from scroll.learners.estimators import ScrollClassifier
 
 
 class CapyMOAScroll(BatchClassifier):

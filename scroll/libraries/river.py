@@ -6,7 +6,7 @@ import pandas as pd
 from river.base import MiniBatchClassifier
 from sklearn.base import clone
 
-from scroll.estimators import ScrollClassifier
+from scroll.learners.estimators import ScrollClassifier
 
 
 class RiverScroll(MiniBatchClassifier):

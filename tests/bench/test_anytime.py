@@ -9,9 +9,9 @@ from sklearn.linear_model import Ridge
 
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.grid import GRID
+from scroll.ground.grid import GRID
 from tests.conftest import refused
-from tests.models.conftest import small_digits  # noqa: F401
+from tests.models.conftest import small_digits
 
 SCROLL = {'model_config': 'base', 'adaptation': 'none', 'buffer_size': 40}
 
@@ -27,7 +27,7 @@ def trained(parse, model, *flags, **more):
     return model, dataset, train(model, dataset, args)
 
 
-def test_it_is_taken_at_the_end_of_the_batch_that_reaches_each_multiple(parse, small_digits):  # noqa: F811
+def test_it_is_taken_at_the_end_of_the_batch_that_reaches_each_multiple(parse, small_digits):
     _, dataset, row = trained(parse, 'er', '--schedule gaussian,batch=7 --eval_every 20')
     total = len(dataset.schedule.order)
     ends = np.append(np.arange(7, total, 7), total)
@@ -76,7 +76,7 @@ def test_scroll_predicts_at_any_time_as_ridge_on_what_has_come(parse, schedule):
     'model, flags',
     [('scroll', ['--n_splits 2 --batch_size 7']), ('er', ['--schedule gaussian,batch=7'])],
 )
-def test_looking_changes_nothing(parse, small_digits, model, flags):  # noqa: F811
+def test_looking_changes_nothing(parse, small_digits, model, flags):
     rows = [
         trained(parse, model, *flags, *more)[2] for more in ([], ['--eval_every 9 --prequential 1'])
     ]
@@ -89,7 +89,7 @@ def test_looking_changes_nothing(parse, small_digits, model, flags):  # noqa: F8
 @pytest.mark.parametrize(
     'name, flags', [('scroll', ['--head ncc']), ('sgd', ['--lr 1e-30 --bn frozen'])]
 )
-def test_each_batch_is_predicted_before_it_is_learned(parse, small_digits, name, flags):  # noqa: F811
+def test_each_batch_is_predicted_before_it_is_learned(parse, small_digits, name, flags):
     """By hand: the nearest of the class means before each segment; a network that stays as it is."""
     model, dataset, row = trained(
         parse, name, '--schedule gaussian,batch=7 --prequential 1 --batch_size 7', *flags

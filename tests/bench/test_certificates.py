@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bench.certify import command as certify
+from bench.certify import measures
 from bench.cli.parsing import parse_args
 from core.commands import run_command
-from scroll import certificates
 from tests.conftest import ROOT, save_tiny_integers, words_of
 
 COMMITTED = ROOT / 'results' / 'certificates'
@@ -251,7 +251,7 @@ def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_p
     if not content['settings'].get('stages'):
         assert content['anywhere']['integer network'] == digits['anywhere']['integer network']
     words = ['--model', content['model'], '--dataset', content['dataset'], *content['flags']]
-    read = certificates.read(path)
+    read = measures.read(path)
     args = parse_args(
         [
             *words,

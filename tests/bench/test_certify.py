@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from bench.certify import command as certify
-from bench.certify import trials
+from bench.certify import measures, trials
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll import certificates
 from tests.bench.conftest import killed_at
 from tests.conftest import refused, words_of
 from utils.evaluate import evaluate
@@ -142,9 +141,9 @@ def test_other_arguments_other_code_or_a_lost_outcome_are_run(call, tmp_path, mo
 
 def test_a_short_cut_that_is_wrong_is_found_by_streaming(call, tmp_path, monkeypatch):
     """The sums of one class are counted for another."""
-    sums = certificates.summed_stream
+    sums = measures.summed_stream
     monkeypatch.setattr(
-        certificates,
+        measures,
         'summed_stream',
         lambda learner, parts, *given: sums(learner, [parts[0], *parts[:1], *parts[2:]], *given),
     )

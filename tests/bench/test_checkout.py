@@ -10,7 +10,7 @@ from bench.resume import checkpoints
 from core.mammoth import use_checkout
 from core.rows import read_rows
 from models import get_model
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 from tests.conftest import written
 
 MAIN = """

@@ -8,7 +8,7 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from bench.run.devices import arrange, optimise, share_cores
-from scroll.learner import Scroll
+from scroll.learners.learner import Scroll
 from tests.scroll.conftest import tiny_net
 
 

@@ -10,10 +10,10 @@ import time
 import numpy as np
 import pytest
 
-from scroll import progress
 from scroll.__main__ import main as scroll_command
-from scroll.progress import Progress
-from tests.models.conftest import small_digits  # noqa: F401
+from scroll.ground import progress
+from scroll.ground.progress import Progress
+from tests.models.conftest import small_digits
 
 
 @pytest.fixture
@@ -74,7 +74,12 @@ def test_the_line_on_a_terminal_is_gone_in_the_end(soon, monkeypatch):
 
 @pytest.mark.parametrize('quiet', [False, True])
 def test_the_stages_of_a_run(
-    command_line, tiny_weights, small_digits, tmp_path, monkeypatch, quiet
+    command_line,
+    tiny_weights,
+    small_digits,
+    tmp_path,
+    monkeypatch,
+    quiet,
 ):
     monkeypatch.setattr(progress, 'EVERY', 0)
     code, _, err = command_line(

@@ -12,10 +12,10 @@ from bench.cli.parsing import parse_args
 from bench.resume import run_state, saved_models
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.statistics import Statistics
+from scroll.sums.statistics import Statistics
 from tests.conftest import files_below, refused, words_of
-from tests.datasets.conftest import foreign  # noqa: F401
-from tests.models.conftest import small_digits  # noqa: F401
+from tests.datasets.conftest import foreign
+from tests.models.conftest import small_digits
 from tests.models.test_contract import QUICK, known_flags, predictions
 from tests.test_resume import different, full, rows_below, the_end
 
@@ -249,7 +249,7 @@ def test_a_folder_that_cannot_take_the_files_is_told_before_anything_is_learned(
     assert f'--checkpoint_path {folder} cannot be written' in err
 
 
-def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, foreign, tmp_path):  # noqa: F811
+def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, foreign, tmp_path):
     """Its backbone is named in it, its buffer holds float images, which its transforms take when
     they are replayed.
     """

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bench.certify import sensitivity
+from bench.certify.measures import variance_shares
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.certificates import variance_shares
 from tests.bench.conftest import killed_at
 from tests.conftest import refused, words_of
 

@@ -13,7 +13,7 @@ import datasets
 from core.plugins import is_shipped
 from datasets import get_dataset
 from datasets.utils import readers
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 from tests.conftest import refused
 from tests.datasets.conftest import walk
 

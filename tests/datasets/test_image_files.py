@@ -16,8 +16,8 @@ from pyarrow import parquet
 from core.environment import warn_once
 from datasets.utils import readers
 from datasets.utils.image_files import read_images
-from scroll.errors import InputError
 from scroll.files.images import ImageFile, decode
+from scroll.ground.errors import InputError
 from tests.conftest import refused
 
 

@@ -16,8 +16,8 @@ from core.rows import FILE
 from datasets import get_dataset
 from scroll import Scroll
 from scroll.__main__ import main
-from scroll.grid import GRID, quantise
-from scroll.tables import Columns
+from scroll.ground.grid import GRID, quantise
+from scroll.ground.tables import Columns
 from tests.conftest import files_below, words_of
 from tests.models.conftest import known_flags
 

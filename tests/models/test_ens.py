@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from models.ens import shares
-from scroll.grid import GRID
+from scroll.ground.grid import GRID
 from tests.conftest import refused
 from tests.models.conftest import seeded
 

@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.grid import GRID
+from scroll.ground.grid import GRID
 from scroll.heads.predictors import exact_lambda
 
 DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')

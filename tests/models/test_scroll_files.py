@@ -11,7 +11,7 @@ from bench.run.training import train
 from scroll import InputError, Scroll
 from scroll.__main__ import main as scroll_command
 from scroll.files.shards import in_shard, shard
-from scroll.state import State
+from scroll.learners.state import State
 from tests.conftest import refused
 from tests.scroll.conftest import refused as refused_input
 

@@ -8,7 +8,7 @@ import torch
 from bench.run.building import initialize
 from bench.run.training import train
 from tests.conftest import refused
-from tests.datasets.conftest import arguments, foreign, run  # noqa: F401
+from tests.datasets.conftest import arguments, foreign, run
 
 ENS = ['--n_classifiers 6 --top_k 2']
 
@@ -21,7 +21,7 @@ ENS = ['--n_classifiers 6 --top_k 2']
         ('joint', 'flowing-digits', []),
     ],
 )
-def test_a_run(arguments, tmp_path, method, dataset, flags):  # noqa: F811
+def test_a_run(arguments, tmp_path, method, dataset, flags):
     assert (
         0
         <= run(arguments(dataset, *flags, '--base_path', tmp_path, model=method))['final_accuracy']
@@ -29,7 +29,7 @@ def test_a_run(arguments, tmp_path, method, dataset, flags):  # noqa: F811
     )
 
 
-def test_a_run_of_gdumb(parse, foreign):  # noqa: F811
+def test_a_run_of_gdumb(parse, foreign):
     flags = ['--weights none --backbone resnet18-md --width 2 --buffer_size 21 --fitting_epochs 1']
     for dataset in ('unequal-digits', 'flowing-digits'):
         assert (
@@ -39,12 +39,12 @@ def test_a_run_of_gdumb(parse, foreign):  # noqa: F811
         )
 
 
-def test_frozen_features_of_images_of_no_known_size(arguments, tmp_path):  # noqa: F811
+def test_frozen_features_of_images_of_no_known_size(arguments, tmp_path):
     with refused('SIZE', 'shuffled-digits'):
         run(arguments('shuffled-digits', *ENS, '--base_path', tmp_path, model='ens'))
 
 
-def test_each_domain_keeps_its_own_transform(arguments):  # noqa: F811
+def test_each_domain_keeps_its_own_transform(arguments):
     """Here each task has a permutation of the pixels; with that of the last for all, there would be
     one domain only.
     """

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from backbone.resnet18 import ResNet18
 from scroll import Embedder, InputError, Preprocessing, Statistics
 from scroll.__main__ import main
-from scroll.grid import quantise, sample_keys
+from scroll.ground.grid import quantise, sample_keys
 from scroll.heads.registry import HEADS, Settings
 
 # the machine may be busy

@@ -15,13 +15,13 @@ from scroll.adaptation.training import adapt, adaptation_path
 from scroll.embedding import precision
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Augmentation
-from scroll.errors import InputError
-from scroll.exemplars import Exemplars
-from scroll.grid import GRID
+from scroll.ground.errors import InputError
+from scroll.ground.grid import GRID
 from scroll.heads.predictors import ncc
 from scroll.heads.scaling import better_than_guessing, fit_scale
-from scroll.learner import Scroll
-from scroll.statistics import Statistics
+from scroll.learners.learner import Scroll
+from scroll.sums.exemplars import Exemplars
+from scroll.sums.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, make_stream, quick
 
 PLAIN = Augmentation(padding=0, flip=False)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bench.certify.command import data_digest
-from scroll import Scroll, archive
+from scroll import Scroll
+from scroll.ground import archive
 from tests.scroll.conftest import make_stream, refused
 
 RANDOM = np.random.default_rng(0)

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from scroll import Adaptation, InputError, Scroll, ScrollClassifier
 from scroll.__main__ import main
-from scroll.grid import intake, quantise
+from scroll.ground.grid import intake, quantise
 from tests.scroll.conftest import refused
 
 pa = pytest.importorskip('pyarrow')

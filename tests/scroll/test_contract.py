@@ -25,9 +25,9 @@ from hypothesis.extra import numpy as hnp
 
 import scroll
 from scroll import Adaptation, Scroll
-from scroll.exemplars import STRATEGIES
+from scroll.ground.settings import HEAD_CHOICES, HEAD_NAMES, PUBLISHED, SETTINGS
 from scroll.heads.registry import HEADS
-from scroll.settings import HEAD_CHOICES, HEAD_NAMES, PUBLISHED, SETTINGS
+from scroll.sums.exemplars import STRATEGIES
 from tests.scroll.conftest import digests, quick, refused
 
 MODULES = [
@@ -331,13 +331,13 @@ def imports(module: str) -> set:
 
 
 OPTIONAL = {
-    'scroll.estimators': {'sklearn'},
-    'scroll.learner': {'sklearn'},
+    'scroll.learners.estimators': {'sklearn'},
+    'scroll.learners.learner': {'sklearn'},
     'scroll.files.parquet': {'pyarrow'},
-    'scroll.export': {'safetensors'},
+    'scroll.exports.tensors': {'safetensors'},
     'scroll.files.arrays': {'safetensors'},
     'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
-    'scroll.engines': {'dask', 'fsspec', 'ray', 'pyspark'},
+    'scroll.files.engines': {'dask', 'fsspec', 'ray', 'pyspark'},
     'scroll.files.images': {'PIL'},
     'scroll.libraries.river': {'pandas', 'river', 'sklearn'},
     'scroll.libraries.avalanche': {'avalanche'},

@@ -17,8 +17,8 @@ from torch import nn
 
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
-from scroll.grid import GRID, quantise, sample_keys
-from scroll.learner import Scroll
+from scroll.ground.grid import GRID, quantise, sample_keys
+from scroll.learners.learner import Scroll
 from tests.conftest import files_below
 from tests.scroll.conftest import PREPROCESSING, quick, refused, threads, tiny_net, toy_images
 

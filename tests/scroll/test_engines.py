@@ -19,8 +19,9 @@ from PIL import Image
 from pyarrow import parquet
 from sklearn.datasets import load_digits
 
-from scroll import Embedder, Scroll, engines
-from scroll.state import State
+from scroll import Embedder, Scroll
+from scroll.files import engines
+from scroll.learners.state import State
 from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net
 
 X, Y = load_digits(return_X_y=True)

@@ -27,7 +27,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from scroll import InputError, Scroll, ScrollClassifier
 from scroll.__main__ import main
-from scroll.export import export
+from scroll.exports.tensors import export
 from tests.scroll.conftest import cuttings, quick, refused
 
 RAW = [{'scale': 'standard', 'limit': 100}, {'scale': None, 'limit': 100}]

@@ -19,7 +19,7 @@ from scroll.adaptation import Adaptation
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.exact import ExactArithmetic
 from scroll.embedding.images import Preprocessing
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 from tests.conftest import ROOT
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from scroll.exemplars import STRATEGIES, ExemplarBuffer, herding_order, quotas
-from scroll.grid import GRID
-from scroll.statistics import Statistics
+from scroll.ground.grid import GRID
+from scroll.sums.exemplars import STRATEGIES, ExemplarBuffer, herding_order, quotas
+from scroll.sums.statistics import Statistics
 from tests.scroll.conftest import Stream, cuttings, make_stream, quick, streams
 
 COUNTS = st.lists(st.integers(0, 30), min_size=1, max_size=8)

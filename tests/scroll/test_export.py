@@ -16,14 +16,14 @@ from sklearn.datasets import load_digits
 
 from scroll import Adaptation, Embedder, Scroll
 from scroll.__main__ import main
-from scroll.archive import sha256
 from scroll.embedding.integer_network import IntegerNetwork, golden_images
 from scroll.embedding.quantisation import quantise_network
-from scroll.export import FORMATS, export
-from scroll.graphs import whole_module
-from scroll.grid import GRID, quantise
+from scroll.exports.graphs import whole_module
+from scroll.exports.tensors import FORMATS, export
+from scroll.ground.archive import sha256
+from scroll.ground.grid import GRID, quantise
+from scroll.ground.settings import HEAD_CHOICES
 from scroll.heads.predictors import LinearPredictor
-from scroll.settings import HEAD_CHOICES
 from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net, toy_images
 
 X, Y = load_digits(return_X_y=True)

@@ -27,7 +27,7 @@ from sklearn.datasets import load_digits
 from scroll import Scroll
 from scroll.__main__ import main
 from scroll.files.features import open_files, read_blocks
-from scroll.state import State
+from scroll.learners.state import State
 from tests.scroll.conftest import quick
 
 DIGITS = load_digits(return_X_y=True)

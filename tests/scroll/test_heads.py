@@ -16,13 +16,13 @@ from sklearn.metrics import log_loss
 from scroll import Adaptation, InputError, Scroll, ScrollClassifier, Statistics
 from scroll.__main__ import main
 from scroll.adaptation.selection import folds
-from scroll.grid import GRID, quantise
+from scroll.ground.grid import GRID, quantise
+from scroll.ground.settings import HEAD_CHOICES, NCC_BIASES, PUBLISHED, TARGETS
 from scroll.heads.discriminants import qda
 from scroll.heads.predictors import evened
 from scroll.heads.registry import HEADS, Settings
 from scroll.heads.scaling import fit_scale
-from scroll.lift import Lift
-from scroll.settings import HEAD_CHOICES, NCC_BIASES, PUBLISHED, TARGETS
+from scroll.sums.lift import Lift
 from tests.scroll.conftest import exact_solution, in_units, left_out, quick, refused, sample
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scroll import Scroll, Statistics, arguments
-from scroll.archive import arrays_of
+from scroll import Scroll, Statistics
 from scroll.files.arrays import BLOCK_BYTES
 from scroll.files.features import open_files, read_blocks
-from scroll.lift import Lift
+from scroll.ground import arguments
+from scroll.ground.archive import arrays_of
+from scroll.sums.lift import Lift
 from tests.conftest import ROOT
 from tests.scroll.conftest import refused
 

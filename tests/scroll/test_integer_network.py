@@ -16,13 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from scroll import Adaptation, Scroll, archive
+from scroll import Adaptation, Scroll
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork, golden_images
 from scroll.embedding.integer_program import Op
 from scroll.embedding.quantisation import quantise_network
-from scroll.grid import quantise
+from scroll.ground import archive
+from scroll.ground.grid import quantise
 from tests.scroll.conftest import refused, threads, tiny_net, toy_images
 
 IMAGES = np.concatenate([golden_images(), toy_images(8, 32)[0]])

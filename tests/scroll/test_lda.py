@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from scroll import Statistics
-from scroll.grid import GRID, quantise
+from scroll.ground.grid import GRID, quantise
 from scroll.heads import discriminants as head
-from scroll.statistics import MAX_SAMPLES
+from scroll.sums.statistics import MAX_SAMPLES
 from tests.scroll.conftest import exact_solution, in_units, left_out, sample
 
 

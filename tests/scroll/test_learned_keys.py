@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.learned_keys import LearnedKeys
+from scroll.sums.learned_keys import LearnedKeys
 from tests.scroll.conftest import quick, refused
 
 samples = st.lists(

@@ -12,7 +12,7 @@ import torch
 
 from scroll import Adaptation, Embedder, Scroll, ScrollClassifier, make_schedule
 from scroll.embedding.images import Augmentation
-from scroll.grid import quantise, sample_keys
+from scroll.ground.grid import quantise, sample_keys
 from scroll.heads.scaling import fit_scale
 from tests.scroll.conftest import (
     PREPROCESSING,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scroll import Adaptation, Embedder, Scroll
 from scroll.__main__ import main
 from scroll.embedding.images import Augmentation
-from scroll.grid import quantise
-from scroll.statistics import Statistics
+from scroll.ground.grid import quantise
+from scroll.sums.statistics import Statistics
 from tests.scroll import conftest
 from tests.scroll.conftest import (
     Stream,

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll import InputError, Statistics
-from scroll.grid import GRID, quantise
-from scroll.lift import Lift
+from scroll.ground.grid import GRID, quantise
+from scroll.sums.lift import Lift
 from tests.conftest import ROOT
 from tests.scroll.conftest import quick, refused
 
@@ -75,8 +75,8 @@ else:
     import torch
 import numpy as np
 from scroll import Statistics
-from scroll.grid import quantise
-from scroll.lift import Lift
+from scroll.ground.grid import quantise
+from scroll.sums.lift import Lift
 u = quantise(np.r_[1 + .01 * np.random.default_rng(0).normal(size=(4600, 200)), np.eye(200), -np.eye(200)])
 print(Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7).digest())
 """

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.certify.measures import variance_shares
 from bench.certify.sensitivity import chain, dealt, separations
-from scroll.certificates import variance_shares
-from scroll.grid import GRID
-from scroll.statistics import Statistics
+from scroll.ground.grid import GRID
+from scroll.sums.statistics import Statistics
 from tests.scroll.conftest import make_stream, quick, refused
 
 

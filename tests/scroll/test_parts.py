@@ -12,10 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scroll import Scroll, Statistics, archive, edits
+from scroll import Scroll, Statistics
 from scroll.__main__ import main
-from scroll.grid import quantise
-from scroll.state import State
+from scroll.files import edits
+from scroll.ground import archive
+from scroll.ground.grid import quantise
+from scroll.learners.state import State
 from tests.conftest import ROOT
 from tests.scroll.conftest import refused
 

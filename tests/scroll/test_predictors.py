@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll import Scroll
-from scroll.grid import GRID, quantise
+from scroll.ground.grid import GRID, quantise
+from scroll.ground.settings import NCC_BIASES
 from scroll.heads.predictors import LinearPredictor, exact_lambda, ncc, random_weights, ridge
 from scroll.heads.ridge_lambda import choose_lambda
-from scroll.lift import Lift
-from scroll.settings import NCC_BIASES
-from scroll.statistics import Statistics
+from scroll.sums.lift import Lift
+from scroll.sums.statistics import Statistics
 from tests.scroll.conftest import counted, in_units, left_out, make_stream, quick, refused, streams
 
 STREAM = make_stream(np.random.default_rng(1).integers(0, 4, 60), dim=8)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll import certificates
-from scroll.certificates import TestSet, class_segments, curve_points
-from scroll.exemplars import Exemplars
+from bench.certify import measures
+from bench.certify.measures import TestSet, class_segments, curve_points
 from scroll.heads.predictors import ridge
-from scroll.learner import Scroll
-from scroll.schedules import Schedule, make_schedule
-from scroll.statistics import Statistics
+from scroll.learners.learner import Scroll
+from scroll.streams.schedules import Schedule, make_schedule
+from scroll.sums.exemplars import Exemplars
+from scroll.sums.statistics import Statistics
 from tests.scroll.conftest import make_stream, quick
 
 
@@ -50,8 +50,8 @@ def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, mo
         sums.new_statistics(5).add(samples.features[labels == c], labels[labels == c])
         for c in np.unique(labels)
     ]
-    summed = certificates.summed_stream(sums, parts, class_segments(schedule, ranks)[0], points)
-    streamed = certificates.learn_stream(kept, samples, schedule, points)
+    summed = measures.summed_stream(sums, parts, class_segments(schedule, ranks)[0], points)
+    streamed = measures.learn_stream(kept, samples, schedule, points)
     pairs = [
         ((a.digest(), a.predictor().digest()), (b.digest(), b.predictor().digest()))
         for a, b in zip(summed, streamed, strict=True)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from sklearn.linear_model import RidgeCV
 
 from scroll import Scroll
-from scroll.grid import GRID, quantise
+from scroll.ground.grid import GRID, quantise
+from scroll.ground.settings import TARGETS
 from scroll.heads.predictors import exact_lambda, ridge
 from scroll.heads.ridge_lambda import choose_lambda, exact_gcv, gcv_bounds, grid_lambda
-from scroll.settings import TARGETS
-from scroll.statistics import Statistics
+from scroll.sums.statistics import Statistics
 from tests.scroll.conftest import counted, exact_solution, left_out, quick, refused, streams
 
 LAMBDAS = (1e-4, 3e-3, 0.1, 1.0, 50.0)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 
-from scroll import certificates as robustness
-from scroll.certificates import cvar, disagreement, summary
+from bench.certify import measures as robustness
+from bench.certify.measures import cvar, disagreement, summary
 from tests.scroll.conftest import quick, refused
 
 accuracies = st.lists(st.floats(0, 100), min_size=1, max_size=40)

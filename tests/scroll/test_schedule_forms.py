@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from scroll.schedule_forms import FORMS
-from scroll.schedules import is_task_free, make_schedule
+from scroll.streams.schedule_forms import FORMS
+from scroll.streams.schedules import is_task_free, make_schedule
 from tests.scroll.conftest import quick, refused
 
 LABELS = np.repeat(np.arange(10), 60)

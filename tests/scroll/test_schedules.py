@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.randomness import stream_seed
-from scroll.schedule_forms import class_splits
-from scroll.schedules import Schedule, make_schedule
+from scroll.ground.randomness import stream_seed
+from scroll.streams.schedule_forms import class_splits
+from scroll.streams.schedules import Schedule, make_schedule
 from tests.scroll.conftest import quick, refused
 
 LABELS = np.repeat(np.arange(6), 10)

@@ -11,9 +11,9 @@ from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
 from scroll import Adaptation, Scroll
-from scroll.grid import intake, quantise
+from scroll.ground.grid import intake, quantise
+from scroll.ground.settings import HEAD_CHOICES
 from scroll.heads.scaling import cross_entropies, fit_scale
-from scroll.settings import HEAD_CHOICES
 from tests.scroll.conftest import left_out, make_stream, quick, refused, toy_images
 
 

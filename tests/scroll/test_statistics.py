@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from scroll.grid import GRID
-from scroll.statistics import MAX_SAMPLES, Statistics
+from scroll.ground.grid import GRID
+from scroll.sums.statistics import MAX_SAMPLES, Statistics
 from tests.scroll.conftest import cuttings, make_stream, of, quick, refused, streams
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scroll import edits
-from scroll.grid import quantise
-from scroll.state import State
-from scroll.statistics import Statistics
+from scroll.files import edits
+from scroll.ground.grid import quantise
+from scroll.learners.state import State
+from scroll.sums.statistics import Statistics
 from tests.scroll.conftest import make_stream, of
 
 STREAM = make_stream(np.arange(60) % 4, seed=3)

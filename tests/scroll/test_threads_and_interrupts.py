@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scroll import InputError, Scroll, ScrollClassifier, Statistics
-from scroll.grid import quantise, sample_keys
+from scroll.ground.grid import quantise, sample_keys
 from tests.scroll.conftest import interrupted
 
 LABELS = np.array(['a', 'b', 'c', 'd'])

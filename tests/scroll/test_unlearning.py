@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from scroll import Embedder, InputError, Scroll
 from scroll.embedding.cache import FeatureCache
-from scroll.exemplars import STRATEGIES
-from scroll.grid import quantise
-from scroll.statistics import Statistics
+from scroll.ground.grid import quantise
+from scroll.sums.exemplars import STRATEGIES
+from scroll.sums.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, digests, make_stream, refused, toy_images
 
 POOL = make_stream(np.arange(14) % 3, dim=3, seed=2)

@@ -12,8 +12,8 @@ from scroll import Adaptation, Scroll
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.wide import WideNetwork
-from scroll.export import export
-from scroll.grid import GRID, quantise
+from scroll.exports.tensors import export
+from scroll.ground.grid import GRID, quantise
 from tests.scroll.conftest import refused, tiny_net, toy_images
 
 IMAGES, LABELS = toy_images(12, 24)

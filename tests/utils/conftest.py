@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.models.conftest import seeded, small_digits  # noqa: F401
+from tests.models.conftest import seeded, small_digits
 
 MEAN, STD = (0.1, 0.2, 0.3), (0.5, 1.0, 2.0)
 

@@ -10,7 +10,7 @@ import pytest
 
 from bench.cli.parsing import parse_args
 from core.plugins import normalise
-from scroll.errors import InputError
+from scroll.ground.errors import InputError
 from tests.conftest import ROOT, refused
 
 REGISTERED = """

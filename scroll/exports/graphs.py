@@ -18,8 +18,8 @@ from torch import nn
 from scroll.adaptation.training import AdaptedPredictor, lifted, logits_of
 from scroll.embedding.integer_network import OnGrid
 from scroll.embedding.transforms import resize_matrix
-from scroll.errors import InputError
-from scroll.grid import GRID_BITS
+from scroll.ground.errors import InputError
+from scroll.ground.grid import GRID_BITS
 from scroll.heads.discriminants import PIECE, QuadraticPredictor, quadratic_logits
 from scroll.heads.predictors import exact_logits
 

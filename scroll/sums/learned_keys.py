@@ -1,4 +1,4 @@
-"""Which samples were learned: a multiset of their keys (`scroll.grid.sample_keys`), by class.
+"""Which samples were learned: a multiset of their keys (`scroll.ground.grid.sample_keys`), by class.
 
 Sums cannot tell a sample that was never added from one that was; keys can. A learner that keeps them refuses
 to unlearn what it never learned, or has unlearned already.
@@ -12,8 +12,8 @@ to unlearn what it never learned, or has unlearned already.
 
 import numpy as np
 
-from scroll.errors import InputError
-from scroll.labels import by_label, check_labels, label_array
+from scroll.ground.errors import InputError
+from scroll.ground.labels import by_label, check_labels, label_array
 
 _MAX_UNSORTED = 1000  # segments that wait to be sorted together
 

@@ -7,7 +7,7 @@ many times it was taken out; 0: it was in, and is not any more. What was removed
 
 import warnings
 
-from scroll.statistics import Statistics
+from scroll.sums.statistics import Statistics
 
 _SHOWN = 20
 

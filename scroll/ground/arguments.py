@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scroll.errors import InputError, did_you_mean
+from scroll.ground.errors import InputError, did_you_mean
 
 MAX_COUNT = 10**9  # samples or updates: more than any run can have
 MAX_SEED = 2**63 - 1

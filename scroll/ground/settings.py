@@ -7,7 +7,7 @@ The constructors of `Scroll` and `ScrollClassifier` and their checks, the flags 
     (0.5, ('qda',))
     >>> check_settings(dict(pooling=2))
     Traceback (most recent call last):
-    scroll.errors.InputError: pooling 2: expected a number from 0 to 1, or 'auto'
+    scroll.ground.errors.InputError: pooling 2: expected a number from 0 to 1, or 'auto'
 """
 
 import inspect
@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 
-from scroll.arguments import MAX_SEED, number, on_off, one_of, shown, whole
-from scroll.errors import InputError
+from scroll.ground.arguments import MAX_SEED, number, on_off, one_of, shown, whole
+from scroll.ground.errors import InputError
 
 AUTO, OAS = 'auto', 'oas'  # in the place of a value: chosen from what was learned
 # see heads/registry.py

@@ -19,16 +19,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scroll.archive import readable
-from scroll.arguments import not_installed, one_of, whole
 from scroll.embedding.named import embedder_of
-from scroll.errors import InputError, naming
 from scroll.files import features
 from scroll.files.learning import learn_file, open_for
-from scroll.learner import Scroll
-from scroll.parts import one_part
-from scroll.progress import Progress
-from scroll.state import State
+from scroll.ground.archive import readable
+from scroll.ground.arguments import not_installed, one_of, whole
+from scroll.ground.errors import InputError, naming
+from scroll.ground.progress import Progress
+from scroll.learners.learner import Scroll
+from scroll.learners.state import State
+from scroll.sums.parts import one_part
 
 LOCAL = 'local'
 _FAN_IN = 8

@@ -5,7 +5,7 @@ What was merged has the digest, and the f_T, of one learner that saw all; what i
 removal has those of one that never saw the rest. A buffer cannot bring back what it had let go:
 `remove` and `show` say where it lacks samples (`ExemplarBuffer.complete`), since f* may then be
 another. What would count twice is
-noticed, by parts (`scroll.parts`), but for parts that overlap in some samples: cut shares that
+noticed, by parts (`scroll.sums.parts`), but for parts that overlap in some samples: cut shares that
 cannot (`main.py --shard 1/4` goes by the samples' pixels).
 
     python -m scroll remove state.npz --samples old.npz -o new.npz          # features and labels
@@ -21,16 +21,16 @@ they held (docs/merging.md).
 
 import numpy as np
 
-from scroll import archive
-from scroll.errors import InputError, naming
 from scroll.files.features import open_files, read_blocks
-from scroll.grid import check_quantised, intake, quantise, sample_keys
-from scroll.labels import check_kind, check_labels, normal
-from scroll.parts import counted_twice
-from scroll.progress import Progress
-from scroll.state import KIND, State
-from scroll.statistics import Statistics
-from scroll.tables import numbers_of, warn_of_half
+from scroll.ground import archive
+from scroll.ground.errors import InputError, naming
+from scroll.ground.grid import check_quantised, intake, quantise, sample_keys
+from scroll.ground.labels import check_kind, check_labels, normal
+from scroll.ground.progress import Progress
+from scroll.ground.tables import numbers_of, warn_of_half
+from scroll.learners.state import KIND, State
+from scroll.sums.parts import counted_twice
+from scroll.sums.statistics import Statistics
 
 
 def read(path) -> State:

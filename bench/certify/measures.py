@@ -17,12 +17,12 @@ from functools import reduce
 
 import numpy as np
 
-from scroll.archive import atomic_write, read_json, unwritable
-from scroll.errors import InputError
-from scroll.exemplars import Exemplars
+from scroll.ground.archive import atomic_write, read_json, unwritable
+from scroll.ground.errors import InputError
 from scroll.heads.predictors import LinearPredictor
-from scroll.learner import Scroll
-from scroll.lift import Lift
+from scroll.learners.learner import Scroll
+from scroll.sums.exemplars import Exemplars
+from scroll.sums.lift import Lift
 
 FORMAT = 'schedule-certificate-2'
 _PARTS = {

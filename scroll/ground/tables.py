@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import issparse
 
-from scroll.arguments import shown
-from scroll.errors import InputError, WrongType
-from scroll.grid import widened
+from scroll.ground.arguments import shown
+from scroll.ground.errors import InputError, WrongType
+from scroll.ground.grid import widened
 
 
 class Columns(NamedTuple):

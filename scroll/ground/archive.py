@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from scroll.arguments import available_memory, check_memory
-from scroll.errors import InputError
-from scroll.grid import little_endian, native
+from scroll.ground.arguments import available_memory, check_memory
+from scroll.ground.errors import InputError
+from scroll.ground.grid import little_endian, native
 
 _held = threading.local()
 
@@ -156,7 +156,7 @@ def take_lock(path, mode: str = 'ab', on_wait=None, wait: bool = True):
     until it is returned it is guarded here: no interrupt, at whatever line, leaves one that is
     never given back."""
     while True:
-        file = open(path, mode)  # noqa: SIM115
+        file = open(path, mode)
         try:
             with contextlib.suppress(OSError):  # not all file systems have locks
                 try:
@@ -187,7 +187,7 @@ def open_file(path):
     """A regular file, to read its bytes. OSError for anything else: a pipe or a device may never
     end.
     """
-    file = open(path, 'rb', opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    file = open(path, 'rb', opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, 'it is not a regular file', str(path))

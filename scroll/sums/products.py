@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.sparse import csr_array
 
-from scroll.grid import GRID, GRID_BITS
-from scroll.lift import Lift
+from scroll.ground.grid import GRID, GRID_BITS
+from scroll.sums.lift import Lift
 
 _ROWS = 1 << 12  # of a product in float64; exactness would allow 2^17, caches like less
 _PANEL, _NUMBERS = 1 << 10, 1 << 23  # columns, and numbers of all rows, of a product in float64

@@ -1,0 +1,1 @@
+"""Convolutions that train fast on a CPU: Winograd products, depthwise gradients."""

@@ -1,0 +1,1 @@
+"""A learner for other programs: tensors in a file, ONNX graphs."""

@@ -1,0 +1,238 @@
+"""A learner as files for other programs: tensors, graphs, and a certificate of their digests.
+
+    f_T.safetensors, f_T.json      weights, exact; classes, formula (format safetensors)
+    f_T.pt2, f_T.onnx              graphs to logits and labels (torch, onnx; `scroll.exports.graphs`)
+    f_star.*                       the same of f*, where `adapt` has made one
+    backbone.integer.npz           an integer backbone (`scroll.embedding.integer_network`)
+    certificate.json               digests of statistics, f_T, f* and each file; classes, settings
+
+A name that ends in .onnx, .pt2 or .safetensors is one file: the graph, or the weights, of what
+predicts. Logits of f_T are sums of products of whole numbers (in units of 2^-18) and exact weights.
+"""
+
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+import scroll
+from scroll.ground.archive import check_target, new_part, plain, sha256, unwritable
+from scroll.ground.arguments import instance, not_installed, shown
+from scroll.ground.errors import InputError
+from scroll.ground.grid import GRID_BITS, little_endian
+from scroll.heads.discriminants import form_bits
+from scroll.learners.learner import Scroll
+from scroll.sums.lift import cosine_table
+
+CERTIFICATE = 'certificate.json'
+FORMAT = 'scroll-model-1'
+_NEEDS = {
+    'safetensors': ('safetensors',),
+    'torch': ('torch',),
+    'onnx': ('torch', 'onnx', 'onnxscript'),
+}
+FORMATS = tuple(_NEEDS)
+_ENDINGS = {'.safetensors': 'safetensors', '.pt2': 'torch', '.onnx': 'onnx'}
+_UNIT = 'u = round(2^18 x / |x|) / 2^18; x in float32, below 2^-126 in size as 0'
+_LIFTED = {
+    'relu': 'h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
+    'relu7': 'h = [u, 2^(13 - s) min(max(0, floor(u matrix / 2^13)), 127)], s as of relu',
+    'square': 'h = [u, min(floor((u matrix)^2 / 2^21), 2^18)]',
+    'fourier': 'h = [u, table[angles]], angles = u matrix turns + offsets, in turns',
+}
+
+
+def check_export(out, formats=None) -> tuple:
+    """(path after all links, its formats, its ending if it is one file, else ''). InputError unless
+    it can be written whole: a folder is new, or empty; or for an unknown format, one whose packages
+    are not installed, or that is not a file's."""
+    ending = Path(os.fspath(out)).suffix.lower()
+    ending = ending if ending in _ENDINGS else ''
+    usual = [_ENDINGS.get(ending, 'safetensors')]
+    formats = usual if formats is None else formats
+    if (
+        not isinstance(formats, (tuple, list))
+        or not formats
+        or any(name not in FORMATS for name in formats)
+    ):
+        raise InputError(f'formats {shown(formats)}: expected some of {", ".join(FORMATS)}')
+    if ending and list(formats) != usual:
+        raise InputError(
+            f'{out}: this file is of the format {usual[0]}, and formats are '
+            f'{", ".join(formats)}: give a folder'
+        )
+    for package in sorted({package for name in formats for package in _NEEDS[name]}):
+        if importlib.util.find_spec(package) is None:
+            raise not_installed('export', package, 'export')
+    if os.fspath(out) == '-':
+        raise InputError('- is standard output: expected a folder (one of this name is ./-)')
+    path = Path(os.path.realpath(out))
+    if not ending and path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise InputError(f'{path} is there already: give a folder that is new')
+    check_target(path, folder=not ending)
+    return path, formats, ending
+
+
+def export(learner, out, formats=None, image_shape=None, names=None) -> None:
+    """Write what a `Scroll` or `ScrollClassifier` predicts with, whole or not at all; f* where
+    `adapt` was called since.
+
+    out: a new folder; or a file, whose ending says its format: of f*, else of f_T. formats: of
+    `FORMATS`;
+    None: the file's, in a folder safetensors. image_shape: (H, W, C), or (H, W), of the images that
+    graphs take; default: the size that the backbone works at. names: (K,), of the classes, for the
+    certificate.
+    InputError: nothing was learned, `out` is a folder that is there or cannot be written, or there
+    can be no such graph or file."""
+    learner = learner.learner_ if hasattr(type(learner), 'learner_') else learner
+    instance('learner', learner, Scroll)
+    learner.check_portable()
+    (out, formats, ending), embedder = check_export(out, formats), learner.embedder
+    if names is not None and len(names) != len(learner.classes_):
+        raise InputError(
+            f'{len(names)} names: expected one of each of {len(learner.classes_)} classes'
+        )
+    predictors = {'f_T': learner.predictor()}
+    if learner.adapted_ is not None:
+        predictors['f_star'] = learner.adapted_
+    facts = _certificate(learner, predictors, names)
+    example = np.ones((2, learner.n_features_in_), np.float32)
+    if embedder is not None:
+        shape = image_shape or (embedder.preprocessing.input_size,) * 2 + (3,)
+        example = np.ones((2, *shape), np.uint8)
+    if ending:
+        predictors = dict([predictors.popitem()])  # the last, which is in use
+        if ending == '.safetensors' and getattr(embedder, 'dtype', '') == 'integer':
+            raise InputError(
+                f'{out}: the weights of an integer backbone are a file more: give a folder'
+            )
+    with unwritable(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as scratch, new_part(out, folder=not ending) as part:
+            folder = Path(scratch) if ending else part
+            for name, predictor in predictors.items():
+                backbone = embedder if name == 'f_T' else predictor.embedder
+                _write(folder, name, predictor, backbone, formats, example)
+            if ending:
+                shutil.copyfile(folder / f'{name}{ending}', part)
+                return
+            facts['files'] = {path.name: sha256(path) for path in sorted(part.iterdir())}
+            (part / CERTIFICATE).write_text(f'{_json(facts)}\n', encoding='utf-8')
+
+
+def _json(facts: dict) -> str:
+    return json.dumps(facts, indent=1, default=plain)
+
+
+def _certificate(learner, predictors: dict, names) -> dict:
+    """The certificate, without the digests of files."""
+    params, statistics = learner.get_params(), learner.statistics_
+    embedder = params.pop('embedder')
+    if params['adaptation'] is not None:
+        params['adaptation'] = asdict(params['adaptation'])
+    facts = {
+        'format': FORMAT,
+        'anywhere': {'statistics': learner.digest(), 'f_T': predictors['f_T'].digest()},
+    }
+    if embedder is not None:
+        facts['anywhere'] = {'backbone': embedder.psi_digest} | facts['anywhere']
+        facts['embedder'] = dict(
+            digest=embedder.digest, arithmetic=embedder.dtype, **asdict(embedder.preprocessing)
+        )
+    if 'f_star' in predictors:
+        f_star = predictors['f_star']
+        if f_star.exact:
+            facts['anywhere']['f*'] = f_star.digest()
+        else:
+            facts['here'] = {'machine': f_star.made_on, 'f*': f_star.digest()}
+    return facts | {
+        'samples': statistics.total,
+        'dim': learner.n_features_in_,
+        'classes': statistics.classes.tolist(),
+        'counts': statistics.counts.tolist(),
+        'names': None if names is None else list(map(str, names)),
+        'settings': params,
+        'ridge_lambda': learner.ridge_lambda_,
+        'versions': {
+            'python': platform.python_version(),
+            'scroll': scroll.__version__,
+            'numpy': np.__version__,
+        },
+    }
+
+
+def _write(folder: Path, name: str, predictor, embedder, formats, example: np.ndarray) -> None:
+    """Graphs; weights, exact, and the backbone: as given for f_T, for f* with adapters and norms
+    folded.
+    """
+    arrays, formula = _head(predictor)
+    about = _json(
+        {
+            'format': 'scroll-predictor-1',
+            'predictor': name,
+            'digest': predictor.digest(),
+            'classes': predictor.classes.tolist(),
+            'formula': formula,
+        }
+    )
+    if set(formats) != {'safetensors'}:
+        from scroll.exports.graphs import write_graphs
+
+        write_graphs(folder, name, predictor, embedder, example, formats, about)
+    if 'safetensors' not in formats:
+        return
+    from safetensors.numpy import save_file
+
+    tensors = {f'head.{key}': little_endian(array) for key, array in arrays.items()}
+    if embedder is not None and embedder.dtype == 'integer':
+        embedder.net.save(folder / 'backbone.integer.npz', {'psi': embedder.psi_digest})
+    elif embedder is not None:
+        tensors |= {
+            f'backbone.{key}': little_endian(tensor.detach().cpu().numpy())
+            for key, tensor in embedder.pristine.state_dict().items()
+            if not key.startswith('classifier.')
+        }
+    save_file(tensors, folder / f'{name}.safetensors', metadata={'about': about})
+    (folder / f'{name}.json').write_text(f'{about}\n', encoding='utf-8')
+
+
+def _head(predictor) -> tuple:
+    """(arrays by name, the formula of the logits in them)."""
+    f_star = hasattr(predictor, 'scale')
+    unit = 'u = x / |x|' if f_star else _UNIT
+    if hasattr(predictor, 'means'):  # of qda
+        rows, columns = np.triu_indices(size := predictor.forms.shape[1])
+        kind = np.int32 if form_bits(size) < 31 else np.int64  # a quarter of the forms, and exact
+        arrays = {'means': predictor.means, 'forms': predictor.forms[:, rows, columns].astype(kind)}
+        formula = (
+            'logits_c = -(h - means_c)^T P_c (h - means_c) '
+            f'2^{predictor.exponent - 2 * GRID_BITS}, h and means in units of 2^-18; '
+            'P_c is symmetric, forms_c its upper triangle, row after row'
+        )
+    else:
+        arrays, formula = (
+            {'weight': predictor.weight, 'bias': predictor.bias},
+            'logits = h weight^T + bias',
+        )
+    if f_star:
+        arrays['scale'], formula = np.float64(predictor.scale), f'{formula}, times scale'
+        if predictor.forms is not None:
+            arrays['forms'], formula = predictor.forms, f'{formula}, less scale h^T forms h'
+    if predictor.lift is None:
+        return arrays, f'{formula}; h = u; {unit}'
+    lift, lifted = predictor.lift, _LIFTED[predictor.lift.kind]
+    arrays['matrix'] = lift.matrix
+    if lift.kind == 'fourier':
+        turn = 2.0 ** -(GRID_BITS + lift.TURN_BITS)
+        arrays |= {
+            'offsets': lift.offsets * turn,
+            'table': cosine_table(),
+            'turns': np.float64(lift.turns * 2.0**-lift.TURN_BITS),
+        }
+    return arrays, f'{formula}; {lifted}, in units of 2^-18; {unit}'

@@ -1,0 +1,1 @@
+"""What every room stands on: errors, arguments, the grid, labels, tables, files, progress, settings."""

@@ -1,0 +1,167 @@
+"""The grid on which features live: unit vectors in whole multiples of 2^-18, so that their sums are exact.
+
+>>> quantise([[3.0, 4.0]]).tolist(), GRID                            # 0.6 and 0.8, in units of 2^-18
+([[157286, 209715]], 262144)
+"""
+
+import hashlib
+import re
+from fractions import Fraction
+from math import isqrt
+
+import numpy as np
+
+from scroll.ground.errors import InputError
+
+GRID_BITS = 18  # features are integers in units of 2^-GRID_BITS
+GRID = 1 << GRID_BITS
+PRECISION = 'float32'  # of features as they are taken in
+
+
+def widened(numbers):
+    """Numbers of fewer bits than numpy itself knows as float32, which holds them exactly: tensors
+    of bfloat16 and float8, arrays of the types of `ml_dtypes`. Everything else as it is."""
+    if re.match(r'(torch\.)?(bfloat|float8)', str(getattr(numbers, 'dtype', ''))):
+        return numbers.float() if hasattr(numbers, 'float') else numbers.astype(np.float32)
+    return numbers
+
+
+def quantise(features) -> np.ndarray:
+    """Unit rows on the grid: 2^18 x / |x| for each row x, rounded to the nearest integers, ties to
+    even.
+
+    What is rounded is the exact quotient: where float64 cannot tell on which side of a tie it lies,
+    integers decide. So a row's result is a function of its numbers alone, whatever the machine or
+    the other rows.
+
+    features: numbers (N, d), taken as float64; denormals of float32 and float64 as 0. A zero row
+    stays zero. Returns int32 (N, d) in units of 2^-18. InputError: not a finite 2-D numeric
+    array."""
+    try:
+        features = np.asarray(widened(features))
+    except ValueError as error:
+        raise InputError(f'features are not a table of numbers: {error}') from error
+    if features.ndim != 2 or features.dtype.kind not in 'fiu' or features.shape[1] == 0:
+        raise InputError(
+            f'features have shape {features.shape} and dtype {features.dtype}: expected '
+            'numbers (N, d)'
+        )
+    # processors may take denormals for 0
+    if features.dtype.kind == 'f' and features.itemsize in (4, 8):
+        features = np.where(np.abs(features) < np.finfo(features.dtype).tiny, 0, features)
+    features = np.ascontiguousarray(features, np.float64)
+    bad = ~np.isfinite(features).all(axis=1)
+    if bad.any():
+        raise InputError(f'the features of sample {int(np.flatnonzero(bad)[0])} are not finite')
+    largest = np.abs(features).max(axis=1, keepdims=True, initial=0)
+    # so that squares neither overflow nor vanish
+    scaled = features / np.where(largest > 0, largest, 1)
+    norm = np.sqrt((scaled * scaled).sum(axis=1, keepdims=True))
+    scaled /= np.where(norm > 0, norm, 1)
+    scaled *= GRID
+    out = np.rint(scaled)
+    # d / 2 + 4 roundings by 2^-53 of at most 2^18 lie between `scaled` and the exact quotient:
+    # allow for twice that
+    unsure = np.abs(scaled - out) > 0.5 - (features.shape[1] + 8) * 2.0 ** (GRID_BITS - 53)
+    for row in np.flatnonzero(unsure.any(axis=1)):
+        out[row, unsure[row]] = _rounded_quotients(
+            features[row].tolist(), np.flatnonzero(unsure[row])
+        )
+    return out.astype(np.int32)
+
+
+def intake(features) -> np.ndarray:
+    """Numbers (N, d) as a learner of feature vectors takes them in, before `quantise`: rounded to
+    float32, so that a number and its float32 copy are one. InputError: a value is beyond float32.
+    What float32 holds with fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors
+    have it."""
+    features = np.asarray(features)
+    if features.dtype.kind not in 'fiu':
+        return features
+    with np.errstate(over='ignore'):
+        out = features.astype(np.float32)
+    if features.dtype.kind == 'f':
+        small = np.abs(features) < 2.0**-126
+        if small.any():
+            out[small] = np.where(
+                np.abs(features[small]) < 2.0**-126 - 2.0**-150,
+                0,
+                np.copysign(2.0**-126, features[small]),
+            )
+    beyond = ~np.isfinite(out)
+    if beyond.any() and np.isfinite(features[beyond]).any():
+        row = np.argwhere(beyond & np.isfinite(features))[0][0]
+        raise InputError(
+            f'sample {row} has values beyond float32, to which features are rounded: scale them'
+        )
+    return out
+
+
+def _rounded_quotients(x: list, columns) -> list:
+    """Entries of 2^18 x / |x|, rounded exactly; ties to even. x: floats, not all zero."""
+    # every float64 is a multiple of 2^-1074
+    x = [int(Fraction(value) * (1 << 1074)) for value in x]
+    squares, out = sum(value * value for value in x), []
+    for value in (x[column] for column in columns):
+        square = (value << GRID_BITS + 1) ** 2
+        twice = isqrt(square // squares)  # floor(2 t), t the absolute value of the quotient
+        nearest = (twice + 1) // 2
+        if twice * twice * squares == square:  # 2 t is an integer: with an odd one t is a tie
+            nearest -= twice % 2 and nearest % 2
+        out.append(nearest if value >= 0 else -nearest)
+    return out
+
+
+def on_grid(features, dim: int | None = None) -> np.ndarray:
+    """Features as an array. InputError unless they are integers (N, d), from -2^18 to 2^18."""
+    features = np.asarray(features)
+    if features.ndim == 2 and dim and features.shape[1] != dim:
+        raise InputError(f'there are {features.shape[1]} features: expected {dim}')
+    if features.ndim != 2 or features.dtype.kind not in 'iu':
+        raise InputError(
+            f'features have shape {features.shape} and dtype {features.dtype}: '
+            f'expected integers (N, {dim or "d"})'
+        )
+    if max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:
+        raise InputError(
+            f'features are off the grid: expected integers from -{GRID} to {GRID}, as '
+            '`scroll.ground.grid.quantise` makes them'
+        )
+    return features
+
+
+def check_quantised(features, dim: int | None = None) -> None:
+    """InputError unless features are what `quantise` gives: `on_grid`, rows of length 0 or,
+    rounded, 2^18.
+    """
+    exact = on_grid(features, dim).astype(np.float64)
+    length = np.sqrt(np.einsum('nd,nd->n', exact, exact))
+    wrong = (np.abs(length - GRID) > 0.5 * exact.shape[1] ** 0.5 + 0.01) & (length > 0)
+    if wrong.any():
+        first = int(np.flatnonzero(wrong)[0])
+        raise InputError(
+            f'the feature of sample {first} has length {length[first] / GRID:.6g}: expected '
+            f'unit length on a grid of 2^-{GRID_BITS}, as quantise gives it'
+        )
+
+
+def little_endian(array) -> np.ndarray:
+    """The array as digests and files have it on every machine: C-contiguous, the lowest byte first."""
+    array = np.asarray(array)
+    return array.astype(array.dtype.newbyteorder('<'), order='C', copy=False)
+
+
+def native(array) -> np.ndarray:
+    """The array with its bytes in the order of this machine."""
+    array = np.asarray(array)
+    return array.astype(array.dtype.newbyteorder('='), copy=False)
+
+
+def sample_keys(samples: np.ndarray) -> np.ndarray:
+    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes (`little_endian`)."""
+    samples = little_endian(samples)
+    size = samples[0].nbytes if len(samples) else 0
+    view = memoryview(samples).cast('B') if size else b''
+    starts = range(0, size * len(samples), size) if size else [0] * len(samples)
+    digests = b''.join(hashlib.sha256(view[start : start + size]).digest()[:8] for start in starts)
+    return np.frombuffer(digests, '>u8').astype(np.uint64)

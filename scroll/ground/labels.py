@@ -1,0 +1,132 @@
+"""Labels: what is taken for one, and which samples have it."""
+
+import math
+import unicodedata
+from numbers import Integral, Real
+
+import numpy as np
+
+from scroll.ground.arguments import shown
+from scroll.ground.errors import InputError
+from scroll.ground.grid import widened
+
+INTEGERS, BOOLEANS = 'integers', 'True and False'
+
+
+def check_labels(labels, count: int | None = None) -> np.ndarray:
+    """A copy of labels as an array (N,) of int64, or of text (`label_array`); else an InputError.
+    One rule for arrays, lists, categoricals and columns of a data frame, whatever their dtype: all
+    labels are whole numbers (3, True, 3.0), or all are text. Text is compared in Unicode's normal
+    form C, so that a letter and its accent, as one sign or as two, are the same label. count: N;
+    None: any."""
+    if np.ma.is_masked(labels):
+        raise InputError('y has masked labels: leave these samples out')
+    try:
+        labels = widened(labels)
+        array = np.asarray(labels)
+        kind = array.dtype.kind
+        changed = kind == 'U' or (kind == 'f' and np.abs(array).max(initial=0) >= 1 << 53)
+        if kind in 'OT' or (changed and not isinstance(labels, np.ndarray)):
+            array = np.asarray(labels, object)  # of a list numpy makes text, or float64, throughout
+    except Exception as error:  # torch, polars and DuckDB each have their own
+        raise InputError(f'y is not a list of labels: {" ".join(str(error).split())}') from error
+    if array.ndim != 1 or count not in (None, len(array)):
+        raise InputError(
+            f'y has shape {array.shape}: expected ({"N" if count is None else count},), one '
+            'label a sample'
+        )
+    if array.dtype.kind == 'U':
+        texts = array.tolist()
+        return array.copy() if ''.join(texts).isascii() else label_array(list(map(normal, texts)))
+    if array.dtype.kind == 'O':
+        return _of_objects(array.tolist())
+    if array.dtype.kind not in 'biuf':
+        raise InputError(f'y has dtype {array.dtype}: labels must be integers or strings')
+    with np.errstate(invalid='ignore', over='ignore'):  # of what int64 or float16 cannot hold
+        out = array.astype(np.int64)
+        wrong = (
+            (out != array) | (np.abs(array) >= 2.0**63)
+            if array.dtype.kind == 'f'
+            else array > np.iinfo(np.int64).max
+        )
+    if wrong.any():
+        raise InputError(
+            f'y[{np.flatnonzero(wrong)[0]}] is {shown(array[wrong][0].item())}: labels must be '
+            'whole numbers that int64 holds, or strings'
+        )
+    return out
+
+
+def typed_labels(labels, count: int | None = None) -> np.ndarray:
+    """As `check_labels`; but where all are True or False, bool (N,), so that predictions are so,
+    too.
+    """
+    out = check_labels(labels, count)
+    if (
+        len(out)
+        and out.dtype.kind == 'i'
+        and ((out == 0) | (out == 1)).all()
+        and all(
+            isinstance(label, (bool, np.bool_)) for label in np.asarray(widened(labels)).tolist()
+        )
+    ):
+        return out.astype(bool)
+    return out
+
+
+def _of_objects(labels: list) -> np.ndarray:
+    text = bool(labels) and isinstance(labels[0], str)
+    for place, label in enumerate(labels):
+        if (
+            isinstance(label, str) != text
+            or not (text or _is_whole(label))
+            or (text and label.endswith('\0'))
+        ):
+            raise InputError(
+                f'y[{place}] is {shown(label)}: labels must be all integers or all strings, '
+                'without NUL at their end'
+            )
+    return label_array([normal(label) if text else int(label) for label in labels])
+
+
+def _is_whole(label) -> bool:
+    """Whether a Python or numpy object is a whole number that int64 holds."""
+    if isinstance(label, np.timedelta64) or (
+        not isinstance(label, (Integral, np.bool_))
+        and not (isinstance(label, Real) and math.isfinite(label) and label == int(label))
+    ):
+        return False
+    return -1 << 63 <= int(label) < 1 << 63
+
+
+def normal(label):
+    """A label as it is compared: text in Unicode's normal form C."""
+    return unicodedata.normalize('NFC', label) if isinstance(label, str) else label
+
+
+def label_array(labels: list) -> np.ndarray:
+    """Labels (K,) of one kind as an array: int64 or text."""
+    if not labels or not isinstance(labels[0], str):
+        return np.array(labels, np.int64)
+    return np.array([str.__str__(label) for label in labels])
+
+
+def kind_of(dtype: np.dtype) -> str:
+    """Labels of a type, for errors."""
+    return {'U': 'strings', 'b': BOOLEANS}.get(dtype.kind, INTEGERS)
+
+
+def check_kind(labels, known, source: str = 'before') -> None:
+    """InputError if checked labels are numbers and those that are known are text, or the other way
+    round.
+    labels, known: arrays, or words as of `kind_of`. source: where the known ones are."""
+    kinds = [part if isinstance(part, str) else kind_of(part.dtype) for part in (labels, known)]
+    if (kinds[0] in (INTEGERS, BOOLEANS)) != (kinds[1] in (INTEGERS, BOOLEANS)):
+        raise InputError(f'labels are {kinds[0]} here and {kinds[1]} {source}: keep to one kind')
+
+
+def by_label(labels: np.ndarray):
+    """Yield (label, its positions) of checked labels (N,), labels in ascending order."""
+    found, rows = np.unique(labels, return_inverse=True)
+    for row, label in enumerate(found.tolist()):
+        yield label, np.flatnonzero(rows == row)

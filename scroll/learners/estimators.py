@@ -1,0 +1,399 @@
+"""SCROLL for scikit-learn: pipelines, grid search, data frames, sample weights; classes may come late.
+
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.model_selection import cross_val_score
+    >>> X, y = load_wine(return_X_y=True)
+    >>> bool(cross_val_score(ScrollClassifier(scale='standard'), X, y).mean() > .95)
+    True
+
+`scroll.Scroll` is the learner below it: of images, too, with a buffer to adapt on, and files.
+"""
+
+import copy
+import hashlib
+import json
+import threading
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
+
+from scroll.ground.arguments import one_of, shown, whole
+from scroll.ground.errors import InputError, naming
+from scroll.ground.grid import widened
+from scroll.ground.labels import check_kind, check_labels, label_array, typed_labels
+from scroll.ground.settings import (
+    DEFAULTS,
+    SETTINGS,
+    check_settings,
+    class_weight_hint,
+    constructor,
+)
+from scroll.ground.tables import Columns, names_of, numbers_of, warn_of_half
+from scroll.heads.registry import HEADS, lift_of
+from scroll.heads.scaling import row_sums
+from scroll.learners.grid_learner import FeatureGrid, GridLearner
+from scroll.sums.statistics import MAX_SAMPLES
+
+SCALES = ('unit', 'standard', None)
+STANDARDISED = ('ridge', 'ncc', 'lda')  # linear heads on counts, class sums and one Gram matrix
+_OF_BUFFER = ('buffer_size', 'strategy', 'adaptation', 'keep_keys')
+_HEAD_SETTINGS = [name for name in SETTINGS if name not in _OF_BUFFER]
+_UNEVEN = 30  # times the usual root mean square is another scale
+
+
+class _Fitted(NamedTuple):
+    """What fitting adds, replaced as a whole. declared: labels that were named as `classes`."""
+
+    learner: GridLearner
+    declared: frozenset = frozenset()
+
+    def labels(self) -> np.ndarray:
+        """All that are known, sorted, as `typed_labels` gives them."""
+        return typed_labels(sorted(set(self.learner.classes_.tolist()) | self.declared))
+
+    def in_columns(self, values: np.ndarray, unseen: float) -> np.ndarray:
+        """(N, K) of classes that were seen, with columns for those that were only declared."""
+        if not self.declared:
+            return values
+        every = self.labels().tolist()
+        out = np.full((len(values), len(every)), unseen)
+        out[:, [every.index(label) for label in self.learner.classes_.tolist()]] = values
+        return out
+
+
+class ScrollClassifier(ClassifierMixin, BaseEstimator):
+    """Classifier from exact integer sums: the same bits under every order, batching and sharding of
+    the data.
+
+    Any number of `partial_fit`, with classes that nobody has named before, ends where `fit` on all
+    of it does (without unit length: given `limit`). `a + b` has learned the data of both; `remove`
+    takes samples out. Head and its parameters may be changed at any time. Bad input is an
+    `InputError`, and changes nothing.
+
+    head, ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled
+    features.
+    lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length.
+    scale: 'unit': each sample has its length scaled to one, as embeddings want it. None: features
+    as they are, in units of the power of two at or above `limit`. 'standard', for tables of
+    measured quantities and the heads ridge, ncc and lda: each feature less its mean, over its
+    standard deviation and sqrt(d), both from the sums (`scroll.learners.grid_learner.Standardised`). limit:
+    without unit length, the largest absolute value that a feature will have, a number or (with
+    'standard') one for each feature. Values beyond cannot be learned, and are predicted as those at
+    the edge of the grid. None: `fit` makes a grid that reaches four times as far as its data;
+    `partial_fit` cannot begin, since its first batch would decide. calibration_size: samples to
+    keep, drawn by hash and shared among the classes, to calibrate `predict_proba` on. 0: none, and
+    probabilities are the softmax of plain logits.
+
+    Attributes:
+        classes_: (K,) labels, with those that were named as `classes` and not yet seen. head_: the
+        head in
+            use. n_features_in_: d. feature_names_in_: (d,) of a data frame. learner_: the `Scroll`
+            below;
+            `learner_.statistics_` are its sums, of features on the grid."""
+
+    __init__ = constructor(
+        {'head': DEFAULTS['head'], 'scale': 'unit', 'limit': None, 'calibration_size': 500}
+        | {name: DEFAULTS[name] for name in _HEAD_SETTINGS},
+        positional=1,
+    )
+
+    def set_params(self, **params) -> 'ScrollClassifier':
+        """Change constructor arguments by name; takes effect where they are next used."""
+        try:
+            return super().set_params(**params)
+        except ValueError as error:
+            raise InputError(str(error).rstrip('.') + class_weight_hint(params)) from error
+
+    def fit(self, X, y, sample_weight=None) -> 'ScrollClassifier':
+        """Forget everything, then learn. X: numbers (N, d): array or data frame. y: labels (N,),
+        whole numbers or text. sample_weight: whole numbers (N,), 0 or more: exact copies of
+        each."""
+        fresh = clone(self)
+        fresh._learn(X, y, None, sample_weight, whole_data=True)
+        with self._writing():
+            self._fitted = fresh._fitted  # at once: a fit may be interrupted
+        return self
+
+    def partial_fit(self, X, y, classes=None, sample_weight=None) -> 'ScrollClassifier':
+        """Learn more; arguments as `fit`. classes: labels that will come. Not needed: new ones may
+        come at any time. Those named and not yet seen have probability 0."""
+        return self._learn(X, y, classes, sample_weight)
+
+    def remove(self, X, y) -> 'ScrollClassifier':
+        """Unlearn samples that were learned: `digest` and labels are then those of never having
+        seen them, and so are probabilities while `learner_.buffer_.complete` (of samples to
+        calibrate on, those that were let go do not come back). InputError: they cannot all have
+        been learned."""
+        warn_of_half(X)
+        X, y = self._checked(X, self._known(), y)
+        with self._writing():
+            learner = copy.copy(self.learner_)
+            learner.remove(X, check_labels(y, len(y)))
+            self._fitted = self._fitted._replace(learner=learner)
+        return self
+
+    def __add__(self, other: 'ScrollClassifier') -> 'ScrollClassifier':
+        """A new classifier, with these parameters, that has learned what both have; they stay as
+        they are.
+        """
+        if not isinstance(other, ScrollClassifier):
+            return NotImplemented
+        one, two, out = self._known(), other._known(), copy.copy(self)
+        out._fitted = _Fitted(
+            copy.copy(one.learner).merge(two.learner), one.declared | two.declared
+        )
+        return out
+
+    def __getstate__(self) -> dict:
+        return {
+            name: value for name, value in dict(super().__getstate__()).items() if name != '_lock'
+        }
+
+    def _writing(self):
+        """A lock that those who change what was learned hold."""
+        return vars(self).setdefault('_lock', threading.RLock())
+
+    def digest(self) -> str:
+        """SHA-256 of the sums and of the grid they are on; with unit length, that of
+        `Scroll.digest`.
+        """
+        check_is_fitted(self)
+        sums, grid = self.learner_.digest(), self.learner_.psi()
+        return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
+
+    def save(self, path) -> None:
+        """Write what was learned to `path`, whole or not at all, for `Scroll.load` and `python -m
+        scroll`: labels are int64 or text there. InputError: it cannot be written, or scale is not
+        'unit'."""
+        self.learner_.save(path)
+
+    @property
+    def learner_(self) -> GridLearner:
+        """The `Scroll` below, with the head that is asked for now."""
+        return self._ready().learner
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """(K,) labels, sorted: int64, text, or bool where all are True or False."""
+        return self._known().labels()
+
+    @property
+    def head_(self) -> str:
+        """The head in use, of 'auto' the one chosen."""
+        return self.learner_.head_
+
+    @property
+    def n_features_in_(self) -> int:
+        """d."""
+        return self._known().learner.n_features_in_
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """(d,) names of the columns of a data frame, as text; an AttributeError where it had none."""
+        return self._known().learner.feature_names_in_
+
+    def _known(self) -> _Fitted:
+        check_is_fitted(self)
+        return self._fitted
+
+    def predict(self, X) -> np.ndarray:
+        """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
+        fitted = self._ready()
+        labels = fitted.learner.predict(self._checked(X, fitted)[0])
+        return labels.astype(fitted.labels().dtype) if fitted.declared else labels
+
+    def decision_function(self, X) -> np.ndarray:
+        """Logits float64 (N, K), columns as `classes_`; of two classes (N,), second less first.
+        Those of lda, qda and ncc (`Head.relative`) are less the mean of each sample, so that a
+        column can be read by itself, as calibration and ranking do. `learner_.predictor()` has them
+        as they are."""
+        fitted = self._ready()
+        logits = fitted.learner.decision_function(self._checked(X, fitted)[0])
+        if HEADS[fitted.learner.head_].relative and len(fitted.labels()) > 2:
+            logits = logits - row_sums(logits)[:, None] / logits.shape[1]
+        logits = fitted.in_columns(logits, -np.inf)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def predict_proba(self, X) -> np.ndarray:
+        """Probabilities float64 (N, K): softmax of logits times `GridLearner.probability_scale`."""
+        fitted = self._ready()
+        logits = fitted.learner.decision_function(self._checked(X, fitted)[0])
+        return fitted.in_columns(softmax(fitted.learner.probability_scale() * logits, axis=1), 0.0)
+
+    def score(self, X, y, sample_weight=None) -> float:
+        """Share of samples predicted right, 0 to 1."""
+        fitted = self._ready()
+        _, y = self._checked(X, fitted, y)
+        check_kind(check_labels(y), fitted.learner.classes_)
+        return super().score(X, y, sample_weight)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return '_fitted' in vars(self)
+
+    def _learn(self, X, y, classes, sample_weight, whole_data: bool = False) -> 'ScrollClassifier':
+        """`partial_fit`. `whole_data`: there is no more to come, so a grid may be made of it."""
+        self._check_params()
+        with self._writing():
+            first = not self.__sklearn_is_fitted__()
+            (X, names), y = self._checked(X, None if first else self._fitted, y)
+            labels = typed_labels(y)
+            declared = labels[:0]
+            if classes is not None:
+                with naming('classes'):
+                    declared = typed_labels(classes)
+                    check_kind(declared, labels)
+            if sample_weight is not None:
+                weights = _weights(sample_weight, len(labels), least=int(whole_data))
+                X, labels, weights = (part[weights > 0] for part in (X, labels, weights))
+                if not len(labels):
+                    return self
+            old = _Fitted(self._new_learner(X, whole_data)) if first else self._fitted
+            if old.declared:
+                check_kind(labels, label_array(list(old.declared)))
+            learner = old.learner if first else copy.copy(self._ready().learner)
+            if sample_weight is not None:
+                copies = _copies(copy.copy(learner).forget(), Columns(X, names), labels, weights)
+                learner = copies if first else learner.merge(copies, of_parts=False)
+            else:
+                learner.partial_fit(Columns(X, names), labels)
+            self._fitted = _Fitted(learner, old.declared | set(declared.tolist()))
+        return self
+
+    def _check_params(self) -> None:
+        if self.scale is not None and self.scale not in SCALES:
+            raise InputError(f"scale {shown(self.scale)}: expected 'unit', 'standard' or None")
+        check_settings(self._of_head())
+        if self.scale == 'standard':
+            one_of("scale='standard' with head", self.head, STANDARDISED)
+        if self.scale != 'unit' and lift_of(self._of_head(), 1) is not None:
+            raise InputError(
+                f'head {self.head!r}, lift {self.lift!r}: a lift needs features of unit length, '
+                "scale='unit'"
+            )
+        whole('calibration_size', self.calibration_size)
+
+    def _of_head(self) -> dict:
+        return {name: getattr(self, name) for name in _HEAD_SETTINGS}
+
+    def _checked(self, X, fitted: _Fitted | None, y='no_validation') -> tuple:
+        """(`Columns` of X float64 (N, d), in the order that was learned; y (N,) where it is given).
+        fitted: None if nothing was learned. What scikit-learn finds wrong is an `InputError`."""
+        learned = (
+            None if fitted is None else tuple(getattr(fitted.learner, 'feature_names_in_', ()))
+        )
+        try:
+            names = names_of(X) if fitted is None else learned or None
+            X = numbers_of(X, learned)
+            if isinstance(y, str):
+                X = check_array(X, dtype=np.float64, estimator=self)
+            else:
+                X, y = check_X_y(X, _plain(y), dtype=np.float64, estimator=self)
+                check_classification_targets(y)
+        except InputError:
+            raise
+        except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(' '.join(str(error).split())) from error
+        dim = X.shape[1] if fitted is None else fitted.learner.n_features_in_
+        if X.shape[1] != dim:
+            raise InputError(
+                f'X has {X.shape[1]} features, but {type(self).__name__} is expecting {dim} '
+                'features as input'
+            )
+        return Columns(X, names), y
+
+    def _new_learner(self, X, whole_data: bool) -> GridLearner:
+        """With the grid that these parameters ask for, made of X if nothing else says what it is."""
+        out = GridLearner(buffer_size=self.calibration_size, strategy='hash', **self._of_head())
+        out.standard = self.scale == 'standard'
+        if self.scale == 'unit':
+            if whole_data:
+                _warn_of_scales(X)
+        elif self.limit is not None:
+            out.grid = FeatureGrid.covering(self.limit, X.shape[1], common=not out.standard)
+        elif whole_data:
+            out.grid = FeatureGrid.between(X.min(axis=0), X.max(axis=0), centred=out.standard)
+        else:
+            raise InputError(
+                f'scale={self.scale!r}, limit=None: give limit, the largest absolute value of a '
+                'feature; the first batch of partial_fit may not decide on the grid'
+            )
+        return out
+
+    def _ready(self) -> _Fitted:
+        """What was fitted, with the head that is asked for now."""
+        fitted, asked = self._known(), self._of_head()
+        if asked != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
+            # copies of this classifier, and other threads, may use that learner
+            with self._writing():
+                fitted = self._known()
+                fitted = fitted._replace(learner=copy.copy(fitted.learner).set_params(**asked))
+                self._fitted = fitted
+        return fitted
+
+
+def _plain(y):
+    """Labels in lists and arrays of objects as numbers or text; others are as scikit-learn takes
+    them.
+    """
+    kind = getattr(y, 'dtype', None)
+    listed = (
+        isinstance(y, (list, tuple))
+        or getattr(kind, 'kind', '') in ('O', 'T')
+        or getattr(kind, 'na_value', None) is not None
+    )  # pandas' own types, which may have gaps
+    return typed_labels(y, len(y)) if listed and np.asarray(y, object).ndim == 1 else widened(y)
+
+
+def _weights(sample_weight, count: int, least: int) -> np.ndarray:
+    """int64 (N,), whole numbers of at least 0; `least` or more in all."""
+    try:
+        weights = np.ma.masked_array(sample_weight, dtype=np.float64).filled(np.nan)
+    except (TypeError, ValueError):
+        weights = np.zeros(0)
+    if weights.shape != (count,):
+        raise InputError(f'sample_weight has shape {weights.shape}: expected ({count},), numbers')
+    wrong = ~np.isfinite(weights) | (weights < 0) | (weights != np.rint(weights))
+    if wrong.any():
+        raise InputError(
+            f'sample_weight[{np.flatnonzero(wrong)[0]}] is {weights[wrong][0]:g}: expected '
+            "whole numbers, 0 or more: copies of the sample; head='balanced' counts each "
+            'class alike'
+        )
+    if not least <= weights.sum() <= MAX_SAMPLES:
+        raise InputError(
+            f'sample_weight adds up to {weights.sum():g}: expected more than zero, and no more '
+            f'than {MAX_SAMPLES}'
+        )
+    return weights.astype(np.int64)
+
+
+def _copies(learner: GridLearner, X: Columns, labels, weights) -> GridLearner:
+    """Teach a learner that has learned nothing `weights` copies of each sample: bit by bit of the
+    weights, from the highest, all that was learned is doubled and the samples whose bit is set are
+    added."""
+    for bit in reversed(range(int(weights.max()).bit_length())):
+        if hasattr(learner, 'statistics_'):
+            learner.merge(learner, of_parts=False)
+        if (now := weights >> bit & 1 == 1).any():
+            learner.partial_fit(Columns(X.array[now], X.columns), labels[now])
+    return learner
+
+
+def _warn_of_scales(X: np.ndarray) -> None:
+    """UserWarning where one feature leaves nothing of the others' share of unit length."""
+    largest = np.abs(X).max()
+    sizes = np.sqrt(np.square(X / (largest or 1)).mean(axis=0))
+    usual = np.median(sizes[sizes > 0]) if largest else 0
+    if sizes.max() > _UNEVEN * usual:
+        warnings.warn(
+            f'feature {sizes.argmax()} is {sizes.max() / usual:.0f} times as large as the usual '
+            'one, and all but fills samples of unit length: for features of different scale take '
+            "scale='standard'",
+            UserWarning,
+            stacklevel=5,
+        )

@@ -1,0 +1,1 @@
+"""A data set as a stream: schedules and their forms."""

@@ -1,0 +1,297 @@
+"""The kinds of schedules, one function each: from which class each sample is to the segments of a
+stream.
+
+A form is given `rank`, int64 (N,), the place of each sample's class among the classes in order of
+arrival, and never the labels: how classes are numbered cannot matter. It returns segments, arrays
+of sample ids.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from scroll.ground.errors import InputError
+
+MAX_PARTS, MAX_DRAWS = 100_000, 50_000_000  # more is a slip, and would cost hours or all memory
+
+
+def _reader(pattern: str, kind, fits, meaning: str) -> Callable:
+    """A function text -> number; InputError where the text does not match, or the number does not
+    fit.
+    """
+
+    def read(text):
+        if not re.fullmatch(pattern, str(text)) or not fits(kind(text)):
+            raise InputError(f'{text!r} is not {meaning}')
+        return kind(text)
+
+    return read
+
+
+whole = _reader('[0-9]{1,15}', int, lambda n: n > 0, 'a positive whole number')
+parts = _reader(
+    '[0-9]{1,15}', int, lambda n: 0 < n <= MAX_PARTS, f'a whole number from 1 to {MAX_PARTS}'
+)
+from_zero = _reader('[0-9]{1,15}', int, lambda n: True, 'a whole number')
+positive = _reader(r'[0-9]{1,9}(\.[0-9]{1,9})?', float, lambda x: x > 0, 'a number above 0')
+_percentage = _reader(r'[0-9]{1,3}(\.[0-9]{1,9})?', float, lambda x: x <= 100, 'a percentage')
+
+
+def optional(text):
+    """A positive whole number, or None."""
+    return None if text is None else whole(text)
+
+
+def percent(text) -> float:
+    """A number from 0 to 100, as a share."""
+    return _percentage(text) / 100
+
+
+def class_splits(n_classes: int, n_splits: int) -> list:
+    """Classes per split: sizes that differ by at most one, larger ones first."""
+    if not 1 <= n_splits <= n_classes:
+        raise InputError(f'{n_splits} splits: there are {n_classes} classes; use 1..{n_classes}')
+    return [n_classes // n_splits + (i < n_classes % n_splits) for i in range(n_splits)]
+
+
+def _groups(rank, n) -> np.ndarray:
+    """int64 (K,): of n groups of classes, the one of each class."""
+    sizes = class_splits(rank.max() + 1, n)  # refuses more groups than classes
+    return np.repeat(np.arange(n), sizes)
+
+
+def split(rank, random, n) -> list:
+    """n tasks of whole classes, in order of arrival; samples of a task in random order."""
+    return _shuffled(_groups(rank, n)[rank], n, random)
+
+
+def inc(rank, random, n, b) -> list:
+    """B<b>-Inc<n>: b classes, then n a task, the rest in the last; b=0: n from the beginning."""
+    first, n_classes = b or n, rank.max() + 1
+    if first > n_classes or n > n_classes:
+        raise InputError(f'B{b}-Inc{n}: there are {n_classes} classes')
+    return _shuffled(np.maximum(rank - first, -1) // n + 1, 1 - (first - n_classes) // n, random)
+
+
+def iid(rank, random) -> list:
+    """Everything in random order, at once. `single`: one sample at a time."""
+    return [random.permutation(len(rank))]
+
+
+def gaussian(rank, random, sigma) -> list:
+    """A Gaussian schedule that is a permutation: classes rise and fall one after the other. Each
+    sample draws its time of arrival from the bell of its class, N(mu_j, s^2) with mu_j = (j + 1/2)
+    / K for the j-th class and s = sigma / K. So the share of class j around time t is proportional
+    to N_j exp(-(t - mu_j)^2 / (2 s^2)), from the first sample to the last; every sample comes
+    once."""
+    peaks = (np.arange(rank.max() + 1) + 0.5) / (rank.max() + 1)
+    return [
+        np.argsort(
+            peaks[rank] + sigma / len(peaks) * random.standard_normal(len(rank)), kind='stable'
+        )
+    ]
+
+
+def gaussian_resample(rank, random, batch, batches, width) -> list:
+    """The Gaussian schedule as published (Shanahan et al. 2021), with repetition. L batches in
+    episodes of 5. The j-th of K classes peaks at batch floor(D / 2) + j D, D = floor(L / K), and
+    takes part in the episode that starts at batch t with probability exp(-(t - peak)^2 / (2 w^2));
+    an empty set is drawn again. Each episode draws its images from all those of its classes."""
+    n_classes = rank.max() + 1
+    spacing, segments = batches // n_classes, []
+    if not spacing:
+        raise InputError(
+            f'{batches} batches for {n_classes} classes: expected at least one a class'
+        )
+    if batches * batch > MAX_DRAWS:
+        raise InputError(f'{batches} batches of {batch}: use at most {MAX_DRAWS} samples in all')
+    peaks = spacing // 2 + spacing * np.arange(n_classes)
+    for start in range(0, batches, 5):
+        log_p = -((start - peaks) ** 2) / (2 * width**2)
+        present = random.random(n_classes) < np.exp(log_p)
+        while not present.any():
+            # as thousands of draws would end: with one class, up to a thousandth
+            if log_p.max() < -7:
+                weights = np.exp(log_p - log_p.max())
+                present = np.arange(n_classes) == random.choice(
+                    n_classes, p=weights / weights.sum()
+                )
+            else:
+                present = random.random(n_classes) < np.exp(log_p)
+        pool, wanted = np.flatnonzero(present[rank]), min(5, batches - start) * batch
+        drawn = random.choice(pool, wanted, replace=wanted > len(pool))
+        segments += np.split(drawn, range(batch, wanted, batch))
+    return segments
+
+
+def blurry(rank, random, tasks, major, minor) -> list:
+    """i-Blurry (Koh et al. 2022): a share `major` of the classes belongs to one task each; of every
+    other class a share `minor` comes outside its main task, evenly over the other tasks."""
+    n_classes = rank.max() + 1
+    main, blurred = _main_tasks(n_classes, major, random, lambda count: np.arange(count) % tasks)
+    task_of = main[rank]
+    for j in blurred:
+        samples = random.permutation(np.flatnonzero(rank == j))
+        away = samples[: round(len(samples) * minor)]
+        others = np.delete(np.arange(tasks), main[j])
+        if len(others):
+            task_of[away] = others[
+                (np.arange(len(away)) + random.integers(len(others))) % len(others)
+            ]
+    return _shuffled(task_of, tasks, random)
+
+
+def siblurry(rank, random, tasks, major, minor) -> list:
+    """Si-Blurry (Moon et al. 2023): as `blurry`, but the numbers of classes of the tasks are
+    random, and the share `minor` of all samples of the other classes is cut at random places into
+    parts for the tasks. No sample is lost."""
+    n_classes = rank.max() + 1
+    main, blurred = _main_tasks(
+        n_classes, major, random, lambda count: _random_parts(count, tasks, random)
+    )
+    task_of = main[rank]
+    away = random.permutation(np.flatnonzero(np.isin(rank, blurred)))
+    away = away[: round(len(away) * minor)]
+    task_of[away] = _random_parts(len(away), tasks, random)
+    return _shuffled(task_of, tasks, random)
+
+
+def recurring(rank, random, n, times) -> list:
+    """n groups of classes come one after the other, `times` times in all, each time with other
+    samples.
+    """
+    groups = _groups(rank, n)[rank]
+    parts(n * times)
+    visit = np.empty(len(rank), np.int64)
+    for j in range(rank.max() + 1):
+        samples = random.permutation(np.flatnonzero(rank == j))
+        visit[samples] = np.arange(len(samples)) * times // len(samples)
+    return _shuffled(visit * n + groups, n * times, random)
+
+
+def imbalanced(rank, random, n, ratio) -> list:
+    """A class split of part of the data: the j-th of K classes keeps N_j ratio^(-j / (K - 1))
+    samples, at least one (Cui et al. 2019), so the first to arrive is the largest."""
+    n_classes, chosen, groups = rank.max() + 1, [], _groups(rank, n)
+    for j in range(n_classes):
+        samples = random.permutation(np.flatnonzero(rank == j))
+        chosen.append(
+            samples[: max(1, round(len(samples) * ratio ** (-j / max(n_classes - 1, 1))))]
+        )
+    kept = np.concatenate(chosen)
+    return [kept[segment] for segment in _shuffled(groups[rank[kept]], n, random)]
+
+
+def from_file(rank, random, path) -> list:
+    """Segments as a text file gives them: on each line the ids of one, with blanks between, each
+    once.
+    """
+    count = len(rank)
+    try:
+        if Path(path).stat().st_size > 64 * (count + 64) or not Path(path).is_file():
+            raise ValueError(f'expected a file of {count} ids')
+        lines = Path(path).read_text(encoding='ascii').splitlines()
+        segments = [np.array(line.split(), np.int64) for line in lines]
+    except (OSError, ValueError, OverflowError) as error:
+        raise InputError(
+            f'{path} is no list of sample ids, a segment a line ({str(error)[:200]})'
+        ) from error
+    ids = np.concatenate([np.zeros(0, np.int64), *segments])
+    times = Counter(ids.tolist())
+    for i in sorted({*range(count), *times}):
+        if times[i] != (0 <= i < count):
+            raise InputError(
+                f'{path} has the id {i} {times[i]} times: expected each of 0 to {count - 1} once'
+            )
+    return segments
+
+
+def _main_tasks(n_classes, major, random, deal) -> tuple:
+    """(main task of each class, classes that are not major); `deal(count)` gives tasks to `count`
+    classes.
+    """
+    shuffled, main = random.permutation(n_classes), np.empty(n_classes, np.int64)
+    groups = np.split(shuffled, [round(n_classes * major)])
+    for group in groups:
+        main[group] = deal(len(group))
+    return main, np.sort(groups[1])
+
+
+def _random_parts(count: int, tasks: int, random) -> np.ndarray:
+    """int64 (count,): 0, 0, 1, 1, 1, ..., cut at random places."""
+    return np.searchsorted(
+        np.sort(random.integers(0, count + 1, tasks - 1)), np.arange(count), side='right'
+    )
+
+
+def _shuffled(segment_of: np.ndarray, count: int, random) -> list:
+    """The samples of each segment, in random order."""
+    return [random.permutation(np.flatnonzero(segment_of == t)) for t in range(count)]
+
+
+class Form(NamedTuple):
+    """A kind of schedule.
+
+    Attributes:
+        build: (rank, random generator, **options) -> segments.
+        options: name -> (reader, default as text or None). `order`, of the classes, and `batch` are
+        not given
+            to `build`, except `batch` to forms that repeat samples.
+        argument: the option that stands behind the colon by itself.
+        task_free: no task boundaries; otherwise each segment is a task, before `batch` cuts it.
+        covers: see `scroll.streams.schedules.Schedule`."""
+
+    build: Callable
+    options: dict
+    argument: str = None
+    task_free: bool = False
+    covers: str = 'all'
+
+
+_ORDER, _BATCH = {'order': (str, 'label')}, {'batch': (optional, None)}
+_PIECES = {'batch': (optional, '32')}
+_BLURRY = {'tasks': (parts, '5'), 'major': (percent, '50'), 'minor': (percent, '10')} | _PIECES
+FORMS = {
+    'split': Form(split, {'n': (whole, None)} | _ORDER | _BATCH, 'n'),
+    'inc': Form(inc, {'n': (whole, None), 'b': (from_zero, '0')} | _ORDER | _BATCH, 'n'),
+    'iid': Form(iid, _BATCH),
+    'single': Form(iid, {'batch': (optional, '1')}),
+    'gaussian': Form(gaussian, {'sigma': (positive, '0.5')} | _PIECES | _ORDER, task_free=True),
+    'gaussian-resample': Form(
+        gaussian_resample,
+        {
+            'batches': (parts, '1000'),
+            'width': (positive, '50'),
+            'batch': (whole, '60'),
+            'order': (str, 'random'),
+        },
+        task_free=True,
+        covers='repeats',
+    ),
+    'blurry': Form(blurry, _BLURRY, task_free=True),
+    'siblurry': Form(siblurry, _BLURRY, task_free=True),
+    'recurring': Form(
+        recurring,
+        {'n': (whole, None), 'times': (parts, '2')} | _PIECES | _ORDER,
+        'n',
+        task_free=True,
+    ),
+    'imbalanced': Form(
+        imbalanced,
+        {'n': (whole, None), 'ratio': (positive, '100')} | _ORDER | _BATCH,
+        'n',
+        covers='part',
+    ),
+    'file': Form(from_file, {'path': (str, '')} | _BATCH, 'path', task_free=True),
+}
+GRAMMAR = (
+    'a schedule is split:<n>[,order=label|random|<class>-<class>-...], inc:<n>[,b=<first>][,order=..], iid, '
+    'single, gaussian[:sigma=<s>][,order=..], gaussian-resample, blurry[:tasks=<t>][,major=<%>][,minor=<%>], '
+    'siblurry[:..], recurring:<n>[,times=<r>][,order=..], imbalanced:<n>[,ratio=<r>][,order=..] or '
+    'file:<path>, each with an optional ,batch=<b>; for example split:50  split:10,order=random  '
+    'iid,batch=32  gaussian:sigma=0.5  blurry:major=50,minor=10'
+)
