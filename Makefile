@@ -19,6 +19,7 @@ demo: .venv/installed           ## SCROLL on scikit-learn's digits: accuracies, 
 
 test: .venv/installed-dev       ## lint, then the test suite but for its slow tests
 	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 -m "not slow"
 
 test-slow: .venv/installed-dev  ## the slow ones: real kills, processes, training runs
