@@ -38,8 +38,9 @@ from utils import to_parsable_obj
 
 
 class Checkpoints:
-    """Of one run; a context, in which SIGINT and SIGTERM, unless ignored, ask for a checkpoint and
-    an end.
+    """The checkpoints of one run; a context, in which SIGINT and SIGTERM, unless ignored, ask for a
+    checkpoint and an end.
+
     state: of the run. arguments: name -> value, as the run began."""
 
     def __init__(self, state: RunState, args, arguments: dict):
@@ -60,10 +61,10 @@ class Checkpoints:
 
     def __exit__(self, kind, *error):
         with self._ending:
-            again = self.again
+            hint = self.resume_hint()
             self._release()
         if kind is KeyboardInterrupt and self.active:
-            raise Interrupted(f'interrupted; {again}', 128 + signal.SIGINT)
+            raise Interrupted(f'interrupted; {hint}', 128 + signal.SIGINT)
 
     def _on_signal(self, number: int, frame) -> None:
         if os.getpid() != self._process:  # a loader's worker: its run will end it
@@ -75,8 +76,7 @@ class Checkpoints:
 
     def restore(self):
         """Resume the interrupted run with these arguments, and say so: its `Position`; None without
-        one.
-        InputError: code, weights, data or versions have changed since."""
+        one. InputError: code, weights, data or versions have changed since."""
         if not (self.active and self.path.exists() and self._locked()):
             return None
         if self.args.resume == 'never':
@@ -95,18 +95,17 @@ class Checkpoints:
                     'a run with these arguments was interrupted, and since then this changed: '
                     f'{", ".join(changed[:3])}; --resume always continues it all the same'
                 )
-            position, ago = (
-                self.state.restore(content['state']),
-                span(max(0, time.time() - content['time'])),
-            )
+            position = self.state.restore(content['state'])
+            ago = span(max(0, time.time() - content['time']))
         print(
-            f'continuing the run that was interrupted {ago} ago, {position} (--resume never starts over)',
+            f'continuing the run that was interrupted {ago} ago, {position} '
+            '(--resume never starts over)',
             flush=True,
         )
         return position
 
     def due(self) -> bool:
-        """Whether it is time for a checkpoint, or a signal has asked for an end."""
+        """Return whether it is time for a checkpoint, or a signal has asked for an end."""
         return self.stop is not None or (self.active and time.monotonic() - self.last >= self.every)
 
     def save(self, position: Position, last: bool = False) -> None:
@@ -117,9 +116,10 @@ class Checkpoints:
             then = (
                 f'the same command {"writes its row" if last else "continues it"}'
                 if saved
-                else self.again
+                else self.resume_hint()
             )
-            raise Interrupted(f'stopped {position}{", the last" * last}; {then}', 128 + self.stop)
+            place = f'{position}, the last' if last else f'{position}'
+            raise Interrupted(f'stopped {place}; {then}', 128 + self.stop)
 
     def _write(self, position: Position) -> bool:
         self.state.parts['record'].tell_total()
@@ -138,19 +138,18 @@ class Checkpoints:
     def _give_up(self, why: str) -> None:
         self.active = False
         print(
-            f'warning: no more checkpoints: {why}; after an interruption {self.again}',
+            f'warning: no more checkpoints: {why}; after an interruption {self.resume_hint()}',
             file=sys.stderr,
         )
 
-    @property
-    def again(self) -> str:
-        """What comes of giving the same command again after an end now."""
+    def resume_hint(self) -> str:
+        """Say what rerunning the command would do."""
         kept = self.lock is not None and self.path.exists()
         then = 'goes on from the last checkpoint' if kept else 'starts over: there is no checkpoint'
         return f'the same command {then}'
 
     def _locked(self) -> bool:
-        """Whether these checkpoints are this run's: of several at work with one name, one has any."""
+        """Return whether this run has the lock: of several at work with one name, one has."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self.lock is None:
@@ -196,7 +195,7 @@ def _digest(args, arguments: dict) -> str:
 
 
 def _about(state: RunState) -> dict:
-    """What a run's bits follow from besides its arguments."""
+    """Collect what a run's bits follow from besides its arguments."""
     model, dataset, about = state.model, state.dataset, {}
     if isinstance(dataset, ScheduledDataset):  # of others the data are not known
         data = [zlib.crc32(little_endian(array)) for array in dataset.images[:4]]

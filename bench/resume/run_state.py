@@ -21,7 +21,7 @@ _MAX_WRAPPED = 5  # data sets around data sets
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where a run is.
+    """The place of a run in its stream.
 
     Attributes:
         task: tasks that have ended. begun: whether the next one has begun; then
@@ -61,17 +61,16 @@ class RunState:
     def next_task(self) -> None:
         """Go on to the next task's data."""
         task = len(self.begins) - 1  # that ended
-        changed = (
-            [value for part in self._changed() for value in part.values()] if self.loader else []
-        )
-        # not what is made again
+        parts = self._changed() if self.loader else []
+        changed = [value for part in parts for value in part.values()]
+        # these are made again; after any other change the parts are no longer those of the task
         if any(type(value) not in (bool, int, torch.device) for value in changed):
             self._places = {place: part for place, part in self._places.items() if place[0] != task}
         self.begins.append(random_state())
         self._make_loaders(task + 1)
 
     def _make_loaders(self, task: int) -> list:
-        """Of the next task; its parts, to which `_places` has references: methods may hold some."""
+        """Load the next task's data; return its parts, to which `_places` has references."""
         self.loader, _ = self.dataset.get_data_loaders()
         parts = self._data()
         self.fresh = [dict(vars(part)) for part in parts]
@@ -86,7 +85,7 @@ class RunState:
         return parts
 
     def _changed(self) -> list:
-        """Of each of these the attributes that a method has replaced."""
+        """Per data part, the attributes that a method has replaced."""
         return [
             {
                 name: value
@@ -97,7 +96,7 @@ class RunState:
         ]
 
     def _random(self) -> dict:
-        """What the next batches follow from."""
+        """State of all generators that the next batches follow from."""
         return {'run': random_state(), 'parts': part_states(self._in_use())}
 
     def _set_random(self, state: dict) -> None:
@@ -109,7 +108,7 @@ class RunState:
 
     def begin_learning(self, **parts) -> tuple:
         """Register what lives as long as a task (scheduler, fitting rule). Returns (passes, batches
-        of the next pass) that were learned already."""
+        of the next pass) that were already learned."""
         self.parts |= parts
         if self.resumed is None:
             return 0, 0
@@ -120,9 +119,7 @@ class RunState:
         return position.epoch, position.batch
 
     def batches(self, limit: int | None = None):
-        """The batches of a pass, at most `limit`; of an interrupted one, those that were not
-        learned.
-        """
+        """Batches of a pass, at most `limit`; of an interrupted one, those not yet learned."""
         if self.resumed is None:
             self.pass_start = self._random()
             return itertools.islice(self.loader, limit)
@@ -143,14 +140,12 @@ class RunState:
         begun.
         """
         places = {id(part()): place for place, part in self._places.items() if part() is not None}
-        packer, edited = (
-            Packer(places),
-            {
-                name: value
-                for name, value in vars(self.args).items()
-                if name not in self.given or self.given[name] is not value
-            },
-        )
+        packer = Packer(places)
+        edited = {
+            name: value
+            for name, value in vars(self.args).items()
+            if name not in self.given or self.given[name] is not value
+        }
         model, network = packer.members(self.model), self.there.get('model.net')
         missing = [
             path
@@ -221,7 +216,7 @@ class RunState:
 
 
 def part_states(parts: list) -> dict:
-    """Of loaders, data sets and transforms: their counters and generators, as plain data."""
+    """Counters and generators of loaders, data sets and transforms, as plain data."""
     counters = [
         {
             name: value
@@ -234,7 +229,7 @@ def part_states(parts: list) -> dict:
 
 
 def set_part_states(parts: list, state: dict, model) -> None:
-    """The inverse."""
+    """Invert `part_states`."""
     unpack(state['generators'], _generators(parts), model)
     for part, own in zip(parts, state['counters'], strict=True):
         if own:
@@ -242,7 +237,7 @@ def set_part_states(parts: list, state: dict, model) -> None:
 
 
 def _generators(parts: list) -> list:
-    """Of these, and of their transforms."""
+    """Generators of these parts and of their transforms."""
     parts = [*parts, *(getattr(part, '__dict__', {}).get('transform') for part in parts)]
     for part in parts:  # which grows by the parts of a `Compose`
         parts += inner if isinstance(inner := getattr(part, 'transforms', None), list) else []
@@ -255,13 +250,9 @@ def _generators(parts: list) -> list:
 
 
 def random_state() -> dict:
-    """Of the global generators of python, numpy and torch."""
+    """State of the global generators of python, numpy and torch."""
     name, keys, *rest = np.random.get_state()
-    cuda = (
-        torch.cuda.get_rng_state_all()
-        if torch.cuda.is_available() and torch.cuda.is_initialized()
-        else []
-    )
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     return {
         'python': random.getstate(),
         'numpy': (name, keys.tolist(), *rest),
@@ -271,11 +262,9 @@ def random_state() -> dict:
 
 
 def set_random_state(state: dict) -> None:
-    """The inverse of `random_state`."""
+    """Invert `random_state`."""
     random.setstate(state['python'])
     np.random.set_state(state['numpy'])
     torch.set_rng_state(state['torch'])
-    for i, one in enumerate(
-        state['cuda'][: torch.cuda.device_count()] if torch.cuda.is_available() else []
-    ):
-        torch.cuda.set_rng_state(one, i)
+    for i in range(min(len(state['cuda']), torch.cuda.device_count())):
+        torch.cuda.set_rng_state(state['cuda'][i], i)

@@ -1,4 +1,4 @@
-"""What a method keeps, as plain data for `torch.load(weights_only=True)`, and back.
+"""The state of a method as plain data for `torch.load(weights_only=True)`, and back.
 
 The state of a method is its attributes but those of the run (data set, arguments, transforms) and
 those that its class names in `TRANSIENT`: plain values, tensors, arrays, and collections of these;
@@ -92,8 +92,8 @@ class Packer:
         needs: path -> what must be there when the value is unpacked. lost: paths of what cannot be
         kept."""
 
-    def __init__(self, stream: dict = {}):
-        self.needs, self.lost, self.stream, self._left = {}, [], stream, set()
+    def __init__(self, stream: dict | None = None):
+        self.needs, self.lost, self.stream, self._left = {}, [], stream or {}, set()
 
     def members(self, model: nn.Module) -> dict:
         """Attribute name -> plain data."""
@@ -114,7 +114,7 @@ class Packer:
         """Plain data of one value."""
         try:
             return self._pack(value, path)
-        except Exception:  # third-party objects do as they like
+        except Exception:  # noqa: BLE001  third-party objects do as they like
             self.lost.append(path)
             return None
 
@@ -175,10 +175,9 @@ class Packer:
 
 
 def unpack(packed, present, model: nn.Module, stream=()):
-    """The value again. present: what stands in its place: objects are filled. model: whose device
-    tensors go to, and of whose `net` a network that is not there is a copy: a teacher, as a rule.
-    stream:
-    `stream[task][number]`, the parts of the stream."""
+    """Invert `Packer.pack`. present: what stands in its place: objects are filled. model: whose
+    device tensors go to, and of whose `net` a network that is not there is a copy: a teacher, as a
+    rule. stream: `stream[task][number]`, the parts of the stream."""
     if isinstance(packed, torch.Tensor):
         return _filled(packed, 'cpu', present)
     if isinstance(packed, (list, tuple, set)):

@@ -24,9 +24,8 @@ class Anytime(Kept):
 
     Attributes:
         curve: list of [samples seen, accuracy in percent].
-        seen: labels that have come, sorted.
-        samples: of the stream so far. right, predicted: of those that were predicted before
-        learned."""
+        seen: labels that have come, sorted. samples: their number so far.
+        right, predicted: of the samples that were predicted before they were learned."""
 
     KEPT = 'curve', 'seen', 'samples', 'right', 'predicted'
 
@@ -68,25 +67,15 @@ class Anytime(Kept):
         if not self.every or self.samples // self.every == before // self.every or not self.seen:
             return
         with self.model.mid_stream():
-            self.curve.append(
-                [self.samples, accuracy_on_classes(self.model, self.dataset, self.seen)]
-            )
+            accuracy = accuracy_on_classes(self.model, self.dataset, self.seen)
+        self.curve.append([self.samples, accuracy])
 
     def results(self) -> dict:
-        """Columns of the results row that were asked for: A_AUC, its curve, prequential accuracy."""
-        row = (
-            {'prequential_accuracy': round(100 * self.right / self.predicted, 4)}
-            if self.predicted
-            else {}
-        )
-        return (
-            row
-            if not self.curve
-            else row
-            | {
-                'anytime_accuracy': round(metrics.mean(accuracy for _, accuracy in self.curve), 4),
-                'anytime_curve': json.dumps(
-                    [[n, round(accuracy, 4)] for n, accuracy in self.curve]
-                ),
-            }
-        )
+        """Columns of the row that were asked for: A_AUC, its curve, prequential accuracy."""
+        row = {}
+        if self.predicted:
+            row['prequential_accuracy'] = round(100 * self.right / self.predicted, 4)
+        if self.curve:
+            row['anytime_accuracy'] = round(metrics.mean(a for _, a in self.curve), 4)
+            row['anytime_curve'] = json.dumps([[n, round(a, 4)] for n, a in self.curve])
+        return row

@@ -14,10 +14,9 @@ class Fitting(Kept):
 
     `epochs`: `--n_epochs` passes. `iters`: `--n_iters` batches, however many passes that takes.
     `early_stopping`: until the newest task's loss or accuracy, on its test loader, has not improved
-    for
-    `--early_stopping_patience` evaluations, at most `--n_epochs` passes; the network of the best
-    one is kept.
-    With `--validation` that loader holds held-out training samples; without, the test set chooses,
+    for `--early_stopping_patience` evaluations, at most `--n_epochs` passes; the network of the
+    best one is kept. With `--validation` that loader holds
+    held-out training samples; without, the test set chooses,
     and accuracies are flattered."""
 
     KEPT = 'left', 'best', 'without', 'network'
@@ -28,7 +27,7 @@ class Fitting(Kept):
         self.left, self.best, self.without, self.network = training.n_iters, -math.inf, 0, None
 
     def wants_epoch(self, epoch: int) -> bool:
-        """Whether another pass, number `epoch` from 0, is to begin."""
+        """Return whether another pass, number `epoch` from 0, is to begin."""
         if self.mode == 'iters':
             return self.left > 0
         return (
@@ -36,13 +35,13 @@ class Fitting(Kept):
         )
 
     def end_batch(self) -> bool:
-        """Called after each batch; whether it was the last one."""
+        """Count a batch that was learned; return whether it was the last one."""
         if self.mode == 'iters':
             self.left -= 1
         return self.mode == 'iters' and self.left <= 0
 
     def end_epoch(self, epoch: int, batches: int) -> None:
-        """Called after each pass, with its number of batches."""
+        """End a pass of `batches` batches: evaluate where early stopping asks for it."""
         if self.mode == 'iters' and not batches:
             raise InputError(
                 f'--fitting_mode iters: task {self.dataset.c_task + 1} has not one whole batch: '
@@ -60,7 +59,7 @@ class Fitting(Kept):
                 self.network = copy.deepcopy(self._states())
 
     def finish(self) -> None:
-        """Called after the last pass."""
+        """Restore the best network of early stopping."""
         if self.network is not None:
             for network, state in zip(networks_of(self.model.net), self.network):
                 network.load_state_dict(state)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields
 class _Part:
     @classmethod
     def of(cls, args):
-        """As the arguments are now."""
+        """Copy the arguments as they are now."""
         return cls(**{field.name: getattr(args, field.name) for field in fields(cls)})
 
 
 @dataclass(frozen=True)
 class Stream(_Part):
-    """Which part of the stream comes, and what it is judged on."""
+    """The part of the stream that comes, and what it is judged on."""
 
     start_from: int
     stop_after: int
@@ -41,7 +41,7 @@ class Training(_Part):
 
 @dataclass(frozen=True)
 class Output(_Part):
-    """What is measured, shown and written."""
+    """Measurements, console output and files."""
 
     disable_log: bool
     non_verbose: bool

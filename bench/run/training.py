@@ -2,6 +2,10 @@
 end.
 """
 
+import dataclasses
+from argparse import Namespace
+from typing import NamedTuple
+
 from bench.results.report import Record, Stopwatch, finish
 from bench.resume import saved_models
 from bench.resume.checkpoints import Checkpoints
@@ -12,6 +16,8 @@ from bench.run.settings import Output, Stream, Training
 from core import rows as results
 from core.environment import results_folder
 from core.loss_watch import LossWatch
+from datasets.utils.continual_dataset import ContinualDataset
+from models.utils.continual_model import ContinualModel
 from scroll.ground.archive import check_target
 from scroll.ground.errors import InputError
 from scroll.ground.progress import Progress
@@ -19,6 +25,23 @@ from utils.batch_norm import allow_single_values, training_mode
 from utils.evaluate import evaluate, serve
 from utils.loggers import print_accuracies, settings
 from utils.schedulers import get_scheduler
+
+
+class Run(NamedTuple):
+    """The parts of one run, for the steps of the loop.
+
+    arguments: name -> value, as the run began: a method may change `args`."""
+
+    model: ContinualModel
+    dataset: ContinualDataset
+    args: Namespace
+    arguments: dict
+    stream: Stream
+    output: Output
+    record: Record
+    anytime: Anytime
+    state: RunState
+    checkpoints: Checkpoints
 
 
 def train(model, dataset, args, test: bool = True) -> dict:
@@ -47,41 +70,12 @@ def train(model, dataset, args, test: bool = True) -> dict:
         print(args.differs, flush=True)
     record, anytime = Record(first), Anytime(model, dataset, output.eval_every, output.prequential)
     state = RunState(model, dataset, args, record=record, anytime=anytime)
-    with Checkpoints(state, args, arguments) as checkpoints:
-        restored = checkpoints.restore()
-        start = restored or saved_models.load(state, args)
-        record.began -= record.seconds['total']  # of the run that is continued
-        if output.enable_other_metrics and start == Position():
-            record.untrained = _evaluate_untrained(model, dataset, tasks)
-        # a run that is evaluated where it was
-        if stream.inference_only and start.task and not restored:
-            tasks, first = start.task, record.first
-            del record.class_il[-1:], record.task_il[-1:]
-            _evaluate_task(model, dataset, record)
-
-        for task in range(start.task, tasks):
-            training, trained = Training.of(args), task >= first
-            if not (task == start.task and start.begun):
-                _begin_task(model, dataset, state, record, training, output)
-            with allow_single_values(model.net):
-                if trained and not stream.inference_only:
-                    _learn_task(model, dataset, args, state, record, anytime, checkpoints)
-                with (
-                    Stopwatch(record.seconds, 'stream'),
-                    Progress(f'End of task {task + 1}', quiet=output.non_verbose),
-                ):
-                    model.meta_end_task(dataset)
-            if task + 1 == first:
-                saved_models.load_weights(model, dataset, args)
-            if trained:
-                _evaluate_task(model, dataset, record)
-            if output.savecheck == 'task' and task < tasks - 1:
-                saved_models.save(state, args, arguments, task)
-            if task == tasks - 1 or checkpoints.due():
-                checkpoints.save(Position(task + 1), last=task == tasks - 1)
-
+    checkpoints = Checkpoints(state, args, arguments)
+    run = Run(model, dataset, args, arguments, stream, output, record, anytime, state, checkpoints)
+    with checkpoints:
+        tasks = _run_tasks(run, first, tasks)
         if test and stream.validation and hasattr(dataset, 'without_validation'):
-            _evaluate_for_real(model, dataset, record)
+            _evaluate_for_real(run)
         record.tell_total()
         row = finish(model, dataset, args, arguments, record, anytime, folders)
         try:  # the row comes first: a file that cannot be written does not cost it
@@ -91,70 +85,73 @@ def train(model, dataset, args, test: bool = True) -> dict:
         except InputError as error:
             raise InputError(
                 f'the run has finished, but {error}; free some space or choose another path, '
-                f'and {checkpoints.again}'
+                f'and {checkpoints.resume_hint()}'
             ) from error
         checkpoints.finished()
     return row
 
 
-def _begin_task(model, dataset, state, record, training: Training, output: Output) -> None:
-    """The next task's data, and what the method does before it learns them."""
-    training_mode(model.net, training.bn)
-    state.next_task()
-    serve(state.loader, model)  # whose length a method may ask for
+def _run_tasks(run: Run, first: int, tasks: int) -> int:
+    """Learn and evaluate the tasks up to number `tasks`, from where an interrupted run or a saved
+    one was. first: the first that is learned. Returns the number of tasks that have ended."""
+    record, checkpoints = run.record, run.checkpoints
+    restored = checkpoints.restore()
+    start = restored or saved_models.load(run.state, run.args)
+    record.began -= record.seconds['total']  # of the run that is continued
+    if run.output.enable_other_metrics and start == Position():
+        record.untrained = _evaluate_untrained(run, tasks)
+    if run.stream.inference_only and start.task and not restored:
+        # a saved run is evaluated where it was
+        tasks, first = start.task, record.first
+        del record.class_il[-1:], record.task_il[-1:]
+        _evaluate_task(run)
+    for task in range(start.task, tasks):
+        if not (task == start.task and start.begun):
+            _begin_task(run)
+        with allow_single_values(run.model.net):
+            if task >= first and not run.stream.inference_only:
+                _learn_task(run)
+            watch = Stopwatch(record.seconds, 'stream')
+            with watch, Progress(f'End of task {task + 1}', quiet=run.output.non_verbose):
+                run.model.meta_end_task(run.dataset)
+        if task + 1 == first:
+            saved_models.load_weights(run.model, run.dataset, run.args)
+        if task >= first:
+            _evaluate_task(run)
+        if run.output.savecheck == 'task' and task < tasks - 1:
+            saved_models.save(run.state, run.args, run.arguments, task)
+        if task == tasks - 1 or checkpoints.due():
+            checkpoints.save(Position(task + 1), last=task == tasks - 1)
+    return tasks
+
+
+def _begin_task(run: Run) -> None:
+    """Load the next task's data, and let the method prepare for them."""
+    model, dataset, record = run.model, run.dataset, run.record
+    training_mode(model.net, run.args.bn)
+    run.state.next_task()
+    serve(run.state.loader, model)  # whose length a method may ask for
     record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
-    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=output.non_verbose):
+    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=run.output.non_verbose):
         model.meta_begin_task(dataset)
-    if output.enable_other_metrics and dataset.c_task > 0:
+    if run.output.enable_other_metrics and dataset.c_task > 0:
         for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
-            row += accuracies
+            row.extend(accuracies)
 
 
-def _learn_task(model, dataset, args, state, record, anytime, checkpoints) -> None:
-    """The task's epochs and batches, from where the run was interrupted."""
-    training, task, loader = Training.of(args), dataset.c_task, state.loader
+def _learn_task(run: Run) -> None:
+    """Learn the task's epochs and batches, from where the run was interrupted."""
+    model, dataset, state, checkpoints = run.model, run.dataset, run.state, run.checkpoints
+    training, task, loader = Training.of(run.args), dataset.c_task, state.loader
     serve(loader, model)
-    scheduler = get_scheduler(model, args, reload_optim=False)
+    scheduler = get_scheduler(model, run.args, reload_optim=False)
     fitting = Fitting(training, model, dataset)
-    limit = model.get_debug_iters() if training.debug_mode else None
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):
-        total = limit or (len(loader) if hasattr(loader, '__len__') else None)
-        progress = Progress(
-            f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose
-        )
-        with Stopwatch(record.seconds, 'stream') as watch:
-            if not batches:  # else this pass was interrupted
-                training_mode(model.net, training.bn)
-                model.meta_begin_epoch(epoch, dataset)
-            losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
-            for batch in progress.over(state.batches(limit)):
-                anytime.predict(batch)
-                labels, loss = _learn_batch(model, loader, batch, epoch)
-                record.images, batches = record.images + len(labels), batches + 1
-                if losses.add(loss):
-                    rate = {'lr': model.opt.param_groups[0]['lr']} if model.opt else {}
-                    progress.tell(loss=losses.mean, **rate)
-                if scheduler and training.scheduler_mode == 'iter':
-                    scheduler.step()
-                anytime.add(labels)
-                if fitting.end_batch():
-                    break
-                if checkpoints.due():
-                    losses.check()
-                    watch.lap()
-                    checkpoints.save(Position(task, epoch, batches, begun=True))
-            if scheduler and training.scheduler_mode == 'epoch':
-                scheduler.step()
-            losses.check()
-            model.meta_end_epoch(epoch, dataset)
-            fitting.end_epoch(epoch, batches)
+        _learn_epoch(run, training, scheduler, fitting, Position(task, epoch, batches, begun=True))
         epoch, batches = epoch + 1, 0
-        if (
-            training.eval_epochs
-            and epoch % training.eval_epochs == 0
-            and fitting.wants_epoch(epoch)
-        ):
+        evaluates = training.eval_epochs and epoch % training.eval_epochs == 0
+        if evaluates and fitting.wants_epoch(epoch):
             accuracies = dataset.evaluate(model, dataset)
             print_accuracies(*accuracies, dataset, f' (epoch {epoch})')
         if checkpoints.due():
@@ -162,19 +159,51 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints) -> No
     fitting.finish()
 
 
+def _learn_epoch(run: Run, training: Training, scheduler, fitting: Fitting, at: Position) -> None:
+    """Learn a pass over the task's data, or the rest of an interrupted one. at: its beginning."""
+    model, record, loader, batches = run.model, run.record, run.state.loader, at.batch
+    limit = model.get_debug_iters() if training.debug_mode else None
+    total = limit or (len(loader) if hasattr(loader, '__len__') else None)
+    title = f'Task {at.task + 1} - Epoch {at.epoch + 1}'
+    progress = Progress(title, total, batches, run.output.non_verbose)
+    with Stopwatch(record.seconds, 'stream') as watch:
+        if not batches:
+            training_mode(model.net, training.bn)
+            model.meta_begin_epoch(at.epoch, run.dataset)
+        losses = LossWatch(f'task {at.task + 1}, epoch {at.epoch + 1}')
+        for batch in progress.over(run.state.batches(limit)):
+            run.anytime.predict(batch)
+            labels, loss = _learn_batch(model, loader, batch, at.epoch)
+            record.images += len(labels)
+            batches += 1
+            if losses.add(loss):
+                rate = {'lr': model.opt.param_groups[0]['lr']} if model.opt else {}
+                progress.tell(loss=losses.mean, **rate)
+            if scheduler and training.scheduler_mode == 'iter':
+                scheduler.step()
+            run.anytime.add(labels)
+            if fitting.end_batch():
+                break
+            if run.checkpoints.due():
+                losses.check()
+                watch.lap()
+                run.checkpoints.save(dataclasses.replace(at, batch=batches))
+        if scheduler and training.scheduler_mode == 'epoch':
+            scheduler.step()
+        losses.check()
+        model.meta_end_epoch(at.epoch, run.dataset)
+        fitting.end_epoch(at.epoch, batches)
+
+
 def _learn_batch(model, loader, batch, epoch: int) -> tuple:
     """(labels int64 (B,), the method's loss); further fields of the data set go by their names."""
     if not model.RAW_STREAM:
         batch = [x.to(model.device) for x in batch]
     inputs, labels, not_aug_inputs, *extras = batch
-    names, labels = (
-        getattr(getattr(loader, 'dataset', None), 'extra_return_fields', ()),
-        labels.long(),
-    )
+    names = getattr(getattr(loader, 'dataset', None), 'extra_return_fields', ())
+    fields, labels = dict(zip(names, extras)), labels.long()
     try:
-        return labels, model.meta_observe(
-            inputs, labels, not_aug_inputs, epoch=epoch, **dict(zip(names, extras))
-        )
+        return labels, model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch, **fields)
     except ValueError as error:
         if 'more than 1 value per channel' not in str(error):
             raise
@@ -184,7 +213,8 @@ def _learn_batch(model, loader, batch, epoch: int) -> tuple:
         ) from error
 
 
-def _evaluate_task(model, dataset, record) -> None:
+def _evaluate_task(run: Run) -> None:
+    model, dataset, record = run.model, run.dataset, run.record
     with Stopwatch(record.seconds, 'evaluation'):
         accuracies = dataset.evaluate(model, dataset)
         record.class_il.append(accuracies[0])
@@ -193,24 +223,25 @@ def _evaluate_task(model, dataset, record) -> None:
         model.meta_end_eval(dataset, accuracies)
 
 
-def _evaluate_untrained(model, dataset, tasks: int) -> tuple:
+def _evaluate_untrained(run: Run, tasks: int) -> tuple[list, list]:
     """(class-il, task-il) on each task from the second on, before any training, among the same
     classes as just before that task is learned."""
-    found, seen = ([], []), dict.fromkeys(dataset.task_classes(0).tolist())
+    dataset, rows = run.dataset, ([], [])
+    seen = dict.fromkeys(dataset.task_classes(0).tolist())
     for task in range(1, tasks):
         seen |= dict.fromkeys(dataset.task_classes(task).tolist())
         loaders = [(task, dataset.test_loader(task))]
-        for row, accuracies in zip(
-            found, evaluate(model, dataset, loaders=loaders, seen=list(seen))
-        ):
-            row += accuracies
-    return found
+        both = evaluate(run.model, dataset, loaders=loaders, seen=list(seen))
+        for row, accuracies in zip(rows, both):
+            row.extend(accuracies)
+    return rows
 
 
-def _evaluate_for_real(model, dataset, record) -> None:
-    """After a run on held-out samples (`--validation`): the real test set."""
+def _evaluate_for_real(run: Run) -> None:
+    """Evaluate a run on held-out samples (`--validation`) on the real test set, too."""
+    record, dataset = run.record, run.dataset
     with Stopwatch(record.seconds, 'evaluation'):
         real = dataset.without_validation()
-        record.test = evaluate(model, real)
+        record.test = evaluate(run.model, real)
         record.real_sizes = [len(loader.dataset) for loader in real.test_loaders]
     print_accuracies(*record.test, dataset, when='final')
