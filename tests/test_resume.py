@@ -48,7 +48,8 @@ class Reaper(TorchFunctionMode):
 
     def __init__(self, monkeypatch):
         super().__init__()
-        self.left, self.moments = None, 0
+        self.left = None
+        self.moments = 0
         hooks = (
             'meta_begin_task',
             'meta_observe',
@@ -95,7 +96,8 @@ def start(parse, small_digits, monkeypatch):
     """start(folder, method, *flags): (model, data set, arguments), ready to train, with a
     checkpoint at every other opportunity.
     """
-    due, turns = checkpoints.Checkpoints.due, itertools.count()
+    due = checkpoints.Checkpoints.due
+    turns = itertools.count()
     monkeypatch.setattr(
         checkpoints.Checkpoints,
         'due',
@@ -153,7 +155,8 @@ def rows_below(folder) -> list:
 def run_with_kills(start, reaper, folder, kills, *words):
     """The end of a run that is killed after these numbers of moments, one after the other."""
     for after in [*kills, None]:
-        reaper.left, reaper.moments = after, 0
+        reaper.left = after
+        reaper.moments = 0
         # as a new process has it; the last one may have ended in no_grad's exit
         torch.set_grad_enabled(True)
         model, dataset, args = start(folder, *words)
@@ -231,7 +234,8 @@ def killed_twice(run, reaper, folder, name: str):
     """A run, and the same one killed at a random moment and again soon after it has resumed, end
     alike.
     """
-    whole, chance = run(folder / 'whole', []), random.Random(name)
+    whole = run(folder / 'whole', [])
+    chance = random.Random(name)
     kills = [
         chance.randrange(reaper.moments // 4, reaper.moments),
         chance.randrange(1, reaper.moments // 3),
@@ -314,7 +318,10 @@ class Store:
     """As the buffers of files written for Mammoth: its state is its attributes."""
 
     def __init__(self, owner):
-        self.owner, self.count, self.rows, self.random = owner, 0, [], np.random.default_rng(0)
+        self.owner = owner
+        self.count = 0
+        self.rows = []
+        self.random = np.random.default_rng(0)
 
 
 class Holder(Sgd):
@@ -415,7 +422,8 @@ def test_what_has_changed_is_told_and_decided_by_the_user(
     start, reaper, tmp_path, capsys, monkeypatch, what
 ):
     """Code, pixels, the integer network next to the weights."""
-    code, path = {'utils/buffer.py': 'as it was'}, tmp_path / 'w.safetensors'
+    code = {'utils/buffer.py': 'as it was'}
+    path = tmp_path / 'w.safetensors'
     monkeypatch.setattr(checkpoints, 'code_digests', lambda: dict(code))
     given = ['scroll', '--weights', save_tiny_integers(path)] if 'features' in what else ['er']
     words = interrupted(start, tmp_path, *given, reaper=reaper, moment=20)
@@ -440,7 +448,8 @@ def test_a_row_is_written_once(start, tmp_path, monkeypatch, when):
     """Killed before the rows, between them (class-il and task-il have files of their own), or
     before the checkpoint goes.
     """
-    written, append = [], results.append_row
+    written = []
+    append = results.append_row
 
     def dying(*given):
         if (when, len(written)) == ('before', 0):
@@ -543,7 +552,8 @@ def test_a_signal_ends_a_run_at_the_next_step(
         '--lr 0.05',
         '--n_splits 2 --n_epochs 1 --batch_size 12 --buffer_size 25 --non_verbose 1',
     ]
-    observe, steps = models.get_model_class('er').observe, []
+    observe = models.get_model_class('er').observe
+    steps = []
 
     def stop_after_five(self, *given, **more):
         steps.append(1)
@@ -664,7 +674,8 @@ def test_real_kills_of_real_processes(tiny_weights, tmp_path):
             return None
 
     # what a killed process said is not lost
-    saved, told = tmp_path / 'killed/unfinished', dict(os.environ, PYTHONUNBUFFERED='1')
+    saved = tmp_path / 'killed/unfinished'
+    told = dict(os.environ, PYTHONUNBUFFERED='1')
     subprocess.run(command(tmp_path / 'whole'), check=True, capture_output=True, timeout=300)
     chance = random.Random(0)
     for latest in (0, 0.5, None):  # the first kill is at once, on any machine; the last is none

@@ -44,14 +44,18 @@ class Checkpoints:
     state: of the run. arguments: name -> value, as the run began."""
 
     def __init__(self, state: RunState, args, arguments: dict):
-        self.state, self.args, self.every = state, args, 60 * args.checkpoint_every
+        self.state = state
+        self.args = args
+        self.every = 60 * args.checkpoint_every
         self.active = self.every > 0 and not args.disable_log
         self.catches = self.active and args.save_after_interrupt
         name = f'{args.model}-{args.dataset}-{_digest(args, arguments)}.pt'
         self.path = Path(args.base_path) / 'unfinished' / name
         self.lock = None  # the open file that has it
         self.about = _about(state) if self.active else None
-        self.last, self.stop, self._ending = time.monotonic(), None, contextlib.ExitStack()
+        self.last = time.monotonic()
+        self.stop = None
+        self._ending = contextlib.ExitStack()
         self._process = os.getpid()
 
     def __enter__(self):
@@ -88,7 +92,8 @@ class Checkpoints:
             print(f'{error}; the run starts over')
             return None
         with loading(f'{self.path} (--resume never starts over)'):
-            was, now = content['about'], self.about
+            was = content['about']
+            now = self.about
             changed = [name for name, old in was.items() if now.get(name, old) != old]
             if changed and self.args.resume != 'always':
                 raise InputError(
@@ -196,7 +201,9 @@ def _digest(args, arguments: dict) -> str:
 
 def _about(state: RunState) -> dict:
     """Collect what a run's bits follow from besides its arguments."""
-    model, dataset, about = state.model, state.dataset, {}
+    model = state.model
+    dataset = state.dataset
+    about = {}
     if isinstance(dataset, ScheduledDataset):  # of others the data are not known
         data = [zlib.crc32(little_endian(array)) for array in dataset.images[:4]]
         about = {'schedule': dataset.schedule.digest(), 'data': data}

@@ -52,9 +52,17 @@ class RunState:
         loader: training loader of the task that was begun last."""
 
     def __init__(self, model, dataset, args, **parts):
-        self.model, self.dataset, self.args, self.parts = model, dataset, args, parts
-        self.loader, self.begins, self.pass_start, self.resumed = None, [], None, None
-        self.given, packer, self._places = dict(vars(args)), Packer(), {}
+        self.model = model
+        self.dataset = dataset
+        self.args = args
+        self.parts = parts
+        self.loader = None
+        self.begins = []
+        self.pass_start = None
+        self.resumed = None
+        self.given = dict(vars(args))
+        packer = Packer()
+        self._places = {}
         packer.members(model)
         self.there = packer.needs
 
@@ -79,9 +87,11 @@ class RunState:
 
     def _data(self) -> list:
         """The training loader, its data set, and what that wraps."""
-        parts, part = [], self.loader
+        parts = []
+        part = self.loader
         while hasattr(part, '__dict__') and part is not self.dataset and len(parts) < _MAX_WRAPPED:
-            parts, part = [*parts, part], vars(part).get('dataset')
+            parts = [*parts, part]
+            part = vars(part).get('dataset')
         return parts
 
     def _changed(self) -> list:
@@ -146,7 +156,8 @@ class RunState:
             for name, value in vars(self.args).items()
             if name not in self.given or self.given[name] is not value
         }
-        model, network = packer.members(self.model), self.there.get('model.net')
+        model = packer.members(self.model)
+        network = self.there.get('model.net')
         missing = [
             path
             for path, what in packer.needs.items()

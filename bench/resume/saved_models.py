@@ -48,7 +48,9 @@ def save(state, args, arguments: dict, task: int) -> None:
     """Write what `--savecheck` asks for after this task, or an InputError. arguments: as the run
     began.
     """
-    model, record, scheduler = state.model, state.parts['record'], state.parts.get('scheduler')
+    model = state.model
+    record = state.parts['record']
+    scheduler = state.parts.get('scheduler')
     day, time, name = record.run.split('-')
     which = 'joint' if args.joint else task if args.savecheck == 'task' else 'last'
     words = [
@@ -110,7 +112,8 @@ def load(state, args) -> Position:
     evaluate it (`--inference_only`), exactly where its run was."""
     if args.loadcheck is None:
         return Position()
-    content, first = read(args.loadcheck), args.start_from or 0
+    content = read(args.loadcheck)
+    first = args.start_from or 0
     with loading(f'--loadcheck {args.loadcheck}'):
         if content.get('run') is not None and (first or args.inference_only):
             return _resume(state, args, content, first)
@@ -142,7 +145,9 @@ def load_weights(model, dataset, args) -> None:
 
 def _resume(state, args, content: dict, first: int) -> Position:
     """Exactly where the file's run was, if it was this run; the row has a name of its own."""
-    ended, saved, record = content['run']['position'][0], content['args'], state.parts['record']
+    ended = content['run']['position'][0]
+    saved = content['args']
+    record = state.parts['record']
     if first and ended != first:
         raise InputError(
             f'--start_from {first}: its run ended after task {ended}; give --start_from {ended}'
@@ -151,7 +156,8 @@ def _resume(state, args, content: dict, first: int) -> Position:
         here = to_parsable_obj(getattr(args, name, None))
         if name in saved and here != saved[name]:
             raise InputError(f'its run had --{name} {saved[name]}, this one has {here}')
-    name, position = record.run, state.restore(content['run'])
+    name = record.run
+    position = state.restore(content['run'])
     record.run = name
     print(f'{args.loadcheck}: going on {position}', flush=True)
     return position
@@ -162,7 +168,8 @@ def _load_tensors(model, tensors: dict, same: bool) -> None:
     same: of the same method, which may have buffers only when it has learned."""
     for name in [name for name in tensors if same and '.' not in name and not hasattr(model, name)]:
         model.register_buffer(name, tensors[name])
-    own, given = model.state_dict(), {}
+    own = model.state_dict()
+    given = {}
     for name, tensor in tensors.items():
         if name in own or not (
             _COUNTER.fullmatch(name) or getattr(model, name.split('.')[0], model) is None
@@ -186,7 +193,8 @@ def _load_buffer(model, dataset, content) -> None:
             '--loadcheck: the buffer in the file is code and not data (old_pickle), and is left out'
         )
         return
-    examples, labels = content.get('examples'), content.get('labels')
+    examples = content.get('examples')
+    labels = content.get('labels')
     if (
         labels is not None
         and len(labels)

@@ -54,7 +54,8 @@ class Kept:
 def load_model_state(model: nn.Module, state: dict, stream=()) -> None:
     """Give a newly built method this state. stream: of `unpack`. InputError if something in it does
     not fit."""
-    plain, registered = {name for name, value in vars(model).items() if value is not None}, True
+    plain = {name for name, value in vars(model).items() if value is not None}
+    registered = True
     for name, packed in state.items():
         registered = registered and name not in plain  # these come last in `members`
         with loading(name):
@@ -93,7 +94,10 @@ class Packer:
         kept."""
 
     def __init__(self, stream: dict | None = None):
-        self.needs, self.lost, self.stream, self._left = {}, [], stream or {}, set()
+        self.needs = {}
+        self.lost = []
+        self.stream = stream or {}
+        self._left = set()
 
     def members(self, model: nn.Module) -> dict:
         """Attribute name -> plain data."""
@@ -228,7 +232,8 @@ def _filled(saved: torch.Tensor, device, present) -> torch.Tensor:
     if isinstance(present, nn.Parameter) or (
         saved.requires_grad and getattr(present, 'requires_grad', 0)
     ):
-        present.data, value = value.to(present.device), present
+        present.data = value.to(present.device)
+        value = present
     return value.requires_grad_(saved.requires_grad)
 
 
@@ -236,11 +241,13 @@ def _module(packed: dict, present, model) -> nn.Module:
     module = present if isinstance(present, nn.Module) else copy.deepcopy(model.net)
     if not isinstance(module, nn.Module):
         raise ValueError('a network that is not there')
-    tensors, parts = _tensors(module), list(module.modules())
+    tensors = _tensors(module)
+    parts = list(module.modules())
     if list(tensors) != list(packed['tensors']) or len(parts) != len(packed['training']):
         raise ValueError('another network')
     for name, saved in packed['tensors'].items():
-        value, tensor = saved['tensor'] if isinstance(saved, dict) else saved, tensors[name]
+        value = saved['tensor'] if isinstance(saved, dict) else saved
+        tensor = tensors[name]
         if value.shape != tensor.shape:
             raise ValueError(f'{name} is {tuple(value.shape)}')
         tensor.data.copy_(value.detach())

@@ -40,15 +40,23 @@ class Anytime(Kept):
             raise InputError(
                 f'--eval_every {every}: the stream has {len(dataset.schedule.order)} samples'
             )
-        self.model, self.dataset, self.every, self.prequential = model, dataset, every, prequential
-        self.curve, self.seen, self.samples, self.right, self.predicted = [], [], 0, 0, 0
+        self.model = model
+        self.dataset = dataset
+        self.every = every
+        self.prequential = prequential
+        self.curve = []
+        self.seen = []
+        self.samples = 0
+        self.right = 0
+        self.predicted = 0
 
     def predict(self, batch) -> None:
         """Predict a batch that is to be learned, un-augmented, among the classes that have come; a
         sample counts as wrong before any has. Those without label (-1) do not count."""
         if not self.prequential:
             return
-        labels, images = batch[1], batch[2]
+        labels = batch[1]
+        images = batch[2]
         self.predicted += int((labels >= 0).sum())
         if self.seen:
             if not self.model.RAW_STREAM and images.dim() > 2:
@@ -62,7 +70,8 @@ class Anytime(Kept):
         """Count a batch that was learned, labels int64 (B,), and evaluate where one is due."""
         if not (self.every or self.prequential):
             return
-        before, self.samples = self.samples, self.samples + len(labels)
+        before = self.samples
+        self.samples = self.samples + len(labels)
         self.seen = sorted(set(self.seen).union(labels[labels >= 0].tolist()))  # -1: not labelled
         if not self.every or self.samples // self.every == before // self.every or not self.seen:
             return

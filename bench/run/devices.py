@@ -14,7 +14,9 @@ from scroll.embedding.precision import keep_depthwise_in_float32
 from scroll.ground.errors import InputError
 from scroll.heads.registry import lift_of
 
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
+# malloc.h
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_MAX = -4
 
 
 def reuse_memory() -> None:

@@ -22,9 +22,14 @@ class Fitting(Kept):
     KEPT = 'left', 'best', 'without', 'network'
 
     def __init__(self, training, model, dataset):
-        self.training, self.model, self.dataset = training, model, dataset
+        self.training = training
+        self.model = model
+        self.dataset = dataset
         self.mode = training.fitting_mode
-        self.left, self.best, self.without, self.network = training.n_iters, -math.inf, 0, None
+        self.left = training.n_iters
+        self.best = -math.inf
+        self.without = 0
+        self.network = None
 
     def wants_epoch(self, epoch: int) -> bool:
         """Return whether another pass, number `epoch` from 0, is to begin."""
@@ -55,7 +60,8 @@ class Fitting(Kept):
             score = -loss if self.training.early_stopping_metric == 'loss' else accuracy
             self.without += 1
             if score > self.best + self.training.early_stopping_epsilon:
-                self.best, self.without = score, 0
+                self.best = score
+                self.without = 0
                 self.network = copy.deepcopy(self._states())
 
     def finish(self) -> None:

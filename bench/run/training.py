@@ -54,21 +54,24 @@ def train(model, dataset, args, test: bool = True) -> dict:
 
     InputError: something is invalid, or the run has its row and a file of the model cannot be
     written."""
-    stream, output = Stream.of(args), Output.of(args)
+    stream = Stream.of(args)
+    output = Output.of(args)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
     if output.savecheck:
         check_target(args.checkpoint_path, '--savecheck: --checkpoint_path', folder=True)
     folders = {setting: results_folder(args, setting) for setting in settings(dataset)}
     for folder in () if output.disable_log else folders.values():
         results.check_writable(folder)
-    first, tasks = stream.start_from or 0, stream.stop_after or dataset.N_TASKS
+    first = stream.start_from or 0
+    tasks = stream.stop_after or dataset.N_TASKS
     if first >= dataset.N_TASKS or tasks > dataset.N_TASKS:
         raise InputError(
             f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks'
         )
     if getattr(args, 'differs', ''):
         print(args.differs, flush=True)
-    record, anytime = Record(first), Anytime(model, dataset, output.eval_every, output.prequential)
+    record = Record(first)
+    anytime = Anytime(model, dataset, output.eval_every, output.prequential)
     state = RunState(model, dataset, args, record=record, anytime=anytime)
     checkpoints = Checkpoints(state, args, arguments)
     run = Run(model, dataset, args, arguments, stream, output, record, anytime, state, checkpoints)
@@ -94,7 +97,8 @@ def train(model, dataset, args, test: bool = True) -> dict:
 def _run_tasks(run: Run, first: int, tasks: int) -> int:
     """Learn and evaluate the tasks up to number `tasks`, from where an interrupted run or a saved
     one was. first: the first that is learned. Returns the number of tasks that have ended."""
-    record, checkpoints = run.record, run.checkpoints
+    record = run.record
+    checkpoints = run.checkpoints
     restored = checkpoints.restore()
     start = restored or saved_models.load(run.state, run.args)
     record.began -= record.seconds['total']  # of the run that is continued
@@ -102,7 +106,8 @@ def _run_tasks(run: Run, first: int, tasks: int) -> int:
         record.untrained = _evaluate_untrained(run, tasks)
     if run.stream.inference_only and start.task and not restored:
         # a saved run is evaluated where it was
-        tasks, first = start.task, record.first
+        tasks = start.task
+        first = record.first
         del record.class_il[-1:], record.task_il[-1:]
         _evaluate_task(run)
     for task in range(start.task, tasks):
@@ -127,7 +132,9 @@ def _run_tasks(run: Run, first: int, tasks: int) -> int:
 
 def _begin_task(run: Run) -> None:
     """Load the next task's data, and let the method prepare for them."""
-    model, dataset, record = run.model, run.dataset, run.record
+    model = run.model
+    dataset = run.dataset
+    record = run.record
     training_mode(model.net, run.args.bn)
     run.state.next_task()
     serve(run.state.loader, model)  # whose length a method may ask for
@@ -141,15 +148,21 @@ def _begin_task(run: Run) -> None:
 
 def _learn_task(run: Run) -> None:
     """Learn the task's epochs and batches, from where the run was interrupted."""
-    model, dataset, state, checkpoints = run.model, run.dataset, run.state, run.checkpoints
-    training, task, loader = Training.of(run.args), dataset.c_task, state.loader
+    model = run.model
+    dataset = run.dataset
+    state = run.state
+    checkpoints = run.checkpoints
+    training = Training.of(run.args)
+    task = dataset.c_task
+    loader = state.loader
     serve(loader, model)
     scheduler = get_scheduler(model, run.args, reload_optim=False)
     fitting = Fitting(training, model, dataset)
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):
         _learn_epoch(run, training, scheduler, fitting, Position(task, epoch, batches, begun=True))
-        epoch, batches = epoch + 1, 0
+        epoch = epoch + 1
+        batches = 0
         evaluates = training.eval_epochs and epoch % training.eval_epochs == 0
         if evaluates and fitting.wants_epoch(epoch):
             accuracies = dataset.evaluate(model, dataset)
@@ -161,7 +174,10 @@ def _learn_task(run: Run) -> None:
 
 def _learn_epoch(run: Run, training: Training, scheduler, fitting: Fitting, at: Position) -> None:
     """Learn a pass over the task's data, or the rest of an interrupted one. at: its beginning."""
-    model, record, loader, batches = run.model, run.record, run.state.loader, at.batch
+    model = run.model
+    record = run.record
+    loader = run.state.loader
+    batches = at.batch
     limit = model.get_debug_iters() if training.debug_mode else None
     total = limit or (len(loader) if hasattr(loader, '__len__') else None)
     title = f'Task {at.task + 1} - Epoch {at.epoch + 1}'
@@ -201,7 +217,8 @@ def _learn_batch(model, loader, batch, epoch: int) -> tuple:
         batch = [x.to(model.device) for x in batch]
     inputs, labels, not_aug_inputs, *extras = batch
     names = getattr(getattr(loader, 'dataset', None), 'extra_return_fields', ())
-    fields, labels = dict(zip(names, extras)), labels.long()
+    fields = dict(zip(names, extras))
+    labels = labels.long()
     try:
         return labels, model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch, **fields)
     except ValueError as error:
@@ -214,7 +231,9 @@ def _learn_batch(model, loader, batch, epoch: int) -> tuple:
 
 
 def _evaluate_task(run: Run) -> None:
-    model, dataset, record = run.model, run.dataset, run.record
+    model = run.model
+    dataset = run.dataset
+    record = run.record
     with Stopwatch(record.seconds, 'evaluation'):
         accuracies = dataset.evaluate(model, dataset)
         record.class_il.append(accuracies[0])
@@ -226,7 +245,8 @@ def _evaluate_task(run: Run) -> None:
 def _evaluate_untrained(run: Run, tasks: int) -> tuple[list, list]:
     """(class-il, task-il) on each task from the second on, before any training, among the same
     classes as just before that task is learned."""
-    dataset, rows = run.dataset, ([], [])
+    dataset = run.dataset
+    rows = ([], [])
     seen = dict.fromkeys(dataset.task_classes(0).tolist())
     for task in range(1, tasks):
         seen |= dict.fromkeys(dataset.task_classes(task).tolist())
@@ -239,7 +259,8 @@ def _evaluate_untrained(run: Run, tasks: int) -> tuple[list, list]:
 
 def _evaluate_for_real(run: Run) -> None:
     """Evaluate a run on held-out samples (`--validation`) on the real test set, too."""
-    record, dataset = run.record, run.dataset
+    record = run.record
+    dataset = run.dataset
     with Stopwatch(record.seconds, 'evaluation'):
         real = dataset.without_validation()
         record.test = evaluate(run.model, real)

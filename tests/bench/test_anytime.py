@@ -46,19 +46,19 @@ def test_scroll_predicts_at_any_time_as_ridge_on_what_has_come(parse, schedule):
     model, dataset, row = trained(
         parse, 'scroll', '--schedule', schedule, '--eval_every 448 --buffer_size 0'
     )
-    curve, checked = json.loads(row['anytime_curve']), 0
-    images, labels = dataset.images.train, dataset.images.train_labels
+    curve = json.loads(row['anytime_curve'])
+    checked = 0
+    images = dataset.images.train
+    labels = dataset.images.train_labels
     for n, accuracy in curve:
         order = dataset.schedule.order[:n]
         if n not in dataset.schedule.cuts:
             # the loader shuffles inside a segment: which of its samples came first is not the
             # schedule's say
             continue
-        x, y, classes = (
-            model.embedder(images[order])[0] / GRID,
-            labels[order],
-            np.unique(labels[order]),
-        )
+        x = model.embedder(images[order])[0] / GRID
+        y = labels[order]
+        classes = np.unique(labels[order])
         x = np.concatenate([x, np.ones((n, 1))], axis=1)
         reference = Ridge(alpha=0.1, fit_intercept=False).fit(x, 2.0 * (y[:, None] == classes) - 1)
         test = np.isin(dataset.images.test_labels, classes)
@@ -94,11 +94,9 @@ def test_each_batch_is_predicted_before_it_is_learned(parse, small_digits, name,
     model, dataset, row = trained(
         parse, name, '--schedule gaussian,batch=7 --prequential 1 --batch_size 7', *flags
     )
-    x, y, right = (
-        dataset.images.train[dataset.schedule.order],
-        dataset.images.train_labels[dataset.schedule.order],
-        0,
-    )
+    x = dataset.images.train[dataset.schedule.order]
+    y = dataset.images.train_labels[dataset.schedule.order]
+    right = 0
     x = (
         model.embedder(x)[0] / GRID
         if name == 'scroll'

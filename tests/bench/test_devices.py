@@ -22,11 +22,9 @@ def as_it_was():
 
 def model_of(net, device='cpu', trains=True):
     model = torch.nn.Module()
-    model.net, model.device, model.opt = (
-        net,
-        torch.device(device),
-        torch.optim.SGD(net.parameters(), lr=0.1) if trains else None,
-    )
+    model.net = net
+    model.device = torch.device(device)
+    model.opt = torch.optim.SGD(net.parameters(), lr=0.1) if trains else None
     return model
 
 
@@ -43,11 +41,9 @@ def step(net, x, y) -> tuple:
 
 def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_flat():
     """In float64 the two layouts differ by rounding alone, which is far below a float32's."""
-    plain, x, y = (
-        tiny_net(width=8).double(),
-        torch.rand(8, 3, 48, 48, dtype=torch.float64),
-        torch.arange(8) % 3,
-    )
+    plain = tiny_net(width=8).double()
+    x = torch.rand(8, 3, 48, 48, dtype=torch.float64)
+    y = torch.arange(8) % 3
     model = model_of(copy.deepcopy(plain))
     arrange(model)
     assert model.net.channels_last
@@ -64,7 +60,9 @@ def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_f
 
 
 def test_bfloat16_is_of_products_alone_and_learns_the_same_but_for_its_rounding(capsys):
-    plain, x, y = tiny_net(width=8), torch.rand(8, 3, 48, 48), torch.arange(8) % 3
+    plain = tiny_net(width=8)
+    x = torch.rand(8, 3, 48, 48)
+    y = torch.arange(8) % 3
     model = model_of(copy.deepcopy(plain))
     assert arrange(model, 'bfloat16') == 'bfloat16'
     network = pickle.loads(pickle.dumps(copy.deepcopy(model.net)))
@@ -92,7 +90,8 @@ def test_depthwise_convolutions_stay_in_float32():
         (torch.nn.Sequential,),
         {'__module__': 'backbone.resnet18', 'precision': 'float32', 'channels_last': False},
     )
-    plain, x = ours(*copy.deepcopy(DEEP)), torch.randn(4, 80, 6, 6)
+    plain = ours(*copy.deepcopy(DEEP))
+    x = torch.randn(4, 80, 6, 6)
     model = model_of(copy.deepcopy(plain))
     arrange(model, 'bfloat16')
     with torch.autocast('cpu', torch.bfloat16):
@@ -114,10 +113,8 @@ def convs(*shapes):
     return [torch.nn.Conv2d(*shape, bias=False) for shape in shapes]
 
 
-WIDE, DEEP = (
-    convs((80, 96, 3, 1, 1), (96, 80, 3, 1, 1)),
-    convs((80, 80, 5, 1, 2, 1, 80), (80, 80, (5, 7), (1, 2), (0, 1), 1, 80)),
-)
+WIDE = convs((80, 96, 3, 1, 1), (96, 80, 3, 1, 1))
+DEEP = convs((80, 80, 5, 1, 2, 1, 80), (80, 80, (5, 7), (1, 2), (0, 1), 1, 80))
 THIN = convs((80, 96, 1), (96, 80, 1))
 
 
@@ -131,10 +128,8 @@ def test_convolutions_of_fewer_or_faster_products_learn_the_same(layers, size):
     kind = type('Ours', (torch.nn.Sequential,), {'__module__': 'backbone.resnet18'})
     plain = kind(*copy.deepcopy(layers)).double()
     plain.channels_last = False
-    model, x = (
-        model_of(copy.deepcopy(plain)),
-        torch.randn(16, 80, size, size, dtype=torch.float64, requires_grad=True),
-    )
+    model = model_of(copy.deepcopy(plain))
+    x = torch.randn(16, 80, size, size, dtype=torch.float64, requires_grad=True)
     arrange(model)
     with torch.inference_mode():
         model.net(x)  # what it keeps for later calls can still be trained with

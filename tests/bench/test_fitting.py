@@ -14,7 +14,8 @@ def run(parse, small_digits):
     """run(*flags): (model, data set, row) of an SGD run on one task of 80 digits, 5 batches a pass."""
 
     def start(*flags):
-        flags, fixed = words_of(*flags), {'--lr': '0.05', '--n_splits': '1', '--batch_size': '16'}
+        flags = words_of(*flags)
+        fixed = {'--lr': '0.05', '--n_splits': '1', '--batch_size': '16'}
         fixed = [
             word for flag, value in fixed.items() if flag not in flags for word in (flag, value)
         ]
@@ -90,7 +91,8 @@ def test_early_stopping_keeps_the_best_network(scripted, scores, flags, kept, pa
 
 
 def test_early_stopping_looks_at_held_out_samples_of_the_newest_task(run, monkeypatch):
-    looked, whole = [], fitting.evaluate
+    looked = []
+    whole = fitting.evaluate
 
     def watched(model, dataset, **options):
         looked.append((options, len(dataset.test_loaders[-1].dataset), dataset.c_task))

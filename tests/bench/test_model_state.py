@@ -24,45 +24,39 @@ class Everything(nn.Module):
 
     def __init__(self, seed=0, learned=False):
         super().__init__()
-        self.net, self.device, self.args, self.dataset, self.loss = (
-            tiny_net(seed),
-            torch.device('cpu'),
-            object(),
-            object(),
-            print,
-        )
+        self.net = tiny_net(seed)
+        self.device = torch.device('cpu')
+        self.args = object()
+        self.dataset = object()
+        self.loss = print
         self.register_buffer('keys', torch.rand(3))
         self.net.register_buffer('shift', torch.rand(2), persistent=False)
-        self.scale, self.counts = nn.Parameter(torch.rand(2)), collections.Counter()
+        self.scale = nn.Parameter(torch.rand(2))
+        self.counts = collections.Counter()
         self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9)
-        self.torch_random, self.numpy_random = (
-            torch.Generator().manual_seed(seed),
-            np.random.default_rng(seed),
-        )
-        self.old_net, self.count, self.seen, self.means, self.cache = (
-            None,
-            0,
-            set(),
-            {},
-            'cheap to make again',
-        )
-        self.bias, self.solver = torch.zeros(2, requires_grad=True), types.ModuleType('solver')
-        self.bias_opt, self.solver.own = torch.optim.SGD([self.bias], lr=1), object()
+        self.torch_random = torch.Generator().manual_seed(seed)
+        self.numpy_random = np.random.default_rng(seed)
+        self.old_net = None
+        self.count = 0
+        self.seen = set()
+        self.means = {}
+        self.cache = 'cheap to make again'
+        self.bias = torch.zeros(2, requires_grad=True)
+        self.solver = types.ModuleType('solver')
+        self.bias_opt = torch.optim.SGD([self.bias], lr=1)
+        self.solver.own = object()
         if learned:
             self.net(torch.rand(2, 3, 16, 16)).sum().backward()
             self.opt.step()
             self.old_net = copy.deepcopy(self.net).eval()
             self.counts[3] += 2
-            self.count, self.seen, self.means = (
-                np.int64(7),
-                {3, 1},
-                {2: torch.arange(3), 'a': [1.5, None, (True, 'b')]},
-            )
-            self.names, self.digests = np.array(['x', 'yy']), np.array([2**63 + 1], np.uint64)
-            self.flags, self.images = (
-                np.array([True, False]),
-                np.arange(6, dtype=np.uint8).reshape(1, 2, 3),
-            )
+            self.count = np.int64(7)
+            self.seen = {3, 1}
+            self.means = {2: torch.arange(3), 'a': [1.5, None, (True, 'b')]}
+            self.names = np.array(['x', 'yy'])
+            self.digests = np.array([2**63 + 1], np.uint64)
+            self.flags = np.array([True, False])
+            self.images = np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
             self.torch_random.manual_seed(5)
             self.numpy_random.random(3)
             self.net.train()
@@ -102,7 +96,9 @@ def seen(value):
 
 
 def test_everything_comes_back():
-    model, again, packer = Everything(0, learned=True), Everything(1), Packer()
+    model = Everything(0, learned=True)
+    again = Everything(1)
+    packer = Packer()
     load_model_state(again, through_a_file(packer.members(model)))
     assert not packer.lost
     assert again.old_net is not model.old_net

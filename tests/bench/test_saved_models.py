@@ -80,7 +80,8 @@ def test_from_the_middle_on_the_run_ends_with_the_same_bits(run, tmp_path, metho
     the end predicts as its run did.
     """
     model, dataset, row = run(method, '--savecheck task')
-    whole, files = the_end(model, row), kept(tmp_path)
+    whole = the_end(model, row)
+    files = kept(tmp_path)
     assert [path.stem.rpartition('_')[2] for path in files] == ['0', '1', '2']
     again, _, second = run(method, '--loadcheck', files[0], '--start_from 1', folder='later')
     later = the_end(again, second)
@@ -143,7 +144,8 @@ def test_a_file_of_mammoth(run, tmp_path):
 def test_without_its_run_a_file_is_loaded_when_earlier_tasks_have_ended(run, tmp_path):
     """At whose ends iCaRL fills its buffer."""
     run('icarl', '--savecheck task')
-    path, later = kept(tmp_path)[1], '--start_from 2 --n_epochs 0'
+    path = kept(tmp_path)[1]
+    later = '--start_from 2 --n_epochs 0'
     exact, *_ = run('icarl', '--loadcheck', path, later)
     torch.save({**torch.load(path, weights_only=True), 'run': None}, path)
     again, *_ = run('icarl', '--loadcheck', path, later)
@@ -218,14 +220,16 @@ def test_on_a_full_disk_the_row_comes_first_and_the_same_command_writes_the_file
     assert 'after task 3' in out
     assert rows_of(tmp_path) == [1, 1]
     [late] = files_below(tmp_path / 'elsewhere')
-    content, row = torch.load(late, weights_only=True), rows_below(tmp_path / 'run')[0][0]
+    content = torch.load(late, weights_only=True)
+    row = rows_below(tmp_path / 'run')[0][0]
     assert [round(a, 4) for a in content['results'][0][-1]] == json.loads(row['accuracy_per_task'])
     assert len(content['buffer']['examples']) == 25
     assert not files_below(tmp_path / 'run' / 'unfinished')
 
 
 def test_what_scroll_has_learned_comes_after_the_row_as_well(typed, tmp_path, monkeypatch):
-    path, other = tmp_path / 'learned' / 'x.npz', tmp_path / 'other.npz'
+    path = tmp_path / 'learned' / 'x.npz'
+    other = tmp_path / 'other.npz'
     with monkeypatch.context() as disk:
         disk.setattr(np, 'savez', lambda *given, **more: full())
         code, _, err = typed(SCROLL, '--save_statistics', path)

@@ -17,7 +17,11 @@ class Recorder(ContinualModel):
     COMPATIBILITY = ['class-il']
 
     def __init__(self, *args):
-        self.calls, self.batches, self.rates, self.optimisers, self.counts = [], [], [], [], []
+        self.calls = []
+        self.batches = []
+        self.rates = []
+        self.optimisers = []
+        self.counts = []
         super().__init__(*args)
 
     def begin_task(self, dataset):
@@ -95,7 +99,8 @@ def run(parse, kind, *flags, **settings):
     """(row, model, dataset) of a run of a model of this class."""
     args = parse('sgd', '--lr 0.5', *flags, **settings)
     dataset = get_dataset(args)
-    args.num_classes, args.device = dataset.N_CLASSES, 'cpu'
+    args.num_classes = dataset.N_CLASSES
+    args.device = 'cpu'
     model = kind(get_backbone(args), dataset.get_loss(), args, dataset.get_transform(), dataset)
     return train(model, dataset, args), model, dataset
 

@@ -90,7 +90,8 @@ def test_after_held_out_samples_the_real_test_set(run, capsys, tmp_path, monkeyp
         '--permute_classes 1 --disable_log 0',
         base_path=tmp_path,
     )
-    held, real = len(dataset.test_labels), len(dataset.images.test_labels)
+    held = len(dataset.test_labels)
+    real = len(dataset.images.test_labels)
     assert (held, real) == (20, 40)
     with torch.no_grad():
         model.net.eval()
