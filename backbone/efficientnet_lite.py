@@ -27,7 +27,8 @@ STAGES = (  # (expansion, kernel, stride, channels, blocks) of variant 0
     (6, 5, 2, 192, 4),
     (6, 3, 1, 320, 1),
 )
-STEM, FEATURES = 32, 1280
+STEM = 32
+FEATURES = 1280
 EPS = 1e-3  # of its batch norms
 INPUT_SIZES = 224, 240, 260, 280, 300  # that the published weights of each variant were trained at
 
@@ -91,7 +92,8 @@ class EfficientNetLite(StagedBackbone):
         super().__init__()
         if variant not in range(len(VARIANTS)):
             raise ValueError(f'variant={variant}: must be 0 to {len(VARIANTS) - 1}')
-        self.num_classes, self.feature_dim = num_classes, FEATURES
+        self.num_classes = num_classes
+        self.feature_dim = FEATURES
         self.conv1 = nn.Conv2d(3, STEM, 3, 2, bias=False)
         self.bn1 = nn.BatchNorm2d(STEM, EPS)
         channels_in = STEM

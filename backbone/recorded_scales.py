@@ -83,7 +83,8 @@ def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None
 
     InputError: the scales are of other weights, or not for images of this size, or give another
     network on this machine than where they were recorded."""
-    recorded, size = read(path), preprocessing.input_size
+    recorded = read(path)
+    size = preprocessing.input_size
     check_source(recorded['psi'], net, path, name)
     expected = recorded['networks'].get(str(size))
     if expected is None:

@@ -35,7 +35,8 @@ class Bottleneck(nn.Module):
 
     def __init__(self, channels_in: int, channels: int, stride: int = 1):
         super().__init__()
-        wide, self.stride = 4 * channels, stride
+        wide = 4 * channels
+        self.stride = stride
         self.conv1 = nn.Conv2d(channels_in, channels, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = conv3x3(channels, channels, stride)

@@ -68,7 +68,8 @@ class ResNet(StagedBackbone):
         if num_filters < 1:
             raise ValueError(f'num_filters={num_filters}: must be positive')
         expansion = getattr(block, 'expansion', 1)
-        self.num_classes, self.nf = num_classes, num_filters
+        self.num_classes = num_classes
+        self.nf = num_filters
         self.feature_dim = num_filters * 2 ** (len(num_blocks) - 1) * expansion
         self.conv1 = stem or conv3x3(3, num_filters)
         self.bn1 = nn.BatchNorm2d(num_filters)

@@ -269,7 +269,8 @@ def _read_safetensors(path: Path) -> dict:
     try:
         if about['format'] != _FORMAT or len(about['mean']) != 3:
             raise InputError('another format')
-        options, info = dict(about['options']), dict(about['info'])
+        options = dict(about['options'])
+        info = dict(about['info'])
         backbone = normalise(about['backbone'])
         preprocessing = Preprocessing(
             about['input_size'], tuple(about['mean']), tuple(about['std'])

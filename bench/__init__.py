@@ -69,7 +69,8 @@ def get_avail_args(dataset: str, model: str, **flags) -> tuple:
     from bench.cli.parsing import parse_args
 
     parser = parse_args(flag_words(model=model, dataset=dataset, **flags), return_parser_only=True)
-    required, optional = {}, {}
+    required = {}
+    optional = {}
     for action in parser._actions:
         if action.dest not in ('help', 'model', 'dataset'):
             kind = required if action.required else optional

@@ -117,7 +117,8 @@ def fewer_images(count: int) -> None:
             kept = np.concatenate(
                 [np.flatnonzero(labels == label)[:count] for label in set(self.targets)]
             )
-            self.data, self.targets = self.data[np.sort(kept)], labels[np.sort(kept)].tolist()
+            self.data = self.data[np.sort(kept)]
+            self.targets = labels[np.sort(kept)].tolist()
 
     CIFAR10.__init__ = cut
 
@@ -150,7 +151,8 @@ def short(model: str, dataset: str, root: str, words: list) -> tuple:
 
 def verdict_of(kind: str, model: str, dataset: str, args) -> tuple:
     """(verdict, reason) of a method or data set, as `_TRIED` tries it in a process of its own."""
-    root, words = str(args.path), [*args.place, *args.flags]
+    root = str(args.path)
+    words = [*args.place, *args.flags]
     code = (
         f'import sys; sys.path.insert(0, {str(ROOT)!r}); import bench; from bench.checkout import *; '
         f'fewer_images({args.images}); run = short{(model, dataset, root, words)!r}; {_TRIED[kind]}'
@@ -239,7 +241,8 @@ def configs(args) -> None:
     from bench import flag_words
     from bench.cli.parsing import parse_args
 
-    asked, rows = configurations(args.path), []
+    asked = configurations(args.path)
+    rows = []
     with Progress("The checkout's own parser"):
         done = subprocess.run(
             [sys.executable, '-c', _THEIR_PARSER],
@@ -293,7 +296,8 @@ def _same(theirs: str, ours) -> bool:
 
 def compare(args) -> None:
     """A row for each run of a method here and there, in turn."""
-    path, given = args.out / 'compare.csv', ' '.join([*args.flags, *args.ours])
+    path = args.out / 'compare.csv'
+    given = ' '.join([*args.flags, *args.ours])
     others = {row['flags'] for row in read_rows(path, []) if row['model'] in args.models} - {given}
     if others:
         raise InputError(f'{path} has runs with other flags ({min(others)}): give another --out')

@@ -68,7 +68,9 @@ def samples_of(args) -> list:
 
 def embed(embedder, samples: list) -> tuple:
     """(features float32 (N, d), hex SHA-256 of splits, classes and pixels) of `samples_of`."""
-    rows, digest, size = [], hashlib.sha256(), embedder.chunk
+    rows = []
+    digest = hashlib.sha256()
+    size = embedder.chunk
     with Progress('Embedding', len(samples)) as progress:
         for start in range(0, len(samples), size):
             part = samples[start : start + size]
@@ -97,7 +99,9 @@ def main() -> None:
         raise InputError('expected --dataset or --data_dir, one of them, and -o NAME.npz')
     check_target(args.out, '-o')
     with Progress(f'Loading {args.embedder}'):
-        embedder, samples = embedder_of(args.embedder or ' '), samples_of(args)  # '' would be none
+        # '' would be none
+        embedder = embedder_of(args.embedder or ' ')
+        samples = samples_of(args)
     X, digest = embed(embedder, samples)
     facts = {
         'embedder': args.embedder,

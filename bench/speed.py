@@ -31,13 +31,15 @@ from scroll.sums.lift import Lift
 from scroll.sums.statistics import Statistics
 from utils.evaluate import serve
 
-BATCH, CLASSES = 32, 100
+BATCH = 32
+CLASSES = 100
 _PARTS = 'embedding', 'exact', 'sums', 'prediction', 'adaptation', 'er'
 
 
 def line(stage: str, ours: float, other: float, against: str, target: float | None = None) -> str:
     """A row of the Markdown table. ours, other: seconds. target: the largest wanted ratio."""
-    ratio, wanted = ours / other, ' | '
+    ratio = ours / other
+    wanted = ' | '
     if target:
         wanted = f'{target:.2f} | {"yes" if ratio <= target else "no"}'
     ours, other = (
@@ -75,7 +77,8 @@ def embedding(backbone, integers, images, rounds):
     """The online stage, and the integer network, compared with a forward pass. integers: the
     integer network, or None."""
     net, preprocessing = backbone
-    embedder, labels = Embedder(net, preprocessing), np.arange(len(images)) % CLASSES
+    embedder = Embedder(net, preprocessing)
+    labels = np.arange(len(images)) % CLASSES
     bare = copy.deepcopy(net).to(memory_format=torch.channels_last)
     x = preprocessing(torch.from_numpy(images[: embedder.chunk])).contiguous(
         memory_format=torch.channels_last
@@ -93,7 +96,8 @@ def embedding(backbone, integers, images, rounds):
 
     yield compared(rounds, 'online stage', online, forward, 'bare forward pass')
     if integers is not None:
-        floats, exact = Embedder(*backbone), Embedder(*backbone, 'integer', integers=integers)
+        floats = Embedder(*backbone)
+        exact = Embedder(*backbone, 'integer', integers=integers)
         depthwise = any(getattr(layer, 'groups', 1) > 1 for layer in net.modules())
         wanted = 0.8 if depthwise else 0.35 if _has_vnni() else 0.6
         yield compared(
@@ -143,7 +147,8 @@ def sums(dim, rounds, count=20_000):
         "float64 X'X",
     )
     lift = Lift('relu7', dim, 2000)
-    few, some = features[: count // 2], labels[: count // 2]
+    few = features[: count // 2]
+    some = labels[: count // 2]
 
     def plain_lift():
         u = few.astype(np.float32)
@@ -202,13 +207,15 @@ def adaptation(backbone, images, rounds, updates=5):
     given = embedder, learner.predictor(), learner.buffer_.content()
 
     def update(mode, **settings):
-        ends, how = [], Adaptation(mode=mode, iterations=updates, **settings)
+        ends = []
+        how = Adaptation(mode=mode, iterations=updates, **settings)
         for _ in range(rounds):
             ends.append([])
             adapt(*given, how, progress=lambda loss: ends[-1].append(clock()))
         return float(np.diff(ends).min())
 
-    small, full = update('adapters'), update('full')
+    small = update('adapters')
+    full = update('full')
     yield line('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)
     yield line('the same, exact', update('adapters', exact=True), small, 'in float32', 5)
     yield line('full tuning, exact', update('full', exact=True), full, 'in float32', 5)
@@ -259,7 +266,8 @@ def bare_step(method, size, count):
     it.
     """
     net = copy.deepcopy(method.net)
-    opt, labels = torch.optim.SGD(net.parameters(), lr=1e-4), torch.arange(count) % method.N_CLASSES
+    opt = torch.optim.SGD(net.parameters(), lr=1e-4)
+    labels = torch.arange(count) % method.N_CLASSES
     inputs = torch.randn(count, 3, size, size)
 
     def step():
@@ -299,7 +307,8 @@ def main():
     parser.add_argument('--rounds', type=whole(1), default=5, help='of which the fastest counts')
     options = parser.parse_args()
     reuse_memory()
-    backbone, rounds = weights.network(options.weights, options.input_size), options.rounds
+    backbone = weights.network(options.weights, options.input_size)
+    rounds = options.rounds
     has_integers = weights.has_integers(options.weights)
     integers = weights.integers_of(options.weights, *backbone) if has_integers else None
     images = np.random.default_rng(0).integers(0, 256, (512, 32, 32, 3), dtype=np.uint8)

@@ -29,7 +29,8 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return '{0,1}' if on_off else action.dest.upper().rpartition('_')[2]
 
     def _get_help_string(self, action):
-        text, default = action.help or '', action.default
+        text = action.help or ''
+        default = action.default
         hidden = (
             default in (None, [], '', argparse.SUPPRESS)
             or default is False
@@ -91,7 +92,8 @@ class _Declaring:
         if affects not in AFFECTS:
             raise ValueError(f'affects={affects!r}: expected one of {", ".join(AFFECTS)}')
         action = super().add_argument(*names, **options)
-        action.affects, action.declared = affects, action.default
+        action.affects = affects
+        action.declared = action.default
         return action
 
 
@@ -139,7 +141,8 @@ class ArgumentParser(_Declaring, LineParser):
 def of_signature(parameter, types: dict = {}) -> dict:
     """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`. types:
     annotation -> command-line type, where it is not the annotation itself."""
-    known, kind = {bool: binary_to_boolean_type} | types, parameter.annotation
+    known = {bool: binary_to_boolean_type} | types
+    kind = parameter.annotation
     default = None if parameter.default is parameter.empty else parameter.default
     choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else None
     if choices or kind not in (int, float, str, bool):
@@ -178,10 +181,8 @@ def real(least: float = -math.inf, most: float = math.inf, positive: bool = Fals
     def number(text):
         try:
             value = kind(str(text))
-            low, high = (
-                value < least or (positive and value <= 0),
-                value > most or abs(value) == math.inf,
-            )
+            low = value < least or (positive and value <= 0)
+            high = value > most or abs(value) == math.inf
             if value != value:
                 raise ValueError
         except ValueError:

@@ -57,7 +57,8 @@ def model_config(model: str, which: str, known: dict) -> tuple:
     `by`, of the file or of a rule, says how the values were chosen (`chosen_by`).
 
     InputError: there is no such section, or the file has another form."""
-    path, known = _config_file(model), known | {'dataset': known['dataset'].removeprefix(MAMMOTH)}
+    path = _config_file(model)
+    known = known | {'dataset': known['dataset'].removeprefix(MAMMOTH)}
     if which == 'base' or (path is None and which in ('default', 'best')):
         if which == 'best':
             warn_once(f'--model_config best: models/config has no file for {model}')
@@ -78,7 +79,8 @@ def model_config(model: str, which: str, known: dict) -> tuple:
     by_data = {
         normalise(name): part for name, part in sections.items() if name not in ('default', 'best')
     }
-    own, values = by_data.get(known['dataset']), sections.get('default', {})
+    own = by_data.get(known['dataset'])
+    values = sections.get('default', {})
     if which == 'default':
         return values, source
     try:
@@ -106,7 +108,8 @@ def chosen_by(known: dict) -> str:
     """How the values of a method's config were chosen, as its file says for a run with these
     arguments: `by` of the last of its rules that hold for it, else of the file; '' where nothing is
     said, or taken."""
-    path, which = _config_file(known['model']), known.get('model_config') or 'default'
+    path = _config_file(known['model'])
+    which = known.get('model_config') or 'default'
     content = read_yaml(path) if path and which != 'base' else {}
     rules = content.get(which) if isinstance(content.get(which), list) else []
     said = [rule['by'] for rule in rules if 'by' in rule and _holds(rule, known)]
@@ -160,7 +163,8 @@ def _holds(rule: dict, known: dict) -> bool:
     def holds(condition, value) -> bool:
         if not isinstance(condition, dict):
             return condition == value
-        least, most = condition.get('min', -math.inf), condition.get('max', math.inf)
+        least = condition.get('min', -math.inf)
+        most = condition.get('max', math.inf)
         return value is not None and least <= value <= most
 
     return all(holds(condition, known.get(name)) for name, condition in rule['when'].items())

@@ -28,7 +28,8 @@ def _device(wanted=None):
     memory; None without GPUs: the CPU."""
     import torch
 
-    count, word = torch.cuda.device_count() if torch.cuda.is_available() else 0, str(wanted)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    word = str(wanted)
     if count and word in ('None', 'cuda'):
         free = [torch.cuda.mem_get_info(i)[0] for i in range(count)]
         return torch.device(f'cuda:{free.index(max(free))}')
@@ -77,7 +78,8 @@ def set_random_seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
 
 
 def results_folder(args, setting: str) -> Path:

@@ -16,11 +16,14 @@ class LossWatch:
     """Stops a run whose loss is not finite; checks every so often: a check synchronises the GPU.
     mean: of the losses between the last two checks; None before the first."""
 
-    _BATCHES, _SECONDS = 100, 0.5
+    _BATCHES = 100
+    _SECONDS = 0.5
 
     def __init__(self, where: str):
-        self.where, self.mean = where, None
-        self._losses, self._checked = [], time.monotonic()
+        self.where = where
+        self.mean = None
+        self._losses = []
+        self._checked = time.monotonic()
 
     def add(self, loss) -> bool:
         """Note what `observe` returned: a number, a tensor, a dict with 'loss', or None. Returns
@@ -42,4 +45,5 @@ class LossWatch:
             raise Diverged(f'the loss is no longer finite ({self.where}): try a smaller --lr')
         if losses:
             self.mean = sum(losses) / len(losses)
-        self._losses, self._checked = [], time.monotonic()
+        self._losses = []
+        self._checked = time.monotonic()

@@ -118,7 +118,8 @@ def checkout():
 def complete(module) -> None:
     """Let a module of ours give what it lacks from the checkout's module of that name, also to
     `from ... import *` where it does not say what that is."""
-    name, before = module.__name__, getattr(module, '__getattr__', None)
+    name = module.__name__
+    before = getattr(module, '__getattr__', None)
     theirs_of = name if '.' in name else f'{name}.__init__'
 
     def get(attribute: str):

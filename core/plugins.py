@@ -102,10 +102,12 @@ class PluginFolder:
     """
 
     def __init__(self, package: str, kind: str):
-        self.package, self.kind = package, kind
+        self.package = package
+        self.kind = kind
         self.registered = {}  # name -> object, filled by register() when a file is imported
         # `_theirs`: the checkout that was read, and its files
-        self._own, self._theirs = None, (None, {})
+        self._own = None
+        self._theirs = (None, {})
         FOLDERS[package] = self
 
     def register(self, name: str):
@@ -115,7 +117,8 @@ class PluginFolder:
         key = normalise(name)
 
         def add(obj):
-            rank, known = self._rank(obj.__module__), self.registered.get(key)
+            rank = self._rank(obj.__module__)
+            known = self.registered.get(key)
             before = 3 if known is None else self._rank(known.__module__)
             if before == rank < 2 and known.__module__ != obj.__module__:
                 both = f'{known.__module__} and {obj.__module__}'
@@ -197,7 +200,8 @@ class PluginFolder:
         InputError: the name is unknown, or its file cannot be imported."""
         name = getattr(name, self.kind, name)
         key = normalise(name)
-        found, offers = self.registered.get(key), self.offers(name)
+        found = self.registered.get(key)
+        offers = self.offers(name)
         best = self._rank(offers[0][0]) if offers else 3
         if found is not None and self._rank(found.__module__) <= best:
             return found

@@ -84,7 +84,8 @@ def column_order(names) -> list:
 
 
 def _as_text(rows: list) -> bytes:
-    text, names = io.StringIO(), dict.fromkeys(name for row in rows for name in row)
+    text = io.StringIO()
+    names = dict.fromkeys(name for row in rows for name in row)
     writer = csv.DictWriter(text, column_order(names), restval='')
     writer.writeheader()
     writer.writerows(rows)

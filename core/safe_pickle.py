@@ -60,7 +60,8 @@ class _Unpickler(pickle._Unpickler):
 
     def load_build(self):
         """Fill an array; a state of a dtype must say nothing, that of a record is left out."""
-        state, made = self.stack.pop(), self.stack[-1]
+        state = self.stack.pop()
+        made = self.stack[-1]
         if isinstance(made, np.ndarray):
             made.__setstate__(state)
         elif isinstance(made, np.dtype) and (

@@ -33,7 +33,8 @@ class SeededLoader(DataLoader):
 
     def __init__(self, dataset, seed: int, **options):
         super().__init__(dataset, generator=torch.Generator().manual_seed(seed), **options)
-        self.seed, self.passes = seed, 0
+        self.seed = seed
+        self.passes = 0
 
     def __iter__(self):
         this_pass = copy.copy(self)  # vars(): a loader refuses another data set
@@ -50,7 +51,9 @@ class _SeededItems(torch.utils.data.Dataset):
     """The items of a data set in one pass."""
 
     def __init__(self, dataset, seed: int, number: int):
-        self.dataset, self.seed, self.number = dataset, seed, number
+        self.dataset = dataset
+        self.seed = seed
+        self.number = number
 
     def __len__(self) -> int:
         return len(self.dataset)

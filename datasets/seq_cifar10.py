@@ -15,7 +15,8 @@ class SequentialCIFAR10(ScheduledDataset):
     N_CLASSES = 10
     SIZE = (32, 32)
     DEFAULT_SPLITS = 5
-    MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615)
+    MEAN = (0.4914, 0.4822, 0.4465)
+    STD = (0.2470, 0.2435, 0.2615)
 
     @classmethod
     def read(cls, args):

@@ -15,7 +15,8 @@ class SequentialCIFAR100(ScheduledDataset):
     N_CLASSES = 100
     SIZE = (32, 32)
     DEFAULT_SPLITS = 10
-    MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+    MEAN = (0.5071, 0.4867, 0.4408)
+    STD = (0.2675, 0.2565, 0.2761)
 
     @classmethod
     def read(cls, args):

@@ -13,7 +13,8 @@ class SequentialDigits(ScheduledDataset):
     N_CLASSES = 10
     SIZE = (8, 8)
     DEFAULT_SPLITS = EPOCHS = 5
-    PADDING, FLIP = 1, False
+    PADDING = 1
+    FLIP = False
     # digits fill their image; a grey border costs four points on held-out training data
     ADAPT_PADDING = 0.0
 

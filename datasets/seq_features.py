@@ -164,7 +164,8 @@ def _parts(flag: str, args, columns: dict, names: tuple | None = None) -> tuple:
                 'leave it out'
             )
         for file, block in read_blocks(files, 'all'):
-            units, test = quantise(intake(block.X)), np.ones(len(block.X), bool)
+            units = quantise(intake(block.X))
+            test = np.ones(len(block.X), bool)
             if flag == 'features' and block.split is not None:
                 test = block.split == 'test'
             elif flag == 'features':

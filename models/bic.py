@@ -36,7 +36,10 @@ def fit_bias(logits, labels, newest, seen, iterations: int) -> torch.Tensor:
 
     logits: (N, K), of held-out samples. labels: int64 (N,). newest, seen: bool (K,). iterations:
     passes over the samples, at most; about ten are needed. 0 leaves (1, 0)."""
-    logits, labels, newest, seen = logits.cpu().double(), labels.cpu(), newest.cpu(), seen.cpu()
+    logits = logits.cpu().double()
+    labels = labels.cpu()
+    newest = newest.cpu()
+    seen = seen.cpu()
     bias = identity = torch.tensor([1.0, 0.0], dtype=torch.float64)
 
     def loss(bias):
@@ -44,13 +47,15 @@ def fit_bias(logits, labels, newest, seen, iterations: int) -> torch.Tensor:
         return masked_cross_entropy(corrected(logits, newest, bias), labels, seen) + penalty
 
     for _ in range(iterations):
-        now, gradient = loss(bias), jacobian(loss, bias)
+        now = loss(bias)
+        gradient = jacobian(loss, bias)
         step = torch.linalg.solve(hessian(loss, bias), gradient)
         gain = gradient @ step  # a parabola would sink by half of it
         if not gain > 1e-15:
             break
         while loss(bias - step) > now - gain / 4:  # too far
-            step, gain = step / 2, gain / 2
+            step = step / 2
+            gain = gain / 2
         bias = bias - step
     return bias
 
@@ -126,11 +131,9 @@ class Bic(ReplayModel):
         super().__init__(backbone, loss, args, transform, dataset)
         self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
         self.newest, self.bias = self.old.clone(), torch.tensor([1.0, 0.0], device=self.device)
-        self.teacher, self.held_out, self.random = (
-            None,
-            None,
-            torch_stream(args.seed, 'held-out samples'),
-        )
+        self.teacher = None
+        self.held_out = None
+        self.random = torch_stream(args.seed, 'held-out samples')
 
     @property
     def seen(self) -> torch.Tensor:
@@ -158,7 +161,8 @@ class Bic(ReplayModel):
         on.
         """
         icarl_replay(self, dataset)
-        train, per_class = dataset.train_loader.dataset, len(self.buffer) / self.n_past_classes
+        train = dataset.train_loader.dataset
+        per_class = len(self.buffer) / self.n_past_classes
         held = some_of_each(
             train.targets, max(1, round(self.args.valset_split * per_class)), self.random
         )
@@ -167,7 +171,8 @@ class Bic(ReplayModel):
             if hasattr(train, 'raw')
             else plain_samples(Subset(train, np.flatnonzero(held)), raw=False)
         )
-        train.data, train.targets = train.data[~held], train.targets[~held]
+        train.data = train.data[~held]
+        train.targets = train.targets[~held]
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         logits = self.net(inputs)

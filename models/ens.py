@@ -71,14 +71,18 @@ class Ens(FrozenModel):
                 f'--top_k {args.top_k}: there are {args.n_classifiers} classifiers '
                 '(--n_classifiers)'
             )
-        m, d, K = args.n_classifiers, self.embedder.dim, self.N_CLASSES
-        random, std = torch_stream(args.seed, 'ensemble'), (m * d) ** -0.5
+        m = args.n_classifiers
+        d = self.embedder.dim
+        K = self.N_CLASSES
+        random = torch_stream(args.seed, 'ensemble')
+        std = (m * d) ** -0.5
         check_memory(f'--n_classifiers {m}', 4 * m * K * (d + 1))
         self.keys = F.normalize(torch.randn(m, d, generator=random)).to(self.device)
         self.weight = torch.nn.init.trunc_normal_(
             torch.empty(m, K, d), std=std, a=-2 * std, b=2 * std, generator=random
         ).to(self.device)
-        self.bias, self.fitted_keys = torch.zeros(m, K, device=self.device), args.keys == 'normal'
+        self.bias = torch.zeros(m, K, device=self.device)
+        self.fitted_keys = args.keys == 'normal'
 
     def select(self, z: torch.Tensor) -> tuple:
         """(cosines (B, k), classifiers (B, k)) of unit features (B, d)."""
@@ -95,10 +99,14 @@ class Ens(FrozenModel):
     def learn(self, z: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """One step on unit features (B, d) and labels (B,); returns the loss."""
         cosine, chosen = self.select(z)  # (B, k)
-        weight, bias = self.weight.view(-1, z.shape[1]), self.bias.view(-1)  # (m K, d), (m K,)
+        # (m K, d), (m K,)
+        weight = self.weight.view(-1, z.shape[1])
+        bias = self.bias.view(-1)
         at = (chosen * self.N_CLASSES + labels[:, None]).reshape(-1)  # rows of these
         v = (weight[at].view(*chosen.shape, -1) @ z[:, :, None])[..., 0] + bias[at].view_as(chosen)
-        answer, share = torch.tanh(v / self.args.tau), shares(cosine)  # (B, k)
+        # (B, k)
+        answer = torch.tanh(v / self.args.tau)
+        share = shares(cosine)
         push = share * (1 - answer**2)  # minus the gradient, up to 1 / B
         rows, inverse = at.unique(return_inverse=True)
         step = torch.zeros(len(rows), z.shape[1] + 1, device=self.device)
@@ -122,10 +130,8 @@ class Ens(FrozenModel):
                 '--batch_size, or --keys normal'
             )
         normal = self.keys * z.shape[1] ** 0.5
-        self.keys, self.fitted_keys = (
-            F.normalize(z.mean(dim=0) + normal * z.std(dim=0, correction=0)),
-            True,
-        )
+        self.keys = F.normalize(z.mean(dim=0) + normal * z.std(dim=0, correction=0))
+        self.fitted_keys = True
 
     @torch.no_grad()
     def outputs(self, z: torch.Tensor) -> torch.Tensor:

@@ -19,13 +19,12 @@ class Er(ReplayModel):
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        batch, batch_labels = inputs, labels
+        batch = inputs
+        batch_labels = labels
         if not self.buffer.is_empty():
             replayed, replayed_labels = self.replay()
-            batch, batch_labels = (
-                torch.cat([inputs, replayed]),
-                torch.cat([labels, replayed_labels]),
-            )
+            batch = torch.cat([inputs, replayed])
+            batch_labels = torch.cat([labels, replayed_labels])
         loss = self.descend(self.loss(self.net(batch), batch_labels))
         self.store(not_aug_inputs, labels)
         return loss

@@ -22,11 +22,11 @@ def contrastive_loss(anchors, positives, negatives, labels, negative_labels, val
 
     anchors, positives, negatives: unit rows (n, F). labels: int64 (n,), of anchors and positives.
     negative_labels: int64 (n,). valid: bool (n,), rows that count; without any the loss is 0."""
-    contrast, contrast_labels = (
-        torch.cat([positives, negatives]),
-        torch.cat([labels, negative_labels]),
-    )
-    similarity, counts = anchors @ contrast.T / temperature, valid.repeat(2)  # (n, 2n), (2n,)
+    contrast = torch.cat([positives, negatives])
+    contrast_labels = torch.cat([labels, negative_labels])
+    # (n, 2n), (2n,)
+    similarity = anchors @ contrast.T / temperature
+    counts = valid.repeat(2)
     log_p = similarity.masked_fill(~counts, torch.finfo(similarity.dtype).min).log_softmax(dim=1)
     alike = (labels[:, None] == contrast_labels) & counts
     per_anchor = log_p.masked_fill(~alike, 0).sum(dim=1) / alike.sum(dim=1).clamp(min=1)
@@ -46,7 +46,9 @@ def partners(labels, pool, rivals, generator) -> tuple:
         (positions of positives, of negatives, int64 (B,) each; bool (B,), whether
         there is a positive and a negative)."""
     position = torch.arange(len(pool), device=pool.device)
-    alike, rival = labels[:, None] == pool, (pool[:, None] == rivals).any(dim=1)  # (B, N), (N,)
+    # (B, N), (N,)
+    alike = labels[:, None] == pool
+    rival = (pool[:, None] == rivals).any(dim=1)
     # (2, B, N)
     allowed = torch.stack([alike & (position[: len(labels), None] != position), ~alike & rival])
     # in (0, 1]: above 0

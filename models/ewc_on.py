@@ -19,7 +19,8 @@ def fisher(net, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     The likelihood p(y|x) as a weight is Mammoth's; the empirical Fisher information has none. One
     sample after the other: on a CPU that is seven times as fast as gradients vectorised over
     samples, which turn convolutions into grouped ones."""
-    parameters, total = list(net.parameters()), 0
+    parameters = list(net.parameters())
+    total = 0
     for x, y in zip(inputs.split(1), labels.split(1)):
         log_likelihood = -F.cross_entropy(net(x), y)
         gradients = torch.autograd.grad(log_likelihood, parameters)
@@ -54,7 +55,9 @@ class EwcOn(ContinualModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.fisher, self.anchor = None, None  # (P,), in the order of `net.parameters()`
+        # (P,), in the order of `net.parameters()`
+        self.fisher = None
+        self.anchor = None
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         self.opt.zero_grad()
@@ -68,10 +71,13 @@ class EwcOn(ContinualModel):
         return loss
 
     def end_task(self, dataset):
-        total, count = 0, 0
+        total = 0
+        count = 0
         with eval_mode(self.net):
             for inputs, labels, *_ in dataset.train_loader:
-                inputs, labels = inputs[labels >= 0], labels[labels >= 0]  # -1: no label
+                # -1: no label
+                inputs = inputs[labels >= 0]
+                labels = labels[labels >= 0]
                 total = total + fisher(self.net, inputs.to(self.device), labels.to(self.device))
                 count += len(labels)
         new = total / max(count, 1)

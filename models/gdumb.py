@@ -119,7 +119,8 @@ class Gdumb(ReplayModel):
 
     def fit(self) -> None:
         """The pre-trained network with a new head, trained on the buffer in canonical order."""
-        args, random = self.args, torch_stream(self.args.seed, 'fitting')
+        args = self.args
+        random = torch_stream(self.args.seed, 'fitting')
         self.net.load_state_dict(self.pristine)
         self.renew_head()
         if hasattr(self.transform, 'generator'):
@@ -127,7 +128,8 @@ class Gdumb(ReplayModel):
         images, labels = self.buffer.get_all_data()
         order = np.lexsort((sample_keys(images.cpu().numpy()), labels.cpu().numpy()))
         order = torch.from_numpy(order).to(self.device)
-        images, labels = images[order], labels[order]
+        images = images[order]
+        labels = labels[order]
         opt = torch.optim.SGD(
             self.net.parameters(),
             lr=args.maxlr,

@@ -50,7 +50,8 @@ def project(
     Returns:
         (P,): the gradient itself, bit by bit, if no inner product is negative."""
     products = inner_products(torch.cat([gradient[None], memories]))
-    along, P = products[0, 1:], products[1:, 1:]
+    along = products[0, 1:]
+    P = products[1:, 1:]
     if (along >= 0).all():
         return gradient
     eps = max(eps, 1e-12 * np.trace(P) / len(P))

@@ -39,7 +39,9 @@ class Icarl(ReplayModel):
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
         self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
-        self.seen, self.old_net, self.class_means = self.old.clone(), None, None
+        self.seen = self.old.clone()
+        self.old_net = None
+        self.class_means = None
 
     def begin_task(self, dataset):
         self.old, self.seen = self.seen, self.seen.clone()
@@ -68,7 +70,8 @@ class Icarl(ReplayModel):
             use_herding=True,
             normalize_features=True,
         )
-        self.old_net, self.class_means = frozen_copy(self.net), None
+        self.old_net = frozen_copy(self.net)
+        self.class_means = None
 
     def compute_class_means(self) -> torch.Tensor:
         """(K, F) unit rows: mean of the unit features of each class's exemplars; infinite without

@@ -57,7 +57,8 @@ class Joint(ContinualModel):
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
         # data set of each task; the last task's unused loader
-        self.collected, self.loader = [], None
+        self.collected = []
+        self.loader = None
         self.pristine = copy.deepcopy(self.net.state_dict()) if args.fit_every_task else None
         self.batches = []  # (inputs, labels), of a stream without a data set
 
@@ -101,7 +102,8 @@ class Joint(ContinualModel):
             return
         if self.pristine:
             self.net.load_state_dict(self.pristine)
-        loader, self.RAW_STREAM = self.union(), False
+        loader = self.union()
+        self.RAW_STREAM = False
         serve(loader, self)
         self.RAW_STREAM = True
         # the loop has stepped the rates of the one it began the task with

@@ -58,12 +58,15 @@ class Lwf(ContinualModel):
 
     def warm_up(self, dataset) -> None:
         """Train the head's rows of the new classes for `--n_epochs`, on features in eval mode."""
-        new, head = self.seen & ~self.old, self.net.classifier
+        new = self.seen & ~self.old
+        head = self.net.classifier
         opt = torch.optim.SGD(head.parameters(), lr=self.args.lr)
         with eval_mode(self.net):
             for _ in range(self.args.n_epochs):
                 for inputs, labels, *_ in dataset.train_loader:
-                    inputs, labels = inputs[labels >= 0], labels[labels >= 0]  # -1: no label
+                    # -1: no label
+                    inputs = inputs[labels >= 0]
+                    labels = labels[labels >= 0]
                     if not len(labels):
                         continue
                     with torch.no_grad():
@@ -76,7 +79,8 @@ class Lwf(ContinualModel):
         out = self.net(inputs)
         loss = masked_cross_entropy(out, labels, self.seen)
         if logits is not None:
-            old, temperature = self.old, self.args.softmax_temp
+            old = self.old
+            temperature = self.args.softmax_temp
             loss = loss + self.args.alpha * softened_cross_entropy(
                 logits[:, old], out[:, old], temperature
             )

@@ -30,7 +30,8 @@ from scroll.learners.learner import Scroll
 from utils.evaluate import evaluate
 
 _EMBED_AT_ONCE = 1024  # images: small segments wait for each other
-_NO_STEPS, _ONCE = 'SCROLL learns online without steps', 'SCROLL sees every sample once'
+_NO_STEPS = 'SCROLL learns online without steps'
+_ONCE = 'SCROLL sees every sample once'
 
 
 class ScrollModel(FrozenModel):
@@ -87,8 +88,12 @@ class ScrollModel(FrozenModel):
         self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
         self.to_file = np.argsort(self.to_stream)
         self.seconds = {'embedding': 0.0, 'statistics': 0.0, 'adaptation': 0.0}
-        self.accuracies, self._force_online = None, False
-        self._segment, self._waiting, self._unfinished, self._glanced = [], [], None, 0
+        self.accuracies = None
+        self._force_online = False
+        self._segment = []
+        self._waiting = []
+        self._unfinished = None
+        self._glanced = 0
         if args.load_state:
             learned_files.load(self, args.load_state)
 
@@ -98,7 +103,8 @@ class ScrollModel(FrozenModel):
         self._arrived = 0
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        images, known = as_images(not_aug_inputs), labels.cpu().numpy() >= 0
+        images = as_images(not_aug_inputs)
+        known = labels.cpu().numpy() >= 0
         if self.args.shard:
             known &= in_shard(images, self.args.shard)
         if known.any():
@@ -132,7 +138,8 @@ class ScrollModel(FrozenModel):
         if self._segment:
             self._waiting.append(tuple(np.concatenate(part) for part in zip(*self._segment)))
             self._segment = []
-        self._unfinished, self._glanced = None, 0
+        self._unfinished = None
+        self._glanced = 0
         if sum(len(labels) for _, labels in self._waiting) >= _EMBED_AT_ONCE:
             self._learn()
 
@@ -146,7 +153,8 @@ class ScrollModel(FrozenModel):
             f'Embedding, task {self.current_task + 1}', len(images), quiet=self.args.non_verbose
         ) as progress:
             features, keys = self.embedder(images, progress.update)
-        embedded, start = time.perf_counter(), 0
+        embedded = time.perf_counter()
+        start = 0
         for _, labels in self._waiting:
             part = slice(start, start + len(labels))
             self.learner.learn(images[part], features[part], keys[part], labels, self.feature_names)
@@ -160,7 +168,8 @@ class ScrollModel(FrozenModel):
         """Predict with f_T of all samples so far, also of an unfinished segment, as if it had
         ended; its samples are embedded now, and again (from the cache) at its end."""
         self._learn()
-        learner, new = self.learner, self._segment[self._glanced :]
+        learner = self.learner
+        new = self._segment[self._glanced :]
         if new:
             self._unfinished = self._unfinished or Scroll(
                 **learner.get_params() | {'buffer_size': 0, 'keep_keys': False}
@@ -244,7 +253,8 @@ class ScrollModel(FrozenModel):
                     )
                 ]
         if learner.selection_:
-            first, best = learner.selection_[0], chosen(learner.selection_)
+            first = learner.selection_[0]
+            best = chosen(learner.selection_)
             lines += [
                 'f* is f_T: no candidate was surely better on held-out samples of the buffer'
                 if best is first
@@ -255,7 +265,8 @@ class ScrollModel(FrozenModel):
         return [*lines, f'online stage: {seconds}']
 
     def results(self) -> dict:
-        learner, adapted = self.learner, self.learner.adapted_
+        learner = self.learner
+        adapted = self.learner.adapted_
         online, final = (round(a, 4) for a in self.accuracies)
         chosen_f_T = adapted is None and learner.selection_ is not None
         row = {

@@ -59,7 +59,9 @@ class Ssil(ReplayModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.tasks, self.teacher = [], None  # int64 (n_t,) for each task so far: its classes
+        # int64 (n_t,) for each task so far: its classes
+        self.tasks = []
+        self.teacher = None
 
     def begin_task(self, dataset):
         self.tasks.append(self.new_classes(dataset))
@@ -77,7 +79,8 @@ class Ssil(ReplayModel):
 
     def replay_loss(self, inputs, labels) -> torch.Tensor:
         """Cross-entropy over the earlier classes, and task-wise distillation."""
-        logits, old = self.net(inputs), self.tasks[:-1]
+        logits = self.net(inputs)
+        old = self.tasks[:-1]
         loss = separated_cross_entropy(logits, labels, torch.cat(old))
         if self.args.distill_coef > 0:
             with torch.no_grad():

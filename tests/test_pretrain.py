@@ -26,8 +26,10 @@ def make_split(home, left_out_seed: int = 1, classes=(KEPT[1], LEFT_OUT[0], KEPT
     """miniImageNet's training pickle with classes to learn (50 images each) and some that CIFAR-100
     also has (200 each).
     """
-    random, other = np.random.default_rng(0), np.random.default_rng(left_out_seed)
-    images, rows = [], {}
+    random = np.random.default_rng(0)
+    other = np.random.default_rng(left_out_seed)
+    images = []
+    rows = {}
     for i, wnid in enumerate(classes):
         count, source = (200, other) if wnid in LEFT_OUT else (50, random)
         rows[wnid] = list(range(sum(map(len, images)), sum(map(len, images)) + count))

@@ -27,11 +27,9 @@ class PlainTransform:
     contiguous = False  # the layout of what it gives is that of the images
 
     def __init__(self, preprocessing: Preprocessing):
-        self.preprocessing, self.mean, self.std = (
-            preprocessing,
-            preprocessing.mean,
-            preprocessing.std,
-        )
+        self.preprocessing = preprocessing
+        self.mean = preprocessing.mean
+        self.std = preprocessing.std
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, H, W, C), or float in [0, 1] (B, C, H, W) or (C, H, W) -> network input."""
@@ -57,7 +55,8 @@ class BatchTransform(PlainTransform):
 
     def __init__(self, preprocessing: Preprocessing, padding: int, flip: bool, seed: int):
         super().__init__(preprocessing)
-        self.padding, self.flip = padding, flip
+        self.padding = padding
+        self.flip = flip
         self.generator = torch.Generator().manual_seed(seed)
 
     def prepare(self, batch: torch.Tensor) -> torch.Tensor:
@@ -168,10 +167,14 @@ def cutmix_data(
         return x, y, y, 1.0
     height, width = x.shape[-2:]
     side = np.sqrt(1 - random.beta(alpha, alpha))
-    half_h, half_w = int(height * side) // 2, int(width * side) // 2
-    row, column = random.integers(height), random.integers(width)
-    top, bottom = max(row - half_h, 0), min(row + half_h, height)
-    left, right = max(column - half_w, 0), min(column + half_w, width)
+    half_h = int(height * side) // 2
+    half_w = int(width * side) // 2
+    row = random.integers(height)
+    column = random.integers(width)
+    top = max(row - half_h, 0)
+    bottom = min(row + half_h, height)
+    left = max(column - half_w, 0)
+    right = min(column + half_w, width)
     order = torch.from_numpy(random.permutation(len(x))).to(x.device)
     mixed = x.clone()
     mixed[:, :, top:bottom, left:right] = x[order, :, top:bottom, left:right]

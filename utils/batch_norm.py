@@ -69,7 +69,8 @@ def allow_single_values(net):
 
 def _spare(norm, inputs) -> None:
     if norm.training and inputs[0].numel() == inputs[0].shape[1]:  # (1, C) or (1, C, 1, 1)
-        norm.training, norm.spared = False, True
+        norm.training = False
+        norm.spared = True
 
 
 def _end_sparing(norm, inputs, output) -> None:

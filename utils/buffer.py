@@ -59,10 +59,14 @@ class Buffer:
                 f'more, {" or ".join(STRATEGIES)}; methods of a Mammoth checkout (--mammoth '
                 'PATH) have its own buffer'
             )
-        self.buffer_size, self.device, self.raw = buffer_size, torch.device(device), raw
+        self.buffer_size = buffer_size
+        self.device = torch.device(device)
+        self.raw = raw
         self.generator = np.random.default_rng(np.random.randint(2**31) if seed is None else seed)
         self.sample_selection_fn = STRATEGIES[sample_selection_strategy]
-        self.num_seen_examples, self.classes_seen, self._filled = 0, set(), 0
+        self.num_seen_examples = 0
+        self.classes_seen = set()
+        self._filled = 0
 
     def __len__(self) -> int:
         return min(self._filled, self.buffer_size)
@@ -86,7 +90,9 @@ class Buffer:
         """Forget everything, the counter of samples seen included."""
         for name in self.used_attributes:
             delattr(self, name)
-        self.num_seen_examples, self.classes_seen, self._filled = 0, set(), 0
+        self.num_seen_examples = 0
+        self.classes_seen = set()
+        self._filled = 0
 
     @property
     def used_attributes(self) -> list:
@@ -120,7 +126,8 @@ class Buffer:
         last = {row: i for i, row in enumerate(rows.tolist()) if row >= 0}  # of several it stays
         if not last:
             return
-        source, target = torch.tensor(list(last.values())), torch.tensor(list(last))
+        source = torch.tensor(list(last.values()))
+        target = torch.tensor(list(last))
         self._filled = max(self._filled, max(last) + 1)
         for name, values in given.items():
             store = self._rows(name, values)
@@ -148,7 +155,8 @@ class Buffer:
 
     def _rows(self, name: str, like: torch.Tensor) -> torch.Tensor:
         """The tensor of an attribute, made or grown where needed."""
-        wanted, store = max(self.buffer_size, self._filled), getattr(self, name, None)
+        wanted = max(self.buffer_size, self._filled)
+        store = getattr(self, name, None)
         if store is None:
             kind = like.dtype if like.dtype == torch.uint8 else torch.float32
             if name.endswith('labels'):
@@ -181,7 +189,8 @@ class Buffer:
         """(examples, then the other attributes) of these rows."""
         if not self.used_attributes:
             raise ValueError('the buffer is empty')
-        rows, device = torch.as_tensor(indexes).to(self.device), torch.device(device or self.device)
+        rows = torch.as_tensor(indexes).to(self.device)
+        device = torch.device(device or self.device)
         examples, *others = (getattr(self, name)[rows].to(device) for name in self.used_attributes)
         return apply_transform(examples, transform), *others
 
@@ -276,7 +285,8 @@ def fill_buffer(
     default), 'logits', 'task_labels'."""
     wanted = required_attributes or ['examples', 'labels']
     examples, labels = plain_samples(dataset.train_loader.dataset, buffer.raw)
-    labels, old = labels.cpu().numpy(), []
+    labels = labels.cpu().numpy()
+    old = []
     of_class = {int(c): np.flatnonzero(labels == c) for c in dataset.task_classes(t_idx)}
     if len(buffer):
         tasks = (
@@ -337,7 +347,8 @@ def icarl_replay(model, dataset) -> None:
         return
     train = dataset.train_loader.dataset
     train.extra_return_fields = ()
-    data, targets = train.data, torch.as_tensor(train.targets)
+    data = train.data
+    targets = torch.as_tensor(train.targets)
     examples, labels, *_ = model.buffer.get_all_data(device='cpu')
     if (
         examples.dtype != torch.uint8

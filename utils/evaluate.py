@@ -16,7 +16,8 @@ def eval_mode(net):
     """Eval mode of all networks in `net` within the block; afterwards each module is in its mode
     again.
     """
-    networks, modes = networks_of(net), {}
+    networks = networks_of(net)
+    modes = {}
     for network in networks:
         modes |= {module: module.training for module in network.modules()}
     try:
@@ -55,7 +56,10 @@ def evaluate(
     if seen is None:
         seen = dataset.seen_classes() if dataset.c_task >= 0 else range(dataset.N_CLASSES)
     choices = torch.as_tensor(seen).to(model.device)
-    class_il, task_il, losses, count = [], [], torch.zeros((), device=model.device), 0
+    class_il = []
+    task_il = []
+    losses = torch.zeros((), device=model.device)
+    count = 0
     task_aware = is_task_aware(model)
     data = [getattr(loader, 'dataset', None) for _, loader in loaders]
     total = sum(map(len, data)) if all(hasattr(part, '__len__') for part in data) else None
@@ -63,9 +67,11 @@ def evaluate(
     with eval_mode(model.net), Progress('Evaluating', total, quiet=quiet) as progress:
         for task, loader in loaders:
             own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
-            found, size = torch.zeros(2, dtype=torch.int64, device=model.device), 0
+            found = torch.zeros(2, dtype=torch.int64, device=model.device)
+            size = 0
             for inputs, labels, *_ in _batches(loader, model):
-                inputs, labels = inputs.to(model.device), labels.to(model.device)
+                inputs = inputs.to(model.device)
+                labels = labels.to(model.device)
                 logits = model(inputs, task) if task_aware else model(inputs)
                 for row, allowed in enumerate((choices, own)):
                     found[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
@@ -98,7 +104,8 @@ def accuracy_on_classes(model, dataset, classes: list) -> float:
     """Accuracy in percent over the test samples so far that are of these classes, chosen among
     these.
     """
-    right, size = 0, 0
+    right = 0
+    size = 0
     for loader in dataset.test_loaders:
         for inputs, labels, *_ in _batches(loader, model):
             wanted = int(torch.isin(labels, torch.as_tensor(classes)).sum())

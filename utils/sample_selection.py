@@ -26,7 +26,9 @@ def greedy(buffer, count: int, labels) -> np.ndarray:
     kept = (
         buffer.labels[: len(buffer)].tolist() if hasattr(buffer, 'labels') else [-1] * len(buffer)
     )
-    seen, sizes, capacity = buffer.classes_seen, Counter(kept), buffer.buffer_size
+    seen = buffer.classes_seen
+    sizes = Counter(kept)
+    capacity = buffer.buffer_size
     seen.update(kept)  # also what was loaded, or put in by `fill_buffer`
     rows = np.full(count, -1)
     for i, label in enumerate([-1] * count if labels is None else torch.as_tensor(labels).tolist()):

@@ -45,10 +45,8 @@ from scroll.ground.progress import Progress
 _FORMAT = 'schedule-certificate-1'  # of rows that are kept
 _CLOUD = 'model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome'
 _SCHEDULED = 'stream', 'part'  # flags that affect these would cut the stream otherwise
-_OF_RUNS, _USED = (
-    ('record', 'place'),
-    ('base_path', 'mammoth', 'cache_path_noisy_labels', 'disable_log'),
-)
+_OF_RUNS = ('record', 'place')
+_USED = ('base_path', 'mammoth', 'cache_path_noisy_labels', 'disable_log')
 _OWN = 'model', 'dataset', 'schedules', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
 
 
@@ -137,7 +135,8 @@ def plan_specs(options, dataset, seed: int) -> list:
     splits = [n for n in range(2, len(classes) + 1) if len(classes) % n == 0] or [1]
     by_default = 'iid;gaussian;blurry' if options.model == 'scroll' else ''
     named = (by_default if options.specs is None else options.specs).split(';')
-    tasks, generator = dataset.N_TASKS, numpy_stream(seed, 'certificate')
+    tasks = dataset.N_TASKS
+    generator = numpy_stream(seed, 'certificate')
 
     def in_order(tasks, classes):
         return f'split:{tasks},order={"-".join(map(str, classes.tolist()))}'
@@ -244,7 +243,9 @@ def prepare(options, words: list) -> tuple:
 
 def run_all(trials, specs, dataset, args, identity: dict, store: Store, quiet: bool) -> tuple:
     """(rows of all schedules in the order of `specs`, how many of them had been run before)."""
-    rows, known, code = {}, 0, project_digest()
+    rows = {}
+    known = 0
+    code = project_digest()
     for number, spec in enumerate(Progress('Schedules', len(specs), quiet=quiet).over(specs)):
         schedule = schedule_of(spec, dataset, args.seed)
         about = {
@@ -253,7 +254,8 @@ def run_all(trials, specs, dataset, args, identity: dict, store: Store, quiet: b
             'segments': len(schedule.cuts) - 1,
         }
         key = digest_of([_FORMAT, code, identity, about['schedule_digest'], trials.asks(number)])
-        row, began = store.find(key), time.perf_counter()
+        row = store.find(key)
+        began = time.perf_counter()
         known += row is not None
         if row is None:
             row, weights, predictions = trials.run(number, spec, schedule)
@@ -276,7 +278,8 @@ def lines_of(identity: dict, rows: list, trials) -> dict:
 
 def certify(options, flags) -> int:
     """Run what is not run yet, judge, write, report; the exit code."""
-    began, words = time.perf_counter(), of_main(options.model, options.dataset, flags)
+    began = time.perf_counter()
+    words = of_main(options.model, options.dataset, flags)
     if options.model == 'scroll' and not any(word.startswith('--adapt_select') for word in flags):
         words += ['--adapt_select', 'none']  # its f* is what the updates end in
     identity, args, dataset, specs, trials = prepare(options, words)
@@ -308,7 +311,8 @@ def certify(options, flags) -> int:
         if dataset.decoded_by
         else []
     )
-    own, settings = {k: getattr(options, k) for k in _OWN}, settings_of(args, dataset)
+    own = {k: getattr(options, k) for k in _OWN}
+    settings = settings_of(args, dataset)
     certificate = dict(
         format=measures.FORMAT,
         id=digest_of([identity, [row['schedule_digest'] for row in rows]]),

@@ -78,8 +78,11 @@ def read(path) -> dict:
 def compare(certificate: dict, found: dict, unasked: dict) -> tuple:
     """(lines of text, whether all that could be compared agree) of a certificate and what was found
     here (its parts `anywhere` and `here`). unasked: name -> why it was not computed."""
-    there, here = certificate['here'].get('machine'), found['here']['machine']
-    values, verdicts, differing = found['anywhere'] | found['here'], {}, []
+    there = certificate['here'].get('machine')
+    here = found['here']['machine']
+    values = found['anywhere'] | found['here']
+    verdicts = {}
+    differing = []
     said = {
         name: str(text)
         for name, text in (certificate['anywhere'] | certificate['here']).items()
@@ -164,7 +167,8 @@ class TestSet:
 
     def __init__(self, features: np.ndarray, labels: np.ndarray, lift: Lift = None):
         self.order = np.argsort(labels, kind='stable')
-        self.features, self.labels = features[self.order], np.asarray(labels)[self.order]
+        self.features = features[self.order]
+        self.labels = np.asarray(labels)[self.order]
         self.classes, self.sizes = np.unique(self.labels, return_counts=True)
         self._starts = np.cumsum(self.sizes) - self.sizes
         self._lifted = self.features if lift is None else lift(self.features)
@@ -224,7 +228,8 @@ def summary(accuracies) -> Summary:
     a = np.asarray(accuracies, np.float64)
     if not len(a):
         raise InputError('there are no accuracies to compare')
-    worst, best = float(a.min()), float(a.max())
+    worst = float(a.min())
+    best = float(a.max())
     mean = min(max(float(a.mean()), worst), best)  # rounding must not make equal ones differ
     deviation = float(np.std(a, ddof=1)) if best > worst else 0.0
     return Summary(mean, deviation, worst, best, best - worst, cvar(a, 0.1))
@@ -258,7 +263,8 @@ def largest_weight_difference(weights: list) -> float:
     different numbers of weights. weights: arrays (P,)."""
     if len({len(row) for row in weights}) > 1:
         return float('inf')
-    low, high = reduce(np.minimum, weights), reduce(np.maximum, weights)
+    low = reduce(np.minimum, weights)
+    high = reduce(np.maximum, weights)
     gap = float((high.astype(np.float64) - low).max(initial=0))
     return gap if np.isfinite(gap) else float('inf')
 
@@ -267,7 +273,8 @@ def variance_shares(accuracies) -> tuple:
     """(schedule, seed, rest), percent of the sum of squares of accuracies (R, S), of R schedules
     and S seeds: Fisher's two-way layout without replication; zeros where nothing varies."""
     a = np.asarray(accuracies, np.float64)
-    rows, columns = a.mean(axis=1) - a.mean(), a.mean(axis=0) - a.mean()
+    rows = a.mean(axis=1) - a.mean()
+    columns = a.mean(axis=0) - a.mean()
     rest = a - a.mean() - rows[:, None] - columns
     squares = np.array(
         [a.shape[1] * (rows**2).sum(), a.shape[0] * (columns**2).sum(), (rest**2).sum()]

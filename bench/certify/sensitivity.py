@@ -91,13 +91,16 @@ def study(options, flags: list) -> tuple:
         for seed in range(options.seeds)
     ]
     identity, args, dataset, _, _ = by_seed[0]
-    classes, tasks = np.unique(dataset.train_labels), options.tasks or dataset.N_TASKS
+    classes = np.unique(dataset.train_labels)
+    tasks = options.tasks or dataset.N_TASKS
     if not 2 <= tasks <= len(classes):
         raise InputError(
             f'--tasks {tasks}: expected 2..{len(classes)}, of the classes of {options.dataset}'
         )
     folder = Path(args.base_path) / 'certificates' / dataset.NAME / identity['model']
-    store, rows, random = Store(options.out or folder), [], numpy_stream(0, 'class orders')
+    store = Store(options.out or folder)
+    rows = []
+    random = numpy_stream(0, 'class orders')
     near = chain(alike(options.dataset, args))
     orders = [('easiest', near), ('hardest', dealt(near, tasks))]
     orders += [('random', random.permutation(len(classes))) for _ in range(options.orders)]
@@ -134,7 +137,8 @@ def figures(rows: list) -> dict:
 
     of = pd.DataFrame(rows).astype({'seed': int, 'final_accuracy': float, 'anytime_area': float})
     by_seed = [run.final_accuracy.to_numpy() for _, run in of[of.kind == 'random'].groupby('seed')]
-    first, accuracy = of[of.seed == of.seed.min()], of.groupby('kind').final_accuracy.mean()
+    first = of[of.seed == of.seed.min()]
+    accuracy = of.groupby('kind').final_accuracy.mean()
     found = summary(by_seed[0])
     return {
         'orders': len(by_seed[0]),
@@ -180,9 +184,11 @@ def separations(parts: Statistics) -> np.ndarray:
     `by_class`. InputError: there is one class."""
     if len(parts.classes) < 2:
         raise InputError('there is one class only: its order cannot matter')
-    counts, sums = parts.counts.astype(object), parts.sums[:, :-1].astype(object)
+    counts = parts.counts.astype(object)
+    sums = parts.sums[:, :-1].astype(object)
     products = sums @ sums.T  # s_a' s_b, in 2^-36
-    squares, pairs = products.diagonal(), np.outer(counts, counts)
+    squares = products.diagonal()
+    pairs = np.outer(counts, counts)
     traces = np.array([sum(np.diagonal(gram)[:-1].tolist()) for gram in parts.grams], object)
     widths = np.outer(np.maximum(traces * counts - squares, 1), counts**2)  # v_a (n_a n_b)^2
     lengths = np.outer(squares, counts**2)
@@ -194,9 +200,12 @@ def chain(apart: np.ndarray) -> np.ndarray:
     """int64 (K,): classes, each followed by the nearest of the rest; of the chains from all K
     beginnings the shortest, the first of several. Tasks cut from it hold classes that are alike.
     apart: `separations`."""
-    best, shortest = None, np.inf
+    best = None
+    shortest = np.inf
     for begin in range(len(apart)):
-        order, left, length = [begin], np.ones(len(apart), bool), 0.0
+        order = [begin]
+        left = np.ones(len(apart), bool)
+        length = 0.0
         left[begin] = False
         while left.any():
             distances = np.where(left, apart[order[-1]], np.inf)
@@ -204,7 +213,8 @@ def chain(apart: np.ndarray) -> np.ndarray:
             left[order[-1]] = False
             length += distances.min()
         if length < shortest:
-            best, shortest = order, length
+            best = order
+            shortest = length
     return np.array(best, np.int64)
 
 

@@ -19,7 +19,9 @@ class Store:
     again)."""
 
     def __init__(self, folder: Path):
-        self.folder, self.path, self.rows = folder, folder / 'runs.jsonl', {}
+        self.folder = folder
+        self.path = folder / 'runs.jsonl'
+        self.rows = {}
         with unwritable(folder, '--out'):
             (folder / 'outcomes').mkdir(parents=True, exist_ok=True)
             self.path.touch()

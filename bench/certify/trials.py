@@ -27,7 +27,9 @@ from scroll.sums.exemplars import Exemplars
 from utils.batch_norm import networks_of
 from utils.evaluate import eval_mode, is_task_aware, serve
 
-_SOLVES, _KEPT = 3, 64  # schedules for which all is solved again; predictors kept
+# schedules for which all is solved again; predictors kept
+_SOLVES = 3
+_KEPT = 64
 
 
 class ScrollTrials:
@@ -36,8 +38,11 @@ class ScrollTrials:
     SIZES = 200, 500, 2000  # |M| of the buffers whose digests stand in a certificate
 
     def __init__(self, options, model, dataset, specs):
-        self.options, self.learner, self.embedder = options, model.learner, model.embedder
-        images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
+        self.options = options
+        self.learner = model.learner
+        self.embedder = model.embedder
+        images = dataset.images.train[dataset.train_ids]
+        test_images = dataset.test_images
         with Progress(
             'Embedding', len(images) + len(test_images), quiet=options.non_verbose
         ) as progress:
@@ -55,7 +60,9 @@ class ScrollTrials:
                 f'--dataset {dataset.NAME}: training and test samples are not of the same classes'
             )
         check_memory('class sums', 8 * len(classes) * (self.test.size + 1) ** 2)
-        self.lifted, self.parts, self.solved = lift is not None, [], {}
+        self.lifted = lift is not None
+        self.parts = []
+        self.solved = {}
         for rank in range(len(classes)):
             of_class = self.ranks == rank
             self.parts.append(
@@ -84,7 +91,8 @@ class ScrollTrials:
             measures.class_segments(schedule, self.ranks),
         )
         points = measures.curve_points(schedule.cuts, self.options.curve_points)
-        streamed, found = None, []
+        streamed = None
+        found = []
         if asked['stream'] or not whole:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
@@ -144,7 +152,8 @@ class ScrollTrials:
         """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not,
         the average incremental accuracy is that of the curve."""
         hits = np.stack([self.test.class_hits(said) for said in predictions])
-        samples, sizes = schedule.cuts[points + 1], self.test.sizes
+        samples = schedule.cuts[points + 1]
+        sizes = self.test.sizes
         anytime = anytime_accuracy(hits, sizes, segments <= points[:, None])
         average = float(anytime.mean())
         if whole:
@@ -165,7 +174,8 @@ class ScrollTrials:
             'f_T': [row['net_digest'] for row in rows],
             'weights and predictions': [row['outcome'] for row in rows],
         }
-        claimed, strategy = dict(digests), self.learner.strategy
+        claimed = dict(digests)
+        strategy = self.learner.strategy
         sure = [
             row
             for row in rows
@@ -178,27 +188,32 @@ class ScrollTrials:
     def lines(self, rows: list) -> tuple:
         """(name -> digest of what holds anywhere, the same of what holds on this kind of machine)."""
         (digests, claimed), lines = self.claims(rows), {}
-        integer, backbone = self.embedder.dtype == 'integer', self.learner.embedder
-        anywhere, settings = self.embedder.dtype in ANYWHERE, self.learner.adaptation
+        integer = self.embedder.dtype == 'integer'
+        backbone = self.learner.embedder
+        anywhere = self.embedder.dtype in ANYWHERE
+        settings = self.learner.adaptation
         if backbone is not None:
             lines['integer network' if integer else 'network'] = self.embedder.digest
             if integer:
                 lines['features of built-in images'] = self.embedder.net.golden
         lines['statistics'] = single(digests['statistics'])
         lines |= self._heads(rows) | self._buffers()
-        kept, adapted = claimed['buffer'], claimed['f*']
+        kept = claimed['buffer']
+        adapted = claimed['f*']
         if any(kept):
             lines[f'buffer of these schedules, |M| = {self.learner.buffer_size}'] = single(kept)
         bound = {'f*': single(adapted)} if any(adapted) else {}
         if anywhere and settings is not None and settings.exact:
-            lines, bound = lines | bound, {}
+            lines = lines | bound
+            bound = {}
         return (lines, bound) if anywhere else ({}, lines | bound)
 
     def _heads(self, rows: list) -> dict:
         """Digests of predictors and of their predictions on the test samples, and how many are
         right.
         """
-        params, lines = self.learner.get_params(), {}
+        params = self.learner.get_params()
+        lines = {}
         own = params['head'], params['ridge_lambda']
         others = [
             ('ridge', params['ridge_lambda']),
@@ -229,7 +244,8 @@ class ScrollTrials:
 
     def _buffers(self) -> dict:
         """Digests of buffers after a stream of whole classes."""
-        lines, order = {}, np.argsort(self.ranks, kind='stable')
+        lines = {}
+        order = np.argsort(self.ranks, kind='stable')
         kinds = list(itertools.product(('herding', 'hash'), self.SIZES))
         for strategy, size in Progress('Buffers', len(kinds), quiet=self.options.non_verbose).over(
             kinds
@@ -320,7 +336,8 @@ def test_predictions(model, dataset) -> tuple:
     """Labels, as of the files, and predictions, int64 (N,), of all test samples, by class, then as
     there.
     """
-    seen, pairs = torch.as_tensor(dataset.seen_classes()).to(model.device), []
+    seen = torch.as_tensor(dataset.seen_classes()).to(model.device)
+    pairs = []
     with eval_mode(model.net):
         for loader in dataset.test_loaders:
             serve(loader, model)

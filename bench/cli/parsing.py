@@ -34,7 +34,8 @@ def parse_args(cmd=None, return_parser_only: bool = False):
 
     InputError: anything wrong with the command line or a config file, in one line."""
     cmd = sys.argv[1:] if cmd is None else list(cmd)
-    chosen, parser = _chosen(cmd), base_parser()
+    chosen = _chosen(cmd)
+    parser = base_parser()
     parser.set_defaults(model=chosen.model, dataset=chosen.dataset)
     if set(HELP) & set(cmd) and not (chosen.model and chosen.dataset):
         parser.epilog = _names()
@@ -47,9 +48,11 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     if return_parser_only:
         return parser
     _shorten(parser, cmd, model.REFUSED_FLAGS)
-    given, args = given_flags(parser, cmd), parser.parse_args(cmd)
+    given = given_flags(parser, cmd)
+    args = parser.parse_args(cmd)
     args.model, args.dataset = normalise(args.model), normalise(args.dataset)
-    args.backbone, args.dataset_config = normalise(args.backbone), chosen.dataset_config
+    args.backbone = normalise(args.backbone)
+    args.dataset_config = chosen.dataset_config
     fill_in(args)
     check_method(model, dataset, args, given)
     check_flags(args, given)
@@ -94,10 +97,8 @@ def _shorten(parser, cmd, refused=()) -> None:
         for action in parser._actions:
             if rare.intersection(option.lstrip('-') for option in action.option_strings):
                 action.help = argparse.SUPPRESS
-        parser.formatter_class, parser.usage = (
-            ShortHelp,
-            'main.py --model NAME --dataset NAME [--flag ...]',
-        )
+        parser.formatter_class = ShortHelp
+        parser.usage = 'main.py --model NAME --dataset NAME [--flag ...]'
 
 
 def _of_checkpoint(chosen) -> dict:
@@ -129,10 +130,8 @@ def _plugins(chosen) -> tuple:
     with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):
         from datasets.utils.continual_dataset import ContinualDataset
 
-        model, build = (
-            models.get_model_class(chosen.model),
-            datasets.get_dataset_class(chosen.dataset),
-        )
+        model = models.get_model_class(chosen.model)
+        build = datasets.get_dataset_class(chosen.dataset)
     return model, build, build if isinstance(build, type) else ContinualDataset
 
 
@@ -145,7 +144,8 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
 
     dataset.get_parser(parser)
     _flags_of(parser, build, 'data set')
-    from_model, own = add_model_args(parser, model), dataset_defaults(dataset)
+    from_model = add_model_args(parser, model)
+    own = dataset_defaults(dataset)
     mammoths = getattr(chosen, 'mammoth_defaults', False)
     if mammoths:
         from_model |= {k: v for k, v in of_method(model).items() if v is not None}
@@ -188,7 +188,8 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
             'is a ReplayModel, or has add_rehearsal_args(parser) in its get_parser)'
         )
         parser.add_argument('--buffer_size', type=lambda _: 0, default=0, help=argparse.SUPPRESS)
-    online, passed_on = {'n_epochs': 1} if sees_once(model, mammoths) else {}, parser.affects()
+    online = {'n_epochs': 1} if sees_once(model, mammoths) else {}
+    passed_on = parser.affects()
     saved = {
         flag: value
         for flag, value in chosen.saved.items()
@@ -236,7 +237,8 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
         start = 'none' if backbone else dataset.DEFAULT_WEIGHTS or weights.DEFAULT
         return str(asked.get('weights') or start)
 
-    wanted, usual = chosen.backbone or asked.get('backbone'), unless_given(asked.get('backbone'))
+    wanted = chosen.backbone or asked.get('backbone')
+    usual = unless_given(asked.get('backbone'))
     chosen.weights = str(chosen.weights or unless_given(wanted))
     if chosen.weights == 'none':
         name = normalise(wanted or default)
@@ -379,7 +381,8 @@ def add_model_args(parser: ArgumentParser, model) -> dict:
     files
     written for earlier versions of Mammoth `get_parser()` returns a parser of its own. Some of
     these flags may still be to come."""
-    before, get_parser = dict(parser._defaults), model.get_parser
+    before = dict(parser._defaults)
+    get_parser = model.get_parser
     own = any(
         'get_parser' in vars(kind) for kind in model.__mro__ if kind.__module__ == model.__module__
     )

@@ -31,8 +31,10 @@ def arrivals(schedule, labels: np.ndarray, bins: int) -> np.ndarray:
 
 def check(schedule, labels: np.ndarray) -> None:
     """Print facts; one that is not sound has ended in one line and exit code 2."""
-    sizes, count = np.diff(schedule.cuts), len(schedule.order)
-    arrived, segment_of = labels[schedule.order], np.repeat(np.arange(len(sizes)), sizes)
+    sizes = np.diff(schedule.cuts)
+    count = len(schedule.order)
+    arrived = labels[schedule.order]
+    segment_of = np.repeat(np.arange(len(sizes)), sizes)
     whole = all(len(np.unique(segment_of[arrived == c])) == 1 for c in np.unique(arrived))
     covers = {
         'all': 'each sample once',
@@ -91,7 +93,8 @@ def main():
                 ['--model', 'scroll', '--dataset', options.dataset, '--schedule', spec, *others]
             )
         )
-        schedule, labels = dataset.schedule, dataset.train_labels
+        schedule = dataset.schedule
+        labels = dataset.train_labels
         if options.command == 'plot':
             pictures[spec] = arrivals(schedule, labels, min(_PARTS, len(schedule.order)))
         elif options.command == 'show':

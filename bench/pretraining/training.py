@@ -23,11 +23,13 @@ from scroll.ground.progress import Progress
 from scroll.ground.randomness import stream_seed
 
 # images of a class that its centroid is the mean of, and images that test it
-CENTROID, TEST = 150, 50
+CENTROID = 150
+TEST = 50
 COARSE = 0.5  # share of batches that are shrunk to 32 px first
 JITTER = 0.4  # strength of changes of brightness, contrast and saturation
 WIDTH = 32
-MOMENTUM, DECAY = 0.9, 5e-4
+MOMENTUM = 0.9
+DECAY = 5e-4
 
 
 class Data(NamedTuple):
@@ -81,14 +83,13 @@ def training_batch(images: torch.Tensor, size: int, generator: torch.Generator) 
     """uint8 (B, 84, 84, 3) -> float (B, 3, size, size) in [0, 1]: crop, (shrink,) resize, jitter,
     flip.
     """
-    full, device = images.shape[1], images.device
+    full = images.shape[1]
+    device = images.device
     # of a batch; a place an image
     crop = int(torch.randint(full // 2, full + 1, (1,), generator=generator))
     shift = torch.randint(0, full - crop + 1, (2, len(images), 1), generator=generator).to(device)
-    span, which = (
-        torch.arange(crop, device=device),
-        torch.arange(len(images), device=device)[:, None, None],
-    )
+    span = torch.arange(crop, device=device)
+    which = torch.arange(len(images), device=device)[:, None, None]
     x = images[which, (shift[0] + span)[:, :, None], (shift[1] + span)[:, None, :]]
     x = x.permute(0, 3, 1, 2).float().div_(255)
     if torch.rand(1, generator=generator) < COARSE:
@@ -161,7 +162,8 @@ def train(args) -> None:
     torch.backends.cudnn.benchmark = device.type == 'cuda'  # all batches have one shape
     options = backbone_options(args.backbone, args.width)
     args.width = options.get('width')
-    shared, left_out = shared_classes(), {}
+    shared = shared_classes()
+    left_out = {}
     for stream in args.leave_out:
         left_out |= shared.get(stream, {})
     data = divide(*mini_split(args.base_path, 'train'), left_out)
@@ -172,7 +174,8 @@ def train(args) -> None:
         )
     torch.manual_seed(args.seed)
     net = make_net(args.backbone, len(data.classes), options, args.input_size).to(device)
-    preprocessing, probe = Preprocessing(args.input_size), data.probe.to(device)
+    preprocessing = Preprocessing(args.input_size)
+    probe = data.probe.to(device)
     optimiser = make_optimiser(net, args.lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda step: learning_rate(step, per_epoch, args.epochs)
@@ -182,8 +185,10 @@ def train(args) -> None:
         for name, value in vars(args).items()
         if affects(args, name) == 'result' and value is not None
     }
-    measure, curve = 'unseen' if data.unseen else 'seen', []
-    images, labels = data.images.to(device), data.labels.to(device)
+    measure = 'unseen' if data.unseen else 'seen'
+    curve = []
+    images = data.images.to(device)
+    labels = data.labels.to(device)
     for epoch in range(args.epochs):
         generator = torch.Generator().manual_seed(1000 * args.seed + epoch)
         torch.manual_seed(stream_seed(args.seed, f'dropout {epoch}'))

@@ -90,7 +90,8 @@ def test_map_sizes(name, size, sides):
 @torch.no_grad()
 def test_what_forward_returns_and_that_the_head_can_be_replaced(net):
     x = pictures()
-    logits, features = net(x), net.features(x)
+    logits = net(x)
+    features = net.features(x)
     assert logits.shape == (3, net.num_classes) == (3, 5)
     assert features.shape == (3, net.feature_dim)
     assert torch.equal(net.classifier(features), logits)
@@ -111,7 +112,8 @@ def test_what_forward_returns_and_that_the_head_can_be_replaced(net):
 
 
 def test_parameters_and_gradients_as_one_vector_and_back(net):
-    flat, x = net.get_params(), pictures()
+    flat = net.get_params()
+    x = pictures()
     assert len(flat) == count(net.parameters())
     assert not net.get_grads().any()
     other = copy.deepcopy(net)
@@ -140,7 +142,8 @@ def test_fresh_networks_differ_and_a_step_of_training_lowers_the_loss_of_its_bat
     assert net.training
     assert not torch.equal(net.get_params(), other.get_params())
     assert not {p.data_ptr() for p in net.parameters()} & {p.data_ptr() for p in other.parameters()}
-    x, y = pictures(8), torch.arange(8) % 5
+    x = pictures(8)
+    y = torch.arange(8) % 5
     before = nn.functional.cross_entropy(net(x), y)
     before.backward()
     direction = net.get_grads()
@@ -160,7 +163,8 @@ def with_random_adapters(net):
 def test_each_3x3_convolution_of_a_block_gets_an_adapter_that_trains_and_zero_ones_change_no_bit(
     convolutional,
 ):
-    net, x = convolutional, pictures()
+    net = convolutional
+    x = pictures()
     wanted = [
         n
         for n, m in net.named_modules()
@@ -180,7 +184,8 @@ def test_each_3x3_convolution_of_a_block_gets_an_adapter_that_trains_and_zero_on
 
 @torch.no_grad()
 def test_folded_batch_norms_leave_features_and_adapters_as_they_are(convolutional):
-    net, x = convolutional.double(), pictures(dtype=torch.float64)
+    net = convolutional.double()
+    x = pictures(dtype=torch.float64)
     folded = copy.deepcopy(net)
     fold_batch_norm(folded, x[:1])
     left = [n for n, m in folded.named_modules() if isinstance(m, nn.BatchNorm2d)]
@@ -212,7 +217,8 @@ def test_options_out_of_range_are_named(name, options):
 
 
 def test_names_devices_and_helpers():
-    net, layer = small('resnet18-md'), nn.Linear(30, 20)
+    net = small('resnet18-md')
+    layer = nn.Linear(30, 20)
     assert net.device == torch.device('cpu')
     assert net.to('meta').device == torch.device('meta')
     assert get_backbone_class('ResNet18_MD') is get_backbone_class('resnet18-md')

@@ -29,7 +29,9 @@ def state_of(name: str, shortcut: str | None = None, **options) -> OrderedDict:
 
 def haiku(width: int = 2) -> tuple:
     """(parameters, state) of BYOL's ResNet50, with the names and shapes that Haiku gives them."""
-    random, params, state = np.random.default_rng(0), {}, {}
+    random = np.random.default_rng(0)
+    params = {}
+    state = {}
 
     def kernel_of(*shape):
         return random.normal(size=shape).astype(np.float32)
@@ -279,7 +281,8 @@ def records(monkeypatch):
             ('Lars', lars, 'byol.utils.optimizers'),
             ('Mapping', FlatMapping, 'haiku._src.data_structures'),
         ):
-            cls.__module__, cls.__qualname__ = module, cls.__name__
+            cls.__module__ = module
+            cls.__qualname__ = cls.__name__
             setattr(modules[module], cls.__name__, cls)
             made[key] = cls
         yield made

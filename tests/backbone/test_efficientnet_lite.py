@@ -22,7 +22,8 @@ def published(net) -> OrderedDict:
     """The state dict under the names that published files have: blocks numbered through the stages,
     a head `_fc`.
     """
-    state, number = OrderedDict(), 0
+    state = OrderedDict()
+    number = 0
 
     def take(module, name):
         state.update({f'{name}.{leaf}': tensor for leaf, tensor in module.state_dict().items()})

@@ -115,7 +115,8 @@ def test_a_run_with_a_foreign_backbone(arguments, name):
     assert 0 <= row['task5'] <= 100
     assert not torch.equal(before, torch.cat([p.flatten() for p in model.net.parameters()]))
     args.num_classes = 10  # a fresh network in the middle of a run
-    first, second = get_backbone(args), get_backbone(args)
+    first = get_backbone(args)
+    second = get_backbone(args)
     assert type(first) is type(second)
     assert not torch.equal(first.classifier.weight, second.classifier.weight)
 
@@ -127,7 +128,8 @@ def test_parameters_of_the_signature_are_flags_and_a_forward_of_its_own_gives_fe
     assert args.num_filters == 4
     assert args.flat is True
     args.num_classes = 6
-    net, x = get_backbone(args).eval(), torch.randn(2, 3, 8, 8)
+    net = get_backbone(args).eval()
+    x = torch.randn(2, 3, 8, 8)
     assert net.nf == 4
     assert net.flat is True
     assert net.classifier.out_features == 6

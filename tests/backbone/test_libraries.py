@@ -24,7 +24,8 @@ pytest.importorskip('transformers')
 @pytest.fixture(scope='module')
 def pictures(tmp_path_factory):
     """A folder of four classes of pictures that are not square."""
-    folder, random = tmp_path_factory.mktemp('pictures'), np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp('pictures')
+    random = np.random.default_rng(0)
     for part, count in (('train', 4), ('test', 2)):
         for c in range(4):
             (folder / part / f'class {c}').mkdir(parents=True)
@@ -164,7 +165,8 @@ def test_what_the_backbone_returns(tmp_path, library, name):
         name = str(tmp_path / name)
         save_vit(name)
     size = {'img_size': 32} if name == 'test_vit' else {}
-    net, x = build(library, **{f'{library}_name': name}, **size).eval(), torch.randn(3, 3, 32, 32)
+    net = build(library, **{f'{library}_name': name}, **size).eval()
+    x = torch.randn(3, 3, 32, 32)
     logits, features = net(x, returnt='both')
     assert logits.shape == (3, 5)
     assert features.shape == (3, net.feature_dim)

@@ -16,7 +16,8 @@ from scroll.embedding.quantisation import quantise_network
 from tests.conftest import refused
 from tests.scroll.conftest import tiny_net
 
-NAME, SIZE = 'tiny', 16
+NAME = 'tiny'
+SIZE = 16
 
 
 @pytest.fixture(scope='module')

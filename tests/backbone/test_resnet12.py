@@ -32,8 +32,10 @@ def block(state: dict, name: str, x: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def test_features_computed_step_by_step():
-    net, x = small('resnet12').double(), pictures(2, 37, torch.float64)
-    state, out = net.state_dict(), x
+    net = small('resnet12').double()
+    x = pictures(2, 37, torch.float64)
+    state = net.state_dict()
+    out = x
     for stage in (1, 2, 3, 4):
         out = block(state, f'layer{stage}.0', out)
     torch.testing.assert_close(net.features(x), out.flatten(2).mean(dim=2), rtol=1e-10, atol=1e-12)

@@ -15,7 +15,8 @@ from tests.backbone.conftest import pictures, settle, small
 @torch.no_grad()
 def test_features_are_those_of_torchvision_with_a_3x3_stem():
     reference = models.resnet18(num_classes=4)
-    reference.conv1, reference.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
+    reference.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
+    reference.maxpool = nn.Identity()
     settle(reference)
     net = resnet18(4)
     net.load_state_dict(
@@ -45,10 +46,8 @@ def test_maps_lie_as_the_network_wants_them_and_not_as_the_batch_did():
     """oneDNN's backward pass is not safe where a network of few channels gets a batch whose pixels'
     channels lie together.
     """
-    net, x = (
-        small('reduced-resnet18', num_filters=4),
-        pictures(2, 16).contiguous(memory_format=torch.channels_last),
-    )
+    net = small('reduced-resnet18', num_filters=4)
+    x = pictures(2, 16).contiguous(memory_format=torch.channels_last)
     for last, layout in ((False, torch.contiguous_format), (True, torch.channels_last)):
         net.channels_last = last
         assert net.maps(x)[0].is_contiguous(memory_format=layout)

@@ -17,7 +17,8 @@ NAMES = 'compact', 'wide', 'small'
 def test_classes_of_streams_are_left_out_and_every_tensor_has_its_place(name, width):
     assert (ROOT / 'backbone' / 'weights' / f'{name}.safetensors').stat().st_size < 30e6
     about = weights.load(name)
-    seen, left_out = set(about.info['classes']), about.info['left_out']
+    seen = set(about.info['classes'])
+    left_out = about.info['left_out']
     assert len(seen) == 52
     assert left_out == SHARED['cifar100']
     assert not seen & set(left_out)

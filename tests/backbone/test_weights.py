@@ -43,11 +43,13 @@ def test_a_file_says_all_about_itself(path):
 
 
 def test_tensors_come_back_in_half_precision_and_the_head_stays(path):
-    source, net = tiny_net(), ResNet18(9, width=4)
+    source = tiny_net()
+    net = ResNet18(9, width=4)
     head = net.classifier.weight.clone()
     weights.load(path).load_into(net)
     assert torch.equal(net.classifier.weight, head)
-    state, expected = net.state_dict(), source.state_dict()
+    state = net.state_dict()
+    expected = source.state_dict()
     for name, tensor in state.items():
         if not name.startswith('classifier.') and not name.endswith('num_batches_tracked'):
             assert (

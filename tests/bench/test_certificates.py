@@ -230,10 +230,8 @@ def test_the_committed_certificate_of_the_digits_holds_here(call):
 def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_path):
     """Many schedules, the shipped integers, its settings; for one file a line of each of its names,
     of the digits and a tiny network, whose values are others."""
-    content, digits = (
-        json.loads(path.read_text()),
-        json.loads((COMMITTED / 'seq-digits.json').read_text()),
-    )
+    content = json.loads(path.read_text())
+    digits = json.loads((COMMITTED / 'seq-digits.json').read_text())
     assert content['verdict']['identical']
     assert content['verdict']['schedules'] >= 100
     assert path.stat().st_size < 10_000

@@ -77,7 +77,9 @@ def test_a_seed_fixes_the_three_global_streams():
         set_random_seed(seed)
         return random.random(), np.random.rand(), torch.rand(1).item()
 
-    first, again, other = draw(5), draw(5), draw(6)
+    first = draw(5)
+    again = draw(5)
+    other = draw(6)
     assert first == again
     assert not set(first) & set(other)
     draw(2**40)  # numpy alone takes 32 bits

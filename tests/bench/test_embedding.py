@@ -47,7 +47,8 @@ def test_a_data_set(call, tiny_weights):
         '--dataset',
         'seq-digits',
     )
-    data, made = digits(), embedder(tiny_weights)
+    data = digits()
+    made = embedder(tiny_weights)
     whole = Scroll(made, buffer_size=0).partial_fit(data.train, data.train_labels.astype(str))
     learner = Scroll(buffer_size=0)
     assert learn(learner, [path]) == (1442, 1797)
@@ -60,7 +61,8 @@ def test_a_data_set(call, tiny_weights):
 
 
 def test_a_folder_of_images_of_any_size(call, tiny_weights, tmp_path):
-    random, expected = np.random.default_rng(0), {}
+    random = np.random.default_rng(0)
+    expected = {}
     made = embedder(tiny_weights)
     for i, (split, label) in enumerate(
         [('train', 'a'), ('train', 'b'), ('test', 'a'), ('test', 'b')] * 2
@@ -100,7 +102,8 @@ def test_what_cannot_be_embedded(words, tmp_path, monkeypatch, capsys):
         'argv',
         ['embed_with.py', '-o', 'x.npz', '--embedder', 'timm:test_vit,random=0', *words.split()],
     )
-    code, said = run_command(embedding.main), capsys.readouterr().err
+    code = run_command(embedding.main)
+    said = capsys.readouterr().err
     assert (code, len(said.splitlines())) == (2, 1) and (
         'rndom' not in words or 'unexpected keyword' in said
     ), said

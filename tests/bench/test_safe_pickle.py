@@ -134,7 +134,8 @@ Pair = namedtuple('Pair', 'first second')
 @pytest.mark.parametrize('protocol', [2, 4])
 def test_records_are_what_they_were_made_from(tmp_path, protocol):
     """Namedtuples, nested and with arrays, and calls of functions; none of them is made or called."""
-    sign, package = tmp_path / 'sign', __name__.partition('.')[0]
+    sign = tmp_path / 'sign'
+    package = __name__.partition('.')[0]
     content = {'pair': Pair(1, Pair(np.arange(3), 'x')), 'call': Calls(mark, str(sign))}
     path = dump(tmp_path / 'p', content, protocol)
     back = safe_pickle.load(path, records=('another', package))

@@ -50,7 +50,9 @@ def test_a_line_is_a_row_of_the_table():
 
 
 def test_the_fastest_of_several_calls_counts_and_the_first_does_not():
-    order, now, costs = [], [0], {'a': iter([1, 50, 20, 40]), 'b': iter([2, 10, 30, 60])}
+    order = []
+    now = [0]
+    costs = {'a': iter([1, 50, 20, 40]), 'b': iter([2, 10, 30, 60])}
 
     def spend(name):
         order.append(name)

@@ -36,7 +36,9 @@ def test_each_task_brings_its_classes_and_every_sample_comes_once(digits, splits
     sizes = SIZES[splits]
     assert splits == dataset.N_TASKS
     assert (sizes[0] if len(set(sizes)) == 1 else sizes) == dataset.N_CLASSES_PER_TASK
-    trained, tested, ends = [], [], np.cumsum([0, *sizes])
+    trained = []
+    tested = []
+    ends = np.cumsum([0, *sizes])
     for t, (train, test) in enumerate(walk(dataset)):
         classes = list(range(ends[t], ends[t + 1]))
         assert dataset.c_task == dataset.current_task == t
@@ -74,10 +76,8 @@ def test_batches_are_triples_of_the_right_shapes_and_labels_belong_to_images(dig
 
 @pytest.mark.parametrize('splits', [1, 3])
 def test_permuting_renames_classes_and_class_order_undoes_it(digits, splits):
-    plain, renamed = (
-        digits('--n_splits', splits),
-        digits('--n_splits', splits, '--permute_classes 1'),
-    )
+    plain = digits('--n_splits', splits)
+    renamed = digits('--n_splits', splits, '--permute_classes 1')
     order = renamed.class_order
     assert sorted(order) == list(range(10))
     assert order.tolist() != list(range(10))

@@ -65,7 +65,8 @@ def test_a_literal_annotation_lists_the_choices_of_a_flag(arguments):
     'name, sizes', [('picture-digits', [2] * 5), ('unequal-digits', [3, 1, 4, 2])]
 )
 def test_each_task_brings_its_classes(arguments, name, sizes):
-    dataset, ends = get_dataset(arguments(name)), np.cumsum([0, *sizes])
+    dataset = get_dataset(arguments(name))
+    ends = np.cumsum([0, *sizes])
     assert dataset.N_CLASSES == 10
     assert dataset.c_task == -1
     for t, (train, test) in enumerate(walk(dataset)):
@@ -144,7 +145,8 @@ def test_a_data_set_that_hands_out_the_same_objects_each_time(arguments, monkeyp
     dataset = get_dataset(arguments('picture-digits'))
     import datasets.foreign_pictures as file
 
-    train, test = file.Digits(True, dataset.TRANSFORM), file.Digits(False, dataset.TEST_TRANSFORM)
+    train = file.Digits(True, dataset.TRANSFORM)
+    test = file.Digits(False, dataset.TEST_TRANSFORM)
     monkeypatch.setattr(file, 'Digits', lambda is_train, transform: train if is_train else test)
     assert [sorted(set(labels_of(loader))) for loader, _ in walk(dataset)] == [
         [2 * t, 2 * t + 1] for t in range(5)
@@ -213,7 +215,8 @@ def test_labels_beyond_the_number_of_classes_are_told(arguments, monkeypatch):
         dataset.get_data_loaders()
     import datasets.foreign_pictures as file
 
-    made, dataset.N_CLASSES = file.Digits(True, None), 10
+    made = file.Digits(True, None)
+    dataset.N_CLASSES = 10
     made.targets[5] = -1
     with refused('label -1'):
         store_masked_loaders(made, made, dataset)

@@ -242,10 +242,8 @@ AVIF = ['AVIF'] * features.check('avif')
 )
 @pytest.mark.parametrize('orientation', TURNED)
 def test_images_are_the_right_way_up(tmp_path, orientation, suffix):
-    picture, exif = (
-        np.kron(np.array([[50, 100], [150, 200]]), np.ones((16, 16))).astype(np.uint8),
-        Image.Exif(),
-    )
+    picture = np.kron(np.array([[50, 100], [150, 200]]), np.ones((16, 16))).astype(np.uint8)
+    exif = Image.Exif()
     exif[274] = orientation
     Image.fromarray(picture).convert('RGB').save(
         tmp_path / f'x{suffix}', exif=exif, **({'lossless': True} if suffix == '.webp' else {})

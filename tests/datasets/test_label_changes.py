@@ -139,7 +139,8 @@ def test_two_flags_that_cut_the_stream_and_joint_where_it_cannot_be(stream):
 
 @pytest.mark.parametrize('name, percent', [*zip(BOTH, (25, 0.25))])
 def test_validation_samples_leave_training_and_become_the_test_set(stream, name, percent):
-    whole, split = stream(name), stream(name, validation=percent)
+    whole = stream(name)
+    split = stream(name, validation=percent)
     for (train, _), (rest, held) in zip(walk(whole), walk(split), strict=True):
         for label in np.unique(targets(train)):
             count = (targets(train) == label).sum()
@@ -159,7 +160,8 @@ def test_validation_of_all_classes_so_far_and_then_the_real_test_set(stream, nam
         _, test = dataset.get_data_loaders()
     assert set(targets(test)) == set(range(6))
     assert set(targets(dataset.test_loaders[0])) == {0, 1}
-    real, plain = dataset.without_validation(), stream(name)
+    real = dataset.without_validation()
+    plain = stream(name)
     for _ in range(3):
         plain.get_data_loaders()
     assert real.c_task == 2

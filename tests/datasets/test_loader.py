@@ -73,7 +73,8 @@ def test_batches_are_as_many_as_promised_and_stay_within_segments(loader_and_len
 def test_raw_batches_are_the_same_images_in_the_same_order(loader_and_lengths):
     loader, _ = loader_and_lengths
     twin = copy.deepcopy(loader)
-    loader.raw, twin.raw = False, True
+    loader.raw = False
+    twin.raw = True
     for (inputs, labels, plain), (raw, raw_labels, again) in zip(loader, twin, strict=True):
         assert torch.equal(labels, raw_labels)
         assert raw is again
@@ -85,7 +86,8 @@ def test_raw_batches_are_the_same_images_in_the_same_order(loader_and_lengths):
 
 def test_every_pass_has_its_own_shuffle_and_the_seed_decides():
     first, twin, other = (ImageLoader(numbered(50), 8, shuffle=True, seed=s) for s in (1, 1, 2))
-    a, b = labels_of(first), labels_of(first)
+    a = labels_of(first)
+    b = labels_of(first)
     assert a != b
     assert [a, b] == [labels_of(twin), labels_of(twin)]
     assert a != labels_of(other)
@@ -116,7 +118,8 @@ def test_images_and_labels_of_any_kind_and_number_may_take_their_place(kind, tar
     loader = ImageLoader(numbered(10), 4, shuffle=True, segment_ends=[4, 10])
     images, shape = REPLACED[kind]
     assert sum(map(len, labels_of(loader))) == 10
-    loader.dataset.data, loader.dataset.targets = images, targets(list(range(len(images))))
+    loader.dataset.data = images
+    loader.dataset.targets = targets(list(range(len(images))))
     for loader.raw in (True, False):
         batches = list(loader)
         assert len(batches) == len(loader)

@@ -32,7 +32,8 @@ def cifar_home(request, tmp_path, monkeypatch):
     folder = tmp_path / request.param / kind.base_folder
     folder.mkdir(parents=True)
     channel, row, column = np.ogrid[:3, :32, :32]
-    label, count = 'labels' if request.param == 'CIFAR10' else 'fine_labels', 0
+    label = 'labels' if request.param == 'CIFAR10' else 'fine_labels'
+    count = 0
     for part in ('train_list', 'test_list'):
         files = []
         for file, _ in getattr(kind, part):
@@ -84,7 +85,8 @@ def test_cifar_that_is_damaged_or_missing_is_named(cifar_home):
         (kind.meta['filename'], b'?'),
         (kind.test_list[0][0], None),
     ):
-        path, whole = folder / file, (folder / file).read_bytes()
+        path = folder / file
+        whole = (folder / file).read_bytes()
         path.write_bytes(whole[:-1] + damage) if damage else path.unlink()
         with refused(str(folder), kind.filename, f'into {cifar_home}'):
             readers.cifar(cifar_home.parent, cifar_home.name)

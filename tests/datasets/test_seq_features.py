@@ -96,7 +96,8 @@ def test_each_kind_of_method_learns_from_features(run, file, method, backbone):
 def test_scroll_gives_one_digest_the_one_of_the_command_line_and_labels_of_the_file(
     run, schedule, labels, tmp_path, capsys
 ):
-    state, file = tmp_path / 'run.npz', str(tmp_path / 'digits.npz')
+    state = tmp_path / 'run.npz'
+    file = str(tmp_path / 'digits.npz')
     np.savez(file, X=X, y=labels, split=np.where(TEST, 'test', 'train'))
     row, model = run(
         'scroll',
@@ -181,10 +182,8 @@ def test_samples_to_test_from_files_of_their_own(run, tmp_path):
 def test_a_parquet_file(arguments, tmp_path):
     parquet.write_table(pyarrow.table({'emb': list(X), 'label': Y}), tmp_path / 'x')
     np.savez(tmp_path / 'x.npz', X=X, y=Y)
-    one, two = (
-        read(arguments, '--features', tmp_path / 'x', '--feature_columns X=emb,y=label'),
-        read(arguments, '--features', tmp_path / 'x.npz'),
-    )
+    one = read(arguments, '--features', tmp_path / 'x', '--feature_columns X=emb,y=label')
+    two = read(arguments, '--features', tmp_path / 'x.npz')
     assert all(np.array_equal(a, b) for a, b in zip(one, two))
     assert one.train.dtype == np.float32
 

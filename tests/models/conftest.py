@@ -23,7 +23,8 @@ def first_of_each(whole: readers.Images, train: int, test: int) -> readers.Image
     def first(labels, count):
         return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
 
-    rows, test_rows = first(whole.train_labels, train), first(whole.test_labels, test)
+    rows = first(whole.train_labels, train)
+    test_rows = first(whole.test_labels, test)
     return readers.Images(
         whole.train[rows],
         whole.train_labels[rows],
@@ -140,7 +141,8 @@ def close(step, expected) -> bool:
 
 def stored(model, tasks=None) -> tuple:
     """(inputs, labels) of what the buffer holds, un-augmented; only of these tasks."""
-    count, buffer = len(model.buffer), model.buffer
+    count = len(model.buffer)
+    buffer = model.buffer
     rows = (
         torch.arange(count)
         if tasks is None

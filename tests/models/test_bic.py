@@ -106,8 +106,10 @@ def test_the_loss_by_hand(start, flags, tasks, weight):
     model.teacher = net, newest, torch.tensor([0.7, 0.2])
     with torch.no_grad():
         model.net.classifier.weight.mul_(-1)  # not its teacher any more
-    old, seen = classes(dataset, *range(tasks)), classes(dataset, *range(tasks + 1))
-    z, z_old = model.net(inputs).detach().double(), net(inputs).double()
+    old = classes(dataset, *range(tasks))
+    seen = classes(dataset, *range(tasks + 1))
+    z = model.net(inputs).detach().double()
+    z_old = net(inputs).double()
     if not flags.endswith('bic 0'):
         z_old[:, newest] = z_old[:, newest] * 0.7 + 0.2
     soft = -(softmax(z_old[:, old] / 3) * np.log(softmax(z[:, old] / 3))).sum(1).mean()
@@ -142,7 +144,8 @@ def test_the_correction_is_fitted_on_held_out_images_un_augmented_and_lasts_unti
         1,
         0,
     ]
-    out, raw = model(x), net(x)
+    out = model(x)
+    raw = net(x)
     assert torch.equal(out[:, ~newest], raw[:, ~newest])
     assert torch.equal(out[:, newest], model.bias[0] * raw[:, newest] + model.bias[1])
     dataset.get_data_loaders()

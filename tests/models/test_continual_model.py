@@ -31,7 +31,8 @@ def build(parse):
     def model(*flags, kind=Noting, backbone=None):
         args = parse('sgd', '--lr 0.5', *flags)
         dataset = get_dataset(args)
-        args.num_classes, args.device = dataset.N_CLASSES, 'cpu'
+        args.num_classes = dataset.N_CLASSES
+        args.device = 'cpu'
         return kind(
             backbone or get_backbone(args),
             dataset.get_loss(),
@@ -126,7 +127,8 @@ def test_optimisers(build, flags, kind, expected):
 
 @pytest.mark.parametrize('flag', ['--label_perc', '--label_perc_by_class'])
 def test_samples_without_a_label_are_left_out_with_all_that_belongs_to_them(build, flag):
-    model, y = build(flag, '0.5'), torch.tensor([3, -1, 0, -1])
+    model = build(flag, '0.5')
+    y = torch.tensor([3, -1, 0, -1])
     x = torch.arange(4.0).reshape(4, 1)
     model.meta_observe(x, y, -x, epoch=2, logits=10 * x)
     given = {
@@ -145,7 +147,8 @@ def test_samples_without_a_label_are_left_out_with_all_that_belongs_to_them(buil
 
 
 def test_loading_a_buffer(build):
-    model, full = build(), Buffer(6, seed=0)
+    model = build()
+    full = Buffer(6, seed=0)
     model.buffer = Buffer(6, seed=1)
     full.add_data(torch.rand(9, 3, 8, 8), labels=torch.arange(9))
     for given in (full.serialize(), full):

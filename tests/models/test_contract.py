@@ -167,10 +167,8 @@ def test_hundreds_of_classes(start, method):
     """In random order and three unequal tasks; a buffer with capacity for one sample of each class,
     and some over.
     """
-    images, names = (
-        np.random.default_rng(0).integers(0, 256, (600, 8, 8, 3), np.uint8),
-        [str(c) for c in range(200)],
-    )
+    images = np.random.default_rng(0).integers(0, 256, (600, 8, 8, 3), np.uint8)
+    names = [str(c) for c in range(200)]
     many = readers.Images(
         images[:400], np.repeat(np.arange(200), 2), images[400:], np.arange(200), names
     )

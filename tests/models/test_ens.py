@@ -24,8 +24,10 @@ def unit(count, dim, seed=0):
 def test_a_step_is_the_sign_of_autograds_gradient(ens):
     model = ens('--tau 20')
     model.weight.normal_(0, 30, generator=seeded(1))  # so that tanh bends
-    z, labels = unit(7, model.embedder.dim, 2), torch.tensor([0, 3, 3, 9, 1, 0, 3])
-    weight, bias = model.weight.clone().requires_grad_(), model.bias.clone().requires_grad_()
+    z = unit(7, model.embedder.dim, 2)
+    labels = torch.tensor([0, 3, 3, 9, 1, 0, 3])
+    weight = model.weight.clone().requires_grad_()
+    bias = model.bias.clone().requires_grad_()
     cosine, chosen = (z @ model.keys.T).topk(3)
     v = 20 * torch.tanh((torch.einsum('bkcd,bd->bkc', weight[chosen], z) + bias[chosen]) / 20)
     out = (cosine[..., None] * v).sum(1) / cosine.sum(1, keepdim=True)
@@ -40,7 +42,8 @@ def test_a_step_is_the_sign_of_autograds_gradient(ens):
 
 def test_keys_from_data_have_its_mean_and_deviation(ens):
     """Of the first batch, which has to be more than one sample."""
-    model, images = ens('--keys data', count=3000), torch.zeros(9, 8, 8, 3, dtype=torch.uint8)
+    model = ens('--keys data', count=3000)
+    images = torch.zeros(9, 8, 8, 3, dtype=torch.uint8)
     images.random_(256, generator=seeded())
     z = F.normalize(torch.from_numpy(model.embedder(images.numpy())[0]).float() / GRID)
     expected = F.normalize(

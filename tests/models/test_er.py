@@ -25,7 +25,9 @@ def test_several_updates_on_a_batch_draw_afresh_and_keep_its_samples_once(start)
     model, dataset, _ = start('er', '--lr 0.5 --batch_iterations 3')
     first, batch, _ = batches(model, dataset)
     model.meta_observe(*first)
-    drawn, replay, before = [], model.replay, model.buffer.num_seen_examples
+    drawn = []
+    replay = model.replay
+    before = model.buffer.num_seen_examples
     model.replay = lambda: drawn.append(replay()) or drawn[-1]
     assert before == len(first[1])
     model.meta_observe(*batch)

@@ -22,7 +22,8 @@ from tests.models.conftest import batches, cross_entropy, still, stored
 )
 def test_the_loss_and_its_gradient_computed_class_by_class(seed, batch, count, offset):
     random = np.random.default_rng(seed)
-    z, y = random.normal(size=(batch, count)) * 3 + offset, random.integers(0, count, batch)
+    z = random.normal(size=(batch, count)) * 3 + offset
+    y = random.integers(0, count, batch)
     seen = random.random(count) < 0.6
     kept = [k for k in range(count) if not seen[k] or k in y]
     logits = torch.tensor(z, requires_grad=True)
@@ -70,7 +71,8 @@ def test_masking_and_replay_begin_with_the_second_batch_or_task(start, flags, be
 @given(seed=st.integers(0, 2**20), scale=st.floats(0.1, 100))
 def test_the_cosine_head_measures_angles(seed, scale):
     torch.manual_seed(seed)
-    head, x = CosineClassifier(torch.nn.Linear(6, 4)), torch.randn(5, 6)
+    head = CosineClassifier(torch.nn.Linear(6, 4))
+    x = torch.randn(5, 6)
     cosine = F.cosine_similarity(x[:, None].double(), head.weight[None].double(), dim=2)
     assert torch.allclose(head(x).double(), 10 * cosine, atol=1e-3)
     assert torch.allclose(head(scale * x), head(x), atol=2e-3)

@@ -26,7 +26,8 @@ def test_the_contrast_computed_anchor_by_anchor(seed, n, count, tau):
     """Rows that do not count are as if they were not there."""
     random = np.random.default_rng(seed)
     a, p, q = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in random.normal(size=(3, n, 5)))
-    labels, valid = random.integers(0, count, n), random.random(n) < 0.7
+    labels = random.integers(0, count, n)
+    valid = random.random(n) < 0.7
     negative_labels = (labels + random.integers(1, count, n)) % count
     kept = np.flatnonzero(valid)
     contrast = np.concatenate([p[kept], q[kept]])
@@ -47,10 +48,8 @@ def test_the_contrast_computed_anchor_by_anchor(seed, n, count, tau):
 @given(seed=st.integers(0, 2**20), batch=st.integers(1, 6), kept=st.integers(0, 9))
 def test_partners_are_what_they_should_be_wherever_there_are_any(seed, batch, kept):
     random = np.random.default_rng(seed)
-    pool, rivals = (
-        random.integers(0, 4, batch + kept),
-        random.choice(4, random.integers(1, 4), replace=False),
-    )
+    pool = random.integers(0, 4, batch + kept)
+    rivals = random.choice(4, random.integers(1, 4), replace=False)
     found = partners(
         torch.from_numpy(pool[:batch]),
         torch.from_numpy(pool),
@@ -77,7 +76,9 @@ def test_the_loss_is_the_contrast_of_partners_found_by_their_pixels_plus_replay(
     model, dataset, _ = start('er-aml', '--lr 0 --minibatch_size 99')
     [(_, labels, images), *_] = next_task(still(model), dataset)
     rows = [(labels == label).nonzero()[0, 0].item() for label in labels.unique()[:2]]
-    inputs, labels, images = model.plain(images[rows]), labels[rows], images[rows]
+    inputs = model.plain(images[rows])
+    labels = labels[rows]
+    images = images[rows]
     model.buffer.add_data(examples=images, labels=labels)
     still(model)
     a, b = F.normalize(model.net(inputs, returnt='features').detach().double())

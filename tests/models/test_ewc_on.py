@@ -20,10 +20,8 @@ def test_at_the_end_of_a_task_it_is_the_mean_over_samples(start):
         train_set = loader.dataset
         train_set.transform = model.normalization_transform  # nothing random
         model.meta_begin_task(dataset)
-        before, modes = (
-            copy.deepcopy(model.net.state_dict()),
-            [m.training for m in model.net.modules()],
-        )
+        before = copy.deepcopy(model.net.state_dict())
+        modes = [m.training for m in model.net.modules()]
         twin = copy.deepcopy(model.net).eval()
         model.meta_end_task(dataset)
         assert all(

@@ -25,11 +25,10 @@ def test_rates_by_hand():
 
 def test_the_same_content_in_other_rows_gives_the_same_network(trained):
     model, _ = trained('gdumb', *FLAGS)
-    before, rows = model.net.get_params().clone(), torch.randperm(30)
-    model.buffer.examples, model.buffer.labels = (
-        model.buffer.examples[rows],
-        model.buffer.labels[rows],
-    )
+    before = model.net.get_params().clone()
+    rows = torch.randperm(30)
+    model.buffer.examples = model.buffer.examples[rows]
+    model.buffer.labels = model.buffer.labels[rows]
     model.net.set_params(torch.rand_like(before))
     model.fit()
     assert torch.equal(model.net.get_params(), before)
@@ -65,7 +64,9 @@ def test_momentum_and_decay_by_hand(
 
 
 def test_cutmix_happens_as_often_as_its_coin_says():
-    x, y, generator = torch.rand(2, 3, 8, 8), torch.arange(2), seeded()
+    x = torch.rand(2, 3, 8, 8)
+    y = torch.arange(2)
+    generator = seeded()
     mixed = sum(cutmix_data(x, y, 1.0, 0.3, generator=generator)[0] is not x for _ in range(400))
     assert 85 < mixed < 160
     assert cutmix_data(x, y, 0.0)[3] == 1.0

@@ -52,10 +52,12 @@ def test_the_solution_is_that_of_least_squares_above_the_margin(seed, t, margin,
     or small, equal or not.
     """
     random = np.random.default_rng(seed)
-    G, g = random.standard_normal((t, 12)) * 10**scale, random.standard_normal(12)
+    G = random.standard_normal((t, 12)) * 10**scale
+    g = random.standard_normal(12)
     if duplicates:
         G[random.integers(0, t, t)] = G[0]
-    P, q = G @ G.T + 1e-3 * np.eye(t), G @ g
+    P = G @ G.T + 1e-3 * np.eye(t)
+    q = G @ g
     v = gem.solve(P, q, margin)
     root = np.linalg.cholesky(P).T
     other = (

@@ -63,10 +63,8 @@ def test_the_loss_is_a_mean_over_samples_and_the_classes_seen(after, tasks):
     model.opt = SimpleNamespace(zero_grad=model.net.zero_grad, step=lambda: None)
     with torch.no_grad():
         model.net.classifier.weight.mul_(-1)  # not its teacher any more
-    old, seen = (
-        [c for t in range(tasks) for c in dataset.task_classes(t)],
-        classes(dataset, *range(tasks + 1)),
-    )
+    old = [c for t in range(tasks) for c in dataset.task_classes(t)]
+    seen = classes(dataset, *range(tasks + 1))
     p = model.net(inputs).sigmoid().detach().double().numpy()
     target = np.eye(10)[labels.numpy()]
     if old:
@@ -121,5 +119,6 @@ def test_the_prediction_is_the_nearest_mean_of_exemplars(after, mirrored):
     assert (logits[:, dataset.task_classes(2)] == torch.finfo(torch.float32).min).all()
     assert not torch.isnan(logits.softmax(1)).any()
     assert torch.equal(torch.cat([model(row[None]) for row in x]), logits)
-    model.net.scale, model.class_means = 1000.0, None
+    model.net.scale = 1000.0
+    model.class_means = None
     assert torch.allclose(model(x), logits, atol=1e-5)

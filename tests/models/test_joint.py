@@ -20,8 +20,11 @@ def lessons(start):
 
     def run(*flags):
         model, dataset, args = start('joint', '--lr 0.05', *flags)
-        begin, seen, moved = model.net.get_params().clone(), [], []
-        loss, end_task = model.loss, model.end_task
+        begin = model.net.get_params().clone()
+        seen = []
+        moved = []
+        loss = model.loss
+        end_task = model.end_task
         model.loss = lambda logits, labels: (seen.append(labels.tolist()), loss(logits, labels))[1]
         model.end_task = lambda dataset: (
             end_task(dataset),

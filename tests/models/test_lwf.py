@@ -40,16 +40,20 @@ def test_the_loss_by_hand_with_logits_recorded_for_each_image(start, alpha, temp
     """Cross-entropy over the classes seen + alpha * distillation over the old ones; unseen classes
     get no gradient. The logits are those of the un-augmented images, when the task began."""
     model, dataset, _ = start('lwf', '--alpha', alpha, '--softmax_temp', temperature, '--lr 0')
-    coming, teacher = next_task(model, dataset), copy.deepcopy(model.net).eval()
+    coming = next_task(model, dataset)
+    teacher = copy.deepcopy(model.net).eval()
     assert sum(len(batch[1]) for batch in coming) == 24
     for inputs, _, images, recorded in coming:
         assert torch.allclose(teacher(model.normalization_transform(images)), recorded, atol=1e-5)
         assert not torch.allclose(teacher(inputs), recorded, atol=1e-3)  # these are augmented
     model.net.eval()
     inputs, labels, images, recorded = coming[0]
-    old, seen, unseen = classes(dataset, 0), classes(dataset, 0, 1), classes(dataset, 2)
+    old = classes(dataset, 0)
+    seen = classes(dataset, 0, 1)
+    unseen = classes(dataset, 2)
     out = model.net(inputs).detach()
-    p_old, p = softmax(recorded[:, old] / temperature), softmax(out[:, old] / temperature)
+    p_old = softmax(recorded[:, old] / temperature)
+    p = softmax(out[:, old] / temperature)
     expected = cross_entropy(out, labels, seen) - alpha * (p_old * np.log(p)).sum(axis=1).mean()
     assert model.meta_observe(inputs, labels, images, logits=recorded).item() == pytest.approx(
         expected, rel=1e-4

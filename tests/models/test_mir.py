@@ -20,7 +20,8 @@ def linear_problem(seed, count=6):
     """(linear softmax model with the gradient of its first sample, x, y) in float64."""
     torch.manual_seed(seed)
     net = nn.Linear(4, 3).double()
-    x, y = torch.randn(count, 4, dtype=torch.float64), torch.randint(0, 3, (count,))
+    x = torch.randn(count, 4, dtype=torch.float64)
+    y = torch.randint(0, 3, (count,))
     F.cross_entropy(net(x[:1]), y[:1]).backward()
     return net, x, y
 
@@ -29,10 +30,8 @@ def linear_problem(seed, count=6):
 @given(seed=st.integers(0, 2**20), lr=st.floats(0, 2))
 def test_interference_is_the_change_of_loss_that_the_step_makes(seed, lr):
     net, x, y = linear_problem(seed)
-    scores, before = (
-        interference(net, lr, x, y),
-        F.cross_entropy(net(x), y, reduction='none').detach(),
-    )
+    scores = interference(net, lr, x, y)
+    before = F.cross_entropy(net(x), y, reduction='none').detach()
     torch.optim.SGD(net.parameters(), lr=lr).step()
     assert torch.allclose(
         scores, F.cross_entropy(net(x), y, reduction='none').detach() - before, atol=1e-12
@@ -48,7 +47,8 @@ def test_scoring_leaves_the_network_alone(start):
     model, dataset, _ = start('mir')
     inputs, labels, _ = batches(model, dataset)[0]
     F.cross_entropy(model.net(inputs), labels).backward()
-    before, gradients = copy.deepcopy(model.net), [p.grad.clone() for p in model.net.parameters()]
+    before = copy.deepcopy(model.net)
+    gradients = [p.grad.clone() for p in model.net.parameters()]
     in_training = interference(model.net, 0.1, inputs, labels)
     assert in_training.any()
     assert all(module.training for module in model.net.modules())

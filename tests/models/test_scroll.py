@@ -75,7 +75,8 @@ def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(
     row, schedule='split:5,batch=7'
 ):
     names = ('statistics_digest', 'online_digest', 'online_accuracy')
-    pieces, reference = row('--schedule', schedule), row('--n_splits 5')
+    pieces = row('--schedule', schedule)
+    reference = row('--n_splits 5')
     assert digests(pieces, *names) == digests(reference, *names)
     assert pieces['buffered'] == 40
     hashed = row('--n_splits 5 --buffer_strategy hash')
@@ -86,7 +87,8 @@ def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(
 def test_digests_do_change_with_what_they_stand_for(row):
     """Else equal digests would mean nothing."""
     reference = row('--n_splits 5')
-    seeded, shrunk = row('--seed 1'), row('--ridge_lambda 3')
+    seeded = row('--seed 1')
+    shrunk = row('--ridge_lambda 3')
     # nothing there is random
     assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])
     assert seeded['adapted_digest'] != reference['adapted_digest']
@@ -146,7 +148,8 @@ def test_columns_of_the_adapted_predictor(row):
 def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_the_same_network(
     row,
 ):
-    second, once = row('--adapt_every_task 2 --classifier_lr 1'), row('--classifier_lr 1')
+    second = row('--adapt_every_task 2 --classifier_lr 1')
+    once = row('--classifier_lr 1')
     assert second['adapted_digest'] == once['adapted_digest']
     same = [second[f'task{t}'] == once[f'task{t}'] for t in (1, 2, 3, 4, 5)]
     assert same[::2] == [True] * 3
@@ -194,7 +197,8 @@ def test_the_summary_counts_repeated_draws_and_says_where_samples_are_not_counte
     spec = 'gaussian-resample,batches=20,batch=10'
     model, dataset, args = ready('--adaptation', 'none', '--schedule', spec)
     train(model, dataset, args)
-    out, came = ' '.join(capsys.readouterr().out.split()), len(set(dataset.schedule.order.tolist()))
+    out = ' '.join(capsys.readouterr().out.split())
+    came = len(set(dataset.schedule.order.tolist()))
     assert 'in any order of these 200 samples' in out
     assert f'samples came again: 200 draws of {came}' in out
     assert f'{1442 - came:,} not in the stream (--schedule {spec})' in out

@@ -106,7 +106,8 @@ def test_a_run_that_keeps_keys_unlearns_what_it_learned(alone, tmp_path, monkeyp
     _, model = alone(
         '--save_state state.npz --keep_keys 1 --eval_every 50 --savecheck last --checkpoint_path checkpoints'
     )
-    images, labels = model.dataset.images.train, model.dataset.images.train_labels
+    images = model.dataset.images.train
+    labels = model.dataset.images.train_labels
     for at, code in (([5, 7], 0), ([5, 5], 2)):
         features, keys = model.embedder(images[at])
         np.savez('old.npz', quantised=features, labels=labels[at], keys=keys)

@@ -19,7 +19,8 @@ def kl(teacher, student, tasks):
     """Sum over tasks of the mean KL at T = 2, term by term."""
     total = 0
     for part in tasks:
-        p, q = softmax(teacher[:, part] / 2), softmax(student[:, part] / 2)
+        p = softmax(teacher[:, part] / 2)
+        q = softmax(student[:, part] / 2)
         total += (p * np.log(p / q)).sum(axis=1).mean()
     return total
 

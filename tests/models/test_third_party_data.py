@@ -51,7 +51,8 @@ def test_each_domain_keeps_its_own_transform(arguments):
     model, dataset, args = initialize(
         arguments('shuffled-digits', '--batch_size 400', model='joint')
     )
-    images, forward = [], model.net.forward
+    images = []
+    forward = model.net.forward
     model.net.forward = lambda x, *more: (
         images.append(x.clone()) if model.net.training else None,
         forward(x, *more),

@@ -431,7 +431,8 @@ def test_a_replay_method_has_its_buffer_whatever_its_parser_declares(run, parse,
 @pytest.mark.parametrize('decorated', [True, False])
 def test_files_of_the_docs_run_as_they_stand(third_party, command_line, tmp_path, decorated):
     """A data set is also found by its NAME alone, which stands in a line with others."""
-    folders, decorator = {}, "@bench.register_dataset('stripes')\n"
+    folders = {}
+    decorator = "@bench.register_dataset('stripes')\n"
     for block in BLOCKS:
         if block.mark.startswith('file: '):
             path = Path(block.mark.removeprefix('file: '))

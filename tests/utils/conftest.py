@@ -4,7 +4,8 @@ import torch
 
 from tests.models.conftest import seeded, small_digits
 
-MEAN, STD = (0.1, 0.2, 0.3), (0.5, 1.0, 2.0)
+MEAN = (0.1, 0.2, 0.3)
+STD = (0.5, 1.0, 2.0)
 
 
 def images(count=6, height=16, width=None, channels=3) -> torch.Tensor:

@@ -19,7 +19,8 @@ PLAIN = Preprocessing(16)
 
 
 def test_the_same_seed_gives_the_same_sequence_of_batches_and_the_global_stream_is_left_alone():
-    before, x = torch.get_rng_state(), images()
+    before = torch.get_rng_state()
+    x = images()
     copy = x.clone()
     a, b, c = (BatchTransform(PLAIN, 2, True, seed) for seed in (3, 3, 4))
     first = a(x), a(x)
@@ -65,7 +66,8 @@ def test_each_image_is_a_shifted_copy_filled_with_black_or_its_mirror_image():
 
 
 def test_flip_mirrors_about_half_of_the_images_by_the_global_seed():
-    x, results = images(1000, 4), []
+    x = images(1000, 4)
+    results = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
         results.append(random_flip(x))
@@ -98,7 +100,8 @@ class Counting:
 )
 def test_apply_transform_hands_batches_to_what_takes_them(module, attributes, calls):
     """It says so, or is kornia's."""
-    transform, x = type('Own', (Counting,), {'__module__': module})(**attributes), images()
+    transform = type('Own', (Counting,), {'__module__': module})(**attributes)
+    x = images()
     assert torch.equal(apply_transform(x, transform), x)
     assert transform.shapes == calls
     assert apply_transform(x[:1], transform, autosqueeze=True).shape == (3, 16, 16)

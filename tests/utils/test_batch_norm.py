@@ -31,7 +31,8 @@ X = torch.randn(7, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     'options, tracked', [({'condition': False}, False), ({}, True), ({'condition': True}, True)]
 )
 def test_without_the_condition_statistics_stay_and_the_output_is_that_of_training(options, tracked):
-    net, twin = network(), network()
+    net = network()
+    twin = network()
     before = statistics(net)
     with bn_track_stats(net, **options):
         out = net(X)
@@ -83,7 +84,8 @@ def test_a_single_value_per_channel_is_normalised_by_the_running_statistics_whic
 
 @pytest.mark.parametrize('samples', [1, 2])
 def test_more_values_are_normalised_by_their_own_and_remembered(samples):
-    net, twin = network()[:2], network()[:2]
+    net = network()[:2]
+    twin = network()[:2]
     with allow_single_values(net):
         assert torch.equal(net(X[:samples]), twin(X[:samples]))
         assert equal(statistics(net), statistics(twin))

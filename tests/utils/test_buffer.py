@@ -137,7 +137,9 @@ def test_kinds_of_numbers():
 
 
 def test_draws_do_not_repeat_and_are_uniform_and_leave_the_global_generators_alone():
-    state, times, buffer = np.random.get_state()[1].copy(), np.zeros(20), filled(20, 20, 20)
+    state = np.random.get_state()[1].copy()
+    times = np.zeros(20)
+    buffer = filled(20, 20, 20)
     for _ in range(200):
         images, labels = buffer.get_data(5)
         drawn = number_of(images)
@@ -244,7 +246,8 @@ def test_rows_are_never_half_written(batch, words):
 
 
 def test_nothing_to_draw():
-    buffer, per_image = filled(6, 6, 6, classes=1), lambda image: torch.zeros(3, 5, 5)
+    buffer = filled(6, 6, 6, classes=1)
+    per_image = lambda image: torch.zeros(3, 5, 5)
     buffer.task_labels = torch.zeros(6, dtype=torch.int64)
     for empty in (
         buffer.get_data(0, transform=per_image),
@@ -259,17 +262,17 @@ def test_nothing_to_draw():
 class _Task:
     """What `fill_buffer` asks of a data set: six images of class 0, none of class 1."""
 
-    raw, targets = staticmethod(lambda ids: numbered(6)[ids]), torch.zeros(6, dtype=torch.int64)
-    task_classes, get_normalization_transform = (
-        staticmethod(lambda t: [0, 1]),
-        staticmethod(lambda: None),
-    )
+    raw = staticmethod(lambda ids: numbered(6)[ids])
+    targets = torch.zeros(6, dtype=torch.int64)
+    task_classes = staticmethod(lambda t: [0, 1])
+    get_normalization_transform = staticmethod(lambda: None)
 
 
 def test_a_task_may_lack_a_class():
     """`--label_perc_by_class 0.01` of ten samples leaves none."""
     net = torch.nn.Module()
-    net.forward, net.device = lambda x, returnt: x.flatten(1).float(), 'cpu'
+    net.forward = lambda x, returnt: x.flatten(1).float()
+    net.device = 'cpu'
     _Task.train_loader = SimpleNamespace(dataset=_Task)
     for size in (0, 4):
         buffer = Buffer(size, raw=True, seed=0)

@@ -21,10 +21,8 @@ class Logits(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.net, self.device = (
-            nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)),
-            torch.device('cpu'),
-        )
+        self.net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+        self.device = torch.device('cpu')
         self.was_training = []
 
     def forward(self, x):
@@ -49,7 +47,8 @@ def stream(tasks, c_task, loaders):
 
 
 def batches(rows, labels, size=2):
-    x, y = torch.tensor(rows, dtype=torch.float32), torch.tensor(labels)
+    x = torch.tensor(rows, dtype=torch.float32)
+    y = torch.tensor(labels)
     return Batches(zip(x.split(size), y.split(size)))
 
 
@@ -112,11 +111,9 @@ def test_no_global_random_stream_is_drawn_from(parse, method, tmp_path):
 
 
 def test_the_loss_is_the_mean_over_the_classes_seen_of_all_samples():
-    model, logits, labels = (
-        Logits(),
-        torch.tensor([[1.0, 9, 9, 0], [0, 5, 0, 4], [3, 9, 0, 2]]),
-        torch.tensor([0, 1, 1]),
-    )
+    model = Logits()
+    logits = torch.tensor([[1.0, 9, 9, 0], [0, 5, 0, 4], [3, 9, 0, 2]])
+    labels = torch.tensor([0, 1, 1])
     *accuracies, loss = evaluate(model, stream(TASKS, 0, [FIRST]), return_loss=True)
     assert accuracies == [[pytest.approx(200 / 3)]] * 2
     assert loss == pytest.approx(

@@ -83,7 +83,8 @@ def test_a_flag_is_what_the_page_says(flag, words, state):
         assert len(str(caught.value).splitlines()) == 1
         return
     parser, args = parser_and_arguments(words)
-    action, after = parser._option_string_actions[flag], words[words.index(flag) + 1 :]
+    action = parser._option_string_actions[flag]
+    after = words[words.index(flag) + 1 :]
     values = after[: next((i for i, word in enumerate(after) if word.startswith('--')), None)]
     expected = [action.type(value) if action.type else value for value in values] or [action.const]
     if action.dest in ('model', 'dataset', 'backbone'):
@@ -97,7 +98,8 @@ def test_mammoths_defaults_in_place_of_ours(command_line, small_digits, tmp_path
     def given(line='', model='er_ace'):
         return parse_args(f'--model {model} --dataset seq-cifar100 --buffer_size 20 {line}'.split())
 
-    ours, theirs = given(), given('--lr 0.1 --mammoth_defaults 1')
+    ours = given()
+    theirs = given('--lr 0.1 --mammoth_defaults 1')
     for word in (
         'weights compact (none)',
         'lr 0.01 (required)',

@@ -107,7 +107,8 @@ def derpp(*flags, dataset='seq-cifar100'):
 def test_a_backbone_that_is_asked_for_is_mammoths_and_starts_from_scratch(name, width):
     args = arguments('--lr 0.1 --backbone', name)
     assert (args.weights, args.num_filters) == ('none', width)
-    args.num_classes, args.num_filters = 10, 4
+    args.num_classes = 10
+    args.num_filters = 4
     assert tuple(get_backbone(args).conv1.weight.shape) == (4, 3, 3, 3)
 
 
