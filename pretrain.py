@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Train a backbone by multi-class classification on classes that no stream has; `--help` says how."""
+"""Train a backbone by multi-class classification on classes that no stream has; `--help` says
+how.
+"""
 
 import sys
 from importlib import import_module

@@ -190,7 +190,9 @@ def feature_tensors(net: nn.Module) -> dict:
 
 
 def kaiming(net: nn.Module) -> None:
-    """Normal weights of variance 2 / (outgoing connections) in all convolutions (He et al. 2015)."""
+    """Normal weights of variance 2 / (outgoing connections) in all convolutions (He et al.
+    2015).
+    """
     for module in net.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode='fan_out', nonlinearity='relu')

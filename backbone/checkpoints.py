@@ -6,11 +6,12 @@ What a file holds is recognised by its content, never by its name:
 |---|---|---|
 | training checkpoint (URL, torch's examples) | dict with `state_dict` | by its tensors |
 | RFS, SCROLL, Mammoth: `{model, ...}` | dict with `model` | by its tensors |
-| BYOL: `{experiment_state, step, rng}`, Haiku names | dict with `experiment_state` | resnet50-byol |
+| BYOL: `{experiment_state, ...}`, Haiku names | dict with `experiment_state` | resnet50-byol |
 | EfficientNet-Lite | a dict of tensors with `_conv_stem` | efficientnet-lite |
 | bare state dict | a dict of tensors | by its tensors |
 
-Heads and batch counters are left out. What fits no backbone keeps its name, and `weights.load` reports it.
+Heads and batch counters are left out. What fits no backbone keeps its name, and `weights.load`
+reports it.
 Images are expected as the architecture's published weights expect them.
 """
 
@@ -59,7 +60,7 @@ _LEGACY_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'
 
 
 def is_checkpoint(path) -> bool:
-    """Whether the file at `path` is one of torch's or a pickle, by its first bytes, and no
+    """Return whether the file at `path` is one of torch's or a pickle, by its first bytes, and no
     safetensors file, which begins with the length of a JSON text in 8 bytes, which may look like a
     pickle, then the text."""
     with open(path, 'rb') as file:
@@ -68,7 +69,7 @@ def is_checkpoint(path) -> bool:
 
 
 def read(path) -> dict:
-    """What a file of torch's or a pickle holds: all fields of `backbone.weights.Weights` but name
+    """Read a file of torch's or a pickle: all fields of `backbone.weights.Weights` but name
     and digest.
     InputError: it is damaged, names code, or holds no network that is known here."""
     with open(path, 'rb') as file:
@@ -90,7 +91,7 @@ def read(path) -> dict:
 
 
 def from_state_dict(state: dict) -> dict:
-    """As `read`, of a state dict (name -> tensor), whatever its names are prefixed with."""
+    """Read a state dict (name -> tensor), whatever its names are prefixed with."""
     state = {str(name): t for name, t in state.items()}
     for prefix in _PREFIXES:
         if any(name.startswith(prefix) for name in state):  # a method has more than its network
@@ -182,7 +183,7 @@ _BYOL_LEAVES = {
 
 
 def from_byol(experiment) -> dict:
-    """As `read`, of the online network's torso in BYOL's `pretrain_res50x1.pkl`
+    """Read the online network's torso in BYOL's `pretrain_res50x1.pkl`
     (https://github.com/google-deepmind/deepmind-research, folder byol).
 
     experiment: (online parameters, target's, online state, target's, optimiser's), the first four

@@ -4,11 +4,12 @@ built.
 As weights, `timm:NAME` and `transformers:NAME` (`scroll.embedding.libraries` says where those come
 from), with options behind commas:
 
-    timm:vit_small_patch16_224                      published weights, of the hub or its local cache
-    timm:vit_small_patch16_224,img_size=96          the same, its positions interpolated for images of 96 px
-    timm:deit_tiny_patch16_224,file=deit.pth        of a file
-    transformers:facebook/dinov2-small              from the hub or its cache; transformers:FOLDER of a folder
-    timm:vit_small_patch16_224,random=0             random weights, from a seed
+    timm:vit_small_patch16_224                published weights, of the hub or its local cache
+    timm:vit_small_patch16_224,img_size=96    the same, positions interpolated for images of 96 px
+    timm:deit_tiny_patch16_224,file=deit.pth  of a file
+    transformers:facebook/dinov2-small        from the hub or its cache
+    transformers:FOLDER                       of a folder
+    timm:vit_small_patch16_224,random=0       random weights, from a seed
 """
 
 from functools import lru_cache
@@ -40,7 +41,7 @@ class LibraryBackbone(LibraryNetwork, Mapless):
 
 
 def is_of_a_library(name) -> bool:
-    """Whether weights of this name are those of a network of timm or transformers."""
+    """Return whether weights of this name are those of a network of timm or transformers."""
     library, colon, _ = str(name).partition(':')
     return library in NETWORKS and colon == ':'
 

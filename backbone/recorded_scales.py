@@ -55,7 +55,7 @@ def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, ab
 
 
 def read(path: Path) -> dict:
-    """What `record` wrote; InputError if it is something else."""
+    """Read what `record` wrote; InputError if it is something else."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         content = read_json(path)
         if content['format'] == FORMAT and content.keys() >= {'psi', 'scales', 'networks'}:
@@ -69,7 +69,9 @@ def sizes(path: Path) -> list:
 
 
 def check_source(psi: str, net, path: Path, name: str) -> None:
-    """InputError unless an integer network, or scales, were made from the weights that `net` has."""
+    """InputError unless an integer network, or scales, were made from the weights that `net`
+    has.
+    """
     if psi != state_digest(net):
         raise InputError(
             f'--embedding_dtype integer: {path} was made from other weights than --weights '

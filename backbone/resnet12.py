@@ -15,7 +15,9 @@ from scroll.ground.errors import InputError
 
 
 class Block(nn.Module):
-    """Three conv3x3 - BN with LeakyReLU between, plus a 1x1 projection, LeakyReLU, max-pool of 2."""
+    """Three conv3x3 - BN with LeakyReLU between, plus a 1x1 projection, LeakyReLU, max-pool of
+    2.
+    """
 
     def __init__(self, channels_in: int, channels: int):
         super().__init__()

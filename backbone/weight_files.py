@@ -1,4 +1,4 @@
-"""Where the file of weights lies: in the repository, in an installed package, or at a path.
+"""The place of a file of weights: in the repository, in an installed package, or at a path.
 
 Shipped files go by their stem: `--weights compact`. Those of `PUBLISHED` are fetched by hand, those
 of
@@ -39,7 +39,9 @@ PUBLISHED = {
 
 
 class Packaged(NamedTuple):
-    """A checkpoint that a distribution of the package index has: its name there, file and SHA-256."""
+    """A checkpoint that a distribution of the package index has: its name there, file and
+    SHA-256.
+    """
 
     distribution: str
     file: str

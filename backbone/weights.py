@@ -57,7 +57,7 @@ class Weights:
     resampling: dict = field(default_factory=dict)
 
     def preprocessing(self, input_size: int | None = None) -> Preprocessing:
-        """What the network expects of its input, at its own size or another."""
+        """Return what the network expects of its input, at its own size or another."""
         return Preprocessing(input_size or self.input_size, self.mean, self.std, **self.resampling)
 
     def load_into(self, net: torch.nn.Module) -> None:
@@ -112,7 +112,7 @@ def save(
 
 
 def integer_file(name: str) -> Path:
-    """Where the integer network of weights lies: next to them; of packaged ones, their recorded
+    """Find the integer network of weights: next to them; of packaged ones, their recorded
     scales.
     InputError: there are no such weights, or they cannot have one."""
     if name == 'none' or is_of_a_library(name):
@@ -126,8 +126,8 @@ def integer_file(name: str) -> Path:
 
 
 def has_integers(name: str, input_size: int | None = None) -> bool:
-    """Whether there is an integer network of these weights, for images of this size (None: their
-    own).
+    """Return whether there is an integer network of these weights, for images of this size (None:
+    their own).
     """
     if name == 'none' or is_of_a_library(name) or not integer_file(name).is_file():
         return False

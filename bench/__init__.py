@@ -1,16 +1,14 @@
-"""The bench from a script or a notebook: data set, backbone, method from keyword arguments; a run;
-its row.
+"""The bench from a script or a notebook: keyword arguments, a run, its row.
 
     from bench import load_runner, train
 
-    model, dataset = load_runner('er', 'seq-digits', buffer_size=200, lr=0.03,
-    backbone='reduced-resnet18')
+    flags = {'buffer_size': 200, 'lr': 0.03, 'backbone': 'reduced-resnet18'}
+    model, dataset = load_runner('er', 'seq-digits', **flags)
     row = train(model, dataset)
     print(row['final_accuracy'], row['weights'], model.net)
 
 Keyword arguments are the flags of `main.py`, with their defaults, config files and checks; what is
-wrong is a
-`scroll.ground.errors.InputError` of one line. Classes of a notebook are found once they are registered
+wrong is a `scroll.InputError` of one line. Classes of a notebook are found once they are registered
 (`@register_model('mine')`). Importing this imports no torch: what `_FROM` names is imported when
 asked for.
 """

@@ -1,4 +1,4 @@
-"""What of a Mammoth checkout runs here, and how our methods compare with its own.
+"""Models of a Mammoth checkout that run here, and our methods compared with its own.
 
     python scripts/mammoth.py verdicts ~/mammoth --images 100
     python scripts/mammoth.py configs ~/mammoth
@@ -44,7 +44,8 @@ _REASONS = [
     (r'ModuleNotFoundError|ImportError|[Pp]lease install', 'needs a package'),
     (
         (
-            r'URLError|urlopen|HTTPError|huggingface|LocalEntryNotFound|[Dd]ownload|Connection|Missing keys|'
+            r'URLError|urlopen|HTTPError|huggingface|LocalEntryNotFound|[Dd]ownload|Connection|'
+            r'Missing keys|'
             r'No such file|not found|FileNotFound|does not exist|corrupted'
         ),
         'needs weights or data',
@@ -154,7 +155,8 @@ def verdict_of(kind: str, model: str, dataset: str, args) -> tuple:
     root = str(args.path)
     words = [*args.place, *args.flags]
     code = (
-        f'import sys; sys.path.insert(0, {str(ROOT)!r}); import bench; from bench.checkout import *; '
+        f'import sys; sys.path.insert(0, {str(ROOT)!r}); import bench; from '
+        'bench.checkout import *; '
         f'fewer_images({args.images}); run = short{(model, dataset, root, words)!r}; {_TRIED[kind]}'
     )
     environment = dict(os.environ, HF_HUB_OFFLINE='1', OMP_NUM_THREADS='1')
@@ -287,7 +289,9 @@ def configs(args) -> None:
 
 
 def _same(theirs: str, ours) -> bool:
-    """Whether a value, as its `repr`, is ours: numbers as numbers, names however they are spelt."""
+    """Return whether a value, as its `repr`, is ours: numbers as numbers, names however they are
+    spelt.
+    """
     with suppress(SyntaxError, ValueError):
         theirs = ast.literal_eval(theirs)
     plain = [str(value).replace('_', '-').removeprefix(MAMMOTH) for value in (theirs, ours)]
@@ -353,8 +357,8 @@ def compare(args) -> None:
 
 
 def side_by_side(model: str, rows: list) -> list:
-    """Of a method: how many pairs of runs, mean and deviation here and there, their difference with
-    its 95 % interval (Welch), and the ratio of processor times, as texts."""
+    """Summarise a method: how many pairs of runs, mean and deviation here and there, their
+    difference with its 95 % interval (Welch), and the ratio of processor times, as texts."""
     from scipy import stats
 
     ours, theirs = (

@@ -126,8 +126,8 @@ def exact_embedding(backbone, images, rounds):
 
 
 def _has_vnni() -> bool:
-    """Whether oneDNN may add four 8-bit products at a time here; False where the processor does not
-    say.
+    """Return whether oneDNN may add four 8-bit products at a time here; False where the processor
+    does not say.
     """
     about = Path('/proc/cpuinfo')
     return 'ONEDNN_MAX_CPU_ISA' not in os.environ and about.exists() and 'vnni' in about.read_text()
@@ -236,7 +236,9 @@ def _has_matrix_units() -> bool:
 
 
 def er_step(name: str, input_size: int | None = None, precision: str = 'float32') -> tuple:
-    """(ER on a network of these weights, a function that makes it learn the next batch of digits)."""
+    """(ER on a network of these weights, a function that makes it learn the next batch of
+    digits).
+    """
     method, dataset = load_runner(
         'er',
         'seq-digits',

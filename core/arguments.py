@@ -51,13 +51,17 @@ class ShortHelp(_HelpFormatter):
 
 AFFECTS = {
     'result': 'what is learned, from what and how, and what it is tested on',
-    'content': 'the result, through the file or folder that it names, whose path is of this machine',
+    'content': (
+        'the result, through the file or folder that it names, whose path is of this machine'
+    ),
     'stream': 'the result, through which samples come or are tested on, and when',
     'part': 'the result, and one run alone: which part of the stream it does',
     'run': 'the result, and one run alone: where its values come from',
     'bits': 'the arithmetic: the last digits of a result',
     'record': 'what is measured and kept on the way',
-    'speed': 'the hardware that is used, and how: nothing but speed, or on other hardware last digits',
+    'speed': (
+        'the hardware that is used, and how: nothing but speed, or on other hardware last digits'
+    ),
     'place': 'which files are written and read, and where',
     'display': 'what is shown, and other words on the run',
 }
@@ -81,7 +85,7 @@ class Arguments(argparse.Namespace):
 
 
 def affects(args, flag: str) -> str:
-    """What a flag of a run affects; by default 'result'."""
+    """Return what a flag of a run affects; by default 'result'."""
     return getattr(args, 'affects', {}).get(flag, 'result')
 
 
@@ -171,7 +175,9 @@ def custom_str_underscore(value) -> str:
 
 
 def real(least: float = -math.inf, most: float = math.inf, positive: bool = False, kind=float):
-    """Command-line type: a finite number from `least` to `most`, or above zero. kind: float or int."""
+    """Command-line type: a finite number from `least` to `most`, or above zero. kind: float or
+    int.
+    """
     name = 'number' if kind is float else 'whole number'
     expected = (
         f'expected a {name}{" above 0" * positive}{f", at least {least}" * (least > -math.inf)}'

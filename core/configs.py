@@ -158,7 +158,7 @@ def _of_size(section: dict, known: dict, source: str) -> dict:
 
 
 def _holds(rule: dict, known: dict) -> bool:
-    """Whether the conditions of a rule hold for a run."""
+    """Return whether the conditions of a rule hold for a run."""
 
     def holds(condition, value) -> bool:
         if not isinstance(condition, dict):

@@ -1,4 +1,4 @@
-"""Where a run lives (device, folders) and how its randomness begins."""
+"""Device and folders of a run, and the seeds of its randomness."""
 
 import random
 import sys
@@ -52,7 +52,9 @@ def base_path(override=None) -> str:
 
 
 def get_checkpoint_path(override=None) -> str:
-    """Mammoth's folder for checkpoints, with a slash at its end; from now on `override`, if given."""
+    """Mammoth's folder for checkpoints, with a slash at its end; from now on `override`, if
+    given.
+    """
     return _folder('checkpoint_path', override)
 
 
@@ -83,5 +85,5 @@ def set_random_seed(seed: int) -> None:
 
 
 def results_folder(args, setting: str) -> Path:
-    """Where the results of a run go: `<base_path>/<results_path>/<setting>/<dataset>/<model>`."""
+    """Folder of a run's results: `<base_path>/<results_path>/<setting>/<dataset>/<model>`."""
     return Path(args.base_path) / args.results_path / setting / args.dataset / args.model

@@ -146,7 +146,7 @@ def complete(module) -> None:
 
 
 def import_hint(error: Exception) -> str:
-    """What to do about an import that failed because it needs a Mammoth checkout; '' for other
+    """Say what to do about an import that failed because it needs a Mammoth checkout; '' for other
     errors.
     """
     package = str(getattr(error, 'name', None)).partition('.')[0]

@@ -74,7 +74,7 @@ def normalise(name: str) -> str:
 
 
 def is_shipped(kind: type) -> bool:
-    """Whether a class is of a plug-in file of this project."""
+    """Return whether a class is of a plug-in file of this project."""
     return _is_shipped(kind.__module__)
 
 
@@ -175,11 +175,11 @@ class PluginFolder:
         return [o for o in found if self._rank(o[0]) == 2] if key.startswith(MAMMOTH) else found
 
     def is_ours(self, name: str) -> bool:
-        """Whether what a name stands for comes with this project."""
+        """Return whether what a name stands for comes with this project."""
         return any(_is_shipped(offer[0]) for offer in self.offers(name)[:1])
 
     def is_theirs(self, name: str) -> bool:
-        """Whether what a name stands for is the checkout's."""
+        """Return whether what a name stands for is the checkout's."""
         return any(self._rank(offer[0]) == 2 for offer in self.offers(name)[:1])
 
     def names(self) -> list:

@@ -38,8 +38,8 @@ class _Unneeded:
 
 
 def load_torch(path):
-    """What `torch.save` wrote, as plain data and tensors, without numpy's values. InputError: it is
-    damaged (torch itself heeds no checksums), or names code."""
+    """Read what `torch.save` wrote, as plain data and tensors, without numpy's values. InputError:
+    it is damaged (torch itself heeds no checksums), or names code."""
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:

@@ -11,7 +11,7 @@ __getattr__ = names_of(__name__, ContinualDataset='datasets.utils.continual_data
 
 
 def get_dataset_config_names(dataset: str) -> list:
-    """What `--dataset_config` may be for a data set, sorted: its files in
+    """Values of `--dataset_config` for a data set, sorted: its files in
     `datasets/configs/<dataset>/`.
     """
     from core.configs import dataset_config_files

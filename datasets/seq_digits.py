@@ -7,7 +7,9 @@ from datasets.utils.scheduled_dataset import ScheduledDataset
 
 
 class SequentialDigits(ScheduledDataset):
-    """Optical recognition of digits (UCI; Alpaydin and Kaynak 1998); every fifth of a class tests."""
+    """Optical recognition of digits (UCI; Alpaydin and Kaynak 1998); every fifth of a class
+    tests.
+    """
 
     NAME = 'seq-digits'
     N_CLASSES = 10

@@ -78,14 +78,17 @@ class SequentialFeatures(ScheduledDataset):
             affects='content',
             nargs='+',
             metavar='FILE',
-            help='such files, all of whose samples test; those of --features then train, unless their split '
+            help='such files, all of whose samples test; those of --features then train, unless '
+            'their split '
             'says test',
         )
         flag('--feature_columns', metavar='X=NAME,y=NAME', help='other names of columns')
         flag(
             '--test_share',
             type=share,
-            help=f'of samples that test, without split and --test_features (default: {_TEST_SHARE})',
+            help=(
+                f'of samples that test, without split and --test_features (default: {_TEST_SHARE})'
+            ),
         )
         return parser
 

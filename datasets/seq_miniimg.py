@@ -9,7 +9,9 @@ from scroll.ground.errors import InputError
 
 
 class SequentialMiniImageNet(ScheduledDataset):
-    """miniImageNet (Vinyals et al. 2016), the meta-test classes; MEAN and STD of Tian et al. 2020."""
+    """miniImageNet (Vinyals et al. 2016), the meta-test classes; MEAN and STD of Tian et al.
+    2020.
+    """
 
     NAME = 'seq-miniimg'
     N_CLASSES = 20

@@ -90,7 +90,10 @@ class Bic(ReplayModel):
             '--bic_epochs',
             type=whole(0),
             default=250,
-            help='passes over the held-out samples, at most; stage 2 ends at its optimum, after about ten',
+            help=(
+                'passes over the held-out samples, at most; stage 2 ends at its optimum, after '
+                'about ten'
+            ),
         )
         flag('--temp', type=real(positive=True), default=2.0, help='temperature of distillation')
         flag(

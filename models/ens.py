@@ -57,7 +57,10 @@ class Ens(FrozenModel):
             '--keys',
             choices=('normal', 'data'),
             default='normal',
-            help="keys from N(0, 1), or with the mean and standard deviation of the first batch's features",
+            help=(
+                'keys from N(0, 1), or with the mean and standard deviation of the first '
+                "batch's features"
+            ),
         )
         parser.set_defaults(lr=1e-4, n_epochs=1, batch_size=60)
         return parser

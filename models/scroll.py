@@ -231,7 +231,10 @@ class ScrollModel(FrozenModel):
         samples = f'these {learner.statistics_.total:,} samples{given}'
         lines = [
             f'statistics {learner.digest()[:16]}, f_T {learner.predictor().digest()[:16]}',
-            f'statistics and f_T are the same in any order of {samples}, on {self.embedder.holds_on}',
+            (
+                f'statistics and f_T are the same in any order of {samples}, on '
+                f'{self.embedder.holds_on}'
+            ),
         ]
         if self.args.ridge_lambda == AUTO and learner.ridge_lambda_ is not None:
             lines += [f'ridge lambda {learner.ridge_lambda_:g}, chosen from the statistics']
@@ -241,7 +244,8 @@ class ScrollModel(FrozenModel):
             lines[0] += f', f* {adapted.digest()[:16]} (on {adapted.made_on})'
             lines += [
                 (
-                    f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(learner.buffer_)} '
+                    f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, '
+                    f'{len(learner.buffer_)} '
                     f'samples, logit scale {adapted.initial_scale:.1f} -> {adapted.scale:.1f})'
                 )
             ]
@@ -249,7 +253,8 @@ class ScrollModel(FrozenModel):
                 lines += [
                     (
                         'warning: f* does worse than f_T here: fewer --iterations or smaller steps '
-                        '(--adapt_lr, --classifier_lr) may help, or --adapt_select folds, which asks first'
+                        '(--adapt_lr, --classifier_lr) may help, or --adapt_select folds, which '
+                        'asks first'
                     )
                 ]
         if learner.selection_:

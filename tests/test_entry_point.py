@@ -26,7 +26,10 @@ QUICK = [
 
 @pytest.mark.parametrize('module', ['scroll', 'scroll.__main__', 'main'])
 def test_on_windows_the_last_line_says_what_is_needed(module):
-    code = f"import os, sys; os.name = 'nt'; sys.modules['fcntl'] = sys.modules['resource'] = None; import {module}"
+    code = (
+        "import os, sys; os.name = 'nt'; sys.modules['fcntl'] = "
+        f"sys.modules['resource'] = None; import {module}"
+    )
     result = python('-c', code, cwd=ROOT)
     assert result.returncode == 1 and result.stderr.splitlines()[-1] == (
         'ImportError: scroll runs on Linux, macOS and other POSIX systems; on Windows use WSL'
@@ -56,7 +59,10 @@ def test_mammoths_path_runs_from_anywhere_and_writes_nothing_if_asked(tiny_weigh
     [
         ('--help', ('torch', 'numpy', 'scipy', 'models', 'datasets', 'backbone')),
         pytest.param(
-            '--model er --dataset seq-digits --weights WEIGHTS --buffer_size 9 --lr 0.1 --device cpu --disable_log 1',
+            (
+                '--model er --dataset seq-digits --weights WEIGHTS --buffer_size 9 --lr 0.1 '
+                '--device cpu --disable_log 1'
+            ),
             ('torchvision',),
             marks=pytest.mark.slow,
         ),
@@ -65,8 +71,10 @@ def test_mammoths_path_runs_from_anywhere_and_writes_nothing_if_asked(tiny_weigh
 def test_starting_waits_for_no_library_that_is_not_needed(tiny_weights, tmp_path, words, heavy):
     """torch takes seconds to import, and torchvision one more."""
     code = (
-        'import sys\nfrom bench.cli.command import main\nfrom bench.run.building import initialize\n'
-        f'def end():\n    print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr); raise SystemExit\n'
+        'import sys\nfrom bench.cli.command import main\nfrom bench.run.building '
+        'import initialize\n'
+        f'def end():\n    print([name for name in {heavy!r} if name in sys.modules], '
+        'file=sys.stderr); raise SystemExit\n'
         'try:\n'
         '    if "--help" not in sys.argv:\n        initialize(); end()\n'
         '    main()\n'
@@ -95,7 +103,8 @@ def test_starting_waits_for_no_library_that_is_not_needed(tiny_weights, tmp_path
 def test_importing_does_no_work(tmp_path, module, light):
     """It stays in the working directory, and what parses arguments leaves torch alone."""
     code = (
-        f'import os, sys; sys.path.insert(0, {str(ROOT)!r}); before = os.getcwd(); import {module}\n'
+        f'import os, sys; sys.path.insert(0, {str(ROOT)!r}); before = os.getcwd(); '
+        f'import {module}\n'
         'assert os.getcwd() == before\nprint("torch" in sys.modules)'
     )
     result = python('-c', code, cwd=tmp_path)

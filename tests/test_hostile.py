@@ -1,4 +1,4 @@
-"""What cannot be a run, as tables: flags, schedules, texts, data. Each ends in one line and exit
+"""Invalid runs, as tables: flags, schedules, texts, data. Each ends in one line and exit
 code 2, quickly, and changes no results of earlier runs; whatever else is given is a run. Files:
 `tests/test_corrupt.py`."""
 
@@ -214,7 +214,7 @@ def test_a_results_folder_that_cannot_be_is_told_before_the_data_are_read(ends, 
 
 
 # -- any text
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @fuzz
@@ -340,7 +340,7 @@ def test_any_schedule_orders_the_samples_or_is_refused(spec, labels, seed):
 
 
 # -- data
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def labels(change):

@@ -66,7 +66,7 @@ def test_from_python_a_refused_run_raises_with_its_code(monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_a_whole_run_from_another_folder_twice(tiny_weights, tmp_path):
-    """As a user does it: a fresh process, a working directory elsewhere, relative paths; and once
+    """Do as a user does: a fresh process, a working directory elsewhere, relative paths; and once
     more.
     """
     for _ in range(2):

@@ -75,7 +75,7 @@ def learn(tmp_path):
 
 
 def same(first, second) -> bool:
-    """Whether two weights files have the same tensors."""
+    """Return whether two weights files have the same tensors."""
     first, second = (weights.load(str(path)).tensors for path in (first, second))
     return first.keys() == second.keys() and all(
         torch.equal(t, second[name]) for name, t in first.items()
@@ -129,7 +129,7 @@ def test_images_of_the_shared_classes_have_no_part_in_the_weights(learn, base, t
 
 
 def test_the_classes_left_out_have_a_reason_each():
-    """Which classes of miniImageNet they are, `test_shipped_weights` says."""
+    """`test_shipped_weights` says which classes of miniImageNet they are."""
     assert {name: len(shared) for name, shared in SHARED.items()} == {'cifar100': 12, 'cifar10': 14}
     cifar10 = {
         'airplane',
@@ -297,7 +297,8 @@ def test_what_a_user_can_get_wrong_is_one_line(learn, base, tmp_path, flags, wor
 
 def test_help_is_quick_and_names_every_flag(tmp_path):
     code = (
-        f'import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ["pretrain.py", "--help"]\n'
+        f'import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = '
+        '["pretrain.py", "--help"]\n'
         f'try: runpy.run_path({str(ROOT / "pretrain.py")!r}, run_name="__main__")\n'
         'except SystemExit as end: print(end.code, "torch" in sys.modules, "numpy" in sys.modules)'
     )

@@ -1,4 +1,6 @@
-"""What files written for Mammoth import from `utils`; other names come from the user's checkout."""
+"""Names that files written for Mammoth import from `utils`; other names come from the user's
+checkout.
+"""
 
 import json
 

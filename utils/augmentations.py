@@ -45,7 +45,7 @@ class PlainTransform:
         return batch.contiguous() if self.contiguous else batch
 
     def prepare(self, batch: torch.Tensor) -> torch.Tensor:
-        """What happens to the images (B, C, H, W) first, at their own size."""
+        """Change the images (B, C, H, W) at their own size, before anything else."""
         return batch
 
 

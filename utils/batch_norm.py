@@ -1,4 +1,6 @@
-"""Networks of a method, and their batch norms: mode, whether they remember a batch, a single value."""
+"""Networks of a method, and their batch norms: mode, whether they remember a batch, a single
+value.
+"""
 
 from contextlib import contextmanager
 

@@ -25,7 +25,7 @@ ATTRIBUTES = ('examples', 'labels', 'logits', 'task_labels', 'true_labels')
 
 
 class Buffer:
-    """At most `buffer_size` rows on one device.
+    """A store of at most `buffer_size` rows on one device.
 
     buffer_size: |M|. device: where the rows are kept. sample_selection_strategy: 'reservoir' or
     'greedy'.
@@ -199,7 +199,9 @@ class Buffer:
         return self.get_data_by_index(torch.arange(len(self)), transform, device)
 
     def append(self, given: dict) -> None:
-        """Put samples, attribute -> (B, ...), after the last row, whatever the selection strategy."""
+        """Put samples, attribute -> (B, ...), after the last row, whatever the selection
+        strategy.
+        """
         start = len(self)
         self._filled += len(given['examples'])
         self.num_seen_examples += len(given['examples'])
@@ -216,7 +218,7 @@ class Buffer:
         self._filled = len(rows)
 
     def serialize(self, out_device='cpu') -> dict:
-        """What is stored, as a dict of tensors (copies) and numbers for `load`."""
+        """Return what is stored as a dict of tensors (copies) and numbers for `load`."""
         tensors = {
             name: getattr(self, name)[: len(self)].to(out_device, copy=True)
             for name in self.used_attributes
@@ -274,9 +276,9 @@ def fill_buffer(
     normalize_features: bool = False,
     extend_equalize_buffer: bool = False,
 ) -> None:
-    """At the end of task `t_idx`: shrink the classes in the buffer and add those of the task, the
-    same number of each class; if tasks are stored, too, of each class of each task (tasks may share
-    classes).
+    """Update at the end of task `t_idx`: shrink the classes in the buffer and add those of the
+    task, the same number of each class; if tasks are stored, too, of each class of each task (tasks
+    may share classes).
 
     Old classes keep the first of what they have. New ones, of `dataset.train_loader.dataset`, are
     chosen at random, or, with `use_herding`, by greedily keeping the mean of their features (iCaRL,

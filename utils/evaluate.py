@@ -121,8 +121,8 @@ def _batches(loader, model):
 
 
 def is_task_aware(model) -> bool:
-    """Whether `forward` needs the task: the method is for neither class-il nor streams without
-    tasks.
+    """Return whether `forward` needs the task: the method is for neither class-il nor streams
+    without tasks.
     """
     if not {'class-il', 'general-continual'}.isdisjoint(model.COMPATIBILITY):
         return False

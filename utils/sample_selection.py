@@ -1,4 +1,4 @@
-"""Which row of a full replay buffer, if any, a newly offered sample takes.
+"""The row of a full replay buffer, if any, that a newly offered sample takes.
 
 A strategy gives a row for each sample of a batch, -1 for none. Several samples may get the same
 row: the last one has it, as if they had come one by one. `reservoir`: Vitter 1985; `greedy`: GDumb,

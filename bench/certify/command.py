@@ -304,7 +304,8 @@ def certify(options, flags) -> int:
     remarks = (
         [
             (
-                f'images decoded by {dataset.decoded_by}: with other versions, pixels and all digests may '
+                f'images decoded by {dataset.decoded_by}: with other versions, pixels and all '
+                'digests may '
                 'differ'
             )
         ]
@@ -349,7 +350,8 @@ def certify(options, flags) -> int:
     print(f'{title}: {verdict.sentence()}\n  digests: {distinct}')
     for name, found in ('final', verdict.final), ('average incremental', verdict.incremental):
         print(
-            f'  {name} accuracy {found.mean:.2f} +- {found.deviation:.2f} %, worst {found.worst:.2f}, '
+            f'  {name} accuracy {found.mean:.2f} +- {found.deviation:.2f} %, worst '
+            f'{found.worst:.2f}, '
             f'CVaR 10 % {found.cvar10:.2f}'
         )
     print(
@@ -422,7 +424,8 @@ def check(options, flags) -> int:
     found = lines_of(identity, rows, trials)
     lines, same = measures.compare(certificate, found, unasked)
     print(
-        f'{options.check}: scroll on {dataset.NAME}\n  it says: {certificate["verdict"]["sentence"]}\n'
+        f'{options.check}: scroll on {dataset.NAME}\n  it says: '
+        f'{certificate["verdict"]["sentence"]}\n'
         f'  made by: {certificate["command"]}'
     )
     print(f'  checked on: {found["here"]["machine"]}', *lines, sep='\n  ', flush=True)

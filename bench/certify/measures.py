@@ -45,7 +45,7 @@ def write(path, certificate: dict) -> None:
 
 
 def read(path) -> dict:
-    """What `write` wrote. InputError: there is no such file, or it is no certificate of this
+    """Read what `write` wrote. InputError: there is no such file, or it is no certificate of this
     format.
     """
     try:
@@ -131,8 +131,9 @@ def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
 
 
 def summed_stream(learner: Scroll, parts: list, segments: np.ndarray, points: np.ndarray):
-    """As `learn_stream` of a stream of whole classes, from sums: the same bits, and a thousand
-    schedules of CIFAR-100 in minutes. learner: without memory. parts: `Statistics` of each class.
+    """Do as `learn_stream` does for a stream of whole classes, from sums: the same bits, and a
+    thousand schedules of CIFAR-100 in minutes. learner: without memory. parts: `Statistics` of each
+    class.
     segments: that of each class (`class_segments`)."""
     learner.forget()
     before = -1
@@ -302,8 +303,10 @@ class Verdict:
         if self.identical:
             return f'bit-identical under {self.schedules} schedules'
         return (
-            f'not identical under {self.schedules} schedules: weights up to {self.weight_difference:.3g} '
-            f'apart, two predictors disagree on {self.disagreement:.2f} % of the test samples, accuracy '
+            f'not identical under {self.schedules} schedules: weights up to '
+            f'{self.weight_difference:.3g} '
+            f'apart, two predictors disagree on {self.disagreement:.2f} % of the test '
+            'samples, accuracy '
             f'{self.final.worst:.2f} to {self.final.best:.2f} %'
         )
 

@@ -129,7 +129,7 @@ def alike(dataset: str, args) -> np.ndarray:
 
 
 def figures(rows: list) -> dict:
-    """What a method's rows come to: name -> number. Of random orders under the first seed: mean,
+    """Summarise a method's rows: name -> number. Of random orders under the first seed: mean,
     standard deviation, worst, CVaR of a tenth, anytime accuracy (area, mean). Of the easiest and
     the hardest order the mean over seeds; the worst of all runs under the first seed; of random
     orders the shares of variance (`bench.certify.measures.variance_shares`), None for one seed."""
@@ -170,8 +170,10 @@ def main() -> None:
     keep_rows(path, COLUMNS, model, rows)
     found = figures(rows)
     print(
-        f'{model}: {found["orders"]} random orders {found["mean"]:.2f} +- {found["deviation"]:.2f} %, '
-        f'worst {found["worst"]:.2f}, CVaR 10 % {found["cvar10"]:.2f}, anytime {found["anytime"]:.2f}\n'
+        f'{model}: {found["orders"]} random orders {found["mean"]:.2f} +- '
+        f'{found["deviation"]:.2f} %, '
+        f'worst {found["worst"]:.2f}, CVaR 10 % {found["cvar10"]:.2f}, anytime '
+        f'{found["anytime"]:.2f}\n'
         f'  classes alike in one task {found["easiest"]:.2f}, dealt out {found["hardest"]:.2f}; '
         f'predictors: {predictors_of(found)}\n  {path}'
     )
@@ -219,6 +221,8 @@ def chain(apart: np.ndarray) -> np.ndarray:
 
 
 def dealt(order: np.ndarray, tasks: int) -> np.ndarray:
-    """int64 (K,): the classes of `order` dealt out to tasks: neighbours in it never share a task."""
+    """int64 (K,): the classes of `order` dealt out to tasks: neighbours in it never share a
+    task.
+    """
     task = np.arange(len(order)) % tasks  # sizes as `split:<tasks>` cuts them
     return np.concatenate([order[task == t] for t in range(tasks)])

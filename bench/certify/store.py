@@ -1,4 +1,4 @@
-"""What a certificate has run so far, on disk."""
+"""The runs of an unfinished certificate, on disk."""
 
 import hashlib
 import json

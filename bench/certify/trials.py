@@ -33,7 +33,9 @@ _KEPT = 64
 
 
 class ScrollTrials:
-    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once."""
+    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed
+    once.
+    """
 
     SIZES = 200, 500, 2000  # |M| of the buffers whose digests stand in a certificate
 
@@ -75,7 +77,7 @@ class ScrollTrials:
         self.checked = set(np.linspace(len(specs) - 1, 0, checks, dtype=int).tolist())
 
     def asks(self, number: int) -> dict:
-        """What is done for the schedule of this number, beyond what the arguments say."""
+        """Optional checks to run for the schedule of this number."""
         buffer = number < self.options.buffers and self.learner.buffer_size > 0
         return {
             'curve_points': self.options.curve_points,
@@ -186,7 +188,9 @@ class ScrollTrials:
         return digests, claimed
 
     def lines(self, rows: list) -> tuple:
-        """(name -> digest of what holds anywhere, the same of what holds on this kind of machine)."""
+        """(name -> digest of what holds anywhere, the same of what holds on this kind of
+        machine).
+        """
         (digests, claimed), lines = self.claims(rows), {}
         integer = self.embedder.dtype == 'integer'
         backbone = self.learner.embedder

@@ -1,6 +1,6 @@
-"""What follows from a run's arguments, and what is refused because it is invalid or would have no
-effect. Where one script gives every method the same of Mammoth's flags, those without effect are
-only warned of."""
+"""Consequences of a run's arguments, and refusals: what is refused because it is invalid or would
+have no effect. Where one script gives every method the same of Mammoth's flags, those without
+effect are only warned of."""
 
 import os
 
@@ -35,7 +35,9 @@ def fill_in(args) -> None:
 
 
 def check_flags(args, given: set) -> None:
-    """InputError for what no method and no stream can do; `given`: the flags of the command line."""
+    """InputError for what no method and no stream can do; `given`: the flags of the command
+    line.
+    """
     for flag, value, others in _NEED:
         found = getattr(args, flag)
         if found == value or (not value and (found or flag in given)):  # a sweep may begin with 0

@@ -38,7 +38,7 @@ OPTIMISERS = ('sgd', 'adam', 'adamw')
 
 
 def add_selection_args(parser) -> None:
-    """What to run: model, data set, backbone, weights and their configs."""
+    """Flags for what to run: model, data set, backbone, weights and their configs."""
     flag = argument_group(parser, 'what to run').add_argument
     flag('--model', required=True, help='method; main.py --help names all')
     flag('--dataset', required=True, help='data set; main.py --help names all')
@@ -53,8 +53,10 @@ def add_selection_args(parser) -> None:
     flag(
         '--weights',
         affects='content',
-        help="pre-trained backbone: a shipped name, a file, 'none' to start from scratch, a published "
-        'checkpoint (url-resnet18, rfs-resnet12, byol-resnet50; the error says where to get it), or '
+        help="pre-trained backbone: a shipped name, a file, 'none' to start from scratch, a "
+        'published '
+        'checkpoint (url-resnet18, rfs-resnet12, byol-resnet50; the error says where '
+        'to get it), or '
         'any image network of timm or transformers (timm:vit_small_patch16_224, '
         'transformers:facebook/dinov2-small; with ,random=SEED behind it)'
         ' (default: compact; none where a backbone is asked for)',
@@ -64,7 +66,8 @@ def add_selection_args(parser) -> None:
         affects='place',
         metavar='PATH',
         default=argparse.SUPPRESS,
-        help='a checkout of Mammoth: helper modules that files written for it import, and that this project '
+        help='a checkout of Mammoth: helper modules that files written for it import, and '
+        'that this project '
         'does not have, are taken from there (default: the variable MAMMOTH_PATH)',
     )
     flag(
@@ -72,7 +75,10 @@ def add_selection_args(parser) -> None:
         affects='run',
         type=binary_to_boolean_type,
         default=os.environ.get('MAMMOTH_DEFAULTS') or argparse.SUPPRESS,
-        help="1: Mammoth's defaults where ours differ, named by a run (default: variable MAMMOTH_DEFAULTS)",
+        help=(
+            "1: Mammoth's defaults where ours differ, named by a run (default: variable "
+            'MAMMOTH_DEFAULTS)'
+        ),
     )
     flag(
         '--model_config',
@@ -147,7 +153,7 @@ def add_experiment_args(parser) -> None:
 
 
 def add_stream_args(parser) -> None:
-    """What flags do to the data of any data set."""
+    """Flags that change the data of any data set."""
     flag = argument_group(parser, 'data').add_argument
     flag(
         '--joint',
@@ -169,13 +175,17 @@ def add_stream_args(parser) -> None:
         nargs='?',
         const=10.0,
         default=0.0,
-        help='percent of each class held out from training, and evaluated on in place of the test set',
+        help=(
+            'percent of each class held out from training, and evaluated on in place of '
+            'the test set'
+        ),
     )
     flag(
         '--validation_by',
         choices=('seed', 'key'),
         default='seed',
-        help='which samples: drawn by the seed, or those whose key, a digest of the pixels, says so: the '
+        help='which samples: drawn by the seed, or those whose key, a digest of the pixels, '
+        'says so: the '
         'same under every seed',
     )
     flag(
@@ -278,14 +288,17 @@ def add_fitting_args(parser) -> None:
 
 
 def add_checkpoint_args(parser) -> None:
-    """What of a run outlives it."""
+    """Checkpoint and saved-model flags."""
     flag = argument_group(parser, 'checkpoints').add_argument
     flag(
         '--checkpoint_every',
         affects='place',
         type=real(0),
         default=5.0,
-        help='minutes between checkpoints from which the same command continues an interrupted run; 0: none',
+        help=(
+            'minutes between checkpoints from which the same command continues an '
+            'interrupted run; 0: none'
+        ),
     )
     flag(
         '--resume',
@@ -358,7 +371,9 @@ def add_management_args(parser) -> None:
         affects='record',
         type=binary_to_boolean_type,
         default=False,
-        help='predict each batch before it is learned; costs a forward pass, of scroll also a solve',
+        help=(
+            'predict each batch before it is learned; costs a forward pass, of scroll also a solve'
+        ),
     )
     flag(
         '--enable_other_metrics',
@@ -402,7 +417,8 @@ def add_management_args(parser) -> None:
         '--precision',
         choices=('float32', 'bfloat16', 'auto'),
         default='float32',
-        help='of products in networks that are trained: the methods, and f* of scroll; batch norms, losses '
+        help='of products in networks that are trained: the methods, and f* of scroll; '
+        'batch norms, losses '
         'and optimisers stay in float32; auto: bfloat16 where the machine has matrix units for it',
     )
     flag('--distributed', affects='speed', choices=('no',), default='no', help='no effect')

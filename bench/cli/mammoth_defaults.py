@@ -1,4 +1,6 @@
-"""Mammoth's defaults, where ours make of the same command another method: `--mammoth_defaults 1`."""
+"""Mammoth's defaults, where ours make of the same command another method: `--mammoth_defaults
+1`.
+"""
 
 from pathlib import Path
 
@@ -26,13 +28,13 @@ def of_data(dataset) -> dict:
 
 
 def sees_once(model, wanted: bool) -> bool:
-    """Whether a method sees every sample once. wanted: whether Mammoth's defaults are."""
+    """Return whether a method sees every sample once. wanted: whether Mammoth's defaults are."""
     return model.ONLINE and not (wanted and 'n_epochs' in of_method(model))
 
 
 def differences(args, model, dataset) -> str:
-    """What of a run's arguments, unless given, would be other in Mammoth, in a line; '' for methods
-    that it has not, and where its defaults were taken."""
+    """Describe in a line which arguments that were not given would be other in Mammoth; '' for
+    methods that it has not, and where its defaults were taken."""
     if (
         not is_shipped(model)
         or normalise(model.NAME) not in _table('methods')

@@ -65,7 +65,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
 
 
 def _chosen(cmd):
-    """What decides which other flags there are, from the flags that every run has."""
+    """Parse what decides which other flags there are, from the flags that every run has."""
     chosen = _parse_known(base_parser(), cmd)
     use_checkout(getattr(chosen, 'mammoth', None))
     chosen.saved = _of_checkpoint(chosen)
@@ -87,8 +87,8 @@ def _parse_known(parser, cmd) -> argparse.Namespace:
 
 
 def _shorten(parser, cmd, refused=()) -> None:
-    """What `--help` shows: common flags, and those that method, data set and backbone have of their
-    own, a line each. refused: flags that the method refuses. `--help_all` shows all."""
+    """Build what `--help` shows: common flags, and those that method, data set and backbone have of
+    their own, a line each. refused: flags that the method refuses. `--help_all` shows all."""
     if set(HELP) & set(cmd) and '--help_all' not in cmd:
         rare = {
             option.lstrip('-') for option in base_parser()._option_string_actions
@@ -167,7 +167,8 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
     name = asked.get('dataset_config')  # takes precedence, as in Mammoth
     if name and chosen.dataset_config not in (None, name):
         warn_once(
-            f'the config file of {chosen.model} wants --dataset_config {name}: {chosen.dataset_config} '
+            f'the config file of {chosen.model} wants --dataset_config {name}: '
+            f'{chosen.dataset_config} '
             'is not taken'
         )
     chosen.dataset_config = name or chosen.dataset_config
@@ -184,7 +185,8 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
         word.partition('=')[0] == '--buffer_size' for word in cmd
     ):
         warn_once(
-            f'--buffer_size has no effect: {chosen.model} does not declare it (a method with a buffer '
+            f'--buffer_size has no effect: {chosen.model} does not declare it (a method '
+            'with a buffer '
             'is a ReplayModel, or has add_rehearsal_args(parser) in its get_parser)'
         )
         parser.add_argument('--buffer_size', type=lambda _: 0, default=0, help=argparse.SUPPRESS)
@@ -278,7 +280,9 @@ def _flags_of(parser, build, title: str) -> None:
 
 
 def _names() -> str:
-    """What --model, --dataset and --weights accept, read from file names and sources: no import."""
+    """Names that --model, --dataset and --weights accept, read from file names and sources: no
+    import.
+    """
     folder = ROOT / 'backbone' / 'weights'
     shipped = sorted(
         {

@@ -1,7 +1,7 @@
-"""What a schedule does to a data set: as text, as a picture, or whether it is sound.
+"""A schedule's effect on a data set: as text, as a picture, or whether it is sound.
 
 python scripts/schedule.py show gaussian:sigma=0.5 --dataset seq-cifar10
-python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10    # side by side, in one scale
+python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10  # in one scale
 python scripts/schedule.py check file:stream.txt --dataset seq-digits
 """
 

@@ -1,1 +1,1 @@
-"""Where a backbone comes from: its training and its integer network."""
+"""Train a backbone and make its integer network."""

@@ -57,6 +57,7 @@ def quantise(args) -> str:
     )
     what = 'unseen' if data.unseen else 'seen'
     return (
-        f'{path}: {path.stat().st_size / 1e6:.1f} MB, digest {network.digest()[:16]}, nearest centroid '
+        f'{path}: {path.stat().st_size / 1e6:.1f} MB, digest {network.digest()[:16]}, '
+        'nearest centroid '
         f'on {what} classes {before:.2f} % in floating point, {after:.2f} % in integers'
     )

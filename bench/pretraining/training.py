@@ -53,7 +53,7 @@ class Data(NamedTuple):
 
 
 def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Data:
-    """Of images and labels (places in `wnids`): classes to learn from, `left_out` or the same to
+    """Split images and labels (places in `wnids`): classes to learn from, `left_out` or the same to
     probe.
     """
     rows = {wnid: np.flatnonzero(labels == i) for i, wnid in enumerate(wnids)}
@@ -132,7 +132,9 @@ def make_optimiser(net, lr: float) -> torch.optim.SGD:
 
 
 def centroid_accuracy(net, preprocessing, probe: torch.Tensor, tested: int) -> float:
-    """Nearest-centroid accuracy (percent) of the last T = `tested` images of each class of `probe`."""
+    """Nearest-centroid accuracy (percent) of the last T = `tested` images of each class of
+    `probe`.
+    """
     net.eval()
     with torch.inference_mode():
         parts = probe.flatten(0, 1).split(256)
@@ -149,7 +151,7 @@ def centroid_accuracy(net, preprocessing, probe: torch.Tensor, tested: int) -> f
 
 
 def learning_rate(step: int, per_epoch: int, epochs: int) -> float:
-    """Of a step, as a share of --lr: up linearly for an epoch, down half a cosine."""
+    """Rate of a step, as a share of --lr: up linearly for an epoch, down half a cosine."""
     if step < per_epoch:
         return (step + 1) / per_epoch
     return 0.5 * (1 + math.cos(math.pi * (step - per_epoch) / max(1, (epochs - 1) * per_epoch)))

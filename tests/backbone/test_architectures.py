@@ -1,5 +1,5 @@
-"""What every architecture promises: its size, its shapes, Mammoth's contract, a place for residual
-adapters.
+"""The promises of every architecture: its size, its shapes, Mammoth's contract, a place for
+residual adapters.
 """
 
 import copy

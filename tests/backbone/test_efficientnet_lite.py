@@ -46,7 +46,9 @@ def published(net) -> OrderedDict:
 @pytest.mark.parametrize('variant', [0, 2])
 @torch.no_grad()
 def test_features_are_timms(variant):
-    """An implementation of others, of the same tensors in the same order; also where sides are odd."""
+    """An implementation of others, of the same tensors in the same order; also where sides are
+    odd.
+    """
     timm = pytest.importorskip('timm')
     ours = small('efficientnet-lite', variant=variant)
     theirs = timm.create_model(f'tf_efficientnet_lite{variant}', num_classes=5).eval()

@@ -71,7 +71,8 @@ from backbone import register_backbone
 class Plain(nn.Module):
     def __init__(self, n, act):
         super().__init__()
-        self.body = nn.Sequential(nn.Flatten(), nn.Linear(192, 9), nn.ReLU() if act == 'relu' else nn.Tanh())
+        last = nn.ReLU() if act == 'relu' else nn.Tanh()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(192, 9), last)
         self.classifier = nn.Linear(9, n)
 
     def forward(self, x, returnt='out'):

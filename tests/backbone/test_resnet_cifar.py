@@ -55,7 +55,7 @@ def test_maps_lie_as_the_network_wants_them_and_not_as_the_batch_did():
 
 
 def test_names_of_tensors_are_mammoths_and_digests_those_of_before():
-    """Of a stage that halves: the projection."""
+    """The projection of a stage that halves."""
     for name in ('resnet18', 'resnet34', 'reduced-resnet18'):
         words = {
             key.split('.')[2] for key in small(name).state_dict() if key.startswith('layer2.0')

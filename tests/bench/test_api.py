@@ -97,5 +97,8 @@ def test_what_mammoth_has_at_the_top_of_its_package_is_here_and_costs_nothing_un
         getattr(mammoth, name) is getattr(bench, name)
         for name in [*names, 'load_runner', 'train', 'get_avail_args']
     )
-    code = f'import sys; sys.path.insert(0, {str(ROOT)!r}); import bench; print("torch" in sys.modules)'
+    code = (
+        f'import sys; sys.path.insert(0, {str(ROOT)!r}); import bench; print("torch" '
+        'in sys.modules)'
+    )
     assert python('-c', code, cwd=tmp_path).stdout == 'False\n'

@@ -365,7 +365,10 @@ def test_every_flag_says_what_it_affects(method):
     'words, same',
     [
         (
-            '--num_workers 2 --notes x --seed 3 --n_splits 2 --eval_epochs 9 --num_threads 1 --savecheck last',
+            (
+                '--num_workers 2 --notes x --seed 3 --n_splits 2 --eval_epochs 9 --num_threads '
+                '1 --savecheck last'
+            ),
             True,
         ),
         ('--bn frozen', False),

@@ -50,7 +50,9 @@ def runs_in(folder) -> int:
 
 @pytest.fixture(scope='module')
 def scroll(call, tmp_path_factory):
-    """The certificate of SCROLL that several tests look at: (folder, exit code, certificate, rows)."""
+    """The certificate of SCROLL that several tests look at: (folder, exit code, certificate,
+    rows).
+    """
     folder = tmp_path_factory.mktemp('scroll')
     return folder, *call(folder, SCROLL)
 

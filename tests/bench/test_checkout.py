@@ -53,7 +53,9 @@ FILES = {
     'models/sgd.py': MODEL.replace('import no_such_package', '').replace("'odd'", "'sgd'"),
     'models/plain.py': PLAIN,
     'backbone/ResNetBlock.py': 'class ResNet:\n    whose = "theirs"\n',
-    'backbone/wide.py': 'from backbone.ResNetBlock import ResNet\nclass WideNet(ResNet):\n    pass\n',
+    'backbone/wide.py': (
+        'from backbone.ResNetBlock import ResNet\nclass WideNet(ResNet):\n    pass\n'
+    ),
     'models/config/sgd.yaml': 'seq-digits: {lr: 0.25}\nseq-digits-none: {lr: 0.5}\n',
 }
 

@@ -19,7 +19,7 @@ from tests.conftest import refused
 
 @pytest.fixture(autouse=True)
 def no_run(monkeypatch):
-    """As if no run had begun in this process."""
+    """Set the process back to before any run."""
     monkeypatch.setattr(
         conf, '_run', {'device': None, 'base_path': './data/', 'checkpoint_path': './checkpoints/'}
     )

@@ -9,12 +9,18 @@ from core.plugins import PluginFolder, keyword_flags
 from tests.conftest import refused, written
 
 FILES = {
-    '__init__.py': 'from core.plugins import PluginFolder\nPLUGINS = PluginFolder("plugged", "thing")\n'
+    '__init__.py': 'from core.plugins import PluginFolder\nPLUGINS = PluginFolder("plugged", '
+    '"thing")\n'
     'register_thing = PLUGINS.register\n',
-    'fine.py': 'class Fine:\n    NAME = "fine_one"\n\nclass _Base:\n    NAME = "hidden"\n\nclass Nameless:\n    pass\n',
-    'typed.py': 'class Typed:\n    NAME: str = "typed"\n\nclass Paired:\n    SIZE, NAME = (8, 8), "paired"\n\n'
+    'fine.py': (
+        'class Fine:\n    NAME = "fine_one"\n\nclass _Base:\n    NAME = '
+        '"hidden"\n\nclass Nameless:\n    pass\n'
+    ),
+    'typed.py': 'class Typed:\n    NAME: str = "typed"\n\nclass Paired:\n    SIZE, NAME = (8, '
+    '8), "paired"\n\n'
     'class Chained:\n    TITLE = NAME = "chained"\n',
-    'decorated.py': 'from plugged import register_thing\n\n@register_thing("made")\ndef make(width=3):\n    return width\n\n'
+    'decorated.py': 'from plugged import register_thing\n\n@register_thing("made")\ndef '
+    'make(width=3):\n    return width\n\n'
     '@register_thing("Built_Up")\nclass Built:\n    pass\n',
     'garbled.py': 'def (:\n',
     'needy.py': 'import no_such_dependency\n\nclass Needy:\n    NAME = "needy"\n',

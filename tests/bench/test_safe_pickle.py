@@ -133,7 +133,9 @@ Pair = namedtuple('Pair', 'first second')
 
 @pytest.mark.parametrize('protocol', [2, 4])
 def test_records_are_what_they_were_made_from(tmp_path, protocol):
-    """Namedtuples, nested and with arrays, and calls of functions; none of them is made or called."""
+    """Namedtuples, nested and with arrays, and calls of functions; none of them is made or
+    called.
+    """
     sign = tmp_path / 'sign'
     package = __name__.partition('.')[0]
     content = {'pair': Pair(1, Pair(np.arange(3), 'x')), 'call': Calls(mark, str(sign))}
@@ -194,7 +196,9 @@ FORGED = {
 
 @pytest.mark.parametrize('name', FORGED)
 def test_numpys_own_names_cannot_be_used_to_reach_memory(tmp_path, name):
-    """`numpy.ndarray` must be a word that the array builder knows, never something that is called."""
+    """`numpy.ndarray` must be a word that the array builder knows, never something that is
+    called.
+    """
     dump(tmp_path / 'p', FORGED[name], 2)
     # (dtype state: ..., names, fields {name: (dtype, offset)}, size, ...)
     if name == 'fields outside the record':

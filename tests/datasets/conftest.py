@@ -22,12 +22,14 @@ from torchvision import transforms
 
 
 class Digits(Dataset):
-    """The first 12 training or the next 6 test images of each digit, HWC, three channels; items through PIL."""
+    """12 training or 6 test images of each digit, HWC, three channels; items through PIL."""
     def __init__(self, train, transform):
         bunch = load_digits()
         images = np.repeat((bunch.images * 15).astype(np.uint8)[..., None], 3, axis=3)
-        rows = np.concatenate([np.flatnonzero(bunch.target == c)[slice(0, 12) if train else slice(12, 18)] for c in range(10)])
-        self.data, self.targets, self.train, self.transform = images[rows], bunch.target[rows].tolist(), train, transform
+        part = slice(0, 12) if train else slice(12, 18)
+        rows = np.concatenate([np.flatnonzero(bunch.target == c)[part] for c in range(10)])
+        self.data, self.targets = images[rows], bunch.target[rows].tolist()
+        self.train, self.transform = train, transform
         self.not_aug_transform = transforms.Compose([transforms.ToTensor()])
 
     def __len__(self):
@@ -53,7 +55,8 @@ import torch.nn.functional as F
 
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import set_default_from_args
-from datasets.utils.continual_dataset import ContinualDataset, fix_class_names_order, store_masked_loaders
+from datasets.utils.continual_dataset import ContinualDataset, fix_class_names_order
+from datasets.utils.continual_dataset import store_masked_loaders
 
 
 class PictureDigits(ContinualDataset):
@@ -64,7 +67,8 @@ class PictureDigits(ContinualDataset):
     N_CLASSES = N_CLASSES_PER_TASK * N_TASKS
     SIZE = (8, 8)
     MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.5, 1.0)
-    TRANSFORM = transforms.Compose([transforms.RandomCrop(8, padding=1), transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
+    NORMAL = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+    TRANSFORM = transforms.Compose([transforms.RandomCrop(8, padding=1), *NORMAL])
     TEST_TRANSFORM = transforms.Compose([transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
 
     def __init__(self, args, transform_type: Literal['weak', 'strong'] = 'weak'):
@@ -73,7 +77,8 @@ class PictureDigits(ContinualDataset):
         self.transform_type = transform_type
 
     def get_data_loaders(self):
-        return store_masked_loaders(Digits(True, self.TRANSFORM), Digits(False, self.TEST_TRANSFORM), self)
+        test = Digits(False, self.TEST_TRANSFORM)
+        return store_masked_loaders(Digits(True, self.TRANSFORM), test, self)
 
     def get_class_names(self):
         if self.class_names is None:
@@ -203,7 +208,9 @@ class ShuffledDigits(ContinualDataset):
     def get_data_loaders(self):
         self.c_task += 1
         order = torch.from_numpy(np.random.RandomState(self.c_task).permutation(192))
-        permute = transforms.Compose([transforms.ToTensor(), lambda x: x.flatten()[order].view_as(x)])
+        permute = transforms.Compose(
+            [transforms.ToTensor(), lambda x: x.flatten()[order].view_as(x)]
+        )
         return store_masked_loaders(Digits(True, permute), Digits(False, permute), self)
 
     def get_epochs():

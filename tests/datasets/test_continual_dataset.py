@@ -141,7 +141,7 @@ def test_segments_of_the_schedule_bound_the_batches(digits):
 
 
 def test_all_data_sets_fulfil_the_contract(parse):
-    """Of one that is added here also what `read` gives, where its files are at hand."""
+    """Also, for one that is added here, what `read` gives, where its files are at hand."""
     for name in datasets.get_dataset_names():
         kind = datasets.get_dataset_class(name)
         assert name == kind.NAME

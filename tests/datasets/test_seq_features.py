@@ -212,7 +212,10 @@ def test_a_parquet_file(arguments, tmp_path):
             'it has 63 features',
         ),
         (
-            '--features {folder}/named --feature_columns X=f* --inference_only 1 --load_state {folder}/turned',
+            (
+                '--features {folder}/named --feature_columns X=f* --inference_only 1 '
+                '--load_state {folder}/turned'
+            ),
             'in another order',
         ),
         ('--features {file} --save_state {file}', 'would be lost'),

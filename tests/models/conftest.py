@@ -1,4 +1,4 @@
-"""What tests of several methods share: a data set that takes no time, runs on it, and arithmetic to
+"""Shared by tests of several methods: a data set that takes no time, runs on it, and arithmetic to
 compare with.
 """
 
@@ -135,7 +135,7 @@ def step_of(model, batch) -> tuple:
 
 
 def close(step, expected) -> bool:
-    """Whether two vectors are equal up to the rounding of float32 parameters."""
+    """Return whether two vectors are equal up to the rounding of float32 parameters."""
     return torch.allclose(step, expected, atol=1e-3 * float(expected.abs().max()))
 
 

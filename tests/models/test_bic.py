@@ -125,7 +125,7 @@ def test_the_loss_by_hand(start, flags, tasks, weight):
 def test_the_correction_is_fitted_on_held_out_images_un_augmented_and_lasts_until_the_next_task(
     start,
 ):
-    """At a task's end the newest classes alone are corrected; the first task has nothing to
+    """The newest classes alone are corrected at a task's end; the first task has nothing to
     correct.
     """
     model, dataset, _ = start('bic')

@@ -1,4 +1,4 @@
-"""What every method must do, whatever it is: run on each schedule it declares, see no label of the
+"""The contract of every method: run on each schedule it declares, see no label of the
 future, keep to |M|, ...
 """
 
@@ -87,7 +87,7 @@ def kept(model) -> int:
 
 
 # -- streams
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize('method', METHODS)
@@ -113,7 +113,7 @@ def test_each_method_runs_on_class_splits(start, method):
 
 @pytest.mark.parametrize('words', ['sgd', 'scroll', 'gdumb --buffer_size 1', 'joint', 'er-ace'])
 def test_one_sample_at_a_time_is_learned(start, words):
-    """At 8 pixels the last maps have one pixel, so that one sample has no batch statistics."""
+    """The last maps of 8 pixels have one pixel, so that one sample has no batch statistics."""
     model, dataset = run(
         start, *words.split(), '--n_splits 2 --input_size 8 --batch_size 1 --label_perc 0.25'
     )
@@ -253,8 +253,8 @@ def test_memory_is_bounded_inputs_stay_as_they_are_and_online_methods_see_each_s
 
 @pytest.mark.parametrize('method', METHODS)
 def test_a_run_depends_on_its_seed_and_on_what_came_alone(watched_run, start, method):
-    """With the labels of the last task shuffled and its images inverted, and the global generators
-    elsewhere, all is as before.
+    """Shuffle the labels of the last task, invert its images, move the global generators: all is
+    as before.
     """
 
     def poison(model, dataset):

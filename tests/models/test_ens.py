@@ -41,7 +41,7 @@ def test_a_step_is_the_sign_of_autograds_gradient(ens):
 
 
 def test_keys_from_data_have_its_mean_and_deviation(ens):
-    """Of the first batch, which has to be more than one sample."""
+    """The first batch has to be more than one sample."""
     model = ens('--keys data', count=3000)
     images = torch.zeros(9, 8, 8, 3, dtype=torch.uint8)
     images.random_(256, generator=seeded())

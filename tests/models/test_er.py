@@ -1,4 +1,6 @@
-"""ER: the mean over batch and replay; a buffer of plain images that does not depend on the network."""
+"""ER: the mean over batch and replay; a buffer of plain images that does not depend on the
+network.
+"""
 
 import numpy as np
 import pytest

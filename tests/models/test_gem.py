@@ -48,7 +48,7 @@ def test_hand_values(g, G, margin, eps, expected):
     duplicates=st.booleans(),
 )
 def test_the_solution_is_that_of_least_squares_above_the_margin(seed, t, margin, scale, duplicates):
-    """With P = R'R and u = v - margin >= 0: |R u + R^-T (q + P margin)|^2 is least. Gradients large
+    """Let P = R'R and u = v - margin >= 0: |R u + R^-T (q + P margin)|^2 is least. Gradients large
     or small, equal or not.
     """
     random = np.random.default_rng(seed)
@@ -75,7 +75,7 @@ def test_inner_products_are_summed_in_float64():
 
 
 def test_a_step_follows_the_projected_gradient(start):
-    """Of the memory of one past task, which is passed whole."""
+    """The memory of one past task is passed whole."""
     model, dataset, _ = start('gem', '--gamma 0 --lr 0.1')
     batch = opposed(model, next_task(model, dataset)[0])
     images, stored_labels = stored(still(model))

@@ -14,7 +14,9 @@ from tests.models.conftest import classes, next_task
 
 
 class Pixels(nn.Module):
-    """Features: the input's pixels, shrunk to 4 x 4, times `scale`; logits: a linear map of them."""
+    """Features: the input's pixels, shrunk to 4 x 4, times `scale`; logits: a linear map of
+    them.
+    """
 
     device = torch.device('cpu')
 

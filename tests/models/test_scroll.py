@@ -34,7 +34,9 @@ def base(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def ready(parse, base):
-    """ready(*flags): model, data set and arguments of a run; features are shared through the cache."""
+    """ready(*flags): model, data set and arguments of a run; features are shared through the
+    cache.
+    """
     return lambda *flags: initialize(parse('scroll', *flags, base_path=base, **SHORT))
 
 
@@ -180,7 +182,9 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
 def test_the_summary_claims_what_holds_of_the_samples_that_came(
     ready, capsys, flags, header, left_out
 ):
-    """Those that were learned and those that were left out are all, each cause with its number."""
+    """Samples that were learned and those that were left out are all, each cause with its
+    number.
+    """
     train(*ready('--adaptation', 'none', *flags))
     out = ' '.join(capsys.readouterr().out.split())
     learned = re.search(

@@ -104,7 +104,10 @@ def test_machines_with_a_share_each_count_what_one_counts(alone, tmp_path, monke
 def test_a_run_that_keeps_keys_unlearns_what_it_learned(alone, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     _, model = alone(
-        '--save_state state.npz --keep_keys 1 --eval_every 50 --savecheck last --checkpoint_path checkpoints'
+        (
+            '--save_state state.npz --keep_keys 1 --eval_every 50 --savecheck last '
+            '--checkpoint_path checkpoints'
+        )
     )
     images = model.dataset.images.train
     labels = model.dataset.images.train_labels

@@ -100,7 +100,8 @@ class Replaced(ContinualModel):
         some = np.arange(len(train.targets)) % 4 == 0
         val = deepcopy(train)
         val.data, val.targets = train.data[~some][:12], train.targets[~some][:12]
-        self.validation = sum(len(batch[1]) for batch in torch.utils.data.DataLoader(val, batch_size=5))
+        loader = torch.utils.data.DataLoader(val, batch_size=5)
+        self.validation = sum(len(batch[1]) for batch in loader)
         data, targets = train.data[some], train.targets[some]
         if self.kept is not None:
             data, targets = np.concatenate([data, self.kept[0]]), torch.cat([targets, self.kept[1]])
@@ -119,7 +120,8 @@ class Replaced(ContinualModel):
 
     def observe(self, inputs, labels, not_aug_inputs, logits=None, epoch=None):
         images = (not_aug_inputs * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
-        assert all(torch.equal(self.table[image.tobytes()], line) for image, line in zip(images, logits))
+        for image, line in zip(images, logits):
+            assert torch.equal(self.table[image.tobytes()], line)
         self.seen.append(len(labels))
         loss = self.loss(self.net(inputs), labels, reduction='none')
         assert loss.shape == labels.shape
@@ -136,7 +138,7 @@ from utils.conf import get_device
 from utils.schedulers import get_scheduler
 
 class Nets(ContinualModel):
-    """New networks and data sets in the middle of a run; an optimiser of its own; looks at the last task."""
+    """New networks and data sets in the middle of a run; an optimiser of its own."""
     NAME = 'nets'
     COMPATIBILITY = ['class-il', 'general-continual']
 
@@ -165,7 +167,8 @@ class Nets(ContinualModel):
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         assert self.opt is self.own[-1]
         features = self.net(inputs, returnt='features')
-        assert torch.allclose(self.net.classifier(features), self.net(inputs, returnt='both')[0], atol=1e-4)
+        both = self.net(inputs, returnt='both')
+        assert torch.allclose(self.net.classifier(features), both[0], atol=1e-4)
         self.opt.step()
         return self.opt.param_groups[0]['lr']
 
@@ -198,13 +201,15 @@ class Buffers(ContinualModel):
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         if not self.buffer.is_empty():
             idx, images, y, logits, tasks = self.buffer.get_data(
-                self.args.minibatch_size, transform=self.transform, device=self.device, return_index=True)
+                self.args.minibatch_size, transform=self.transform, device=self.device,
+                return_index=True)
             assert images.shape[1:] == inputs.shape[1:] and len(y) <= self.args.minibatch_size
             with torch.no_grad():
                 self.buffer.logits[idx] = self.net(images)
             for task in tasks:
                 self.tasks[task].append(1)
-        assert inputs.is_contiguous() and not_aug_inputs.is_contiguous()            # it may view them as vectors
+        # it may view them as vectors
+        assert inputs.is_contiguous() and not_aug_inputs.is_contiguous()
         assert apply_transform(not_aug_inputs, self.transform).is_contiguous()
         plain = apply_transform(not_aug_inputs, self.normalization_transform)
         assert torch.equal(plain, self.normalization_transform(not_aug_inputs))
@@ -223,12 +228,13 @@ class Buffers(ContinualModel):
 FIELDS = (
     HEAD
     + '''
-ALWAYS = ('lr batch_size minibatch_size n_epochs buffer_size optim_wd optim_mom optim_nesterov optimizer '
-          'debug_mode dataset model backbone seed num_workers nowand label_perc device start_from '
+ALWAYS = ('lr batch_size minibatch_size n_epochs buffer_size optim_wd optim_mom optim_nesterov '
+          'optimizer debug_mode dataset model backbone seed num_workers nowand label_perc device start_from '
           'n_iters fitting_mode non_verbose joint permute_classes noise_rate validation').split()
 
 class Fields(ContinualModel):
-    """Reads arguments without asking whether they are there; needs the true labels. Its parser returns nothing, sets defaults
+    """Reads arguments without asking whether they are there; needs the true labels. Its parser
+    returns nothing, sets defaults
     of flags before they exist, and groups its flags."""
     NAME = 'fields'
     COMPATIBILITY = ['class-il']
@@ -263,7 +269,8 @@ class Wrapped(ContinualModel):
         parser.add_argument('--form')
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
-        forms = dict(module=backbone, object=Wrapper(backbone), list=[backbone, Wrapper([backbone])], none=None)
+        forms = dict(module=backbone, object=Wrapper(backbone), none=None)
+        forms['list'] = [backbone, Wrapper([backbone])]
         super().__init__(forms[args.form], loss, args, transform, dataset)
         self.network = lambda: backbone
 

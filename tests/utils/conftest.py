@@ -1,4 +1,4 @@
-"""What tests of several modules share."""
+"""Shared by tests of several modules."""
 
 import torch
 
@@ -33,7 +33,7 @@ def moved(image, padding, mirrored=True) -> torch.Tensor:
 
 
 def match(candidates, image) -> int:
-    """Which of the candidates it is: one and no other."""
+    """Return which of the candidates it is: one and no other."""
     found = ((candidates - image).abs().amax(dim=(1, 2, 3)) < 1e-6).nonzero().flatten().tolist()
     assert len(found) == 1
     return found[0]

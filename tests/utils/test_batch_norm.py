@@ -56,7 +56,7 @@ def test_settings_come_back_after_an_error_and_those_without_statistics_stay_wit
 
 
 def test_a_single_value_per_channel_is_normalised_by_the_running_statistics_which_stay():
-    """At 3 pixels the convolution leaves one: (x - 3) / sqrt(4 + 0) * 5 + 1 of each channel."""
+    """The convolution leaves one pixel of 3 x 3: (x - 3) / sqrt(4 + 0) * 5 + 1 of each channel."""
     net = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, eps=0), nn.Flatten(), nn.BatchNorm1d(4, eps=0)
     )

@@ -260,7 +260,7 @@ def test_nothing_to_draw():
 
 
 class _Task:
-    """What `fill_buffer` asks of a data set: six images of class 0, none of class 1."""
+    """A data set as `fill_buffer` needs it: six images of class 0, none of class 1."""
 
     raw = staticmethod(lambda ids: numbered(6)[ids])
     targets = torch.zeros(6, dtype=torch.int64)

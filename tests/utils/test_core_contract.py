@@ -1,5 +1,5 @@
-"""What files written for Mammoth find here without a checkout of it, under Mammoth's names and
-arguments.
+"""Names that files written for Mammoth find here without a checkout of it, under Mammoth's names
+and arguments.
 """
 
 import importlib
@@ -20,7 +20,8 @@ NAMES = """
     utils.augmentations: apply_transform cutmix_data random_flip random_crop normalize
     utils.batch_norm: bn_track_stats
     utils.schedulers: get_scheduler
-    utils.conf: base_path get_device create_seeded_dataloader set_random_seed warn_once get_checkpoint_path
+    utils.conf: base_path get_device create_seeded_dataloader set_random_seed warn_once
+    utils.conf: get_checkpoint_path
     utils.evaluate: evaluate mask_classes
     utils.metrics: forgetting backward_transfer forward_transfer
     datasets: get_dataset get_dataset_class get_dataset_names register_dataset ContinualDataset
@@ -75,7 +76,8 @@ def test_the_names_can_be_imported():
         (
             'utils.args',
             (
-                'ArgumentParser Namespace add_rehearsal_args add_experiment_args add_management_args '
+                'ArgumentParser Namespace add_rehearsal_args add_experiment_args '
+                'add_management_args '
                 'ContinualModel ContinualDataset binary_to_boolean_type custom_str_underscore '
                 'get_dataset_names get_model_names'
             ),

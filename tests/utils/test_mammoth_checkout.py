@@ -49,8 +49,10 @@ class Gentle(ContinualModel):
         self.opt.step()
         self.buffer.add_data(examples=not_aug_inputs, labels=labels)
         from utils.late import late
-        assert late and ring.RingBuffer is RingBuffer and soft(2) == 4 * 2 * half and Warmup.STEPS == 3 and hub and Column
-        assert apply_transform.__module__ == 'utils.augmentations' and not hasattr(apply_transform, 'theirs')
+        assert late and ring.RingBuffer is RingBuffer and soft(2) == 4 * 2 * half
+        assert Warmup.STEPS == 3 and hub and Column
+        assert apply_transform.__module__ == 'utils.augmentations'
+        assert not hasattr(apply_transform, 'theirs')
         return loss.item()
 """
 LOUD = 'raise RuntimeError("must not be imported")\n'
@@ -67,15 +69,20 @@ CHECKOUT = {
     'models/other.py': LOUD,
     'utils/unasked.py': LOUD,
     'backbone/columns.py': 'class Column:\n    pass\n',
-    'backbone/utils/layers.py': 'from backbone.utils.more import factor\n\n\ndef double(x):\n    return factor * x\n',
+    'backbone/utils/layers.py': (
+        'from backbone.utils.more import factor\n\n\ndef double(x):\n    return factor * x\n'
+    ),
     'backbone/utils/more.py': 'factor = 2\n',
     'datasets/transforms/paint.py': 'def paint(x):\n    return x\n',
     'datasets/utils/hub.py': 'hub = "there"\n',
     'models/gentle_utils/__init__.py': 'half = 0.5\n',
-    'models/gentle_utils/penalty.py': 'def penalty(net):\n    return 0 * net.classifier.weight.sum()\n',
+    'models/gentle_utils/penalty.py': (
+        'def penalty(net):\n    return 0 * net.classifier.weight.sum()\n'
+    ),
     'utils/ring.py': 'from utils.buffer import Buffer\n\n\nclass RingBuffer(Buffer):\n    pass\n',
     'utils/late.py': 'late = True\n',
-    'utils/augmentations.py': 'from utils.augmentations import random_flip\n\n\ndef soft(x):\n    return x * 2\n\n\n'
+    'utils/augmentations.py': 'from utils.augmentations import random_flip\n\n\ndef soft(x):\n    '
+    'return x * 2\n\n\n'
     'def apply_transform(x, transform):\n    raise RuntimeError("shadowed")\n',
     'utils/schedulers.py': 'class Warmup:\n    STEPS = 3\n',
 }
@@ -109,8 +116,8 @@ def checkout(third_party, small_digits, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize('by', ['flag', 'variable'])
 def test_a_run_with_modules_and_names_of_a_checkout(checkout, tmp_path, monkeypatch, capsys, by):
-    """What both have is ours; neither `__init__` files nor what is not asked for run. Accuracies
-    are where scripts for Mammoth look.
+    """A name that both have is ours; neither `__init__` files nor what is not asked for run.
+    Accuracies are where scripts for Mammoth look.
     """
     if by == 'variable':
         monkeypatch.setenv('MAMMOTH_PATH', str(checkout))
@@ -179,7 +186,8 @@ def test_files_that_end_the_process_or_cannot_be_read_are_one_line(checkout, end
 def test_help_imports_nothing_of_it(checkout, tmp_path):
     code = (
         'import sys\nsys.argv = ["main.py", "--help_all", "--mammoth", sys.argv[1]]\nimport main\n'
-        'try: main.main()\nexcept SystemExit: pass\nprint("theirs:", [n for n, m in sys.modules.items() if "their" in str(m)])'
+        'try: main.main()\nexcept SystemExit: pass\nprint("theirs:", [n for n, m in '
+        'sys.modules.items() if "their" in str(m)])'
     )
     result = python('-c', code, checkout, cwd=tmp_path.cwd())
     assert '--mammoth PATH' in result.stdout and 'theirs: []' in result.stdout, result.stderr
@@ -248,7 +256,8 @@ def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(
     )
     (checkout / 'models' / 'theirs.py').write_text(own.replace("'gentle'", "'theirs'"))
     (checkout / 'utils' / 'buffer.py').write_text(
-        'class Buffer:\n    def __init__(self, size, device, sample_selection_strategy):\n        self.kept = []\n\n'
+        'class Buffer:\n    def __init__(self, size, device, '
+        'sample_selection_strategy):\n        self.kept = []\n\n'
         '    def add_data(self, examples, labels):\n        self.kept += labels.tolist()\n'
     )
     flags = FLAGS, '--mammoth', checkout, '--base_path', tmp_path
@@ -264,7 +273,7 @@ def test_methods_of_the_checkout_have_its_own_buffer_and_others_ours(
 def test_a_method_that_is_not_ours_gets_labels_that_count_up_as_classes_come(
     checkout, tmp_path, monkeypatch
 ):
-    """As in Mammoth, where the classes of a task are a range; under any order of the classes of the
+    """Mammoth's tasks are ranges of classes; under any order of the classes of the
     files.
     """
     last = (4, 0, 9, 1, 7), (2, 8, 3, 5, 6)

@@ -14,19 +14,20 @@ from scroll.ground.errors import InputError
 from tests.conftest import ROOT, refused
 
 REGISTERED = """
-    model dataset backbone load_best_args loadcheck dataset_config model_config lr batch_size label_perc
-    label_perc_by_task lpt label_perc_by_class lpc joint eval_future custom_task_order custom_class_order
-    validation validation_mode fitting_mode n_epochs n_iters early_stopping_patience early_stopping_metric
-    early_stopping_freq early_stopping_epsilon optimizer optim_wd optim_mom optim_nesterov drop_last
-    lr_scheduler scheduler_mode lr_milestones sched_multistep_lr_gamma noise_type noise_rate
-    disable_noisy_labels_cache cache_path_noisy_labels seed permute_classes base_path results_path
-    checkpoint_path device notes eval_epochs non_verbose disable_log num_workers enable_other_metrics
-    debug_mode inference_only code_optimization distributed savecheck save_checkpoint_mode ckpt_name
+    model dataset backbone load_best_args loadcheck dataset_config model_config lr batch_size
+    label_perc label_perc_by_task lpt label_perc_by_class lpc joint eval_future custom_task_order
+    custom_class_order validation validation_mode fitting_mode n_epochs n_iters
+    early_stopping_patience early_stopping_metric early_stopping_freq early_stopping_epsilon
+    optimizer optim_wd optim_mom optim_nesterov drop_last lr_scheduler scheduler_mode
+    lr_milestones sched_multistep_lr_gamma noise_type noise_rate disable_noisy_labels_cache
+    cache_path_noisy_labels seed permute_classes base_path results_path checkpoint_path device
+    notes eval_epochs non_verbose disable_log num_workers enable_other_metrics debug_mode
+    inference_only code_optimization distributed savecheck save_checkpoint_mode ckpt_name
     start_from stop_after save_after_interrupt wandb_name wandb_entity wandb_project buffer_size
-    minibatch_size num_classes num_filters transform_type tensorboard nowand
-    force_compat alpha beta task_free use_custom_classifier maxlr minlr
-    fitting_epochs cutmix_alpha bic_epochs temp valset_split wd_reg distill_after_bic
-    compute_theoretical_best use_original_icarl_transform opt_wd gamma softmax_temp e_lambda
+    minibatch_size num_classes num_filters transform_type tensorboard nowand force_compat alpha
+    beta task_free use_custom_classifier maxlr minlr fitting_epochs cutmix_alpha bic_epochs temp
+    valset_split wd_reg distill_after_bic compute_theoretical_best use_original_icarl_transform
+    opt_wd gamma softmax_temp e_lambda
 """
 ROWS = re.findall(
     r'^\| `(-\S+)` \| `([^`]+)` \| (\w+) \| ?(.*?) ?\|$',
@@ -38,12 +39,12 @@ NO_BUFFER = ('lwf', 'ewc_on')
 
 @functools.cache
 def parser_of(*words):
-    """With the flags of these methods, data sets and backbones."""
+    """Build a parser with the flags of these methods, data sets and backbones."""
     return parse_args(words, return_parser_only=True)
 
 
 def parser_and_arguments(words: list):
-    """Of a run with these words, and what else it needs."""
+    """Parse a run with these words, and what else it needs."""
     given = dict(zip(words, [*words[1:], '']))
     fixed = {'--model': 'derpp', '--dataset': 'seq-digits', '--buffer_size': '20', '--lr': '0.1'}
     if given.get('--model') in NO_BUFFER:

@@ -1,4 +1,4 @@
-"""What a user of Mammoth types and writes means here what it means there: names of
+"""Words of a user of Mammoth mean here what they mean there: names of
 backbones, config files, own files."""
 
 import importlib
@@ -124,7 +124,7 @@ def test_the_pretrained_backbone_is_the_default_where_no_backbone_is_asked_for(t
 
 
 def test_weights_may_call_the_network_of_meta_dataset_resnet18(tmp_path):
-    """As the shipped ones do; Mammoth's has `num_filters`."""
+    """Behave as the shipped ones do; Mammoth's has `num_filters`."""
     for options, today in (({'width': 4}, 'resnet18-md'), ({'num_filters': 4}, 'resnet18')):
         path = tmp_path / today
         weights.save(
@@ -142,7 +142,7 @@ def test_weights_may_call_the_network_of_meta_dataset_resnet18(tmp_path):
 
 
 # -- config files
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
