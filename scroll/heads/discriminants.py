@@ -16,7 +16,7 @@ import numpy as np
 from scroll.ground.grid import GRID_BITS, on_grid
 from scroll.ground.settings import OAS
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor, check_seen, digest_of, largest
-from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
+from scroll.heads.rounded import grid_for, least_shift, scaled, solve
 from scroll.sums.lift import Lift
 from scroll.sums.products import lifted_blocks
 from scroll.sums.statistics import Statistics
@@ -62,7 +62,7 @@ def system(statistics: Statistics, shrinkage) -> tuple:
     if not trace:
         return means, scatter, 1 << 2 * GRID_BITS, 1
     units = round(Fraction(trace, len(scatter)) * share / (1 - share))
-    return means, scatter, max(units, smallest_units(scatter)), max(degrees(statistics), 1)
+    return means, scatter, max(units, least_shift(scatter)), max(degrees(statistics), 1)
 
 
 def class_means(statistics: Statistics) -> np.ndarray:
@@ -230,7 +230,7 @@ def covariances(statistics: Statistics, means: np.ndarray, pooling: float, shrin
     units = round(Fraction(trace, len(pooled)) * a / (1 - a)) if trace else 1 << 2 * GRID_BITS
     return (
         scatters,
-        max(units, *(smallest_units(system) for system in scatters), 4 * len(pooled)),
+        max(units, *(least_shift(system) for system in scatters), 4 * len(pooled)),
         times,
     )
 

@@ -56,9 +56,9 @@ def ridge_left_out(
 def _to_more_bits(gram, units, right, x, target, weights) -> np.ndarray:
     """(f - l t) / (1 - l), t - (t - f) / (1 - l), where float64 has little of 1 - l."""
     system, exact = Refinement(gram, units, np.hstack([right, x.T])), x.astype(object)
-    while system.error().max() * 2.0 ** (system.unit + 30) > 2.0**-80:
+    while system.error().max() * 2.0 ** (system.exponent + 30) > 2.0**-80:
         system.step()
-    solved, one, K = system.value(), 1 << -system.unit, right.shape[1]
+    solved, one, K = system.value(), 1 << -system.exponent, right.shape[1]
     leverage = (exact * solved[:, K:].T).sum(axis=1) * [Fraction(w) for w in weights[:, 0]]
     error = target.astype(int).astype(object) * one - exact @ solved[:, :K]
     return target - (error / (one - leverage)[:, None]).astype(np.float64)

@@ -21,7 +21,7 @@ import numpy as np
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID, GRID_BITS, on_grid
 from scroll.ground.randomness import numpy_stream
-from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
+from scroll.heads.rounded import grid_for, least_shift, scaled, solve
 from scroll.sums.lift import Lift
 from scroll.sums.products import lifted_blocks
 from scroll.sums.statistics import MAX_SAMPLES, Statistics
@@ -234,7 +234,7 @@ def target_sums(statistics: Statistics, targets: str) -> np.ndarray:
 
 def usable_lambda(statistics: Statistics, alpha: float) -> int:
     """`exact_lambda` in units of 2^-36. InputError if it is too small for these statistics."""
-    units, least = int(exact_lambda(alpha) * GRID**2), smallest_units(statistics.gram)
+    units, least = int(exact_lambda(alpha) * GRID**2), least_shift(statistics.gram)
     if units < least:
         raise InputError(
             f'ridge lambda {alpha:g}: too small for these sums; use a '
@@ -264,7 +264,7 @@ def _samples_each(statistics: Statistics) -> int:
 
 
 def least_evened(statistics: Statistics) -> float:
-    """The least lambda of `balanced`: `smallest_units` of the evened Gram matrix, and twice what
+    """The least lambda of `balanced`: `least_shift` of the evened Gram matrix, and twice what
     its rounding can take from an eigenvalue (`scroll.heads.rounded`). Entries are off by K / 2 at
     most, but for those of the constant feature: by 2^18 times the error of the sums, which is
     measured here."""
@@ -273,7 +273,7 @@ def least_evened(statistics: Statistics) -> float:
     moved = scaled(sums, share, counts) * counts - share * sums  # below n_c: what wraps comes back
     moved = scaled(moved, 1 << 20, counts).sum(axis=0).tolist()
     rounding = 2 * counts.size * len(moved) + isqrt(sum(value * value for value in moved))
-    return max(smallest_units(np.diag(variances)), rounding) / GRID**2
+    return max(least_shift(np.diag(variances)), rounding) / GRID**2
 
 
 def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:

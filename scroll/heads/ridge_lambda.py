@@ -118,14 +118,14 @@ def exact_gcv(statistics: Statistics, targets: str, alpha: float) -> Fraction:
     length, rss, freedom, rss_off, freedom_off = Fraction(1.01 * np.linalg.norm(right)), 0, 0, 1, 1
     while rss_off > _PRECISION * rss:
         weights.step()
-        unit, x = Fraction(2) ** weights.unit, weights.value()
+        unit, x = Fraction(2) ** weights.exponent, weights.value()
         error = Fraction(np.linalg.norm(weights.error()))
         square, fitted = int((x * x).sum()), unit * int((right * x).sum())
         rss = max(least_rss, most - fitted - units * unit**2 * square)
         rss_off = unit * error * (length + units * unit * (2 * (isqrt(square) + 1) + error))
     while freedom_off > _PRECISION * freedom:
         inverse.step()
-        unit, trace = Fraction(2) ** inverse.unit, int(inverse.value(np.diagonal).sum())
+        unit, trace = Fraction(2) ** inverse.exponent, int(inverse.value(np.diagonal).sum())
         freedom = max(least_freedom, statistics.total - len(gram) + units * unit * trace)
         freedom_off = units * unit * Fraction(inverse.error().sum())
     return statistics.total * rss / freedom**2
