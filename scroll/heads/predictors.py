@@ -1,4 +1,4 @@
-"""Statistics -> linear classifier: nearest centroid, ridge, balanced ridge, or random, for the
+"""Linear heads from statistics: nearest centroid, ridge, balanced ridge, or random, for the
 ablation.
 
 Each is a pure function of the exact statistics, so it is the same, to the last bit, under every
@@ -44,7 +44,7 @@ class LinearPredictor:
     classes: np.ndarray
     units: np.ndarray
     exponent: int
-    lift: Lift = None
+    lift: Lift | None = None
     quadratic: ClassVar[None] = None
 
     @property
@@ -58,13 +58,13 @@ class LinearPredictor:
         return np.ldexp(self.units[:, -1].astype(np.float64), self.exponent)
 
     @property
-    def linear(self) -> tuple:
+    def linear(self) -> tuple[np.ndarray, np.ndarray]:
         """(weight, bias) of logits that are linear in h; `quadratic`: the forms of others."""
         return self.weight, self.bias
 
     def parameters(self) -> np.ndarray:
         """All weights, then all biases, float64 (P,), exact."""
-        return np.append(self.weight.ravel(), self.bias)
+        return np.append(self.weight, self.bias)
 
     def decision_function(self, features: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, correctly rounded."""
@@ -80,7 +80,7 @@ class LinearPredictor:
         return self.classes[np.concatenate([self._largest(h) for h in self._blocks(features)])]
 
     def _blocks(self, features: np.ndarray):
-        """Yield h, float64, of some rows at a time, so that neither all of h nor all logits are in
+        """Yield h, float64, for some rows at a time, so that neither all of h nor all logits are in
         memory at once."""
         rows = max(_LOGITS // len(self.units), _ROWS)
         for _, h in lifted_blocks(on_grid(features), self.lift):
@@ -108,16 +108,17 @@ class LinearPredictor:
         return best
 
     @cached_property
-    def _in_float64(self) -> tuple:
+    def _in_float64(self) -> tuple[np.ndarray, float]:
         """(`units`, float64, exact; the largest length of a row)."""
         weights = self.units.astype(np.float64)
         return weights, np.sqrt(np.einsum('kd,kd->k', weights, weights).max())
 
-    def limbs(self) -> tuple:
+    def limbs(self) -> tuple[list[np.ndarray], int]:
         """([float64 (K, D + 1), ...], width): whole numbers; `units` is the sum of limbs[i] 2^(i
-        width).
-        """
-        rest, limbs, width = self.units, [], 53 - GRID_BITS - self.units.shape[1].bit_length()
+        width)."""
+        rest = self.units
+        limbs = []
+        width = 53 - GRID_BITS - self.units.shape[1].bit_length()
         while len(limbs) * width < WEIGHT_BITS - width + 1:
             above = rest + (1 << width - 1) >> width
             limbs.append((rest - (above << width)).astype(np.float64))
@@ -133,11 +134,12 @@ class LinearPredictor:
 
 
 def exact_logits(h, limbs, width: int, floor=np.floor) -> tuple:
-    """(high, low), float64 (N, K) whole numbers, 0 <= low < 2^w, w = (number of limbs - 1) width:
-    logits are high 2^w + low in units of 2^(exponent - 18). Limbs are so short that no sum of
-    products reaches 2^53, so every one is exact. h: float64 (N, D), on the grid; an array, or with
-    `floor=torch.floor` a tensor. limbs,
-    width: of `LinearPredictor.limbs`."""
+    """Return (high, low), float64 (N, K) whole numbers, 0 <= low < 2^w, w = (number of limbs - 1)
+    width: logits are high 2^w + low in units of 2^(exponent - 18). Limbs are so short that no sum
+    of products reaches 2^53, so every one is exact.
+
+    h: float64 (N, D), on the grid; an array, or with `floor=torch.floor` a tensor.
+    limbs, width: from `LinearPredictor.limbs`."""
     base, low = 2.0**width, 0.0
     high = h @ limbs[0][:, :-1].T + limbs[0][:, -1] * GRID
     for place, limb in enumerate(limbs[1:]):
@@ -153,7 +155,7 @@ def largest(high: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 
 def digest_of(classes: np.ndarray, exponent: int, lift: Lift | None, *arrays: np.ndarray) -> str:
-    """SHA-256 of a predictor's labels, integers and lift."""
+    """SHA-256 of a head's labels, integers and lift."""
     lift = [lift.digest] if lift is not None else []
     sha = hashlib.sha256(json.dumps([classes.tolist(), exponent, *lift]).encode())
     for array in arrays:
@@ -168,16 +170,12 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
     -|c_y|^2 of the paper's appendix, which lacks the factor; `zero` has no bias. The unit is 2^-47 of the
     largest possible weight, 1, or of the largest bias if that is more."""
     check_seen(statistics)
-    sums, counts = statistics.sums[:, :-1], statistics.counts
-    high, low = sums >> 20, sums & (1 << 20) - 1  # |c|^2 from products that int64 can sum
-    squares = sum(
-        (a * b).sum(axis=1).astype(object) << shift
-        for a, b, shift in ((high, high, 40), (high, low, 21), (low, low, 0))
-    )
-    biases = [
-        Fraction(NCC_FACTOR[bias]) * Fraction(square, (count << GRID_BITS) ** 2)
-        for square, count in zip(squares.tolist(), counts.tolist())
-    ]
+    sums = statistics.sums[:, :-1]
+    counts = statistics.counts
+    biases = []
+    for class_sum, count in zip(sums.tolist(), counts.tolist()):
+        square = sum(value * value for value in class_sum)
+        biases.append(Fraction(NCC_FACTOR[bias]) * Fraction(square, (count << GRID_BITS) ** 2))
     exponent = (max(ceil(max(map(abs, biases))), 1) - 1).bit_length() - WEIGHT_BITS
     weights = scaled(sums, 1 << -exponent - GRID_BITS, counts[:, None])
     ends = [round(value / Fraction(2) ** exponent) for value in biases]  # half to even, as `scaled`
@@ -186,8 +184,8 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
 
 
 def exact_lambda(alpha: float) -> float:
-    """The lambda that `ridge` uses for this one: the nearest multiple of 2^-36, the unit of the
-    Gram matrix. Of 0.1 it is 0.10000000000582077."""
+    """Return the lambda that `ridge` uses for this one: the nearest multiple of 2^-36, the unit of
+    the Gram matrix; 0.10000000000582077 for 0.1."""
     return round(float(alpha) * GRID**2) / GRID**2
 
 
@@ -205,42 +203,38 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
 
     InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 cannot steer the solution."""
     check_seen(statistics)
-    gram, right, units = (
-        statistics.gram,
-        target_sums(statistics, targets),
-        usable_lambda(statistics, alpha),
-    )
-    largest = max(int(np.abs(right).max()), 1)
+    gram = statistics.gram
+    right = target_sums(statistics, targets)
+    shift = usable_lambda(statistics, alpha)
+    top = max(int(np.abs(right).max()), 1)
+    # of a weight's square
     bound = min(
-        Fraction(statistics.total << 2 * GRID_BITS - 2, units),  # of a weight's square
-        Fraction(len(gram) * largest**2 << 2 * GRID_BITS, units**2),
+        Fraction(statistics.total << 2 * GRID_BITS - 2, shift),
+        Fraction(len(gram) * top**2 << 2 * GRID_BITS, shift**2),
     )
     exponent = grid_for(bound, WEIGHT_BITS)
-    weights = solve(gram, units, right, exponent - GRID_BITS)  # (d + 1, K)
-    return LinearPredictor(
-        statistics.classes, np.ascontiguousarray(weights.T), exponent, statistics.lift
-    )
+    weights = solve(gram, shift, right, exponent - GRID_BITS).T.copy()  # (K, d + 1)
+    return LinearPredictor(statistics.classes, weights, exponent, statistics.lift)
 
 
 def target_sums(statistics: Statistics, targets: str) -> np.ndarray:
     """R = sum [u; 1] t^T over all samples, t the targets of `ridge`: int64 (d + 1, K) in units of
-    2^-18.
-    """
-    if targets == 'pm1':
-        # that column is sum_y S_y
-        return 2 * statistics.sums.T - (statistics.gram[:, -1:] >> GRID_BITS)
-    return statistics.sums.T.copy()  # onehot
+    2^-18."""
+    sums = statistics.sums.T
+    # the last column of the Gram matrix is sum_y S_y
+    return 2 * sums - (statistics.gram[:, -1:] >> GRID_BITS) if targets == 'pm1' else sums
 
 
 def usable_lambda(statistics: Statistics, alpha: float) -> int:
     """`exact_lambda` in units of 2^-36. InputError if it is too small for these statistics."""
-    units, least = int(exact_lambda(alpha) * GRID**2), least_shift(statistics.gram)
-    if units < least:
+    shift = round(float(alpha) * GRID**2)
+    least = least_shift(statistics.gram)
+    if shift < least:
         raise InputError(
             f'ridge lambda {alpha:g}: too small for these sums; use a '
             f'larger one, {1.01 * least / GRID**2:.3g} or more'
         )
-    return units
+    return shift
 
 
 def evened(statistics: Statistics) -> Statistics:
@@ -248,13 +242,17 @@ def evened(statistics: Statistics) -> Statistics:
     very different sizes ridge fits the large ones (for streams: AIR, Fang et al. 2024). Each class
     has t = N / K samples, rounded, 1 or more: t s_c / n_c and sum_c t G_c / n_c, each entry rounded
     half to even.
+
     InputError: nothing seen, or one Gram matrix for all classes."""
-    counts, grams = statistics.counts, statistics.grams
-    share = np.full(len(counts), _samples_each(statistics))
-    sums = scaled(statistics.sums, share[:, None], counts[:, None])
-    gram = sum(scaled(gram, share[0], count) for gram, count in zip(grams, counts))
+    counts = statistics.counts
+    share = _samples_each(statistics)
+    sums = scaled(statistics.sums, share, counts[:, None])
+    gram = np.zeros_like(statistics.grams[0])
+    for class_gram, count in zip(statistics.grams, counts):
+        gram += scaled(class_gram, share, count)
     gram[-1] = gram[:, -1] = GRID * sums.sum(axis=0)  # of the constant feature: as the sums say
-    return Statistics(statistics.dim, statistics.lift).assign(statistics.classes, share, sums, gram)
+    even = Statistics(statistics.dim, statistics.lift)
+    return even.assign(statistics.classes, np.full_like(counts, share), sums, gram)
 
 
 def _samples_each(statistics: Statistics) -> int:
@@ -264,11 +262,13 @@ def _samples_each(statistics: Statistics) -> int:
 
 
 def least_evened(statistics: Statistics) -> float:
-    """The least lambda of `balanced`: `least_shift` of the evened Gram matrix, and twice what
-    its rounding can take from an eigenvalue (`scroll.heads.rounded`). Entries are off by K / 2 at
-    most, but for those of the constant feature: by 2^18 times the error of the sums, which is
-    measured here."""
-    share, counts, sums = _samples_each(statistics), statistics.counts[:, None], statistics.sums
+    """The least lambda of `balanced`: `least_shift` of the evened Gram matrix, and twice what its
+    rounding can take from an eigenvalue (`scroll.heads.rounded`). Entries are off by K / 2 at most,
+    but for those of the constant feature: by 2^18 times the error of the sums, which is measured
+    here."""
+    share = _samples_each(statistics)
+    counts = statistics.counts[:, None]
+    sums = statistics.sums
     variances = scaled(statistics.grams.diagonal(axis1=1, axis2=2), share, counts).sum(axis=0)
     moved = scaled(sums, share, counts) * counts - share * sums  # below n_c: what wraps comes back
     moved = scaled(moved, 1 << 20, counts).sum(axis=0).tolist()
@@ -277,12 +277,10 @@ def least_evened(statistics: Statistics) -> float:
 
 
 def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:
-    """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's."""
+    """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as a new linear layer has."""
     check_seen(statistics)
-    shape = (len(statistics.classes), statistics.size + 1)
-    weights = (2 * numpy_stream(seed, 'initialisation').random(shape) - 1) * (
-        1 / np.sqrt(statistics.size)
-    )
+    uniform = numpy_stream(seed, 'initialisation').random(statistics.sums.shape)
+    weights = (2 * uniform - 1) * (1 / np.sqrt(statistics.size))
     exponent = int(np.frexp(np.abs(weights).max())[1]) - WEIGHT_BITS
     units = np.rint(np.ldexp(weights, -exponent)).astype(np.int64)
     return LinearPredictor(statistics.classes, units, exponent, statistics.lift)
@@ -291,4 +289,4 @@ def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:
 def check_seen(statistics: Statistics) -> None:
     """InputError if the statistics count no sample."""
     if not len(statistics.classes):
-        raise InputError('there is no predictor before the first sample')
+        raise InputError('there is no head before the first sample')

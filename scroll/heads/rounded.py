@@ -66,10 +66,10 @@ class Refinement:
         # of a correction: sums stay below 2^53
         self._bits = 52 - (_RADIX - 1) - (size + 1).bit_length()
         count = _count(max(top, shift))
-        self._system = _limbs(gram, count)
-        for limb, digit in zip(self._system, _limbs(np.array([shift], object), count)):
-            np.einsum('ii->i', limb)[:] += digit  # its diagonal
-        system = gram + np.diag(np.full(size, float(shift)))
+        identity = np.eye(size)
+        digits = _limbs(np.array([shift], object), count)
+        self._system = [limb + digit * identity for limb, digit in zip(_limbs(gram, count), digits)]
+        system = gram + shift * identity
         try:
             self._factor = cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
         except LinAlgError as error:
@@ -77,8 +77,7 @@ class Refinement:
         largest = max(size * top + shift, int(np.abs(right).max()))
         self._residual = _limbs(right, _count(largest << self._bits + 1))
         self._arguments = gram, shift
-        # the residual, right - (gram + shift I) X, is in units of 2^(exponent - scale_bits)
-        self._scale_bits = 0
+        self._scale_bits = 0  # the residual is in units of 2^(exponent - scale_bits)
         self.exponent = 0
         self.pieces = []
 
@@ -115,10 +114,8 @@ class Refinement:
     def error(self) -> np.ndarray:
         """Bounds on the Euclidean distance of each column from that of X, in units of 2^exponent:
         float64 (K,)."""
-        residual = _floats(self._residual)
-        scale = max(np.abs(residual).max(), 1.0)  # so that no square is too large
-        shift = float(self._arguments[1]) * 2.0**self._scale_bits
-        return 2.002 * scale / shift * np.linalg.norm(residual / scale, axis=0)
+        lengths = np.linalg.norm(_floats(self._residual), axis=0)
+        return 2.002 * lengths / (self._arguments[1] * 2.0**self._scale_bits)
 
     def value(self, part=np.asarray) -> np.ndarray:
         """X, or a part of it, in units of 2^exponent: Python's integers."""

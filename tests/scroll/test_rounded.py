@@ -85,7 +85,7 @@ def test_no_step_claims_more_than_it_has(size, rank, bits, power, lowest, top, s
     certain entries are right. lowest: eigenvalues at -lambda / 2, where both are equal."""
     r = np.random.default_rng(seed)
     gram = gram_of(r.integers(-1 << bits, 1 << bits, (rank, size), endpoint=True))
-    shift = max(2**power, 2 * least_shift(gram))
+    shift = 2 * max(2**power + 1, least_shift(gram))
     gram -= shift // 2 * lowest * np.eye(size, dtype=np.int64)
     right = r.integers(-top, top, (size, 2), endpoint=True)
     exact = np.array(exact_solution(gram, shift, right), object)
