@@ -69,7 +69,7 @@ def lda_system(statistics: Statistics, shrinkage: float | str) -> LdaSystem:
     means = class_means(statistics)
     scatter = within_scatter(statistics)
     freedom = within_dof(statistics)
-    share = oas(scatter, freedom) if shrinkage == OAS else exact_share(shrinkage)
+    share = oas(scatter, freedom) if isinstance(shrinkage, str) else exact_share(shrinkage)
     shift = max(_identity_part(scatter, share), least_shift(scatter))
     return LdaSystem(means, scatter, shift, max(freedom, 1) if scatter.any() else 1)
 
@@ -151,7 +151,8 @@ class QuadraticPredictor:
 
     @property
     def linear(self) -> tuple[np.ndarray, np.ndarray]:
-        """(weight (K, D), bias (K,)), float64, in -(h - m)' P (h - m) = 2 m' P h - m' P m - h' P h."""
+        """(weight (K, D), bias (K,)), float64: 2 m' P and -m' P m in the logit, 2 m' P h - m' P m -
+        h' P h."""
         means = self.means / GRID
         weight = np.einsum('kd,kde->ke', means, self.quadratic)
         return 2 * weight, -(weight * means).sum(axis=1)
@@ -253,7 +254,7 @@ def covariances(
     matrices = class_scatters(statistics, means)
     freedom = within_dof(statistics)
     pooled = matrices.sum(axis=0)
-    share = oas(pooled, freedom) if shrinkage == OAS else exact_share(shrinkage)
+    share = oas(pooled, freedom) if isinstance(shrinkage, str) else exact_share(shrinkage)
     b = round(float(pooling) * POOLING)
     class_dof = np.maximum(statistics.counts - 1, 1).tolist()
     top = max(int(np.abs(scatter).max()) // dof + 1 for scatter, dof in zip(matrices, class_dof))
@@ -268,6 +269,6 @@ def covariances(
 
 
 def class_scatters(statistics: Statistics, means: np.ndarray) -> np.ndarray:
-    """sum (u - m)(u - m)' over each class, m its rounded mean: int64 (K, D, D), in units of 2^-36."""
+    """sum (u - m)(u - m)' over each class, m its rounded mean: int64 (K, D, D), in 2^-36."""
     columns = (array[:, None] for array in (means, statistics.counts, statistics.sums))
     return np.stack([scatter_about(*arrays) for arrays in zip(*columns, statistics.grams)])

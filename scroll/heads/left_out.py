@@ -29,7 +29,7 @@ def ridge_left_out(
     settings,
     features: np.ndarray,
     labels: np.ndarray,
-    weights=1.0,
+    weights: float | np.ndarray = 1.0,
 ) -> np.ndarray:
     """With leverage l = w x' (A + alpha I)^-1 x and target t, leaving x out turns its logit f into
     (f - l t) / (1 - l). weights: w, how often each sample is counted, a number or float64 (N,

@@ -156,19 +156,21 @@ def largest(high: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 def digest_of(classes: np.ndarray, exponent: int, lift: Lift | None, *arrays: np.ndarray) -> str:
     """SHA-256 of a head's labels, integers and lift."""
-    lift = [lift.digest] if lift is not None else []
-    sha = hashlib.sha256(json.dumps([classes.tolist(), exponent, *lift]).encode())
+    names = [classes.tolist(), exponent]
+    if lift is not None:
+        names.append(lift.digest)
+    sha = hashlib.sha256(json.dumps(names).encode())
     for array in arrays:
         sha.update(np.ascontiguousarray(array, '<i8').tobytes())
     return sha.hexdigest()
 
 
 def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
-    """Nearest centroid classifier as a linear layer (paper, eq. 5), w_y = c_y, each weight rounded correctly.
+    """Nearest centroids as a linear layer (paper, eq. 5), w_y = c_y, each weight rounded correctly.
 
-    |u - c_y|^2 = |u|^2 - 2 (u . c_y - |c_y|^2 / 2), so the exact bias is -|c_y|^2 / 2. `paper` is the
-    -|c_y|^2 of the paper's appendix, which lacks the factor; `zero` has no bias. The unit is 2^-47 of the
-    largest possible weight, 1, or of the largest bias if that is more."""
+    |u - c_y|^2 = |u|^2 - 2 (u . c_y - |c_y|^2 / 2), so the exact bias is -|c_y|^2 / 2. `paper` is
+    the -|c_y|^2 of the paper's appendix, which lacks the factor; `zero` has no bias. The unit is
+    2^-47 of the largest possible weight, 1, or of the largest bias if that is more."""
     check_seen(statistics)
     sums = statistics.sums[:, :-1]
     counts = statistics.counts
@@ -190,18 +192,20 @@ def exact_lambda(alpha: float) -> float:
 
 
 def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearPredictor:
-    """Ridge regression on [u; 1] (paper, eqs. 7 and 8; the constant feature, shrunk as well, is the bias).
+    """Ridge regression on [u; 1] (paper, eqs. 7 and 8; the constant feature, shrunk as well, is the
+    bias).
 
-    Solves (A + alpha I) W = R with A = sum [u; 1][u; 1]^T over all samples, exactly but for the rounding of
-    each weight to the nearest unit. R holds the class sums S (`onehot`), or 2 S - sum_y S_y for targets +-1
-    (`pm1`), which gives the same argmax and logits twice as far apart. The paper's lambda is alpha / N; alpha
-    is rounded first (`exact_lambda`).
+    Solves (A + alpha I) W = R with A = sum [u; 1][u; 1]^T over all samples, exactly but for the
+    rounding of each weight to the nearest unit. R holds the class sums S (`onehot`), or 2 S - sum_y
+    S_y for targets +-1 (`pm1`), which gives the same argmax and logits twice as far apart. The
+    paper's lambda is alpha / N; alpha is rounded first (`exact_lambda`).
 
-    The unit is 2^-47 of the least power of two that is at least one of two bounds on any weight: sqrt(N /
-    alpha) / 2 (a singular value s enters as s / (s^2 + alpha)), and |R_y| / alpha with |R_y|^2 <= (d + 1) max
-    |R|^2.
+    The unit is 2^-47 of the least power of two that is at least one of two bounds on any weight:
+    sqrt(N / alpha) / 2 (a singular value s enters as s / (s^2 + alpha)), and |R_y| / alpha with
+    |R_y|^2 <= (d + 1) max |R|^2.
 
-    InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 cannot steer the solution."""
+    InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 cannot steer the
+    solution."""
     check_seen(statistics)
     gram = statistics.gram
     right = target_sums(statistics, targets)
@@ -277,7 +281,7 @@ def least_evened(statistics: Statistics) -> float:
 
 
 def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:
-    """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as a new linear layer has."""
+    """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as in a new linear layer."""
     check_seen(statistics)
     uniform = numpy_stream(seed, 'initialisation').random(statistics.sums.shape)
     weights = (2 * uniform - 1) * (1 / np.sqrt(statistics.size))

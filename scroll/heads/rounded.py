@@ -69,13 +69,12 @@ class Refinement:
         identity = np.eye(size)
         digits = _limbs(np.array([shift], object), count)
         self._system = [limb + digit * identity for limb, digit in zip(_limbs(gram, count), digits)]
-        system = gram + shift * identity
         try:
-            self._factor = cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
+            self._factor = cho_factor(gram + float(shift) * identity)
         except LinAlgError as error:
             raise _unsolvable(gram, shift) from error
         largest = max(size * top + shift, int(np.abs(right).max()))
-        self._residual = _limbs(right, _count(largest << self._bits + 1))
+        self._residual = _limbs(right, _count(largest << self._bits))
         self._arguments = gram, shift
         self._scale_bits = 0  # the residual is in units of 2^(exponent - scale_bits)
         self.exponent = 0
@@ -85,7 +84,7 @@ class Refinement:
         """Add one correction: of up to 21 bits for n = 512, of fewer where the matrix is
         ill-conditioned."""
         residual = _floats(self._residual)
-        correction = cho_solve(self._factor, residual, check_finite=False) * 2.0**-self._scale_bits
+        correction = cho_solve(self._factor, residual) * 2.0**-self._scale_bits
         excess = _exponent(correction) - self._bits + 1
         if not self.pieces and excess > 0:
             self._begin_coarser(excess)  # X has more bits above the point
@@ -156,7 +155,7 @@ class Refinement:
         tolerance = 2.0 ** (below - _TIE)
         tie = distance + error <= tolerance
         odd = tie & (whole % 2 != 0)
-        whole[odd] += np.where(rest[odd] < 0, -1, 1)
+        whole[odd] += np.sign(rest[odd]).astype(np.int64)
         return whole, tie | (distance - error > tolerance)
 
 
@@ -175,7 +174,7 @@ def _unsolvable(gram: np.ndarray, shift: int) -> InputError:
 
 
 def grid_for(square: Fraction, bits: int) -> int:
-    """Return the grid on which numbers whose squares are at most `square` have up to `bits` bits."""
+    """Return the grid on which numbers with squares up to `square` have at most `bits` bits."""
     # the least exponent with square <= 4^exponent, or one less
     exponent = (square.numerator.bit_length() - square.denominator.bit_length()) // 2
     return exponent + int(square > Fraction(4) ** exponent) - bits

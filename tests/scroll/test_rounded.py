@@ -132,6 +132,21 @@ def test_the_middle_goes_to_the_even_neighbour_also_next_to_thirds(q, even):
     assert solve(np.diag([1, 2]), 1, right, -30)[1].tolist() == [0, round(2**30 / 3)]
 
 
+def test_the_middle_ends_at_two_to_the_minus_64():
+    """X = 1 / 2 + 2^-65 counts as the middle, 1 / 2 + 2^-63 does not."""
+    for offset, expected in ((1, 0), (4, 1)):
+        shift = 2**64 - 1 - offset
+        assert solve(np.array([[1]]), shift, np.array([[2**62]]), -1).item() == expected
+
+
+@pytest.mark.parametrize('power', range(62))
+def test_solutions_of_every_size_are_rounded_right(power):
+    """Thirds, since a step adds 29 bits at most: larger ones begin above the point."""
+    right = [2**power, 3 * 2**power // 2]
+    expected = [[round(Fraction(value, 3)) for value in right]]
+    assert solve(np.array([[2]]), 1, np.array([right]), 0).tolist() == expected
+
+
 @quick
 @given(st.integers(1, 5), st.sampled_from([1, 3, 40]), st.integers(-10, 60), SEEDS)
 def test_solved_rows_are_the_exact_solutions_of_few_rows_and_of_many(size, count, power, seed):
@@ -152,6 +167,14 @@ def test_solved_rows_have_the_same_bits_on_every_machine(count, digest):
     rows = np.arange(-5, 7500 - 5).reshape(2500, 3) ** 2 % 499_979
     out = solved_rows(gram_of(rows[:9] % 1000), 77, rows[:count])
     assert hashlib.sha256(out.astype('<f8').tobytes()).hexdigest()[:16] == digest
+
+
+def test_a_row_does_not_depend_on_the_others():
+    r = np.random.default_rng(0)
+    rows = r.integers(-9, 9, (1040, 520))
+    gram = gram_of(rows[:20])
+    out = solved_rows(gram, 5, rows)
+    np.testing.assert_array_equal(out[1020:], solved_rows(gram, 5, rows[1020:]))
 
 
 def test_products_of_very_many_columns_are_exact_in_pieces_of_4096():
@@ -183,6 +206,9 @@ def test_a_worse_lapack_makes_the_same_integers(monkeypatch):
     monkeypatch.setattr('scroll.heads.rounded.cho_factor', factor)
     monkeypatch.setattr('scroll.heads.rounded.cho_solve', solution)
     np.testing.assert_array_equal(solve(gram, 2**33, right, -50), expected)
+    monkeypatch.setattr('scroll.heads.rounded.cho_solve', lambda *_: np.full(right.shape, 1e-30))
+    with refused('these sums'):
+        solve(gram, 2**33, right, -50)
 
 
 @pytest.mark.parametrize(
