@@ -11,6 +11,7 @@ residual. Entries are rounded once that bound no longer reaches across a roundin
 where it does are refined further.
 """
 
+import itertools
 from fractions import Fraction
 from functools import reduce
 
@@ -22,7 +23,6 @@ from scroll.ground.errors import InputError
 _RADIX = 22  # bits of a limb: numbers are sums of limbs l_i 2^(22 i), |l_i| <= 2^21
 _BASE = 2.0**_RADIX
 _TIE = 64  # within 2^-64 of a unit of the middle counts as the middle: to even
-_ENOUGH = 512  # bits below the grid after which what is undecided is rounded as it is
 _COLUMNS = 1 << 10  # solved for at once
 _CONDITION = 40  # l is at least 2^-40 of G's trace: then float64 steers it well
 _EXACT_SUM = 1 << 12  # products of 19 and 22 bits whose sum is below 2^53
@@ -95,8 +95,8 @@ class Refinement:
             raise _unsolvable(*self._arguments)
         piece = np.rint(correction * 2.0**bits)
         limbs = _shifted(self._residual, bits)  # now residual 2^bits - (gram + shift I) piece
-        for place, part in enumerate(self._system):
-            limbs[place] -= part @ piece
+        for limb, part in zip(limbs, self._system):
+            limb[:] -= part @ piece
         self._residual = _carried(limbs)[: len(self._residual)]  # above, nothing is left
         self.exponent -= bits
         self.pieces.append((piece, self.exponent))
@@ -257,10 +257,10 @@ def _shifted(limbs: list[np.ndarray], bits: int) -> list[np.ndarray]:
 
 def _carried(limbs: list[np.ndarray]) -> list[np.ndarray]:
     """The same numbers, with all limbs but the last between -2^21 and 2^21; in place."""
-    for place in range(1, len(limbs)):
-        carry = np.rint(limbs[place - 1] / _BASE)
-        limbs[place - 1] -= carry * _BASE
-        limbs[place] += carry
+    for limb, above in itertools.pairwise(limbs):
+        carry = np.rint(limb / _BASE)
+        limb[:] -= carry * _BASE
+        above[:] += carry
     return limbs
 
 

@@ -46,28 +46,17 @@ def test_every_entry_is_rounded_right(size, count, power, grid, seed):
     assert solve(gram, shift, right, grid).tolist() == rounded(gram, shift, right, grid)
 
 
-@quick
-@given(st.integers(1, 5), st.integers(0, 4), st.integers(1, 62), st.integers(0, 40), SEEDS)
-def test_solutions_with_many_bits_above_the_point_are_rounded_right(size, top, bits, grid, seed):
-    """Small matrices and right-hand sides of up to 2^62: tight classes of very many samples."""
-    r = np.random.default_rng(seed)
-    gram = gram_of(r.integers(-top, top, (size, size), endpoint=True))
-    right = r.integers(-1 << bits, 1 << bits, (size, 2))
-    for shift in (1, 5):
-        assert solve(gram, shift, right, grid).tolist() == rounded(gram, shift, right, grid)
-
-
 @pytest.mark.parametrize('rank', [1, 12])
 @pytest.mark.parametrize('scale', [2**6, 2**26], ids=['short', 'long'])
-def test_ill_conditioned_systems_are_solved_to_the_last_bit(rank, scale):
+@pytest.mark.parametrize('shift', [1, 2**20, 2**46])
+def test_ill_conditioned_systems_are_solved_to_the_last_bit(rank, scale, shift):
     """A dozen unknowns, lambda the least there may be, sums as of very many samples (2^62)."""
     r = np.random.default_rng(rank)
     rows = r.integers(-scale, scale, (12, rank)) @ r.integers(-1, 2, (rank, 12))
     gram = gram_of(rows)
     right = rows.T @ r.integers(-1, 2, (12, 2))
-    least = least_shift(gram)
-    for shift in (least, max(2**20, least), max(2**46, least)):
-        assert solve(gram, shift, right, -40).tolist() == rounded(gram, shift, right, -40)
+    shift = max(shift, least_shift(gram))
+    assert solve(gram, shift, right, -40).tolist() == rounded(gram, shift, right, -40)
 
 
 @quick
@@ -115,15 +104,6 @@ def test_a_step_adds_as_many_bits_as_sums_can_hold(size, bits):
         assert refinement.error().max() <= size**0.5
 
 
-@pytest.mark.parametrize('sign', [-1, 1])
-@pytest.mark.parametrize('q', [0, -7])
-def test_float64_could_not_tell_on_which_side_of_the_middle_it_lies(q, sign):
-    """X = q + 1/2 +- 2^-46."""
-    a = 2**45 + 1
-    right = np.array([[(a * (2 * q + 1) + sign) // 2]])
-    assert solve(np.array([[a - 1]]), 1, right, 0).item() == q + (sign > 0)
-
-
 @pytest.mark.parametrize('q, even', [(0, 0), (1, 2), (2, 2), (-1, 0), (-2, -2), (12345, 12346)])
 def test_the_middle_goes_to_the_even_neighbour_also_next_to_thirds(q, even):
     """X = q + 1/2 exactly, in a column of its own and in one whose other entry, 1/3, never ends."""
@@ -132,11 +112,11 @@ def test_the_middle_goes_to_the_even_neighbour_also_next_to_thirds(q, even):
     assert solve(np.diag([1, 2]), 1, right, -30)[1].tolist() == [0, round(2**30 / 3)]
 
 
-def test_the_middle_ends_at_two_to_the_minus_64():
-    """X = 1 / 2 + 2^-65 counts as the middle, 1 / 2 + 2^-63 does not."""
-    for offset, expected in ((1, 0), (4, 1)):
-        shift = 2**64 - 1 - offset
-        assert solve(np.array([[1]]), shift, np.array([[2**62]]), -1).item() == expected
+@pytest.mark.parametrize('offset, expected', [(-7, 0), (-3, 0), (3, 0), (7, 1)])
+def test_the_middle_ends_at_two_to_the_minus_64(offset, expected):
+    """X = 1 / 2 + offset 2^-66 in units of 1 / 4, which float64 cannot tell from 1 / 2."""
+    shift = 2**65 - 1 - offset
+    assert solve(np.array([[1]]), shift, np.array([[2**62]]), -2).item() == expected
 
 
 @pytest.mark.parametrize('power', range(62))
