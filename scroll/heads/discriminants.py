@@ -17,7 +17,7 @@ import numpy as np
 from scroll.ground.grid import GRID, GRID_BITS, on_grid
 from scroll.ground.settings import OAS
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor, check_seen, digest_of, largest
-from scroll.heads.rounded import grid_for, least_shift, scaled, solve
+from scroll.heads.rounded import exact_trace, grid_for, least_shift, scaled, solve
 from scroll.sums.lift import Lift
 from scroll.sums.products import lifted_blocks
 from scroll.sums.statistics import Statistics
@@ -76,7 +76,7 @@ def lda_system(statistics: Statistics, shrinkage: float | str) -> LdaSystem:
 
 def _identity_part(scatter: np.ndarray, share: Fraction) -> int:
     """share / (1 - share) times the mean variance, in units of the scatter; 1 if nothing varies."""
-    trace = sum(np.diagonal(scatter).tolist())
+    trace = exact_trace(scatter)
     return round(Fraction(trace, len(scatter)) * share / (1 - share)) if trace else GRID**2
 
 
@@ -115,7 +115,7 @@ def oas(scatter: np.ndarray, freedom: int) -> Fraction:
     scatter: int64 (d, d).
     freedom: n, of samples less classes."""
     dim = len(scatter)
-    trace = sum(np.diagonal(scatter).tolist())
+    trace = exact_trace(scatter)
     squares = sum(value * value for value in scatter.ravel().tolist())
     above = (1 - Fraction(2, dim)) * squares + trace**2
     below = (freedom + 1 - Fraction(2, dim)) * (squares - Fraction(trace**2, dim))

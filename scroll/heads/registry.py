@@ -1,6 +1,6 @@
 """All heads by name: how each is made of the exact sums, its leave-one-out logits, its needs.
 
-To add a head: a function that makes a predictor of `Statistics`, one in `left_out` for its
+To add a head: a function of `Statistics`, one in `left_out` for its
 leave-one-out logits, a line in `HEADS`, and its name in `scroll.ground.settings`.
 """
 

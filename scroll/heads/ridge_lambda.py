@@ -22,7 +22,7 @@ import numpy as np
 
 from scroll.ground.grid import GRID, GRID_BITS
 from scroll.heads.predictors import check_seen, target_sums, usable_lambda
-from scroll.heads.rounded import Refinement
+from scroll.heads.rounded import Refinement, exact_trace
 from scroll.sums.statistics import Statistics
 
 _LIMIT = 80  # lambda = 2^(k / 4), |k| <= 80
@@ -38,7 +38,7 @@ def choose_lambda(statistics: Statistics, targets: str = 'pm1', least: float = 0
     gcv_range = gcv_bounds(statistics, targets)
     exact = cache(partial(exact_gcv, statistics, targets))
     # no bound on an eigenvalue says much below 2^-32 of the trace
-    smallest = max((_trace(statistics.gram) >> 32) / GRID**2, least, 1 / GRID**2)
+    smallest = max((exact_trace(statistics.gram) >> 32) / GRID**2, least, 1 / GRID**2)
     best = 0
     reach = _LIMIT
     for step in _STEPS:
@@ -111,7 +111,7 @@ def exact_gcv(statistics: Statistics, targets: str, alpha: float) -> Fraction:
     weights = Refinement(gram, shift, right)
     inverse = Refinement(gram, shift, np.eye(len(gram), dtype=np.int64))
     most = _target_squares(statistics, targets)
-    share = Fraction(shift, _trace(gram) + shift)  # q
+    share = Fraction(shift, exact_trace(gram) + shift)  # q
     length = Fraction(1.01 * float(np.linalg.norm(right)))
     rss = Fraction(0)
     rss_off = Fraction(1)
@@ -133,10 +133,6 @@ def exact_gcv(statistics: Statistics, targets: str, alpha: float) -> Fraction:
         freedom = max(statistics.total * share, statistics.total - len(gram) + unit * trace)
         freedom_off = unit * Fraction(float(inverse.error().sum()))
     return statistics.total * rss / freedom**2
-
-
-def _trace(gram: np.ndarray) -> int:
-    return sum(np.diagonal(gram).tolist())
 
 
 def _target_squares(statistics: Statistics, targets: str) -> int:

@@ -42,7 +42,12 @@ def scaled(array: np.ndarray, times, over) -> np.ndarray:
 def least_shift(gram: np.ndarray) -> int:
     """Return the least l for which (gram + l I) X = R can be solved: 2^-40 of the trace, rounded
     up; 1 if that is 0."""
-    return -(-sum(np.diagonal(gram).tolist()) >> _CONDITION) or 1
+    return -(-exact_trace(gram) >> _CONDITION) or 1
+
+
+def exact_trace(matrix: np.ndarray) -> int:
+    """The trace of an int64 matrix, which int64 may not hold."""
+    return sum(np.diagonal(matrix).tolist())
 
 
 class Refinement:
