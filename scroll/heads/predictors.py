@@ -28,8 +28,8 @@ from scroll.sums.statistics import MAX_SAMPLES, Statistics
 
 NCC_FACTOR = {'exact': -0.5, 'paper': -1.0, 'zero': 0.0}  # of |c|^2
 WEIGHT_BITS = 47  # of the largest weight; two limbs hold it for up to 2046 features
-# logits in a block, which caches hold, and its least number of rows
-_LOGITS, _ROWS = 1 << 18, 1 << 7
+_LOGITS = 1 << 18  # in a block, which caches hold
+_ROWS = 1 << 7  # of a block, or more
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class LinearPredictor:
     """argmax_y w_y . h + b_y over unit features u, h = u or its lift; all integers, exact.
 
     Attributes:
-        classes: (K,) sorted labels. units: int64 (K, D + 1), weights and, last, bias, in units of
-        2^exponent;
-            none is above 2^47 in size. lift: u -> h; None: h is u."""
+        classes: (K,) sorted labels.
+        units: int64 (K, D + 1), weights and, last, bias, in units of 2^exponent; none is above 2^47
+            in size.
+        lift: u -> h; None: h is u."""
 
     classes: np.ndarray
     units: np.ndarray
@@ -69,14 +70,14 @@ class LinearPredictor:
     def decision_function(self, features: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, correctly rounded."""
         limbs, width = self.limbs()
-        shift, unit = (len(limbs) - 1) * width, self.exponent - GRID_BITS
+        shift = (len(limbs) - 1) * width
+        unit = self.exponent - GRID_BITS
         blocks = (exact_logits(h, limbs, width) for h in self._blocks(features))
         return np.concatenate([np.ldexp(np.ldexp(high, shift) + low, unit) for high, low in blocks])
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of
-        equals.
-        """
+        """Labels (N,) of quantised features (N, d): the class of the largest exact logit, the first
+        of equals."""
         return self.classes[np.concatenate([self._largest(h) for h in self._blocks(features)])]
 
     def _blocks(self, features: np.ndarray):
