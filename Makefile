@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: demo test test-slow test-avx2 wheel bench tune tables
+.PHONY: demo test test-slow test-avx2 wheel bench tune tables mutants
 
 .venv/installed: requirements.txt
 	$(PYTHON) -m venv .venv
@@ -31,6 +31,13 @@ test-avx2: .venv/installed-dev
 		tests/scroll/test_embedding.py tests/scroll/test_integer_network.py tests/scroll/test_adaptation.py tests/scroll/test_lift.py \
 		tests/scroll/test_rounded.py tests/models/test_mir.py \
 		tests/bench/test_certificates.py::test_the_committed_certificate_of_the_digits_holds_here
+
+# The 95 % of scripts/mutants.py, for the files whose every bit counts; an hour each.
+mutants: .venv/installed-dev    ## changes single operators, constants, statements and expects the tests to notice
+	OMP_NUM_THREADS=1 $(RUN) scripts/mutants.py scroll/sums/statistics.py tests/scroll/test_statistics.py
+	OMP_NUM_THREADS=1 $(RUN) scripts/mutants.py scroll/sums/exemplars.py tests/scroll/test_exemplars.py
+	OMP_NUM_THREADS=1 $(RUN) scripts/mutants.py scroll/heads/rounded.py tests/scroll/test_rounded.py
+	OMP_NUM_THREADS=1 $(RUN) scripts/mutants.py scroll/ground/grid.py tests/scroll/test_statistics.py tests/scroll/test_features.py
 
 wheel:                          ## builds and installs the library as its users do, without torch, and learns digits
 	PYTHON=$(PYTHON) scripts/wheel_check.sh

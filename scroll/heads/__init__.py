@@ -1,3 +1,3 @@
-"""Statistics to a predictor: nearest centroids and ridge regression, lambda, correctly rounded
-solves.
+"""Heads made of the sums: nearest centroids, ridge regression, discriminants; lambda, scale, and
+correctly rounded solutions.
 """

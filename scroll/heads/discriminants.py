@@ -10,13 +10,14 @@ u.
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
-from scroll.ground.grid import GRID_BITS, on_grid
+from scroll.ground.grid import GRID, GRID_BITS, on_grid
 from scroll.ground.settings import OAS
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor, check_seen, digest_of, largest
-from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
+from scroll.heads.rounded import exact_trace, grid_for, least_shift, scaled, solve
 from scroll.sums.lift import Lift
 from scroll.sums.products import lifted_blocks
 from scroll.sums.statistics import Statistics
@@ -39,67 +40,90 @@ def lda(statistics: Statistics, shrinkage: float | str = OAS) -> LinearPredictor
     shrinkage: a, from 0 up to below 1, or 'oas' (`oas`).
 
     InputError: nothing seen, or another shrinkage."""
-    means, scatter, units, freedom = system(statistics, shrinkage)
-    longest = max(sum(v * v for v in row) for row in means.tolist()) or 1  # in 2^-36
+    means, scatter, shift, freedom = lda_system(statistics, shrinkage)
+    integers = means.astype(object)
+    longest = max((integers**2).sum(axis=1)) or 1  # in 2^-36
     # of a weight's squared length
-    bound = Fraction(longest * freedom**2 << 2 * GRID_BITS, units**2)
+    bound = Fraction(longest * freedom**2 << 2 * GRID_BITS, shift**2)
     exponent = grid_for(bound, WEIGHT_BITS)
-    weights = solve(scatter, units, freedom * means.T, exponent - GRID_BITS).T  # (K, d)
-    ends = [
-        round(Fraction(-sum(w * m for w, m in zip(ws, ms)), 2 << GRID_BITS))
-        for ws, ms in zip(weights.tolist(), means.tolist())
-    ]
-    weights = np.column_stack([weights, np.array(ends, np.int64)])
+    weights = solve(scatter, shift, freedom * means.T, exponent - GRID_BITS).T  # (K, d)
+    products = (weights * integers).sum(axis=1)
+    biases = [round(Fraction(-product, 2 << GRID_BITS)) for product in products]
+    weights = np.column_stack([weights, np.array(biases, np.int64)])
     return LinearPredictor(statistics.classes, weights, exponent, statistics.lift)
 
 
-def system(statistics: Statistics, shrinkage) -> tuple:
-    """(means, scatter, what is added to its diagonal in units of 2^-36, N - K), of `lda`."""
+class LdaSystem(NamedTuple):
+    """(scatter + shift I) w_c = freedom m_c: integers in units of 2^-36, means of 2^-18. freedom:
+    N - K."""
+
+    means: np.ndarray
+    scatter: np.ndarray
+    shift: int
+    freedom: int
+
+
+def lda_system(statistics: Statistics, shrinkage: float | str) -> LdaSystem:
+    """The integer systems of `lda`."""
     check_seen(statistics)
-    means, scatter = class_means(statistics), within_scatter(statistics)
-    share = oas(scatter, degrees(statistics)) if shrinkage == OAS else exact_share(shrinkage)
-    trace = sum(np.diagonal(scatter).tolist())
-    if not trace:
-        return means, scatter, 1 << 2 * GRID_BITS, 1
-    units = round(Fraction(trace, len(scatter)) * share / (1 - share))
-    return means, scatter, max(units, smallest_units(scatter)), max(degrees(statistics), 1)
+    means = class_means(statistics)
+    scatter = within_scatter(statistics)
+    freedom = within_dof(statistics)
+    share = oas(scatter, freedom) if isinstance(shrinkage, str) else exact_share(shrinkage)
+    shift = max(_identity_part(scatter, share), least_shift(scatter))
+    return LdaSystem(means, scatter, shift, max(freedom, 1) if scatter.any() else 1)
+
+
+def _identity_part(scatter: np.ndarray, share: Fraction) -> int:
+    """share / (1 - share) times the mean variance, in units of the scatter; 1 if nothing varies."""
+    trace = exact_trace(scatter)
+    return round(Fraction(trace, len(scatter)) * share / (1 - share)) if trace else GRID**2
 
 
 def class_means(statistics: Statistics) -> np.ndarray:
-    """int64 (K, d), s_c / n_c in units of 2^-18, rounded half to even."""
+    """s_c / n_c in units of 2^-18, rounded half to even: int64 (K, d)."""
     return scaled(statistics.sums[:, :-1], 1, statistics.counts[:, None])
 
 
 def within_scatter(statistics: Statistics) -> np.ndarray:
     """W = sum_i (u_i - m)(u_i - m)', m the rounded mean of each sample's class: int64 (d, d), in
-    2^-36. From the sums, G - sum_c (s_c m_c' + m_c s_c' - n_c m_c m_c'). What int64 wraps on the
-    way comes back, since the result is at most about N 2^36, below 2^63."""
-    return _about(class_means(statistics), statistics.counts, statistics.sums, statistics.gram)
+    2^-36. From the sums, G - sum_c (s_c m_c' + m_c s_c' - n_c m_c m_c'). int64 may wrap on the way:
+    it comes back, since the result is at most about N 2^36, below 2^63."""
+    return scatter_about(
+        class_means(statistics), statistics.counts, statistics.sums, statistics.gram
+    )
 
 
-def _about(means: np.ndarray, counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> np.ndarray:
+def scatter_about(
+    means: np.ndarray, counts: np.ndarray, sums: np.ndarray, gram: np.ndarray
+) -> np.ndarray:
+    """Scatter about these means (K, d), from counts (K,), sums (K, d + 1) and a Gram matrix."""
     cross = sums[:, :-1].T @ means
     return gram[:-1, :-1] - (cross + cross.T) + (counts[:, None] * means).T @ means
 
 
-def degrees(statistics: Statistics) -> int:
-    """N - K, of the scatter within classes."""
+def within_dof(statistics: Statistics) -> int:
+    """N - K, the degrees of freedom of the scatter within classes."""
     return statistics.total - len(statistics.classes)
 
 
 def oas(scatter: np.ndarray, freedom: int) -> Fraction:
     """The share a of the identity that is best for normal samples, a multiple of 2^-30, at most 1 -
     2^-30. Oracle approximating shrinkage (Chen, Wiesel, Eldar and Hero 2010, eq. 23), from tr(W)
-    and tr(W^2) in integers. scatter: int64 (d, d). freedom: n, of samples less classes."""
-    dim, trace = len(scatter), sum(np.diagonal(scatter).tolist())
-    squares = sum(sum(value * value for value in row) for row in scatter.tolist())  # exactly
+    and tr(W^2) in integers.
+
+    scatter: int64 (d, d).
+    freedom: n, of samples less classes."""
+    dim = len(scatter)
+    trace = exact_trace(scatter)
+    squares = sum(value * value for value in scatter.ravel().tolist())
     above = (1 - Fraction(2, dim)) * squares + trace**2
     below = (freedom + 1 - Fraction(2, dim)) * (squares - Fraction(trace**2, dim))
     return exact_share(above / below if below > 0 else 1)
 
 
 def exact_share(share: float | Fraction) -> Fraction:
-    """The multiple of 2^-30, below 1, that `lda` takes for this share."""
+    """Return the multiple of 2^-30, below 1, that `lda` takes for this share."""
     one = 1 << _SHARE_BITS
     return Fraction(min(round(share * one), one - 1), one)
 
@@ -109,16 +133,16 @@ class QuadraticPredictor:
     """argmax_y -(h - m_y)' P_y (h - m_y), h = u or its lift; all integers, exact.
 
     Attributes:
-        classes: (K,) sorted labels. means: int64 (K, D), in units of 2^-18. forms: int64 (K, D, D),
-        P in
-            units of 2^exponent; none is above `form_bits(D)` bits in size. lift: u -> h; None: h is
-            u."""
+        classes: (K,) sorted labels.
+        means: int64 (K, D), in units of 2^-18.
+        forms: int64 (K, D, D), P in units of 2^exponent; none is above `form_bits(D)` bits in size.
+        lift: u -> h; None: h is u."""
 
     classes: np.ndarray
     means: np.ndarray
     forms: np.ndarray
     exponent: int
-    lift: Lift = None
+    lift: Lift | None = None
 
     @property
     def quadratic(self) -> np.ndarray:
@@ -126,17 +150,16 @@ class QuadraticPredictor:
         return np.ldexp(self.forms.astype(np.float64), self.exponent)
 
     @property
-    def linear(self) -> tuple:
-        """(weight (K, D), bias (K,)), float64: of -(h - m)' P (h - m) = 2 m' P h - m' P m - h' P h."""
-        means = np.ldexp(self.means.astype(np.float64), -GRID_BITS)
+    def linear(self) -> tuple[np.ndarray, np.ndarray]:
+        """(weight (K, D), bias (K,)), float64: 2 m' P and -m' P m in the logit, 2 m' P h - m' P m -
+        h' P h."""
+        means = self.means / GRID
         weight = np.einsum('kd,kde->ke', means, self.quadratic)
         return 2 * weight, -(weight * means).sum(axis=1)
 
     def parameters(self) -> np.ndarray:
         """All forms, then all means, float64 (P,), exact."""
-        return np.append(
-            self.quadratic.ravel(), np.ldexp(self.means.astype(np.float64), -GRID_BITS).ravel()
-        )
+        return np.append(self.quadratic, self.means / GRID)
 
     def decision_function(self, features: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, rounded."""
@@ -144,18 +167,18 @@ class QuadraticPredictor:
         return np.ldexp(np.ldexp(high, 2 * PIECE) + low, self.exponent - 2 * GRID_BITS)
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of
-        equals.
-        """
+        """Labels (N,) of quantised features (N, d): the class of the largest exact logit, the first
+        of equals."""
         return self.classes[largest(*self._logits(features))]
 
-    def _logits(self, features: np.ndarray) -> tuple:
+    def _logits(self, features: np.ndarray) -> np.ndarray:
+        """Exact logits (high, low) as one array (2, N, K)."""
         features = on_grid(features)
-        high, low = (np.empty((len(features), len(self.classes))) for _ in range(2))
+        out = np.empty((2, len(features), len(self.classes)))
         for rows, h in lifted_blocks(features, self.lift):
             for k, (mean, form) in enumerate(zip(self.means, self.forms)):
-                high[rows, k], low[rows, k] = quadratic_logits(h, mean, form.astype(np.float64))
-        return high, low
+                out[:, rows, k] = quadratic_logits(h, mean, form.astype(np.float64))
+        return out
 
     def digest(self) -> str:
         """SHA-256 of classes, means, forms and lift."""
@@ -163,13 +186,16 @@ class QuadraticPredictor:
 
 
 def quadratic_logits(h, mean, form, floor=np.floor) -> tuple:
-    """(high, low), float64 (N,) whole numbers, 0 <= low < 2^36: logits of one class are high 2^36 +
-    low in 2^(exponent - 36). h: (N, D). mean: (D,). form: float64 (D, D). Of several: mean (K, D),
-    form (K, D, D), the results (K, N). Arrays, or with `floor=torch.floor` tensors. Differences
-    have 19 bits and forms so few more that float64 holds a row of their products; pieces of 18 bits
-    of these meet the differences."""
-    base, difference = 2.0**PIECE, h - mean[..., None, :]
-    rest, sums = difference @ form, []
+    """Return (high, low), float64 (N,) whole numbers, 0 <= low < 2^36: logits of one class are high
+    2^36 + low in 2^(exponent - 36). Differences have 19 bits and forms so few more that float64
+    holds a row of their products; pieces of 18 bits of these meet the differences.
+
+    h: (N, D); mean: (D,); form: float64 (D, D). Several classes: mean (K, D), form (K, D, D), the
+    results (K, N). Arrays, or with `floor=torch.floor` tensors."""
+    base = 2.0**PIECE
+    difference = h - mean[..., None, :]
+    rest = difference @ form
+    sums = []
     for place in range(3):
         above = floor(rest / base) if place < 2 else 0.0
         sums.append(-((rest - above * base) * difference).sum(-1))
@@ -202,43 +228,47 @@ def qda(
     InputError: nothing seen, one Gram matrix for all classes, or other parameters."""
     check_seen(statistics)
     means = class_means(statistics)
-    systems, units, freedom = covariances(statistics, means, pooling, shrinkage)
+    systems, shift, factor = covariances(statistics, means, pooling, shrinkage)
     size = systems.shape[1]
-    bound = Fraction(freedom << 2 * GRID_BITS, units)  # of a form's numbers
+    bound = Fraction(factor << 2 * GRID_BITS, shift)  # of a form's numbers
     exponent = bound.numerator.bit_length() - bound.denominator.bit_length() + 1 - form_bits(size)
-    one = np.eye(size, dtype=np.int64) * (freedom << 2 * GRID_BITS)
-    forms = np.stack([solve(system, units, one, exponent) for system in systems])
+    right = np.eye(size, dtype=np.int64) * (factor << 2 * GRID_BITS)
+    forms = np.stack([solve(system, shift, right, exponent) for system in systems])
     return QuadraticPredictor(statistics.classes, means, forms, exponent, statistics.lift)
 
 
-def covariances(statistics: Statistics, means: np.ndarray, pooling: float, shrinkage) -> tuple:
-    """f / (1 - a) times the covariances without their diagonal part, int64 (K, D, D), that part,
-    both in units of 2^-36, and f: N - K, or what int64 holds of it where millions of samples meet a
-    class of few."""
-    scatters, freedom = class_scatters(statistics, means), max(degrees(statistics), 1)
-    pooled = scatters.sum(axis=0)
+class Covariances(NamedTuple):
+    """(matrices + shift I) / factor, times 1 - a, are covariances: int64 (K, D, D) in units of
+    2^-36. factor: N - K, or as much of it as int64 holds where millions of samples meet a class of
+    few."""
+
+    matrices: np.ndarray
+    shift: int
+    factor: int
+
+
+def covariances(
+    statistics: Statistics, means: np.ndarray, pooling: float, shrinkage: float | str
+) -> Covariances:
+    """The covariances of `qda`."""
+    matrices = class_scatters(statistics, means)
+    freedom = within_dof(statistics)
+    pooled = matrices.sum(axis=0)
+    share = oas(pooled, freedom) if isinstance(shrinkage, str) else exact_share(shrinkage)
     b = round(float(pooling) * POOLING)
-    a = oas(pooled, degrees(statistics)) if shrinkage == OAS else exact_share(shrinkage)
-    of_each = np.maximum(statistics.counts - 1, 1).tolist()
-    largest = max(int(np.abs(own).max()) // count + 1 for own, count in zip(scatters, of_each))
-    times = min(freedom, ((1 << 63) - (1 << 22)) // largest)
-    pooled = scaled(pooled, times, freedom)
-    for k, count in enumerate(of_each):
-        own = scaled(scatters[k], times, count)
-        scatters[k] = scaled(own, POOLING - b, POOLING) + scaled(pooled, b, POOLING)
-    trace = sum(np.diagonal(pooled).tolist())
-    units = round(Fraction(trace, len(pooled)) * a / (1 - a)) if trace else 1 << 2 * GRID_BITS
-    return (
-        scatters,
-        max(units, *(smallest_units(system) for system in scatters), 4 * len(pooled)),
-        times,
-    )
+    class_dof = np.maximum(statistics.counts - 1, 1).tolist()
+    top = max(int(np.abs(scatter).max()) // dof + 1 for scatter, dof in zip(matrices, class_dof))
+    factor = min(max(freedom, 1), ((1 << 63) - (1 << 22)) // top)
+    common = scaled(pooled, factor, max(freedom, 1))
+    for matrix, dof in zip(matrices, class_dof):
+        scatter = scaled(matrix, factor, dof)
+        matrix[:] = scaled(scatter, POOLING - b, POOLING) + scaled(common, b, POOLING)
+    least = max(least_shift(matrix) for matrix in matrices)
+    shift = max(_identity_part(common, share), least, 4 * len(pooled))
+    return Covariances(matrices, shift, factor)
 
 
 def class_scatters(statistics: Statistics, means: np.ndarray) -> np.ndarray:
-    """sum (u - m)(u - m)' over each class, m its rounded mean: int64 (K, D, D), in units of 2^-36."""
-    out = np.empty((len(means), statistics.size, statistics.size), np.int64)
-    parts = (array[:, None] for array in (means, statistics.counts, statistics.sums))
-    for scatter, *of_class in zip(out, *parts, statistics.grams):
-        scatter[:] = _about(*of_class)
-    return out
+    """sum (u - m)(u - m)' over each class, m its rounded mean: int64 (K, D, D), in 2^-36."""
+    columns = (array[:, None] for array in (means, statistics.counts, statistics.sums))
+    return np.stack([scatter_about(*arrays) for arrays in zip(*columns, statistics.grams)])

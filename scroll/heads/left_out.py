@@ -14,6 +14,7 @@ import numpy as np
 
 from scroll.ground.grid import GRID, GRID_BITS
 from scroll.heads import discriminants, predictors
+from scroll.heads.discriminants import QuadraticPredictor
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.rounded import Refinement, solved_rows
 from scroll.heads.scaling import row_sums
@@ -28,39 +29,41 @@ def ridge_left_out(
     settings,
     features: np.ndarray,
     labels: np.ndarray,
-    weights=1.0,
+    weights: float | np.ndarray = 1.0,
 ) -> np.ndarray:
     """With leverage l = w x' (A + alpha I)^-1 x and target t, leaving x out turns its logit f into
     (f - l t) / (1 - l). weights: w, how often each sample is counted, a number or float64 (N,
     1)."""
     x = np.column_stack([lifted(statistics, features), np.full(len(features), GRID)])
-    units = predictors.usable_lambda(statistics, settings.ridge_lambda)
+    shift = predictors.usable_lambda(statistics, settings.ridge_lambda)
     weights = np.broadcast_to(weights, (len(x), 1))
-    leverage = weights * row_sums(x * solved_rows(statistics.gram, units, x))[:, None]  # (N, 1)
-    own = np.asarray(labels)[:, None] == online.classes
-    target = np.where(own, 1.0, -1.0 if settings.targets == 'pm1' else 0.0)
-    rest, least = 1 - leverage, x.shape[1] / (16 * units)  # l is off by up to 2^-13 of that
+    leverage = weights * row_sums(x * solved_rows(statistics.gram, shift, x))[:, None]  # (N, 1)
+    is_class = np.asarray(labels)[:, None] == online.classes
+    target = np.where(is_class, 1.0, -1.0 if settings.targets == 'pm1' else 0.0)
+    rest = 1 - leverage
+    least = x.shape[1] / (16 * shift)  # l is off by up to 2^-13 of that
     logits = (online.decision_function(features) - leverage * target) / np.maximum(rest, least)
-    close, right = (
-        np.flatnonzero(rest < least),
-        predictors.target_sums(statistics, settings.targets),
-    )
+    right = predictors.target_sums(statistics, settings.targets)
+    close = np.flatnonzero(rest < least)
     for start in range(0, len(close), _ROWS):
         rows = close[start : start + _ROWS]
-        logits[rows] = _to_more_bits(
-            statistics.gram, units, right, x[rows], target[rows], weights[rows]
-        )
+        system = Refinement(statistics.gram, shift, np.hstack([right, x[rows].T]))
+        logits[rows] = _to_more_bits(system, x[rows], target[rows], weights[rows])
     return logits
 
 
-def _to_more_bits(gram, units, right, x, target, weights) -> np.ndarray:
-    """(f - l t) / (1 - l), t - (t - f) / (1 - l), where float64 has little of 1 - l."""
-    system, exact = Refinement(gram, units, np.hstack([right, x.T])), x.astype(object)
-    while system.error().max() * 2.0 ** (system.unit + 30) > 2.0**-80:
+def _to_more_bits(
+    system: Refinement, x: np.ndarray, target: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """(f - l t) / (1 - l), t - (t - f) / (1 - l), where float64 has little of 1 - l. system: of
+    target sums, then x."""
+    while system.error().max() * 2.0 ** (system.exponent + 30) > 2.0**-80:
         system.step()
-    solved, one, K = system.value(), 1 << -system.unit, right.shape[1]
-    leverage = (exact * solved[:, K:].T).sum(axis=1) * [Fraction(w) for w in weights[:, 0]]
-    error = target.astype(int).astype(object) * one - exact @ solved[:, :K]
+    solutions, inverse_rows = np.split(system.value(), [target.shape[1]], axis=1)
+    one = 1 << -system.exponent
+    exact = x.astype(object)
+    leverage = (exact * inverse_rows.T).sum(axis=1) * [Fraction(w) for w in weights[:, 0]]
+    error = target.astype(int).astype(object) * one - exact @ solutions
     return target - (error / (one - leverage)[:, None]).astype(np.float64)
 
 
@@ -71,7 +74,7 @@ def balanced_left_out(
     features: np.ndarray,
     labels: np.ndarray,
 ) -> np.ndarray:
-    """As `ridge_left_out`; each class counts as often as before."""
+    """`ridge_left_out`, each class counted as often as before."""
     even = predictors.evened(statistics)
     least = predictors.least_evened(statistics)
     settings = replace(settings, ridge_lambda=max(settings.ridge_lambda, least))
@@ -87,14 +90,14 @@ def ncc_left_out(
     features: np.ndarray,
     labels: np.ndarray,
 ) -> np.ndarray:
-    """Only the own class's centroid changes."""
-    logits, u = online.decision_function(features), lifted(statistics, features)
+    """Logits of `ncc`: only the centroid of a sample's class changes."""
+    logits = online.decision_function(features)
+    u = lifted(statistics, features)
     rows = np.searchsorted(online.classes, labels)
     others = np.maximum(statistics.counts[rows] - 1, 1)[:, None]
     centroids = (statistics.sums[rows, :-1] - u) / (others * float(GRID))
-    logits[np.arange(len(u)), rows] = row_sums(u / GRID * centroids) + predictors.NCC_FACTOR[
-        settings.ncc_bias
-    ] * row_sums(centroids**2)
+    biases = predictors.NCC_FACTOR[settings.ncc_bias] * row_sums(centroids**2)
+    logits[np.arange(len(u)), rows] = row_sums(u / GRID * centroids) + biases
     return logits
 
 
@@ -105,24 +108,26 @@ def lda_left_out(
     features: np.ndarray,
     labels: np.ndarray,
 ) -> np.ndarray:
-    """Without x its class has the mean m_c - v / (n_c - 1) and the scatter W - v v' n_c / (n_c -
-    1), whose inverse P follows from that of W (Sherman and Morrison 1950). What is added to the
-    diagonal stays. Means are those rounded to the grid."""
-    means, scatter, units, freedom = discriminants.system(statistics, settings.shrinkage)
-    rows, each = np.searchsorted(statistics.classes, labels), np.arange(len(features))
+    """Logits of `lda`: without x its class has the mean m_c - v / (n_c - 1) and the scatter W - v
+    v' n_c / (n_c - 1), whose inverse P follows from that of W (Sherman and Morrison 1950). The
+    multiple of the identity stays. Means are those rounded to the grid."""
+    means, scatter, shift, freedom = discriminants.lda_system(statistics, settings.shrinkage)
+    rows = np.searchsorted(statistics.classes, labels)
+    each = np.arange(len(features))
     count = statistics.counts[rows]
     others = np.maximum(count, 2) - 1.0  # n_c - 1, (N,)
     v = np.where(count[:, None] > 1, lifted(statistics, features) - means[rows], 0)
-    a = row_sums(v * solved_rows(scatter, units, v))  # v'Pv
+    a = row_sums(v * solved_rows(scatter, shift, v))  # v'Pv
     share = 1 + 1 / others
     # of 1 - share a, which rounding may make 0
-    least = units / (units + share * row_sums(v * v * 1.0))
-    slopes = online.units.copy()
-    slopes[:, -1] = 0  # without biases
-    slopes = LinearPredictor(online.classes, slopes, online.exponent)
-    of_means = slopes.decision_function(means) / freedom  # m'Pm, (K, K)
-    xm = replace(slopes, lift=statistics.lift).decision_function(features) / freedom  # x'Pm, (N, K)
-    b, mm = xm - of_means[rows], np.tile(np.diagonal(of_means), (len(v), 1))  # v'Pm; m'Pm
+    least = shift / (shift + share * row_sums(v * v * 1.0))
+    weights = online.units.copy()
+    weights[:, -1] = 0  # without biases
+    slopes = replace(online, units=weights)
+    xm = slopes.decision_function(features) / freedom  # x'Pm, (N, K)
+    mean_mm = replace(slopes, lift=None).decision_function(means) / freedom  # m'Pm, (K, K)
+    b = xm - mean_mm[rows]  # v'Pm
+    mm = np.tile(np.diagonal(mean_mm), (len(v), 1))
     e = a + b[each, rows]  # x'Pv
     xm[each, rows] -= e / others  # the mean of its own class moves
     mm[each, rows] += (a / others - 2 * b[each, rows]) / others
@@ -133,29 +138,33 @@ def lda_left_out(
 
 
 def qda_left_out(
-    online, statistics: Statistics, settings, features: np.ndarray, labels: np.ndarray
+    online: QuadraticPredictor,
+    statistics: Statistics,
+    settings,
+    features: np.ndarray,
+    labels: np.ndarray,
 ) -> np.ndarray:
-    """As `lda_left_out`; the covariance of every class changes by a matrix of rank one. The factors
-    of the scatters and the diagonal part stay. Products with the forms P are exact, as in
-    `QuadraticPredictor`."""
+    """Logits of `qda`: the covariance of every class changes by a matrix of rank one. The factors
+    of the scatters and the multiple of the identity stay. Products with the forms P are exact, as
+    in `QuadraticPredictor`."""
     rows = np.searchsorted(statistics.classes, labels)
     counts = statistics.counts[rows]
     factor = np.where(counts > 1, counts / np.maximum(counts - 1.0, 1), 0)  # n / (n - 1)
     common = round(settings.pooling * discriminants.POOLING) / discriminants.POOLING
-    freedom, unit = (
-        max(discriminants.degrees(statistics), 1),
-        2.0 ** (online.exponent - 2 * GRID_BITS),
-    )
-    logits, x = online.decision_function(features), lifted(statistics, features)
+    freedom = max(discriminants.within_dof(statistics), 1)
+    unit = 2.0 ** (online.exponent - 2 * GRID_BITS)
+    logits = online.decision_function(features)
+    x = lifted(statistics, features)
     v = (x - online.means[rows]).astype(np.float64)
     for k, (mean, form) in enumerate(zip(online.means, online.forms)):
-        own, pv = rows == k, v @ form.astype(np.float64)
-        lost = common / freedom + own * (1 - common) / max(int(statistics.counts[k]) - 1, 1)
+        in_class = rows == k
+        pv = v @ form.astype(np.float64)
+        lost = common / freedom + in_class * (1 - common) / max(int(statistics.counts[k]) - 1, 1)
         lost = lost * factor  # C' = C - lost v v'
         step = lost / (1 - lost * unit * row_sums(v * pv))
-        # of x less the mean; the mean
         logits[:, k] -= step * (unit * row_sums((x - mean) * pv)) ** 2
-        logits[own, k] *= np.where(factor > 0, factor, 1)[own] ** 2  # of its own class moves
+        # the mean of its class moves
+        logits[in_class, k] *= np.where(factor > 0, factor, 1)[in_class] ** 2
     return logits
 
 

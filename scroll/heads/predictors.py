@@ -1,4 +1,4 @@
-"""Statistics -> linear classifier: nearest centroid, ridge, balanced ridge, or random, for the
+"""Linear heads from statistics: nearest centroid, ridge, balanced ridge, or random, for the
 ablation.
 
 Each is a pure function of the exact statistics, so it is the same, to the last bit, under every
@@ -21,15 +21,15 @@ import numpy as np
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID, GRID_BITS, on_grid
 from scroll.ground.randomness import numpy_stream
-from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
+from scroll.heads.rounded import grid_for, least_shift, scaled, solve
 from scroll.sums.lift import Lift
 from scroll.sums.products import lifted_blocks
 from scroll.sums.statistics import MAX_SAMPLES, Statistics
 
 NCC_FACTOR = {'exact': -0.5, 'paper': -1.0, 'zero': 0.0}  # of |c|^2
 WEIGHT_BITS = 47  # of the largest weight; two limbs hold it for up to 2046 features
-# logits in a block, which caches hold, and its least number of rows
-_LOGITS, _ROWS = 1 << 18, 1 << 7
+_LOGITS = 1 << 18  # in a block, which caches hold
+_ROWS = 1 << 7  # of a block, or more
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,15 @@ class LinearPredictor:
     """argmax_y w_y . h + b_y over unit features u, h = u or its lift; all integers, exact.
 
     Attributes:
-        classes: (K,) sorted labels. units: int64 (K, D + 1), weights and, last, bias, in units of
-        2^exponent;
-            none is above 2^47 in size. lift: u -> h; None: h is u."""
+        classes: (K,) sorted labels.
+        units: int64 (K, D + 1), weights and, last, bias, in units of 2^exponent; none is above 2^47
+            in size.
+        lift: u -> h; None: h is u."""
 
     classes: np.ndarray
     units: np.ndarray
     exponent: int
-    lift: Lift = None
+    lift: Lift | None = None
     quadratic: ClassVar[None] = None
 
     @property
@@ -58,29 +59,29 @@ class LinearPredictor:
         return np.ldexp(self.units[:, -1].astype(np.float64), self.exponent)
 
     @property
-    def linear(self) -> tuple:
+    def linear(self) -> tuple[np.ndarray, np.ndarray]:
         """(weight, bias) of logits that are linear in h; `quadratic`: the forms of others."""
         return self.weight, self.bias
 
     def parameters(self) -> np.ndarray:
         """All weights, then all biases, float64 (P,), exact."""
-        return np.append(self.weight.ravel(), self.bias)
+        return np.append(self.weight, self.bias)
 
     def decision_function(self, features: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, correctly rounded."""
         limbs, width = self.limbs()
-        shift, unit = (len(limbs) - 1) * width, self.exponent - GRID_BITS
+        shift = (len(limbs) - 1) * width
+        unit = self.exponent - GRID_BITS
         blocks = (exact_logits(h, limbs, width) for h in self._blocks(features))
         return np.concatenate([np.ldexp(np.ldexp(high, shift) + low, unit) for high, low in blocks])
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of
-        equals.
-        """
+        """Labels (N,) of quantised features (N, d): the class of the largest exact logit, the first
+        of equals."""
         return self.classes[np.concatenate([self._largest(h) for h in self._blocks(features)])]
 
     def _blocks(self, features: np.ndarray):
-        """Yield h, float64, of some rows at a time, so that neither all of h nor all logits are in
+        """Yield h, float64, for some rows at a time, so that neither all of h nor all logits are in
         memory at once."""
         rows = max(_LOGITS // len(self.units), _ROWS)
         for _, h in lifted_blocks(on_grid(features), self.lift):
@@ -108,16 +109,17 @@ class LinearPredictor:
         return best
 
     @cached_property
-    def _in_float64(self) -> tuple:
+    def _in_float64(self) -> tuple[np.ndarray, float]:
         """(`units`, float64, exact; the largest length of a row)."""
         weights = self.units.astype(np.float64)
         return weights, np.sqrt(np.einsum('kd,kd->k', weights, weights).max())
 
-    def limbs(self) -> tuple:
+    def limbs(self) -> tuple[list[np.ndarray], int]:
         """([float64 (K, D + 1), ...], width): whole numbers; `units` is the sum of limbs[i] 2^(i
-        width).
-        """
-        rest, limbs, width = self.units, [], 53 - GRID_BITS - self.units.shape[1].bit_length()
+        width)."""
+        rest = self.units
+        limbs = []
+        width = 53 - GRID_BITS - self.units.shape[1].bit_length()
         while len(limbs) * width < WEIGHT_BITS - width + 1:
             above = rest + (1 << width - 1) >> width
             limbs.append((rest - (above << width)).astype(np.float64))
@@ -133,11 +135,12 @@ class LinearPredictor:
 
 
 def exact_logits(h, limbs, width: int, floor=np.floor) -> tuple:
-    """(high, low), float64 (N, K) whole numbers, 0 <= low < 2^w, w = (number of limbs - 1) width:
-    logits are high 2^w + low in units of 2^(exponent - 18). Limbs are so short that no sum of
-    products reaches 2^53, so every one is exact. h: float64 (N, D), on the grid; an array, or with
-    `floor=torch.floor` a tensor. limbs,
-    width: of `LinearPredictor.limbs`."""
+    """Return (high, low), float64 (N, K) whole numbers, 0 <= low < 2^w, w = (number of limbs - 1)
+    width: logits are high 2^w + low in units of 2^(exponent - 18). Limbs are so short that no sum
+    of products reaches 2^53, so every one is exact.
+
+    h: float64 (N, D), on the grid; an array, or with `floor=torch.floor` a tensor.
+    limbs, width: from `LinearPredictor.limbs`."""
     base, low = 2.0**width, 0.0
     high = h @ limbs[0][:, :-1].T + limbs[0][:, -1] * GRID
     for place, limb in enumerate(limbs[1:]):
@@ -153,31 +156,29 @@ def largest(high: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 
 def digest_of(classes: np.ndarray, exponent: int, lift: Lift | None, *arrays: np.ndarray) -> str:
-    """SHA-256 of a predictor's labels, integers and lift."""
-    lift = [lift.digest] if lift is not None else []
-    sha = hashlib.sha256(json.dumps([classes.tolist(), exponent, *lift]).encode())
+    """SHA-256 of a head's labels, integers and lift."""
+    names = [classes.tolist(), exponent]
+    if lift is not None:
+        names.append(lift.digest)
+    sha = hashlib.sha256(json.dumps(names).encode())
     for array in arrays:
         sha.update(np.ascontiguousarray(array, '<i8').tobytes())
     return sha.hexdigest()
 
 
 def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
-    """Nearest centroid classifier as a linear layer (paper, eq. 5), w_y = c_y, each weight rounded correctly.
+    """Nearest centroids as a linear layer (paper, eq. 5), w_y = c_y, each weight rounded correctly.
 
-    |u - c_y|^2 = |u|^2 - 2 (u . c_y - |c_y|^2 / 2), so the exact bias is -|c_y|^2 / 2. `paper` is the
-    -|c_y|^2 of the paper's appendix, which lacks the factor; `zero` has no bias. The unit is 2^-47 of the
-    largest possible weight, 1, or of the largest bias if that is more."""
+    |u - c_y|^2 = |u|^2 - 2 (u . c_y - |c_y|^2 / 2), so the exact bias is -|c_y|^2 / 2. `paper` is
+    the -|c_y|^2 of the paper's appendix, which lacks the factor; `zero` has no bias. The unit is
+    2^-47 of the largest possible weight, 1, or of the largest bias if that is more."""
     check_seen(statistics)
-    sums, counts = statistics.sums[:, :-1], statistics.counts
-    high, low = sums >> 20, sums & (1 << 20) - 1  # |c|^2 from products that int64 can sum
-    squares = sum(
-        (a * b).sum(axis=1).astype(object) << shift
-        for a, b, shift in ((high, high, 40), (high, low, 21), (low, low, 0))
-    )
-    biases = [
-        Fraction(NCC_FACTOR[bias]) * Fraction(square, (count << GRID_BITS) ** 2)
-        for square, count in zip(squares.tolist(), counts.tolist())
-    ]
+    sums = statistics.sums[:, :-1]
+    counts = statistics.counts
+    biases = []
+    for class_sum, count in zip(sums.tolist(), counts.tolist()):
+        square = sum(value * value for value in class_sum)
+        biases.append(Fraction(NCC_FACTOR[bias]) * Fraction(square, (count << GRID_BITS) ** 2))
     exponent = (max(ceil(max(map(abs, biases))), 1) - 1).bit_length() - WEIGHT_BITS
     weights = scaled(sums, 1 << -exponent - GRID_BITS, counts[:, None])
     ends = [round(value / Fraction(2) ** exponent) for value in biases]  # half to even, as `scaled`
@@ -186,61 +187,59 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
 
 
 def exact_lambda(alpha: float) -> float:
-    """The lambda that `ridge` uses for this one: the nearest multiple of 2^-36, the unit of the
-    Gram matrix. Of 0.1 it is 0.10000000000582077."""
+    """Return the lambda that `ridge` uses for this one: the nearest multiple of 2^-36, the unit of
+    the Gram matrix; 0.10000000000582077 for 0.1."""
     return round(float(alpha) * GRID**2) / GRID**2
 
 
 def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearPredictor:
-    """Ridge regression on [u; 1] (paper, eqs. 7 and 8; the constant feature, shrunk as well, is the bias).
+    """Ridge regression on [u; 1] (paper, eqs. 7 and 8; the constant feature, shrunk as well, is the
+    bias).
 
-    Solves (A + alpha I) W = R with A = sum [u; 1][u; 1]^T over all samples, exactly but for the rounding of
-    each weight to the nearest unit. R holds the class sums S (`onehot`), or 2 S - sum_y S_y for targets +-1
-    (`pm1`), which gives the same argmax and logits twice as far apart. The paper's lambda is alpha / N; alpha
-    is rounded first (`exact_lambda`).
+    Solves (A + alpha I) W = R with A = sum [u; 1][u; 1]^T over all samples, exactly but for the
+    rounding of each weight to the nearest unit. R holds the class sums S (`onehot`), or 2 S - sum_y
+    S_y for targets +-1 (`pm1`), which gives the same argmax and logits twice as far apart. The
+    paper's lambda is alpha / N; alpha is rounded first (`exact_lambda`).
 
-    The unit is 2^-47 of the least power of two that is at least one of two bounds on any weight: sqrt(N /
-    alpha) / 2 (a singular value s enters as s / (s^2 + alpha)), and |R_y| / alpha with |R_y|^2 <= (d + 1) max
-    |R|^2.
+    The unit is 2^-47 of the least power of two that is at least one of two bounds on any weight:
+    sqrt(N / alpha) / 2 (a singular value s enters as s / (s^2 + alpha)), and |R_y| / alpha with
+    |R_y|^2 <= (d + 1) max |R|^2.
 
-    InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 cannot steer the solution."""
+    InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 cannot steer the
+    solution."""
     check_seen(statistics)
-    gram, right, units = (
-        statistics.gram,
-        target_sums(statistics, targets),
-        usable_lambda(statistics, alpha),
-    )
-    largest = max(int(np.abs(right).max()), 1)
+    gram = statistics.gram
+    right = target_sums(statistics, targets)
+    shift = usable_lambda(statistics, alpha)
+    top = max(int(np.abs(right).max()), 1)
+    # of a weight's square
     bound = min(
-        Fraction(statistics.total << 2 * GRID_BITS - 2, units),  # of a weight's square
-        Fraction(len(gram) * largest**2 << 2 * GRID_BITS, units**2),
+        Fraction(statistics.total << 2 * GRID_BITS - 2, shift),
+        Fraction(len(gram) * top**2 << 2 * GRID_BITS, shift**2),
     )
     exponent = grid_for(bound, WEIGHT_BITS)
-    weights = solve(gram, units, right, exponent - GRID_BITS)  # (d + 1, K)
-    return LinearPredictor(
-        statistics.classes, np.ascontiguousarray(weights.T), exponent, statistics.lift
-    )
+    weights = solve(gram, shift, right, exponent - GRID_BITS).T.copy()  # (K, d + 1)
+    return LinearPredictor(statistics.classes, weights, exponent, statistics.lift)
 
 
 def target_sums(statistics: Statistics, targets: str) -> np.ndarray:
     """R = sum [u; 1] t^T over all samples, t the targets of `ridge`: int64 (d + 1, K) in units of
-    2^-18.
-    """
-    if targets == 'pm1':
-        # that column is sum_y S_y
-        return 2 * statistics.sums.T - (statistics.gram[:, -1:] >> GRID_BITS)
-    return statistics.sums.T.copy()  # onehot
+    2^-18."""
+    sums = statistics.sums.T
+    # the last column of the Gram matrix is sum_y S_y
+    return 2 * sums - (statistics.gram[:, -1:] >> GRID_BITS) if targets == 'pm1' else sums
 
 
 def usable_lambda(statistics: Statistics, alpha: float) -> int:
     """`exact_lambda` in units of 2^-36. InputError if it is too small for these statistics."""
-    units, least = int(exact_lambda(alpha) * GRID**2), smallest_units(statistics.gram)
-    if units < least:
+    shift = round(float(alpha) * GRID**2)
+    least = least_shift(statistics.gram)
+    if shift < least:
         raise InputError(
             f'ridge lambda {alpha:g}: too small for these sums; use a '
             f'larger one, {1.01 * least / GRID**2:.3g} or more'
         )
-    return units
+    return shift
 
 
 def evened(statistics: Statistics) -> Statistics:
@@ -248,13 +247,17 @@ def evened(statistics: Statistics) -> Statistics:
     very different sizes ridge fits the large ones (for streams: AIR, Fang et al. 2024). Each class
     has t = N / K samples, rounded, 1 or more: t s_c / n_c and sum_c t G_c / n_c, each entry rounded
     half to even.
+
     InputError: nothing seen, or one Gram matrix for all classes."""
-    counts, grams = statistics.counts, statistics.grams
-    share = np.full(len(counts), _samples_each(statistics))
-    sums = scaled(statistics.sums, share[:, None], counts[:, None])
-    gram = sum(scaled(gram, share[0], count) for gram, count in zip(grams, counts))
+    counts = statistics.counts
+    share = _samples_each(statistics)
+    sums = scaled(statistics.sums, share, counts[:, None])
+    gram = np.zeros_like(statistics.grams[0])
+    for class_gram, count in zip(statistics.grams, counts):
+        gram += scaled(class_gram, share, count)
     gram[-1] = gram[:, -1] = GRID * sums.sum(axis=0)  # of the constant feature: as the sums say
-    return Statistics(statistics.dim, statistics.lift).assign(statistics.classes, share, sums, gram)
+    even = Statistics(statistics.dim, statistics.lift)
+    return even.assign(statistics.classes, np.full_like(counts, share), sums, gram)
 
 
 def _samples_each(statistics: Statistics) -> int:
@@ -264,25 +267,25 @@ def _samples_each(statistics: Statistics) -> int:
 
 
 def least_evened(statistics: Statistics) -> float:
-    """The least lambda of `balanced`: `smallest_units` of the evened Gram matrix, and twice what
-    its rounding can take from an eigenvalue (`scroll.heads.rounded`). Entries are off by K / 2 at
-    most, but for those of the constant feature: by 2^18 times the error of the sums, which is
-    measured here."""
-    share, counts, sums = _samples_each(statistics), statistics.counts[:, None], statistics.sums
+    """The least lambda of `balanced`: `least_shift` of the evened Gram matrix, and twice what its
+    rounding can take from an eigenvalue (`scroll.heads.rounded`). Entries are off by K / 2 at most,
+    but for those of the constant feature: by 2^18 times the error of the sums, which is measured
+    here."""
+    share = _samples_each(statistics)
+    counts = statistics.counts[:, None]
+    sums = statistics.sums
     variances = scaled(statistics.grams.diagonal(axis1=1, axis2=2), share, counts).sum(axis=0)
     moved = scaled(sums, share, counts) * counts - share * sums  # below n_c: what wraps comes back
     moved = scaled(moved, 1 << 20, counts).sum(axis=0).tolist()
     rounding = 2 * counts.size * len(moved) + isqrt(sum(value * value for value in moved))
-    return max(smallest_units(np.diag(variances)), rounding) / GRID**2
+    return max(least_shift(np.diag(variances)), rounding) / GRID**2
 
 
 def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:
-    """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's."""
+    """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as in a new linear layer."""
     check_seen(statistics)
-    shape = (len(statistics.classes), statistics.size + 1)
-    weights = (2 * numpy_stream(seed, 'initialisation').random(shape) - 1) * (
-        1 / np.sqrt(statistics.size)
-    )
+    uniform = numpy_stream(seed, 'initialisation').random(statistics.sums.shape)
+    weights = (2 * uniform - 1) * (1 / np.sqrt(statistics.size))
     exponent = int(np.frexp(np.abs(weights).max())[1]) - WEIGHT_BITS
     units = np.rint(np.ldexp(weights, -exponent)).astype(np.int64)
     return LinearPredictor(statistics.classes, units, exponent, statistics.lift)
@@ -291,4 +294,4 @@ def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:
 def check_seen(statistics: Statistics) -> None:
     """InputError if the statistics count no sample."""
     if not len(statistics.classes):
-        raise InputError('there is no predictor before the first sample')
+        raise InputError('there is no head before the first sample')

@@ -1,17 +1,17 @@
-"""All heads by name: how each is made of the exact sums, its leave-one-out logits, and what it
-needs.
+"""All heads by name: how each is made of the exact sums, its leave-one-out logits, its needs.
 
-To add a head: a function that makes a predictor of `Statistics`, one in `left_out` for its
+To add a head: a function of `Statistics`, one in `left_out` for its
 leave-one-out logits, a line in `HEADS`, and its name in `scroll.ground.settings`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, replace
 from math import fsum
+from typing import Any
 
 import numpy as np
 
-from scroll.ground.settings import AUTO, PUBLISHED, SETTINGS
+from scroll.ground.settings import AUTO, OAS, PUBLISHED
 from scroll.heads import left_out
 from scroll.heads.discriminants import lda, qda
 from scroll.heads.predictors import evened, exact_lambda, least_evened, ncc, random_weights, ridge
@@ -21,19 +21,21 @@ from scroll.sums.lift import Lift
 from scroll.sums.statistics import Statistics
 
 _CANDIDATES = ('ridge', 'lda', 'ncc')  # of head 'auto'; of equals the first
-_POOLINGS = 0.5, 0.3, 0.7, 0.9  # of 'auto'
-_SCALES = 1e-6, 1e6  # of logits
+_POOLINGS = (0.5, 0.3, 0.7, 0.9)  # of 'auto'
+_SCALES = (1e-6, 1e6)  # of logits
 _EQUAL = 1e-9  # losses this close, relatively, are equal
 
-Settings = make_dataclass(
-    'Settings',
-    [(name, object, setting.default) for name, setting in SETTINGS.items() if setting.heads],
-    frozen=True,
-    namespace={
-        '__module__': __name__,
-        '__doc__': 'Settings of all heads; each reads its own. `scroll.Scroll` documents them.',
-    },
-)
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of all heads; each reads its own. `scroll.Scroll` documents them."""
+
+    ridge_lambda: Any = 0.1
+    targets: str = 'pm1'
+    ncc_bias: str = 'exact'
+    seed: int = 0
+    shrinkage: float | str = OAS
+    pooling: Any = 0.5
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,15 @@ class Head:
     """A head.
 
     Attributes:
-        make: (statistics, settings) -> predictor. leaves_out: the function of
-        `scroll.heads.left_out`.
-        lift: the lift that goes with it, where none is asked for. by_class: needs a Gram matrix a
-        class.
+        make: (statistics, settings) -> a linear or quadratic head.
+        leaves_out: its function of `scroll.heads.left_out`.
+        lift: the lift that goes with it, where none is asked for.
+        by_class: True if it needs a Gram matrix for each class.
         sums_for_lambda: statistics -> those that `ridge_lambda` 'auto' is chosen from; None: has
-        none.
+            none.
         least_lambda: statistics -> the number that lambda is raised to where it is below.
-        relative: logits, distances or what differs of them, only compare the classes of one sample;
-        those of
-            ridge stand for themselves."""
+        relative: True if its logits, distances or their differences, only compare the classes of
+            one sample; those of ridge stand for themselves."""
 
     make: Callable
     leaves_out: Callable
@@ -60,16 +61,16 @@ class Head:
     least_lambda: Callable = lambda statistics: 0.0
     relative: bool = False
 
-    def settled(self, statistics: Statistics, settings: Settings) -> Settings:
+    def with_lambda(self, statistics: Statistics, settings: Settings) -> Settings:
         """The settings with the lambda in use, chosen from the statistics if it is 'auto'; None:
-        has none.
-        """
+        has none."""
         if self.sums_for_lambda is None:
             return replace(settings, ridge_lambda=None)
-        asked, least = settings.ridge_lambda, self.least_lambda(statistics)
-        if asked == AUTO:
-            asked = choose_lambda(self.sums_for_lambda(statistics), settings.targets, least)
-        return replace(settings, ridge_lambda=max(exact_lambda(asked), least))
+        alpha = settings.ridge_lambda
+        least = self.least_lambda(statistics)
+        if alpha == AUTO:
+            alpha = choose_lambda(self.sums_for_lambda(statistics), settings.targets, least)
+        return replace(settings, ridge_lambda=max(exact_lambda(alpha), least))
 
     def left_out(
         self,
@@ -80,8 +81,11 @@ class Head:
         labels: np.ndarray,
     ) -> np.ndarray:
         """Logits float64 (N, K) on samples that were learned, as if each had not been. Without the
-        only sample of a class that class is unknown: its logit is -inf. online: what `make` made of
-        the statistics and the `settled` settings. features: (N, d), quantised. labels: (N,)."""
+        only sample of a class that class is unknown: its logit is -inf.
+
+        online: the head that `make` made of the statistics and the settings `with_lambda`.
+        features: (N, d), quantised.
+        labels: (N,)."""
         logits = self.leaves_out(online, statistics, settings, features, labels)
         rows = np.searchsorted(statistics.classes, labels)
         alone = np.flatnonzero(statistics.counts[rows] == 1) if len(statistics.classes) > 1 else []
@@ -134,45 +138,51 @@ HEADS = {
 HEADS |= {name: replace(HEADS[head], lift=lift) for name, (head, lift) in PUBLISHED.items()}
 
 
-def choose_head(statistics: Statistics, settings: Settings, features, labels) -> tuple:
-    """Head 'auto': (name, the statistics to make it of), of the candidate with the least
+def choose_head(
+    statistics: Statistics, settings: Settings, features: np.ndarray, labels: np.ndarray
+) -> tuple[str, Statistics]:
+    """Head 'auto': name, and the statistics to make it of, of the candidate with the least
     cross-entropy on samples that were learned, each left out (exactly, so no validation set is
     needed); of equals the first, and the one without the lift.
 
     Losses have the same bits on every machine, and so has the choice; with samples of a `hash`
-    buffer it is the same under every schedule. features: (N, d), quantised. labels: (N,)."""
-    found = [
-        (_left_out_loss(HEADS[name], sums, settings, features, labels), name, sums)
-        for sums in ([statistics.without_lift()] if statistics.lift else []) + [statistics]
-        for name in _CANDIDATES
+    buffer it is the same under every schedule.
+
+    features: (N, d), quantised.
+    labels: (N,)."""
+    sums = [statistics.without_lift(), statistics] if statistics.lift else [statistics]
+    candidates = [(name, part) for part in sums for name in _CANDIDATES]
+    losses = [
+        _left_out_loss(HEADS[name], part, settings, features, labels) for name, part in candidates
     ]
-    return _least(found)
+    return candidates[_first_best(losses)]
 
 
-def choose_pooling(statistics: Statistics, settings: Settings, features, labels) -> Settings:
-    """The settings with a number for the pooling 'auto' of `qda`: as `choose_head`, among .3, .5,
-    .7 and .9; of equals .5."""
+def choose_pooling(
+    statistics: Statistics, settings: Settings, features: np.ndarray, labels: np.ndarray
+) -> Settings:
+    """The settings with a number for the pooling 'auto' of `qda`, chosen as by `choose_head` among
+    .3, .5, .7 and .9; of equals .5."""
     trials = [replace(settings, pooling=pooling) for pooling in _POOLINGS]
-    return _least(
-        [
-            (_left_out_loss(HEADS['qda'], statistics, trial, features, labels), trial)
-            for trial in trials
-        ]
-    )[0]
+    losses = [_left_out_loss(HEADS['qda'], statistics, trial, features, labels) for trial in trials]
+    return trials[_first_best(losses)]
 
 
-def _least(found: list) -> list:
-    """The rest of the first (loss, *rest) whose loss is the least."""
-    least = min(loss for loss, *_ in found)
-    return next(rest for loss, *rest in found if loss <= least * (1 + _EQUAL))
+def _first_best(losses: list[float]) -> int:
+    """The position of the first loss that is the least, but for rounding."""
+    return int(np.argmax(np.array(losses) <= min(losses) * (1 + _EQUAL)))
 
 
 def _left_out_loss(
-    head: Head, statistics: Statistics, settings: Settings, features, labels
+    head: Head,
+    statistics: Statistics,
+    settings: Settings,
+    features: np.ndarray,
+    labels: np.ndarray,
 ) -> float:
     """Mean cross-entropy, in nats, of a head's leave-one-out logits at their best scale; samples
     that are the only one of their class do not count."""
-    settings = head.settled(statistics, settings)
+    settings = head.with_lambda(statistics, settings)
     online = head.make(statistics, settings)
     logits = head.left_out(online, statistics, settings, features, labels)
     targets = np.searchsorted(online.classes, labels)
@@ -183,14 +193,9 @@ def _left_out_loss(
 
 def lift_of(settings: dict, dim: int) -> Lift | None:
     """The lift that the settings of a learner ask for, of features of `dim` numbers."""
-    head = settings['head']
-    kind = (
-        settings['lift']
-        if settings['lift'] != AUTO
-        else 'relu'
-        if head == AUTO
-        else HEADS[head].lift
-    )
+    kind = settings['lift']
+    if kind == AUTO:
+        kind = 'relu' if settings['head'] == AUTO else HEADS[settings['head']].lift
     if kind in ('none', None):
         return None
     return Lift(kind, dim, settings['lift_dim'], settings['lift_seed'], settings['lift_bandwidth'])

@@ -9,50 +9,49 @@ criterion itself to 60 bits.
 
 I - H, H the matrix that turns targets into fitted values, has no eigenvalue below q = lambda /
 (tr(A) + lambda): so N - df is N q or more, and RSS q^2 times that of the targets. Sums that were
-rounded (`evened`,
-`scroll.learners.grid_learner.Standardised`) can say less, even nothing or below; then these bounds stand for
-it.
+rounded (`evened`, `scroll.learners.grid_learner.Standardised`) can say less, even nothing or below;
+then these bounds stand for it.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
+from functools import cache, partial
 from math import isqrt
 
 import numpy as np
 
 from scroll.ground.grid import GRID, GRID_BITS
 from scroll.heads.predictors import check_seen, target_sums, usable_lambda
-from scroll.heads.rounded import Refinement
+from scroll.heads.rounded import Refinement, exact_trace
 from scroll.sums.statistics import Statistics
 
-_LIMIT, _STEPS = 80, (16, 4, 1)  # lambda = 2^(k / 4), |k| <= 80: factors of 16 first, then finer
+_LIMIT = 80  # lambda = 2^(k / 4), |k| <= 80
+_STEPS = (16, 4, 1)  # of k: factors of 16 first, then finer
 _TIE = Fraction(1, 1 << 30)  # criteria this close, relatively, are equal
 _PRECISION = Fraction(1, 1 << 62)  # of the parts of an exact criterion
 
 
 def choose_lambda(statistics: Statistics, targets: str = 'pm1', least: float = 0.0) -> float:
-    """The lambda of least GCV, from 2^-20, or `least`, to 2^20; of equals the largest. First every
-    sixteenth of the numbers 2^(k / 4), then every fourth, then each between the best one's
-    neighbours. InputError: nothing seen."""
-    bounds_of, exact = gcv_bounds(statistics, targets), {}
+    """Return the lambda of least GCV, from 2^-20, or `least`, to 2^20; of equals the largest. First
+    every sixteenth of the numbers 2^(k / 4) is tried, then every fourth, then each between the best
+    one's neighbours. InputError: nothing seen."""
+    gcv_range = gcv_bounds(statistics, targets)
+    exact = cache(partial(exact_gcv, statistics, targets))
     # no bound on an eigenvalue says much below 2^-32 of the trace
-    least = max(_trace(statistics.gram) >> 32, int(least * GRID**2), 1)
-    best, reach = 0, _LIMIT
+    smallest = max((exact_trace(statistics.gram) >> 32) / GRID**2, least, 1 / GRID**2)
+    best = 0
+    reach = _LIMIT
     for step in _STEPS:
         near = range(max(best - reach, -_LIMIT), min(best + reach, _LIMIT) + 1, step)
-        bounds = {
-            k: bounds_of(grid_lambda(k)) for k in near if int(grid_lambda(k) * GRID**2) >= least
-        }
-        smallest = min(high for _, high in bounds.values())
-        best_ones = [k for k, (low, _) in bounds.items() if low <= smallest * (1 + _TIE)]
-        if len(best_ones) > 1:  # the bounds leave it open
-            exact |= {
-                k: exact_gcv(statistics, targets, grid_lambda(k))
-                for k in best_ones
-                if k not in exact
-            }
-            smallest = min(exact[k] for k in best_ones)
-            best_ones = [k for k in best_ones if exact[k] <= smallest * (1 + _TIE)]
-        best, reach = best_ones[-1], step
+        ranges = {k: gcv_range(grid_lambda(k)) for k in near if grid_lambda(k) >= smallest}
+        limit = min(high for _, high in ranges.values()) * (1 + _TIE)
+        open_ones = [k for k, (low, _) in ranges.items() if low <= limit]
+        if len(open_ones) > 1:
+            criteria = {k: exact(grid_lambda(k)) for k in open_ones}
+            limit = min(criteria.values()) * (1 + _TIE)
+            open_ones = [k for k in open_ones if criteria[k] <= limit]
+        best = open_ones[-1]
+        reach = step
     return grid_lambda(best)
 
 
@@ -63,8 +62,9 @@ def grid_lambda(k: int) -> float:
     return (isqrt(isqrt(1 << 4 * (2 * GRID_BITS + 1) + k)) + 1) // 2 / GRID**2
 
 
-def gcv_bounds(statistics: Statistics, targets: str):
-    """lambda -> (the least, the most) that GCV can be, whichever LAPACK computed the spectrum.
+def gcv_bounds(statistics: Statistics, targets: str) -> Callable[[float], tuple[float, float]]:
+    """Return lambda -> (the least, the most) that GCV can be, whichever LAPACK computed the
+    spectrum.
 
     With A = Q diag(s) Q' and c = Q'R, RSS = tr(Y'Y) - sum |c|^2 (s + 2 lambda) / (s + lambda)^2 and
     N - df = N - n + sum lambda / (s + lambda). Computed eigenpairs are those of a matrix no further
@@ -73,17 +73,15 @@ def gcv_bounds(statistics: Statistics, targets: str):
     |W|^2, since s >= -lambda / 2."""
     check_seen(statistics)
     gram, total = statistics.gram / float(GRID) ** 2, statistics.total
-    right, most = (
-        target_sums(statistics, targets) / float(GRID),
-        float(_target_squares(statistics, targets)),
-    )
+    right = target_sums(statistics, targets) / float(GRID)
+    most = float(_target_squares(statistics, targets))
     s, vectors = np.linalg.eigh(gram)
     squares = ((vectors.T @ right) ** 2).sum(axis=1)  # (n,)
     rounding = 4 * len(s) * np.finfo(np.float64).eps
     trace = float(np.trace(gram))
     off = rounding * trace
 
-    def bounds(alpha: float) -> tuple:
+    def bounds(alpha: float) -> tuple[float, float]:
         if s[0] + alpha < 3 * off:
             return 0.0, np.inf
         sums = s + alpha
@@ -92,7 +90,8 @@ def gcv_bounds(statistics: Statistics, targets: str):
         freedom = total - len(s) + (alpha / sums).sum()
         freedom_off = (alpha / sums * (off / (sums - off))).sum() + rounding * (total + len(s))
         share = alpha / (trace + alpha)  # q
-        low, high = share * (1 - rounding), share * (1 + rounding)
+        low = share * (1 - rounding)
+        high = share * (1 + rounding)
         most_freedom = max(freedom + freedom_off, total * high)
         least_freedom = max(freedom - freedom_off, total * low)
         return (
@@ -104,35 +103,36 @@ def gcv_bounds(statistics: Statistics, targets: str):
 
 
 def exact_gcv(statistics: Statistics, targets: str, alpha: float) -> Fraction:
-    """GCV of one lambda, to 60 bits: (N RSS) / (N - df)^2 with RSS = tr(Y'Y) - tr(R'W) - lambda
+    """GCV for one lambda, to 60 bits: (N RSS) / (N - df)^2 with RSS = tr(Y'Y) - tr(R'W) - lambda
     |W|^2 and N - df = N - n + lambda tr((A + lambda I)^-1), from solutions with exact residuals."""
-    gram, right, units = (
-        statistics.gram,
-        target_sums(statistics, targets),
-        usable_lambda(statistics, alpha),
-    )
-    weights = Refinement(gram, units, right)
-    inverse = Refinement(gram, units, np.eye(len(gram), dtype=np.int64))
-    most, share = _target_squares(statistics, targets), Fraction(units, _trace(gram) + units)
-    least_rss, least_freedom = most * share**2, statistics.total * share
-    length, rss, freedom, rss_off, freedom_off = Fraction(1.01 * np.linalg.norm(right)), 0, 0, 1, 1
+    gram = statistics.gram
+    right = target_sums(statistics, targets)
+    shift = usable_lambda(statistics, alpha)
+    weights = Refinement(gram, shift, right)
+    inverse = Refinement(gram, shift, np.eye(len(gram), dtype=np.int64))
+    most = _target_squares(statistics, targets)
+    share = Fraction(shift, exact_trace(gram) + shift)  # q
+    length = Fraction(1.01 * float(np.linalg.norm(right)))
+    rss = Fraction(0)
+    rss_off = Fraction(1)
     while rss_off > _PRECISION * rss:
         weights.step()
-        unit, x = Fraction(2) ** weights.unit, weights.value()
-        error = Fraction(np.linalg.norm(weights.error()))
-        square, fitted = int((x * x).sum()), unit * int((right * x).sum())
-        rss = max(least_rss, most - fitted - units * unit**2 * square)
-        rss_off = unit * error * (length + units * unit * (2 * (isqrt(square) + 1) + error))
+        unit = Fraction(2) ** weights.exponent
+        x = weights.value()
+        error = Fraction(float(np.linalg.norm(weights.error())))
+        square = int((x * x).sum())
+        rss = most - unit * int((right * x).sum()) - shift * unit**2 * square
+        rss = max(most * share**2, rss)
+        rss_off = unit * error * (length + shift * unit * (2 * (isqrt(square) + 1) + error))
+    freedom = Fraction(0)
+    freedom_off = Fraction(1)
     while freedom_off > _PRECISION * freedom:
         inverse.step()
-        unit, trace = Fraction(2) ** inverse.unit, int(inverse.value(np.diagonal).sum())
-        freedom = max(least_freedom, statistics.total - len(gram) + units * unit * trace)
-        freedom_off = units * unit * Fraction(inverse.error().sum())
+        unit = shift * Fraction(2) ** inverse.exponent
+        trace = int(inverse.value(np.diagonal).sum())
+        freedom = max(statistics.total * share, statistics.total - len(gram) + unit * trace)
+        freedom_off = unit * Fraction(float(inverse.error().sum()))
     return statistics.total * rss / freedom**2
-
-
-def _trace(gram: np.ndarray) -> int:
-    return sum(np.diagonal(gram).tolist())
 
 
 def _target_squares(statistics: Statistics, targets: str) -> int:

@@ -10,7 +10,8 @@ from math import factorial, fsum
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-_LOG2, _MAX = 0.6931471805599453, 700.0  # beyond, exponentials leave float64's normal numbers
+_LOG2 = 0.6931471805599453
+_MAX = 700.0  # beyond, exponentials leave float64's normal numbers
 _NUMBERS = 1 << 16  # logits in a block, in the processor's cache
 
 
@@ -21,16 +22,19 @@ def fit_scale(
     weights=None,
     smoothing: float = 0.0,
 ) -> float:
-    """The s within `bounds` with the least mean cross-entropy of softmax(s * logits). Samples whose
-    own class has the logit -inf, an unknown class, are left out; 1 if none is left. logits: float64
-    (N, K). targets: int (N,), columns of the true classes. weights: (N,), or None: all count alike.
+    """Return the s within `bounds` with the least mean cross-entropy of softmax(s * logits).
+    Samples whose true class has the logit -inf, an unknown class, are left out; 1 if none is left.
+
+    logits: float64 (N, K).
+    targets: int (N,), columns of the true classes.
+    weights: (N,), or None: all count alike.
     smoothing: share of each target that goes to all classes equally."""
-    own = logits[np.arange(len(targets)), targets]
-    known = np.isfinite(own)
-    if not known.any():
+    finite = np.isfinite(logits[np.arange(len(targets)), targets])
+    if not finite.any():
         return 1.0
-    logits, targets = logits[known], targets[known]
-    weights = np.ones(len(targets)) if weights is None else weights[known]
+    logits = logits[finite]
+    targets = targets[finite]
+    weights = np.ones(len(targets)) if weights is None else weights[finite]
 
     def mean(exponent: float) -> float:
         losses = cross_entropies(logits, targets, float(_exp(exponent)), smoothing)
@@ -43,31 +47,33 @@ def fit_scale(
 def cross_entropies(
     logits: np.ndarray, targets: np.ndarray, scale: float, smoothing: float = 0.0
 ) -> np.ndarray:
-    """Cross-entropy of each sample with softmax(scale * logits), float64 (N,), in nats. As
-    `fit_scale`.
-    """
-    out, rows = np.empty(len(logits)), max(_NUMBERS // logits.shape[1], 1)
+    """Cross-entropy of each sample with softmax(scale * logits), float64 (N,), in nats. Arguments
+    as `fit_scale`."""
+    out = np.empty(len(logits))
+    rows = max(_NUMBERS // logits.shape[1], 1)
     for start in range(0, len(logits), rows):
         z = np.asarray(logits[start : start + rows], np.float64)
         z = scale * (z - z.max(axis=1, keepdims=True))
-        own = z[np.arange(len(z)), targets[start : start + rows]]
+        target_logits = z[np.arange(len(z)), targets[start : start + rows]]
         if smoothing:
-            own = (1 - smoothing) * own + smoothing * (row_sums(z) / z.shape[1])
-        out[start : start + rows] = _log(row_sums(_exp(z))) - own
+            mean = row_sums(z) / z.shape[1]
+            target_logits = (1 - smoothing) * target_logits + smoothing * mean
+        out[start : start + rows] = _log(row_sums(_exp(z))) - target_logits
     return out
 
 
 def better_than_guessing(logits: np.ndarray, targets: np.ndarray) -> bool:
-    """Whether softmax(s * logits) has a smaller mean cross-entropy for some s > 0 than for s = 0.
+    """True if softmax(s * logits) has a smaller mean cross-entropy for some s > 0 than for s = 0.
     The cross-entropy is convex in s, so its slope at 0 decides: the mean over samples of the
     logits' mean less the true class's. Arguments, and samples that are left out, as `fit_scale`."""
-    own = logits[np.arange(len(targets)), targets]
-    known = np.isfinite(own)
-    return bool(fsum(own[known] - row_sums(logits[known]) / logits.shape[1]) > 0)
+    target_logits = logits[np.arange(len(targets)), targets]
+    finite = np.isfinite(target_logits)
+    gains = target_logits[finite] - row_sums(logits[finite]) / logits.shape[1]
+    return fsum(gains) > 0
 
 
 def row_sums(values: np.ndarray) -> np.ndarray:
-    """float64 (N,) of (N, K): added from left to right, as `np.sum` may not do."""
+    """Sums (N,) of float64 (N, K), added from left to right, as `np.sum` may not do."""
     return np.add.accumulate(values, axis=1)[:, -1]
 
 

@@ -104,7 +104,7 @@ def derive(values: dict, state: State) -> Derived:
     elif settings.pooling == AUTO:
         held = exemplars_of(state, 'pooling auto')
         settings = choose_pooling(counted, settings, held.features, held.labels)
-    settings = HEADS[head].settled(counted, settings)
+    settings = HEADS[head].with_lambda(counted, settings)
     return Derived(HEADS[head].make(counted, settings), counted, settings, head)
 
 

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from scroll import Scroll
 from scroll.ground.grid import GRID, quantise
 from scroll.ground.settings import NCC_BIASES
+from scroll.heads.discriminants import lda
 from scroll.heads.predictors import LinearPredictor, exact_lambda, ncc, random_weights, ridge
+from scroll.heads.registry import HEADS
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.sums.lift import Lift
 from scroll.sums.statistics import Statistics
@@ -29,11 +31,11 @@ STREAM = make_stream(np.random.default_rng(1).integers(0, 4, 60), dim=8)
 def exact_ncc(s, bias: str, exponent: int) -> list:
     """Weights and biases from fractions, rounded."""
     factor = {'exact': Fraction(-1, 2), 'paper': -1, 'zero': 0}[bias]
-    means = [
-        [Fraction(int(total), int(count) * GRID) for total in row]
-        for row, count in zip(s.sums[:, :-1], s.counts)
-    ]
-    return in_units([[*row, factor * sum(x * x for x in row)] for row in means], exponent)
+    rows = []
+    for class_sum, count in zip(s.sums[:, :-1].tolist(), s.counts.tolist()):
+        mean = [Fraction(total, count * GRID) for total in class_sum]
+        rows.append([*mean, factor * sum(value * value for value in mean)])
+    return in_units(rows, exponent)
 
 
 @quick
@@ -47,16 +49,10 @@ def test_ncc_is_the_exact_quotient_rounded(stream, bias):
 
 def test_ncc_counts_the_longest_streams_and_halves_to_even():
     """2^27 samples a class; centroids that lie in the middle between two numbers of the grid, or
-    close to it.
-    """
+    close to it."""
+    sums = [[2**45, 2**45 - 1, -(2**45) + 3, 1, 2**45], [1, 2, -1, 3 << 18, 3 << 18]]
     s = Statistics(4)
-    counts, sums = (
-        np.array([2**27, 3]),
-        np.array([[2**45, 2**45 - 1, -(2**45) + 3, 1], [1, 2, -1, 3 << 18]]),
-    )
-    s.assign(
-        np.arange(2), counts, np.column_stack([sums, counts << 18]), np.zeros((5, 5), np.int64)
-    )
+    s.assign(np.arange(2), np.array([2**27, 3]), np.array(sums), np.zeros((5, 5), np.int64))
     ours = ncc(s)
     assert ours.units.tolist() == exact_ncc(s, 'exact', ours.exponent)
 
@@ -111,38 +107,31 @@ def test_lambda_is_a_multiple_of_the_unit_of_the_gram_matrix_and_the_least_is_na
 
 
 def fingerprint() -> str:
-    """Of predictors and logits on 100 features whose Gram matrix has eigenvalues over 18 orders of
-    magnitude.
-    """
-    r, sha = np.random.default_rng(0), hashlib.sha256()
-    scales = 2.0 ** -np.arange(0, 30, 0.3)
-    features = quantise(
-        np.maximum(r.normal(size=(200, 100)) @ (r.normal(size=(100, 100)) * scales), 0) + 1e-9
-    )
+    """Digest of heads and logits on 100 features whose Gram matrix has eigenvalues over 18 orders
+    of magnitude."""
+    r = np.random.default_rng(0)
+    sha = hashlib.sha256()
+    mixed = r.normal(size=(200, 100)) @ (r.normal(size=(100, 100)) * 2.0 ** -np.arange(0, 30, 0.3))
+    features = quantise(np.maximum(mixed, 0) + 1e-9)
     labels = np.arange(200) % 7
     s = counted(features, labels)
     for f_T in (ridge(s, 0.1), ridge(s, 1e-6, 'onehot'), ridge(s, choose_lambda(s)), ncc(s)):
         sha.update(f_T.digest().encode() + f_T.decision_function(features).tobytes())
     for name in ('ridge', 'ncc', 'lda', 'balanced', 'qda'):
-        own = Statistics(100, by_class=name in ('balanced', 'qda')).add(features, labels)
-        sha.update(left_out(name, own, features[:50], labels[:50]).tobytes())
-    for params in (
-        {'head': 'auto', 'buffer_size': 60, 'strategy': 'hash', 'lift_dim': 20},
-        {'head': 'lda', 'buffer_size': 0},
-    ):
-        learner = Scroll(**params).fit(features[:, :40], labels)
-        sha.update(
-            learner.head_.encode() + learner.out_of_sample(features[:, :40], labels).tobytes()
-        )
+        sums = Statistics(100, by_class=HEADS[name].by_class).add(features, labels)
+        sha.update(left_out(name, sums, features[:50], labels[:50]).tobytes())
+    for head in ('auto', 'lda'):
+        learner = Scroll(head=head, buffer_size=60, strategy='hash', lift_dim=20)
+        scores = learner.fit(features[:, :40], labels).out_of_sample(features[:, :40], labels)
+        sha.update(learner.head_.encode() + scores.tobytes())
     return sha.hexdigest()
 
 
 @pytest.mark.slow
 def test_digests_and_logits_are_those_of_another_machine():
     """The vector units of an old processor, other BLAS kernels, other threads: a process of its
-    own.
-    """
-    held = {
+    own."""
+    variables = {
         'ONEDNN_MAX_CPU_ISA': 'SSE41',
         'ATEN_CPU_CAPABILITY': 'default',
         'MKL_CBWR': 'COMPATIBLE',
@@ -152,13 +141,13 @@ def test_digests_and_logits_are_those_of_another_machine():
         'PYTHONPATH': os.pathsep.join(sys.path),
     }
     call = 'from tests.scroll.test_predictors import fingerprint; print(fingerprint())'
-    there = subprocess.run(
-        [sys.executable, '-c', call], env={**os.environ, **held}, capture_output=True, text=True
+    there = subprocess.check_output(
+        [sys.executable, '-c', call], env={**os.environ, **variables}, text=True
     )
-    assert there.stdout.strip() == fingerprint(), there.stderr
+    assert there.strip() == fingerprint()
 
 
-@pytest.mark.parametrize('make', [lambda s: ridge(s, 1), ncc, random_weights])
-def test_before_the_first_sample_there_is_no_predictor(make):
+@pytest.mark.parametrize('head', [lda, ncc, random_weights, choose_lambda])
+def test_before_the_first_sample_there_is_no_head(head):
     with refused('first sample'):
-        make(Statistics(8))
+        head(Statistics(8))

@@ -32,42 +32,38 @@ LABELS = np.where(
 @pytest.mark.parametrize('targets', TARGETS)
 def test_leave_one_out_and_the_choice_are_those_of_scikit_learn(targets):
     """What RidgeCV calls GCV is leave-one-out: ours must equal it, while GCV proper stays near and
-    chooses the same.
-    """
-    x = np.hstack([FEATURES / GRID, np.ones((len(FEATURES), 1))])
-    onehot = (LABELS[:, None] == np.unique(LABELS)).astype(float)
-    y, s = 2 * onehot - 1 if targets == 'pm1' else onehot, counted(FEATURES, LABELS)
+    chooses the same."""
+    x = np.column_stack([FEATURES / GRID, np.ones(120)])
+    y = (LABELS[:, None] == np.arange(3)) * 1.0
+    y = 2 * y - 1 if targets == 'pm1' else y
+    s = counted(FEATURES, LABELS)
     theirs = RidgeCV(alphas=LAMBDAS, fit_intercept=False, store_cv_results=True).fit(x, y)
-    per_lambda = theirs.cv_results_.sum(axis=1).mean(axis=0)  # (N, K, L): squared errors
+    errors = theirs.cv_results_.sum(axis=1).mean(axis=0)  # (N, K, L): squared errors
     gcv = []
-    for alpha, expected in zip(LAMBDAS, per_lambda):
-        logits = left_out(
-            'ridge', s, FEATURES, LABELS, ridge_lambda=exact_lambda(alpha), targets=targets
-        )
-        assert ((y - logits) ** 2).sum(axis=1).mean() == pytest.approx(expected, rel=1e-4)
-        gcv.append(float(exact_gcv(s, targets, exact_lambda(alpha))))
-    np.testing.assert_allclose(gcv, per_lambda, rtol=0.02)
+    for lambda_, error in zip(LAMBDAS, errors):
+        alpha = exact_lambda(lambda_)
+        logits = left_out('ridge', s, FEATURES, LABELS, ridge_lambda=alpha, targets=targets)
+        assert ((y - logits) ** 2).sum(axis=1).mean() == pytest.approx(error, rel=1e-4)
+        gcv.append(float(exact_gcv(s, targets, alpha)))
+    np.testing.assert_allclose(gcv, errors, rtol=0.02)
     assert theirs.alpha_ == LAMBDAS[np.argmin(gcv)]
 
 
 def exact_criterion(s: Statistics, targets: str, alpha: float) -> Fraction:
     """N |Y - HY|^2 / (N - tr H)^2 in fractions, from the sums: W = (A + lambda I)^-1 R, H = X (A +
-    lambda I)^-1 X'.
-    """
-    n, unit = len(s.gram), 2**18
-    right = (2 * s.sums - s.sums.sum(axis=0) if targets == 'pm1' else s.sums).T
-    units = int(Fraction(alpha) * unit**2)
-    w = np.array(exact_solution(s.gram, units, right)) * unit
-    trace = (
-        sum(row[i] for i, row in enumerate(exact_solution(s.gram, units, np.eye(n, dtype=int))))
-        * unit**2
-    )
-    rss = (
-        s.total * (len(s.classes) if targets == 'pm1' else 1)
-        - (w * right).sum() * Fraction(2, unit)
-        + (w * (s.gram.astype(object) @ w)).sum() / unit**2
-    )
-    return s.total * rss / (s.total - n + Fraction(units, unit**2) * trace) ** 2
+    lambda I)^-1 X'."""
+    right = s.sums.T
+    squares = s.total
+    if targets == 'pm1':
+        right = 2 * right - right.sum(axis=1, keepdims=True)
+        squares *= len(s.classes)
+    identity = np.eye(len(s.gram), dtype=int)
+    shift = int(Fraction(alpha) * GRID**2)
+    w = np.array(exact_solution(s.gram, shift, right)) * GRID
+    inverse = np.array(exact_solution(s.gram, shift, identity))
+    fitted = (w * (s.gram.astype(object) @ w)).sum() / GRID**2
+    rss = squares - (w * right).sum() * Fraction(2, GRID) + fitted
+    return s.total * rss / (s.total - len(identity) + shift * inverse.trace()) ** 2
 
 
 @quick
@@ -87,22 +83,15 @@ def test_bounds_hold_what_fractions_say_and_60_bits_are_right(targets, stream, k
 @settings(quick, max_examples=10)
 @given(st.sampled_from(TARGETS), streams(max_size=8))
 def test_the_choice_is_that_of_exact_arithmetic(targets, stream):
-    """Of criteria that are equal, the largest lambda: two orthogonal samples, or one, leave all
-    equal.
-    """
+    """The largest lambda of equal criteria: two orthogonal samples, or one, leave all equal."""
     s = counted(stream.features, stream.labels)
-
-    def chosen(exponents) -> int:
-        values = [exact_criterion(s, targets, grid_lambda(k)) for k in exponents]
-        return max(
-            k
-            for k, value in zip(exponents, values)
-            if value <= min(values) * (1 + Fraction(1, 1 << 30))
-        )
-
-    k = chosen(range(-80, 81, 16))
-    for reach, step in ((16, 4), (4, 1)):
-        k = chosen(range(max(k - reach, -80), min(k + reach, 80) + 1, step))
+    k, reach = 0, 80
+    for step in (16, 4, 1):
+        near = range(max(k - reach, -80), min(k + reach, 80) + 1, step)
+        criteria = {k: exact_criterion(s, targets, grid_lambda(k)) for k in near}
+        limit = min(criteria.values()) * (1 + Fraction(1, 1 << 30))
+        k = max(k for k in near if criteria[k] <= limit)
+        reach = step
     assert choose_lambda(s, targets) == grid_lambda(k)
 
 
@@ -141,22 +130,17 @@ def test_a_lambda_that_rounding_swallows_is_never_chosen():
 
 
 def test_the_choice_is_made_again_when_more_is_learned_or_settings_change(tmp_path):
-    learner = Scroll(ridge_lambda='auto', buffer_size=20).fit(
-        FEATURES, FEATURES[:, :3].argmax(axis=1)
-    )
+    labels = FEATURES[:, :3].argmax(axis=1)
+    learner = Scroll(ridge_lambda='auto', buffer_size=20).fit(FEATURES, labels)
     before = learner.ridge_lambda_
-    number = Scroll(**{**learner.get_params(), 'ridge_lambda': before})
-    number.fit(FEATURES, FEATURES[:, :3].argmax(axis=1))
+    number = Scroll(ridge_lambda=before, buffer_size=20).fit(FEATURES, labels)
     assert number.predictor().digest() == learner.predictor().digest()
     assert number.ridge_lambda_ == before
     learner.save(tmp_path / 'state')
-    learner = Scroll.load(tmp_path / 'state').partial_fit(
-        FEATURES, np.random.default_rng(2).integers(0, 3, len(FEATURES))
-    )
-    assert learner.ridge_lambda_ == choose_lambda(learner.statistics_) > before
-    assert learner.ridge_lambda == 'auto'
-    assert learner.set_params(targets='onehot').ridge_lambda_ == choose_lambda(
-        learner.statistics_, 'onehot'
-    )
+    noise = np.random.default_rng(2).integers(0, 3, len(FEATURES))
+    learner = Scroll.load(tmp_path / 'state').partial_fit(FEATURES, noise)
+    sums = learner.statistics_
+    assert learner.ridge_lambda_ == choose_lambda(sums) > before
+    assert learner.set_params(targets='onehot').ridge_lambda_ == choose_lambda(sums, 'onehot')
     assert learner.set_params(ridge_lambda=2.5).ridge_lambda_ == 2.5
     assert learner.set_params(head='ncc').ridge_lambda_ is None
