@@ -123,7 +123,7 @@ def without_statistics(state: State, path, repeated: bool = False) -> State:
     classes. InputError if they were removed already, unless `repeated`."""
     part = read(path)
     with naming(path):
-        state.check_alike(part)
+        state.check_compatible(part)
     return _removed(
         path, state, lambda: state.without_classes(part.statistics, part.known_parts()), repeated
     )

@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import scroll
-from scroll import Adaptation, Scroll
-from scroll.ground.settings import HEAD_CHOICES, HEAD_NAMES, PUBLISHED, SETTINGS
+from scroll import Adaptation, Scroll, ScrollClassifier
+from scroll.ground.settings import DEFAULTS, HEAD_CHOICES, HEAD_NAMES, PUBLISHED, SETTINGS
 from scroll.heads.registry import HEADS
 from scroll.sums.exemplars import STRATEGIES
 from tests.scroll.conftest import digests, quick, refused
@@ -68,12 +68,21 @@ def fingerprint(estimator) -> tuple:
     return *digests(estimator), estimator.predictor().digest(), logits
 
 
-def test_every_setting_stands_in_the_table_and_every_head_in_the_registry():
-    assert list(inspect.signature(Scroll).parameters) == ['embedder', *SETTINGS]
+def test_constructors_have_the_settings_of_the_table_and_the_registry_every_head():
+    """Names, order and defaults."""
+    of_scroll, of_classifier = (
+        {name: part.default for name, part in inspect.signature(kind).parameters.items()}
+        for kind in (Scroll, ScrollClassifier)
+    )
+    assert [*of_scroll.items()] == [('embedder', None), *DEFAULTS.items()]
+    assert Scroll().get_params() == of_scroll
+    own = {'scale': 'unit', 'limit': None, 'calibration_size': 500}
+    of_buffer = ('buffer_size', 'strategy', 'adaptation', 'keep_keys')
+    shared = {name: value for name, value in DEFAULTS.items() if name not in of_buffer}
+    expected = {'head': shared.pop('head'), **own, **shared}
+    assert [*of_classifier.items()] == [*expected.items()]
+    assert ScrollClassifier().get_params() == of_classifier
     assert tuple(HEADS) == (*HEAD_NAMES, *PUBLISHED)
-    assert Scroll().get_params() == {'embedder': None} | {
-        name: setting.default for name, setting in SETTINGS.items()
-    }
     assert {head for setting in SETTINGS.values() for head in setting.heads} <= set(HEADS)
 
 

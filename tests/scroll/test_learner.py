@@ -67,9 +67,9 @@ def test_learners_of_different_psi_do_not_merge(embedder, toy):
     )
     three, before = Scroll().fit(X, Y), one.digest()
     for other in (two, three):
-        with refused('another backbone'):
+        with refused('backbone or grid mismatch'):
             one.merge(other)
-        with refused('another one: call forget'):
+        with refused('call forget'):
             one.set_params(embedder=other.embedder)
     for other in (
         Scroll().fit(X[:, :3], Y),

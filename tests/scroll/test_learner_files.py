@@ -84,7 +84,7 @@ def test_settings_are_kept_and_f_star_is_made_again(embedder, toy, tmp_path):
 def test_another_psi_is_refused(embedder, toy, tmp_path):
     Scroll(embedder).fit(*toy).save(tmp_path / 'x')
     for other in (Embedder(conftest.tiny_net(1, 8), conftest.PREPROCESSING, chunk=8), None):
-        with refused('another backbone'):
+        with refused('backbone or grid mismatch'):
             Scroll.load(tmp_path / 'x', other)
     assert (
         Scroll.load(
@@ -93,7 +93,7 @@ def test_another_psi_is_refused(embedder, toy, tmp_path):
         == 24
     )
     Scroll().fit(RAW.features, STREAM.labels).save(tmp_path / 'y')
-    with refused('another backbone'):
+    with refused('backbone or grid mismatch'):
         Scroll.load(tmp_path / 'y', embedder)
 
 
@@ -176,4 +176,4 @@ def test_images_are_forgotten_by_their_pixels(embedder, toy, tmp_path, monkeypat
     assert 'give keys' in capsys.readouterr().err
     Statistics(embedder.dim).add(features[:8], labels[:8]).save('class.npz')  # says nothing of psi
     assert main(['unlearn', 's.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 2
-    assert 'another backbone' in capsys.readouterr().err
+    assert 'backbone or grid mismatch' in capsys.readouterr().err
