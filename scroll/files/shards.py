@@ -19,7 +19,7 @@ def shard(text: str) -> str:
 
 
 def in_shard(samples: np.ndarray, text: str) -> np.ndarray:
-    """bool (N,): whether a sample is in the share. A function of its bytes alone: uint8 pixels
-    (N, H, W, C), or features on the grid (N, d)."""
+    """Return bool (N,): True for samples in the share. A function of their bytes alone: uint8
+    pixels (N, H, W, C), or features on the grid (N, d)."""
     which, count = map(int, text.split('/'))
     return sample_keys(samples) % np.uint64(count) == which - 1

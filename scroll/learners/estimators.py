@@ -15,7 +15,7 @@ import json
 import threading
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
@@ -323,16 +323,14 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def _of_head(self) -> dict:
         return {name: getattr(self, name) for name in _HEAD_SETTINGS}
 
-    def _checked(
-        self, X, fitted: _Fitted | None, y='no_validation'
-    ) -> tuple[Columns, np.ndarray | None]:
+    def _checked(self, X, fitted: _Fitted | None, y='no_validation') -> tuple[Columns, Any]:
         """Return `Columns` of X float64 (N, d), in the order that was learned, and y (N,) where it
         is given. fitted: None if nothing was learned. InputError: scikit-learn raised an error."""
-        learned = (
-            None if fitted is None else tuple(getattr(fitted.learner, 'feature_names_in_', ()))
-        )
+        learned = None
+        if fitted is not None:
+            learned = tuple(getattr(fitted.learner, 'feature_names_in_', ()))
         try:
-            names = names_of(X) if fitted is None else learned or None
+            names = names_of(X) if learned is None else learned or None
             X = numbers_of(X, learned)
             if isinstance(y, str):
                 X = check_array(X, dtype=np.float64, estimator=self)

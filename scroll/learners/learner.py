@@ -411,14 +411,6 @@ class Scroll:
         instance('mapping', mapping, dict)
         return self._edit(lambda state: state.renamed(mapping))
 
-    def learned(self, X, y) -> np.ndarray:
-        """Return bool (N,): True for samples that were learned with these labels, each copy by
-        itself (needs `keep_keys`)."""
-        learned_keys, keys = self.keys_, self._embed(X, keep=False).keys
-        if learned_keys is None:
-            raise InputError('which samples were learned is known with keep_keys=True alone')
-        return ~np.isin(np.arange(len(keys)), learned_keys.lacks(keys, y))
-
     def predictor(self) -> Predictor:
         """Return f_T (paper, section 3.1), for `qda` a `QuadraticPredictor`; InputError before the
         first sample."""

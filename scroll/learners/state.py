@@ -171,7 +171,8 @@ class State:
         """InputError unless samples have a key each, where a buffer or keys are kept."""
         if keys is None and self.buffer is None and self.keys is None:
             return
-        if np.shape(keys) != (count,) or np.asarray(keys).dtype.newbyteorder('=') != np.uint64:
+        array = np.asarray(keys)
+        if array.shape != (count,) or array.dtype.newbyteorder('=') != np.uint64:
             raise InputError(
                 f'the learner knows its samples by their keys: give keys, uint64 ({count},)'
             )

@@ -217,9 +217,9 @@ def test_a_removal_says_where_it_is_not_known_whether_the_samples_were_learned(
         == 0
     )
     # a part that was counted, or samples whose keys are
-    assert 'not known' not in capsys.readouterr().err
+    assert 'not verified' not in capsys.readouterr().err
     assert main(['remove', 's.npz', '--samples', 'c.npz', '-o', 'c.state']) == 0
-    assert ('not known' in capsys.readouterr().err) == said
+    assert ('not verified' in capsys.readouterr().err) == said
 
 
 def test_denormals_are_zero_whatever_the_processor_does_with_them():

@@ -303,7 +303,7 @@ def test_names_that_stand_in_a_file_are_the_labels(here, command):
         ]
         code, out, err = command(*words.split(), '-o', 's')
         assert (code, out) == (0, f'{both[named].digest()}\n')
-        assert ('labels are numbers' in err) != named
+        assert ('labels are integers' in err) != named
     for words in (
         'learn a plain',
         'learn plain b',
