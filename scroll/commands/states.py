@@ -19,6 +19,7 @@ from scroll.sums.parts import list_parts, warn_of_repeated
 
 # other defaults than those of Scroll: keep no samples, but keys, to unlearn by
 _USUAL = {'buffer_size': 0, 'keep_keys': True}
+_FILE = 'file of a learner, or of statistics'
 
 
 def add_stream_commands(command) -> None:
@@ -57,7 +58,12 @@ def add_stream_commands(command) -> None:
     )
     flag('--engine', choices=engines.ENGINES, help=f'who reads them (default: {engines.LOCAL})')
     flag('--workers', type=parse, metavar='N', help='processes (default: as the engine likes)')
-    group = learn_parser.add_argument_group('settings, as those of scroll.Scroll')
+    _add_settings(learn_parser)
+
+
+def _add_settings(parser) -> None:
+    """Add a flag for each setting of a learner."""
+    group = parser.add_argument_group('settings, as those of scroll.Scroll')
     for name, setting in SETTINGS.items():
         if name != 'adaptation':
             default = _USUAL.get(name, setting.default)
@@ -178,27 +184,41 @@ def predict(args) -> None:
 
 def add_state_commands(command) -> None:
     """Add show, digest, merge, remove and export; `command` as of `add_stream_commands`."""
-    learner_or_statistics = 'file of a learner, or of statistics'
-    out = command('show', show, 'what a file holds: classes, counts, digest')
-    out.add_argument('file', help=learner_or_statistics)
-    out = command('digest', digest, 'the digest of its statistics alone')
-    out.add_argument('file', help=learner_or_statistics)
-    out = command('merge', merge, 'add the samples of all files', edits.__doc__)
-    out.add_argument('file', help=f'{learner_or_statistics}, whose settings are kept')
-    out.add_argument('others', nargs='+', metavar='other', help='files of the same kind')
-    out.add_argument(
+    parser = command('show', show, 'what a file holds: classes, counts, digest')
+    parser.add_argument('file', help=_FILE)
+    parser = command('digest', digest, 'the digest of its statistics alone')
+    parser.add_argument('file', help=_FILE)
+    parser = command('merge', merge, 'add the samples of all files', edits.__doc__)
+    parser.add_argument('file', help=f'{_FILE}, whose settings are kept')
+    parser.add_argument('others', nargs='+', metavar='other', help='files of the same kind')
+    parser.add_argument(
         '--repeated', action='store_true', help='let samples count as often as they come'
     )
-    _add_out(out)
-    out = command(
+    _add_out(parser)
+    _add_remove(command)
+    parser = command(
+        'export', export_learner, 'a learner as files for other programs', export.__doc__
+    )
+    parser.add_argument('state', help='file of a learner of features')
+    parser.add_argument(
+        '--formats',
+        nargs='+',
+        choices=export.FORMATS,
+        help='safetensors: weights; torch, onnx: graphs (default: safetensors, or as -o ends)',
+    )
+    _add_out(parser, 'new folder; or a file, .onnx, .pt2 or .safetensors', 'FOLDER')
+
+
+def _add_remove(command) -> None:
+    parser = command(
         'remove',
         remove,
         'take samples out of a learner, or of statistics',
         edits.__doc__,
         aliases=['unlearn'],
     )
-    out.add_argument('file', help=learner_or_statistics)
-    ways = out.add_mutually_exclusive_group(required=True)
+    parser.add_argument('file', help=_FILE)
+    ways = parser.add_mutually_exclusive_group(required=True)
     ways.add_argument(
         '--minus',
         nargs='+',
@@ -220,18 +240,11 @@ def add_state_commands(command) -> None:
         help='whole classes: where there is a Gram matrix for each class (heads balanced, '
         'qda), or the buffer has all their samples',
     )
-    out.add_argument('--repeated', action='store_true', help='remove again what was removed before')
-    _add_columns(out)
-    _add_out(out)
-    out = command('export', export_learner, 'a learner as files for other programs', export.__doc__)
-    out.add_argument('state', help='file of a learner of features')
-    out.add_argument(
-        '--formats',
-        nargs='+',
-        choices=export.FORMATS,
-        help='safetensors: weights; torch, onnx: graphs (default: safetensors, or as -o ends)',
+    parser.add_argument(
+        '--repeated', action='store_true', help='remove again what was removed before'
     )
-    _add_out(out, 'new folder; or a file, .onnx, .pt2 or .safetensors', 'FOLDER')
+    _add_columns(parser)
+    _add_out(parser)
 
 
 def show(args) -> None:

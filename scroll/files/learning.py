@@ -111,12 +111,9 @@ def predict(
     samples."""
     learned = getattr(learner, 'feature_names_in_', None)
     files, right, total = open_files(paths, columns, names=learned), 0, 0
-    header = ['id', 'label']
     labelled = 'y' in files[0].has
-    if labelled:
-        header.append('y')
-    if scores:
-        header += [f'score {label}' for label in learner.classes_]
+    score_names = [f'score {label}' for label in learner.classes_] if scores else []
+    header = ['id', 'label', *(['y'] if labelled else []), *score_names]
     writing = nullcontext(sys.stdout.buffer) if out == '-' else atomic_write(out)
     samples = sum(file.rows for file in files)
     with unwritable(out), writing as target, Progress('Predicting', samples) as progress:
