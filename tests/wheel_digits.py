@@ -83,7 +83,7 @@ def main() -> None:
         message = says(action, error)
         assert 'pip install ".[images]"' in message, message
         assert len(message.splitlines()) == 1, message
-    print('merged, removed and unlearned by command line; without torch')
+    print('merged and unlearned by command line; without torch')
 
 
 if __name__ == '__main__':

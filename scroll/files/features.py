@@ -124,7 +124,7 @@ def open_files(
     columns: dict | None = None,
     need: tuple = ('X',),
     names: tuple | None = None,
-    known: tuple | None = None,
+    reference: tuple | None = None,
     kind: type[FeatureFile] = FeatureFile,
 ) -> list[FeatureFile]:
     """Open files.
@@ -134,7 +134,7 @@ def open_files(
         columns: other names of columns, by 'X', 'y', 'id' and 'split'.
         need: the columns that each file must have.
         names: names of the columns of X, in order; None: those of the first file, by path.
-        known: labels of the learner, and where they are from; None: those of the first file.
+        reference: labels to agree with, and where they are; None: those of the first file.
         kind: a subclass of `FeatureFile`.
 
     InputError: there is no such file, it is of another kind, damaged, or lacks a column; or files
@@ -162,7 +162,7 @@ def open_files(
                 f'{", ".join(first.has)}'
             )
         with naming(file.path):
-            check_kind(file.labels, *(known or (first.labels, f'in {first.path}')))
+            check_kind(file.labels, *(reference or (first.labels, f'in {first.path}')))
     return files
 
 

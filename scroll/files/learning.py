@@ -65,14 +65,14 @@ def open_for(
 ) -> list[FeatureFile]:
     """Open files for a learner: Parquet files of images where it has a backbone, else as
     `open_files`."""
-    kind, known = FeatureFile, None
+    kind, reference = FeatureFile, None
     if learner.embedder is not None:
         from scroll.files.images import ImageFile
 
         kind = ImageFile
     if hasattr(learner, 'statistics_') and len(learner.classes_):
-        known = learner.classes_, f'in {source}'
-    return open_files(paths, columns, ('X', 'y'), names, known, kind)
+        reference = learner.classes_, f'in {source}'
+    return open_files(paths, columns, ('X', 'y'), names, reference, kind)
 
 
 def learn_file(

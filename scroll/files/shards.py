@@ -10,8 +10,8 @@ from scroll.ground.grid import sample_keys
 
 def shard(text: str) -> str:
     """Command-line type: 'i/n', the i-th of n shares, counted from 1."""
-    found = re.fullmatch(r'([0-9]{1,9})/([0-9]{1,9})', text)
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r'([0-9]{1,9})/([0-9]{1,9})', text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise argparse.ArgumentTypeError(
             f'{text!r}: expected i/n, the i-th of n shares: 1/4, 2/4, 3/4 or 4/4'
         )
