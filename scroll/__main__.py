@@ -1,17 +1,17 @@
 """SCROLL on the command line: learn from files of features, predict, merge and split what was
 learned.
 
-    python -m scroll learn day1.parquet day2.npz -o state.npz            # X, y: any order, any sizes
-    python -m scroll learn --from 'days/*.parquet' --engine ray -o state.npz     # or spark, dask
-    python -m scroll add state.npz day3.npz -o state.npz                 # learn more
-    python -m scroll predict state.npz new.npz -o labels.csv             # and the accuracy, if there is y
-    python -m scroll remove state.npz --samples old.npz -o rest.npz      # f_T as if they had never come
-    python -m scroll merge 1.npz 2.npz 3.npz -o all.npz                  # learners, or statistics
-    python -m scroll remove all.npz --minus 2.npz -o rest.npz            # f_T as if 2 had never come
-    python -m scroll remove state.npz --classes cat dog -o rest.npz      # where their statistics are known
-    python -m scroll show all.npz                                        # classes, counts, digest
-    python -m scroll export state.npz -o FOLDER                          # weights, graphs, a certificate
-    python -m scroll export state.npz -o model.onnx                      # a graph alone
+    python -m scroll learn day1.parquet day2.npz -o state.npz   # X, y, in any order
+    python -m scroll learn --from 'days/*.parquet' --engine ray -o state.npz  # or spark, dask
+    python -m scroll add state.npz day3.npz -o state.npz        # learn more
+    python -m scroll predict state.npz new.npz -o labels.csv    # and accuracy, if there is y
+    python -m scroll remove state.npz --samples old.npz -o rest.npz  # f_T as if never seen
+    python -m scroll merge 1.npz 2.npz 3.npz -o all.npz         # learners, or statistics
+    python -m scroll remove all.npz --minus 2.npz -o rest.npz   # f_T as if 2 never came
+    python -m scroll remove state.npz --classes cat dog -o rest.npz  # with known statistics
+    python -m scroll show all.npz                               # classes, counts, digest
+    python -m scroll export state.npz -o FOLDER                 # weights, certificate
+    python -m scroll export state.npz -o model.onnx             # a graph alone
 
 `-o -` of predict is standard output. Of several commands that write one file, one works at a time.
 
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     def command(
         name: str, run, about: str, description: str | None = None, **how
     ) -> argparse.ArgumentParser:
-        """The parser of a new command, which `run(args)` carries out."""
+        """Add a command, which `run(args)` carries out; return its parser."""
         out = commands.add_parser(name, help=about, description=description or about, **raw, **how)
         out.set_defaults(run=run)
         return out
@@ -63,7 +63,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(words=None) -> int:
-    """Exit code of `python -m scroll` with these words, by default those of the command line."""
+    """Run `python -m scroll` with these words, by default those of the command line; return the
+    exit code."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *about, **how: _say(f'scroll: warning: {message}')
         return ending.flushed('scroll', lambda: _run(words))
@@ -77,7 +78,8 @@ def _run(words) -> int:
     try:
         args = _parser().parse_args(words)
         out = getattr(args, 'out', None)
-        is_there = (folder := Path(out or '-').absolute().parent).exists()
+        folder = Path(out or '-').absolute().parent
+        is_there = folder.exists()
         if out is None or (args.command, out) == ('predict', '-') or args.command == 'export':
             args.run(args)
         else:

@@ -1,4 +1,4 @@
-"""Exit codes and one-line errors; output that nobody reads any more."""
+"""Exit codes and one-line errors, also where the reader of the output has gone."""
 
 import contextlib
 import os
@@ -9,12 +9,12 @@ CLOSED_PIPE = 128 + signal.SIGPIPE  # as shells have it of a command that the si
 
 
 def flushed(name: str, main) -> int:
-    """What `main()` returns, once all that it has printed is written. `CLOSED_PIPE`, without a
-    word, if the reader of stdout or stderr has gone (`python -m scroll show x | head -1`); 2 after
-    one line, which begins with the name of the command, for another OSError, and if stdout is
-    closed, before anything is done."""
+    """Return `main()`, once all that it has printed is written. `CLOSED_PIPE`, without a word, if
+    the reader of stdout or stderr has gone (`python -m scroll show x | head -1`); 2 after one line,
+    which begins with the name of the command, for another OSError, and if stdout is closed, before
+    anything is done."""
     if sys.stderr is None:  # closed: `print` would write to stdout instead, into what others read
-        sys.stderr = open(os.devnull, 'w')
+        sys.stderr = open(os.devnull, 'w')  # noqa: SIM115 it stays open
     if sys.stdout is None:
         print(
             f'{name}: error: standard output is closed: expected a file, a pipe or /dev/null',
@@ -40,8 +40,8 @@ def _streams() -> list:
 
 
 def _discarding(code: int) -> int:
-    """The exit code, when what is left to print may not be written (a full disk): Python flushes
-    once more at its end, which must not fail."""
+    """Return the exit code, after discarding output that cannot be written (a full disk): Python
+    flushes once more at its end, which must not fail."""
     for stream in _streams():
         try:
             stream.flush()
@@ -51,7 +51,7 @@ def _discarding(code: int) -> int:
 
 
 def describe(error) -> str:
-    """An OSError or a MemoryError in a line."""
+    """Describe an OSError or a MemoryError in a line."""
     if isinstance(error, MemoryError):
         return 'there is not enough memory: use fewer features, or smaller blocks and buffers'
     return f'{error.filename}: {error.strerror}' if error.filename else str(error.strerror or error)

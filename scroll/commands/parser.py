@@ -1,6 +1,5 @@
 """argparse whose errors are one line, with the nearest known name where there is one. Needs no
-numpy.
-"""
+numpy."""
 
 import argparse
 
@@ -25,14 +24,13 @@ class LineParser(argparse.ArgumentParser):
             for name in names
             if name == ('/'.join(action.option_strings) or action.metavar or action.dest)
         ]
-        raise InputError(('; '.join(missing) or message) + '; see --help' * ('required' in message))
+        hint = '; see --help' if 'required' in message else ''
+        raise InputError(('; '.join(missing) or message) + hint)
 
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
-            among = f'expected one of {", ".join(map(str, action.choices))}'
-            raise argparse.ArgumentError(
-                action, f'{value!r}: {among}{did_you_mean(value, action.choices)}'
-            )
+            choices, hint = ', '.join(map(str, action.choices)), did_you_mean(value, action.choices)
+            raise argparse.ArgumentError(action, f'{value!r}: expected one of {choices}{hint}')
 
     def parse_args(self, args=None, namespace=None):
         parsed, unknown = self.parse_known_args(args, namespace)

@@ -1,6 +1,5 @@
-"""Commands on features (learn, add, predict), on what was learned (show, digest, merge, remove,
-export).
-"""
+"""Commands on features (learn, add, predict), and on learners (show, digest, merge, remove,
+export)."""
 
 import argparse
 import sys
@@ -20,45 +19,36 @@ from scroll.sums.parts import list_parts, warn_of_repeated
 
 # other defaults than those of Scroll: keep no samples, but keys, to unlearn by
 _USUAL = {'buffer_size': 0, 'keep_keys': True}
+_FILE = 'file of a learner, or of statistics'
 
 
 def add_stream_commands(command) -> None:
-    """`command(name, run, about, description)` adds a parser and returns it."""
+    """Add learn, add and predict. `command(name, run, about, description)` adds a parser and
+    returns it."""
     about = f'{features.__doc__}\n{learning.__doc__}'
-    learned = command('learn', learn, 'make a learner of files of features', about)
-    longer = command('add', add, 'let a learner learn more files', about)
-    predicted = command('predict', predict, 'labels of samples, as CSV', learning.predict.__doc__)
-    for out, usual in ((learned, 'train'), (longer, 'train'), (predicted, 'test')):
-        if out is not learned:
-            out.add_argument('state', help='file of a learner')
-        out.add_argument(
-            'files',
-            metavar='FILE',
-            nargs='*' if out is learned else '+',
-            help='npz, npy, Parquet, safetensors or torch files',
+    learn_parser = command('learn', learn, 'make a learner of files of features', about)
+    add_parser = command('add', add, 'let a learner learn more files', about)
+    predict_parser = command(
+        'predict', predict, 'labels of samples, as CSV', learning.predict.__doc__
+    )
+    _add_file_flags(learn_parser, 'train', '*')
+    for parser, split in ((add_parser, 'train'), (predict_parser, 'test')):
+        parser.add_argument('state', help='file of a learner')
+        _add_file_flags(parser, split, '+')
+    for parser in (learn_parser, add_parser):
+        parser.add_argument(
+            '--embedder',
+            metavar='WEIGHTS',
+            default='',
+            help='of images, bytes in Parquet (image, y): {timm,transformers,MODULE}:NAME',
         )
-        add_columns(out)
-        out.add_argument(
-            '--split',
-            choices=(*features.SPLITS, features.ALL),
-            help=f'of files with splits, the samples to take (default: {usual})',
-        )
-        out.add_argument(
-            '--block_size',
-            type=parse,
-            default=features.BLOCK,
-            metavar='N',
-            help='samples learned at once, of at most 128 MiB (default: %(default)s)',
-        )
-        if out is not predicted:
-            out.add_argument(
-                '--embedder',
-                metavar='WEIGHTS',
-                default='',
-                help='of images, bytes in Parquet (image, y): {timm,transformers,MODULE}:NAME',
-            )
-        add_out(out, 'file to write' + '; - is standard output' * (out is predicted))
-    flag = learned.add_argument_group('whole files, each once', engines.__doc__).add_argument
+        _add_out(parser)
+    _add_out(predict_parser, 'file to write; - is standard output')
+    predict_parser.add_argument(
+        '--scores', action='store_true', help='the logit of each class, too'
+    )
+    group = learn_parser.add_argument_group('whole files, each once', engines.__doc__)
+    flag = group.add_argument
     flag(
         '--from',
         dest='patterns',
@@ -68,29 +58,55 @@ def add_stream_commands(command) -> None:
     )
     flag('--engine', choices=engines.ENGINES, help=f'who reads them (default: {engines.LOCAL})')
     flag('--workers', type=parse, metavar='N', help='processes (default: as the engine likes)')
-    predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
-    flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
+    _add_settings(learn_parser)
+
+
+def _add_settings(parser) -> None:
+    """Add a flag for each setting of a learner."""
+    group = parser.add_argument_group('settings, as those of scroll.Scroll')
     for name, setting in SETTINGS.items():
         if name != 'adaptation':
             default = _USUAL.get(name, setting.default)
             on_off = isinstance(default, bool)
             how = {'action': argparse.BooleanOptionalAction} if on_off else {'type': parse}
-            among = f' ({", ".join(setting.choices)})' if setting.choices else ''
-            flag(
+            choices = f' ({", ".join(setting.choices)})' if setting.choices else ''
+            group.add_argument(
                 f'--{name}',
                 default=argparse.SUPPRESS,
                 **how,
-                help=f'{setting.help}{among}; default: {default}',
+                help=f'{setting.help}{choices}; default: {default}',
             )
 
 
-def learn(args) -> None:
-    """A learner of files."""
-    given = {name: value for name, value in vars(args).items() if name in SETTINGS}
-    check_settings(given)
-    learner = Scroll(
-        embedder_of(args.embedder), **_USUAL | {'keep_keys': not args.patterns} | given
+def _add_file_flags(parser, split: str, number: str) -> None:
+    """Add the files of features, and flags on how to read them."""
+    parser.add_argument(
+        'files',
+        metavar='FILE',
+        nargs=number,
+        help='npz, npy, Parquet, safetensors or torch files',
     )
+    _add_columns(parser)
+    parser.add_argument(
+        '--split',
+        choices=(*features.SPLITS, features.ALL),
+        help=f'of files with splits, the samples to take (default: {split})',
+    )
+    parser.add_argument(
+        '--block_size',
+        type=parse,
+        default=features.BLOCK,
+        metavar='N',
+        help='samples learned at once, of at most 128 MiB (default: %(default)s)',
+    )
+
+
+def learn(args) -> None:
+    """Make a learner of files."""
+    settings = {name: value for name, value in vars(args).items() if name in SETTINGS}
+    check_settings(settings)
+    params = {'embedder': embedder_of(args.embedder), **_USUAL, 'keep_keys': not args.patterns}
+    learner = Scroll(**params | settings)
     if bool(args.files) == bool(args.patterns):
         raise InputError('expected FILE ..., or --from PATTERN, not both')
     if args.patterns:
@@ -98,17 +114,18 @@ def learn(args) -> None:
     elif (args.engine, args.workers) != (None, None):
         raise InputError('--engine and --workers go with --from PATTERN')
     else:
-        _go_on(learner, args)
+        _learn_files(learner, args)
 
 
 def _learn_with_engine(learner: Scroll, args) -> None:
-    """The state of a learner whose statistics an engine has made."""
+    """Let an engine count the files, and write a learner with these statistics."""
     if learner.buffer_size or learner.keep_keys:
         raise InputError(
             '--from counts sums, and keeps no samples and no keys: leave out --buffer_size and '
             '--keep_keys, or give the files without --from'
         )
-    params = {name: value for name, value in learner.get_params().items() if name != 'embedder'}
+    params = learner.get_params()
+    del params['embedder']
     sources = engines.find(args.patterns)
     archive.check_apart(args.out, sources)
     names = None if args.embedder else engines.names_in(sources[0], args.columns)
@@ -118,74 +135,90 @@ def _learn_with_engine(learner: Scroll, args) -> None:
     counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers)
     if not counted.statistics.total:
         raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
-    warn_of_repeated(counted.parts)
-    print(f'learned {counted.statistics.total} samples of {len(sources)} files', file=sys.stderr)
-    state = replace(counted, params=params, names=names)
-    write(state, args.out)
-    _hint_on_integers(state.classes, state.parts)
+    warn_of_repeated(counted.known_parts())
+    _note(f'learned {counted.statistics.total} samples of {len(sources)} files')
+    _write(replace(counted, params=params, names=names), args.out)
 
 
 def add(args) -> None:
-    """A learner, and what it learns from more files."""
-    _go_on(Scroll.load(args.state, embedder_of(args.embedder)), args, args.state)
+    """Teach a learner more files."""
+    _learn_files(Scroll.load(args.state, embedder_of(args.embedder)), args, args.state)
 
 
-def _go_on(learner: Scroll, args, source: str = '') -> None:
+def _learn_files(learner: Scroll, args, source: str = '') -> None:
     archive.check_apart(args.out, args.files)
-    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size, source)
+    learned, total = learning.learn(
+        learner, args.files, args.columns, args.split, args.block_size, source
+    )
     learner.save(args.out)
-    print('learned {} of {} samples'.format(*counts), file=sys.stderr)
+    _note(f'learned {learned} of {total} samples')
     _hint_on_integers(learner.classes_, learner.end_part())
     print(learner.digest())
 
 
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
 def _hint_on_integers(classes, parts: dict) -> None:
-    """A line on labels that each part may use for other classes."""
+    """Hint at labels that each part may use for other classes."""
     if len(parts) > 1 and classes.dtype.kind == 'i':
-        print(
-            'labels are numbers: make sure that each means the same class in all files (names are safer)',
-            file=sys.stderr,
+        _note(
+            'labels are integers: make sure each means the same class in every file (text labels '
+            'are safer)'
         )
 
 
 def predict(args) -> None:
-    """Labels, and how many of them are right."""
+    """Write labels, and print the share that is right."""
     archive.check_apart(args.out, [args.state, *args.files])
-    learner = load(args.state)
+    learner = _load(args.state)
     right, total = learning.predict(
         learner, args.files, args.out, args.columns, args.split, args.block_size, args.scores
     )
-    print(
-        f'predicted {total} samples'
-        if right is None
-        else f'accuracy {right / total:.4f} ({right} of {total} samples)',
-        file=sys.stderr if args.out == '-' else sys.stdout,
-    )
+    result = f'predicted {total} samples'
+    if right is not None:
+        result = f'accuracy {right / total:.4f} ({right} of {total} samples)'
+    print(result, file=sys.stderr if args.out == '-' else sys.stdout)
 
 
 def add_state_commands(command) -> None:
-    """As `add_stream_commands`."""
-    learner_or_statistics = 'file of a learner, or of statistics'
-    out = command('show', show, 'what a file holds: classes, counts, digest')
-    out.add_argument('file', help=learner_or_statistics)
-    out = command('digest', digest, 'the digest of its statistics alone')
-    out.add_argument('file', help=learner_or_statistics)
-    out = command('merge', merge, 'add the samples of all files', edits.__doc__)
-    out.add_argument('file', help=f'{learner_or_statistics}, whose settings are kept')
-    out.add_argument('others', nargs='+', metavar='other', help='files of the same kind')
-    out.add_argument(
+    """Add show, digest, merge, remove and export; `command` as of `add_stream_commands`."""
+    parser = command('show', show, 'what a file holds: classes, counts, digest')
+    parser.add_argument('file', help=_FILE)
+    parser = command('digest', digest, 'the digest of its statistics alone')
+    parser.add_argument('file', help=_FILE)
+    parser = command('merge', merge, 'add the samples of all files', edits.__doc__)
+    parser.add_argument('file', help=f'{_FILE}, whose settings are kept')
+    parser.add_argument('others', nargs='+', metavar='other', help='files of the same kind')
+    parser.add_argument(
         '--repeated', action='store_true', help='let samples count as often as they come'
     )
-    add_out(out)
-    out = command(
+    _add_out(parser)
+    _add_remove(command)
+    parser = command(
+        'export', export_learner, 'a learner as files for other programs', export.__doc__
+    )
+    parser.add_argument('state', help='file of a learner of features')
+    parser.add_argument(
+        '--formats',
+        nargs='+',
+        choices=export.FORMATS,
+        help='safetensors: weights; torch, onnx: graphs (default: safetensors, or as -o ends)',
+    )
+    _add_out(parser, 'new folder; or a file, .onnx, .pt2 or .safetensors', 'FOLDER')
+
+
+def _add_remove(command) -> None:
+    parser = command(
         'remove',
         remove,
         'take samples out of a learner, or of statistics',
         edits.__doc__,
         aliases=['unlearn'],
     )
-    out.add_argument('file', help=learner_or_statistics)
-    ways = out.add_mutually_exclusive_group(required=True)
+    parser.add_argument('file', help=_FILE)
+    ways = parser.add_mutually_exclusive_group(required=True)
     ways.add_argument(
         '--minus',
         nargs='+',
@@ -207,49 +240,40 @@ def add_state_commands(command) -> None:
         help='whole classes: where there is a Gram matrix for each class (heads balanced, '
         'qda), or the buffer has all their samples',
     )
-    out.add_argument('--repeated', action='store_true', help='remove again what was removed before')
-    add_columns(out)
-    add_out(out)
-    out = command('export', to_folder, 'a learner as files for other programs', export.__doc__)
-    out.add_argument('state', help='file of a learner of features')
-    out.add_argument(
-        '--formats',
-        nargs='+',
-        choices=export.FORMATS,
-        help='safetensors: weights; torch, onnx: graphs (default: safetensors, or as -o ends)',
+    parser.add_argument(
+        '--repeated', action='store_true', help='remove again what was removed before'
     )
-    add_out(out, 'new folder; or a file, .onnx, .pt2 or .safetensors', metavar='FOLDER')
+    _add_columns(parser)
+    _add_out(parser)
 
 
 def show(args) -> None:
-    """Print what is known of a file, and how many samples each class has."""
+    """Print the content of a file, and the number of samples of each class."""
     state = edits.read(args.file)
-    counted, buffer = state.statistics, state.buffer
+    statistics, buffer = state.statistics, state.buffer
     facts = {
-        'samples': counted.total,
-        'classes': len(counted.classes),
-        'dim': counted.dim,
+        'samples': statistics.total,
+        'classes': len(statistics.classes),
+        'dim': statistics.dim,
         'backbone': state.psi[:16] or 'features of its own',
     }
     if state.params is not None:
-        kept = (
-            '0'
-            if buffer is None
-            else f'{len(buffer)} of {buffer.capacity}, {buffer.strategy}'
-            + (
-                ''
-                if buffer.complete
-                else ', incomplete: an edit left places whose next samples had been let go'
-            )
-        )
-        facts |= {'buffer': kept, 'keys': 'not kept' if state.keys is None else 'kept'}
-    facts |= {'parts': list_parts(state.known_parts())}
+        facts['buffer'] = '0'
+        if buffer is not None:
+            facts['buffer'] = f'{len(buffer)} of {buffer.capacity}, {buffer.strategy}'
+            if not buffer.complete:
+                facts['buffer'] += (
+                    ', incomplete: an edit left places whose next samples had been let go'
+                )
+        facts['keys'] = 'not kept' if state.keys is None else 'kept'
+    facts['parts'] = list_parts(state.known_parts())
     if state.params is not None:
-        facts |= {'learner': ', '.join(f'{name}={value!r}' for name, value in state.params.items())}
-    for name, value in (facts | {'digest': counted.digest()}).items():
+        facts['learner'] = ', '.join(f'{name}={value!r}' for name, value in state.params.items())
+    facts['digest'] = statistics.digest()
+    for name, value in facts.items():
         print(f'{name:<8} {value}')
     print(f'\n{"samples":>8}  class')
-    for label, count in zip(state.classes.tolist(), counted.counts.tolist()):
+    for label, count in zip(state.classes.tolist(), statistics.counts.tolist()):
         print(f'{count:>8}  {label if str(label).isprintable() else repr(label)}')
 
 
@@ -259,16 +283,15 @@ def digest(args) -> None:
 
 
 def merge(args) -> None:
-    """Learners, or statistics, of several streams as one."""
+    """Add learners, or statistics, of several streams."""
     state = edits.read(args.file)
     for path in Progress('Merging, files', len(args.others)).over(args.others):
         state = edits.merged(state, edits.read(path), path, args.repeated, args.file)
-    write(state, args.out)
-    _hint_on_integers(state.classes, state.known_parts())
+    _write(state, args.out)
 
 
 def remove(args) -> None:
-    """A learner, or statistics, without a part of the stream."""
+    """Remove a part of the stream from a learner, or from statistics."""
     archive.check_apart(args.out, args.samples or args.minus or ())
     state = edits.read(args.file)
     if args.samples:
@@ -277,34 +300,29 @@ def remove(args) -> None:
         state = edits.without_statistics(state, path, args.repeated)
     for text in args.classes or ():
         state = edits.without_class(state, text, args.file)
-    write(state, args.out)
+    edits.write(state, args.out)
+    print(state.statistics.digest())
     # no part that had been counted
     unknown = any(times < 0 for times in state.known_parts().values())
     if unknown and state.keys is None and not args.classes:
-        print(
-            'without keys (keep_keys) it is not known that what was removed had been learned: sums and '
-            'buffer do not rule it out',
-            file=sys.stderr,
-        )
+        _note('not verified: without keep_keys, removed samples may never have been learned')
     if state.buffer is not None and not state.buffer.complete:
-        print(
-            'f_T is as if they had never been seen; f* may not be, since the buffer had let go of samples '
-            'that would take the free places: for such an f* learn again what is left',
-            file=sys.stderr,
+        _note(
+            'f_T is as if they had never been seen; f* may not be, since the buffer had let go of '
+            'samples that would take the free places: for such an f* learn again what is left'
         )
 
 
-def to_folder(args) -> None:
-    """The files of an export."""
+def export_learner(args) -> None:
+    """Export a learner, and print the digest of f_T."""
     archive.check_apart(args.out, [args.state])
-    learner = load(args.state)
+    learner = _load(args.state)
     with Progress('Exporting'):
         export.export(learner, args.out, args.formats)
     print(learner.predictor().digest())
 
 
-def add_columns(parser) -> None:
-    """--columns, of files of features."""
+def _add_columns(parser) -> None:
     parser.add_argument(
         '--columns',
         metavar='X=NAME,y=NAME',
@@ -313,9 +331,8 @@ def add_columns(parser) -> None:
     )
 
 
-def add_out(parser, help: str = 'file to write', **how) -> None:
-    """-o, the file to write."""
-    parser.add_argument('-o', '--out', required=True, help=help, **how)
+def _add_out(parser, help: str = 'file to write', metavar: str | None = None) -> None:
+    parser.add_argument('-o', '--out', required=True, help=help, metavar=metavar)
 
 
 def _columns(text: str) -> dict:
@@ -325,14 +342,15 @@ def _columns(text: str) -> dict:
         raise argparse.ArgumentTypeError(error) from error
 
 
-def write(state: State, path) -> None:
-    """Write a file, and print the digest of its statistics."""
+def _write(state: State, path) -> None:
+    """Write a file of several streams, and print the digest of its statistics."""
     edits.write(state, path)
     print(state.statistics.digest())
+    _hint_on_integers(state.classes, state.known_parts())
 
 
-def load(path) -> Scroll:
-    """The learner of a file, with f_T; InputError names the file."""
+def _load(path) -> Scroll:
+    """Load a learner, with f_T; InputError names the file."""
     learner = Scroll.load(path)
     with naming(path):
         learner.predictor()

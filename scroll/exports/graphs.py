@@ -2,7 +2,7 @@
 labels.
 
 Features come in float32, as a learner rounds them, and are 0 below 2^-126 in size. Graphs work in
-float64. Those of f_T cut weights and products into pieces so short that every sum is exact: logits
+float64. Graphs of f_T cut weights and products into pieces so short that every sum is exact: logits
 and labels are those of the library, to the last bit, where `OnGrid` gives its features.
 """
 
@@ -27,26 +27,35 @@ from scroll.heads.predictors import exact_logits
 def write_graphs(
     folder: Path, name: str, predictor, embedder, example: np.ndarray, formats, about: str
 ) -> None:
-    """Write `name`.pt2 and `name`.onnx, as the formats say, with the text `about`. example: two
-    samples, of the shape and dtype of all; embedder: as of `whole_module`. InputError: the backbone
-    cannot be a graph."""
+    """Write `name`.pt2 and `name`.onnx.
+
+    Args:
+        folder: where to write.
+        name: name of the files.
+        predictor: f_T or f*.
+        embedder: as of `whole_module`.
+        example: two samples, of the shape and dtype of all.
+        formats: 'torch', 'onnx' or both.
+        about: text to store in the files.
+
+    InputError: the backbone cannot be a graph."""
     if embedder is not None and embedder.dtype == 'bfloat16':
         raise InputError(
             'graphs do not work in bfloat16, as this backbone does: give it another dtype'
         )
-    shape, example = example.shape[1:], torch.from_numpy(example)
+    shape, samples = example.shape[1:], torch.from_numpy(example)
     free = ({0: torch.export.Dim('samples')},)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter('ignore')  # of torch and onnxscript, about themselves
             module = whole_module(predictor, embedder, shape)
-            program = torch.export.export(module, (example,), dynamic_shapes=free)
+            program = torch.export.export(module, (samples,), dynamic_shapes=free)
             if 'torch' in formats:
                 torch.export.save(program, folder / f'{name}.pt2', extra_files={'scroll': about})
             if 'onnx' in formats:
                 graph = torch.onnx.export(
                     program,
-                    (example,),
+                    (samples,),
                     dynamic_shapes=free,
                     input_names=['X'],
                     output_names=['logits', 'label'],
@@ -63,47 +72,51 @@ def write_graphs(
         ) from error
 
 
-def whole_module(predictor, embedder=None, shape: tuple | None = None) -> nn.Module:
-    """float32 (N, d), or with an embedder (of f_T or f*) uint8 images (N, *shape), -> (logits
-    float64 (N, K), column of the label int64 (N,))."""
-    adapted = isinstance(predictor, AdaptedPredictor)
-    front = [] if embedder is None else [ImageFeatures(embedder, shape)]
-    grid = [] if adapted and embedder is not None else [OnGrid()]
-    exact = ExactQuadratic if isinstance(predictor, QuadraticPredictor) else ExactLinear
-    return nn.Sequential(*front, *grid, (ScaledLinear if adapted else exact)(predictor)).eval()
+def whole_module(predictor, embedder=None, shape: tuple = ()) -> nn.Module:
+    """Return the module of a predictor: float32 (N, d), or with an embedder (of f_T or f*) uint8
+    images (N, *shape), -> (logits float64 (N, K), column of the label int64 (N,))."""
+    layers: list[nn.Module] = []
+    if embedder is not None:
+        layers.append(ImageFeatures(embedder, shape))
+    if isinstance(predictor, AdaptedPredictor):
+        head = ScaledLinear(predictor)
+    elif isinstance(predictor, QuadraticPredictor):
+        head = ExactQuadratic(predictor)
+    else:
+        head = ExactLinear(predictor)
+    if embedder is None or not isinstance(head, ScaledLinear):
+        layers.append(OnGrid())
+    return nn.Sequential(*layers, head).eval()
 
 
 class ImageFeatures(nn.Module):
-    """uint8 images (N, H, W, C) or (N, H, W), of one size -> features (N, d) of the backbone,
-    float32.
-    """
+    """Map of uint8 images (N, H, W, C) or (N, H, W), of one size, to features (N, d) of the
+    backbone, float32."""
+
+    rows: torch.Tensor
+    columns: torch.Tensor
 
     def __init__(self, embedder, shape: tuple):
         super().__init__()
-        asked = embedder.preprocessing
-        size, scaled, self.net = (
-            asked.input_size,
-            asked.scaled(*shape[:2]),
-            deepcopy(embedder.net if embedder.dtype != 'exact' else embedder.folded).cpu(),
-        )
-        sized = replace(asked, crop=1.0, keep_ratio=False)  # it gets images of its size
+        steps = embedder.preprocessing
+        self.net = deepcopy(embedder.net if embedder.dtype != 'exact' else embedder.folded).cpu()
+        sized = replace(steps, crop=1.0, keep_ratio=False)  # it gets images of its size
         self.prepare = self.net.prepare if embedder.dtype == 'integer' else sized
-        for name, side, new in zip(('rows', 'columns'), shape, scaled):
-            self.register_buffer(
-                name, torch.from_numpy(resize_matrix(side, new, size, asked.interpolation))
-            )
+        for name, side, scaled in zip(('rows', 'columns'), shape, steps.scaled(*shape[:2])):
+            matrix = resize_matrix(side, scaled, steps.input_size, steps.interpolation)
+            self.register_buffer(name, torch.from_numpy(matrix))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        images = (
-            (images.unsqueeze(-1) if images.dim() == 3 else images).double().permute(0, 3, 1, 2)
-        )
+        if images.dim() == 3:
+            images = images.unsqueeze(-1)
+        images = images.double().permute(0, 3, 1, 2)  # (N, C, H, W)
         # as `scroll.embedding.transforms.resize`: exact
         images = self.rows @ (images @ self.columns.T)
         return self.net.features(self.prepare(images.permute(0, 2, 3, 1)))
 
 
 class Head(nn.Module):
-    """What every predictor has: `h`, its features or their lift, whole numbers in units of 2^-18."""
+    """Base of all predictors; `h`: features or their lift, whole numbers in units of 2^-18."""
 
     def __init__(self, predictor, **arrays):
         super().__init__()
@@ -115,16 +128,20 @@ class Head(nn.Module):
         return u if self.lift is None else lifted(u, self.lift, exact=True)
 
 
-def _result(high: torch.Tensor, low: torch.Tensor, base: float, unit: float) -> tuple:
-    """(logits, column of the largest) of exact logits high base + low, 0 <= low < base."""
+def _result(
+    high: torch.Tensor, low: torch.Tensor, base: float, unit: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return logits, and the column of the largest, of exact logits high base + low, 0 <= low <
+    base."""
     largest = high == high.amax(dim=1, keepdim=True)
     return (high * base + low) * unit, torch.where(largest, low, -1.0).argmax(dim=1)
 
 
 class ExactLinear(Head):
     """f_T of `LinearPredictor`: its logits, correctly rounded, and the column of the largest exact
-    one.
-    """
+    one."""
+
+    limbs: torch.Tensor
 
     def __init__(self, predictor):
         limbs, width = predictor.limbs()
@@ -138,8 +155,7 @@ class ExactLinear(Head):
 
 class ExactQuadratic(Head):
     """f_T of `QuadraticPredictor`: products of products are summed in pieces of 18 bits, as it
-    does.
-    """
+    does."""
 
     def __init__(self, predictor):
         super().__init__(predictor, means=predictor.means, forms=predictor.forms)

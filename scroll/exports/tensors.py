@@ -1,13 +1,14 @@
 """A learner as files for other programs: tensors, graphs, and a certificate of their digests.
 
     f_T.safetensors, f_T.json      weights, exact; classes, formula (format safetensors)
-    f_T.pt2, f_T.onnx              graphs to logits and labels (torch, onnx; `scroll.exports.graphs`)
+    f_T.pt2, f_T.onnx              graphs to logits and labels (`scroll.exports.graphs`)
     f_star.*                       the same of f*, where `adapt` has made one
     backbone.integer.npz           an integer backbone (`scroll.embedding.integer_network`)
     certificate.json               digests of statistics, f_T, f* and each file; classes, settings
 
-A name that ends in .onnx, .pt2 or .safetensors is one file: the graph, or the weights, of what
-predicts. Logits of f_T are sums of products of whole numbers (in units of 2^-18) and exact weights.
+A name that ends in .onnx, .pt2 or .safetensors is one file: the graph, or the weights, of f* where
+there is one, else of f_T. Logits of f_T are sums of products of whole numbers (in units of 2^-18)
+and exact weights.
 """
 
 import importlib.util
@@ -16,8 +17,10 @@ import os
 import platform
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,23 +51,27 @@ _LIFTED = {
 }
 
 
-def check_export(out, formats=None) -> tuple:
-    """(path after all links, its formats, its ending if it is one file, else ''). InputError unless
-    it can be written whole: a folder is new, or empty; or for an unknown format, one whose packages
-    are not installed, or that is not a file's."""
+class Target(NamedTuple):
+    """Target of an export: its path after all links, its formats, and its ending if it is one file,
+    else ''."""
+
+    path: Path
+    formats: Sequence[str]
+    ending: str
+
+
+def check_export(out, formats=None) -> Target:
+    """Check a target. InputError unless it can be written whole: a folder is new, or empty; or for
+    an unknown format, one whose packages are not installed, or that is not a file's."""
     ending = Path(os.fspath(out)).suffix.lower()
     ending = ending if ending in _ENDINGS else ''
-    usual = [_ENDINGS.get(ending, 'safetensors')]
-    formats = usual if formats is None else formats
-    if (
-        not isinstance(formats, (tuple, list))
-        or not formats
-        or any(name not in FORMATS for name in formats)
-    ):
+    usual = _ENDINGS.get(ending, 'safetensors')
+    formats = [usual] if formats is None else formats
+    if not isinstance(formats, (tuple, list)) or not formats or not {*formats} <= {*FORMATS}:
         raise InputError(f'formats {shown(formats)}: expected some of {", ".join(FORMATS)}')
-    if ending and list(formats) != usual:
+    if ending and list(formats) != [usual]:
         raise InputError(
-            f'{out}: this file is of the format {usual[0]}, and formats are '
+            f'{out}: this file is of the format {usual}, and formats are '
             f'{", ".join(formats)}: give a folder'
         )
     for package in sorted({package for name in formats for package in _NEEDS[name]}):
@@ -76,53 +83,55 @@ def check_export(out, formats=None) -> tuple:
     if not ending and path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise InputError(f'{path} is there already: give a folder that is new')
     check_target(path, folder=not ending)
-    return path, formats, ending
+    return Target(path, formats, ending)
 
 
 def export(learner, out, formats=None, image_shape=None, names=None) -> None:
-    """Write what a `Scroll` or `ScrollClassifier` predicts with, whole or not at all; f* where
-    `adapt` was called since.
+    """Write f_T, and f* where `adapt` was called since, whole or not at all.
 
-    out: a new folder; or a file, whose ending says its format: of f*, else of f_T. formats: of
-    `FORMATS`;
-    None: the file's, in a folder safetensors. image_shape: (H, W, C), or (H, W), of the images that
-    graphs take; default: the size that the backbone works at. names: (K,), of the classes, for the
-    certificate.
+    Args:
+        learner: a `Scroll` or `ScrollClassifier`.
+        out: a new folder; or a file of f*, else of f_T, whose ending says its format.
+        formats: some of `FORMATS`; None: the file's, in a folder safetensors.
+        image_shape: (H, W, C), or (H, W), of the images that graphs take; None: the size that the
+            backbone works at.
+        names: (K,) names of the classes, for the certificate.
+
     InputError: nothing was learned, `out` is a folder that is there or cannot be written, or there
     can be no such graph or file."""
     learner = learner.learner_ if hasattr(type(learner), 'learner_') else learner
     instance('learner', learner, Scroll)
     learner.check_portable()
-    (out, formats, ending), embedder = check_export(out, formats), learner.embedder
+    target, embedder = check_export(out, formats), learner.embedder
     if names is not None and len(names) != len(learner.classes_):
         raise InputError(
             f'{len(names)} names: expected one of each of {len(learner.classes_)} classes'
         )
-    predictors = {'f_T': learner.predictor()}
+    name, predictor = 'f_T', learner.predictor()
+    predictors = {name: predictor}
     if learner.adapted_ is not None:
-        predictors['f_star'] = learner.adapted_
+        name, predictor = 'f_star', learner.adapted_
+        predictors[name] = predictor
     facts = _certificate(learner, predictors, names)
     example = np.ones((2, learner.n_features_in_), np.float32)
     if embedder is not None:
         shape = image_shape or (embedder.preprocessing.input_size,) * 2 + (3,)
         example = np.ones((2, *shape), np.uint8)
-    if ending:
-        predictors = dict([predictors.popitem()])  # the last, which is in use
-        if ending == '.safetensors' and getattr(embedder, 'dtype', '') == 'integer':
-            raise InputError(
-                f'{out}: the weights of an integer backbone are a file more: give a folder'
-            )
-    with unwritable(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory() as scratch, new_part(out, folder=not ending) as part:
-            folder = Path(scratch) if ending else part
-            for name, predictor in predictors.items():
-                backbone = embedder if name == 'f_T' else predictor.embedder
-                _write(folder, name, predictor, backbone, formats, example)
-            if ending:
-                shutil.copyfile(folder / f'{name}{ending}', part)
+    path, formats, ending = target
+    if ending == '.safetensors' and getattr(embedder, 'dtype', '') == 'integer':
+        raise InputError(
+            f'{path}: the weights of an integer backbone are a file more: give a folder'
+        )
+    with unwritable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as scratch, new_part(path, folder=not ending) as part:
+            if ending:  # what predicts
+                _write(Path(scratch), name, predictor, embedder, formats, example)
+                shutil.copyfile(Path(scratch, f'{name}{ending}'), part)
                 return
-            facts['files'] = {path.name: sha256(path) for path in sorted(part.iterdir())}
+            for name, predictor in predictors.items():
+                _write(part, name, predictor, embedder, formats, example)
+            facts['files'] = {file.name: sha256(file) for file in sorted(part.iterdir())}
             (part / CERTIFICATE).write_text(f'{_json(facts)}\n', encoding='utf-8')
 
 
@@ -131,7 +140,7 @@ def _json(facts: dict) -> str:
 
 
 def _certificate(learner, predictors: dict, names) -> dict:
-    """The certificate, without the digests of files."""
+    """Return the certificate, without the digests of files."""
     params, statistics = learner.get_params(), learner.statistics_
     embedder = params.pop('embedder')
     if params['adaptation'] is not None:
@@ -168,9 +177,9 @@ def _certificate(learner, predictors: dict, names) -> dict:
 
 
 def _write(folder: Path, name: str, predictor, embedder, formats, example: np.ndarray) -> None:
-    """Graphs; weights, exact, and the backbone: as given for f_T, for f* with adapters and norms
-    folded.
-    """
+    """Write graphs; weights, exact, and the backbone: as given for f_T, for f* with adapters and
+    norms folded."""
+    embedder = getattr(predictor, 'embedder', embedder)  # f* has its own
     arrays, formula = _head(predictor)
     about = _json(
         {
@@ -202,31 +211,33 @@ def _write(folder: Path, name: str, predictor, embedder, formats, example: np.nd
     (folder / f'{name}.json').write_text(f'{about}\n', encoding='utf-8')
 
 
-def _head(predictor) -> tuple:
-    """(arrays by name, the formula of the logits in them)."""
+def _head(predictor) -> tuple[dict, str]:
+    """Return arrays by name, and the formula of the logits in them."""
     f_star = hasattr(predictor, 'scale')
     unit = 'u = x / |x|' if f_star else _UNIT
     if hasattr(predictor, 'means'):  # of qda
-        rows, columns = np.triu_indices(size := predictor.forms.shape[1])
-        kind = np.int32 if form_bits(size) < 31 else np.int64  # a quarter of the forms, and exact
-        arrays = {'means': predictor.means, 'forms': predictor.forms[:, rows, columns].astype(kind)}
+        size = predictor.forms.shape[1]
+        rows, columns = np.triu_indices(size)
+        dtype = np.int32 if form_bits(size) < 31 else np.int64  # a quarter of the forms, and exact
+        forms = predictor.forms[:, rows, columns].astype(dtype)
+        arrays = {'means': predictor.means, 'forms': forms}
         formula = (
             'logits_c = -(h - means_c)^T P_c (h - means_c) '
             f'2^{predictor.exponent - 2 * GRID_BITS}, h and means in units of 2^-18; '
             'P_c is symmetric, forms_c its upper triangle, row after row'
         )
     else:
-        arrays, formula = (
-            {'weight': predictor.weight, 'bias': predictor.bias},
-            'logits = h weight^T + bias',
-        )
+        arrays = {'weight': predictor.weight, 'bias': predictor.bias}
+        formula = 'logits = h weight^T + bias'
     if f_star:
-        arrays['scale'], formula = np.float64(predictor.scale), f'{formula}, times scale'
+        arrays['scale'] = np.float64(predictor.scale)
+        formula += ', times scale'
         if predictor.forms is not None:
-            arrays['forms'], formula = predictor.forms, f'{formula}, less scale h^T forms h'
-    if predictor.lift is None:
+            arrays['forms'] = predictor.forms
+            formula += ', less scale h^T forms h'
+    lift = predictor.lift
+    if lift is None:
         return arrays, f'{formula}; h = u; {unit}'
-    lift, lifted = predictor.lift, _LIFTED[predictor.lift.kind]
     arrays['matrix'] = lift.matrix
     if lift.kind == 'fourier':
         turn = 2.0 ** -(GRID_BITS + lift.TURN_BITS)
@@ -235,4 +246,4 @@ def _head(predictor) -> tuple:
             'table': cosine_table(),
             'turns': np.float64(lift.turns * 2.0**-lift.TURN_BITS),
         }
-    return arrays, f'{formula}; {lifted}, in units of 2^-18; {unit}'
+    return arrays, f'{formula}; {_LIFTED[lift.kind]}, in units of 2^-18; {unit}'

@@ -1,22 +1,21 @@
 """Edit what was learned, from file to file: merge learners or statistics, remove samples or
 classes.
 
-What was merged has the digest, and the f_T, of one learner that saw all; what is left after a
-removal has those of one that never saw the rest. A buffer cannot bring back what it had let go:
-`remove` and `show` say where it lacks samples (`ExemplarBuffer.complete`), since f* may then be
-another. What would count twice is
-noticed, by parts (`scroll.sums.parts`), but for parts that overlap in some samples: cut shares that
-cannot (`main.py --shard 1/4` goes by the samples' pixels).
+A merged file has the digest, and the f_T, of one learner that saw all; a file after a removal has
+those of a learner that never saw the rest. A buffer cannot bring back what it had let go: `remove`
+and `show` say where it lacks samples (`ExemplarBuffer.complete`), since f* may then be another.
+Samples that would count twice are noticed, by parts (`scroll.sums.parts`), but for parts that
+overlap in some samples: cut shares that cannot (`main.py --shard 1/4` goes by the samples' pixels).
 
-    python -m scroll remove state.npz --samples old.npz -o new.npz          # features and labels
-    python -m scroll remove state.npz --minus class-3.npz -o new.npz        # statistics of whole classes
-    python -m scroll remove state.npz --classes 3 -o new.npz                # where its statistics are known
+    python -m scroll remove state.npz --samples old.npz -o new.npz    # features and labels
+    python -m scroll remove state.npz --minus class-3.npz -o new.npz  # statistics of whole classes
+    python -m scroll remove state.npz --classes 3 -o new.npz          # with known statistics
 
 A class is removed with its samples, or with the statistics of its samples alone; by its name where
 there is a Gram matrix for each class (heads `balanced` and `qda`), or the buffer has kept all its
-samples. What was never learned is refused as far as sums, buffer and keys show it. Only the new
-file has forgotten: older files and the feature cache (`<base_path>/cache/features`) still hold what
-they held (docs/merging.md).
+samples. Samples that were never learned are refused as far as sums, buffer and keys show it. Only
+the new file has forgotten: older files and the feature cache (`<base_path>/cache/features`) still
+hold what they held (docs/merging.md).
 """
 
 import numpy as np
@@ -34,7 +33,7 @@ from scroll.sums.statistics import Statistics
 
 
 def read(path) -> State:
-    """What a file holds: of a learner, or of statistics, whose `params` are then None."""
+    """Read a file of a learner, or of statistics, whose `params` are then None."""
     if archive.kind_of(path) == KIND:
         return State.read(path)
     statistics, psi, parts = Statistics.load_with_facts(path)
@@ -52,24 +51,24 @@ def write(state: State, path) -> None:
 def merged(
     state: State, other: State, path, repeated: bool = False, source: str = 'the first'
 ) -> State:
-    """What two learners know, with the settings of the first, or two files of statistics. `path`:
-    of the other, `source`: of the first, for errors. InputError: backbones differ, one keeps keys
-    and the other does not, or, as far as parts, keys or equal sums show, they have learned the same
-    samples (unless
-    `repeated`)."""
+    """Add two learners, with the settings of the first, or two files of statistics.
+
+    `path`: the file of the other, `source`: that of the first, for errors. InputError: backbones
+    differ, one keeps keys and the other does not, or, as far as parts, keys or equal sums show,
+    they have learned the same samples (unless `repeated`)."""
     if (state.params is None) != (other.params is None):
         raise InputError(
             f'{path}: expected files of one kind, all of learners or all of statistics'
         )
-    again = counted_twice(
+    twice = counted_twice(
         state.known_parts(), state.statistics, other.known_parts(), other.statistics
     )
     if state.keys is not None and other.keys is not None:
-        own = other.keys.state_dict()
-        labels = np.repeat(own['labels'], own['sizes'])
-        again = len(state.keys.lacks(own['keys'], labels)) < len(labels)
-    if again and not repeated:
-        part = f', its part {again[:16]}' if isinstance(again, str) else ''
+        added = other.keys.state_dict()
+        labels = np.repeat(added['labels'], added['sizes'])
+        twice = len(state.keys.lacks(added['keys'], labels)) < len(labels)
+    if twice and not repeated:
+        part = f', its part {twice[:16]}' if isinstance(twice, str) else ''
         raise InputError(
             f'{path}: samples of it{part} are learned already: merged, they would count twice '
             '(where they are to: --repeated)'
@@ -83,12 +82,10 @@ def merged(
 def without_samples(
     state: State, paths: list, columns: dict | None = None, repeated: bool = False
 ) -> State:
-    """The state without the samples of files of features and labels (`scroll.files.features`),
-    those to train; or of one npz file of embedded images: `quantised` (N, d), integers on the grid,
-    `labels` (N,), and
-    `keys`, uint64 (N,), that buffer and keys know them by. InputError if they were removed already,
-    unless
-    `repeated`."""
+    """Return the state without the samples of files of features and labels
+    (`scroll.files.features`), those to train; or of one npz file of embedded images: `quantised`
+    (N, d), integers on the grid, `labels` (N,), and `keys`, uint64 (N,), by which buffer and keys
+    know them. InputError if they were removed already, unless `repeated`."""
     path, keys = paths[0], None
     if state.psi:
         arrays = archive.arrays_of(path)
@@ -99,14 +96,11 @@ def without_samples(
             )
         features, labels, keys = arrays['quantised'], arrays['labels'].tolist(), arrays.get('keys')
     else:
-        blocks = Progress('Reading').over(
-            read_blocks(open_files(paths, columns, ('X', 'y'), state.names))
-        )
+        files = open_files(paths, columns, ('X', 'y'), state.names)
         parts, labels = [], []
-        for file, block in blocks:
-            X = numbers_of(file.named(block.X), state.names)
+        for file, block in Progress('Reading').over(read_blocks(files)):
             warn_of_half(block.X)
-            parts.append(quantise(intake(X)))
+            parts.append(quantise(intake(numbers_of(file.named(block.X), state.names))))
             labels += block.y.tolist()
         if not parts:
             raise InputError(f'{path}: there are no samples to train, so none to remove')
@@ -119,23 +113,22 @@ def without_samples(
 
 
 def without_statistics(state: State, path, repeated: bool = False) -> State:
-    """The state without the samples that a file counts; where a buffer or keys are kept, whole
-    classes. InputError if they were removed already, unless `repeated`."""
+    """Return the state without the samples that a file counts; where a buffer or keys are kept,
+    whole classes. InputError if they were removed already, unless `repeated`."""
     part = read(path)
     with naming(path):
-        state.check_alike(part)
+        state.check_compatible(part)
     return _removed(
         path, state, lambda: state.without_classes(part.statistics, part.known_parts()), repeated
     )
 
 
 def _removed(path, state: State, remove, repeated: bool) -> State:
-    """What `remove` makes of the state; InputError, naming `path`, if it cannot, or did before."""
+    """Return `remove()`; InputError, naming `path`, if it fails, or has removed a part before."""
     with naming(path):
         out = remove()
-    twice = [
-        part for part, times in state.parts.items() if times <= 0 and out.parts.get(part, 0) < times
-    ]
+    before, after = state.parts or {}, out.parts or {}
+    twice = [part for part, times in before.items() if times <= 0 and after.get(part, 0) < times]
     if twice and state.keys is None and not repeated:  # keys know it of each sample
         raise InputError(
             f'{path}: its part {twice[0][:16]} was removed already (where equal samples were '
@@ -145,9 +138,8 @@ def _removed(path, state: State, remove, repeated: bool) -> State:
 
 
 def without_class(state: State, text: str, path) -> State:
-    """The state without the class that reads so; InputError, naming `path`, if it cannot be
-    removed.
-    """
+    """Return the state without the class of this name; InputError, naming `path`, if it cannot be
+    removed."""
     classes = {str(label): label for label in state.classes.tolist()}
     with naming(path):
         return state.without_class(classes.get(normal(text), text))

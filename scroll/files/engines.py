@@ -13,7 +13,6 @@ import glob
 import os
 import sys
 import tempfile
-from collections import Counter as Times
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,31 +35,33 @@ _TRIES = 4  # of Spark, for a task whose worker dies
 
 
 class Count(NamedTuple):
-    """What was counted: a `State` of statistics, and the sources that it is of."""
+    """Sums of files: a `State` of statistics, and the files (sources) that were counted."""
 
     state: State
-    sources: tuple
+    sources: tuple[str, ...]
 
 
-def find(patterns: list) -> list:
-    """Paths and URLs that match any of these patterns (`dir/*.parquet`, `s3://bucket/**/*.npz`),
-    each once, sorted; InputError where none matches."""
+def find(patterns: list[str]) -> list[str]:
+    """Return paths and URLs that match any of these patterns (`dir/*.parquet`,
+    `s3://bucket/**/*.npz`), each once, sorted; InputError where none matches."""
     paths = set()
     for pattern in patterns:
         if '://' in pattern:
-            found = _at_url(pattern, _matching)
+            with _file_system(pattern) as fsspec:
+                files, path = fsspec.core.url_to_fs(pattern)
+                matching = [files.unstrip_protocol(file) for file in files.glob(path)]
         else:
-            found = [os.path.abspath(path) for path in glob.glob(pattern, recursive=True)]
-        if not found:
+            matching = [os.path.abspath(path) for path in glob.glob(pattern, recursive=True)]
+        if not matching:
             raise InputError(f'--from {pattern}: no file matches')
-        paths.update(found)
+        paths.update(matching)
     return sorted(paths)
 
 
-def _at_url(url: str, use):
-    """use(fsspec, url); InputError for whatever goes wrong, since each kind of store has its own
-    errors.
-    """
+@contextmanager
+def _file_system(url: str) -> Iterator:
+    """Give fsspec to the block; any error there is an InputError, since each kind of store has its
+    own errors."""
     try:
         import fsspec
     except ModuleNotFoundError:
@@ -68,27 +69,20 @@ def _at_url(url: str, use):
             f'{url}: URLs need fsspec, which is not installed: pip install fsspec'
         ) from None
     with readable(url):
-        return use(fsspec, url)
-
-
-def _matching(fsspec, url: str) -> list:
-    files, path = fsspec.core.url_to_fs(url)
-    return [files.unstrip_protocol(found) for found in files.glob(path)]
+        yield fsspec
 
 
 @contextmanager
-def _here(source: str) -> Iterator[str]:
-    """A path on this machine: of what a URL names a copy, for as long as it is needed."""
+def _local_copy(source: str) -> Iterator[str]:
+    """Give a path on this machine to the block: for a URL that of a copy, deleted afterwards."""
     if '://' not in source:
         yield source
         return
     with tempfile.TemporaryDirectory() as folder, naming(source):
-        yield _at_url(
-            source,
-            lambda fsspec, url: fsspec.open_local(
-                f'simplecache::{url}', simplecache={'cache_storage': folder}
-            ),
-        )
+        cache = {'cache_storage': folder}
+        with _file_system(source) as fsspec:
+            path = fsspec.open_local(f'simplecache::{source}', simplecache=cache)
+        yield path
 
 
 @dataclass(frozen=True)
@@ -96,20 +90,24 @@ class Counter:
     """Counts a file of features; plain data, so that any process can be given it.
 
     Attributes:
-        params: of `Scroll`, without buffer and keys. columns, split, size: as of
-            `scroll.files.learning.learn`. names: of the columns of features, in order (`names_in`).
-        embedder: of files of images, as `embedder_of` takes it; '' for features."""
+        params: those of `Scroll`, without buffer and keys.
+        columns: other names of columns, as of `scroll.files.learning.learn`.
+        split: the samples to take, as there.
+        size: the samples of a block, as there.
+        names: names of the columns of features, in order (`names_in`).
+        embedder: backbone for files of images, as `embedder_of` takes it; '' for features.
+    """
 
     params: dict
-    columns: dict = None
-    split: str = None
+    columns: dict | None = None
+    split: str | None = None
     size: int = features.BLOCK
-    names: tuple = None
+    names: tuple | None = None
     embedder: str = ''
 
-    def __call__(self, source: str):
-        """What a file counts, a `Count`; or the InputError if it cannot be counted: returned, so
-        that no engine takes it for a failure to be tried again, or wraps it."""
+    def __call__(self, source: str) -> Count | InputError:
+        """Count a file. An InputError is returned, so that no engine takes it for a failure to be
+        tried again, or wraps it."""
         try:
             return self._counted(source)
         except InputError as error:
@@ -117,29 +115,34 @@ class Counter:
 
     def _counted(self, source: str) -> Count:
         learner = Scroll(embedder_of(self.embedder), **self.params)
-        with _here(source) as path:
+        with _local_copy(source) as path:
             (file,) = open_for(learner, [path], self.columns, self.names)
             learn_file(learner, file, self.split, self.size)
-        dim, psi = (
-            (file.dim, '') if not self.embedder else (learner.embedder.dim, learner.embedder.digest)
-        )
-        counted = getattr(learner, 'statistics_', None) or learner.new_statistics(dim)
-        boolean = not counted.total or learner.classes_.dtype.kind == 'b'
-        return Count(State(None, psi, counted, parts=one_part(counted), boolean=boolean), (source,))
+        if hasattr(learner, 'statistics_'):
+            statistics = learner.statistics_
+            boolean = learner.classes_.dtype.kind == 'b'
+        else:
+            embedder = learner.embedder
+            statistics = learner.new_statistics(file.dim if embedder is None else embedder.dim)
+            boolean = True
+        parts = one_part(statistics)
+        state = State(None, learner.psi(), statistics, parts=parts, boolean=boolean)
+        return Count(state, (source,))
 
 
 def names_in(source: str, columns: dict | None = None) -> tuple | None:
-    """Names of the columns that X of a file of features is made of; None where it is one column."""
-    with _here(source) as path:
+    """Return the names of the columns of X in a file of features; None where it is one column."""
+    with _local_copy(source) as path:
         return features.open_files([path], columns)[0].names
 
 
 def merge(one, two):
-    """The sum of two counts; neither is changed, since an engine may use them again. None counts
-    nothing; the first error stays, and one of adding them is returned, too."""
-    for part, other in ((two, one), (one, two)):
-        if part is None or isinstance(other, InputError):
-            return other
+    """Add two counts; neither is changed, since an engine may use them again. None counts nothing;
+    the first error stays, and an error of the sum is returned, too."""
+    if two is None or isinstance(one, InputError):
+        return one
+    if one is None or isinstance(two, InputError):
+        return two
     try:
         with naming(f'{one.sources[0]}, {two.sources[0]}'):
             return Count(one.state.merged(two.state), one.sources + two.sources)
@@ -148,17 +151,17 @@ def merge(one, two):
 
 
 def sum_of(counts):
-    """The sum of any number of counts; None of none."""
+    """Add any number of counts; None for none."""
     return functools.reduce(merge, counts, None)
 
 
 def _local(count, sources: list, workers):
-    """In this process, one file after the other."""
+    """Count in this process, one file after the other."""
     return sum_of(map(count, Progress('Learning, files', len(sources)).over(sources)))
 
 
 def _ray(count, sources: list, workers):
-    """A task for each file."""
+    """Count each file in a task."""
     import ray
 
     running = ray.is_initialized()
@@ -173,13 +176,18 @@ def _ray(count, sources: list, workers):
                 logging_level='ERROR',
                 runtime_env={'env_vars': {'PYTHONPATH': path}},
             )
-        one, some = (
-            ray.remote(count),
-            ray.remote(lambda *parts: sum_of(parts)),
-        )
-        parts = [one.remote(source) for source in sources]
+
+        @ray.remote  # which takes functions alone: `count` is an object
+        def count_file(source: str):
+            return count(source)
+
+        @ray.remote
+        def add(*parts):
+            return sum_of(parts)
+
+        parts = [count_file.remote(source) for source in sources]
         while len(parts) > 1:
-            parts = [some.remote(*parts[i : i + _FAN_IN]) for i in range(0, len(parts), _FAN_IN)]
+            parts = [add.remote(*parts[i : i + _FAN_IN]) for i in range(0, len(parts), _FAN_IN)]
         return ray.get(parts[0])
     finally:
         if not running:
@@ -187,7 +195,7 @@ def _ray(count, sources: list, workers):
 
 
 def _spark(count, sources: list, workers):
-    """`treeAggregate` over files; the session of spark-submit, where there is one."""
+    """Aggregate over files as a tree, in the session of spark-submit, where there is one."""
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
@@ -213,7 +221,7 @@ def _spark(count, sources: list, workers):
 
 
 def _dask(count, sources: list, workers):
-    """A bag of files, reduced by eights."""
+    """Reduce a bag of files, by eights."""
     from dask import bag
     from dask.distributed import Client, LocalCluster, get_client
 
@@ -231,17 +239,22 @@ def _dask(count, sources: list, workers):
             ) as cluster,
             Client(cluster) as client,
         ):
-            return client.compute(counted).result()
-    return running.compute(counted).result()
+            return client.compute(counted, sync=True)
+    return running.compute(counted, sync=True)
 
 
 ENGINES = {'local': _local, 'ray': _ray, 'spark': _spark, 'dask': _dask}
 
 
 def total(engine: str, counter: Counter, sources: list, workers: int | None = None) -> State:
-    """The sum of what `counter` counts in each source, each of which counts once. engine: of
-    `ENGINES`.
-    workers: processes; None: the engine's default; ignored where an engine runs already.
+    """Count all files, each once, and return the sum.
+
+    Args:
+        engine: one of `ENGINES`.
+        counter: counts a file.
+        sources: paths or URLs.
+        workers: processes; None: the engine's default; ignored where an engine runs already.
+
     InputError: the engine is not installed or gave up, a file cannot be counted (which), or not
     each file was counted once."""
     one_of('engine', engine, ENGINES)
@@ -252,7 +265,7 @@ def total(engine: str, counter: Counter, sources: list, workers: int | None = No
     try:
         out = ENGINES[engine](counter, sources, workers)
     except ModuleNotFoundError as error:
-        raise not_installed(f'--engine {engine}', error.name, engine) from error
+        raise not_installed(f'--engine {engine}', str(error.name), engine) from error
     except InputError:
         raise
     except Exception as error:  # workers killed too often, no Java, no memory
@@ -263,11 +276,10 @@ def total(engine: str, counter: Counter, sources: list, workers: int | None = No
         ) from error
     if isinstance(out, InputError):
         raise out
-    times = Times(out.sources)
-    wrong = [source for source in sources if times[source] != 1]
+    wrong = [source for source in sources if out.sources.count(source) != 1]
     if wrong:
         raise InputError(
-            f'{wrong[0]}: was counted {times[wrong[0]]} times, expected once, as were '
+            f'{wrong[0]}: was counted {out.sources.count(wrong[0])} times, expected once, as were '
             f'{len(wrong) - 1} others of {len(sources)}: the engine has lost or repeated them'
         )
     return out.state

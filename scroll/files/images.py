@@ -19,7 +19,7 @@ from scroll.ground.archive import open_file
 from scroll.ground.arguments import not_installed, shown
 from scroll.ground.errors import InputError
 
-# Without EPS, for which Pillow would run a program.
+# without EPS, for which Pillow would run a program
 FORMATS = ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'JPEG2000', 'TGA', 'ICO', 'AVIF')
 _AT_ONCE = 64  # images of a Parquet file in memory
 MAX_PIXELS = 178_956_970  # Pillow's own limit, which other libraries switch off
@@ -27,9 +27,11 @@ _DECODERS = 'libjpeg_turbo', 'jpg', 'webp', 'avif', 'jpg_2000', 'libtiff'  # as 
 
 
 def decode(source, name: str | None = None) -> tuple:
-    """(PIL image of mode RGB, whether there are more frames or pages) of a file, or of bytes.
-    InputError: no image, damaged, of a format not in `FORMATS`, larger than `MAX_PIXELS`, or grey
-    of more than 8 bits; or Pillow is not installed."""
+    """Read a file, or bytes, as a PIL image of mode RGB; also return True if it has more frames or
+    pages.
+
+    name: its name in errors. InputError: no image, damaged, of a format not in `FORMATS`, larger
+    than `MAX_PIXELS`, or grey of more than 8 bits; or Pillow is not installed."""
     try:
         from PIL import Image, ImageOps
     except ModuleNotFoundError:
@@ -59,36 +61,31 @@ def decode(source, name: str | None = None) -> tuple:
                     out = ImageOps.exif_transpose(image)
                 return _rgb(out), several
     except Exception as error:  # damaged images raise almost anything
-        unknown = type(error).__name__ == 'UnidentifiedImageError'
-        reason = (
-            f'expected one of {", ".join(FORMATS)}; pillow-heif can convert HEIC'
-            if unknown
-            else ' '.join(str(error).split())[:200] or type(error).__name__
-        )
+        reason = ' '.join(str(error).split())[:200] or type(error).__name__
+        if type(error).__name__ == 'UnidentifiedImageError':
+            reason = f'expected one of {", ".join(FORMATS)}; pillow-heif can convert HEIC'
         raise InputError(f'{name or source}: not a readable image ({reason})') from error
 
 
 def decoders() -> str:
-    """Versions of Pillow and its decoders: with others, the pixels of JPEG, WebP, AVIF may differ."""
+    """Return the versions of Pillow and its decoders: with others, the pixels of JPEG, WebP, AVIF
+    may differ."""
     from PIL import __version__, features
 
-    known = {*features.modules, *features.codecs, *features.features}
-    found = [name for name in _DECODERS if name in known and features.check(name)]
-    return ', '.join(
-        [f'Pillow {__version__}', *(f'{name} {features.version(name)}' for name in found)]
-    )
+    supported = {*features.modules, *features.codecs, *features.features}
+    versions = [f'Pillow {__version__}']
+    for name in _DECODERS:
+        if name in supported and features.check(name):
+            versions.append(f'{name} {features.version(name)}')
+    return ', '.join(versions)
 
 
 def _rgb(image):
-    """A loaded image as 8-bit RGB, the transparent over white."""
+    """Return a loaded image as 8-bit RGB, laid over white where it is transparent."""
     from PIL import Image
 
-    if (
-        image.mode not in ('LA', 'PA', 'RGBA', 'RGBa')
-        and 'transparency' not in image.info
-        and not (image.mode == 'P' and image.palette.mode.endswith('A'))
-    ):
-        return image if image.mode == 'RGB' else image.convert('RGB')
+    if not image.has_transparency_data:
+        return image.convert('RGB')
     white = Image.new('RGBA', image.size, 'white')
     return Image.alpha_composite(white, image.convert('RGBA')).convert('RGB')
 
@@ -111,21 +108,23 @@ class ImageFile(FeatureFile):
         return ImageTable(self.path, self._columns)
 
     def blocks(self, size: int = BLOCK):
-        """Yield all samples, at most `size` at once; InputError for a damaged image (which sample)."""
+        """Yield all samples, at most `size` at once; InputError for a damaged image (which
+        sample)."""
         start = 0
-        for part in super().blocks(min(size, _AT_ONCE)):
-            images = []
-            for row, content in enumerate(part.X, start):
-                name, where = f'{self.path}: image of sample {row}', None
-                if isinstance(content, dict):
-                    content, where = content['bytes'], content.get('path')
-                if content is None:
-                    said = f'has a path ({shown(where)}) and no bytes' if where else 'is missing'
-                    raise InputError(
-                        f'{name} {said}: put the bytes of the image file into the column'
-                    )
-                images.append(np.asarray(decode(content, name)[0]))
-            start, shapes = start + len(images), [image.shape for image in images]
-            for shape in sorted(set(shapes)):
-                at = [i for i, other in enumerate(shapes) if other == shape]
-                yield part.part(at)._replace(X=np.stack([images[i] for i in at]))
+        for block in super().blocks(min(size, _AT_ONCE)):
+            images = [self._image(row, content) for row, content in enumerate(block.X, start)]
+            start += len(images)
+            for shape in sorted({image.shape for image in images}):
+                at = [i for i, image in enumerate(images) if image.shape == shape]
+                yield block.part(at)._replace(X=np.stack([images[i] for i in at]))
+
+    def _image(self, row: int, content) -> np.ndarray:
+        """Decode a value of the column."""
+        name, path = f'{self.path}: image of sample {row}', None
+        if isinstance(content, dict):
+            path = content.get('path')
+            content = content['bytes']
+        if content is None:
+            state = f'has a path ({shown(path)}) and no bytes' if path else 'is missing'
+            raise InputError(f'{name} {state}: put the bytes of the image file into the column')
+        return np.asarray(decode(content, name)[0])

@@ -1,4 +1,4 @@
-"""Learn from files of features, and predict: what `python -m scroll learn, add, predict` do.
+"""Learn from files of features, and predict, for `python -m scroll learn, add, predict`.
 
 Files are read in blocks (`scroll.files.features`). Statistics, and so f_T, are the same bits
 whatever the order of samples and files, their kind and the size of the blocks. So is a buffer with
@@ -8,6 +8,7 @@ whatever the order of samples and files, their kind and the size of the blocks. 
 import csv
 import io
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 
 from scroll.files.features import BLOCK, FeatureFile, open_files, read_blocks
@@ -26,14 +27,23 @@ def learn(
     split: str | None = None,
     size: int = BLOCK,
     source: str = 'what was learned',
-) -> tuple:
-    """Let a learner learn from files (`open_for`), each a part (`scroll.sums.parts`): of those with
-    splits what is to train, unless `split` says otherwise. source: of what the learner knows
-    already, for errors. Returns (samples learned, samples in the files). InputError: a file cannot
-    be read or learned from; the learner may then have learned a part."""
+) -> tuple[int, int]:
+    """Teach a learner files (`open_for`), each a part (`scroll.sums.parts`); return the number of
+    samples learned, and of all samples in the files.
+
+    Args:
+        learner: learns them.
+        paths: files of features, or of images where it has a backbone.
+        columns: other names of columns, as of `open_files`.
+        split: the samples to learn, as of `read_blocks`: by default those to train.
+        size: samples of a block.
+        source: file of the learner, for errors.
+
+    InputError: a file cannot be read or learned; the learner may then have learned a part."""
     names = getattr(learner, 'feature_names_in_', None)
-    files, learned = open_for(learner, paths, columns, names, source), 0
-    with Progress('Learning', sum(file.rows for file in files)) as progress:
+    files, learned, parts = open_for(learner, paths, columns, names, source), 0, {}
+    total = sum(file.rows for file in files)
+    with Progress('Learning', total) as progress:
         for file in files:
             learned += learn_file(learner, file, split, size, progress.update)
             if learned:
@@ -43,7 +53,7 @@ def learn(
             f'{files[0].path}: there are no samples of the split that is to be learned'
         )
     warn_of_repeated(parts)
-    return learned, sum(file.rows for file in files)
+    return learned, total
 
 
 def open_for(
@@ -52,30 +62,34 @@ def open_for(
     columns: dict | None = None,
     names: tuple | None = None,
     source: str = 'what was learned',
-) -> list:
-    """What a learner learns from: Parquet files of images where it has a backbone, else
-    `open_files`.
-    """
-    kind, known = FeatureFile, None
+) -> list[FeatureFile]:
+    """Open files for a learner: Parquet files of images where it has a backbone, else as
+    `open_files`."""
+    kind, reference = FeatureFile, None
     if learner.embedder is not None:
-        from scroll.files.images import ImageFile as kind
+        from scroll.files.images import ImageFile
+
+        kind = ImageFile
     if hasattr(learner, 'statistics_') and len(learner.classes_):
-        known = learner.classes_, f'in {source}'
-    return open_files(paths, columns, ('X', 'y'), names, known, kind)
+        reference = learner.classes_, f'in {source}'
+    return open_files(paths, columns, ('X', 'y'), names, reference, kind)
 
 
 def learn_file(
-    learner: Scroll, file, split: str | None = None, size: int = BLOCK, progress=None
+    learner: Scroll,
+    file: FeatureFile,
+    split: str | None = None,
+    size: int = BLOCK,
+    progress: Callable[[int], None] = lambda count: None,
 ) -> int:
-    """`learn`, of a `FeatureFile`; returns how many samples were learned, which may be none.
-    progress: called with the number of each block's."""
+    """Teach a learner one file; return the number of samples learned, which may be 0. progress:
+    called with the number of samples of each block."""
     learned = 0
     for _, block in read_blocks([file], split, size):
         with naming(file.path):
             learner.partial_fit(file.named(block.X), block.y)
         learned += len(block.X)
-        if progress:
-            progress(len(block.X))
+        progress(len(block.X))
     return learned
 
 
@@ -87,40 +101,37 @@ def predict(
     split: str | None = None,
     size: int = BLOCK,
     scores: bool = False,
-) -> tuple:
+) -> tuple[int | None, int]:
     """Write labels of samples to `out`, as CSV, whole or not at all ('-': to standard output, as
     they come): of files with splits those to test.
 
-    Columns: `id`, of the file, or how many samples come before it; `label`, what is predicted; `y`,
+    Columns: `id`, of the file, or how many samples come before it; `label`, the prediction; `y`,
     where the file has it; with `scores` the logit of each class, so that reading it gives the same
-    float64. Returns (samples predicted right, or None where there is no y; samples)."""
+    float64. Return the number of samples predicted right, or None where there is no y, and of all
+    samples."""
     learned = getattr(learner, 'feature_names_in_', None)
     files, right, total = open_files(paths, columns, names=learned), 0, 0
-    known = 'y' in files[0].has
-    names = [
-        'id',
-        'label',
-        *['y'] * known,
-        *[f'score {label}' for label in learner.classes_] * scores,
-    ]
+    labelled = 'y' in files[0].has
+    score_names = [f'score {label}' for label in learner.classes_] if scores else []
+    header = ['id', 'label', *(['y'] if labelled else []), *score_names]
     writing = nullcontext(sys.stdout.buffer) if out == '-' else atomic_write(out)
-    with (
-        unwritable(out),
-        writing as target,
-        Progress('Predicting', sum(f.rows for f in files)) as progress,
-    ):
+    samples = sum(file.rows for file in files)
+    with unwritable(out), writing as target, Progress('Predicting', samples) as progress:
         sys.stdout.flush()
-        target.write(_csv([names]))
+        target.write(_csv([header]))
         for file, block in read_blocks(files, split, size, usual='test'):
             with naming(file.path):
-                if known:
+                if labelled:
                     check_kind(block.y, learner.classes_)
                 X = file.named(block.X)
-                labels = learner.predict(X).tolist()
-                logits = learner.decision_function(X).T.tolist() if scores else []
-            true = [block.y.tolist()] if known else []
-            right += sum(a == b for column in true for a, b in zip(labels, column))
-            target.write(_csv(zip(block.id.tolist(), labels, *true, *logits)))
+                labels = learner.predict(X)
+                values = [block.id.tolist(), labels.tolist()]
+                if labelled:
+                    values.append(block.y.tolist())
+                    right += int((labels == block.y).sum())
+                if scores:
+                    values += learner.decision_function(X).T.tolist()
+            target.write(_csv(zip(*values)))
             total += len(labels)
             progress.update(len(labels))
         if not total:
@@ -128,11 +139,11 @@ def predict(
                 f'{files[0].path}: there are no samples of the split that is to be predicted'
             )
         target.flush()
-    return right if known else None, total
+    return right if labelled else None, total
 
 
 def _csv(rows) -> bytes:
-    """Lines of CSV; Python's floats are written so that they are read as the same."""
+    """Return lines of CSV; Python's floats are written so that they are read as the same."""
     text = io.StringIO(newline='')
     csv.writer(text, lineterminator='\n').writerows(rows)
     return text.getvalue().encode('utf-8', 'backslashreplace')

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from scroll.files.arrays import check_shape, found_in
+from scroll.files.arrays import check_shape, match_columns
 from scroll.ground.arguments import not_installed
 from scroll.ground.errors import InputError
 from scroll.ground.labels import BOOLEANS, INTEGERS
@@ -20,25 +20,26 @@ class Table:
     """A Parquet file.
 
     Attributes:
-        names: of its columns. has: those of X, y, id and split that it has. rows: N. dim: d.
-        x_names: of the
-            columns of X, None where it is one of lists. labels: as of `Arrays`. Where `datasets` of
-            Hugging
-            Face has noted names of the integers of y (ClassLabel), these are the labels."""
+        names: names of its columns.
+        has: those of X, y, id and split that it has.
+        rows: N.
+        dim: d.
+        x_names: names of the columns of X, None where it is one of lists.
+        labels: as of `Arrays`. Where `datasets` of Hugging Face has noted names of the integers of
+            y (ClassLabel), these are the labels.
+    """
 
     def __init__(self, path: str, columns: dict, names: tuple | None = None):
         # else all that is read of the file stays in memory until its end
         self._file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
         schema, pattern = self._file.schema_arrow, columns.get('X', '')
-        self.names, self.rows, self.dim, self.x_names = (
-            schema.names,
-            self._file.metadata.num_rows,
-            0,
-            None,
-        )
+        self.names = schema.names
+        self.rows = self._file.metadata.num_rows
+        self.dim = 0
+        self.x_names: tuple | None = None
         if len(set(self.names)) < len(self.names):
             raise InputError('two columns have one name')
-        self._read = {name: [own] for name, own in found_in(self.names, columns).items()}
+        self._read = {name: [column] for name, column in match_columns(self.names, columns).items()}
         matching = [column for column in self.names if fnmatchcase(column, pattern)]
         if '*' in pattern and matching:
             self._read = {'X': matching} | self._read
@@ -51,18 +52,19 @@ class Table:
             if not types.is_nested(kinds[0]):
                 self.x_names = tuple(self._read['X'])
             check_shape('X', (self.rows, self.dim), np.dtype(float), self.rows)
-        self.labels, self._class_names = INTEGERS, None
+        self.labels, self._class_names = INTEGERS, np.array([])
         for column in self._read.get('y', ()):
             kind = str(schema.field(column).type)
+            self._class_names = np.array(_class_names(schema.metadata or {}, column))
             if 'string' in kind:  # large, view, of a dictionary
                 self.labels = 'strings'
             elif kind == 'bool':
                 self.labels = BOOLEANS
-            elif names := _class_names(schema.metadata or {}, column):
-                self.labels, self._class_names = 'names (of its ClassLabel)', np.array(names)
+            elif len(self._class_names):
+                self.labels = 'names (of its ClassLabel)'
 
     def _width(self, kinds: list) -> int:
-        """d; InputError unless X is a column of lists of numbers, or of numbers each."""
+        """Return d; InputError unless X is a column of lists of numbers, or columns of numbers."""
         lists = types.is_list(kinds[0]) or types.is_large_list(kinds[0])
         fixed = types.is_fixed_size_list(kinds[0])
         for column, kind in zip(self._read['X'], kinds):
@@ -79,19 +81,18 @@ class Table:
 
     def blocks(self, size: int):
         """Yield dicts of columns, of up to `size` rows."""
-        wanted = [column for names in self._read.values() for column in names]
-        for batch in self._file.iter_batches(size, columns=wanted):
-            columns = {name: [batch.column(n) for n in names] for name, names in self._read.items()}
-            block = {
-                name: self._matrix(parts) if name == 'X' else _column(name, *parts)
-                for name, parts in columns.items()
-            }
-            if self._class_names is not None:
+        needed = [column for names in self._read.values() for column in names]
+        for batch in self._file.iter_batches(size, columns=needed):
+            block = {}
+            for name, columns in self._read.items():
+                parts = [batch.column(column) for column in columns]
+                block[name] = self._matrix(parts) if name == 'X' else _column(name, parts[0])
+            if self.labels.startswith('names'):
                 block['y'] = self._named(block['y'])
             yield block
 
     def _named(self, numbers: np.ndarray) -> np.ndarray:
-        """Names (n,) of the classes of these numbers; -1, which stands for no label, is none."""
+        """Return names (n,) of classes by number; -1, which stands for no label, has none."""
         unnamed = np.setdiff1d(numbers, np.arange(len(self._class_names)))
         if len(unnamed):
             raise InputError(
@@ -101,7 +102,7 @@ class Table:
         return self._class_names[numbers]
 
     def _matrix(self, parts: list) -> np.ndarray:
-        """X (n, d)."""
+        """Return X (n, d)."""
         if not types.is_nested(parts[0].type):
             return np.stack([_column('X', part) for part in parts], axis=1)
         if parts[0].null_count:
@@ -117,8 +118,7 @@ class Table:
 
 class ImageTable(Table):
     """A Parquet file whose X is a column of encoded images: (n,) bytes, structs with `bytes`, or
-    None.
-    """
+    None."""
 
     def _width(self, kinds: list) -> int:
         kind = kinds[0]
@@ -134,25 +134,19 @@ class ImageTable(Table):
         return np.array(parts[0].to_pylist(), object)
 
 
-def _class_names(metadata: dict, column: str) -> list | None:
-    """Names of the integers of a column, as `datasets` notes them in the schema; None: there are
-    none, or they are '0', '1', '2'..., as of digits, which say no more than the integers."""
-    about = (
-        json.loads(metadata.get(b'huggingface', b'{}'))
-        .get('info', {})
-        .get('features', {})
-        .get(column)
-    )
-    names = (
-        about.get('names')
-        if isinstance(about, dict) and about.get('_type') == 'ClassLabel'
-        else None
-    )
-    return names if names != list(map(str, range(len(names or ())))) else None
+def _class_names(metadata: dict, column: str) -> list:
+    """Return names of the integers of a column, as `datasets` notes them in the schema; []: there
+    are none, or they are '0', '1', '2'..., as of digits, which say no more than the integers."""
+    info = json.loads(metadata.get(b'huggingface', b'{}')).get('info', {})
+    about = info.get('features', {}).get(column)
+    if not isinstance(about, dict) or about.get('_type') != 'ClassLabel':
+        return []
+    names = about['names']
+    return names if names != list(map(str, range(len(names)))) else []
 
 
 def _column(name: str, values) -> np.ndarray:
-    """Values of one column (n,)."""
+    """Return values of one column (n,)."""
     if values.null_count:
         raise InputError(f'{name} has missing values')
     if types.is_dictionary(values.type):

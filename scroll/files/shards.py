@@ -10,8 +10,8 @@ from scroll.ground.grid import sample_keys
 
 def shard(text: str) -> str:
     """Command-line type: 'i/n', the i-th of n shares, counted from 1."""
-    found = re.fullmatch(r'([0-9]{1,9})/([0-9]{1,9})', text)
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r'([0-9]{1,9})/([0-9]{1,9})', text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise argparse.ArgumentTypeError(
             f'{text!r}: expected i/n, the i-th of n shares: 1/4, 2/4, 3/4 or 4/4'
         )
@@ -19,7 +19,7 @@ def shard(text: str) -> str:
 
 
 def in_shard(samples: np.ndarray, text: str) -> np.ndarray:
-    """bool (N,): whether a sample is in the share. A function of its bytes alone: uint8 pixels
-    (N, H, W, C), or features on the grid (N, d)."""
+    """Return bool (N,): True for samples in the share. A function of their bytes alone: uint8
+    pixels (N, H, W, C), or features on the grid (N, d)."""
     which, count = map(int, text.split('/'))
     return sample_keys(samples) % np.uint64(count) == which - 1

@@ -1,7 +1,8 @@
 """Every setting of a learner, once: default, what it may be, what it is for, which heads look at it.
 
-The constructors of `Scroll` and `ScrollClassifier` and their checks, the flags of `main.py` and of
-`python -m scroll learn`, and the settings in state files all derive from `SETTINGS`.
+The checks of `Scroll` and `ScrollClassifier`, the flags of `main.py` and of `python -m scroll
+learn`, and the settings in state files all derive from `SETTINGS`; a test holds the constructors to
+it.
 
     >>> SETTINGS['pooling'].default, SETTINGS['pooling'].heads
     (0.5, ('qda',))
@@ -10,7 +11,6 @@ The constructors of `Scroll` and `ScrollClassifier` and their checks, the flags 
     scroll.ground.errors.InputError: pooling 2: expected a number from 0 to 1, or 'auto'
 """
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
@@ -168,38 +168,3 @@ def parse(text):
 def class_weight_hint(names) -> str:
     """What to do instead of `class_weight`, if it is among the names of arguments; else ''."""
     return "; head='balanced' counts each class alike" if 'class_weight' in names else ''
-
-
-def constructor(defaults: dict, positional: int | None = None) -> Callable:
-    """An `__init__` that stores its arguments and does nothing else, as scikit-learn has it.
-    defaults: argument -> default, in order. positional: how many may be given without their
-    name."""
-    kinds = [
-        inspect.Parameter.POSITIONAL_OR_KEYWORD
-        if positional is None or i < positional
-        else inspect.Parameter.KEYWORD_ONLY
-        for i in range(len(defaults))
-    ]
-    first = inspect.Parameter('self', inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    signature = inspect.Signature(
-        [
-            first,
-            *(
-                inspect.Parameter(name, kind, default=default)
-                for (name, default), kind in zip(defaults.items(), kinds)
-            ),
-        ]
-    )
-
-    def __init__(self, *values, **named):
-        try:
-            given = signature.bind(self, *values, **named)
-        except TypeError as error:
-            raise TypeError(
-                f'{type(self).__name__}.__init__() {error}{class_weight_hint(named)}'
-            ) from None
-        given.apply_defaults()
-        vars(self).update(list(given.arguments.items())[1:])
-
-    __init__.__signature__ = signature
-    return __init__

@@ -1,1 +1,1 @@
-"""What a user holds: states, learners, estimators in the manner of scikit-learn."""
+"""States, learners, estimators in the manner of scikit-learn."""

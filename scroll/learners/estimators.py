@@ -1,4 +1,4 @@
-"""SCROLL for scikit-learn: pipelines, grid search, data frames, sample weights; classes may come late.
+"""SCROLL for scikit-learn: pipelines, grid search, data frames, sample weights, late classes.
 
     >>> from sklearn.datasets import load_wine
     >>> from sklearn.model_selection import cross_val_score
@@ -14,11 +14,12 @@ import hashlib
 import json
 import threading
 import warnings
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 
@@ -26,13 +27,7 @@ from scroll.ground.arguments import one_of, shown, whole
 from scroll.ground.errors import InputError, naming
 from scroll.ground.grid import widened
 from scroll.ground.labels import check_kind, check_labels, label_array, typed_labels
-from scroll.ground.settings import (
-    DEFAULTS,
-    SETTINGS,
-    check_settings,
-    class_weight_hint,
-    constructor,
-)
+from scroll.ground.settings import SETTINGS, check_settings, class_weight_hint
 from scroll.ground.tables import Columns, names_of, numbers_of, warn_of_half
 from scroll.heads.registry import HEADS, lift_of
 from scroll.heads.scaling import row_sums
@@ -47,22 +42,22 @@ _UNEVEN = 30  # times the usual root mean square is another scale
 
 
 class _Fitted(NamedTuple):
-    """What fitting adds, replaced as a whole. declared: labels that were named as `classes`."""
+    """The result of fitting, replaced as a whole. declared: labels that were named as `classes`."""
 
     learner: GridLearner
     declared: frozenset = frozenset()
 
     def labels(self) -> np.ndarray:
-        """All that are known, sorted, as `typed_labels` gives them."""
+        """All labels, seen or declared, sorted, as `typed_labels` gives them."""
         return typed_labels(sorted(set(self.learner.classes_.tolist()) | self.declared))
 
     def in_columns(self, values: np.ndarray, unseen: float) -> np.ndarray:
-        """(N, K) of classes that were seen, with columns for those that were only declared."""
+        """Add columns (N, K) for classes that were only declared."""
         if not self.declared:
             return values
-        every = self.labels().tolist()
-        out = np.full((len(values), len(every)), unseen)
-        out[:, [every.index(label) for label in self.learner.classes_.tolist()]] = values
+        labels = self.labels()
+        out = np.full((len(values), len(labels)), unseen)
+        out[:, np.isin(labels, self.learner.classes_)] = values
         return out
 
 
@@ -75,32 +70,71 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     takes samples out. Head and its parameters may be changed at any time. Bad input is an
     `InputError`, and changes nothing.
 
-    head, ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled
-    features.
-    lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length.
-    scale: 'unit': each sample has its length scaled to one, as embeddings want it. None: features
-    as they are, in units of the power of two at or above `limit`. 'standard', for tables of
-    measured quantities and the heads ridge, ncc and lda: each feature less its mean, over its
-    standard deviation and sqrt(d), both from the sums (`scroll.learners.grid_learner.Standardised`). limit:
-    without unit length, the largest absolute value that a feature will have, a number or (with
-    'standard') one for each feature. Values beyond cannot be learned, and are predicted as those at
-    the edge of the grid. None: `fit` makes a grid that reaches four times as far as its data;
-    `partial_fit` cannot begin, since its first batch would decide. calibration_size: samples to
-    keep, drawn by hash and shared among the classes, to calibrate `predict_proba` on. 0: none, and
-    probabilities are the softmax of plain logits.
+    Args:
+        head: as of `Scroll`, for scaled features.
+        scale: 'unit': each sample has its length scaled to one, as embeddings want it. None:
+            features as they are, in units of the power of two at or above `limit`. 'standard', for
+            tables of measured quantities and the heads ridge, ncc and lda: each feature less its
+            mean, over its standard deviation and sqrt(d), both from the sums
+            (`scroll.learners.grid_learner.Standardised`).
+        limit: without unit length, the largest absolute value that a feature will have, a number or
+            (with 'standard') one for each feature. Values beyond cannot be learned, and are
+            predicted as those at the edge of the grid. None: `fit` makes a grid that reaches four
+            times as far as its data; `partial_fit` cannot begin, since its first batch would
+            decide.
+        calibration_size: samples to keep, drawn by hash and shared among the classes, to calibrate
+            `predict_proba` on. 0: none, and probabilities are the softmax of plain logits.
+        ridge_lambda: as of `Scroll`.
+        targets: as of `Scroll`.
+        ncc_bias: as of `Scroll`.
+        seed: as of `Scroll`.
+        shrinkage: as of `Scroll`.
+        pooling: as of `Scroll`.
+        lift: as of `Scroll`; this and the next three affect `fit`, and need unit length.
+        lift_dim: as of `Scroll`.
+        lift_seed: as of `Scroll`.
+        lift_bandwidth: as of `Scroll`.
 
     Attributes:
-        classes_: (K,) labels, with those that were named as `classes` and not yet seen. head_: the
-        head in
-            use. n_features_in_: d. feature_names_in_: (d,) of a data frame. learner_: the `Scroll`
-            below;
-            `learner_.statistics_` are its sums, of features on the grid."""
+        classes_: (K,) labels, with those that were named as `classes` and not yet seen.
+        head_: the head in use.
+        n_features_in_: d.
+        feature_names_in_: (d,) names of the columns of a data frame.
+        learner_: the `Scroll` below; `learner_.statistics_` are its sums, of features on the grid.
+    """
 
-    __init__ = constructor(
-        {'head': DEFAULTS['head'], 'scale': 'unit', 'limit': None, 'calibration_size': 500}
-        | {name: DEFAULTS[name] for name in _HEAD_SETTINGS},
-        positional=1,
-    )
+    def __init__(
+        self,
+        head: str = 'ridge',
+        *,
+        scale: str | None = 'unit',
+        limit: float | Sequence[float] | None = None,
+        calibration_size: int = 500,
+        ridge_lambda: float | str = 0.1,
+        targets: str = 'pm1',
+        ncc_bias: str = 'exact',
+        seed: int = 0,
+        shrinkage: float | str = 'oas',
+        pooling: float | str = 0.5,
+        lift: str = 'auto',
+        lift_dim: int = 2000,
+        lift_seed: int = 0,
+        lift_bandwidth: float = 1.0,
+    ):
+        self.head = head
+        self.scale = scale
+        self.limit = limit
+        self.calibration_size = calibration_size
+        self.ridge_lambda = ridge_lambda
+        self.targets = targets
+        self.ncc_bias = ncc_bias
+        self.seed = seed
+        self.shrinkage = shrinkage
+        self.pooling = pooling
+        self.lift = lift
+        self.lift_dim = lift_dim
+        self.lift_seed = lift_seed
+        self.lift_bandwidth = lift_bandwidth
 
     def set_params(self, **params) -> 'ScrollClassifier':
         """Change constructor arguments by name; takes effect where they are next used."""
@@ -110,10 +144,14 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(str(error).rstrip('.') + class_weight_hint(params)) from error
 
     def fit(self, X, y, sample_weight=None) -> 'ScrollClassifier':
-        """Forget everything, then learn. X: numbers (N, d): array or data frame. y: labels (N,),
-        whole numbers or text. sample_weight: whole numbers (N,), 0 or more: exact copies of
-        each."""
-        fresh = clone(self)
+        """Forget everything, then learn.
+
+        Args:
+            X: numbers (N, d): array or data frame.
+            y: labels (N,), whole numbers or text.
+            sample_weight: whole numbers (N,), 0 or more: exact copies of each.
+        """
+        fresh = type(self)(**self.get_params(deep=False))
         fresh._learn(X, y, None, sample_weight, whole_data=True)
         with self._writing():
             self._fitted = fresh._fitted  # at once: a fit may be interrupted
@@ -130,7 +168,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         calibrate on, those that were let go do not come back). InputError: they cannot all have
         been learned."""
         warn_of_half(X)
-        X, y = self._checked(X, self._known(), y)
+        X, y = self._checked(X, self._require_fitted(), y)
         with self._writing():
             learner = copy.copy(self.learner_)
             learner.remove(X, check_labels(y, len(y)))
@@ -138,38 +176,33 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def __add__(self, other: 'ScrollClassifier') -> 'ScrollClassifier':
-        """A new classifier, with these parameters, that has learned what both have; they stay as
-        they are.
-        """
+        """Return a new classifier, with these parameters, that has learned the data of both."""
         if not isinstance(other, ScrollClassifier):
             return NotImplemented
-        one, two, out = self._known(), other._known(), copy.copy(self)
-        out._fitted = _Fitted(
-            copy.copy(one.learner).merge(two.learner), one.declared | two.declared
-        )
+        one, two = self._require_fitted(), other._require_fitted()
+        learner = copy.copy(one.learner)
+        learner.merge(two.learner)
+        out = copy.copy(self)
+        out._fitted = _Fitted(learner, one.declared | two.declared)
         return out
 
     def __getstate__(self) -> dict:
-        return {
-            name: value for name, value in dict(super().__getstate__()).items() if name != '_lock'
-        }
+        return {name: value for name, value in dict(vars(self)).items() if name != '_lock'}
 
-    def _writing(self):
-        """A lock that those who change what was learned hold."""
+    def _writing(self) -> threading.RLock:
+        """The lock of the writers."""
         return vars(self).setdefault('_lock', threading.RLock())
 
     def digest(self) -> str:
-        """SHA-256 of the sums and of the grid they are on; with unit length, that of
-        `Scroll.digest`.
-        """
-        check_is_fitted(self)
-        sums, grid = self.learner_.digest(), self.learner_.psi()
+        """Return the SHA-256 of the sums and of the grid they are on; with unit length, that of
+        `Scroll.digest`."""
+        learner = self._require_fitted().learner
+        sums, grid = learner.digest(), learner.psi()
         return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
 
     def save(self, path) -> None:
-        """Write what was learned to `path`, whole or not at all, for `Scroll.load` and `python -m
-        scroll`: labels are int64 or text there. InputError: it cannot be written, or scale is not
-        'unit'."""
+        """Write the sums to `path`, whole or not at all, for `Scroll.load` and `python -m scroll`:
+        labels are int64 or text there. InputError: it cannot be written, or scale is not 'unit'."""
         self.learner_.save(path)
 
     @property
@@ -180,35 +213,37 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     @property
     def classes_(self) -> np.ndarray:
         """(K,) labels, sorted: int64, text, or bool where all are True or False."""
-        return self._known().labels()
+        return self._require_fitted().labels()
 
     @property
     def head_(self) -> str:
-        """The head in use, of 'auto' the one chosen."""
+        """The head in use, for 'auto' the one chosen."""
         return self.learner_.head_
 
     @property
     def n_features_in_(self) -> int:
         """d."""
-        return self._known().learner.n_features_in_
+        return self._require_fitted().learner.n_features_in_
 
     @property
     def feature_names_in_(self) -> np.ndarray:
-        """(d,) names of the columns of a data frame, as text; an AttributeError where it had none."""
-        return self._known().learner.feature_names_in_
+        """(d,) names of the columns of a data frame, as text; AttributeError: it had none."""
+        return self._require_fitted().learner.feature_names_in_
 
-    def _known(self) -> _Fitted:
+    def _require_fitted(self) -> _Fitted:
         check_is_fitted(self)
         return self._fitted
 
     def predict(self, X) -> np.ndarray:
-        """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
+        """Return labels (N,). Uses exact logits, so ties in float64 are resolved."""
         fitted = self._ready()
         labels = fitted.learner.predict(self._checked(X, fitted)[0])
         return labels.astype(fitted.labels().dtype) if fitted.declared else labels
 
     def decision_function(self, X) -> np.ndarray:
-        """Logits float64 (N, K), columns as `classes_`; of two classes (N,), second less first.
+        """Return logits float64 (N, K), columns as `classes_`; of two classes (N,), second less
+        first.
+
         Those of lda, qda and ncc (`Head.relative`) are less the mean of each sample, so that a
         column can be read by itself, as calibration and ranking do. `learner_.predictor()` has them
         as they are."""
@@ -220,13 +255,14 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_proba(self, X) -> np.ndarray:
-        """Probabilities float64 (N, K): softmax of logits times `GridLearner.probability_scale`."""
+        """Return probabilities float64 (N, K): softmax of logits times
+        `GridLearner.probability_scale`."""
         fitted = self._ready()
         logits = fitted.learner.decision_function(self._checked(X, fitted)[0])
         return fitted.in_columns(softmax(fitted.learner.probability_scale() * logits, axis=1), 0.0)
 
     def score(self, X, y, sample_weight=None) -> float:
-        """Share of samples predicted right, 0 to 1."""
+        """Return the share of samples predicted right, 0 to 1."""
         fitted = self._ready()
         _, y = self._checked(X, fitted, y)
         check_kind(check_labels(y), fitted.learner.classes_)
@@ -236,7 +272,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return '_fitted' in vars(self)
 
     def _learn(self, X, y, classes, sample_weight, whole_data: bool = False) -> 'ScrollClassifier':
-        """`partial_fit`. `whole_data`: there is no more to come, so a grid may be made of it."""
+        """Learn as `partial_fit`. `whole_data`: no more comes, so a grid may be made of it."""
         self._check_params()
         with self._writing():
             first = not self.__sklearn_is_fitted__()
@@ -247,20 +283,27 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                 with naming('classes'):
                     declared = typed_labels(classes)
                     check_kind(declared, labels)
+            weights = None
             if sample_weight is not None:
                 weights = _weights(sample_weight, len(labels), least=int(whole_data))
-                X, labels, weights = (part[weights > 0] for part in (X, labels, weights))
+                counted = weights > 0
+                X, labels, weights = X[counted], labels[counted], weights[counted]
                 if not len(labels):
                     return self
             old = _Fitted(self._new_learner(X, whole_data)) if first else self._fitted
             if old.declared:
                 check_kind(labels, label_array(list(old.declared)))
             learner = old.learner if first else copy.copy(self._ready().learner)
-            if sample_weight is not None:
-                copies = _copies(copy.copy(learner).forget(), Columns(X, names), labels, weights)
-                learner = copies if first else learner.merge(copies, of_parts=False)
-            else:
+            if weights is None:
                 learner.partial_fit(Columns(X, names), labels)
+            else:
+                copies = copy.copy(learner)
+                copies.forget()
+                _learn_copies(copies, Columns(X, names), labels, weights)
+                if first:
+                    learner = copies
+                else:
+                    learner.merge(copies, of_parts=False)
             self._fitted = _Fitted(learner, old.declared | set(declared.tolist()))
         return self
 
@@ -280,14 +323,14 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def _of_head(self) -> dict:
         return {name: getattr(self, name) for name in _HEAD_SETTINGS}
 
-    def _checked(self, X, fitted: _Fitted | None, y='no_validation') -> tuple:
-        """(`Columns` of X float64 (N, d), in the order that was learned; y (N,) where it is given).
-        fitted: None if nothing was learned. What scikit-learn finds wrong is an `InputError`."""
-        learned = (
-            None if fitted is None else tuple(getattr(fitted.learner, 'feature_names_in_', ()))
-        )
+    def _checked(self, X, fitted: _Fitted | None, y='no_validation') -> tuple[Columns, Any]:
+        """Return `Columns` of X float64 (N, d), in the order that was learned, and y (N,) where it
+        is given. fitted: None if nothing was learned. InputError: scikit-learn raised an error."""
+        learned = None
+        if fitted is not None:
+            learned = tuple(getattr(fitted.learner, 'feature_names_in_', ()))
         try:
-            names = names_of(X) if fitted is None else learned or None
+            names = names_of(X) if learned is None else learned or None
             X = numbers_of(X, learned)
             if isinstance(y, str):
                 X = check_array(X, dtype=np.float64, estimator=self)
@@ -307,7 +350,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return Columns(X, names), y
 
     def _new_learner(self, X, whole_data: bool) -> GridLearner:
-        """With the grid that these parameters ask for, made of X if nothing else says what it is."""
+        """A learner with the grid that these parameters ask for, made of X if nothing else says
+        what it is."""
         out = GridLearner(buffer_size=self.calibration_size, strategy='hash', **self._of_head())
         out.standard = self.scale == 'standard'
         if self.scale == 'unit':
@@ -325,32 +369,32 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return out
 
     def _ready(self) -> _Fitted:
-        """What was fitted, with the head that is asked for now."""
-        fitted, asked = self._known(), self._of_head()
-        if asked != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
+        """The result of fitting, with the head that is asked for now."""
+        fitted, settings = self._require_fitted(), self._of_head()
+        if settings != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
             # copies of this classifier, and other threads, may use that learner
             with self._writing():
-                fitted = self._known()
-                fitted = fitted._replace(learner=copy.copy(fitted.learner).set_params(**asked))
-                self._fitted = fitted
+                fitted = self._require_fitted()
+                learner = copy.copy(fitted.learner)
+                learner.set_params(**settings)
+                fitted = self._fitted = fitted._replace(learner=learner)
         return fitted
 
 
 def _plain(y):
-    """Labels in lists and arrays of objects as numbers or text; others are as scikit-learn takes
-    them.
-    """
-    kind = getattr(y, 'dtype', None)
-    listed = (
+    """Return labels in lists, arrays of objects and pandas' own types, which may have gaps, as
+    numbers or text; others as scikit-learn takes them."""
+    dtype = getattr(y, 'dtype', None)
+    objects = (
         isinstance(y, (list, tuple))
-        or getattr(kind, 'kind', '') in ('O', 'T')
-        or getattr(kind, 'na_value', None) is not None
-    )  # pandas' own types, which may have gaps
-    return typed_labels(y, len(y)) if listed and np.asarray(y, object).ndim == 1 else widened(y)
+        or getattr(dtype, 'kind', '') in ('O', 'T')
+        or getattr(dtype, 'na_value', None) is not None
+    )
+    return typed_labels(y, len(y)) if objects and np.asarray(y, object).ndim == 1 else widened(y)
 
 
 def _weights(sample_weight, count: int, least: int) -> np.ndarray:
-    """int64 (N,), whole numbers of at least 0; `least` or more in all."""
+    """Return weights int64 (N,), whole numbers of at least 0; `least` or more in all."""
     try:
         weights = np.ma.masked_array(sample_weight, dtype=np.float64).filled(np.nan)
     except (TypeError, ValueError):
@@ -372,20 +416,20 @@ def _weights(sample_weight, count: int, least: int) -> np.ndarray:
     return weights.astype(np.int64)
 
 
-def _copies(learner: GridLearner, X: Columns, labels, weights) -> GridLearner:
+def _learn_copies(learner: GridLearner, X: Columns, labels, weights) -> None:
     """Teach a learner that has learned nothing `weights` copies of each sample: bit by bit of the
     weights, from the highest, all that was learned is doubled and the samples whose bit is set are
     added."""
     for bit in reversed(range(int(weights.max()).bit_length())):
         if hasattr(learner, 'statistics_'):
             learner.merge(learner, of_parts=False)
-        if (now := weights >> bit & 1 == 1).any():
-            learner.partial_fit(Columns(X.array[now], X.columns), labels[now])
-    return learner
+        counted = weights >> bit & 1 == 1
+        if counted.any():
+            learner.partial_fit(Columns(X.array[counted], X.columns), labels[counted])
 
 
 def _warn_of_scales(X: np.ndarray) -> None:
-    """UserWarning where one feature leaves nothing of the others' share of unit length."""
+    """Warn where one feature leaves nothing of the others' share of unit length."""
     largest = np.abs(X).max()
     sizes = np.sqrt(np.square(X / (largest or 1)).mean(axis=0))
     usual = np.median(sizes[sizes > 0]) if largest else 0

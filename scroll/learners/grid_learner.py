@@ -1,11 +1,11 @@
-"""The learner below `ScrollClassifier`: `Scroll` on features of a grid of their own, with probabilities.
+"""The learner below `ScrollClassifier`: `Scroll` on features of another grid, with probabilities.
 
-Probabilities are calibrated on what the head has not seen: the buffer's samples are taken out of the sums in
-turns, a twentieth of all samples at most, and the head is made of the rest, with all that it is made of.
+Probabilities are calibrated on samples that the head has not seen: the buffer's samples are taken
+out of the sums in turns, a twentieth of all samples at most, and the head is made of the rest.
 
-Neither grid nor standardised features depend on an order: a feature x becomes the integer nearest to
-2^18 (x - centre) / 2^p, with centre and p fixed before the first sample is counted. Mean and variance follow
-from the sums: `Standardised` is a function of these alone.
+Neither grid nor standardised features depend on an order: a feature x becomes the integer nearest
+to 2^18 (x - centre) / 2^p, with centre and p fixed before the first sample is counted. Mean and
+variance follow from the sums: `Standardised` is a function of these alone.
 
     >>> grid = FeatureGrid.covering(3.0, 2, common=True)        # 2^p = 4
     >>> grid.on_it(np.array([[1.0, -4.0]])).tolist()
@@ -27,7 +27,8 @@ from scroll.ground.settings import AUTO
 from scroll.heads.discriminants import class_means
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor
 from scroll.heads.scaling import fit_scale, row_sums
-from scroll.learners.learner import Derived, Scroll
+from scroll.learners.fitted_head import FittedHead, Predictor
+from scroll.learners.learner import Embedded, Scroll
 from scroll.learners.state import State
 from scroll.sums.statistics import Statistics, Sums
 
@@ -41,16 +42,15 @@ _SCALES = 1e-3, 1e5  # of a standard deviation of the logits
 
 @dataclass(frozen=True)
 class FeatureGrid:
-    """Features (N, d) -> whole numbers. centres: float64 (d,); exponents: int64 (d,), p."""
+    """Map of features (N, d) to whole numbers. centres: float64 (d,); exponents: int64 (d,), p."""
 
     centres: np.ndarray
     exponents: np.ndarray
 
     @classmethod
     def covering(cls, limit, dim: int, common: bool) -> 'FeatureGrid':
-        """Up to `limit` in size, a positive number or one for each of d features; `common`: one p
-        for all.
-        """
+        """Return the grid that reaches `limit`, a positive number or one for each of d features.
+        `common`: one p for all."""
         try:
             limits = np.broadcast_to(np.asarray(limit, np.float64), (dim,))
         except (TypeError, ValueError):
@@ -64,8 +64,9 @@ class FeatureGrid:
 
     @classmethod
     def between(cls, low: np.ndarray, high: np.ndarray, centred: bool) -> 'FeatureGrid':
-        """Four times as far as from the least to the largest values of features, float64 (d,) each.
-        `centred`: from the middle between them; else from zero, with one p for all."""
+        """Return the grid that reaches four times as far as these least and largest values of
+        features, float64 (d,) each. `centred`: from the middle between them; else from zero, with
+        one p for all."""
         centres = low / 2 + high / 2 + 0.0 if centred else np.zeros(len(low))  # never -0.0
         reach = high / 2 - low / 2 if centred else np.maximum(-low, high)
         reach = _MARGIN * np.minimum(reach, np.finfo(float).max / _MARGIN)
@@ -73,27 +74,27 @@ class FeatureGrid:
         return cls(centres, _exponents(reach, not centred))
 
     def _rounds(self) -> bool:
-        """Whether features are taken in as float32: not where that would move them by a unit of the
+        """True if features are taken in as float32: not where that would move them by a unit of the
         grid or more, since their centre is far off or the grid is beyond float32."""
         coarse = np.abs(self.centres) >= np.ldexp(1.0, self.exponents + 24 - GRID_BITS)
         beyond = (self.exponents > 127) | (self.exponents < GRID_BITS - 126)
         return not (coarse | beyond).any()
 
     def _place(self, X: np.ndarray) -> np.ndarray:
-        """float64 (N, d), whole numbers, also beyond the grid. What is beyond float32 is clipped."""
-        most = float(np.finfo(np.float32).max)
-        X = intake(np.clip(X, -most, most)) if self._rounds() else np.asarray(X)
+        """Whole numbers float64 (N, d), also beyond the grid; values beyond float32 are clipped."""
+        largest = float(np.finfo(np.float32).max)
+        X = intake(np.clip(X, -largest, largest)) if self._rounds() else np.asarray(X)
         with np.errstate(over='ignore'):
             return np.rint(
                 np.ldexp(X.astype(np.float64) - self.centres, GRID_BITS - self.exponents)
             )
 
     def within(self, X: np.ndarray) -> np.ndarray:
-        """int32 (N, d); what is beyond the grid is taken to its edge."""
+        """Return int32 (N, d); values beyond the grid are taken to its edge."""
         return np.clip(self._place(X), -GRID, GRID).astype(np.int32)
 
     def on_it(self, X: np.ndarray) -> np.ndarray:
-        """int32 (N, d); InputError names the first value that is beyond the grid."""
+        """Return int32 (N, d); InputError names the first value that is beyond the grid."""
         out = self._place(X)
         beyond = np.argwhere(np.abs(out) > GRID)
         if len(beyond):
@@ -107,7 +108,7 @@ class FeatureGrid:
         return out.astype(np.int32)
 
     def digest(self) -> str:
-        """SHA-256 of centres and exponents."""
+        """Return the SHA-256 of centres and exponents."""
         text = json.dumps([self.centres.tolist(), self.exponents.tolist()])
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -160,18 +161,16 @@ class Standardised:
         self.statistics = Statistics(dim).assign(statistics.classes, count, rounded, gram)
 
     def of_raw(self, predictor: LinearPredictor) -> LinearPredictor:
-        """The same predictor, of u instead of z: weights rounded once more, to 47 bits of the
-        largest.
-        """
+        """Return the same predictor for u instead of z: weights are rounded once more, to 47 bits
+        of the largest."""
         units = predictor.units.astype(object)
         slopes = units[:, :-1] * self._factors  # of N u - sum u, in 2^-96
-        weights = slopes * self._total
-        ends = units[:, -1] * (1 << _POINT) - _shifted(slopes @ self._sums, GRID_BITS)
-        both = np.column_stack([weights, ends])
-        shift = max(0, max(int(abs(value)).bit_length() for value in both.ravel()) - WEIGHT_BITS)
+        biases = units[:, -1] * (1 << _POINT) - _shifted(slopes @ self._sums, GRID_BITS)
+        raw = np.column_stack([slopes * self._total, biases])
+        shift = max(0, int(np.abs(raw).max()).bit_length() - WEIGHT_BITS)
         return LinearPredictor(
             predictor.classes,
-            _shifted(both, shift).astype(np.int64),
+            _shifted(raw, shift).astype(np.int64),
             predictor.exponent - _POINT + shift,
         )
 
@@ -182,78 +181,75 @@ def _shifted(values: np.ndarray, bits: int) -> np.ndarray:
 
 
 class GridLearner(Scroll):
-    """`Scroll` of feature vectors whose `grid` is set before it learns (None: unit rows, as of
-    `Scroll`), and
-    `standard`: whether heads see standardised features. `predictor` is for features on the grid."""
+    """`Scroll` of feature vectors on a grid; `predictor` is for features on the grid.
+
+    Attributes:
+        grid: set before it learns; None: unit rows, as `Scroll` takes them.
+        standard: True if heads see standardised features.
+    """
 
     grid: FeatureGrid | None = None
-    standard = False
+    standard: bool = False
+    _calibrated: tuple[Predictor, float] | None = None  # f_T, its scale of probabilities
 
     def psi(self) -> str:
         return '' if self.grid is None else self.grid.digest()
 
-    def _derive(self, settings: dict, state: State) -> Derived:
+    def _fit_head(self, values: dict, state: State) -> FittedHead:
         if not self.standard:
-            return super()._derive(settings, state)
+            return super()._fit_head(values, state)
         standardised = Standardised(state.statistics)
-        below = super()._derive(settings, replace(state, statistics=standardised.statistics))
-        return replace(below, online=standardised.of_raw(below.online))
+        fitted = super()._fit_head(values, replace(state, statistics=standardised.statistics))
+        return replace(fitted, online=standardised.of_raw(fitted.online))
 
     def probability_scale(self) -> float:
-        """The factor of logits with which their softmax has the least cross-entropy on samples left
-        out; 1 where none are kept, or of one class. Each kept sample stands for its share of its
-        class. One more, of every class equally, keeps the factor finite where nothing is
-        misclassified (as Platt 1999 does)."""
-        state, last = self._known(), getattr(self, '_calibrated', (None,))
-        online = self._derived(state).online
-        if last[0] is not online:
+        """Return the factor of logits with which their softmax has the least cross-entropy on
+        samples left out; 1 where none are kept, or of one class. Each kept sample stands for its
+        share of its class. One more, of every class equally, keeps the factor finite where nothing
+        is misclassified (as Platt 1999 does)."""
+        state = self._require_state()
+        online, last = self._fitted(state).online, self._calibrated
+        if last is None or last[0] is not online:
             last = self._calibrated = online, self._calibrate(state)
         return last[1]
 
     def _calibrate(self, state: State) -> float:
-        classes, counts, total = (
-            state.statistics.classes,
-            state.statistics.counts,
-            state.statistics.total,
-        )
+        classes, counts = state.statistics.classes, state.statistics.counts
         if state.buffer is None or not len(state.buffer) or len(classes) < 2:
             return 1.0
         held = state.buffer.content()
-        own = np.searchsorted(classes, held.labels)
-        kept = np.bincount(own)[own]
-        turns = max(-(-_SHARE * len(held) // total), 2)
+        columns = np.searchsorted(classes, held.labels)
+        kept = np.bincount(columns)[columns]
+        turns = max(-(-_SHARE * len(held) // state.statistics.total), 2)
         turn = np.arange(len(held)) % turns  # class after class: none is left without samples
-        turn[counts[own] == 1] = -1
+        turn[counts[columns] == 1] = -1
         logits = np.empty((len(held), len(counts)))
-        if AUTO not in (self.head, self.pooling):  # which chooses by the others in the buffer
+        if AUTO not in (self.head, self.pooling):  # which choose by the others in the buffer
             state = replace(state, buffer=None)
-        for at in filter(len, (np.flatnonzero(turn == i) for i in range(turns))):
-            rest = state.without(held.features[at], held.keys[at], held.labels[at])
-            logits[at] = (
-                copy.copy(self).set_state(rest).predictor().decision_function(held.features[at])
-            )
-        out = turn >= 0
-        logits, own, weights = logits[out], own[out], (counts[own] / kept)[out]
+        for i in range(turns):
+            out = held.at(turn == i)
+            if len(out):
+                rest = copy.copy(self).set_state(state.without(out.features, out.keys, out.labels))
+                logits[turn == i] = rest.predictor().decision_function(out.features)
+        used = turn >= 0
+        logits, columns, weights = logits[used], columns[used], (counts[columns] / kept)[used]
         centred = logits - row_sums(logits)[:, None] / len(counts)
-        spread = fsum(np.sqrt(row_sums(centred * centred) / len(counts))) / max(len(own), 1)
-        return (
-            fit_scale(
-                logits, own, [scale / spread for scale in _SCALES], weights, 1 / (len(own) + 1)
-            )
-            if spread
-            else 1.0
-        )
+        spread = fsum(np.sqrt(row_sums(centred * centred) / len(counts))) / max(len(columns), 1)
+        if not spread:
+            return 1.0
+        scales = [scale / spread for scale in _SCALES]
+        return fit_scale(logits, columns, scales, weights, 1 / (len(columns) + 1))
 
-    def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
+    def _embed(self, X, keep: bool = True, learned: bool = False) -> Embedded:
         if self.grid is None:
             return super()._embed(X, keep, learned)
         features = self.grid.on_it(np.asarray(X))
-        return features, features, sample_keys(features)
+        return Embedded(features, features, sample_keys(features))
 
     def _on_grid(self, X, learned: bool = False) -> np.ndarray:
-        return (
-            super()._on_grid(X, learned) if self.grid is None else self.grid.within(np.asarray(X))
-        )
+        if self.grid is None:
+            return super()._on_grid(X, learned)
+        return self.grid.within(np.asarray(X))
 
     def _check_features(self, features: np.ndarray) -> None:
-        """Nothing: they are as the grid made them."""
+        """Accept all: they are as the grid made them."""

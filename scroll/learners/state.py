@@ -1,15 +1,15 @@
-"""What a learner knows: exact statistics, buffer and keys, and what changes of them give; as a
-file, too.
+"""The state of a learner: exact statistics, buffer and keys; edits of them; the same as a file.
 
 A `State` is never changed: each edit gives a new one, which shares what it can with the old. The
 file (npz, no pickles) holds settings, too, but neither the backbone, only its digest, nor f*, which
 `adapt` makes again with the same bits. Its size: 8 (d + 1)^2 + 8 K (d + 1) bytes of statistics; for
-each sample in the buffer its
-pixels and 4 d + 16 bytes; with `keep_keys` 8 bytes a sample that was learned.
+each sample in the buffer its pixels and 4 d + 16 bytes; with `keep_keys` 8 bytes a sample that was
+learned.
 """
 
 import copy
 from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,57 +27,43 @@ from scroll.sums.learned_keys import LearnedKeys
 from scroll.sums.parts import accounted, one_part
 from scroll.sums.statistics import Statistics
 
+if TYPE_CHECKING:
+    from scroll.adaptation.training import AdaptedPredictor
+
 KIND = 'scroll-state-1'
 
 
-@dataclass
+@dataclass(frozen=True)
 class State:
-    """What a learner knows.
+    """The content of a learner.
 
     Attributes:
-        params: settings, in a file; None where it is of statistics alone. psi: digest of the
-        embedder, '' for
-            feature vectors.
-        buffer: None without memory. keys: of all samples that are counted; None where they were not
-        kept.
-        parts: what `whole` is made of (`scroll.sums.parts`); None: of one part. whole: the statistics as
-        of when
-            they were read or merged; None: these.
-        names: of the columns of features, in the order in which they were counted; None where they
-        had none.
-        boolean: all labels that were learned are True or False, which `statistics` counts as 1 and
-        0.
-        adapted, selection: f* that was made of exactly this, and what cross-validation said of it;
-        gone after
-            any edit. derived: what a learner has made of it last (settings, `Derived`)."""
+        params: settings, in a file; None in a file of statistics alone.
+        psi: digest of the embedder; '' for feature vectors.
+        statistics: exact sums of all samples.
+        buffer: None without memory.
+        keys: those of all samples that are counted; None where they were not kept.
+        parts: the parts of `whole` (`scroll.sums.parts`); None: there is one part.
+        whole: the statistics when they were read or merged; None: the same as `statistics`.
+        names: names of the columns of features, in the order in which they were counted; None
+            where they had none.
+        boolean: all labels that were learned are True or False, which `statistics` counts as 1
+            and 0.
+        adapted: f* that was made of exactly this; None after any edit.
+        selection: the trials of cross-validation on the way to it.
+    """
 
-    params: dict
+    params: dict | None
     psi: str
     statistics: Statistics
-    buffer: ExemplarBuffer = None
-    keys: LearnedKeys = None
-    parts: dict = None
-    whole: Statistics = None
-    names: tuple = None
+    buffer: ExemplarBuffer | None = None
+    keys: LearnedKeys | None = None
+    parts: dict | None = None
+    whole: Statistics | None = None
+    names: tuple | None = None
     boolean: bool = False
-    adapted: object = field(default=None, init=False, repr=False)
-    selection: list = field(default=None, init=False, repr=False)
-    derived: object = field(default=None, init=False, repr=False)
-
-    def __getstate__(self) -> dict:
-        return dict(vars(self))  # as of now: another thread may make a head of it meanwhile
-
-    def with_adapted(self, adapted, selection: list | None = None, **changes) -> 'State':
-        """The same, with this f*; `changes`: of whatever f* does not depend on."""
-        out = replace(self, **changes)
-        out.adapted, out.selection, out.derived = adapted, selection, self.derived
-        return out
-
-    def named_columns(self) -> np.ndarray:
-        """(d,) names of columns; an AttributeError where there are none."""
-        if self.names is None:
-            raise AttributeError('feature_names_in_: what was learned has no names of columns')
-        return np.array(self.names, object)
+    adapted: 'AdaptedPredictor | None' = field(default=None, repr=False)
+    selection: list | None = field(default=None, repr=False)
 
     @property
     def classes(self) -> np.ndarray:
@@ -86,20 +72,22 @@ class State:
         return classes.astype(bool) if self.boolean else classes
 
     def _copy(self, **changes) -> 'State':
-        """A state to be edited: statistics, buffer and keys share what they hold with these."""
-        return replace(
-            self,
-            statistics=copy.copy(self.statistics),
-            buffer=copy.copy(self.buffer),
-            keys=copy.copy(self.keys),
-            **changes,
-        )
+        """Return a state to edit: statistics, buffer and keys share their arrays with these."""
+        copies = {name: copy.copy(getattr(self, name)) for name in ('statistics', 'buffer', 'keys')}
+        return replace(self, adapted=None, selection=None, **copies | changes)
 
     def with_samples(self, samples, features, keys, labels) -> 'State':
-        """When these samples have been learned, too. samples: what the buffer stores, (N, ...).
-        features: int32 (N, d), on the grid. keys: uint64 (N,). labels: (N,), as `typed_labels`
-        gives them."""
-        out = self._copy(whole=self._accounted(), boolean=self.boolean and labels.dtype.kind == 'b')
+        """Return a state that has also learned these samples.
+
+        Args:
+            samples: (N, ...), for the buffer to store.
+            features: int32 (N, d), on the grid.
+            keys: uint64 (N,).
+            labels: (N,), as `typed_labels` gives them.
+        """
+        out = self._copy(
+            whole=self._statistics_of_parts(), boolean=self.boolean and labels.dtype.kind == 'b'
+        )
         labels = check_labels(labels)
         self._check_keys(keys, len(labels))
         if len(samples) != len(features):
@@ -114,34 +102,36 @@ class State:
         return out
 
     def with_statistics(self, statistics: Statistics) -> 'State':
-        """When samples have been learned of which the statistics alone are known; InputError where
-        there are a buffer or keys."""
+        """Return a state that has also learned samples whose statistics alone are given; InputError
+        where there are a buffer or keys."""
         if self.buffer is not None or self.keys is not None:
             raise InputError(
                 'statistics alone can be learned with buffer_size=0 and keep_keys=False'
             )
-        out = self._copy(whole=self._accounted(), boolean=False)
+        out = self._copy(whole=self._statistics_of_parts(), boolean=False)
         out.statistics.merge(statistics)
         return out
 
     def check_backbone(self, psi: str) -> None:
-        """InputError unless what made the features has this digest."""
+        """InputError unless the digest of the embedder (or grid) is this one."""
         if self.psi != psi:
-            own, given = (digest[:16] or 'none, but features' for digest in (self.psi, psi))
+            expected, given = (digest[:16] or 'none, but features' for digest in (self.psi, psi))
             raise InputError(
-                f'made with another backbone or grid ({own}) than is given ({given}): weights, '
-                'input and dtype must be equal, in floating point machine and torch, too'
+                f'backbone or grid mismatch: expected {expected}, given {given}; weights, input '
+                'size and dtype must match (float features: also machine and torch version)'
             )
 
-    def check_alike(self, other: 'State') -> None:
-        """InputError unless features of the other mean what features of this one mean."""
+    def check_compatible(self, other: 'State') -> None:
+        """InputError unless backbone, columns and precision agree."""
         self.check_backbone(other.psi)
         check_names(other.names, self.names, 'the other')
 
     def merged(self, other: 'State', of_parts: bool = True) -> 'State':
-        """When another learner's samples have been learned, too. `of_parts`: keep account of the
-        parts. InputError if backbones, columns or shapes of samples differ, or it keeps no keys."""
-        self.check_alike(other)
+        """Return a state that has also learned another learner's samples.
+
+        `of_parts`: keep account of the parts. InputError if backbones, columns or shapes of samples
+        differ, or the other keeps no keys and this one does."""
+        self.check_compatible(other)
         if self.buffer is not None and other.buffer is not None and len(other.buffer):
             self.buffer.check(other.buffer.content().samples)
         if self.keys is not None and other.keys is None:
@@ -149,24 +139,24 @@ class State:
                 'cannot merge a learner that keeps no keys into one that does: make both with '
                 'keep_keys=True, or both without'
             )
-        parts = accounted(self.known_parts(), other.known_parts()) if of_parts else None
         out = self._copy(
             whole=None,
-            parts=parts,
+            parts=accounted(self.known_parts(), other.known_parts()) if of_parts else None,
             names=self.names or other.names,
             boolean=self.boolean and other.boolean,
         )
         out.statistics.merge(other.statistics)
         if out.buffer is not None:
             out.buffer.merge(other.buffer, out.statistics)
-        if out.keys is not None:
+        if out.keys is not None and other.keys is not None:
             out.keys.merge(other.keys)
         return out
 
     def without(self, features, keys, labels) -> 'State':
-        """As if these samples had never been learned (a buffer: while it is `complete`); InputError
-        if statistics, buffer or keys show that they cannot all have been. Arguments as
-        `with_samples`; keys: None without buffer and keys."""
+        """Return a state that never learned these samples (a buffer: while it is `complete`).
+
+        Arguments as `with_samples`; keys: None without buffer and keys. InputError if statistics,
+        buffer or keys show that they cannot all have been learned."""
         self._check_keys(keys, len(labels))
         removed = self.statistics.empty_like().add(features, labels)
         out = self._copy(whole=None)
@@ -175,44 +165,44 @@ class State:
         out.statistics.subtract(removed)
         if out.buffer is not None:
             out.buffer.remove(keys, labels, out.statistics)
-        out.parts = self._parts_without(removed)
-        return out.checked()
+        return replace(out, parts=self._parts_without(removed)).checked()
 
     def _check_keys(self, keys, count: int) -> None:
         """InputError unless samples have a key each, where a buffer or keys are kept."""
-        wanted = keys is not None or self.buffer is not None or self.keys is not None
-        if wanted and (np.shape(keys) != (count,) or keys.dtype.newbyteorder('=') != np.uint64):
+        if keys is None and self.buffer is None and self.keys is None:
+            return
+        array = np.asarray(keys)
+        if array.shape != (count,) or array.dtype.newbyteorder('=') != np.uint64:
             raise InputError(
                 f'the learner knows its samples by their keys: give keys, uint64 ({count},)'
             )
 
     def without_classes(self, part: Statistics, parts: dict | None = None) -> 'State':
-        """As `without`, of all samples of some classes, which are known by their statistics, made
-        of `parts`. Where there are a buffer or keys, they must be whole classes."""
+        """Return a state that never learned some classes, given by their statistics, which are
+        made of `parts`. Where there are a buffer or keys, they must be whole classes."""
         out = self._copy(whole=None)
         out.statistics.subtract(part)
         left = np.intersect1d(part.classes, out.statistics.classes)
         if len(left) and (out.buffer is not None or out.keys is not None):
             raise InputError(
-                f'holds some of the samples of class {left[0]}, and the learner cannot tell '
-                'which of those it keeps, or knows by their keys, they are: give --samples'
+                f'class {left[0]} is only partly in this file: give --samples to say which'
             )
         if out.buffer is not None:
             out.buffer.drop(part.classes, out.statistics)
         if out.keys is not None:
             out.keys.drop(part.classes)
-        out.parts = self._parts_without(part, parts)
-        return out.checked()
+        return replace(out, parts=self._parts_without(part, parts)).checked()
 
     def without_class(self, label) -> 'State':
-        """As `without`, of all samples of a class that was learned, if what it has added is known:
-        from its own Gram matrix, or from a buffer that has kept every sample of it; InputError if
-        not."""
-        count, held = self.count_of(label), self.kept_of(label)
+        """Return a state that never learned a class.
+
+        InputError unless its sums are known: from a Gram matrix of its own, or from a buffer that
+        has kept every sample of it."""
+        count, held = self.count_of(label), self.exemplars_of(label)
         if self.statistics.by_class:
             return self.without_classes(self.statistics.of_class(label))
         kept = 0 if held is None else len(held)
-        if kept != count:
+        if held is None or kept != count:
             raise InputError(
                 f'{kept} of {count} samples of class {label!r} are in the buffer: give all, or '
                 'their statistics, since sums of all classes do not tell what one has added'
@@ -220,36 +210,37 @@ class State:
         return self.without(held.features, held.keys, held.labels)
 
     def count_of(self, label) -> int:
-        """Samples of a class; InputError if it was not learned."""
+        """Return the number of samples of a class; InputError if it was not learned."""
         classes = self.statistics.classes.tolist()
         if label not in classes:
             raise InputError(f'class {shown(label)} is not among those learned')
         return int(self.statistics.counts[classes.index(label)])
 
-    def kept_of(self, label) -> Exemplars | None:
-        """What the buffer keeps of a class; None if it is empty."""
+    def exemplars_of(self, label) -> Exemplars | None:
+        """Return the exemplars of a class; None if the buffer is empty."""
         if self.buffer is None or not len(self.buffer):
             return None
         held = self.buffer.content()
-        return held.at([kept == label for kept in held.labels.tolist()])
+        return held.at([other == label for other in held.labels.tolist()])
 
     def renamed(self, names: dict) -> 'State':
-        """As if classes had other names (a buffer: while it is `complete`), {name: new name}; the
-        others keep theirs. InputError: no such class, or names that cannot be."""
+        """Return a state whose classes have other names (a buffer: while it is `complete`).
+
+        names: {name: new name}; the others keep theirs. InputError: no such class, or invalid
+        names."""
         classes = self.classes.tolist()
         names = {normal(label): name for label, name in names.items()}
         unknown = [label for label in names if label not in classes]
         if unknown:
             raise InputError(f'rename: class {shown(unknown[0])} is not among those learned')
-        new = [names.get(label, label) for label in classes]
-        new = typed_labels(new, len(new))
+        new = typed_labels([names.get(label, label) for label in classes])
+        names = dict(zip(classes, check_labels(new).tolist()))
         out = self._copy(
+            statistics=self.statistics.relabel(names),
             whole=None,
             parts=None if self.parts is None else self.known_parts(),
             boolean=new.dtype.kind == 'b',
         )
-        names = dict(zip(classes, check_labels(new).tolist()))
-        out.statistics = self.statistics.relabel(names)
         if out.buffer is not None:
             out.buffer.rename(names, out.statistics)
         if out.keys is not None:
@@ -257,7 +248,8 @@ class State:
         return out
 
     def checked(self) -> 'State':
-        """This state; InputError if its buffer holds samples that cannot all have been learned."""
+        """Return this state; InputError if its buffer holds samples that cannot all have been
+        learned."""
         if self.buffer is not None and len(self.buffer):
             held = self.buffer.content()
             with naming('the buffer would hold samples that are not among those learned'):
@@ -265,7 +257,7 @@ class State:
         return self
 
     def known_parts(self) -> dict:
-        """The parts of all that is known: what was learned since `whole` is one."""
+        """Return the parts of all samples: those learned since `whole` are one."""
         if self.parts is None:
             return one_part(self.statistics)
         if self.whole is None:
@@ -277,19 +269,18 @@ class State:
             return None
         return accounted(self.known_parts(), one_part(removed) if parts is None else parts, -1)
 
-    def _accounted(self) -> Statistics | None:
-        """What the parts are those of."""
+    def _statistics_of_parts(self) -> Statistics | None:
+        """The statistics that `parts` adds up to."""
         return self.statistics if self.whole is None and self.parts is not None else self.whole
 
-    def content(self) -> tuple:
-        """(facts, arrays by name): plain values and arrays, of which files and checkpoints are
-        made; `of` reads them."""
-        params = dict(self.params)
+    def content(self) -> tuple[dict, dict]:
+        """Return facts (plain values) and arrays by name, for files and checkpoints;
+        `from_content` reads them."""
+        params = dict(self.params or {})
         if params.get('adaptation') is not None:
             params['adaptation'] = asdict(params['adaptation'])
-        facts = dict(
-            params=params, buffer=None, **self.statistics.facts(self.psi, self.known_parts())
-        )
+        facts: dict = {'params': params, 'buffer': None}
+        facts |= self.statistics.facts(self.psi, self.known_parts())
         if self.names is not None:
             facts['names'] = list(self.names)
         if self.boolean:
@@ -312,62 +303,51 @@ class State:
             for name, array in arrays.items()
         }
 
-    def write(self, path) -> str:
-        """Returns its `archive.stamp_of`. InputError if it cannot be written; what was there is as
-        it was.
-        """
-        return archive.write(path, KIND, *self.content())
+    def write(self, path) -> None:
+        """Write a file, whole or not at all; InputError if it cannot be written."""
+        archive.write(path, KIND, *self.content())
 
     @classmethod
     def read(cls, path) -> 'State':
-        """InputError if there is no such file, or it is something else or damaged. Runs no code
-        from it.
-        """
+        """Read a file; runs no code from it. InputError if there is no such file, or it is
+        something else or damaged."""
         facts, arrays = archive.read(path, KIND)
         with archive.readable(path):
-            return cls.of(facts, arrays)
+            return cls.from_content(facts, arrays)
 
     @classmethod
-    def of(cls, facts: dict, arrays: dict) -> 'State':
-        """What `content` gave; one of many errors if it did not."""
-        params, buffer, keys, names = dict(facts['params']), None, None, facts.get('names')
-        if params.get('adaptation') is not None:
-            given = params['adaptation']
-            params['adaptation'] = Adaptation(
-                **{**given, 'augmentation': Augmentation(**given['augmentation'])}
-            )
+    def from_content(cls, facts: dict, arrays: dict) -> 'State':
+        """Inverse of `content`; raises on malformed input, one of many errors."""
+        params = dict(facts['params'])
+        adaptation = params.get('adaptation')
+        if adaptation is not None:
+            augmentation = Augmentation(**adaptation['augmentation'])
+            params['adaptation'] = Adaptation(**adaptation | {'augmentation': augmentation})
         check_settings(params)
-        groups = {
-            group: {
-                name.removeprefix(f'{group}_'): array
-                for name, array in arrays.items()
-                if name.startswith(f'{group}_')
-            }
-            for group in ('statistics', 'buffer', 'keys')
-        }
-        if (
-            sum(map(len, groups.values())) != len(arrays)
-            or (groups['buffer'] and facts['buffer'] is None)
-            or params.keys() - SETTINGS.keys()
-        ):
+        groups: dict = {'statistics': {}, 'buffer': {}, 'keys': {}}
+        for name, array in arrays.items():
+            group, _, rest = name.partition('_')
+            groups[group][rest] = array
+        if (groups['buffer'] and facts['buffer'] is None) or params.keys() - SETTINGS.keys():
             raise InputError('it holds something else, too')
         statistics, psi, parts = Statistics.from_content(facts, groups['statistics'])
+        buffer, keys, names = None, None, facts.get('names')
         if facts['buffer'] is not None:
             buffer = ExemplarBuffer.from_arrays(
                 groups['buffer'],
                 facts['buffer'],
                 statistics,
-                lambda x: check_samples(x, statistics.dim, images=bool(psi)),
+                lambda samples: check_samples(samples, statistics.dim, images=bool(psi)),
             )
         if groups['keys']:
             keys = LearnedKeys.from_arrays(groups['keys'], statistics)
-        if names is not None and not (
-            len(names) == statistics.dim and all(isinstance(name, str) for name in names)
-        ):
-            raise InputError('its columns are not as they are written')
+        if names is not None:
+            names = tuple(names)
+            if len(names) != statistics.dim or not all(isinstance(name, str) for name in names):
+                raise InputError('its columns are not as they are written')
         boolean = 'labels' in facts and set(statistics.classes.tolist()) <= {0, 1}
         return cls(
-            params, psi, statistics, buffer, keys, parts, None, names and tuple(names), boolean
+            params, psi, statistics, buffer, keys, parts, names=names, boolean=boolean
         ).checked()
 
 

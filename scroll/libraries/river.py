@@ -4,21 +4,21 @@ name.
 
 import pandas as pd
 from river.base import MiniBatchClassifier
-from sklearn.base import clone
 
 from scroll.learners.estimators import ScrollClassifier
 
 
 class RiverScroll(MiniBatchClassifier):
-    """classifier: a `ScrollClassifier`, of which a copy learns; None: one with its defaults.
+    """Classifier of river; `learner` has learned, to save, merge, export. The features of the first
+    sample are those of all; InputError: another has other names.
 
-    `learner` is what has learned, to save, merge, export. The features of the first sample are
-    those of all;
-    InputError: another has other names."""
+    Args:
+        classifier: a `ScrollClassifier`, of which a copy learns; None: one with its defaults.
+    """
 
-    def __init__(self, classifier: ScrollClassifier = None):
+    def __init__(self, classifier: ScrollClassifier | None = None):
         self.classifier = classifier
-        self.learner = clone(classifier or ScrollClassifier())
+        self.learner = ScrollClassifier(**(classifier or ScrollClassifier()).get_params())
 
     @property
     def _multiclass(self) -> bool:
@@ -33,11 +33,11 @@ class RiverScroll(MiniBatchClassifier):
         self.learner.partial_fit(X, y)
 
     def predict_proba_one(self, x: dict, **kwargs) -> dict:
-        """Label -> probability; {} before the first sample."""
+        """Return the probability of each label; {} before the first sample."""
         return next(iter(self.predict_proba_many(pd.DataFrame([x])).to_dict('records')), {})
 
     def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Probabilities (N, K), a column a label; (N, 0) before the first sample."""
+        """Return probabilities (N, K), a column a label; (N, 0) before the first sample."""
         if not hasattr(self.learner, 'classes_'):
             return pd.DataFrame(index=X.index)
         return pd.DataFrame(self.learner.predict_proba(X), X.index, self.learner.classes_)

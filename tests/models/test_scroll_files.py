@@ -97,7 +97,7 @@ def test_machines_with_a_share_each_count_what_one_counts(alone, tmp_path, monke
     # another schedule, the same share
     alone('--shard 2/3 --save_statistics 3.npz --adaptation none')
     assert scroll_command(['merge', 'all.npz', '3.npz', '-o', 'more.npz']) == 2
-    with pytest.raises(InputError, match='all.npz.* another backbone'):
+    with pytest.raises(InputError, match='all.npz.* backbone or grid mismatch'):
         alone('--load_statistics all.npz --inference_only 1 --embed_dtype bfloat16')
 
 

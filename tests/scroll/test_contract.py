@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import scroll
-from scroll import Adaptation, Scroll
-from scroll.ground.settings import HEAD_CHOICES, HEAD_NAMES, PUBLISHED, SETTINGS
+from scroll import Adaptation, Scroll, ScrollClassifier
+from scroll.ground.settings import DEFAULTS, HEAD_CHOICES, HEAD_NAMES, PUBLISHED, SETTINGS
 from scroll.heads.registry import HEADS
 from scroll.sums.exemplars import STRATEGIES
 from tests.scroll.conftest import digests, quick, refused
@@ -68,12 +68,21 @@ def fingerprint(estimator) -> tuple:
     return *digests(estimator), estimator.predictor().digest(), logits
 
 
-def test_every_setting_stands_in_the_table_and_every_head_in_the_registry():
-    assert list(inspect.signature(Scroll).parameters) == ['embedder', *SETTINGS]
+def test_constructors_have_the_settings_of_the_table_and_the_registry_every_head():
+    """Names, order and defaults."""
+    of_scroll, of_classifier = (
+        {name: part.default for name, part in inspect.signature(kind).parameters.items()}
+        for kind in (Scroll, ScrollClassifier)
+    )
+    assert [*of_scroll.items()] == [('embedder', None), *DEFAULTS.items()]
+    assert Scroll().get_params() == of_scroll
+    own = {'scale': 'unit', 'limit': None, 'calibration_size': 500}
+    of_buffer = ('buffer_size', 'strategy', 'adaptation', 'keep_keys')
+    shared = {name: value for name, value in DEFAULTS.items() if name not in of_buffer}
+    expected = {'head': shared.pop('head'), **own, **shared}
+    assert [*of_classifier.items()] == [*expected.items()]
+    assert ScrollClassifier().get_params() == of_classifier
     assert tuple(HEADS) == (*HEAD_NAMES, *PUBLISHED)
-    assert Scroll().get_params() == {'embedder': None} | {
-        name: setting.default for name, setting in SETTINGS.items()
-    }
     assert {head for setting in SETTINGS.values() for head in setting.heads} <= set(HEADS)
 
 
@@ -309,10 +318,7 @@ def test_the_examples_in_the_documentation_are_true(name):
 
 def test_importing_the_package_imports_no_torch():
     code = 'import scroll, sys; sys.exit("torch" in sys.modules or "numpy" in sys.modules)'
-    assert (
-        subprocess.run([sys.executable, '-c', code], cwd=Path(scroll.__path__[0]).parent).returncode
-        == 0
-    )
+    subprocess.run([sys.executable, '-c', code], cwd=Path(scroll.__path__[0]).parent, check=True)
 
 
 def imports(module: str) -> set:
@@ -339,24 +345,19 @@ OPTIONAL = {
     'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
     'scroll.files.engines': {'dask', 'fsspec', 'ray', 'pyspark'},
     'scroll.files.images': {'PIL'},
-    'scroll.libraries.river': {'pandas', 'river', 'sklearn'},
+    'scroll.libraries.river': {'pandas', 'river'},
     'scroll.libraries.avalanche': {'avalanche'},
-    'scroll.libraries.capymoa': {'capymoa', 'sklearn'},
+    'scroll.libraries.capymoa': {'capymoa'},
 }
 
 
 def test_the_library_imports_torch_numpy_and_scipy_only_and_in_one_direction():
     graph = {module: imports(module) for module in MODULES}
+    always = {*sys.stdlib_module_names, 'torch', 'numpy', 'scipy', 'scroll'}
     for module, needs in graph.items():
-        allowed = {
-            *sys.stdlib_module_names,
-            'torch',
-            'numpy',
-            'scipy',
-            'scroll',
-            *OPTIONAL.get(module, set()),
-        }
-        assert {name.split('.')[0] for name in needs} <= allowed, module
+        assert {name.split('.')[0] for name in needs} <= always | OPTIONAL.get(module, set()), (
+            module
+        )
     while leaves := {module for module, needs in graph.items() if not needs & graph.keys()}:
         graph = {module: needs for module, needs in graph.items() if module not in leaves}
     assert not graph  # what is left goes in circles
@@ -366,11 +367,14 @@ WITHOUT_TORCH = """
 import sys
 from importlib.machinery import PathFinder
 class WithoutTorch(PathFinder):
-    find_spec = classmethod(lambda cls, name, *more: None if name == "torch" else PathFinder.find_spec(name, *more))
+    @classmethod
+    def find_spec(cls, name, *more):
+        return None if name == "torch" else PathFinder.find_spec(name, *more)
 sys.meta_path = [WithoutTorch if finder is PathFinder else finder for finder in sys.meta_path]
 import numpy as np
 import scroll
-from scroll import Adaptation, Augmentation, InputError, Preprocessing, Scroll, ScrollClassifier, Statistics, make_schedule
+from scroll import Adaptation, Augmentation, InputError, Preprocessing
+from scroll import Scroll, ScrollClassifier, Statistics, make_schedule
 from scroll.__main__ import main
 X, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
 one = Scroll(ridge_lambda="auto", buffer_size=10, adaptation=Adaptation(), keep_keys=True)
@@ -393,11 +397,11 @@ def test_without_torch_feature_vectors_are_learned_and_what_needs_it_says_so(tmp
     done = subprocess.run(
         [sys.executable, '-c', WITHOUT_TORCH],
         cwd=tmp_path,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
+        check=True,
         env={**os.environ, 'PYTHONPATH': str(Path(scroll.__path__[0]).parent)},
     )
-    assert done.returncode == 0, done.stderr
     says = done.stdout.splitlines()[-2:]
     assert [line.split()[0] for line in says] == ['adaptation', 'scroll.Embedder']
     assert all(

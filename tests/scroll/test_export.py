@@ -4,6 +4,8 @@ digests.
 
 import copy
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -15,7 +17,6 @@ from safetensors.numpy import load_file
 from sklearn.datasets import load_digits
 
 from scroll import Adaptation, Embedder, Scroll
-from scroll.__main__ import main
 from scroll.embedding.integer_network import IntegerNetwork, golden_images
 from scroll.embedding.quantisation import quantise_network
 from scroll.exports.graphs import whole_module
@@ -48,6 +49,12 @@ def exported(tmp_path_factory) -> tuple:
     return folder, learner
 
 
+def read(folder, name: str) -> tuple:
+    """What is said of a predictor, and its tensors."""
+    about = json.loads((folder / f'{name}.json').read_text())
+    return about, load_file(folder / f'{name}.safetensors')
+
+
 def h_of(head: dict, formula: str) -> np.ndarray:
     """What the logits are made of, in units of 2^-18."""
     if 'head.matrix' not in head:
@@ -78,22 +85,16 @@ def h_of(head: dict, formula: str) -> np.ndarray:
 def test_weights_and_formula_are_the_predictor(tmp_path, settings):
     learner = of_features(**settings)
     export(learner, tmp_path / 'out')
-    about, head = (
-        json.loads((tmp_path / 'out/f_T.json').read_text()),
-        load_file(tmp_path / 'out/f_T.safetensors'),
-    )
+    about, head = read(tmp_path / 'out', 'f_T')
     h, expected = h_of(head, about['formula']), learner.decision_function(X[TEST])
     if 'head.means' in head:
-        difference, forms = (
-            h[:, None] - head['head.means'],
-            np.empty((len(head['head.means']), 64, 64)),
-        )
+        difference = h[:, None] - head['head.means']
+        forms = np.empty((len(head['head.means']), 64, 64))
         rows, columns = np.triu_indices(64)
         forms[:, rows, columns] = forms[:, columns, rows] = head['head.forms']
         assert head['head.forms'].dtype == np.int32
-        logits = -np.einsum('nkd,kde,nke->nk', difference, forms, difference) * 2.0 ** int(
-            about['formula'].split('2^')[1].split(',')[0]
-        )
+        logits = -np.einsum('nkd,kde,nke->nk', difference, forms, difference)
+        logits *= 2.0 ** int(about['formula'].split('2^')[1].split(',')[0])
     else:
         logits = h / GRID @ head['head.weight'].T + head['head.bias']
     np.testing.assert_allclose(logits, expected, rtol=1e-9, atol=1e-9)
@@ -105,14 +106,10 @@ def test_weights_and_formula_are_the_predictor(tmp_path, settings):
 
 def test_f_star_is_there_too(exported):
     folder, learner = exported
-    about, head = (
-        json.loads((folder / 'f_star.json').read_text()),
-        load_file(folder / 'f_star.safetensors'),
-    )
-    export(learner, folder.parent / 'in_use.safetensors')
-    assert (folder.parent / 'in_use.safetensors').read_bytes() == (
-        folder / 'f_star.safetensors'
-    ).read_bytes()
+    about, head = read(folder, 'f_star')
+    in_use = folder.parent / 'in_use.safetensors'
+    export(learner, in_use)
+    assert in_use.read_bytes() == (folder / 'f_star.safetensors').read_bytes()
     u = U / np.linalg.norm(U, axis=1)[:, None]
     logits = head['head.scale'] * (u @ head['head.weight'].T + head['head.bias'])
     assert np.allclose(logits, learner.decision_function(X[TEST]))
@@ -181,10 +178,8 @@ def test_logits_are_exact_whatever_the_weights(dim, classes, seed, size):
     random = np.random.default_rng(seed)
     units = np.tile(random.integers(-(2**47), 2**47, dim + 1), (classes, 1))
     units[-1, 0] += 1
-    predictor, features = (
-        LinearPredictor(np.arange(classes), units, -47),
-        np.float32(random.normal(size=(5, dim)) * size),
-    )
+    predictor = LinearPredictor(np.arange(classes), units, -47)
+    features = np.float32(random.normal(size=(5, dim)) * size)
     logits, label = whole_module(predictor)(torch.from_numpy(features))
     assert np.array_equal(logits, predictor.decision_function(quantise(features)))
     assert np.array_equal(label, predictor.predict(quantise(features)))
@@ -204,41 +199,40 @@ def test_the_certificate_has_the_digest_of_each_file(exported):
     assert facts['classes'] == learner.classes_.tolist()
 
 
-def test_the_command_line_exports_what_the_library_does(exported, tmp_path, capsys):
+def test_the_command_line_exports_what_the_library_does(exported, command):
     folder, _ = exported
-    state, out = str(folder.parent / 'state.npz'), tmp_path / 'out'
-    assert main(['export', state, '-o', str(out), '--formats', 'safetensors', 'torch']) == 0
-    assert sorted(path.name for path in out.iterdir()) == [
-        'certificate.json',
-        'f_T.json',
-        'f_T.pt2',
-        'f_T.safetensors',
-    ]
-    assert (out / 'f_T.safetensors').read_bytes() == (folder / 'f_T.safetensors').read_bytes()
+    words = ['export', folder.parent / 'state.npz', '-o']
+    assert command(*words, 'out', '--formats', 'safetensors', 'torch')[0] == 0
+    names = ['certificate.json', 'f_T.json', 'f_T.pt2', 'f_T.safetensors']
+    assert sorted(os.listdir('out')) == names
+    weights = 'f_T.safetensors'
+    assert Path('out', weights).read_bytes() == (folder / weights).read_bytes()
     for ending, run in RUN.items():  # a file where the name says so, and again
-        assert (
-            main(['export', state, '-o', f'{out}.{ending}'])
-            == main(['export', state, '-o', f'{out}.{ending}'])
-            == 0
-        )
-        for one, two in zip(
-            run(f'{out}.{ending}', X[TEST]), run(folder / f'f_T.{ending}', X[TEST])
-        ):
+        for _ in range(2):
+            assert command(*words, f'out.{ending}')[0] == 0
+        expected = run(folder / f'f_T.{ending}', X[TEST])
+        for one, two in zip(run(f'out.{ending}', X[TEST]), expected):
             np.testing.assert_array_equal(one, two)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ['out', 'out.onnx', 'out.pt2']
-    capsys.readouterr()
-    (tmp_path / 'old.onnx').mkdir()
-    for words, word in (
-        ([state, '-o', str(out)], 'is there already'),
-        ([str(tmp_path / 'none.npz'), '-o', str(tmp_path / 'x')], 'none.npz'),
-        ([state, '-o', f'{out}.onnx', '--formats', 'torch'], 'of the format onnx'),
-        ([state, '-o', str(tmp_path / 'old.onnx')], 'Is a directory'),
-    ):
-        assert main(['export', *words]) == 2
-        err = capsys.readouterr().err
-        assert len(err.splitlines()) == 1
-        assert word in err
-        assert not (tmp_path / 'x').exists()
+    assert sorted(os.listdir()) == ['out', 'out.onnx', 'out.pt2']
+
+
+@pytest.mark.parametrize(
+    'words, said',
+    [
+        ('{state} -o old', 'is there already'),
+        ('none.npz -o x', 'none.npz'),
+        ('{state} -o out.onnx --formats torch', 'of the format onnx'),
+        ('{state} -o old.onnx', 'Is a directory'),
+    ],
+)
+def test_an_export_that_cannot_be_is_one_line(exported, command, words, said):
+    for folder in ('old/full', 'old.onnx'):
+        os.makedirs(folder)
+    state = exported[0].parent / 'state.npz'
+    code, _, err = command('export', *(word.format(state=state) for word in words.split()))
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert said in err
+    assert sorted(os.listdir()) == ['old', 'old.onnx']
 
 
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
@@ -330,10 +324,8 @@ def test_images_to_labels_in_one_graph(kind, sides, tmp_path):
 
 
 def test_what_no_graph_can_hold_is_one_line(tmp_path):
-    for kind, shape, word in (
-        ('float32', (12,), 'cannot be exported as a graph'),
-        ('bfloat16', None, 'bfloat16'),
-    ):
-        with refused(word):
-            export(of_images(kind, buffer_size=0), tmp_path / 'out', ('torch',), shape)
+    with refused('cannot be exported as a graph'):
+        export(of_images('float32', buffer_size=0), tmp_path / 'out', ('torch',), (12,))
+    with refused('bfloat16'):
+        export(of_images('bfloat16', buffer_size=0), tmp_path / 'out', ('torch',))
     assert not list(tmp_path.iterdir())

@@ -27,8 +27,7 @@ from sklearn.datasets import load_digits
 from scroll import Scroll
 from scroll.__main__ import main
 from scroll.files.features import open_files, read_blocks
-from scroll.learners.state import State
-from tests.scroll.conftest import quick
+from tests.scroll.conftest import digests, quick
 
 DIGITS = load_digits(return_X_y=True)
 X, Y = DIGITS[0][:300].astype(np.float32), DIGITS[1][:300]
@@ -38,7 +37,7 @@ TRAIN, TEST = SPLIT == 'train', SPLIT == 'test'
 
 
 def table(path, x=X, **columns) -> None:
-    """A Parquet file of small row groups; x as a column of lists, unless it is a dict of columns."""
+    """Write Parquet of small row groups; x as a column of lists, unless it is a dict of columns."""
     columns |= x if isinstance(x, dict) else {'X': list(x)}
     parquet.write_table(pyarrow.table(columns), path, row_group_size=70)
 
@@ -137,13 +136,12 @@ def test_one_learner_whatever_the_order_of_samples_and_files(tmp_path_factory, o
     expected = Scroll(
         head='lda', shrinkage=0.1, buffer_size=9, strategy='hash', seed=3, keep_keys=True
     ).fit(X[:60], Y[:60])
-    flags = f'--head lda --shrinkage .1 --buffer_size 9 --strategy hash --seed 3 --keep_keys --block_size {size}'.split()
-    assert main(['learn', *words, '-o', str(folder / 's'), *flags]) == 0
-    state = State.read(folder / 's')
-    assert Scroll(**state.params).get_params() == expected.get_params()
-    assert state.statistics == expected.statistics_
-    assert state.buffer.content().digest() == expected.buffer_.content().digest()
-    assert state.keys.state_dict()['keys'].tolist() == expected.keys_.state_dict()['keys'].tolist()
+    flags = '--head lda --shrinkage .1 --buffer_size 9 --strategy hash --seed 3 --keep_keys'
+    words += ['-o', str(folder / 's'), '--block_size', str(size)]
+    assert main(['learn', *words, *flags.split()]) == 0
+    learner = Scroll.load(folder / 's')
+    assert learner.get_params() == expected.get_params()
+    assert digests(learner) == digests(expected)
 
 
 def test_what_is_to_test_is_not_learned(here, command):
@@ -167,47 +165,39 @@ def test_what_is_to_test_is_not_learned(here, command):
     )
 
 
-def test_npy_files_are_read_with_the_labels_beside_them(command, here):
+@pytest.mark.parametrize(
+    'x, y', [('a_features', 'a_labels'), ('X', 'y'), ('train_x', 'train_y')], ids=str
+)
+def test_npy_files_are_read_with_the_labels_beside_them(command, x, y):
     """Given once or with the labels; each pair a file, for all commands."""
-    for name, at in (('a_features', slice(0, 100)), ('X', slice(100, 300))):
-        np.save(f'{name}.npy', X[at])
-        np.save(name.replace('features', 'labels').replace('X', 'y') + '.npy', WORDS[at])
+    np.save(f'{x}.npy', X)
+    np.save(f'{y}.npy', WORDS)
     digest = f'{Scroll(buffer_size=0).fit(X, WORDS).digest()}\n'
-    assert (
-        command('learn', 'a_features.npy', 'X.npy', '-o', 's.npz', '--block_size', 33)[1] == digest
-    )
-    assert (
-        command('learn', 'a_labels.npy', 'a_features.npy', 'X.npy', 'y.npy', '-o', 's.npz')[1]
-        == digest
-    )
-    # as CapyMOA keeps its features
-    for name, found in {
-        'train_x': X[:200],
-        'train_y': Y[:200],
-        'test_x': X[200:],
-        'test_y': Y[200:],
-    }.items():
-        np.save(f'{name}.npy', found)
-    assert command('learn', 'train_x.npy', '-o', 'c.npz')[:2] == (
-        0,
-        f'{Scroll(buffer_size=0).fit(X[:200], Y[:200]).digest()}\n',
-    )
-    assert command('predict', 'c.npz', 'test_x.npy', '-o', 'l.csv')[1].endswith('of 100 samples)\n')
-    os.remove('y.npy')
-    assert command('predict', 's.npz', 'X.npy', '-o', 'l.csv')[:2] == (0, 'predicted 200 samples\n')
-    np.save('objects_X.npy', np.array([[None]]), allow_pickle=True)
-    Path('torn_X.npy').write_bytes(Path('X.npy').read_bytes()[:-9])
-    for name, said in (
+    assert command('learn', f'{x}.npy', '-o', 's.npz', '--block_size', 33)[1] == digest
+    assert command('learn', f'{y}.npy', f'{x}.npy', '-o', 's.npz')[1] == digest
+    assert command('predict', 's.npz', f'{x}.npy', '-o', 'l')[1].endswith('of 300 samples)\n')
+    os.remove(f'{y}.npy')
+    assert command('predict', 's.npz', f'{x}.npy', '-o', 'l')[:2] == (0, 'predicted 300 samples\n')
+
+
+@pytest.mark.parametrize(
+    'name, said',
+    [
         ('X', 'y/labels'),
-        ('a_labels', 'shape (100,)'),
+        ('labels', 'shape (300,)'),
         ('objects_X', 'damaged'),
         ('torn_X', 'damaged'),
-    ):
-        code, _, err = command('learn', f'{name}.npy', '-o', 'o')
-        assert code == 2
-        assert f'{name}.npy' in err
-        assert said in err
-        assert len(err.splitlines()) == 1
+    ],
+)
+def test_npy_files_that_are_no_features_are_one_line(command, name, said):
+    np.save('X.npy', X)
+    np.save('labels.npy', Y)
+    np.save('objects_X.npy', np.array([[None]]), allow_pickle=True)
+    Path('torn_X.npy').write_bytes(Path('X.npy').read_bytes()[:-9])
+    code, _, err = command('learn', f'{name}.npy', '-o', 'o')
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert f'{name}.npy' in err
+    assert said in err
 
 
 @pytest.mark.parametrize('kind', ['npz', 'parquet'])
@@ -215,28 +205,16 @@ def test_labels_and_scores_are_those_of_the_library(here, command, kind):
     learner = Scroll(buffer_size=0, head='lda').fit(X[TRAIN], WORDS[TRAIN])
     learner.save('s.npz')
     ids = {} if kind == 'npz' else {'id': np.array([f'image "{i}", é' for i in range(300)])}
-    code, out, _ = command(
-        'predict',
-        's.npz',
-        *write(kind, y=WORDS, **ids),
-        '-o',
-        'labels.csv',
-        '--scores',
-        '--block_size',
-        77,
-    )
+    flags, words = '-o labels.csv --scores --block_size 77', write(kind, y=WORDS, **ids)
+    code, out, _ = command('predict', 's.npz', *words, *flags.split())
     rows = rows_of('labels.csv')
     assert code == 0
     assert [row['label'] for row in rows] == learner.predict(X).tolist()
     assert [row['y'] for row in rows] == WORDS.tolist()
     assert f'({sum(row["label"] == row["y"] for row in rows)} of 300' in out
-    scores = np.array(
-        [[float(row[f'score {label}']) for label in learner.classes_] for row in rows]
-    )
-    assert np.array_equal(scores, learner.decision_function(X))
-    assert [row['id'] for row in rows] == (
-        ids['id'].tolist() if ids else list(map(str, range(300)))
-    )
+    scores = [[float(row[f'score {label}']) for label in learner.classes_] for row in rows]
+    assert scores == learner.decision_function(X).tolist()
+    assert [row['id'] for row in rows] == list(map(str, ids.get('id', range(300))))
     np.savez('alone.npz', X=X)
     assert command('predict', 's.npz', 'alone.npz', '-o', 'labels.csv')[:2] == (
         0,
@@ -281,55 +259,59 @@ def hugging(path, names: list, x=X, y=Y) -> list:
     return [path]
 
 
-def test_names_that_stand_in_a_file_are_the_labels(here, command):
-    """However each file numbers them. Where another has numbers alone, both are named; numbers of
-    several files get a hint.
-    """
+@pytest.fixture
+def named_files(command):
+    """Files a and b of names, each in its own order, digits and plain of numbers; learners n, s."""
     names = sorted(set(WORDS))
     for path, order, at in (('a', names, slice(150)), ('b', names[::-1], slice(150, 300))):
         hugging(path, order, X[at], [order.index(word) for word in WORDS[at]])
     hugging('digits', list('0123456789'))  # names that say no more than the numbers
     table('plain', -X, y=Y)
-    both = Scroll(buffer_size=0).fit(np.r_[X, -X], np.r_[Y, Y]), Scroll(buffer_size=0).fit(X, WORDS)
-    for words, named in (
-        ('learn digits plain', 0),
-        ('learn --from digits plain', 0),
-        ('add n plain', 0),
-        ('learn a b', 1),
-        ('learn --from a b', 1),
-    ):
-        assert command('learn', 'digits', '-o', 'n')[2].splitlines() == [
-            'learned 300 of 300 samples'
-        ]
-        code, out, err = command(*words.split(), '-o', 's')
-        assert (code, out) == (0, f'{both[named].digest()}\n')
-        assert ('labels are numbers' in err) != named
-    for words in (
+    command('learn', 'digits', '-o', 'n')
+    command('learn', 'a', 'b', '-o', 's')
+
+
+@pytest.mark.parametrize(
+    'words', ['learn digits plain', 'learn --from digits plain', 'add n plain']
+)
+def test_numbers_of_several_files_get_a_hint(named_files, command, words):
+    code, out, err = command(*words.split(), '-o', 'out')
+    assert (code, out) == (0, f'{Scroll(buffer_size=0).fit(np.r_[X, -X], np.r_[Y, Y]).digest()}\n')
+    assert 'labels are integers' in err
+
+
+@pytest.mark.parametrize('words', ['learn a b', 'learn --from a b'])
+def test_names_that_stand_in_a_file_are_the_labels(named_files, command, words):
+    """However each file numbers them."""
+    code, out, err = command(*words.split(), '-o', 'out')
+    assert (code, out) == (0, f'{Scroll(buffer_size=0).fit(X, WORDS).digest()}\n')
+    assert 'labels are' not in err
+
+
+@pytest.mark.parametrize(
+    'words',
+    [
         'learn a plain',
         'learn plain b',
         'learn --from a plain',
         'add s plain',
         'add n a',
         'merge s n',
-    ):
-        code, out, err = command(*words.split(), '-o', 'out')
-        assert (code, out, len(err.splitlines())) == (2, '', 1)
-        assert 'labels are' in err
-        assert set(words.split()[-2:]) <= set(re.findall(r'\w+', err))
+    ],
+)
+def test_names_and_numbers_are_not_mixed(named_files, command, words):
+    code, out, err = command(*words.split(), '-o', 'out')
+    assert (code, out, len(err.splitlines())) == (2, '', 1)
+    assert 'labels are' in err
+    assert set(words.split()[-2:]) <= set(re.findall(r'\w+', err))
 
 
 def test_true_and_false_stay_so_in_files(here, command):
     table('x.parquet', y=Y > 4)
     for words in (['x.parquet'], ['--from', 'x.parquet']):
-        assert (
-            command('learn', *words, '--head', 'qda', '-o', 's.npz')[0]
-            == command('predict', 's.npz', 'x.parquet', '-o', 'l.csv')[0]
-            == 0
-        )
-        assert {row['label'] for row in rows_of('l.csv')} == {
-            'True',
-            'False',
-        }
+        assert command('learn', *words, '--head', 'qda', '-o', 's.npz')[0] == 0
+        assert command('predict', 's.npz', 'x.parquet', '-o', 'l.csv')[0] == 0
+        assert {row['label'] for row in rows_of('l.csv')} == {'True', 'False'}
         assert 'False\n' in command('show', 's.npz')[1]
     assert command('unlearn', 's.npz', '--classes', 'True', '-o', 's.npz')[0] == 0
 
@@ -404,7 +386,7 @@ WRONG = {
     'torn Parquet': (torn, 'damaged'),
     'no X': (
         changed('X', lambda a: None),
-        'expected X/x/features/embeddings/embedding, y/labels/label/targets/target: it has id, split, y',
+        'X/x/features/embeddings/embedding, y/labels/label/targets/target: it has id, split, y',
     ),
     'no y in Parquet': (of_table(y=None), 'y/labels'),
     'NaN': (changed('X', poked(7, np.nan)), 'X of sample 7 is not finite'),
@@ -471,9 +453,8 @@ def test_what_cannot_be_learned_from_ends_in_one_line_and_writes_nothing(here, c
     before = {path.name: path.read_bytes() for path in here.iterdir()}
     for start in (['learn'], ['add', 's.npz'], ['remove', 's.npz', '--samples']):
         code, out, err = command(*start, *words, '-o', 'out.npz')
-        assert (code, out, len(err.splitlines())) == (2, '', 1) and err.startswith(
-            'scroll: error: '
-        ), err
+        assert (code, out, len(err.splitlines())) == (2, '', 1), err
+        assert err.startswith('scroll: error: ')
         assert word in err or start[0] == 'remove' or 'keep to one kind' in err, err
         assert {path.name: path.read_bytes() for path in here.iterdir()} == before
 
@@ -511,7 +492,8 @@ def test_a_command_that_cannot_be_carried_out_is_one_line(here, command, words, 
     np.savez('test.npz', X=X, split=np.full(300, 'test'))
     before = sorted(here.iterdir())
     code, out, err = command(*words.split())
-    assert (code, out, len(err.splitlines())) == (2, '', 1) and word in err, err
+    assert (code, out, len(err.splitlines())) == (2, '', 1), err
+    assert word in err
     assert sorted(here.iterdir()) == before
 
 

@@ -1,5 +1,5 @@
 """Networks of timm and transformers, tiny and at random: their own preprocessing and features;
-where weights come from; what is said where they cannot be had."""
+where weights come from; errors where they cannot be had."""
 
 import json
 import shutil
@@ -138,19 +138,13 @@ def test_a_seed_a_name_and_a_file_each_give_digests_of_their_own(folders, tmp_pa
     ]
     assert len({e.psi_digest for e in made}) == len({e.digest for e in made}) == len(made)
     assert Embedder.from_transformers(folder, random=np.int64(0), chunk=2).digest == made[1].digest
-    assert (
-        Embedder.from_timm('test_vit', random=np.int32(0), chunk=2, img_size=np.int64(32)).digest
-        == made[4].digest
-    )
     config = json.loads((folders['vit'] / 'config.json').read_text())
     other = shutil.copytree(folder, tmp_path / 'heads')  # the same tensors, read in another way
     (other / 'config.json').write_text(json.dumps(config | {'num_attention_heads': 4}))
     assert Embedder.from_transformers(str(other), chunk=2).psi_digest != made[0].psi_digest
-    first, second = (
-        torch.get_rng_state(),
-        Embedder.from_timm('test_vit', random=3, chunk=2) and torch.get_rng_state(),
-    )
-    assert torch.equal(first, second)
+    before = torch.get_rng_state()
+    Embedder.from_timm('test_vit', random=3, chunk=2)
+    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_the_number_of_threads_is_part_of_the_digest_with_products_of_matrices_or_few_images(

@@ -106,7 +106,7 @@ def test_a_number_that_reaches_the_features_is_in_the_digest_wherever_it_stands(
             Scroll(embedder).partial_fit(IMAGES[i::2], LABELS[i::2])
             for i, embedder in enumerate((low, high))
         ]
-        with refused('another backbone'):
+        with refused('backbone or grid mismatch'):
             learners[0].merge(learners[1])
 
 
@@ -221,7 +221,7 @@ def test_a_network_that_cannot_be_read_says_so_and_shares_nothing(make, tmp_path
     assert one.cache is None
     learners = [Scroll(embedder).partial_fit(IMAGES, LABELS) for embedder in (one, one, other)]
     assert learners[0].merge(learners[1]).statistics_.total == 2 * len(IMAGES)
-    with refused('another backbone'):
+    with refused('backbone or grid mismatch'):
         learners[0].merge(learners[2])
     assert 'make another embedder' in elsewhere(message_of, one)
 

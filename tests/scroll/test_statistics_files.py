@@ -37,7 +37,7 @@ def test_shares_put_together_are_what_one_machine_counts(shares, command):
     for number, order in enumerate((['a', 'b', 'c'], ['c', 'a', 'b'], ['b', 'c', 'a'])):
         code, out, err = command('merge', *(f'{name}.npz' for name in order), '-o', f'{number}.npz')
         assert (code, out) == (0, f'{expected}\n')
-        assert err.startswith('labels are numbers')
+        assert err.startswith('labels are integers')
         assert len(err.splitlines()) == 1
         assert Statistics.load(f'{number}.npz').digest() == expected
     assert command('digest', 'all.npz')[1] == f'{expected}\n'
@@ -49,7 +49,7 @@ def test_removed_is_never_seen(shares, command):
         command('merge', 'a.npz', 'b.npz', 'c.npz', '-o', 'abc.npz')
         code, out, err = command('remove', whole, '--minus', 'b.npz', '-o', 'rest.npz')
         assert (code, out) == (0, f'{rest}\n')
-        assert ('not known' in err) == (whole == 'all.npz')
+        assert ('not verified' in err) == (whole == 'all.npz')
         # and it may come back
         code, out, _ = command('merge', 'rest.npz', 'b.npz', '-o', 'again.npz')
         assert code == 0

@@ -1,0 +1,147 @@
+"""Fit f_T to the sums of a state, with settings chosen for it; adapt it to f* on the buffer."""
+
+import copy
+import importlib.util
+import warnings
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from scroll.adaptation.settings import Adaptation
+from scroll.ground.arguments import not_installed
+from scroll.ground.errors import InputError
+from scroll.ground.settings import AUTO, check_settings
+from scroll.heads.discriminants import QuadraticPredictor
+from scroll.heads.predictors import LinearPredictor
+from scroll.heads.registry import HEADS, Settings, choose_head, choose_pooling, lift_of
+from scroll.learners.state import State
+from scroll.sums.exemplars import Exemplars
+from scroll.sums.statistics import Statistics
+
+if TYPE_CHECKING:
+    from scroll.adaptation.selection import Trial
+    from scroll.adaptation.training import AdaptedPredictor
+    from scroll.embedding.embedder import Embedder
+
+_UNEVEN = 1000  # times the samples of the rarest class
+
+
+Predictor: TypeAlias = LinearPredictor | QuadraticPredictor
+
+
+@dataclass(frozen=True)
+class FittedHead:
+    """f_T and what it was made of.
+
+    Attributes:
+        online: f_T.
+        statistics: the sums that it was made of.
+        settings: those of the head, in numbers: lambda is rounded to a multiple of 2^-36; lambda
+            and pooling are None where the head has none.
+        head: its name in `scroll.heads.registry.HEADS`.
+    """
+
+    online: Predictor
+    statistics: Statistics
+    settings: Settings
+    head: str
+
+    def left_out(self, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Logits float64 (m, K) on learned samples, each as if it had not been learned."""
+        return HEADS[self.head].left_out(
+            self.online, self.statistics, self.settings, features, labels
+        )
+
+    def without_held_out(
+        self, exemplars: Exemplars, held_out: np.ndarray
+    ) -> tuple[Predictor, np.ndarray]:
+        """Return f_T without the exemplars at these positions, and its leave-one-out logits
+        float64 (m, K) on the others."""
+        out = exemplars.at(held_out)
+        rest = exemplars.at(np.setdiff1d(np.arange(len(exemplars)), held_out))
+        statistics = copy.copy(self.statistics).remove(out.features, out.labels)
+        online = HEADS[self.head].make(statistics, self.settings)
+        fitted = replace(self, online=online, statistics=statistics)
+        return online, fitted.left_out(rest.features, rest.labels)
+
+
+def fit_head(values: dict, state: State) -> FittedHead:
+    """Make f_T of a state; values: all of `scroll.ground.settings.SETTINGS`."""
+    check_settings(values)
+    settings = Settings(**{field.name: values[field.name] for field in fields(Settings)})
+    learned, statistics, name = state.statistics, state.statistics, values['head']
+    if name == AUTO:
+        held = exemplars_of(state, 'head auto')
+        name, statistics = choose_head(learned, settings, held.features, held.labels)
+    head, lift = HEADS[name], lift_of(values, learned.dim)
+    if (head.by_class and not learned.by_class) or lift != learned.lift:
+        kind = ' for each class' if learned.by_class else ''
+        raise InputError(
+            f'head {values["head"]} with lift {lift}: the samples were counted with lift '
+            f'{learned.lift}{kind}, and another head needs other sums: learn again'
+        )
+    _warn_of_uneven_classes(statistics, name)
+    if head.make is not HEADS['qda'].make:
+        settings = replace(settings, pooling=None)
+    elif settings.pooling == AUTO:
+        held = exemplars_of(state, 'pooling auto')
+        settings = choose_pooling(statistics, settings, held.features, held.labels)
+    settings = head.with_lambda(statistics, settings)
+    return FittedHead(head.make(statistics, settings), statistics, settings, name)
+
+
+def exemplars_of(state: State, purpose: str) -> Exemplars:
+    """The content of the buffer; InputError where there is none."""
+    if state.buffer is None:
+        instead = ', use f_T or adaptation mode none' if purpose == 'adaptation' else ''
+        raise InputError(f'{purpose} needs a buffer: buffer_size is 0{instead}')
+    return state.buffer.content()
+
+
+def _warn_of_uneven_classes(statistics: Statistics, head: str) -> None:
+    """Warn where ridge would find a rare class hardly ever."""
+    counts = statistics.counts
+    if (
+        HEADS[head].make is HEADS['ridge'].make
+        and len(counts) > 1
+        and counts.max() >= _UNEVEN * counts.min()
+    ):
+        warnings.warn(
+            f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly '
+            "ever finds the rare one; head='balanced' counts each class alike",
+            stacklevel=6,
+        )
+
+
+def adapt_head(
+    fitted: FittedHead,
+    state: State,
+    embedder: 'Embedder | None',
+    settings: Adaptation,
+    seed: int,
+    strategy: str,
+    progress=None,
+) -> 'tuple[AdaptedPredictor | None, list[Trial] | None]':
+    """Make f* of f_T and the buffer; return it, or None where f_T is as good, and the trials of
+    cross-validation, or None without. InputError: there is no buffer, or no torch."""
+    exemplars = exemplars_of(state, 'adaptation')
+    if importlib.util.find_spec('torch') is None:
+        raise not_installed('adaptation', 'torch', 'images')
+    import torch
+
+    from scroll.adaptation import selection, training
+
+    arguments = embedder, fitted.online, exemplars, settings, seed
+    left_out = fitted.left_out(exemplars.features, exemplars.labels)
+    # whatever the caller has switched off
+    with torch.inference_mode(False), torch.enable_grad():
+        if settings.select != 'folds' or not settings.iterations:
+            return training.adapt(*arguments, progress, left_out), None
+        return selection.adapt_selected(
+            *arguments,
+            lambda held_out: fitted.without_held_out(exemplars, held_out),
+            strategy == 'herding',
+            progress,
+            left_out,
+        )
