@@ -9,6 +9,7 @@ from bench.results import style
 def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
     """Draw when samples of which class arrive, class against time: a panel a schedule, one colour
     scale.
+
     pictures: name -> int (K, bins), samples of each class in each of equally long parts of the
     stream."""
     shares = {name: 100 * counts / counts.sum(axis=0).clip(1) for name, counts in pictures.items()}
@@ -47,17 +48,13 @@ def cloud(path: Path, accuracies: dict, title: str) -> Path:
     with style.picture(path, size=(7.5, 0.55 * len(accuracies) + 1.2)) as (figure, axes):
         for place, (method, values) in enumerate(accuracies.items()):
             colour, marker = style.of(method)
-            low, high, count = min(values), max(values), len(values)
+            low, high = min(values), max(values)
             same = low == high  # one point, for all that many may lie on it
             points = values[:1] if same else values
-            heights = (
-                [place]
-                if same
-                else [place + 0.5 * ((0.618034 * k) % 1 - 0.5) for k in range(count)]
-            )
+            spread = [0.5 * ((0.618034 * k) % 1 - 0.5) for k in range(len(values))]
             axes.plot(
                 points,
-                heights,
+                [place] if same else [place + offset for offset in spread],
                 marker,
                 color=colour,
                 linestyle='none',
@@ -67,9 +64,9 @@ def cloud(path: Path, accuracies: dict, title: str) -> Path:
                 alpha=1 if same else 0.8,
                 clip_on=False,
             )
-            said = f'{low:.1f} %, every time' if same else f'{low:.1f} to {high:.1f} %'
+            extent = f'{low:.1f} %, every time' if same else f'{low:.1f} to {high:.1f} %'
             axes.annotate(
-                f'{count} schedules: {said}',
+                f'{len(values)} schedules: {extent}',
                 (1.02, place),
                 va='center',
                 xycoords=axes.get_yaxis_transform(),
