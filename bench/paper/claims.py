@@ -7,8 +7,8 @@ combined, each with each; columns in order. One side may be of another `experime
 
     higher, lower       the first of each pair has the higher accuracy
     near, to, within    they differ by no more than `within` points
-    same, as            seed by seed they are equal: the accuracy, and the digest wherever it can be compared,
-                        at least once
+    same, as            seed by seed they are equal: the accuracy, and the digest wherever it can
+                        be compared, at least once
 
     - says: SCROLL (Ridge) is above every online baseline
       higher: {rows: SCROLL (Ridge)}

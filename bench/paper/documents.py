@@ -1,6 +1,6 @@
 """The tables of README.md and docs/, and their picture, from committed rows.
 
-    python scripts/documents.py                         # after scripts/report.py; both are `make tables`
+    python scripts/documents.py         # after scripts/report.py; both are `make tables`
 
 A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` has the names.
 """
@@ -31,7 +31,7 @@ _WIDER = 'Ridge, square, 5,000'  # a row of experiments/features.yaml
 
 
 def main_table(root: Path) -> str:
-    """Every method on EfficientNet-Lite0 at |M| = 500, next to the paper; SCROLL on wider features."""
+    """Every method on EfficientNet-Lite0 at |M| = 500, and the paper's; SCROLL on more features."""
     ours, folder = load(ROOT / 'experiments/lite_comparison.yaml'), root / 'results/rows'
     runs, wider = cell_rows(folder, ours.name), cell_rows(folder, 'features')
     last = f'SCROLL ({_WIDER}) on wider features, no sample in memory'

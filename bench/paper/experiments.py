@@ -3,17 +3,18 @@
 A file reads like its table. `flags` go to every run; a column and a row are named sets of flags; a
 row's `paper` holds what the paper reports for it, percent, in the order of the columns:
 
-    title: ...                      # heading
-    source: tab:main_comp           # label in the paper; an experiment of one's own has none, nor `paper`
+    title: ...                  # heading
+    source: tab:main_comp       # label in the paper; without one there is no `paper` either
     seeds: 5
     flags: {model_config: best}
-    columns:
-      'CIFAR-10, |M| = 200': {dataset: seq-cifar10, buffer_size: 200}       # 'upper heading, lower heading'
-    rows:
-      ER: {group: offline, model: er, paper: [67.9 ± 1.1]}                  # null or no list: no value
-      joint: {model: joint, buffer_size: null, paper: {CIFAR-10: 94.2 ± 1.6}}   # one for all columns below
-    cells: {ER: {'CIFAR-10, |M| = 200': {lr: 0.1}}}                         # flags of single cells
-    claims: [...]                   # what the paper's text says: bench/paper/claims.py
+    columns:                    # 'upper heading, lower heading'
+      'CIFAR-10, |M| = 200': {dataset: seq-cifar10, buffer_size: 200}
+    rows:                       # paper: a list, null for no value; or one for all below a heading
+      ER: {group: offline, model: er, paper: [67.9 ± 1.1]}
+      joint: {model: joint, buffer_size: null, paper: {CIFAR-10: 94.2 ± 1.6}}
+    cells:                      # flags of single cells
+      ER: {'CIFAR-10, |M| = 200': {lr: 0.1}}
+    claims: [...]               # what the paper's text says: bench/paper/claims.py
 
 In columns and rows null takes a flag away, `metric` is no flag, but the column of the results file
 to show, and `group` a heading of rows. In the place of columns and rows: `commands` that make a
@@ -95,7 +96,7 @@ class Experiment:
 
 
 def experiment_files() -> list:
-    """All files, figures before tables, by their number in the paper."""
+    """Files of experiments/, figures before tables, by their number in the paper."""
     return sorted(FOLDER.glob('*.yaml'))
 
 
@@ -193,7 +194,7 @@ def lower(column: str) -> str:
 
 
 def results_rows(base_path, results_path='results/') -> list:
-    """All rows of all results files below it that have accuracies among all classes, text values."""
+    """Rows, as text, of the results files below a folder that have accuracies among all classes."""
     folders = [Path(base_path) / results_path / setting for setting in SETTINGS]
     return [
         row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)

@@ -1,9 +1,9 @@
 """Tables and figures from our own rows, compared with the paper's values; what our rows say of its
 claims.
 
-    python scripts/report.py                                            # all that have rows (`make tables`)
-    python scripts/report.py experiments/table_1_cifar.yaml --collect   # first take in rows of data/results
-    python scripts/report.py ~/mine.yaml --collect --out mine           # an experiment of one's own
+    python scripts/report.py                                    # all with rows (`make tables`)
+    python scripts/report.py experiments/blurry.yaml --collect  # first take in rows of data/results
+    python scripts/report.py ~/mine.yaml --collect --out mine   # an experiment of one's own
 
 `results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests,
 arguments, seconds, commit and versions; `--collect` adds those that fit a cell, the newest for each
@@ -48,7 +48,8 @@ _FIRST = (
 _LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
 _INDEX = """# Tables and figures of the paper, from our own runs
 
-Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is in `experiments/`, and
+Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is \
+in `experiments/`, and
 `scripts/tables.sh NAME` runs it all.
 
 | | what | cells with rows | claims of the paper |

@@ -123,7 +123,7 @@ def parse_args(argv: list) -> tuple[argparse.Namespace, dict]:
         '--only',
         metavar='ROW/COLUMN',
         action='append',
-        help='cells with such names (wildcards * and ?; without a slash, rows or columns); repeatable',
+        help='cells of such names (wildcards * and ?; without a slash, rows, columns); repeatable',
     )
     flag(
         '--jobs',
@@ -141,7 +141,7 @@ def parse_args(argv: list) -> tuple[argparse.Namespace, dict]:
         type=Path,
         default=ROOT / 'results' / 'rows',
         metavar='FOLDER',
-        help='committed rows, as report.py keeps them: their runs are skipped (none: make them, too)',
+        help='committed rows, as report.py keeps them: their runs are skipped (none: made, too)',
     )
     flag(
         '--extra',
@@ -157,8 +157,8 @@ def parse_args(argv: list) -> tuple[argparse.Namespace, dict]:
         or set(names) & {'--seed', '--disable_log'}
     ):
         raise InputError(
-            f'--extra: {shlex.join(options.extra)}: expected flags with one value each, as in --extra '
-            '-- --weights compact, and neither --seed (use --seeds) nor --disable_log'
+            f'--extra: {shlex.join(options.extra)}: expected flags with one value each, as in '
+            '--extra -- --weights compact, and neither --seed (use --seeds) nor --disable_log'
         )
     return options, {name[2:]: value for name, value in zip(names, values)}
 
@@ -245,7 +245,7 @@ def sweep(argv: list, program: list) -> int:
     if count:
         print(f'{count} runs, {count - len(missing)} of them finished', flush=True)
     failed = _run_all(ready, gpus)
-    codes = [subprocess.run(words, cwd=ROOT).returncode for words in others]
+    codes = [subprocess.run(words, cwd=ROOT, check=False).returncode for words in others]
     return int(bool(refusals) or failed or any(codes))
 
 

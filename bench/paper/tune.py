@@ -133,24 +133,23 @@ class Tuning:
         from models import get_model_class
 
         given = {flag.lstrip('-'): text for flag, text in zip(flags[::2], flags[1::2])}
-        online = get_model_class(model).ONLINE  # one pass, whatever --n_epochs says
-        passes = '' if online else given.get('n_epochs', _PASSES)
-        self.model, self.options = model, options
-        self.passes = {'n_epochs': passes} if passes else {}
-        self.space = space_of(model, passes == '1', given)
+        self.model, self.options, self.passes = model, options, {}
+        if get_model_class(model).ONLINE:  # one pass, whatever --n_epochs says
+            given.pop('n_epochs', None)
+        else:
+            self.passes['n_epochs'] = given.get('n_epochs', _PASSES)
+        self.space = space_of(model, self.passes.get('n_epochs') == '1', given)
         self.conditions = {name: given[name] for name in _CONDITIONS if name in given}
-        if online:
-            self.conditions.pop('n_epochs', None)
         self.flags = {
-            name: text
-            for name, text in given.items()
-            if name not in self.space and name not in _CONDITIONS
+            name: text for name, text in given.items() if name not in (*self.space, *_CONDITIONS)
         }
         self.psi = ''
         if options.weights != 'none':
             self.psi = weights.load(options.weights, tensors=False).digest
         self.path = Path(options.out) / options.dataset / f'{model}.csv'
         self.rows = read_rows(self.path, [])
+        self.stream = functools.cache(self.stream)
+        self.samples = functools.cache(self.samples)
 
     def words(self, values: dict, tasks: int, order: int = _ORDERS[0]) -> dict:
         """The flags of a trial on the first tasks, whose buffer is as much of `--buffer_size`."""
@@ -311,7 +310,6 @@ class Tuning:
             **{name: int(text) if text.isdecimal() else text for name, text in given.items()},
         }
 
-    @functools.cache
     def stream(self, order: int = _ORDERS[0]):
         """The stream of trials in an order of classes."""
         from datasets import get_dataset
@@ -331,7 +329,6 @@ class Tuning:
             )
         return sum(len(stream.task_classes(t)) for t in range(tasks)) / stream.N_CLASSES
 
-    @functools.cache
     def samples(self, tasks: int, order: int = _ORDERS[0]) -> tuple[list, int]:
         """(training samples of each part of the first tasks that is cut into batches, held-out)."""
         stream, parts, held_out = copy.copy(self.stream(order)), [], 0

@@ -221,13 +221,15 @@ def _print_summary(model, rows: dict, record: Record, paths: dict, coverage: tup
         )
     if 'prequential_accuracy' in row:
         _tell(
-            f'prequential, each batch predicted before it is learned: {row["prequential_accuracy"]:.2f} %'
+            'prequential, each batch predicted before it is learned: '
+            f'{row["prequential_accuracy"]:.2f} %'
         )
     for line in [*lines, *model.summary()]:
         _tell(line)
     if 'decoded_by' in row:
         _tell(
-            f'images decoded by {row["decoded_by"]}: with other versions, pixels and digests may differ'
+            f'images decoded by {row["decoded_by"]}: with other versions, pixels and digests may '
+            'differ'
         )
     for name in _METRICS:
         if row[name] is not None:
@@ -259,7 +261,11 @@ def versions() -> dict:
     """Versions, host and commit: what a row needs to be made again."""
     try:
         commit = subprocess.run(
-            ['git', '-C', str(ROOT), 'rev-parse', 'HEAD'], capture_output=True, text=True, timeout=5
+            ['git', '-C', str(ROOT), 'rev-parse', 'HEAD'],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
         ).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         commit = ''

@@ -148,7 +148,7 @@ columns:
   'a, 2': {buffer_size: 2, lr: 0.2}
 rows:
   one: {paper: [50 ± 1, null]}
-  two: {group: g, model: sgd, buffer_size: null, lr: 0.3, paper: {a: 7}, metric: average_incremental_accuracy}
+  two: {group: g, model: sgd, buffer_size: null, lr: 0.3, paper: {a: 7}, metric: anytime_accuracy}
 cells: {two: {'a, 2': {lr: 0.4, bn: frozen}}}
 """
 
@@ -169,7 +169,7 @@ def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
     ]
     assert [cell.paper for cell in experiment.cells] == [(50, 1), None, (7, None), (7, None)]
     assert [cell.metric for cell in experiment.cells] == ['final_accuracy'] * 2 + [
-        'average_incremental_accuracy'
+        'anytime_accuracy'
     ] * 2
     assert experiment.groups == {'one': '', 'two': 'g'}
     assert experiment.seeds == 1
@@ -186,7 +186,7 @@ def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
         (('50 ± 1', '50 +- 1'), ['one', '50 +- 1']),
         (('paper: {a: 7}', 'paper: {b: 7}'), ['two', "'b'"]),
         (('dataset: seq-digits, ', ''), ['dataset']),
-        (('average_incremental_accuracy', 'best'), ['metric', 'best']),
+        (('anytime_accuracy', 'best'), ['metric', 'best']),
         (("two: {'a, 2'", "two: {'a, 3'"), ['a, 3']),
         (('lr: 0.1', 'lr: [1]'), ['lr']),
         (('title: t', 'title: t\nseeds: 2.5'), ['seeds']),

@@ -80,7 +80,10 @@ from pathlib import Path
 from core.rows import append_row
 for i in range(20):
     me = f'{sys.argv[3]}-{i}'
-    append_row(Path(sys.argv[2]), {'id': me, 'check': me * 50, 'notes': 'a "b"\\n', **{f'task{t + 1}': t for t in range(int(sys.argv[3]) % 3 + 1)}})
+    row = {'id': me, 'check': me * 50, 'notes': 'a "b"\\n'}
+    for t in range(int(sys.argv[3]) % 3 + 1):
+        row[f'task{t + 1}'] = t
+    append_row(Path(sys.argv[2]), row)
 """
 
 

@@ -37,8 +37,9 @@ here = Path(flags['base_path'])
 wish = json.loads((here / 'wish.json').read_text()) if (here / 'wish.json').exists() else dict()
 name = flags['model'] + ' ' + flags['seed']
 def note(what):
+    gpu = os.environ.get('CUDA_VISIBLE_DEVICES', '-')
     with open(here / 'calls', 'a') as file:
-        print(what, name, os.environ.get('CUDA_VISIBLE_DEVICES', '-'), os.environ['OMP_NUM_THREADS'], flags['num_threads'], file=file)
+        print(what, name, gpu, os.environ['OMP_NUM_THREADS'], flags['num_threads'], file=file)
 note('begin')
 print('working')
 time.sleep(wish.get('seconds', 0))
@@ -50,8 +51,15 @@ if flags['model'] in wish.get('fail', ()):
 if flags['model'] not in wish.get('rowless', ()):
     folder = here / 'results' / 'class-il' / flags['dataset'] / flags['model']
     values = json.loads((here / 'keys.json').read_text())[flags['model']]
-    key = json.dumps(dict(given=dict(), default=values | dict((name, flags[name]) for name in values if name in flags)))
-    append_row(folder, dict(flags, run_key=key, schedule='split:5', final_accuracy=50 + int(flags['seed']), finished='2026'))
+    values |= {{name: flags[name] for name in values if name in flags}}
+    row = {{
+        **flags,
+        'run_key': json.dumps({{'given': {{}}, 'default': values}}),
+        'schedule': 'split:5',
+        'final_accuracy': 50 + int(flags['seed']),
+        'finished': '2026',
+    }}
+    append_row(folder, row)
 note('end')
 """
 

@@ -31,7 +31,7 @@ def line(tiny_weights, tmp_path) -> str:
 
 @pytest.fixture
 def call(monkeypatch, capsys, tmp_path, line):
-    """call(words): stdout of the script on the digits; config files go to tmp_path/models/config."""
+    """call(words): stdout of the script; config files go to tmp_path/models/config."""
     folder = tmp_path / 'models' / 'config'
     folder.mkdir(parents=True)
     monkeypatch.setattr(tune, 'CONFIG', folder)
@@ -289,7 +289,7 @@ def test_a_trial_that_diverges_has_no_accuracy(tuning):
     assert tune.accuracy_of(flag_words(**words)) == 0
 
 
-def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_each_rate_that_suits_the_norm():
+def test_a_plan_begins_with_the_first_values_and_has_each_rate_that_suits_the_norm():
     rates = {'frozen': {0.0003, 0.001, 0.003, 0.01}, 'train': {0.003, 0.01, 0.03, 0.1}}
     for model in SPACES:
         space = space_of(model)
