@@ -131,7 +131,7 @@ def _names(experiment, axis: str, wanted) -> list:
 
 
 def judge(claim: dict, here, get, runs) -> Finding:
-    """What rows say of a claim. runs: (experiment name, Cell) -> its rows of results."""
+    """Verdict of the rows on a claim. runs: (experiment name, Cell) -> its rows of results."""
     test, least = next(test for kind, test in _TESTS.items() if kind in claim)
     compared = [
         (first[1], second[1], _by_seed(first[1], second[1], runs(*first), runs(*second)))

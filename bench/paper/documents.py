@@ -52,7 +52,7 @@ def main_table(root: Path) -> str:
 
 
 def schedules_table(root: Path, folder: str = 'clouds') -> str:
-    """How far each method depends on the schedule of the digits."""
+    """Dependence of each method on the schedule of the digits."""
     rows = []
     for model, runs in by_method(root / f'results/{folder}/seq-digits.csv').items():
         values = runs.final_accuracy
@@ -70,7 +70,7 @@ def schedules_table(root: Path, folder: str = 'clouds') -> str:
 
 
 def orders_table(root: Path, dataset: str = 'seq-digits') -> str:
-    """How far each method depends on the order of a data set's classes, in numbers."""
+    """Dependence of each method on the order of a data set's classes."""
     names, rows = ('worst', 'cvar10', 'anytime', 'easiest', 'hardest', 'worst_found'), []
     for model, runs in by_method(root / f'results/orders/{dataset}.csv').items():
         study = figures(runs)

@@ -103,15 +103,12 @@ def experiment_files() -> list:
 def load(path) -> Experiment:
     """Read an experiment; InputError, in one line, for anything that is wrong in its file."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f'{path}: no such file; expected a YAML file, as those of experiments/')
+    content = read_yaml(path)
     try:
-        return _experiment(path, read_yaml(path))
-    except InputError as error:
-        raise InputError(f'{path}: {error}') from error
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        return _experiment(path, content)
+    except (InputError, TypeError, ValueError, AttributeError, KeyError) as error:
         raise InputError(
-            f'{path}: not of the form of the files in experiments/ ({error})'
+            f'{path}: not of the form of the files in experiments/: {error}'
         ) from error
 
 
@@ -152,16 +149,15 @@ def _experiment(path: Path, content: dict) -> Experiment:
 
 def _flags(merged: dict, row: str) -> dict:
     """The flags among a row's entries; one that is null is not given."""
-    flags = {
-        name: value
-        for name, value in merged.items()
-        if name not in ('paper', 'group', 'metric') and value is not None
-    }
-    for name, value in flags.items():
+    flags = {}
+    for name, value in merged.items():
+        if name in ('paper', 'group', 'metric') or value is None:
+            continue
         if not isinstance(name, str) or not isinstance(value, (str, int, float)):
             raise InputError(
                 f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value'
             )
+        flags[name] = value
     if not {'model', 'dataset'} <= set(flags):
         raise InputError(f'{row!r}: expected a model and a dataset')
     return flags

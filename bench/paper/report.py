@@ -137,9 +137,9 @@ class Report:
             path.unlink(missing_ok=True)
 
     def choices(self, name: str) -> dict:
-        """How the values of the rows were chosen, as config files say, where several methods are
-        run, and which rows have others than their command today: text -> names, with the columns
-        where not all are alike."""
+        """Origins of the values of the rows, as config files say, where several methods are run,
+        and rows that have others than their command today: text -> names, with the columns where
+        not all are alike."""
         experiment, runs, columns = self.get(name), self.rows(name), {}
         cells = [cell for cell in experiment.cells if (cell.row, cell.column) in runs]
         several = len({cell.flags['model'] for cell in cells}) > 1

@@ -3,7 +3,6 @@
 `runs` maps (row, column) to the rows of results of that cell; cells without any say "not run yet".
 """
 
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,8 +42,8 @@ def number(mean: float, deviation: float | None, n: int | None = None) -> str:
 
 def result(runs: dict, cell: Cell) -> str:
     """The text of a cell: its summary, or that it was not run yet."""
-    found = summary(runs, cell)
-    return number(*found) if found else NOT_RUN
+    seeds = summary(runs, cell)
+    return number(*seeds) if seeds else NOT_RUN
 
 
 def md_row(cells) -> str:
@@ -110,22 +109,17 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
     """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its
     own panel. Rows of one method have a colour each, and no zero."""
     compared = bool(experiment.source)
-    models = {
-        row: experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows
-    }
-    one_method, drawn, handles = len(set(models.values())) == 1, Counter(), {}
-    with style.picture(
-        path,
-        columns=1 + compared,
-        size=(8.6 if compared else 6, 3.8),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-    ) as (figure, (panels,)):
-        for row, model in models.items():
-            colour, marker = style.nth(drawn[model]) if one_method else style.of(model)
-            line = ('-', '-.', ':')[drawn[model] % 3]
-            drawn[model] += 1
+    models = [experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows]
+    one_method, handles = len(set(models)) == 1, {}
+    size = (8.6 if compared else 6, 3.8)
+    with style.picture(path, size, ncols=1 + compared, sharex=True, sharey=True, squeeze=False) as (
+        figure,
+        (panels,),
+    ):
+        for place, (row, model) in enumerate(zip(experiment.rows, models)):
+            before = models[:place].count(model)
+            colour, marker = style.nth(before) if one_method else style.of(model)
+            line = ('-', '-.', ':')[before % 3]
             cells = [experiment.cell(row, column) for column in experiment.columns]
             ours = [summary(runs, cell) for cell in cells]
             for axes, values in zip(panels, (ours, [cell.paper for cell in cells])):

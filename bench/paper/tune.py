@@ -132,16 +132,16 @@ class Tuning:
         from backbone import weights
         from models import get_model_class
 
-        given = {flag.lstrip('-'): text for flag, text in zip(flags[::2], flags[1::2])}
+        texts = {flag.lstrip('-'): text for flag, text in zip(flags[::2], flags[1::2])}
         self.model, self.options, self.passes = model, options, {}
         if get_model_class(model).ONLINE:  # one pass, whatever --n_epochs says
-            given.pop('n_epochs', None)
+            texts.pop('n_epochs', None)
         else:
-            self.passes['n_epochs'] = given.get('n_epochs', _PASSES)
-        self.space = space_of(model, self.passes.get('n_epochs') == '1', given)
-        self.conditions = {name: given[name] for name in _CONDITIONS if name in given}
+            self.passes['n_epochs'] = texts.get('n_epochs', _PASSES)
+        self.space = space_of(model, self.passes.get('n_epochs') == '1', texts)
+        self.conditions = {name: texts[name] for name in _CONDITIONS if name in texts}
         self.flags = {
-            name: text for name, text in given.items() if name not in (*self.space, *_CONDITIONS)
+            name: text for name, text in texts.items() if name not in (*self.space, *_CONDITIONS)
         }
         self.psi = ''
         if options.weights != 'none':
@@ -196,19 +196,19 @@ class Tuning:
         """A trial from its row, or a run whose row is then written."""
         words = self.words(values, tasks, order)
         shown = {name: value for name, value in words.items() if name not in _NOT_SHOWN}
-        known = {
+        identity = {
             'space': _VERSION,
             'psi': self.psi[:16],
             'command': shlex.join(flag_words(**shown)),
         }
         for row in self.rows:
-            if known.items() <= row.items():
+            if identity.items() <= row.items():
                 return Trial(number, values, float(row['accuracy']), row['void'] == '1')
         began = time.process_time()
         accuracy = accuracy_of(flag_words(**words))
         trial = Trial(number, values, accuracy, self.is_void(accuracy, tasks))
         row = {
-            **known,
+            **identity,
             'buffer_size': self.options.buffer_size,
             'accuracy': accuracy,
             'void': int(trial.is_void),
@@ -300,14 +300,14 @@ class Tuning:
 
     def condition(self) -> dict:
         """Values of flags for which the rule holds."""
-        options, given = self.options, dict(self.conditions)
+        conditions = dict(self.conditions)
         usual = getattr(self.stream(), 'DEFAULT_SPLITS', None)
-        if self.model == 'joint' or given.get('n_splits') == str(usual):
-            given.pop('n_splits', None)  # values for the usual number of tasks serve others
+        if self.model == 'joint' or conditions.get('n_splits') == str(usual):
+            conditions.pop('n_splits', None)  # values for the usual number of tasks serve others
         return {
-            'weights': options.weights,
-            'dataset': normalise(options.dataset),
-            **{name: int(text) if text.isdecimal() else text for name, text in given.items()},
+            'weights': self.options.weights,
+            'dataset': normalise(self.options.dataset),
+            **{name: int(text) if text.isdecimal() else text for name, text in conditions.items()},
         }
 
     def stream(self, order: int = _ORDERS[0]):

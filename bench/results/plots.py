@@ -14,14 +14,11 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
     stream."""
     shares = {name: 100 * counts / counts.sum(axis=0).clip(1) for name, counts in pictures.items()}
     top = max(share.max() for share in shares.values())
-    with style.picture(
-        path,
-        rows=len(shares),
-        size=(4.6, 2.1 * len(shares) + 0.6),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-    ) as (figure, grid):
+    size = (4.6, 2.1 * len(shares) + 0.6)
+    with style.picture(path, size, nrows=len(shares), sharex=True, sharey=True, squeeze=False) as (
+        figure,
+        grid,
+    ):
         for axes, (name, share) in zip(grid[:, 0], shares.items()):
             image = axes.imshow(
                 share,
@@ -45,7 +42,7 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
 def cloud(path: Path, accuracies: dict, title: str) -> Path:
     """Draw each method's final accuracies, percent: a row a method, a point a schedule."""
     top = 10 * max(math.ceil(max(map(max, accuracies.values())) / 10), 1)
-    with style.picture(path, size=(7.5, 0.55 * len(accuracies) + 1.2)) as (figure, axes):
+    with style.picture(path, (7.5, 0.55 * len(accuracies) + 1.2)) as (figure, axes):
         for place, (method, values) in enumerate(accuracies.items()):
             colour, marker = style.of(method)
             low, high = min(values), max(values)

@@ -65,9 +65,9 @@ def name(method: str) -> str:
 
 
 @contextmanager
-def picture(path: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6), **options):
+def picture(path: Path, size: tuple, **options):
     """Give (figure, axes) of one look, written at the end of the block as its suffix says, and as
-    SVG. Equal drawings make equal files. `options` go to `subplots`."""
+    SVG. Equal drawings make equal files. size: inches. options: of `subplots`."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -75,7 +75,7 @@ def picture(path: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6),
     with matplotlib.rc_context(_RC):
         figure = Figure(figsize=size, layout='constrained')
         FigureCanvasAgg(figure)
-        yield figure, figure.subplots(rows, columns, **options)
+        yield figure, figure.subplots(**options)
         for kind in dict.fromkeys((path.suffix[1:], 'svg')):
             metadata = {'Date': None} if kind == 'svg' else None
             with atomic_write(path.with_suffix(f'.{kind}')) as file:

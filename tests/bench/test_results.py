@@ -135,7 +135,7 @@ def test_a_full_disk_leaves_the_old_rows_and_nothing_else(tmp_path, monkeypatch,
 
 @pytest.mark.parametrize('step', ['fsync', 'replace'])
 def test_a_writer_that_is_killed_costs_its_own_row_only(tmp_path, monkeypatch, step):
-    """With the lock in its hands; the next writer is not held up and removes what it left."""
+    """It dies with the lock in its hands; the next writer is not held up and removes what it left."""
     first = {'task1': '1', 'notes': 'first "quoted"\r\n'}
     append_row(tmp_path, first)
     child = os.fork()

@@ -157,7 +157,7 @@ def test_a_row_counts_only_with_the_same_extra_flags_and_the_same_psi(bench, tmp
 def test_a_committed_row_counts_as_made_if_all_experiments_that_ask_for_the_run_have_it(
     bench, tmp_path
 ):
-    """As in a clean clone: no results files, and rows of `report.py --collect`."""
+    """A clean clone: no results files, and rows of `report.py --collect`."""
     more, folder = bench.write('more', ('er', 'sgd')), tmp_path / 'rows'
     assert bench(bench.two, '--jobs 1')[0] == 0
     rows = [

@@ -78,7 +78,7 @@ def rules_of(folder, model) -> list:
 
 
 def test_trials_see_training_data_alone(call, tmp_path, monkeypatch):
-    """With a black test image a class no classifier has more than a tenth of them right."""
+    """No classifier has more than a tenth of the test images right: they are black."""
     whole = digits()
     black = Images(
         whole.train,
