@@ -36,7 +36,8 @@ def number(mean: float, deviation: float | None, n: int | None = None) -> str:
     """'67.9 ± 1.1 (5)': one decimal, as in the paper; more where a deviation would become zero."""
     text = f'{mean:.1f}'
     if deviation is not None:
-        text += f' ± {deviation:.1{"g" if 1e-9 <= deviation < 0.05 else "f"}}'
+        form = '.1g' if 1e-9 <= deviation < 0.05 else '.1f'
+        text += f' ± {deviation:{form}}'
     return text if n is None else f'{text} ({n})'
 
 

@@ -271,11 +271,12 @@ def test_mistakes_end_in_one_line(own, make, tmp_path):
     assert not (tmp_path / 'out').exists()
 
 
-def judge(experiment, values: dict, claim: dict, **more) -> claims.Finding:
-    """values: as above. more: n_splits as `split2=`: other values of the rows in this column."""
+def judge(experiment, values: dict, claim: dict, of_column=None) -> claims.Finding:
+    """values: as above. of_column: column -> other values of its rows."""
+    more = of_column or {}
     rows = {
         (row, column): [
-            {'seed': str(seed), 'final_accuracy': str(value), **more.get(f'split{column[8]}', {})}
+            {'seed': str(seed), 'final_accuracy': str(value), **more.get(column, {})}
             for seed, value in enumerate(accuracies)
             if value is not None
         ]
@@ -406,15 +407,15 @@ def test_what_is_near_is_decided_by_two_one_sided_tests(experiment, changes, ver
 def test_the_same_is_the_same_in_accuracy_and_digest_on_one_kind_of_machine(
     experiment, first, second, digests, torch, verdict
 ):
-    split2, split5 = (
-        {'online_digest': digest, 'git_commit': 'c', 'torch': version}
-        for digest, version in zip(digests, torch)
-    )
+    of_column = {
+        column: {'online_digest': digest, 'git_commit': 'c', 'torch': version}
+        for column, digest, version in zip((TWO, FIVE), digests, torch)
+    }
     values = {('SCROLL', TWO): first, ('SCROLL', FIVE): second}
     claim = by_column('same', 'as', 'SCROLL')
-    found = judge(experiment, values, claim, split2=split2, split5=split5)
-    assert found.verdict == verdict
-    assert ('no rows of one kind of machine' in found.evidence) == (torch == '12')
+    _, found, evidence = judge(experiment, values, claim, of_column)
+    assert found == verdict
+    assert ('no rows of one kind of machine' in evidence) == (torch == '12')
 
 
 @pytest.mark.parametrize(
