@@ -45,6 +45,15 @@ _FIRST = (
     'adapted_accuracy',
     'average_incremental_accuracy',
 )
+_ORIGIN = [
+    'weights',
+    'psi_digest',
+    'embedding_digest',
+    'embed_dtype',
+    'device',
+    'torch',
+    'git_commit',
+]
 _LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
 _INDEX = """# Tables and figures of the paper, from our own runs
 
@@ -221,21 +230,21 @@ def origin(experiment, rows: list) -> str:
     if not rows:
         return text
 
-    def values(name: str, length: int, rows=rows) -> str:
-        return ', '.join(sorted({row[name][:length] for row in rows if row.get(name)}))
+    def values(texts, length: int = 8) -> str:
+        return ', '.join(sorted(set(texts.str[:length]) - {''}))
 
+    table = pd.DataFrame(rows, columns=_ORIGIN).fillna('')
     backbones = []
-    for name in sorted({row.get('weights', '') for row in rows}):
-        digests = values('psi_digest', 8, [row for row in rows if row.get('weights', '') == name])
+    for name, column in table.groupby('weights').psi_digest:
+        digests = values(column)
         backbones.append(f'{name} ({digests})' if digests else name)
-    integer_rows = [row for row in rows if row.get('embed_dtype') == 'integer']
-    networks = values('embedding_digest', 8, integer_rows)
+    networks = values(table.embedding_digest[table.embed_dtype == 'integer'])
     in_integers = f'; in integers: {networks}' if networks else ''
-    devices = ', '.join(sorted({re.sub(r':\d+$', '', row.get('device') or 'cpu') for row in rows}))
+    devices = table.device.replace('', 'cpu').str.partition(':')[0]
     return (
-        f'{text}\n\nBackbone: {", ".join(backbones)}{in_integers}; hardware: {devices}; '
-        f'torch {values("torch", 20)}; commits {values("git_commit", 8)}; '
-        f'seeds planned: {experiment.seeds}.'
+        f'{text}\n\nBackbone: {", ".join(backbones)}{in_integers}; '
+        f'hardware: {values(devices, 20)}; torch {values(table.torch, 20)}; '
+        f'commits {values(table.git_commit)}; seeds planned: {experiment.seeds}.'
     )
 
 
