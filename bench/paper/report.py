@@ -233,7 +233,7 @@ def origin(experiment, rows: list) -> str:
     def values(texts, length: int = 8) -> str:
         return ', '.join(sorted(set(texts.str[:length]) - {''}))
 
-    table = pd.DataFrame(rows, columns=_ORIGIN).fillna('')
+    table = pd.DataFrame(rows, columns=_ORIGIN, dtype=object).fillna('')
     backbones = []
     for name, column in table.groupby('weights').psi_digest:
         digests = values(column)
