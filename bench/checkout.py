@@ -27,10 +27,7 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
-
 from bench.certify.store import write_csv
-from bench.paper.tables import NOT_RUN
 from core.arguments import ArgumentParser, whole
 from core.mammoth import use_checkout
 from core.plugins import FOLDERS, MAMMOTH, ROOT
@@ -354,33 +351,6 @@ def compare(args) -> None:
             }
             write_csv(path, row, [*read_rows(path, []), row])
             progress.update()
-
-
-def side_by_side(model: str, rows: list) -> list:
-    """Summarise a method: how many pairs of runs, mean and deviation here and there, their
-    difference with its 95 % interval (Welch), and the ratio of processor times, as texts."""
-    from scipy import stats
-
-    ours, theirs = (
-        [
-            (float(row['accuracy']), float(row['seconds']))
-            for row in rows
-            if row['model'] == model and row['where'] == where
-        ]
-        for where in ('here', 'there')
-    )
-    pairs = min(len(ours), len(theirs))
-    if pairs < 2:
-        once = (f'{of[0][0]:.1f}' if of else NOT_RUN for of in (ours, theirs))
-        return [f'{pairs}', *once, NOT_RUN, NOT_RUN]
-    (a, s), (b, t) = (np.array(values[:pairs]).T for values in (ours, theirs))
-    interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval()
-    return [
-        f'{pairs}',
-        *(f'{of.mean():.1f} ± {of.std(ddof=1):.1f}' for of in (a, b)),
-        f'{a.mean() - b.mean():+.1f} ({interval.low:+.1f} to {interval.high:+.1f})',
-        f'{np.median(s) / np.median(t):.2f}',
-    ]
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What of a Mammoth checkout runs here, and how our methods compare with its own."""
+"""Models and data sets of a Mammoth checkout: which run here; our methods next to its own."""
 
 import _root
 

@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
-"""How much the order of the classes matters to a method: easy, hard and random orders, and the
-worst one.
-"""
+"""Dependence of a method on the order of the classes: easy, hard and random orders, the worst."""
 
 import _root
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a schedule does to a data set: as text, as a picture, or whether it is sound."""
+"""A schedule of a data set: as text, as a picture, or whether it is sound."""
 
 import _root
 

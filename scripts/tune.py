@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tune methods on held-out *training* data, as many trials for each; the values go to
+"""Tune methods on held-out *training* data, the same number of trials for each; the values go to
 `models/config/`.
 """
 

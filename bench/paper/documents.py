@@ -1,6 +1,6 @@
 """The tables of README.md and docs/, and their picture, from committed rows.
 
-    python scripts/documents.py                         # after scripts/report.py; both are `make tables`
+    python scripts/documents.py         # after scripts/report.py; both are `make tables`
 
 A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` has the names.
 """
@@ -11,80 +11,77 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from bench.certify.sensitivity import figures, predictors_of
-from bench.checkout import side_by_side
 from bench.paper.experiments import Cell, cell_rows, load
 from bench.paper.report import write
-from bench.paper.tables import NOT_RUN, md_table, number, summary
+from bench.paper.tables import md_table, number, result
 from bench.results import plots, style
 from core.arguments import ArgumentParser
 from core.configs import read_yaml
 from core.plugins import ROOT
-from core.rows import read_rows
 from scroll.ground.archive import read_json
 from scroll.ground.errors import InputError
 from scroll.heads.registry import HEADS
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
-_ROWS = 'results/rows'
 _DATA_SETS = {'seq-cifar10': 'CIFAR-10', 'seq-cifar100': 'CIFAR-100', 'seq-miniimg': 'miniImageNet'}
+_WIDER = 'Ridge, square, 5,000'  # a row of experiments/features.yaml
 
 
-def main_table(root: Path) -> list:
-    """Every method on EfficientNet-Lite0 at |M| = 500, next to the paper; SCROLL on wider features."""
-    ours, rows, better = load(ROOT / 'experiments/lite_comparison.yaml'), [], 'Ridge, square, 5,000'
-    runs, wide = cell_rows(root / _ROWS, ours.name), cell_rows(root / _ROWS, 'features')
-    last = f'SCROLL ({better}) on wider features, no sample in memory'
-    runs |= {
-        (last, c): wide[better, f'EfficientNet-Lite0 96 px, {c.split()[0]}'] for c in ours.columns
-    }
-    printed = {c for title in ours.rows for c in ours.columns if ours.cell(title, c).paper}
-    for title in [*ours.rows, last]:
-        rows.append([title])
-        for name in ours.columns:
-            paper = ours.cell(title, name).paper if title in ours.rows else None
-            found = summary(runs, Cell(title, name, {}, None))
-            rows[-1] += [
-                number(*found) if found else NOT_RUN,
-                *[number(*paper) if paper else ''] * (name in printed),
-            ]
-    return md_table(
-        ['', *(s for c in ours.columns for s in (c, 'in the paper')[: 1 + (c in printed)])], rows
-    )
+def main_table(root: Path) -> str:
+    """Every method on EfficientNet-Lite0 at |M| = 500, and the paper's; SCROLL on more features."""
+    ours, folder = load(ROOT / 'experiments/lite_comparison.yaml'), root / 'results/rows'
+    runs, wider = cell_rows(folder, ours.name), cell_rows(folder, 'features')
+    last = f'SCROLL ({_WIDER}) on wider features, no sample in memory'
+    cells = {(cell.row, cell.column): cell for cell in ours.cells}
+    for column in ours.columns:
+        cells[last, column] = Cell(last, column, {}, None)
+        runs[last, column] = wider[_WIDER, f'EfficientNet-Lite0 96 px, {column.split()[0]}']
+    heads, rows = [''], {title: [title] for title in [*ours.rows, last]}
+    for column in ours.columns:
+        in_the_paper = any(ours.cell(title, column).paper for title in ours.rows)
+        heads += [column, 'in the paper'] if in_the_paper else [column]
+        for title, row in rows.items():
+            cell = cells[title, column]
+            row.append(result(runs, cell))
+            if in_the_paper:
+                row.append(number(*cell.paper) if cell.paper else '')
+    return md_table(heads, rows.values())
 
 
-def schedules_table(root: Path, folder: str = 'clouds') -> list:
-    """How far each method depends on the schedule of the digits."""
+def schedules_table(root: Path, folder: str = 'clouds') -> str:
+    """Dependence of each method on the schedule of the digits."""
     rows = []
-    for model, mine in cloud_rows(root / f'results/{folder}/seq-digits.csv').items():
-        values = np.array([float(row['final_accuracy']) for row in mine])
+    for model, runs in by_method(root / f'results/{folder}/seq-digits.csv').items():
+        values = runs.final_accuracy
         rows.append(
             [
                 style.name(model),
-                len(mine),
-                f'{values.mean():.2f} ± {values.std(ddof=1):.2f}',
+                len(runs),
+                f'{values.mean():.2f} ± {values.std():.2f}',
                 f'{values.min():.2f}',
                 f'{np.ptp(values):.2f}',
-                len({row['outcome'] for row in mine}),
+                runs.outcome.nunique(),
             ]
         )
     return md_table(['', 'schedules', 'accuracy', 'worst', 'range', 'different predictors'], rows)
 
 
-def orders_table(root: Path, dataset: str = 'seq-digits') -> list:
-    """How far each method depends on the order of a data set's classes, in numbers."""
+def orders_table(root: Path, dataset: str = 'seq-digits') -> str:
+    """Dependence of each method on the order of a data set's classes."""
     names, rows = ('worst', 'cvar10', 'anytime', 'easiest', 'hardest', 'worst_found'), []
-    for model, mine in cloud_rows(root / f'results/orders/{dataset}.csv').items():
-        of = figures(mine)
-        shares = of['variance'] or ()
+    for model, runs in by_method(root / f'results/orders/{dataset}.csv').items():
+        study = figures(runs)
+        shares = study['variance'] or ()
         rows.append(
             [
                 style.name(model),
-                number(of['mean'], of['deviation'], of['orders']),
-                *(f'{of[n]:.2f}' for n in names),
+                number(study['mean'], study['deviation'], study['orders']),
+                *(f'{study[name]:.2f}' for name in names),
                 ', '.join(f'{share:.0f}' for share in shares) if any(shares) else 'none',
-                predictors_of(of),
+                predictors_of(study),
             ]
         )
     return md_table(
@@ -104,38 +101,31 @@ def orders_table(root: Path, dataset: str = 'seq-digits') -> list:
     )
 
 
-def tuned_table(root: Path) -> list:
-    """What `scripts/tune.py` chose on EfficientNet-Lite0, and what it was worth on held-out
+def tuned_table(root: Path) -> str:
+    """Values that `scripts/tune.py` chose on EfficientNet-Lite0, and their accuracy on held-out
     samples.
     """
-    found = re.compile(
+    accuracies = re.compile(
         r'tuned with \d+ trials .*?: (\S+) %; with the values of the first trial ([\d.]+) %'
         r'(?:; the best of \d+ finalists on .*?: ([\d.]+) %)?'
     )
     rows = []
     for path in sorted((ROOT / 'models/config').glob('*.yaml')):
         for rule in read_yaml(path).get('best') or []:
-            if rule['when'].get('weights') == 'efficientnet-lite0':
-                best, first, final = found.match(rule['by']).groups('')
+            when = rule['when']
+            if when.get('weights') == 'efficientnet-lite0':
+                best, first, final = accuracies.match(rule['by']).groups('')
+                name = style.name(path.stem)
+                if when.get('predictor') == 'ncc':
+                    name += ' (NCC)'
+                passes = [f'`{n} {when[n]}`' for n in ('n_splits', 'n_epochs') if n in when]
+                data = ', '.join([_DATA_SETS[when['dataset']], *passes])
                 values = ', '.join(f'`{name} {value}`' for name, value in rule['set'].items())
-                data = [_DATA_SETS[rule['when']['dataset']]]
-                for name in ('n_splits', 'n_epochs'):
-                    if name in rule['when']:
-                        data.append(f'`{name} {rule["when"][name]}`')
-                rows.append(
-                    [
-                        style.name(path.stem) + ' (NCC)' * (rule['when'].get('predictor') == 'ncc'),
-                        ', '.join(data),
-                        values,
-                        first,
-                        best,
-                        final,
-                    ]
-                )
+                rows.append([name, data, values, first, best, final])
     return md_table(['', 'data set', 'values', 'first trial', 'best', 'finalist'], rows)
 
 
-def certificates_table(root: Path) -> list:
+def certificates_table(root: Path) -> str:
     """The certificates that are handed on: digests of what holds anywhere."""
     rows = []
     for path in sorted((root / 'results/certificates').glob('*.json')):
@@ -160,55 +150,63 @@ def certificates_table(root: Path) -> list:
     return md_table(['file', 'f_T', 'schedules', 'statistics', "f_T's digest", 'right'], rows)
 
 
-def verdicts_table(root: Path) -> list:
-    """What of a Mammoth checkout runs here."""
-    found = pd.read_csv(root / 'results/mammoth/verdicts.csv', keep_default_na=False)
-    rows = []
-    for (kind, verdict), mine in found.groupby(['kind', 'verdict'], sort=False):
-        names = [
-            f'`{name}`' + f': {reason}' * (verdict == 'fails')
-            for name, reason in zip(mine['name'], mine.reason)
-        ]
-        rows.append([kind, verdict, len(mine), ', '.join(names)])
+def verdicts_table(root: Path) -> str:
+    """Models and data sets of a Mammoth checkout by whether they run here."""
+    verdicts = pd.read_csv(root / 'results/mammoth/verdicts.csv', keep_default_na=False)
+    verdicts['text'] = '`' + verdicts.name + '`'
+    verdicts.loc[verdicts.verdict == 'fails', 'text'] += ': ' + verdicts.reason
+    groups = verdicts.groupby(['kind', 'verdict'], sort=False).text
+    rows = [[*group, len(texts), ', '.join(texts)] for group, texts in groups]
+    rows.sort(key=lambda row: (row[0] != 'model', -row[2]))
+    return md_table(['', 'verdict', '', 'which'], rows)
+
+
+def configs_table(root: Path) -> str:
+    """The configurations of a Mammoth checkout whose values are not the same here."""
+    every = pd.read_csv(root / 'results/mammoth/configs.csv', dtype=str, keep_default_na=False)
+    other = every[every.equal != '1']
+    names = ['model', 'dataset', 'buffer_size', 'dataset_config', 'difference']
+    same = [f'{len(every) - len(other)} of {len(every)}', '', '', '', 'none']
     return md_table(
-        ['', 'verdict', '', 'which'], sorted(rows, key=lambda row: (row[0] != 'model', -row[2]))
+        ['model', 'data set', '|M|', 'file', 'difference, theirs / ours'],
+        [same, *other[names].to_numpy()],
     )
 
 
-def configs_table(root: Path) -> list:
-    """The configurations of a Mammoth checkout whose values are not the same here."""
-    found = pd.read_csv(root / 'results/mammoth/configs.csv', dtype=str, keep_default_na=False)
-    other = found[found.equal != '1']
-    names = ['model', 'dataset', 'buffer_size', 'dataset_config', 'difference']
-    rows = [
-        [f'{len(found) - len(other)} of {len(found)}', '', '', '', 'none'],
-        *other[names].to_numpy(),
-    ]
-    return md_table(['model', 'data set', '|M|', 'file', 'difference, theirs / ours'], rows)
-
-
-def compare_table(root: Path) -> list:
-    """Our methods and those of a Mammoth checkout with the same flags."""
-    rows = read_rows(root / 'results/mammoth/compare.csv')
+def compare_table(root: Path) -> str:
+    """Our methods and those of a Mammoth checkout with the same flags: mean and deviation, their
+    difference with its 95 % interval (Welch), and the ratio of processor times."""
+    rows = []
+    for model, runs in pd.read_csv(root / 'results/mammoth/compare.csv').groupby('model'):
+        ours, theirs = (runs[runs['where'] == where] for where in ('here', 'there'))
+        pairs = min(len(ours), len(theirs))
+        if pairs > 1:
+            ours, theirs = ours[:pairs], theirs[:pairs]
+            test = stats.ttest_ind(ours.accuracy, theirs.accuracy, equal_var=False)
+            low, high = test.confidence_interval()
+            difference = ours.accuracy.mean() - theirs.accuracy.mean()
+            rows.append(
+                [
+                    style.name(model),
+                    pairs,
+                    *(
+                        f'{run.accuracy.mean():.1f} ± {run.accuracy.std():.1f}'
+                        for run in (ours, theirs)
+                    ),
+                    f'{difference:+.1f} ({low:+.1f} to {high:+.1f})',
+                    f'{ours.seconds.median() / theirs.seconds.median():.2f}',
+                ]
+            )
     return md_table(
         ['', 'runs, each', 'ours', "Mammoth's", 'difference (95 %)', 'processor time, of theirs'],
-        [
-            [style.name(model), *side_by_side(model, rows)]
-            for model in sorted({row['model'] for row in rows})
-        ],
+        rows,
     )
 
 
-def cloud_rows(path: Path) -> dict:
-    """Method -> rows, the one that depends least on the schedule first."""
-    found = {}
-    for row in read_rows(path):
-        found.setdefault(row['model'], []).append(row)
-
-    def span(rows):
-        return np.ptp([float(row['final_accuracy']) for row in rows])
-
-    return dict(sorted(found.items(), key=lambda item: span(item[1])))
+def by_method(path: Path) -> dict:
+    """Method -> DataFrame of its rows, the one that depends least on the schedule first."""
+    methods = dict(list(pd.read_csv(path, keep_default_na=False).groupby('model', sort=False)))
+    return dict(sorted(methods.items(), key=lambda item: np.ptp(item[1].final_accuracy)))
 
 
 TABLES = {
@@ -232,10 +230,11 @@ def update(root: Path, paths: list) -> list:
     changed = []
     for path in paths:
 
-        def renewed(found, path=path):
-            if found[1] not in TABLES:
-                raise InputError(f'{path}: table {found[1]}: expected one of {", ".join(TABLES)}')
-            return found[1] + found[2] + '\n'.join(TABLES[found[1]](root)) + '\n\n'
+        def renewed(block, path=path):
+            name, end = block.groups()
+            if name not in TABLES:
+                raise InputError(f'{path}: table {name}: expected one of {", ".join(TABLES)}')
+            return f'{name}{end}{TABLES[name](root)}\n\n'
 
         text = path.read_text(encoding='utf-8')
         if (new := _BLOCK.sub(renewed, text)) != text:
@@ -250,14 +249,11 @@ def documents(root: Path) -> list:
 
 
 def draw(root: Path) -> Path:
-    """The picture: the digits under many schedules."""
-    digits = {
-        model: [float(row['final_accuracy']) for row in rows]
-        for model, rows in cloud_rows(root / 'results/clouds/seq-digits.csv').items()
-    }
+    """Draw the picture, the digits under many schedules; returns its path."""
+    methods = by_method(root / 'results/clouds/seq-digits.csv')
     return plots.cloud(
         root / 'docs/figures/schedules.png',
-        digits,
+        {model: runs.final_accuracy.tolist() for model, runs in methods.items()},
         'The same data, many schedules (handwritten digits)',
     )
 

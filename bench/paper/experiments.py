@@ -1,20 +1,20 @@
-"""The tables and figures of the paper as data: what `experiments/*.yaml` say.
+"""The tables and figures of the paper as data: `experiments/*.yaml`.
 
 A file reads like its table. `flags` go to every run; a column and a row are named sets of flags; a
-row's
-`paper` holds what the paper reports for it, percent, in the order of the columns:
+row's `paper` holds what the paper reports for it, percent, in the order of the columns:
 
-    title: ...                      # heading
-    source: tab:main_comp           # label in the paper; an experiment of one's own has none, nor `paper`
+    title: ...                  # heading
+    source: tab:main_comp       # label in the paper; without one there is no `paper` either
     seeds: 5
     flags: {model_config: best}
-    columns:
-      'CIFAR-10, |M| = 200': {dataset: seq-cifar10, buffer_size: 200}       # 'upper heading, lower heading'
-    rows:
-      ER: {group: offline, model: er, paper: [67.9 ± 1.1]}                  # null or no list: no value
-      joint: {model: joint, buffer_size: null, paper: {CIFAR-10: 94.2 ± 1.6}}   # one for all columns below
-    cells: {ER: {'CIFAR-10, |M| = 200': {lr: 0.1}}}                         # flags of single cells
-    claims: [...]                   # what the paper's text says: bench/paper/claims.py
+    columns:                    # 'upper heading, lower heading'
+      'CIFAR-10, |M| = 200': {dataset: seq-cifar10, buffer_size: 200}
+    rows:                       # paper: a list, null for no value; or one for all below a heading
+      ER: {group: offline, model: er, paper: [67.9 ± 1.1]}
+      joint: {model: joint, buffer_size: null, paper: {CIFAR-10: 94.2 ± 1.6}}
+    cells:                      # flags of single cells
+      ER: {'CIFAR-10, |M| = 200': {lr: 0.1}}
+    claims: [...]               # what the paper's text says: bench/paper/claims.py
 
 In columns and rows null takes a flag away, `metric` is no flag, but the column of the results file
 to show, and `group` a heading of rows. In the place of columns and rows: `commands` that make a
@@ -46,8 +46,7 @@ METRICS = (
 # of tasks that bring classes, and of streams without tasks
 SETTINGS = ('class-il', 'general-continual')
 _STREAM = ('n_splits', 'schedule')
-_APART = ('seed', 'model_config', *_STREAM)  # looked at by themselves
-_BEFORE = {'adapt_select': 'none'}  # what was the default before rows had the flag
+_BEFORE = {'adapt_select': 'none'}  # the default before rows had the flag
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
 
@@ -59,7 +58,7 @@ class Cell:
     row: str
     column: str
     flags: dict = field(hash=False)
-    paper: tuple
+    paper: tuple | None
     metric: str = METRICS[0]
 
     def command(self, seed: int) -> list:
@@ -97,22 +96,19 @@ class Experiment:
 
 
 def experiment_files() -> list:
-    """All files, figures before tables, by their number in the paper."""
+    """Files of experiments/, figures before tables, by their number in the paper."""
     return sorted(FOLDER.glob('*.yaml'))
 
 
 def load(path) -> Experiment:
     """Read an experiment; InputError, in one line, for anything that is wrong in its file."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f'{path}: no such file; expected a YAML file, as those of experiments/')
+    content = read_yaml(path)
     try:
-        return _experiment(path, read_yaml(path))
-    except InputError as error:
-        raise InputError(f'{path}: {error}') from error
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        return _experiment(path, content)
+    except (InputError, TypeError, ValueError, AttributeError, KeyError) as error:
         raise InputError(
-            f'{path}: it is not of the form of the files in experiments/ ({error})'
+            f'{path}: not of the form of the files in experiments/: {error}'
         ) from error
 
 
@@ -153,34 +149,34 @@ def _experiment(path: Path, content: dict) -> Experiment:
 
 def _flags(merged: dict, row: str) -> dict:
     """The flags among a row's entries; one that is null is not given."""
-    flags = {
-        name: value
-        for name, value in merged.items()
-        if name not in ('paper', 'group', 'metric') and value is not None
-    }
-    for name, value in flags.items():
+    flags = {}
+    for name, value in merged.items():
+        if name in ('paper', 'group', 'metric') or value is None:
+            continue
         if not isinstance(name, str) or not isinstance(value, (str, int, float)):
             raise InputError(
                 f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value'
             )
+        flags[name] = value
     if not {'model', 'dataset'} <= set(flags):
         raise InputError(f'{row!r}: expected a model and a dataset')
     return flags
 
 
-def _paper(given, columns: list, row: str) -> dict:
+def _paper(values, columns: list, row: str) -> dict:
     """column -> (mean, standard deviation or None), or None."""
-    if isinstance(given, dict):
-        if not set(given) <= set(map(upper, columns)):
-            raise InputError(f'{row!r}: paper: {given}: no such heading')
-        given = [given.get(upper(column)) for column in columns]
-    found = {}
-    for column, text in zip(columns, given or [None] * len(columns), strict=True):
+    if isinstance(values, dict):
+        if not set(values) <= set(map(upper, columns)):
+            raise InputError(f'{row!r}: paper: {values}: no such heading')
+        values = [values.get(upper(column)) for column in columns]
+    paper = dict.fromkeys(columns)
+    for column, text in zip(columns, values or [], strict=bool(values)):
         match = _VALUE.fullmatch(str(text))
-        if text is not None and not match:
+        if match:
+            paper[column] = float(match[1]), match[2] and float(match[2])
+        elif text is not None:
             raise InputError(f'{row!r}: paper: {text!r}: expected a mean, or mean ± deviation')
-        found[column] = match and (float(match[1]), match[2] and float(match[2]))
-    return found
+    return paper
 
 
 def upper(column: str) -> str:
@@ -194,7 +190,7 @@ def lower(column: str) -> str:
 
 
 def results_rows(base_path, results_path='results/') -> list:
-    """All rows of all results files below it that have accuracies among all classes, text values."""
+    """Rows, as text, of the results files below a folder that have accuracies among all classes."""
     folders = [Path(base_path) / results_path / setting for setting in SETTINGS]
     return [
         row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)
@@ -203,10 +199,10 @@ def results_rows(base_path, results_path='results/') -> list:
 
 def cell_rows(folder: Path, name: str) -> dict:
     """(row, column) -> committed rows of an experiment; empty where there is no file."""
-    found = {}
+    by_cell = {}
     for row in read_rows(folder / f'{name}.csv', []):
-        found.setdefault((row['row'], row['column']), []).append(row)
-    return found
+        by_cell.setdefault((row['row'], row['column']), []).append(row)
+    return by_cell
 
 
 def matching_rows(cell: Cell, rows: list) -> list:
@@ -223,17 +219,17 @@ def matching_rows(cell: Cell, rows: list) -> list:
         and all(normalise(cell.flags[name]) == row.get(name) for name in ('model', 'dataset'))
     ]
     today = arguments(cell)[0] if rows else None
-    found = [row for row in rows if today is not None and _has_arguments(row, today)]
-    newest = {
-        row.get('seed'): row for row in sorted(found, key=lambda row: row.get('finished', ''))
-    }
-    return [newest[seed] for seed in sorted(newest, key=lambda seed: int(seed or 0))]
+    newest = {}
+    for row in sorted(rows, key=lambda row: row.get('finished', '')):
+        if today is not None and _has_arguments(row, today):
+            newest[row.get('seed')] = row
+    return sorted(newest.values(), key=lambda row: int(row.get('seed') or 0))
 
 
 @functools.cache
 def arguments(cell: Cell) -> tuple:
-    """(what `main.py` makes of a cell's command, `Arguments`, or None if it refuses the command;
-    why, in one line, or '')."""
+    """(the `Arguments` of a cell's command, or None if `main.py` refuses it; why, in one line, or
+    '')."""
     from bench.cli.parsing import parse_args
 
     try:
@@ -242,36 +238,41 @@ def arguments(cell: Cell) -> tuple:
         return None, ' '.join(str(error).split())
 
 
+def identity(args) -> dict:
+    """Flag -> value, of the flags that make a run differ from others, but for its seed."""
+    return {
+        name: value
+        for name, value in vars(args).items()
+        if affects(args, name) in KEY and name not in ('seed', 'model_config')
+    }
+
+
 def _has_arguments(row: dict, today) -> bool:
     key = read_key(row['run_key'])
-    values, absent = key['given'] | key['default'], today.declared | _BEFORE
-    wanted = {
-        name: value
-        for name, value in vars(today).items()
-        if affects(today, name) in KEY and name not in _APART
-    }
-    return set(key['given']) <= {*vars(today)} and all(
+    values = key['given'] | key['default']
+    absent = today.declared | _BEFORE
+    return vars(today).keys() >= key['given'].keys() and all(
         same_value(value, values.get(name, text_of(absent.get(name, value))))
-        for name, value in wanted.items()
+        for name, value in identity(today).items()
+        if name not in _STREAM
     )
 
 
 def _same_stream(cell: Cell, row: dict) -> bool:
-    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any class
+    """True if a row is of a cell's schedule; a cell without one (joint training) takes any class
     split.
     """
-    schedule, named = row.get('schedule', ''), [name for name in _STREAM if name in cell.flags]
-    specs = {
-        f'split:{cell.flags[name]}' if name == 'n_splits' else cell.flags[name] for name in named
-    }
-    if not named:
-        return bool(re.fullmatch(r'split:\d+', schedule))
-    return all(same_value(spec, schedule) for spec in specs)
+    schedule = row.get('schedule', '')
+    if 'schedule' in cell.flags:
+        return same_value(cell.flags['schedule'], schedule)
+    if 'n_splits' in cell.flags:
+        return schedule == f'split:{cell.flags["n_splits"]}'
+    return bool(re.fullmatch(r'split:\d+', schedule))
 
 
 def same_value(value, text: str) -> bool:
-    """Whether a flag's value is a file's text: numbers as numbers, on and off in any way, nothing
-    as '', a path by its name where the text, of a committed row, has no folder."""
+    """Return whether a flag's value is a file's text: numbers as numbers, on and off in any way,
+    nothing as '', a path by its name where the text, of a committed row, has no folder."""
     value = text_of(value)
     named = os.sep in value and Path(value).stem == text
     return named or _plain(value) == _plain(text)

@@ -63,19 +63,22 @@ SPACES = {
 }
 
 
-def space_of(model: str, one_pass: bool = False, given: dict = {}) -> dict:
-    """The space of a method. One pass is tried as those of online methods are. given: flags of
-    main.py, as text, which are not tuned. SCROLL's lambda is not tried with a head without one."""
+def space_of(model: str, one_pass: bool = False, fixed: dict | None = None) -> dict:
+    """The space of a method.
+
+    one_pass: True for values as online methods have them. fixed: flags of main.py, as text, which
+    are not tuned; with a head without lambda, SCROLL's is not tried either."""
+    fixed = fixed or {}
     online = one_pass and 'lr' in SPACES[model] and model != 'joint'
     space = (_ONLINE if online else {}) | SPACES[model]
-    if HEADS.get(given.get('predictor'), HEADS['ridge']).sums_for_lambda is None:
+    if HEADS.get(fixed.get('predictor'), HEADS['ridge']).sums_for_lambda is None:
         space.pop('ridge_lambda', None)
-    for name in space.keys() & given.keys():
+    for name in space.keys() & fixed.keys():
         usual = _of_norm(space[name], 'train')[0]
         try:
-            space[name] = (type(usual)(given[name]),)
+            space[name] = (type(usual)(fixed[name]),)
         except ValueError:
-            raise InputError(f'--{name} {given[name]}: expected a value like {usual}') from None
+            raise InputError(f'--{name} {fixed[name]}: expected a value like {usual}') from None
     return space
 
 
@@ -101,17 +104,17 @@ def beyond(space: dict, point: dict, tried: list) -> dict:
     """Flag -> the next value, of flags whose value in `point` is the least or largest of at least
     three that are in the space or were tried: as far from it as the second is from the third, in
     proportion. tried: points; those with another batch norm do not count."""
-    found = {}
+    further = {}
     for name, value in point.items():
         values = _of_norm(space[name], point.get('bn'))
         alike = [other[name] for other in tried if other.get('bn') == point.get('bn')]
-        known = sorted({*values, *alike})
-        if len(values) < 3 or isinstance(value, str) or known[0] <= 0:
+        grid = sorted({*values, *alike})
+        if len(values) < 3 or isinstance(value, str) or grid[0] <= 0:
             continue
-        for outer, second, third in (known[:3], known[:-4:-1]):
+        for outer, second, third in (grid[:3], grid[:-4:-1]):
             if value == outer:
-                found[name] = type(value)(float(f'{outer * second / third:.3g}'))
-    return found
+                further[name] = type(value)(float(f'{outer * second / third:.3g}'))
+    return further
 
 
 def _points(space: dict) -> list:

@@ -1,16 +1,15 @@
 """Tables and figures from our own rows, compared with the paper's values; what our rows say of its
 claims.
 
-    python scripts/report.py                                            # all that have rows (`make tables`)
-    python scripts/report.py experiments/table_1_cifar.yaml --collect   # first take in rows of data/results
-    python scripts/report.py ~/mine.yaml --collect --out mine           # an experiment of one's own
+    python scripts/report.py                                    # all with rows (`make tables`)
+    python scripts/report.py experiments/blurry.yaml --collect  # first take in rows of data/results
+    python scripts/report.py ~/mine.yaml --collect --out mine   # an experiment of one's own
 
 `results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests,
-arguments,
-seconds, commit and versions; `--collect` adds those that fit a cell, the newest for each seed. Rows
-that a cell's command made when its defaults were others stay until there are some of today's. From
-these come
-`results/tables/<experiment>.md`, `.png` and `.svg`, and the index `results/README.md`.
+arguments, seconds, commit and versions; `--collect` adds those that fit a cell, the newest for each
+seed. Rows that a cell's command made when its defaults were others stay until there are some of
+today's. From these come `results/tables/<experiment>.md`, `.png` and `.svg`, and the index
+`results/README.md`.
 """
 
 import functools
@@ -46,7 +45,33 @@ _FIRST = (
     'adapted_accuracy',
     'average_incremental_accuracy',
 )
+_ORIGIN = [
+    'weights',
+    'psi_digest',
+    'embedding_digest',
+    'embed_dtype',
+    'device',
+    'torch',
+    'git_commit',
+]
 _LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
+_INDEX = """# Tables and figures of the paper, from our own runs
+
+Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is \
+in `experiments/`, and
+`scripts/tables.sh NAME` runs it all.
+
+| | what | cells with rows | claims of the paper |
+|---|---|---|---|
+"""
+_OTHERS = """
+## Other experiments
+
+Made by `scripts/report.py` from `rows/` and the experiment files.
+
+| | what | cells with rows | claims |
+|---|---|---|---|
+"""
 
 
 def _committed(row: dict, args) -> dict:
@@ -60,7 +85,7 @@ def _committed(row: dict, args) -> dict:
             for name, value in values.items()
         }
 
-    kept = {
+    lasting = {
         name: value
         for name, value in row.items()
         if value not in ('', None)
@@ -68,28 +93,33 @@ def _committed(row: dict, args) -> dict:
         and args.affects.get(name) not in ('place', 'display')
     }
     key = read_key(row['run_key'])
-    key |= {part: without_paths(key[part]) for part in ('given', 'default')}
-    return without_paths(kept) | {'run_key': as_text(key)}
+    for part in ('given', 'default'):
+        key[part] = without_paths(key[part])
+    return without_paths(lasting) | {'run_key': as_text(key)}
 
 
 def write(path: Path, text: str) -> None:
-    """A text file, whole or not at all."""
+    """Write a text file, whole or not at all."""
     with unwritable(path, '--out:'), atomic_write(path) as file:
         file.write(text.encode())
 
 
 class Report:
-    """What is below one `--out`: committed rows, and the pages made from them. paths: of
-    experiments, in addition to those of experiments/; InputError if one has the name of another."""
+    """The files below one `--out`: committed rows, and the pages made from them.
+
+    out: the folder. paths: of experiments, in addition to those of experiments/.
+
+    InputError: two experiments have one name."""
 
     def __init__(self, out: Path, paths: list):
-        self.out, self.files = out, {path.stem: path for path in experiment_files()}
+        self.out = out
+        self.files = {path.stem: path for path in experiment_files()}
         for path in paths:
-            if load(path).name in self.files and not path.samefile(self.files[path.stem]):
+            load(path)
+            if not path.samefile(self.files.setdefault(path.stem, path)):
                 raise InputError(
                     f'{path}: another has this name, and rows are kept by name: rename one'
                 )
-            self.files[path.stem] = path
         self.get = functools.cache(
             lambda name: load(self.files.get(name, f'experiments/{name}.yaml'))
         )
@@ -98,27 +128,28 @@ class Report:
 
     def collect(self, name: str, pool: list) -> None:
         """Add to committed rows those of results files (`pool`); equal rows make equal files."""
-        path, found = self.out / 'rows' / f'{name}.csv', []
+        path, collected = self.out / 'rows' / f'{name}.csv', []
         for cell in self.get(name).cells:
-            mine = self.rows(name).get((cell.row, cell.column), [])
-            today = matching_rows(cell, mine + pool)  # those of `pool` may know more
-            mine = [
-                _committed(row, arguments(cell)[0]) for row in today if row.get(cell.metric)
-            ] or mine
-            found += [{**row, 'row': cell.row, 'column': cell.column} for row in mine]
+            before = self.rows(name).get((cell.row, cell.column), [])
+            today = matching_rows(cell, before + pool)  # those of `pool` may know more
+            today = [_committed(row, arguments(cell)[0]) for row in today if row.get(cell.metric)]
+            collected += [
+                {**row, 'row': cell.row, 'column': cell.column} for row in today or before
+            ]
         self.rows.cache_clear()
-        if not found:
+        if collected:
+            table = pd.DataFrame(collected)
+            first = [name for name in _FIRST if name in table]
+            table = table[first + sorted(table.columns.difference(first))]
+            write(path, table.to_csv(index=False, lineterminator='\n'))
+        else:
             path.unlink(missing_ok=True)
-            return
-        table = pd.DataFrame(found)
-        names = [name for name in _FIRST if name in table] + sorted(set(table) - set(_FIRST))
-        write(path, table[names].to_csv(index=False, lineterminator='\n'))
 
-    def chosen(self, name: str) -> dict:
-        """How the values of the rows were chosen, as config files say, where several methods are
-        run, and which rows have others than their command today: text -> names, with the columns
-        where not all are alike."""
-        experiment, runs, found = self.get(name), self.rows(name), {}
+    def choices(self, name: str) -> dict:
+        """Origins of the values of the rows, as config files say, where several methods are run,
+        and rows that have others than their command today: text -> names, with the columns where
+        not all are alike."""
+        experiment, runs, columns = self.get(name), self.rows(name), {}
         cells = [cell for cell in experiment.cells if (cell.row, cell.column) in runs]
         several = len({cell.flags['model'] for cell in cells}) > 1
         for cell in cells:
@@ -129,13 +160,14 @@ class Report:
             if today and not matching_rows(cell, runs[cell.row, cell.column]):
                 text = 'made with earlier values than those of its command today'
             if text:
-                found.setdefault(text, {}).setdefault(cell.row, []).append(cell.column)
-        texts = Counter(row for rows in found.values() for row in rows)
+                columns.setdefault(text, {}).setdefault(cell.row, []).append(cell.column)
+        texts = Counter(row for rows in columns.values() for row in rows)
         return {
             text: [
-                row + f' ({"; ".join(columns)})' * (texts[row] > 1) for row, columns in rows.items()
+                f'{row} ({"; ".join(some)})' if texts[row] > 1 else row
+                for row, some in rows.items()
             ]
-            for text, rows in found.items()
+            for text, rows in columns.items()
         }
 
     def page(self, name: str) -> str:
@@ -156,107 +188,64 @@ class Report:
             tables.figure(picture, experiment, runs)
         if not (runs or picture.is_file() or experiment.values):
             return ''
-        about = facts(experiment, [row for rows in runs.values() for row in rows])
-        text = tables.markdown(experiment, runs, findings, about, self.chosen(name))
-        text += f'\n![{experiment.title}]({picture.name})\n' if picture.is_file() else ''
+        facts = origin(experiment, [row for rows in runs.values() for row in rows])
+        text = tables.markdown(experiment, runs, findings, facts, self.choices(name))
+        if picture.is_file():
+            text += f'\n![{experiment.title}]({picture.name})\n'
         write(folder / f'{name}.md', text)
         verdicts = [finding.verdict for finding in findings]
-        counts = [f'{verdicts.count(what)} {what}' for what in claims.VERDICTS if what in verdicts]
+        counts = [f'{verdicts.count(v)} {v}' for v in claims.VERDICTS if v in verdicts]
         filled = f'{len(runs)} of {len(experiment.cells)}' if experiment.cells else ''
-        return tables.md_row(
-            [f'[{name}](tables/{name}.md)', experiment.title, filled, ', '.join(counts)]
-        )
+        link = f'[{name}](tables/{name}.md)'
+        return tables.md_row([link, experiment.title, filled, ', '.join(counts)]) + '\n'
 
     def write(self) -> list:
-        """All pages and their index; returns the pages' names."""
+        """Write all pages and their index; returns the pages' names."""
         lines = {name: line for name in self.files if (line := self.page(name))}
-        of_the_paper = [name for name in lines if self.get(name).source]
-        own = [line for name, line in lines.items() if name not in of_the_paper]
-        index = [
-            '# Tables and figures of the paper, from our own runs',
-            '',
-            (
-                'Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is in '
-                '`experiments/`, and'
-            ),
-            '`scripts/tables.sh NAME` runs it all.',
-            '',
-            '| | what | cells with rows | claims of the paper |',
-            '|---|---|---|---|',
-            *map(lines.get, of_the_paper),
-            *self._each_claim(of_the_paper),
-        ]
-        if own:
-            index += [
-                '',
-                '## Other experiments',
-                '',
-                'Made by `scripts/report.py` from `rows/` and the experiment files.',
-                '',
-                '| | what | cells with rows | claims |',
-                '|---|---|---|---|',
-                *own,
-            ]
-        write(self.out / 'README.md', '\n'.join(index) + '\n')
+        papers = [name for name in lines if self.get(name).source]
+        others = [line for name, line in lines.items() if name not in papers]
+        findings = [(name, finding) for name in papers for finding in self.findings[name]]
+        text = _INDEX + ''.join(lines[name] for name in papers)
+        if findings:
+            decided = (claims.SUPPORTED, claims.CONTRADICTED)
+            count = sum(finding.verdict in decided for _, finding in findings)
+            rows = [[f.says, f'[{name}](tables/{name}.md): {f.verdict}'] for name, f in findings]
+            text += (
+                f'\n## Each claim of the paper\n\n{len(rows)} claims; our rows decide {count}.\n\n'
+                f'{tables.md_table(["claim", "our rows"], rows)}\n'
+            )
+        if others:
+            text += _OTHERS + ''.join(others)
+        write(self.out / 'README.md', text)
         return list(lines)
 
-    def _each_claim(self, names: list) -> list:
-        """Lines of the index: each claim of the paper, and what our rows say of it."""
-        found = [(name, finding) for name in names for finding in self.findings[name]]
-        decided = sum(
-            finding.verdict in (claims.SUPPORTED, claims.CONTRADICTED) for _, finding in found
-        )
-        lines = [
-            tables.md_row([finding.says, f'[{name}](tables/{name}.md): {finding.verdict}'])
-            for name, finding in found
-        ]
-        return (
-            [
-                '',
-                '## Each claim of the paper',
-                '',
-                f'{len(found)} claims; our rows decide {decided}.',
-                '',
-                '| claim | our rows |',
-                '|---|---|',
-                *lines,
-            ]
-            if found
-            else []
-        )
 
-
-def facts(experiment, rows: list) -> list:
-    """Where it comes from: lines of Markdown."""
+def origin(experiment, rows: list) -> str:
+    """The command, backbones, machines and versions that a page's rows come from, as Markdown."""
     source = f'`{experiment.source}` of the paper; made by ' if experiment.source else 'Made by '
     script, file = f'tables.sh {experiment.name}', f'experiments/{experiment.path.name}'
     if experiment.path.resolve() not in experiment_files():
         script, file = 'sweep.py', experiment.path.name
-    lines = [f'{source}`scripts/{script}`, which runs what `{file}` says.']
+    text = f'{source}`scripts/{script}`, which runs what `{file}` says.'
     if not rows:
-        return lines
+        return text
 
-    def values(name: str, length: int, rows=rows) -> str:
-        return ', '.join(sorted({row[name][:length] for row in rows if row.get(name)}))
+    def values(texts, length: int = 8) -> str:
+        return ', '.join(sorted(set(texts.str[:length]) - {''}))
 
+    table = pd.DataFrame(rows, columns=_ORIGIN, dtype=object).fillna('')
     backbones = []
-    for name in sorted({row.get('weights', '') for row in rows}):
-        digests = values('psi_digest', 8, [row for row in rows if row.get('weights', '') == name])
+    for name, column in table.groupby('weights').psi_digest:
+        digests = values(column)
         backbones.append(f'{name} ({digests})' if digests else name)
-    devices = ', '.join(sorted({re.sub(r':\d+$', '', row.get('device') or 'cpu') for row in rows}))
-    networks = values(
-        'embedding_digest', 8, [row for row in rows if row.get('embed_dtype') == 'integer']
-    )
+    networks = values(table.embedding_digest[table.embed_dtype == 'integer'])
     in_integers = f'; in integers: {networks}' if networks else ''
-    return [
-        *lines,
-        '',
-        (
-            f'Backbone: {", ".join(backbones)}{in_integers}; hardware: {devices}; '
-            f'torch {values("torch", 20)}; commits {values("git_commit", 8)}; '
-            f'seeds planned: {experiment.seeds}.'
-        ),
-    ]
+    devices = table.device.replace('', 'cpu').str.partition(':')[0]
+    return (
+        f'{text}\n\nBackbone: {", ".join(backbones)}{in_integers}; '
+        f'hardware: {values(devices, 20)}; torch {values(table.torch, 20)}; '
+        f'commits {values(table.git_commit)}; seeds planned: {experiment.seeds}.'
+    )
 
 
 def main():
@@ -282,9 +271,9 @@ def main():
         rows = results_rows(options.base_path)
         for path in paths:
             report.collect(path.stem, rows)
-    made = report.write()
+    names = report.write()
     for path in paths:
-        if path.stem in made:
+        if path.stem in names:
             print(options.out / 'tables' / f'{path.stem}.md')
         elif options.experiments:
             print(

@@ -3,7 +3,6 @@
 `runs` maps (row, column) to the rows of results of that cell; cells without any say "not run yet".
 """
 
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,12 +18,12 @@ class Summary(NamedTuple):
     """Mean and standard deviation (ddof 1; None for one seed) of `n` seeds, percent."""
 
     mean: float
-    deviation: float
+    deviation: float | None
     n: int
 
 
-def summary(runs: dict, cell: Cell):
-    """Of the seeds of a cell; None without rows."""
+def summary(runs: dict, cell: Cell) -> Summary | None:
+    """Summary of the seeds of a cell; None without rows."""
     rows = runs.get((cell.row, cell.column), [])
     values = [float(row[cell.metric]) for row in rows if row.get(cell.metric)]
     if not values:
@@ -33,128 +32,109 @@ def summary(runs: dict, cell: Cell):
     return Summary(float(np.mean(values)), deviation, len(values))
 
 
-def number(mean: float, deviation, n: int | None = None) -> str:
-    """'67.9 ± 1.1 (5)': one decimal, as in the paper; more where that would make a deviation zero."""
+def number(mean: float, deviation: float | None, n: int | None = None) -> str:
+    """'67.9 ± 1.1 (5)': one decimal, as in the paper; more where a deviation would become zero."""
     text = f'{mean:.1f}'
     if deviation is not None:
-        text += (
-            f' ± {deviation:.1f}'
-            if deviation >= 0.05 or deviation < 1e-9
-            else f' ± {deviation:.1g}'
-        )
+        form = '.1g' if 1e-9 <= deviation < 0.05 else '.1f'
+        text += f' ± {deviation:{form}}'
     return text if n is None else f'{text} ({n})'
 
 
-def markdown(experiment: Experiment, runs: dict, findings: list, facts: list, chosen: dict) -> str:
-    """The whole page: title, facts, table, claims, how values were chosen (text -> rows). Of each
-    row of the table ours (number of seeds), then the paper's."""
-    lines = [
-        f'# {experiment.title}',
-        '',
-        *([experiment.about, ''] if experiment.about else []),
-        *facts,
-        '',
-    ]
-    if experiment.cells:
-        compared, rows = bool(experiment.source), []
-        for row in experiment.rows:
-            cells = [experiment.cell(row, column) for column in experiment.columns]
-            ours = [summary(runs, cell) for cell in cells]
-            rows.append(
-                [row, *['ours'] * compared, *(number(*of) if of else NOT_RUN for of in ours)]
-            )
-            if compared:
-                rows.append(
-                    ['', 'paper', *('' if c.paper is None else number(*c.paper) for c in cells)]
-                )
-        lines += [
-            *md_table(['', *[''] * compared, *experiment.columns], rows),
-            '',
-            'Percent: mean ± deviation over seeds (number of seeds).'
-            + compared
-            * (
-                ' The paper has a backbone of its own: compare the order of its numbers with ours, not '
-                'their size.'
-            ),
-        ]
-    if experiment.values:
-        lines += md_table(
-            ['', 'what it is', 'flag', 'values in the paper'],
-            [
-                [name, v['is'], f'`--{v["flag"]}`', ', '.join(map(str, v['paper']))]
-                for name, v in experiment.values.items()
-            ],
-        )
-    if findings:
-        heading = 'What the paper says of it' if experiment.source else 'Claims'
-        lines += [
-            '',
-            f'## {heading}',
-            '',
-            *md_table(
-                ['claim', 'our rows', 'why'],
-                [[f.says, f'**{f.verdict}**', f.evidence] for f in findings],
-            ),
-        ]
-    if chosen:
-        lines += [
-            '',
-            '## How the values of each method were chosen',
-            '',
-            *(f'- {", ".join(rows)}: {text}.' for text, rows in chosen.items()),
-        ]
-    return '\n'.join(lines).rstrip() + '\n'
+def result(runs: dict, cell: Cell) -> str:
+    """The text of a cell: its summary, or that it was not run yet."""
+    seeds = summary(runs, cell)
+    return number(*seeds) if seeds else NOT_RUN
 
 
-def md_row(cells: list) -> str:
+def md_row(cells) -> str:
     """A line of a Markdown table."""
     return '| ' + ' | '.join(str(cell).replace('|', '\\|') for cell in cells) + ' |'
 
 
-def md_table(heads: list, rows: list) -> list:
-    """Lines of a Markdown table."""
-    return [md_row(heads), '|' + '---|' * len(heads), *map(md_row, rows)]
+def md_table(heads, rows) -> str:
+    """A Markdown table. rows: iterables of cells."""
+    return '\n'.join([md_row(heads), '|' + '---|' * len(heads), *map(md_row, rows)])
 
 
-def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
+def markdown(experiment: Experiment, runs: dict, findings: list, origin: str, choices: dict) -> str:
+    """The whole page: title, origin, table, claims, and how values were chosen.
+
+    findings: `claims.Finding` of each claim. origin: Markdown. choices: text -> rows. The table has
+    for each row ours (number of seeds), then the paper's."""
+    sections = [f'# {experiment.title}', experiment.about, origin]
+    if experiment.cells:
+        sections += _cells(experiment, runs)
+    if experiment.values:
+        rows = [
+            [name, value['is'], f'`--{value["flag"]}`', ', '.join(map(str, value['paper']))]
+            for name, value in experiment.values.items()
+        ]
+        sections.append(md_table(['', 'what it is', 'flag', 'values in the paper'], rows))
+    if findings:
+        rows = [[f.says, f'**{f.verdict}**', f.evidence] for f in findings]
+        heading = 'What the paper says of it' if experiment.source else 'Claims'
+        sections += [f'## {heading}', md_table(['claim', 'our rows', 'why'], rows)]
+    if choices:
+        sections.append('## How the values of each method were chosen')
+        sections.append(
+            '\n'.join(f'- {", ".join(rows)}: {text}.' for text, rows in choices.items())
+        )
+    return '\n\n'.join(filter(None, sections)) + '\n'
+
+
+def _cells(experiment: Experiment, runs: dict) -> list:
+    """The table of an experiment's cells, and a line on how to read it."""
+    rows, labels = [], ['']
+    note = 'Percent: mean ± deviation over seeds (number of seeds).'
+    if experiment.source:
+        labels.append('')
+        note += (
+            ' The paper has a backbone of its own: compare the order of its numbers with ours, not '
+            'their size.'
+        )
+    for row in experiment.rows:
+        cells = [experiment.cell(row, column) for column in experiment.columns]
+        ours = [result(runs, cell) for cell in cells]
+        if experiment.source:
+            rows.append([row, 'ours', *ours])
+            rows.append(
+                ['', 'paper', *(number(*cell.paper) if cell.paper else '' for cell in cells)]
+            )
+        else:
+            rows.append([row, *ours])
+    return [md_table([*labels, *experiment.columns], rows), note]
+
+
+def figure(path: Path, experiment: Experiment, runs: dict) -> None:
     """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its
     own panel. Rows of one method have a colour each, and no zero."""
     compared = bool(experiment.source)
-    models = {
-        row: experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows
-    }
-    one_method, nth, drawn = len(set(models.values())) == 1, Counter(), {}
-    with style.picture(
-        path,
-        columns=1 + compared,
-        size=(8.6, 3.8) if compared else (6, 3.8),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-    ) as (figure, (panels,)):
-        for row, model in models.items():
-            colour, marker = style.nth(nth[model]) if one_method else style.of(model)
-            look = {
-                'color': colour,
-                'marker': marker,
-                'linestyle': ('-', '-.', ':')[nth[model] % 3],
-            }
-            nth[model] += 1
+    models = [experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows]
+    one_method, handles = len(set(models)) == 1, {}
+    size = (8.6 if compared else 6, 3.8)
+    with style.picture(path, size, ncols=1 + compared, sharex=True, sharey=True, squeeze=False) as (
+        figure,
+        (panels,),
+    ):
+        for place, (row, model) in enumerate(zip(experiment.rows, models)):
+            before = models[:place].count(model)
+            colour, marker = style.nth(before) if one_method else style.of(model)
+            line = ('-', '-.', ':')[before % 3]
             cells = [experiment.cell(row, column) for column in experiment.columns]
-            for axes, values in zip(
-                panels, ([summary(runs, c) for c in cells], [c.paper for c in cells])
-            ):
-                if points := [(x, *of[:2]) for x, of in enumerate(values) if of]:
+            ours = [summary(runs, cell) for cell in cells]
+            for axes, values in zip(panels, (ours, [cell.paper for cell in cells])):
+                points = [(x, *value[:2]) for x, value in enumerate(values) if value]
+                if points:
                     x, mean, deviation = zip(*points)
-                    around = [d or 0 for d in deviation]
-                    drawn.setdefault(
-                        row, axes.errorbar(x, mean, around, capsize=2, label=row, **look)
-                    )
+                    bars = [d or 0 for d in deviation]
+                    look = {'color': colour, 'marker': marker, 'linestyle': line}
+                    handle = axes.errorbar(x, mean, bars, capsize=2, label=row, **look)
+                    handles.setdefault(row, handle)
         for axes, title in zip(panels, ('ours', 'the paper, with a backbone of its own')):
             axes.set(xlabel=experiment.x, title=title if compared else '')
             axes.set_xticks(range(len(experiment.columns)), experiment.columns)
         panels[0].set(ylabel='accuracy (%)', ylim=(None if one_method else 0, None))
-        if drawn:
-            figure.legend(list(drawn.values()), list(drawn), loc='outside right center')
+        if handles:
+            figure.legend(list(handles.values()), list(handles), loc='outside right center')
         figure.suptitle(experiment.title)
-    return path

@@ -14,10 +14,11 @@ import contextlib
 import copy
 import functools
 import io
-import itertools
+import re
 import shlex
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import yaml
@@ -39,7 +40,7 @@ CONFIG = ROOT / 'models' / 'config'
 _PASSES = '5'  # over each task, of offline methods
 _VERSION = '2'  # of grids and trials: rows of others are not read
 _CONDITIONS = 'input_size', 'predictor', 'n_epochs', 'n_splits'  # that a rule names, where given
-_SEEDS = 100, 101, 102  # orders of classes; no table has these
+_ORDERS = 100, 101, 102  # seeds of orders of classes; no table has these
 _BEYOND = 3  # trials beyond the edges of the grid, at most
 _FEWEST = 4  # samples of a batch: fewer make batch norms diverge
 _NOT_SHOWN = (
@@ -115,6 +116,15 @@ def accuracy_of(words: list) -> float:
             return 0.0
 
 
+class Trial(NamedTuple):
+    """A run of main.py on held-out samples. accuracy: percent. is_void: no better than guessing."""
+
+    number: int
+    values: dict
+    accuracy: float
+    is_void: bool
+
+
 class Tuning:
     """One method on one data set with one backbone."""
 
@@ -122,42 +132,39 @@ class Tuning:
         from backbone import weights
         from models import get_model_class
 
-        given = dict(zip((flag.lstrip('-') for flag in flags[::2]), flags[1::2]))
-        online = get_model_class(model).ONLINE  # one pass, whatever --n_epochs says
-        passes = '' if online else given.get('n_epochs', _PASSES)
-        self.model, self.options = model, options
-        self.passes = {'n_epochs': passes} if passes else {}
-        self.space = space_of(model, passes == '1', given)
-        self.conditions = {
-            name: given[name]
-            for name in _CONDITIONS
-            if name in given and not (online and name == 'n_epochs')
-        }
+        texts = {flag.lstrip('-'): text for flag, text in zip(flags[::2], flags[1::2])}
+        self.model, self.options, self.passes = model, options, {}
+        if get_model_class(model).ONLINE:  # one pass, whatever --n_epochs says
+            texts.pop('n_epochs', None)
+        else:
+            self.passes['n_epochs'] = texts.get('n_epochs', _PASSES)
+        self.space = space_of(model, self.passes.get('n_epochs') == '1', texts)
+        self.conditions = {name: texts[name] for name in _CONDITIONS if name in texts}
         self.flags = {
-            name: text
-            for name, text in given.items()
-            if name not in self.space and name not in _CONDITIONS
+            name: text for name, text in texts.items() if name not in (*self.space, *_CONDITIONS)
         }
-        self.psi = (
-            '' if options.weights == 'none' else weights.load(options.weights, tensors=False).digest
-        )
+        self.psi = ''
+        if options.weights != 'none':
+            self.psi = weights.load(options.weights, tensors=False).digest
         self.path = Path(options.out) / options.dataset / f'{model}.csv'
         self.rows = read_rows(self.path, [])
+        self.stream = functools.cache(self.stream)
+        self.samples = functools.cache(self.samples)
 
-    def words(self, values: dict, tasks: int, seed: int = _SEEDS[0]) -> dict:
+    def words(self, values: dict, tasks: int, order: int = _ORDERS[0]) -> dict:
         """The flags of a trial on the first tasks, whose buffer is as much of `--buffer_size`."""
         size = max(1, round(self.options.buffer_size * self.share(tasks)))
         size -= _too_few(size, values.get('fitting_batch_size'))
-        words = self._words(size, values, tasks, seed)
+        words = self._words(size, values, tasks, order)
         if self.model == 'scroll':
             # the whole buffer, and not that of a trial, decides whether all of the network is tuned
             threshold = max(1, round(Adaptation.threshold * self.share(tasks)))
             words.setdefault('adaptation_threshold', threshold)
-        if any(_too_few(n, values.get('batch_size')) for n in self.samples(tasks, seed)[0]):
+        if any(_too_few(n, values.get('batch_size')) for n in self.samples(tasks, order)[0]):
             words.setdefault('drop_last', 1)
         return words
 
-    def _words(self, size: int, values: dict, tasks: int, seed: int) -> dict:
+    def _words(self, size: int, values: dict, tasks: int, order: int) -> dict:
         options = self.options
         words = {
             'model': self.model,
@@ -171,151 +178,149 @@ class Tuning:
             'validation_by': 'key',
             'stop_after': tasks,
             'permute_classes': 1,
-            'seed': seed,
+            'seed': order,
         }
         if 'resume' not in self.flags:
             words['resume'] = 'always'  # also if the code has changed since
         if self.model in _AT_THE_END:
             words[_AT_THE_END[self.model]] = tasks
-        words |= self.conditions | ({'buffer_size': size} if _has_buffer(self.model) else {})
+        words |= self.conditions
+        if _has_buffer(self.model):
+            words['buffer_size'] = size
         words |= self.passes | values
         for name in words.keys() & self.flags.keys():
             raise InputError(f'--{name}: scripts/tune.py sets it itself; leave it out')
         return words | self.flags
 
-    def run(self, values: dict, tasks: int, title: str, seed: int = _SEEDS[0]) -> float:
-        """Accuracy of a trial, in percent: from its row, or of a run whose row is then written."""
-        words = self.words(values, tasks, seed)
+    def run(self, number: int, values: dict, tasks: int, order: int = _ORDERS[0]) -> Trial:
+        """A trial from its row, or a run whose row is then written."""
+        words = self.words(values, tasks, order)
         shown = {name: value for name, value in words.items() if name not in _NOT_SHOWN}
-        known = {
+        identity = {
             'space': _VERSION,
             'psi': self.psi[:16],
             'command': shlex.join(flag_words(**shown)),
         }
         for row in self.rows:
-            if known.items() <= row.items():
-                return float(row['accuracy'])
+            if identity.items() <= row.items():
+                return Trial(number, values, float(row['accuracy']), row['void'] == '1')
         began = time.process_time()
         accuracy = accuracy_of(flag_words(**words))
-        void = self.is_void(accuracy, tasks)
-        row = known | dict(
-            buffer_size=self.options.buffer_size,
-            accuracy=accuracy,
-            void=int(void),
+        trial = Trial(number, values, accuracy, self.is_void(accuracy, tasks))
+        row = {
+            **identity,
+            'buffer_size': self.options.buffer_size,
+            'accuracy': accuracy,
+            'void': int(trial.is_void),
             **values,
-            seconds=round(time.process_time() - began, 1),
-        )
+            'seconds': round(time.process_time() - began, 1),
+        }
         append_row(self.path.parent, row, self.path.name)  # each trial as soon as it is known
         self.rows.append({name: str(value) for name, value in row.items()})
         tried = ', '.join(f'{name} {value}' for name, value in values.items())
-        print(f'{title}: {tried}: {accuracy:.2f} %{", void" * void}', flush=True)
-        return accuracy
+        final = f', order {order}' if tasks != self.options.tasks else ''
+        void = ', void' if trial.is_void else ''
+        print(f'{self.model}, trial {number}{final}: {tried}: {accuracy:.2f} %{void}', flush=True)
+        return trial
 
     def is_void(self, accuracy: float, tasks: int) -> bool:
-        """Whether an accuracy, in percent, is that of a network that ends in one class: at most
+        """True if an accuracy, in percent, is that of a network that ends in one class: at most
         three standard errors of the held-out samples above 1 / classes."""
-        chance = 1 / round(self.share(tasks) * self.stream(_SEEDS[0]).N_CLASSES)
-        error = (chance * (1 - chance) / self.samples(tasks, _SEEDS[0])[1]) ** 0.5
+        chance = 1 / round(self.share(tasks) * self.stream().N_CLASSES)
+        error = (chance * (1 - chance) / self.samples(tasks)[1]) ** 0.5
         return not accuracy > 100 * (chance + 3 * error)
 
-    def search(self, title: str) -> tuple:
-        """(values of all trials, their accuracies, how many of the last are beyond an edge)."""
-        drawn, scores, further, options = [], [], 0, self.options
+    def search(self) -> tuple[list, int]:
+        """(all trials, how many of the last are beyond an edge)."""
+        trials, further, options = [], 0, self.options
         planned = plan(self.model, 2 * options.trials, self.space)
         while True:
-            ranked = self.ranked(scores)
+            ranked = _ranked(trials)
             if planned and len(ranked) < options.trials:
                 values = planned.pop(0)
-            elif further < _BEYOND and (values := self.next_beyond(drawn, ranked)):
+            elif further < _BEYOND and (values := self.next_beyond(trials, ranked)):
                 further += 1
             else:
-                return drawn, scores, further
-            drawn.append(values)
-            scores.append(self.run(values, options.tasks, f'{title} {len(drawn)}'))
+                return trials, further
+            trials.append(self.run(len(trials) + 1, values, options.tasks))
 
-    def ranked(self, scores: list) -> list:
-        """Numbers of the trials that are not void, the best first."""
-        best_first = sorted(range(len(scores)), key=lambda i: -scores[i])
-        return [i for i in best_first if not self.is_void(scores[i], self.options.tasks)]
-
-    def next_beyond(self, drawn: list, ranked: list):
+    def next_beyond(self, trials: list, ranked: list) -> dict | None:
         """The best trial's values with one beyond its edge that main.py takes, or None."""
-        best = drawn[ranked[0]] if ranked else {}
-        for name, value in beyond(self.space, best, drawn).items():
+        best = ranked[0].values if ranked else {}
+        for name, value in beyond(self.space, best, [trial.values for trial in trials]).items():
             with contextlib.suppress(InputError):
                 cli.parse_args(flag_words(**self.words(best | {name: value}, self.options.tasks)))
                 return best | {name: value}
         return None
 
-    def tune(self):
+    def tune(self) -> dict | None:
         """The rule of the best trial; None if all are void."""
         options = self.options
         if options.finalists > 1 and options.trials > 1:
             self.share(options.final_tasks)  # refused before the first trial
-        of_size = f', |M| = {options.buffer_size}' if _has_buffer(self.model) else ''
-        title = f'{self.model}{of_size}, trial'
-        drawn, scores, further = self.search(title)
-        ranked = self.ranked(scores)
+        trials, further = self.search()
+        ranked = _ranked(trials)
         if not ranked:
             return None
         extra = f' ({further} beyond an edge of the grid)' if further else ''
+        of_size = f', |M| = {options.buffer_size}' if _has_buffer(self.model) else ''
         by = [
             (
                 f'tuned with {len(ranked)} trials{extra} on held-out training samples of '
-                f'{options.tasks} tasks{of_size}: {scores[ranked[0]]:.1f} %'
+                f'{options.tasks} tasks{of_size}: {ranked[0].accuracy:.1f} %'
             ),
-            f'with the values of the first trial {scores[0]:.1f} %',
+            f'with the values of the first trial {trials[0].accuracy:.1f} %',
         ]
         chosen, finalists = ranked[0], ranked[: options.finalists]
         if len(finalists) > 1:
-            final = {
-                i: np.mean(
+            means = [
+                np.mean(
                     [
-                        self.run(
-                            drawn[i], options.final_tasks, f'{title} {i + 1}, order {seed}', seed
-                        )
-                        for seed in _SEEDS
+                        self.run(trial.number, trial.values, options.final_tasks, order).accuracy
+                        for order in _ORDERS
                     ]
                 )
-                for i in finalists
-            }
-            chosen = max(finalists, key=final.get)
+                for trial in finalists
+            ]
+            chosen = finalists[np.argmax(means)]
             by += [
                 (
                     f'the best of {len(finalists)} finalists on {options.final_tasks} tasks in '
-                    f'{len(_SEEDS)} orders of classes: {final[chosen]:.1f} %'
+                    f'{len(_ORDERS)} orders of classes: {max(means):.1f} %'
                 ),
-                f'on {options.tasks} tasks it has {scores[chosen]:.1f} %',
+                f'on {options.tasks} tasks it has {chosen.accuracy:.1f} %',
             ]
-        values = drawn[chosen]
-        if edges := [f'{name} {values[name]}' for name in beyond(self.space, values, drawn)]:
-            by.append(f'at an edge of what was tried: {", ".join(edges)}')
-        if len(drawn) > len(ranked):
-            by.append(f'void trials, drawn again: {len(drawn) - len(ranked)}')
-        return {'when': self.condition(), 'set': values, 'by': '; '.join(by)}
+        edges = beyond(self.space, chosen.values, [trial.values for trial in trials])
+        if edges:
+            at_edge = ', '.join(f'{name} {chosen.values[name]}' for name in edges)
+            by.append(f'at an edge of what was tried: {at_edge}')
+        if len(trials) > len(ranked):
+            by.append(f'void trials, drawn again: {len(trials) - len(ranked)}')
+        return {'when': self.condition(), 'set': chosen.values, 'by': '; '.join(by)}
 
     def condition(self) -> dict:
         """Values of flags for which the rule holds."""
-        options, given = self.options, dict(self.conditions)
-        usual = getattr(self.stream(_SEEDS[0]), 'DEFAULT_SPLITS', None)
-        if self.model == 'joint' or given.get('n_splits') == str(usual):
-            given.pop('n_splits', None)  # values for the usual number of tasks serve others
-        return {'weights': options.weights, 'dataset': normalise(options.dataset)} | {
-            name: int(text) if text.isdecimal() else text for name, text in given.items()
+        conditions = dict(self.conditions)
+        usual = getattr(self.stream(), 'DEFAULT_SPLITS', None)
+        if self.model == 'joint' or conditions.get('n_splits') == str(usual):
+            conditions.pop('n_splits', None)  # values for the usual number of tasks serve others
+        return {
+            'weights': self.options.weights,
+            'dataset': normalise(self.options.dataset),
+            **{name: int(text) if text.isdecimal() else text for name, text in conditions.items()},
         }
 
-    @functools.cache
-    def stream(self, seed: int):
+    def stream(self, order: int = _ORDERS[0]):
         """The stream of trials in an order of classes."""
         from datasets import get_dataset
 
         (first,) = plan(self.model, 1, self.space)
-        words = self._words(1, first, self.options.tasks, seed)
+        words = self._words(1, first, self.options.tasks, order)
         return get_dataset(cli.parse_args(flag_words(**words)))
 
     def share(self, tasks: int) -> float:
-        """Of the classes, those of the first tasks."""
-        stream = self.stream(_SEEDS[0])
+        """Share of the classes that the first tasks have."""
+        stream = self.stream()
         if tasks > stream.N_TASKS:
             flag = 'tasks' if tasks == self.options.tasks else 'final_tasks'
             raise InputError(
@@ -324,17 +329,21 @@ class Tuning:
             )
         return sum(len(stream.task_classes(t)) for t in range(tasks)) / stream.N_CLASSES
 
-    @functools.cache
-    def samples(self, tasks: int, seed: int) -> tuple:
+    def samples(self, tasks: int, order: int = _ORDERS[0]) -> tuple[list, int]:
         """(training samples of each part of the first tasks that is cut into batches, held-out)."""
-        stream, found, held_out = copy.copy(self.stream(seed)), [], 0
+        stream, parts, held_out = copy.copy(self.stream(order)), [], 0
         stream.test_loaders = []
         for _ in range(tasks):
             loader, test = stream.get_data_loaders()
             ends = getattr(loader, 'segment_ends', None)
-            found += [len(loader.dataset)] if ends is None else np.diff(ends, prepend=0).tolist()
+            parts += [len(loader.dataset)] if ends is None else np.diff(ends, prepend=0).tolist()
             held_out += len(test.dataset)
-        return [sum(found)] if self.model == 'joint' else found, held_out
+        return [sum(parts)] if self.model == 'joint' else parts, held_out
+
+
+def _ranked(trials: list) -> list:
+    """Trials that are not void, the best first."""
+    return sorted((t for t in trials if not t.is_void), key=lambda t: -t.accuracy)
 
 
 def _too_few(samples: int, batch_size) -> int:
@@ -351,25 +360,21 @@ def write_rule(path: Path, tuned: dict) -> None:
     """Put the tuned rule of a backbone and data set into a config file in place of older ones,
     those for some buffer sizes too, behind all others, and more special ones, which take
     precedence, behind others; the comment at its head stays."""
-    text = path.read_text(encoding='utf-8') if path.is_file() else ''
-    head = ''.join(
-        itertools.takewhile(lambda line: line.startswith('#'), text.splitlines(keepends=True))
-    )
-    content = read_yaml(path) if text else {}
-    kept = [
+    head, content = '', {}
+    if path.is_file():
+        head = re.match('(#.*\n)*', path.read_text(encoding='utf-8'))[0]
+        content = read_yaml(path)
+    rules = [
         rule
         for rule in content.get('best') or []
         if {**rule['when'], 'buffer_size': 0} != {**tuned['when'], 'buffer_size': 0}
     ]
-    content['best'] = sorted(
-        [*kept, tuned], key=lambda rule: len(rule['when']) * ('weights' in rule['when'])
-    )
+    rules.append(tuned)
+    rules.sort(key=lambda rule: len(rule['when']) if 'weights' in rule['when'] else 0)
+    content['best'] = rules
+    text = head + yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=150)
     with atomic_write(path) as file:
-        file.write(
-            (
-                head + yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=150)
-            ).encode()
-        )
+        file.write(text.encode())
 
 
 def main():

@@ -1,4 +1,4 @@
-"""What a run is: all that affects its result, as it was when the run was made.
+"""The key of a run: all that affects its result, as it was when the run was made.
 
 It is the row's `run_key`: JSON with the values of the flags that were asked for (`given`: on the
 command line, and unlike the default of then), of the others (`default`), and `seed`, `schedule` and
@@ -14,9 +14,9 @@ _APART = ('seed', 'n_splits', 'schedule', 'inc', 'b')
 
 
 def run_key(args, given: set) -> dict:
-    """The key of a run with these `Arguments`, but for seed and stream. given: flags that were
-    asked for.
-    """
+    """The key of a run with these `Arguments`, but for seed and stream.
+
+    given: flags that were asked for."""
     values = {
         name: text_of(value)
         for name, value in sorted(vars(args).items())
@@ -34,7 +34,7 @@ def key_text(key: dict, seed, schedule: str, psi_digest: str) -> str:
 
 
 def read_key(text: str) -> dict:
-    """What `key_text` wrote; InputError if it is something else."""
+    """Inverse of `key_text`; InputError if the text is something else."""
     try:
         key = json.loads(text)
         if all(
@@ -52,5 +52,5 @@ def as_text(key: dict) -> str:
 
 
 def text_of(value) -> str:
-    """As a results file has it."""
+    """Text of a value, as a results file has it."""
     return '' if value is None else str(value)

@@ -9,18 +9,16 @@ from bench.results import style
 def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
     """Draw when samples of which class arrive, class against time: a panel a schedule, one colour
     scale.
+
     pictures: name -> int (K, bins), samples of each class in each of equally long parts of the
     stream."""
     shares = {name: 100 * counts / counts.sum(axis=0).clip(1) for name, counts in pictures.items()}
     top = max(share.max() for share in shares.values())
-    with style.picture(
-        path,
-        rows=len(shares),
-        size=(4.6, 2.1 * len(shares) + 0.6),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-    ) as (figure, grid):
+    size = (4.6, 2.1 * len(shares) + 0.6)
+    with style.picture(path, size, nrows=len(shares), sharex=True, sharey=True, squeeze=False) as (
+        figure,
+        grid,
+    ):
         for axes, (name, share) in zip(grid[:, 0], shares.items()):
             image = axes.imshow(
                 share,
@@ -44,20 +42,16 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
 def cloud(path: Path, accuracies: dict, title: str) -> Path:
     """Draw each method's final accuracies, percent: a row a method, a point a schedule."""
     top = 10 * max(math.ceil(max(map(max, accuracies.values())) / 10), 1)
-    with style.picture(path, size=(7.5, 0.55 * len(accuracies) + 1.2)) as (figure, axes):
+    with style.picture(path, (7.5, 0.55 * len(accuracies) + 1.2)) as (figure, axes):
         for place, (method, values) in enumerate(accuracies.items()):
             colour, marker = style.of(method)
-            low, high, count = min(values), max(values), len(values)
+            low, high = min(values), max(values)
             same = low == high  # one point, for all that many may lie on it
             points = values[:1] if same else values
-            heights = (
-                [place]
-                if same
-                else [place + 0.5 * ((0.618034 * k) % 1 - 0.5) for k in range(count)]
-            )
+            spread = [0.5 * ((0.618034 * k) % 1 - 0.5) for k in range(len(values))]
             axes.plot(
                 points,
-                heights,
+                [place] if same else [place + offset for offset in spread],
                 marker,
                 color=colour,
                 linestyle='none',
@@ -67,9 +61,9 @@ def cloud(path: Path, accuracies: dict, title: str) -> Path:
                 alpha=1 if same else 0.8,
                 clip_on=False,
             )
-            said = f'{low:.1f} %, every time' if same else f'{low:.1f} to {high:.1f} %'
+            extent = f'{low:.1f} %, every time' if same else f'{low:.1f} to {high:.1f} %'
             axes.annotate(
-                f'{count} schedules: {said}',
+                f'{len(values)} schedules: {extent}',
                 (1.02, place),
                 va='center',
                 xycoords=axes.get_yaxis_transform(),

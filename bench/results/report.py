@@ -1,4 +1,4 @@
-"""What a run has measured, and how it is shown: results files and console."""
+"""Measurements of a run, in results files and on the console."""
 
 import datetime
 import json
@@ -37,18 +37,19 @@ _CUTS = {  # flag -> value with which all samples come, words on what does not
 
 
 class Record(Kept):
-    """What a run has measured so far.
+    """Measurements of a run so far.
 
     Attributes:
-        began: by `time.perf_counter`; of a resumed run, as if it had not been interrupted. run:
-        unique name.
-        first: number of the first task that was trained. seconds: by stage. images: of the stream,
-        seen.
-        class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: by
-        task.
+        began: by `time.perf_counter`; of a resumed run, as if it had not been interrupted.
+        run: unique name.
+        first: number of the first task that was trained.
+        seconds: by stage.
+        images: of the stream, seen.
+        class_il, task_il: R[i][j], accuracy on task j after task first + i, percent.
+        test_sizes: by task.
         before, untrained: (class-il, task-il) lists for forward transfer.
         test, real_sizes: (class-il, task-il) on the real test set after a run on held-out ones;
-        sizes."""
+            sizes."""
 
     KEPT = (
         'run',
@@ -97,9 +98,10 @@ class Stopwatch:
 
 
 def finish(model, dataset, args, arguments: dict, record: Record, anytime, folders: dict) -> dict:
-    """Rows and closing summary; returns the row of the first setting. arguments: as the run began.
-    anytime:
-    `bench.run.anytime.Anytime`. folders: setting -> of its rows."""
+    """Write rows and the closing summary; returns the row of the first setting.
+
+    arguments: as the run began. anytime: `bench.run.anytime.Anytime`. folders: setting -> of its
+    rows."""
     schedule = getattr(dataset, 'schedule', None)  # third-party data sets have none
     spec = schedule.spec if schedule else f'split:{dataset.N_TASKS}'
     common = {
@@ -111,16 +113,16 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
         common['decoded_by'] = dataset.decoded_by
     if hasattr(args, 'key'):
         common['run_key'] = key_text(args.key, args.seed, spec, model.psi_digest)
-    own, about, rows, paths = model.results(), _about(model, record), {}, {}
+    of_model, machine, rows, paths = model.results(), _machine(model, record), {}, {}
     for setting, which in settings(dataset).items():
         rows[setting] = {
             **_accuracies(record, which, args.enable_other_metrics),
             **common,
             **_at_the_end(record, which),
             **anytime.results(),
-            **({} if rows else own),
+            **({} if rows else of_model),
             **{k: v for k, v in arguments.items() if k not in common},
-            **about,
+            **machine,
         }
         if not args.disable_log:
             paths[setting] = results.append_row(folders[setting], rows[setting])
@@ -128,33 +130,29 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
     return next(iter(rows.values()))
 
 
-def _coverage(dataset, arguments: dict, record: Record) -> tuple:
+def _coverage(dataset, arguments: dict, record: Record) -> tuple[str, list]:
     """(which tasks were run, '' for all; lines on training samples that were left out or came
     again).
     """
     tasks = range(record.first, record.first + len(record.class_il))
-    of_tasks, schedule = '', getattr(dataset, 'schedule', None)
+    of_tasks = ''
     if tasks.start:
-        of_tasks = f'tasks {tasks.start + 1} to {tasks.stop} of {dataset.N_TASKS}'
+        of_tasks = f', tasks {tasks.start + 1} to {tasks.stop} of {dataset.N_TASKS}'
     elif tasks.stop < dataset.N_TASKS:
-        of_tasks = f'{tasks.stop} of {dataset.N_TASKS} tasks'
-    counts, facts, lines = dataset.left_out(tasks), [], []
+        of_tasks = f', {tasks.stop} of {dataset.N_TASKS} tasks'
+    counts, cuts, lines = dataset.left_out(tasks), [], []
     for flag, (usual, words) in _CUTS.items():
         value, count = arguments.get(flag, usual), counts.get(flag)
         if value not in (usual, None) and count != 0:
             shown = value if isinstance(value, str) else f'{value:g}'
-            facts += [f'{"all" if count is None else f"{count:,}"} {words} (--{flag} {shown})']
-    if facts:
-        samples = (
-            f'{len(dataset.images.train_labels):,} training samples'
-            if schedule
-            else 'training samples'
-        )
-        lines += [f'this run left out, of {samples}: {", ".join(facts)}']
+            cuts.append(f'{"all" if count is None else f"{count:,}"} {words} (--{flag} {shown})')
+    schedule = getattr(dataset, 'schedule', None)
+    if cuts:
+        total = f'{len(dataset.images.train_labels):,} ' if schedule else ''
+        lines.append(f'this run left out, of {total}training samples: {", ".join(cuts)}')
     if schedule and schedule.covers == 'repeats':
-        lines += [
-            f'samples came again: {len(schedule.order):,} draws of {len(np.unique(schedule.order)):,}'
-        ]
+        order = schedule.order
+        lines.append(f'samples came again: {len(order):,} draws of {len(np.unique(order)):,}')
     return of_tasks, lines
 
 
@@ -190,13 +188,12 @@ def _weighted(accuracies: list, sizes: list) -> float:
     return round(float(np.average(accuracies, weights=sizes)), 4)
 
 
-def _about(model, record: Record) -> dict:
+def _machine(model, record: Record) -> dict:
     """Seconds, memory (MB, 10^6 bytes: of this process, and what torch had on its GPU), versions,
     time.
     """
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-        1 if sys.platform == 'darwin' else 1024
-    )
+    unit = 1 if sys.platform == 'darwin' else 1024
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     gpu = torch.cuda.max_memory_allocated(model.device) if model.device.type == 'cuda' else None
     return dict(
         **{f'seconds_{stage}': round(s, 3) for stage, s in record.seconds.items()},
@@ -214,7 +211,7 @@ def _print_summary(model, rows: dict, record: Record, paths: dict, coverage: tup
     """One screen: accuracies, which part of the data came (`_coverage`), what the method says
     (SCROLL: digests), where the files are."""
     of_tasks, lines = coverage
-    print(f'\nSummary, {of_tasks}' if of_tasks else '\nSummary')
+    print(f'\nSummary{of_tasks}')
     for setting, row in rows.items():
         anytime = f', anytime {row["anytime_accuracy"]:.2f} %' if 'anytime_accuracy' in row else ''
         test = f', on the real test set {row["test_accuracy"]:.2f} %' if record.test else ''
@@ -224,26 +221,27 @@ def _print_summary(model, rows: dict, record: Record, paths: dict, coverage: tup
         )
     if 'prequential_accuracy' in row:
         _tell(
-            f'prequential, each batch predicted before it is learned: {row["prequential_accuracy"]:.2f} %'
+            'prequential, each batch predicted before it is learned: '
+            f'{row["prequential_accuracy"]:.2f} %'
         )
     for line in [*lines, *model.summary()]:
         _tell(line)
     if 'decoded_by' in row:
         _tell(
-            f'images decoded by {row["decoded_by"]}: with other versions, pixels and digests may differ'
+            f'images decoded by {row["decoded_by"]}: with other versions, pixels and digests may '
+            'differ'
         )
     for name in _METRICS:
-        known = {
-            setting.title().replace('-Il', '-IL'): row[name]
-            for setting, row in rows.items()
-            if row[name] is not None
-        }
-        if known:
-            values = ' \t '.join(f'[{which}]: {value:.2f}' for which, value in known.items())
+        if row[name] is not None:
+            values = ' \t '.join(
+                f'[{setting.title().replace("-Il", "-IL")}]: {row[name]:.2f}'
+                for setting, row in rows.items()
+            )
             print(f'{name.replace("_", " ").title()}: {values}')
-    loaded = row.get('loadcheck')
-    begins = ' (as the backbone begins)' * (row['weights'] == 'none' and not loaded)
-    _tell(f'backbone: {row["backbone"]}, weights: {loaded or row["weights"]}{begins}')
+    weights = row.get('loadcheck') or row['weights']
+    if weights == 'none':
+        weights = 'none (as the backbone begins)'
+    _tell(f'backbone: {row["backbone"]}, weights: {weights}')
     _tell('seconds: ' + ', '.join(f'{stage} {s:.1f}' for stage, s in record.seconds.items()))
     for setting, path in paths.items():
         print(f'  row, {setting}: {path}')
@@ -251,7 +249,7 @@ def _print_summary(model, rows: dict, record: Record, paths: dict, coverage: tup
 
 
 def _tell(line: str) -> None:
-    """In columns that a screen has."""
+    """Print a line in the columns that a screen has."""
     print(
         textwrap.fill(
             line, 110, initial_indent='  ', subsequent_indent='    ', break_on_hyphens=False
@@ -263,7 +261,11 @@ def versions() -> dict:
     """Versions, host and commit: what a row needs to be made again."""
     try:
         commit = subprocess.run(
-            ['git', '-C', str(ROOT), 'rev-parse', 'HEAD'], capture_output=True, text=True, timeout=5
+            ['git', '-C', str(ROOT), 'rev-parse', 'HEAD'],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
         ).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         commit = ''

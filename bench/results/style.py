@@ -1,4 +1,4 @@
-"""How every picture looks: one colour and marker a method, one size of type, PNG and SVG. Colours
+"""The look of every picture: one colour and marker a method, one size of type, PNG and SVG. Colours
 keep apart for the colour-blind: those of Okabe and Ito (2008) and of Paul Tol's muted scheme.
 """
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scroll.ground.archive import atomic_write
 
-METHODS = {  # name -> how it is called, colour, marker
+METHODS = {  # name -> name in pictures, colour, marker
     'scroll': ('SCROLL', '#0072B2', 'o'),
     'gdumb': ('GDumb', '#E69F00', 's'),
     'er-ace': ('ER-ACE', '#009E73', '^'),
@@ -60,14 +60,14 @@ def nth(number: int) -> tuple:
 
 
 def name(method: str) -> str:
-    """How a method is called in pictures and tables."""
+    """Name of a method in pictures and tables."""
     return METHODS.get(method.replace('_', '-').lower(), [method])[0]
 
 
 @contextmanager
-def picture(path: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6), **options):
+def picture(path: Path, size: tuple, **options):
     """Give (figure, axes) of one look, written at the end of the block as its suffix says, and as
-    SVG. Equal drawings make equal files. `options` go to `subplots`."""
+    SVG. Equal drawings make equal files. size: inches. options: of `subplots`."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -75,9 +75,8 @@ def picture(path: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6),
     with matplotlib.rc_context(_RC):
         figure = Figure(figsize=size, layout='constrained')
         FigureCanvasAgg(figure)
-        yield figure, figure.subplots(rows, columns, **options)
+        yield figure, figure.subplots(**options)
         for kind in dict.fromkeys((path.suffix[1:], 'svg')):
+            metadata = {'Date': None} if kind == 'svg' else None
             with atomic_write(path.with_suffix(f'.{kind}')) as file:
-                figure.savefig(
-                    file, dpi=150, format=kind, metadata={'svg': {'Date': None}}.get(kind)
-                )
+                figure.savefig(file, dpi=150, format=kind, metadata=metadata)

@@ -163,21 +163,6 @@ def test_runs_here_and_there_are_rows_with_the_flags_that_each_takes(root, tmp_p
         run(monkeypatch, root, 'compare', root)
 
 
-def test_side_by_side_gives_the_interval_of_the_difference():
-    rows = [
-        {'model': 'er', 'where': where, 'accuracy': str(value), 'seconds': str(seconds)}
-        for where, seconds, values in (('here', 1, (10, 12, 14)), ('there', 2, (11, 13, 15)))
-        for value in values
-    ]
-    assert checkout.side_by_side('er', rows) == [
-        '3',
-        '12.0 ± 2.0',
-        '13.0 ± 2.0',
-        '-1.0 (-5.5 to +3.5)',
-        '0.50',
-    ]
-
-
 def test_a_method_of_the_checkout_sees_plain_names_and_has_networks_of_the_checkout(root):
     use_checkout(root)
     args = Namespace(model='mammoth:plain', dataset='mammoth:seq-cifar10', n_epochs=5)

@@ -18,18 +18,15 @@ def test_each_method_has_a_colour_of_its_own_and_third_party_ones_keep_theirs():
     assert (style.name('er_ace'), style.name('theirs')) == ('ER-ACE', 'theirs')
 
 
-def test_pictures_are_the_same_files_again(tmp_path):
+def test_a_cloud_is_a_point_where_all_schedules_agree_and_the_same_file_again(tmp_path, drawn):
     for name in 'ab':
-        plots.cloud(tmp_path / name / 'c.png', {'scroll': [98, 98], 'er': [20, 70.5]}, 'title')
+        path = tmp_path / name / 'c.png'
+        plots.cloud(path, {'scroll': [98, 98, 98], 'er': [20, 70.5, 40]}, 'title')
     for suffix, magic in (('png', b'\x89PNG'), ('svg', b'<?xml')):
         first, again = ((tmp_path / name / f'c.{suffix}').read_bytes() for name in 'ab')
         assert first == again
         assert first.startswith(magic)
-    assert sorted(path.name for path in (tmp_path / 'a').iterdir()) == ['c.png', 'c.svg']
-
-
-def test_a_cloud_is_a_point_where_all_schedules_agree(tmp_path, drawn):
-    plots.cloud(tmp_path / 'c.png', {'scroll': [98, 98, 98], 'er': [20, 70.5, 40]}, 'title')
+    assert sorted(file.name for file in path.parent.iterdir()) == ['c.png', 'c.svg']
     (axes,) = drawn[0].axes
     assert [sorted(line.get_xdata()) for line in axes.lines] == [[98], [20, 40, 70.5]]
     assert [text.get_text() for text in axes.texts] == [
@@ -59,17 +56,14 @@ def test_schedules_share_one_scale_of_shares(tmp_path, drawn):
 
 def test_the_papers_figure_has_ours_and_the_papers(tmp_path, drawn):
     """No legend entry without points in either panel."""
-    experiment, rows = (
-        load(ROOT / 'experiments/figure_2_splits.yaml'),
-        [{'final_accuracy': '38'}] * 2,
-    )
+    experiment = load(ROOT / 'experiments/figure_2_splits.yaml')
+    rows = [{'final_accuracy': '38'}] * 2
     tables.figure(
         tmp_path / 'f.png', experiment, {('GDumb', '5-split'): rows, ('GDumb', '50-split'): rows}
     )
     ours, paper = drawn[0].axes
-    assert [list(line.get_xdata()) for line in ours.lines if line.get_linestyle() != 'None'] == [
-        [0, 3]
-    ]
+    curves = [list(line.get_xdata()) for line in ours.lines if line.get_linestyle() != 'None']
+    assert curves == [[0, 3]]
     assert len(drawn[0].legends[0].get_texts()) == 6
     assert ours.get_ylim() == paper.get_ylim()
     assert ours.get_ylim()[0] == 0

@@ -13,12 +13,12 @@ import pytest
 from scipy import stats
 
 from bench.cli.parsing import parse_args
-from bench.paper import claims, report
+from bench.paper import claims, documents, report
 from bench.paper.experiments import load
 from bench.results.keys import key_text
 from core.commands import run_command
 from core.rows import append_row
-from tests.conftest import ROOT, files_below, refused
+from tests.conftest import ROOT, refused, words_of
 
 EXPERIMENT = """
 title: Some methods, |M| = 20
@@ -63,12 +63,34 @@ def make(monkeypatch, capsys, tmp_path):
     """make(*words): `scripts/report.py` into tmp_path/out; its (exit code, stdout, stderr)."""
 
     def run(*words):
-        monkeypatch.setattr(
-            sys, 'argv', ['report.py', '--out', str(tmp_path / 'out'), *map(str, words)]
-        )
+        monkeypatch.setattr(sys, 'argv', ['report.py', *words_of(f'--out {tmp_path}/out', *words)])
         return run_command(report.main), *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture
+def collect(make, tmp_path):
+    """collect(experiment, values, *words): files of `scripts/report.py --collect`, name -> text.
+    values: (row, column) -> accuracies of seeds 0, 1, ..., None for a seed that was not run."""
+
+    def run(experiment, values, *words):
+        for (row, column), accuracies in values.items():
+            cell = experiment.cell(row, column)
+            for seed, accuracy in enumerate(accuracies):
+                if accuracy is not None:
+                    write_run(tmp_path / 'data', cell, seed, accuracy)
+        code, out, err = make(f'--collect --base_path {tmp_path}/data', *words)
+        assert (code, err) == (0, '')
+        return out, texts(tmp_path / 'out')
+
+    return run
+
+
+def texts(folder) -> dict:
+    """name -> text of the files that are no pictures."""
+    files = [*folder.rglob('*.md'), *folder.rglob('*.csv')]
+    return {path.name: path.read_text(encoding='utf-8') for path in files}
 
 
 @functools.cache
@@ -76,11 +98,13 @@ def parsed(words: tuple):
     return parse_args(list(words))
 
 
-def run_of(cell, seed: int, accuracy: float, **more) -> dict:
+def write_run(folder, cell, seed: int, accuracy: float, **more) -> None:
     """A row as a run of the cell would leave it."""
     args = parsed(tuple(cell.command(0)))
-    schedule = f'split:{args.n_splits}'
-    return {
+    schedule, model = f'split:{args.n_splits}', cell.flags['model']
+    if model == 'scroll':
+        more |= {'online_digest': 'f' * 64, 'psi_digest': 'abcdef01' + '0' * 56}
+    row = {
         **vars(args),
         'seed': seed,
         'run_key': key_text(args.key, seed, schedule, None),
@@ -95,23 +119,7 @@ def run_of(cell, seed: int, accuracy: float, **more) -> dict:
         'task1': 1.0,
         **more,
     }
-
-
-def write_runs(folder, experiment, values: dict) -> None:
-    """values: (row, column) -> accuracies of seeds 0, 1, ..., None for a seed that was not run."""
-    for (row, column), accuracies in values.items():
-        cell = experiment.cell(row, column)
-        for seed, accuracy in enumerate(accuracies):
-            if accuracy is not None:
-                more = (
-                    {'online_digest': 'f' * 64, 'psi_digest': 'abcdef01' + '0' * 56}
-                    if cell.flags['model'] == 'scroll'
-                    else {}
-                )
-                append_row(
-                    folder / 'results' / 'class-il' / 'seq-digits' / cell.flags['model'],
-                    run_of(cell, seed, accuracy, **more),
-                )
+    append_row(folder / 'results' / 'class-il' / 'seq-digits' / model, row)
 
 
 TWO, FIVE = 'digits, 2-split', 'digits, 5-split'
@@ -135,12 +143,12 @@ def table_of(text: str) -> list:
     ]
 
 
-def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(experiment, make, tmp_path):
-    write_runs(tmp_path / 'data', experiment, VALUES)
-    code, out, err = make('--collect', '--base_path', tmp_path / 'data')
-    assert (code, err) == (0, '')
+def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(
+    experiment, collect, tmp_path
+):
+    out, made = collect(experiment, VALUES)
     assert out.splitlines() == [str(tmp_path / 'out' / 'tables' / 'some.md')]
-    text = (tmp_path / 'out' / 'tables' / 'some.md').read_text(encoding='utf-8')
+    text = made['some.md']
     assert table_of(text)[:9] == [
         ['', '', TWO, FIVE],
         ['Bound', 'ours', 'not run yet', 'not run yet'],
@@ -153,16 +161,15 @@ def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(experime
         ['SCROLL', 'ours', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)'],
         ['', 'paper', '', '60.0 ± 0.0'],
     ]
-    assert 'tiny (abcdef01)' in text
-    assert 'torch 9.9' in text
-    assert 'commits cccccccc' in text
-    assert 'hardware: cpu' in text
-    index = (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8')
-    assert (
-        '| [some](tables/some.md) | Some methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |'
-        in index
-    )
-    said = index.split('## Each claim of the paper')[1]
+    for fact in ('tiny (abcdef01)', 'torch 9.9', 'commits cccccccc', 'hardware: cpu'):
+        assert fact in text
+    chosen = text.split('were chosen')[1]
+    assert "- ER, ACE: the paper's values." in chosen
+    assert '- SCROLL: tuned on held-out' in chosen
+    assert 'Bound' not in chosen
+    line = 'Some methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |'
+    index, said = made['README.md'].split('## Each claim of the paper')
+    assert f'| [some](tables/some.md) | {line}' in index
     assert '3 claims; our rows decide 1.' in said
     assert table_of(said)[1:] == [
         ['SCROLL is above the others', '[some](tables/some.md): undecided'],
@@ -171,174 +178,130 @@ def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(experime
     ]
 
 
-def test_a_page_says_how_the_values_of_each_method_were_chosen(experiment, make, tmp_path):
-    write_runs(tmp_path / 'data', experiment, VALUES)
-    make('--collect', '--base_path', tmp_path / 'data')
-    said = (
-        (tmp_path / 'out' / 'tables' / 'some.md')
-        .read_text(encoding='utf-8')
-        .split('were chosen')[1]
-    )
-    assert "- ER, ACE: the paper's values." in said
-    assert '- SCROLL: tuned on held-out' in said
-    assert 'Bound' not in said
-
-
-def test_committed_rows_make_the_same_pages_without_results_files(experiment, make, tmp_path):
-    write_runs(tmp_path / 'data', experiment, VALUES)
-    make('--collect', '--base_path', tmp_path / 'data')
-    first = {path.name: path.read_bytes() for path in files_below(tmp_path / 'out')}
+def test_committed_rows_make_the_same_pages_without_results_files(
+    experiment, collect, make, tmp_path
+):
+    _, first = collect(experiment, VALUES)
     make()
-    make('--collect', '--base_path', tmp_path / 'nowhere')
-    assert {path.name: path.read_bytes() for path in files_below(tmp_path / 'out')} == first
-    text = first['some.csv'].decode()
+    make(f'--collect --base_path {tmp_path}/nowhere')
+    assert texts(tmp_path / 'out') == first
+    text = first['some.csv']
     assert 'secret' not in text
     assert str(tmp_path) not in text
     rows = list(csv.DictReader(text.splitlines()))
     assert len(rows) == 13
-    assert rows[0]['row'] == 'ER'
-    assert rows[0]['column'] == TWO
-    assert {r['weights'] for r in rows} == {'tiny'}
+    assert (rows[0]['row'], rows[0]['column'], rows[0]['weights']) == ('ER', TWO, 'tiny')
     assert {'buffer_size', 'git_commit', 'torch', 'online_digest', 'seed', 'lr'} <= set(rows[0])
 
 
 def test_newer_runs_replace_and_those_of_other_arguments_stay_until_there_are_some_of_today(
-    experiment, make, tmp_path
+    experiment, collect, make, tmp_path
 ):
-    write_runs(tmp_path / 'data', experiment, {('ER', TWO): [50, 60]})
-    make('--collect', '--base_path', tmp_path / 'data')
+    collect(experiment, {('ER', TWO): [50, 60]})
     cell, path = experiment.cell('ER', TWO), tmp_path / 'out' / 'rows' / 'some.csv'
 
     def after(seed, accuracy, **flags):
-        append_row(
-            tmp_path / 'more' / 'results' / 'class-il' / 'seq-digits' / 'er',
-            run_of(replace(cell, flags=cell.flags | flags), seed, accuracy, finished='2026-02-01'),
-        )
-        make('--collect', '--base_path', tmp_path / 'more')
+        other = replace(cell, flags=cell.flags | flags)
+        write_run(tmp_path / 'more', other, seed, accuracy, finished='2026-02-01')
+        make(f'--collect --base_path {tmp_path}/more')
         return [(r['seed'], r['final_accuracy']) for r in csv.DictReader(path.open())]
 
     assert after(1, 80.0) == [('0', '50'), ('1', '80.0')]
     assert after(0, 10.0, lr=7.0) == [('0', '50'), ('1', '80.0')]
     path.write_text(path.read_text().replace('""given"":{', '""given"":{""notch"":""3"",'))
-    make('--collect', '--base_path', tmp_path / 'nowhere')
+    make(f'--collect --base_path {tmp_path}/nowhere')
     assert len(path.read_text().splitlines()) == 3
-    assert '- ER: made with earlier values than' in (
-        tmp_path / 'out' / 'tables' / 'some.md'
-    ).read_text(encoding='utf-8')
+    assert '- ER: made with earlier values than' in texts(tmp_path / 'out')['some.md']
     assert after(2, 70.0) == [('1', '80.0'), ('2', '70.0')]
 
 
 @pytest.fixture
 def own(experiment, tmp_path, tiny_weights):
     """An experiment file of one's own, in a folder of its own, without values of a paper."""
-    lines = (
-        EXPERIMENT.replace('WEIGHTS', tiny_weights)
-        .replace('Some methods', 'My methods')
-        .splitlines()
-    )
-    text = '\n'.join(
-        re.sub(', paper: .*}', '}', line) for line in lines if not line.startswith('source')
-    )
+    text = EXPERIMENT.replace('WEIGHTS', tiny_weights).replace('Some methods', 'My methods')
     path = tmp_path / 'elsewhere' / 'mine.yaml'
     path.parent.mkdir()
-    path.write_text(text, encoding='utf-8')
+    path.write_text(re.sub(', paper: .*}', '}', re.sub('source: .*', '', text)), encoding='utf-8')
     return path
 
 
-def test_an_experiment_of_ones_own_has_its_page_without_a_paper(own, make, tmp_path):
-    write_runs(tmp_path / 'data', load(own), VALUES)
-    code, out, err = make(own, '--collect', '--base_path', tmp_path / 'data')
-    assert (code, out, err) == (0, f'{tmp_path / "out" / "tables" / "mine.md"}\n', '')
-    made = {path.name: path.read_text(encoding='utf-8') for path in files_below(tmp_path / 'out')}
+def test_an_experiment_of_ones_own_has_its_page_without_a_paper(own, collect, tmp_path):
+    out, made = collect(load(own), VALUES, own)
+    assert out == f'{tmp_path / "out" / "tables" / "mine.md"}\n'
     assert set(made) == {'mine.csv', 'mine.md', 'README.md'}
-    assert 'paper' not in made['mine.md'].split('## How the values')[0].lower()
-    assert table_of(made['mine.md'])[:5] == [
+    page = made['mine.md']
+    assert 'paper' not in page.split('## How the values')[0].lower()
+    assert table_of(page)[:5] == [
         ['', TWO, FIVE],
         ['Bound', 'not run yet', 'not run yet'],
         ['ER', '53.0 ± 3.6 (3)', '41.2 ± 1.3 (3)'],
         ['ACE', '61.0 (1)', 'not run yet'],
         ['SCROLL', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)'],
     ]
-    assert '`mine.yaml`' in made['mine.md']
-    assert '## Claims' in made['mine.md']
-    assert str(tmp_path) not in made['mine.md']
-    assert (
-        '| [mine](tables/mine.md) | My methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |'
-        in made['README.md']
-    )
+    assert '`mine.yaml`' in page
+    assert '## Claims' in page
+    assert str(tmp_path) not in page
+    line = 'My methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 undecided |'
+    assert f'| [mine](tables/mine.md) | {line}' in made['README.md']
 
 
-def test_a_figure_is_drawn_when_it_is_full_and_one_of_ones_own_names_no_paper(
-    own, make, tmp_path, drawn
-):
+def test_a_figure_is_drawn_when_it_is_full_and_one_of_ones_own_names_no_paper(own, collect, drawn):
     own.write_text('kind: figure\n' + own.read_text(encoding='utf-8'), encoding='utf-8')
-    write_runs(tmp_path / 'data', load(own), VALUES)
-    make(own, '--collect', '--base_path', tmp_path / 'data')
+    _, made = collect(load(own), VALUES, own)
     assert not drawn
-    assert 'mine.png' not in (tmp_path / 'out' / 'tables' / 'mine.md').read_text(encoding='utf-8')
-    write_runs(tmp_path / 'data', load(own), FULL)
-    make(own, '--collect', '--base_path', tmp_path / 'data')
+    assert 'mine.png' not in made['mine.md']
+    collect(load(own), FULL, own)
     (axes,), (legend,) = drawn[0].axes, drawn[0].legends
-    assert [text.get_text() for text in legend.get_texts()] == [
-        'Bound',
-        'ER',
-        'ACE',
-        'SCROLL',
-    ]
+    assert [text.get_text() for text in legend.get_texts()] == ['Bound', 'ER', 'ACE', 'SCROLL']
     assert axes.get_title() == ''
     assert [tick.get_text() for tick in axes.get_xticklabels()] == [TWO, FIVE]
 
 
 def test_mistakes_end_in_one_line(own, make, tmp_path):
-    for words in (('--no_such', 'x'), ('experiments/none.yaml',)):
-        code, _, err = make(*words)
-        assert code == 2
-        assert len(err.splitlines()) == 1
     other = tmp_path / 'some.yaml'
     other.write_bytes(own.read_bytes())
-    code, _, err = make(own, other)
-    assert code == 2
-    assert len(err.splitlines()) == 1
-    assert str(other) in err
-    assert 'rename' in err
+    for words, said in (
+        (['--no_such x'], '--no_such'),
+        (['experiments/none.yaml'], 'none.yaml'),
+        ([own, other], f'{other}: another has this name'),
+    ):
+        code, _, err = make(*words)
+        assert (code, len(err.splitlines())) == (2, 1)
+        assert said in err
     assert not (tmp_path / 'out').exists()
 
 
-def verdicts(experiment, values: dict, claim: dict | None = None, **more) -> list:
-    """(verdict, evidence) of each claim, or of one; values as above."""
+def judge(experiment, values: dict, claim: dict, of_column=None) -> claims.Finding:
+    """values: as above. of_column: column -> other values of its rows."""
+    more = of_column or {}
     rows = {
-        key: [
-            dict(seed=str(s), final_accuracy=str(v), **more.get(key[1][-7:-6] + '_split', {}))
-            for s, v in enumerate(accuracies)
-            if v is not None
+        (row, column): [
+            {'seed': str(seed), 'final_accuracy': str(value), **more.get(column, {})}
+            for seed, value in enumerate(accuracies)
+            if value is not None
         ]
-        for key, accuracies in values.items()
+        for (row, column), accuracies in values.items()
     }
-    found = [
-        claims.judge(c, experiment, load, lambda _, cell: rows.get((cell.row, cell.column), []))
-        for c in ([claim] if claim else experiment.claims)
-    ]
-    return [(f.verdict, f.evidence) for f in found]
+    return claims.judge(
+        claim, experiment, load, lambda _, cell: rows.get((cell.row, cell.column), [])
+    )
 
 
-def higher(**columns) -> dict:
-    return dict(says='a claim', higher={'rows': 'SCROLL'}, lower={'rows': 'ER'}, **columns)
+HIGHER = {'says': 'a claim', 'higher': {'rows': 'SCROLL'}, 'lower': {'rows': 'ER'}}
+HIGHER_IN_TWO = HIGHER | {'columns': '2-split'}
 
 
 def test_p_values_are_those_of_paired_tests(experiment):
     first, second = [70.0, 72.5, 71.0, 75.0], [69.0, 70.0, 71.5, 70.0]
     t = stats.ttest_rel(first, second, alternative='greater').pvalue
     w = stats.wilcoxon(first, second, alternative='greater').pvalue
-    ((verdict, evidence),) = verdicts(
-        experiment, {('SCROLL', TWO): first, ('ER', TWO): second}, higher(columns='2-split')
-    )
+    values = {('SCROLL', TWO): first, ('ER', TWO): second}
+    _, verdict, evidence = judge(experiment, values, HIGHER_IN_TWO)
     assert verdict == 'undecided'
     assert f'p = {t:.2g} (Wilcoxon {w:.2g})' in evidence
     assert '+2.00 over 4 seeds' in evidence
     assert claims.probability(np.subtract(first, second)) == pytest.approx(t)
-    assert claims.probability([2.0, 2.0]) == 0.0
-    assert claims.probability([0.0, 0.0]) == 1.0
-    assert claims.probability([-1.0, -1.0]) == 1.0
+    assert [claims.probability([x, x]) for x in (2.0, 0.0, -1.0)] == [0.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -354,136 +317,105 @@ def test_p_values_are_those_of_paired_tests(experiment):
     ],
 )
 def test_which_is_higher_is_decided_over_the_seeds_in_common(experiment, scroll, er, verdict):
-    assert (
-        verdicts(experiment, {('SCROLL', TWO): scroll, ('ER', TWO): er}, higher(columns='2-split'))[
-            0
-        ][0]
-        == verdict
-    )
+    values = {('SCROLL', TWO): scroll, ('ER', TWO): er}
+    assert judge(experiment, values, HIGHER_IN_TWO).verdict == verdict
 
 
 def test_a_claim_needs_all_its_pairs_and_falls_with_one(experiment):
     high, low = [70, 71, 72.5], [60, 61.5, 62]
     values = {('SCROLL', TWO): high, ('ER', TWO): low, ('SCROLL', FIVE): high, ('ER', FIVE): low}
-    assert verdicts(experiment, values, higher())[0][0] == 'supported'
-    verdict, evidence = verdicts(experiment, half := {**values, ('ER', FIVE): []}, higher())[0]
+    half = {**values, ('ER', FIVE): []}
+    fallen = {**values, ('SCROLL', FIVE): low, ('ER', FIVE): high}
+    assert judge(experiment, values, HIGHER).verdict == 'supported'
+    _, verdict, evidence = judge(experiment, half, HIGHER)
     assert verdict == 'undecided'
     assert '1 of 2 pairs have two seeds in common, 1 support it' in evidence
-    assert '1 of 1 pairs' not in evidence
-    assert (
-        'the sign is right in 2 of 2 pairs'
-        in verdicts(experiment, {**values, ('ER', FIVE): [9]}, higher())[0][1]
-    )
-    one = verdicts(experiment, {('SCROLL', FIVE): [70], ('ER', FIVE): [69]}, higher())[0]
-    assert one[0] == 'undecided'
-    assert '0 of 2 pairs have two seeds' in one[1]
-    assert '1 of 1 pairs that have a seed, the least difference is +1.00' in one[1]
-    verdict, evidence = verdicts(
-        experiment, fallen := {**values, ('SCROLL', FIVE): low, ('ER', FIVE): high}, higher()
-    )[0]
+    assert 'pairs that have a seed' not in evidence
+    _, _, evidence = judge(experiment, {**values, ('ER', FIVE): [9]}, HIGHER)
+    assert 'the sign is right in 2 of 2 pairs' in evidence
+    _, verdict, evidence = judge(experiment, {('SCROLL', FIVE): [70], ('ER', FIVE): [69]}, HIGHER)
+    assert verdict == 'undecided'
+    assert '0 of 2 pairs have two seeds' in evidence
+    assert '1 of 1 pairs that have a seed, the least difference is +1.00' in evidence
+    _, verdict, evidence = judge(experiment, fallen, HIGHER)
     assert verdict == 'contradicted'
     assert FIVE in evidence
-    # half of them
-    assert [verdicts(experiment, v, higher(of='most'))[0][0] for v in (fallen, half)] == [
-        'contradicted',
-        'undecided',
-    ]
-
-
-def test_what_a_part_of_the_pairs_decides_is_corrected_for_their_number(experiment):
-    low, high = [60, 60, 60], [63, 63.5, 65]  # the opposite test has p = 0.012
-    assert 0.01 < stats.ttest_rel(high, low, alternative='greater').pvalue < 0.025
-    few, many = (
-        {
-            'says': 'a claim',
-            'higher': {'rows': 'SCROLL'},
-            'lower': {'rows': ['ER'] * n},
-            'columns': '2-split',
-        }
-        for n in (2, 5)
-    )
-    values = {('SCROLL', TWO): low, ('ER', TWO): high}
-    assert verdicts(experiment, values, few)[0][0] == 'contradicted'
-    assert verdicts(experiment, values, many)[0][0] == 'undecided'
-    values = {('SCROLL', TWO): high, ('ER', TWO): low}
-    of_most = [
-        verdicts(experiment, values, many | {'lower': {'rows': ['ER'] * n}, 'of': 'most'})[0][0]
-        for n in (5, 11)
-    ]
-    assert verdicts(experiment, values, many)[0][0] == 'supported'
-    assert of_most == [
-        'supported',
-        'undecided',
-    ]
+    most = HIGHER | {'of': 'most'}  # half of them
+    assert judge(experiment, fallen, most).verdict == 'contradicted'
+    assert judge(experiment, half, most).verdict == 'undecided'
 
 
 @pytest.mark.parametrize(
-    'changes, within, verdict',
+    'scroll_is_higher, pairs, of, verdict',
     [
-        ([0.1, -0.2, 0.1], 1.0, 'supported'),
-        ([-3.0, -3.2, -3.1], 1.0, 'contradicted'),
-        ([0.5, 2.0, -1.0], 1.0, 'undecided'),
-        ([0.5], 1.0, 'undecided'),
+        (False, 2, 'all', 'contradicted'),
+        (False, 5, 'all', 'undecided'),
+        (True, 5, 'all', 'supported'),
+        (True, 5, 'most', 'supported'),
+        (True, 11, 'most', 'undecided'),
     ],
 )
-def test_what_is_near_is_decided_by_two_one_sided_tests(experiment, changes, within, verdict):
-    claim = {
-        'says': 'a claim',
-        'near': {'columns': '2-split'},
-        'to': {'columns': '5-split'},
-        'rows': 'ER',
-        'within': within,
-    }
-    values = {('ER', TWO): [50 + c for c in changes], ('ER', FIVE): [50 for _ in changes]}
-    found, evidence = verdicts(experiment, values, claim)[0]
-    assert found == verdict
+def test_what_a_part_of_the_pairs_decides_is_corrected_for_their_number(
+    experiment, scroll_is_higher, pairs, of, verdict
+):
+    low, high = [60, 60, 60], [63, 63.5, 65]
+    assert 0.01 < stats.ttest_rel(high, low, alternative='greater').pvalue < 0.025
+    scroll, er = (high, low) if scroll_is_higher else (low, high)
+    claim = HIGHER_IN_TWO | {'lower': {'rows': ['ER'] * pairs}}
+    if of == 'most':
+        claim['of'] = 'most'
+    assert judge(experiment, {('SCROLL', TWO): scroll, ('ER', TWO): er}, claim).verdict == verdict
+
+
+def by_column(first: str, second: str, row: str) -> dict:
+    sides = {first: {'columns': '2-split'}, second: {'columns': '5-split'}}
+    return {'says': 'a claim', 'rows': row, **sides}
+
+
+@pytest.mark.parametrize(
+    'changes, verdict',
+    [
+        ([0.1, -0.2, 0.1], 'supported'),
+        ([-3.0, -3.2, -3.1], 'contradicted'),
+        ([0.5, 2.0, -1.0], 'undecided'),
+        ([0.5], 'undecided'),
+    ],
+)
+def test_what_is_near_is_decided_by_two_one_sided_tests(experiment, changes, verdict):
+    values = {('ER', TWO): [50 + c for c in changes], ('ER', FIVE): [50] * len(changes)}
+    found = judge(experiment, values, by_column('near', 'to', 'ER') | {'within': 1.0})
+    assert found.verdict == verdict
     if verdict == 'supported':
         p = max(
-            stats.ttest_1samp(changes, -within, alternative='greater').pvalue,
-            stats.ttest_1samp(changes, within, alternative='less').pvalue,
+            stats.ttest_1samp(changes, -1.0, alternative='greater').pvalue,
+            stats.ttest_1samp(changes, 1.0, alternative='less').pvalue,
         )
-        assert f'p = {p:.2g}' in evidence
-
-
-SAME = {
-    'says': 'a claim',
-    'same': {'columns': '2-split'},
-    'as': {'columns': '5-split'},
-    'rows': 'SCROLL',
-}
+        assert f'p = {p:.2g}' in found.evidence
 
 
 @pytest.mark.parametrize(
-    'first, second, digests, verdict',
+    'first, second, digests, torch, verdict',
     [
-        ([70, 71], [70], 'aa', 'supported'),
-        ([70], [70.01], 'aa', 'contradicted'),
-        ([70], [70], 'ab', 'contradicted'),
-        ([70], [None, 70], 'aa', 'not run yet'),
+        ([70, 71], [70], 'aa', '11', 'supported'),
+        ([70], [70.01], 'aa', '11', 'contradicted'),
+        ([70], [70], 'ab', '11', 'contradicted'),
+        ([70], [None, 70], 'aa', '11', 'not run yet'),
+        # sums in another order differ in their last bits, and one prediction in ten thousand, too
+        ([70], [70.01], 'ab', '12', 'undecided'),
     ],
 )
-def test_the_same_is_the_same_in_accuracy_and_digest(experiment, first, second, digests, verdict):
-    common = {'git_commit': 'c', 'torch': 't', 'device': 'cpu'}
-    more = {
-        '2_split': dict(online_digest=digests[0], **common),
-        '5_split': dict(online_digest=digests[1], **common),
+def test_the_same_is_the_same_in_accuracy_and_digest_on_one_kind_of_machine(
+    experiment, first, second, digests, torch, verdict
+):
+    of_column = {
+        column: {'online_digest': digest, 'git_commit': 'c', 'torch': version}
+        for column, digest, version in zip((TWO, FIVE), digests, torch)
     }
-    assert (
-        verdicts(experiment, {('SCROLL', TWO): first, ('SCROLL', FIVE): second}, SAME, **more)[0][0]
-        == verdict
-    )
-
-
-def test_bits_are_compared_within_one_kind_of_machine(experiment):
-    """Sums that are made in another order differ in their last bits, and one prediction in ten
-    thousand with them.
-    """
-    more = {'2_split': {'torch': '1'}, '5_split': {'torch': '2'}}
-    values = {('SCROLL', TWO): [70, 71], ('SCROLL', FIVE): [70.01, 71]}
-    verdict, evidence = verdicts(experiment, values, SAME, **more)[0]
-    assert verdict == 'undecided'
-    assert 'no rows of one kind of machine' in evidence
-    assert verdicts(experiment, values, SAME)[0][0] == 'contradicted'
+    values = {('SCROLL', TWO): first, ('SCROLL', FIVE): second}
+    claim = by_column('same', 'as', 'SCROLL')
+    _, found, evidence = judge(experiment, values, claim, of_column)
+    assert found == verdict
+    assert ('no rows of one kind of machine' in evidence) == (torch == '12')
 
 
 @pytest.mark.parametrize(
@@ -495,10 +427,14 @@ def test_bits_are_compared_within_one_kind_of_machine(experiment):
         ({'lower': {'rows': 'Nobody'}}, ['Nobody']),
         ({'within': 1}, ['within']),
         ({'lower': {'rows': 'ER', 'seeds': 1}}, ['seeds']),
+        (
+            {'higher': {'columns': ['2-split', '5-split']}, 'lower': {'columns': '5-split'}},
+            ['2 columns against 1'],
+        ),
     ],
 )
 def test_claims_that_cannot_be_read_are_refused(experiment, change, words):
-    claim = {key: value for key, value in {**higher(), **change}.items() if value is not None}
+    claim = {key: value for key, value in {**HIGHER, **change}.items() if value is not None}
     with refused(*words):
         claims.pairs(claim, experiment, load)
 
@@ -517,8 +453,6 @@ def test_columns_of_both_sides_are_read_side_by_side(experiment):
     assert found == [
         (row, a, row, b) for row in ('ER', 'ACE') for a, b in ((TWO, FIVE), (FIVE, TWO))
     ]
-    with refused('2 columns against 1'):
-        claims.pairs({**claim, 'lower': {'columns': '5-split'}}, experiment, load)
 
 
 @pytest.mark.parametrize(
@@ -526,6 +460,15 @@ def test_columns_of_both_sides_are_read_side_by_side(experiment):
 )
 def test_a_page_names_the_same_command_however_the_file_was_named(path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert report.facts(load(path), []) == [
+    assert report.origin(load(path), []) == (
         'Made by `scripts/tables.sh blurry`, which runs what `experiments/blurry.yaml` says.'
-    ]
+    )
+
+
+def test_methods_are_compared_with_a_checkouts_by_the_interval_of_the_difference(tmp_path):
+    for where, seconds, accuracies in (('here', 1, (10, 12, 14)), ('there', 2, (11, 13, 15))):
+        for accuracy in accuracies:
+            row = {'model': 'er', 'where': where, 'accuracy': accuracy, 'seconds': seconds}
+            append_row(tmp_path / 'results' / 'mammoth', row, 'compare.csv')
+    row = ['ER', '3', '12.0 ± 2.0', '13.0 ± 2.0', '-1.0 (-5.5 to +3.5)', '0.50']
+    assert table_of(documents.compare_table(tmp_path))[1] == row

@@ -17,33 +17,41 @@ from core.plugins import ROOT
 from core.rows import read_rows
 from datasets.utils.readers import Images, digits
 from scroll.adaptation import Adaptation
-from tests.conftest import refused
+from tests.conftest import refused, words_of
 
 
 @pytest.fixture
-def call(monkeypatch, capsys, tmp_path, tiny_weights):
-    """call(*words): stdout of the script on the digits; config files go to tmp_path/models/config."""
+def line(tiny_weights, tmp_path) -> str:
+    """Flags of the script on the digits; rows go to tmp_path/tuning."""
+    return (
+        f'--dataset seq-digits --weights {tiny_weights} --base_path {tmp_path} '
+        f'--out {tmp_path}/tuning'
+    )
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, tmp_path, line):
+    """call(words): stdout of the script; config files go to tmp_path/models/config."""
     folder = tmp_path / 'models' / 'config'
     folder.mkdir(parents=True)
     monkeypatch.setattr(tune, 'CONFIG', folder)
 
-    def run(*words):
-        flags = (
-            '--dataset',
-            'seq-digits',
-            '--weights',
-            tiny_weights,
-            '--base_path',
-            tmp_path,
-            '--out',
-            tmp_path / 'tuning',
-            *words,
-        )
-        monkeypatch.setattr(sys, 'argv', ['tune.py', *map(str, flags)])
+    def run(words):
+        monkeypatch.setattr(sys, 'argv', ['tune.py', *words_of(line, words)])
         tune.main()
         return capsys.readouterr().out
 
     return run
+
+
+@pytest.fixture
+def tuning(line):
+    """tuning(model, words): the `Tuning` of a method on the digits."""
+
+    def make(model, words):
+        return tune.Tuning(model, *tune.parse_options(words_of(line, words)))
+
+    return make
 
 
 @pytest.fixture
@@ -69,70 +77,44 @@ def rules_of(folder, model) -> list:
     return yaml.safe_load((folder / 'models' / 'config' / f'{model}.yaml').read_text())['best']
 
 
-def _with_black_test_images():
-    """The digits with a black test image a class: no classifier has more than a tenth of them
-    right.
-    """
+def test_trials_see_training_data_alone(call, tmp_path, monkeypatch):
+    """No classifier has more than a tenth of the test images right: they are black."""
     whole = digits()
-    return lambda: Images(
+    black = Images(
         whole.train,
         whole.train_labels,
         np.zeros_like(whole.test[:10]),
         np.arange(10),
         whole.class_names,
     )
+    monkeypatch.setattr('datasets.utils.readers.digits', lambda: black)
+    call('--models er-ace --trials 1 --buffer_size 25 --num_threads 1')
+    first, *_ = read_rows(tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv')
+    assert float(first['accuracy']) > 15
 
 
-def test_rules_come_from_training_data_alone_and_trials_are_made_once(
+def test_rules_replace_older_ones_and_trials_are_made_once(
     call, trials, tmp_path, monkeypatch, tiny_weights
 ):
     path = tmp_path / 'models' / 'config' / 'er_ace.yaml'
-    before = (
+    other = {'weights': 'other', 'dataset': 'seq-digits', 'buffer_size': 90}
+    before = [
         {'when': {'dataset': 'seq-digits'}, 'set': {'lr': 0.5}},
-        {
-            'when': {'weights': 'other', 'dataset': 'seq-digits', 'buffer_size': 90},
-            'set': {'lr': 0.3},
-        },
-    )
-    path.write_text(
-        '# Said by hand.\n'
-        + yaml.safe_dump(
-            {'by': 'the paper', 'default': {'lr': 0.4}, 'best': list(before)}, sort_keys=False
-        )
-    )
-    monkeypatch.setattr('datasets.utils.readers.digits', _with_black_test_images())
-    call('--models', 'er-ace', '--trials', 1, '--buffer_size', 25, '--num_threads', 1)
-    assert float(read_rows(tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv')[0]['accuracy']) > 15
+        {'when': other, 'set': {'lr': 0.3}},
+    ]
+    content = {'by': 'the paper', 'default': {'lr': 0.4}, 'best': before}
+    path.write_text('# Said by hand.\n' + yaml.safe_dump(content, sort_keys=False))
     asked = trials(lambda args: 80.0 + args.buffer_size + args.batch_size)
-    words = (
-        '--models',
-        'er-ace',
-        '--trials',
-        2,
-        '--tasks',
-        1,
-        '--finalists',
-        1,
-        '--buffer_size',
-        100,
-        '--num_threads',
-        1,
-    )
-    said = call(*words)
+    words = '--models er-ace --trials 2 --tasks 1 --finalists 1 --buffer_size 100 --num_threads 1'
+    said = call(words)
     # two of ten classes
     assert [args.buffer_size for args in asked] == [20, 20]
     assert said.count(', trial 2: ') == 1
     assert all(args.permute_classes and args.validation and args.stop_after == 1 for args in asked)
-    assert ', trial' not in call(*words)
+    assert ', trial' not in call(words)
     assert len(asked) == 2
     monkeypatch.setattr('core.configs.ROOT', tmp_path)
-    known = {
-        'model': 'er-ace',
-        'model_config': 'best',
-        'weights': tiny_weights,
-        'dataset': 'seq-digits',
-        'buffer_size': 90,
-    }
+    known = {'model': 'er-ace', 'model_config': 'best', **other, 'weights': tiny_weights}
     assert model_config('er-ace', 'best', known)[0] == {
         name: getattr(asked[0], name) for name in SPACES['er-ace']
     }
@@ -145,45 +127,28 @@ def test_rules_come_from_training_data_alone_and_trials_are_made_once(
 
 
 def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(
-    call, tmp_path, monkeypatch, tiny_weights
+    call, trials, tmp_path, monkeypatch, tiny_weights
 ):
-    monkeypatch.setattr(tune, 'accuracy_of', lambda words: 50.0)
-    call('--models', 'scroll', '--trials', 1, '--predictor', 'ncc')
+    trials(lambda args: 50.0)
+    call('--models scroll --trials 1 --predictor ncc')
     # ENS is online, and has no such rule
-    call('--models', 'er', 'ens', '--trials', 1, '--n_epochs', 2)
+    call('--models er ens --trials 1 --n_epochs 2')
     assert 'n_epochs' not in (tmp_path / 'models' / 'config' / 'ens.yaml').read_text()
     for model, space in (
         ('scroll', {'adapt_lr': (0.07,)}),
         ('er', {'lr': (0.07,), 'batch_size': (10,)}),
     ):
         monkeypatch.setitem(SPACES, model, space)
-        call('--models', model, '--trials', 1)
+        call(f'--models {model} --trials 1')
     monkeypatch.setattr('core.configs.ROOT', tmp_path)
-    run = [
-        '--model',
-        'scroll',
-        '--dataset',
-        'seq-digits',
-        '--weights',
-        tiny_weights,
-        '--model_config',
-        'best',
-        '--buffer_size',
-        '20',
-    ]
-    rates = [
-        parse_args([*run, *own]).adapt_lr
-        for own in ([], ['--predictor', 'ncc'], ['--head', 'ncc'], ['--predictor', 'random'])
-    ]
-    known = {
-        'model': 'er',
-        'model_config': 'best',
-        'weights': tiny_weights,
-        'dataset': 'seq-digits',
-        'buffer_size': 20,
-    }
-    rates += [model_config('er', 'best', known | {'n_epochs': n})[0]['lr'] for n in (1, 2, 5)]
-    assert rates == [0.07, 0.002, 0.002, 0.07, 0.07, 0.01, 0.07]
+
+    def best(words):
+        flags = f'--dataset seq-digits --weights {tiny_weights} --model_config best'
+        return parse_args(words_of(flags, '--buffer_size 20', words))
+
+    heads = '', '--predictor ncc', '--head ncc', '--predictor random'
+    assert [best(f'--model scroll {head}').adapt_lr for head in heads] == [0.07, 0.002, 0.002, 0.07]
+    assert [best(f'--model er --n_epochs {n}').lr for n in (1, 2, 5)] == [0.07, 0.01, 0.07]
 
 
 def test_the_best_trials_meet_again_on_more_tasks_in_three_orders_and_the_winner_is_decided_there(
@@ -204,8 +169,8 @@ def test_the_best_trials_meet_again_on_more_tasks_in_three_orders_and_the_winner
     monkeypatch.setitem(
         SPACES, 'er-ace', {'lr': (0.1,), 'batch_size': (32, 10), 'batch_iterations': (1, 2)}
     )
-    words = '--models', 'er-ace', '--trials', 4, '--buffer_size', 50
-    call(*words)
+    words = '--models er-ace --trials 4 --buffer_size 50'
+    call(words)
     assert [(args.stop_after, args.buffer_size) for args in asked] == 4 * [(2, 20)] + 6 * [(5, 50)]
     orders = [args.seed for args in asked[4:] if args.batch_iterations == 2]
     assert len(set(orders)) == 3
@@ -222,30 +187,26 @@ def test_the_best_trials_meet_again_on_more_tasks_in_three_orders_and_the_winner
         '2 tasks it has 70.0 %',
     ):
         assert said in rule['by']
-    call(*words)
+    call(words)
     assert len(asked) == 10
 
 
 def test_a_void_trial_is_shown_and_drawn_again_and_old_rows_are_not_read(call, trials, tmp_path):
     path = tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv'
-    words = '--models', 'er-ace', '--trials', 4, '--finalists', 1
+    words = '--models er-ace --trials 4 --finalists 1'
     # a quarter is guessing
     asked = trials(lambda args: {'train': 60.0, 'frozen': 28.0}[args.bn] + (args.lr == 0.01))
-    assert call(*words).count(' %, void\n') == len(asked) - 4
+    assert call(words).count(' %, void\n') == len(asked) - 4
     rows = read_rows(path)
-    assert (
-        [args.bn for args in asked].count('train')
-        == [row['void'] for row in rows].count('0')
-        == 4
-        < len(rows)
-    )
+    valid = [row['void'] for row in rows].count('0')
+    assert [args.bn for args in asked].count('train') == valid == 4 < len(rows)
     (rule,) = rules_of(tmp_path, 'er_ace')
     assert 'tuned with 4 trials' in rule['by']
     assert '61.0 %' in rule['by']
     assert f'drawn again: {len(rows) - 4}' in rule['by']
     path.write_text(path.read_text().replace('space', 'before'))  # rows of other rules
     again = trials(lambda args: 24.0)
-    said = call(*words)
+    said = call(words)
     assert len(again) == 8
     assert 'no rule, since all trials are void' in said
     assert rules_of(tmp_path, 'er_ace') == [rule]
@@ -263,18 +224,21 @@ def test_a_void_trial_is_shown_and_drawn_again_and_old_rows_are_not_read(call, t
 def test_an_edge_of_the_grid_is_followed_as_far_as_main_py_goes_and_named(
     model, peak, name, tried, at_edge, call, trials, tmp_path
 ):
+    def far(value):
+        return abs(np.log10(value / peak))
+
     asked = trials(
         lambda args: (
             90
-            - abs(np.log10(getattr(args, name) / peak))
+            - far(getattr(args, name))
             - 20 * (args.bn == 'train')
             - (model == 'gdumb' and args.fitting_epochs != 20)
         )
     )
-    call('--models', model, '--trials', 8, '--finalists', 1)
+    call(f'--models {model} --trials 8 --finalists 1')
     assert list(dict.fromkeys(getattr(args, name) for args in asked[8:])) == tried
     (rule,) = rules_of(tmp_path, model)
-    assert rule['set'][name] == min(tried, key=lambda value: abs(np.log10(value / peak)))
+    assert rule['set'][name] == min(tried, key=far)
     assert f'({len(asked) - 8} beyond' in rule['by']
     assert (f'at an edge of what was tried: {name} {rule["set"][name]}' in rule['by']) == at_edge
 
@@ -286,184 +250,107 @@ def test_values_for_an_unusual_number_of_tasks_are_for_this_number_alone(
     model, splits, condition, call, trials, tmp_path
 ):
     asked = trials(lambda args: 90.0)
-    call('--models', model, '--trials', 1, '--tasks', 1, '--n_splits', splits)
+    call(f'--models {model} --trials 1 --tasks 1 --n_splits {splits}')
     (rule,) = rules_of(tmp_path, model.replace('-', '_'))
     assert rule['when'].get('n_splits') == condition
     assert asked[0].n_splits == splits
 
 
-def test_a_killed_tuning_goes_on_with_the_trials_that_have_no_row(call, monkeypatch):
-    asked = []
-
-    def accuracy(words):
-        asked.append(words)
+def test_a_killed_tuning_goes_on_with_the_trials_that_have_no_row(call, trials):
+    def accuracy(args):
         if len(asked) == 2:
             raise KeyboardInterrupt
         return 50.0
 
-    monkeypatch.setattr(tune, 'accuracy_of', accuracy)
-    words = '--models', 'er-ace', '--trials', 3, '--finalists', 1
+    asked = trials(accuracy)
+    words = '--models er-ace --trials 3 --finalists 1'
     with pytest.raises(KeyboardInterrupt):
-        call(*words)
-    call(*words)
-    assert len(asked) == 4
-    assert asked[1] == asked[2]
-    assert asked[0] not in asked[1:]
+        call(words)
+    call(words)
+    first, killed, again, last = map(vars, asked)
+    assert killed == again
+    assert first not in (again, last)
 
 
-@pytest.mark.parametrize('model', ['er-ace', 'gdumb'])
-def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, tiny_weights, tmp_path):
-    options, flags = tune.parse_options(
-        [
-            '--dataset',
-            'seq-digits',
-            '--weights',
-            tiny_weights,
-            '--base_path',
-            str(tmp_path),
-            '--buffer_size',
-            '100',
-        ]
-    )
-    tuning, name = (
-        tune.Tuning(model, options, flags),
-        'fitting_batch_size' if model == 'gdumb' else 'batch_size',
-    )
-    dropped = 0
+@pytest.mark.parametrize('model, name', [('er-ace', 'batch_size'), ('gdumb', 'fitting_batch_size')])
+def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, name, tuning):
+    method, dropped = tuning(model, '--buffer_size 100'), 0
     for batch in (5, 10, 14, 29, 38):
-        args = parse_args(
-            flag_words(
-                **tuning.words({'lr': 0.1, name: batch} if model != 'gdumb' else {name: batch}, 2)
-            )
-        )
-        sizes = [args.buffer_size] if model == 'gdumb' else tuning.samples(2, args.seed)[0]
+        rate = {'lr': 0.1} if model == 'er-ace' else {}
+        args = parse_args(flag_words(**method.words({**rate, name: batch}, 2)))
+        sizes = [args.buffer_size] if model == 'gdumb' else method.samples(2, args.seed)[0]
         assert all(size % batch in (0, *range(4, batch)) or args.drop_last for size in sizes)
         dropped += args.drop_last
     assert model == 'gdumb' or 0 < dropped < 5
 
 
-def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
-    options, flags = tune.parse_options(
-        [
-            '--dataset',
-            'seq-digits',
-            '--weights',
-            tiny_weights,
-            '--base_path',
-            str(tmp_path),
-            '--num_threads',
-            '1',
-            '--buffer_sizes',
-            '20',
-        ]
-    )
-    words = tune.Tuning('er', options, flags).words({'lr': 1e30}, 2)
+def test_a_trial_that_diverges_has_no_accuracy(tuning):
+    words = tuning('er', '--num_threads 1 --buffer_sizes 20').words({'lr': 1e30}, 2)
     assert tune.accuracy_of(flag_words(**words)) == 0
 
 
-def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_each_rate_that_suits_the_norm():
+def test_a_plan_begins_with_the_first_values_and_has_each_rate_that_suits_the_norm():
+    rates = {'frozen': {0.0003, 0.001, 0.003, 0.01}, 'train': {0.003, 0.01, 0.03, 0.1}}
     for model in SPACES:
         space = space_of(model)
         planned = plan(model, 16, space)
         assert planned == plan(model, 16, space)
         assert len({tuple(values.items()) for values in planned}) == 16
-        rates = next((name for name in ('lr', 'maxlr') if name in space), None)
         if 'bn' in space:
+            rate = 'lr' if 'lr' in space else 'maxlr'
             assert planned[0]['bn'] == 'train'
-            assert {values[rates] for values in planned[:8] if values['bn'] == 'frozen'} == {
-                0.0003,
-                0.001,
-                0.003,
-                0.01,
-            }
-            assert {values[rates] for values in planned[:8] if values['bn'] == 'train'} == {
-                0.003,
-                0.01,
-                0.03,
-                0.1,
-            }
-            assert all(values.get('minlr', 0) < values[rates] for values in planned)
+            for norm, expected in rates.items():
+                assert {v[rate] for v in planned[:8] if v['bn'] == norm} == expected
+            assert all(values.get('minlr', 0) < values[rate] for values in planned)
     assert space_of('er', True).keys() == SPACES['er-ace'].keys()
     assert space_of('gdumb', True) == SPACES['gdumb']
-    assert all(
-        (values['optim_mom'], values['optim_wd']) == (0, 0)
-        for values in plan('gdumb', 8, SPACES['gdumb'])
-    )
+    for values in plan('gdumb', 8, SPACES['gdumb']):
+        assert (values['optim_mom'], values['optim_wd']) == (0, 0)
     # f*, not f_T
     assert all(values['adapt_select'] == 'none' for values in plan('scroll', 8, SPACES['scroll']))
-    assert 'ridge_lambda' not in space_of('scroll', given={'predictor': 'ncc'})
+    assert 'ridge_lambda' not in space_of('scroll', fixed={'predictor': 'ncc'})
 
 
-def test_what_is_given_is_not_tuned_and_goes_into_the_rule(
-    call, tmp_path, monkeypatch, tiny_weights
-):
-    monkeypatch.setattr(tune, 'accuracy_of', lambda words: 50.0)
-    given = '--iterations', 1, '--adapt_select', 'none', '--finalists', 1
-    call('--models', 'scroll', '--trials', 3, '--input_size', 20, *given)
-    call('--models', 'scroll', '--trials', 2, *given)
+def test_what_is_given_is_not_tuned_and_goes_into_the_rule(call, trials, tmp_path):
+    trials(lambda args: 50.0)
+    given = '--models scroll --iterations 1 --adapt_select none --finalists 1'
+    call(f'{given} --trials 3 --input_size 20')
+    call(f'{given} --trials 2')
     rules = rules_of(tmp_path, 'scroll')
     assert [rule['when'].get('input_size') for rule in rules] == [None, 20]
-    assert all(
-        rule['set']['iterations'] == 1 and rule['set']['adapt_select'] == 'none' for rule in rules
-    )
-    rows = read_rows(tmp_path / 'tuning' / 'seq-digits' / 'scroll.csv')
-    assert (
-        len({row['adapt_lr'] + row['classifier_lr'] + row['minibatch_size'] for row in rows[:3]})
-        > 1
-    )
-    with refused('--iterations many'):
-        call('--models', 'scroll', '--iterations', 'many')
+    for rule in rules:
+        assert rule['set']['iterations'] == 1
+        assert rule['set']['adapt_select'] == 'none'
+    rows = read_rows(tmp_path / 'tuning' / 'seq-digits' / 'scroll.csv')[:3]
+    assert len({row['adapt_lr'] + row['classifier_lr'] + row['minibatch_size'] for row in rows}) > 1
 
 
 @pytest.mark.parametrize('size, mode', [(500, 'adapters'), (502, 'full')])
-def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(
-    size, mode, monkeypatch, tmp_path, tiny_weights
-):
-    options, flags = tune.parse_options(
-        [
-            '--dataset',
-            'seq-digits',
-            '--weights',
-            tiny_weights,
-            '--base_path',
-            str(tmp_path),
-            '--out',
-            str(tmp_path / 'tuning'),
-            '--trials',
-            '1',
-            '--buffer_size',
-            str(size),
-        ]
-    )
-    asked = []
-    monkeypatch.setattr(tune, 'accuracy_of', lambda words: asked.append(parse_args(words)) or 50.0)
-    tune.Tuning('scroll', options, flags).tune()
+def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(size, mode, call, trials):
+    asked = trials(lambda args: 50.0)
+    call(f'--models scroll --trials 1 --buffer_size {size}')
     args = asked[0]
     assert args.buffer_size == round(0.4 * size)
-    assert (
-        Adaptation(args.adaptation, threshold=args.adaptation_threshold).mode_for(args.buffer_size)
-        == mode
-    )
+    adaptation = Adaptation(args.adaptation, threshold=args.adaptation_threshold)
+    assert adaptation.mode_for(args.buffer_size) == mode
 
 
 @pytest.mark.parametrize(
     'words, said',
     [
-        (['--models', 'no-such'], 'no-such'),
-        (['--models', 'er', '--trials', '0'], '--trials'),
-        (['--models', 'er', '--tasks', '9'], '--tasks 9: this stream has 5 tasks'),
-        (
-            ['--models', 'er', '--trials', '2', '--finalists', '2', '--final_tasks', '9'],
-            '--final_tasks 9: this stream',
-        ),
-        (['--models', 'er', '--no_such', '1'], '--no_such'),
-        (['--seed', '3'], '--seed'),
-        (['--num_threads'], '--num_threads'),
+        ('--models no-such', 'no-such'),
+        ('--models er --trials 0', '--trials'),
+        ('--models er --tasks 9', '--tasks 9: this stream has 5 tasks'),
+        ('--models er --trials 2 --final_tasks 9', '--final_tasks 9: this stream'),
+        ('--models er --no_such 1', '--no_such'),
+        ('--models scroll --iterations many', '--iterations many'),
+        ('--seed 3', '--seed'),
+        ('--num_threads', '--num_threads'),
     ],
 )
 def test_what_cannot_be_tuned(call, words, said):
     with refused(said):
-        call(*words)
+        call(words)
 
 
 def test_every_config_says_how_it_was_chosen():
