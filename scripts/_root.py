@@ -1,4 +1,6 @@
-"""Lets a command of this folder find the project, whatever folder it is called from, and runs it."""
+"""Lets a command of this folder find the project, whatever folder it is called from, and runs
+it.
+"""
 
 import multiprocessing
 import sys

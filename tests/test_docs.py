@@ -54,7 +54,8 @@ def text_of(path: Path) -> str:
 
 
 def blocks_of(path: Path) -> list:
-    text, blocks = text_of(path), []
+    text = text_of(path)
+    blocks = []
     for match in _FENCE.finditer(text):
         mark, language, code = match.groups('')
         if mark == 'output':
@@ -183,7 +184,9 @@ def flags_of(script: str, *words: str) -> set:
     module = 'scroll.__main__'
     if script != 'scroll':
         module = re.search(r"(?:run|import_module)\('([\w.]+)'", text_of(ROOT / script))[1]
-    printed, given, sys.argv = io.StringIO(), sys.argv, [script, *words, '--help']
+    printed = io.StringIO()
+    given = sys.argv
+    sys.argv = [script, *words, '--help']
     try:
         with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
             importlib.import_module(module).main()

@@ -214,7 +214,6 @@ def test_a_results_folder_that_cannot_be_is_told_before_the_data_are_read(ends, 
 
 
 # -- any text
-# --------------------------------------------------------------------------------------------------
 
 
 @fuzz
@@ -340,7 +339,6 @@ def test_any_schedule_orders_the_samples_or_is_refused(spec, labels, seed):
 
 
 # -- data
-# --------------------------------------------------------------------------------------------------
 
 
 def labels(change):

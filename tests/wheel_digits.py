@@ -1,5 +1,5 @@
-"""What `make wheel` runs where nothing but the wheel is installed: digits, two schedules, one
-digest, files, commands.
+"""The check that `make wheel` runs where nothing but the wheel is installed: digits, two schedules,
+one digest, files, commands.
 """
 
 import importlib.metadata
@@ -15,7 +15,7 @@ from scroll import InputError, Scroll, ScrollClassifier, make_schedule
 
 
 def command(words: str) -> str:
-    """What `python -m scroll` prints."""
+    """Output of `python -m scroll`."""
     return subprocess.run(
         [sys.executable, '-I', '-m', 'scroll', *words.split()],
         check=True,

@@ -111,7 +111,8 @@ def _matched(claim: dict, sides: list, experiments: tuple, axis: str) -> list:
 
 def _names(experiment, axis: str, wanted) -> list:
     """Rows or columns of these names or headings; all, if none is wanted."""
-    every, names = getattr(experiment, axis), []
+    every = getattr(experiment, axis)
+    names = []
     if wanted is None:
         return every
     for name in [wanted] if isinstance(wanted, str) else wanted:

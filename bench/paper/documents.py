@@ -32,14 +32,17 @@ _WIDER = 'Ridge, square, 5,000'  # a row of experiments/features.yaml
 
 def main_table(root: Path) -> str:
     """Every method on EfficientNet-Lite0 at |M| = 500, and the paper's; SCROLL on more features."""
-    ours, folder = load(ROOT / 'experiments/lite_comparison.yaml'), root / 'results/rows'
-    runs, wider = cell_rows(folder, ours.name), cell_rows(folder, 'features')
+    ours = load(ROOT / 'experiments/lite_comparison.yaml')
+    folder = root / 'results/rows'
+    runs = cell_rows(folder, ours.name)
+    wider = cell_rows(folder, 'features')
     last = f'SCROLL ({_WIDER}) on wider features, no sample in memory'
     cells = {(cell.row, cell.column): cell for cell in ours.cells}
     for column in ours.columns:
         cells[last, column] = Cell(last, column, {}, None)
         runs[last, column] = wider[_WIDER, f'EfficientNet-Lite0 96 px, {column.split()[0]}']
-    heads, rows = [''], {title: [title] for title in [*ours.rows, last]}
+    heads = ['']
+    rows = {title: [title] for title in [*ours.rows, last]}
     for column in ours.columns:
         in_the_paper = any(ours.cell(title, column).paper for title in ours.rows)
         heads += [column, 'in the paper'] if in_the_paper else [column]
@@ -71,7 +74,8 @@ def schedules_table(root: Path, folder: str = 'clouds') -> str:
 
 def orders_table(root: Path, dataset: str = 'seq-digits') -> str:
     """Dependence of each method on the order of a data set's classes."""
-    names, rows = ('worst', 'cvar10', 'anytime', 'easiest', 'hardest', 'worst_found'), []
+    names = ('worst', 'cvar10', 'anytime', 'easiest', 'hardest', 'worst_found')
+    rows = []
     for model, runs in by_method(root / f'results/orders/{dataset}.csv').items():
         study = figures(runs)
         shares = study['variance'] or ()
@@ -130,9 +134,11 @@ def certificates_table(root: Path) -> str:
     rows = []
     for path in sorted((root / 'results/certificates').glob('*.json')):
         certificate = read_json(path)
-        settings, anywhere = certificate['settings'], certificate['anywhere']
+        settings = certificate['settings']
+        anywhere = certificate['anywhere']
         name = next(line for line in anywhere if line.startswith('f_T, ')).removeprefix('f_T, ')
-        head, lift = name.split(', lambda')[0], settings.get('lift', 'auto')
+        head = name.split(', lambda')[0]
+        lift = settings.get('lift', 'auto')
         if lift != 'auto':
             head += f', {lift}'
         if lift != 'auto' or HEADS[settings['predictor']].lift:
@@ -181,7 +187,8 @@ def compare_table(root: Path) -> str:
         ours, theirs = (runs[runs['where'] == where] for where in ('here', 'there'))
         pairs = min(len(ours), len(theirs))
         if pairs > 1:
-            ours, theirs = ours[:pairs], theirs[:pairs]
+            ours = ours[:pairs]
+            theirs = theirs[:pairs]
             test = stats.ttest_ind(ours.accuracy, theirs.accuracy, equal_var=False)
             low, high = test.confidence_interval()
             difference = ours.accuracy.mean() - theirs.accuracy.mean()

@@ -45,7 +45,8 @@ def plan(model: str, count: int, space: dict) -> list:
 
     first, *others = _points(space)
     others = [others[i] for i in numpy_stream(0, f'tuning {model}').permutation(len(others))]
-    chosen, drawn = [first], Counter(values_of(first))
+    chosen = [first]
+    drawn = Counter(values_of(first))
     for _ in range(min(count - 1, len(others))):
         least = min(others, key=lambda point: sum(drawn[value] for value in values_of(point)))
         others.remove(least)

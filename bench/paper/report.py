@@ -128,7 +128,8 @@ class Report:
 
     def collect(self, name: str, pool: list) -> None:
         """Add to committed rows those of results files (`pool`); equal rows make equal files."""
-        path, collected = self.out / 'rows' / f'{name}.csv', []
+        path = self.out / 'rows' / f'{name}.csv'
+        collected = []
         for cell in self.get(name).cells:
             before = self.rows(name).get((cell.row, cell.column), [])
             today = matching_rows(cell, before + pool)  # those of `pool` may know more
@@ -149,7 +150,9 @@ class Report:
         """Origins of the values of the rows, as config files say, where several methods are run,
         and rows that have others than their command today: text -> names, with the columns where
         not all are alike."""
-        experiment, runs, columns = self.get(name), self.rows(name), {}
+        experiment = self.get(name)
+        runs = self.rows(name)
+        columns = {}
         cells = [cell for cell in experiment.cells if (cell.row, cell.column) in runs]
         several = len({cell.flags['model'] for cell in cells}) > 1
         for cell in cells:
@@ -177,7 +180,8 @@ class Report:
         def runs_of(other, cell):
             return self.rows(other).get((cell.row, cell.column), [])
 
-        experiment, runs = self.get(name), self.rows(name)
+        experiment = self.get(name)
+        runs = self.rows(name)
         findings = [
             claims.judge(claim, experiment, self.get, runs_of) for claim in experiment.claims
         ]
@@ -223,9 +227,11 @@ class Report:
 def origin(experiment, rows: list) -> str:
     """The command, backbones, machines and versions that a page's rows come from, as Markdown."""
     source = f'`{experiment.source}` of the paper; made by ' if experiment.source else 'Made by '
-    script, file = f'tables.sh {experiment.name}', f'experiments/{experiment.path.name}'
+    script = f'tables.sh {experiment.name}'
+    file = f'experiments/{experiment.path.name}'
     if experiment.path.resolve() not in experiment_files():
-        script, file = 'sweep.py', experiment.path.name
+        script = 'sweep.py'
+        file = experiment.path.name
     text = f'{source}`scripts/{script}`, which runs what `{file}` says.'
     if not rows:
         return text

@@ -150,7 +150,8 @@ def parse_args(argv: list) -> tuple[argparse.Namespace, dict]:
         help='what follows, after --, are flags for every run',
     )
     options = parser.parse_args([word for word in argv if word != '--'])
-    names, values = options.extra[::2], options.extra[1::2]
+    names = options.extra[::2]
+    values = options.extra[1::2]
     if (
         len(names) > len(values)
         or not all(name.startswith('--') for name in names)
@@ -198,7 +199,8 @@ def expand(experiments: list, options, extra: dict, program: list) -> tuple[int,
         experiment.name: cell_rows(options.rows, experiment.name) for experiment in experiments
     }
     seeds = {experiment.name: options.seeds or experiment.seeds for experiment in experiments}
-    keys, missing = set(), {}
+    keys = set()
+    missing = {}
     for seed in range(max(seeds.values())):
         for experiment, cell in chosen:
             if seed < seeds[experiment.name]:
@@ -252,11 +254,16 @@ def sweep(argv: list, program: list) -> int:
 def _run_all(runs: list, gpus: list) -> bool:
     """Make all runs, one at a time on each of `gpus`; True if one failed. `Interrupted` after a
     signal that asks to stop, when the runs at work have ended, too."""
-    signals, waiting, working, ended, failed = [], list(runs), {}, 0, False
+    signals = []
+    waiting = list(runs)
+    working = {}
+    ended = 0
+    failed = False
     with on_stop(lambda number, _: signals.append(number)):
         while (waiting or working) and not signals:
             while waiting and gpus:
-                run, gpu = waiting.pop(0), gpus.pop(0)
+                run = waiting.pop(0)
+                gpu = gpus.pop(0)
                 working[run.start(gpu)] = run, gpu, time.monotonic()
             time.sleep(_TICK)
             for process in [process for process in working if process.poll() is not None]:
@@ -282,7 +289,8 @@ def _report(run: Run, code: int, place: str, began: float) -> bool:
     """Say how a run ended; True if it has its row."""
     row = None if code else run.row()
     if row:
-        accuracy, took = float(row[run.cell.metric] or 'nan'), span(time.monotonic() - began)
+        accuracy = float(row[run.cell.metric] or 'nan')
+        took = span(time.monotonic() - began)
         print(f'{place} {run}: {accuracy:.2f} % in {took}', flush=True)
         return True
     lines = run.log.read_text(errors='replace').split('\n')

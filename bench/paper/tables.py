@@ -85,7 +85,8 @@ def markdown(experiment: Experiment, runs: dict, findings: list, origin: str, ch
 
 def _cells(experiment: Experiment, runs: dict) -> list:
     """The table of an experiment's cells, and a line on how to read it."""
-    rows, labels = [], ['']
+    rows = []
+    labels = ['']
     note = 'Percent: mean ± deviation over seeds (number of seeds).'
     if experiment.source:
         labels.append('')
@@ -111,7 +112,8 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> None:
     own panel. Rows of one method have a colour each, and no zero."""
     compared = bool(experiment.source)
     models = [experiment.cell(row, experiment.columns[0]).flags['model'] for row in experiment.rows]
-    one_method, handles = len(set(models)) == 1, {}
+    one_method = len(set(models)) == 1
+    handles = {}
     size = (8.6 if compared else 6, 3.8)
     with style.picture(path, size, ncols=1 + compared, sharex=True, sharey=True, squeeze=False) as (
         figure,

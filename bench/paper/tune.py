@@ -133,7 +133,9 @@ class Tuning:
         from models import get_model_class
 
         texts = {flag.lstrip('-'): text for flag, text in zip(flags[::2], flags[1::2])}
-        self.model, self.options, self.passes = model, options, {}
+        self.model = model
+        self.options = options
+        self.passes = {}
         if get_model_class(model).ONLINE:  # one pass, whatever --n_epochs says
             texts.pop('n_epochs', None)
         else:
@@ -232,7 +234,9 @@ class Tuning:
 
     def search(self) -> tuple[list, int]:
         """(all trials, how many of the last are beyond an edge)."""
-        trials, further, options = [], 0, self.options
+        trials = []
+        further = 0
+        options = self.options
         planned = plan(self.model, 2 * options.trials, self.space)
         while True:
             ranked = _ranked(trials)
@@ -271,7 +275,8 @@ class Tuning:
             ),
             f'with the values of the first trial {trials[0].accuracy:.1f} %',
         ]
-        chosen, finalists = ranked[0], ranked[: options.finalists]
+        chosen = ranked[0]
+        finalists = ranked[: options.finalists]
         if len(finalists) > 1:
             means = [
                 np.mean(
@@ -331,7 +336,9 @@ class Tuning:
 
     def samples(self, tasks: int, order: int = _ORDERS[0]) -> tuple[list, int]:
         """(training samples of each part of the first tasks that is cut into batches, held-out)."""
-        stream, parts, held_out = copy.copy(self.stream(order)), [], 0
+        stream = copy.copy(self.stream(order))
+        parts = []
+        held_out = 0
         stream.test_loaders = []
         for _ in range(tasks):
             loader, test = stream.get_data_loaders()
@@ -360,7 +367,8 @@ def write_rule(path: Path, tuned: dict) -> None:
     """Put the tuned rule of a backbone and data set into a config file in place of older ones,
     those for some buffer sizes too, behind all others, and more special ones, which take
     precedence, behind others; the comment at its head stays."""
-    head, content = '', {}
+    head = ''
+    content = {}
     if path.is_file():
         head = re.match('(#.*\n)*', path.read_text(encoding='utf-8'))[0]
         content = read_yaml(path)

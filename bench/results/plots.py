@@ -45,7 +45,8 @@ def cloud(path: Path, accuracies: dict, title: str) -> Path:
     with style.picture(path, (7.5, 0.55 * len(accuracies) + 1.2)) as (figure, axes):
         for place, (method, values) in enumerate(accuracies.items()):
             colour, marker = style.of(method)
-            low, high = min(values), max(values)
+            low = min(values)
+            high = max(values)
             same = low == high  # one point, for all that many may lie on it
             points = values[:1] if same else values
             spread = [0.5 * ((0.618034 * k) % 1 - 0.5) for k in range(len(values))]

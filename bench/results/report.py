@@ -68,10 +68,16 @@ class Record(Kept):
     def __init__(self, first: int = 0):
         self.began = time.perf_counter()
         self.run = f'{datetime.datetime.now():%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}'
-        self.first, self.class_il, self.task_il, self.test_sizes = first, [], [], []
-        self.before, self.untrained = ([], []), ([], [])
+        self.first = first
+        self.class_il = []
+        self.task_il = []
+        self.test_sizes = []
+        self.before = ([], [])
+        self.untrained = ([], [])
         self.seconds = {'stream': 0.0, 'evaluation': 0.0, 'total': 0.0}
-        self.images, self.test, self.real_sizes = 0, None, None
+        self.images = 0
+        self.test = None
+        self.real_sizes = None
 
     def tell_total(self) -> None:
         """Note the time since the run began."""
@@ -82,7 +88,8 @@ class Stopwatch:
     """Adds the time spent in a `with` block to `seconds[stage]`; `lap` does so before its end."""
 
     def __init__(self, seconds: dict, stage: str):
-        self.seconds, self.stage = seconds, stage
+        self.seconds = seconds
+        self.stage = stage
 
     def __enter__(self):
         self.began = time.perf_counter()
@@ -113,7 +120,10 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
         common['decoded_by'] = dataset.decoded_by
     if hasattr(args, 'key'):
         common['run_key'] = key_text(args.key, args.seed, spec, model.psi_digest)
-    of_model, machine, rows, paths = model.results(), _machine(model, record), {}, {}
+    of_model = model.results()
+    machine = _machine(model, record)
+    rows = {}
+    paths = {}
     for setting, which in settings(dataset).items():
         rows[setting] = {
             **_accuracies(record, which, args.enable_other_metrics),
@@ -140,9 +150,12 @@ def _coverage(dataset, arguments: dict, record: Record) -> tuple[str, list]:
         of_tasks = f', tasks {tasks.start + 1} to {tasks.stop} of {dataset.N_TASKS}'
     elif tasks.stop < dataset.N_TASKS:
         of_tasks = f', {tasks.stop} of {dataset.N_TASKS} tasks'
-    counts, cuts, lines = dataset.left_out(tasks), [], []
+    counts = dataset.left_out(tasks)
+    cuts = []
+    lines = []
     for flag, (usual, words) in _CUTS.items():
-        value, count = arguments.get(flag, usual), counts.get(flag)
+        value = arguments.get(flag, usual)
+        count = counts.get(flag)
         if value not in (usual, None) and count != 0:
             shown = value if isinstance(value, str) else f'{value:g}'
             cuts.append(f'{"all" if count is None else f"{count:,}"} {words} (--{flag} {shown})')

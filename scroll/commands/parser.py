@@ -29,7 +29,8 @@ class LineParser(argparse.ArgumentParser):
 
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
-            choices, hint = ', '.join(map(str, action.choices)), did_you_mean(value, action.choices)
+            choices = ', '.join(map(str, action.choices))
+            hint = did_you_mean(value, action.choices)
             raise argparse.ArgumentError(action, f'{value!r}: expected one of {choices}{hint}')
 
     def parse_args(self, args=None, namespace=None):

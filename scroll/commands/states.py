@@ -250,7 +250,8 @@ def _add_remove(command) -> None:
 def show(args) -> None:
     """Print the content of a file, and the number of samples of each class."""
     state = edits.read(args.file)
-    statistics, buffer = state.statistics, state.buffer
+    statistics = state.statistics
+    buffer = state.buffer
     facts = {
         'samples': statistics.total,
         'classes': len(statistics.classes),

@@ -43,7 +43,8 @@ def write_graphs(
         raise InputError(
             'graphs do not work in bfloat16, as this backbone does: give it another dtype'
         )
-    shape, samples = example.shape[1:], torch.from_numpy(example)
+    shape = example.shape[1:]
+    samples = torch.from_numpy(example)
     free = ({0: torch.export.Dim('samples')},)
     try:
         with torch.no_grad(), warnings.catch_warnings():
@@ -146,7 +147,8 @@ class ExactLinear(Head):
     def __init__(self, predictor):
         limbs, width = predictor.limbs()
         super().__init__(predictor, limbs=np.stack(limbs))
-        self.width, self.unit = width, 2.0 ** (predictor.exponent - GRID_BITS)
+        self.width = width
+        self.unit = 2.0 ** (predictor.exponent - GRID_BITS)
 
     def forward(self, u: torch.Tensor) -> tuple:
         high, low = exact_logits(self.h(u), self.limbs, self.width, torch.floor)

@@ -102,15 +102,18 @@ def export(learner, out, formats=None, image_shape=None, names=None) -> None:
     learner = learner.learner_ if hasattr(type(learner), 'learner_') else learner
     instance('learner', learner, Scroll)
     learner.check_portable()
-    target, embedder = check_export(out, formats), learner.embedder
+    target = check_export(out, formats)
+    embedder = learner.embedder
     if names is not None and len(names) != len(learner.classes_):
         raise InputError(
             f'{len(names)} names: expected one of each of {len(learner.classes_)} classes'
         )
-    name, predictor = 'f_T', learner.predictor()
+    name = 'f_T'
+    predictor = learner.predictor()
     predictors = {name: predictor}
     if learner.adapted_ is not None:
-        name, predictor = 'f_star', learner.adapted_
+        name = 'f_star'
+        predictor = learner.adapted_
         predictors[name] = predictor
     facts = _certificate(learner, predictors, names)
     example = np.ones((2, learner.n_features_in_), np.float32)
@@ -141,7 +144,8 @@ def _json(facts: dict) -> str:
 
 def _certificate(learner, predictors: dict, names) -> dict:
     """Return the certificate, without the digests of files."""
-    params, statistics = learner.get_params(), learner.statistics_
+    params = learner.get_params()
+    statistics = learner.statistics_
     embedder = params.pop('embedder')
     if params['adaptation'] is not None:
         params['adaptation'] = asdict(params['adaptation'])

@@ -99,7 +99,8 @@ class Arrays:
     labels = INTEGERS
 
     def __init__(self, path: str, columns: dict):
-        self._path, forms = path, {}
+        self._path = path
+        forms = {}
         with open_file(path) as file, zipfile.ZipFile(file) as archive:
             self.names = sorted(name.removesuffix('.npy') for name in archive.namelist())
             self._columns = match_columns(self.names, columns)
@@ -111,7 +112,9 @@ class Arrays:
 
     def _check(self, forms: dict) -> None:
         """Set attributes from (shape, dtype) by name, X first; InputError: they are no features."""
-        self.has, self.rows, self.dim = list(forms), 0, 0
+        self.has = list(forms)
+        self.rows = 0
+        self.dim = 0
         for name, (shape, dtype) in forms.items() if 'X' in forms else ():
             check_shape(name, shape, dtype, self.rows)
             if name == 'X':
@@ -122,7 +125,8 @@ class Arrays:
     def blocks(self, size: int) -> Iterator[dict]:
         """Yield dicts of columns, of up to `size` rows."""
         with open_file(self._path) as file, zipfile.ZipFile(file) as archive, ExitStack() as opened:
-            members, readers = [], {}
+            members = []
+            readers = {}
             for name, column in self._columns.items():
                 member = opened.enter_context(archive.open(f'{column}.npy'))
                 members.append(member)

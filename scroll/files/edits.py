@@ -86,7 +86,8 @@ def without_samples(
     (`scroll.files.features`), those to train; or of one npz file of embedded images: `quantised`
     (N, d), integers on the grid, `labels` (N,), and `keys`, uint64 (N,), by which buffer and keys
     know them. InputError if they were removed already, unless `repeated`."""
-    path, keys = paths[0], None
+    path = paths[0]
+    keys = None
     if state.psi:
         arrays = archive.arrays_of(path)
         if not arrays.keys() >= {'quantised', 'labels'}:
@@ -94,10 +95,13 @@ def without_samples(
                 f'{path}: the learner knows embedded images: expected arrays quantised, labels, '
                 'keys'
             )
-        features, labels, keys = arrays['quantised'], arrays['labels'].tolist(), arrays.get('keys')
+        features = arrays['quantised']
+        labels = arrays['labels'].tolist()
+        keys = arrays.get('keys')
     else:
         files = open_files(paths, columns, ('X', 'y'), state.names)
-        parts, labels = [], []
+        parts = []
+        labels = []
         for file, block in Progress('Reading').over(read_blocks(files)):
             warn_of_half(block.X)
             parts.append(quantise(intake(numbers_of(file.named(block.X), state.names))))
@@ -127,7 +131,8 @@ def _removed(path, state: State, remove, repeated: bool) -> State:
     """Return `remove()`; InputError, naming `path`, if it fails, or has removed a part before."""
     with naming(path):
         out = remove()
-    before, after = state.parts or {}, out.parts or {}
+    before = state.parts or {}
+    after = out.parts or {}
     twice = [part for part, times in before.items() if times <= 0 and after.get(part, 0) < times]
     if twice and state.keys is None and not repeated:  # keys know it of each sample
         raise InputError(

@@ -63,9 +63,13 @@ class FeatureFile:
     names: tuple | None = None
 
     def __init__(self, path: str, columns: dict, need: tuple):
-        self.path, self._kind, self._columns = path, kind_of(path), columns
+        self.path = path
+        self._kind = kind_of(path)
+        self._columns = columns
         with self._opened() as source:
-            self.has, self.rows, self.dim = tuple(source.has), source.rows, source.dim
+            self.has = tuple(source.has)
+            self.rows = source.rows
+            self.dim = source.dim
             self.names = source.x_names
             self.labels = source.labels
             if not set(need) <= set(self.has):

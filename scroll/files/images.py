@@ -120,7 +120,8 @@ class ImageFile(FeatureFile):
 
     def _image(self, row: int, content) -> np.ndarray:
         """Decode a value of the column."""
-        name, path = f'{self.path}: image of sample {row}', None
+        name = f'{self.path}: image of sample {row}'
+        path = None
         if isinstance(content, dict):
             path = content.get('path')
             content = content['bytes']

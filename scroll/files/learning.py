@@ -41,7 +41,9 @@ def learn(
 
     InputError: a file cannot be read or learned; the learner may then have learned a part."""
     names = getattr(learner, 'feature_names_in_', None)
-    files, learned, parts = open_for(learner, paths, columns, names, source), 0, {}
+    files = open_for(learner, paths, columns, names, source)
+    learned = 0
+    parts = {}
     total = sum(file.rows for file in files)
     with Progress('Learning', total) as progress:
         for file in files:
@@ -65,7 +67,8 @@ def open_for(
 ) -> list[FeatureFile]:
     """Open files for a learner: Parquet files of images where it has a backbone, else as
     `open_files`."""
-    kind, reference = FeatureFile, None
+    kind = FeatureFile
+    reference = None
     if learner.embedder is not None:
         from scroll.files.images import ImageFile
 
@@ -110,7 +113,9 @@ def predict(
     float64. Return the number of samples predicted right, or None where there is no y, and of all
     samples."""
     learned = getattr(learner, 'feature_names_in_', None)
-    files, right, total = open_files(paths, columns, names=learned), 0, 0
+    files = open_files(paths, columns, names=learned)
+    right = 0
+    total = 0
     labelled = 'y' in files[0].has
     score_names = [f'score {label}' for label in learner.classes_] if scores else []
     header = ['id', 'label', *(['y'] if labelled else []), *score_names]

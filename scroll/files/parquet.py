@@ -32,7 +32,8 @@ class Table:
     def __init__(self, path: str, columns: dict, names: tuple | None = None):
         # else all that is read of the file stays in memory until its end
         self._file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
-        schema, pattern = self._file.schema_arrow, columns.get('X', '')
+        schema = self._file.schema_arrow
+        pattern = columns.get('X', '')
         self.names = schema.names
         self.rows = self._file.metadata.num_rows
         self.dim = 0
@@ -52,7 +53,8 @@ class Table:
             if not types.is_nested(kinds[0]):
                 self.x_names = tuple(self._read['X'])
             check_shape('X', (self.rows, self.dim), np.dtype(float), self.rows)
-        self.labels, self._class_names = INTEGERS, np.array([])
+        self.labels = INTEGERS
+        self._class_names = np.array([])
         for column in self._read.get('y', ()):
             kind = str(schema.field(column).type)
             self._class_names = np.array(_class_names(schema.metadata or {}, column))

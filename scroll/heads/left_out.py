@@ -31,7 +31,7 @@ def ridge_left_out(
     labels: np.ndarray,
     weights: float | np.ndarray = 1.0,
 ) -> np.ndarray:
-    """With leverage l = w x' (A + alpha I)^-1 x and target t, leaving x out turns its logit f into
+    """Use leverage l = w x' (A + alpha I)^-1 x and target t, leaving x out turns its logit f into
     (f - l t) / (1 - l). weights: w, how often each sample is counted, a number or float64 (N,
     1)."""
     x = np.column_stack([lifted(statistics, features), np.full(len(features), GRID)])

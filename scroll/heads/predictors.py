@@ -141,7 +141,8 @@ def exact_logits(h, limbs, width: int, floor=np.floor) -> tuple:
 
     h: float64 (N, D), on the grid; an array, or with `floor=torch.floor` a tensor.
     limbs, width: from `LinearPredictor.limbs`."""
-    base, low = 2.0**width, 0.0
+    base = 2.0**width
+    low = 0.0
     high = h @ limbs[0][:, :-1].T + limbs[0][:, -1] * GRID
     for place, limb in enumerate(limbs[1:]):
         carry = floor(high / base)

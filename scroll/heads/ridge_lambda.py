@@ -72,7 +72,8 @@ def gcv_bounds(statistics: Statistics, targets: str) -> Callable[[float], tuple[
     changes 1 / (s + lambda) by at most e / (s + lambda - e), relatively, and RSS by less than 12 e
     |W|^2, since s >= -lambda / 2."""
     check_seen(statistics)
-    gram, total = statistics.gram / float(GRID) ** 2, statistics.total
+    gram = statistics.gram / float(GRID) ** 2
+    total = statistics.total
     right = target_sums(statistics, targets) / float(GRID)
     most = float(_target_squares(statistics, targets))
     s, vectors = np.linalg.eigh(gram)

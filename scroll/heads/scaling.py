@@ -96,9 +96,11 @@ def _log(x: np.ndarray) -> np.ndarray:
     """log x of normal numbers, to within 2^-50 of its size."""
     share, power = np.frexp(x)  # x = share 2^power, share from 1/2 up to 1
     small = share < 0.5**0.5
-    share, power = np.where(small, 2 * share, share), power - small
+    share = np.where(small, 2 * share, share)
+    power = power - small
     z = (share - 1) / (share + 1)
-    square, out = z * z, 0.0
+    square = z * z
+    out = 0.0
     for k in range(21, 0, -2):
         out = out * square + 1 / k
     return 2 * z * out + power * _LOG2

@@ -179,7 +179,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """Return a new classifier, with these parameters, that has learned the data of both."""
         if not isinstance(other, ScrollClassifier):
             return NotImplemented
-        one, two = self._require_fitted(), other._require_fitted()
+        one = self._require_fitted()
+        two = other._require_fitted()
         learner = copy.copy(one.learner)
         learner.merge(two.learner)
         out = copy.copy(self)
@@ -197,7 +198,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """Return the SHA-256 of the sums and of the grid they are on; with unit length, that of
         `Scroll.digest`."""
         learner = self._require_fitted().learner
-        sums, grid = learner.digest(), learner.psi()
+        sums = learner.digest()
+        grid = learner.psi()
         return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
 
     def save(self, path) -> None:
@@ -287,7 +289,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             if sample_weight is not None:
                 weights = _weights(sample_weight, len(labels), least=int(whole_data))
                 counted = weights > 0
-                X, labels, weights = X[counted], labels[counted], weights[counted]
+                X = X[counted]
+                labels = labels[counted]
+                weights = weights[counted]
                 if not len(labels):
                     return self
             old = _Fitted(self._new_learner(X, whole_data)) if first else self._fitted
@@ -370,7 +374,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     def _ready(self) -> _Fitted:
         """The result of fitting, with the head that is asked for now."""
-        fitted, settings = self._require_fitted(), self._of_head()
+        fitted = self._require_fitted()
+        settings = self._of_head()
         if settings != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
             # copies of this classifier, and other threads, may use that learner
             with self._writing():

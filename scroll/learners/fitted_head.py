@@ -70,11 +70,14 @@ def fit_head(values: dict, state: State) -> FittedHead:
     """Make f_T of a state; values: all of `scroll.ground.settings.SETTINGS`."""
     check_settings(values)
     settings = Settings(**{field.name: values[field.name] for field in fields(Settings)})
-    learned, statistics, name = state.statistics, state.statistics, values['head']
+    learned = state.statistics
+    statistics = state.statistics
+    name = values['head']
     if name == AUTO:
         held = exemplars_of(state, 'head auto')
         name, statistics = choose_head(learned, settings, held.features, held.labels)
-    head, lift = HEADS[name], lift_of(values, learned.dim)
+    head = HEADS[name]
+    lift = lift_of(values, learned.dim)
     if (head.by_class and not learned.by_class) or lift != learned.lift:
         kind = ' for each class' if learned.by_class else ''
         raise InputError(

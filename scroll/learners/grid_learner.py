@@ -99,7 +99,8 @@ class FeatureGrid:
         beyond = np.argwhere(np.abs(out) > GRID)
         if len(beyond):
             row, column = beyond[0].tolist()
-            far, centre = 2.0 ** self.exponents[column], self.centres[column]
+            far = 2.0 ** self.exponents[column]
+            centre = self.centres[column]
             where = f' from {centre:g}' if centre else ''
             raise InputError(
                 f'X[{row}, {column}] is {X[row, column]:g}: the grid reaches {far:g}{where}; '
@@ -131,9 +132,12 @@ class Standardised:
     semidefinite. `statistics`: those of z."""
 
     def __init__(self, statistics: Statistics):
-        dim, count, total = statistics.dim, statistics.counts, statistics.total
+        dim = statistics.dim
+        count = statistics.counts
+        total = statistics.total
         sums = statistics.sums[:, :-1].astype(object)  # Python's integers: none wraps
-        self._total, self._sums = total, sums.sum(axis=0)
+        self._total = total
+        self._sums = sums.sum(axis=0)
         # N^2 s^2
         squares = total * np.diagonal(statistics.gram)[:-1].astype(object) - self._sums**2
         one = 1 << 2 * (GRID_BITS + _POINT)
@@ -208,13 +212,15 @@ class GridLearner(Scroll):
         share of its class. One more, of every class equally, keeps the factor finite where nothing
         is misclassified (as Platt 1999 does)."""
         state = self._require_state()
-        online, last = self._fitted(state).online, self._calibrated
+        online = self._fitted(state).online
+        last = self._calibrated
         if last is None or last[0] is not online:
             last = self._calibrated = online, self._calibrate(state)
         return last[1]
 
     def _calibrate(self, state: State) -> float:
-        classes, counts = state.statistics.classes, state.statistics.counts
+        classes = state.statistics.classes
+        counts = state.statistics.counts
         if state.buffer is None or not len(state.buffer) or len(classes) < 2:
             return 1.0
         held = state.buffer.content()

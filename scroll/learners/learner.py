@@ -390,7 +390,8 @@ class Scroll:
         def without_class(state: State) -> State:
             count = state.count_of(name)
             if embedded is None:
-                held, rest = state.exemplars_of(name), state.without_class(name)
+                held = state.exemplars_of(name)
+                rest = state.without_class(name)
                 return rest if held is None else self._drop_from_cache(held.samples, rest)
             _, features, keys = embedded
             if len(features) != count:
@@ -436,9 +437,11 @@ class Scroll:
         each update."""
         self._check_params()
         with self._lock:
-            state, settings = self._require_state(), self.adaptation or Adaptation()
+            state = self._require_state()
+            settings = self.adaptation or Adaptation()
             fitted = self._fitted(state)
-            f_star, trials = None, None
+            f_star = None
+            trials = None
             if settings.mode != 'none':
                 f_star, trials = adapt_head(
                     fitted, state, self.embedder, settings, self.seed, self.strategy, progress

@@ -198,7 +198,8 @@ class State:
 
         InputError unless its sums are known: from a Gram matrix of its own, or from a buffer that
         has kept every sample of it."""
-        count, held = self.count_of(label), self.exemplars_of(label)
+        count = self.count_of(label)
+        held = self.exemplars_of(label)
         if self.statistics.by_class:
             return self.without_classes(self.statistics.of_class(label))
         kept = 0 if held is None else len(held)
@@ -331,7 +332,9 @@ class State:
         if (groups['buffer'] and facts['buffer'] is None) or params.keys() - SETTINGS.keys():
             raise InputError('it holds something else, too')
         statistics, psi, parts = Statistics.from_content(facts, groups['statistics'])
-        buffer, keys, names = None, None, facts.get('names')
+        buffer = None
+        keys = None
+        names = facts.get('names')
         if facts['buffer'] is not None:
             buffer = ExemplarBuffer.from_arrays(
                 groups['buffer'],

@@ -104,7 +104,6 @@ def check(loaded: weights.Weights, state: dict) -> None:
 
 
 # -- one file of each kind
-# ---------------------------------------------------------------------------------------------
 
 
 def heads(prefix: str, count: int = 8) -> dict:
@@ -352,7 +351,6 @@ def test_a_file_that_changes_is_read_again(tmp_path):
 
 
 # -- what does not fit
-# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -455,7 +453,6 @@ def test_pickles_that_hold_no_known_network(tmp_path):
 
 
 # -- files by name
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,13 @@ from bench.paper.experiments import load
 from tests.backbone.test_checkpoints import byol_content, rfs_content, saved, url_content
 from tests.conftest import ROOT
 
-URL, RFS, BYOL = 'url-resnet18', 'rfs-resnet12', 'byol-resnet50'
+URL = 'url-resnet18'
+RFS = 'rfs-resnet12'
+BYOL = 'byol-resnet50'
 OFFLINE = {'optimizer': 'sgd', 'optim_mom': 0, 'optim_wd': 0, 'batch_size': 32, 'n_epochs': 50}
 ONLINE = OFFLINE | {'n_epochs': 1}
-TEN, TWENTY = OFFLINE | {'n_epochs': 10}, OFFLINE | {'n_epochs': 20}
+TEN = OFFLINE | {'n_epochs': 10}
+TWENTY = OFFLINE | {'n_epochs': 20}
 GDUMB = {'minlr': 5e-4, 'cutmix_alpha': 0, 'sampler': 'reservoir'}
 GDUMB_ON_CIFAR = GDUMB | {
     'maxlr': 0.05,
@@ -48,7 +51,9 @@ ENS = {
     'keys': 'normal',
     'n_epochs': 1,
 }
-C10, C100, MINI = 'seq-cifar10', 'seq-cifar100', 'seq-miniimg'
+C10 = 'seq-cifar10'
+C100 = 'seq-cifar100'
+MINI = 'seq-miniimg'
 STREAMS = (C10, 5), (C10, 10), (C100, 10), (C100, 50)
 VALUES = [  # model, data set, splits, |M|, values
     *(

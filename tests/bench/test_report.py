@@ -101,7 +101,8 @@ def parsed(words: tuple):
 def write_run(folder, cell, seed: int, accuracy: float, **more) -> None:
     """A row as a run of the cell would leave it."""
     args = parsed(tuple(cell.command(0)))
-    schedule, model = f'split:{args.n_splits}', cell.flags['model']
+    schedule = f'split:{args.n_splits}'
+    model = cell.flags['model']
     if model == 'scroll':
         more |= {'online_digest': 'f' * 64, 'psi_digest': 'abcdef01' + '0' * 56}
     row = {
@@ -122,7 +123,8 @@ def write_run(folder, cell, seed: int, accuracy: float, **more) -> None:
     append_row(folder / 'results' / 'class-il' / 'seq-digits' / model, row)
 
 
-TWO, FIVE = 'digits, 2-split', 'digits, 5-split'
+TWO = 'digits, 2-split'
+FIVE = 'digits, 5-split'
 VALUES = {
     ('ER', TWO): [50, 52, 57],
     ('ER', FIVE): [40, 41, 42.5],
@@ -198,7 +200,8 @@ def test_newer_runs_replace_and_those_of_other_arguments_stay_until_there_are_so
     experiment, collect, make, tmp_path
 ):
     collect(experiment, {('ER', TWO): [50, 60]})
-    cell, path = experiment.cell('ER', TWO), tmp_path / 'out' / 'rows' / 'some.csv'
+    cell = experiment.cell('ER', TWO)
+    path = tmp_path / 'out' / 'rows' / 'some.csv'
 
     def after(seed, accuracy, **flags):
         other = replace(cell, flags=cell.flags | flags)
@@ -292,7 +295,8 @@ HIGHER_IN_TWO = HIGHER | {'columns': '2-split'}
 
 
 def test_p_values_are_those_of_paired_tests(experiment):
-    first, second = [70.0, 72.5, 71.0, 75.0], [69.0, 70.0, 71.5, 70.0]
+    first = [70.0, 72.5, 71.0, 75.0]
+    second = [69.0, 70.0, 71.5, 70.0]
     t = stats.ttest_rel(first, second, alternative='greater').pvalue
     w = stats.wilcoxon(first, second, alternative='greater').pvalue
     values = {('SCROLL', TWO): first, ('ER', TWO): second}
@@ -322,7 +326,8 @@ def test_which_is_higher_is_decided_over_the_seeds_in_common(experiment, scroll,
 
 
 def test_a_claim_needs_all_its_pairs_and_falls_with_one(experiment):
-    high, low = [70, 71, 72.5], [60, 61.5, 62]
+    high = [70, 71, 72.5]
+    low = [60, 61.5, 62]
     values = {('SCROLL', TWO): high, ('ER', TWO): low, ('SCROLL', FIVE): high, ('ER', FIVE): low}
     half = {**values, ('ER', FIVE): []}
     fallen = {**values, ('SCROLL', FIVE): low, ('ER', FIVE): high}
@@ -358,7 +363,8 @@ def test_a_claim_needs_all_its_pairs_and_falls_with_one(experiment):
 def test_what_a_part_of_the_pairs_decides_is_corrected_for_their_number(
     experiment, scroll_is_higher, pairs, of, verdict
 ):
-    low, high = [60, 60, 60], [63, 63.5, 65]
+    low = [60, 60, 60]
+    high = [63, 63.5, 65]
     assert 0.01 < stats.ttest_rel(high, low, alternative='greater').pvalue < 0.025
     scroll, er = (high, low) if scroll_is_higher else (low, high)
     claim = HIGHER_IN_TWO | {'lower': {'rows': ['ER'] * pairs}}

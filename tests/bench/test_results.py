@@ -92,7 +92,9 @@ def test_four_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_pat
     writers = [
         subprocess.Popen([sys.executable, '-c', WRITER, ROOT, tmp_path, str(n)]) for n in range(4)
     ]
-    torn, done, reads = [], threading.Event(), 0
+    torn = []
+    done = threading.Event()
+    reads = 0
 
     def watch():
         nonlocal reads
@@ -135,7 +137,9 @@ def test_a_full_disk_leaves_the_old_rows_and_nothing_else(tmp_path, monkeypatch,
 
 @pytest.mark.parametrize('step', ['fsync', 'replace'])
 def test_a_writer_that_is_killed_costs_its_own_row_only(tmp_path, monkeypatch, step):
-    """It dies with the lock in its hands; the next writer is not held up and removes what it left."""
+    """It dies with the lock in its hands; the next writer is not held up and removes what it
+    left.
+    """
     first = {'task1': '1', 'notes': 'first "quoted"\r\n'}
     append_row(tmp_path, first)
     child = os.fork()

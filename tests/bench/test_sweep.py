@@ -77,8 +77,12 @@ class Bench:
     words: (exit code, stdout, stderr) of a sweep."""
 
     def __init__(self, folder, weights, capfd):
-        self.folder, self.weights, self.capfd, self.keys = folder, weights, capfd, {}
-        self.stub, self.base = folder / 'stub main.py', folder / 'data'
+        self.folder = folder
+        self.weights = weights
+        self.capfd = capfd
+        self.keys = {}
+        self.stub = folder / 'stub main.py'
+        self.base = folder / 'data'
         self.stub.write_text(STUB.format(root=str(ROOT)))
         self.base.mkdir()
         self.two = self.write()
@@ -158,7 +162,8 @@ def test_a_committed_row_counts_as_made_if_all_experiments_that_ask_for_the_run_
     bench, tmp_path
 ):
     """A clean clone: no results files, and rows of `report.py --collect`."""
-    more, folder = bench.write('more', ('er', 'sgd')), tmp_path / 'rows'
+    more = bench.write('more', ('er', 'sgd'))
+    folder = tmp_path / 'rows'
     assert bench(bench.two, '--jobs 1')[0] == 0
     rows = [
         row | {'row': f'the {row["model"]}/{row["model"]}', 'column': 'digits, |M| = 20'}

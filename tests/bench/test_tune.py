@@ -274,7 +274,8 @@ def test_a_killed_tuning_goes_on_with_the_trials_that_have_no_row(call, trials):
 
 @pytest.mark.parametrize('model, name', [('er-ace', 'batch_size'), ('gdumb', 'fitting_batch_size')])
 def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, name, tuning):
-    method, dropped = tuning(model, '--buffer_size 100'), 0
+    method = tuning(model, '--buffer_size 100')
+    dropped = 0
     for batch in (5, 10, 14, 29, 38):
         rate = {'lr': 0.1} if model == 'er-ace' else {}
         args = parse_args(flag_words(**method.words({**rate, name: batch}, 2)))

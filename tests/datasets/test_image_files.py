@@ -273,7 +273,6 @@ def test_the_first_frame_is_read_and_that_is_said_once(tmp_path, capsys, suffix)
 
 
 # -- what is read, and what is not
-# ---------------------------------------------------------------------------------------
 
 
 def encoded(kind, image=None, **options) -> bytes:
@@ -334,7 +333,6 @@ def test_only_regular_files_are_opened(tmp_path, make):
 
 
 # -- which files are images
-# --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

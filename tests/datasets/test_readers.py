@@ -15,7 +15,6 @@ from tests.bench.test_safe_pickle import dump
 from tests.conftest import refused
 
 # -- CIFAR
-# --------------------------------------------------------------------------------------------------
 
 
 def md5(path) -> str:
@@ -94,7 +93,6 @@ def test_cifar_that_is_damaged_or_missing_is_named(cifar_home):
 
 
 # -- miniImageNet
-# --------------------------------------------------------------------------------------------------
 
 WNIDS = ['n03', 'n01', 'n02']  # not sorted, as in the official dict
 SIZES = [103, 101, 102]
@@ -156,7 +154,6 @@ def test_a_split_is_read_by_its_name_or_named(tmp_path):
 
 
 # -- digits
-# --------------------------------------------------------------------------------------------------
 
 
 def test_digits():
@@ -177,7 +174,6 @@ def test_digits():
 
 
 # -- a user's folder
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -87,7 +87,6 @@ def kept(model) -> int:
 
 
 # -- streams
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize('method', METHODS)
@@ -200,7 +199,6 @@ def test_a_network_may_have_more_outputs_than_there_are_classes(start, method):
 
 
 # -- what a method sees, keeps and leaves alone
-# ------------------------------------------------------------------------
 
 TWO_TASKS = f'{SPLIT} --stop_after 2'
 
@@ -304,7 +302,6 @@ def test_a_run_that_stops_before_its_final_predictor_says_so(start, capsys, meth
 
 
 # -- limits, and learning
-# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ from tests.scroll.conftest import refused
 
 pa = pytest.importorskip('pyarrow')
 R = np.random.default_rng(3)
-X, Y = R.normal(size=(90, 6)), R.integers(3, size=90)
+X = R.normal(size=(90, 6))
+Y = R.integers(3, size=90)
 NAMES = [f'f{i}' for i in range(6)]
 FRAME = pd.DataFrame(X, columns=NAMES)
 OTHER = FRAME[NAMES[::-1]]
@@ -111,7 +112,8 @@ def test_learners_and_classifiers_of_other_columns_are_not_merged():
 
 @BOTH
 def test_names_on_one_side_alone_are_taken_in_order_with_a_warning(make):
-    bare, named = make().partial_fit(X, Y), make().partial_fit(FRAME, Y)
+    bare = make().partial_fit(X, Y)
+    named = make().partial_fit(FRAME, Y)
     assert not hasattr(bare, 'feature_names_in_')
     assert named.feature_names_in_.tolist() == NAMES
     for learner, table, whose in (
@@ -206,7 +208,8 @@ def test_denormals_are_zero_whatever_the_processor_does_with_them(flush):
     least = 2.0**-126
     rows = np.array([[1e-310, 0], [1e-40, 3e-39], [least, 0], [least - 2.0**-152, 0], [1, 1e-40]])
     tiny = np.array([[3e-310, 4e-310], [2.0**-1022, 2.0**-1023], [1, 1e-310]])
-    zero, unit = [0, 0], [1 << 18, 0]
+    zero = [0, 0]
+    unit = [1 << 18, 0]
     expected = [zero, zero, unit, unit, unit]
     assert quantise(intake(rows.astype(np.float32))).tolist() == expected
     torch.set_flush_denormal(flush)
@@ -300,7 +303,8 @@ def test_other_labels_are_refused_in_one_line(make):
 
 @BOTH
 def test_true_and_false_are_predicted_as_such(make):
-    yes, expected = Y > 0, make().partial_fit(X, (Y > 0).astype(int))
+    yes = Y > 0
+    expected = make().partial_fit(X, (Y > 0).astype(int))
     for labels in (
         yes,
         yes.tolist(),
@@ -394,7 +398,8 @@ def test_tables_that_are_not_read_are_refused_and_columns_with_gaps_are_read():
 
 
 def test_classes_of_uneven_size_get_a_hint_that_names_balanced():
-    many, labels = R.normal(size=(2002, 4)), np.r_[np.zeros(2000, int), 1, 1]
+    many = R.normal(size=(2002, 4))
+    labels = np.r_[np.zeros(2000, int), 1, 1]
     with pytest.warns(UserWarning, match="head='balanced'"):
         Scroll(buffer_size=0).partial_fit(many, labels).predictor()
     with warnings.catch_warnings():

@@ -1,5 +1,5 @@
-"""What every estimator must do, in the manner of scikit-learn's check_estimator; and the promises
-of the package itself.
+"""The contract of every estimator, in the manner of scikit-learn's check_estimator; and the
+promises of the package itself.
 """
 
 import ast
@@ -101,7 +101,8 @@ def test_clones_are_new_and_fit_forgets_repeats_and_returns_self(new):
 
 @every
 def test_input_is_left_alone(new):
-    x, y = X.copy(), Y.copy()
+    x = X.copy()
+    y = Y.copy()
     x.flags.writeable = y.flags.writeable = False
     estimator = new().fit(x, y).remove(x[:3], y[:3]).partial_fit(x[:3], y[:3]).adapt()
     before = fingerprint(estimator), vars(estimator).keys()
@@ -139,7 +140,8 @@ def test_a_copy_predicts_and_goes_on_the_same_and_shares_nothing(new):
     for again in (lambda e: pickle.loads(pickle.dumps(e)), copy.deepcopy):
         estimator = new().fit(X[:20], Y[:20])
         for _ in range(2):  # f_T, then f*
-            twin, before = again(estimator), fingerprint(estimator)
+            twin = again(estimator)
+            before = fingerprint(estimator)
             assert fingerprint(twin) == before
             estimator.adapt()
         before = fingerprint(estimator)
@@ -207,7 +209,8 @@ TEXT = np.array(['x', 'yy', 'z'])[Y]
 
 @pytest.mark.parametrize('y, head, strategy', [(TEXT, *case) for case in CASES] + [(Y, *CASES[2])])
 def test_shapes_and_dtypes_of_what_comes_out(new, y):
-    estimator, names = new().fit(X, y), sorted(set(np.asarray(y).tolist()))
+    estimator = new().fit(X, y)
+    names = sorted(set(np.asarray(y).tolist()))
     kind = {str: 'U', bool: 'b'}.get(type(names[0]), 'i')
     assert estimator.n_features_in_ == 4
     for _ in range(2):  # f_T, then f*
@@ -246,7 +249,8 @@ def test_text_of_any_kind_is_text(form, tmp_path):
     assert fingerprint(estimator) == fingerprint(expected)
     assert estimator.score(X, labels) == expected.score(X, NAMES)
     estimator.save(tmp_path / 'x')
-    loaded, gone = Scroll.load(tmp_path / 'x'), X[1::4]
+    loaded = Scroll.load(tmp_path / 'x')
+    gone = X[1::4]
     assert fingerprint(loaded) == fingerprint(estimator)
     assert loaded.remove(gone, form(['a\0c'] * len(gone))).classes_.tolist() == ['a', 'b']
 
@@ -322,7 +326,7 @@ def test_importing_the_package_imports_no_torch():
 
 
 def imports(module: str) -> set:
-    """What a module of the library imports, wherever in the file: full names, of a package's
+    """The imports of a module of the library, wherever in the file: full names, of a package's
     modules, too.
     """
     nodes = list(ast.walk(ast.parse(Path(importlib.import_module(module).__file__).read_text())))

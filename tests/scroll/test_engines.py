@@ -81,7 +81,8 @@ def test_files_are_learned_as_one_learner_learns_them_and_are_parts(home, comman
 @given(st.permutations(range(5)), st.data())
 def test_any_tree_of_sums_is_the_whole(home, order, data):
     counts = [COUNTER(source) for source in engines.find([f'{home}/*/*'])]
-    parts, before = list(counts), [count.state.statistics.digest() for count in counts]
+    parts = list(counts)
+    before = [count.state.statistics.digest() for count in counts]
     counts = [counts[i] for i in order]
     while len(counts) > 1:
         i = data.draw(st.integers(0, len(counts) - 2))
@@ -210,12 +211,13 @@ def png(image) -> bytes:
 
 
 def test_images_as_bytes_are_embedded_where_they_are_read(command):
-    """Of several sizes, in blocks: as one by one; in files that are given, added or found."""
+    """Several sizes, in blocks: as one by one; in files that are given, added or found."""
     images = [
         np.random.default_rng(i).integers(0, 256, (12 + 4 * (i % 3 == 1), 16, 3)).astype(np.uint8)
         for i in range(16)
     ]
-    y, flags = np.arange(16) % 4, ['--embedder', OURS, '--block_size', '5']
+    y = np.arange(16) % 4
+    flags = ['--embedder', OURS, '--block_size', '5']
     parquet.write_table(
         pyarrow.table(
             {'image': list(map(png, images[:9])), 'y': y[:9], 'split': ['train'] * 8 + ['test']}

@@ -62,7 +62,8 @@ def test_scikit_learn_finds_nothing_wrong(estimator, check):
 @settings(quick, max_examples=5)
 @given(cut=cuttings(len(Y)), head=st.sampled_from(['ridge', 'ncc', 'lda']))
 def test_any_order_batching_and_sharding_ends_in_the_same_bits(params, cut, head):
-    pieces, shards = ScrollClassifier(head, **params), []
+    pieces = ScrollClassifier(head, **params)
+    shards = []
     for at in cut:
         pieces.partial_fit(X[at], Y[at])
         shards.append(ScrollClassifier(head, **params).fit(X[at], Y[at]))
@@ -148,7 +149,8 @@ def test_labels_come_back_as_whole_numbers_text_or_booleans(kind):
 
 
 def test_labels_that_come_later_are_not_cut_to_the_type_of_the_first():
-    estimator, other = ScrollClassifier().fit(X, Y > 1), ScrollClassifier().fit(X, Y + 300)
+    estimator = ScrollClassifier().fit(X, Y > 1)
+    other = ScrollClassifier().fit(X, Y + 300)
     far = 2**53 + 1 + 2 * np.arange(3)  # beyond what float64 tells apart
     seen = [0, 1, 300, 301, 302]
     assert (estimator + other).classes_.tolist() == seen
@@ -197,10 +199,8 @@ def test_standardised_lda_is_that_of_the_textbook():
 def test_standardised_sums_of_few_samples_and_many_features_can_be_solved(count, dim, seed, head):
     """Also constant features, features that are others, and covariances without any shrinkage."""
     random = np.random.default_rng(seed)
-    x, y = (
-        random.normal(size=(count, dim)) * 10.0 ** random.integers(-9, 9, dim),
-        random.integers(0, 3, count),
-    )
+    x = random.normal(size=(count, dim)) * 10.0 ** random.integers(-9, 9, dim)
+    y = random.integers(0, 3, count)
     x[:, ::3], x[:, 1::3] = 5, x[:, :1]
     estimator = ScrollClassifier(head, scale='standard', shrinkage=0.0).fit(x, y)
     assert set(estimator.predict(x).tolist()) <= set(y.tolist())
@@ -210,7 +210,8 @@ def test_standardised_sums_of_few_samples_and_many_features_can_be_solved(count,
 @pytest.mark.parametrize('params', RAW, ids=['standard', 'raw'])
 def test_beyond_the_limit_nothing_is_learned_and_all_is_predicted(params):
     estimator = ScrollClassifier(**params).fit(X, Y)
-    before, far = fingerprint(estimator), X.copy()
+    before = fingerprint(estimator)
+    far = X.copy()
     far[7, 2] = -129
     for call in (estimator.fit, estimator.partial_fit, estimator.remove):
         with refused(r'X\[7, 2\] is -129: the grid reaches 128'):
@@ -279,8 +280,9 @@ def test_removed_is_never_seen(params):
 @SCALES
 @pytest.mark.parametrize('head', ['ridge', 'ncc', 'lda'])
 def test_probabilities_are_scaled_by_leaving_each_sample_out(params, head):
-    """Of twenty samples: twenty classifiers of nineteen."""
-    x, y = X[:20], Y[:20]
+    """Twenty samples: twenty classifiers of nineteen."""
+    x = X[:20]
+    y = Y[:20]
     logits = np.empty((20, 3))
     for i in range(20):
         others = ScrollClassifier(head, **params).fit(np.delete(x, i, axis=0), np.delete(y, i))
@@ -371,8 +373,12 @@ def test_columns_are_calibrated_and_ranked_one_by_one_as_those_of_scikit_learn(h
     """Nested, and in a pipeline; rankings by class and of all. The exact logits differ by a number
     a sample alone."""
     x, y = (part[:300] for part in load_digits(n_class=5, return_X_y=True))
-    half, rest, how = slice(0, None, 2), slice(1, None, 2), {'lift_dim': 40}
-    ours, truth, found = ScrollClassifier(head, calibration_size=50, **how), np.eye(5)[y[rest]], []
+    half = slice(0, None, 2)
+    rest = slice(1, None, 2)
+    how = {'lift_dim': 40}
+    ours = ScrollClassifier(head, calibration_size=50, **how)
+    truth = np.eye(5)[y[rest]]
+    found = []
     for model in (ours, other):
         calibrated = CalibratedClassifierCV(make_pipeline(FunctionTransformer(), model), cv=2)
         scores = model.fit(x[half], y[half]).decision_function(x[rest])

@@ -30,7 +30,8 @@ from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net, toy_i
 X, Y = load_digits(return_X_y=True)
 X = X.astype(np.float32)
 WORDS = np.array(['zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine'])
-TRAIN, TEST = slice(0, 900), slice(900, None)
+TRAIN = slice(0, 900)
+TEST = slice(900, None)
 U = quantise(X[TEST])
 
 
@@ -50,13 +51,13 @@ def exported(tmp_path_factory) -> tuple:
 
 
 def read(folder, name: str) -> tuple:
-    """What is said of a predictor, and its tensors."""
+    """Facts about a predictor, and its tensors."""
     about = json.loads((folder / f'{name}.json').read_text())
     return about, load_file(folder / f'{name}.safetensors')
 
 
 def h_of(head: dict, formula: str) -> np.ndarray:
-    """What the logits are made of, in units of 2^-18."""
+    """Factors of the logits, in units of 2^-18."""
     if 'head.matrix' not in head:
         return U
     products = U @ head['head.matrix'].astype(np.float64)
@@ -86,7 +87,8 @@ def test_weights_and_formula_are_the_predictor(tmp_path, settings):
     learner = of_features(**settings)
     export(learner, tmp_path / 'out')
     about, head = read(tmp_path / 'out', 'f_T')
-    h, expected = h_of(head, about['formula']), learner.decision_function(X[TEST])
+    h = h_of(head, about['formula'])
+    expected = learner.decision_function(X[TEST])
     if 'head.means' in head:
         difference = h[:, None] - head['head.means']
         forms = np.empty((len(head['head.means']), 64, 64))
@@ -136,7 +138,7 @@ RUN = {
 
 @pytest.mark.parametrize('ending', RUN)
 def test_graphs_of_f_t_have_its_bits_and_those_of_f_star_its_labels(exported, ending):
-    """Of any float32, in batches of any size."""
+    """Any float32, in batches of any size."""
     folder, learner = exported
     online = copy.copy(learner).set_params(adaptation=Adaptation(mode='none')).adapt()
     for name, samples in FLOATS.items():
@@ -174,7 +176,7 @@ def test_every_head_has_a_module(settings):
     st.sampled_from([1e-40, 1e-38, 1.0, 1e37]),
 )
 def test_logits_are_exact_whatever_the_weights(dim, classes, seed, size):
-    """Of weights that differ in the last bit alone, and features of any length."""
+    """Weights that differ in the last bit alone, and features of any length."""
     random = np.random.default_rng(seed)
     units = np.tile(random.integers(-(2**47), 2**47, dim + 1), (classes, 1))
     units[-1, 0] += 1
@@ -267,10 +269,11 @@ def of_images(kind: str, **settings) -> Scroll:
 
 
 def test_the_backbone_is_there_too(tmp_path):
-    """As it was given; of f*, as it was adapted."""
+    """The network as it was given; of f*, as it was adapted."""
     learner = of_images('float32', buffer_size=12)
     export(learner.adapt(), tmp_path / 'out')
-    net, tensors = tiny_net(seed=1, width=8), load_file(tmp_path / 'out' / 'f_T.safetensors')
+    net = tiny_net(seed=1, width=8)
+    tensors = load_file(tmp_path / 'out' / 'f_T.safetensors')
     net.load_state_dict(
         {
             key[9:]: torch.from_numpy(value)
@@ -303,7 +306,8 @@ def test_images_to_labels_in_one_graph(kind, sides, tmp_path):
     """An integer backbone gives the library's bits; a graph of f* has its backbone."""
     learner = of_images(kind, buffer_size=12)
     images = np.repeat(np.repeat(IMAGES, sides[0] // 12, axis=1), sides[1] // 12, axis=2)
-    ending, expected = 'onnx' if kind == 'integer' else 'pt2', learner.decision_function(images)
+    ending = 'onnx' if kind == 'integer' else 'pt2'
+    expected = learner.decision_function(images)
     export(
         learner,
         tmp_path / 'out',

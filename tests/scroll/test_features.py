@@ -30,10 +30,12 @@ from scroll.files.features import open_files, read_blocks
 from tests.scroll.conftest import digests, quick
 
 DIGITS = load_digits(return_X_y=True)
-X, Y = DIGITS[0][:300].astype(np.float32), DIGITS[1][:300]
+X = DIGITS[0][:300].astype(np.float32)
+Y = DIGITS[1][:300]
 WORDS = np.array(['zero', 'one', 'two', 'three', 'four', 'five', 'six', '7', 'eight', 'neuf é'])[Y]
 SPLIT = np.where(np.arange(300) % 3 == 2, 'test', 'train')
-TRAIN, TEST = SPLIT == 'train', SPLIT == 'test'
+TRAIN = SPLIT == 'train'
+TEST = SPLIT == 'test'
 
 
 def table(path, x=X, **columns) -> None:
@@ -128,7 +130,8 @@ def test_of_a_small_archive_that_holds_much_a_block_is_in_memory(here):
 )
 def test_one_learner_whatever_the_order_of_samples_and_files(tmp_path_factory, order, kinds, size):
     """Also to the buffer, where it keeps the samples of lowest key."""
-    folder, words = tmp_path_factory.mktemp('files'), []
+    folder = tmp_path_factory.mktemp('files')
+    words = []
     for number, (kind, at) in enumerate(zip(kinds, np.array_split(np.array(order), 3))):
         path = str(folder / f'{number}.{kind}')
         np.savez(path, X=X[at], y=Y[at]) if kind == 'npz' else table(path, X[at], y=Y[at])
@@ -169,7 +172,7 @@ def test_what_is_to_test_is_not_learned(here, command):
     'x, y', [('a_features', 'a_labels'), ('X', 'y'), ('train_x', 'train_y')], ids=str
 )
 def test_npy_files_are_read_with_the_labels_beside_them(command, x, y):
-    """Given once or with the labels; each pair a file, for all commands."""
+    """Options once or with the labels; each pair a file, for all commands."""
     np.save(f'{x}.npy', X)
     np.save(f'{y}.npy', WORDS)
     digest = f'{Scroll(buffer_size=0).fit(X, WORDS).digest()}\n'
@@ -205,7 +208,8 @@ def test_labels_and_scores_are_those_of_the_library(here, command, kind):
     learner = Scroll(buffer_size=0, head='lda').fit(X[TRAIN], WORDS[TRAIN])
     learner.save('s.npz')
     ids = {} if kind == 'npz' else {'id': np.array([f'image "{i}", é' for i in range(300)])}
-    flags, words = '-o labels.csv --scores --block_size 77', write(kind, y=WORDS, **ids)
+    flags = '-o labels.csv --scores --block_size 77'
+    words = write(kind, y=WORDS, **ids)
     code, out, _ = command('predict', 's.npz', *words, *flags.split())
     rows = rows_of('labels.csv')
     assert code == 0
@@ -225,7 +229,7 @@ def test_labels_and_scores_are_those_of_the_library(here, command, kind):
 
 @pytest.mark.parametrize('head, verb', [('qda', 'remove'), ('ridge', 'unlearn')])
 def test_whole_classes_are_forgotten_by_their_names(here, command, head, verb):
-    """By a Gram matrix a class, or by a buffer that has kept every sample of it."""
+    """Remove by a Gram matrix a class, or by a buffer that has kept every sample of it."""
     Scroll(head=head, buffer_size=0 if head == 'qda' else 300).fit(X, WORDS).save('s.npz')
     left = ~np.isin(WORDS, gone := ['neuf é', 'eight'])
     expected = Scroll(head=head).fit(X[left], WORDS[left]).digest()
@@ -317,7 +321,7 @@ def test_true_and_false_stay_so_in_files(here, command):
 
 
 def changed(name: str, change):
-    """Of npz files: an array is another one, or not there."""
+    """Npz files: an array is another one, or not there."""
 
     def write_it():
         arrays = {'X': X, 'y': Y, 'id': np.arange(300), 'split': SPLIT}

@@ -147,7 +147,8 @@ def test_small_systems_end_and_weights_are_the_exact_ones_rounded(
 
 
 def test_sums_by_class_and_of_all_do_not_mix():
-    pooled, by_class = Statistics(4).add(*sample()), Statistics(4, by_class=True).add(*sample())
+    pooled = Statistics(4).add(*sample())
+    by_class = Statistics(4, by_class=True).add(*sample())
     with refused('Gram matrix for each class'):
         pooled.merge(by_class)
     with refused('one Gram matrix'):
@@ -168,7 +169,8 @@ def scatters(x, y) -> tuple:
 )
 def test_qda_is_its_formula(seed, pooling, shrinkage):
     u, y = sample(seed, spread=0.7)
-    predictor, x = qda(Statistics(4, by_class=True).add(u, y), pooling, shrinkage), u / GRID
+    predictor = qda(Statistics(4, by_class=True).add(u, y), pooling, shrinkage)
+    x = u / GRID
     means, parts = scatters(x, y)
     common = parts.sum(axis=0) / 57
     expected = np.empty((60, 3))
@@ -183,7 +185,9 @@ def test_qda_is_its_formula(seed, pooling, shrinkage):
 
 
 def test_qdas_logits_are_exact_integers():
-    """By Python's integers; also at the corners of the grid, where numbers are largest."""
+    """Compare with Python's integers; also at the corners of the grid, where numbers are
+    largest.
+    """
     u, y = sample(count=30, dim=3, spread=0.1)
     predictor = qda(Statistics(3, by_class=True).add(u, y))
     points = np.concatenate([u[:5], GRID * np.array([[1, -1, 1], [-1, -1, -1]])])
@@ -301,7 +305,8 @@ def test_the_chosen_head_is_the_one_that_is_right():
 
 
 def test_the_head_in_use_is_known_once_something_was_learned():
-    u, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+    u = np.random.default_rng(0).normal(size=(60, 4))
+    y = np.arange(60) % 3
     for make in (lambda **how: Scroll(buffer_size=30, **how), ScrollClassifier):
         assert make(head='lda').fit(u, y).head_ == 'lda'
         assert make(head='auto', lift='none').fit(u, y).head_ in ('ridge', 'ncc', 'lda')
@@ -388,7 +393,7 @@ def test_f_star_is_kept_where_it_gains():
 
 @pytest.mark.parametrize('labels', [[0], [0, 1, 2], [0, 0, 1], [0] * 8])
 def test_a_buffer_too_small_for_folds_leaves_f_T_in_use(labels):
-    """By default f* is chosen by folds, and without held-out samples it is f_T."""
+    """f* is chosen by folds, and without held-out samples it is f_T."""
     x = np.random.default_rng(0).normal(size=(len(labels), 3))
     learner = Scroll(buffer_size=9, adaptation=Adaptation(iterations=4)).fit(x, labels)
     before = learner.decision_function(x)
@@ -398,7 +403,8 @@ def test_a_buffer_too_small_for_folds_leaves_f_T_in_use(labels):
 
 @pytest.mark.parametrize('name', PUBLISHED)
 def test_the_names_of_papers_are_the_heads_and_lifts_that_they_mean(name):
-    x, y = np.random.default_rng(0).normal(size=(60, 8)), np.arange(60) % 3
+    x = np.random.default_rng(0).normal(size=(60, 8))
+    y = np.arange(60) % 3
     head, lift = PUBLISHED[name]
     asked = Scroll(head=name, lift_dim=20, buffer_size=0).partial_fit(x, y)
     meant = Scroll(head=head, lift=lift or 'auto', lift_dim=20, buffer_size=0).partial_fit(x, y)

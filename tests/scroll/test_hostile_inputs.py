@@ -19,7 +19,8 @@ from scroll.sums.lift import Lift
 from tests.conftest import ROOT
 from tests.scroll.conftest import refused
 
-X, Y = np.random.default_rng(0).normal(size=(40, 5)), np.arange(40) % 2
+X = np.random.default_rng(0).normal(size=(40, 5))
+Y = np.arange(40) % 2
 
 
 @pytest.fixture

@@ -36,7 +36,10 @@ def test_the_shrinkage_is_the_formulas(spread):
     u, y = sample(4, 90, 6, spread=spread)
     statistics = Statistics(6).add(u, y)
     covariance = head.within_scatter(statistics).astype(float)
-    n, p, t, t2 = 87, 6, np.trace(covariance), (covariance**2).sum()
+    n = 87
+    p = 6
+    t = np.trace(covariance)
+    t2 = (covariance**2).sum()
     expected = min(1, ((1 - 2 / p) * t2 + t**2) / ((n + 1 - 2 / p) * (t2 - t**2 / p)))
     assert float(head.oas(head.within_scatter(statistics), 87)) == pytest.approx(expected, abs=1e-8)
 

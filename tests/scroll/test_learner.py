@@ -28,12 +28,14 @@ SHORT = Adaptation(iterations=2, minibatch=4, calibrate=False, select='none')
 
 def blobs(per_class=10, seed=0) -> tuple:
     """Features float64 (3 per_class, 4) around three centres, and labels."""
-    r, y = np.random.default_rng(seed), np.repeat(np.arange(3), per_class)
+    r = np.random.default_rng(seed)
+    y = np.repeat(np.arange(3), per_class)
     return r.normal(size=(3 * per_class, 4)) + 4 * np.eye(4)[y], y
 
 
 X, Y = blobs()
-U, K = quantise(X), sample_keys(quantise(X))
+U = quantise(X)
+K = sample_keys(quantise(X))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,8 @@ def test_f_star_has_the_same_bits_under_every_schedule_that_the_strategy_promise
         learner = Scroll(embedder, buffer_size=10, strategy=strategy, adaptation=SHORT)
         for at in make_schedule(spec, labels, seed).segments():
             learner.partial_fit(images[at], labels[at])
-        f_T, f_star = learner.predictor(), learner.adapt().adapted_
+        f_T = learner.predictor()
+        f_star = learner.adapt().adapted_
         outcomes.append((digests(learner), f_T.digest(), f_star.digest()))
     assert outcomes[0] == outcomes[1]
 
@@ -58,7 +61,8 @@ def test_learners_of_different_psi_do_not_merge(embedder, toy):
     one, two = (
         Scroll(e).fit(*toy) for e in (embedder, Embedder(tiny_net(7, 8), PREPROCESSING, chunk=8))
     )
-    three, before = Scroll().fit(X, Y), one.digest()
+    three = Scroll().fit(X, Y)
+    before = one.digest()
     for other in (two, three):
         with refused('backbone or grid mismatch'):
             one.merge(other)
@@ -142,7 +146,8 @@ def test_features_are_adapted_to_by_the_classifier_alone():
 
 
 def test_memory_free_learns_and_cannot_adapt():
-    learner, full = Scroll(buffer_size=0).fit(X, Y), Scroll().fit(X, Y)
+    learner = Scroll(buffer_size=0).fit(X, Y)
+    full = Scroll().fit(X, Y)
     assert learner.buffer_ is None
     assert learner.predictor().digest() == full.predictor().digest()
     with refused('buffer_size'):
@@ -210,7 +215,8 @@ def test_the_scale_is_calibrated_on_what_f_t_has_not_seen():
     for the largest scale.
     """
     random = np.random.default_rng(0)
-    X, y = random.normal(size=(20, 30)), np.arange(20) % 2
+    X = random.normal(size=(20, 30))
+    y = np.arange(20) % 2
     learner = Scroll(
         buffer_size=20, ridge_lambda=1e-6, adaptation=Adaptation(iterations=0, select='none')
     ).fit(X, y)

@@ -94,13 +94,15 @@ def test_settings_are_numbers_of_any_kind(state, settings):
 
 @pytest.mark.parametrize('keep_keys', [False, True])
 def test_classes_are_forgotten_by_their_statistics(state, command, keep_keys):
-    path, left = state(keep_keys=keep_keys).absolute(), STREAM.labels % 2 == 1
+    path = state(keep_keys=keep_keys).absolute()
+    left = STREAM.labels % 2 == 1
     for label in (0, 2):
         of(STREAM, np.flatnonzero(STREAM.labels == label)).save(f'class-{label}.npz')
     of(STREAM, np.arange(10)).save('some.npz')
     code, out, _ = command('unlearn', path, '--minus', 'class-0.npz', 'class-2.npz', '-o', 'new')
     assert (code, out) == (0, f'{of(STREAM, np.flatnonzero(left)).digest()}\n')
-    new, expected = Scroll.load('new'), fit(left, keep_keys=keep_keys)
+    new = Scroll.load('new')
+    expected = fit(left, keep_keys=keep_keys)
     assert digests(new)[::4] == digests(expected)[::4]  # statistics and keys
     assert set(new.buffer_.content().labels.tolist()) == {1, 3}
     code, _, err = command('unlearn', path, '--minus', 'some.npz', '-o', 'other')

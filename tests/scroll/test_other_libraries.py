@@ -18,7 +18,8 @@ X, Y = load_digits(return_X_y=True, as_frame=True)
 
 
 def test_river_learns_samples_one_by_one_and_tests_them_first():
-    asked, names = ScrollClassifier(head='lda', calibration_size=0), Y[:60].map('digit {}'.format)
+    asked = ScrollClassifier(head='lda', calibration_size=0)
+    names = Y[:60].map('digit {}'.format)
     model = RiverScroll(asked)
     accuracy = progressive_val_score(
         zip(X[:60].to_dict('records'), names), model, metrics.Accuracy()
@@ -53,7 +54,8 @@ def test_avalanche_counts_experiences():
 
     from scroll.libraries.avalanche import AvalancheScroll
 
-    x, y = torch.from_numpy(X.to_numpy()).float(), torch.from_numpy(Y.to_numpy())
+    x = torch.from_numpy(X.to_numpy()).float()
+    y = torch.from_numpy(Y.to_numpy())
     parts = [
         [(x[a:b][y[a:b] // 5 == k], y[a:b][y[a:b] // 5 == k]) for k in (1, 0)]
         for a, b in ((0, 1200), (1200, 1797))
@@ -79,12 +81,13 @@ def test_capymoa_counts_batches():
 
     from scroll.libraries.capymoa import CapyMOAScroll
 
-    x, y = X.to_numpy(float)[:300], Y.to_numpy()[:300]
-    stream, asked, right = NumpyStream(x, y), ScrollClassifier(head='lda', calibration_size=0), 0
-    model, by_hand = (
-        CapyMOAScroll(stream.get_schema(), asked),
-        ScrollClassifier(head='lda', calibration_size=0).fit(x[:50], y[:50]),
-    )
+    x = X.to_numpy(float)[:300]
+    y = Y.to_numpy()[:300]
+    stream = NumpyStream(x, y)
+    asked = ScrollClassifier(head='lda', calibration_size=0)
+    right = 0
+    model = CapyMOAScroll(stream.get_schema(), asked)
+    by_hand = ScrollClassifier(head='lda', calibration_size=0).fit(x[:50], y[:50])
     found = prequential_evaluation(stream, model, batch_size=50)['cumulative'].accuracy()
     for start in range(50, 300, 50):
         right += (by_hand.predict(x[start : start + 50]) == y[start : start + 50]).sum()

@@ -154,7 +154,6 @@ def test_files_of_before_features_were_rounded_to_float32_are_refused(home, kind
 
 
 # -- several processes
-# -------------------------------------------------------------------------------------------------
 
 
 def start(*words, cwd) -> subprocess.Popen:

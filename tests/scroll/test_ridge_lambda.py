@@ -31,7 +31,7 @@ LABELS = np.where(
 
 @pytest.mark.parametrize('targets', TARGETS)
 def test_leave_one_out_and_the_choice_are_those_of_scikit_learn(targets):
-    """What RidgeCV calls GCV is leave-one-out: ours must equal it, while GCV proper stays near and
+    """RidgeCV's GCV is leave-one-out: ours must equal it, while GCV proper stays near and
     chooses the same."""
     x = np.column_stack([FEATURES / GRID, np.ones(120)])
     y = (LABELS[:, None] == np.arange(3)) * 1.0
@@ -73,7 +73,8 @@ def test_bounds_hold_what_fractions_say_and_60_bits_are_right(targets, stream, k
     bounds are wide.
     """
     at = np.repeat(np.arange(len(stream.labels)), 1 + twice)
-    s, alpha = counted(stream.features[at], stream.labels[at]), grid_lambda(k)
+    s = counted(stream.features[at], stream.labels[at])
+    alpha = grid_lambda(k)
     expected = exact_criterion(s, targets, alpha)
     assert abs(exact_gcv(s, targets, alpha) / expected - 1) < Fraction(1, 1 << 60)
     low, high = gcv_bounds(s, targets)(alpha)
@@ -85,7 +86,8 @@ def test_bounds_hold_what_fractions_say_and_60_bits_are_right(targets, stream, k
 def test_the_choice_is_that_of_exact_arithmetic(targets, stream):
     """The largest lambda of equal criteria: two orthogonal samples, or one, leave all equal."""
     s = counted(stream.features, stream.labels)
-    k, reach = 0, 80
+    k = 0
+    reach = 80
     for step in (16, 4, 1):
         near = range(max(k - reach, -80), min(k + reach, 80) + 1, step)
         criteria = {k: exact_criterion(s, targets, grid_lambda(k)) for k in near}
@@ -106,7 +108,9 @@ def test_the_choice_is_that_of_exact_arithmetic(targets, stream):
     ids=['one', 'orthogonal', 'repeated', 'many'],
 )
 def test_the_last_bits_of_eigenvalues_choose_nothing(features, labels, monkeypatch):
-    s, eigh, r = counted(features, labels), np.linalg.eigh, np.random.default_rng(0)
+    s = counted(features, labels)
+    eigh = np.linalg.eigh
+    r = np.random.default_rng(0)
     expected = choose_lambda(s)
 
     def another(matrix):

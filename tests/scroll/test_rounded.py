@@ -174,7 +174,8 @@ def test_a_worse_lapack_makes_the_same_integers(monkeypatch):
     """Another library's factor, and solutions that are wrong in the fifth digit."""
     r = np.random.default_rng(1)
     rows = r.integers(0, 2**18, (300, 60))
-    gram, right = gram_of(rows), rows.T @ r.integers(-1, 2, (300, 5))
+    gram = gram_of(rows)
+    right = rows.T @ r.integers(-1, 2, (300, 5))
     expected = solve(gram, 2**33, right, -50)
 
     def factor(system, **_):

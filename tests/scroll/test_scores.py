@@ -26,7 +26,7 @@ def photographs(count: int = 60, wrong: int = 0) -> tuple:
 
 
 def test_they_are_logits_without_the_sample_at_the_scale_of_least_cross_entropy():
-    """Which is learning without it: `test_heads.py`; the scale: `test_adaptation.py`."""
+    """Leaving out is learning without it: `test_heads.py`; the scale: `test_adaptation.py`."""
     X, y = photographs(31)
     learner = Scroll(buffer_size=0).partial_fit(X, y)
     logits = left_out(

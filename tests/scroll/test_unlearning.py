@@ -1,4 +1,4 @@
-"""What was never learned is not removed; what is removed leaves no trace that can be found; what is
+"""Samples never learned are not removed; what is removed leaves no trace that can be found; what is
 saved can be loaded.
 """
 
@@ -99,7 +99,8 @@ def test_a_buffer_that_lacks_what_it_had_let_go_says_so(command):
     """Four of six samples of one class are kept, then one of these is removed: a fifth would be,
     and is gone.
     """
-    X, y = POOL.features[:6], np.zeros(6, int)
+    X = POOL.features[:6]
+    y = np.zeros(6, int)
     learner = Scroll(buffer_size=4, strategy='hash').fit(X, y)
     kept = np.isin(POOL.keys[:6], learner.buffer_.content().keys)
     gone = []
@@ -127,7 +128,8 @@ def test_a_buffer_that_lacks_what_it_had_let_go_says_so(command):
 
 
 def test_a_learner_with_keys_takes_none_without_and_one_without_needs_none():
-    X, y = POOL.features, POOL.labels
+    X = POOL.features
+    y = POOL.labels
     keyed = Scroll(buffer_size=2, keep_keys=True).fit(X, y)
     with refused('keep_keys'):
         keyed.merge(Scroll(buffer_size=2).fit(X, y))
@@ -161,7 +163,8 @@ def rows_on_disk(folder) -> set:
 
 
 def test_what_is_removed_leaves_the_cache_too(cached, tmp_path, embedder):
-    gone, features = [3, 15, 16], embedder(IMAGES)[0]
+    gone = [3, 15, 16]
+    features = embedder(IMAGES)[0]
     learner = Scroll(cached(), buffer_size=50).fit(IMAGES, LABELS)
     assert {features[at].tobytes() for at in range(24)} == rows_on_disk(tmp_path)
     learner.remove(IMAGES[gone], LABELS[gone])
@@ -171,7 +174,8 @@ def test_what_is_removed_leaves_the_cache_too(cached, tmp_path, embedder):
     held = learner.buffer_.content()
     assert len(held) == 21
     assert not {image.tobytes() for image in held.samples} & {IMAGES[at].tobytes() for at in gone}
-    seen, again = [], cached()
+    seen = []
+    again = cached()
     again.net.features = lambda x, compute=again.net.features: seen.append(x) or compute(x)
     # what remains is read, what was removed is computed
     np.testing.assert_array_equal(again(IMAGES)[0], features)
@@ -185,10 +189,8 @@ def test_a_cache_that_cannot_be_changed_is_one_line_and_changes_nothing(
     cached, tmp_path, monkeypatch
 ):
     learner = Scroll(cached()).fit(IMAGES, LABELS)
-    before, files = (
-        digests(learner),
-        {path: path.read_bytes() for path in tmp_path.rglob('*') if path.is_file()},
-    )
+    before = digests(learner)
+    files = {path: path.read_bytes() for path in tmp_path.rglob('*') if path.is_file()}
 
     def full(*given):
         raise OSError(errno.ENOSPC, 'No space left on device')
@@ -202,7 +204,7 @@ def test_a_cache_that_cannot_be_changed_is_one_line_and_changes_nothing(
 
 @pytest.mark.parametrize('named', [False, True])
 def test_a_class_is_removed_as_if_it_had_never_been(named):
-    """By its samples, or by its name where the buffer has them all."""
+    """Remove by its samples, or by its name where the buffer has them all."""
     (X, y), rest = (part(np.flatnonzero(at)) for at in (POOL.labels == 2, POOL.labels != 2))
     learner = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, POOL.labels)
     given_ = {} if named else {'X': X}

@@ -98,7 +98,6 @@ def derpp(*flags, dataset='seq-cifar100'):
 
 
 # -- names of backbones
-# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -142,7 +141,6 @@ def test_weights_may_call_the_network_of_meta_dataset_resnet18(tmp_path):
 
 
 # -- config files
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -234,7 +232,6 @@ def test_the_data_set_config_of_a_model_config_goes_first_and_says_so(config, ca
 
 
 # -- files of the user's
-# -----------------------------------------------------------------------------------------------
 
 
 def test_a_file_of_the_users_goes_before_one_of_ours(third_party, capsys):
