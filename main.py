@@ -10,7 +10,7 @@ from bench.cli.command import main
 from core.plugins import names_of
 
 # where users of Mammoth look for them
-__getattr__ = names_of(__name__, parse_args='bench.cli.parsing', initialize='bench.run.building')
+__getattr__ = names_of(__name__, parse_args='bench.cli.parsing', initialize='bench.cli.command')
 
 if __name__ == '__main__':
     sys.exit(main())

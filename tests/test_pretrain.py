@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from backbone import weights
 from backbone.resnet18 import ResNet18
 from bench.pretraining import command as pretrain
-from bench.pretraining import training
-from bench.pretraining.command import shared_classes
+from bench.pretraining import shared_classes, training
 from tests.bench.test_safe_pickle import dump
 from tests.conftest import ROOT, files_below, python, quick, refused
 

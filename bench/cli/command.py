@@ -1,11 +1,17 @@
 """`python main.py`: one run, from arguments to results."""
 
-from bench.run.building import initialize
+from bench.cli.parsing import parse_args
+from bench.run import building
 from core.commands import run_command
 
 
+def initialize(args=None) -> tuple:
+    """(model, dataset, args) of a run. args: parsed ones; default: those of the command line."""
+    return building.initialize(parse_args() if args is None else args)
+
+
 def run(args=None) -> None:
-    """One run, from arguments to results."""
+    """Train a run, from arguments to results."""
     model, dataset, args = initialize(args)  # first: `--help` ends here, and needs no torch
     from bench.run.training import train
 

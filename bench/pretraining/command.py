@@ -20,16 +20,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from bench.pretraining import shared_classes
 from core.arguments import ArgumentParser, real, whole
-from core.configs import read_yaml
 from core.plugins import normalise
 from scroll.ground.errors import InputError
-
-
-def shared_classes() -> dict:
-    """Stream -> wnid of a class of miniImageNet's training split -> what it is: the stream's class
-    that it is of."""
-    return read_yaml(Path(__file__).with_name('shared_classes.yaml'))
 
 
 def parse_args(argv=None) -> argparse.Namespace:

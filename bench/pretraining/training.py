@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from backbone import get_backbone_class, weights
-from bench.pretraining.command import shared_classes
+from bench.pretraining import shared_classes
 from core.arguments import affects
 from core.environment import choose_device
 from core.plugins import keyword_flags

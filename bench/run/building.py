@@ -6,14 +6,8 @@ import logging
 from scroll.ground.errors import InputError
 
 
-def initialize(args=None):
-    """Data set, backbone and model of a run: (model, dataset, args). args: default: of the command
-    line.
-    """
-    if args is None:
-        from bench.cli.parsing import parse_args
-
-        args = parse_args()
+def initialize(args) -> tuple:
+    """(model, dataset, args) of a run with these parsed arguments, which are completed."""
     import torch
 
     from backbone import get_backbone, weights

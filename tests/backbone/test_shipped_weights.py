@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from backbone import weights
-from bench.pretraining.command import shared_classes
+from bench.pretraining import shared_classes
 from tests.conftest import ROOT
 
 SHARED = shared_classes()
