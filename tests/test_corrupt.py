@@ -506,7 +506,7 @@ OF_STATES = [
     replaced(buffer_coins=lambda a: a[:, None]),
     put(('keys_labels', 1, 0)),
     put(('keys_keys', slice(None), lambda x: x + np.uint64(1))),
-    put(('keys_sizes', slice(None), lambda x: [*x, 1, -1, 0, 0])),
+    put(('keys_sizes', slice(None), lambda x: x + np.array([1, -1, 0, 0]))),
     fact('params', [1]),
     fact('params', {'colour': 1}),
     fact('params', 'seed', 10**400),
