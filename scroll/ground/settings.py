@@ -1,4 +1,5 @@
-"""Every setting of a learner, once: default, what it may be, what it is for, which heads look at it.
+"""Every setting of a learner, once: default, what it may be, what it is for, which heads look at
+it.
 
 The constructors of `Scroll` and `ScrollClassifier` and their checks, the flags of `main.py` and of
 `python -m scroll learn`, and the settings in state files all derive from `SETTINGS`.

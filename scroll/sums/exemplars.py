@@ -219,13 +219,14 @@ class ExemplarBuffer:
         classes, counts, sums = statistics.classes, statistics.counts, statistics.sums
         out = {}
         for label in sorted(kept.keys() | offered.keys()):
-            ranked = kept.get(label)
             quota = quota_of[label]
             if label in offered:
                 row = np.searchsorted(classes, label_array([label]))[0]
-                ranked = _joined(ranked, offered[label])
+                ranked = _joined(kept.get(label), offered[label])
                 target = sums[row, : statistics.dim]
                 ranked = ranked.at(self._best(ranked, target, int(counts[row]), quota))
+            else:
+                ranked = kept[label]
             if quota:
                 out[label] = ranked if len(ranked.keys) <= quota else ranked.at(slice(quota))
         return out

@@ -1,10 +1,10 @@
-"""What SCROLL keeps of a stream: counts and sums of classes and the Gram matrix of features, as integers.
+"""Statistics of a stream: counts and sums of classes, Gram matrix of features, in exact integers.
 
-Unit features lie on a grid of 2^-18 (`scroll.ground.grid.quantise`), so their products are integers below 2^36 and a
-float64 matrix product over up to 2^17 of them is exact, whatever the order, blocking or number of threads.
-Each such product is added to int64 totals, which hold 2^27 - 1 (134 million) samples. Hence the sums are the
-same, to the last bit, for every order, batching and sharding of a stream (paper, eqs. 6 and 8, made exact);
-`remove` undoes `add` without trace.
+Unit features lie on a grid of 2^-18 (`scroll.ground.grid.quantise`), so their products are integers
+below 2^36 and a float64 matrix product over up to 2^17 of them is exact, whatever the order,
+blocking or number of threads. Each such product is added to int64 totals, which hold 2^27 - 1 (134
+million) samples. Hence the sums are the same, to the last bit, for every order, batching and
+sharding of a stream (paper, eqs. 6 and 8, made exact); `remove` undoes `add` without trace.
 
     >>> import numpy as np
     >>> from scroll.ground.grid import quantise
@@ -13,9 +13,9 @@ same, to the last bit, for every order, batching and sharding of a stream (paper
     >>> one.digest() == two.digest()
     True
 
-With a `Lift` it is lifted features that are counted, h for u below; with `by_class` each class has a Gram
-matrix of its own. Any number of threads may read; a change is one assignment, so that an interrupt leaves
-the sums as before or as after; writers wait for each other.
+With a `Lift` lifted features are counted, h for u below; with `by_class` each class has a Gram
+matrix of its own. Any number of threads may read; a change is one assignment, so that an interrupt
+leaves the sums as before or as after; writers wait for each other.
 """
 
 import copy
@@ -460,7 +460,8 @@ def _combined(one: Sums, two: Sums, sign: int = 1) -> Sums:
 
 
 def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) -> np.ndarray:
-    """A copy of an array (K, ...) of `classes` with rows for `all_classes`: zeros for others."""
+    """Return a copy of an array (K, ...) of `classes` with rows for `all_classes`: zeros for
+    others."""
     if all_classes is classes:
         return array.copy()
     check_memory(
@@ -512,5 +513,5 @@ def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str
 
 
 def _within(array: np.ndarray, bound) -> bool:
-    """Return whether -bound <= array <= bound; the absolute value of the least int64 would be negative."""
+    """Return whether -bound <= array <= bound: the least int64 is -abs of itself."""
     return bool(((array >= -bound) & (array <= bound)).all())
