@@ -11,7 +11,7 @@ from scroll.exports import tensors as export
 from scroll.files import edits, engines, features, learning
 from scroll.files.arrays import columns_of
 from scroll.ground import archive
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.progress import Progress
 from scroll.ground.settings import SETTINGS, check_settings, parse
 from scroll.learners.learner import Scroll
@@ -334,6 +334,6 @@ def write(state: State, path) -> None:
 def load(path) -> Scroll:
     """The learner of a file, with f_T; InputError names the file."""
     learner = Scroll.load(path)
-    with naming(path):
+    with prefixed(path):
         learner.predictor()
     return learner

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import scroll
-from scroll.ground.archive import check_target, new_part, plain, sha256, unwritable
+from scroll.ground.archive import check_target, new_part, plain, sha256, write_errors
 from scroll.ground.arguments import instance, not_installed, shown
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID_BITS, little_endian
@@ -112,7 +112,7 @@ def export(learner, out, formats=None, image_shape=None, names=None) -> None:
             raise InputError(
                 f'{out}: the weights of an integer backbone are a file more: give a folder'
             )
-    with unwritable(out):
+    with write_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as scratch, new_part(out, folder=not ending) as part:
             folder = Path(scratch) if ending else part

@@ -23,7 +23,7 @@ import numpy as np
 
 from scroll.files.features import open_files, read_blocks
 from scroll.ground import archive
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import check_quantised, intake, quantise, sample_keys
 from scroll.ground.labels import check_kind, check_labels, normal
 from scroll.ground.progress import Progress
@@ -74,7 +74,7 @@ def merged(
             f'{path}: samples of it{part} are learned already: merged, they would count twice '
             '(where they are to: --repeated)'
         )
-    with naming(path):
+    with prefixed(path):
         if state.statistics.total and other.statistics.total:
             check_kind(other.classes, state.classes, f'in {source}')
         return state.merged(other)
@@ -112,7 +112,7 @@ def without_samples(
             raise InputError(f'{path}: there are no samples to train, so none to remove')
         features = np.concatenate(parts)
         keys = sample_keys(features)
-    with naming(path):
+    with prefixed(path):
         check_quantised(features)
         labels = check_labels(labels, len(features))
     return _removed(path, state, lambda: state.without(features, keys, labels), repeated)
@@ -122,7 +122,7 @@ def without_statistics(state: State, path, repeated: bool = False) -> State:
     """The state without the samples that a file counts; where a buffer or keys are kept, whole
     classes. InputError if they were removed already, unless `repeated`."""
     part = read(path)
-    with naming(path):
+    with prefixed(path):
         state.check_alike(part)
     return _removed(
         path, state, lambda: state.without_classes(part.statistics, part.known_parts()), repeated
@@ -131,7 +131,7 @@ def without_statistics(state: State, path, repeated: bool = False) -> State:
 
 def _removed(path, state: State, remove, repeated: bool) -> State:
     """What `remove` makes of the state; InputError, naming `path`, if it cannot, or did before."""
-    with naming(path):
+    with prefixed(path):
         out = remove()
     twice = [
         part for part, times in state.parts.items() if times <= 0 and out.parts.get(part, 0) < times
@@ -149,5 +149,5 @@ def without_class(state: State, text: str, path) -> State:
     removed.
     """
     classes = {str(label): label for label in state.classes.tolist()}
-    with naming(path):
+    with prefixed(path):
         return state.without_class(classes.get(normal(text), text))

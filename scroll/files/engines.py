@@ -22,9 +22,9 @@ from typing import NamedTuple
 from scroll.embedding.named import embedder_of
 from scroll.files import features
 from scroll.files.learning import learn_file, open_for
-from scroll.ground.archive import readable
+from scroll.ground.archive import read_errors
 from scroll.ground.arguments import not_installed, one_of, whole
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.progress import Progress
 from scroll.learners.learner import Scroll
 from scroll.learners.state import State
@@ -67,7 +67,7 @@ def _at_url(url: str, use):
         raise InputError(
             f'{url}: URLs need fsspec, which is not installed: pip install fsspec'
         ) from None
-    with readable(url):
+    with read_errors(url):
         return use(fsspec, url)
 
 
@@ -82,7 +82,7 @@ def _here(source: str) -> Iterator[str]:
     if '://' not in source:
         yield source
         return
-    with tempfile.TemporaryDirectory() as folder, naming(source):
+    with tempfile.TemporaryDirectory() as folder, prefixed(source):
         yield _at_url(
             source,
             lambda fsspec, url: fsspec.open_local(
@@ -141,7 +141,7 @@ def merge(one, two):
         if part is None or isinstance(other, InputError):
             return other
     try:
-        with naming(f'{one.sources[0]}, {two.sources[0]}'):
+        with prefixed(f'{one.sources[0]}, {two.sources[0]}'):
             return Count(one.state.merged(two.state), one.sources + two.sources)
     except InputError as error:
         return error

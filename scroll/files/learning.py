@@ -11,8 +11,8 @@ import sys
 from contextlib import nullcontext
 
 from scroll.files.features import BLOCK, FeatureFile, open_files, read_blocks
-from scroll.ground.archive import atomic_write, unwritable
-from scroll.ground.errors import InputError, naming
+from scroll.ground.archive import atomic_write, write_errors
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.labels import check_kind
 from scroll.ground.progress import Progress
 from scroll.learners.learner import Scroll
@@ -71,7 +71,7 @@ def learn_file(
     progress: called with the number of each block's."""
     learned = 0
     for _, block in read_blocks([file], split, size):
-        with naming(file.path):
+        with prefixed(file.path):
             learner.partial_fit(file.named(block.X), block.y)
         learned += len(block.X)
         if progress:
@@ -105,14 +105,14 @@ def predict(
     ]
     writing = nullcontext(sys.stdout.buffer) if out == '-' else atomic_write(out)
     with (
-        unwritable(out),
+        write_errors(out),
         writing as target,
         Progress('Predicting', sum(f.rows for f in files)) as progress,
     ):
         sys.stdout.flush()
         target.write(_csv([names]))
         for file, block in read_blocks(files, split, size, usual='test'):
-            with naming(file.path):
+            with prefixed(file.path):
                 if known:
                     check_kind(block.y, learner.classes_)
                 X = file.named(block.X)

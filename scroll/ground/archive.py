@@ -108,7 +108,7 @@ def check_target(path, flag: str = '', folder: bool = False) -> None:
     """InputError, before any work, if the file `path` (`target_of`), or no file in the folder
     `path`, can be written. Nothing is made: of folders on the way the last that is there is
     tried."""
-    with unwritable(path, flag):
+    with write_errors(path, flag):
         home = Path(os.path.realpath(path)) if folder else target_of(path).parent
         tempfile.TemporaryFile(dir=next(filter(Path.exists, (home, *home.parents)))).close()
 
@@ -124,7 +124,7 @@ def check_apart(path, others, flag: str = '-o') -> None:
 
 
 @contextlib.contextmanager
-def unwritable(path, flag: str = ''):
+def write_errors(path, flag: str = ''):
     """Turn an OSError in the block into an InputError: `path` cannot be written."""
     try:
         yield
@@ -229,7 +229,7 @@ def write(path, kind: str, facts: dict, arrays: dict) -> None:
     content: dict[str, Any] = dict(
         format=kind, facts=text, sha256=_digest(kind, text, stored), **stored
     )
-    with unwritable(path), atomic_write(path) as file:
+    with write_errors(path), atomic_write(path) as file:
         np.savez(file, **content)
 
 
@@ -249,7 +249,7 @@ def read(path, kind: str) -> tuple[dict, dict[str, np.ndarray]]:
         raise InputError(
             f'{path}: expected a file of the format {kind}{other} (`learn` or `save` makes it)'
         )
-    with readable(path):
+    with read_errors(path):
         text, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
         if digest != _digest(kind, text, content):
             raise ValueError('its content does not match its digest')
@@ -269,7 +269,7 @@ def arrays_of(path, names=None) -> dict[str, np.ndarray]:
 def _content(path, names=None, most: int = 0) -> dict[str, np.ndarray]:
     """Return arrays by name, all of them, or those of `names`. `most`: bytes of memory that a
     compressed file may take; ours are not compressed."""
-    with readable(path), open_file(path) as file, zipfile.ZipFile(file) as archive:
+    with read_errors(path), open_file(path) as file, zipfile.ZipFile(file) as archive:
         sizes = {
             entry.filename.removesuffix('.npy'): entry.file_size for entry in archive.infolist()
         }
@@ -287,7 +287,7 @@ def _content(path, names=None, most: int = 0) -> dict[str, np.ndarray]:
 
 
 @contextlib.contextmanager
-def readable(path):
+def read_errors(path):
     """Turn any error in the block into an InputError that names `path`: damaged files raise almost
     anything.
     """

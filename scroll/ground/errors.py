@@ -24,9 +24,9 @@ def did_you_mean(word, choices) -> str:
 
 
 @contextmanager
-def naming(path):
-    """Begin an InputError in the block with a prefix: a path, or another name of what is wrong."""
+def prefixed(prefix):
+    """Begin an InputError in the block with a prefix: a path, or another name of its subject."""
     try:
         yield
     except InputError as error:
-        raise InputError(f'{path}: {error}') from error
+        raise InputError(f'{prefix}: {error}') from error

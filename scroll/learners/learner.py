@@ -23,7 +23,7 @@ from scipy.special import softmax
 from scroll.adaptation.settings import Adaptation
 from scroll.ground import archive
 from scroll.ground.arguments import instance, not_installed, shown
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import check_quantised, intake, quantise, sample_keys
 from scroll.ground.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.ground.settings import (
@@ -569,7 +569,7 @@ class Scroll:
         state = self._known()
         derived, (samples, features, keys) = self._derived(state), self._embed(X)
         labels = _some_labels(y, len(features))
-        with naming('only samples that were learned have out-of-sample scores'):
+        with prefixed('only samples that were learned have out-of-sample scores'):
             replace(state, buffer=None).without(features, keys, labels)
         parts = (slice(start, start + _LEFT_OUT) for start in range(0, len(labels), _LEFT_OUT))
         logits = np.concatenate(
@@ -667,7 +667,7 @@ class Scroll:
         state = State.read(path)
         out = cls(embedder, **state.params)
         out._check_params()
-        with naming(path):
+        with prefixed(path):
             state.check_backbone(out.psi())
         return out.set_state(state)
 

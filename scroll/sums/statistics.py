@@ -365,7 +365,7 @@ class Statistics:
     def load_with_facts(cls, path) -> StatisticsFile:
         """Read statistics, psi and parts from a file that `save` wrote."""
         facts, arrays = archive.read(path, _FILE)
-        with archive.readable(path):
+        with archive.read_errors(path):
             out = cls.from_content(facts, arrays)
             if list(out.parts.values()) == [1] and out.statistics.digest() not in out.parts:
                 raise InputError('the statistics are not those of their parts')
