@@ -11,7 +11,7 @@ from scipy.stats import chi2
 from scroll.ground.grid import GRID
 from scroll.sums.exemplars import STRATEGIES, ExemplarBuffer, herding_order, quotas
 from scroll.sums.statistics import Statistics
-from tests.scroll.conftest import Stream, cuttings, make_stream, quick, streams
+from tests.scroll.conftest import Stream, cuttings, make_stream, quick, refused, streams
 
 COUNTS = st.lists(st.integers(0, 30), min_size=1, max_size=8)
 CAPACITY = st.integers(1, 60)
@@ -214,3 +214,17 @@ def test_the_removed_are_gone_and_their_places_are_filled_by_the_new(strategy):
     assert len(buffer) <= 12
     assert 2 in buffer.content().labels
     assert not np.isin(stream.keys[gone], buffer.content().keys).any()
+
+
+@pytest.mark.parametrize('labels', [[0, 0], [1, 0]])
+def test_arrays_whose_classes_are_not_in_order_are_refused(labels):
+    stream = make_stream([0, 0, 1, 1])
+    buffer = ExemplarBuffer(4)
+    statistics = fill(buffer, stream, [np.arange(4)])
+    arrays = buffer.state_dict()
+    facts = {'capacity': 4, 'strategy': 'herding', 'random': arrays.pop('random')}
+    again = ExemplarBuffer.from_arrays(arrays, facts, statistics, lambda samples: None)
+    assert again.content().digest() == buffer.content().digest()
+    arrays['labels'] = np.array(labels)
+    with refused('arrays of the buffer'):
+        ExemplarBuffer.from_arrays(arrays, facts, statistics, lambda samples: None)
