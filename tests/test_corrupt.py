@@ -444,7 +444,7 @@ def test_arrays_in_another_form_or_too_few_are_refused(forge):
 
 
 def put(*changes):
-    """Return a function that makes these changes, (name, place, value or function of the old one)."""
+    """Make a function of these changes, (name, place, value or function of the old one)."""
 
     def make(facts, arrays):
         for name, place, value in changes:

@@ -1,6 +1,7 @@
 """Arrows of the house: packages, and rooms of `scroll/`, import from lower ones alone."""
 
 import ast
+import graphlib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,3 +76,7 @@ def test_no_arrow_leads_up():
             if rises and (module, need) != EXCEPTION:
                 up.append(f'{module} -> {need}')
     assert up == []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graphlib.TopologicalSorter(GRAPH).prepare()  # a CycleError names the circle
