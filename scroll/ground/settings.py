@@ -167,7 +167,7 @@ def parse(text):
 
 
 def class_weight_hint(names) -> str:
-    """What to do instead of `class_weight`, if it is among the names of arguments; else ''."""
+    """Advice in place of `class_weight`, if it is among the names of arguments; else ''."""
     return "; head='balanced' counts each class alike" if 'class_weight' in names else ''
 
 
