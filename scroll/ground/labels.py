@@ -83,13 +83,11 @@ def _of_objects(labels: list) -> np.ndarray:
 
 def _is_whole(label: Any) -> bool:
     """Return whether a Python or numpy object is a whole number that int64 holds."""
-    if isinstance(label, np.timedelta64):
+    if isinstance(label, np.timedelta64) or not isinstance(label, (Real, np.bool_)):
         return False
-    if not isinstance(label, (Integral, np.bool_)) and not (
-        isinstance(label, Real) and math.isfinite(label) and label == int(label)
-    ):
-        return False
-    return -1 << 63 <= int(label) < 1 << 63
+    value: Any = label
+    finite = isinstance(label, Integral) or math.isfinite(value)  # of huge integers it raises
+    return bool(finite and value == int(value) and -1 << 63 <= int(value) < 1 << 63)
 
 
 def normal(label):
