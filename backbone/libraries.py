@@ -21,7 +21,7 @@ from torch import nn
 from backbone import Mapless, register_backbone
 from scroll.embedding.libraries import NETWORKS, LibraryNetwork, timm_network, transformers_network
 from scroll.embedding.named import with_options
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 
 _OPTIONS = {'timm': ('random', 'img_size', 'file'), 'transformers': ('random',)}
 
@@ -59,7 +59,7 @@ def network_of(weights: str) -> tuple:
             f'--weights {weights}: expected NAME and, behind commas, '
             f'{", ".join(f"{key}=..." for key in _OPTIONS[library])}'
         )
-    with naming(f'--weights {weights}'):
+    with prefixed(f'--weights {weights}'):
         net, preprocessing = NETWORKS[library](name, **given)
     options = {f'{library}_name': name} | {key: given[key] for key in ('img_size',) if key in given}
     published = not {'random', 'file'} & set(given) and not Path(name).is_dir()

@@ -24,7 +24,7 @@ from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.ground.archive import atomic_write, sha256
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 
 DEFAULT = 'compact'
 _FORMAT = 'scroll-bench-weights-1'
@@ -202,7 +202,7 @@ def load(name: str, tensors: bool = True) -> Weights:
     if is_of_a_library(name):
         return _of_a_library(name, tensors)
     path = weight_files.find(name)
-    with naming(f'--weights {name}'):
+    with prefixed(f'--weights {name}'):
         try:
             status = path.stat()
             content, digest = _read(path, status.st_size, status.st_mtime_ns)

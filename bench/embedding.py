@@ -27,7 +27,7 @@ from datasets.utils.image_files import class_folders, image_files
 from scroll.embedding.named import embedder_of
 from scroll.files.features import SPLITS
 from scroll.files.images import decode, decoders
-from scroll.ground.archive import atomic_write, check_target, unwritable
+from scroll.ground.archive import atomic_write, check_target, write_errors
 from scroll.ground.errors import InputError
 from scroll.ground.grid import sample_keys
 from scroll.ground.progress import Progress
@@ -122,7 +122,7 @@ def main() -> None:
     }
     splits, names, ids = map(np.array, zip(*(sample[:3] for sample in samples)))
     columns = {'X': X, 'y': names, 'split': splits} | ({'id': ids} if args.data_dir else {})
-    with unwritable(args.out), atomic_write(args.out) as file:
+    with write_errors(args.out), atomic_write(args.out) as file:
         np.savez(file, made_by=json.dumps(facts), **columns)
     counts = ', '.join(f'{(splits == split).sum()} to {split}' for split in SPLITS)
     print(f'{args.out}: {counts}, d = {X.shape[1]}')

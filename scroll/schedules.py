@@ -1,3 +1,3 @@
 """The public place of `scroll.streams.schedules`, for one version more."""
 
-from scroll.streams.schedules import *
+from scroll.streams.schedules import *  # noqa: F403 (all its public names)

@@ -38,7 +38,7 @@ from core.arguments import KEY, ArgumentParser, affects, whole
 from core.plugins import MAMMOTH, normalise
 from models import PLUGINS, get_model_class
 from scroll.ground.archive import check_apart, check_target
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import little_endian
 from scroll.ground.progress import Progress
 
@@ -159,7 +159,7 @@ def schedule_of(spec: str, dataset, seed: int):
     """The schedule; InputError if it does not bring each sample once."""
     from scroll.streams.schedules import make_schedule
 
-    with naming('--specs'):
+    with prefixed('--specs'):
         schedule = make_schedule(spec, dataset.train_labels, seed)
     if schedule.covers != 'all':
         what = 'repeats samples' if schedule.covers == 'repeats' else 'leaves out samples'

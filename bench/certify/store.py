@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from core.rows import read_rows
-from scroll.ground.archive import atomic_write, locked, unwritable
+from scroll.ground.archive import atomic_write, locked, write_errors
 from scroll.ground.grid import little_endian
 
 
@@ -22,7 +22,7 @@ class Store:
         self.folder = folder
         self.path = folder / 'runs.jsonl'
         self.rows = {}
-        with unwritable(folder, '--out'):
+        with write_errors(folder, '--out'):
             (folder / 'outcomes').mkdir(parents=True, exist_ok=True)
             self.path.touch()
         for line in self.path.read_text().splitlines():
@@ -70,7 +70,7 @@ def write_csv(path: Path, columns, rows: list) -> None:
     text = pd.DataFrame(rows, columns=list(columns), dtype=object).to_csv(
         index=False, lineterminator='\n'
     )
-    with unwritable(path), atomic_write(path) as file:
+    with write_errors(path), atomic_write(path) as file:
         file.write(text.encode())
 
 

@@ -33,7 +33,7 @@ from bench.paper.experiments import (
 from bench.results.keys import as_text, read_key
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
-from scroll.ground.archive import atomic_write, unwritable
+from scroll.ground.archive import atomic_write, write_errors
 from scroll.ground.errors import InputError
 
 _FIRST = (
@@ -100,7 +100,7 @@ def _committed(row: dict, args) -> dict:
 
 def write(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
-    with unwritable(path, '--out:'), atomic_write(path) as file:
+    with write_errors(path, '--out:'), atomic_write(path) as file:
         file.write(text.encode())
 
 

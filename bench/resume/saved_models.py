@@ -19,7 +19,7 @@ from bench.resume.state import loading
 from core.environment import warn_once
 from core.plugins import MAMMOTH, normalise
 from core.torch_files import IGNORED, load_torch
-from scroll.ground.archive import unwritable
+from scroll.ground.archive import write_errors
 from scroll.ground.errors import InputError
 from utils import to_parsable_obj
 
@@ -86,7 +86,7 @@ def save(state, args, arguments: dict, task: int) -> None:
             f'--savecheck: {args.model} keeps what no file can hold ({error}): a run cannot be '
             f'continued from {path}'
         )
-    with unwritable(path):
+    with write_errors(path):
         write(path, content)
     print(f'  checkpoint: {path}', flush=True)
 

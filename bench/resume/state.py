@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 
 KIND = '__kind__'  # key of a packed value that is more than plain data
 _OF_THE_RUN = {
@@ -73,7 +73,7 @@ def loading(what):
     """Errors in the block are InputErrors that begin with what is loaded, also of hostile or
     damaged data.
     """
-    with naming(what):
+    with prefixed(what):
         try:
             yield
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:

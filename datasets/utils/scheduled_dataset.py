@@ -16,7 +16,7 @@ from datasets.utils import label_changes, readers
 from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.loader import ImageLoader, InMemoryDataset
 from scroll.embedding.images import Preprocessing
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.randomness import stream_seed
 from scroll.streams.schedule_forms import GRAMMAR
 from scroll.streams.schedules import Schedule, is_task_free, make_schedule, n_splits
@@ -136,7 +136,7 @@ class ScheduledDataset(ContinualDataset):
         self._noise = noisy is not true
         self.class_order = label_changes.class_order(args, self.N_CLASSES)
         self.train_labels = self.class_order[noisy]
-        with naming('--schedule'):
+        with prefixed('--schedule'):
             self.schedule = make_schedule(self._spec(), self.train_labels, args.seed)
         order = label_changes.task_order(args, len(self.schedule.tasks) - 1)
         if order is not None:
@@ -158,7 +158,7 @@ class ScheduledDataset(ContinualDataset):
     @classmethod
     def is_task_free(cls, args) -> bool:
         spec = _asked(args)
-        with naming('--schedule'):
+        with prefixed('--schedule'):
             return spec is not None and is_task_free(spec)
 
     @classmethod
@@ -168,7 +168,7 @@ class ScheduledDataset(ContinualDataset):
         spec = _asked(args)
         if spec is None:
             return _splits(cls, args)
-        with naming('--schedule'):
+        with prefixed('--schedule'):
             return n_splits(spec)
 
     def has_own_classes(self) -> bool:

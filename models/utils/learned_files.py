@@ -8,7 +8,7 @@ from dataclasses import replace
 from scroll.exports.tensors import export
 from scroll.files import edits
 from scroll.ground import archive
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.tables import check_names
 from scroll.learners.learner import Scroll
 from scroll.sums.exemplars import ExemplarBuffer
@@ -68,7 +68,7 @@ def load(model, path) -> None:
         state = replace(state, buffer=ExemplarBuffer(learner.buffer_size, learner.strategy))
     labels = getattr(images, 'labels', None) or range(len(model.to_stream))
     classes, dim = state.classes.tolist(), state.statistics.dim
-    with naming(path):
+    with prefixed(path):
         state.check_backbone(learner.psi())
         check_names(model.feature_names, state.names, 'this data set')
         if getattr(model.dataset, 'num_inputs', dim) != dim:

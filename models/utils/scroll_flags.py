@@ -9,7 +9,7 @@ from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
 from scroll.exports.tensors import FORMATS, check_export
 from scroll.files.shards import shard
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.settings import DEFAULTS, SETTINGS, parse
 
 _ONLINE = {
@@ -186,7 +186,7 @@ def check_args(args) -> None:
     if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
         raise InputError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
     if args.export:
-        with naming('--export'):
+        with prefixed('--export'):
             check_export(args.export, args.export_formats)
 
 

@@ -10,7 +10,7 @@ from scroll.exports import tensors as export
 from scroll.files import edits, engines, features, learning
 from scroll.files.arrays import columns_of
 from scroll.ground import archive
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.progress import Progress
 from scroll.ground.settings import SETTINGS, check_settings, parse
 from scroll.learners.learner import Scroll
@@ -353,6 +353,6 @@ def _write(state: State, path) -> None:
 def _load(path) -> Scroll:
     """Load a learner, with f_T; InputError names the file."""
     learner = Scroll.load(path)
-    with naming(path):
+    with prefixed(path):
         learner.predictor()
     return learner

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scroll.ground.archive import atomic_write, unwritable
+from scroll.ground.archive import atomic_write, write_errors
 from scroll.ground.errors import InputError
 from scroll.ground.grid import check_quantised, sample_keys
 
@@ -87,7 +87,7 @@ class FeatureCache:
                 except Exception:  # damaged headers raise almost anything
                     continue
                 gone = np.isin(keys_in(table), keys)
-                with unwritable(path, 'feature cache'):
+                with write_errors(path, 'feature cache'):
                     if gone.any() and not gone.all():
                         _write(path.parent, table[~gone])
                     if gone.any():

@@ -280,7 +280,7 @@ class IntegerNetwork(nn.Module):
         InputError: there is no such file, it is damaged or something else, or it cannot be run
         exactly."""
         facts, arrays = archive.read(path, _FORMAT)
-        with archive.readable(path):
+        with archive.read_errors(path):
             program = [
                 Op(
                     op,

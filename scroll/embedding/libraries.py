@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from scroll.embedding.images import INTERPOLATIONS, Preprocessing
-from scroll.ground.archive import readable, sha256
+from scroll.ground.archive import read_errors, sha256
 from scroll.ground.arguments import whole
 from scroll.ground.errors import InputError, did_you_mean
 
@@ -72,7 +72,7 @@ def timm_network(
         )
     whole(f'{label}: img_size', 1 if img_size is None else img_size, 1, 1 << 13)
     sized = {} if img_size is None else {'img_size': int(img_size)}
-    with readable(label if file is None else f'{label}: {file}'):
+    with read_errors(label if file is None else f'{label}: {file}'):
         if random is None:
             path = Path(file or _published_by_timm(timm, name))
             origin = sha256(path)
@@ -126,7 +126,7 @@ def transformers_network(name: str, random: int | None = None) -> tuple:
     `Embedder.from_transformers`.
     """
     transformers, name = _imported('transformers', random), str(name)
-    with readable(f'transformers:{name}'), _quiet(transformers.utils.logging):
+    with read_errors(f'transformers:{name}'), _quiet(transformers.utils.logging):
         folder = _file_of(name, ('config.json',)).parent
         _file_of(name, ('preprocessor_config.json',))
         config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
@@ -250,7 +250,7 @@ def _from_hub(repository: str, names: tuple) -> Path:
         path = hub.try_to_load_from_cache(repository, name)
         if isinstance(path, str):
             return Path(path)
-    with readable(
+    with read_errors(
         f'{" or ".join(names)} of {repository} is not in {hub.constants.HF_HUB_CACHE}, and '
         'cannot be fetched'
     ):

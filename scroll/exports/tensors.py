@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 import scroll
-from scroll.ground.archive import check_target, new_part, plain, sha256, unwritable
+from scroll.ground.archive import check_target, new_part, plain, sha256, write_errors
 from scroll.ground.arguments import instance, not_installed, shown
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID_BITS, little_endian
@@ -125,7 +125,7 @@ def export(learner, out, formats=None, image_shape=None, names=None) -> None:
         raise InputError(
             f'{path}: the weights of an integer backbone are a file more: give a folder'
         )
-    with unwritable(path):
+    with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as scratch, new_part(path, folder=not ending) as part:
             if ending:  # what predicts

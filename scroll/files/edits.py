@@ -22,7 +22,7 @@ import numpy as np
 
 from scroll.files.features import open_files, read_blocks
 from scroll.ground import archive
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import check_quantised, intake, quantise, sample_keys
 from scroll.ground.labels import check_kind, check_labels, normal
 from scroll.ground.progress import Progress
@@ -73,7 +73,7 @@ def merged(
             f'{path}: samples of it{part} are learned already: merged, they would count twice '
             '(where they are to: --repeated)'
         )
-    with naming(path):
+    with prefixed(path):
         if state.statistics.total and other.statistics.total:
             check_kind(other.classes, state.classes, f'in {source}')
         return state.merged(other)
@@ -110,7 +110,7 @@ def without_samples(
             raise InputError(f'{path}: there are no samples to train, so none to remove')
         features = np.concatenate(parts)
         keys = sample_keys(features)
-    with naming(path):
+    with prefixed(path):
         check_quantised(features)
         labels = check_labels(labels, len(features))
     return _removed(path, state, lambda: state.without(features, keys, labels), repeated)
@@ -120,7 +120,7 @@ def without_statistics(state: State, path, repeated: bool = False) -> State:
     """Return the state without the samples that a file counts; where a buffer or keys are kept,
     whole classes. InputError if they were removed already, unless `repeated`."""
     part = read(path)
-    with naming(path):
+    with prefixed(path):
         state.check_compatible(part)
     return _removed(
         path, state, lambda: state.without_classes(part.statistics, part.known_parts()), repeated
@@ -129,7 +129,7 @@ def without_statistics(state: State, path, repeated: bool = False) -> State:
 
 def _removed(path, state: State, remove, repeated: bool) -> State:
     """Return `remove()`; InputError, naming `path`, if it fails, or has removed a part before."""
-    with naming(path):
+    with prefixed(path):
         out = remove()
     before = state.parts or {}
     after = out.parts or {}
@@ -146,5 +146,5 @@ def without_class(state: State, text: str, path) -> State:
     """Return the state without the class of this name; InputError, naming `path`, if it cannot be
     removed."""
     classes = {str(label): label for label in state.classes.tolist()}
-    with naming(path):
+    with prefixed(path):
         return state.without_class(classes.get(normal(text), text))

@@ -21,9 +21,9 @@ from typing import NamedTuple
 from scroll.embedding.named import embedder_of
 from scroll.files import features
 from scroll.files.learning import learn_file, open_for
-from scroll.ground.archive import readable
+from scroll.ground.archive import read_errors
 from scroll.ground.arguments import not_installed, one_of, whole
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.progress import Progress
 from scroll.learners.learner import Scroll
 from scroll.learners.state import State
@@ -68,7 +68,7 @@ def _file_system(url: str) -> Iterator:
         raise InputError(
             f'{url}: URLs need fsspec, which is not installed: pip install fsspec'
         ) from None
-    with readable(url):
+    with read_errors(url):
         yield fsspec
 
 
@@ -78,7 +78,7 @@ def _local_copy(source: str) -> Iterator[str]:
     if '://' not in source:
         yield source
         return
-    with tempfile.TemporaryDirectory() as folder, naming(source):
+    with tempfile.TemporaryDirectory() as folder, prefixed(source):
         cache = {'cache_storage': folder}
         with _file_system(source) as fsspec:
             path = fsspec.open_local(f'simplecache::{source}', simplecache=cache)
@@ -144,7 +144,7 @@ def merge(one, two):
     if one is None or isinstance(two, InputError):
         return two
     try:
-        with naming(f'{one.sources[0]}, {two.sources[0]}'):
+        with prefixed(f'{one.sources[0]}, {two.sources[0]}'):
             return Count(one.state.merged(two.state), one.sources + two.sources)
     except InputError as error:
         return error

@@ -24,9 +24,9 @@ import numpy as np
 
 from scroll.files import arrays as limits
 from scroll.files.arrays import NAMES, Arrays, Mapped, kind_of, labels_of
-from scroll.ground.archive import readable
+from scroll.ground.archive import read_errors
 from scroll.ground.arguments import one_of, shown, whole
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.labels import check_kind, check_labels, typed_labels
 from scroll.ground.tables import Columns, places
 
@@ -88,7 +88,7 @@ class FeatureFile:
     def put_in_order(self, names: tuple | None) -> None:
         """Read the columns of X in the order of these names; InputError if it has others."""
         if names is not None and self.names is not None:
-            with naming(self.path):
+            with prefixed(self.path):
                 places(self.names, names)
             self.names = names
 
@@ -99,7 +99,7 @@ class FeatureFile:
     @contextmanager
     def _opened(self) -> Iterator:
         """Give its reader to the block; any error there is an InputError that names the file."""
-        with readable(self.path):
+        with read_errors(self.path):
             yield self._reader()
 
     def _reader(self):
@@ -117,7 +117,7 @@ class FeatureFile:
             size = max(min(size, limits.BLOCK_BYTES // (8 * source.dim or 1)), 1)
             start = 0
             for columns in source.blocks(size):
-                with naming(f'samples {start} to {start + len(columns["X"]) - 1}'):
+                with prefixed(f'samples {start} to {start + len(columns["X"]) - 1}'):
                     block = _checked(Block(**columns), start)
                 start += len(block.X)
                 yield block
@@ -165,7 +165,7 @@ def open_files(
                 f'{file.path}: it has {", ".join(file.has)}, but {first.path} has '
                 f'{", ".join(first.has)}'
             )
-        with naming(file.path):
+        with prefixed(file.path):
             check_kind(file.labels, *(reference or (first.labels, f'in {first.path}')))
     return files
 
@@ -202,7 +202,7 @@ def _checked(block: Block, start: int) -> Block:
         raise InputError(f'X of sample {start + row} is not finite')
     y = None if y is None else typed_labels(y, len(X))
     if names is not None:
-        with naming('id'):
+        with prefixed('id'):
             check_labels(names, len(X))
     if split is not None:
         split = np.asarray(split).astype(str)

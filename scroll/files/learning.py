@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from scroll.files.features import BLOCK, FeatureFile, open_files, read_blocks
-from scroll.ground.archive import atomic_write, unwritable
-from scroll.ground.errors import InputError, naming
+from scroll.ground.archive import atomic_write, write_errors
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.labels import check_kind
 from scroll.ground.progress import Progress
 from scroll.learners.learner import Scroll
@@ -89,7 +89,7 @@ def learn_file(
     called with the number of samples of each block."""
     learned = 0
     for _, block in read_blocks([file], split, size):
-        with naming(file.path):
+        with prefixed(file.path):
             learner.partial_fit(file.named(block.X), block.y)
         learned += len(block.X)
         progress(len(block.X))
@@ -121,11 +121,11 @@ def predict(
     header = ['id', 'label', *(['y'] if labelled else []), *score_names]
     writing = nullcontext(sys.stdout.buffer) if out == '-' else atomic_write(out)
     samples = sum(file.rows for file in files)
-    with unwritable(out), writing as target, Progress('Predicting', samples) as progress:
+    with write_errors(out), writing as target, Progress('Predicting', samples) as progress:
         sys.stdout.flush()
         target.write(_csv([header]))
         for file, block in read_blocks(files, split, size, usual='test'):
-            with naming(file.path):
+            with prefixed(file.path):
                 if labelled:
                     check_kind(block.y, learner.classes_)
                 X = file.named(block.X)

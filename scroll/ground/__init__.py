@@ -1,1 +1,1 @@
-"""What every room stands on: errors, arguments, the grid, labels, tables, files, progress, settings."""
+"""Foundation of all rooms: errors, arguments, grid, labels, tables, files, progress, settings."""

@@ -15,6 +15,7 @@ import threading
 import weakref
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +28,9 @@ _held = threading.local()
 
 @contextlib.contextmanager
 def atomic_write(path):
-    """A binary file to write into, which becomes `path` when the block ends: whole and on disk or
-    not at all. Links are followed: their target is replaced, and keeps its mode. A missing folder
-    is made. OSError: it cannot be written (`target_of`); whatever was there is as it was."""
+    """Open a binary file to write into, which becomes `path` when the block ends: whole and on disk
+    or not at all. Links are followed: their target is replaced, and keeps its mode. A missing
+    folder is made. OSError: it cannot be written (`target_of`); whatever was there is as it was."""
     target = target_of(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     with new_part(target) as part, open(part, 'wb') as file:
@@ -46,9 +47,9 @@ def atomic_write(path):
 
 @contextlib.contextmanager
 def new_part(target: Path, folder: bool = False):
-    """A new file or folder next to `target`, which becomes `target` when the block ends without an
-    error, and is gone if not. It is locked: one that is not is what a killed process has left, and
-    is removed here."""
+    """Make a new file or folder next to `target`, which becomes `target` when the block ends
+    without an error, and is gone if not. It is locked: one without a lock was left by a killed
+    process, and is removed here."""
     for old in target.parent.glob(f'{glob.escape(target.name)}.[0-9]*-????????.part'):
         with contextlib.suppress(OSError), _descriptor(old, os.O_NONBLOCK | os.O_NOFOLLOW) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,7 +75,7 @@ def new_part(target: Path, folder: bool = False):
 
 @contextlib.contextmanager
 def _descriptor(path, flags: int = 0):
-    """A descriptor to read a file or a folder, closed when the block ends."""
+    """Open a descriptor to read a file or a folder, closed when the block ends."""
     descriptor = None
     try:  # the guard comes first: an interrupt may come after any line
         descriptor = os.open(path, os.O_RDONLY | flags)
@@ -89,8 +90,8 @@ def _remove(path: Path) -> None:
 
 
 def target_of(path) -> Path:
-    """The file that writing to `path` replaces, after all links; it need not exist. OSError: it is
-    '-', a folder, a device, a pipe, or a link to itself."""
+    """Return the file that writing to `path` replaces, after all links; it need not exist. OSError:
+    it is '-', a folder, a device, a pipe, or a link to itself."""
     path = os.fspath(path) or '.'
     if path == '-':
         raise OSError(errno.EINVAL, 'standard output is for text; a file of this name is ./-', '-')
@@ -107,13 +108,15 @@ def check_target(path, flag: str = '', folder: bool = False) -> None:
     """InputError, before any work, if the file `path` (`target_of`), or no file in the folder
     `path`, can be written. Nothing is made: of folders on the way the last that is there is
     tried."""
-    with unwritable(path, flag):
+    with write_errors(path, flag):
         home = Path(os.path.realpath(path)) if folder else target_of(path).parent
         tempfile.TemporaryFile(dir=next(filter(Path.exists, (home, *home.parents)))).close()
 
 
 def check_apart(path, others, flag: str = '-o') -> None:
-    """InputError if the file to write, `path`, is one of the others that a command has to do with."""
+    """InputError if the file to write, `path`, is one of the others that a command has to do
+    with.
+    """
     if os.path.realpath(path) in map(os.path.realpath, others):
         raise InputError(
             f'{flag} {path} is named twice, and one of the two would be lost: give another name'
@@ -121,8 +124,8 @@ def check_apart(path, others, flag: str = '-o') -> None:
 
 
 @contextlib.contextmanager
-def unwritable(path, flag: str = ''):
-    """An OSError in the block becomes an InputError: `path` cannot be written."""
+def write_errors(path, flag: str = ''):
+    """Turn an OSError in the block into an InputError: `path` cannot be written."""
     try:
         yield
     except BrokenPipeError:  # of standard output, whose reader is gone
@@ -156,7 +159,7 @@ def take_lock(path, mode: str = 'ab', on_wait=None, wait: bool = True):
     until it is returned it is guarded here: no interrupt, at whatever line, leaves one that is
     never given back."""
     while True:
-        file = open(path, mode)
+        file = open(path, mode)  # noqa: SIM115 (it is returned open)
         try:
             with contextlib.suppress(OSError):  # not all file systems have locks
                 try:
@@ -184,10 +187,12 @@ def _files() -> weakref.WeakValueDictionary:
 
 
 def open_file(path):
-    """A regular file, to read its bytes. OSError for anything else: a pipe or a device may never
-    end.
+    """Open a regular file, to read its bytes. OSError for anything else: a pipe or a device may
+    never end.
     """
-    file = open(path, 'rb', opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    file = open(  # noqa: SIM115 (it is returned open)
+        path, 'rb', opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+    )
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, 'it is not a regular file', str(path))
@@ -195,7 +200,9 @@ def open_file(path):
 
 
 def read_json(path):
-    """The content of a JSON file; OSError if it cannot be read, ValueError if it is something else."""
+    """The content of a JSON file; OSError if it cannot be read, ValueError if it is something
+    else.
+    """
     with open_file(path) as file:
         text = file.read()
     try:
@@ -205,7 +212,7 @@ def read_json(path):
 
 
 def sha256(path) -> str:
-    """Hex, of a file."""
+    """Return the SHA-256 of a file, in hex."""
     digest = hashlib.sha256()
     with open_file(path) as file:
         while piece := file.read(1 << 20):
@@ -219,27 +226,30 @@ def write(path, kind: str, facts: dict, arrays: dict) -> None:
     or text, by name."""
     text = json.dumps(facts, sort_keys=True, default=plain)
     stored = {name: little_endian(array) for name, array in arrays.items()}
-    with unwritable(path), atomic_write(path) as file:
-        np.savez(file, format=kind, facts=text, sha256=_digest(kind, text, stored), **stored)
+    content: dict[str, Any] = dict(
+        format=kind, facts=text, sha256=_digest(kind, text, stored), **stored
+    )
+    with write_errors(path), atomic_write(path) as file:
+        np.savez(file, **content)
 
 
 def plain(value):
-    """A number, numpy's or of another kind, as one that JSON holds."""
+    """Return a number, numpy's or of another kind, as one that JSON holds."""
     value = value.item() if hasattr(value, 'item') else value
     return value if isinstance(value, (bool, int)) else float(value)
 
 
-def read(path, kind: str) -> tuple:
-    """(facts, arrays) that `write` wrote. Runs no code from the file. InputError if there is no
-    such file, or it is of another kind or version, or damaged."""
+def read(path, kind: str) -> tuple[dict, dict[str, np.ndarray]]:
+    """Return (facts, arrays) that `write` wrote. Runs no code from the file. InputError if there is
+    no such file, or it is of another kind or version, or damaged."""
     content = _content(path)
-    found = str(content.pop('format', ''))
-    if found != kind:
-        other = f', this is {found}' if re.fullmatch(r'scroll-[a-z]+-\d{1,9}', found) else ''
+    actual = str(content.pop('format', ''))
+    if actual != kind:
+        other = f', this is {actual}' if re.fullmatch(r'scroll-[a-z]+-\d{1,9}', actual) else ''
         raise InputError(
             f'{path}: expected a file of the format {kind}{other} (`learn` or `save` makes it)'
         )
-    with readable(path):
+    with read_errors(path):
         text, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
         if digest != _digest(kind, text, content):
             raise ValueError('its content does not match its digest')
@@ -247,19 +257,19 @@ def read(path, kind: str) -> tuple:
 
 
 def kind_of(path) -> str:
-    """The format that `path` names; '' where it names none."""
+    """Return the format that `path` names; '' where it names none."""
     return str(_content(path, ('format',)).get('format', ''))
 
 
-def arrays_of(path, names=None) -> dict:
-    """The arrays of any npz file, or those of these names, without pickles."""
+def arrays_of(path, names=None) -> dict[str, np.ndarray]:
+    """Return the arrays of any npz file, or those of these names, without pickles."""
     return _content(path, names, available_memory() // 2)
 
 
-def _content(path, names=None, most: int = 0) -> dict:
-    """Arrays by name, all of them, or those of `names`. `most`: bytes of memory that a compressed
-    file may take; ours are not compressed."""
-    with readable(path), open_file(path) as file, zipfile.ZipFile(file) as archive:
+def _content(path, names=None, most: int = 0) -> dict[str, np.ndarray]:
+    """Return arrays by name, all of them, or those of `names`. `most`: bytes of memory that a
+    compressed file may take; ours are not compressed."""
+    with read_errors(path), open_file(path) as file, zipfile.ZipFile(file) as archive:
         sizes = {
             entry.filename.removesuffix('.npy'): entry.file_size for entry in archive.infolist()
         }
@@ -268,8 +278,8 @@ def _content(path, names=None, most: int = 0) -> dict:
         if size > max(os.stat(path).st_size, most):  # gigabytes of zeros make a small file
             raise ValueError(f'its content takes {size / 2**30:,.1f} GiB')
         check_memory('its content', size)
-        with np.load(file, allow_pickle=False) as found:
-            content = {name: native(found[name]) for name in wanted}
+        with np.load(file, allow_pickle=False) as arrays:
+            content = {name: native(arrays[name]) for name in wanted}
         for array in content.values():
             if array.dtype.kind == 'U':
                 array.tolist()  # fails here, not later, if a number stands for no character
@@ -277,8 +287,8 @@ def _content(path, names=None, most: int = 0) -> dict:
 
 
 @contextlib.contextmanager
-def readable(path):
-    """Any error in the block as an InputError that names `path`: damaged files raise almost
+def read_errors(path):
+    """Turn any error in the block into an InputError that names `path`: damaged files raise almost
     anything.
     """
     try:
@@ -287,24 +297,21 @@ def readable(path):
         raise
     except Exception as error:
         text = ' '.join(str(error).split())[:300]
-        raise InputError(
-            f'{path}: '
-            + (
-                str(error)
-                if isinstance(error, InputError)
-                else 'there is no such file'
-                if isinstance(error, FileNotFoundError)
-                else f'cannot be read ({error.strerror or text})'
-                if isinstance(error, OSError)
-                else f'damaged, or not what is expected here ({text})'
-            )
-        ) from error
+        if isinstance(error, InputError):
+            reason = error
+        elif isinstance(error, FileNotFoundError):
+            reason = 'there is no such file'
+        elif isinstance(error, OSError):
+            reason = f'cannot be read ({error.strerror or text})'
+        else:
+            reason = f'damaged, or not what is expected here ({text})'
+        raise InputError(f'{path}: {reason}') from error
 
 
 def _digest(kind: str, facts: str, arrays: dict) -> str:
     sha = hashlib.sha256(json.dumps([kind, facts]).encode())
-    for name, array in sorted(arrays.items()):
-        array = np.atleast_1d(little_endian(array))
+    for name in sorted(arrays):
+        array = np.atleast_1d(little_endian(arrays[name]))
         sha.update(json.dumps([name, array.dtype.str, list(array.shape)]).encode())
         sha.update(array.tobytes())
     return sha.hexdigest()

@@ -16,17 +16,21 @@ _SMALL = 1 << 28  # bytes that any machine has
 
 
 def shown(value) -> str:
-    """A value as an error names it: on one line, and short."""
+    """Return a value as an error names it: on one line, and short."""
     try:
         text = ' '.join(repr(value).split())
-    except Exception:  # a number of more digits than Python prints, or a class of one's own
+    except Exception:  # noqa: BLE001 (huge integers, and the caller's own classes, raise anything)
         text = f'of type {type(value).__name__}'
     return text if len(text) <= 80 else f'{text[:77]}...'
 
 
 def whole(name: str, value, least: int = 0, most: int = MAX_COUNT) -> None:
     """InputError unless value is a whole number, Python's or numpy's, from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= most:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Integral)
+        or not least <= int(value) <= most
+    ):
         raise InputError(f'{name} {shown(value)}: expected a whole number, {least} to {most}')
 
 
@@ -63,19 +67,19 @@ def instance(name: str, value, kind: type) -> None:
 
 
 def available_memory() -> int:
-    """Bytes that can still be allocated: free and reclaimable memory and swap, within a container's
-    limit.
+    """Return the bytes that can still be allocated: free and reclaimable memory and swap, within a
+    container's limit.
     """
     try:
         lines = (line.split() for line in Path('/proc/meminfo').read_text().splitlines())
-        known = {words[0]: int(words[1]) << 10 for words in lines if len(words) == 3}
-        found = [known['MemAvailable:'] + known['SwapFree:']]
+        sizes = {words[0]: int(words[1]) << 10 for words in lines if len(words) == 3}
+        limits = [sizes['MemAvailable:'] + sizes['SwapFree:']]
     except (OSError, KeyError):  # not Linux
-        found = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
+        limits = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
     for limit in ('memory.max', 'memory/memory.limit_in_bytes'):  # control groups, versions 2 and 1
         with suppress(OSError, ValueError):  # there is none, or it is 'max'
-            found.append(int(Path('/sys/fs/cgroup', limit).read_text()))
-    return min(found)
+            limits.append(int(Path('/sys/fs/cgroup', limit).read_text()))
+    return min(limits)
 
 
 def check_memory(what: str, size: int) -> None:
@@ -90,8 +94,8 @@ def check_memory(what: str, size: int) -> None:
 
 
 def not_installed(what: str, package: str, extra: str) -> InputError:
-    """The error where an optional package is missing. extra: of pyproject.toml, the one that has
-    it.
+    """Return the error where an optional package is missing. extra: the one of pyproject.toml that
+    has it.
     """
     return InputError(
         f'{what} needs {package}, which is not installed: pip install ".[{extra}]" in a checkout'

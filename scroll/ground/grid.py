@@ -1,6 +1,6 @@
-"""The grid on which features live: unit vectors in whole multiples of 2^-18, so that their sums are exact.
+"""The grid of features: unit vectors in whole multiples of 2^-18, so that their sums are exact.
 
->>> quantise([[3.0, 4.0]]).tolist(), GRID                            # 0.6 and 0.8, in units of 2^-18
+>>> quantise([[3.0, 4.0]]).tolist(), GRID              # 0.6 and 0.8, in units of 2^-18
 ([[157286, 209715]], 262144)
 """
 
@@ -19,18 +19,18 @@ PRECISION = 'float32'  # of features as they are taken in
 
 
 def widened(numbers):
-    """Numbers of fewer bits than numpy itself knows as float32, which holds them exactly: tensors
-    of bfloat16 and float8, arrays of the types of `ml_dtypes`. Everything else as it is."""
+    """Return tensors of bfloat16 and float8, and arrays of the types of `ml_dtypes`, which numpy
+    itself does not know, as float32, which holds them exactly; everything else as it is."""
     if re.match(r'(torch\.)?(bfloat|float8)', str(getattr(numbers, 'dtype', ''))):
         return numbers.float() if hasattr(numbers, 'float') else numbers.astype(np.float32)
     return numbers
 
 
 def quantise(features) -> np.ndarray:
-    """Unit rows on the grid: 2^18 x / |x| for each row x, rounded to the nearest integers, ties to
-    even.
+    """Return unit rows on the grid: 2^18 x / |x| for each row x, rounded to the nearest integers,
+    ties to even.
 
-    What is rounded is the exact quotient: where float64 cannot tell on which side of a tie it lies,
+    The exact quotient is rounded: where float64 cannot tell on which side of a tie it lies,
     integers decide. So a row's result is a function of its numbers alone, whatever the machine or
     the other rows.
 
@@ -71,10 +71,10 @@ def quantise(features) -> np.ndarray:
 
 
 def intake(features) -> np.ndarray:
-    """Numbers (N, d) as a learner of feature vectors takes them in, before `quantise`: rounded to
-    float32, so that a number and its float32 copy are one. InputError: a value is beyond float32.
-    What float32 holds with fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors
-    have it."""
+    """Round numbers (N, d) to float32, as a learner of feature vectors does before `quantise`, so
+    that a number and its float32 copy are one. Numbers below 2^-126 in size, which float32 holds
+    with fewer than 24 bits, become 0, as on some processors. InputError: a value is beyond
+    float32."""
     features = np.asarray(features)
     if features.dtype.kind not in 'fiu':
         return features
@@ -82,12 +82,9 @@ def intake(features) -> np.ndarray:
         out = features.astype(np.float32)
     if features.dtype.kind == 'f':
         small = np.abs(features) < 2.0**-126
-        if small.any():
-            out[small] = np.where(
-                np.abs(features[small]) < 2.0**-126 - 2.0**-150,
-                0,
-                np.copysign(2.0**-126, features[small]),
-            )
+        nearly = small & (np.abs(features) >= 2.0**-126 - 2.0**-150)  # rounded up
+        out[small] = 0
+        out[nearly] = np.copysign(2.0**-126, features[nearly])
     beyond = ~np.isfinite(out)
     if beyond.any() and np.isfinite(features[beyond]).any():
         row = np.argwhere(beyond & np.isfinite(features))[0][0]
@@ -97,12 +94,14 @@ def intake(features) -> np.ndarray:
     return out
 
 
-def _rounded_quotients(x: list, columns) -> list:
-    """Entries of 2^18 x / |x|, rounded exactly; ties to even. x: floats, not all zero."""
+def _rounded_quotients(x: list[float], columns) -> list[int]:
+    """Return entries of 2^18 x / |x|, rounded exactly; ties to even. x: floats, not all zero."""
     # every float64 is a multiple of 2^-1074
     x = [int(Fraction(value) * (1 << 1074)) for value in x]
-    squares, out = sum(value * value for value in x), []
-    for value in (x[column] for column in columns):
+    squares = sum(value * value for value in x)
+    out = []
+    for column in columns:
+        value = x[column]
         square = (value << GRID_BITS + 1) ** 2
         twice = isqrt(square // squares)  # floor(2 t), t the absolute value of the quotient
         nearest = (twice + 1) // 2
@@ -113,7 +112,9 @@ def _rounded_quotients(x: list, columns) -> list:
 
 
 def on_grid(features, dim: int | None = None) -> np.ndarray:
-    """Features as an array. InputError unless they are integers (N, d), from -2^18 to 2^18."""
+    """Return features as an array. InputError unless they are integers (N, d), from -2^18 to
+    2^18.
+    """
     features = np.asarray(features)
     if features.ndim == 2 and dim and features.shape[1] != dim:
         raise InputError(f'there are {features.shape[1]} features: expected {dim}')
@@ -131,7 +132,7 @@ def on_grid(features, dim: int | None = None) -> np.ndarray:
 
 
 def check_quantised(features, dim: int | None = None) -> None:
-    """InputError unless features are what `quantise` gives: `on_grid`, rows of length 0 or,
+    """InputError unless `quantise` can have made the features: `on_grid`, rows of length 0 or,
     rounded, 2^18.
     """
     exact = on_grid(features, dim).astype(np.float64)
@@ -146,22 +147,23 @@ def check_quantised(features, dim: int | None = None) -> None:
 
 
 def little_endian(array) -> np.ndarray:
-    """The array as digests and files have it on every machine: C-contiguous, the lowest byte first."""
+    """Return the array as digests and files have it on every machine: C-contiguous, the lowest byte
+    first.
+    """
     array = np.asarray(array)
     return array.astype(array.dtype.newbyteorder('<'), order='C', copy=False)
 
 
 def native(array) -> np.ndarray:
-    """The array with its bytes in the order of this machine."""
+    """Return the array with its bytes in the order of this machine."""
     array = np.asarray(array)
     return array.astype(array.dtype.newbyteorder('='), copy=False)
 
 
 def sample_keys(samples: np.ndarray) -> np.ndarray:
-    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes (`little_endian`)."""
+    """Return the first eight bytes of the SHA-256 of each sample's bytes (`little_endian`), uint64
+    (N,).
+    """
     samples = little_endian(samples)
-    size = samples[0].nbytes if len(samples) else 0
-    view = memoryview(samples).cast('B') if size else b''
-    starts = range(0, size * len(samples), size) if size else [0] * len(samples)
-    digests = b''.join(hashlib.sha256(view[start : start + size]).digest()[:8] for start in starts)
+    digests = b''.join(hashlib.sha256(sample.tobytes()).digest()[:8] for sample in samples)
     return np.frombuffer(digests, '>u8').astype(np.uint64)

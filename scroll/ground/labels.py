@@ -1,8 +1,9 @@
-"""Labels: what is taken for one, and which samples have it."""
+"""Labels: checks, comparison, and the samples of each."""
 
 import math
 import unicodedata
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +15,11 @@ INTEGERS, BOOLEANS = 'integers', 'True and False'
 
 
 def check_labels(labels, count: int | None = None) -> np.ndarray:
-    """A copy of labels as an array (N,) of int64, or of text (`label_array`); else an InputError.
-    One rule for arrays, lists, categoricals and columns of a data frame, whatever their dtype: all
-    labels are whole numbers (3, True, 3.0), or all are text. Text is compared in Unicode's normal
-    form C, so that a letter and its accent, as one sign or as two, are the same label. count: N;
-    None: any."""
+    """Return a copy of labels as an array (N,) of int64, or of text (`label_array`); else an
+    InputError. One rule for arrays, lists, categoricals and columns of a data frame, whatever their
+    dtype: all labels are whole numbers (3, True, 3.0), or all are text. Text is compared in
+    Unicode's normal form C, so that a letter and its accent, as one sign or as two, are the same
+    label. count: N; None: any."""
     if np.ma.is_masked(labels):
         raise InputError('y has masked labels: leave these samples out')
     try:
@@ -58,30 +59,21 @@ def check_labels(labels, count: int | None = None) -> np.ndarray:
 
 
 def typed_labels(labels, count: int | None = None) -> np.ndarray:
-    """As `check_labels`; but where all are True or False, bool (N,), so that predictions are so,
-    too.
+    """Return labels as `check_labels` does; bool (N,) where all are True or False, so that
+    predictions are so, too.
     """
     out = check_labels(labels, count)
-    if (
-        len(out)
-        and out.dtype.kind == 'i'
-        and ((out == 0) | (out == 1)).all()
-        and all(
-            isinstance(label, (bool, np.bool_)) for label in np.asarray(widened(labels)).tolist()
-        )
-    ):
-        return out.astype(bool)
-    return out
+    if out.dtype.kind != 'i' or not np.isin(out, (0, 1)).all():
+        return out
+    kinds = {type(label) for label in np.asarray(widened(labels)).tolist()}
+    return out.astype(bool) if kinds and kinds <= {bool, np.bool_} else out
 
 
 def _of_objects(labels: list) -> np.ndarray:
     text = bool(labels) and isinstance(labels[0], str)
     for place, label in enumerate(labels):
-        if (
-            isinstance(label, str) != text
-            or not (text or _is_whole(label))
-            or (text and label.endswith('\0'))
-        ):
+        is_label = isinstance(label, str) and label[-1:] != '\0' if text else _is_whole(label)
+        if not is_label:
             raise InputError(
                 f'y[{place}] is {shown(label)}: labels must be all integers or all strings, '
                 'without NUL at their end'
@@ -89,44 +81,44 @@ def _of_objects(labels: list) -> np.ndarray:
     return label_array([normal(label) if text else int(label) for label in labels])
 
 
-def _is_whole(label) -> bool:
-    """Whether a Python or numpy object is a whole number that int64 holds."""
-    if isinstance(label, np.timedelta64) or (
-        not isinstance(label, (Integral, np.bool_))
-        and not (isinstance(label, Real) and math.isfinite(label) and label == int(label))
-    ):
+def _is_whole(label: Any) -> bool:
+    """Return whether a Python or numpy object is a whole number that int64 holds."""
+    if isinstance(label, np.timedelta64) or not isinstance(label, (Real, np.bool_)):
         return False
-    return -1 << 63 <= int(label) < 1 << 63
+    value: Any = label
+    finite = isinstance(label, Integral) or math.isfinite(value)  # of huge integers it raises
+    return bool(finite and value == int(value) and -1 << 63 <= int(value) < 1 << 63)
 
 
 def normal(label):
-    """A label as it is compared: text in Unicode's normal form C."""
+    """Return a label as it is compared: text in Unicode's normal form C."""
     return unicodedata.normalize('NFC', label) if isinstance(label, str) else label
 
 
 def label_array(labels: list) -> np.ndarray:
-    """Labels (K,) of one kind as an array: int64 or text."""
+    """Return labels (K,) of one kind as an array: int64 or text."""
     if not labels or not isinstance(labels[0], str):
         return np.array(labels, np.int64)
     return np.array([str.__str__(label) for label in labels])
 
 
 def kind_of(dtype: np.dtype) -> str:
-    """Labels of a type, for errors."""
+    """Return the kind of labels of a type, for errors."""
     return {'U': 'strings', 'b': BOOLEANS}.get(dtype.kind, INTEGERS)
 
 
-def check_kind(labels, known, source: str = 'before') -> None:
-    """InputError if checked labels are numbers and those that are known are text, or the other way
-    round.
-    labels, known: arrays, or words as of `kind_of`. source: where the known ones are."""
-    kinds = [part if isinstance(part, str) else kind_of(part.dtype) for part in (labels, known)]
+def check_kind(labels, others, source: str = 'before') -> None:
+    """InputError if checked labels are numbers and other ones are text, or the other way round.
+
+    labels, others: arrays, or words of `kind_of`.
+    source: place of the others, for the error."""
+    kinds = [part if isinstance(part, str) else kind_of(part.dtype) for part in (labels, others)]
     if (kinds[0] in (INTEGERS, BOOLEANS)) != (kinds[1] in (INTEGERS, BOOLEANS)):
         raise InputError(f'labels are {kinds[0]} here and {kinds[1]} {source}: keep to one kind')
 
 
 def by_label(labels: np.ndarray):
     """Yield (label, its positions) of checked labels (N,), labels in ascending order."""
-    found, rows = np.unique(labels, return_inverse=True)
-    for row, label in enumerate(found.tolist()):
+    classes, rows = np.unique(labels, return_inverse=True)
+    for row, label in enumerate(classes.tolist()):
         yield label, np.flatnonzero(rows == row)

@@ -15,17 +15,19 @@ if TYPE_CHECKING:
 
 
 def stream_seed(seed: int, concern: str) -> int:
-    """A 63-bit seed for one concern ('schedule', 'shuffle', ...), derived from the run's seed."""
+    """Return a 63-bit seed for one concern ('schedule', 'shuffle', ...), derived from the run's
+    seed.
+    """
     return int.from_bytes(hashlib.sha256(f'{seed}/{concern}'.encode()).digest()[:8], 'big') >> 1
 
 
 def numpy_stream(seed: int, concern: str) -> np.random.Generator:
-    """The concern's numpy generator."""
+    """Return the numpy generator of a concern."""
     return np.random.default_rng(stream_seed(seed, concern))
 
 
 def torch_stream(seed: int, concern: str) -> 'torch.Generator':
-    """The concern's torch generator, on the CPU."""
+    """Return the torch generator of a concern, on the CPU."""
     import torch
 
     return torch.Generator().manual_seed(stream_seed(seed, concern))

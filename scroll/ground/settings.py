@@ -1,4 +1,5 @@
-"""Every setting of a learner, once: default, what it may be, what it is for, which heads look at it.
+"""Every setting of a learner, once: default, what it may be, what it is for, which heads look at
+it.
 
 The checks of `Scroll` and `ScrollClassifier`, the flags of `main.py` and of `python -m scroll
 learn`, and the settings in state files all derive from `SETTINGS`; a test holds the constructors to
@@ -166,5 +167,5 @@ def parse(text):
 
 
 def class_weight_hint(names) -> str:
-    """What to do instead of `class_weight`, if it is among the names of arguments; else ''."""
+    """Advice in place of `class_weight`, if it is among the names of arguments; else ''."""
     return "; head='balanced' counts each class alike" if 'class_weight' in names else ''

@@ -1,4 +1,4 @@
-"""Data frames and arrays as features: names of columns, and numbers in the order that was learned."""
+"""Data frames and arrays as features: names of columns, and numbers in the order learned."""
 
 import re
 import warnings
@@ -24,21 +24,25 @@ class Columns(NamedTuple):
 
 
 def _columns_of(X) -> tuple:
-    """Names of the columns of a table (pandas, polars, pyarrow) as they are; () for arrays."""
+    """Return the names of the columns of a table (pandas, polars, pyarrow) as they are; () for
+    arrays.
+    """
     columns = X.column_names if hasattr(type(X), 'column_names') else getattr(X, 'columns', None)
     return () if columns is None else tuple(columns)
 
 
 def _are_places(columns: tuple) -> bool:
-    """Whether columns are numbered from 0, in any order: such a number is a place, not a name."""
+    """Return whether columns are numbered from 0, in any order: such a number is a place, not a
+    name.
+    """
     numbers = all(isinstance(name, Integral) for name in columns)
     return numbers and sorted(columns) == list(range(len(columns)))
 
 
 def names_of(X) -> tuple | None:
-    """Names of the columns of a table as text, as files have them: 2020, None, ('x', 1) as 2020,
-    None, ('x', 1). None for arrays, and for columns that are numbered from 0. InputError: two have
-    one name."""
+    """Return names of the columns of a table as text, as files have them: 2020, None, ('x', 1) as
+    2020, None, ('x', 1). None for arrays, and for columns that are numbered from 0. InputError: two
+    have one name."""
     columns = _columns_of(X)
     return None if _are_places(columns) else _texts(columns)
 
@@ -60,8 +64,8 @@ def check_names(given, learned, what: str) -> None:
 
 
 def places(given: tuple, learned: tuple) -> np.ndarray:
-    """int64 (d,): where among the given names each learned one is; InputError: missing, unknown,
-    twice.
+    """Return the place of each learned name among the given ones, int64 (d,); InputError: names are
+    missing, unknown or given twice.
     """
     if len(set(given)) < len(given) or set(given) != set(learned):
         raise InputError(f'X has other columns than those learned: {_difference(given, learned)}')
@@ -82,7 +86,7 @@ def _difference(given: tuple, learned: tuple) -> str:
 
 
 def _few(names) -> str:
-    return ', '.join(map(shown, names[:3])) + ', ...' * (len(names) > 3)
+    return ', '.join(map(shown, names[:3])) + (', ...' if len(names) > 3 else '')
 
 
 def check_dense(X) -> None:
@@ -99,8 +103,8 @@ def check_dense(X) -> None:
 
 
 def rows_of(X) -> np.ndarray:
-    """X, which has no names of columns, as an array; a column of lists or arrays of equal length
-    (pandas, pyarrow, polars) as rows."""
+    """Return X, which has no names of columns, as an array; a column of lists or arrays of equal
+    length (pandas, pyarrow, polars) as rows."""
     X = np.asarray(widened(X))
     return np.array(X.tolist()) if X.dtype == object and X.ndim == 1 else X
 
@@ -117,8 +121,8 @@ def warn_of_half(X) -> None:
 
 
 def numbers_of(X, learned: tuple | None = None) -> np.ndarray:
-    """X as an array, its columns in the order that was learned. InputError: other names, missing
-    values, a sparse matrix, or no table of numbers.
+    """Return X as an array, its columns in the order that was learned. InputError: other names,
+    missing values, a sparse matrix, or no table of numbers.
 
     learned: names of the columns that were learned; (): they had none; None: nothing was learned.
     Columns that are numbered from 0 go by their numbers. UserWarning where only one of the two has

@@ -24,7 +24,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 
 from scroll.ground.arguments import one_of, shown, whole
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import widened
 from scroll.ground.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.ground.settings import SETTINGS, check_settings, class_weight_hint
@@ -282,7 +282,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             labels = typed_labels(y)
             declared = labels[:0]
             if classes is not None:
-                with naming('classes'):
+                with prefixed('classes'):
                     declared = typed_labels(classes)
                     check_kind(declared, labels)
             weights = None

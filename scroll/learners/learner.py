@@ -21,7 +21,7 @@ from scipy.special import softmax
 from scroll.adaptation.settings import Adaptation
 from scroll.ground import archive
 from scroll.ground.arguments import instance, shown
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import check_quantised, intake, quantise, sample_keys
 from scroll.ground.labels import check_kind, check_labels, label_array, typed_labels
 from scroll.ground.settings import SETTINGS, check_settings, class_weight_hint
@@ -495,7 +495,7 @@ class Scroll:
         state = self._require_state()
         fitted, (_, features, keys) = self._fitted(state), self._embed(X)
         labels = _some_labels(y, len(features))
-        with naming('only samples that were learned have out-of-sample scores'):
+        with prefixed('only samples that were learned have out-of-sample scores'):
             replace(state, buffer=None).without(features, keys, labels)
         blocks = [slice(start, start + _BLOCK) for start in range(0, len(labels), _BLOCK)]
         logits = np.concatenate([fitted.left_out(features[at], labels[at]) for at in blocks])
@@ -613,7 +613,7 @@ class Scroll:
         state = State.read(path)
         out = cls(embedder, **state.params or {})
         out._check_params()
-        with naming(path):
+        with prefixed(path):
             state.check_backbone(out.psi())
         return out.set_state(state)
 

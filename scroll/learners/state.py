@@ -17,7 +17,7 @@ from scroll.adaptation.settings import Adaptation
 from scroll.embedding.images import Augmentation, check_images
 from scroll.ground import archive
 from scroll.ground.arguments import shown
-from scroll.ground.errors import InputError, naming
+from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import check_quantised
 from scroll.ground.labels import check_labels, normal, typed_labels
 from scroll.ground.settings import SETTINGS, check_settings
@@ -253,7 +253,7 @@ class State:
         learned."""
         if self.buffer is not None and len(self.buffer):
             held = self.buffer.content()
-            with naming('the buffer would hold samples that are not among those learned'):
+            with prefixed('the buffer would hold samples that are not among those learned'):
                 replace(self, buffer=None).without(held.features, held.keys, held.labels)
         return self
 
@@ -313,7 +313,7 @@ class State:
         """Read a file; runs no code from it. InputError if there is no such file, or it is
         something else or damaged."""
         facts, arrays = archive.read(path, KIND)
-        with archive.readable(path):
+        with archive.read_errors(path):
             return cls.from_content(facts, arrays)
 
     @classmethod

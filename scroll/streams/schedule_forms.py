@@ -1,5 +1,4 @@
-"""The kinds of schedules, one function each: from which class each sample is to the segments of a
-stream.
+"""The kinds of schedules, one function each: from the class of each sample to segments of a stream.
 
 A form is given `rank`, int64 (N,), the place of each sample's class among the classes in order of
 arrival, and never the labels: how classes are numbered cannot matter. It returns segments, arrays
@@ -16,7 +15,9 @@ import numpy as np
 
 from scroll.ground.errors import InputError
 
-MAX_PARTS, MAX_DRAWS = 100_000, 50_000_000  # more is a slip, and would cost hours or all memory
+# more is a slip, and would cost hours or all memory
+MAX_PARTS = 100_000
+MAX_DRAWS = 50_000_000
 
 
 def _reader(pattern: str, kind, fits, meaning: str) -> Callable:
@@ -42,24 +43,24 @@ _percentage = _reader(r'[0-9]{1,3}(\.[0-9]{1,9})?', float, lambda x: x <= 100, '
 
 
 def optional(text):
-    """A positive whole number, or None."""
+    """Return a positive whole number, or None."""
     return None if text is None else whole(text)
 
 
 def percent(text) -> float:
-    """A number from 0 to 100, as a share."""
+    """Return a number from 0 to 100, as a share."""
     return _percentage(text) / 100
 
 
 def class_splits(n_classes: int, n_splits: int) -> list:
-    """Classes per split: sizes that differ by at most one, larger ones first."""
+    """Return numbers of classes per split, which differ by at most one, larger ones first."""
     if not 1 <= n_splits <= n_classes:
         raise InputError(f'{n_splits} splits: there are {n_classes} classes; use 1..{n_classes}')
     return [n_classes // n_splits + (i < n_classes % n_splits) for i in range(n_splits)]
 
 
 def _groups(rank, n) -> np.ndarray:
-    """int64 (K,): of n groups of classes, the one of each class."""
+    """Return the group of each class, one of n, int64 (K,)."""
     sizes = class_splits(rank.max() + 1, n)  # refuses more groups than classes
     return np.repeat(np.arange(n), sizes)
 
@@ -88,12 +89,9 @@ def gaussian(rank, random, sigma) -> list:
     / K for the j-th class and s = sigma / K. So the share of class j around time t is proportional
     to N_j exp(-(t - mu_j)^2 / (2 s^2)), from the first sample to the last; every sample comes
     once."""
-    peaks = (np.arange(rank.max() + 1) + 0.5) / (rank.max() + 1)
-    return [
-        np.argsort(
-            peaks[rank] + sigma / len(peaks) * random.standard_normal(len(rank)), kind='stable'
-        )
-    ]
+    n_classes = rank.max() + 1
+    times = (rank + 0.5) / n_classes + sigma / n_classes * random.standard_normal(len(rank))
+    return [np.argsort(times, kind='stable')]
 
 
 def gaussian_resample(rank, random, batch, batches, width) -> list:
@@ -117,14 +115,13 @@ def gaussian_resample(rank, random, batch, batches, width) -> list:
             # as thousands of draws would end: with one class, up to a thousandth
             if log_p.max() < -7:
                 weights = np.exp(log_p - log_p.max())
-                present = np.arange(n_classes) == random.choice(
-                    n_classes, p=weights / weights.sum()
-                )
+                present[random.choice(n_classes, p=weights / weights.sum())] = True
             else:
                 present = random.random(n_classes) < np.exp(log_p)
-        pool, wanted = np.flatnonzero(present[rank]), min(5, batches - start) * batch
-        drawn = random.choice(pool, wanted, replace=wanted > len(pool))
-        segments += np.split(drawn, range(batch, wanted, batch))
+        pool = np.flatnonzero(present[rank])
+        size = min(5, batches - start) * batch
+        drawn = random.choice(pool, size, replace=size > len(pool))
+        segments += np.split(drawn, range(batch, size, batch))
     return segments
 
 
@@ -139,9 +136,8 @@ def blurry(rank, random, tasks, major, minor) -> list:
         away = samples[: round(len(samples) * minor)]
         others = np.delete(np.arange(tasks), main[j])
         if len(others):
-            task_of[away] = others[
-                (np.arange(len(away)) + random.integers(len(others))) % len(others)
-            ]
+            turn = np.arange(len(away)) + random.integers(len(others))
+            task_of[away] = others[turn % len(others)]
     return _shuffled(task_of, tasks, random)
 
 
@@ -176,32 +172,31 @@ def recurring(rank, random, n, times) -> list:
 def imbalanced(rank, random, n, ratio) -> list:
     """A class split of part of the data: the j-th of K classes keeps N_j ratio^(-j / (K - 1))
     samples, at least one (Cui et al. 2019), so the first to arrive is the largest."""
-    n_classes, chosen, groups = rank.max() + 1, [], _groups(rank, n)
+    n_classes = rank.max() + 1
+    chosen = []
     for j in range(n_classes):
         samples = random.permutation(np.flatnonzero(rank == j))
-        chosen.append(
-            samples[: max(1, round(len(samples) * ratio ** (-j / max(n_classes - 1, 1))))]
-        )
-    kept = np.concatenate(chosen)
-    return [kept[segment] for segment in _shuffled(groups[rank[kept]], n, random)]
+        share = ratio ** (-j / max(n_classes - 1, 1))
+        chosen.extend(samples[: max(1, round(len(samples) * share))])
+    chosen = np.array(chosen)
+    segments = _shuffled(_groups(rank, n)[rank[chosen]], n, random)
+    return [chosen[segment] for segment in segments]
 
 
 def from_file(rank, random, path) -> list:
-    """Segments as a text file gives them: on each line the ids of one, with blanks between, each
-    once.
-    """
+    """Segments of a text file: on each line the ids of one, with blanks between, each once."""
     count = len(rank)
     try:
-        if Path(path).stat().st_size > 64 * (count + 64) or not Path(path).is_file():
+        file = Path(path)
+        if file.stat().st_size > 64 * (count + 64) or not file.is_file():
             raise ValueError(f'expected a file of {count} ids')
-        lines = Path(path).read_text(encoding='ascii').splitlines()
+        lines = file.read_text(encoding='ascii').splitlines()
         segments = [np.array(line.split(), np.int64) for line in lines]
     except (OSError, ValueError, OverflowError) as error:
         raise InputError(
             f'{path} is no list of sample ids, a segment a line ({str(error)[:200]})'
         ) from error
-    ids = np.concatenate([np.zeros(0, np.int64), *segments])
-    times = Counter(ids.tolist())
+    times = Counter(i for segment in segments for i in segment.tolist())
     for i in sorted({*range(count), *times}):
         if times[i] != (0 <= i < count):
             raise InputError(
@@ -210,26 +205,26 @@ def from_file(rank, random, path) -> list:
     return segments
 
 
-def _main_tasks(n_classes, major, random, deal) -> tuple:
-    """(main task of each class, classes that are not major); `deal(count)` gives tasks to `count`
-    classes.
+def _main_tasks(n_classes, major, random, deal) -> tuple[np.ndarray, np.ndarray]:
+    """Return (main task of each class, classes that are not major); `deal(count)` gives tasks to
+    `count` classes.
     """
-    shuffled, main = random.permutation(n_classes), np.empty(n_classes, np.int64)
-    groups = np.split(shuffled, [round(n_classes * major)])
+    groups = np.split(random.permutation(n_classes), [round(n_classes * major)])
+    main = np.empty(n_classes, np.int64)
     for group in groups:
         main[group] = deal(len(group))
     return main, np.sort(groups[1])
 
 
 def _random_parts(count: int, tasks: int, random) -> np.ndarray:
-    """int64 (count,): 0, 0, 1, 1, 1, ..., cut at random places."""
+    """Return 0, 0, 1, 1, 1, ..., cut at random places, int64 (count,)."""
     return np.searchsorted(
         np.sort(random.integers(0, count + 1, tasks - 1)), np.arange(count), side='right'
     )
 
 
 def _shuffled(segment_of: np.ndarray, count: int, random) -> list:
-    """The samples of each segment, in random order."""
+    """Return the samples of each segment, in random order."""
     return [random.permutation(np.flatnonzero(segment_of == t)) for t in range(count)]
 
 
@@ -247,7 +242,7 @@ class Form(NamedTuple):
 
     build: Callable
     options: dict
-    argument: str = None
+    argument: str | None = None
     task_free: bool = False
     covers: str = 'all'
 
@@ -289,8 +284,9 @@ FORMS = {
     'file': Form(from_file, {'path': (str, '')} | _BATCH, 'path', task_free=True),
 }
 GRAMMAR = (
-    'a schedule is split:<n>[,order=label|random|<class>-<class>-...], inc:<n>[,b=<first>][,order=..], iid, '
-    'single, gaussian[:sigma=<s>][,order=..], gaussian-resample, blurry[:tasks=<t>][,major=<%>][,minor=<%>], '
+    'a schedule is split:<n>[,order=label|random|<class>-<class>-...], '
+    'inc:<n>[,b=<first>][,order=..], iid, single, gaussian[:sigma=<s>][,order=..], '
+    'gaussian-resample, blurry[:tasks=<t>][,major=<%>][,minor=<%>], '
     'siblurry[:..], recurring:<n>[,times=<r>][,order=..], imbalanced:<n>[,ratio=<r>][,order=..] or '
     'file:<path>, each with an optional ,batch=<b>; for example split:50  split:10,order=random  '
     'iid,batch=32  gaussian:sigma=0.5  blurry:major=50,minor=10'

@@ -1,17 +1,18 @@
-"""A schedule S = (sigma, beta): the order in which a data set arrives, and how much of it arrives at once.
+"""A schedule S = (sigma, beta): the order in which a data set arrives, and how much at once.
 
     >>> schedule = make_schedule('split:2', labels=[0, 1, 0, 1], seed=0)
     >>> [sorted(segment.tolist()) for segment in schedule.segments()]
     [[0, 2], [1, 3]]
 
-Paper, section 2: `order` is sigma, `cuts` are the batch boundaries of beta (half-open here). A segment
-order[k_t:k_{t+1}] is what a learner may see at once. Pure functions of labels, spec and seed; the forms are
-in `scroll.streams.schedule_forms`.
+Paper, section 2: `order` is sigma, `cuts` are the batch boundaries of beta (half-open here). A
+segment order[k_t:k_{t+1}] is what a learner may see at once. Pure functions of labels, spec and
+seed; the forms are in `scroll.streams.schedule_forms`.
 """
 
 import hashlib
 import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,10 +44,11 @@ class Schedule:
     spec: str
     task_free: bool = False
     covers: str = 'all'
-    samples: int = None
+    samples: int | None = None
 
     def __post_init__(self):
-        count, samples = len(self.order), len(self.order) if self.samples is None else self.samples
+        count = len(self.order)
+        samples = count if self.samples is None else self.samples
         inside = count and self.order.min() >= 0 and self.order.max() < samples
         times = np.bincount(self.order, minlength=samples) if inside else np.zeros(1)
         once = {'all': (times == 1).all(), 'part': (times <= 1).all()}.get(self.covers, True)
@@ -55,11 +57,10 @@ class Schedule:
                 f'schedule {self.spec!r}: its order is not a permutation of the {samples} samples'
             )
         for cuts in (self.cuts, self.tasks):
+            rising = len(cuts) > 1 and (np.diff(cuts) > 0).all()
             if (
-                len(cuts) < 2
-                or cuts[0] != 0
-                or cuts[-1] != count
-                or (np.diff(cuts) <= 0).any()
+                not rising
+                or (cuts[0], cuts[-1]) != (0, count)
                 or not np.isin(cuts, self.cuts).all()
             ):
                 raise InputError(
@@ -67,29 +68,35 @@ class Schedule:
                     f'from 0 to {count}'
                 )
 
-    def segments(self):
+    def segments(self) -> Iterator[np.ndarray]:
         """Yield the sample ids of each segment, in order."""
-        for start, end in zip(self.cuts[:-1], self.cuts[1:]):
-            yield self.order[start:end]
+        yield from np.split(self.order, self.cuts[1:-1])
 
-    def task(self, t: int):
-        """Sample ids of task t, and the ends of its segments counted from the task's first sample."""
+    def task(self, t: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return sample ids of task t, and the ends of its segments counted from the task's first
+        sample.
+        """
         start, end = self.tasks[t], self.tasks[t + 1]
         return self.order[start:end], self.cuts[(self.cuts > start) & (self.cuts <= end)] - start
 
     def digest(self) -> str:
-        """SHA-256 of order and cuts."""
+        """Return the SHA-256 of order and cuts."""
         content = self.order.astype('<i8').tobytes() + self.cuts.astype('<i8').tobytes()
         return hashlib.sha256(content).hexdigest()
 
 
 def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
-    """The schedule that `spec` describes over samples with these labels. spec: see `GRAMMAR`;
-    `batch=<b>` cuts each segment of a form into pieces of b (the last may be smaller); tasks stay.
-    labels: int (N,).
-    seed: of the run; the schedule draws from a stream of its own."""
+    """Build the schedule that `spec` describes over samples with these labels.
+
+    spec: see `GRAMMAR`; `batch=<b>` cuts each segment of a form into pieces of b (the last may be
+        smaller); tasks stay.
+    labels: (N,), whole numbers or text.
+    seed: of the run; the schedule draws from a stream of its own.
+    InputError: a malformed spec, or one that does not fit the labels."""
     name, options = _parse(spec)
-    form, labels, random = FORMS[name], check_labels(labels), numpy_stream(seed, 'schedule')
+    form = FORMS[name]
+    labels = check_labels(labels)
+    random = numpy_stream(seed, 'schedule')
     if not len(labels):
         raise InputError(f'schedule {spec!r}: there are no samples to put in order')
     try:
@@ -100,37 +107,50 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
         if 'order' in values:
             rank = np.argsort(_arrival(values.pop('order'), classes, random))[rank]
         batch = values.get('batch') if form.covers == 'repeats' else values.pop('batch')
-        parts = [part for part in form.build(rank, random, **values) if len(part)]
+        segments = [part for part in form.build(rank, random, **values) if len(part)]
     except InputError as error:
         hint = '' if options.get('path') else f'; {GRAMMAR}'  # a file has a grammar of its own
         raise InputError(f'schedule {spec!r}: {error}{hint}') from None
-    if not parts:
+    if not segments:
         raise InputError(f'schedule {spec!r}: no sample is in it; {GRAMMAR}')
-    ends = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-    cuts = np.concatenate([np.arange(a, b, batch or b - a) for a, b in itertools.pairwise(ends)])
-    tasks = ends[[0, -1]] if form.task_free else ends
-    order, cuts = np.concatenate(parts), np.append(cuts, ends[-1])
-    return Schedule(order, cuts, tasks, spec, form.task_free, form.covers, len(labels))
+    ends = np.cumsum([0, *map(len, segments)])
+    cuts = [np.arange(a, b, batch or b - a) for a, b in itertools.pairwise(ends)]
+    return Schedule(
+        np.concatenate(segments),
+        np.concatenate([*cuts, ends[-1:]]),
+        ends[[0, -1]] if form.task_free else ends,
+        spec,
+        form.task_free,
+        form.covers,
+        len(labels),
+    )
 
 
 def is_task_free(spec: str) -> bool:
-    """Whether the schedule that `spec` describes has no task boundaries; looks at no data."""
+    """Return whether the schedule that `spec` describes has no task boundaries; looks at no
+    data.
+    """
     return FORMS[_parse(spec)[0]].task_free
 
 
-def n_splits(spec: str):
-    """The number of tasks that a class split asks for, None for other schedules; looks at no data."""
+def n_splits(spec: str) -> int | None:
+    """Return the number of tasks that a class split asks for, None for other schedules; looks at no
+    data.
+    """
     name, options = _parse(spec)
-    known = name == 'split' and re.fullmatch('[0-9]{1,15}', options.get('n', ''))
-    return int(options['n']) if known else None
+    is_split = name == 'split' and re.fullmatch('[0-9]{1,15}', options.get('n', ''))
+    return int(options['n']) if is_split else None
 
 
-def _parse(spec: str) -> tuple:
-    """'name:argument,key=value' -> (name, options); the argument is the option that the form says."""
+def _parse(spec: str) -> tuple[str, dict[str, str]]:
+    """Split 'name:argument,key=value' into (name, options); the argument is the option that the
+    form names.
+    """
     name, colon, rest = str(spec).strip().partition(':')
     if not colon:
         name, colon, rest = name.partition(',')
-    options, form = {}, FORMS.get(name)
+    options = {}
+    form = FORMS.get(name)
     if form is None:
         raise InputError(
             f'schedule {spec!r}: no such form' + (did_you_mean(name, FORMS) or f'; {GRAMMAR}')
@@ -149,7 +169,7 @@ def _parse(spec: str) -> tuple:
 
 
 def _arrival(order: str, classes: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Positions in `classes`, sorted, in the order in which the classes arrive."""
+    """Return positions in `classes`, sorted, in the order in which the classes arrive."""
     if order in ('label', 'random'):
         return np.arange(len(classes)) if order == 'label' else random.permutation(len(classes))
     items = order.split('-')

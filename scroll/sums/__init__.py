@@ -1,1 +1,1 @@
-"""What is kept of a stream, exact: lifted features, their sums, parts, learned keys, exemplars."""
+"""Sums of a stream, exact: lifted features, their statistics, parts, learned keys, exemplars."""

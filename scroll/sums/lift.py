@@ -11,7 +11,7 @@ changes it, and a narrower lift is the beginning of a wider one.
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import pi
 from typing import ClassVar
@@ -29,16 +29,15 @@ SQUARE_BITS = 21  # of the square of a product, below those that are kept
 _CUT = 13  # bits of a product that `relu7` leaves out
 _TABLE_BITS = 12  # the table has 2^12 cosines
 _NORMAL_BITS = 32  # a weight of `fourier` is the number of ones among 32 bits, less half
-_LEAST_BANDWIDTH = 1 / (
-    2 * pi * (_NORMAL_BITS / 4) ** 0.5
-)  # with it a product of 1 is a whole turn
+# with it a product of 1 is a whole turn
+_LEAST_BANDWIDTH = 1 / (2 * pi * (_NORMAL_BITS / 4) ** 0.5)
 _BLOCK = 1 << 24  # numbers of h in a block
 _CACHED = 1 << 20  # numbers of a block that caches hold
 
 
 @dataclass(frozen=True)
 class Lift:
-    """u -> [u; phi(u R)], integers in units of 2^-18.
+    """Map u -> [u; phi(u R)], integers in units of 2^-18.
 
     relu: R has entries 0 (twice as often), 1 and -1; phi is max(0, .), shifted by s bits, the least
     s with 2^s >= sqrt(d), so that no number leaves the grid. |u R| is at most 2^18 sqrt(d), also on
@@ -53,15 +52,18 @@ class Lift:
     angles and cosines are looked up. `scroll.adaptation.training.lifted` does the same with
     tensors.
 
-    kind: 'relu', 'relu7', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of
-    `fourier`.
+    kind: 'relu', 'relu7', 'square' or 'fourier'.
+    dim: d.
+    width: M.
+    seed: of R.
+    bandwidth: of `fourier`.
     InputError: an invalid value."""
 
     kind: str
     dim: int
     width: int
     seed: int = 0
-    bandwidth: float = field(default=1.0, hash=False)
+    bandwidth: float = 1.0
     TURN_BITS: ClassVar[int] = 16  # an angle is a multiple of 2^-16 turns
 
     def __post_init__(self):
@@ -82,36 +84,39 @@ class Lift:
         return dict(vars(self))  # as of now: another thread may lift meanwhile
 
     def __eq__(self, other) -> bool:
-        """Whether h is the same: a bandwidth changes it by `turns` alone."""
-        names = 'kind', 'dim', 'width', 'seed', 'turns'
-        return isinstance(other, Lift) and all(
-            getattr(self, name) == getattr(other, name) for name in names
-        )
+        """Return whether h is the same: a bandwidth changes it by `turns` alone."""
+        return isinstance(other, Lift) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, int, int, int, int]:
+        return self.kind, self.dim, self.width, self.seed, self.turns
 
     @property
     def size(self) -> int:
-        """d + M, numbers of h."""
+        """Number of features of h, d + M."""
         return self.dim + self.width
 
     @property
     def shift(self) -> int:
-        """s of `relu`."""
+        """Shift s of `relu`."""
         return ((self.dim - 1).bit_length() + 1) // 2
 
     @property
     def low_bits(self) -> int:
-        """Bits that are 0 at the end of every random feature, whose others are then at most 7."""
+        """Number of bits that are 0 at the end of every random feature; at most 7 others follow."""
         return _CUT - self.shift if self.kind == 'relu7' else 0
 
     @property
     def turns(self) -> int:
-        """c of `fourier`, turns for a product of 1, in units of 2^-16; 0 of others."""
+        """Turns for a product of 1, c of `fourier`, in units of 2^-16; 0 for other kinds."""
         share = min(_LEAST_BANDWIDTH / self.bandwidth, 1.0) if self.kind == 'fourier' else 0
         return round(share * (1 << self.TURN_BITS))
 
     @cached_property
     def matrix(self) -> np.ndarray:
-        """R, float32 whole numbers (d, M)."""
+        """Random matrix R, float32 whole numbers (d, M)."""
         count, fourier = self.dim * self.width, self.kind == 'fourier'
         check_memory(
             f'the random matrix of lift {self}', count * (_NORMAL_BITS + 8 if fourier else 12)
@@ -129,7 +134,7 @@ class Lift:
 
     @cached_property
     def offsets(self) -> np.ndarray:
-        """b of `fourier`, int64 (M,), in units of 2^-34 turns."""
+        """Offsets b of `fourier`, int64 (M,), in units of 2^-34 turns."""
         drawn = np.frombuffer(self._stream(' offsets', 4 * self.width), '<u4').astype(np.int64)
         return drawn << GRID_BITS + self.TURN_BITS - 32
 
@@ -138,7 +143,7 @@ class Lift:
         return np.frombuffer(hashlib.shake_256(text.encode()).digest(size), np.uint8)
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
-        """h, int32 (N, d + M), of features (N, d) on the grid."""
+        """Return h, int32 (N, d + M), of features (N, d) on the grid."""
         return np.concatenate([h for _, h in self.blocks(np.asarray(features))])
 
     def blocks(self, features: np.ndarray):
@@ -149,33 +154,33 @@ class Lift:
             yield part, np.hstack([features[part].astype(np.int32), self._phi(features[part])])
 
     def _phi(self, features: np.ndarray) -> np.ndarray:
-        """The random features, int32 (N, M)."""
+        """Return the random features, int32 (N, M)."""
         if self.kind == 'fourier':
             angles = (features.astype(np.float64) @ self.matrix.astype(np.float64)).astype(np.int64)
             angles = angles * self.turns + self.offsets >> GRID_BITS + self.TURN_BITS - _TABLE_BITS
             return cosine_table()[angles & (1 << _TABLE_BITS) - 1]
         if self.kind == 'relu7':
-            return self.short(features).T.astype(np.int32) << self.low_bits
+            return self.seven_bit(features).T.astype(np.int32) << self.low_bits
         products = self._products(features).astype(np.int32)
         if self.kind == 'relu':
             return np.clip(products >> self.shift, 0, GRID)
         squares = products.astype(np.int64) ** 2 >> SQUARE_BITS
         return np.minimum(squares, GRID).astype(np.int32)
 
-    def short(self, features: np.ndarray) -> np.ndarray:
-        """The random features of `relu7` without their low bits, transposed: uint8 (M, N), from 0
-        to 127.
+    def seven_bit(self, features: np.ndarray) -> np.ndarray:
+        """Return the random features of `relu7` without their low bits, transposed: uint8 (M, N),
+        from 0 to 127.
         """
-        short = np.empty((self.width, len(features)), np.uint8)
+        out = np.empty((self.width, len(features)), np.uint8)
         rows = max(_CACHED // self.width, 1)
         for start in range(0, len(features), rows):
             products = self._products(features[start : start + rows]).T
             products *= 2.0**-_CUT
-            short[:, start : start + rows] = np.clip(products, 0, 127, out=products)
-        return short
+            out[:, start : start + rows] = np.clip(products, 0, 127, out=products)
+        return out
 
     def _products(self, features: np.ndarray) -> np.ndarray:
-        """u R, float32 whole numbers (N, M), in units of 2^-18."""
+        """Return u R, float32 whole numbers (N, M), in units of 2^-18."""
         longest = int(np.abs(features).sum(axis=1, dtype=np.int64).max(initial=0))
         if longest > 1 << 24:
             raise InputError(
@@ -186,7 +191,7 @@ class Lift:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all that h depends on but for u."""
+        """SHA-256 of all that h depends on, except u."""
         sha = hashlib.sha256(
             json.dumps(['scroll-lift-1', self.kind, self.dim, self.width]).encode()
         )
@@ -203,9 +208,8 @@ class Lift:
 
 
 def cosine_table() -> np.ndarray:
-    """2^14 cos(2 pi i / 2^12), rounded, int32: no entry is so near to a tie that libraries could
-    differ.
+    """Return 2^14 cos(2 pi i / 2^12), rounded, int32 (2^12,): no entry is so near to a tie that
+    libraries could differ.
     """
-    return np.rint(
-        np.ldexp(np.cos(np.arange(1 << _TABLE_BITS) * (2 * pi / (1 << _TABLE_BITS))), GRID_BITS - 4)
-    ).astype(np.int32)
+    cosines = np.cos(np.arange(1 << _TABLE_BITS) * (2 * pi / (1 << _TABLE_BITS)))
+    return np.rint(cosines * (GRID >> 4)).astype(np.int32)

@@ -12,8 +12,8 @@ from scroll.sums.statistics import Statistics
 _SHOWN = 20
 
 
-def accounted(parts: dict, others: dict, sign: int = 1) -> dict:
-    """Part -> how many times it is in, when the others have been added (`sign` -1: taken out)."""
+def accounted(parts: dict, others: dict, sign: int = 1) -> dict[str, int]:
+    """Return part -> how many times it is in after the others were added (`sign` -1: removed)."""
     out = {part: parts.get(part, 0) + sign * others.get(part, 0) for part in {**parts, **others}}
     return {
         part: times
@@ -22,43 +22,40 @@ def accounted(parts: dict, others: dict, sign: int = 1) -> dict:
     }
 
 
-def one_part(statistics: Statistics) -> dict:
-    """The parts of what is one part."""
+def one_part(statistics: Statistics) -> dict[str, int]:
+    """Return the parts of statistics that are one part."""
     return {statistics.digest(): 1} if statistics.total else {}
 
 
 def counted_twice(
     parts: dict, statistics: Statistics, others: dict, other: Statistics
 ) -> str | None:
-    """The digest of what would count twice if two sums with these parts were added: a part of both,
-    or the whole of one that is a part of the other, or equal to it; else None."""
+    """Return the digest of a part that would count twice if two sums with these parts were added: a
+    part of both, or the whole of one that is a part of the other, or equal to it; else None."""
     one, two = statistics.digest(), other.digest()
     if statistics.total and (others.get(one, 0) > 0 or one == two):
         return one
     if other.total and parts.get(two, 0) > 0:
         return two
-    return next(
-        (
-            part
-            for part, times in sorted(others.items())
-            if times * parts.get(part, 0) > 0 or (times < 0 and parts.get(part) == 0)
-        ),
-        None,
-    )
+    for part, times in sorted(others.items()):
+        if times * parts.get(part, 0) > 0 or (times < 0 and parts.get(part) == 0):
+            return part
+    return None
 
 
 def warn_of_repeated(parts: dict) -> None:
-    """A warning that names parts that count more than once, as of a file that was given twice."""
-    if again := {part: times for part, times in parts.items() if times > 1}:
-        warnings.warn(f'parts that count more than once, of {list_parts(again)}', stacklevel=2)
+    """Warn of parts that count more than once, such as a file that was given twice."""
+    repeated = {part: times for part, times in parts.items() if times > 1}
+    if repeated:
+        warnings.warn(f'parts that count more than once, of {list_parts(repeated)}', stacklevel=2)
 
 
 def list_parts(parts: dict) -> str:
-    """How many parts, and the digests of the first, in a line."""
-    often = {-1: '', 0: ' (removed)', 1: ''}
-    shown = [
-        f'{"-" * (times < 0)}{part[:16]}{often.get(times, f" x {abs(times)}")}'
-        for part, times in sorted(parts.items(), key=lambda item: (item[1] < 0, item[0]))
-    ]
-    more = f', and {len(shown) - _SHOWN} more' * (len(shown) > _SHOWN)
-    return f'{len(shown)}: {", ".join(shown[:_SHOWN])}{more}' if shown else '0'
+    """Return the number of parts, and the digests of the first, in a line."""
+    texts = []
+    for part, times in sorted(parts.items(), key=lambda item: (item[1] < 0, item[0])):
+        often = {-1: '', 0: ' (removed)', 1: ''}.get(times, f' x {abs(times)}')
+        texts.append(f'{"-" if times < 0 else ""}{part[:16]}{often}')
+    if len(texts) > _SHOWN:
+        texts[_SHOWN:] = [f'and {len(texts) - _SHOWN} more']
+    return f'{len(parts)}: {", ".join(texts)}' if parts else '0'

@@ -22,17 +22,19 @@ _POWERS = 128 ** np.arange(3)  # of digits from -64 to 63: with three of them a 
 _EXACT = 1 << 24  # float32 has all whole numbers up to here
 
 
-def lifted_blocks(features: np.ndarray, lift: Lift = None):
+def lifted_blocks(features: np.ndarray, lift: Lift | None = None):
     """Yield (rows, h of these rows), so that not all of h is in memory at once."""
     return [(slice(None), features)] if lift is None else lift.blocks(features)
 
 
-def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift = None) -> None:
-    """Add sum [h; 1][h; 1]^T over quantised features (N, d) to gram, int64 (D + 1, D + 1), exactly."""
+def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift | None = None) -> None:
+    """Add sum [h; 1][h; 1]^T over quantised features (N, d) to gram, int64 (D + 1, D + 1),
+    exactly.
+    """
     if lift is not None and lift.low_bits:
         rows = min(max(_SHORT_NUMBERS // lift.width, 1), 1 << 17)  # int32 holds their sums
         for start in range(0, len(features), rows):
-            _add_short(gram, features[start : start + rows], lift)
+            _add_seven_bit(gram, features[start : start + rows], lift)
         return
     size = len(gram)
     rows = max(min(_ROWS, _NUMBERS // size, len(features)), 1)
@@ -47,26 +49,27 @@ def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift = None) -> N
 
 
 def class_sums(
-    features: np.ndarray, index: np.ndarray, classes: int, lift: Lift = None
+    features: np.ndarray, index: np.ndarray, classes: int, lift: Lift | None = None
 ) -> np.ndarray:
-    """int64 (K, D): sums of h over the features (N, d) of each class, which index (N,) numbers from
-    0, and each of which has some."""
-    short = lift is not None and lift.low_bits
-    sums = 0
-    for rows, part in lifted_blocks(features, None if short else lift):
-        members = csr_array(
-            (np.ones(len(part), np.int64), (index[rows], np.arange(len(part)))),
-            (classes, len(part)),
-        )
-        sums = sums + members @ part
-    if short:
-        random, order = np.zeros((classes, lift.width), np.int64), np.argsort(index, kind='stable')
+    """Return sums of h over the features of each class, int64 (K, D).
+
+    features: (N, d) on the grid.
+    index: (N,), the number of each feature's class.
+    classes: K; none is without features."""
+    if lift is not None and lift.low_bits:
+        order = np.argsort(index, kind='stable')
+        random = np.zeros((classes, lift.width), np.int64)
         for start in range(0, len(order), _ROWS):
             part = order[start : start + _ROWS]
             first = np.flatnonzero(np.diff(index[part], prepend=-1))
-            few = np.add.reduceat(lift.short(features[part]), first, axis=1, dtype=np.int32)
+            few = np.add.reduceat(lift.seven_bit(features[part]), first, axis=1, dtype=np.int32)
             random[index[part][first]] += few.T
-        sums = np.hstack([sums, random << lift.low_bits])
+        return np.hstack([class_sums(features, index, classes), random << lift.low_bits])
+    size = features.shape[1] if lift is None else lift.size
+    sums = np.zeros((classes, size), np.int64)
+    for rows, part in lifted_blocks(features, lift):
+        ones = np.ones(len(part), np.int64)
+        sums += csr_array((ones, (index[rows], np.arange(len(part)))), (classes, len(part))) @ part
     return sums
 
 
@@ -77,34 +80,38 @@ def _add_panel(gram: np.ndarray, i: int, products: np.ndarray) -> None:
     gram[i:j, j:] += products[j - i :].T
 
 
-def _add_short(gram: np.ndarray, features: np.ndarray, lift: Lift) -> None:
-    """As `add_products`, of a lift whose random features have 7 bits; theirs are nearly all
-    products.
+def _add_seven_bit(gram: np.ndarray, features: np.ndarray, lift: Lift) -> None:
+    """Add products as `add_products`, of a lift whose random features have 7 bits; theirs are
+    nearly all products.
     """
-    d, bits, kernel = lift.dim, lift.low_bits, _by_torch() or _by_numpy
-    arrays, ends = (lift.short(features), _digits(features)), np.r_[:d, len(gram) - 1]
-    parts = [[np.ascontiguousarray(x[:, columns]) for x in arrays] for columns in _parts(*arrays)]
-    parts = [(short, kernel(digits)) for short, digits in parts]
+    d, bits = lift.dim, lift.low_bits
+    kernel = _by_torch() or _by_numpy
+    random, digits = lift.seven_bit(features), _digits(features)
+    parts = [
+        (np.ascontiguousarray(random[:, part]), kernel(np.ascontiguousarray(digits[:, part])))
+        for part in _parts(random, digits)
+    ]
+    ends = np.r_[:d, len(gram) - 1]
     for i in range(0, lift.width, _FEW):  # at most 2^14 a column
         products = sum(
             kernel(short[i : i + _FEW])(short[i:]).astype(np.int32) for short, _ in parts
         )
-        _add_panel(gram[d:-1, d:-1], i, products.astype(np.int64) << 2 * bits)
-        mixed = sum(by_digits(short[i : i + _FEW]).astype(np.int64) for short, by_digits in parts)
-        mixed = (
-            np.c_[_POWERS @ mixed[:, 1:].reshape(len(mixed), -1, d), mixed[:, 0] << GRID_BITS]
-            << bits
-        )
+        _add_panel(gram[d:-1, d:-1], i, np.asarray(products).astype(np.int64) << 2 * bits)
+        mixed = np.zeros((min(_FEW, lift.width - i), 1 + len(_POWERS) * d), np.int64)
+        for short, by_digits in parts:
+            mixed += by_digits(short[i : i + _FEW]).astype(np.int64)
+        features_ = _POWERS @ mixed[:, 1:].reshape(len(mixed), -1, d)
+        mixed = np.c_[features_, mixed[:, 0] << GRID_BITS] << bits
         gram[d + i : d + i + len(mixed), ends] += mixed
         gram[ends, d + i : d + i + len(mixed)] += mixed.T
-    own = np.zeros((d + 1, d + 1), np.int64)
-    add_products(own, features)
-    gram[np.ix_(ends, ends)] += own
+    unlifted = np.zeros((d + 1, d + 1), np.int64)
+    add_products(unlifted, features)
+    gram[np.ix_(ends, ends)] += unlifted
 
 
 def _digits(features: np.ndarray) -> np.ndarray:
-    """int8 (1 + 3 d, N): ones, and the features as sums of 128^k times numbers from -64 to 63, by
-    k.
+    """Return ones, and the features as sums of 128^k times numbers from -64 to 63, by k, int8 (1 +
+    3 d, N).
     """
     left, digits = features.T, [np.ones((1, len(features)), np.int8)]
     for _ in _POWERS:
@@ -113,43 +120,50 @@ def _digits(features: np.ndarray) -> np.ndarray:
     return np.vstack(digits)
 
 
-def _parts(*arrays: np.ndarray) -> list:
-    """Columns of arrays, whole numbers from -127 to 127, whose products add up exactly in float32:
-    no sum of products of two rows is above the largest sum of squares of a row."""
-    parts, size, squares = [], _EXACT // 127**2, 0
+def _parts(*arrays: np.ndarray) -> list[slice]:
+    """Return slices of columns of arrays, whole numbers from -127 to 127, whose products add up
+    exactly in float32: no sum of products of two rows is above the largest sum of squares of a
+    row."""
+    parts = []
+    squares = np.zeros(1)
+    size = _EXACT // 127**2
     for start in range(0, arrays[0].shape[1], size):
-        own = (x[:, start : start + size].astype(np.float32) for x in arrays)
-        more = np.concatenate([np.einsum('mn,mn->m', x, x) for x in own])
-        squares = squares + more
-        if not parts or squares.max() >= _EXACT:  # float32 rounds 2^24 + 1 to 2^24
-            parts.append(slice(start, start))
+        some = (x[:, start : start + size].astype(np.float32) for x in arrays)
+        more = np.concatenate([np.einsum('mn,mn->m', x, x) for x in some])
+        if parts and (squares + more).max() < _EXACT:  # float32 rounds 2^24 + 1 to 2^24
+            squares = squares + more
+            parts[-1] = slice(parts[-1].start, start + size)
+        else:
             squares = more
-        parts[-1] = slice(parts[-1].start, start + size)
+            parts.append(slice(start, start + size))
     return parts
 
 
 def _by_numpy(y: np.ndarray):
-    """x -> x y' of whole numbers, x from 0 to 127, in float32."""
+    """Return x -> x y' of whole numbers, x from 0 to 127, in float32."""
     y = y.astype(np.float32).T
     return lambda x: x.astype(np.float32) @ y
 
 
 @lru_cache(maxsize=1)
 def _by_torch():
-    """`_by_numpy` with torch's kernel for 8-bit integers, in half of the time; None: torch is not
-    loaded, has no such kernel, or it is wrong on this machine where all numbers are as large as
-    they can be."""
+    """Return `_by_numpy` with torch's kernel for 8-bit integers, in half of the time; None if torch
+    is not loaded, has no such kernel, or it is wrong on this machine where all numbers are as large
+    as they can be."""
     torch = sys.modules.get('torch')
+    if torch is None:
+        return None
 
     def kernel(y):
         # none above 127
         packed = torch.ops.onednn.qlinear_prepack(torch.from_numpy(y.view(np.int8)), None)
-        given = packed, torch.ones(len(y)), torch.zeros(len(y), dtype=torch.int64), None
+        scales, zeros = torch.ones(len(y)), torch.zeros(len(y), dtype=torch.int64)
 
         @torch.inference_mode()
         def times(x):
+            x = torch.from_numpy(x)
             return torch.ops.onednn.qlinear_pointwise(
-                torch.from_numpy(x), 1.0, 0, *given, 1.0, 0, torch.float32, 'none', [], ''
+                x, 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, 'none', [], ''
             ).numpy()
 
         return times
@@ -157,5 +171,5 @@ def _by_torch():
     try:
         largest = np.full((100, _EXACT // 127**2), 127, np.uint8)
         return kernel if (kernel(largest)(largest) == 127.0**2 * largest.shape[1]).all() else None
-    except (RuntimeError, AttributeError):  # of a torch without these kernels, or no torch
+    except (RuntimeError, AttributeError):  # a torch without these kernels
         return None

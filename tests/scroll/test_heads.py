@@ -149,7 +149,7 @@ def test_small_systems_end_and_weights_are_the_exact_ones_rounded(
 def test_sums_by_class_and_of_all_do_not_mix():
     pooled = Statistics(4).add(*sample())
     by_class = Statistics(4, by_class=True).add(*sample())
-    with refused('Gram matrix for each class'):
+    with refused('by_class True'):
         pooled.merge(by_class)
     with refused('one Gram matrix'):
         qda(pooled)

@@ -66,30 +66,19 @@ def test_weights_that_cannot_be_compared_are_infinitely_far(weights):
     assert robustness.largest_weight_difference(list(map(np.array, weights))) == np.inf
 
 
-@pytest.mark.parametrize(
-    'got, expected',
-    [
-        # two classes of 4 and 6 samples; the second one's hits do not count before it is seen
-        (
-            robustness.anytime_accuracy(
-                np.array([[3, 5], [2, 3]]),
-                np.array([4, 6]),
-                np.array([[True, False], [True, True]]),
-            ).tolist(),
-            [75, 50],
-        ),
-        (
-            robustness.anytime_area(np.array([10, 40, 50]), [90, 60, 30]),
-            (90 * 10 + 60 * 30 + 30 * 10) / 50,
-        ),
-    ],
-)
-def test_formulas_by_hand(got, expected):
-    assert got == expected
+def test_anytime_accuracy_and_area_by_hand():
+    """Two classes of 4 and 6 samples; the second one's hits do not count before it is seen."""
+    hits = np.array([[3, 5], [2, 3]])
+    seen = np.array([[True, False], [True, True]])
+    assert robustness.anytime_accuracy(hits, np.array([4, 6]), seen).tolist() == [75, 50]
+    area = robustness.anytime_area(np.array([10, 40, 50]), [90, 60, 30])
+    assert area == (90 * 10 + 60 * 30 + 30 * 10) / 50
 
 
 def test_average_incremental_accuracy_by_hand():
-    """Task 0: classes 0 and 2 (4 and 6 test samples), task 1: class 1 (10). R = [[70]], [[40, 90]]."""
+    """Task 0: classes 0 and 2 (4 and 6 test samples), task 1: class 1 (10). R = [[70]], [[40,
+    90]].
+    """
     hits, sizes, tasks = np.array([[3, 0, 4], [2, 9, 2]]), np.array([4, 10, 6]), np.array([0, 1, 0])
     assert (
         robustness.average_incremental_accuracy(hits, sizes, tasks, np.array([0, 1]))
@@ -98,20 +87,13 @@ def test_average_incremental_accuracy_by_hand():
     assert robustness.average_incremental_accuracy(hits[1:], sizes, tasks, np.array([1])) == 65
 
 
-SAME, OTHER = (
-    (1, np.array([1.0, 2.0]), np.array([0, 0, 1, 0])),
-    (1, np.array([1.0, 2.5]), np.array([0, 1, 1, 1])),
-)
+SAME = (1, np.array([1.0, 2.0]), np.array([0, 0, 1, 0]))
+OTHER = (1, np.array([1.0, 2.5]), np.array([0, 1, 1, 1]))
 
 
-def _judge(digests, claims, outcomes=None):
-    return robustness.judge(
-        {'buffer': digests},
-        {'buffer': claims},
-        outcomes or {'a': SAME, 'b': OTHER},
-        [75, 75],
-        [80, 90],
-    )
+def _judge(digests, claims):
+    outcomes = {'a': SAME, 'b': OTHER}
+    return robustness.judge({'buffer': digests}, {'buffer': claims}, outcomes, [75, 75], [80, 90])
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,8 @@ def test_each_form_covers_the_data_as_it_says_however_classes_are_numbered(
 def test_the_seed_fixes_each_form():
     for spec in SPECS:
         digests = [make_schedule(spec, LABELS, seed).digest() for seed in (0, 0, 1, 2)]
-        assert digests[0] == digests[1] and len(set(digests)) == 3, spec
+        assert digests[0] == digests[1], spec
+        assert len(set(digests)) == 3, spec
 
 
 @pytest.mark.parametrize('sizes, sigma', [([500] * 100, 0.5), ([4000, 200, 2000, 100], 1)])
@@ -104,11 +105,9 @@ def test_the_published_gaussian_has_as_many_classes_at_once_as_its_formula_says(
     more.
     """
     labels = np.repeat(np.arange(classes), 100)
-    peaks, starts, present = (
-        1000 // classes * (np.arange(classes) + 0.5),
-        np.arange(0, 1000, 5)[:, None],
-        [],
-    )
+    peaks = 1000 // classes * (np.arange(classes) + 0.5)
+    starts = np.arange(0, 1000, 5)[:, None]
+    present = []
     p = np.exp(-((starts - peaks) ** 2) / (2 * 50**2))
     assert p.sum(axis=1).mean() == pytest.approx(drawn, abs=0.005)
     expected = (p.sum(axis=1) / (1 - (1 - p).prod(axis=1))).mean()

