@@ -16,9 +16,8 @@ class Er(ReplayModel):
     """
 
     NAME = 'er'
-    COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+    def observe(self, inputs, labels, not_aug_inputs):
         batch = inputs
         batch_labels = labels
         if not self.buffer.is_empty():

@@ -59,7 +59,7 @@ class EwcOn(ContinualModel):
         self.fisher = None
         self.anchor = None
 
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+    def observe(self, inputs, labels, not_aug_inputs):
         self.opt.zero_grad()
         if self.fisher is not None:
             with torch.no_grad():

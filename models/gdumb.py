@@ -107,7 +107,7 @@ class Gdumb(ReplayModel):
         super().__init__(backbone, loss, args, transform, dataset)
         self.pristine = {name: t.clone() for name, t in self.net.state_dict().items()}
 
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+    def observe(self, inputs, labels, not_aug_inputs):
         self.store(not_aug_inputs, labels)
         return 0.0
 
@@ -140,7 +140,8 @@ class Gdumb(ReplayModel):
         training_mode(self.net, args.bn)
         progress = Progress('Fitting, epochs', len(rates), quiet=args.non_verbose)
         for epoch, rate in enumerate(progress.over(rates)):
-            opt.param_groups[0]['lr'], losses = rate, LossWatch(f'the buffer, epoch {epoch + 1}')
+            opt.param_groups[0]['lr'] = rate
+            losses = LossWatch(f'the buffer, epoch {epoch + 1}')
             order = torch.randperm(len(labels), generator=random).to(self.device)
             batches = list(order.split(args.fitting_batch_size))
             if batches[1:] and len(batches[-1]) == 1:  # as `ImageLoader` has it

@@ -44,11 +44,12 @@ class Icarl(ReplayModel):
         self.class_means = None
 
     def begin_task(self, dataset):
-        self.old, self.seen = self.seen, self.seen.clone()
+        self.old = self.seen
+        self.seen = self.seen.clone()
         self.seen[self.new_classes(dataset)] = True
         icarl_replay(self, dataset)
 
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+    def observe(self, inputs, labels, not_aug_inputs):
         self.class_means = None
         targets = F.one_hot(labels, len(self.old)).float()  # what each sigmoid should give
         if self.old_net is not None:

@@ -34,7 +34,6 @@ class Joint(ContinualModel):
     that they had."""
 
     NAME = 'joint'
-    COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     RAW_STREAM = True  # nothing is learned while tasks come
     TRANSIENT = ('collected', 'loader')
     REFUSED_FLAGS = {
@@ -71,7 +70,7 @@ class Joint(ContinualModel):
             self.collected.append(train)
             self.loader = copy.deepcopy(dataset.train_loader, {id(train): train})
 
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+    def observe(self, inputs, labels, not_aug_inputs):
         if self.loader is None:
             self.batches.append((inputs.cpu(), labels.cpu()))
         return 0.0

@@ -45,7 +45,8 @@ class Lwf(ContinualModel):
         self.seen = self.old.clone()
 
     def begin_task(self, dataset):
-        self.old, self.seen = self.seen, self.seen.clone()
+        self.old = self.seen
+        self.seen = self.seen.clone()
         self.seen[self.new_classes(dataset)] = True
         if self.current_task > 0:
             self.warm_up(dataset)
@@ -75,7 +76,7 @@ class Lwf(ContinualModel):
                     masked_cross_entropy(head(features), labels.to(self.device), new).backward()
                     opt.step()
 
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None, logits=None):
+    def observe(self, inputs, labels, not_aug_inputs, logits=None):
         out = self.net(inputs)
         loss = masked_cross_entropy(out, labels, self.seen)
         if logits is not None:

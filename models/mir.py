@@ -55,7 +55,7 @@ class Mir(ReplayModel):
         parser.add_argument('--subsample', type=whole(1), default=50, help='candidates for replay')
         return parser
 
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+    def observe(self, inputs, labels, not_aug_inputs):
         loss = self.backward(self.loss(self.net(inputs), labels))
         candidates, candidate_labels = self.past_samples(self.args.subsample)
         if len(candidates):

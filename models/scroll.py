@@ -102,7 +102,7 @@ class ScrollModel(FrozenModel):
         self._ends = set() if ends is None else set(np.asarray(ends).tolist())
         self._arrived = 0
 
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+    def observe(self, inputs, labels, not_aug_inputs):
         images = as_images(not_aug_inputs)
         known = labels.cpu().numpy() >= 0
         if self.args.shard:
@@ -223,7 +223,9 @@ class ScrollModel(FrozenModel):
         learned_files.save(self.learner, self.args, getattr(self.dataset, 'images', None))
 
     def summary(self) -> list:
-        learner, adapted, (online, final) = self.learner, self.learner.adapted_, self.accuracies
+        learner = self.learner
+        adapted = self.learner.adapted_
+        online, final = self.accuracies
         by_buffer = learner.head == AUTO or (
             learner.pooling == AUTO and learner.pooling_ is not None
         )

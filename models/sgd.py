@@ -14,7 +14,6 @@ class Sgd(ContinualModel):
     """Plain SGD over all logits."""
 
     NAME = 'sgd'
-    COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+    def observe(self, inputs, labels, not_aug_inputs):
         return self.descend(self.loss(self.net(inputs), labels))

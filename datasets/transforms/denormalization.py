@@ -9,7 +9,8 @@ class DeNormalize:
     """
 
     def __init__(self, mean, std):
-        self.mean, self.std = torch.as_tensor(mean).float(), torch.as_tensor(std).float()
+        self.mean = torch.as_tensor(mean).float()
+        self.std = torch.as_tensor(std).float()
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         mean, std = (

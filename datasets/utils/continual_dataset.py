@@ -61,8 +61,10 @@ class ContinualDataset:
             cls.get_data_loaders = _counted(cls.get_data_loaders)
 
     def __init__(self, args):
-        self.args, self.c_task = args, -1
-        self.train_loader, self.test_loaders = None, []
+        self.args = args
+        self.c_task = -1
+        self.train_loader = None
+        self.test_loaders = []
         self.eval_fn = self.evaluate
         self._make_stream()
 
@@ -89,7 +91,9 @@ class ContinualDataset:
             self.class_order = np.argsort(np.concatenate([groups[t] for t in order]))
             sizes = [sizes[t] for t in order]
         if joint:
-            self.N_TASKS, sizes, per_task = 1, [self.N_CLASSES], None
+            self.N_TASKS = 1
+            sizes = [self.N_CLASSES]
+            per_task = None
         self.N_CLASSES_PER_TASK = sizes if isinstance(per_task, (list, tuple)) else sizes[0]
 
     def has_own_classes(self) -> bool:
@@ -135,7 +139,9 @@ class ContinualDataset:
     def without_validation(self) -> 'ContinualDataset':
         """The same stream at the same task, with the real test set, on which `--validation` ends."""
         real = copy.copy(self)
-        real.args, real.test_loaders, real._preview = copy.copy(self.args), [], None
+        real.args = copy.copy(self.args)
+        real.test_loaders = []
+        real._preview = None
         real.args.validation = 0
         real.test_loaders = [real.test_loader(task) for task in range(self.c_task + 1)]
         return real
@@ -154,7 +160,8 @@ class ContinualDataset:
         """
         if not self.has_own_classes():
             return 0, self.N_CLASSES
-        task, per_task = self.c_task if task is None else task, self.N_CLASSES_PER_TASK
+        task = self.c_task if task is None else task
+        per_task = self.N_CLASSES_PER_TASK
         sizes = per_task if isinstance(per_task, list) else [per_task] * self.N_TASKS
         return sum(sizes[:task]), sum(sizes[: task + 1])
 
@@ -234,7 +241,8 @@ def _counted(function):
                 train, test = function(self)
         finally:
             self._coming = None
-        self.c_task, self.train_loader = task, train
+        self.c_task = task
+        self.train_loader = train
         if len(self.test_loaders) <= task:
             self.test_loaders.append(test)
         return train, test

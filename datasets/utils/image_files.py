@@ -49,7 +49,9 @@ def image_files(folder) -> tuple:
         if not isinstance(error, FileNotFoundError):  # an absent folder has no files
             raise InputError(f'{error.filename} cannot be read ({error.strerror})') from error
 
-    found, others, seen = [], 0, set()
+    found = []
+    others = 0
+    seen = set()
     for place, folders, names in os.walk(folder, onerror=stop, followlinks=True):
         real = os.path.realpath(place)
         if real in seen:  # a link that leads back
@@ -72,7 +74,8 @@ def read_images(paths, size: int, where) -> np.ndarray:
     frames. InputError as of `scroll.files.images.decode`."""
     from PIL import Image
 
-    images, several = [], []
+    images = []
+    several = []
     for path in paths:
         image, more_frames = decode(path)
         images.append(np.asarray(image.resize((size, size), Image.Resampling.LANCZOS)))

@@ -58,7 +58,8 @@ def pick(
     """bool (N,): a share of the samples of each class, at random, rounded to whole samples.
     equally: the same number of each class, that share of the mean size of a class, or all that it
     has."""
-    picked, classes = np.zeros(len(labels), bool), np.unique(labels)
+    picked = np.zeros(len(labels), bool)
+    classes = np.unique(labels)
     for label in classes:
         ids = random.permutation(np.flatnonzero(labels == label))
         picked[ids[: round(share * (len(labels) / len(classes) if equally else len(ids)))]] = True
@@ -97,7 +98,8 @@ def noisy_labels(args, labels: np.ndarray, n_classes: int) -> np.ndarray:
         return labels
     if n_classes < 2:
         raise InputError(f'--noise_rate {rate:g}: there is one class only, no label can be wrong')
-    changed, shift = pick(labels, rate, numpy_stream(args.seed, 'label noise')), 1
+    changed = pick(labels, rate, numpy_stream(args.seed, 'label noise'))
+    shift = 1
     if args.noise_type == 'symmetric':
         shift = numpy_stream(args.seed, 'wrong labels').integers(1, n_classes, len(labels))
     return np.where(changed, (labels + shift) % n_classes, labels)
@@ -107,7 +109,8 @@ def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
     """bool (N,): the samples of a task whose label is withheld. `--label_perc` keeps the same
     number of labels of each class, together that share of the task (all of a class that has fewer);
     `--label_perc_by_class` keeps that share of each class."""
-    by_task, by_class = args.label_perc, args.label_perc_by_class
+    by_task = args.label_perc
+    by_class = args.label_perc_by_class
     if by_task < 1 and by_class < 1:
         raise InputError(
             '--label_perc and --label_perc_by_class both set the number of labels: give one'

@@ -24,9 +24,14 @@ class InMemoryDataset:
         indexes: int64 (N,), positions of the samples in the files. device: where images lie."""
 
     def __init__(self, data, targets, transform, train: bool = True, device='cpu', indexes=None):
-        self.data, self.targets, self.transform, self.train = data, targets, transform, train
-        self.device, self.indexes = torch.device(device), indexes
-        self.extra_return_fields, self._resident = (), (None, None)
+        self.data = data
+        self.targets = targets
+        self.transform = transform
+        self.train = train
+        self.device = torch.device(device)
+        self.indexes = indexes
+        self.extra_return_fields = ()
+        self._resident = (None, None)
 
     @staticmethod
     def not_aug_transform(images: torch.Tensor) -> torch.Tensor:
@@ -57,7 +62,8 @@ class InMemoryDataset:
     def batch(self, ids, raw: bool = False, raw_not_aug: bool = False) -> tuple:
         """These samples stacked, as of `__getitem__`. raw: uint8 images in place of input and
         un-augmented image. raw_not_aug: of the latter alone."""
-        images, labels = self.raw(ids), self.labels()[ids]
+        images = self.raw(ids)
+        labels = self.labels()[ids]
         if not self.train:
             return images if raw else self.transform(images), labels
         extras = [torch.as_tensor(getattr(self, name))[ids] for name in self.extra_return_fields]
@@ -97,19 +103,19 @@ class ImageLoader:
         drop_last: bool = False,
         seed: int = 0,
     ):
-        self.dataset, self.batch_size, self.shuffle, self.drop_last = (
-            dataset,
-            batch_size,
-            shuffle,
-            drop_last,
-        )
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.drop_last = drop_last
         self.segment_ends = None if segment_ends is None else np.asarray(segment_ends)
         self.generator = torch.Generator().manual_seed(seed)
         self.raw = self.raw_not_aug = self.foreign = False
 
     def serve(self, raw: bool, raw_not_aug: bool, device, foreign: bool = False) -> 'ImageLoader':
         """Give batches as a method wants them, on its device (raw ones on the CPU); returns itself."""
-        self.raw, self.raw_not_aug, self.foreign = raw, raw_not_aug, foreign
+        self.raw = raw
+        self.raw_not_aug = raw_not_aug
+        self.foreign = foreign
         if not raw:
             self.dataset.device = torch.device(device)
         return self
@@ -118,12 +124,14 @@ class ImageLoader:
         """(start, end) of each segment; one, where the data has been replaced by data of another
         length.
         """
-        ends, count = self.segment_ends, len(self.dataset)
+        ends = self.segment_ends
+        count = len(self.dataset)
         ends = [count] if ends is None or ends[-1] != count else ends.tolist()
         return list(zip([0, *ends[:-1]], ends))
 
     def _batches(self) -> list:
-        size, batches = self.batch_size, []
+        size = self.batch_size
+        batches = []
         for start, end in self._segments():
             own = [
                 (a, min(a + size, end))

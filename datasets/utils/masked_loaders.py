@@ -93,8 +93,10 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
             labels of the files; `task_ids` (N,), if present, assign samples to tasks instead of the
             labels.
         setting: the `ContinualDataset`."""
-    task, args = setting.begin_task(), setting.args
-    train, test = copy.copy(train_dataset), copy.copy(test_dataset)
+    task = setting.begin_task()
+    args = setting.args
+    train = copy.copy(train_dataset)
+    test = copy.copy(test_dataset)
     labels = _labels(train, setting)
     validation = label_changes.validation_share(args) > 0
     kept = np.ones(len(labels), bool)
@@ -103,14 +105,15 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
         for name in ('data', 'targets', 'task_ids'):
             if hasattr(train, name):
                 setattr(test, name, take(getattr(train, name), np.flatnonzero(~kept)))
-    order, true, test_labels = setting.class_order, labels[kept], _labels(test, setting)
+    order = setting.class_order
+    true = labels[kept]
+    test_labels = _labels(test, setting)
     noisy = label_changes.noisy_labels(args, true, setting.N_CLASSES)
-    train, test = MammothDatasetWrapper(train), MammothDatasetWrapper(test, train=False)
+    train = MammothDatasetWrapper(train)
+    test = MammothDatasetWrapper(test, train=False)
     train.keep(kept)
-    train.targets, test.targets = (
-        torch.from_numpy(order[noisy]),
-        torch.from_numpy(order[test_labels]),
-    )
+    train.targets = torch.from_numpy(order[noisy])
+    test.targets = torch.from_numpy(order[test_labels])
     if noisy is not true:
         train.add_extra_return_field('true_labels', torch.from_numpy(order[true]))
     train.keep(_belongs(train, setting, task))

@@ -40,9 +40,11 @@ def cifar(base_path, name: str) -> Images:
     downloaded. torchvision reads only files whose MD5 is that of the official ones."""
     from torchvision import datasets  # takes a second to import
 
-    kind, home = getattr(datasets, name), Path(base_path) / name
+    kind = getattr(datasets, name)
+    home = Path(base_path) / name
     try:
-        train, test = kind(home, True, download=True), kind(home, False)
+        train = kind(home, True, download=True)
+        test = kind(home, False)
     except (OSError, RuntimeError, http.client.HTTPException) as error:
         raise InputError(
             f'{home / kind.base_folder} is missing or damaged, and cannot be downloaded '
@@ -107,7 +109,8 @@ def mini_split(base_path, split: str) -> tuple:
         )
     content = safe_pickle.load(path)
     try:
-        images, rows = content['image_data'], content['class_dict']
+        images = content['image_data']
+        rows = content['class_dict']
         wnids = sorted(rows)
         if not all(isinstance(i, (int, np.integer)) and i >= 0 for w in wnids for i in rows[w]):
             raise ValueError('class_dict does not list rows of image_data')
@@ -133,7 +136,8 @@ def mini_imagenet(base_path) -> Images:
 
 def rank(labels: np.ndarray) -> np.ndarray:
     """int64 (N,): how many samples of its class come before each sample."""
-    order, rank = np.argsort(labels, kind='stable'), np.empty(len(labels), np.int64)
+    order = np.argsort(labels, kind='stable')
+    rank = np.empty(len(labels), np.int64)
     rank[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
     return rank
 
@@ -157,7 +161,10 @@ def folder(data_dir, size: int) -> Images:
     """A user's own images, `<data_dir>/{train,test}/<class>/` at any depth, each resized to `size`
     x `size`. One line says how many files were left out: no images, hidden, or outside the class
     folders."""
-    home, left_out, paths, labels = Path(data_dir), 0, [], []
+    home = Path(data_dir)
+    left_out = 0
+    paths = []
+    labels = []
     classes = class_folders(home / 'train')
     if not classes:
         raise InputError(
@@ -186,7 +193,8 @@ def folder(data_dir, size: int) -> Images:
         warn_once(
             f'{home}: {left_out} files were left out: no images, hidden, or outside the class folders'
         )
-    images, labels = read_images(paths, size, home), np.array(labels, np.int64)
+    images = read_images(paths, size, home)
+    labels = np.array(labels, np.int64)
     return Images(
         images[:train], labels[:train], images[train:], labels[train:], classes, decoders()
     )

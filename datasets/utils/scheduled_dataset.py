@@ -43,11 +43,13 @@ class ScheduledDataset(ContinualDataset):
         without."""
 
     SETTING = 'class-il'
-    MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+    MEAN = (0.5, 0.5, 0.5)
+    STD = (0.5, 0.5, 0.5)
     DEFAULT_SPLITS = 10
     BACKBONE = 'resnet18-md'  # the architecture of the pre-trained weights
     DEFAULT_WEIGHTS = None
-    PADDING, FLIP = 4, True
+    PADDING = 4
+    FLIP = True
     # SCROLL's crop when it adapts, as a share of the image; filled with grey
     ADAPT_PADDING = 6 / 84
     READ_FLAGS = ('base_path', 'data_dir')
@@ -101,7 +103,8 @@ class ScheduledDataset(ContinualDataset):
             },
         )
         self.decoded_by = self.images.decoded_by
-        self.N_CLASSES, self.SIZE = len(self.images.class_names), self.images.train.shape[1:3]
+        self.N_CLASSES = len(self.images.class_names)
+        self.SIZE = self.images.train.shape[1:3]
         if (self.args.n_splits or 1) > self.N_CLASSES:
             raise InputError(
                 f'--n_splits {self.args.n_splits}: {self.NAME} has {self.N_CLASSES} classes; '
@@ -125,12 +128,15 @@ class ScheduledDataset(ContinualDataset):
 
     def _label(self) -> None:
         """The labels of the stream, of training and test, and its schedule."""
-        args, images = self.args, self.images
+        args = self.args
+        images = self.images
         held = label_changes.held_out(args, images.train_labels, images.train)
         self.train_ids = np.flatnonzero(~held)
-        self.test_images, test_labels = images.test, images.test_labels
+        self.test_images = images.test
+        test_labels = images.test_labels
         if label_changes.validation_share(args):
-            self.test_images, test_labels = images.train[held], images.train_labels[held]
+            self.test_images = images.train[held]
+            test_labels = images.train_labels[held]
         true = images.train_labels[self.train_ids]
         noisy = label_changes.noisy_labels(args, true, self.N_CLASSES)
         self._noise = noisy is not true
@@ -148,7 +154,8 @@ class ScheduledDataset(ContinualDataset):
             came = np.append(came, np.setdiff1d(np.arange(self.N_CLASSES), came))
             self.class_order = np.argsort(came)[self.class_order]
             self.train_labels = self.class_order[noisy]
-        self.true_labels, self.test_labels = self.class_order[true], self.class_order[test_labels]
+        self.true_labels = self.class_order[true]
+        self.test_labels = self.class_order[test_labels]
 
     def _counts_up(self) -> bool:
         """Whether labels count up as classes come: for methods that are not of this project. As
@@ -175,7 +182,8 @@ class ScheduledDataset(ContinualDataset):
         return True
 
     def _spec(self) -> str:
-        args, spec = self.args, _asked(self.args)
+        args = self.args
+        spec = _asked(self.args)
         given = [name for name in ('n_splits', 'schedule', 'inc') if getattr(args, name)]
         if given[1:]:
             raise InputError(f'--{given[0]} and --{given[1]} both cut the stream: give one of them')
@@ -194,7 +202,8 @@ class ScheduledDataset(ContinualDataset):
         """Labels of the classes first seen in each task, sorted; class splits give each task its
         own.
         """
-        seen, by_task = set(), []
+        seen = set()
+        by_task = []
         for t in range(len(self.schedule.tasks) - 1):
             new = set(self.train_labels[self.schedule.task(t)[0]].tolist()) - seen
             seen |= new
@@ -218,7 +227,8 @@ class ScheduledDataset(ContinualDataset):
         return self._task_classes[task]
 
     def left_out(self, tasks: range) -> dict:
-        schedule, hidden = self.schedule, 0
+        schedule = self.schedule
+        hidden = 0
         for task in tasks:
             labels = self.train_labels[schedule.task(task)[0]]
             hidden += int(label_changes.unlabelled(self.args, labels, task).sum())
@@ -234,7 +244,8 @@ class ScheduledDataset(ContinualDataset):
     def get_data_loaders(self) -> tuple:
         task = self.begin_task()
         ids, ends = self.schedule.task(task)
-        labels, files = self.train_labels[ids], self.train_ids[ids]
+        labels = self.train_labels[ids]
+        files = self.train_ids[ids]
         labels = np.where(label_changes.unlabelled(self.args, labels, task), -1, labels)
         train = InMemoryDataset(
             self.images.train[files], torch.from_numpy(labels), self.get_transform(), indexes=files
@@ -256,9 +267,12 @@ class ScheduledDataset(ContinualDataset):
         """Test samples of the classes of one task; of all up to it with `--validation_mode
         complete`.
         """
-        images, labels, first = self.test_images, self.test_labels, task
+        images = self.test_images
+        labels = self.test_labels
+        first = task
         if not label_changes.validation_share(self.args):  # any more: `without_validation`
-            images, labels = self.images.test, self.class_order[self.images.test_labels]
+            images = self.images.test
+            labels = self.class_order[self.images.test_labels]
         elif self.args.validation_mode == 'complete':
             first = 0
         ids = np.flatnonzero(np.isin(labels, np.concatenate(self._task_classes[first : task + 1])))

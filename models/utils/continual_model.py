@@ -49,13 +49,18 @@ class ContinualModel(nn.Module):
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     AVAIL_OPTIMS = ['sgd', 'adam', 'adamw']
     RAW_STREAM = RAW_NOT_AUG = ONLINE = False
-    REFUSED_FLAGS, TRANSIENT = {}, ()
+    REFUSED_FLAGS = {}
+    TRANSIENT = ()
     psi_digest = None
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__()
-        self.net, self.loss, self.args, self.dataset = backbone, loss, args, dataset
-        self.transform, self.original_transform = for_batches(transform), transform
+        self.net = backbone
+        self.loss = loss
+        self.args = args
+        self.dataset = dataset
+        self.transform = for_batches(transform)
+        self.original_transform = transform
         if dataset is not None:
             normalisation = dataset.get_normalization_transform()
             if normalisation is not None:
@@ -128,7 +133,8 @@ class ContinualModel(nn.Module):
     def ends_task_of(self, flag: str | None = None) -> bool:
         """Whether the task that ends is the last of the stream or, with `--<flag> N`, an N-th one;
         a warning where it is neither and `--stop_after` ends the run with it."""
-        done, every = self.current_task + 1, getattr(self.args, flag) if flag else 0
+        done = self.current_task + 1
+        every = getattr(self.args, flag) if flag else 0
         due = done == self.n_tasks or (bool(every) and done % every == 0)
         if done == self.args.stop_after and not due and not self.args.inference_only:
             warn_once(
@@ -275,7 +281,9 @@ class ContinualModel(nn.Module):
             extra = {name: value for name, value in extra.items() if name in parameters}
         if self.drops_unlabelled:
             known = labels != -1
-            inputs, labels, not_aug_inputs = inputs[known], labels[known], not_aug_inputs[known]
+            inputs = inputs[known]
+            labels = labels[known]
+            not_aug_inputs = not_aug_inputs[known]
             extra = {
                 name: value[known] if isinstance(value, torch.Tensor) else value
                 for name, value in extra.items()

@@ -13,7 +13,9 @@ class CosineClassifier(nn.Module):
 
     def __init__(self, head: nn.Linear, scale: float = 10.0):
         super().__init__()
-        self.in_features, self.out_features, self.scale = head.in_features, head.out_features, scale
+        self.in_features = head.in_features
+        self.out_features = head.out_features
+        self.scale = scale
         self.weight = nn.Parameter(torch.empty(head.out_features, head.in_features))
         nn.init.kaiming_uniform_(self.weight, a=5**0.5)
 

@@ -107,7 +107,10 @@ class GivenFeatures:
     already.
     """
 
-    digest, dtype, cache, holds_on = '', 'integer', None, 'every machine'
+    digest = ''
+    dtype = 'integer'
+    cache = None
+    holds_on = 'every machine'
 
     def __init__(self, dim: int):
         self.dim = dim
@@ -132,7 +135,8 @@ def make_embedder(net, args, dataset, device):
             raise InputError(f'--stages, --mirror: samples of {args.dataset} are features already')
         return GivenFeatures(dataset.num_inputs)
     preprocessing = getattr(dataset, 'preprocessing', None) or _preprocessing(dataset, args)
-    cache, integers = Path(args.base_path) / 'cache' if args.feature_cache else None, None
+    cache = Path(args.base_path) / 'cache' if args.feature_cache else None
+    integers = None
     if args.embed_dtype == 'integer':
         integers = weights.integers_of(
             args.weights, net, preprocessing, cache and cache / 'integers'
@@ -173,7 +177,8 @@ class TestFeatures:
     __test__ = False  # no test case, whatever pytest thinks of the name
 
     def __init__(self, embedder: Embedder):
-        self.embedder, self._known = embedder, {}
+        self.embedder = embedder
+        self._known = {}
 
     def __call__(self, x: torch.Tensor) -> np.ndarray:
         """Quantised features int32 (B, d) of uint8 images (B, H, W, C), of network inputs (B, 3, S,

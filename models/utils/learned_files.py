@@ -63,11 +63,14 @@ def load(model, path) -> None:
     """Give a model's learner what a file of statistics, or of statistics and buffer, holds.
     InputError: it is neither, or damaged, or of another backbone or other features, or has classes
     that the data set lacks."""
-    learner, state, images = model.learner, edits.read(path), getattr(model.dataset, 'images', None)
+    learner = model.learner
+    state = edits.read(path)
+    images = getattr(model.dataset, 'images', None)
     if state.params is None and learner.buffer_size:
         state = replace(state, buffer=ExemplarBuffer(learner.buffer_size, learner.strategy))
     labels = getattr(images, 'labels', None) or range(len(model.to_stream))
-    classes, dim = state.classes.tolist(), state.statistics.dim
+    classes = state.classes.tolist()
+    dim = state.statistics.dim
     with naming(path):
         state.check_backbone(learner.psi())
         check_names(model.feature_names, state.names, 'this data set')

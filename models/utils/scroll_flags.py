@@ -72,7 +72,8 @@ def add_flags(parser) -> None:
     add_rehearsal_args(parser)
     flag = parser.add_argument_group('SCROLL, online stage').add_argument
     for name, setting in _ONLINE.items():
-        about, aliases = SETTINGS[setting], ('--head',) * (setting == 'head')
+        about = SETTINGS[setting]
+        aliases = ('--head',) * (setting == 'head')
         how = {'choices': about.choices} if about.choices else {'type': _reader(setting)}
         flag(f'--{name}', *aliases, default=about.default, help=about.help, **how)
     flag('--lift_seed', type=whole(0), help="of the lift's random matrix (default: --seed)")
@@ -204,7 +205,8 @@ def adaptation(args, dataset) -> Adaptation:
     """How f* is made, as the flags say, else the data set: the size of its shifts, and whether it
     mirrors.
     """
-    flip, padding = args.adapt_flip, args.adapt_padding
+    flip = args.adapt_flip
+    padding = args.adapt_padding
     if flip is None:
         flip = getattr(dataset, 'FLIP', True)
     if padding is None:

@@ -293,7 +293,8 @@ def test_byol(tmp_path, records, monkeypatch):
     for name in [name for name in sys.modules if name.partition('.')[0] in ('byol', 'haiku')]:
         monkeypatch.delitem(sys.modules, name)
     assert b'_ByolExperimentState' in (tmp_path / 'pretrain_res50x1.pkl').read_bytes()
-    loaded, (params, state) = weights.load(path), haiku()
+    loaded = weights.load(path)
+    params, state = haiku()
     assert (loaded.backbone, loaded.options, loaded.input_size) == (
         'resnet50-byol',
         {'width': 2},

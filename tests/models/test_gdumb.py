@@ -57,7 +57,8 @@ def test_momentum_and_decay_by_hand(
         momentum,
         '--optim_wd',
     )
-    (plain, _), (decayed, _) = trained('gdumb', *flags, 0), trained('gdumb', *flags, 0.5)
+    plain, _ = trained('gdumb', *flags, 0)
+    decayed, _ = trained('gdumb', *flags, 0.5)
     assert torch.allclose(
         decayed.net.get_params(), shrunk * plain.net.get_params(), rtol=1e-5, atol=1e-7
     )
