@@ -99,13 +99,11 @@ class Ens(FrozenModel):
     def learn(self, z: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """One step on unit features (B, d) and labels (B,); returns the loss."""
         cosine, chosen = self.select(z)  # (B, k)
-        # (m K, d), (m K,)
-        weight = self.weight.view(-1, z.shape[1])
+        weight = self.weight.view(-1, z.shape[1])  # (m K, d)
         bias = self.bias.view(-1)
         at = (chosen * self.N_CLASSES + labels[:, None]).reshape(-1)  # rows of these
         v = (weight[at].view(*chosen.shape, -1) @ z[:, :, None])[..., 0] + bias[at].view_as(chosen)
-        # (B, k)
-        answer = torch.tanh(v / self.args.tau)
+        answer = torch.tanh(v / self.args.tau)  # (B, k)
         share = shares(cosine)
         push = share * (1 - answer**2)  # minus the gradient, up to 1 / B
         rows, inverse = at.unique(return_inverse=True)

@@ -18,12 +18,11 @@ class Er(ReplayModel):
     NAME = 'er'
 
     def observe(self, inputs, labels, not_aug_inputs):
-        batch = inputs
-        batch_labels = labels
+        targets = labels
         if not self.buffer.is_empty():
             replayed, replayed_labels = self.replay()
-            batch = torch.cat([inputs, replayed])
-            batch_labels = torch.cat([labels, replayed_labels])
-        loss = self.descend(self.loss(self.net(batch), batch_labels))
+            inputs = torch.cat([inputs, replayed])
+            targets = torch.cat([labels, replayed_labels])
+        loss = self.descend(self.loss(self.net(inputs), targets))
         self.store(not_aug_inputs, labels)
         return loss

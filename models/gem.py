@@ -18,19 +18,18 @@ _CHUNK = 2**20  # columns turned into float64 at once
 
 
 def solve(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
-    """argmin_v 1/2 v'Pv + q'v subject to v >= margin, by Goldfarb and Idnani's dual method. P:
-    float64 (t, t), symmetric, positive definite. q: float64 (t,)."""
+    """argmin_v 1/2 v'Pv + q'v subject to v >= margin, by Goldfarb and Idnani's dual method.
+
+    P: float64 (t, t), symmetric, positive definite.
+    q: float64 (t,)."""
     # the same v; quadprog's tolerances are absolute, and fail on large gradients
     scale = np.trace(P) / len(P)
-    return quadprog.solve_qp(P / scale, -q / scale, np.eye(len(q)), np.full(len(q), float(margin)))[
-        0
-    ]
+    bounds = np.full(len(q), float(margin))
+    return quadprog.solve_qp(P / scale, -q / scale, np.eye(len(q)), bounds)[0]
 
 
 def inner_products(rows: torch.Tensor) -> np.ndarray:
-    """float64 (n, n): inner products of float32 rows (n, P); a float64 copy of all of them would
-    not fit.
-    """
+    """float64 (n, n): inner products of float32 rows (n, P), in float64 by parts, for memory."""
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     for part in rows.split(_CHUNK, dim=1):
         total += part.double() @ part.double().T
@@ -90,12 +89,10 @@ class Gem(ReplayModel):
 
     def memory_gradients(self) -> torch.Tensor:
         """(t, P): the gradient on all samples of each past task in the memory."""
-        inputs, labels, tasks = self.buffer.get_all_data(
-            transform=self.transform, device=self.device
-        )
+        inputs, labels, tasks = self.buffer.get_all_data(self.transform, self.device)
         rows = []
         for task in tasks.unique():
-            own = tasks == task
-            self.backward(self.loss(self.net(inputs[own]), labels[own]))
+            of_task = tasks == task
+            self.backward(self.loss(self.net(inputs[of_task]), labels[of_task]))
             rows.append(self.net.get_grads())
         return torch.stack(rows)

@@ -55,12 +55,10 @@ class Icarl(ReplayModel):
         if self.old_net is not None:
             with torch.no_grad():
                 targets = torch.where(self.old, self.old_net(inputs).sigmoid(), targets)
-        loss = F.binary_cross_entropy_with_logits(
-            self.net(inputs)[:, self.seen], targets[:, self.seen]
-        )
-        return self.descend(
-            loss + self.args.opt_wd * sum((p**2).sum() for p in self.net.parameters())
-        )
+        logits = self.net(inputs)[:, self.seen]
+        loss = F.binary_cross_entropy_with_logits(logits, targets[:, self.seen])
+        decay = sum((p**2).sum() for p in self.net.parameters())
+        return self.descend(loss + self.args.opt_wd * decay)
 
     def end_task(self, dataset):
         fill_buffer(
@@ -75,9 +73,7 @@ class Icarl(ReplayModel):
         self.class_means = None
 
     def compute_class_means(self) -> torch.Tensor:
-        """(K, F) unit rows: mean of the unit features of each class's exemplars; infinite without
-        any.
-        """
+        """(K, F) unit rows: mean of unit features of a class's exemplars; infinite without any."""
         images, labels = self.buffer.get_all_data()
         views = [self.plain(images)]
         if views[0].dim() == 4 and getattr(self.dataset, 'FLIP', True):  # not of feature vectors
@@ -98,7 +94,6 @@ class Icarl(ReplayModel):
             self.class_means = self.compute_class_means()
         features = F.normalize(self.net(x, returnt='features'))
         # not by matrix products: they lose digits, and infinity minus infinity is none
-        distances = torch.cdist(
-            features, self.class_means, compute_mode='donot_use_mm_for_euclid_dist'
-        )
+        mode = 'donot_use_mm_for_euclid_dist'
+        distances = torch.cdist(features, self.class_means, compute_mode=mode)
         return -distances.clamp(max=torch.finfo(distances.dtype).max)

@@ -55,9 +55,8 @@ class Joint(ContinualModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        # data set of each task; the last task's unused loader
-        self.collected = []
-        self.loader = None
+        self.collected = []  # the data set of each task
+        self.loader = None  # of the last task, unused
         self.pristine = copy.deepcopy(self.net.state_dict()) if args.fit_every_task else None
         self.batches = []  # (inputs, labels), of a stream without a data set
 
@@ -114,10 +113,10 @@ class Joint(ContinualModel):
         for epoch in progress.over(range(self.args.n_epochs)):
             losses = LossWatch(f'all tasks, epoch {epoch + 1}')
             for inputs, labels, *_ in itertools.islice(loader, limit):
-                known = labels != -1
-                if known.any():
-                    logits = self.net(inputs[known].to(self.device))
-                    loss = self.loss(logits, labels[known].long().to(self.device))
+                labelled = labels != -1
+                if labelled.any():
+                    logits = self.net(inputs[labelled].to(self.device))
+                    loss = self.loss(logits, labels[labelled].long().to(self.device))
                     losses.add(self.descend(loss))
                 if scheduler and self.args.scheduler_mode == 'iter':
                     scheduler.step()
@@ -127,6 +126,6 @@ class Joint(ContinualModel):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (B, K) of uint8 images (B, H, W, C) or network inputs."""
-        return self.net(
-            apply_transform(x, self.normalization_transform) if x.dtype == torch.uint8 else x
-        )
+        if x.dtype == torch.uint8:
+            x = apply_transform(x, self.normalization_transform)
+        return self.net(x)

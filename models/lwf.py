@@ -53,9 +53,8 @@ class Lwf(ContinualModel):
             train = dataset.train_loader.dataset
             examples, _ = plain_samples(train, self.RAW_NOT_AUG)
             transform = getattr(self, 'normalization_transform', None)
-            train.add_extra_return_field(
-                'logits', logits_of(self.net, examples, transform, self.device)
-            )
+            logits = logits_of(self.net, examples, transform, self.device)
+            train.add_extra_return_field('logits', logits)
 
     def warm_up(self, dataset) -> None:
         """Train the head's rows of the new classes for `--n_epochs`, on features in eval mode."""
@@ -65,24 +64,22 @@ class Lwf(ContinualModel):
         with eval_mode(self.net):
             for _ in range(self.args.n_epochs):
                 for inputs, labels, *_ in dataset.train_loader:
-                    # -1: no label
-                    inputs = inputs[labels >= 0]
-                    labels = labels[labels >= 0]
-                    if not len(labels):
+                    labelled = labels >= 0
+                    if not labelled.any():
                         continue
                     with torch.no_grad():
-                        features = self.net(inputs.to(self.device), returnt='features')
+                        features = self.net(inputs[labelled].to(self.device), returnt='features')
+                    targets = labels[labelled].to(self.device)
                     opt.zero_grad()
-                    masked_cross_entropy(head(features), labels.to(self.device), new).backward()
+                    masked_cross_entropy(head(features), targets, new).backward()
                     opt.step()
 
     def observe(self, inputs, labels, not_aug_inputs, logits=None):
         out = self.net(inputs)
         loss = masked_cross_entropy(out, labels, self.seen)
         if logits is not None:
-            old = self.old
-            temperature = self.args.softmax_temp
-            loss = loss + self.args.alpha * softened_cross_entropy(
-                logits[:, old], out[:, old], temperature
+            distilled = softened_cross_entropy(
+                logits[:, self.old], out[:, self.old], self.args.softmax_temp
             )
+            loss = loss + self.args.alpha * distilled
         return self.descend(loss)

@@ -26,14 +26,12 @@ def task_wise_distillation(teacher, student, tasks) -> torch.Tensor:
     """KL divergence at T = 2 of a softmax for each task's classes apart, without the factor T^2,
     mean over samples, summed over tasks. teacher, student: logits (B, K). tasks: list of int64
     (n_t,), the classes of each task."""
-    return sum(
-        F.kl_div(
-            F.log_softmax(student[:, classes] / _TEMPERATURE, dim=1),
-            F.softmax(teacher[:, classes] / _TEMPERATURE, dim=1),
-            reduction='batchmean',
-        )
-        for classes in tasks
-    )
+    total = 0
+    for classes in tasks:
+        log_q = F.log_softmax(student[:, classes] / _TEMPERATURE, dim=1)
+        p = F.softmax(teacher[:, classes] / _TEMPERATURE, dim=1)
+        total = total + F.kl_div(log_q, p, reduction='batchmean')
+    return total
 
 
 class Ssil(ReplayModel):
@@ -59,8 +57,7 @@ class Ssil(ReplayModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        # int64 (n_t,) for each task so far: its classes
-        self.tasks = []
+        self.tasks = []  # classes of each task so far, int64 (n_t,)
         self.teacher = None
 
     def begin_task(self, dataset):
@@ -85,5 +82,6 @@ class Ssil(ReplayModel):
         if self.args.distill_coef > 0:
             with torch.no_grad():
                 before = self.teacher(inputs)
-            loss = loss + self.args.distill_coef * task_wise_distillation(before, logits, old)
+            distilled = task_wise_distillation(before, logits, old)
+            loss = loss + self.args.distill_coef * distilled
         return loss
