@@ -5,9 +5,10 @@ from torch import nn
 
 
 class CosineClassifier(nn.Module):
-    """logit_k = scale * cos(feature, weight_k), no bias, as in ER-ACE and ER-AML (Caccia et al.
-    2022).
-    head: whose place it takes, of F and K. scale: 10 in the paper's code."""
+    """logit_k = scale * cos(feature, weight_k), no bias, in ER-ACE and ER-AML (Caccia et al. 2022).
+
+    head: the linear head that it replaces, of F and K.
+    scale: 10 in the paper's code."""
 
     _EPS = 1e-5  # added to both norms
 

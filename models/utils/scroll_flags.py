@@ -113,8 +113,8 @@ def _add_file_flags(flag) -> None:
         '--shard',
         affects='stream',
         type=shard,
-        help='i/n: learn only the i-th of n shares of the samples, cut by their pixels, so that the shares '
-        'of n runs are the whole whatever their schedules and seeds',
+        help='i/n: learn only the i-th of n shares of the samples, cut by their pixels, so that '
+        'the shares of n runs are the whole whatever their schedules and seeds',
     )
     flag(
         '--save_statistics',
@@ -139,8 +139,8 @@ def _add_file_flags(flag) -> None:
         '--export',
         affects='place',
         metavar='FOLDER',
-        help='write f_T and f* after the last task, for other programs, to a new folder, or what predicts '
-        'to a file, .onnx, .pt2 or .safetensors (scroll.exports.tensors)',
+        help='write f_T and f* after the last task, for other programs, to a new folder, or the '
+        'predictor to a file, .onnx, .pt2 or .safetensors (scroll.exports.tensors)',
     )
     flag(
         '--export_formats',
@@ -155,7 +155,7 @@ def _add_file_flags(flag) -> None:
         affects='content',
         dest='load_state',
         metavar='FILE',
-        help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds',
+        help='with --inference_only 1: evaluate a file of --save_statistics or --save_state',
     )
 
 
