@@ -156,7 +156,7 @@ class ScrollModel(FrozenModel):
 
     @contextmanager
     def mid_stream(self):
-        """Predict with f_T of all samples so far, also of an unfinished segment, as if it had ended.
+        """Predict with f_T of all samples so far, as if an unfinished segment had ended.
 
         Its samples are embedded now, and again (from the cache) at its end."""
         self._learn()
