@@ -1,9 +1,10 @@
-"""Bias correction: distillation; then two numbers, fitted on held-out samples, scale and shift new
-logits.
+"""Bias correction: distillation, then a scale and a shift of new logits from held-out samples.
 
-    scripts/tables.sh lite_comparison --only 'BIC/CIFAR-100 10*'
+    python main.py --model bic --dataset seq-digits --weights small --input_size 16
+        --n_epochs 1 --lr 0.03 --buffer_size 200
 
-58.9 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, one seed).
+Accuracy: 56 % (± 8 on other processors).
+CIFAR-100 in ten tasks, |M| = 500: 58.9 % (results/rows/lite_comparison.csv, one seed).
 """
 
 import numpy as np

