@@ -4,8 +4,7 @@
 The contract is Mammoth's: `net(x)` gives logits, `net(x, returnt='features')` the pooled features,
 `net.classifier` is a replaceable linear head. A backbone file registers a class or function with
 `@register_backbone('name')`; the parameters of its signature (beyond `num_classes`, and
-`num_inputs` of a
-network over feature vectors) become command-line flags.
+`num_inputs` of a network over feature vectors) become command-line flags.
 """
 
 import inspect
@@ -28,9 +27,10 @@ ReturnTypes = Literal['out', 'features', 'both', 'full', 'all']
 
 
 class MammothBackbone(nn.Module):
-    """Base class of all backbones: a subclass defines `features(x)` and `classifier` (an
-    `nn.Linear`);
-    `forward` and the flat parameter vectors follow."""
+    """Base class of all backbones.
+
+    A subclass defines `features(x)`, or `maps(x)`, and `classifier` (an `nn.Linear`); `forward` and
+    the flat parameter vectors follow."""
 
     def __init__(self, **kwargs):
         super().__init__()
@@ -42,40 +42,30 @@ class MammothBackbone(nn.Module):
         return self
 
     def maps(self, x: torch.Tensor) -> list:
-        """Feature maps after the stem and each stage, each (B, C, H, W); `features` pools the last
-        one.
-        """
+        """Feature maps after the stem and each stage, each (B, C, H, W); `features` pools the last."""
         raise NotImplementedError(f'{type(self).__name__} has no feature maps')
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, 3, H, W) -> (B, feature_dim): the pooled last map, or features of a `forward` of its
-        own.
-        """
-        if (
-            type(self).maps is MammothBackbone.maps
-            and type(self).forward is not MammothBackbone.forward
-        ):
+        """(B, 3, H, W) -> (B, feature_dim): the last map, pooled, or of a subclass's `forward`."""
+        kind = type(self)
+        if kind.maps is MammothBackbone.maps and kind.forward is not MammothBackbone.forward:
             return self(x, returnt='features')
         return self.maps(x)[-1].mean(dim=(2, 3))
 
     def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
-        """`out`: logits (B, K); `features`: (B, F); `both`: these; `full`, `all`: (logits, list of
-        maps).
-        """
+        """Logits (B, K) of images (B, 3, H, W), or as `returnt` says.
+
+        features: (B, F). both: (logits, features). full, all: (logits, list of maps)."""
         if returnt in ('full', 'all'):
-            maps = self.maps(x)
-            # contiguous: methods view them as vectors
-            return self.classifier(maps[-1].mean(dim=(2, 3))), [
-                m.float().contiguous() for m in maps
-            ]
+            maps = [m.float().contiguous() for m in self.maps(x)]  # methods view them as vectors
+            return self.classifier(maps[-1].mean(dim=(2, 3))), maps
         if returnt not in ('out', 'features', 'both'):
             raise ValueError(f"returnt={returnt!r}: expected 'out', 'features', 'both' or 'full'")
         features = self.features(x)
         if returnt == 'features':
             return features
-        return (
-            self.classifier(features) if returnt == 'out' else (self.classifier(features), features)
-        )
+        logits = self.classifier(features)
+        return logits if returnt == 'out' else (logits, features)
 
     def get_params(self) -> torch.Tensor:
         """All parameters as one flat vector."""
@@ -89,12 +79,8 @@ class MammothBackbone(nn.Module):
 
     def get_grads(self) -> torch.Tensor:
         """All gradients as one flat vector, zero where a parameter has none."""
-        return torch.cat(
-            [
-                (torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1)
-                for p in self.parameters()
-            ]
-        )
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters()]
+        return torch.cat([g.reshape(-1) for g in gradients])
 
     def set_grads(self, flat: torch.Tensor) -> None:
         """Overwrite all gradients from one flat vector."""
@@ -111,14 +97,16 @@ class MammothBackbone(nn.Module):
 
 
 class StagedBackbone(MammothBackbone):
-    """A convolutional backbone: a subclass defines `stem(x)`, (B, 3, H, W) -> the first map
-    (B, C, H', W'), and stages `layer1`, `layer2`, ...; a map after each.
+    """A convolutional backbone.
+
+    A subclass defines `stem(x)`, (B, 3, H, W) -> the first map (B, C, H', W'), and stages `layer1`,
+    `layer2`, ...; a map after each.
 
     channels_last: let images and maps lie in memory with the channels of a pixel together, up to
-    the first stage whose maps have at most so few pixels: faster on CPUs, the same values but for
-    rounding. Parameters and gradients stay as they are, and may be viewed flat.
-    precision: 'bfloat16': of the factors of convolutions and products (autocast); the last map is
-    float32."""
+        the first stage whose maps have at most CONTIGUOUS_PIXELS: faster on CPUs, the same values
+        but for rounding. Parameters and gradients stay as they are, and may be viewed flat.
+    precision: of the factors of convolutions and products; 'bfloat16' by autocast, with a last map
+        in float32."""
 
     channels_last = False
     precision = 'float32'
@@ -152,32 +140,29 @@ class Mapless(MammothBackbone):
 
 
 def get_backbone(args) -> nn.Module:
-    """A fresh network as `args` describes it: `args.backbone`, `args.num_classes`, flags of its
-    signature.
-    """
+    """Build the network of `args.backbone`, `args.num_classes` and the flags of its signature."""
     build = get_backbone_class(args.backbone)
-    given = {name: getattr(args, name) for name in keyword_flags(build) if hasattr(args, name)}
+    options = {name: getattr(args, name) for name in keyword_flags(build) if hasattr(args, name)}
     parameters = inspect.signature(build).parameters
+    classes = {}
     if 'num_classes' in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        given['num_classes'] = args.num_classes
+        classes['num_classes'] = args.num_classes
     if 'num_inputs' in parameters:
         if not hasattr(args, 'num_inputs'):
             raise InputError(
                 f'--backbone {args.backbone}: it takes feature vectors, as seq-features has '
                 'them, and no images'
             )
-        given['num_inputs'] = args.num_inputs
+        options['num_inputs'] = args.num_inputs
     try:
-        if any(type(value) is int and value > _USUAL for value in given.values()):
+        if any(type(value) is int and value > _USUAL for value in options.values()):
             with torch.device('meta'):
-                size = sum(p.numel() for p in build(**given).parameters())
+                size = sum(p.numel() for p in build(**classes, **options).parameters())
             check_memory(f'--backbone {args.backbone} of {size:,} parameters', 4 * size)
-        return build(**given)
+        return build(**classes, **options)
     except (ValueError, RuntimeError) as error:
-        options = ', '.join(
-            f'{name} {value}' for name, value in given.items() if name != 'num_classes'
-        )
-        raise InputError(f'--backbone {args.backbone} ({options}): {error}') from error
+        text = ', '.join(f'{name} {value}' for name, value in options.items())
+        raise InputError(f'--backbone {args.backbone} ({text}): {error}') from error
 
 
 def feature_tensors(net: nn.Module) -> dict:

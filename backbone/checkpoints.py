@@ -60,8 +60,9 @@ _LEGACY_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'
 
 
 def is_checkpoint(path) -> bool:
-    """Return whether the file at `path` is one of torch's or a pickle, by its first bytes, and no
-    safetensors file, which begins with the length of a JSON text in 8 bytes, which may look like a
+    """True if the file at `path` is one of torch's or a pickle, by its first bytes.
+
+    A safetensors file begins with the length of a JSON text in 8 bytes, which may look like a
     pickle, then the text."""
     with open(path, 'rb') as file:
         start = file.read(9)
@@ -69,8 +70,8 @@ def is_checkpoint(path) -> bool:
 
 
 def read(path) -> dict:
-    """Read a file of torch's or a pickle: all fields of `backbone.weights.Weights` but name
-    and digest.
+    """Read a file of torch's or a pickle: the fields of `weights.Weights` but name and digest.
+
     InputError: it is damaged, names code, or holds no network that is known here."""
     with open(path, 'rb') as file:
         start = file.read(len(_LEGACY_TORCH))
@@ -84,10 +85,10 @@ def read(path) -> dict:
         )
     if 'experiment_state' in content:
         return from_byol(content['experiment_state'])
-    nested = [
-        content[entry] for entry in ('state_dict', 'model') if isinstance(content.get(entry), dict)
-    ]
-    return from_state_dict(nested[0] if nested else content)
+    for entry in ('state_dict', 'model'):
+        if isinstance(content.get(entry), dict):
+            return from_state_dict(content[entry])
+    return from_state_dict(content)
 
 
 def from_state_dict(state: dict) -> dict:
@@ -105,39 +106,30 @@ def from_state_dict(state: dict) -> dict:
         for name, t in state.items()
         if not any(pattern.fullmatch(name) for pattern in IGNORED.values())
     }
-    odd = [
-        name
-        for name, t in state.items()
-        if not isinstance(t, torch.Tensor) or not t.is_floating_point() or t.layout != torch.strided
-    ]
-    if odd:
-        raise InputError(f'{odd[0]} is no ordinary tensor of real numbers')
+    for name, t in state.items():
+        strided = isinstance(t, torch.Tensor) and t.layout == torch.strided
+        if not strided or not t.is_floating_point():
+            raise InputError(f'{name} is no ordinary tensor of real numbers')
     if '_conv_stem.weight' in state:
         tensors, variant = efficientnet_lite.from_published(state)
-        architecture = Architecture(
-            'efficientnet-lite',
-            None,
-            efficientnet_lite.INPUT_SIZES[variant],
-            (127 / 255,) * 3,
-            (128 / 255,) * 3,
-        )
+        size = efficientnet_lite.INPUT_SIZES[variant]
+        levels = (127 / 255,) * 3, (128 / 255,) * 3
+        architecture = Architecture('efficientnet-lite', None, size, *levels)
         return _checkpoint(architecture, tensors, {'variant': variant}, saw='ImageNet')
-    stem, convolutions, stages = _anatomy(state)
-    architecture = ARCHITECTURES.get((stem, convolutions, stages))
-    if architecture is None:
+    anatomy = stem, convolutions, stages = _anatomy(state)
+    if anatomy not in ARCHITECTURES:
         raise InputError(
             f'its tensors ({", ".join(list(state)[:3])}, ...) are those of no backbone that can '
             f'be read: conv1 of {stem} px, blocks {"-".join(map(str, stages)) or "none"} of '
             f'{convolutions} convolutions; known: '
             f'{", ".join(sorted(a.backbone for a in ARCHITECTURES.values()))}'
         )
+    architecture = ARCHITECTURES[anatomy]
     return _checkpoint(architecture, named_for(architecture.backbone, state), {})
 
 
 def named_for(backbone: str, tensors: dict) -> dict:
-    """A state dict with the backbone's names of projections: Mammoth's in its ResNets, else
-    torch's.
-    """
+    """Rename projections for the backbone: Mammoth's names in its ResNets, else torch's."""
     word = 'shortcut' if backbone in ('resnet18', 'reduced-resnet18', 'resnet34') else 'downsample'
     return {
         re.sub(r'\.(shortcut|downsample)\.', f'.{word}.', name): t for name, t in tensors.items()
@@ -145,33 +137,28 @@ def named_for(backbone: str, tensors: dict) -> dict:
 
 
 def _checkpoint(architecture: Architecture, tensors: dict, options: dict, **info) -> dict:
+    """The fields that `read` returns."""
+    fields = architecture._asdict()
+    width = fields.pop('width')
     norm = tensors.get('layer1.0.bn1.weight')
-    if architecture.width and norm is not None:
-        options = {architecture.width: len(norm.flatten()), **options}
-    return {
-        'tensors': {name: t.detach().float() for name, t in tensors.items()},
-        'options': options,
-        'backbone': architecture.backbone,
-        'input_size': architecture.input_size,
-        'mean': architecture.mean,
-        'std': architecture.std,
-        'info': info,
-    }
+    if width and norm is not None:
+        options = {width: len(norm.flatten()), **options}
+    tensors = {name: t.detach().float() for name, t in tensors.items()}
+    return fields | {'tensors': tensors, 'options': options, 'info': info}
 
 
 def _anatomy(state: dict) -> tuple:
-    """A key of `ARCHITECTURES`; all convolutions of a stage count, so that a missing one hides
-    nothing.
-    """
-    found = [re.fullmatch(r'layer(\d)\.(\d)\.conv(\d)\.weight', name) for name in state]
-    blocks = {(m[1], m[2]) for m in found if m}
-    stages = Counter(stage for stage, _ in blocks)
+    """A key of `ARCHITECTURES`; a block counts by any of its convolutions, if one is missing."""
+    blocks = set()
+    convolutions = 0
+    for name in state:
+        match = re.fullmatch(r'(layer\d)\.(\d)\.conv(\d)\.weight', name)
+        if match:
+            blocks.add((match[1], match[2]))
+            convolutions = max(convolutions, int(match[3]))
+    stages = Counter(stage for stage, _ in sorted(blocks))
     stem = state.get('conv1.weight', torch.empty(0))
-    return (
-        stem.shape[2] if stem.dim() == 4 else 0,
-        max((int(m[3]) for m in found if m), default=0),
-        tuple(stages[stage] for stage in sorted(stages)),
-    )
+    return stem.shape[2] if stem.dim() == 4 else 0, convolutions, tuple(stages.values())
 
 
 _BYOL_LEAVES = {
@@ -193,16 +180,17 @@ def from_byol(experiment) -> dict:
         arrays = {}
         for modules in (experiment[0], experiment[2]):
             for path, leaves in _mapping(modules).items():
-                path = path.replace('/~', '').partition('res_net50/')[2]
-                arrays |= {f'{path}/{leaf}': array for leaf, array in _mapping(leaves).items()}
+                module = path.replace('/~', '').partition('res_net50/')[2]
+                arrays |= {f'{module}/{leaf}': array for leaf, array in _mapping(leaves).items()}
         with torch.device('meta'):
             net = ResNet50Byol(1, width=arrays['initial_conv/w'].shape[-1])
         tensors = {}
         for name in feature_tensors(net):
             array = np.asarray(arrays[_in_haiku(name)], np.float32)
-            array = (
-                array.reshape(-1) if array.size == array.shape[-1] else array.transpose(3, 2, 0, 1)
-            )
+            if array.size == array.shape[-1]:
+                array = array.reshape(-1)
+            else:
+                array = array.transpose(3, 2, 0, 1)
             tensors[name] = torch.from_numpy(array.copy('C'))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise InputError(f'not a BYOL checkpoint known here: {error!r}') from error

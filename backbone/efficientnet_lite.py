@@ -76,7 +76,8 @@ class InvertedResidual(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out = x if self.conv1 is None else F.relu6(self.bn1(self.conv1(x)), inplace=True)
-        (stride, _), (kernel, _) = self.conv2.stride, self.conv2.kernel_size
+        stride, _ = self.conv2.stride
+        kernel, _ = self.conv2.kernel_size
         out = out if stride == 1 else pad_same(out, kernel, stride)
         out = F.relu6(self.bn2(self.conv2(out)), inplace=True)
         out = self.bn3(self.conv3(out))

@@ -36,7 +36,8 @@ class LibraryBackbone(LibraryNetwork, Mapless):
             self.feature_dim = net.features(
                 torch.zeros(1, 3, net.input_size, net.input_size)
             ).shape[1]
-        self.num_classes, self.classifier = num_classes, nn.Linear(self.feature_dim, num_classes)
+        self.num_classes = num_classes
+        self.classifier = nn.Linear(self.feature_dim, num_classes)
         self.train()
 
 

@@ -9,7 +9,7 @@ and transformers (`backbone/libraries.py`).
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -36,13 +36,14 @@ class Weights:
 
     Attributes:
         name: as given.
-        digest: SHA-256 of the file; of a network of another library, of what it is made from.
+        digest: SHA-256 of the file; of a network of another library, of its origin.
         tensors: state-dict name -> float32 tensor; no classifier, no batch counters.
-        backbone: registered backbone name. options: its keyword arguments, for example `{'width':
-        32}`.
-        input_size: pixels. mean, std: per channel, for images in [0, 1].
+        backbone: registered backbone name.
+        options: its keyword arguments, for example `{'width': 32}`.
+        input_size: pixels.
+        mean, std: per channel, for images in [0, 1].
         info: classes seen, data digest, recipe, accuracies; a data set that it `saw` with all
-        classes.
+            classes.
         resampling: other arguments of `Preprocessing`."""
 
     name: str
@@ -61,9 +62,7 @@ class Weights:
         return Preprocessing(input_size or self.input_size, self.mean, self.std, **self.resampling)
 
     def load_into(self, net: torch.nn.Module) -> None:
-        """Copy every tensor into `net`, all but its classifier; InputError where they do not fit
-        it.
-        """
+        """Copy every tensor into `net`, all but its classifier; InputError if they do not fit."""
         wrong = _misfits(self.tensors, net)
         if wrong:
             raise InputError(
@@ -75,15 +74,12 @@ class Weights:
 def _misfits(tensors: dict, net: torch.nn.Module) -> str:
     """The first tensors that are missing on either side or have another shape, or ''."""
     wanted = feature_tensors(net)
-    wrong = [
-        f'{name} ({"missing" if name in wanted else "unknown"})'
-        for name in sorted(set(wanted) ^ set(tensors))
-    ]
-    wrong += [
-        f'{name} {tuple(tensors[name].shape)} for {tuple(t.shape)}'
-        for name, t in wanted.items()
-        if name in tensors and t.shape != tensors[name].shape
-    ]
+    wrong = [f'{name} (missing)' for name in wanted if name not in tensors]
+    for name, t in tensors.items():
+        if name not in wanted:
+            wrong.append(f'{name} (unknown)')
+        elif t.shape != wanted[name].shape:
+            wrong.append(f'{name} {tuple(t.shape)} for {tuple(wanted[name].shape)}')
     more = f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''
     return f'{", ".join(wrong[:3])}{more}: these tensors do not fit' if wrong else ''
 
@@ -105,10 +101,9 @@ def save(
         'std': list(std),
         'info': info,
     }
+    metadata = {'about': json.dumps(about, sort_keys=True)}
     with atomic_write(path) as file:
-        file.write(
-            safetensors_bytes(tensors, metadata={'about': json.dumps(about, sort_keys=True)})
-        )
+        file.write(safetensors_bytes(tensors, metadata=metadata))
 
 
 def integer_file(name: str) -> Path:
@@ -131,9 +126,11 @@ def has_integers(name: str, input_size: int | None = None) -> bool:
     """
     if name == 'none' or is_of_a_library(name) or not integer_file(name).is_file():
         return False
-    own = load(name, tensors=False).input_size
-    sizes = recorded_scales.sizes(integer_file(name)) if name in weight_files.PACKAGED else [own]
-    return (input_size or own) in sizes
+    trained_at = load(name, tensors=False).input_size
+    sizes = [trained_at]
+    if name in weight_files.PACKAGED:
+        sizes = recorded_scales.sizes(integer_file(name))
+    return (input_size or trained_at) in sizes
 
 
 def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> IntegerNetwork:
@@ -180,18 +177,11 @@ def embedder(
     net, preprocessing = network(name, input_size)
     integers = None
     if has_integers(name, input_size):
-        integers = integers_of(
-            name, net, preprocessing, None if cache is None else Path(cache) / 'integers'
-        )
-    return Embedder(
-        net,
-        preprocessing,
-        'float32' if integers is None else 'integer',
-        cache=cache,
-        integers=integers,
-        stages=stages,
-        mirror=mirror,
-    )
+        folder = None if cache is None else Path(cache) / 'integers'
+        integers = integers_of(name, net, preprocessing, folder)
+    dtype = 'integer' if integers else 'float32'
+    wide = {'stages': stages, 'mirror': mirror}
+    return Embedder(net, preprocessing, dtype, cache=cache, integers=integers, **wide)
 
 
 def load(name: str, tensors: bool = True) -> Weights:
@@ -208,31 +198,19 @@ def load(name: str, tensors: bool = True) -> Weights:
             content, digest = _read(path, status.st_size, status.st_mtime_ns)
         except OSError as error:
             raise InputError(f'{path}: {error.strerror}') from error
-    copies = {
-        'options': dict(content['options']),
-        'tensors': dict(content['tensors']) if tensors else {},
-    }
-    return Weights(name, digest, **content | copies)
+    fields = content | {'options': dict(content['options']), 'tensors': {}}
+    if tensors:
+        fields['tensors'] = dict(content['tensors'])
+    return Weights(name, digest, **fields)
 
 
 def _of_a_library(name: str, tensors: bool) -> Weights:
     net, preprocessing, backbone, options, info = network_of(name)
-    held = feature_tensors(net) if tensors else {}
-    resampling = {
-        key: getattr(preprocessing, key) for key in ('interpolation', 'crop', 'keep_ratio')
-    }
-    return Weights(
-        name,
-        bytes(net.origin.tolist()).hex(),
-        held,
-        backbone,
-        dict(options),
-        preprocessing.input_size,
-        preprocessing.mean,
-        preprocessing.std,
-        dict(info),
-        resampling,
-    )
+    fields = asdict(preprocessing)
+    levels = [fields.pop(key) for key in ('input_size', 'mean', 'std')]
+    state = feature_tensors(net) if tensors else {}
+    digest = bytes(net.origin.tolist()).hex()
+    return Weights(name, digest, state, backbone, dict(options), *levels, dict(info), fields)
 
 
 @lru_cache(maxsize=2)  # a run asks several times, and BYOL's file takes seconds
@@ -245,11 +223,12 @@ def _read(path: Path, size: int, modified: int) -> tuple:
             net = PLUGINS.get(content['backbone'])(1, **content['options'])
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(str(error)) from error
-    if wrong := _misfits(content['tensors'], net):
+    wrong = _misfits(content['tensors'], net)
+    if wrong:
         raise InputError(f'{wrong} --backbone {content["backbone"]} {content["options"]}')
-    bad = [key for key, t in content['tensors'].items() if not torch.isfinite(t).all()]
-    if bad:
-        raise InputError(f'tensor {bad[0]} is not finite; the file is damaged')
+    for key, t in content['tensors'].items():
+        if not torch.isfinite(t).all():
+            raise InputError(f'tensor {key} is not finite; the file is damaged')
     return content, sha256(path)
 
 

@@ -6,7 +6,6 @@ default.
 """
 
 import inspect
-import itertools
 import os
 
 import numpy as np
@@ -36,8 +35,7 @@ class SequentialFeatures(ScheduledDataset):
     Features are put on SCROLL's grid, unit vectors in whole multiples of 2^-18, which float32 holds
     exactly; every method gets these. Classes are the sorted labels. Without a split and
     `--test_features`, a sample tests if the key of its id, or else of its features, is among the
-    lowest `--test_share` of all possible
-    keys, so that neither order nor other samples matter."""
+    lowest `--test_share` of all possible keys, so that neither order nor other samples matter."""
 
     NAME = 'seq-features'
     N_CLASSES = 0  # known once the files are read
@@ -98,15 +96,15 @@ class SequentialFeatures(ScheduledDataset):
             raise InputError(
                 '--features is missing: seq-features needs npz, npy or Parquet files of X and y'
             )
-        files = sorted(map(os.path.realpath, [*args.features, *(args.test_features or ())]))
-        if twice := [file for file, other in itertools.pairwise(files) if file == other]:
-            raise InputError(
-                f'--features, --test_features: {twice[0]} is named twice: name each file once'
-            )
-        takes_vectors = (
-            'num_inputs' in inspect.signature(get_backbone_class(args.backbone)).parameters
-        )
-        if args.weights != 'none' or not takes_vectors:
+        files = set()
+        for file in map(os.path.realpath, [*args.features, *(args.test_features or ())]):
+            if file in files:
+                raise InputError(
+                    f'--features, --test_features: {file} is named twice: name each file once'
+                )
+            files.add(file)
+        options = inspect.signature(get_backbone_class(args.backbone)).parameters
+        if args.weights != 'none' or 'num_inputs' not in options:
             raise InputError(
                 f'--weights {args.weights}, --backbone {args.backbone}: seq-features has no '
                 'images, but vectors: leave --weights out, use linear or mlp'
@@ -153,11 +151,13 @@ class SequentialFeatures(ScheduledDataset):
 
 
 def _parts(flag: str, args, columns: dict, names: tuple | None = None) -> tuple:
-    """([(features float32 (n, d), labels (n,), bool (n,) whether a sample tests), ...], names of
-    features).
+    """([(features float32 (n, d), labels (n,), tests bool (n,)), ...], names of features).
 
-    flag: of the files; all samples of `test_features` test. names: the wanted columns, in order."""
-    drawn = _TEST_SHARE * (not args.test_features) if args.test_share is None else args.test_share
+    flag: of the files; all samples of `test_features` test.
+    names: the wanted columns, in order."""
+    test_share = args.test_share
+    if test_share is None:
+        test_share = 0 if args.test_features else _TEST_SHARE
     parts = []
     try:
         files = open_files(getattr(args, flag), columns, ('X', 'y'), names)
@@ -168,13 +168,13 @@ def _parts(flag: str, args, columns: dict, names: tuple | None = None) -> tuple:
             )
         for file, block in read_blocks(files, 'all'):
             units = quantise(intake(block.X))
-            test = np.ones(len(block.X), bool)
-            if flag == 'features' and block.split is not None:
+            if flag == 'test_features':
+                test = np.ones(len(block.X), bool)
+            elif block.split is not None:
                 test = block.split == 'test'
-            elif flag == 'features':
-                test = (
-                    _keys(block.id) if 'id' in file.has else sample_keys(units)
-                ) / 2.0**64 < drawn
+            else:
+                keys = _keys(block.id) if 'id' in file.has else sample_keys(units)
+                test = keys / 2.0**64 < test_share
             parts.append((units.astype(np.float32) / np.float32(GRID), block.y, test))
     except InputError as error:
         raise InputError(f'--{flag} {error}') from error
@@ -182,11 +182,6 @@ def _parts(flag: str, args, columns: dict, names: tuple | None = None) -> tuple:
 
 
 def _keys(names: np.ndarray) -> np.ndarray:
-    """uint64 (n,): of the names as text."""
-    return np.array(
-        [
-            sample_keys(np.frombuffer(f'{name} '.encode(), np.uint8)[None])[0]
-            for name in names.tolist()
-        ],
-        np.uint64,
-    )
+    """uint64 (n,): keys of the names as text."""
+    texts = [np.frombuffer(f'{name} '.encode(), np.uint8) for name in names.tolist()]
+    return np.concatenate([sample_keys(text[None]) for text in texts])

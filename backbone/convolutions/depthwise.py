@@ -66,11 +66,13 @@ class _Depthwise(torch.autograd.Function):
 def _of_weight(x, grad, shape, stride, padding) -> torch.Tensor:
     """Each pixel of the input times each of the output, summed over images; each weight takes the
     pairs of pixels that it connects."""
-    (count, channels, height, width), (rows, columns) = x.shape, grad.shape[2:]
+    count, channels, height, width = x.shape
+    rows, columns = grad.shape[2:]
     inputs = x.permute(1, 2, 3, 0).reshape(channels, height * width, count)
     outputs = grad.permute(1, 0, 2, 3).reshape(channels, count, rows * columns)
     pairs = (inputs @ outputs).view(channels, height, width, rows, columns)
-    (down, right), (top, left) = stride, padding
+    down, right = stride
+    top, left = padding
     pairs = F.pad(pairs, (0, 0, 0, 0, left, left, top, top))
     channel, i, j, row, column = pairs.stride()
     return pairs.as_strided(

@@ -46,7 +46,8 @@ def convolve(x: torch.Tensor, weight: torch.Tensor, bias: None) -> torch.Tensor:
         or torch.compiler.is_compiling()
     ):
         return F.conv2d(x, weight, padding=1)
-    n, (of_inputs, of_weights, of_outputs) = (size + 2) ** 2, _transforms(size, x.dtype)
+    n = (size + 2) ** 2
+    of_inputs, of_weights, of_outputs = _transforms(size, x.dtype)
     weights = (of_weights @ weight.reshape(-1, 9).T).view(n, -1, channels)
     inputs = (of_inputs @ _Tiles.apply(x, size)).view(n, -1, channels)
     tiles = of_outputs @ (inputs @ weights.mT).view(n, -1)
@@ -70,11 +71,13 @@ class _Tiles(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.shape, ctx.size = inputs[0].shape, inputs[1]
+        ctx.shape = inputs[0].shape
+        ctx.size = inputs[1]
 
     @staticmethod
     def backward(ctx, grad):  # as autograd's of `unfold`, five times as fast
-        (count, channels, height, width), size = ctx.shape, ctx.size
+        count, channels, height, width = ctx.shape
+        size = ctx.size
         grad = grad.view(size + 2, size + 2, count, height // size, width // size, channels)
         padded = grad.new_zeros(count, height + 2, width + 2, channels)
         for i, j in np.ndindex(size + 2, size + 2):
@@ -91,7 +94,8 @@ def _transforms(size: int, dtype: torch.dtype) -> tuple:
     points = np.array([0.0, 1.0, -1.0, 2.0, -2.0][: size + 1])
     others = [np.delete(points, i) for i in range(len(points))]
     inputs = np.zeros((size + 2, size + 2))
-    inputs[:-1, :-1], inputs[-1] = [np.poly(other)[::-1] for other in others], np.poly(points)[::-1]
+    inputs[:-1, :-1] = [np.poly(other)[::-1] for other in others]
+    inputs[-1] = np.poly(points)[::-1]
     scale = [[np.prod(point - other)] for point, other in zip(points, others)]
     weights = np.vstack([np.vander(points, 3, increasing=True) / scale, np.eye(3)[-1]])
     outputs = np.vstack([np.vander(points, size, increasing=True), np.eye(size)[-1]]).T

@@ -4,15 +4,11 @@ import torch
 
 
 class DeNormalize:
-    """x * std + mean per channel, of an image (C, H, W) or a batch (B, C, H, W); gives a new
-    tensor.
-    """
+    """x * std + mean per channel, of an image (C, H, W) or a batch (B, C, H, W); a new tensor."""
 
     def __init__(self, mean, std):
-        self.mean, self.std = torch.as_tensor(mean).float(), torch.as_tensor(std).float()
+        self.mean = torch.as_tensor(mean).float().view(-1, 1, 1)
+        self.std = torch.as_tensor(std).float().view(-1, 1, 1)
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        mean, std = (
-            x.to(images.device, images.dtype).view(-1, 1, 1) for x in (self.mean, self.std)
-        )
-        return images * std + mean
+        return images * self.std.to(images) + self.mean.to(images)

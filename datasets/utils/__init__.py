@@ -1,4 +1,4 @@
-"""What data-set files build on."""
+"""Foundations of data-set files."""
 
 from datasets.utils.defaults import set_default_from_args
 

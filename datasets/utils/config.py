@@ -39,19 +39,17 @@ _NO_DATA = re.compile('download|corrupt|connection|not found|http', re.IGNORECAS
 
 @contextmanager
 def data_errors(name: str):
-    """An error in the block that says that data are missing, or cannot be fetched, as an
-    InputError.
-    """
+    """Turn an error that says that data are missing, or cannot be fetched, into an InputError."""
     try:
         yield
     except (InputError, ImportError, BrokenPipeError):
         raise
     except Exception as error:
-        said = f'{type(error).__name__}: {" ".join(str(error).split())}'
-        if not isinstance(error, OSError) and not _NO_DATA.search(said):
+        text = f'{type(error).__name__}: {" ".join(str(error).split())}'
+        if not isinstance(error, OSError) and not _NO_DATA.search(text):
             raise
         raise InputError(
-            f'--dataset {name}: its files cannot be read or downloaded ({said}); --base_path '
+            f'--dataset {name}: its files cannot be read or downloaded ({text}); --base_path '
             'says where they are'
         ) from error
 
@@ -69,27 +67,26 @@ def split_config(values: dict) -> tuple:
 
 
 def build(kind, args):
-    """A data set, from its class or function; its constructor finds the constants of the config
-    file.
-    """
-    given = {name: getattr(args, name) for name in keyword_flags(kind) if hasattr(args, name)}
+    """Build a data set from its class or function, with the constants of its config file."""
+    flags = {name: getattr(args, name) for name in keyword_flags(kind) if hasattr(args, name)}
     if not isinstance(kind, type):
         with data_errors(args.dataset):
-            return kind(args, **given)
+            return kind(args, **flags)
     values, source = dataset_config(args.dataset, args.dataset_config)
     constants = {
         name: _value(name, value, source) for name, value in split_config(values)[0].items()
     }
     for name in getattr(kind, 'FIXED_BY_DATA', ()):
-        if constants.pop(name, known := getattr(kind, name, None)) != known:
+        fixed = getattr(kind, name, None)
+        if constants.pop(name, fixed) != fixed:
             raise InputError(
-                f'{source}: {name}: the data of {kind.NAME} say it is {known}; leave it out'
+                f'{source}: {name}: the data of {kind.NAME} say it is {fixed}; leave it out'
             )
     dataset = kind.__new__(kind)
     vars(dataset).update(constants)
     _replace_static_methods(dataset, constants)
     with data_errors(args.dataset):
-        dataset.__init__(args, **given)
+        dataset.__init__(args, **flags)
     return dataset
 
 
@@ -109,9 +106,8 @@ def _replace_static_methods(dataset, constants: dict) -> None:
             'get_denormalization_transform': functools.partial(DeNormalize, *levels),
         }
     if 'TRANSFORM' in constants:
-        replacements['get_transform'] = functools.partial(
-            Compose, [ToPILImage(), dataset.TRANSFORM]
-        )
+        steps = [ToPILImage(), dataset.TRANSFORM]
+        replacements['get_transform'] = functools.partial(Compose, steps)
     for name, replacement in replacements.items():
         if isinstance(inspect.getattr_static(dataset, name, None), staticmethod):
             vars(dataset)[name] = replacement
@@ -129,8 +125,7 @@ def composed(steps, source: str):
     """A torchvision transform from a list of names, or of `{Name: {parameter: value}}`.
 
     `RandomApply` takes its `transforms` as such a list. InputError: torchvision has no such
-    transform, or it
-    refuses the parameters."""
+    transform, or it refuses the parameters."""
     from torchvision import transforms
 
     made = []
@@ -139,10 +134,8 @@ def composed(steps, source: str):
         name, parameters = next(iter(step.items())) if named else (step, {})
         kind = getattr(transforms, name, None) if isinstance(name, str) else None
         if not isinstance(kind, type):
-            known = [n for n in dir(transforms) if n[0].isupper()]
-            raise InputError(
-                f'{source}: torchvision has no transform {name!r}{did_you_mean(name, known)}'
-            )
+            hint = did_you_mean(name, [n for n in dir(transforms) if n[0].isupper()])
+            raise InputError(f'{source}: torchvision has no transform {name!r}{hint}')
         parameters = dict(parameters or {})
         if name == 'RandomApply' and 'transforms' in parameters:
             parameters['transforms'] = composed(parameters['transforms'], source).transforms

@@ -33,13 +33,17 @@ class ContinualDataset:
     """Base class of all data sets.
 
     Class attributes:
-        NAME, SETTING ('class-il', 'task-il', 'domain-il', 'general-continual', ...), N_TASKS, SIZE,
-        N_CLASSES_PER_TASK (int, or list where tasks differ), N_CLASSES (by default it follows from
-        these).
-        Optional: MEAN, STD, TRANSFORM, TEST_TRANSFORM; REFUSED_FLAGS: flag -> why it is refused.
+        NAME, N_TASKS, SIZE.
+        SETTING: 'class-il', 'task-il', 'domain-il', 'general-continual', ...
+        N_CLASSES_PER_TASK: int, or list where tasks differ.
+        N_CLASSES: by default it follows from these.
+        MEAN, STD, TRANSFORM, TEST_TRANSFORM: optional.
+        REFUSED_FLAGS: flag -> why it is refused.
 
     Attributes:
-        c_task (current_task): -1 before the first; train_loader; test_loaders: of each task so far.
+        c_task (current_task): -1 before the first.
+        train_loader: of the current task.
+        test_loaders: of each task so far.
         class_order: int64 (N_CLASSES,), label in the stream of each class of the files.
         task_order: int64 (N_TASKS,), the tasks of the class in the order of their arrival."""
 
@@ -61,8 +65,10 @@ class ContinualDataset:
             cls.get_data_loaders = _counted(cls.get_data_loaders)
 
     def __init__(self, args):
-        self.args, self.c_task = args, -1
-        self.train_loader, self.test_loaders = None, []
+        self.args = args
+        self.c_task = -1
+        self.train_loader = None
+        self.test_loaders = []
         self.eval_fn = self.evaluate
         self._make_stream()
 
@@ -89,7 +95,9 @@ class ContinualDataset:
             self.class_order = np.argsort(np.concatenate([groups[t] for t in order]))
             sizes = [sizes[t] for t in order]
         if joint:
-            self.N_TASKS, sizes, per_task = 1, [self.N_CLASSES], None
+            self.N_TASKS = 1
+            sizes = [self.N_CLASSES]
+            per_task = None
         self.N_CLASSES_PER_TASK = sizes if isinstance(per_task, (list, tuple)) else sizes[0]
 
     def has_own_classes(self) -> bool:
@@ -109,7 +117,7 @@ class ContinualDataset:
 
     @classmethod
     def get_n_splits(cls, args):
-        """Tasks into which a stream of these arguments splits the classes; None for other streams."""
+        """Number of tasks that split the classes, by these arguments; None for other streams."""
         if cls.SETTING not in ('class-il', 'task-il'):
             return None
         return 1 if args.joint else cls.N_TASKS
@@ -133,9 +141,11 @@ class ContinualDataset:
         return self._preview.test_loaders[task]
 
     def without_validation(self) -> 'ContinualDataset':
-        """The same stream at the same task, with the real test set, on which `--validation` ends."""
+        """The same stream at the same task, with the real test set, where `--validation` ends."""
         real = copy.copy(self)
-        real.args, real.test_loaders, real._preview = copy.copy(self.args), [], None
+        real.args = copy.copy(self.args)
+        real.test_loaders = []
+        real._preview = None
         real.args.validation = 0
         real.test_loaders = [real.test_loader(task) for task in range(self.c_task + 1)]
         return real
@@ -145,23 +155,22 @@ class ContinualDataset:
 
     def seen_classes(self) -> np.ndarray:
         """Labels of the classes of all tasks so far, each once, as they came."""
-        classes = [c for t in range(self.c_task + 1) for c in self.task_classes(t).tolist()]
-        return np.array(list(dict.fromkeys(classes)), np.int64)
+        classes = {}
+        for task in range(self.c_task + 1):
+            classes |= dict.fromkeys(self.task_classes(task).tolist())
+        return np.array(list(classes), np.int64)
 
     def get_offsets(self, task=None) -> tuple:
-        """First and last + 1 class of a task, by default the current one; of all, where tasks share
-        them.
-        """
+        """First and last + 1 class of a task, by default the current; of all if tasks share."""
         if not self.has_own_classes():
             return 0, self.N_CLASSES
-        task, per_task = self.c_task if task is None else task, self.N_CLASSES_PER_TASK
+        task = self.c_task if task is None else task
+        per_task = self.N_CLASSES_PER_TASK
         sizes = per_task if isinstance(per_task, list) else [per_task] * self.N_TASKS
         return sum(sizes[:task]), sum(sizes[: task + 1])
 
     def left_out(self, tasks: range) -> dict:
-        """flag -> how many training samples it keeps from a run of these tasks, where that is
-        known.
-        """
+        """flag -> number of training samples it keeps from a run of these tasks, if known."""
         return {}
 
     @classmethod
@@ -207,17 +216,15 @@ class ContinualDataset:
 
     @staticmethod
     def get_prompt_templates() -> list:
-        """Sentences, with {} for a class name, for text encoders: Mammoth's, from `--mammoth PATH`."""
+        """Sentences for text encoders, {} for a class name: Mammoth's, from `--mammoth PATH`."""
         from utils.prompt_templates import templates
 
         return templates['imagenet']
 
     @staticmethod
     def evaluate(model, dataset, last=False, return_loss=False):
-        """Accuracies in percent on the tasks so far: (class-il, task-il), as `utils.evaluate` has
-        them.
-        """
-        return evaluate(model, dataset, last, **({'return_loss': True} if return_loss else {}))
+        """Accuracies in percent on the tasks so far, (class-il, task-il), of `utils.evaluate`."""
+        return evaluate(model, dataset, last, return_loss=return_loss)
 
 
 def _counted(function):
@@ -234,7 +241,8 @@ def _counted(function):
                 train, test = function(self)
         finally:
             self._coming = None
-        self.c_task, self.train_loader = task, train
+        self.c_task = task
+        self.train_loader = train
         if len(self.test_loaders) <= task:
             self.test_loaders.append(test)
         return train, test

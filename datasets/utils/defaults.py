@@ -12,8 +12,7 @@ _GETTERS = {
 
 
 def set_default_from_args(flag: str):
-    """Decorator in the body of a data-set class: what the function returns is the default of
-    `--<flag>`.
+    """Decorator in the body of a data-set class: the function returns the default of `--<flag>`.
 
     The function may have `self` or no parameter, and can be called on the class and on an instance:
 
@@ -45,23 +44,22 @@ class _Default:
 
 
 def dataset_defaults(kind) -> dict:
-    """flag -> default of a data-set class: of decorated functions and of Mammoth's getters. A
-    getter that needs the arguments of the run, or returns None, gives no default."""
-    found = {flag: _ask(kind, name) for flag, name in _GETTERS.items()}
+    """flag -> default of a data-set class: of decorated functions and of Mammoth's getters.
+
+    A getter that needs the arguments of the run, or returns None, gives no default."""
+    defaults = {flag: _ask(kind, name) for flag, name in _GETTERS.items()}
     for base in reversed(kind.__mro__):
         for flag, function in _decorated.get((base.__module__, base.__qualname__), {}).items():
-            own = vars(base).get(function.__name__)
-            if getattr(own, '__func__', own) is function:
-                found[flag] = _ask(kind, function.__name__)
+            attribute = vars(base).get(function.__name__)
+            if getattr(attribute, '__func__', attribute) is function:
+                defaults[flag] = _ask(kind, function.__name__)
             else:  # a later method of the class took its name
-                found[flag] = function(kind.__new__(kind))
-    return {flag: value for flag, value in found.items() if value is not None}
+                defaults[flag] = function(kind.__new__(kind))
+    return {flag: value for flag, value in defaults.items() if value is not None}
 
 
 def _ask(kind, name: str):
-    """The value of a getter, of the class if it has no `self`, else of an instance without
-    arguments.
-    """
+    """Call a getter of the class if it has no `self`, else of an instance without arguments."""
     attribute = inspect.getattr_static(kind, name, None)
     if inspect.isfunction(attribute) and not inspect.signature(attribute).parameters:
         return attribute()

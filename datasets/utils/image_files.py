@@ -36,20 +36,23 @@ def _may_hold_images(name: str) -> bool:
 def _suffixes() -> set:
     from PIL import Image
 
-    known = Image.registered_extensions().items()
-    return {suffix for suffix, kind in known if kind in FORMATS} | {'.heic', '.heif', ''}
+    suffixes = Image.registered_extensions().items()
+    return {suffix for suffix, kind in suffixes if kind in FORMATS} | {'.heic', '.heif', ''}
 
 
 def image_files(folder) -> tuple:
-    """(paths of the images below a folder, sorted; number of other files), at any depth, links
-    followed. Files are images by their suffix, or where they have none. InputError: a folder cannot
-    be read."""
+    """(paths of the images below a folder, sorted; number of other files), at any depth.
+
+    Links are followed. A file is an image by its suffix, or if it has none. InputError: a folder
+    cannot be read."""
 
     def stop(error):
         if not isinstance(error, FileNotFoundError):  # an absent folder has no files
             raise InputError(f'{error.filename} cannot be read ({error.strerror})') from error
 
-    found, others, seen = [], 0, set()
+    images = []
+    others = 0
+    seen = set()
     for place, folders, names in os.walk(folder, onerror=stop, followlinks=True):
         real = os.path.realpath(place)
         if real in seen:  # a link that leads back
@@ -57,29 +60,31 @@ def image_files(folder) -> tuple:
             continue
         seen.add(real)
         folders[:] = filter(_may_hold_images, folders)
-        images = [
-            path
-            for path in (Path(place, name) for name in names if not name.startswith('.'))
-            if path.suffix.lower() in _suffixes()
-        ]
-        found += images
-        others += len(names) - len(images)
-    return sorted(found), others
+        for name in names:
+            path = Path(place, name)
+            if not name.startswith('.') and path.suffix.lower() in _suffixes():
+                images.append(path)
+            else:
+                others += 1
+    return sorted(images), others
 
 
 def read_images(paths, size: int, where) -> np.ndarray:
-    """Image files as uint8 (N, size, size, 3); one line says how many, below `where`, have several
-    frames. InputError as of `scroll.files.images.decode`."""
+    """Image files as uint8 (N, size, size, 3); a warning counts those of several frames.
+
+    where: the folder that the warning names. InputError as of `scroll.files.images.decode`."""
     from PIL import Image
 
-    images, several = [], []
+    images = []
+    several = []
     for path in paths:
         image, more_frames = decode(path)
         images.append(np.asarray(image.resize((size, size), Image.Resampling.LANCZOS)))
-        several += [path] * more_frames
+        if more_frames:
+            several.append(path)
     if several:
         warn_once(
-            f'{where}: {len(several)} of {len(images)} images have several frames or pages, the first '
-            f'of each is used ({several[0]}{", ..." * (len(several) > 1)})'
+            f'{where}: {len(several)} of {len(images)} images have several frames or pages, '
+            f'the first of each is used (for example {several[0]})'
         )
     return np.stack(images)

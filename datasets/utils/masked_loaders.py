@@ -16,7 +16,7 @@ _TEST_BATCH = 256
 
 
 def take(values, rows: np.ndarray):
-    """These rows of an array, a tensor or a list."""
+    """Select these rows of an array, a tensor or a list."""
     if isinstance(values, torch.Tensor):
         return values[torch.from_numpy(rows).to(values.device)]
     return values[rows] if isinstance(values, np.ndarray) else [values[i] for i in rows]
@@ -81,45 +81,44 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
 
 
 def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
-    """The next task's (train loader, test loader), also kept in `setting.train_loader`,
-    `.test_loaders`.
+    """(train loader, test loader) of the next task, also kept in `setting`.
 
     In this order: validation split, label noise, order of classes, the task's samples, missing
     labels. The data sets themselves stay as they were.
 
-    Args:
-        train_dataset, test_dataset: with `data` (N, ...), an array, tensor or list, and `targets`
-        (N,),
-            labels of the files; `task_ids` (N,), if present, assign samples to tasks instead of the
-            labels.
-        setting: the `ContinualDataset`."""
-    task, args = setting.begin_task(), setting.args
-    train, test = copy.copy(train_dataset), copy.copy(test_dataset)
+    train_dataset, test_dataset: with `data` (N, ...), an array, tensor or list, and `targets` (N,),
+        labels of the files; `task_ids` (N,), if present, assign samples to tasks instead of the
+        labels.
+    setting: the `ContinualDataset`."""
+    task = setting.begin_task()
+    args = setting.args
+    train = copy.copy(train_dataset)
+    test = copy.copy(test_dataset)
     labels = _labels(train, setting)
     validation = label_changes.validation_share(args) > 0
-    kept = np.ones(len(labels), bool)
+    held = np.zeros(len(labels), bool)
     if validation and type(test).__name__ != 'ValidationDataset':  # the file's own split
-        kept = ~label_changes.held_out(args, labels, train.data)
+        held = label_changes.held_out(args, labels, train.data)
         for name in ('data', 'targets', 'task_ids'):
             if hasattr(train, name):
-                setattr(test, name, take(getattr(train, name), np.flatnonzero(~kept)))
-    order, true, test_labels = setting.class_order, labels[kept], _labels(test, setting)
+                setattr(test, name, take(getattr(train, name), np.flatnonzero(held)))
+    order = setting.class_order
+    true = labels[~held]
+    test_labels = _labels(test, setting)
     noisy = label_changes.noisy_labels(args, true, setting.N_CLASSES)
-    train, test = MammothDatasetWrapper(train), MammothDatasetWrapper(test, train=False)
-    train.keep(kept)
-    train.targets, test.targets = (
-        torch.from_numpy(order[noisy]),
-        torch.from_numpy(order[test_labels]),
-    )
+    train = MammothDatasetWrapper(train)
+    test = MammothDatasetWrapper(test, train=False)
+    train.keep(~held)
+    train.targets = torch.from_numpy(order[noisy])
+    test.targets = torch.from_numpy(order[test_labels])
     if noisy is not true:
         train.add_extra_return_field('true_labels', torch.from_numpy(order[true]))
     train.keep(_belongs(train, setting, task))
     test.keep(_belongs(test, setting, task, validation and args.validation_mode == 'complete'))
     if not len(train):
         raise InputError(f'{setting.NAME}: task {task + 1} has no training samples')
-    train.targets[
-        torch.from_numpy(label_changes.unlabelled(args, train.targets.numpy(), task))
-    ] = -1
+    unlabelled = label_changes.unlabelled(args, train.targets.numpy(), task)
+    train.targets[torch.from_numpy(unlabelled)] = -1
     setting.train_loader = create_seeded_dataloader(
         args,
         train,

@@ -17,52 +17,44 @@ from datasets.utils.image_files import class_folders, image_files, read_images
 from scroll.files.images import decoders
 from scroll.ground.errors import InputError
 
+# labels: those of the files, where they are other than 0..K-1
 Images = namedtuple(
     'Images',
-    (
-        'train',
-        'train_labels',
-        'test',
-        'test_labels',
-        'class_names',
-        'decoded_by',
-        'feature_names',
-        'labels',
-    ),
+    'train train_labels test test_labels class_names decoded_by feature_names labels',
     defaults=('', None, None),
 )
-# of 600; the paper does not say, 500 to learn from is what the ER-AML code takes
+# of 600; the paper does not say, the ER-AML code learns from 500
 _MINI_TEST_PER_CLASS = 100
 
 
 def cifar(base_path, name: str) -> Images:
-    """CIFAR-10 or CIFAR-100 (`name` 'CIFAR10' or 'CIFAR100') from `<base_path>/<name>/`, or
-    downloaded. torchvision reads only files whose MD5 is that of the official ones."""
+    """CIFAR-10 or CIFAR-100 from `<base_path>/<name>/`, or downloaded.
+
+    torchvision reads only files whose MD5 is that of the official ones.
+    name: 'CIFAR10' or 'CIFAR100'."""
     from torchvision import datasets  # takes a second to import
 
-    kind, home = getattr(datasets, name), Path(base_path) / name
+    kind = getattr(datasets, name)
+    home = Path(base_path) / name
     try:
-        train, test = kind(home, True, download=True), kind(home, False)
+        train = kind(home, True, download=True)
+        test = kind(home, False)
     except (OSError, RuntimeError, http.client.HTTPException) as error:
         raise InputError(
             f'{home / kind.base_folder} is missing or damaged, and cannot be downloaded '
             f'({error}): unpack {kind.filename} from {kind.url} into {home}'
         ) from error
-    parts = [
-        part
-        for data in (train, test)
-        for part in (np.ascontiguousarray(data.data), np.array(data.targets, np.int64))
-    ]
-    return Images(*parts, list(train.classes))
+    arrays = []
+    for part in (train, test):
+        arrays += [np.ascontiguousarray(part.data), np.array(part.targets, np.int64)]
+    return Images(*arrays, list(train.classes))
 
 
 def check(name: str, images) -> None:
-    """InputError unless `read` of the data set `name` has returned `Images` that can be learned
-    from.
-    """
+    """InputError unless `read` of the data set `name` returned `Images` that can be learned."""
     if not isinstance(images, Images):
         raise InputError(f'{name}: read must return datasets.utils.readers.Images')
-    count = len(images[4])
+    count = len(images.class_names)
     for part, pixels, labels in (('training', *images[:2]), ('test', *images[2:4])):
         kinds = [
             f'{array.dtype} {array.shape}'
@@ -90,16 +82,15 @@ def check_classes(name: str, images: Images) -> None:
     empty = set(range(len(images.class_names))) - set(images.train_labels.tolist())
     if empty:
         first = min(empty)
-        raise InputError(
-            f'{name}: there are no training samples of class {first} ({images.class_names[first]})'
-        )
+        label = images.class_names[first]
+        raise InputError(f'{name}: there are no training samples of class {first} ({label})')
 
 
 def mini_split(base_path, split: str) -> tuple:
-    """One split of miniImageNet: images (N, 84, 84, 3), labels (N,) and wnids in sorted order. From
-    `<base_path>/MINIIMAGENET/mini-imagenet-cache-<split>.pkl`. Images keep the order of the file
-    within each
-    class."""
+    """One split of miniImageNet: images (N, 84, 84, 3), labels (N,), wnids in sorted order.
+
+    From `<base_path>/MINIIMAGENET/mini-imagenet-cache-<split>.pkl`. Images keep the order of the
+    file within each class."""
     path = Path(base_path) / 'MINIIMAGENET' / f'mini-imagenet-cache-{split}.pkl'
     if not path.is_file():
         raise InputError(
@@ -107,7 +98,8 @@ def mini_split(base_path, split: str) -> tuple:
         )
     content = safe_pickle.load(path)
     try:
-        images, rows = content['image_data'], content['class_dict']
+        images = content['image_data']
+        rows = content['class_dict']
         wnids = sorted(rows)
         if not all(isinstance(i, (int, np.integer)) and i >= 0 for w in wnids for i in rows[w]):
             raise ValueError('class_dict does not list rows of image_data')
@@ -123,9 +115,7 @@ def mini_split(base_path, split: str) -> tuple:
 
 
 def mini_imagenet(base_path) -> Images:
-    """The 20 test classes of miniImageNet; of each class the first 100 images test, the other 500
-    train.
-    """
+    """The 20 test classes of miniImageNet: of each, 100 images to test and 500 to train."""
     images, labels, wnids = mini_split(base_path, 'test')
     test = rank(labels) < _MINI_TEST_PER_CLASS
     return Images(images[~test], labels[~test], images[test], labels[test], wnids)
@@ -133,31 +123,33 @@ def mini_imagenet(base_path) -> Images:
 
 def rank(labels: np.ndarray) -> np.ndarray:
     """int64 (N,): how many samples of its class come before each sample."""
-    order, rank = np.argsort(labels, kind='stable'), np.empty(len(labels), np.int64)
-    rank[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
-    return rank
+    order = np.argsort(labels, kind='stable')
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
+    return ranks
 
 
 def digits() -> Images:
-    """scikit-learn's 1,797 real handwritten digits, 8x8 grey, in 8 bits; every fifth of a class
-    tests.
-    """
+    """scikit-learn's 1,797 handwritten digits, 8x8, grey, 8 bits; every fifth of a class tests."""
     from sklearn.datasets import load_digits
 
     content = load_digits()
-    images = np.repeat((content.images * (255 / 16)).round().astype(np.uint8)[..., None], 3, axis=3)
+    grey = (content.images * (255 / 16)).round().astype(np.uint8)
+    images = np.repeat(grey[..., None], 3, axis=3)
     labels = content.target.astype(np.int64)
     test = rank(labels) % 5 == 4
-    return Images(
-        images[~test], labels[~test], images[test], labels[test], [str(y) for y in range(10)]
-    )
+    names = [str(y) for y in range(10)]
+    return Images(images[~test], labels[~test], images[test], labels[test], names)
 
 
 def folder(data_dir, size: int) -> Images:
-    """A user's own images, `<data_dir>/{train,test}/<class>/` at any depth, each resized to `size`
-    x `size`. One line says how many files were left out: no images, hidden, or outside the class
-    folders."""
-    home, left_out, paths, labels = Path(data_dir), 0, [], []
+    """A user's own images, `<data_dir>/{train,test}/<class>/` at any depth, of `size` x `size`.
+
+    A warning counts the files left out: no images, hidden, or outside the class folders."""
+    home = Path(data_dir)
+    left_out = 0
+    paths = []
+    labels = []
     classes = class_folders(home / 'train')
     if not classes:
         raise InputError(
@@ -165,11 +157,12 @@ def folder(data_dir, size: int) -> Images:
             'images in them'
         )
     for part in ('train', 'test'):
-        if extra := [name for name in class_folders(home / part) if name not in classes]:
-            raise InputError(
-                f'{home / part / extra[0]}: no such class in train/; classes are '
-                f'{", ".join(classes[:5])} ...'
-            )
+        for name in class_folders(home / part):
+            if name not in classes:
+                raise InputError(
+                    f'{home / part / name}: no such class in train/; classes are '
+                    f'{", ".join(classes[:5])} ...'
+                )
         left_out += sum(path.is_file() for path in (home / part).glob('*'))
         train = len(paths)  # in the end: where the test images begin
         for y, name in enumerate(classes):
@@ -184,9 +177,11 @@ def folder(data_dir, size: int) -> Images:
             left_out += others
     if left_out:
         warn_once(
-            f'{home}: {left_out} files were left out: no images, hidden, or outside the class folders'
+            f'{home}: {left_out} files were left out: no images, hidden, or outside the class '
+            'folders'
         )
-    images, labels = read_images(paths, size, home), np.array(labels, np.int64)
+    images = read_images(paths, size, home)
+    labels = np.array(labels, np.int64)
     return Images(
         images[:train], labels[:train], images[train:], labels[train:], classes, decoders()
     )

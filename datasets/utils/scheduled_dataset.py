@@ -29,25 +29,26 @@ class ScheduledDataset(ContinualDataset):
     """An in-memory data set as a class-incremental stream under any schedule.
 
     A subclass defines NAME, N_CLASSES, SIZE, DEFAULT_SPLITS, PADDING (pixels of the training crop),
-    FLIP and
-    `read`, which gets the flags of READ_FLAGS.
+    FLIP and `read`, which gets the flags of READ_FLAGS.
 
     Attributes:
         schedule: `scroll.streams.schedules.Schedule` over the training samples.
         train_ids: int64 (N,), positions in the files of the training samples, without
-        `--validation`.
+            `--validation`.
         train_labels, true_labels: int64 (N,), labels in the stream, with and without
-        `--noise_rate`.
-        decoded_by: the decoders of image files, which pixels depend on; '' where there were none.
-        preprocessing: size and normalisation of network input: of the weights, or of the data set
-        without."""
+            `--noise_rate`.
+        decoded_by: decoders of image files, which pixels depend on; '' where there were none.
+        preprocessing: size and normalisation of network input, of the weights, or without any of
+            the data set."""
 
     SETTING = 'class-il'
-    MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+    MEAN = (0.5, 0.5, 0.5)
+    STD = (0.5, 0.5, 0.5)
     DEFAULT_SPLITS = 10
     BACKBONE = 'resnet18-md'  # the architecture of the pre-trained weights
     DEFAULT_WEIGHTS = None
-    PADDING, FLIP = 4, True
+    PADDING = 4
+    FLIP = True
     # SCROLL's crop when it adapts, as a share of the image; filled with grey
     ADAPT_PADDING = 6 / 84
     READ_FLAGS = ('base_path', 'data_dir')
@@ -92,16 +93,14 @@ class ScheduledDataset(ContinualDataset):
         readers.check(cls.NAME, images)
 
     def _make_stream(self) -> None:
-        flags = {name: getattr(self.args, name, None) for name in self.READ_FLAGS}
-        self.images = _read_once(
-            type(self),
-            **{
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in flags.items()
-            },
-        )
+        flags = {}
+        for name in self.READ_FLAGS:
+            value = getattr(self.args, name, None)
+            flags[name] = tuple(value) if isinstance(value, list) else value
+        self.images = _read_once(type(self), **flags)
         self.decoded_by = self.images.decoded_by
-        self.N_CLASSES, self.SIZE = len(self.images.class_names), self.images.train.shape[1:3]
+        self.N_CLASSES = len(self.images.class_names)
+        self.SIZE = self.images.train.shape[1:3]
         if (self.args.n_splits or 1) > self.N_CLASSES:
             raise InputError(
                 f'--n_splits {self.args.n_splits}: {self.NAME} has {self.N_CLASSES} classes; '
@@ -111,10 +110,10 @@ class ScheduledDataset(ContinualDataset):
         if self.schedule.task_free:
             self.SETTING = 'general-continual'
         self._task_classes = self._classes_by_task()
-        for t, classes in enumerate(self._task_classes):
+        for t, classes in enumerate(self._task_classes, 1):
             if not np.isin(self.test_labels, classes).any():
                 raise InputError(
-                    f'{self.NAME}: there are no test images of the classes of task {t + 1}'
+                    f'{self.NAME}: there are no test images of the classes of task {t}'
                 )
         sizes = [len(classes) for classes in self._task_classes]
         self.N_TASKS = len(sizes)
@@ -125,12 +124,15 @@ class ScheduledDataset(ContinualDataset):
 
     def _label(self) -> None:
         """The labels of the stream, of training and test, and its schedule."""
-        args, images = self.args, self.images
+        args = self.args
+        images = self.images
         held = label_changes.held_out(args, images.train_labels, images.train)
         self.train_ids = np.flatnonzero(~held)
-        self.test_images, test_labels = images.test, images.test_labels
+        self.test_images = images.test
+        test_labels = images.test_labels
         if label_changes.validation_share(args):
-            self.test_images, test_labels = images.train[held], images.train_labels[held]
+            self.test_images = images.train[held]
+            test_labels = images.train_labels[held]
         true = images.train_labels[self.train_ids]
         noisy = label_changes.noisy_labels(args, true, self.N_CLASSES)
         self._noise = noisy is not true
@@ -148,11 +150,13 @@ class ScheduledDataset(ContinualDataset):
             came = np.append(came, np.setdiff1d(np.arange(self.N_CLASSES), came))
             self.class_order = np.argsort(came)[self.class_order]
             self.train_labels = self.class_order[noisy]
-        self.true_labels, self.test_labels = self.class_order[true], self.class_order[test_labels]
+        self.true_labels = self.class_order[true]
+        self.test_labels = self.class_order[test_labels]
 
     def _counts_up(self) -> bool:
-        """Whether labels count up as classes come: for methods that are not of this project. As
-        Mammoth's, they may take the classes of a task for a range."""
+        """True if labels count up as classes come: for methods that are not of this project.
+
+        Like Mammoth's, they may take the classes of a task for a range."""
         return not (self.schedule.task_free or FOLDERS['models'].is_ours(self.args.model))
 
     @classmethod
@@ -175,10 +179,11 @@ class ScheduledDataset(ContinualDataset):
         return True
 
     def _spec(self) -> str:
-        args, spec = self.args, _asked(self.args)
-        given = [name for name in ('n_splits', 'schedule', 'inc') if getattr(args, name)]
-        if given[1:]:
-            raise InputError(f'--{given[0]} and --{given[1]} both cut the stream: give one of them')
+        args = self.args
+        spec = _asked(self.args)
+        cuts = [f'--{name}' for name in ('n_splits', 'schedule', 'inc') if getattr(args, name)]
+        if cuts[1:]:
+            raise InputError(f'{cuts[0]} and {cuts[1]} both cut the stream: give one of them')
         if args.b is not None and not args.inc:
             raise InputError('--b has no effect in this run: it needs --inc')
         if args.joint:
@@ -191,14 +196,13 @@ class ScheduledDataset(ContinualDataset):
         return f'split:{_splits(self, args)}' if spec is None else spec
 
     def _classes_by_task(self) -> list:
-        """Labels of the classes first seen in each task, sorted; class splits give each task its
-        own.
-        """
-        seen, by_task = set(), []
+        """Sorted labels of the classes first seen in each task."""
+        seen = np.zeros(0, np.int64)
+        by_task = []
         for t in range(len(self.schedule.tasks) - 1):
-            new = set(self.train_labels[self.schedule.task(t)[0]].tolist()) - seen
-            seen |= new
-            by_task.append(np.array(sorted(new), np.int64))
+            new = np.setdiff1d(self.train_labels[self.schedule.task(t)[0]], seen)
+            seen = np.append(seen, new)
+            by_task.append(new)
         return by_task
 
     def _make_preprocessing(self) -> Preprocessing:
@@ -206,19 +210,19 @@ class ScheduledDataset(ContinualDataset):
             return Preprocessing(
                 self.args.input_size or max(_SMALLEST, *self.SIZE), self.MEAN, self.STD
             )
-        about = weights.load(self.args.weights, tensors=False)
-        if unused := [name for name in ('MEAN', 'STD') if name in vars(self)]:
+        if 'MEAN' in vars(self) or 'STD' in vars(self):
             warn_once(
-                f'{" and ".join(unused)} of the config file are not used: --weights '
+                'MEAN and STD of the config file are not used: --weights '
                 f'{self.args.weights} have their own'
             )
-        return about.preprocessing(self.args.input_size)
+        return weights.load(self.args.weights, tensors=False).preprocessing(self.args.input_size)
 
     def task_classes(self, task: int) -> np.ndarray:
         return self._task_classes[task]
 
     def left_out(self, tasks: range) -> dict:
-        schedule, hidden = self.schedule, 0
+        schedule = self.schedule
+        hidden = 0
         for task in tasks:
             labels = self.train_labels[schedule.task(task)[0]]
             hidden += int(label_changes.unlabelled(self.args, labels, task).sum())
@@ -234,7 +238,8 @@ class ScheduledDataset(ContinualDataset):
     def get_data_loaders(self) -> tuple:
         task = self.begin_task()
         ids, ends = self.schedule.task(task)
-        labels, files = self.train_labels[ids], self.train_ids[ids]
+        labels = self.train_labels[ids]
+        files = self.train_ids[ids]
         labels = np.where(label_changes.unlabelled(self.args, labels, task), -1, labels)
         train = InMemoryDataset(
             self.images.train[files], torch.from_numpy(labels), self.get_transform(), indexes=files
@@ -253,18 +258,18 @@ class ScheduledDataset(ContinualDataset):
         return self.train_loader, self.test_loaders[-1]
 
     def test_loader(self, task: int) -> ImageLoader:
-        """Test samples of the classes of one task; of all up to it with `--validation_mode
-        complete`.
-        """
-        images, labels, first = self.test_images, self.test_labels, task
+        """Test samples of the classes of one task; with `--validation_mode complete` of all so far."""
+        images = self.test_images
+        labels = self.test_labels
+        first = task
         if not label_changes.validation_share(self.args):  # any more: `without_validation`
-            images, labels = self.images.test, self.class_order[self.images.test_labels]
+            images = self.images.test
+            labels = self.class_order[self.images.test_labels]
         elif self.args.validation_mode == 'complete':
             first = 0
-        ids = np.flatnonzero(np.isin(labels, np.concatenate(self._task_classes[first : task + 1])))
-        test = InMemoryDataset(
-            images[ids], torch.from_numpy(labels[ids]), self._test_transform(), False
-        )
+        chosen = np.isin(labels, np.concatenate(self._task_classes[first : task + 1]))
+        targets = torch.from_numpy(labels[chosen])
+        test = InMemoryDataset(images[chosen], targets, self._test_transform(), train=False)
         return ImageLoader(test, max(256, self.args.batch_size))
 
     def get_transform(self):
@@ -274,11 +279,9 @@ class ScheduledDataset(ContinualDataset):
         return BatchTransform(self.preprocessing, self.PADDING, self.FLIP, seed)
 
     def _test_transform(self):
-        return (
-            _from_pil(self.TEST_TRANSFORM)
-            if hasattr(self, 'TEST_TRANSFORM')
-            else self.preprocessing
-        )
+        if hasattr(self, 'TEST_TRANSFORM'):
+            return _from_pil(self.TEST_TRANSFORM)
+        return self.preprocessing
 
     def get_normalization_transform(self):
         return PlainTransform(self.preprocessing)
@@ -291,16 +294,16 @@ class ScheduledDataset(ContinualDataset):
 
 
 def _splits(owner, args) -> int:
-    """Number of tasks: the flag's, the config file's, or the default; `vars(owner)`, of a data set
-    or of its class, has the constants of the config file."""
-    n_tasks, per_task = (vars(owner).get(name) for name in ('N_TASKS', 'N_CLASSES_PER_TASK'))
-    if n_tasks is None and per_task is not None:
-        n_tasks = -(-owner.N_CLASSES // per_task) if isinstance(per_task, int) else len(per_task)
-    return (
-        args.n_splits
-        or n_tasks
-        or min(owner.DEFAULT_SPLITS, owner.N_CLASSES or owner.DEFAULT_SPLITS)
-    )
+    """Number of tasks: the flag's, the config file's, or the default.
+
+    owner: a data set, or its class; its `vars` have the constants of the config file."""
+    constants = vars(owner)
+    per_task = constants.get('N_CLASSES_PER_TASK')
+    if args.n_splits or constants.get('N_TASKS'):
+        return args.n_splits or constants['N_TASKS']
+    if per_task is not None:
+        return -(-owner.N_CLASSES // per_task) if isinstance(per_task, int) else len(per_task)
+    return min(owner.DEFAULT_SPLITS, owner.N_CLASSES or owner.DEFAULT_SPLITS)
 
 
 def _asked(args) -> str | None:
@@ -310,12 +313,15 @@ def _asked(args) -> str | None:
 
 def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:
     """The schedule with its tasks in another order, each as it was."""
-    parts, lengths = zip(
-        *((ids, np.diff(ends, prepend=0)) for ids, ends in map(schedule.task, order))
-    )
-    cuts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-    tasks = np.concatenate([[0], np.cumsum([len(ids) for ids in parts])])
-    return replace(schedule, order=np.concatenate(parts), cuts=cuts, tasks=tasks)
+    parts = []
+    cuts = [0]
+    tasks = [0]
+    for ids, ends in map(schedule.task, order):
+        parts.append(ids)
+        cuts += (tasks[-1] + ends).tolist()
+        tasks.append(cuts[-1])
+    order = np.concatenate(parts)
+    return replace(schedule, order=order, cuts=np.array(cuts), tasks=np.array(tasks))
 
 
 def _from_pil(transform):

@@ -22,40 +22,43 @@ class ContinualModel(nn.Module):
     """Base class of all methods.
 
     Class attributes:
-        NAME: how `--model` calls it. COMPATIBILITY: settings it is made for. AVAIL_OPTIMS: choices
-        of
-            `--optimizer`.
+        NAME: its name for `--model`.
+        COMPATIBILITY: settings it is made for; by default all but 'cssl'.
+        AVAIL_OPTIMS: choices of `--optimizer`.
         RAW_STREAM: inputs of `observe` and `forward` are un-augmented uint8 images (B, H, W, C).
-        RAW_NOT_AUG: un-augmented images of `observe` are uint8 (B, H, W, C), as in a
-        `Buffer(raw=True)`.
+        RAW_NOT_AUG: un-augmented images of `observe` are uint8 (B, H, W, C), for a
+            `Buffer(raw=True)`.
         ONLINE: made to see every sample once; any other `--n_epochs` is refused.
         TRANSIENT: names of attributes that a checkpoint leaves out.
-        REFUSED_FLAGS: flag -> why; a run that gives one of them on the command line ends before any
-        work.
+        REFUSED_FLAGS: flag -> why; a run that gives one on the command line ends before any work.
 
     Attributes, ready after `super().__init__`:
-        net: a network, or what holds some (`utils.batch_norm.networks_of`);
-        loss, args, transform, dataset, device, opt; N_CLASSES (num_classes), N_TASKS (n_tasks),
-        SETTING,
-        cpt (classes_per_task): int, or list where tasks differ; current_task: 0, counted up when a
-        task ends;
+        net: a network, or an object that holds some (`utils.batch_norm.networks_of`).
+        loss, args, transform, dataset, device, opt.
+        N_CLASSES (num_classes), N_TASKS (n_tasks), SETTING: of the data set.
+        cpt (classes_per_task): int, or list where tasks differ.
+        current_task: 0, counted up when a task ends.
         n_seen_classes, n_past_classes, n_classes_current_task, n_remaining_classes: -1 before the
-        first task;
-        task_iteration, epoch_iteration: batches seen in this task and epoch;
-        psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None if not
-        given."""
+            first task.
+        task_iteration, epoch_iteration: batches seen in this task and epoch.
+        psi_digest: hex SHA-256 of the feature extractor that the run was given; None without."""
 
     NAME: str
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     AVAIL_OPTIMS = ['sgd', 'adam', 'adamw']
     RAW_STREAM = RAW_NOT_AUG = ONLINE = False
-    REFUSED_FLAGS, TRANSIENT = {}, ()
+    REFUSED_FLAGS = {}
+    TRANSIENT = ()
     psi_digest = None
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__()
-        self.net, self.loss, self.args, self.dataset = backbone, loss, args, dataset
-        self.transform, self.original_transform = for_batches(transform), transform
+        self.net = backbone
+        self.loss = loss
+        self.args = args
+        self.dataset = dataset
+        self.transform = for_batches(transform)
+        self.original_transform = transform
         if dataset is not None:
             normalisation = dataset.get_normalization_transform()
             if normalisation is not None:
@@ -90,17 +93,19 @@ class ContinualModel(nn.Module):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the method or its network is not of this project: it may view batches and maps as
-        vectors, so these come contiguous."""
+        """True if the method or its network is not of this project.
+
+        It may view batches and maps as vectors, so these come contiguous."""
         return not (is_shipped(type(self)) and (self.net is None or is_shipped(type(self.net))))
 
     def revisit_task(self, dataset) -> None:
-        """Called instead of `begin_task` for each task that an interrupted run had begun, before
-        the state is
-        loaded: for what checkpoints leave out (`TRANSIENT`)."""
+        """Restore what checkpoints leave out (`TRANSIENT`).
+
+        Called instead of `begin_task` for each task that an interrupted run had begun, before its
+        state is loaded."""
 
     def get_parameters(self):
-        """What the optimiser trains."""
+        """Iterator over the parameters that the optimiser trains."""
         parameters = [p for network in networks_of(self.net) for p in network.parameters()]
         return iter(dict.fromkeys(parameters))  # one network may be in another
 
@@ -126,14 +131,17 @@ class ContinualModel(nn.Module):
         )
 
     def ends_task_of(self, flag: str | None = None) -> bool:
-        """Whether the task that ends is the last of the stream or, with `--<flag> N`, an N-th one;
-        a warning where it is neither and `--stop_after` ends the run with it."""
-        done, every = self.current_task + 1, getattr(self.args, flag) if flag else 0
+        """Return whether the task that ends is the stream's last or, with `--<flag> N`, an N-th.
+
+        Warn where it is neither and `--stop_after` ends the run with it."""
+        done = self.current_task + 1
+        every = getattr(self.args, flag) if flag else 0
         due = done == self.n_tasks or (bool(every) and done % every == 0)
         if done == self.args.stop_after and not due and not self.args.inference_only:
+            hint = f' (--{flag} {done} makes it here)' if flag else ''
             warn_once(
-                f'--stop_after {done} ends the run before {self.NAME} makes its final predictor'
-                + f' (--{flag} {done} makes it here)' * bool(flag)
+                f'--stop_after {done} ends the run before {self.NAME} makes its final '
+                f'predictor{hint}'
             )
         return due
 
@@ -162,9 +170,12 @@ class ContinualModel(nn.Module):
         return loss
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        """Learn from one batch; returns the loss (a number or a tensor), or a dict with 'loss'.
-        inputs: augmented, normalised (B, 3, S, S). labels: int64 (B,). not_aug_inputs: (B, 3, H, W)
-        in [0, 1]."""
+        """Learn from one batch; return the loss (a number or a tensor), or a dict with 'loss'.
+
+        inputs: augmented, normalised (B, 3, S, S).
+        labels: int64 (B,).
+        not_aug_inputs: (B, 3, H, W) in [0, 1].
+        epoch and further fields (`meta_observe`): for methods whose signature names them."""
         raise NotImplementedError(f'{type(self).__name__} has no observe')
 
     def begin_task(self, dataset):
@@ -184,7 +195,7 @@ class ContinualModel(nn.Module):
 
     @contextmanager
     def mid_stream(self):
-        """Around an evaluation within a task (`--eval_every`): be ready to predict, then as before."""
+        """Be ready to predict inside the block, an evaluation within a task (`--eval_every`)."""
         yield
 
     def results(self) -> dict:
@@ -196,9 +207,7 @@ class ContinualModel(nn.Module):
         return []
 
     def save_files(self) -> None:
-        """Write the files that flags ask for, at the end of a run; InputError: one cannot be
-        written.
-        """
+        """Write the files that flags ask for, at the end of a run; InputError if one cannot be."""
 
     @staticmethod
     def get_debug_iters() -> int:
@@ -207,20 +216,20 @@ class ContinualModel(nn.Module):
 
     def load_buffer(self, buffer) -> None:
         """Take over the samples of a replay buffer, or of a dict that its `serialize` gave."""
-        held = buffer if isinstance(buffer, dict) else buffer.serialize()
-        if 0 <= self.buffer.buffer_size < len(held.get('examples', ())):
+        content = buffer if isinstance(buffer, dict) else buffer.serialize()
+        count = len(content.get('examples', ()))
+        if 0 <= self.buffer.buffer_size < count:
             raise InputError(
-                f'its buffer holds {len(held["examples"])} samples, --buffer_size is '
-                f'{self.buffer.buffer_size}'
+                f'its buffer holds {count} samples, --buffer_size is {self.buffer.buffer_size}'
             )
         if hasattr(self.buffer, 'load'):
-            self.buffer.load(held)
+            self.buffer.load(content)
         else:  # of a Mammoth checkout
-            vars(self.buffer).update(held, num_seen_examples=len(held['examples']))
+            vars(self.buffer).update(content, num_seen_examples=count)
 
     @property
     def drops_unlabelled(self) -> bool:
-        """Whether samples without a label (-1) come and the method is not made for such (`cssl`)."""
+        """True if samples without a label (-1) come and the method is not made for `cssl`."""
         shares = self.args.label_perc, self.args.label_perc_by_class
         return min(shares) < 1 and 'cssl' not in self.COMPATIBILITY
 
@@ -256,13 +265,11 @@ class ContinualModel(nn.Module):
         self.end_eval(dataset, accs)
 
     def meta_observe(self, inputs, labels, not_aug_inputs, **extra):
-        """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its signature
-        names.
+        """Call `observe` with the extra fields (`epoch`, `logits`, ...) that its signature names.
 
         `--batch_iterations` calls it repeatedly; only the last time the buffer takes the samples.
-        Samples
-        without a label (-1) are left out, unless the method is made for such (`cssl`); a batch of
-        these alone is skipped. InputError: it needs a field that the batches do not have."""
+        Samples without a label (-1) are left out, unless the method is made for such (`cssl`); a
+        batch of these alone is skipped. InputError: it needs a field that the batches lack."""
         parameters = inspect.signature(self.observe).parameters
         for name, parameter in list(parameters.items())[3:]:
             catches_all = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
@@ -274,14 +281,15 @@ class ContinualModel(nn.Module):
         if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
             extra = {name: value for name, value in extra.items() if name in parameters}
         if self.drops_unlabelled:
-            known = labels != -1
-            inputs, labels, not_aug_inputs = inputs[known], labels[known], not_aug_inputs[known]
-            extra = {
-                name: value[known] if isinstance(value, torch.Tensor) else value
-                for name, value in extra.items()
-            }
-            if not len(labels):
+            labelled = labels != -1
+            if not labelled.any():
                 return 0.0
+            inputs = inputs[labelled]
+            labels = labels[labelled]
+            not_aug_inputs = not_aug_inputs[labelled]
+            for name, value in extra.items():
+                if isinstance(value, torch.Tensor):
+                    extra[name] = value[labelled]
         for _ in range(self.args.batch_iterations - 1):
             with self._buffer_closed():
                 self.observe(inputs, labels, not_aug_inputs, **extra)

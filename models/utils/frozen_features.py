@@ -54,8 +54,8 @@ def add_embedding_args(parser) -> None:
         dest='embed_dtype',
         choices=(AUTO, *DTYPES),
         default=AUTO,
-        help='arithmetic of the backbone; integer: the same features on every machine; auto: integer where '
-        'the weights have an integer network for images of this size, else float32',
+        help='arithmetic of the backbone; integer: the same features on every machine; auto: '
+        'integer where the weights have an integer network for images of this size, else float32',
     )
     flag(
         '--embed_chunk',
@@ -69,14 +69,14 @@ def add_embedding_args(parser) -> None:
         affects='bits',
         type=binary_to_boolean_type,
         default=True,
-        help='its memory layout; contiguous all the same where a convolution has fewer than 8 channels',
+        help='its memory layout; contiguous where a convolution has fewer than 8 channels',
     )
     flag(
         '--stages',
         type=_stages,
         default='',
         metavar='S[,S]',
-        help='next to its own features those of these stages, numbered from 1, each part of unit length',
+        help='add the features of these stages, numbered from 1; each part has unit length',
     )
     flag(
         '--mirror',
@@ -94,28 +94,25 @@ def add_embedding_args(parser) -> None:
 
 
 def settle_dtype(args) -> None:
-    """Decide `--embedding_dtype auto`: integers, unless `-O` asks for products that are faster than
-    exact.
-    """
+    """Decide `--embedding_dtype auto`: integers, unless `-O` asks for faster products."""
     if args.embed_dtype == AUTO:
         fits = weights.has_integers(args.weights, getattr(args, 'input_size', None))
         args.embed_dtype = 'integer' if fits and not args.code_optimization else 'float32'
 
 
 class GivenFeatures:
-    """Stands where an `Embedder` does for a data set of feature vectors, which are on the grid
-    already.
-    """
+    """Stand-in for an `Embedder`, for a data set of feature vectors, already on the grid."""
 
-    digest, dtype, cache, holds_on = '', 'integer', None, 'every machine'
+    digest = ''
+    dtype = 'integer'
+    cache = None
+    holds_on = 'every machine'
 
     def __init__(self, dim: int):
         self.dim = dim
 
     def __call__(self, samples, progress=None, keep: bool = True) -> tuple:
-        """Quantised features int32 (N, d), of those or of unit vectors on the grid, and keys uint64
-        (N,).
-        """
+        """(int32 (N, d), keys uint64 (N,)) of quantised or unit features on the grid."""
         units = np.asarray(samples.cpu() if isinstance(samples, torch.Tensor) else samples)
         if units.dtype.kind == 'f':
             units = _in_units(units)
@@ -125,36 +122,33 @@ class GivenFeatures:
 
 
 def make_embedder(net, args, dataset, device):
-    """The backbone as the flags say, with the data set's preprocessing, as an `Embedder`;
-    `GivenFeatures` where samples are features."""
+    """Build the `Embedder` that the flags ask for; `GivenFeatures` where samples are features."""
     if hasattr(dataset, 'num_inputs'):
         if args.stages or args.mirror:
             raise InputError(f'--stages, --mirror: samples of {args.dataset} are features already')
         return GivenFeatures(dataset.num_inputs)
     preprocessing = getattr(dataset, 'preprocessing', None) or _preprocessing(dataset, args)
-    cache, integers = Path(args.base_path) / 'cache' if args.feature_cache else None, None
+    cache = Path(args.base_path) / 'cache' if args.feature_cache else None
+    integers = None
     if args.embed_dtype == 'integer':
-        integers = weights.integers_of(
-            args.weights, net, preprocessing, cache and cache / 'integers'
-        )
-    channels_last = args.channels_last and is_shipped(type(net))  # others may view maps as vectors
-    stages = [int(stage) for stage in args.stages.split(',') if stage]
+        folder = cache and cache / 'integers'
+        integers = weights.integers_of(args.weights, net, preprocessing, folder)
     return Embedder(
         net,
         preprocessing,
         args.embed_dtype,
         device,
         args.embed_chunk,
-        channels_last,
+        args.channels_last and is_shipped(type(net)),  # others may view maps as vectors
         cache and cache / 'features',
         integers,
-        stages,
+        [int(stage) for stage in args.stages.split(',') if stage],
         bool(args.mirror),
     )
 
 
 def _preprocessing(dataset, args) -> Preprocessing:
-    """That of a third-party data set: what the weights say, or without any its SIZE, MEAN and STD."""
+    """Preprocessing of a third-party data set: of the weights, else by its SIZE, MEAN and STD."""
     if args.weights not in (None, 'none'):
         return weights.load(args.weights, tensors=False).preprocessing()
     if getattr(dataset, 'SIZE', None) is None:
@@ -162,35 +156,39 @@ def _preprocessing(dataset, args) -> Preprocessing:
             f'--model {args.model} needs to know how large images are: give the class of '
             f'{args.dataset} a SIZE, or use --weights'
         )
-    known = [tuple(getattr(dataset, name, ())) for name in ('MEAN', 'STD')]
-    return Preprocessing(int(np.max(dataset.SIZE)), *(known if {*map(len, known)} == {3} else ()))
+    levels = [tuple(getattr(dataset, name, ())) for name in ('MEAN', 'STD')]
+    if {*map(len, levels)} != {3}:
+        levels = []
+    return Preprocessing(int(np.max(dataset.SIZE)), *levels)
 
 
 class TestFeatures:
-    """Features of what is evaluated; those of test images are computed once (a loader
-    hands out the same memory each time)."""
+    """Features for evaluation; those of test images, whose memory stays the same, are kept."""
 
     __test__ = False  # no test case, whatever pytest thinks of the name
 
     def __init__(self, embedder: Embedder):
-        self.embedder, self._known = embedder, {}
+        self.embedder = embedder
+        self._features = {}
 
     def __call__(self, x: torch.Tensor) -> np.ndarray:
-        """Quantised features int32 (B, d) of uint8 images (B, H, W, C), of network inputs (B, 3, S,
-        S), or of features on the grid (B, d)."""
+        """Quantised features int32 (B, d).
+
+        x: uint8 images (B, H, W, C), network inputs (B, 3, S, S) or features on the grid (B, d)."""
         if x.is_floating_point() and x.dim() > 2:
             return quantise(self.embedder.features(x))
         if x._base is None:  # a batch of its own, not a test set's
             return self.embedder(x)[0]
         key = x.data_ptr(), len(x)
-        if key not in self._known:
-            self._known[key] = x, self.embedder(x)[0]  # x is kept, so its memory stays its own
-        return self._known[key][1]
+        if key not in self._features:
+            self._features[key] = x, self.embedder(x)[0]  # x is kept, so its memory stays its own
+        return self._features[key][1]
 
 
 def as_images(batch: torch.Tensor) -> np.ndarray:
-    """uint8 (B, H, W, C), from that or Mammoth's float (B, C, H, W) in [0, 1]; or of unit features
-    (B, d) on the grid int32, in its units."""
+    """Convert a batch to uint8 images (B, H, W, C), or int32 features (B, d) in units of the grid.
+
+    batch: such images, Mammoth's float (B, C, H, W) in [0, 1], or unit features on the grid."""
     if batch.is_floating_point() and batch.dim() == 2:
         return _in_units(batch.cpu().numpy())
     if batch.is_floating_point():
@@ -199,5 +197,5 @@ def as_images(batch: torch.Tensor) -> np.ndarray:
 
 
 def _in_units(features: np.ndarray) -> np.ndarray:
-    """int32: floats on the grid as multiples of its unit."""
+    """Convert floats on the grid to int32 multiples of its unit."""
     return np.rint(features * GRID).astype(np.int32)

@@ -15,27 +15,25 @@ from scroll.sums.exemplars import ExemplarBuffer
 
 
 def check_writable(args) -> None:
-    """InputError, before anything is learned, for what cannot be written, or would replace another
-    file.
-    """
-    others = [
-        *(getattr(args, 'features', None) or ()),
-        *(getattr(args, 'test_features', None) or ()),
-    ]
-    others += [args.loadcheck] if args.loadcheck else []
+    """InputError, before anything is learned, for a file that cannot be written or is another's."""
+    others = [args.loadcheck] if args.loadcheck else []
+    for flag in ('features', 'test_features'):
+        others += getattr(args, flag, None) or ()
     for flag in ('save_statistics', 'save_state', 'export'):
-        if path := getattr(args, flag):
-            if flag != 'export':  # which `check_export` has seen
-                archive.check_target(path, f'--{flag}')
-            archive.check_apart(path, others, f'--{flag}')
-            others.append(path)
+        path = getattr(args, flag)
+        if not path:
+            continue
+        if flag != 'export':  # which `check_export` has seen
+            archive.check_target(path, f'--{flag}')
+        archive.check_apart(path, others, f'--{flag}')
+        others.append(path)
 
 
 def save(learner: Scroll, args, images=None) -> None:
-    """Write the files that the flags ask for, each whole or not at all; InputError if one cannot
-    be. images:
-    `datasets.utils.readers.Images`, for the names of classes in an export, and labels other than
-    0..K-1."""
+    """Write the files that flags ask for, each whole or not at all; InputError if one cannot be.
+
+    images: `datasets.utils.readers.Images`, for the names of classes in an export, and labels other
+    than 0..K-1."""
     labels = getattr(images, 'labels', None) or ()
     names = {
         y: label
@@ -48,35 +46,37 @@ def save(learner: Scroll, args, images=None) -> None:
     if args.save_state:
         named.save(args.save_state)
     if args.export:
-        known = (
-            {}
-            if images is None
-            else {
-                'image_shape': images.train.shape[1:],
-                'names': [images.class_names[y] for y in learner.classes_],
-            }
-        )
-        export(learner, args.export, args.export_formats, **known)
+        about = {}
+        if images is not None:
+            about['image_shape'] = images.train.shape[1:]
+            about['names'] = [images.class_names[y] for y in learner.classes_]
+        export(learner, args.export, args.export_formats, **about)
 
 
 def load(model, path) -> None:
-    """Give a model's learner what a file of statistics, or of statistics and buffer, holds.
+    """Set a model's learner to the content of a file of statistics, or of statistics and buffer.
+
     InputError: it is neither, or damaged, or of another backbone or other features, or has classes
     that the data set lacks."""
-    learner, state, images = model.learner, edits.read(path), getattr(model.dataset, 'images', None)
+    learner = model.learner
+    state = edits.read(path)
+    images = getattr(model.dataset, 'images', None)
     if state.params is None and learner.buffer_size:
         state = replace(state, buffer=ExemplarBuffer(learner.buffer_size, learner.strategy))
     labels = getattr(images, 'labels', None) or range(len(model.to_stream))
-    classes, dim = state.classes.tolist(), state.statistics.dim
+    classes = state.classes.tolist()
+    dim = state.statistics.dim
     with prefixed(path):
         state.check_backbone(learner.psi())
         check_names(model.feature_names, state.names, 'this data set')
         if getattr(model.dataset, 'num_inputs', dim) != dim:
             raise InputError(f'it has {dim} features: this data set has {model.dataset.num_inputs}')
         if not classes or not set(classes) <= set(labels):
-            shown = ', '.join(map(str, classes[:3])) + ', ...' * (len(classes) > 3)
+            shown = ', '.join(map(str, classes[:3])) or 'none'
+            if len(classes) > 3:
+                shown += ', ...'
             raise InputError(
-                f'its classes are {shown or "none"}: this data set has {labels[0]}..{labels[-1]}'
+                f'its classes are {shown}: this data set has {labels[0]}..{labels[-1]}'
             )
     names = {
         label: y

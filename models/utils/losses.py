@@ -10,23 +10,23 @@ from torch import nn
 def masked_cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, allowed: torch.Tensor
 ) -> torch.Tensor:
-    """Cross-entropy of a softmax over some of the classes; the other logits have a gradient of
-    exactly zero.
-    logits: (B, K). labels: int64 (B,), all of them allowed. allowed: bool (K,)."""
+    """Cross-entropy of a softmax over the allowed classes; other logits get a gradient of zero.
+
+    logits: (B, K).
+    labels: int64 (B,), all of them allowed.
+    allowed: bool (K,)."""
     return F.cross_entropy(logits.masked_fill(~allowed, torch.finfo(logits.dtype).min), labels)
 
 
 def softened_cross_entropy(
     teacher: torch.Tensor, student: torch.Tensor, temperature: float
 ) -> torch.Tensor:
-    """-sum softmax(teacher / T) log softmax(student / T), mean over samples, without T^2 (Hinton et
-    al.).
-    """
-    return (
-        -(F.softmax(teacher / temperature, dim=1) * F.log_softmax(student / temperature, dim=1))
-        .sum(dim=1)
-        .mean()
-    )
+    """-sum softmax(teacher / T) log softmax(student / T), mean over samples (Hinton et al. 2015).
+
+    Without their factor T^2."""
+    p = F.softmax(teacher / temperature, dim=1)
+    log_q = F.log_softmax(student / temperature, dim=1)
+    return -(p * log_q).sum(dim=1).mean()
 
 
 def frozen_copy(net: nn.Module) -> nn.Module:

@@ -14,7 +14,7 @@ class ReplayModel(ContinualModel):
     """A method with a buffer of un-augmented samples: uint8 images, or feature vectors.
 
     Class attributes:
-        ROWS: what it keeps of a sample, in the order of `utils.buffer.ATTRIBUTES`.
+        ROWS: fields of a sample that it keeps, in the order of `utils.buffer.ATTRIBUTES`.
 
     Attributes:
         buffer: a `utils.buffer.Buffer`, by default a reservoir, with a random stream of its own."""
@@ -25,7 +25,7 @@ class ReplayModel(ContinualModel):
 
     @staticmethod
     def get_parser(parser, task_free: bool | None = None):
-        """With `--task_free`, if it has a default."""
+        """Add the buffer's flags, and `--task_free` if it is given a default."""
         add_rehearsal_args(parser)
         if task_free is not None:
             parser.add_argument(
@@ -48,7 +48,7 @@ class ReplayModel(ContinualModel):
 
     @property
     def task_free(self) -> bool:
-        """Whether replay ignores tasks: `--task_free 1`, or a stream without tasks."""
+        """True if replay ignores tasks: `--task_free 1`, or a stream without tasks."""
         return getattr(self.args, 'task_free', False) or self.SETTING == 'general-continual'
 
     def replay(self) -> tuple:
@@ -58,39 +58,34 @@ class ReplayModel(ContinualModel):
         )
 
     def past_samples(self, size: int) -> tuple:
-        """(images, labels) of `size` random samples of past tasks, or if replay ignores tasks of
-        earlier batches, un-augmented; none where there are none. For methods that keep task
-        labels."""
+        """(images, labels), un-augmented, of `size` random samples of past tasks.
+
+        Where replay ignores tasks, of earlier batches; fewer, or none, where there are no more. For
+        methods that keep task labels."""
         if self.buffer.is_empty():
             return (), ()
         task = None if self.task_free else self.current_task
         return self.buffer.get_data(size, device=self.device, mask_task_out=task)[:2]
 
     def store(self, images, labels, logits=None) -> None:
-        """Offer the buffer what `ROWS` says of un-augmented images (B, H, W, C) of the current
-        task.
-        """
-        given = {
-            'examples': images,
-            'labels': labels,
-            'logits': logits,
-            'task_labels': torch.full_like(labels, self.current_task),
-        }
-        self.buffer.add_data(**{name: given[name] for name in self.ROWS})
+        """Offer the buffer un-augmented images (B, H, W, C) of the current task."""
+        tasks = torch.full_like(labels, self.current_task)
+        rows = {'examples': images, 'labels': labels, 'logits': logits, 'task_labels': tasks}
+        self.buffer.add_data(**{name: rows[name] for name in self.ROWS})
 
     def load_buffer(self, buffer) -> None:
         super().load_buffer(buffer)
-        found = self.buffer.used_attributes
-        if found and found != list(self.ROWS):
+        fields = self.buffer.used_attributes
+        if fields and fields != list(self.ROWS):
             raise InputError(
-                f"the file's buffer has {', '.join(found)} of each sample; {self.NAME} keeps "
+                f"the file's buffer has {', '.join(fields)} of each sample; {self.NAME} keeps "
                 f'{", ".join(self.ROWS)}: take a file of a method that keeps the same'
             )
 
     def augment(self, images):
-        """Network input of stored images, freshly augmented."""
+        """Augment stored images; return network input."""
         return apply_transform(images, self.transform)
 
     def plain(self, images):
-        """Network input of stored images, un-augmented."""
+        """Normalise stored images; return network input, un-augmented."""
         return apply_transform(images, getattr(self, 'normalization_transform', None))

@@ -72,7 +72,8 @@ def add_flags(parser) -> None:
     add_rehearsal_args(parser)
     flag = parser.add_argument_group('SCROLL, online stage').add_argument
     for name, setting in _ONLINE.items():
-        about, aliases = SETTINGS[setting], ('--head',) * (setting == 'head')
+        about = SETTINGS[setting]
+        aliases = ('--head',) * (setting == 'head')
         how = {'choices': about.choices} if about.choices else {'type': _reader(setting)}
         flag(f'--{name}', *aliases, default=about.default, help=about.help, **how)
     flag('--lift_seed', type=whole(0), help="of the lift's random matrix (default: --seed)")
@@ -112,8 +113,8 @@ def _add_file_flags(flag) -> None:
         '--shard',
         affects='stream',
         type=shard,
-        help='i/n: learn only the i-th of n shares of the samples, cut by their pixels, so that the shares '
-        'of n runs are the whole whatever their schedules and seeds',
+        help='i/n: learn only the i-th of n shares of the samples, cut by their pixels, so that '
+        'the shares of n runs are the whole whatever their schedules and seeds',
     )
     flag(
         '--save_statistics',
@@ -138,8 +139,8 @@ def _add_file_flags(flag) -> None:
         '--export',
         affects='place',
         metavar='FOLDER',
-        help='write f_T and f* after the last task, for other programs, to a new folder, or what predicts '
-        'to a file, .onnx, .pt2 or .safetensors (scroll.exports.tensors)',
+        help='write f_T and f* after the last task, for other programs, to a new folder, or the '
+        'predictor to a file, .onnx, .pt2 or .safetensors (scroll.exports.tensors)',
     )
     flag(
         '--export_formats',
@@ -154,7 +155,7 @@ def _add_file_flags(flag) -> None:
         affects='content',
         dest='load_state',
         metavar='FILE',
-        help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds',
+        help='with --inference_only 1: evaluate a file of --save_statistics or --save_state',
     )
 
 
@@ -204,7 +205,8 @@ def adaptation(args, dataset) -> Adaptation:
     """How f* is made, as the flags say, else the data set: the size of its shifts, and whether it
     mirrors.
     """
-    flip, padding = args.adapt_flip, args.adapt_padding
+    flip = args.adapt_flip
+    padding = args.adapt_padding
     if flip is None:
         flip = getattr(dataset, 'FLIP', True)
     if padding is None:

@@ -58,23 +58,12 @@ def run(command_line, pictures, tmp_path):
     """`main.py --model scroll` on the pictures: (exit code, stdout, stderr, row)."""
 
     def call(*words):
-        words = words_of(*words)
-        words = dict(zip(words[::2], words[1::2]))
-        given = {
-            '--model': 'scroll',
-            '--dataset': 'seq-folder',
-            '--data_dir': pictures,
-            '--base_path': tmp_path,
-            '--n_splits': 2,
-            '--num_threads': 1,
-            '--embed_chunk': 4,
-            '--non_verbose': 1,
-            '--device': 'cpu',
-            '--buffer_size': 4,
-            '--iterations': 1,
-            '--minibatch_size': 4,
-        } | words
-        code, out, err = command_line(*(word for pair in given.items() for word in pair))
+        code, out, err = command_line(
+            '--model scroll --dataset seq-folder --n_splits 2 --num_threads 1 --embed_chunk 4',
+            '--non_verbose 1 --device cpu --buffer_size 4 --iterations 1 --minibatch_size 4',
+            *('--data_dir', pictures, '--base_path', tmp_path),
+            *words,
+        )
         rows = [
             path
             for path in files_below(tmp_path)
@@ -155,7 +144,9 @@ def test_a_network_of_transformers_in_a_folder(run, tmp_path):
 )
 def test_what_cannot_be_is_one_line(run, words, said):
     code, _, err, _ = run(*words)
-    assert code == 2 and said in err and len(err.strip().splitlines()) == 1, err
+    assert code == 2
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize('library, name', [('timm', 'test_vit'), ('transformers', 'vit_folder')])

@@ -85,7 +85,7 @@ def test_data_sets_of_ours_take_tasks_normalisation_and_transforms(config, argum
     assert torch.equal(
         apply_transform(raw, dataset.get_transform()), train.dataset.not_aug_transform(raw)
     )
-    images, labels = next(iter(test))
+    images, _ = next(iter(test))
     assert torch.equal(images[3], torch.from_numpy(test.dataset.data[3]).permute(2, 0, 1) / 255)
     assert get_dataset(arguments('seq-digits', '--n_splits 3')).N_TASKS == 3
     config('seq-digits', N_CLASSES_PER_TASK=[4, 3, 3])

@@ -76,77 +76,21 @@ def palette(suffix, transparency=None, mode='P'):
     return suffix, write
 
 
-def png(depth: int, colour: int, pixels: bytes, width: int, transparent: bytes | None = None):
-    """A row of pixels as the format stores them: Pillow writes no PNG of 2 or 4 bits with a
-    transparent grey, nor colours of 16.
-    """
-
-    def chunk(name, content):
-        return (
-            struct.pack('>I', len(content))
-            + name
-            + content
-            + struct.pack('>I', zlib.crc32(name + content))
-        )
-
-    def write(path):
-        chunks = [chunk(b'IHDR', struct.pack('>IIBBBBB', width, 1, depth, colour, 0, 0, 0))]
-        chunks += [] if transparent is None else [chunk(b'tRNS', transparent)]
-        path.write_bytes(
-            b''.join(
-                [
-                    b'\x89PNG\r\n\x1a\n',
-                    *chunks,
-                    chunk(b'IDAT', zlib.compress(b'\0' + pixels)),
-                    chunk(b'IEND', b''),
-                ]
-            )
-        )
-
-    return '.png', write
+def chunk(name: bytes, content: bytes) -> bytes:
+    check = struct.pack('>I', zlib.crc32(name + content))
+    return struct.pack('>I', len(content)) + name + content + check
 
 
-def tiff(width: int, pixels: bytes, order: str = '<', **tags):
-    """A row of pixels with these tags: Pillow writes no TIFF of 12, or of unsigned 32, bits, nor
-    one where white is zero.
-    """
-    numbers = {
-        'width': 256,
-        'height': 257,
-        'bits': 258,
-        'photometric': 262,
-        'place': 273,
-        'samples': 277,
-        'length': 279,
-        'extra': 338,
-        'kind': 339,
-    }
+def png(width: int, height: int, depth: int, colour: int, pixels: bytes) -> bytes:
+    """A PNG file as the format has it: Pillow writes no colours of 16 bits."""
+    head = struct.pack('>IIBBBBB', width, height, depth, colour, 0, 0, 0)
+    parts = chunk(b'IHDR', head), chunk(b'IDAT', pixels), chunk(b'IEND', b'')
+    return b'\x89PNG\r\n\x1a\n' + b''.join(parts)
 
-    def write(path):
-        entries = {
-            'width': width,
-            'height': 1,
-            'photometric': 1,
-            'place': 8,
-            'samples': 1,
-            'length': len(pixels),
-        } | tags
-        body = [
-            struct.pack(f'{order}HHIHH', numbers[name], 3, 1, value, 0)
-            for name, value in sorted(entries.items(), key=lambda item: numbers[item[0]])
-        ]
-        at = 8 + len(pixels) + len(pixels) % 2
-        head = struct.pack(f'{order}2sHI', b'II' if order == '<' else b'MM', 42, at)
-        path.write_bytes(
-            head
-            + pixels
-            + b'\0' * (at - 8 - len(pixels))
-            + struct.pack(f'{order}H', len(body))
-            + b''.join(body)
-            + b'\0' * 4
-        )
 
-    return '.tif', write
+def rgb_of_16_bits(path):
+    row = struct.pack('>6H', 0, 0x01FF, 0xFFFF, 0x8000, 0x7FFF, 0)
+    path.write_bytes(png(2, 1, 16, 2, zlib.compress(b'\0' + row)))
 
 
 KINDS = {  # name -> ((suffix, write), expected colours of a row of pixels)
@@ -175,10 +119,7 @@ KINDS = {  # name -> ((suffix, write), expected colours of a row of pixels)
     ),
     'L, one clear': (saved('L', [7, 8, 9], '.png', transparency=8), grey(7, 255, 9)),
     # of 16 bits Pillow reads the upper 8
-    'RGB of 16 bits': (
-        png(16, 2, struct.pack('>6H', 0, 0x01FF, 0xFFFF, 0x8000, 0x7FFF, 0), 2),
-        [[0, 1, 255], [128, 127, 0]],
-    ),
+    'RGB of 16 bits': (('.png', rgb_of_16_bits), [[0, 1, 255], [128, 127, 0]]),
     # 255 - c - k
     'CMYK': (
         saved('CMYK', [(0, 0, 0, 0), (255, 0, 0, 0), (0, 0, 0, 255), (10, 20, 30, 0)], '.tif'),
@@ -204,18 +145,18 @@ def test_every_kind_of_pixel(tmp_path, kind):
 
 @pytest.mark.parametrize(
     'make',
-    [of_array([0, 65535], np.uint16, suffix) for suffix in ('.png', '.tif', '.pgm')]
-    + [
+    [
+        of_array([0, 65535], np.uint16, '.png'),
+        of_array([0, 65535], np.uint16, '.tif'),
+        of_array([0, 65535], np.uint16, '.pgm'),
         of_array([0, 0.5], np.float32, '.tif'),
         of_array([0, 2**30], np.int32, '.tif'),
-        tiff(2, bytes([0xFF, 0xF8, 0x00]), bits=12),
-        tiff(1, b'ab', bits=16, kind=2),
-        tiff(1, b'ab', bits=16, photometric=0),
     ],
 )
 def test_grey_of_more_than_8_bits_is_refused_with_a_way_to_convert_it(tmp_path, make):
-    path = tmp_path / f'x{make[0]}'
-    make[1](path)
+    suffix, write = make
+    path = tmp_path / f'x{suffix}'
+    write(path)
     with refused(str(path), 'more than 8 bits', 'magick IN -depth 8 OUT.png'):
         read_image(path, 2)
 
@@ -234,7 +175,7 @@ TURNED = {
 }
 
 
-AVIF = ['AVIF'] * features.check('avif')
+AVIF = ['AVIF'] if features.check('avif') else []
 
 
 @pytest.mark.parametrize(
@@ -252,16 +193,15 @@ def test_images_are_the_right_way_up(tmp_path, orientation, suffix):
     assert np.abs(seen - TURNED[orientation]).max() < 0.1
 
 
+FRAMES = [Image.new('RGB', (4, 4), colour) for colour in ('red', 'blue')]
+
+
 @pytest.mark.parametrize('suffix', ['.gif', '.tif', '.webp', '.png'])
 def test_the_first_frame_is_read_and_that_is_said_once(tmp_path, capsys, suffix):
+    options = {'lossless': True} if suffix == '.webp' else {}
     for name in 'ab':
-        frames = [
-            Image.new('RGB', (4, 4), colour) for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255))
-        ]
-        options = {'lossless': True} if suffix == '.webp' else {}
-        frames[0].save(
-            tmp_path / f'{name}{suffix}', save_all=True, append_images=frames[1:], **options
-        )
+        path = tmp_path / f'{name}{suffix}'
+        FRAMES[0].save(path, save_all=True, append_images=FRAMES[1:], **options)
     Image.new('RGB', (4, 4)).save(tmp_path / 'c.png')
     paths = [tmp_path / name for name in (f'a{suffix}', f'b{suffix}', 'c.png')]
     for _ in range(2):
@@ -283,16 +223,6 @@ def encoded(kind, image=None, **options) -> bytes:
     return file.getvalue()
 
 
-def huge(width: int, height: int) -> bytes:
-    """A PNG that claims these sides, and has no pixels."""
-    head = b'IHDR' + struct.pack('>IIBBBBB', width, height, 1, 0, 0, 0, 0)
-    crc = struct.pack('>I', zlib.crc32(head))
-    return (
-        b'\x89PNG\r\n\x1a\n' + struct.pack('>I', 13) + head + crc + b'\0\0\0\0IDAT\x35\xaf\x06\x1e'
-    )
-
-
-FRAMES = [Image.new('RGB', (4, 4), colour) for colour in ('red', 'blue')]
 GOOD = {
     'JPEG': encoded('JPEG'),
     'AVIF or PNG': encoded(*AVIF or ['PNG']),
@@ -307,7 +237,7 @@ BAD = {
     'no image': (b'no image' * 99, ''),
     'HEIC': (b'\0\0\0\x18ftypheic\0\0\0\0mif1heic', 'pillow-heif'),
     'film': (b'\0\0\0\x18ftypisom\0\0\0\0isommp42', ''),
-    'bomb': (huge(20000, 20000), 'pixels'),
+    'bomb': (png(20000, 20000, 1, 0, b''), 'pixels'),
 }
 
 
@@ -354,14 +284,7 @@ def test_other_files_are_left_out_with_one_line(home, capsys):
     for name in ('a/Thumbs.db', 'a/.DS_Store', 'b/deep/notes.TXT', 'b/labels.csv', 'outside.png'):
         (home / 'train' / name).write_bytes(b'no image')
     (home / 'test' / 'b' / 'deep' / 'back').symlink_to(home / 'test' / 'b')
-    for name in (
-        'a/@eaDir/0.png',
-        'b/__MACOSX',
-        'b/deep/#recycle',
-        '$RECYCLE.BIN/S-1-5',
-        '.checkpoints',
-        'a/.thumbs',
-    ):
+    for name in ('a/@eaDir/0.png', 'b/__MACOSX', '$RECYCLE.BIN/S-1-5', '.checkpoints', 'a/.thumbs'):
         (home / 'train' / name).mkdir(parents=True)
         (home / 'train' / name / 'SYNOPHOTO_THUMB_M.jpg').write_bytes(b'no image')
     again = readers.folder(home, 4)

@@ -36,13 +36,11 @@ def cifar_home(request, tmp_path, monkeypatch):
     for part in ('train_list', 'test_list'):
         files = []
         for file, _ in getattr(kind, part):
-            ids = np.arange(count, count := count + 4)
-            data = (
-                (ids[:, None, None, None] + channel * 7 + row * 3 + column)
-                .astype(np.uint8)
-                .reshape(4, 3072)
-            )
-            dump(folder / file, {label: (ids % 10).tolist(), 'data': data}, python2=True)
+            ids = np.arange(count, count + 4)
+            count += 4
+            data = ids[:, None, None, None] + channel * 7 + row * 3 + column
+            content = {label: (ids % 10).tolist(), 'data': data.astype(np.uint8).reshape(4, 3072)}
+            dump(folder / file, content, python2=True)
             files.append([file, md5(folder / file)])
         monkeypatch.setattr(kind, part, files)
     file = folder / kind.meta['filename']
@@ -213,25 +211,37 @@ def test_a_folder_of_grey_and_coloured_images(home):
         readers.folder(home / 'none', 84)
 
 
+def file_for_folder(home):
+    (home / 'test').rename(home / 'x')
+    (home / 'test').write_text('')
+
+
+def unknown_class(home):
+    (home / 'test' / 'b').rename(home / 'test' / 'c')
+
+
+def empty_in_test(home):
+    for path in (home / 'test' / 'b').iterdir():
+        path.unlink()
+
+
+def empty_in_train(home):
+    (home / 'train' / 'empty').mkdir()
+
+
+def no_train(home):
+    (home / 'train').rename(home / 'training')
+
+
 @pytest.mark.parametrize(
     'damage, words',
     [
-        (
-            lambda home: ((home / 'test').rename(home / 'x'), (home / 'test').write_text('')),
-            ['test'],
-        ),
-        (
-            lambda home: (home / 'test' / 'b').rename(home / 'test' / 'c'),
-            ['test/c', 'no such class in train/'],
-        ),
-        (
-            lambda home: [p.unlink() for p in (home / 'test' / 'b').iterdir()],
-            ['test/b', 'no images'],
-        ),
-        (lambda home: (home / 'train' / 'empty').mkdir(), ['train/empty', 'no images']),
-        (lambda home: (home / 'train').rename(home / 'training'), ['train/<class>/', '--data_dir']),
+        (file_for_folder, ['test']),
+        (unknown_class, ['test/c', 'no such class in train/']),
+        (empty_in_test, ['test/b', 'no images']),
+        (empty_in_train, ['train/empty', 'no images']),
+        (no_train, ['train/<class>/', '--data_dir']),
     ],
-    ids=['file for folder', 'unknown class', 'empty in test', 'empty in train', 'no train'],
 )
 def test_damage_to_a_folder_is_named(home, damage, words):
     damage(home)

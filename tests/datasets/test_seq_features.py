@@ -25,9 +25,9 @@ X, Y = (array[:400] for array in load_digits(return_X_y=True))
 TEST = np.arange(400) % 4 == 3
 WORDS = np.array(['zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine'])
 QUICK = {
-    'scroll': ['--iterations 3'],
-    'gdumb': ['--fitting_epochs 2'],
-    'ens': ['--n_classifiers 8 --top_k 2'],
+    'scroll': '--iterations 3',
+    'gdumb': '--fitting_epochs 2',
+    'ens': '--n_classifiers 8 --top_k 2',
 }
 FROZEN = 'scroll', 'ens'
 METHODS = *FROZEN, 'er', 'gdumb', 'icarl', 'lwf'
@@ -72,16 +72,13 @@ def run(arguments):
     [*((method, 'linear' if method in FROZEN else 'mlp') for method in METHODS), ('er', 'linear')],
 )
 def test_each_kind_of_method_learns_from_features(run, file, method, backbone):
-    words = [
-        '--features',
-        file,
-        '--schedule split:3 --batch_size 20 --permute_classes 1 --backbone',
-        backbone,
-        *QUICK.get(method, ()),
-    ]
-    words += ['--buffer_size 40'] if '--buffer_size' in known_flags(method) else []
-    words += ['--n_epochs 1'] if method not in (*FROZEN, 'er') else []
-    row, model = run(method, *words)
+    words = QUICK.get(method, '')
+    if '--buffer_size' in known_flags(method):
+        words += ' --buffer_size 40'
+    if method not in (*FROZEN, 'er'):
+        words += ' --n_epochs 1'
+    common = '--schedule split:3 --batch_size 20 --permute_classes 1 --backbone'
+    row, model = run(method, '--features', file, common, backbone, words.strip())
     assert len(row['accuracy_per_task'].split(',')) == 3
     assert np.isfinite(row['final_accuracy'])
     if method == 'icarl':  # a vector has no mirror image
@@ -101,14 +98,9 @@ def test_scroll_gives_one_digest_the_one_of_the_command_line_and_labels_of_the_f
     np.savez(file, X=X, y=labels, split=np.where(TEST, 'test', 'train'))
     row, model = run(
         'scroll',
-        '--features',
-        file,
-        '--schedule',
-        schedule,
-        '--buffer_size 30 --buffer_strategy hash',
-        '--iterations 3 --adapt_select none --eval_every 100 --save_state',
-        state,
-        '--keep_keys 1',
+        '--buffer_size 30 --buffer_strategy hash --iterations 3 --adapt_select none',
+        '--keep_keys 1 --eval_every 100',
+        *('--features', file, '--schedule', schedule, '--save_state', state),
     )
     expected = Scroll(buffer_size=30, strategy='hash').fit(X[~TEST], Y[~TEST])
     assert row['statistics_digest'] == expected.digest()
@@ -241,5 +233,6 @@ def test_what_cannot_be_is_one_line(command_line, tmp_path, file, words, word):
         tmp_path,
         *words.format(file=file, folder=tmp_path).split(),
     )
-    assert (code, len(err.splitlines())) == (2, 1) and word in err, err
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert word in err
     assert not [path for path in files_below(tmp_path) if path.name == FILE]

@@ -70,21 +70,14 @@ def start(parse, small_digits):
 
     def build(method, *flags):
         flags = words_of(*flags)
-        usual = {
-            '--schedule': 'split:3,order=random',
-            '--permute_classes': '1',
-            '--batch_size': '12',
-        }
+        usual = {'permute_classes': 1, 'batch_size': 12}
+        if '--n_splits' not in flags:
+            usual['schedule'] = 'split:3,order=random'
         if '--buffer_size' in known_flags(method):
-            usual['--buffer_size'] = '40'
+            usual['buffer_size'] = 40
         if not models.get_model_class(method).ONLINE:
-            usual['--n_epochs'] = '1'
-        if '--n_splits' in flags:
-            usual.pop('--schedule')
-        words = [
-            word for flag, value in usual.items() if flag not in flags for word in (flag, value)
-        ]
-        return initialize(parse(method, *words, *flags))
+            usual['n_epochs'] = 1
+        return initialize(parse(method, *flags, **usual))
 
     return build
 
@@ -141,22 +134,20 @@ def close(step, expected) -> bool:
 
 def stored(model, tasks=None) -> tuple:
     """(inputs, labels) of what the buffer holds, un-augmented; only of these tasks."""
-    count = len(model.buffer)
-    buffer = model.buffer
-    rows = (
-        torch.arange(count)
-        if tasks is None
-        else torch.isin(buffer.task_labels[:count], ids(*tasks)).nonzero()[:, 0]
-    )
-    return model.plain(buffer.examples[rows]), buffer.labels[rows]
+    images, labels, *of_task = model.buffer.get_all_data()
+    if tasks is not None:
+        rows = torch.isin(of_task[0], torch.tensor(tasks))
+        images = images[rows]
+        labels = labels[rows]
+    return model.plain(images), labels
 
 
 def opposed(model, batch) -> tuple:
     """The batch's first class alone, of which the buffer then holds the same images under another
     label, as of task 0. The head hesitates between these two: the gradients on batch and memory
     disagree."""
-    own = batch[1] == batch[1][0]
-    inputs, labels, images = (part[own] for part in batch[:3])
+    same = batch[1] == batch[1][0]
+    inputs, labels, images = (part[same] for part in batch[:3])
     wrong = (labels + 1) % 10
     model.net.classifier.bias.data[[int(labels[0]), int(wrong[0])]] += 5
     model.buffer.empty()
@@ -183,16 +174,8 @@ def cross_entropy(z, y, among=None) -> float:
     """Mean over samples, of a softmax over the classes `among` (ascending; default: all)."""
     y = y.numpy() if isinstance(y, torch.Tensor) else y
     among = np.arange(z.shape[1]) if among is None else np.asarray(among)
-    p = softmax(z)[:, among]
-    return float(
-        -np.log(
-            (p / p.sum(axis=1, keepdims=True))[np.arange(len(p)), np.searchsorted(among, y)]
-        ).mean()
-    )
-
-
-def ids(*values) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.int64)
+    p = softmax(z[:, among])
+    return float(-np.log(p[np.arange(len(p)), np.searchsorted(among, y)]).mean())
 
 
 def seeded(seed=0) -> torch.Generator:

@@ -134,7 +134,8 @@ def test_the_correction_is_fitted_on_held_out_images_un_augmented_and_lasts_unti
     net = copy.deepcopy(model.net).eval()
     model.net.eval()
     assert torch.equal(model(x), net(x))  # the first task's
-    (images, labels), newest = model.held_out, torch.zeros(10, dtype=torch.bool)
+    images, labels = model.held_out
+    newest = torch.zeros(10, dtype=torch.bool)
     newest[dataset.task_classes(1)] = True
     logits = frozen_copy(model.net)(model.normalization_transform(torch.as_tensor(images)))
     expected = fit_bias(logits, torch.as_tensor(labels), newest, model.seen, 250)

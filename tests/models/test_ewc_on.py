@@ -44,7 +44,8 @@ def test_the_penalty_pulls_back_with_twice_e_lambda(start, pull):
     model, dataset, _ = start('ewc-on', '--e_lambda 3 --lr 0.1')
     inputs, labels, images = batches(model, dataset)[0]
     importance, away = torch.rand(2, len(model.net.get_params()), generator=seeded())
-    model.fisher, model.anchor = importance, model.net.get_params().detach() - pull * away
+    model.fisher = importance
+    model.anchor = model.net.get_params().detach() - pull * away
     plain = gradient(F.cross_entropy(still(model).net(inputs), labels), model.net)
     assert close(
         step_of(model, (inputs, labels, images))[1], plain + pull * 2 * 3 * importance * away

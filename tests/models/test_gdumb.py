@@ -47,17 +47,13 @@ def test_nothing_is_learned_before_the_last_task_unless_asked_for(start, every):
     assert torch.equal(model.net.get_params(), begin) == (every == 0)
 
 
-def test_momentum_and_decay_by_hand(
-    trained, momentum=0.5, shrunk=0.95 - 0.1 * (0.5 * 0.5 + 0.5 * 0.95)
-):
-    """Two steps at a rate of .1 with a decay of .5; gradients are clipped to nothing."""
-    flags = (
-        *FLAGS,
-        '--fitting_batch_size 30 --maxlr 0.1 --minlr 0.1 --clip 1e-30 --optim_mom',
-        momentum,
-        '--optim_wd',
-    )
-    (plain, _), (decayed, _) = trained('gdumb', *flags, 0), trained('gdumb', *flags, 0.5)
+def test_momentum_and_decay_by_hand(trained):
+    """Two steps at a rate of .1, momentum and decay of .5; gradients are clipped to nothing."""
+    steps = '--fitting_batch_size 30 --maxlr 0.1 --minlr 0.1 --clip 1e-30 --optim_mom 0.5'
+    flags = *FLAGS, steps, '--optim_wd'
+    shrunk = 0.95 - 0.1 * (0.5 * 0.5 + 0.5 * 0.95)
+    plain, _ = trained('gdumb', *flags, 0)
+    decayed, _ = trained('gdumb', *flags, 0.5)
     assert torch.allclose(
         decayed.net.get_params(), shrunk * plain.net.get_params(), rtol=1e-5, atol=1e-7
     )

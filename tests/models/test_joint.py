@@ -2,8 +2,7 @@
 task: test_contract.py).
 """
 
-import functools
-import operator
+import itertools
 
 import pytest
 import torch
@@ -23,13 +22,18 @@ def lessons(start):
         begin = model.net.get_params().clone()
         seen = []
         moved = []
-        loss = model.loss
-        end_task = model.end_task
-        model.loss = lambda logits, labels: (seen.append(labels.tolist()), loss(logits, labels))[1]
-        model.end_task = lambda dataset: (
-            end_task(dataset),
-            moved.append(not torch.equal(model.net.get_params(), begin)),
-        )[0]
+        usual = model.loss, model.end_task
+
+        def loss(logits, labels):
+            seen.append(labels.tolist())
+            return usual[0](logits, labels)
+
+        def end_task(dataset):
+            usual[1](dataset)
+            moved.append(not torch.equal(model.net.get_params(), begin))
+
+        model.loss = loss
+        model.end_task = end_task
         train(model, dataset, args)
         return seen, moved, dataset
 
@@ -39,25 +43,23 @@ def lessons(start):
 def test_it_learns_from_each_sample_of_all_tasks_in_each_epoch_and_only_at_the_end(lessons):
     seen, moved, dataset = lessons('--n_epochs 3 --n_splits 4 --noise_rate 0.3')
     assert moved == [False, False, False, True]
-    assert sorted(functools.reduce(operator.iadd, seen, [])) == sorted(
-        dataset.train_labels.tolist() * 3
-    )
+    assert sorted(itertools.chain(*seen)) == sorted(dataset.train_labels.tolist() * 3)
 
 
 @pytest.mark.parametrize('flags, samples', [(['--validation 25'], 60), (['--label_perc 0.5'], 40)])
 def test_what_flags_do_to_a_stream_joint_sees_too(lessons, tmp_path, flags, samples):
     seen, moved, _ = lessons(*flags, '--base_path', tmp_path)
-    labels = functools.reduce(operator.iadd, seen, [])
+    labels = [*itertools.chain(*seen)]
     assert len(labels) == samples
     assert -1 not in labels
     assert moved[-1] == bool(samples)
 
 
-def test_samples_come_in_random_order_whatever_the_schedule(lessons, schedule='gaussian:sigma=0.1'):
+def test_samples_come_in_random_order_whatever_the_schedule(lessons):
     """A batch of 16 of ten classes in equal numbers nearly always has 4 of them or more; in the
     order of the stream, at most 3.
     """
-    seen, *_ = lessons('--batch_size 16 --schedule', schedule, '--permute_classes 0')
+    seen, *_ = lessons('--batch_size 16 --schedule gaussian:sigma=0.1 --permute_classes 0')
     assert len(seen) == 5
     assert all(len(set(labels)) > 3 for labels in seen)
 

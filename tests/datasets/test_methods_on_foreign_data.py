@@ -8,40 +8,33 @@ import torch
 from bench.run.building import initialize
 from bench.run.training import train
 from tests.conftest import refused
-from tests.datasets.conftest import arguments, foreign, run
+from tests.datasets.conftest import run
 
-ENS = ['--n_classifiers 6 --top_k 2']
+ENS = '--n_classifiers 6 --top_k 2'
+GDUMB = '--weights none --backbone resnet18-md --width 2 --buffer_size 21 --fitting_epochs 1'
 
 
 @pytest.mark.parametrize(
     'method, dataset, flags',
     [
         ('ens', 'picture-digits', ENS),
-        ('joint', 'unequal-digits', ['--label_perc 0.5']),
-        ('joint', 'flowing-digits', []),
+        ('joint', 'unequal-digits', '--label_perc 0.5'),
+        ('joint', 'flowing-digits', ''),
     ],
 )
 def test_a_run(arguments, tmp_path, method, dataset, flags):
-    assert (
-        0
-        <= run(arguments(dataset, *flags, '--base_path', tmp_path, model=method))['final_accuracy']
-        <= 100
-    )
+    row = run(arguments(dataset, flags, '--base_path', tmp_path, model=method))
+    assert 0 <= row['final_accuracy'] <= 100
 
 
-def test_a_run_of_gdumb(parse, foreign):
-    flags = ['--weights none --backbone resnet18-md --width 2 --buffer_size 21 --fitting_epochs 1']
-    for dataset in ('unequal-digits', 'flowing-digits'):
-        assert (
-            0
-            <= train(*initialize(parse('gdumb', *flags, dataset=dataset)))['final_accuracy']
-            <= 100
-        )
+@pytest.mark.parametrize('dataset', ['unequal-digits', 'flowing-digits'])
+def test_a_run_of_gdumb(parse, foreign, dataset):
+    assert 0 <= run(parse('gdumb', GDUMB, dataset=dataset))['final_accuracy'] <= 100
 
 
 def test_frozen_features_of_images_of_no_known_size(arguments, tmp_path):
     with refused('SIZE', 'shuffled-digits'):
-        run(arguments('shuffled-digits', *ENS, '--base_path', tmp_path, model='ens'))
+        run(arguments('shuffled-digits', ENS, '--base_path', tmp_path, model='ens'))
 
 
 def test_each_domain_keeps_its_own_transform(arguments):
