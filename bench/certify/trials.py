@@ -16,7 +16,7 @@ from bench.certify.store import single
 from bench.cli import parsing as cli
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.embedding.embedder import ANYWHERE
+from scroll.embedding.embedder import MACHINE_INDEPENDENT
 from scroll.ground.arguments import check_memory
 from scroll.ground.errors import InputError
 from scroll.ground.grid import little_endian
@@ -179,7 +179,7 @@ class ScrollTrials:
         """(name -> digest of what holds anywhere, the same of what holds on this kind of machine)."""
         (digests, claimed), lines = self.claims(rows), {}
         integer, backbone = self.embedder.dtype == 'integer', self.learner.embedder
-        anywhere, settings = self.embedder.dtype in ANYWHERE, self.learner.adaptation
+        anywhere, settings = self.embedder.dtype in MACHINE_INDEPENDENT, self.learner.adaptation
         if backbone is not None:
             lines['integer network' if integer else 'network'] = self.embedder.digest
             if integer:

@@ -353,6 +353,7 @@ def test_the_library_imports_torch_numpy_and_scipy_only_and_in_one_direction():
             'torch',
             'numpy',
             'scipy',
+            'exact_torch',
             'scroll',
             *OPTIONAL.get(module, set()),
         }

@@ -42,7 +42,7 @@ def test_the_parts_are_those_of_the_network_and_have_unit_length():
 def test_in_integers_they_are_the_same_by_every_kernel_and_batch(small, monkeypatch, rounding):
     u = small(IMAGES)[0]
     assert u.shape == (len(IMAGES), 128 + 32 + 64)
-    assert small.holds_on == 'every machine'
+    assert small.valid_on == 'every machine'
     parts = np.split(u.astype(float), [128, 160], axis=1)
     assert all(
         np.allclose((part**2).sum(axis=1) ** 0.5, GRID / 3**0.5, rtol=1e-4) for part in parts
