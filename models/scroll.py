@@ -222,7 +222,7 @@ class ScrollModel(FrozenModel):
         samples = f'these {learner.statistics_.total:,} samples{given}'
         lines = [
             f'statistics {learner.digest()[:16]}, f_T {learner.predictor().digest()[:16]}',
-            f'statistics and f_T are the same in any order of {samples}, on {self.embedder.holds_on}',
+            f'statistics and f_T are the same in any order of {samples}, on {self.embedder.valid_on}',
         ]
         if self.args.ridge_lambda == AUTO and learner.ridge_lambda_ is not None:
             lines += [f'ridge lambda {learner.ridge_lambda_:g}, chosen from the statistics']

@@ -107,7 +107,7 @@ class GivenFeatures:
     already.
     """
 
-    digest, dtype, cache, holds_on = '', 'integer', None, 'every machine'
+    digest, dtype, cache, valid_on = '', 'integer', None, 'every machine'
 
     def __init__(self, dim: int):
         self.dim = dim

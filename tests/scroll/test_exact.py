@@ -172,8 +172,7 @@ def test_what_is_not_known_to_be_exact_is_refused_by_name(words, call):
         call(inputs(3, 3))
 
 
-def test_a_feature_does_not_depend_on_its_batch_and_agrees_with_float32(monkeypatch, rounding):
-    """And where a library computes a layer of the same name otherwise, the digest is another."""
+def test_a_feature_does_not_depend_on_its_batch_and_agrees_with_float32(rounding):
     images = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), np.uint8)
     torch.manual_seed(0)
     net = SmallTransformer()
@@ -184,10 +183,6 @@ def test_a_feature_does_not_depend_on_its_batch_and_agrees_with_float32(monkeypa
     assert np.abs(features - floats(images)[0]).max() < 8  # of 2^18
     rounding(torch.backends.cudnn.conv, 'ieee')  # after which torch's own cudnn.flags fails
     assert np.array_equal(features, exact(images)[0])
-    monkeypatch.setattr(nn.GELU, 'forward', lambda layer, x: F.gelu(x, approximate='tanh'))
-    again = [Embedder(net, Preprocessing(16), dtype).digest for dtype in ('exact', 'float32')]
-    assert again[0] != exact.digest
-    assert again[1] != floats.digest
 
 
 def fingerprint() -> str:
@@ -206,11 +201,8 @@ def fingerprint() -> str:
         embedder = Embedder(net, Preprocessing(16), 'exact')
         digests += [embedder.digest, embedder(images)[0].sum(0).tolist()]
     for mode in ('adapters', 'full'):
-        learner = Scroll(
-            embedder,
-            buffer_size=24,
-            adaptation=Adaptation(mode, iterations=4, minibatch=8, select='none', exact=True),
-        )
+        how = Adaptation(mode, iterations=4, minibatch=8, select='none', exact=True)
+        learner = Scroll(embedder, buffer_size=24, adaptation=how)
         learner.partial_fit(images, labels).adapt()
         digests += [
             learner.adapted_.digest(),
@@ -237,13 +229,8 @@ def test_cross_validation_compares_exact_candidates(head):
     images, labels = random.integers(0, 256, (60, 16, 16, 3), np.uint8), np.arange(60) % 4
     how = Adaptation('adapters', iterations=3, minibatch=8, exact=True)
     torch.manual_seed(0)
-    learner = Scroll(
-        Embedder(SmallResidual(), Preprocessing(16)),
-        head=head,
-        lift_dim=20,
-        buffer_size=24,
-        adaptation=how,
-    )
+    embedder = Embedder(SmallResidual(), Preprocessing(16))
+    learner = Scroll(embedder, head=head, lift_dim=20, buffer_size=24, adaptation=how)
     trials = learner.partial_fit(images, labels).adapt().selection_
     assert len(trials) == 5
     assert np.isfinite([trial.loss for trial in trials]).all()

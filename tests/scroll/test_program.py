@@ -210,11 +210,9 @@ def elsewhere(call, *arguments):
     'make', [Reading, ThroughNumpy, Scripted, Drawing, Counting, Selecting, Failing, OfItsBatch]
 )
 def test_a_network_that_cannot_be_read_says_so_and_shares_nothing(make, tmp_path):
-    with pytest.warns(
-        UserWarning, match=f'{make.__name__}: it cannot be known what it computes: .*not cached'
-    ):
-        one = Embedder(make(5.0), PREPROCESSING, cache=tmp_path)
-        other = Embedder(make(5.0), PREPROCESSING, cache=tmp_path)
+    words = f'{make.__name__}: it cannot be known what it computes: .*not cached'
+    with pytest.warns(UserWarning, match=words):
+        one, other = (Embedder(make(5.0), PREPROCESSING, cache=tmp_path) for _ in range(2))
     assert one.unidentified
     assert one.digest != other.digest
     assert one.cache is None

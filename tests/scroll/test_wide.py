@@ -75,13 +75,8 @@ def test_own_features_alone_are_those_without(small):
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_they_are_adapted(mode):
     embedder = Embedder(tiny_net(), PREPROCESSING, stages=(2,), mirror=True)
-    learner = (
-        Scroll(
-            embedder, buffer_size=12, adaptation=Adaptation(mode=mode, iterations=3, select='none')
-        )
-        .fit(IMAGES, LABELS)
-        .adapt()
-    )
+    how = Adaptation(mode=mode, iterations=3, select='none')
+    learner = Scroll(embedder, buffer_size=12, adaptation=how).fit(IMAGES, LABELS).adapt()
     assert len(learner.adapted_.losses) == 3
     assert learner.adapted_.decision_function(IMAGES).shape == (len(IMAGES), len(np.unique(LABELS)))
 
