@@ -14,7 +14,6 @@ import torch
 
 EXACT = 1 << 24  # float32 holds every integer up to here
 CUT = 255  # largest value
-_PART = 256  # images at a time
 
 
 class Unsupported(Exception):
@@ -100,35 +99,30 @@ class Convolution(NamedTuple):
         """Raise Unsupported unless each output is exact where all of its products are as large as
         they can be, and of one sign. Its bias brings them to a tie, which goes to the even number,
         so that any other sum shows."""
-        weight, one_channel = self.weight, self.groups > 1
+        weight, depthwise = self.weight, self.groups > 1
         offset = zeros[0] * weight.sum(axis=(1, 2, 3), dtype=np.int64)
         offset -= 2 * sum(CUT - zero for zero in zeros[1:])
-        for large, tie, expected in (
-            (weight > 0, 203, 102),
-            (weight < 0, 201, 100),
-        ):  # twice the tie
-            images = torch.from_numpy(np.where(large, np.uint8(CUT), np.uint8(0)))  # one an output
+        halves = np.full(len(weight), 0.5, np.float32)
+        for large, twice_the_tie, expected in ((weight > 0, 203, 102), (weight < 0, 201, 100)):
             trial = self._replace(
                 stride=[1, 1],
                 padding=[0, 0],
                 dilation=[1, 1],
                 ratio=1.0,
-                multiplier=np.full(len(weight), 0.5, np.float32),
-                bias=tie + offset - self._largest_sum(large),
+                multiplier=halves,
+                bias=twice_the_tie + offset - self._largest_sum(large),
             )
-            parts = images.transpose(0, 1).split(1) if one_channel else images.split(_PART)
-            packed = trial.packed(zeros[0], tuple(parts[0].shape))
-            for number, part in enumerate(parts):
-                inputs = [part, part.new_full((len(part), len(weight), 1, 1), CUT)]
-                inputs = [
-                    value.contiguous(memory_format=torch.channels_last)
-                    for value in inputs[: len(zeros)]
-                ]
-                out = trial(inputs, zeros, packed)[:, :, 0, 0]
-                if not one_channel:
-                    out = out[:, number * _PART :].diagonal()
-                if not (out == expected - self.low).all():
-                    raise Unsupported
+            x = torch.from_numpy(np.where(large, np.uint8(CUT), np.uint8(0)))  # an image an output
+            x = x.transpose(0, 1) if depthwise else x
+            other = x.new_full((len(x), len(weight), 1, 1), CUT)
+            inputs = [
+                value.contiguous(memory_format=torch.channels_last)
+                for value in (x, other)[: len(zeros)]
+            ]
+            out = trial(inputs, zeros, trial.packed(zeros[0], tuple(x.shape)))[:, :, 0, 0]
+            sums = out[0] if depthwise else out.diagonal()
+            if not (sums == expected - self.low).all():
+                raise Unsupported
 
 
 def channel_bound(weight: np.ndarray, bias: np.ndarray, largest: int) -> np.ndarray:

@@ -107,7 +107,6 @@ class Embedder:
         self.layout = layout_for(net) if channels_last else torch.contiguous_format
         examples = self._set_network(net, integers)
         self.valid_on = self._environment()
-        self._identified_in = {_process_and_defaults()}
         self.digest = self._digest(examples)
         if self.unidentified:
             warnings.warn(
@@ -128,6 +127,7 @@ class Embedder:
     def _set_network(self, net: nn.Module, integers: IntegerNetwork | None) -> list[torch.Tensor]:
         """Copy the network and identify its program; return features of built-in images."""
         self.net: Any  # a module with `features`
+        self._identified_in = {_process_and_defaults()}
         try:
             self.pristine: Any = copy.deepcopy(net).eval().requires_grad_(False)
             self.psi_digest = state_digest(self.pristine)

@@ -77,17 +77,7 @@ def check_program(program: list[Op], input_size: int, mean: tuple) -> list[tuple
     what it has and what is expected, unless each promise is kept. Kernels check none: a stride of 0
     would end the process."""
     whole('the input size of an integer network', input_size, 1, _LONGEST)
-    for value in mean:
-        whole('a mean of an integer network', value, 0, CUT)
-    kinds = [op.kind for op in program]
-    reads = [read for op in program for read in op.reads]
-    ends = {kind for position, kind in enumerate(kinds) if position not in reads}
-    _expect(
-        len(mean) == 3 and kinds[:1] == ['input'] and 'input' not in kinds[1:] and ends == {'pool'},
-        'an integer network',
-        f'its layers are {", ".join(kinds)}',
-        'three means, an input, which comes first, and sums over all maps that nothing reads',
-    )
+    _check_ends(program, mean)
     shapes = []
     for position, op in enumerate(program):
         one_of(f'layer {position} of the integer network', op.kind, _READS)
@@ -119,10 +109,25 @@ def check_program(program: list[Op], input_size: int, mean: tuple) -> list[tuple
     return shapes
 
 
-def _expect(is_kept: bool | np.bool_, layer: str, given: str, expected: str) -> None:
+def _check_ends(program: list[Op], mean: tuple) -> None:
+    """Raise InputError unless a program begins with the image and ends with sums over maps."""
+    for value in mean:
+        whole('a mean of an integer network', value, 0, CUT)
+    kinds = [op.kind for op in program]
+    reads = [read for op in program for read in op.reads]
+    ends = {kind for position, kind in enumerate(kinds) if position not in reads}
+    _expect(
+        len(mean) == 3 and kinds[:1] == ['input'] and 'input' not in kinds[1:] and ends == {'pool'},
+        'an integer network',
+        f'its layers are {", ".join(kinds)}',
+        'three means, an input, which comes first, and sums over all maps that nothing reads',
+    )
+
+
+def _expect(is_kept: bool | np.bool_, layer: str, actual: str, expected: str) -> None:
     """Raise InputError unless a promise is kept."""
     if not is_kept:
-        raise InputError(f'{layer}: {given}: expected {expected}')
+        raise InputError(f'{layer}: {actual}: expected {expected}')
 
 
 def _check_range(layer: str, op: Op, source: Op, mean: tuple) -> None:

@@ -21,6 +21,8 @@ from scroll.ground.archive import readable, sha256
 from scroll.ground.arguments import whole
 from scroll.ground.errors import InputError, did_you_mean
 
+# settings of a network that do not change what it computes
+_OF_A_FILE = '_name_or_path', 'transformers_version', 'architectures', 'dtype', 'torch_dtype'
 _WEIGHTS = ('model.safetensors', 'pytorch_model.bin')
 
 
@@ -168,15 +170,7 @@ def transformers_network(
             origin = 'random', int(random)
     if _learned_pooler(body):
         body.pooler = None  # of pre-training alone; heads get the class token
-    described = config.to_dict()
-    for of_a_file in (
-        '_name_or_path',
-        'transformers_version',
-        'architectures',
-        'dtype',
-        'torch_dtype',
-    ):
-        described.pop(of_a_file, None)
+    described = {key: value for key, value in config.to_dict().items() if key not in _OF_A_FILE}
     made_from = 'transformers', json.dumps(described, sort_keys=True, default=str), origin
     return LibraryNetwork(body, preprocessing.input_size, made_from).eval(), preprocessing
 

@@ -67,7 +67,7 @@ def tensor_bytes(tensor: torch.Tensor) -> bytes:
 class ProgramRecorder(TorchFunctionMode):
     """Records the program of what runs in it on an input; for one run.
 
-    given: the input. strides: whether constants are told apart by their place in memory, on which
+    example: the input. strides: whether constants are told apart by their place in memory, on which
     the last bits of floating-point products depend. contents: digests of constants that were
     recorded before, for further runs of one network.
 
@@ -75,15 +75,15 @@ class ProgramRecorder(TorchFunctionMode):
         calls: SHA-256 of the calls so far. unreadable: why the program cannot be known; empty if it
         can."""
 
-    def __init__(self, given: torch.Tensor, strides: bool, contents: dict):
+    def __init__(self, example: torch.Tensor, strides: bool, contents: dict):
         super().__init__()
         self.unreadable = ''
         self._strides, self._contents = strides, contents
         self.calls = hashlib.sha256()
         self._numbers, self._alive = {}, []  # by id; kept so that ids stay their own
         self._derived = set()  # storages that the input has reached
-        self._number(given)
-        self._derived.add(_place_of(given))
+        self._number(example)
+        self._derived.add(_place_of(example))
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, _name_of(func)

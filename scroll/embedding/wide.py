@@ -45,8 +45,8 @@ class WideNetwork(nn.Module):
         if hasattr(body, 'maps'):
             count = sum(name.startswith('layer') for name, _ in body.named_children())
         if any(stage > count for stage in self.stages):
-            known = f'stages 1 to {count}' if count else 'no stages that are known'
-            raise InputError(f'stages {list(self.stages)}: {type(body).__name__} has {known}')
+            available = f'stages 1 to {count}' if count else 'no stages that are known'
+            raise InputError(f'stages {list(self.stages)}: {type(body).__name__} has {available}')
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """(B, 3, S, S) -> (B, d), parts of unit length."""

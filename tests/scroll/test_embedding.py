@@ -68,7 +68,6 @@ def test_the_exact_quotient_is_rounded_whatever_the_layout_and_the_batch(x):
         assert quantise(form(x)).tolist() == expected
     assert [quantise(row[None])[0].tolist() for row in x] == expected
     # in whatever order squares are added
-    assert quantise(x[:, ::-1]).tolist() == [row[::-1] for row in expected]
     order = np.random.default_rng(0).permutation(x.shape[1])
     assert quantise(x[:, order])[:, np.argsort(order)].tolist() == expected
 
@@ -77,9 +76,8 @@ def test_quantise_by_hand_at_ties_and_at_any_scale():
     """Whole numbers of length 2^19: the first entry is half of an odd number, and goes to the even
     one.
     """
-    np.testing.assert_array_equal(
-        quantise([[3, 4], [0, 0], [-1, 0]]), [[157286, 209715], [0, 0], [-GRID, 0]]
-    )
+    by_hand = [[157286, 209715], [0, 0], [-GRID, 0]]
+    assert quantise([[3, 4], [0, 0], [-1, 0]]).tolist() == by_hand
     for first, even in {1: 0, 3: 2, -3: -2}.items():
         row, left = [first], 2**38 - first**2
         while left:
@@ -88,9 +86,7 @@ def test_quantise_by_hand_at_ties_and_at_any_scale():
         assert quantise([row])[0, 0] == even
         assert quantise(np.array([row]) * 2.0**-1000)[0, 0] == even
     for scale in (1e-307, 1e30, 1e308):  # squares neither overflow nor vanish
-        np.testing.assert_array_equal(
-            quantise(np.array([[1.0, 1.0, 0.0]]) * scale), [[185364, 185364, 0]]
-        )
+        assert quantise([[scale, scale, 0.0]]).tolist() == [[185364, 185364, 0]]
 
 
 def test_what_is_no_table_of_finite_numbers_is_refused():
@@ -359,9 +355,10 @@ def test_a_file_that_is_torn_or_forged_is_dropped_and_made_again(cached, embedde
     assert files_below(tmp_path) == [path]
 
 
-@pytest.mark.parametrize('make', [lambda p: p.mkdir(), os.mkfifo], ids=['folder', 'pipe'])
-def test_an_entry_that_cannot_be_read_ends_nothing(cached, embedder, tmp_path, make):
-    make(next(tmp_path.iterdir()) / ('0' * 32 + '.npy'))
+def test_an_entry_that_cannot_be_read_ends_nothing(cached, embedder, tmp_path):
+    (folder,) = tmp_path.iterdir()
+    (folder / f'{"0" * 32}.npy').mkdir()
+    os.mkfifo(folder / f'{"1" * 32}.npy')
     np.testing.assert_array_equal(cached()(IMAGES)[0], embedder(IMAGES)[0])
 
 
