@@ -110,7 +110,7 @@ def main() -> None:
         'preprocessing': repr(embedder.preprocessing),
         'dtype': embedder.dtype,
         'chunk': embedder.chunk,
-        'holds_on': embedder.holds_on,
+        'holds_on': embedder.valid_on,
         'data': args.dataset or Path(args.data_dir).resolve().name,
         'data_digest': digest,
         'decoded_by': decoders() if args.data_dir else '',

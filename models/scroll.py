@@ -229,7 +229,7 @@ class ScrollModel(FrozenModel):
         lines = [
             digests,
             f'statistics and f_T are the same in any order of {samples}, on '
-            + self.embedder.holds_on,
+            + self.embedder.valid_on,
         ]
         if self.args.ridge_lambda == AUTO and learner.ridge_lambda_ is not None:
             lines.append(f'ridge lambda {learner.ridge_lambda_:g}, chosen from the statistics')

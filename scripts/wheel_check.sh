@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/source"
-git ls-files -z pyproject.toml README.md LICENSE scroll | xargs -0 cp --parents -t "$folder/source"
+git ls-files -z pyproject.toml README.md LICENSE exact_torch scroll | xargs -0 cp --parents -t "$folder/source"
 "${PYTHON:-python3}" -m venv "$folder/venv"
 pip() { "$folder/venv/bin/pip" --quiet --disable-pip-version-check "$@"; }
 pip wheel --no-deps --wheel-dir "$folder" "$folder/source"

@@ -16,7 +16,7 @@ from bench.certify.store import single
 from bench.cli import parsing as cli
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.embedding.embedder import ANYWHERE
+from scroll.embedding.embedder import MACHINE_INDEPENDENT
 from scroll.ground.arguments import check_memory
 from scroll.ground.errors import InputError
 from scroll.ground.grid import little_endian
@@ -194,7 +194,7 @@ class ScrollTrials:
         (digests, claimed), lines = self.claims(rows), {}
         integer = self.embedder.dtype == 'integer'
         backbone = self.learner.embedder
-        anywhere = self.embedder.dtype in ANYWHERE
+        anywhere = self.embedder.dtype in MACHINE_INDEPENDENT
         settings = self.learner.adaptation
         if backbone is not None:
             lines['integer network' if integer else 'network'] = self.embedder.digest

@@ -106,7 +106,7 @@ class GivenFeatures:
     digest = ''
     dtype = 'integer'
     cache = None
-    holds_on = 'every machine'
+    valid_on = 'every machine'
 
     def __init__(self, dim: int):
         self.dim = dim

@@ -1,16 +1,18 @@
-"""Adapters: few trained parameters in a frozen network, of the first kind that fits its architecture.
+"""Adapters: few trained parameters in a frozen network, of the first kind that fits it.
 
 | network | kind | after |
 |---|---|---|
 | with attention | `lora`: a product of rank 8 added to each linear layer | Hu et al. 2022 |
 | with depthwise, or grouped, convolutions | `low-rank`: the same, added to each pointwise one | |
-| with 3x3 convolutions in blocks | `parallel`: a 1x1 convolution added to each | the paper, section 3.3 |
+| with 3x3 convolutions in blocks | `parallel`: a 1x1 convolution added to each | the paper, 3.3 |
 
-Layers outside blocks are left as they are. y = conv3x3(x) + conv1x1(x) before the batch norm is Li et al.
-2022, "Cross-domain few-shot learning with task-specific adapters". Every kind is folded into its layer.
+Layers outside blocks are left as they are. y = conv3x3(x) + conv1x1(x) before the batch norm is Li
+et al. 2022, "Cross-domain few-shot learning with task-specific adapters". Every kind is folded into
+its layer.
 """
 
 from math import sqrt
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +41,8 @@ class _AdaptedConvolution(torch.autograd.Function):
         return F.conv2d(x, kernel, bias, stride, padding=1)
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx, *grads):
+        (grad,) = grads
         x, kernel = (t.to(grad.dtype) for t in ctx.saved_tensors)
         grad_x = grad_alpha = None
         if ctx.needs_input_grad[0]:
@@ -47,10 +50,8 @@ class _AdaptedConvolution(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             centre = kernel[:, :, 1:2, 1:2].contiguous()
             x = x if x.shape[1] >= FEW else x.contiguous()
-            grad_alpha = _convolution_backward(
-                grad, x, centre, ctx.stride, 0, (False, True, False)
-            )[1]
-            grad_alpha = grad_alpha.to(ctx.dtype)
+            gradients = _convolution_backward(grad, x, centre, ctx.stride, 0, (False, True, False))
+            grad_alpha = gradients[1].to(ctx.dtype)
         return grad_x, grad_alpha, None, None, None
 
 
@@ -70,27 +71,30 @@ def _with_centre(weight: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
 
 class _Adapter(nn.Module):
     """A frozen layer and what is added to it. Where a batch norm was folded into the layer, its
-    attribute
-    `gain` (C,) is the factor that what is added must then have too."""
+    attribute `gain` (C,) is the factor that what is added must then have too."""
 
-    def __init__(self, layer: nn.Module):
+    def __init__(self, layer: nn.Conv2d | nn.Linear):
         super().__init__()
-        self.layer = layer
+        self.layer: Any = layer
 
     @property
     def weight(self) -> torch.Tensor:
-        """That of the sum, for networks that use the weights of their layers themselves."""
-        return self._weight()
+        """The weight of the sum, for networks that use the weights of their layers themselves."""
+        raise NotImplementedError
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """That of the layer, which has no adapter."""
+        """The bias of the layer, which has no adapter."""
         return self.layer.bias
+
+    def _with_gain(self, kernel: torch.Tensor) -> torch.Tensor:
+        gain = getattr(self.layer, 'gain', None)
+        return kernel if gain is None else gain.view(-1, *[1] * (kernel.dim() - 1)) * kernel
 
     def folded(self) -> nn.Module:
         """One layer with the same output."""
         with torch.no_grad():
-            self.layer.weight.data = self._weight()
+            self.layer.weight.data = self.weight
         return self.layer
 
 
@@ -102,28 +106,26 @@ class ParallelAdapter(_Adapter):
         super().__init__(layer)
         weight = layer.weight
         eye = torch.eye(*weight.shape[:2], dtype=weight.dtype, device=weight.device)
-        self.alpha = nn.Parameter(scale * eye[..., None, None])
+        self.alpha = nn.Parameter(scale * eye[..., None, None])  # (C_out, C_in, 1, 1)
 
-    def _kernel(self) -> torch.Tensor:
-        """The 1x1 kernel (C_out, C_in, 1, 1)."""
-        gain = getattr(self.layer, 'gain', None)
-        return self.alpha if gain is None else gain.view(-1, 1, 1, 1) * self.alpha
-
-    def _weight(self) -> torch.Tensor:
-        return _with_centre(self.layer.weight, self._kernel())
+    @property
+    def weight(self) -> torch.Tensor:
+        """The 3x3 kernel of the sum."""
+        return _with_centre(self.layer.weight, self._with_gain(self.alpha))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Maps (B, C_in, H, W) -> (B, C_out, H', W')."""
-        layer = self.layer
-        return _AdaptedConvolution.apply(x, self._kernel(), layer.weight, layer.bias, layer.stride)
+        layer, kernel = self.layer, self._with_gain(self.alpha)
+        return _AdaptedConvolution.apply(x, kernel, layer.weight, layer.bias, layer.stride)
 
 
 class LowRankAdapter(_Adapter):
     """A pointwise convolution (one group), or a linear layer, plus a product of two thin matrices.
+
     rank: of the product; None: a ninth of the layer's parameters. generator: of the random one of
     the two matrices. The other is zero, so that the network is unchanged, bit for bit."""
 
-    def __init__(self, layer: nn.Module, rank: int | None, generator: torch.Generator):
+    def __init__(self, layer: nn.Conv2d | nn.Linear, rank: int | None, generator: torch.Generator):
         super().__init__(layer)
         weight = layer.weight
         wide, narrow = weight.shape[:2]
@@ -133,22 +135,22 @@ class LowRankAdapter(_Adapter):
         self.down = nn.Parameter(down.to(weight.device, weight.dtype))
         self.up = nn.Parameter(weight.new_zeros(wide, rank))
 
-    def _weight(self) -> torch.Tensor:
-        """The sum, in the shape and layout of the layer's weight."""
-        product, gain = self.up @ self.down, getattr(self.layer, 'gain', None)
-        product = product if gain is None else gain.view(-1, 1) * product
-        return self.layer.weight + product.view(self.layer.weight.shape)
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weight of the sum, in the shape and layout of the layer's."""
+        weight = self.layer.weight
+        return weight + self._with_gain(self.up @ self.down).view(weight.shape)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """As the layer it stands for: (B, C, H, W) of a convolution, (..., C) of a linear layer."""
+        """The sum on (B, C, H, W) of a convolution, (..., C) of a linear layer."""
         if isinstance(self.layer, nn.Linear):
             return self.layer(x) + F.linear(F.linear(x, self.down), self.up)
-        return F.conv2d(x, self._weight(), self.layer.bias, self.layer.stride)
+        return F.conv2d(x, self.weight, self.layer.bias, self.layer.stride)
 
 
-def _is_plain(module: nn.Module, kind: type) -> bool:
-    """Whether a layer does what layers of this kind do: subclasses may use their weight in another
-    way.
+def _is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Return whether a layer does what layers of this kind do: subclasses may use their weight in
+    another way.
     """
     return isinstance(module, kind) and type(module).forward is kind.forward
 
@@ -162,46 +164,49 @@ def _is_pointwise(module: nn.Module) -> bool:
     )
 
 
+def _is_padded_3x3(module: nn.Module) -> bool:
+    return (
+        isinstance(module, nn.Conv2d)
+        and _is_plain(module, nn.Conv2d)
+        and module.kernel_size == (3, 3)
+        and module.groups == 1
+        and module.padding == module.dilation == (1, 1)
+    )
+
+
 def _root(net: nn.Module) -> str:
-    """What names of modules begin with, of networks that hold another one."""
+    """The beginning of names of modules, of networks that hold another one."""
     return 'body.' + _root(net.body) if isinstance(net, (LibraryNetwork, WideNetwork)) else ''
 
 
-def kind_for(net: nn.Module) -> tuple:
+def kind_for(net: nn.Module) -> tuple[str, list[str]]:
     """(kind of adapters, names of the layers that get one), of the first kind that fits a network;
     InputError if none fits."""
-    parents = dict(net.named_modules())
-    root = _root(net)
-    inner = [(name, module) for name, module in parents.items() if '.' in name.removeprefix(root)]
-    attention = any('Attention' in type(module).__name__ for _, module in inner)
-    grouped = any(
-        isinstance(module, nn.Conv2d) and module.groups > 1 for _, module in inner
-    ) and all(_is_plain(module, nn.Conv2d) for _, module in inner if _is_pointwise(module))
-    kinds = {  # a parent with `q_bias` uses the weights of its layers itself
-        'lora': [
+    parents, root = dict(net.named_modules()), _root(net)
+    inner = {name: module for name, module in parents.items() if '.' in name.removeprefix(root)}
+    layers = inner.values()
+    if any('Attention' in type(module).__name__ for module in layers):
+        # a parent with `q_bias` uses the weights of its layers itself
+        names = [
             name
-            for name, module in inner
-            if attention
-            and type(module) is nn.Linear
-            and not hasattr(parents[name.rpartition('.')[0]], 'q_bias')
-        ],
-        'low-rank': [
+            for name, module in inner.items()
+            if type(module) is nn.Linear and not hasattr(parents[name.rpartition('.')[0]], 'q_bias')
+        ]
+        if names:
+            return 'lora', names
+    if any(isinstance(module, nn.Conv2d) and module.groups > 1 for module in layers) and all(
+        _is_plain(module, nn.Conv2d) for module in layers if _is_pointwise(module)
+    ):
+        names = [
             name
-            for name, module in inner
-            if grouped and (_is_pointwise(module) or _is_plain(module, nn.Linear))
-        ],
-        'parallel': [
-            name
-            for name, module in inner
-            if _is_plain(module, nn.Conv2d)
-            and module.kernel_size == (3, 3)
-            and module.groups == 1
-            and module.padding == module.dilation == (1, 1)
-        ],
-    }
-    for kind, places in kinds.items():
-        if places:
-            return kind, places
+            for name, module in inner.items()
+            if _is_pointwise(module) or _is_plain(module, nn.Linear)
+        ]
+        if names:
+            return 'low-rank', names
+    names = [name for name, module in inner.items() if _is_padded_3x3(module)]
+    if names:
+        return 'parallel', names
     name = type(net.get_submodule(root.removesuffix('.'))).__name__
     raise InputError(
         f'{name}: no kind of adapters fits: it has neither attention, nor pointwise and '
@@ -210,7 +215,7 @@ def kind_for(net: nn.Module) -> tuple:
     )
 
 
-def attach(net: nn.Module, scale: float = 1e-4, seed: int = 0) -> list:
+def attach(net: nn.Module, scale: float = 1e-4, seed: int = 0) -> list[nn.Parameter]:
     """Give each eligible layer of `net` an adapter, in place, and freeze everything else.
 
     scale: `parallel` adapters begin as this times the identity; the others as nothing. seed: of
@@ -224,12 +229,11 @@ def attach(net: nn.Module, scale: float = 1e-4, seed: int = 0) -> list:
     net.requires_grad_(False)
     generator, parameters = torch_stream(seed, 'adapters'), []
     for name in places:
-        layer = net.get_submodule(name)
-        adapter = (
-            ParallelAdapter(layer, scale)
-            if kind == 'parallel'
-            else LowRankAdapter(layer, RANK if kind == 'lora' else None, generator)
-        )
+        layer: Any = net.get_submodule(name)
+        if kind == 'parallel':
+            adapter = ParallelAdapter(layer, scale)
+        else:
+            adapter = LowRankAdapter(layer, RANK if kind == 'lora' else None, generator)
         net.set_submodule(name, adapter)
         parameters += adapter.parameters(recurse=False)
     return parameters

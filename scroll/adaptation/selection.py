@@ -59,8 +59,8 @@ def select(
         if len(rest) < 2:  # too few to adapt on
             continue
         online, left_out = without(held)
-        held = exemplars.at(held[np.isin(exemplars.labels[held], online.classes)])
-        samples = held.features if embedder is None else held.samples
+        probes = exemplars.at(held[np.isin(exemplars.labels[held], online.classes)])
+        samples = probes.features if embedder is None else probes.samples
         path = adaptation_path(
             embedder, online, exemplars.at(rest), settings, seed, [0, *stops], progress, left_out
         )
@@ -69,7 +69,7 @@ def select(
         for stop, f_star in zip(stops, path):
             for share in SHARES:
                 logits[stop, share].append(between(f_T, f_star, share).decision_function(samples))
-        columns.append(np.searchsorted(online.classes, held.labels))
+        columns.append(np.searchsorted(online.classes, probes.labels))
     if not columns:
         return []
     widest = max(z.shape[1] for z in logits[0, 0.0])
@@ -99,19 +99,13 @@ def compared(logits: dict, columns: np.ndarray) -> list:
         gain = first - of_each
         error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else np.inf
         right = logits[candidate].argmax(axis=1) == columns
-        out.append(
-            Trial(
-                *candidate,
-                float(of_each.mean()),
-                float(gain.mean()),
-                float(error),
-                float(right.mean()),
-            )
-        )
+        means = [float(values.mean()) for values in (of_each, gain, right)]
+        updates, share = candidate
+        out.append(Trial(updates, share, means[0], means[1], float(error), means[2]))
     return out
 
 
-def chosen(trials: list) -> Trial:
+def chosen(trials: list[Trial]) -> Trial | None:
     """The best of the trials; the first, f_T, where no other is surely better; None of none."""
     sure = [
         trial

@@ -4,15 +4,17 @@ torch.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from scroll.embedding.images import Augmentation
 from scroll.ground.arguments import instance, number, on_off, one_of, whole
 from scroll.ground.errors import InputError
 
-MODES = ('auto', 'adapters', 'full', 'none')
-SELECTIONS = ('none', 'folds')
-PRECISIONS = ('float32', 'bfloat16', 'auto')
+Mode = Literal['auto', 'adapters', 'full', 'none']
+Selection = Literal['none', 'folds']
+Precision = Literal['float32', 'bfloat16', 'auto']
+MODES = get_args(Mode)
+_AUGMENTATION = Augmentation()
 
 
 @dataclass(frozen=True)
@@ -22,35 +24,31 @@ class Adaptation:
 
     Attributes:
         mode: `adapters`, `full`, `none` (f* is f_T), or `auto`: adapters up to `threshold` samples,
-        full
-            tuning above.
+            full tuning above.
         threshold: the paper's m, in samples.
         iterations: updates by AdaDelta.
-        lr: AdaDelta's rate, of adapters or network. classifier_lr, scale_lr: of classifier and
-        learned scale.
-        scale: initial logit scale, above 0. calibrate: replace it by the one of least cross-entropy
-        on the
-            buffer, unless f_T is no better there than guessing, whatever the scale (a random
-            start).
+        lr: AdaDelta's rate, of adapters or network.
+        classifier_lr, scale_lr: AdaDelta's rates of classifier and learned scale.
+        scale: initial logit scale, above 0.
+        calibrate: replace the scale by the one of least cross-entropy on the buffer, unless f_T is
+            no better there than guessing, whatever the scale (a random start).
         learn_scale: train the scale; None: with adapters yes, with full tuning no.
         minibatch: samples an update, drawn without replacement until the buffer is used up.
-        augmentation: what is done to the images.
+        augmentation: changes of the images.
         adapter_scale: adapters start as this times the identity.
         select: 'folds': cross-validation within the buffer chooses f_T, f* or a mixture
-            (`scroll.adaptation.selection`); 'none', as in the paper: f* is what the iterations end
-            in.
+            (`scroll.adaptation.selection`); 'none', as in the paper: f* is the end of the
+            iterations.
         folds: parts that the buffer is cut into for that, each with its share of every class.
         held_out: samples to predict at least; no further fold is held out after these.
-        exact: f* has the same bits on every machine (`scroll.embedding.exact`).
+        exact: f* has the same bits on every machine (`exact_torch`).
         precision: of the network's products while it is trained and afterwards, 'float32' or
-        'bfloat16'
-            (autocast; norms, classifier, loss and optimiser stay in float32), or 'auto': bfloat16
-            where the
-            machine has matrix units for it. Exact adaptation is in neither.
+            'bfloat16' (autocast; norms, classifier, loss and optimiser stay in float32), or 'auto':
+            bfloat16 where the machine has matrix units for it. Exact adaptation is in neither.
 
     InputError: an invalid value."""
 
-    mode: Literal[MODES] = 'auto'
+    mode: Mode = 'auto'
     threshold: int = 500
     iterations: int = 300
     lr: float = 0.02
@@ -60,30 +58,25 @@ class Adaptation:
     calibrate: bool = True
     learn_scale: bool | None = None
     minibatch: int = 50
-    augmentation: Augmentation = Augmentation()
+    augmentation: Augmentation = _AUGMENTATION
     adapter_scale: float = 1e-4
-    select: Literal[SELECTIONS] = 'folds'
+    select: Selection = 'folds'
     folds: int = 4
     held_out: int = 250
     exact: bool = False
-    precision: Literal[PRECISIONS] = 'float32'
+    precision: Precision = 'float32'
 
     def __post_init__(self):
         one_of('adaptation mode', self.mode, MODES)
-        one_of('adaptation select', self.select, SELECTIONS)
-        one_of('adaptation precision', self.precision, PRECISIONS)
+        one_of('adaptation select', self.select, get_args(Selection))
+        one_of('adaptation precision', self.precision, get_args(Precision))
         if self.exact and self.precision == 'bfloat16':
             raise InputError(
                 'adaptation precision bfloat16: exact adaptation has a precision of its own'
             )
-        for name, least in (
-            ('iterations', 0),
-            ('threshold', 0),
-            ('minibatch', 1),
-            ('folds', 2),
-            ('held_out', 1),
-        ):
-            whole(f'adaptation {name}', getattr(self, name), least)
+        least = {'iterations': 0, 'threshold': 0, 'minibatch': 1, 'folds': 2, 'held_out': 1}
+        for name, minimum in least.items():
+            whole(f'adaptation {name}', getattr(self, name), minimum)
         for name in ('lr', 'classifier_lr', 'scale_lr', 'adapter_scale'):
             number(f'adaptation {name}', getattr(self, name))
         number('logit scale', self.scale, positive=True)
@@ -100,10 +93,6 @@ class Adaptation:
 
     def mode_for(self, buffered: int) -> str:
         """The mode that `auto` stands for with this many samples."""
-        return (
-            self.mode
-            if self.mode != 'auto'
-            else 'adapters'
-            if buffered <= self.threshold
-            else 'full'
-        )
+        if self.mode != 'auto':
+            return self.mode
+        return 'adapters' if buffered <= self.threshold else 'full'

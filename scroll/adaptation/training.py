@@ -5,11 +5,9 @@ The network starts from the pristine backbone and the classifier from f_T; cross
 buffer alone trains, with AdaDelta,
 
 - `adapters`: adapters (`scroll.adaptation.adapters`), the classifier and the logit scale, batch
-  norms in eval
-  mode (small buffers);
+  norms in eval mode (small buffers);
 - `full`: every parameter of the backbone and the classifier, the scale fixed, batch norms in train
-  mode
-  (large buffers).
+  mode (large buffers).
 
 logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|. The scale begins at the one of
 least cross-entropy on the buffer, of leave-one-out logits, since f_T has learned from these
@@ -20,20 +18,21 @@ and M_T give the same f*.
 import contextlib
 import copy
 import hashlib
-import os
-import threading
+from functools import partial
 from math import pi
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from exact_torch.switches import switches
 from scroll.adaptation import adapters
 from scroll.adaptation.settings import Adaptation
 from scroll.embedding.embedder import Embedder
-from scroll.embedding.exact import ExactArithmetic
-from scroll.embedding.machine import describe_machine, switches
+from scroll.embedding.exact import exact_arithmetic
+from scroll.embedding.machine import describe_machine
 from scroll.embedding.precision import keep_depthwise_in_float32, resolve_precision
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID, GRID_BITS, little_endian
@@ -43,65 +42,48 @@ from scroll.heads.scaling import better_than_guessing, fit_scale
 from scroll.sums.exemplars import Exemplars
 from scroll.sums.lift import Lift, cosine_table
 
-EVERYWHERE = 'every machine'
-_DROPOUT = threading.Lock()  # it draws from a generator that all threads share
-
-
-def _renew_lock() -> None:
-    global _DROPOUT
-    _DROPOUT = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)  # another thread of the parent may have had it
+_EVERYWHERE = 'every machine'
 
 
 class AdaptedPredictor:
     """f*: an adapted network and classifier.
 
     Attributes:
-        classes: (K,) labels. weight: float32 (K, d). bias: float32 (K,); float64 of exact
-        adaptation. scale:
-            logit scale, for probabilities.
+        classes: (K,) labels.
+        weight: float32 (K, d). bias: float32 (K,). float64 of exact adaptation.
+        scale: logit scale, for probabilities.
         lift, forms: of the predictor that it was made from, or None; forms float64 (K, D, D).
         embedder: the adapted backbone (adapters folded in), or None for a predictor of features.
-        initial_scale: the scale the first update met. losses: float32 (iterations,), of each
-        update.
+        initial_scale: the scale the first update met.
+        losses: float32 (iterations,), of each update.
         mode: 'adapters' or 'full' ('classifier' without a network).
-        exact, made_on: whether it is the same on every machine; where it is."""
+        made_on: the machine on which it has the same bits.
+        exact: whether that is every machine."""
 
     def __init__(
         self, predictor, weight, bias, scale, embedder, initial_scale, losses, mode, made_on
     ):
-        self.classes, self.weight, self.bias, self.scale = (
-            predictor.classes,
-            weight,
-            bias,
-            float(scale),
-        )
+        self.classes = predictor.classes
         self.lift, self.forms = predictor.lift, predictor.quadratic
-        self.embedder, self.initial_scale = embedder, float(initial_scale)
-        self.losses, self.mode, self.made_on, self.exact = (
-            losses,
-            mode,
-            made_on,
-            made_on == EVERYWHERE,
-        )
+        self.weight, self.bias, self.scale = weight, bias, float(scale)
+        self.embedder = embedder
+        self.initial_scale, self.losses = float(initial_scale), losses
+        self.mode = mode
+        self.made_on, self.exact = made_on, made_on == _EVERYWHERE
 
     def decision_function(self, x) -> np.ndarray:
         """Scaled logits float64 (N, K) of uint8 images, or without a network of quantised features
         (N, d).
         """
-        features = np.asarray(
-            x / GRID if self.embedder is None else self.embedder.features(x), np.float64
-        )
-        weight, bias, forms = (
-            part if part is None else torch.from_numpy(part).double()
-            for part in (self.weight, self.bias, self.forms)
-        )
-        with torch.inference_mode(), ExactArithmetic() if self.exact else contextlib.nullcontext():
+        raw = x / GRID if self.embedder is None else self.embedder.features(x)
+        features = torch.from_numpy(np.asarray(raw, np.float64))
+        weight, bias = (torch.from_numpy(part).double() for part in (self.weight, self.bias))
+        forms = None if self.forms is None else torch.from_numpy(self.forms).double()
+        arithmetic = exact_arithmetic() if self.exact else contextlib.nullcontext()
+        with torch.inference_mode(), arithmetic:
             parts = [
                 logits_of(F.normalize(part), weight, bias, self.lift, forms)
-                for part in torch.from_numpy(features).split(256)
+                for part in features.split(256)
             ]
         return self.scale * torch.cat(parts).numpy()
 
@@ -131,13 +113,13 @@ def adapt(
 
     Args:
         embedder: the backbone, or None if the samples are features; then only the classifier is
-        trained.
-        predictor: f_T. exemplars: M_T, in canonical order; samples uint8 images (or features).
+            trained.
+        predictor: f_T.
+        exemplars: M_T, in canonical order; samples uint8 images (or features).
         seed: of the run; this stage draws from a stream of its own.
         progress: called after each update with its loss tensor.
         left_out: float (m, K), f_T's leave-one-out logits on the exemplars, to calibrate the scale
-        on;
-            default: its logits as they are."""
+            on; default: its logits as they are."""
     stops = [settings.iterations]
     return next(
         adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress, left_out)
@@ -157,44 +139,55 @@ def adaptation_path(
             'full tuning needs minibatches of two samples or more, for its batch '
             'norms: use adapters'
         )
-    targets = torch.from_numpy(np.searchsorted(predictor.classes, exemplars.labels))
-    scale = settings.scale
-    if settings.calibrate:
-        if left_out is None:
-            left_out = predictor.decision_function(exemplars.features)
-        if better_than_guessing(left_out, targets.numpy()):
-            scale = fit_scale(left_out, targets.numpy())
+    columns = np.searchsorted(predictor.classes, exemplars.labels)
+    scale = _initial_scale(predictor, exemplars, columns, settings, left_out)
     device = torch.device('cpu') if embedder is None else embedder.device
     trained = _Trainee(embedder, predictor, mode, scale, settings, device, seed)
-    samples, targets = torch.from_numpy(exemplars.samples).to(device), targets.to(device)
+    samples, targets = (
+        torch.from_numpy(array).to(device) for array in (exemplars.samples, columns)
+    )
     random, losses = torch_stream(seed, 'adaptation'), []
     minibatches = _minibatches(len(exemplars), settings.minibatch, random)
-    generators = [device] if device.type == 'cuda' else []  # of torch, that are restored
     for stop in stops:
         while len(losses) < stop:
             rows = next(minibatches)
             x = samples[rows.to(device)]
             if embedder is not None:
                 x = settings.augmentation(x, embedder.preprocessing, random)
-            with (
-                switches(deterministic=True, benchmark=False),
-                _DROPOUT,
-                torch.random.fork_rng(generators),
-            ):
-                torch.manual_seed(stream_seed(seed, f'adaptation, update {len(losses)}'))
+            with _drawing(stream_seed(seed, f'adaptation, update {len(losses)}'), device):
                 losses.append(trained.update(x, targets[rows.to(device)]))
             if progress:
                 progress(losses[-1])
         values = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
         f_star = trained.result(predictor, embedder, scale, values, mode)
-        shown = exemplars.features[:1] if embedder is None else exemplars.samples[:1]
-        if not (np.isfinite(values).all() and np.isfinite(f_star.decision_function(shown)).all()):
+        first = exemplars.features[:1] if embedder is None else exemplars.samples[:1]
+        if not (np.isfinite(values).all() and np.isfinite(f_star.decision_function(first)).all()):
             raise InputError(f'adaptation diverged within {stop} updates: lower the learning rates')
         yield f_star
 
 
+def _initial_scale(predictor, exemplars, columns: np.ndarray, settings, left_out) -> float:
+    """The logit scale that the first update meets."""
+    if settings.calibrate:
+        if left_out is None:
+            left_out = predictor.decision_function(exemplars.features)
+        if better_than_guessing(left_out, columns):
+            return fit_scale(left_out, columns)
+    return settings.scale
+
+
+@contextlib.contextmanager
+def _drawing(seed: int, device: torch.device):
+    """A block in which torch's own generators, as of dropout, draw by this seed."""
+    generators = [device] if device.type == 'cuda' else []
+    # one thread at a time: they share the generators
+    with switches(deterministic=True, benchmark=False), torch.random.fork_rng(generators):
+        torch.manual_seed(seed)
+        yield
+
+
 def _minibatches(count: int, size: int, random: torch.Generator):
-    """Yield index tensors for ever: shuffled passes over 0..count-1, cut into equal parts, no rest."""
+    """Yield index tensors for ever: shuffled passes over 0..count-1, cut into equal parts."""
     size, order = min(size, count), torch.zeros(0, dtype=torch.int64, device='cpu')
     while True:
         if len(order) < size:
@@ -204,54 +197,61 @@ def _minibatches(count: int, size: int, random: torch.Generator):
 
 
 class _Trainee:
-    """A copy of the backbone with f_T on top, and the optimiser over the part that the mode trains."""
+    """A copy of the backbone with f_T on top, and the optimiser over the parameters to train."""
 
     def __init__(self, embedder, predictor, mode, scale, settings, device, seed):
-        self.net, self.layout, self.autocast = None, torch.contiguous_format, (device.type, False)
-        self.embed_dtype = 'exact' if settings.exact else None
-        self.exact, self.dtype = settings.exact, torch.float64 if settings.exact else torch.float32
+        self.exact = settings.exact
+        self.dtype = torch.float64 if self.exact else torch.float32
         self.arithmetic = (
-            (lambda: ExactArithmetic(device)) if self.exact else contextlib.nullcontext
+            partial(exact_arithmetic, device) if self.exact else contextlib.nullcontext
         )
-        self.weight, self.bias = (
-            nn.Parameter(torch.tensor(part, dtype=self.dtype, device=device))
-            for part in predictor.linear
-        )
+
+        def tensor(value) -> torch.Tensor:
+            return torch.tensor(value, dtype=self.dtype, device=device)
+
+        self.weight, self.bias = (nn.Parameter(tensor(part)) for part in predictor.linear)
         self.lift, self.forms = predictor.lift, predictor.quadratic
         if self.forms is not None:
-            self.forms = torch.tensor(self.forms, dtype=self.dtype, device=device)
-        self.scale = nn.Parameter(torch.tensor(float(scale), dtype=self.dtype, device=device))
+            self.forms = tensor(self.forms)
+        self.scale = nn.Parameter(tensor(float(scale)))
         groups = [{'params': [self.weight, self.bias], 'lr': settings.classifier_lr}]
+        self.net: Any = None  # a module with `features`
         if embedder is not None:
-            # frozen batch norms may as well be folded; those that train must not
-            fold = mode == 'adapters' and not self.exact
-            self.net = copy.deepcopy(embedder.folded if fold else embedder.pristine).to(device)
-            if self.exact:
-                self.net.double()
-            else:
-                if resolve_precision(settings.precision, device) == 'bfloat16':
-                    self.embed_dtype = 'bfloat16'
-                coarse = 'bfloat16' in (embedder.dtype, self.embed_dtype)
-                if coarse and device.type == 'cpu':
-                    keep_depthwise_in_float32(self.net)
-                self.layout, self.autocast = embedder.layout, (device.type, coarse)
-            if mode == 'adapters':
-                trained = adapters.attach(self.net, settings.adapter_scale, seed)
-            else:
-                trained = [
-                    p
-                    for name, p in self.net.named_parameters()
-                    if not name.startswith('classifier.')
-                ]
-                for p in trained:
-                    p.requires_grad_(True)
-            groups.append({'params': trained, 'lr': settings.lr})
+            self._copy_network(embedder, mode, settings)
+            parameters = self._parameters(mode, settings, seed)
+            groups.append({'params': parameters, 'lr': settings.lr})
             self.net = self.net.to(memory_format=self.layout).train(mode == 'full')
-        if settings.learn_scale if settings.learn_scale is not None else mode != 'full':
+        learn_scale = mode != 'full' if settings.learn_scale is None else settings.learn_scale
+        if learn_scale:
             groups.append({'params': [self.scale], 'lr': settings.scale_lr})
         self.optimiser = torch.optim.Adadelta(
             groups, rho=0.9, eps=1e-6, foreach=False if self.exact else None
         )
+
+    def _copy_network(self, embedder: Embedder, mode: str, settings: Adaptation) -> None:
+        """Copy the backbone, in the precision that it is trained in and embeds with afterwards."""
+        device = embedder.device
+        self.autocast = False
+        if self.exact:
+            self.embed_dtype, self.layout = 'exact', torch.contiguous_format
+            self.net = copy.deepcopy(embedder.pristine).to(device).double()
+            return
+        # frozen batch norms may as well be folded; those that train must not
+        source = embedder.folded if mode == 'adapters' else embedder.pristine
+        self.net = copy.deepcopy(source).to(device)
+        self.embed_dtype, self.layout = None, embedder.layout
+        if resolve_precision(settings.precision, device) == 'bfloat16':
+            self.embed_dtype = 'bfloat16'
+        self.autocast = 'bfloat16' in (embedder.dtype, self.embed_dtype)
+        if self.autocast and device.type == 'cpu':
+            keep_depthwise_in_float32(self.net)
+
+    def _parameters(self, mode: str, settings: Adaptation, seed: int) -> list[nn.Parameter]:
+        """The parameters of the network that the mode trains."""
+        if mode == 'adapters':
+            return adapters.attach(self.net, settings.adapter_scale, seed)
+        named = self.net.named_parameters()
+        return [p.requires_grad_(True) for name, p in named if not name.startswith('classifier.')]
 
     def update(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """One step on network inputs (B, 3, S, S), or quantised features (B, d), and target columns
@@ -261,10 +261,9 @@ class _Trainee:
             if self.net is None:
                 features = x.to(self.dtype) / GRID
             else:
-                x = x.to(self.dtype if self.exact else x.dtype).contiguous(
-                    memory_format=self.layout
-                )
-                with torch.autocast(self.autocast[0], torch.bfloat16, enabled=self.autocast[1]):
+                x = x.double() if self.exact else x
+                x = x.contiguous(memory_format=self.layout)
+                with torch.autocast(x.device.type, torch.bfloat16, enabled=self.autocast):
                     features = self.net.features(x).to(self.dtype)
             unit = F.normalize(features)
             logits = self.scale * logits_of(unit, self.weight, self.bias, self.lift, self.forms)
@@ -283,7 +282,7 @@ class _Trainee:
             with self.arithmetic():
                 adapters.fold(net)
             adapted = embedder.with_net(net, self.embed_dtype)
-        made_on = EVERYWHERE if self.exact else describe_machine(self.weight.device)
+        made_on = _EVERYWHERE if self.exact else describe_machine(self.weight.device)
         if adapted is not None and adapted.dtype == 'bfloat16':
             made_on += ', bfloat16'
         return AdaptedPredictor(
@@ -299,7 +298,9 @@ class _Trainee:
         )
 
 
-def logits_of(units: torch.Tensor, weight, bias, lift: Lift = None, forms=None) -> torch.Tensor:
+def logits_of(
+    units: torch.Tensor, weight, bias, lift: Lift | None = None, forms=None
+) -> torch.Tensor:
     """Differentiable logits (B, K) of unit features (B, d). weight: (K, D). bias: (K,). lift: of
     the predictor. forms: (K, D, D), or None."""
     h = units if lift is None else lifted(units, lift)
@@ -321,19 +322,19 @@ def lifted(units: torch.Tensor, lift: Lift, exact: bool = False) -> torch.Tensor
         random = torch.relu(products) * 2.0**-lift.shift
     elif lift.kind == 'relu7':
         random = products.clamp(0, 4 * one) * 2.0**-lift.shift
-        random = (
-            (random * 2.0**-lift.low_bits).floor().clamp(max=127) * 2.0**lift.low_bits
-            if exact
-            else random
-        )
+        if exact:
+            step = 2.0**lift.low_bits
+            random = (random / step).floor().clamp(max=127) * step
     elif lift.kind == 'square':
         random = (products * products / (8 * one)).clamp(max=one)
     else:
-        angles, table = tensor(lift.offsets * 2.0 ** -(GRID_BITS + lift.TURN_BITS)), cosine_table()
+        angles = tensor(lift.offsets * 2.0 ** -(GRID_BITS + lift.TURN_BITS))
         turns = products * (lift.turns * 2.0**-lift.TURN_BITS / one) + angles
-        random = (
-            tensor(table)[((turns - turns.floor()) * len(table)).long()]
-            if exact
-            else torch.cos(2 * pi * turns) / 16
-        )
-    return torch.cat([units, random.floor().clamp(max=one) if exact else random], dim=1)
+        if exact:
+            table = tensor(cosine_table())
+            random = table[((turns - turns.floor()) * len(table)).long()]
+        else:
+            random = torch.cos(2 * pi * turns) / 16
+    if exact:
+        random = random.floor().clamp(max=one)
+    return torch.cat([units, random], dim=1)

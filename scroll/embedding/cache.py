@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scroll.ground.archive import atomic_write, write_errors
+from scroll.ground.archive import atomic_write, open_file, write_errors
 from scroll.ground.errors import InputError
 from scroll.ground.grid import check_quantised, sample_keys
 
@@ -33,24 +33,24 @@ class FeatureCache:
                 table = _table(path)
                 check_quantised(table[:, 2:], dim)
                 tables.append(table)
-            except Exception:  # damaged headers raise almost anything
+            except (OSError, ValueError):
                 with suppress(OSError):  # a folder, or one that is closed to us
                     path.unlink()  # only ever a copy of what can be computed again
         self._index(np.concatenate(tables))
 
     def _index(self, table: np.ndarray) -> None:
         keys, first = np.unique(keys_in(table), return_index=True)
-        self._known = keys, table[first, 2:]  # replaced together: threads may be reading
+        self._rows = keys, table[first, 2:]  # replaced together: threads may be reading
 
     def read(self, keys: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """Fill the rows of `out` whose key is known; return the positions of the others."""
-        own, features = self._known
-        if not len(own):
+        """Fill the rows of `out` whose key is cached; return the positions of the others."""
+        cached, features = self._rows
+        if not len(cached):
             return np.arange(len(keys))
-        at = np.minimum(np.searchsorted(own, keys), len(own) - 1)
-        known = own[at] == keys
-        out[known] = features[at[known]]
-        return np.flatnonzero(~known)
+        at = np.minimum(np.searchsorted(cached, keys), len(cached) - 1)
+        hits = cached[at] == keys
+        out[hits] = features[at[hits]]
+        return np.flatnonzero(~hits)
 
     def add(self, keys: np.ndarray, features: np.ndarray) -> None:
         """Take in new features; they reach the disk at the next flush."""
@@ -72,7 +72,7 @@ class FeatureCache:
                     f'feature cache {self.folder}: {error.strerror}; choose another folder or '
                     'turn it off (main.py: --base_path, --feature_cache 0)'
                 ) from error
-            self._index(np.concatenate([_joined(*self._known), table]))
+            self._index(np.concatenate([_joined(*self._rows), table]))
 
     def remove(self, keys: np.ndarray) -> None:
         """Forget these, here and on disk; what other processes hold in memory they keep until they
@@ -84,7 +84,7 @@ class FeatureCache:
             for path in sorted(self.folder.rglob('*.npy')):
                 try:
                     table = _table(path)
-                except Exception:  # damaged headers raise almost anything
+                except (OSError, ValueError):
                     continue
                 gone = np.isin(keys_in(table), keys)
                 with write_errors(path, 'feature cache'):
@@ -92,8 +92,8 @@ class FeatureCache:
                         _write(path.parent, table[~gone])
                     if gone.any():
                         path.unlink(missing_ok=True)
-            known = _joined(*self._known)
-            self._index(known[~np.isin(keys_in(known), keys)])
+            table = _joined(*self._rows)
+            self._index(table[~np.isin(keys_in(table), keys)])
 
 
 def _joined(keys: np.ndarray, features: np.ndarray) -> np.ndarray:
@@ -108,10 +108,14 @@ def keys_in(table: np.ndarray) -> np.ndarray:
 
 def _table(path: Path) -> np.ndarray:
     """The content of a cache's file, int32 (n, 2 + d); ValueError if it is not what was written."""
-    content = path.read_bytes() if path.is_file() else b''  # a pipe would be read for ever
+    with open_file(path) as file:
+        content = file.read()
     if hashlib.sha256(content).hexdigest()[:32] != path.stem:
         raise ValueError('it does not match its digest')
-    table = np.load(io.BytesIO(content), allow_pickle=False)
+    try:
+        table = np.load(io.BytesIO(content), allow_pickle=False)
+    except Exception as error:  # damaged headers raise almost anything
+        raise ValueError('it is damaged') from error
     if table.dtype != np.int32 or table.ndim != 2 or table.shape[1] < 2:
         raise ValueError('it has another shape')
     return table
@@ -127,7 +131,7 @@ def _write(folder: Path, table: np.ndarray) -> None:
 
 
 def cache_keys(keys: np.ndarray, images) -> np.ndarray:
-    """uint64 (N,): what a feature cache knows images by. Equal bytes of another shape are another
+    """The keys of images in a feature cache, uint64 (N,). Equal bytes of another shape are another
     image.
     """
     return keys ^ sample_keys(np.array([images.shape[1:]], np.int64))[0]

@@ -15,18 +15,25 @@ import warnings
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import torch
 from torch import nn
 
+from exact_torch import ARITHMETIC
 from scroll.embedding.cache import FeatureCache, cache_keys
-from scroll.embedding.exact import ARITHMETIC, ExactArithmetic
+from scroll.embedding.exact import exact_arithmetic
 from scroll.embedding.images import Preprocessing, check_images
 from scroll.embedding.integer_network import IntegerNetwork, rounded_mean
 from scroll.embedding.machine import describe_machine, layout_for, versions
-from scroll.embedding.program import built_in_images, identify_program, tensor_bytes
+from scroll.embedding.program import (
+    Identification,
+    built_in_images,
+    identify_program,
+    tensor_bytes,
+)
 from scroll.embedding.transforms import DRAWN
 from scroll.embedding.wide import WideNetwork, check_stages
 from scroll.ground.arguments import instance, on_off, one_of, shown, whole
@@ -35,7 +42,8 @@ from scroll.ground.grid import little_endian, quantise, sample_keys
 from scroll.ground.randomness import torch_stream
 
 DTYPES = ('float32', 'bfloat16', 'integer', 'exact')
-ANYWHERE = 'integer', 'exact'  # their features are the same on every machine
+MACHINE_INDEPENDENT = 'integer', 'exact'  # their features are the same on every machine
+_NET_ERRORS = ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
 _NUMBERS = 1 << 23  # of large images, resized at once in float64: 64 MB
 _PROCESS = uuid4().hex  # a process may have the number of an earlier one
 
@@ -43,27 +51,30 @@ _PROCESS = uuid4().hex  # a process may have the number of an earlier one
 class Embedder:
     """A backbone: uint8 images -> quantised unit features. InputError for invalid arguments.
 
-    net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the
-    copy that runs. preprocessing: what the network expects of its input. dtype: 'float32',
-    'bfloat16' (autocast); the same on every machine are features of 'integer', those of `integers`,
-    the integer network made from `net` (`quantisation`), and of 'exact', those of `net` in the
-    arithmetic of `scroll.embedding.exact`. What is adapted is `net`. device: where it runs. chunk:
-    images per micro-batch; part of the definition of a feature, unless it is exact. channels_last:
-    memory layout of the network, where that is sound for it (`scroll.embedding.machine`). cache: a
-    folder for features on disk, or None. stages, mirror: features of these stages, too, and of
-    mirror images (`scroll.embedding.wide`).
+    Args:
+        net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in
+            the copy that runs. What is adapted is `net`.
+        preprocessing: what the network expects of its input.
+        dtype: 'float32'; 'bfloat16' (autocast); 'integer': features of `integers`; 'exact': those
+            of `net` in the arithmetic of `exact_torch`. The last two are the same on every machine.
+        device: where it runs.
+        chunk: images per micro-batch; part of the definition of a feature, unless it is exact.
+        channels_last: memory layout of the network, where that is sound for it
+            (`scroll.embedding.machine`).
+        cache: a folder for features on disk, or None.
+        integers: the integer network made from `net` (`scroll.embedding.quantisation`).
+        stages, mirror: features of these stages, too, and of mirror images
+            (`scroll.embedding.wide`).
 
     Attributes:
         digest: hex SHA-256 of all that determines the bits of a feature, except the pixels: the
-        calls of
-            torch that the network makes with all their constants (`scroll.embedding.program`); in
-            floating
-            point the machine, too. psi_digest: of the tensors of `pristine`, the same on any
-            machine.
+            calls of torch that the network makes with all their constants
+            (`scroll.embedding.program`); in floating point the machine, too.
+        psi_digest: of the tensors of `pristine`, the same on any machine.
         unidentified: why these calls cannot be known, or ''. If they cannot, the digest is that of
-        no other
-            embedder, features are not cached, and none are made in another process.
-        holds_on: where features have the same bits, and what is computed from them up to f_T.
+            no other embedder, features are not cached, and none are made in another process.
+        valid_on: the machines on which features have the same bits, and what is computed from them
+            up to f_T.
         dim: d.
         pristine: a copy of `net` as it was given; nothing changes it."""
 
@@ -72,30 +83,15 @@ class Embedder:
         net: nn.Module,
         preprocessing: Preprocessing,
         dtype: str = 'float32',
-        device='cpu',
+        device: torch.device | str = 'cpu',
         chunk: int = 64,
         channels_last: bool = True,
-        cache=None,
-        integers: IntegerNetwork = None,
+        cache: str | os.PathLike | None = None,
+        integers: IntegerNetwork | None = None,
         stages: tuple = (),
         mirror: bool = False,
     ):
-        if not isinstance(net, nn.Module) or not callable(getattr(net, 'features', None)):
-            raise InputError(
-                f'net of type {type(net).__name__}: expected a torch module with features(x)'
-            )
-        instance('preprocessing', preprocessing, Preprocessing)
-        one_of('dtype', dtype, DTYPES)
-        if (dtype == 'integer') != isinstance(integers, IntegerNetwork):
-            raise InputError(
-                f"dtype {dtype!r} with integers of type {type(integers).__name__}: 'integer' "
-                'needs an IntegerNetwork, the others take none'
-            )
-        own = integers and (integers.input_size, integers.mean)
-        if own and own != (preprocessing.input_size, rounded_mean(preprocessing)):
-            raise InputError(
-                f'integers for images of {own[0]} pixels less {own[1]}: not for {preprocessing}'
-            )
+        _check_network(net, preprocessing, dtype, integers)
         whole('chunk', chunk, 1)
         on_off('channels_last', channels_last)
         if not isinstance(cache, (str, os.PathLike, type(None))):
@@ -105,46 +101,13 @@ class Embedder:
         if stages or mirror:
             net = WideNetwork(net, stages, mirror)
             integers = integers and integers.widened(stages, mirror)
-        try:
-            self.device = torch.device(device)
-            torch.empty(0, device=self.device)
-        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-            raise InputError(f'device {shown(device)}: expected cpu, or cuda, or cuda:1') from error
+        self.device = _usable_device(device)
         self.preprocessing, self.dtype, self.chunk = preprocessing, dtype, int(chunk)
         channels_last = channels_last and dtype != 'exact'  # whose products it would slow down
         self.layout = layout_for(net) if channels_last else torch.contiguous_format
-        try:
-            self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
-            self.psi_digest = state_digest(self.pristine)
-            if integers is None:
-                self.net = (
-                    copy.deepcopy(self.pristine).double().to(self.device)
-                    if dtype == 'exact'
-                    else self.folded
-                )
-                self._program, self.unidentified, examples = self._identify()
-                self.dim = examples[0].shape[1]
-        except InputError:
-            raise
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-        ) as error:
-            raise InputError(
-                f'net of type {type(net).__name__} makes no features of images as '
-                f'{preprocessing} says: {shown(error)}'
-            ) from error
-        if integers is not None:
-            self.net = copy.deepcopy(integers).to(self.device, memory_format=self.layout)
-            self.net.check(self.layout)
-            self.dim, self._program, self.unidentified, examples = integers.dim, '', '', []
-        self.holds_on = self._surroundings()
-        self._identified_in = {_process_and_defaults()}
-        self.digest, folder = self._digests(examples)
+        examples = self._set_network(net, integers)
+        self.valid_on = self._environment()
+        self.digest = self._digest(examples)
         if self.unidentified:
             warnings.warn(
                 f'{type(net).__name__}: it cannot be known what it computes: '
@@ -152,25 +115,57 @@ class Embedder:
                 'of another embedder',
                 stacklevel=2,
             )
-            cache = None
-        self.cache = None if cache is None else FeatureCache(Path(cache) / folder[:16], self.dim)
+        self.cache = None
+        if cache is not None and not self.unidentified:
+            self.cache = FeatureCache(Path(cache) / self._cache_name(), self.dim)
+
+    @property
+    def holds_on(self) -> str:
+        """The earlier name of `valid_on`, for one version."""
+        return self.valid_on
+
+    def _set_network(self, net: nn.Module, integers: IntegerNetwork | None) -> list[torch.Tensor]:
+        """Copy the network and identify its program; return features of built-in images."""
+        self.net: Any  # a module with `features`
+        self._identified_in = {_process_and_defaults()}
+        try:
+            self.pristine: Any = copy.deepcopy(net).eval().requires_grad_(False)
+            self.psi_digest = state_digest(self.pristine)
+            if integers is None:
+                self.net = self._doubled() if self.dtype == 'exact' else self.folded
+                self._program, self.unidentified, examples = self._identify()
+                self.dim = examples[0].shape[1]
+                return examples
+        except InputError:
+            raise
+        except _NET_ERRORS as error:
+            raise InputError(
+                f'net of type {type(net).__name__} makes no features of images as '
+                f'{self.preprocessing} says: {shown(error)}'
+            ) from error
+        self.net = copy.deepcopy(integers)
+        self.net.to(self.device, memory_format=self.layout)
+        self.net.check(self.layout)
+        self.dim, self._program, self.unidentified = integers.dim, '', ''
+        return []
 
     @torch.inference_mode()
-    def _identify(self) -> tuple:
-        """As `identify_program`, of built-in images, one at a time: a whole chunk may take seconds."""
+    def _identify(self) -> Identification:
+        """Identify the program by single built-in images: a whole chunk may take seconds."""
         inputs = [self.preprocessing(torch.from_numpy(image[None])) for image in built_in_images()]
         return identify_program(self._run, inputs, strides=self.dtype != 'exact')
 
-    def _check_surroundings(self) -> None:
-        """InputError unless features have the bits here that the digest stands for."""
-        if (here := self._surroundings()) != self.holds_on:
+    def _check_environment(self) -> None:
+        """Raise InputError unless features have the bits here that the digest stands for."""
+        here = self._environment()
+        if here != self.valid_on:
             raise InputError(
-                f'its features hold on {self.holds_on}, and here is {here}: make another'
+                f'its features hold on {self.valid_on}, and here is {here}: make another'
             )
         where = _process_and_defaults()
         if where in self._identified_in or self.dtype == 'integer':
             return
-        if self.unidentified or self._identify()[0] != self._program:
+        if self.unidentified or self._identify().program != self._program:
             reason = self.unidentified or 'its code reads what is not the same here'
             raise InputError(
                 f'{type(self.pristine).__name__} may compute something else in this process, or '
@@ -189,40 +184,39 @@ class Embedder:
         fold_batch_norm(net, example.to(self.device))
         return net.to(memory_format=self.layout)
 
+    def _doubled(self) -> nn.Module:
+        return copy.deepcopy(self.pristine).double().to(self.device)
+
     def __getstate__(self) -> dict:
         return dict(vars(self))  # as of now: another thread may adapt meanwhile
 
-    def _digests(self, examples: list) -> tuple:
-        """(digest, digest of all else, too, that may decide over the bits: the folder of its
-        features).
-        examples: features of built-in images, in which it shows where a release of torch computes a
-        call of the program otherwise."""
+    def _digest(self, examples: list[torch.Tensor]) -> str:
+        """The digest. examples: features of built-in images, in which it shows where a release of
+        torch computes a call of the program otherwise."""
         if self.dtype == 'integer':
-            return (self.net.digest(),) * 2
+            return self.net.digest()
         program = self._program or uuid4().hex  # what cannot be known equals nothing
         features = [little_endian(example.numpy()).tobytes() for example in examples]
+        facts = self.psi_digest, program, self.preprocessing
         if self.dtype == 'exact':
-            facts = self.psi_digest, program, self.preprocessing, ARITHMETIC, features
+            facts += ARITHMETIC, features
         else:
-            facts = (
-                self.psi_digest,
-                program,
-                self.preprocessing,
-                features,
-                self.dtype,
-                self.chunk,
-                str(self.layout),
-                self.device.type,
-                self.holds_on,
-            )
-        digest = hashlib.sha256(repr(facts).encode()).hexdigest()
-        others = digest, torch.__version__, versions(self.pristine)
-        return digest, hashlib.sha256(repr(others).encode()).hexdigest()
+            layout, device = str(self.layout), self.device.type
+            facts += features, self.dtype, self.chunk, layout, device, self.valid_on
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
 
-    def _surroundings(self) -> str:
-        """What features depend on besides this embedder."""
-        if self.dtype in ANYWHERE:
-            return 'every machine' if not self.unidentified else 'this process'
+    def _cache_name(self) -> str:
+        """The folder of its features: a digest of all else, too, that may decide over the bits."""
+        name = self.digest
+        if self.dtype != 'integer':
+            others = self.digest, torch.__version__, versions(self.pristine)
+            name = hashlib.sha256(repr(others).encode()).hexdigest()
+        return name[:16]
+
+    def _environment(self) -> str:
+        """The machines and versions that features depend on besides this embedder."""
+        if self.dtype in MACHINE_INDEPENDENT:
+            return 'this process' if self.unidentified else 'every machine'
         threads = depends_on_threads(self.pristine, self.chunk)
         return f'{describe_machine(self.device, threads)}, {versions(self.pristine)}'
 
@@ -238,11 +232,13 @@ class Embedder:
     ) -> 'Embedder':
         """An embedder of any image network of timm, with the preprocessing that timm names for it.
 
-        name: as `timm.create_model` takes it, with or without a tag. file: a checkpoint for it, in
-        any layout that timm reads; default: the published weights, from the local cache of the hub,
-        or the hub. random: seed of random weights instead. img_size: pixels of images, of networks
-        that are built for one size.
-        options: dtype, device, chunk, channels_last, cache, as above; never integers.
+        Args:
+            name: as `timm.create_model` takes it, with or without a tag.
+            file: a checkpoint for it, in any layout that timm reads; default: the published
+                weights, from the local cache of the hub, or the hub.
+            random: seed of random weights instead.
+            img_size: pixels of images, of networks that are built for one size.
+            options: dtype, device, chunk, channels_last, cache, as above; never integers.
 
         InputError: timm or the weights are missing, or do not fit."""
         from scroll.embedding.libraries import timm_network
@@ -252,9 +248,9 @@ class Embedder:
 
     @classmethod
     def from_transformers(cls, name: str, *, random: int | None = None, **options) -> 'Embedder':
-        """As `from_timm`, of a network of transformers, with the preprocessing of its image
-        processor. name: of a model on the hub, or a folder that `save_pretrained` wrote, of network
-        and processor."""
+        """An embedder of a network of transformers, with the preprocessing of its image processor;
+        as `from_timm`. name: of a model on the hub, or a folder that `save_pretrained` wrote, of
+        network and processor."""
         from scroll.embedding.libraries import transformers_network
 
         signature(cls).bind(None, None, **options)
@@ -271,33 +267,26 @@ class Embedder:
     def features(self, images) -> np.ndarray:
         """Raw features float32 (N, d) of uint8 images (N, H, W, C), or a list of them (H, W, C),
         each of any size, or of inputs (N, 3, S, S), float."""
-        self._check_surroundings()
-        one_by_one = isinstance(images, list)
-        if not (isinstance(images, torch.Tensor) and images.is_floating_point()):
-            prepare = self.net.prepare if self.dtype == 'integer' else self.preprocessing
-            with warnings.catch_warnings():  # an array that may not be written is only read
-                warnings.filterwarnings('ignore', 'The given NumPy array is not writable')
-                images = (
-                    [torch.from_numpy(check_images(image[None])) for image in images]
-                    if one_by_one
-                    else torch.from_numpy(check_images(images))
-                )
+        self._check_environment()
+        if isinstance(images, torch.Tensor) and images.is_floating_point():
+            prepare = self._as_integers if self.dtype == 'integer' else _float_copy
         else:
-            prepare = (
-                self._as_integers
-                if self.dtype == 'integer'
-                else lambda x: x.to(torch.float, copy=True)
-            )
-        rows, at_once = [], 0 if one_by_one else max(1, _NUMBERS // max(1, images[:1].numel()))
+            prepare = self.net.prepare if self.dtype == 'integer' else self.preprocessing
+            if isinstance(images, list):
+                images = [_tensor_of(image[None]) for image in images]
+            else:
+                images = _tensor_of(images)
+        rows = []
         for start in range(0, len(images), self.chunk):
             parts = images[start : start + self.chunk]
-            parts = parts if one_by_one else parts.split(at_once)
+            if isinstance(parts, torch.Tensor):
+                parts = parts.split(max(1, _NUMBERS // max(1, parts[:1].numel())))
             x = torch.cat([prepare(part.to(self.device)) for part in parts])
             count = len(x)
             if count < self.chunk and self.dtype != 'exact':
                 x = torch.cat([x, x.new_zeros(self.chunk - count, *x.shape[1:])])
             rows.append(self._run(x)[:count])
-        self._check_surroundings()  # another thread may have changed a switch meanwhile
+        self._check_environment()  # another thread may have changed a switch meanwhile
         return torch.cat(rows).numpy() if rows else np.zeros((0, self.dim), np.float32)
 
     def _as_integers(self, x: torch.Tensor) -> torch.Tensor:
@@ -310,20 +299,19 @@ class Embedder:
         x = x.to(self.device).contiguous(memory_format=self.layout)
         if self.dtype == 'exact':
             # of few images at a time: float64 maps stay in the cache
-            with ExactArithmetic(self.device), torch.autocast(self.device.type, enabled=False):
+            with exact_arithmetic(self.device), torch.autocast(self.device.type, enabled=False):
                 parts = x.double().split(max(1, _NUMBERS // 8 // x[:1].numel()))
                 return torch.cat([self.net.features(part).float().cpu() for part in parts])
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == 'bfloat16'):
             return self.net.features(x).float().cpu()
 
-    def __call__(self, images, progress=None, keep: bool = True) -> tuple:
+    def __call__(self, images, progress=None, keep: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; cached ones
         are read.
 
         `progress`, if given, is called with the number of images done, as they are done. Without
-        `keep` the
-        cache stays as it is. InputError: not uint8 images, or a feature that is not finite, by its
-        sample."""
+        `keep` the cache stays as it is. InputError: not uint8 images, or a feature that is not
+        finite, by its sample."""
         images = check_images(images)
         keys, out = sample_keys(images), np.empty((len(images), self.dim), np.int32)
         names = cache_keys(keys, images)
@@ -354,10 +342,54 @@ class Embedder:
             self.cache.remove(cache_keys(sample_keys(images), images))
 
 
+def _check_network(net, preprocessing, dtype, integers) -> None:
+    """Raise InputError unless the networks, the preprocessing and the dtype go together."""
+    if not isinstance(net, nn.Module) or not callable(getattr(net, 'features', None)):
+        raise InputError(
+            f'net of type {type(net).__name__}: expected a torch module with features(x)'
+        )
+    instance('preprocessing', preprocessing, Preprocessing)
+    one_of('dtype', dtype, DTYPES)
+    if (dtype == 'integer') != isinstance(integers, IntegerNetwork):
+        raise InputError(
+            f"dtype {dtype!r} with integers of type {type(integers).__name__}: 'integer' "
+            'needs an IntegerNetwork, the others take none'
+        )
+    if dtype == 'integer':
+        size, mean = integers.input_size, integers.mean
+        if (size, mean) != (preprocessing.input_size, rounded_mean(preprocessing)):
+            raise InputError(
+                f'integers for images of {size} pixels less {mean}: not for {preprocessing}'
+            )
+
+
+def _usable_device(device: torch.device | str) -> torch.device:
+    """The device of this name; InputError if there is none."""
+    try:
+        device = torch.device(device)
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f'device {shown(device)}: expected cpu, or cuda, or cuda:1') from error
+    return device
+
+
+def _tensor_of(images) -> torch.Tensor:
+    """uint8 images as a tensor, without a copy; InputError if they are something else."""
+    with warnings.catch_warnings():  # an array that may not be written is only read
+        warnings.filterwarnings('ignore', 'The given NumPy array is not writable')
+        return torch.from_numpy(check_images(images))
+
+
+def _float_copy(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.float, copy=True)
+
+
 def depends_on_threads(net: nn.Module, chunk: int) -> bool:
-    """Whether the last bits of features may differ with the number of threads, by which products of
-    matrices are cut where a processor has no AVX-512 (torch 2.15). With one, torch keeps some
-    convolutions of fewer than 16 images from oneDNN; others were never seen to differ."""
+    """Return whether the last bits of features may differ with the number of threads.
+
+    Products of matrices are cut by it where a processor has no AVX-512 (torch 2.15). With one,
+    torch keeps some convolutions of fewer than 16 images from oneDNN; others were never seen to
+    differ."""
     return chunk < 16 or any(
         isinstance(module, nn.Linear)
         for name, module in net.named_modules()
@@ -365,10 +397,8 @@ def depends_on_threads(net: nn.Module, chunk: int) -> bool:
     )
 
 
-def _process_and_defaults() -> tuple:
-    """What the code of a network may depend on, that can be another one than where its embedder was
-    made.
-    """
+def _process_and_defaults() -> tuple[str, int, torch.dtype, str]:
+    """The process and defaults of torch, on which the code of a network may depend."""
     return _PROCESS, os.getpid(), torch.get_default_dtype(), str(torch.get_default_device())
 
 
@@ -376,45 +406,24 @@ def state_digest(net: nn.Module) -> str:
     """Hex SHA-256 of the names and values of a network's feature extractor (its `classifier` left
     out).
     """
-    sha = hashlib.sha256()
+    sha, renamed = hashlib.sha256(), getattr(net, 'RENAMED', {})
     for name, tensor in sorted(net.state_dict().items()):
         if not name.startswith('classifier.'):
-            # digests keep to earlier names
-            for today, before in getattr(net, 'RENAMED', {}).items():
-                name = name.replace(today, before)
-            sha.update(name.encode())
+            earlier = name  # digests keep to earlier names
+            for today, before in renamed.items():
+                earlier = earlier.replace(today, before)
+            sha.update(earlier.encode())
             sha.update(tensor_bytes(tensor))
     return sha.hexdigest()
 
 
-def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
+def fold_batch_norm(net: Any, example: torch.Tensor) -> None:
     """Fold each eval-mode BatchNorm2d that directly follows a Conv2d into it, in place.
 
     A forward pass of `example` shows which follows which; should outputs then differ by more than
     rounding (something else reads the convolution, too), the network is restored. A folded
     convolution has the norm's factor (C,) as its buffer `gain`."""
-    made_by, pairs = {}, []
-
-    def note(module, inputs, output):
-        if isinstance(module, nn.Conv2d) and not hasattr(module, 'parametrizations'):
-            # the tensor is kept so that its id stays its own
-            made_by[id(output)] = (module, output)
-        elif (
-            id(inputs[0]) in made_by
-            and getattr(module, 'affine', False)
-            and module.running_var is not None
-        ):
-            pairs.append((made_by[id(inputs[0])][0], module))
-
-    hooks = [
-        module.register_forward_hook(note)
-        for module in net.modules()
-        if isinstance(module, (nn.Conv2d, nn.BatchNorm2d))
-    ]
-    with torch.no_grad():
-        before = net.features(example)
-    for hook in hooks:
-        hook.remove()
+    pairs, before = _convolutions_and_norms(net, example)
     new = {}
     for conv, norm in pairs:
         new[conv], new[norm] = nn.utils.fuse_conv_bn_eval(conv, norm), nn.Identity()
@@ -431,3 +440,28 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
     if not (torch.isfinite(before).all() and torch.allclose(before, after, rtol=1e-3, atol=slack)):
         for name, module in places.items():
             net.set_submodule(name, module)
+
+
+def _convolutions_and_norms(net: Any, example: torch.Tensor) -> tuple[list, torch.Tensor]:
+    """(pairs of a convolution and the batch norm that reads its output, features of `example`)."""
+    made_by, pairs = {}, []
+
+    def note(module, inputs, output):
+        source, _ = made_by.get(id(inputs[0]), (None, None))
+        if isinstance(module, nn.Conv2d):
+            if not hasattr(module, 'parametrizations'):
+                # the tensor is kept so that its id stays its own
+                made_by[id(output)] = module, output
+        elif source is not None and module.affine and module.running_var is not None:
+            pairs.append((source, module))
+
+    hooks = [
+        module.register_forward_hook(note)
+        for module in net.modules()
+        if isinstance(module, (nn.Conv2d, nn.BatchNorm2d))
+    ]
+    with torch.no_grad():
+        features = net.features(example)
+    for hook in hooks:
+        hook.remove()
+    return pairs, features

@@ -21,18 +21,17 @@ INTERPOLATIONS = ('lanczos', 'bicubic', 'bilinear')
 
 @dataclass(frozen=True, repr=False)
 class Preprocessing:
-    """What a network expects of its input; belongs to the weights and is part of every
-    feature-cache key.
+    """The input that a network expects; belongs to the weights and is part of every feature-cache
+    key.
 
     Attributes:
         input_size: height and width in pixels.
         mean, std: per channel, of values in [0, 1]; one number each, if the network takes grey
-        images.
+            images.
         interpolation: how images are resampled, one of `INTERPOLATIONS`.
         crop: share of the resampled image's side that is kept, the middle; 1: all of it.
         keep_ratio: resample the shorter side to input_size / crop, and the longer in proportion,
-        not also to
-            that."""
+            not also to that."""
 
     input_size: int
     mean: tuple = (0.5, 0.5, 0.5)
@@ -42,7 +41,7 @@ class Preprocessing:
     keep_ratio: bool = False
 
     def __repr__(self):
-        """Digests contain it: fields that were added later appear where they differ from their
+        """The text in digests: fields that were added later appear where they differ from their
         default.
         """
         parts = [
@@ -68,12 +67,9 @@ class Preprocessing:
                 )
             for value in values:
                 number(f'preprocessing {name}', value, positive=name == 'std')
-            vars(self)[name] = tuple(
-                value if isinstance(value, int) else float(value) for value in values
-            )
-        vars(self).update(
-            input_size=int(self.input_size), crop=float(self.crop), keep_ratio=bool(self.keep_ratio)
-        )
+            vars(self)[name] = tuple(v if isinstance(v, int) else float(v) for v in values)
+        for name, kind in {'input_size': int, 'crop': float, 'keep_ratio': bool}.items():
+            vars(self)[name] = kind(getattr(self, name))
 
     def to_unit_range(self, images: 'torch.Tensor') -> 'torch.Tensor':
         """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0,
@@ -83,19 +79,18 @@ class Preprocessing:
         # no number: CUDA would invert it
         return (images / images.new_tensor(255)).clamp_(0, 1).float()
 
-    def scaled(self, height: int, width: int) -> tuple:
+    def scaled(self, height: int, width: int) -> tuple[int, int]:
         """(height, width) in pixels of such images once they are resampled, before the middle is
         cut out.
         """
         side = int(self.input_size / self.crop + 1e-6)  # `crop` may be a rounded share
-        shorter = min(height, width) if self.keep_ratio else None
-        return tuple(
-            side if shorter in (None, length) else int(side * length / shorter)
-            for length in (height, width)
-        )
+        if not self.keep_ratio:
+            return side, side
+        shorter = min(height, width)
+        return side * height // shorter, side * width // shorter
 
     def in_double(self, images: 'torch.Tensor') -> 'torch.Tensor':
-        """Those images -> float64 (B, 3, input_size, input_size), exact; ringing may leave 0 to
+        """uint8 images -> float64 (B, 3, input_size, input_size), exact; ringing may leave 0 to
         255.
         """
         images = images if images.dim() == 4 else images.unsqueeze(-1)
@@ -118,15 +113,11 @@ class Preprocessing:
         return (images - mean).div_(std)
 
     def moments(self, images, dtype=None):
-        """`mean` and `std` as (1, C, 1, 1), of the images' type unless one is given."""
+        """`mean` and `std` as (2, 1, C, 1, 1), of the images' type unless one is given."""
         import torch
 
-        return (
-            torch.tensor(values, dtype=dtype or images.dtype, device=images.device).view(
-                1, -1, 1, 1
-            )
-            for values in (self.mean, self.std)
-        )
+        options = {'dtype': dtype or images.dtype, 'device': images.device}
+        return torch.tensor([self.mean, self.std], **options).view(2, 1, -1, 1, 1)
 
     def __call__(self, images: 'torch.Tensor') -> 'torch.Tensor':
         """uint8 (B, H, W, C) -> float32 (B, 3, input_size, input_size), normalised."""
@@ -138,8 +129,8 @@ class Augmentation:
     """Random crop, flip and colour jitter, drawn per image.
 
     Attributes:
-        padding: largest shift of the crop, as a share of the image size. flip: mirror half of the
-        images.
+        padding: largest shift of the crop, as a share of the image size.
+        flip: mirror half of the images.
         jitter: strength of brightness, contrast and saturation changes."""
 
     padding: float = 6 / 84
@@ -167,8 +158,7 @@ class Augmentation:
 
 def check_images(images, name: str = 'X') -> np.ndarray:
     """uint8 images (N, H, W, C) or (N, H, W), an array or a tensor of any device, as an array,
-    C-contiguous.
-    InputError: they are something else, or H or W is 0, or C neither 1 nor 3."""
+    C-contiguous. InputError: they are something else, or H or W is 0, or C neither 1 nor 3."""
     check_dense(images)
     try:
         images = np.asarray(images.cpu() if hasattr(images, 'cpu') else images, order='C')

@@ -16,29 +16,29 @@ float64, which is exact, the first time that a convolution meets inputs of some 
 import hashlib
 import json
 import os
-import struct
+from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from scroll.embedding.eight_bit import EightBits, Unfit
+from exact_torch.eight_bit import Unsupported
+from exact_torch.switches import switches
+from scroll.embedding.eight_bit import EightBits
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.integer_program import ARRAYS, Op, check_program
-from scroll.embedding.machine import switches
+from scroll.embedding.integer_program import ARRAYS, OF_CONV, Op, check_program
 from scroll.ground import archive
 from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID, quantise
 
 _FORMAT = 'scroll-integer-2'
-_OF_CONV = ('stride', 'padding', 'dilation', 'groups')
 _GOLDEN, _GOLDEN_SIZE = 8, 32  # built-in images
 
 
-def rounded_mean(preprocessing: Preprocessing) -> tuple:
-    """`mean` of an integer network for such images. InputError unless they are prepared as it does
-    it.
+def rounded_mean(preprocessing: Preprocessing) -> tuple[int, ...]:
+    """The `mean` of an integer network for such images. InputError unless they are prepared as it
+    does it.
     """
     size, mean, std = preprocessing.input_size, preprocessing.mean, preprocessing.std
     if preprocessing != Preprocessing(size, mean, std) or len(mean) != 3:
@@ -76,7 +76,8 @@ class IntegerNetwork(nn.Module):
         self.program, self.input_size = program, input_size
         self.mean, self.golden = tuple(map(int, mean)), str(golden)
         self.stages, self.mirror = tuple(map(int, stages)), mirror
-        self.eight_bits = None  # `EightBits`, or False where it is not to be, once it is known
+        # False: it is known that they cannot be used
+        self.eight_bits: EightBits | Literal[False] | None = None
         self._compared = set()  # kinds of convolutions, with the shapes and places of their inputs
         self.last_use = {read: position for position, op in enumerate(program) for read in op.reads}
         self.outputs = [
@@ -84,15 +85,15 @@ class IntegerNetwork(nn.Module):
         ]
         self.dim = sum(shapes[position][0] for position in self.outputs)
         for position, op in enumerate(program):
-            for name in ARRAYS:
-                if (value := getattr(op, name)) is not None:
-                    tensor = torch.from_numpy(value.astype(np.float32))
-                    tensor = tensor.view(1, -1, 1, 1) if name == 'multiplier' else tensor
-                    self.register_buffer(f'{name}{position}', tensor, persistent=False)
+            for name, value in _arrays(op).items():
+                tensor = torch.from_numpy(value.astype(np.float32))
+                if name == 'multiplier':
+                    tensor = tensor.view(1, -1, 1, 1)
+                self.register_buffer(f'{name}{position}', tensor, persistent=False)
 
     def widened(self, stages: tuple, mirror: bool) -> 'IntegerNetwork':
-        """This network with the features of `scroll.embedding.wide`. InputError: no such stage, or
-        a file that does not say where stages end."""
+        """Return this network with the features of `scroll.embedding.wide`. InputError: no such
+        stage, or a file that does not say where stages end."""
         self.check()
         if any(stage > len(self.stages) for stage in stages):
             raise InputError(
@@ -104,7 +105,7 @@ class IntegerNetwork(nn.Module):
         )
 
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S), exactly."""
+        """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S)."""
         return self.centred(Preprocessing(self.input_size).in_double(images).float())
 
     def centred(self, images: torch.Tensor) -> torch.Tensor:
@@ -131,25 +132,21 @@ class IntegerNetwork(nn.Module):
             return parts[0]
         return torch.cat([_unit(part) for part in parts], dim=1)
 
-    def _sums(self, x: torch.Tensor) -> list:
+    def _sums(self, x: torch.Tensor) -> list[torch.Tensor]:
         """The outputs, each (B, C)."""
         # no convolutions that transform their input
         with switches(
             ieee=x.device.type == 'cuda', nnpack=False, benchmark=False, deterministic=True
         ):
-            if (
-                x.device.type == 'cpu'
-                and x.dtype == torch.float32
-                and not torch.compiler.is_compiling()
-            ):
+            on_cpu = x.device.type == 'cpu' and x.dtype == torch.float32
+            if on_cpu and not torch.compiler.is_compiling():
                 try:
                     if self.eight_bits is None:
-                        self.eight_bits = os.environ.get('SCROLL_EIGHT_BIT') != '0' and EightBits(
-                            self
-                        )
+                        wanted = os.environ.get('SCROLL_EIGHT_BIT') != '0'
+                        self.eight_bits = EightBits(self) if wanted else False
                     if self.eight_bits:
                         return self._outputs(x, self.eight_bits.run)
-                except (Unfit, RuntimeError):  # of kernels that torch may lack
+                except (Unsupported, RuntimeError):  # of kernels that torch may lack
                     self.eight_bits = False
             return self._outputs(x, self.run)
 
@@ -178,18 +175,16 @@ class IntegerNetwork(nn.Module):
 
     def _convolved(self, x: torch.Tensor, position: int, op: Op) -> torch.Tensor:
         weight, bias = (getattr(self, f'{name}{position}').to(x) for name in ('weight', 'bias'))
-        return F.conv2d(x, weight, bias, *(op.options[name] for name in _OF_CONV))
+        return F.conv2d(x, weight, bias, *(op.options[name] for name in OF_CONV))
 
     def _compare(self, position: int, op: Op, x: torch.Tensor, out: torch.Tensor) -> None:
-        """InputError unless outputs are exact, where such a convolution has not met such inputs
-        before.
+        """Raise InputError unless outputs are exact, where such a convolution has not met such
+        inputs before.
         """
-        kind, ends = (
-            json.dumps([op.weight.shape, op.options, x.shape, x.stride(), str(x.device)]),
-            [0, -1],
-        )
+        kind = json.dumps([op.weight.shape, op.options, x.shape, x.stride(), str(x.device)])
         if kind in self._compared or not len(x):
             return
+        ends = [0, -1]
         exact = self._convolved(x[ends].cpu().double(), position, op).round()
         if not torch.equal(out[ends].cpu().double(), exact):
             raise InputError(
@@ -204,7 +199,7 @@ class IntegerNetwork(nn.Module):
         return self._requantise(out, position, op, *[value.float() for value in inputs[1:]])
 
     def _requantise(
-        self, x: torch.Tensor, position: int, op: Op, other: torch.Tensor = None
+        self, x: torch.Tensor, position: int, op: Op, other: torch.Tensor | None = None
     ) -> torch.Tensor:
         """clamp(rint(x * multiplier + other * ratio)), in the memory of x."""
         factor = getattr(self, f'multiplier{position}')
@@ -222,12 +217,12 @@ class IntegerNetwork(nn.Module):
         self._compared.clear()
         images = torch.from_numpy(golden_images()).to(next(self.buffers()).device)
         try:
-            found = self.features(self.prepare(images).contiguous(memory_format=layout))
+            features = self.features(self.prepare(images).contiguous(memory_format=layout))
         except (MemoryError, RuntimeError) as error:
             raise InputError(
                 f'this integer network cannot be run ({type(error).__name__})'
             ) from error
-        digest = hashlib.sha256(found.cpu().numpy().astype('<i8').tobytes()).hexdigest()
+        digest = hashlib.sha256(features.cpu().numpy().astype('<i8').tobytes()).hexdigest()
         if self.golden and digest != self.golden:
             raise InputError(
                 f'the integer network gives other features of the built-in images here '
@@ -238,33 +233,28 @@ class IntegerNetwork(nn.Module):
 
     def digest(self) -> str:
         """SHA-256 of all that determines its features: program, numbers, input."""
-        facts = [_FORMAT, self.input_size, self.mean, *['mirror'] * self.mirror]
+        facts = [_FORMAT, self.input_size, self.mean]
+        if self.mirror:
+            facts.append('mirror')
         sha = hashlib.sha256(json.dumps(facts).encode())
         for op in self.program:
-            sha.update(
-                json.dumps(
-                    [op.kind, op.reads, op.low, op.high, op.options], sort_keys=True
-                ).encode()
-            )
-            for name, kind in ARRAYS.items():
-                if (value := getattr(op, name)) is not None:
-                    sha.update(json.dumps([name, value.shape]).encode())
-                    sha.update(np.ascontiguousarray(value, kind).tobytes())
+            sha.update(json.dumps(_settings(op), sort_keys=True).encode())
+            for name, value in _arrays(op).items():
+                sha.update(json.dumps([name, value.shape]).encode())
+                sha.update(np.ascontiguousarray(value, ARRAYS[name]).tobytes())
         return sha.hexdigest()
 
     def save(self, path, about: dict) -> None:
         """Write program, numbers, golden digest and facts about where it comes from, whatever JSON
         holds, to
         `path` (npz, no pickles), whole or not at all."""
-        program = [[op.kind, op.reads, op.low, op.high, op.options] for op in self.program]
         arrays = {
-            f'{name}{position}': getattr(op, name)
+            f'{name}{position}': value
             for position, op in enumerate(self.program)
-            for name in ARRAYS
-            if getattr(op, name) is not None
+            for name, value in _arrays(op).items()
         }
         facts = {
-            'program': program,
+            'program': [_settings(op) for op in self.program],
             'input_size': self.input_size,
             'mean': self.mean,
             'golden': self.golden,
@@ -274,40 +264,36 @@ class IntegerNetwork(nn.Module):
         archive.write(path, _FORMAT, facts, arrays)
 
     @classmethod
-    def load(cls, path) -> tuple:
+    def load(cls, path) -> tuple['IntegerNetwork', dict]:
         """(network, about) that `save` wrote; its bounds are checked again. Runs no code from the
         file.
         InputError: there is no such file, it is damaged or something else, or it cannot be run
         exactly."""
         facts, arrays = archive.read(path, _FORMAT)
         with archive.read_errors(path):
-            program = [
-                Op(
-                    op,
-                    tuple(reads),
-                    low,
-                    high,
-                    options,
-                    **{name: arrays.get(f'{name}{position}') for name in ARRAYS},
-                )
-                for position, (op, reads, low, high, options) in enumerate(facts['program'])
-            ]
-            return (
-                cls(
-                    program,
-                    facts['input_size'],
-                    facts['mean'],
-                    facts['golden'],
-                    facts.get('stages', ()),
-                ),
-                dict(facts['about']),
-            )
+            program = []
+            for position, (kind, reads, low, high, options) in enumerate(facts['program']):
+                numbers = {name: arrays.get(f'{name}{position}') for name in ARRAYS}
+                program.append(Op(kind, tuple(reads), low, high, options, **numbers))
+            settings = facts['input_size'], facts['mean'], facts['golden']
+            network = cls(program, *settings, stages=facts.get('stages', ()))
+            return network, dict(facts['about'])
+
+
+def _settings(op: Op) -> list:
+    """An operation without its arrays, as digests and files have it."""
+    return [op.kind, op.reads, op.low, op.high, op.options]
+
+
+def _arrays(op: Op) -> dict:
+    """The arrays that an operation has, by name."""
+    return {name: getattr(op, name) for name in ARRAYS if getattr(op, name) is not None}
 
 
 class OnGrid(nn.Module):
-    """Vectors (N, d) -> whole multiples of 2^-18, float64, as `scroll.ground.grid.quantise`, but for
-    quotients that are no tie and nearer to one than float64 can tell: fewer than one in 10^7, which
-    may be a unit off."""
+    """Vectors (N, d) -> whole multiples of 2^-18, float64, as `scroll.ground.grid.quantise`, but
+    for quotients that are no tie and nearer to one than float64 can tell: fewer than one in 10^7,
+    which may be a unit off."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.where(x.abs() < torch.finfo(x.dtype).tiny, 0.0, x)
@@ -327,12 +313,12 @@ def _unit(part: torch.Tensor) -> torch.Tensor:
 
 
 def golden_images() -> np.ndarray:
-    """uint8 (8, 32, 32, 3): built-in images, from SHA-256 alone; half of them smooth, as
+    """Built-in images, uint8 (8, 32, 32, 3), from SHA-256 alone; half of them smooth, as
     photographs are.
     """
     count = _GOLDEN * _GOLDEN_SIZE**2 * 3
     stream = b''.join(
-        hashlib.sha256(b'scroll golden images' + struct.pack('<I', i)).digest()
+        hashlib.sha256(b'scroll golden images' + i.to_bytes(4, 'little')).digest()
         for i in range(count // 32)
     )
     images = np.frombuffer(stream, np.uint8).reshape(_GOLDEN, _GOLDEN_SIZE, _GOLDEN_SIZE, 3).copy()

@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from exact_torch.eight_bit import CUT, EXACT, channel_bound, lowest_bit
 from scroll.ground.arguments import one_of, whole
 from scroll.ground.errors import InputError
 
-EXACT = 1 << 24  # float32 holds every integer up to here
-SIGNED, CUT = 127, 255  # largest value where no ReLU has cut, and where one has
+SIGNED = 127  # largest value where no ReLU has cut; `CUT` where one has
 PAIR = 128  # of two neighbouring channels' weights
 MANTISSA = 6  # most bits of a multiplier
 _LARGE = 2.0**64  # no product with a multiplier of this size, or less, overflows
@@ -34,6 +34,7 @@ _LONGEST = 1 << 16  # of pixels, strides, paddings
 _MAP = 1 << 28  # values of a map of an image
 _RATIOS = {2.0**power for power in range(-24, 25)}
 _READS = {'input': (0,), 'conv': (1, 2), 'pad': (1,), 'pool': (1,)}  # how many values
+OF_CONV = ('stride', 'padding', 'dilation', 'groups')
 ARRAYS = {'weight': '|i1', 'bias': '<i4', 'multiplier': '<f4'}
 
 
@@ -71,51 +72,36 @@ class Op:
         return self.options['ratio'] if self.reads[1:] else 0.0
 
 
-def check_program(program: list, input_size: int, mean: tuple) -> list:
+def check_program(program: list[Op], input_size: int, mean: tuple) -> list[tuple[int, ...]]:
     """The shape of each value: (C, H, W), of a sum over a map (C,). InputError, with the layer,
     what it has and what is expected, unless each promise is kept. Kernels check none: a stride of 0
     would end the process."""
     whole('the input size of an integer network', input_size, 1, _LONGEST)
-    for value in mean:
-        whole('a mean of an integer network', value, 0, CUT)
-    kinds, shapes = [op.kind for op in program], []
-    unread = set(range(len(program))).difference(*[op.reads for op in program])
-    _expect(
-        len(mean) == 3
-        and kinds[:1] == ['input']
-        and 'input' not in kinds[1:]
-        and {kinds[position] for position in unread} == {'pool'},
-        'an integer network',
-        f'its layers are {", ".join(kinds)}',
-        'three means, an input, which comes first, and sums over all maps that nothing reads',
-    )
+    _check_ends(program, mean)
+    shapes = []
     for position, op in enumerate(program):
         one_of(f'layer {position} of the integer network', op.kind, _READS)
         layer = f'layer {position} of the integer network ({op.kind})'
-        _expect(
-            len(op.reads) in _READS[op.kind],
-            layer,
-            f'it reads {len(op.reads)} values',
-            ' or '.join(map(str, _READS[op.kind])),
-        )
         for read in op.reads:
             whole(f'{layer}: the position of what it reads', read, 0, position - 1)
-            _expect(kinds[read] != 'pool', layer, f'it reads the sum {read}', 'a map')
-        source = program[op.reads[0]] if position else op
-        _check_range(layer, op, source, mean)
-        shape = _shape(layer, op, shapes[op.reads[0]] if position else (3, input_size, input_size))
+        inputs = [shapes[read] for read in op.reads]
         _expect(
-            min(shape) >= 1 and math.prod(shape) <= _MAP,
+            len(inputs) in _READS[op.kind] and all(len(shape) == 3 for shape in inputs),
             layer,
-            f'it makes {shape} values',
-            'up to 2^28',
+            f'it reads {inputs}',
+            f'{_READS[op.kind]} maps',
         )
-        for read in op.reads[1:]:
-            _expect(
-                shapes[read] == shape, layer, f'it adds {shapes[read]} to {shape}', 'the same shape'
-            )
+        source = program[op.reads[0]] if inputs else op
+        _check_range(layer, op, source, mean)
+        shape = _shape(layer, op, inputs[0] if inputs else (3, input_size, input_size))
+        _expect(
+            min(shape) >= 1 and math.prod(shape) <= _MAP and inputs[1:] in ([], [shape]),
+            layer,
+            f'it makes {shape} of {inputs}',
+            'up to 2^28 values, and, to add two, the same shape',
+        )
         if op.kind == 'pool':
-            most = source.largest * math.prod(shapes[op.reads[0]][1:])
+            most = source.largest * math.prod(inputs[0][1:])
             _expect(most <= EXACT, layer, f'a sum over its map may reach {most}', 'up to 2^24')
         if op.kind == 'conv':
             _check_sums(layer, op, source.largest)
@@ -123,28 +109,47 @@ def check_program(program: list, input_size: int, mean: tuple) -> list:
     return shapes
 
 
-def _expect(kept: bool, layer: str, given: str, expected: str) -> None:
-    if not kept:
-        raise InputError(f'{layer}: {given}: expected {expected}')
+def _check_ends(program: list[Op], mean: tuple) -> None:
+    """Raise InputError unless a program begins with the image and ends with sums over maps."""
+    for value in mean:
+        whole('a mean of an integer network', value, 0, CUT)
+    kinds = [op.kind for op in program]
+    reads = [read for op in program for read in op.reads]
+    ends = {kind for position, kind in enumerate(kinds) if position not in reads}
+    _expect(
+        len(mean) == 3 and kinds[:1] == ['input'] and 'input' not in kinds[1:] and ends == {'pool'},
+        'an integer network',
+        f'its layers are {", ".join(kinds)}',
+        'three means, an input, which comes first, and sums over all maps that nothing reads',
+    )
+
+
+def _expect(is_kept: bool | np.bool_, layer: str, actual: str, expected: str) -> None:
+    """Raise InputError unless a promise is kept."""
+    if not is_kept:
+        raise InputError(f'{layer}: {actual}: expected {expected}')
 
 
 def _check_range(layer: str, op: Op, source: Op, mean: tuple) -> None:
-    """InputError unless an operation's values are in their range."""
+    """Raise InputError unless an operation's values are in their range."""
     whole(f'{layer}: the least of its values', op.low, -CUT, 0)
     whole(f'{layer}: the largest of its values', op.high, 0, CUT)
-    kept = op.low in (0, SIGNED - CUT) and op.high <= CUT + op.low
+    in_range = op.low in (0, SIGNED - CUT) and op.high <= CUT + op.low
     expected = '-128 to at most 127, or 0 to at most 255'
     if op.kind == 'input':
-        kept = op.low <= -max(mean) and CUT - min(mean) <= op.high
+        in_range = op.low <= -max(mean) and CUT - min(mean) <= op.high
         expected = f'{-max(mean)} to {CUT - min(mean)}'
     elif op.kind == 'pad':
-        kept, expected = (op.low, op.high) == (source.low, source.high), 'those of what it reads'
-    _expect(kept, layer, f'its values go from {op.low} to {op.high}', expected)
+        in_range = (op.low, op.high) == (source.low, source.high)
+        expected = 'those of what it reads'
+    _expect(in_range, layer, f'its values go from {op.low} to {op.high}', expected)
 
 
-def _shape(layer: str, op: Op, shape: tuple) -> tuple:
+def _shape(layer: str, op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of an operation's value, by that of the first that it reads. InputError: its
     options or arrays have other types or shapes."""
+    if op.kind == 'input':
+        return shape
     channels, height, width = shape
     if op.kind == 'pool':
         return (channels,)
@@ -153,38 +158,7 @@ def _shape(layer: str, op: Op, shape: tuple) -> tuple:
             whole(f'{layer}: an amount', amount, -_LONGEST, _LONGEST)
         left, right, top, bottom = op.options['amounts']
         return channels, height + top + bottom, width + left + right
-    if op.kind == 'input':
-        return shape
-    for name, least in {'stride': 1, 'padding': 0, 'dilation': 1}.items():
-        whole(f'{layer}: the length of its {name}', len(op.options[name]), 2, 2)
-        for size in op.options[name]:
-            whole(f'{layer}: its {name}', size, least, _LONGEST)
-    groups = op.options['groups']
-    whole(f'{layer}: its number of groups', groups, 1, channels)
-    given = op.weight.dtype, op.weight.shape, op.bias.dtype, op.bias.shape
-    _expect(
-        op.weight.ndim == 4
-        and op.weight.size
-        and not len(op.weight) % groups
-        and given
-        == (
-            np.int8,
-            (len(op.weight), channels / groups, *op.weight.shape[2:]),
-            np.int32,
-            op.weight.shape[:1],
-        ),
-        layer,
-        f'its weights and biases are {given}',
-        f'int8 and int32, for {channels} channels in {groups} groups',
-    )
-    given = op.multiplier.dtype, op.multiplier.shape
-    _expect(
-        given in ((np.float32, (1,)), (np.float32, op.bias.shape))
-        and np.isfinite(op.multiplier).all(),
-        layer,
-        f'its multipliers are {given}',
-        f'finite float32, one for each of {len(op.bias)} channels',
-    )
+    _check_arrays(layer, op, channels)
     steps = [op.options[name] for name in ('stride', 'padding', 'dilation')]
     sizes = zip((height, width), op.weight.shape[2:], *steps)
     return len(op.bias), *(
@@ -193,8 +167,33 @@ def _shape(layer: str, op: Op, shape: tuple) -> tuple:
     )
 
 
+def _check_arrays(layer: str, op: Op, channels: int) -> None:
+    """Raise InputError unless options and arrays of a convolution have their types and shapes."""
+    for name, least in {'stride': 1, 'padding': 0, 'dilation': 1}.items():
+        whole(f'{layer}: the length of its {name}', len(op.options[name]), 2, 2)
+        for size in op.options[name]:
+            whole(f'{layer}: its {name}', size, least, _LONGEST)
+    groups = op.options['groups']
+    whole(f'{layer}: its number of groups', groups, 1, channels)
+    outputs, inputs, *kernel = op.weight.shape
+    arrays = [(array.dtype, array.shape) for array in (op.weight, op.bias, op.multiplier)]
+    expected = [(np.int8, op.weight.shape), (np.int32, (outputs,))]
+    _expect(
+        len(kernel) == 2
+        and op.weight.size > 0
+        and outputs % groups == 0
+        and inputs == channels / groups
+        and arrays[:2] == expected
+        and arrays[2] in ((np.float32, (1,)), (np.float32, (outputs,)))
+        and np.isfinite(op.multiplier).all(),
+        layer,
+        f'its weights, biases and multipliers are {arrays}',
+        f'int8, int32 and finite float32, for {channels} channels in {groups} groups',
+    )
+
+
 def _check_sums(layer: str, op: Op, largest: int) -> None:
-    """InputError, with the channel, unless a convolution is exact, also in 8 bits."""
+    """Raise InputError, with the channel, unless a convolution is exact, also in 8 bits."""
     _expect(
         not op.reads[1:] or (isinstance(op.ratio, float) and op.ratio in _RATIOS),
         layer,
@@ -228,12 +227,6 @@ def _check_sums(layer: str, op: Op, largest: int) -> None:
         )
 
 
-def channel_bound(weight: np.ndarray, bias: np.ndarray, largest: int) -> np.ndarray:
-    """sum |q| A + |b|, int64 (C,): what no partial sum of a convolution exceeds."""
-    sums = np.abs(weight).sum(axis=(1, 2, 3), dtype=np.float64).astype(np.int64)
-    return sums * largest + np.abs(bias.astype(np.int64))
-
-
 def peak(weight: np.ndarray) -> np.ndarray:
     """Largest magnitude for each output, (C,)."""
     return np.abs(weight).reshape(len(weight), -1).max(axis=1)
@@ -245,13 +238,6 @@ def pairs(weight: np.ndarray) -> np.ndarray:
         return np.zeros(len(weight))
     magnitudes = np.abs(weight)
     return peak(magnitudes[:, :-1:2] + magnitudes[:, 1::2])
-
-
-def lowest_bit(factor: np.ndarray) -> np.ndarray:
-    """The largest power of two that each float32 number is a multiple of; 0 for 0."""
-    mantissa, exponent = np.frexp(factor)
-    digits = np.ldexp(mantissa, 24).astype(np.int64)
-    return np.ldexp((digits & -digits).astype(np.float64), exponent - 24)
 
 
 def reach_of(bound: np.ndarray, bias: np.ndarray, factor: np.ndarray, ratio: float) -> np.ndarray:

@@ -7,9 +7,11 @@ optional (`pip install ".[timm]"`, `pip install ".[transformers]"`).
 """
 
 import hashlib
+import importlib
 import json
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,6 +21,8 @@ from scroll.ground.archive import read_errors, sha256
 from scroll.ground.arguments import whole
 from scroll.ground.errors import InputError, did_you_mean
 
+# settings of a network that do not change what it computes
+_OF_A_FILE = '_name_or_path', 'transformers_version', 'architectures', 'dtype', 'torch_dtype'
 _WEIGHTS = ('model.safetensors', 'pytorch_model.bin')
 
 
@@ -62,7 +66,7 @@ class LibraryNetwork(nn.Module):
 
 def timm_network(
     name: str, file=None, random: int | None = None, img_size: int | None = None
-) -> tuple:
+) -> tuple[LibraryNetwork, Preprocessing]:
     """(network in eval mode, its `Preprocessing`); arguments and errors as `Embedder.from_timm`."""
     timm, label = _imported('timm', random), f'timm:{name}'
     if not isinstance(name, str) or not timm.is_model(name.partition('.')[0]):
@@ -70,8 +74,10 @@ def timm_network(
             f'{label}: timm {timm.__version__} has no such network'
             f'{did_you_mean(str(name), timm.list_models())}'
         )
-    whole(f'{label}: img_size', 1 if img_size is None else img_size, 1, 1 << 13)
-    sized = {} if img_size is None else {'img_size': int(img_size)}
+    sized = {}
+    if img_size is not None:
+        whole(f'{label}: img_size', img_size, 1, 1 << 13)
+        sized['img_size'] = int(img_size)
     with read_errors(label if file is None else f'{label}: {file}'):
         if random is None:
             path = Path(file or _published_by_timm(timm, name))
@@ -85,27 +91,38 @@ def timm_network(
             )
             body.reset_classifier(0)
         else:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(random)
+            with _seeded(random):
                 body = timm.create_model(name, num_classes=0, **sized)
             origin = 'random', int(random)
-        config = timm.data.resolve_model_data_config(body)
-        channels, height, width = config['input_size']
-        if channels != 3 or height != width or config['crop_mode'] not in ('center', 'squash'):
-            raise InputError(
-                f'it takes images {tuple(config["input_size"])} (channels, height, width), cut '
-                f'by {config["crop_mode"]}; expected three channels, squares, center or squash'
-            )
-        preprocessing = Preprocessing(
-            img_size or height,
-            tuple(config['mean']),
-            tuple(config['std']),
-            _interpolation(config['interpolation']),
-            float(config['crop_pct']),
-            config['crop_mode'] == 'center',
-        )
+        preprocessing = _of_timm(timm.data.resolve_model_data_config(body), img_size)
     made_from = 'timm', name.partition('.')[0], sized.get('img_size'), origin
     return LibraryNetwork(body, preprocessing.input_size, made_from).eval(), preprocessing
+
+
+def _of_timm(config: dict, img_size: int | None) -> Preprocessing:
+    """The preprocessing that timm names for a network."""
+    channels, height, width = config['input_size']
+    if channels != 3 or height != width or config['crop_mode'] not in ('center', 'squash'):
+        raise InputError(
+            f'it takes images {tuple(config["input_size"])} (channels, height, width), cut '
+            f'by {config["crop_mode"]}; expected three channels, squares, center or squash'
+        )
+    return Preprocessing(
+        img_size or height,
+        tuple(config['mean']),
+        tuple(config['std']),
+        _interpolation(config['interpolation']),
+        float(config['crop_pct']),
+        config['crop_mode'] == 'center',
+    )
+
+
+@contextmanager
+def _seeded(seed: int):
+    """A block in which torch draws by this seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def _published_by_timm(timm, name: str) -> Path:
@@ -116,60 +133,57 @@ def _published_by_timm(timm, name: str) -> Path:
             'there are no weights of it on the hub: give a file or a seed (,file=PATH or '
             ',random=0 behind its name)'
         )
-    given = config.hf_hub_filename
-    names = (str(Path(given).with_suffix('.safetensors')), given) if given else _WEIGHTS
+    file = config.hf_hub_filename
+    names = (str(Path(file).with_suffix('.safetensors')), file) if file else _WEIGHTS
     return _from_hub(config.hf_hub_id, names)
 
 
-def transformers_network(name: str, random: int | None = None) -> tuple:
+def transformers_network(
+    name: str, random: int | None = None
+) -> tuple[LibraryNetwork, Preprocessing]:
     """(network in eval mode, its `Preprocessing`); arguments and errors as
     `Embedder.from_transformers`.
     """
     transformers, name = _imported('transformers', random), str(name)
     with read_errors(f'transformers:{name}'), _quiet(transformers.utils.logging):
-        folder = _file_of(name, ('config.json',)).parent
+        folder = str(_file_of(name, ('config.json',)).parent)
         _file_of(name, ('preprocessor_config.json',))
-        config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         if getattr(config, 'mask_ratio', 0):
             raise InputError('it masks its input at random: no features to rely on')
         # by Pillow: both kinds have the same settings, the other needs torchvision
         processor = transformers.AutoImageProcessor.from_pretrained(
-            str(folder), local_files_only=True, backend='pil'
+            folder, local_files_only=True, backend='pil'
         )
         preprocessing = _of_processor(processor.to_dict())
         config = getattr(config, 'vision_config', config)
         if random is None:
             origin = sha256(_file_of(name, _WEIGHTS))
             body, report = transformers.AutoModel.from_pretrained(
-                str(folder), config=config, local_files_only=True, output_loading_info=True
+                folder, config=config, local_files_only=True, output_loading_info=True
             )
-            wrong = [*report['missing_keys'], *map(str, report.get('mismatched_keys', ()))]
-            wrong = [
-                key for key in wrong if not (_learned_pooler(body) and key.startswith('pooler.'))
-            ]
-            if wrong:
-                raise InputError(
-                    f'its file lacks tensors, or has them in another shape: {sorted(wrong)[0]}'
-                )
+            _check_complete(body, report)
             body = body.float()
         else:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(random)
+            with _seeded(random):
                 body = transformers.AutoModel.from_config(config)
             origin = 'random', int(random)
     if _learned_pooler(body):
         body.pooler = None  # of pre-training alone; heads get the class token
-    described = config.to_dict()
-    for of_a_file in (
-        '_name_or_path',
-        'transformers_version',
-        'architectures',
-        'dtype',
-        'torch_dtype',
-    ):
-        described.pop(of_a_file, None)
+    described = {key: value for key, value in config.to_dict().items() if key not in _OF_A_FILE}
     made_from = 'transformers', json.dumps(described, sort_keys=True, default=str), origin
     return LibraryNetwork(body, preprocessing.input_size, made_from).eval(), preprocessing
+
+
+def _check_complete(body: nn.Module, report: dict) -> None:
+    """Raise InputError if a file lacked tensors of the network, other than those of its pooler."""
+    wrong = [*report['missing_keys'], *map(str, report.get('mismatched_keys', ()))]
+    if _learned_pooler(body):
+        wrong = [key for key in wrong if not key.startswith('pooler.')]
+    if wrong:
+        raise InputError(
+            f'its file lacks tensors, or has them in another shape: {sorted(wrong)[0]}'
+        )
 
 
 NETWORKS = {'timm': timm_network, 'transformers': transformers_network}
@@ -179,51 +193,39 @@ def _learned_pooler(body) -> bool:
     return isinstance(getattr(getattr(body, 'pooler', None), 'dense', None), nn.Linear)
 
 
+_UNSUPPORTED = 'do_flip_channel_order', 'do_pad', 'do_thumbnail', 'rescale_offset', 'include_top'
+
+
 def _of_processor(settings: dict) -> Preprocessing:
-    """From the settings of an image processor, whose names these are."""
-    odd = [
-        name
-        for name in (
-            'do_flip_channel_order',
-            'do_pad',
-            'do_thumbnail',
-            'rescale_offset',
-            'include_top',
-        )
-        if settings.get(name)
-    ]
-    odd += [
-        name for name in ('do_resize', 'do_rescale', 'do_normalize') if not settings.get(name, True)
-    ]
+    """The preprocessing of an image processor, whose settings have these names."""
+    odd = [name for name in _UNSUPPORTED if settings.get(name)]
+    for name in ('do_resize', 'do_rescale', 'do_normalize'):
+        if not settings.get(name, True):
+            odd.append(name)
     if abs(255 * settings.get('rescale_factor', 1 / 255) - 1) > 1e-9:
         odd.append('rescale_factor')
     size = {key: value for key, value in dict(settings['size']).items() if value}
     keep_ratio = 'shortest_edge' in size
     side = size['shortest_edge'] if keep_ratio else size['height']
-    kept, crop_size = side, settings.get('crop_size')
+    pixels, crop_size = side, settings.get('crop_size')
     if settings.get('do_center_crop') and crop_size:
-        kept = crop_size['height'] if isinstance(crop_size, dict) else crop_size
-    if odd or kept > side or len({size.get('height'), size.get('width')}) > 1:
+        pixels = crop_size['height'] if isinstance(crop_size, dict) else crop_size
+    if odd or pixels > side or size.get('height') != size.get('width'):
         raise InputError(
             f'its image processor has unsupported steps ({", ".join(odd)}; {size} cut to '
             f'{crop_size}); expected to resize, crop and normalise squares'
         )
-    crop = kept / side
+    crop = pixels / side
     if 'crop_pct' in settings:  # as ConvNeXt's processor has it
         keep_ratio = side < 384
         crop = float(settings['crop_pct'] or 224 / 256) if keep_ratio else 1.0
-    return Preprocessing(
-        kept,
-        tuple(settings['image_mean']),
-        tuple(settings['image_std']),
-        _interpolation(settings.get('resample')),
-        crop,
-        keep_ratio,
-    )
+    interpolation = _interpolation(settings.get('resample'))
+    mean, std = tuple(settings['image_mean']), tuple(settings['image_std'])
+    return Preprocessing(pixels, mean, std, interpolation, crop, keep_ratio)
 
 
 def _interpolation(kind) -> str:
-    """A name of ours for one of timm's or a number of Pillow's."""
+    """The name of an interpolation, for one of timm's or a number of Pillow's."""
     name = {1: 'lanczos', 2: 'bilinear', 3: 'bicubic'}.get(kind, str(kind))
     if name not in INTERPOLATIONS:
         raise InputError(f'images are resized by {name}; expected {", ".join(INTERPOLATIONS)}')
@@ -234,17 +236,17 @@ def _file_of(name: str, files: tuple) -> Path:
     """The first of these files that there is in a folder, or that a model on the hub has."""
     if not Path(name).is_dir():
         return _from_hub(name, files)
-    found = [Path(name) / file for file in files if (Path(name) / file).is_file()]
-    if not found:
-        raise InputError(f'the folder has no {" or ".join(files)}')
-    return found[0]
+    for file in files:
+        if (Path(name) / file).is_file():
+            return Path(name) / file
+    raise InputError(f'the folder has no {" or ".join(files)}')
 
 
 def _from_hub(repository: str, names: tuple) -> Path:
     """The path in the local cache of the first of these files that a model on the hub has; may
     fetch it.
     """
-    import huggingface_hub as hub
+    hub: Any = importlib.import_module('huggingface_hub')
 
     for name in names:
         path = hub.try_to_load_from_cache(repository, name)

@@ -16,8 +16,8 @@ from torch import nn
 CPU_INFO = Path('/proc/cpuinfo')
 
 
-def resolve_precision(precision: str, device='cpu') -> str:
-    """'float32' or 'bfloat16': what these, or 'auto', stand for on a device. 'auto': bfloat16 where
+def resolve_precision(precision: str, device: torch.device | str = 'cpu') -> str:
+    """'float32' or 'bfloat16', for these, or 'auto', on a device. 'auto': bfloat16 where
     there are matrix units for it: on CPUs with AMX, unless the environment or a switch of torch
     keeps oneDNN from it, and on GPUs from compute capability 8.0 on."""
     device = torch.device(device)
@@ -31,7 +31,7 @@ def resolve_precision(precision: str, device='cpu') -> str:
 
 
 def _has_amx() -> bool:
-    """Whether the processor multiplies matrices of bfloat16; False where the system does not say."""
+    """True if the processor multiplies matrices of bfloat16 and the system says so."""
     try:
         return 'amx_bf16' in CPU_INFO.read_text(errors='replace').split()
     except OSError:
@@ -39,16 +39,14 @@ def _has_amx() -> bool:
 
 
 def keep_depthwise_in_float32(net: nn.Module) -> None:
-    """Let depthwise convolutions of a network on a CPU compute in float32 under autocast, in place."""
+    """Let depthwise convolutions of a network on a CPU compute in float32 under autocast."""
     for conv in net.modules():
         depthwise = isinstance(conv, nn.Conv2d) and conv.groups == conv.in_channels > 1
         if depthwise and conv.padding_mode == 'zeros':
-            plain = functools.partial(
-                _convolve, conv.stride, conv.padding, conv.dilation, conv.groups
-            )
-            conv._conv_forward = functools.partial(
-                _in_float32, vars(conv).get('_conv_forward', plain)
-            )
+            options = conv.stride, conv.padding, conv.dilation, conv.groups
+            plain = functools.partial(_convolve, *options)
+            convolve = vars(conv).get('_conv_forward', plain)
+            vars(conv)['_conv_forward'] = functools.partial(_in_float32, convolve)
 
 
 def _convolve(stride, padding, dilation, groups, x, weight, bias):

@@ -12,6 +12,7 @@ draws random numbers.
 
 import hashlib
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,11 +26,12 @@ _COUNTING = frozenset(
 )
 # calls whose results are no tensors and tell nothing of the values in one
 _OF_SHAPES = """
-    shape size dim ndim ndimension numel nelement stride storage_offset dtype device layout names __len__
-    element_size itemsize nbytes get_device is_contiguous is_floating_point is_complex is_signed
-    is_same_size is_cpu is_cuda is_mps is_xpu is_meta is_sparse is_sparse_csr is_quantized is_mkldnn
-    is_nested is_conj is_neg is_inference is_leaf is_shared is_pinned is_tensor requires_grad
-    requires_grad_ grad grad_fn retains_grad result_type can_cast promote_types type __hash__ _version"""
+    shape size dim ndim ndimension numel nelement stride storage_offset dtype device layout names
+    __len__ element_size itemsize nbytes get_device is_contiguous is_floating_point is_complex
+    is_signed is_same_size is_cpu is_cuda is_mps is_xpu is_meta is_sparse is_sparse_csr
+    is_quantized is_mkldnn is_nested is_conj is_neg is_inference is_leaf is_shared is_pinned
+    is_tensor requires_grad requires_grad_ grad grad_fn retains_grad result_type can_cast
+    promote_types type __hash__ _version"""
 _SHAPES = frozenset(_OF_SHAPES.split())
 _PLAIN = (
     bool,
@@ -65,7 +67,7 @@ def tensor_bytes(tensor: torch.Tensor) -> bytes:
 class ProgramRecorder(TorchFunctionMode):
     """Records the program of what runs in it on an input; for one run.
 
-    given: the input. strides: whether constants are told apart by their place in memory, on which
+    example: the input. strides: whether constants are told apart by their place in memory, on which
     the last bits of floating-point products depend. contents: digests of constants that were
     recorded before, for further runs of one network.
 
@@ -73,15 +75,15 @@ class ProgramRecorder(TorchFunctionMode):
         calls: SHA-256 of the calls so far. unreadable: why the program cannot be known; empty if it
         can."""
 
-    def __init__(self, given: torch.Tensor, strides: bool, contents: dict):
+    def __init__(self, example: torch.Tensor, strides: bool, contents: dict):
         super().__init__()
         self.unreadable = ''
         self._strides, self._contents = strides, contents
         self.calls = hashlib.sha256()
         self._numbers, self._alive = {}, []  # by id; kept so that ids stay their own
         self._derived = set()  # storages that the input has reached
-        self._number(given)
-        self._derived.add(_place_of(given))
+        self._number(example)
+        self._derived.add(_place_of(example))
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, _name_of(func)
@@ -170,37 +172,43 @@ class ProgramRecorder(TorchFunctionMode):
         return _place_of(tensor) in self._derived
 
 
-def identify_program(run, inputs: list, strides: bool) -> tuple:
+class Identification(NamedTuple):
+    """The program of a network."""
+
+    program: str  # its digest, or '' if it cannot be known
+    reason: str  # why it cannot
+    features: list[torch.Tensor]  # of each input
+
+
+def identify_program(run, inputs: list[torch.Tensor], strides: bool) -> Identification:
     """Record the program of a network.
 
     run: input (1, C, S, S) -> features (1, d). inputs: some of these; values that leave torch come
-    back as constants, which then differ between inputs. strides: see `ProgramRecorder`.
-
-    Returns:
-        (digest of the program, or '' if it cannot be known; why; the features of each input)"""
-    contents, digests, found = {}, set(), []
+    back as constants, which then differ between inputs. strides: see `ProgramRecorder`."""
+    contents, digests, features = {}, set(), []
     with ProgramRecorder(inputs[0], strides, contents):
         first = run(inputs[0])  # some networks keep what they compute once
-    for given in inputs:
-        recorder = ProgramRecorder(given, strides, contents)
+    for example in inputs:
+        recorder = ProgramRecorder(example, strides, contents)
         with recorder:
-            found.append(run(given))
+            features.append(run(example))
         if recorder.unreadable:
-            return '', recorder.unreadable, found
+            return Identification('', recorder.unreadable, features)
         digests.add(recorder.calls.hexdigest())
+    reason = ''
     if len(digests) > 1:
-        return (
-            '',
-            'it computes outside of the functions of torch, or something else of each image',
-            found,
-        )
-    if tensor_bytes(first) != tensor_bytes(found[0]):
-        return '', 'it gives one image other features each time', found
-    together, alone = run(torch.cat(inputs)), torch.cat(found)
+        reason = 'it computes outside of the functions of torch, or something else of each image'
+    elif tensor_bytes(first) != tensor_bytes(features[0]):
+        reason = 'it gives one image other features each time'
+    elif not _are_near(torch.cat(features), run(torch.cat(inputs))):
+        reason = 'features of an image depend on the batch'
+    return Identification('' if reason else digests.pop(), reason, features)
+
+
+def _are_near(alone: torch.Tensor, together: torch.Tensor) -> bool:
+    """Return whether features of images alone and in a batch differ by rounding only."""
     slack = 1e-3 * float(alone.abs().nan_to_num(0, 0, 0).max())
-    if not torch.allclose(together, alone, rtol=1e-3, atol=slack, equal_nan=True):
-        return '', 'features of an image depend on the batch', found
-    return digests.pop(), '', found
+    return torch.allclose(together, alone, rtol=1e-3, atol=slack, equal_nan=True)
 
 
 def _tensors(value):

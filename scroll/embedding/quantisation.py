@@ -10,8 +10,8 @@ the same network.
 import copy
 import math
 import operator
-from dataclasses import dataclass, replace
 from functools import partialmethod
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -49,10 +49,11 @@ def quantise_network(
     return _built(graph, _Builder(graph, scales, preprocessing).walk(), preprocessing)
 
 
-def scales_of(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> list:
-    """What `quantise_network` takes from these images, to four digits: the magnitude of each value
-    that it rounds, in their order."""
-    sketch = _Builder(*_calibrated(net, preprocessing, images), preprocessing).walk()
+def scales_of(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> list[float]:
+    """The magnitude of each value that `quantise_network` rounds, in their order, as it takes it
+    from these images, to four digits."""
+    graph, scales = _calibrated(net, preprocessing, images)
+    sketch = _Builder(graph, scales, preprocessing).walk()
     return [float(f'{magnitude:.4g}') for magnitude in sketch.magnitudes.values()]
 
 
@@ -69,11 +70,11 @@ def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -
     return _built(graph, sketch, preprocessing)
 
 
-def _exported(net, preprocessing) -> torch.fx.GraphModule:
+def _exported(net: Any, preprocessing: Preprocessing) -> Any:
     """The graph of `net.features` in torch's operators, in eval mode, for batches of `_BATCH`."""
     rounded_mean(preprocessing)
     example = torch.zeros(_BATCH, 3, preprocessing.input_size, preprocessing.input_size)
-    holder = nn.Module()
+    holder: Any = nn.Module()
     holder.net = copy.deepcopy(net).cpu()  # where the example is
     holder.forward = holder.net.features
     program = torch.export.export(holder.eval(), (example,), strict=False)
@@ -87,23 +88,20 @@ class _Watch(torch.fx.Interpreter):
         super().__init__(module)
         self.quantiles = {}
 
-    def run_node(self, node):
-        value = super().run_node(node)
-        watched = value[0] if isinstance(value, (tuple, list)) else value
-        if (
-            isinstance(watched, torch.Tensor)
-            and watched.is_floating_point()
-            and node.op == 'call_function'
-        ):
-            flat = watched.abs().reshape(-1)
+    def run_node(self, n):
+        value = super().run_node(n)
+        first = value[0] if isinstance(value, (tuple, list)) else value
+        is_map = isinstance(first, torch.Tensor) and first.is_floating_point()
+        if n.op == 'call_function' and is_map:
+            flat = first.abs().reshape(-1)
             flat = flat[:: -(-len(flat) // _SAMPLED)]
-            rank = max(1, int(np.ceil(_QUANTILE * len(flat))))
-            self.quantiles.setdefault(node.name, []).append(float(flat.kthvalue(rank).values))
+            rank = max(1, math.ceil(_QUANTILE * len(flat)))
+            self.quantiles.setdefault(n.name, []).append(float(flat.kthvalue(rank).values))
         return value
 
 
 @torch.no_grad()
-def _calibrated(net, preprocessing, images) -> tuple:
+def _calibrated(net, preprocessing, images) -> tuple[Any, dict[str, float]]:
     """(graph, magnitude of each of its nodes)."""
     graph = _exported(net, preprocessing)
     watch = _Watch(graph)
@@ -117,14 +115,14 @@ def _built(graph, sketch: '_Builder', preprocessing) -> IntegerNetwork:
     """The network, from a first walk. Values that residual sums join have units that are one
     another's times a power of two, so that the sum of two is exact: that of the largest, halved
     while the value has room."""
-    own = {name: sketch.magnitudes[name] / largest for name, largest in sketch.rounded.items()}
-    group = {name: {name} for name in own}
+    wanted = {name: sketch.magnitudes[name] / largest for name, largest in sketch.rounded.items()}
+    groups = {name: {name} for name in wanted}
     for one, other in sketch.joined:
-        both = group[one] | group[other]
-        group |= dict.fromkeys(both, both)
+        both = groups[one] | groups[other]
+        groups |= dict.fromkeys(both, both)
     units = {}
-    for name, unit in own.items():
-        most = max(own[other] for other in group[name])
+    for name, unit in wanted.items():
+        most = max(wanted[other] for other in groups[name])
         units[name] = most / 2.0 ** math.floor(math.log2(most / unit))
     builder = _Builder(graph, sketch.magnitudes, preprocessing, units).walk()
     return IntegerNetwork(
@@ -132,16 +130,14 @@ def _built(graph, sketch: '_Builder', preprocessing) -> IntegerNetwork:
     )
 
 
-@dataclass
-class _Value:
-    """What a node of the float network is in the integer one: its position, and reals a unit."""
+class _Value(NamedTuple):
+    """A node of the float network in the integer one: its position, and reals a unit."""
 
     position: int
     unit: float
 
 
-@dataclass
-class _Linear:
+class _Linear(NamedTuple):
     """A convolution whose output is not rounded yet: batch norm and activation may still follow."""
 
     source: _Value
@@ -150,30 +146,34 @@ class _Linear:
     options: dict
 
 
+class _Sum(NamedTuple):
+    """A sum that is not rounded yet."""
+
+    parts: list[_Value | _Linear]
+    nodes: list
+
+
 class _Builder:
-    """Walks the graph once; each node becomes a value, or a sum that waits for what follows it: a
-    convolution, or a list of two, each a value or a convolution.
+    """Walks the graph once; each node becomes a value, or a convolution or a sum that waits for
+    what follows it.
 
     Args:
         scales: node name -> magnitude, or an iterator over those of the values that are rounded, in
-        order.
-        units: node name -> unit of the value that is rounded there; default: what its magnitude
-        asks for.
+            order.
+        units: node name -> unit of the value that is rounded there; default: by its magnitude.
 
     Attributes:
-        magnitudes: node name -> magnitude, of what has been rounded. rounded: node name -> largest
-        integer.
+        magnitudes: node name -> magnitude, of what has been rounded.
+        rounded: node name -> largest integer.
         joined: pairs of names of rounded values, the second a part of the sum that is the first."""
 
     def __init__(self, graph, scales, preprocessing, units: dict | None = None):
-        self.graph, self.scales, self.preprocessing, self.units = (
-            graph,
-            scales,
-            preprocessing,
-            units,
-        )
+        self.graph, self.preprocessing = graph, preprocessing
+        self.scales, self.units = scales, units
         self.tensors = dict(graph.named_parameters()) | dict(graph.named_buffers())
-        self.program, self.known, self.magnitudes, self.rounded, self.joined = [], {}, {}, {}, []
+        self.program, self.joined = [], []
+        self.magnitudes, self.rounded = {}, {}
+        self._results = {}  # of the nodes so far
         self._names = {}  # position of a value that was rounded -> its name
         self.mean = rounded_mean(preprocessing)
 
@@ -184,7 +184,7 @@ class _Builder:
         for node in self.graph.graph.nodes:
             if node.op == 'placeholder':
                 low, high = -max(self.mean), 255 - min(self.mean)
-                self.known[node] = self._emit(Op('input', low=low, high=high), _IMAGE)
+                self._results[node] = self._emit(Op('input', low=low, high=high), _IMAGE)
             elif node.op == 'call_function' and node.target is not operator.getitem:
                 # the first output of a batch norm stands for it
                 self._visit(node)
@@ -195,15 +195,13 @@ class _Builder:
         return self
 
     def stages(self) -> list:
-        """Positions of the last map of each stage, `layer1`, `layer2`, ...; none of a network
-        without.
-        """
+        """Positions of the last map of each stage, `layer1`, `layer2`, ..., if there are any."""
         last = {}
         for node in self.graph.graph.nodes:
             stack = [place for place, _ in (node.meta.get('nn_module_stack') or {}).values()]
             name = stack[-1].removeprefix('net.').split('.')[0] if stack else ''
-            if name.startswith('layer') and isinstance(self.known.get(node), _Value):
-                last[name] = self.known[node].position
+            if name.startswith('layer') and isinstance(self._results.get(node), _Value):
+                last[name] = self._results[node].position
         return list(last.values())
 
     def _visit(self, node) -> None:
@@ -215,7 +213,7 @@ class _Builder:
                 node, f'its operation {name}', 'convolutions, batch norms, ReLU, ReLU6 and sums can'
             )
         try:
-            self.known[node] = method(node, *node.args, **node.kwargs)
+            self._results[node] = method(node, *node.args, **node.kwargs)
         except (AttributeError, KeyError, IndexError, TypeError) as error:
             raise _unsupported(
                 node, f'its operation {name} with {node.args} {node.kwargs}'
@@ -225,18 +223,18 @@ class _Builder:
         self.program.append(op)
         return _Value(len(self.program) - 1, unit)
 
-    def _waiting(self, node, reader):
-        """The sum that waits at a node for what follows it, if `reader` alone reads it; else None."""
+    def _waiting(self, node, reader) -> _Linear | _Sum | None:
+        """The convolution or sum that waits at a node, if `reader` alone reads it."""
         node = _base(node)
-        found = self.known.get(node)
-        return found if isinstance(found, (_Linear, list)) and _readers(node) == [reader] else None
+        result = self._results.get(node)
+        return None if isinstance(result, _Value) or _readers(node) != [reader] else result
 
     def _value(self, node) -> _Value:
-        """The value of a node; a sum that waits is rounded as it is, without an activation."""
+        """The value of a node; what waits is rounded as it is, without an activation."""
         node = _base(node)
-        if isinstance(self.known[node], (_Linear, list)):
-            self.known[node] = self._finish(self.known[node], node)
-        return self.known[node]
+        if not isinstance(self._results[node], _Value):
+            self._results[node] = self._finish(self._results[node], node)
+        return self._results[node]
 
     def _constant(self, node) -> np.ndarray:
         return self.tensors[node.target].detach().double().numpy()
@@ -254,25 +252,22 @@ class _Builder:
         }
         source = self._value(x)
         if source.unit == _IMAGE:  # real = (integer + rint(255 mean) - 255 mean) / (255 std)
-            mean, std = (
-                np.asarray(v, np.float64) for v in (self.preprocessing.mean, self.preprocessing.std)
-            )
+            mean = np.asarray(self.preprocessing.mean, np.float64)
+            std = np.asarray(self.preprocessing.std, np.float64)
             weight = weight / (255 * std)[:, None, None]
             shares = weight * (np.asarray(self.mean) - 255 * mean)[:, None, None]
             bias = bias + [math.fsum(share.ravel()) for share in shares]  # in any order
-            source = replace(source, unit=1.0)
+            source = source._replace(unit=1.0)
         return _Linear(source, weight, bias, options)
 
     def _on_batch_norm(self, node, x, weight, bias, mean, var, momentum, eps):
-        gain = (1 if weight is None else self._constant(weight)) / np.sqrt(
-            self._constant(var) + eps
-        )
+        deviation = np.sqrt(self._constant(var) + eps)
+        gain = (1 if weight is None else self._constant(weight)) / deviation
         shift = (0 if bias is None else self._constant(bias)) - self._constant(mean) * gain
         waiting = self._waiting(x, node)
         if not isinstance(waiting, _Linear):
             raise _unsupported(node, 'a batch norm', 'right behind a convolution it can')
-        return replace(
-            waiting,
+        return waiting._replace(
             weight=waiting.weight * gain[:, None, None, None],
             bias=waiting.bias * gain + shift,
         )
@@ -285,24 +280,25 @@ class _Builder:
             )
         return self._finish(waiting, node, low=0, cap=float(high))
 
-    def _on_clamp(self, node, x, low=None, high=None):
+    def _on_clamp(self, node, x, low: Any = None, high: Any = None):
         return self._on_hardtanh(node, x, low, np.inf if high is None else high)
 
     _on_relu = partialmethod(_on_clamp, low=0)
 
     def _on_add(self, node, one, other):
-        waiting = [self._waiting(operand, node) for operand in (one, other)]
-        return [
-            (found if isinstance(found, _Linear) else self._value(operand), operand)
-            for found, operand in zip(waiting, (one, other))
-        ]
+        parts = []
+        for operand in (one, other):
+            waiting = self._waiting(operand, node)
+            parts.append(waiting if isinstance(waiting, _Linear) else self._value(operand))
+        return _Sum(parts, [one, other])
 
     def _on_pad(self, node, x, amounts, mode='constant', fill=0.0):
         if mode != 'constant' or fill not in (0, None) or len(amounts) != 4:
             raise _unsupported(node, 'this padding', 'with zeros it can')
-        position, unit = self._value(x).position, self._value(x).unit
-        low, high = self.program[position].low, self.program[position].high
-        return self._emit(Op('pad', (position,), low, high, {'amounts': list(amounts)}), unit)
+        position, unit = self._value(x)
+        source = self.program[position]
+        options = {'amounts': list(amounts)}
+        return self._emit(Op('pad', (position,), source.low, source.high, options), unit)
 
     def _on_adaptive_avg_pool2d(self, node, x, size):
         if _pair(size) != [1, 1]:
@@ -313,7 +309,8 @@ class _Builder:
         """The sum over the map: the mean but for a factor that unit length takes away."""
         if sorted(d % 4 for d in dims) != [2, 3]:
             raise _unsupported(node, f'a mean over {dims}', 'over a whole map it can')
-        return self._emit(Op('pool', (self._value(x).position,)), self._value(x).unit)
+        position, unit = self._value(x)
+        return self._emit(Op('pool', (position,)), unit)
 
     def _on_view(self, node, x, *shape):
         value = self._value(x)
@@ -324,7 +321,7 @@ class _Builder:
     _on_flatten = _on_reshape = _on__unsafe_view = _on_view
 
     def _same(self, node, x, *rest, **options):
-        return self.known[_base(x)]
+        return self._results[_base(x)]
 
     _on_dropout = _on_clone = _on_alias = _on_contiguous = _on_detach = _same
 
@@ -334,38 +331,40 @@ class _Builder:
         magnitude = self._magnitude(node)
         unit = magnitude / largest if self.units is None else self.units[node.name]
         high = largest if low else int(min(largest, np.rint(cap / unit)))
-        linear, other = (
-            (waiting, None) if isinstance(waiting, _Linear) else self._parts(waiting, node, unit)
-        )
+        linear, other = waiting, None
+        if isinstance(waiting, _Sum):
+            linear, other = self._parts(waiting, node, unit)
         value = self._emit_linear(linear, unit, low, high, other)
         self._names[value.position] = node.name
         return value
 
     def _magnitude(self, node) -> float:
         name = _base(node).name
-        found = self.scales[name] if isinstance(self.scales, dict) else next(self.scales, 0.0)
-        self.magnitudes[name] = max(found, 1e-12)
+        scales = self.scales
+        magnitude = scales[name] if isinstance(scales, dict) else next(scales, 0.0)
+        self.magnitudes[name] = max(magnitude, 1e-12)
         return self.magnitudes[name]
 
-    def _parts(self, operands: list, node, unit: float) -> tuple:
+    def _parts(self, waiting: _Sum, node, unit: float) -> tuple[_Linear, _Value]:
         """(a convolution, a value that is added to it, in `unit` times a power of two) of a sum."""
-        values = [operand for operand, _ in operands if isinstance(operand, _Value)]
+        values = [part for part in waiting.parts if isinstance(part, _Value)]
+        linears = [part for part in waiting.parts if isinstance(part, _Linear)]
         if not values:  # of two convolutions the smaller one is rounded by itself
-            (small, at), (large, _) = sorted(operands, key=lambda pair: pair[0].weight[0].size)
-            return large, self._rounded(small, self._magnitude(at), unit)
-        value, linear = values[-1], next((o for o, _ in operands if isinstance(o, _Linear)), None)
+            sizes = [linear.weight[0].size for linear in linears]
+            small = int(sizes[1] < sizes[0])
+            magnitude = self._magnitude(waiting.nodes[small])
+            return linears[1 - small], self._rounded(linears[small], magnitude, unit)
+        value = values[-1]
         if value.position in self._names:
             self.joined.append((node.name, self._names[value.position]))
         if self.units is not None and not math.log2(value.unit / unit).is_integer():
-            value = self._rounded(self._unchanged(value), self._largest(value), unit)
-        return linear or self._unchanged(values[0]), value
+            magnitude = self.program[value.position].largest * value.unit
+            value = self._rounded(self._unchanged(value), magnitude, unit)
+        return linears[0] if linears else self._unchanged(values[0]), value
 
     def _rounded(self, linear: _Linear, magnitude: float, unit: float) -> _Value:
         power = math.ceil(math.log2(magnitude / SIGNED / unit) - 0.1)  # little is cut
         return self._emit_linear(linear, unit * 2.0**power, -SIGNED - 1, SIGNED)
-
-    def _largest(self, value: _Value) -> float:
-        return self.program[value.position].largest * value.unit
 
     def _unchanged(self, value: _Value) -> _Linear:
         """A convolution that changes nothing."""
@@ -377,48 +376,52 @@ class _Builder:
         return _Linear(value, np.ones((channels, 1, 1, 1)), np.zeros(channels), options)
 
     def _emit_linear(self, linear: _Linear, unit: float, low: int, high: int, other=None) -> _Value:
-        """A convolution with integer weights, plus another value.
-
-        Each output channel has a multiplier j 2^e, the smallest that weights and bounds allow. j
-        has as many bits, of at most `MANTISSA`, as leave every product with it an integer times 2^e
-        that float32 holds, wherever the value is not cut anyway: then no way and no order to
-        compute it matters."""
-        largest, source = self.program[linear.source.position].largest, linear.source
-        if not (
-            np.isfinite(linear.weight).all() and np.isfinite(linear.bias).all() and source.unit > 0
-        ):
+        """A convolution with integer weights, plus another value."""
+        position, source_unit = linear.source
+        weights = linear.weight, linear.bias
+        if not (all(np.isfinite(array).all() for array in weights) and source_unit > 0):
             raise InputError(
                 'a convolution has weights that are not finite, or reads what is no map of numbers'
             )
-        ratio = other.unit / unit if other else 0.0
-        gain = source.unit / unit  # of a weight in reals, the multiplier that makes it 1
-        least = np.maximum(peak(linear.weight) / SIGNED, pairs(linear.weight) / PAIR)
-        least = np.maximum(
-            np.where(least > 0, least, 1.0) * gain, np.abs(linear.bias) / unit / (EXACT // 4)
-        )
-        bits = np.full(len(least), MANTISSA)
-        while True:
-            power = np.ldexp(1.0, np.frexp(least)[1] - bits)  # `log2` may be off at powers of two
-            factor = np.ceil(least / power) * power
-            weight = np.rint(linear.weight * (gain / factor)[:, None, None, None])
-            bias = np.rint(linear.bias / (unit * factor))
-            bound = channel_bound(weight, bias, largest)
-            over = (bound > EXACT) | (peak(weight) > SIGNED) | (pairs(weight) > PAIR)
-            reach = reach_of(bound, bias, factor, ratio)
-            long = ~over & (bits > 1) & (reach * factor > EXACT * power)
-            if not (over | long).any():
-                break
-            least = np.where(over, least * 1.01, least)
-            bits = np.where(long, bits - 1, bits)
-        reads, options = (source.position,), linear.options
+        reads, options, ratio = (position,), linear.options, 0.0
         if other:
-            reads, options = (source.position, other.position), options | {'ratio': ratio}
-        numbers = factor.astype(np.float32), weight.astype(np.int8), bias.astype(np.int32)
+            ratio = other.unit / unit
+            reads, options = (position, other.position), options | {'ratio': ratio}
+        largest = self.program[position].largest
+        numbers = _integers(*weights, source_unit / unit, unit, largest, ratio)
         return self._emit(Op('conv', reads, low, high, options, *numbers), unit)
 
 
+def _integers(
+    weight: np.ndarray, bias: np.ndarray, gain: float, unit: float, largest: int, ratio: float
+) -> tuple[np.ndarray, ...]:
+    """(multiplier, weight, bias) of a convolution in integers.
+
+    Each output channel has a multiplier j 2^e, the smallest that weights and bounds allow. j has as
+    many bits, of at most `MANTISSA`, as leave every product with it an integer times 2^e that
+    float32 holds, wherever the value is not cut anyway: then no way and no order to compute it
+    matters. gain: of a weight in reals, the multiplier that makes it 1."""
+    least = np.maximum(peak(weight) / SIGNED, pairs(weight) / PAIR)
+    least = np.where(least > 0, least, 1.0) * gain
+    least = np.maximum(least, np.abs(bias) / unit / (EXACT // 4))
+    bits = np.full(len(least), MANTISSA)
+    while True:
+        power = np.ldexp(1.0, np.frexp(least)[1] - bits)  # `log2` may be off at powers of two
+        factor = np.ceil(least / power) * power
+        integers = np.rint(weight * (gain / factor)[:, None, None, None])
+        offset = np.rint(bias / (unit * factor))
+        bound = channel_bound(integers, offset, largest)
+        over = (bound > EXACT) | (peak(integers) > SIGNED) | (pairs(integers) > PAIR)
+        reach = reach_of(bound, offset, factor, ratio)
+        long = ~over & (bits > 1) & (reach * factor > EXACT * power)
+        if not (over | long).any():
+            return factor.astype(np.float32), integers.astype(np.int8), offset.astype(np.int32)
+        least = np.where(over, least * 1.01, least)
+        bits = np.where(long, bits - 1, bits)
+
+
 def _unsupported(node, what: str, instead: str = '') -> InputError:
-    """The error for something that integers cannot do, with the module of the network that does it."""
+    """The error for something that integers cannot do, with the module that does it."""
     stack = list((node.meta.get('nn_module_stack') or {}).values())
     place = (stack[-1][0] if stack else '').removeprefix('net.') or 'the network'
     return InputError(
@@ -441,8 +444,6 @@ def _readers(node) -> list:
 
 
 def _pair(value) -> list:
-    value = [
-        operator.index(number)
-        for number in (value if isinstance(value, (list, tuple)) else [value])
-    ]
-    return value * 2 if len(value) == 1 else value
+    numbers = value if isinstance(value, (list, tuple)) else [value]
+    numbers = [operator.index(number) for number in numbers]
+    return numbers * 2 if len(numbers) == 1 else numbers

@@ -18,7 +18,7 @@ DRAWN = {'dtype': torch.float32, 'device': 'cpu'}  # whatever torch's defaults a
 
 
 def _sinc(x: np.ndarray) -> np.ndarray:
-    """sin(pi x) / (pi x) by Taylor's series: the last bits of `np.sin` differ with the processor."""
+    """sin(pi x) / (pi x) by Taylor's series: last bits of `np.sin` differ with the processor."""
     turns, series = np.rint(x), np.ones_like(x)
     angle = np.pi * (x - turns)  # -pi/2 to pi/2
     for k in range(21, 1, -2):
@@ -49,26 +49,26 @@ KERNELS = {
 
 
 def resize_matrix(
-    size_in: int, size_out: int, kept: int | None = None, interpolation: str = 'lanczos'
+    size_in: int, size_out: int, count: int | None = None, interpolation: str = 'lanczos'
 ) -> np.ndarray:
-    """(kept, size_in) float64 weights, multiples of 2^-15, of the middle of `size_out` pixels
+    """(count, size_in) float64 weights, multiples of 2^-15, of the middle of `size_out` pixels
     (default: all; the middle is that of torchvision's `CenterCrop`). Each row sums to one."""
-    kept, scale = kept or size_out, size_in / size_out
-    place = round((size_out - kept) / 2) + np.arange(kept)
+    count, scale = count or size_out, size_in / size_out
+    place = round((size_out - count) / 2) + np.arange(count)
     centre = (place + 0.5) * scale  # in input pixels
     distance = (np.arange(size_in) + 0.5 - centre[:, None]) / max(scale, 1.0)
     weights = KERNELS[interpolation](distance)
     sums = np.array([fsum(row[row != 0]) for row in weights])  # in any order: bits decide ties
     weights = np.rint(weights / sums[:, None] * _WEIGHT_GRID)
-    weights[np.arange(kept), weights.argmax(axis=1)] += _WEIGHT_GRID - weights.sum(axis=1)
+    weights[np.arange(count), weights.argmax(axis=1)] += _WEIGHT_GRID - weights.sum(axis=1)
     return weights / _WEIGHT_GRID
 
 
 @lru_cache(maxsize=64)
 def _resize_tensor(
-    sizes: tuple, interpolation: str, dtype: torch.dtype, device: str
+    side: int, new: int, size: int, interpolation: str, dtype: torch.dtype, device: str
 ) -> torch.Tensor:
-    return torch.from_numpy(resize_matrix(*sizes, interpolation)).to(device, dtype)
+    return torch.from_numpy(resize_matrix(side, new, size, interpolation)).to(device, dtype)
 
 
 def resize(
@@ -80,14 +80,14 @@ def resize(
     if sides == scaled == (size, size):
         return images
     rows, columns = (
-        _resize_tensor((side, new, size), interpolation, images.dtype, str(images.device))
+        _resize_tensor(side, new, size, interpolation, images.dtype, str(images.device))
         for side, new in zip(sides, scaled)
     )  # (size, H), (size, W)
     return rows @ (images @ columns.T)
 
 
 def random_crop(
-    images: torch.Tensor, padding: int, generator: torch.Generator = None
+    images: torch.Tensor, padding: int, generator: torch.Generator | None = None
 ) -> torch.Tensor:
     """Shift each image (B, C, H, W) by up to `padding` pixels each way, each its own way; fill with
     0.
@@ -103,12 +103,10 @@ def random_crop(
     return windows[torch.arange(count, device=images.device), row, column].permute(0, 3, 1, 2)
 
 
-def random_flip(images: torch.Tensor, generator: torch.Generator = None) -> torch.Tensor:
+def random_flip(images: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
     """Mirror each image (B, C, H, W) left to right with probability one half."""
     flip = (torch.rand(len(images), generator=generator, **DRAWN) < 0.5).to(images.device)
-    which, images = flip.nonzero()[:, 0], images.clone()
-    images[which] = images[which].flip(-1)
-    return images
+    return torch.where(flip.view(-1, 1, 1, 1), images.flip(-1), images)
 
 
 def colour_jitter(
@@ -121,9 +119,8 @@ def colour_jitter(
         return images
     factors = 1 + strength * (2 * torch.rand(3, len(images), generator=generator, **DRAWN) - 1)
     brightness, contrast, saturation = factors.to(images.device).view(3, -1, 1, 1, 1)
-    luma = torch.tensor((0.299, 0.587, 0.114), dtype=images.dtype, device=images.device).view(
-        1, 3, 1, 1
-    )
+    luma = torch.tensor((0.299, 0.587, 0.114), dtype=images.dtype, device=images.device)
+    luma = luma.view(1, 3, 1, 1)
     images = (images * brightness).clamp_(0, 1)
     grey = (images * luma).sum(1, keepdim=True)
     mean = grey.mean(dim=(2, 3), keepdim=True)

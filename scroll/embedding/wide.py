@@ -8,6 +8,7 @@ for it.
 """
 
 import copy
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +18,8 @@ from scroll.ground.arguments import on_off, whole
 from scroll.ground.errors import InputError
 
 
-def check_stages(stages) -> tuple:
-    """The numbers of the stages, sorted, each once; InputError: they are no whole numbers above 0."""
+def check_stages(stages) -> tuple[int, ...]:
+    """The numbers of the stages, sorted, each once; InputError unless they are whole, above 0."""
     for stage in stages:
         whole('stages', stage, 1)
     return tuple(sorted(set(map(int, stages))))
@@ -36,21 +37,16 @@ class WideNetwork(nn.Module):
     def __init__(self, body: nn.Module, stages: tuple = (), mirror: bool = False):
         super().__init__()
         on_off('mirror', mirror)
-        self.stages, self.mirror, self.body = (
-            check_stages(stages),
-            bool(mirror),
-            copy.deepcopy(body),
-        )
+        self.stages, self.mirror = check_stages(stages), bool(mirror)
+        self.body: Any = copy.deepcopy(body)
         self.RENAMED = {'body.': '', **getattr(body, 'RENAMED', {})}  # in digests
         self.body.classifier = nn.Identity()
-        known = sum(name.startswith('layer') for name, _ in body.named_children()) * hasattr(
-            body, 'maps'
-        )
-        if any(stage > known for stage in self.stages):
-            raise InputError(
-                f'stages {list(self.stages)}: {type(body).__name__} has '
-                f'{f"stages 1 to {known}" if known else "no stages that are known"}'
-            )
+        count = 0
+        if hasattr(body, 'maps'):
+            count = sum(name.startswith('layer') for name, _ in body.named_children())
+        if any(stage > count for stage in self.stages):
+            available = f'stages 1 to {count}' if count else 'no stages that are known'
+            raise InputError(f'stages {list(self.stages)}: {type(body).__name__} has {available}')
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """(B, 3, S, S) -> (B, d), parts of unit length."""

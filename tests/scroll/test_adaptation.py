@@ -2,6 +2,8 @@
 that bits repeat.
 """
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -30,9 +32,8 @@ PLAIN = Augmentation(padding=0, flip=False)
 def parts(embedder, images, labels) -> tuple:
     """Statistics of the images, and all of them as a buffer's content."""
     features, keys = embedder(images)
-    return Statistics(features.shape[1]).add(features, labels), Exemplars(
-        labels, keys, features, images
-    )
+    statistics = Statistics(features.shape[1]).add(features, labels)
+    return statistics, Exemplars(labels, keys, features, images)
 
 
 @pytest.fixture(scope='module')
@@ -87,12 +88,9 @@ def test_a_start_that_says_nothing_of_the_labels_keeps_its_scale(f_T, run, embed
     own.
     """
     logits = f_T.decision_function(embedder(toy[0])[0])
-    assert (
-        run(iterations=0, scale=2, left_out=-logits).initial_scale == 2 < fit_scale(logits, toy[1])
-    )
-    assert run(iterations=0, scale=2, left_out=logits).initial_scale == pytest.approx(
-        fit_scale(logits, toy[1])
-    )
+    best = fit_scale(logits, toy[1])
+    assert run(iterations=0, scale=2, left_out=-logits).initial_scale == 2 < best
+    assert run(iterations=0, scale=2, left_out=logits).initial_scale == pytest.approx(best)
 
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
@@ -110,10 +108,8 @@ def by_hand(f_T, buffer, scale):
     """Gradients of the cross-entropy at the start, in float64: of weight, bias and scale."""
     u = buffer.features / GRID
     logits = u @ f_T.weight.T + f_T.bias
-    # (N, K)
-    error = (
-        np.exp(log_softmax(scale * logits, axis=1)) - np.eye(len(f_T.classes))[buffer.labels]
-    ) / len(u)
+    targets = np.eye(len(f_T.classes))[buffer.labels]
+    error = (np.exp(log_softmax(scale * logits, axis=1)) - targets) / len(u)  # (N, K)
     return scale * error.T @ u, scale * error.sum(axis=0), (error * logits).sum()
 
 
@@ -135,26 +131,14 @@ def flat():
 @pytest.mark.parametrize('learn_scale, minibatch', [(None, 12), (True, 50), (False, 50)])
 def test_the_first_update_of_a_classifier_of_features_by_hand(flat, learn_scale, minibatch):
     f_T, buffer = flat
-    f_star = adapt(
-        None,
-        f_T,
-        buffer,
-        Adaptation(
-            iterations=1,
-            minibatch=minibatch,
-            calibrate=False,
-            scale=2.0,
-            classifier_lr=0.5,
-            scale_lr=3.0,
-            learn_scale=learn_scale,
-        ),
-    )
+    rates = {'scale': 2.0, 'classifier_lr': 0.5, 'scale_lr': 3.0, 'learn_scale': learn_scale}
+    how = Adaptation(iterations=1, minibatch=minibatch, calibrate=False, **rates)
+    f_star = adapt(None, f_T, buffer, how)
     weight, bias, scale = by_hand(f_T, buffer, 2.0)
     np.testing.assert_allclose(f_star.weight, f_T.weight - first_step(weight, 0.5), atol=1e-6)
     np.testing.assert_allclose(f_star.bias, f_T.bias - first_step(bias, 0.5), atol=1e-6)
-    assert f_star.scale == pytest.approx(
-        2 - (learn_scale is not False) * first_step(scale, 3.0), abs=1e-6
-    )
+    moved = 0 if learn_scale is False else first_step(scale, 3.0)
+    assert f_star.scale == pytest.approx(2 - moved, abs=1e-6)
     logits = buffer.features / GRID @ f_T.weight.T + f_T.bias
     assert f_star.losses == pytest.approx([cross_entropy(2 * logits, buffer.labels)], rel=1e-5)
     assert f_star.mode == 'classifier'
@@ -162,23 +146,18 @@ def test_the_first_update_of_a_classifier_of_features_by_hand(flat, learn_scale,
     assert np.abs(first_step(weight, 0.5)).max() > 1e-4  # above the tolerance
 
 
-def same(one: dict, two: dict) -> dict:
-    """Which tensors of two state dicts are equal, bit for bit."""
-    return {name: torch.equal(one[name], two[name]) for name in one}
+def equal_tensors(one: dict, two: dict) -> set:
+    """Names of the tensors of two state dicts that are equal, bit for bit."""
+    return {name for name in one if torch.equal(one[name], two[name])}
 
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_psi_the_predictor_and_the_buffer_are_left_alone(run, embedder, f_T, buffer, mode):
-    before = {
-        held: {name: t.clone() for name, t in getattr(embedder, held).state_dict().items()}
-        for held in ('pristine', 'net')
-    }
+    before = copy.deepcopy([net.state_dict() for net in (embedder.pristine, embedder.net)])
     digests, samples = (embedder.digest, f_T.digest(), buffer.digest()), buffer.samples.copy()
     run(mode=mode)
-    assert all(
-        all(same(state, getattr(embedder, held).state_dict()).values())
-        for held, state in before.items()
-    )
+    for state, net in zip(before, (embedder.pristine, embedder.net)):
+        assert equal_tensors(state, net.state_dict()) == state.keys()
     assert digests == (embedder.digest, f_T.digest(), buffer.digest())
     np.testing.assert_array_equal(samples, buffer.samples)
     assert not embedder.pristine.training
@@ -200,11 +179,8 @@ def test_full_tuning_changes_every_parameter_but_the_head_and_the_batch_norm_sta
     run, embedder
 ):
     f_star = run(mode='full', lr=0.1)
-    equal = same(embedder.pristine.state_dict(), f_star.embedder.pristine.state_dict())
-    assert {name for name, is_equal in equal.items() if is_equal} == {
-        'classifier.weight',
-        'classifier.bias',
-    }
+    states = [e.pristine.state_dict() for e in (embedder, f_star.embedder)]
+    assert equal_tensors(*states) == {'classifier.weight', 'classifier.bias'}
 
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
@@ -284,7 +260,7 @@ def test_depthwise_networks_are_adapted_in_bfloat16(toy, mode):
 
 
 def test_exact_adaptation_has_no_other_precision(run):
-    with pytest.raises(InputError, match='bfloat16.*exact'):
+    with pytest.raises(InputError, match=r'bfloat16.*exact'):
         Adaptation(exact=True, precision='bfloat16')
     assert run(exact=True, precision='auto').made_on == 'every machine'
 
@@ -293,17 +269,12 @@ def test_string_labels_and_classes_that_left_the_buffer(embedder, toy):
     """The buffer holds two of three classes; the columns are those of f_T."""
     names = np.array(['ant', 'bee', 'cat'])
     statistics, buffer = parts(embedder, toy[0], names[toy[1]])
-    few = Exemplars(
-        *(a[toy[1] > 0] for a in (buffer.labels, buffer.keys, buffer.features, buffer.samples))
-    )
+    few = buffer.at(np.flatnonzero(toy[1]))
     f_star = adapt(embedder, ncc(statistics), few, Adaptation(iterations=1, augmentation=PLAIN))
     assert f_star.classes.tolist() == names.tolist()
-    assert f_star.decision_function(toy[0]).shape == (
-        24,
-        3,
-    )
-    right = names[f_star.decision_function(toy[0]).argmax(axis=1)] == names[toy[1]]
-    assert right.mean() > 0.8
+    logits = f_star.decision_function(toy[0])
+    assert logits.shape == (24, 3)
+    assert (logits.argmax(axis=1) == toy[1]).mean() > 0.8
 
 
 @pytest.mark.parametrize(
@@ -317,9 +288,9 @@ def test_string_labels_and_classes_that_left_the_buffer(embedder, toy):
     ids=str,
 )
 def test_divergence_is_refused_or_everything_is_finite(run, toy, settings):
+    words = ''
     try:
-        f_star = run(**settings)
+        logits = run(**settings).decision_function(toy[0])
     except InputError as error:
-        assert 'lower' in str(error)
-    else:
-        assert np.isfinite(f_star.decision_function(toy[0])).all()
+        words = str(error)
+    assert 'lower' in words or np.isfinite(logits).all()

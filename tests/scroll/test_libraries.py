@@ -159,7 +159,7 @@ def test_the_number_of_threads_is_part_of_the_digest_with_products_of_matrices_o
     one = embedders()
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 2)
     assert [a.digest == b.digest for a, b in zip(one, embedders())] == [False, True, False]
-    assert ['1 thread,' in e.holds_on for e in one] == [True, False, True]
+    assert ['1 thread,' in e.valid_on for e in one] == [True, False, True]
     with refused('hold on .* 1 thread, .* here is .* 2 threads, .*: make another'):
         one[0](np.zeros((1, 8, 8, 3), np.uint8))
 

@@ -72,7 +72,6 @@ class OfModule(Clipped):
 BOUNDS = {  # where a network has its bound -> the network of a bound
     'float': Clipped,
     'numpy float': lambda top: Clipped(np.float32(top)),
-    'numpy int': lambda top: Clipped(np.int64(top)),
     'buffer': lambda top: Clipped(torch.tensor(top)),
     'tensor': lambda top: Clipped([torch.tensor(top)], take=lambda tops: tops[0]),
     'array': lambda top: Clipped(np.array([top]), take=torch.from_numpy),
@@ -211,11 +210,9 @@ def elsewhere(call, *arguments):
     'make', [Reading, ThroughNumpy, Scripted, Drawing, Counting, Selecting, Failing, OfItsBatch]
 )
 def test_a_network_that_cannot_be_read_says_so_and_shares_nothing(make, tmp_path):
-    with pytest.warns(
-        UserWarning, match=f'{make.__name__}: it cannot be known what it computes: .*not cached'
-    ):
-        one = Embedder(make(5.0), PREPROCESSING, cache=tmp_path)
-        other = Embedder(make(5.0), PREPROCESSING, cache=tmp_path)
+    words = f'{make.__name__}: it cannot be known what it computes: .*not cached'
+    with pytest.warns(UserWarning, match=words):
+        one, other = (Embedder(make(5.0), PREPROCESSING, cache=tmp_path) for _ in range(2))
     assert one.unidentified
     assert one.digest != other.digest
     assert one.cache is None
@@ -228,7 +225,7 @@ def test_a_network_that_cannot_be_read_says_so_and_shares_nothing(make, tmp_path
 
 def test_an_exact_embedder_that_cannot_be_identified_does_not_claim_every_machine():
     with pytest.warns(UserWarning, match='cannot be known'):
-        assert Embedder(Counting(5.0), PREPROCESSING, 'exact').holds_on == 'this process'
+        assert Embedder(Counting(5.0), PREPROCESSING, 'exact').valid_on == 'this process'
 
 
 def lower_and_message_of(embedder) -> str:
@@ -245,18 +242,16 @@ def test_code_that_is_another_one_in_another_process_is_noticed():
 
 
 @contextlib.contextmanager
-def setting(change, restore):
-    change()
+def setting(switch, value, before):
+    switch(value)
     try:
         yield
     finally:
-        restore()
+        switch(before)
 
 
 def default_dtype(dtype):
-    return setting(
-        lambda: torch.set_default_dtype(dtype), lambda: torch.set_default_dtype(torch.float32)
-    )
+    return setting(torch.set_default_dtype, dtype, torch.float32)
 
 
 SWITCHES = {
@@ -265,24 +260,16 @@ SWITCHES = {
     'default device': lambda: torch.device('meta'),
     'autocast': lambda: torch.autocast('cpu', torch.bfloat16),
     'no gradients': torch.no_grad,
-    'deterministic': lambda: setting(
-        lambda: torch.use_deterministic_algorithms(True),
-        lambda: torch.use_deterministic_algorithms(False),
-    ),
-    'no denormals': lambda: setting(
-        lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)
-    ),
+    'deterministic': lambda: setting(torch.use_deterministic_algorithms, True, False),
+    'no denormals': lambda: setting(torch.set_flush_denormal, True, False),
     'anomalies': lambda: torch.autograd.set_detect_anomaly(True),
     'no oneDNN': lambda: torch.backends.mkldnn.flags(enabled=False),
     'no attention kernels': lambda: torch.nn.attention.sdpa_kernel(
         torch.nn.attention.SDPBackend.MATH
     ),
-    'medium products': lambda: setting(
-        lambda: torch.set_float32_matmul_precision('medium'),
-        lambda: torch.set_float32_matmul_precision('highest'),
-    ),
+    'medium products': lambda: setting(torch.set_float32_matmul_precision, 'medium', 'highest'),
     'numpy raises': lambda: np.errstate(all='raise'),
-    'another seed': lambda: setting(lambda: torch.manual_seed(99), lambda: None),
+    'another seed': lambda: setting(torch.manual_seed, 99, 99),
 }
 
 
@@ -368,14 +355,6 @@ def test_autocast_around_an_exact_embedder_and_complex_numbers_change_nothing():
 
     with refused('complex numbers are not known to be exact'):
         Embedder(Complex(0), PREPROCESSING, 'exact')
-
-
-def test_kernels_of_attention_are_part_of_what_float_features_depend_on():
-    embedder = Embedder(Attending(), PREPROCESSING)
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        assert Embedder(Attending(), PREPROCESSING).digest != embedder.digest
-        with refused('hold on .*flash attention=off'):
-            embedder(IMAGES)
 
 
 def test_a_network_that_leans_on_a_default_of_torch_is_noticed():

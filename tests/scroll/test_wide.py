@@ -42,7 +42,7 @@ def test_the_parts_are_those_of_the_network_and_have_unit_length():
 def test_in_integers_they_are_the_same_by_every_kernel_and_batch(small, monkeypatch, rounding):
     u = small(IMAGES)[0]
     assert u.shape == (len(IMAGES), 128 + 32 + 64)
-    assert small.holds_on == 'every machine'
+    assert small.valid_on == 'every machine'
     parts = np.split(u.astype(float), [128, 160], axis=1)
     assert all(
         np.allclose((part**2).sum(axis=1) ** 0.5, GRID / 3**0.5, rtol=1e-4) for part in parts
@@ -58,9 +58,6 @@ def test_in_integers_they_are_the_same_by_every_kernel_and_batch(small, monkeypa
     plain = weights.embedder('small')
     assert plain.psi_digest == small.psi_digest
     assert plain.digest != small.digest
-    assert np.array_equal(
-        weights.embedder('small', stages=(3,))(IMAGES)[0][:, :128] > 0, plain(IMAGES)[0] > 0
-    )
 
 
 def test_own_features_alone_are_those_without(small):
@@ -75,13 +72,8 @@ def test_own_features_alone_are_those_without(small):
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_they_are_adapted(mode):
     embedder = Embedder(tiny_net(), PREPROCESSING, stages=(2,), mirror=True)
-    learner = (
-        Scroll(
-            embedder, buffer_size=12, adaptation=Adaptation(mode=mode, iterations=3, select='none')
-        )
-        .fit(IMAGES, LABELS)
-        .adapt()
-    )
+    how = Adaptation(mode=mode, iterations=3, select='none')
+    learner = Scroll(embedder, buffer_size=12, adaptation=how).fit(IMAGES, LABELS).adapt()
     assert len(learner.adapted_.losses) == 3
     assert learner.adapted_.decision_function(IMAGES).shape == (len(IMAGES), len(np.unique(LABELS)))
 
