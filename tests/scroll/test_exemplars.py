@@ -178,6 +178,7 @@ def test_hash_keeps_the_lowest_keys_under_every_schedule_and_sharding(stream, da
         merged.merge(shard, statistics.merge(counted))
         assert shard.content().digest() == before
     assert merged.content().digest() == content.digest()
+    assert merged.complete
 
 
 def test_random_keeps_every_sample_with_equal_chance_however_the_class_arrives():
@@ -267,3 +268,16 @@ def test_a_buffer_that_cannot_be_is_refused(arguments):
         ExemplarBuffer(*arguments)
     with refused('empty'):
         ExemplarBuffer(5).content()
+
+
+def test_a_dropped_class_is_gone_and_its_places_stay_free():
+    stream = make_stream(np.repeat([0, 1], 8))
+    buffer = ExemplarBuffer(10)
+    statistics = fill(buffer, stream, [np.arange(16)])
+    held = buffer.content()
+    buffer.drop([0], statistics.remove(stream.features[:8], stream.labels[:8]))
+    assert buffer.content().keys.tolist() == held.keys[held.labels == 1].tolist()
+    assert not buffer.complete
+    for samples in (held.samples[:, 1:], held.samples.astype(np.int64)):
+        with refused('the buffer holds'):
+            buffer.check(samples)
