@@ -1,5 +1,5 @@
-"""Form of the house: packages, and rooms of `scroll/`, import from lower ones alone, no modules import
-each other in a circle, and docstrings begin with a verb or a noun.
+"""Form of the house: packages, and rooms of `scroll/`, import from lower ones alone, no modules
+import each other in a circle, and docstrings begin with a verb or a noun.
 """
 
 import ast
