@@ -1,4 +1,6 @@
-"""Arrows of the house: packages, and rooms of `scroll/`, import from lower ones alone."""
+"""Form of the house: packages, and rooms of `scroll/`, import from lower ones alone, no modules
+import each other in a circle, and docstrings begin with a verb or a noun.
+"""
 
 import ast
 import graphlib
@@ -31,6 +33,7 @@ ROOMS = [
     'commands',
 ]
 EXCEPTION = 'utils.main', 'bench.cli.command'  # Mammoth's name for the command that trains
+CLAUSES = ['What', 'Of', 'As', 'Those', 'These', 'When', 'Where', 'Which', 'With', 'At', 'By']
 
 
 def module_name(path: Path) -> str:
@@ -80,3 +83,14 @@ def test_no_arrow_leads_up():
 
 def test_no_modules_import_each_other_in_a_circle():
     graphlib.TopologicalSorter(GRAPH).prepare()  # a CycleError names the circle
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun():
+    wrong = []
+    for path in (*MODULES.values(), *(ROOT / 'tests').rglob('*.py')):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                text = ast.get_docstring(node) or ' '
+                if text.partition(' ')[0] in CLAUSES:
+                    wrong.append(f'{path.relative_to(ROOT)}: {text.splitlines()[0]}')
+    assert wrong == []

@@ -20,26 +20,23 @@ MAX_PARTS = 100_000
 MAX_DRAWS = 50_000_000
 
 
-def _reader(pattern: str, kind, fits, meaning: str) -> Callable:
-    """A function text -> number; InputError where the text does not match, or the number does not
-    fit.
-    """
+def _reader(kind: type, least: float, most: float, meaning: str) -> Callable:
+    """Return a function text -> number from `least` to `most`; InputError for another text."""
+    pattern = '[0-9]{1,15}' if kind is int else r'[0-9]{1,9}(\.[0-9]{1,9})?'
 
     def read(text):
-        if not re.fullmatch(pattern, str(text)) or not fits(kind(text)):
+        if not re.fullmatch(pattern, str(text)) or not least <= kind(text) <= most:
             raise InputError(f'{text!r} is not {meaning}')
         return kind(text)
 
     return read
 
 
-whole = _reader('[0-9]{1,15}', int, lambda n: n > 0, 'a positive whole number')
-parts = _reader(
-    '[0-9]{1,15}', int, lambda n: 0 < n <= MAX_PARTS, f'a whole number from 1 to {MAX_PARTS}'
-)
-from_zero = _reader('[0-9]{1,15}', int, lambda n: True, 'a whole number')
-positive = _reader(r'[0-9]{1,9}(\.[0-9]{1,9})?', float, lambda x: x > 0, 'a number above 0')
-_percentage = _reader(r'[0-9]{1,3}(\.[0-9]{1,9})?', float, lambda x: x <= 100, 'a percentage')
+whole = _reader(int, 1, 10**15, 'a positive whole number')
+parts = _reader(int, 1, MAX_PARTS, f'a whole number from 1 to {MAX_PARTS}')
+from_zero = _reader(int, 0, 10**15, 'a whole number')
+positive = _reader(float, 1e-9, 10**9, 'a number above 0')
+_percentage = _reader(float, 0, 100, 'a percentage')
 
 
 def optional(text):

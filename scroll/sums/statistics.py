@@ -122,13 +122,10 @@ class Statistics:
         self.dim, self.lift, self.by_class = int(dim), lift, bool(by_class)
         check_memory(f'the Gram matrix of {self.size} features', 8 * (self.size + 1) ** 2)
         self._lock = threading.RLock()
-        gram = np.zeros((self.size + 1, self.size + 1), np.int64)
-        self.assign(
-            np.zeros(0, np.int64),
-            np.zeros(0, np.int64),
-            gram[:0],
-            gram[None][:0] if by_class else gram,
-        )
+        size = self.size + 1
+        shape = (0, size, size) if by_class else (size, size)
+        none = np.zeros(0, np.int64)
+        self.assign(none, none, np.zeros((0, size), np.int64), np.zeros(shape, np.int64))
 
     def __getstate__(self) -> tuple:
         return self.dim, self.lift, self.by_class, self._complete()

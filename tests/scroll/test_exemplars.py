@@ -178,6 +178,7 @@ def test_hash_keeps_the_lowest_keys_under_every_schedule_and_sharding(stream, da
         merged.merge(shard, statistics.merge(counted))
         assert shard.content().digest() == before
     assert merged.content().digest() == content.digest()
+    assert merged.complete
 
 
 def test_random_keeps_every_sample_with_equal_chance_however_the_class_arrives():
@@ -204,20 +205,51 @@ def test_the_removed_are_gone_and_their_places_are_filled_by_the_new(strategy):
     buffer = ExemplarBuffer(12, strategy)
     statistics = fill(buffer, stream, [np.arange(16)])
     before = buffer.content()
-    gone = np.flatnonzero(np.isin(stream.keys, before.keys[[0, 1, -1]]))
+    assert before.at([0]).digest() != before.at([1]).digest()
+    gone = np.flatnonzero(stream.keys == before.keys[0])
     statistics.remove(*stream.part(gone)[:2])
     buffer.remove(stream.keys[gone], stream.labels[gone], statistics)
-    assert buffer.content().keys.tolist() == before.keys[2:-1].tolist()
-    assert len(buffer) == 9
+    assert buffer.content().keys.tolist() == before.keys[1:].tolist()
+    assert len(buffer) == 11
     assert not buffer.complete
     offer(buffer, stream.part(np.arange(16, 24)), statistics)
     assert len(buffer) <= 12
     assert 2 in buffer.content().labels
     assert not np.isin(stream.keys[gone], buffer.content().keys).any()
+    rest = np.flatnonzero(~np.isin(stream.keys, [*buffer.content().keys, *stream.keys[gone]]))
+    statistics.remove(*stream.part(rest)[:2])
+    buffer.remove(stream.keys[rest], stream.labels[rest], statistics)
+    assert buffer.complete  # it has all that was learned
 
 
-@pytest.mark.parametrize('labels', [[0, 0], [1, 0]])
-def test_arrays_whose_classes_are_not_in_order_are_refused(labels):
+def test_classes_renamed_are_a_buffer_of_the_new_names():
+    stream = make_stream([0, 0, 0, 1, 1, 1])
+    names = {0: 'b', 1: 'a'}
+    buffers = [ExemplarBuffer(6) for _ in range(2)]
+    statistics = fill(buffers[0], stream, [np.arange(6)])
+    buffers[0].rename(names, statistics.relabel(names))
+    fill(buffers[1], stream._replace(labels=np.array(list('bbbaaa'))), [np.arange(6)])
+    digests = [buffer.content().digest() for buffer in buffers]
+    assert digests[0] == digests[1]
+
+
+CHANGES = {
+    'a class twice': ({'labels': np.array([0, 0])}, 'arrays of the buffer'),
+    'classes out of order': ({'labels': np.array([1, 0])}, 'arrays of the buffer'),
+    'one array more': ({'more': np.zeros(1)}, 'arrays of the buffer'),
+    'no sample of a class': ({'sizes': np.array([4, 0])}, 'quota'),
+    'too many of a class': ({'sizes': np.array([1, 3])}, 'quota'),
+    'fewer keys': ({'keys': np.arange(3, dtype=np.uint64)}, 'go together'),
+    'other keys': ({'keys': np.arange(4)}, 'go together'),
+    'other features': ({'features': np.zeros((4, 5))}, 'go together'),
+    'other numbers': ({'coins': np.zeros(4, np.float32)}, 'go together'),
+    'tables of numbers': ({'coins': np.zeros((4, 1))}, 'go together'),
+    'long features': ({'features': np.full((4, 5), 1 << 17, np.int32)}, 'unit length'),
+}
+
+
+@pytest.mark.parametrize('change', CHANGES)
+def test_arrays_that_no_buffer_has_are_refused(change):
     stream = make_stream([0, 0, 1, 1])
     buffer = ExemplarBuffer(4)
     statistics = fill(buffer, stream, [np.arange(4)])
@@ -225,6 +257,27 @@ def test_arrays_whose_classes_are_not_in_order_are_refused(labels):
     facts = {'capacity': 4, 'strategy': 'herding', 'random': arrays.pop('random')}
     again = ExemplarBuffer.from_arrays(arrays, facts, statistics, lambda samples: None)
     assert again.content().digest() == buffer.content().digest()
-    arrays['labels'] = np.array(labels)
-    with refused('arrays of the buffer'):
-        ExemplarBuffer.from_arrays(arrays, facts, statistics, lambda samples: None)
+    other, word = CHANGES[change]
+    with refused(word):
+        ExemplarBuffer.from_arrays(arrays | other, facts, statistics, lambda samples: None)
+
+
+@pytest.mark.parametrize('arguments', [(0,), ('9',), (5, 'best'), (5, 'random', -1)])
+def test_a_buffer_that_cannot_be_is_refused(arguments):
+    with refused():
+        ExemplarBuffer(*arguments)
+    with refused('empty'):
+        ExemplarBuffer(5).content()
+
+
+def test_a_dropped_class_is_gone_and_its_places_stay_free():
+    stream = make_stream(np.repeat([0, 1], 8))
+    buffer = ExemplarBuffer(10)
+    statistics = fill(buffer, stream, [np.arange(16)])
+    held = buffer.content()
+    buffer.drop([0], statistics.remove(stream.features[:8], stream.labels[:8]))
+    assert buffer.content().keys.tolist() == held.keys[held.labels == 1].tolist()
+    assert not buffer.complete
+    for samples in (held.samples[:, 1:], held.samples.astype(np.int64)):
+        with refused('the buffer holds'):
+            buffer.check(samples)

@@ -2,6 +2,7 @@
 `remove`; safe on disk.
 """
 
+import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from scroll.ground.grid import GRID
+from scroll.ground.grid import GRID, check_quantised
+from scroll.sums.lift import Lift
 from scroll.sums.statistics import MAX_SAMPLES, Statistics
 from tests.scroll.conftest import cuttings, make_stream, of, quick, refused, streams
 
@@ -109,7 +111,7 @@ def test_saved_is_loaded(labels, tmp_path):
     s = of(make_stream(labels)) if labels else Statistics(5)
     s.save(tmp_path / 's.npz')
     loaded = Statistics.load(tmp_path / 's.npz')
-    assert loaded == s
+    assert loaded == pickle.loads(pickle.dumps(s)) == s
     assert loaded.dim == 5
     assert [p.name for p in tmp_path.iterdir()] == ['s.npz']
     more = make_stream(labels or [1], seed=9)
@@ -148,8 +150,9 @@ def test_an_error_leaves_everything_as_it_was():
         Statistics(5).add(_FEATURES, ['a', 'b']),
         Statistics(5, None, True),
     ):
-        with refused():
-            s.merge(other)
+        for change in (s.merge, s.subtract):
+            with refused():
+                change(other)
     for names in ({0: 5, 1: 5}, {0: 1}, {0: 0.5, 1: 1.5}):
         with refused('relabel|y'):
             s.relabel(names)
@@ -312,9 +315,27 @@ def test_arrays_that_cannot_be_are_refused(change, word, by_class):
         Statistics.from_arrays(arrays | change)
 
 
-def test_a_column_of_zeros_has_no_products():
+@pytest.mark.parametrize('places, word', [([(0, 1)], 'go with'), ([(0, 1), (1, 0)], 'too small')])
+def test_a_column_of_zeros_has_no_products(places, word):
     arrays = Statistics(2).add(np.array([[300, 0], [500, 0]]), [0, 0]).state_dict()
     gram = arrays['gram'].copy()
-    gram[0, 1] = gram[1, 0] = 1
-    with refused('too small'):
+    for place in places:
+        gram[place] = 1
+    with refused(word):
         Statistics.from_arrays(arrays | {'gram': gram})
+
+
+def test_arrays_of_a_lift_need_that_lift():
+    lift = Lift('relu', 5, 3)
+    lifted = Statistics(5, lift).add(make_stream([0, 1]).features, [0, 1])
+    assert Statistics.from_arrays(lifted.state_dict(), lift) == lifted
+    with refused('shapes'):
+        Statistics.from_arrays(lifted.state_dict(), Lift('relu', 5, 4))
+
+
+def test_lists_and_rows_of_zeros_are_on_the_grid():
+    rows = [[0, 0], [GRID, 0]]
+    check_quantised(rows)
+    assert Statistics(2).add(rows, [0, 0]).total == 2
+    with refused('sample 1 has length 0.5'):
+        check_quantised([[0, 0], [GRID // 2, 0]])
