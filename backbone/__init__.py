@@ -42,7 +42,7 @@ class MammothBackbone(nn.Module):
         return self
 
     def maps(self, x: torch.Tensor) -> list:
-        """Feature maps after the stem and each stage, each (B, C, H, W); `features` pools the last."""
+        """Feature maps (B, C, H, W) after the stem and each stage; `features` pools the last."""
         raise NotImplementedError(f'{type(self).__name__} has no feature maps')
 
     def features(self, x: torch.Tensor) -> torch.Tensor:

@@ -34,17 +34,20 @@ INPUT_SIZES = 224, 240, 260, 280, 300  # that the published weights of each vari
 
 
 def scaled_stages(variant: int) -> list:
-    """(expansion, kernel, stride, channels, blocks) of each stage of a variant; channels are
-    multiples of 8, and at least nine tenths of what the factor gives."""
+    """(expansion, kernel, stride, channels, blocks) of each stage of a variant.
+
+    Channels are multiples of 8, at least nine tenths of the scaled number."""
     width, depth = VARIANTS[variant]
     stages = []
-    for number, (expansion, kernel, stride, channels, blocks) in enumerate(STAGES):
-        wanted = channels * width
-        channels = max(8, int(wanted + 4) // 8 * 8)
-        channels += 8 * (channels < 0.9 * wanted)
-        if 0 < number < len(STAGES) - 1:
-            blocks = math.ceil(blocks * depth)
-        stages.append((expansion, kernel, stride, channels, blocks))
+    for stage in STAGES:
+        *block, channels, count = stage
+        scaled = channels * width
+        rounded = max(8, int(scaled + 4) // 8 * 8)
+        if rounded < 0.9 * scaled:
+            rounded += 8
+        if stage not in (STAGES[0], STAGES[-1]):
+            count = math.ceil(count * depth)
+        stages.append((*block, rounded, count))
     return stages
 
 
@@ -78,7 +81,8 @@ class InvertedResidual(nn.Module):
         out = x if self.conv1 is None else F.relu6(self.bn1(self.conv1(x)), inplace=True)
         stride, _ = self.conv2.stride
         kernel, _ = self.conv2.kernel_size
-        out = out if stride == 1 else pad_same(out, kernel, stride)
+        if stride > 1:
+            out = pad_same(out, kernel, stride)
         out = F.relu6(self.bn2(self.conv2(out)), inplace=True)
         out = self.bn3(self.conv3(out))
         return out + x if self.stays else out
@@ -98,15 +102,12 @@ class EfficientNetLite(StagedBackbone):
         self.conv1 = nn.Conv2d(3, STEM, 3, 2, bias=False)
         self.bn1 = nn.BatchNorm2d(STEM, EPS)
         channels_in = STEM
-        for number, (expansion, kernel, stride, channels, blocks) in enumerate(
-            scaled_stages(variant), 1
-        ):
-            first = InvertedResidual(channels_in, channels, expansion, kernel, stride)
-            rest = [
-                InvertedResidual(channels, channels, expansion, kernel, 1)
-                for _ in range(blocks - 1)
-            ]
-            setattr(self, f'layer{number}', nn.Sequential(first, *rest))
+        for number, stage in enumerate(scaled_stages(variant), 1):
+            expansion, kernel, stride, channels, count = stage
+            blocks = [InvertedResidual(channels_in, channels, expansion, kernel, stride)]
+            for _ in range(count - 1):
+                blocks.append(InvertedResidual(channels, channels, expansion, kernel, 1))
+            setattr(self, f'layer{number}', nn.Sequential(*blocks))
             channels_in = channels
         self.layer8 = nn.Sequential(
             nn.Conv2d(channels_in, FEATURES, 1, bias=False),
@@ -125,7 +126,7 @@ def from_published(state: dict) -> tuple:
     InputError: they have the shapes of no variant."""
     for variant in range(len(VARIANTS)):
         with torch.device('meta'):
-            known = feature_tensors(EfficientNetLite(1, variant))
-        if [t.shape for t in known.values()] == [t.shape for t in state.values()]:
-            return dict(zip(known, state.values())), variant
+            expected = feature_tensors(EfficientNetLite(1, variant))
+        if [t.shape for t in expected.values()] == [t.shape for t in state.values()]:
+            return dict(zip(expected, state.values())), variant
     raise InputError(f'EfficientNet-Lite of {len(state)} tensors is none of its variants 0 to 4')

@@ -33,9 +33,8 @@ class LibraryBackbone(LibraryNetwork, Mapless):
         super().__init__(net.body, net.input_size, ())
         self.origin.copy_(net.origin)
         with torch.no_grad():
-            self.feature_dim = net.features(
-                torch.zeros(1, 3, net.input_size, net.input_size)
-            ).shape[1]
+            black = torch.zeros(1, 3, net.input_size, net.input_size)
+            self.feature_dim = net.features(black).shape[1]
         self.num_classes = num_classes
         self.classifier = nn.Linear(self.feature_dim, num_classes)
         self.train()
@@ -49,8 +48,7 @@ def is_of_a_library(name) -> bool:
 
 @lru_cache(maxsize=1)
 def network_of(weights: str) -> tuple:
-    """(`LibraryNetwork`, `Preprocessing`, backbone, its options, what else is known) of weights so
-    named.
+    """(`LibraryNetwork`, `Preprocessing`, backbone, its options, info) of weights so named.
 
     Published weights are assumed to have seen ImageNet, as nearly all have. InputError: the name is
     not as the head of this file says, or the network cannot be had."""
@@ -62,18 +60,21 @@ def network_of(weights: str) -> tuple:
         )
     with prefixed(f'--weights {weights}'):
         net, preprocessing = NETWORKS[library](name, **given)
-    options = {f'{library}_name': name} | {key: given[key] for key in ('img_size',) if key in given}
-    published = not {'random', 'file'} & set(given) and not Path(name).is_dir()
-    return net, preprocessing, library, options, {'saw': 'ImageNet'} if published else {}
+    options = {f'{library}_name': name}
+    if 'img_size' in given:
+        options['img_size'] = given['img_size']
+    own = 'random' in given or 'file' in given or Path(name).is_dir()
+    return net, preprocessing, library, options, {} if own else {'saw': 'ImageNet'}
 
 
 @register_backbone('timm')
 def timm(
     num_classes: int, timm_name: str = 'vit_small_patch16_224', img_size: int | None = None
 ) -> LibraryBackbone:
-    """Args:
-    timm_name: any image network of timm's, here at its random start.
-    img_size: pixels of the images that it gets, of networks that are built for one size."""
+    """Build an image network of timm's, at its random start.
+
+    timm_name: its name.
+    img_size: pixels of its images, for networks that are built for one size."""
     seed = int(torch.randint(2**62, ()))  # of torch's generator, which a run seeds
     return LibraryBackbone(timm_network(timm_name, random=seed, img_size=img_size)[0], num_classes)
 
@@ -82,8 +83,8 @@ def timm(
 def transformers(
     num_classes: int, transformers_name: str = 'google/vit-base-patch16-224'
 ) -> LibraryBackbone:
-    """Args:
-    transformers_name: a folder with a config.json, or a model on the hub; here at its random
-    start."""
+    """Build an image network of transformers', at its random start.
+
+    transformers_name: a folder with a config.json, or a model on the hub."""
     seed = int(torch.randint(2**62, ()))
     return LibraryBackbone(transformers_network(transformers_name, random=seed)[0], num_classes)

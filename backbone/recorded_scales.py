@@ -9,6 +9,7 @@ kept in the cache.
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,22 +27,16 @@ INPUT_SIZES = 64, 96, 128, 160, 192  # and what the weights were trained at
 
 
 def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, about: dict) -> dict:
-    """Write the scales that `net`'s activations have on these images, with the digests of its
-    networks, and return what the file says.
+    """Write the scales of `net`'s activations on these images; return the content of the file.
 
-    preprocessing: of the weights, with the size that they were trained at. images: uint8 (N, H, W,
-    C), of the data that the weights were trained on. about: where the images come from, in whatever
-    JSON holds."""
-    at = {
-        size: Preprocessing(size, preprocessing.mean, preprocessing.std)
-        for size in sorted({*INPUT_SIZES, RECORDED_AT, preprocessing.input_size})
-    }
-    scales = scales_of(net, at[RECORDED_AT], images)
-    made = {str(size): quantise_with_scales(net, expected, scales) for size, expected in at.items()}
-    networks = {
-        size: {'digest': network.digest(), 'golden': network.check()}
-        for size, network in made.items()
-    }
+    preprocessing: of the weights, with the size that they were trained at.
+    images: uint8 (N, H, W, C), of the data that the weights were trained on.
+    about: the origin of the images, as JSON has it."""
+    scales = scales_of(net, replace(preprocessing, input_size=RECORDED_AT), images)
+    networks = {}
+    for size in sorted({*INPUT_SIZES, RECORDED_AT, preprocessing.input_size}):
+        made = quantise_with_scales(net, replace(preprocessing, input_size=size), scales)
+        networks[str(size)] = {'digest': made.digest(), 'golden': made.check()}
     content = {
         'format': FORMAT,
         'psi': state_digest(net),
@@ -69,9 +64,7 @@ def sizes(path: Path) -> list:
 
 
 def check_source(psi: str, net, path: Path, name: str) -> None:
-    """InputError unless an integer network, or scales, were made from the weights that `net`
-    has.
-    """
+    """InputError unless an integer network, or scales, were made from the weights of `net`."""
     if psi != state_digest(net):
         raise InputError(
             f'--embedding_dtype integer: {path} was made from other weights than --weights '
@@ -80,8 +73,7 @@ def check_source(psi: str, net, path: Path, name: str) -> None:
 
 
 def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None) -> IntegerNetwork:
-    """The integer network of the weights `name`, which `net` has, by their recorded scales, kept in
-    `cache`.
+    """The integer network of the weights `name`, which `net` has, kept in the folder `cache`.
 
     InputError: the scales are of other weights, or not for images of this size, or give another
     network on this machine than where they were recorded."""
@@ -95,17 +87,13 @@ def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None
             f'{", ".join(map(str, sizes(path)))} pixels, and none for {size}: give --input_size '
             'one of these'
         )
-    kept = (
-        None
-        if cache is None
-        else Path(cache) / f'{Path(name).stem}-{size}-{expected["digest"][:16]}.npz'
-    )
-    if kept is not None and kept.is_file():
-        with suppress(InputError):  # only ever a copy of what can be made again
-            found, _ = IntegerNetwork.load(kept)
-            if found.digest() == expected['digest']:
-                found.golden = expected['golden']
-                return found
+    copy = cache and Path(cache) / f'{Path(name).stem}-{size}-{expected["digest"][:16]}.npz'
+    if copy and copy.is_file():
+        with suppress(InputError):  # it can be made again
+            loaded, _ = IntegerNetwork.load(copy)
+            if loaded.digest() == expected['digest']:
+                loaded.golden = expected['golden']
+                return loaded
     made = quantise_with_scales(net, preprocessing, recorded['scales'])
     if made.digest() != expected['digest']:
         raise InputError(
@@ -113,6 +101,6 @@ def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None
             f'than where {path} was recorded: another version of torch may help'
         )
     made.golden = expected['golden']
-    if kept is not None:
-        made.save(kept, {'psi': recorded['psi']})
+    if copy:
+        made.save(copy, {'psi': recorded['psi']})
     return made

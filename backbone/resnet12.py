@@ -37,10 +37,11 @@ class Block(nn.Module):
 
 @register_backbone('resnet12')
 class ResNet12(MammothBackbone):
-    """Args:
+    """Four blocks of three convolutions and a linear head.
+
     num_classes: outputs of the linear head.
     width: channels of the first stage, even; the others have 2.5, 5 and 10 times as many,
-    features 10."""
+        features 10."""
 
     def __init__(self, num_classes: int, width: int = 64):
         super().__init__()
@@ -54,11 +55,8 @@ class ResNet12(MammothBackbone):
         self.feature_dim = 10 * width
         channels = [3, width, width * 5 // 2, 5 * width, 10 * width]
         for stage in range(4):
-            setattr(
-                self,
-                f'layer{stage + 1}',
-                nn.Sequential(Block(channels[stage], channels[stage + 1])),
-            )
+            block = Block(channels[stage], channels[stage + 1])
+            setattr(self, f'layer{stage + 1}', nn.Sequential(block))
         self.classifier = nn.Linear(self.feature_dim, num_classes)
         kaiming(self)
 
@@ -68,7 +66,8 @@ class ResNet12(MammothBackbone):
                 f'--backbone resnet12 halves images four times; {tuple(x.shape[2:])} pixels are '
                 'too few: give --input_size 16 or more'
             )
-        maps = [x]
+        maps = []
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
-            maps.append(stage(maps[-1]))
-        return maps[1:]
+            x = stage(x)
+            maps.append(x)
+        return maps

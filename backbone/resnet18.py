@@ -21,11 +21,12 @@ class BasicBlock(Block):
 
 @register_backbone('resnet18-md')
 class ResNet18(ResNet):
-    """Args:
+    """Meta-Dataset's ResNet18.
+
     num_classes: outputs of the linear head.
     width: channels of the first stage; features are 8 times as many.
     stem_padding: 1 (published evaluation code) or 2 (published training code); the weights fit
-    both."""
+        both."""
 
     def __init__(self, num_classes: int, width: int = 64, stem_padding: int = 1):
         if stem_padding not in (1, 2) or width < 1:

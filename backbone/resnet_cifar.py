@@ -49,10 +49,11 @@ class ResNet(StagedBackbone):
     before.
 
     block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (default:
-    1) out.
-    num_blocks: of each stage. num_classes: outputs of the linear head. num_filters: channels of the
-    stem and, before expansion, of the first stage; also `nf`. stem: the first convolution, if not
-    this one."""
+        1) out.
+    num_blocks: of each stage.
+    num_classes: outputs of the linear head.
+    num_filters: channels of the stem and, before expansion, of the first stage; also `nf`.
+    stem: the first convolution, if not this one."""
 
     RENAMED = {'shortcut': 'downsample'}  # what digests call it, as before
 
@@ -76,13 +77,10 @@ class ResNet(StagedBackbone):
         channels_in = num_filters
         for stage, count in enumerate(num_blocks):
             channels = num_filters * 2**stage
-            rest = [block(channels * expansion, channels) for _ in range(count - 1)]
-            setattr(
-                self,
-                f'layer{stage + 1}',
-                nn.Sequential(block(channels_in, channels, 1 if stage == 0 else 2), *rest),
-            )
+            blocks = [block(channels_in, channels, 2 if stage else 1)]
             channels_in = channels * expansion
+            blocks += [block(channels_in, channels) for _ in range(count - 1)]
+            setattr(self, f'layer{stage + 1}', nn.Sequential(*blocks))
         self.classifier = nn.Linear(self.feature_dim, num_classes)
 
     def stem(self, x: torch.Tensor) -> torch.Tensor:

@@ -70,20 +70,18 @@ def names() -> list:
 
 
 def find(name: str) -> Path:
-    """The file of a shipped, published or packaged name, or at a path. InputError: there is none;
-    with where to fetch it and where to put it, or else the nearest known names."""
-    name, (fetched, source) = str(name), PUBLISHED.get(str(name), (None, ''))
-    for path in [
-        *([SHIPPED / fetched] if fetched else []),
-        SHIPPED / f'{name}.safetensors',
-        Path(name),
-    ]:
+    """The file of a shipped, published or packaged name, or at a path.
+
+    InputError: there is none; says where to fetch it and where to put it, or the nearest names."""
+    name = str(name)
+    fetched, source = PUBLISHED.get(name, (f'{name}.safetensors', ''))
+    for path in (SHIPPED / fetched, Path(name)):
         try:
             if path.is_file():
                 return path
         except OSError as error:  # too long for a name, or in a folder that is closed
             raise InputError(f'--weights {name}: {error.strerror}') from error
-    if fetched:
+    if source:
         raise InputError(f'--weights {name}: fetch {source}, and put it at {SHIPPED / fetched}')
     if name in PACKAGED:
         return _of_package(name)
@@ -97,8 +95,8 @@ def find(name: str) -> Path:
 def _of_package(name: str) -> Path:
     """The file of a packaged name, where its distribution is installed; no code of it runs."""
     package = PACKAGED[name]
-    found = importlib.util.find_spec(package.distribution.replace('-', '_'))
-    for folder in (found and found.submodule_search_locations) or ():
+    spec = importlib.util.find_spec(package.distribution.replace('-', '_'))
+    for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder) / package.file
         if path.is_file():
             if sha256(path) == package.digest:

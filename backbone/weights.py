@@ -177,7 +177,7 @@ def embedder(
     net, preprocessing = network(name, input_size)
     integers = None
     if has_integers(name, input_size):
-        folder = None if cache is None else Path(cache) / 'integers'
+        folder = cache and Path(cache) / 'integers'
         integers = integers_of(name, net, preprocessing, folder)
     dtype = 'integer' if integers else 'float32'
     wide = {'stages': stages, 'mirror': mirror}

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch.nn.grad import conv2d_input
 
-_FEWEST_TAPS, _MOST_PIXELS = 25, 100  # of a channel's weights, of its map: else oneDNN is as fast
+# of a channel's weights, of its map: else oneDNN is as fast
+_FEWEST_TAPS = 25
+_MOST_PIXELS = 100
 
 
 def suits(conv) -> bool:
-    """Whether `convolve` may stand for a module's `_conv_forward`: it is depthwise, and its weights
-    large.
-    """
+    """True if `convolve` may stand for a module's `_conv_forward`: depthwise, of large weights."""
     return (
         type(conv) is torch.nn.Conv2d
         and conv.groups == conv.in_channels == conv.out_channels

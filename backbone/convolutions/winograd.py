@@ -12,13 +12,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-_FEWEST_CHANNELS, _FEWEST_IMAGES = 64, 16  # below, transforms take longer than they save
+# below, transforms take longer than they save
+_FEWEST_CHANNELS = 64
+_FEWEST_IMAGES = 16
 
 
 def suits(conv) -> bool:
-    """Whether `convolve` may stand for a module's `_conv_forward`: it is a 3x3 convolution of
-    stride 1.
-    """
+    """True if `convolve` may stand for a module's `_conv_forward`: 3x3, of stride 1."""
     return (
         type(conv) is torch.nn.Conv2d
         and conv.kernel_size == (3, 3)
@@ -33,13 +33,10 @@ def suits(conv) -> bool:
 def convolve(x: torch.Tensor, weight: torch.Tensor, bias: None) -> torch.Tensor:
     """(B, C, H, W) and (K, C, 3, 3) -> (B, K, H, W), channels-last; direct where that is faster."""
     count, channels, height, width = x.shape
-    size = next(
-        (size for size in (4, 2) if height % size == width % size == 0 and height > size), 0
-    )
+    size = 4 if height % 4 == width % 4 == 0 and height > 4 else 2
     if (
         count < _FEWEST_IMAGES
-        or not size
-        or (size == 2 and height * width > 64)
+        or (size == 2 and (height % 2 or width % 2 or height == 2 or height * width > 64))
         or x.device.type != 'cpu'
         or x.dtype.itemsize < 4
         or torch.is_autocast_enabled('cpu')

@@ -53,7 +53,10 @@ class ContinualDataset:
     N_CLASSES_PER_TASK: int
     N_TASKS: int
     SIZE: tuple
-    EPOCHS, BATCH_SIZE, BACKBONE = 50, 32, 'resnet18'  # what the getters of that name return
+    # returned by `get_epochs`, `get_batch_size`, `get_backbone`
+    EPOCHS = 50
+    BATCH_SIZE = 32
+    BACKBONE = 'resnet18'
     AVAIL_SCHEDS = ['multisteplr', 'cosine']
     DEFAULT_WEIGHTS = 'none'  # of --weights; None: the weights that come with this project
     REFUSED_FLAGS = {}

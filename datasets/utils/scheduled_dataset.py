@@ -258,7 +258,7 @@ class ScheduledDataset(ContinualDataset):
         return self.train_loader, self.test_loaders[-1]
 
     def test_loader(self, task: int) -> ImageLoader:
-        """Test samples of the classes of one task; with `--validation_mode complete` of all so far."""
+        """Test samples of a task's classes; with `--validation_mode complete` of all so far."""
         images = self.test_images
         labels = self.test_labels
         first = task

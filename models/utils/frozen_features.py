@@ -22,7 +22,7 @@ class FrozenModel(ContinualModel):
 
     Attributes:
         embedder: the backbone as the flags say.
-        features_of: `TestFeatures`, of what is evaluated."""
+        features_of: features for evaluation, an `EvaluationFeatures`."""
 
     RAW_STREAM = ONLINE = True
     TRANSIENT = ('embedder', 'features_of')
@@ -31,7 +31,7 @@ class FrozenModel(ContinualModel):
         super().__init__(backbone, loss, args, transform, dataset)
         self.net.requires_grad_(False)
         self.embedder = make_embedder(self.net, args, dataset, self.device)
-        self.features_of = TestFeatures(self.embedder)
+        self.features_of = EvaluationFeatures(self.embedder)
 
     def get_parameters(self):
         return []  # the backbone is frozen
@@ -162,10 +162,8 @@ def _preprocessing(dataset, args) -> Preprocessing:
     return Preprocessing(int(np.max(dataset.SIZE)), *levels)
 
 
-class TestFeatures:
+class EvaluationFeatures:
     """Features for evaluation; those of test images, whose memory stays the same, are kept."""
-
-    __test__ = False  # no test case, whatever pytest thinks of the name
 
     def __init__(self, embedder: Embedder):
         self.embedder = embedder

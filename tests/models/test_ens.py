@@ -59,14 +59,7 @@ def test_keys_from_data_have_its_mean_and_deviation(ens):
 
 
 def test_shares_add_up_to_one_whatever_the_cosines():
-    cosine = torch.tensor(
-        [
-            [0.5, 0.3, 0.2],
-            [-0.1, -0.2, -0.2],
-            [0.0, 0.0, 0.0],
-            [0.25, -0.25, 0.0],
-            [1e-30, 0.0, 0.0],
-        ]
-    )
+    rows = [0.5, 0.3, 0.2], [-0.1, -0.2, -0.2], [0.0, 0.0, 0.0], [0.25, -0.25, 0.0], [1e-30, 0, 0]
+    cosine = torch.tensor(rows)
     expected = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.4, 0.4], *[[1 / 3] * 3] * 3])
     torch.testing.assert_close(shares(cosine), expected)

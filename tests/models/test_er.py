@@ -43,12 +43,11 @@ def test_it_keeps_training_images_as_they_are_in_the_files_under_their_labels(tr
     model, dataset = trained('er')
     assert model.buffer.examples.dtype == torch.uint8
     assert len(model.buffer) == 40
-    known = {
+    label_of = {
         image.tobytes(): int(label)
         for image, label in zip(dataset.images.train, dataset.train_labels)
     }
-    assert [
-        known[image.tobytes()] for image in model.buffer.examples.numpy()
-    ] == model.buffer.labels.tolist()
+    labels = [label_of[image.tobytes()] for image in model.buffer.examples.numpy()]
+    assert labels == model.buffer.labels.tolist()
     assert model.buffer.num_seen_examples == 80
     assert len(np.unique(model.buffer.labels)) > 5

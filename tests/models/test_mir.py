@@ -33,9 +33,8 @@ def test_interference_is_the_change_of_loss_that_the_step_makes(seed, lr):
     scores = interference(net, lr, x, y)
     before = F.cross_entropy(net(x), y, reduction='none').detach()
     torch.optim.SGD(net.parameters(), lr=lr).step()
-    assert torch.allclose(
-        scores, F.cross_entropy(net(x), y, reduction='none').detach() - before, atol=1e-12
-    )
+    after = F.cross_entropy(net(x), y, reduction='none').detach()
+    assert torch.allclose(scores, after - before, atol=1e-12)
     assert not scores.requires_grad
     assert lr or not scores.any()
 
@@ -52,9 +51,8 @@ def test_scoring_leaves_the_network_alone(start):
     in_training = interference(model.net, 0.1, inputs, labels)
     assert in_training.any()
     assert all(module.training for module in model.net.modules())
-    assert all(
-        torch.equal(a, before.state_dict()[name]) for name, a in model.net.state_dict().items()
-    )
+    states = model.net.state_dict(), before.state_dict()
+    assert all(map(torch.equal, *(state.values() for state in states)))
     assert all(torch.equal(p.grad, g) for p, g in zip(model.net.parameters(), gradients))
     model.net.eval()
     assert not torch.allclose(interference(model.net, 0.1, inputs, labels), in_training)
@@ -72,9 +70,8 @@ def test_a_step_follows_the_sum_of_both_gradients_of_batch_and_most_interfered(s
     """Two means of different size: neither is diluted by the other. Of the current task, candidates
     only on demand; on a stream without tasks, always."""
     model, dataset, _ = start('mir', '--lr 0.01 --minibatch_size 7 --subsample 99', flags)
-    first, batch = (batches(model, dataset) if 'gaussian' in flags else next_task(model, dataset))[
-        :2
-    ]
+    coming = batches(model, dataset) if 'gaussian' in flags else next_task(model, dataset)
+    first, batch = coming[:2]
     model.meta_observe(*first)
     candidates, labels = stored(still(model), tasks)
     loss = F.cross_entropy(model.net(batch[0]), batch[1])
@@ -88,6 +85,6 @@ def test_a_step_follows_the_sum_of_both_gradients_of_batch_and_most_interfered(s
     expected = g + gradient(
         F.cross_entropy(model.net(candidates[chosen]), labels[chosen]), model.net
     )
-    found, step = step_of(model, batch)
-    assert found == pytest.approx(loss.item(), rel=1e-5)
+    returned, step = step_of(model, batch)
+    assert returned == pytest.approx(loss.item(), rel=1e-5)
     assert close(step, expected)
