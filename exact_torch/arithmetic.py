@@ -62,7 +62,8 @@ class ExactArithmetic(TorchDispatchMode):
 
     def __init__(self, device: torch.device | str = 'cpu'):
         super().__init__()
-        self._device, self._settings = torch.device(device), []
+        self._device = torch.device(device)
+        self._settings = []
         _check(self._device)
 
     def __enter__(self):
@@ -76,7 +77,8 @@ class ExactArithmetic(TorchDispatchMode):
         return super().__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs, name = kwargs or {}, func.__name__.split('.')[0]
+        kwargs = kwargs or {}
+        name = func.__name__.split('.')[0]
         plain = name.removesuffix('_')
         if plain in REPLACEMENTS and (dtypes := _floating_types(args)):
             try:
@@ -113,7 +115,8 @@ def _check(device: torch.device) -> None:
     is promised, are those of int64 arithmetic: a library could transform them (Winograd), or
     compute in fewer bits."""
     with torch._C.DisableTorchFunction():  # no context of the caller's counts
-        random, most = torch.Generator().manual_seed(0), 1 << factor_bits(32 * 9)
+        random = torch.Generator().manual_seed(0)
+        most = 1 << factor_bits(32 * 9)
         x, weight = (
             torch.randint(-most, most + 1, shape, generator=random)
             for shape in ((2, 32, 9, 9), (16, 32, 3, 3))

@@ -16,7 +16,8 @@ def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_
     if transposed or x.dim() != 4:
         raise NotExact('a transposed convolution, or one not of maps, is not known to be exact')
     bits = factor_bits(weight[0].numel())
-    x, weight = on_grid(x, bits, (1, 2, 3)), on_grid(weight, bits, (1, 2, 3))
+    x = on_grid(x, bits, (1, 2, 3))
+    weight = on_grid(weight, bits, (1, 2, 3))
     out = convolved(x, weight, stride, padding, dilation, groups)
     return out if bias is None else out.add_(bias.view(-1, 1, 1))
 
@@ -71,7 +72,8 @@ def _convolution_backward(grad, x, weight, bias_sizes, *options):
 def _input_gradient(grad, x, weight, *options):
     stride, padding, dilation, _, _, groups = options
     bits = factor_bits(weight[0, 0].numel() * len(weight) // groups)
-    grad, weight = on_grid(grad, bits, (1, 2, 3)), on_grid(weight, bits, (0, 2, 3))
+    grad = on_grid(grad, bits, (1, 2, 3))
+    weight = on_grid(weight, bits, (0, 2, 3))
     if not groups == len(weight) == x.shape[1] > 1:
         wanted = [True, False, False]
         return aten.convolution_backward(grad, x, weight, None, *options, wanted)[0]
@@ -85,11 +87,13 @@ def _input_gradient(grad, x, weight, *options):
 def _weight_gradient(grad, x, weight, *options):
     stride, padding, dilation, _, _, groups = options
     bits = factor_bits(grad[:, 0].numel())
-    grad, x = on_grid(grad, bits, (0, 2, 3)), on_grid(x, bits, (0, 2, 3))
+    grad = on_grid(grad, bits, (0, 2, 3))
+    x = on_grid(x, bits, (0, 2, 3))
     if not groups == len(weight) == x.shape[1] > 1:
         wanted = [False, True, False]
         return aten.convolution_backward(grad, x, weight, None, *options, wanted)[1]
-    out, padded = torch.empty_like(weight), _padded(x, padding)
+    out = torch.empty_like(weight)
+    padded = _padded(x, padding)
     for (i, j), seen in _taps(padded, weight.shape[2:], stride, dilation, grad.shape[2:]):
         out[:, 0, i, j] = (seen * grad).sum((0, 2, 3))
     return out

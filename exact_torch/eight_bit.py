@@ -77,7 +77,9 @@ class Convolution(NamedTuple):
         2^-16, or less than 1/4 and added to a whole number. They may convert sums to float32 before
         what stands for zero is taken from the inputs. They may take neighbours in space for a pair
         of products, where a convolution has one input channel."""
-        weight, groups, ratio = self.weight, self.groups, self.ratio or 1.0
+        weight = self.weight
+        groups = self.groups
+        ratio = self.ratio or 1.0
         sums = max(self._largest_sum(weight > 0).max(), -self._largest_sum(weight < 0).min())
         if (
             sums > EXACT
@@ -99,7 +101,8 @@ class Convolution(NamedTuple):
         """Raise Unsupported unless each output is exact where all of its products are as large as
         they can be, and of one sign. Its bias brings them to a tie, which goes to the even number,
         so that any other sum shows."""
-        weight, depthwise = self.weight, self.groups > 1
+        weight = self.weight
+        depthwise = self.groups > 1
         offset = zeros[0] * weight.sum(axis=(1, 2, 3), dtype=np.int64)
         offset -= 2 * sum(CUT - zero for zero in zeros[1:])
         halves = np.full(len(weight), 0.5, np.float32)

@@ -113,9 +113,11 @@ def log(x):
     """The natural logarithm."""
     share, power = torch.frexp(x)
     small = share < 0.5**0.5
-    share, power = torch.where(small, 2 * share, share), power - small.int()
+    share = torch.where(small, 2 * share, share)
+    power = power - small.int()
     z = (share - 1) / (share + 1)
-    square, out = z * z, torch.zeros_like(z)
+    square = z * z
+    out = torch.zeros_like(z)
     for k in range(21, 0, -2):
         out.mul_(square).add_(1 / k)
     # in float32, as it was when torch's default type chose
@@ -145,7 +147,8 @@ def _gelu(x, approximate='none'):
 def _cos_of(x):
     turns = x * (0.5 / pi)
     angle = (turns - turns.round()) * (2 * pi)
-    square, out = angle * angle, torch.zeros_like(angle)
+    square = angle * angle
+    out = torch.zeros_like(angle)
     for k in range(24, -1, -2):
         out.mul_(square).add_((-1) ** (k // 2) / factorial(k))
     return out

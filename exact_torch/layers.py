@@ -9,7 +9,8 @@ from exact_torch.replacements import NotExact, replaces
 
 @replaces('_softmax', '_safe_softmax')
 def _softmax(x, dim, *_, **__):
-    rows, out = x.movedim(dim, -1), []
+    rows = x.movedim(dim, -1)
+    out = []
     for part in rows.reshape(-1, rows.shape[-1]).split(BLOCK // rows.shape[-1] + 1):
         powers = exp_of(part - part.amax(-1, True))
         out.append(powers / total(powers, -1, True))
@@ -81,7 +82,8 @@ def _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, 
         out = out if bias is None else out.add_(_channelwise(bias, x))
         return out, x.new_zeros(0), x.new_zeros(0)
     out, middle, variance, inverse = _normalised(x, [0, *range(2, x.dim())], eps)
-    middle, variance = middle.flatten(), variance.flatten()
+    middle = middle.flatten()
+    variance = variance.flatten()
     if running_mean is not None:
         count = x.numel() // x.shape[1]
         running_mean.mul_(1 - momentum).add_(middle * momentum)
@@ -95,13 +97,15 @@ def _batch_norm_backward(
     grad, x, weight, running_mean, running_var, middle, inverse, training, eps, wanted
 ):
     if not training:
-        middle, inverse = running_mean, rsqrt(running_var + eps)
+        middle = running_mean
+        inverse = rsqrt(running_var + eps)
     gain = _channelwise(inverse if weight is None else inverse * weight, x)
     of_weight = of_bias = None
     if training or wanted[1] or wanted[2]:
         normal = (x - _channelwise(middle, x)) * _channelwise(inverse, x)
         dims = [0, *range(2, x.dim())]
-        of_weight, of_bias = total(grad * normal, dims), total(grad, dims)
+        of_weight = total(grad * normal, dims)
+        of_bias = total(grad, dims)
         if training:
             count = torch.full_like(of_bias, x.numel() // x.shape[1])
             share = normal * _channelwise(of_weight / count, x)

@@ -26,11 +26,14 @@ def kind_of_machine(device: torch.device | str = 'cpu') -> str:
     round their factors."""
     device = torch.device(device)
     if device.type == 'cuda':
-        words, library, products = [torch.cuda.get_device_name(device)], 'cudnn', 'cuda.matmul'
+        words = [torch.cuda.get_device_name(device)]
+        library = 'cudnn'
+        products = 'cuda.matmul'
     else:
         capability = torch.backends.cpu.get_cpu_capability()
         words = [f'{platform.machine()} {_processor()} {capability}']
-        library, products = 'mkldnn', 'mkldnn.matmul'
+        library = 'mkldnn'
+        products = 'mkldnn.matmul'
     words += [f'{limit}={os.environ[limit]}' for limit in _LIMITS if limit in os.environ]
     if not getattr(torch.backends, library).enabled:
         words.append(f'{library}=off')

@@ -127,7 +127,8 @@ def third_party(tmp_path, monkeypatch):
 
     def add(**folders):
         for name, files in folders.items():
-            package, folder = packages[name], tmp_path / name
+            package = packages[name]
+            folder = tmp_path / name
             written(
                 folder,
                 {path.name: path.read_text() for path in (ROOT / name).glob('*.py')}

@@ -48,7 +48,8 @@ def test_what_was_there_stays_when_writing_fails(tmp_path, monkeypatch, moment):
 
 
 def test_a_killed_process_leaves_what_was_there_and_the_next_write_removes_its_half(tmp_path):
-    path, names = tmp_path / 'file', ('file.part', 'file.1-x.part', 'afile.1-00000000.part')
+    path = tmp_path / 'file'
+    names = ('file.part', 'file.1-x.part', 'afile.1-00000000.part')
     others = [tmp_path / name for name in names]
     for kept in (path, *others):
         kept.write_bytes(b'old')
@@ -80,7 +81,8 @@ def test_what_another_process_is_writing_survives(tmp_path):
 
 @pytest.mark.parametrize('there', [True, False])
 def test_a_link_is_followed(tmp_path, there):
-    target, link = tmp_path / 'elsewhere' / 'target', tmp_path / 'link'
+    target = tmp_path / 'elsewhere' / 'target'
+    link = tmp_path / 'link'
     link.symlink_to('second')
     (tmp_path / 'second').symlink_to('elsewhere/target')
     if there:
@@ -151,7 +153,8 @@ def test_an_interrupt_at_any_line_keeps_nobody_from_writing_the_file(
 ):
     monkeypatch.setattr(os, 'fsync', lambda file: None)  # a disk may be slow
     write(tmp_path)
-    names, error = ('/archive.py', '/rows.py', '/learner.py', 'contextlib.py', 'filelock'), None
+    names = ('/archive.py', '/rows.py', '/learner.py', 'contextlib.py', 'filelock')
+    error = None
     for at in itertools.count(1):
         try:
             with interrupted(at, names) as interrupt:

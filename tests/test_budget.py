@@ -20,7 +20,9 @@ FREE = {
 
 
 def tokens(path):
-    count, starts = 0, True  # a string of three quotes at the start of a statement is a docstring
+    # a string of three quotes at the start of a statement is a docstring
+    count = 0
+    starts = True
     with path.open('rb') as file:
         for token in tokenize.tokenize(file.readline):
             if token.type in FREE:

@@ -42,13 +42,15 @@ from tests.models.conftest import small_digits  # noqa: F401 (a fixture)
 
 SECONDS = 10
 fuzz = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
-X, Y = np.random.default_rng(0).normal(size=(80, 4)), np.arange(80) % 4
+X = np.random.default_rng(0).normal(size=(80, 4))
+Y = np.arange(80) % 4
 
 
 @pytest.fixture(autouse=True)
 def marker(tmp_path):
     """A file that payloads make: there must be none. No test takes a gigabyte."""
-    path, before = tmp_path / 'payload-has-run', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    path = tmp_path / 'payload-has-run'
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield path
     assert not path.exists()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # kB
@@ -419,7 +421,8 @@ def forge(request, tmp_path):
         with one_line('x.npz'):
             load(path)
 
-    change_it.kind, change_it.content = request.param, lambda: archive.read(path, version)
+    change_it.kind = request.param
+    change_it.content = lambda: archive.read(path, version)
     return change_it
 
 
@@ -554,7 +557,8 @@ def test_whatever_one_number_of_a_file_is_the_file_is_refused_or_of_use(
     facts, arrays = archive.read(path, 'scroll-state-1')
     name = data.draw(st.sampled_from(sorted(name for name, array in arrays.items() if array.size)))
     array = arrays[name].copy()
-    at, number = data.draw(st.integers(0, array.size - 1)), data.draw(NUMBERS)
+    at = data.draw(st.integers(0, array.size - 1))
+    number = data.draw(NUMBERS)
     if data.draw(st.booleans()) and array.dtype.kind in 'iu':
         number = int(array.flat[at]) + number
     with np.errstate(all='ignore'):

@@ -71,7 +71,8 @@ def test_no_arrow_leads_up():
     up = []
     for module, needs in GRAPH.items():
         for need in needs:
-            here, there = module.split('.'), need.split('.')
+            here = module.split('.')
+            there = need.split('.')
             if here[0] == there[0] == 'scroll' and need != 'scroll':  # which has the version
                 rises = floor(there[1:], ROOMS) > floor(here[1:], ROOMS)
             else:

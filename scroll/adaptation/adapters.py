@@ -37,7 +37,8 @@ class _AdaptedConvolution(torch.autograd.Function):
     def forward(ctx, x, alpha, weight, bias, stride):
         kernel = _with_centre(weight, alpha)
         ctx.save_for_backward(x, kernel)
-        ctx.stride, ctx.dtype = stride, alpha.dtype
+        ctx.stride = stride
+        ctx.dtype = alpha.dtype
         return F.conv2d(x, kernel, bias, stride, padding=1)
 
     @staticmethod
@@ -115,7 +116,8 @@ class ParallelAdapter(_Adapter):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Maps (B, C_in, H, W) -> (B, C_out, H', W')."""
-        layer, kernel = self.layer, self._with_gain(self.alpha)
+        layer = self.layer
+        kernel = self._with_gain(self.alpha)
         return _AdaptedConvolution.apply(x, kernel, layer.weight, layer.bias, layer.stride)
 
 
@@ -182,7 +184,8 @@ def _root(net: nn.Module) -> str:
 def kind_for(net: nn.Module) -> tuple[str, list[str]]:
     """(kind of adapters, names of the layers that get one), of the first kind that fits a network;
     InputError if none fits."""
-    parents, root = dict(net.named_modules()), _root(net)
+    parents = dict(net.named_modules())
+    root = _root(net)
     inner = {name: module for name, module in parents.items() if '.' in name.removeprefix(root)}
     layers = inner.values()
     if any('Attention' in type(module).__name__ for module in layers):
@@ -227,7 +230,8 @@ def attach(net: nn.Module, scale: float = 1e-4, seed: int = 0) -> list[nn.Parame
     InputError: the network has no layer to adapt."""
     kind, places = kind_for(net)
     net.requires_grad_(False)
-    generator, parameters = torch_stream(seed, 'adapters'), []
+    generator = torch_stream(seed, 'adapters')
+    parameters = []
     for name in places:
         layer: Any = net.get_submodule(name)
         if kind == 'parallel':

@@ -18,7 +18,9 @@ from scroll.adaptation.training import AdaptedPredictor, adaptation_path
 from scroll.heads.scaling import cross_entropies, fit_scale
 from scroll.sums.exemplars import Exemplars, herding_order
 
-STOPS, SHARES = (1 / 3, 1.0), (0.5, 1.0)  # of the updates; of the way from f_T to f*
+# of the updates; of the way from f_T to f*
+STOPS = (1 / 3, 1.0)
+SHARES = (0.5, 1.0)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,8 @@ def compared(logits: dict, columns: np.ndarray) -> list:
         candidate: cross_entropies(z, columns, fit_scale(z, columns, (1e-3, 1e3)))
         for candidate, z in logits.items()
     }
-    first, out = next(iter(losses.values())), []
+    first = next(iter(losses.values()))
+    out = []
     for candidate, of_each in losses.items():
         gain = first - of_each
         error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else np.inf
@@ -161,10 +164,12 @@ def between(f_T: AdaptedPredictor, f_star: AdaptedPredictor, share: float) -> Ad
         return f_star
     out = copy.copy(f_star)
     for name in ('weight', 'bias', 'scale'):
-        a, b = getattr(f_T, name), getattr(f_star, name)
+        a = getattr(f_T, name)
+        b = getattr(f_star, name)
         setattr(out, name, a + (share if name == 'scale' else a.dtype.type(share)) * (b - a))
     if f_star.embedder is not None:
-        net, start = copy.deepcopy(f_star.embedder.pristine), f_T.embedder.pristine.state_dict()
+        net = copy.deepcopy(f_star.embedder.pristine)
+        start = f_T.embedder.pristine.state_dict()
         net.load_state_dict(
             {
                 name: start[name] + share * (value - start[name])

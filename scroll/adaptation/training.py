@@ -64,12 +64,17 @@ class AdaptedPredictor:
         self, predictor, weight, bias, scale, embedder, initial_scale, losses, mode, made_on
     ):
         self.classes = predictor.classes
-        self.lift, self.forms = predictor.lift, predictor.quadratic
-        self.weight, self.bias, self.scale = weight, bias, float(scale)
+        self.lift = predictor.lift
+        self.forms = predictor.quadratic
+        self.weight = weight
+        self.bias = bias
+        self.scale = float(scale)
         self.embedder = embedder
-        self.initial_scale, self.losses = float(initial_scale), losses
+        self.initial_scale = float(initial_scale)
+        self.losses = losses
         self.mode = mode
-        self.made_on, self.exact = made_on, made_on == _EVERYWHERE
+        self.made_on = made_on
+        self.exact = made_on == _EVERYWHERE
 
     def decision_function(self, x) -> np.ndarray:
         """Scaled logits float64 (N, K) of uint8 images, or without a network of quantised features
@@ -146,7 +151,8 @@ def adaptation_path(
     samples, targets = (
         torch.from_numpy(array).to(device) for array in (exemplars.samples, columns)
     )
-    random, losses = torch_stream(seed, 'adaptation'), []
+    random = torch_stream(seed, 'adaptation')
+    losses = []
     minibatches = _minibatches(len(exemplars), settings.minibatch, random)
     for stop in stops:
         while len(losses) < stop:
@@ -188,11 +194,13 @@ def _drawing(seed: int, device: torch.device):
 
 def _minibatches(count: int, size: int, random: torch.Generator):
     """Yield index tensors for ever: shuffled passes over 0..count-1, cut into equal parts."""
-    size, order = min(size, count), torch.zeros(0, dtype=torch.int64, device='cpu')
+    size = min(size, count)
+    order = torch.zeros(0, dtype=torch.int64, device='cpu')
     while True:
         if len(order) < size:
             order = torch.randperm(count, generator=random, device='cpu')
-        rows, order = order[:size], order[size:]
+        rows = order[:size]
+        order = order[size:]
         yield rows
 
 
@@ -210,7 +218,8 @@ class _Trainee:
             return torch.tensor(value, dtype=self.dtype, device=device)
 
         self.weight, self.bias = (nn.Parameter(tensor(part)) for part in predictor.linear)
-        self.lift, self.forms = predictor.lift, predictor.quadratic
+        self.lift = predictor.lift
+        self.forms = predictor.quadratic
         if self.forms is not None:
             self.forms = tensor(self.forms)
         self.scale = nn.Parameter(tensor(float(scale)))
@@ -233,13 +242,15 @@ class _Trainee:
         device = embedder.device
         self.autocast = False
         if self.exact:
-            self.embed_dtype, self.layout = 'exact', torch.contiguous_format
+            self.embed_dtype = 'exact'
+            self.layout = torch.contiguous_format
             self.net = copy.deepcopy(embedder.pristine).to(device).double()
             return
         # frozen batch norms may as well be folded; those that train must not
         source = embedder.folded if mode == 'adapters' else embedder.pristine
         self.net = copy.deepcopy(source).to(device)
-        self.embed_dtype, self.layout = None, embedder.layout
+        self.embed_dtype = None
+        self.layout = embedder.layout
         if resolve_precision(settings.precision, device) == 'bfloat16':
             self.embed_dtype = 'bfloat16'
         self.autocast = 'bfloat16' in (embedder.dtype, self.embed_dtype)
@@ -317,7 +328,8 @@ def lifted(units: torch.Tensor, lift: Lift, exact: bool = False) -> torch.Tensor
     def tensor(array):
         return torch.as_tensor(array, dtype=units.dtype, device=units.device)
 
-    one, products = float(GRID) if exact else 1.0, units @ tensor(lift.matrix)
+    one = float(GRID) if exact else 1.0
+    products = units @ tensor(lift.matrix)
     if lift.kind == 'relu':
         random = torch.relu(products) * 2.0**-lift.shift
     elif lift.kind == 'relu7':

@@ -26,7 +26,9 @@ class FeatureCache:
     _FLUSH = 8192
 
     def __init__(self, folder: Path, dim: int):
-        self.folder, self.dim, self._new = folder, dim, []
+        self.folder = folder
+        self.dim = dim
+        self._new = []
         tables = [np.zeros((0, 2 + dim), np.int32)]
         for path in sorted(folder.glob('*.npy')):
             try:
@@ -64,7 +66,8 @@ class FeatureCache:
         with _WRITING:
             if not self._new:
                 return
-            table, self._new = np.concatenate(self._new), []
+            table = np.concatenate(self._new)
+            self._new = []
             try:
                 _write(self.folder, table)
             except OSError as error:

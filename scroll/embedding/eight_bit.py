@@ -20,8 +20,11 @@ class EightBits:
     def __init__(self, network):
         if not torch.backends.mkldnn.enabled:
             raise Unsupported
-        self.network, self.zeros = network, []
-        self._convolutions, self._packed = {}, {}  # by position; by position and shape
+        self.network = network
+        self.zeros = []
+        # by position; by position and shape
+        self._convolutions = {}
+        self._packed = {}
         for position, op in enumerate(network.program):
             self.zeros.append(self._zero_of(op))
             if op.kind == 'conv':
@@ -48,7 +51,9 @@ class EightBits:
 
     def run(self, position: int, op, inputs: list) -> torch.Tensor:
         """The value of one operation of the program. Unsupported: it is not what float64 gives."""
-        x, zero, network = inputs[0], self.zeros[position], self.network
+        x = inputs[0]
+        zero = self.zeros[position]
+        network = self.network
         if op.kind == 'input':
             return x if zero is None else (x + zero).to(torch.uint8)
         if op.kind == 'pool':

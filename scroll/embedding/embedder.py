@@ -102,7 +102,9 @@ class Embedder:
             net = WideNetwork(net, stages, mirror)
             integers = integers and integers.widened(stages, mirror)
         self.device = _usable_device(device)
-        self.preprocessing, self.dtype, self.chunk = preprocessing, dtype, int(chunk)
+        self.preprocessing = preprocessing
+        self.dtype = dtype
+        self.chunk = int(chunk)
         channels_last = channels_last and dtype != 'exact'  # whose products it would slow down
         self.layout = layout_for(net) if channels_last else torch.contiguous_format
         examples = self._set_network(net, integers)
@@ -146,7 +148,9 @@ class Embedder:
         self.net = copy.deepcopy(integers)
         self.net.to(self.device, memory_format=self.layout)
         self.net.check(self.layout)
-        self.dim, self._program, self.unidentified = integers.dim, '', ''
+        self.dim = integers.dim
+        self._program = ''
+        self.unidentified = ''
         return []
 
     @torch.inference_mode()
@@ -178,7 +182,8 @@ class Embedder:
         """`pristine` on the device, batch norms folded: runs in floating point; adapters are put on
         it.
         """
-        net, preprocessing = copy.deepcopy(self.pristine).to(self.device), self.preprocessing
+        net = copy.deepcopy(self.pristine).to(self.device)
+        preprocessing = self.preprocessing
         shape = 2, len(preprocessing.mean), preprocessing.input_size, preprocessing.input_size
         example = torch.randn(shape, generator=torch_stream(0, 'example'), **DRAWN)
         fold_batch_norm(net, example.to(self.device))
@@ -201,7 +206,8 @@ class Embedder:
         if self.dtype == 'exact':
             facts += ARITHMETIC, features
         else:
-            layout, device = str(self.layout), self.device.type
+            layout = str(self.layout)
+            device = self.device.type
             facts += features, self.dtype, self.chunk, layout, device, self.valid_on
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
@@ -313,7 +319,8 @@ class Embedder:
         `keep` the cache stays as it is. InputError: not uint8 images, or a feature that is not
         finite, by its sample."""
         images = check_images(images)
-        keys, out = sample_keys(images), np.empty((len(images), self.dim), np.int32)
+        keys = sample_keys(images)
+        out = np.empty((len(images), self.dim), np.int32)
         names = cache_keys(keys, images)
         missing = np.arange(len(images)) if self.cache is None else self.cache.read(names, out)
         if progress and len(missing) < len(images):
@@ -356,7 +363,8 @@ def _check_network(net, preprocessing, dtype, integers) -> None:
             'needs an IntegerNetwork, the others take none'
         )
     if dtype == 'integer':
-        size, mean = integers.input_size, integers.mean
+        size = integers.input_size
+        mean = integers.mean
         if (size, mean) != (preprocessing.input_size, rounded_mean(preprocessing)):
             raise InputError(
                 f'integers for images of {size} pixels less {mean}: not for {preprocessing}'
@@ -406,7 +414,8 @@ def state_digest(net: nn.Module) -> str:
     """Hex SHA-256 of the names and values of a network's feature extractor (its `classifier` left
     out).
     """
-    sha, renamed = hashlib.sha256(), getattr(net, 'RENAMED', {})
+    sha = hashlib.sha256()
+    renamed = getattr(net, 'RENAMED', {})
     for name, tensor in sorted(net.state_dict().items()):
         if not name.startswith('classifier.'):
             earlier = name  # digests keep to earlier names
@@ -444,7 +453,8 @@ def fold_batch_norm(net: Any, example: torch.Tensor) -> None:
 
 def _convolutions_and_norms(net: Any, example: torch.Tensor) -> tuple[list, torch.Tensor]:
     """(pairs of a convolution and the batch norm that reads its output, features of `example`)."""
-    made_by, pairs = {}, []
+    made_by = {}
+    pairs = []
 
     def note(module, inputs, output):
         source, _ = made_by.get(id(inputs[0]), (None, None))

@@ -33,14 +33,18 @@ from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID, quantise
 
 _FORMAT = 'scroll-integer-2'
-_GOLDEN, _GOLDEN_SIZE = 8, 32  # built-in images
+# built-in images
+_GOLDEN = 8
+_GOLDEN_SIZE = 32
 
 
 def rounded_mean(preprocessing: Preprocessing) -> tuple[int, ...]:
     """The `mean` of an integer network for such images. InputError unless they are prepared as it
     does it.
     """
-    size, mean, std = preprocessing.input_size, preprocessing.mean, preprocessing.std
+    size = preprocessing.input_size
+    mean = preprocessing.mean
+    std = preprocessing.std
     if preprocessing != Preprocessing(size, mean, std) or len(mean) != 3:
         raise InputError(
             f'{preprocessing}: an integer network takes whole colour images, resized by Lanczos'
@@ -73,9 +77,12 @@ class IntegerNetwork(nn.Module):
     ):
         super().__init__()
         shapes = check_program(program, input_size, mean)
-        self.program, self.input_size = program, input_size
-        self.mean, self.golden = tuple(map(int, mean)), str(golden)
-        self.stages, self.mirror = tuple(map(int, stages)), mirror
+        self.program = program
+        self.input_size = input_size
+        self.mean = tuple(map(int, mean))
+        self.golden = str(golden)
+        self.stages = tuple(map(int, stages))
+        self.mirror = mirror
         # False: it is known that they cannot be used
         self.eight_bits: EightBits | Literal[False] | None = None
         self._compared = set()  # kinds of convolutions, with the shapes and places of their inputs

@@ -201,8 +201,11 @@ def _check_sums(layer: str, op: Op, largest: int) -> None:
         'a power of two, 2^-24 to 2^24',
     )
     weight = op.weight.astype(np.int16)  # which holds the magnitude of -128
-    most, pair, factor = peak(weight), pairs(weight), op.multiplier.astype(np.float64)
-    lowest, bound = lowest_bit(factor), channel_bound(weight, op.bias, largest)
+    most = peak(weight)
+    pair = pairs(weight)
+    factor = op.multiplier.astype(np.float64)
+    lowest = lowest_bit(factor)
+    bound = channel_bound(weight, op.bias, largest)
     odd = factor / np.where(lowest > 0, lowest, 1.0)
     reach = reach_of(bound, op.bias, factor, op.ratio)
     for wrong, values, words, limit in (

@@ -37,7 +37,8 @@ class LibraryNetwork(nn.Module):
 
     def __init__(self, body: nn.Module, input_size: int, made_from: tuple):
         super().__init__()
-        self.body, self.input_size = body, input_size
+        self.body = body
+        self.input_size = input_size
         digest = hashlib.sha256(repr(made_from).encode()).digest()
         self.register_buffer('origin', torch.tensor(list(digest), dtype=torch.uint8))
 
@@ -68,7 +69,8 @@ def timm_network(
     name: str, file=None, random: int | None = None, img_size: int | None = None
 ) -> tuple[LibraryNetwork, Preprocessing]:
     """(network in eval mode, its `Preprocessing`); arguments and errors as `Embedder.from_timm`."""
-    timm, label = _imported('timm', random), f'timm:{name}'
+    timm = _imported('timm', random)
+    label = f'timm:{name}'
     if not isinstance(name, str) or not timm.is_model(name.partition('.')[0]):
         raise InputError(
             f'{label}: timm {timm.__version__} has no such network'
@@ -144,7 +146,8 @@ def transformers_network(
     """(network in eval mode, its `Preprocessing`); arguments and errors as
     `Embedder.from_transformers`.
     """
-    transformers, name = _imported('transformers', random), str(name)
+    transformers = _imported('transformers', random)
+    name = str(name)
     with read_errors(f'transformers:{name}'), _quiet(transformers.utils.logging):
         folder = str(_file_of(name, ('config.json',)).parent)
         _file_of(name, ('preprocessor_config.json',))
@@ -207,7 +210,8 @@ def _of_processor(settings: dict) -> Preprocessing:
     size = {key: value for key, value in dict(settings['size']).items() if value}
     keep_ratio = 'shortest_edge' in size
     side = size['shortest_edge'] if keep_ratio else size['height']
-    pixels, crop_size = side, settings.get('crop_size')
+    pixels = side
+    crop_size = settings.get('crop_size')
     if settings.get('do_center_crop') and crop_size:
         pixels = crop_size['height'] if isinstance(crop_size, dict) else crop_size
     if odd or pixels > side or size.get('height') != size.get('width'):
@@ -220,7 +224,8 @@ def _of_processor(settings: dict) -> Preprocessing:
         keep_ratio = side < 384
         crop = float(settings['crop_pct'] or 224 / 256) if keep_ratio else 1.0
     interpolation = _interpolation(settings.get('resample'))
-    mean, std = tuple(settings['image_mean']), tuple(settings['image_std'])
+    mean = tuple(settings['image_mean'])
+    std = tuple(settings['image_std'])
     return Preprocessing(pixels, mean, std, interpolation, crop, keep_ratio)
 
 
@@ -275,7 +280,8 @@ def _imported(name: str, random):
 @contextmanager
 def _quiet(logging):
     """Silence transformers' warnings, tables and bars: what is wrong is an error here."""
-    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    before = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
     try:
         logging.set_verbosity_error()
         logging.disable_progress_bar()

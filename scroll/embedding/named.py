@@ -11,7 +11,8 @@ def with_options(text: str) -> tuple[str, str, dict]:
     True, False or text, and `file` text."""
     library, _, rest = text.partition(':')
     name, *options = rest.split(',')
-    values, words = {}, {'True': True, 'False': False}
+    values = {}
+    words = {'True': True, 'False': False}
     for option in options:
         key, _, value = option.partition('=')
         whole = value.isdecimal() and key != 'file'

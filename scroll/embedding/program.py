@@ -78,15 +78,19 @@ class ProgramRecorder(TorchFunctionMode):
     def __init__(self, example: torch.Tensor, strides: bool, contents: dict):
         super().__init__()
         self.unreadable = ''
-        self._strides, self._contents = strides, contents
+        self._strides = strides
+        self._contents = contents
         self.calls = hashlib.sha256()
-        self._numbers, self._alive = {}, []  # by id; kept so that ids stay their own
+        # by id; kept so that ids stay their own
+        self._numbers = {}
+        self._alive = []
         self._derived = set()  # storages that the input has reached
         self._number(example)
         self._derived.add(_place_of(example))
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs, name = kwargs or {}, _name_of(func)
+        kwargs = kwargs or {}
+        name = _name_of(func)
         if name == '__iter__':  # makes tensors later, outside of a call
             with self:
                 return iter(args[0].unbind(0))
@@ -185,7 +189,9 @@ def identify_program(run, inputs: list[torch.Tensor], strides: bool) -> Identifi
 
     run: input (1, C, S, S) -> features (1, d). inputs: some of these; values that leave torch come
     back as constants, which then differ between inputs. strides: see `ProgramRecorder`."""
-    contents, digests, features = {}, set(), []
+    contents = {}
+    digests = set()
+    features = []
     with ProgramRecorder(inputs[0], strides, contents):
         first = run(inputs[0])  # some networks keep what they compute once
     for example in inputs:

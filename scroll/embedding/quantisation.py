@@ -168,11 +168,15 @@ class _Builder:
         joined: pairs of names of rounded values, the second a part of the sum that is the first."""
 
     def __init__(self, graph, scales, preprocessing, units: dict | None = None):
-        self.graph, self.preprocessing = graph, preprocessing
-        self.scales, self.units = scales, units
+        self.graph = graph
+        self.preprocessing = preprocessing
+        self.scales = scales
+        self.units = units
         self.tensors = dict(graph.named_parameters()) | dict(graph.named_buffers())
-        self.program, self.joined = [], []
-        self.magnitudes, self.rounded = {}, {}
+        self.program = []
+        self.joined = []
+        self.magnitudes = {}
+        self.rounded = {}
         self._results = {}  # of the nodes so far
         self._names = {}  # position of a value that was rounded -> its name
         self.mean = rounded_mean(preprocessing)
@@ -183,7 +187,8 @@ class _Builder:
         """
         for node in self.graph.graph.nodes:
             if node.op == 'placeholder':
-                low, high = -max(self.mean), 255 - min(self.mean)
+                low = -max(self.mean)
+                high = 255 - min(self.mean)
                 self._results[node] = self._emit(Op('input', low=low, high=high), _IMAGE)
             elif node.op == 'call_function' and node.target is not operator.getitem:
                 # the first output of a batch norm stands for it
@@ -331,7 +336,8 @@ class _Builder:
         magnitude = self._magnitude(node)
         unit = magnitude / largest if self.units is None else self.units[node.name]
         high = largest if low else int(min(largest, np.rint(cap / unit)))
-        linear, other = waiting, None
+        linear = waiting
+        other = None
         if isinstance(waiting, _Sum):
             linear, other = self._parts(waiting, node, unit)
         value = self._emit_linear(linear, unit, low, high, other)
@@ -383,10 +389,13 @@ class _Builder:
             raise InputError(
                 'a convolution has weights that are not finite, or reads what is no map of numbers'
             )
-        reads, options, ratio = (position,), linear.options, 0.0
+        reads = (position,)
+        options = linear.options
+        ratio = 0.0
         if other:
             ratio = other.unit / unit
-            reads, options = (position, other.position), options | {'ratio': ratio}
+            reads = (position, other.position)
+            options = options | {'ratio': ratio}
         largest = self.program[position].largest
         numbers = _integers(*weights, source_unit / unit, unit, largest, ratio)
         return self._emit(Op('conv', reads, low, high, options, *numbers), unit)

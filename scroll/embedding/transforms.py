@@ -19,7 +19,8 @@ DRAWN = {'dtype': torch.float32, 'device': 'cpu'}  # whatever torch's defaults a
 
 def _sinc(x: np.ndarray) -> np.ndarray:
     """sin(pi x) / (pi x) by Taylor's series: last bits of `np.sin` differ with the processor."""
-    turns, series = np.rint(x), np.ones_like(x)
+    turns = np.rint(x)
+    series = np.ones_like(x)
     angle = np.pi * (x - turns)  # -pi/2 to pi/2
     for k in range(21, 1, -2):
         series = 1 - series * angle * angle / (k * (k - 1))
@@ -28,7 +29,8 @@ def _sinc(x: np.ndarray) -> np.ndarray:
 
 
 def _lanczos(x: np.ndarray) -> np.ndarray:
-    out, near = np.zeros_like(x), np.abs(x) < 3
+    out = np.zeros_like(x)
+    near = np.abs(x) < 3
     out[near] = _sinc(x[near]) * _sinc(x[near] / 3)
     return out
 
@@ -53,7 +55,8 @@ def resize_matrix(
 ) -> np.ndarray:
     """(count, size_in) float64 weights, multiples of 2^-15, of the middle of `size_out` pixels
     (default: all; the middle is that of torchvision's `CenterCrop`). Each row sums to one."""
-    count, scale = count or size_out, size_in / size_out
+    count = count or size_out
+    scale = size_in / size_out
     place = round((size_out - count) / 2) + np.arange(count)
     centre = (place + 0.5) * scale  # in input pixels
     distance = (np.arange(size_in) + 0.5 - centre[:, None]) / max(scale, 1.0)
@@ -76,7 +79,8 @@ def resize(
 ) -> torch.Tensor:
     """Resample float images (B, C, H, W) to (B, C, size, size), the middle of images of `scaled`
     (height, width; default: `size` each); ringing may leave the range of the input."""
-    sides, scaled = tuple(images.shape[-2:]), scaled or (size, size)
+    sides = tuple(images.shape[-2:])
+    scaled = scaled or (size, size)
     if sides == scaled == (size, size):
         return images
     rows, columns = (

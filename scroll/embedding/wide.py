@@ -37,7 +37,8 @@ class WideNetwork(nn.Module):
     def __init__(self, body: nn.Module, stages: tuple = (), mirror: bool = False):
         super().__init__()
         on_off('mirror', mirror)
-        self.stages, self.mirror = check_stages(stages), bool(mirror)
+        self.stages = check_stages(stages)
+        self.mirror = bool(mirror)
         self.body: Any = copy.deepcopy(body)
         self.RENAMED = {'body.': '', **getattr(body, 'RENAMED', {})}  # in digests
         self.body.classifier = nn.Identity()

@@ -11,7 +11,8 @@ from scroll.ground.arguments import shown
 from scroll.ground.errors import InputError
 from scroll.ground.grid import widened
 
-INTEGERS, BOOLEANS = 'integers', 'True and False'
+INTEGERS = 'integers'
+BOOLEANS = 'True and False'
 
 
 def check_labels(labels, count: int | None = None) -> np.ndarray:

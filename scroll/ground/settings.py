@@ -19,7 +19,9 @@ from numbers import Real
 from scroll.ground.arguments import MAX_SEED, number, on_off, one_of, shown, whole
 from scroll.ground.errors import InputError
 
-AUTO, OAS = 'auto', 'oas'  # in the place of a value: chosen from what was learned
+# in the place of a value: chosen from what was learned
+AUTO = 'auto'
+OAS = 'oas'
 # see heads/registry.py
 HEAD_NAMES = ('ridge', 'ncc', 'lda', 'rp', 'rff', 'balanced', 'qda', 'random')
 PUBLISHED = {  # names of papers: head, lift

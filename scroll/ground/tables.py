@@ -128,10 +128,12 @@ def numbers_of(X, learned: tuple | None = None) -> np.ndarray:
     Columns that are numbered from 0 go by their numbers. UserWarning where only one of the two has
     names."""
     check_dense(X)
-    columns, order = _columns_of(X), slice(None)
+    columns = _columns_of(X)
+    order = slice(None)
     names = _texts(columns)
     if _are_places(columns) and set(names) != set(learned or ()):
-        names, order = (), np.argsort(columns) if columns else order
+        names = ()
+        order = np.argsort(columns) if columns else order
     if learned is not None and bool(names) != bool(learned):
         which = ('what was learned', 'X') if learned else ('X', 'what was learned')
         warnings.warn(

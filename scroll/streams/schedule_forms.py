@@ -69,7 +69,8 @@ def split(rank, random, n) -> list:
 
 def inc(rank, random, n, b) -> list:
     """B<b>-Inc<n>: b classes, then n a task, the rest in the last; b=0: n from the beginning."""
-    first, n_classes = b or n, rank.max() + 1
+    first = b or n
+    n_classes = rank.max() + 1
     if first > n_classes or n > n_classes:
         raise InputError(f'B{b}-Inc{n}: there are {n_classes} classes')
     return _shuffled(np.maximum(rank - first, -1) // n + 1, 1 - (first - n_classes) // n, random)
@@ -97,7 +98,8 @@ def gaussian_resample(rank, random, batch, batches, width) -> list:
     takes part in the episode that starts at batch t with probability exp(-(t - peak)^2 / (2 w^2));
     an empty set is drawn again. Each episode draws its images from all those of its classes."""
     n_classes = rank.max() + 1
-    spacing, segments = batches // n_classes, []
+    spacing = batches // n_classes
+    segments = []
     if not spacing:
         raise InputError(
             f'{batches} batches for {n_classes} classes: expected at least one a class'
@@ -244,7 +246,8 @@ class Form(NamedTuple):
     covers: str = 'all'
 
 
-_ORDER, _BATCH = {'order': (str, 'label')}, {'batch': (optional, None)}
+_ORDER = {'order': (str, 'label')}
+_BATCH = {'batch': (optional, None)}
 _PIECES = {'batch': (optional, '32')}
 _BLURRY = {'tasks': (parts, '5'), 'major': (percent, '50'), 'minor': (percent, '10')} | _PIECES
 FORMS = {

@@ -76,7 +76,8 @@ class Schedule:
         """Return sample ids of task t, and the ends of its segments counted from the task's first
         sample.
         """
-        start, end = self.tasks[t], self.tasks[t + 1]
+        start = self.tasks[t]
+        end = self.tasks[t + 1]
         return self.order[start:end], self.cuts[(self.cuts > start) & (self.cuts <= end)] - start
 
     def digest(self) -> str:

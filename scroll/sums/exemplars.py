@@ -157,7 +157,8 @@ class ExemplarBuffer:
         offered = {}
         for label, at in by_label(labels):
             offered[label] = _Ranked(keys[at], features[at], samples[at], random.random(len(at)))
-        self._kept, self._random = self._chosen(self._kept, offered, statistics), random
+        self._kept = self._chosen(self._kept, offered, statistics)
+        self._random = random
 
     def merge(self, other: 'ExemplarBuffer | None', statistics: Statistics) -> None:
         """Add another stream's buffer, if it has one; `statistics` are the merged ones. Exact for
@@ -216,7 +217,9 @@ class ExemplarBuffer:
         its quota.
         """
         quota_of = self._quota_of(statistics)
-        classes, counts, sums = statistics.classes, statistics.counts, statistics.sums
+        classes = statistics.classes
+        counts = statistics.counts
+        sums = statistics.sums
         out = {}
         for label in sorted(kept.keys() | offered.keys()):
             quota = quota_of[label]
@@ -335,7 +338,8 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
 
     features: int (n, d) on the grid.
     class_sum: int64 (d,), over all `count` samples of the class."""
-    f, k = features.astype(np.float64), min(k, len(features))
+    f = features.astype(np.float64)
+    k = min(k, len(features))
     high_dot, low_dot = _dot_in_two_parts(f, class_sum)
     squares = np.einsum('nd,nd->n', f, f)
     rounded = 2 * (high_dot * float(1 << _SPLIT) + low_dot)

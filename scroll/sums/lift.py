@@ -117,7 +117,8 @@ class Lift:
     @cached_property
     def matrix(self) -> np.ndarray:
         """Random matrix R, float32 whole numbers (d, M)."""
-        count, fourier = self.dim * self.width, self.kind == 'fourier'
+        count = self.dim * self.width
+        fourier = self.kind == 'fourier'
         check_memory(
             f'the random matrix of lift {self}', count * (_NORMAL_BITS + 8 if fourier else 12)
         )

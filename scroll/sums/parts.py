@@ -32,7 +32,8 @@ def counted_twice(
 ) -> str | None:
     """Return the digest of a part that would count twice if two sums with these parts were added: a
     part of both, or the whole of one that is a part of the other, or equal to it; else None."""
-    one, two = statistics.digest(), other.digest()
+    one = statistics.digest()
+    two = other.digest()
     if statistics.total and (others.get(one, 0) > 0 or one == two):
         return one
     if other.total and parts.get(two, 0) > 0:

@@ -16,8 +16,12 @@ from scroll.ground.grid import GRID, GRID_BITS
 from scroll.sums.lift import Lift
 
 _ROWS = 1 << 12  # of a product in float64; exactness would allow 2^17, caches like less
-_PANEL, _NUMBERS = 1 << 10, 1 << 23  # columns, and numbers of all rows, of a product in float64
-_FEW, _SHORT_NUMBERS = 1 << 9, 1 << 28  # columns of a product of 7 bits, and numbers at a time
+# columns, and numbers of all rows, of a product in float64
+_PANEL = 1 << 10
+_NUMBERS = 1 << 23
+# columns of a product of 7 bits, and numbers at a time
+_FEW = 1 << 9
+_SHORT_NUMBERS = 1 << 28
 _POWERS = 128 ** np.arange(3)  # of digits from -64 to 63: with three of them a feature is written
 _EXACT = 1 << 24  # float32 has all whole numbers up to here
 
@@ -84,9 +88,11 @@ def _add_seven_bit(gram: np.ndarray, features: np.ndarray, lift: Lift) -> None:
     """Add products as `add_products`, of a lift whose random features have 7 bits; theirs are
     nearly all products.
     """
-    d, bits = lift.dim, lift.low_bits
+    d = lift.dim
+    bits = lift.low_bits
     kernel = _by_torch() or _by_numpy
-    random, digits = lift.seven_bit(features), _digits(features)
+    random = lift.seven_bit(features)
+    digits = _digits(features)
     parts = [
         (np.ascontiguousarray(random[:, part]), kernel(np.ascontiguousarray(digits[:, part])))
         for part in _parts(random, digits)
@@ -113,7 +119,8 @@ def _digits(features: np.ndarray) -> np.ndarray:
     """Return ones, and the features as sums of 128^k times numbers from -64 to 63, by k, int8 (1 +
     3 d, N).
     """
-    left, digits = features.T, [np.ones((1, len(features)), np.int8)]
+    left = features.T
+    digits = [np.ones((1, len(features)), np.int8)]
     for _ in _POWERS:
         digits.append(((left + 64 & 127) - 64).astype(np.int8))
         left = left - digits[-1] >> 7
@@ -157,7 +164,8 @@ def _by_torch():
     def kernel(y):
         # none above 127
         packed = torch.ops.onednn.qlinear_prepack(torch.from_numpy(y.view(np.int8)), None)
-        scales, zeros = torch.ones(len(y)), torch.zeros(len(y), dtype=torch.int64)
+        scales = torch.ones(len(y))
+        zeros = torch.zeros(len(y), dtype=torch.int64)
 
         @torch.inference_mode()
         def times(x):

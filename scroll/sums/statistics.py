@@ -119,7 +119,9 @@ class Statistics:
             instance('lift', lift, Lift)
             if lift.dim != dim:
                 raise InputError(f'the lift takes features of {lift.dim} numbers, not {dim}')
-        self.dim, self.lift, self.by_class = int(dim), lift, bool(by_class)
+        self.dim = int(dim)
+        self.lift = lift
+        self.by_class = bool(by_class)
         check_memory(f'the Gram matrix of {self.size} features', 8 * (self.size + 1) ** 2)
         self._lock = threading.RLock()
         size = self.size + 1

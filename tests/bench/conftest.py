@@ -15,7 +15,8 @@ def killed_at(number: int):
     """Inside, `make orders` and `make certify` are interrupted at this run of a method, once; gives
     the command lines that were begun.
     """
-    ran, run_method = [], trials.run_method
+    ran = []
+    run_method = trials.run_method
 
     def until_killed(words):
         ran.append(words)
@@ -53,7 +54,8 @@ def drawn(monkeypatch) -> list:
     """The figures that are saved, once each."""
     from matplotlib.figure import Figure
 
-    figures, original = [], Figure.savefig
+    figures = []
+    original = Figure.savefig
 
     def save(figure, *args, **options):
         figures.extend([figure] if figure not in figures else [])

@@ -128,7 +128,8 @@ def sample(seed=0, count=60, dim=4, classes=3, spread=1.0):
 
 def left_out(name, statistics, features, labels, **settings) -> np.ndarray:
     """Logits (N, K) of a head, of each sample as if it had not been learned."""
-    head, settings = HEADS[name], Settings(**settings)
+    head = HEADS[name]
+    settings = Settings(**settings)
     return head.left_out(head.make(statistics, settings), statistics, settings, features, labels)
 
 
@@ -219,7 +220,10 @@ class interrupted:
     takes no signal between the last instruction of a block and the `__exit__` of what guards it."""
 
     def __init__(self, at: int, names: tuple = ('/scroll/',)):
-        self.left, self.names, self.hit, self._begins = at, names, False, {}
+        self.left = at
+        self.names = names
+        self.hit = False
+        self._begins = {}
 
     def _trace(self, frame, event, argument):
         code = frame.f_code

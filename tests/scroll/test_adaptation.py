@@ -65,7 +65,8 @@ def cross_entropy(logits, targets):
 @given(st.integers(2, 30), st.integers(2, 5), st.integers(0, 99), st.sampled_from([0.1, 1, 20]))
 def test_the_calibrated_scale_minimises_cross_entropy(count, classes, seed, spread):
     r = np.random.default_rng(seed)
-    logits, targets = spread * r.normal(size=(count, classes)), r.integers(0, classes, count)
+    logits = spread * r.normal(size=(count, classes))
+    targets = r.integers(0, classes, count)
     logits[np.arange(count), targets] += spread * r.uniform(0, 2)
     scale = fit_scale(logits, targets)
     best = min(cross_entropy(s * logits, targets) for s in np.geomspace(1e-2, 1e3, 400))
@@ -77,7 +78,8 @@ def test_the_calibrated_scale_minimises_cross_entropy(count, classes, seed, spre
 @given(st.integers(1, 30), st.sampled_from([1, 2, 4]), st.integers(0, 99))
 def test_logits_are_better_than_guessing_if_a_small_scale_is(count, classes, seed):
     r = np.random.default_rng(seed)
-    logits, targets = r.integers(-3, 4, size=(count, classes)), r.integers(0, classes, count)
+    logits = r.integers(-3, 4, size=(count, classes))
+    targets = r.integers(0, classes, count)
     gain = np.log(classes) - cross_entropy(1e-5 * logits, targets)
     # a slope, if not 0, is 1 / (30 * 4) or more
     assert better_than_guessing(logits, targets) == (gain > 1e-9)
@@ -154,7 +156,8 @@ def equal_tensors(one: dict, two: dict) -> set:
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_psi_the_predictor_and_the_buffer_are_left_alone(run, embedder, f_T, buffer, mode):
     before = copy.deepcopy([net.state_dict() for net in (embedder.pristine, embedder.net)])
-    digests, samples = (embedder.digest, f_T.digest(), buffer.digest()), buffer.samples.copy()
+    digests = (embedder.digest, f_T.digest(), buffer.digest())
+    samples = buffer.samples.copy()
     run(mode=mode)
     for state, net in zip(before, (embedder.pristine, embedder.net)):
         assert equal_tensors(state, net.state_dict()) == state.keys()
@@ -188,7 +191,8 @@ def test_equal_input_gives_equal_bits_and_another_seed_other_ones(run, toy, mode
     torch.manual_seed(1)
     one = run(mode=mode)
     torch.manual_seed(2)
-    two, other = run(mode=mode), run(mode=mode, seed=1)
+    two = run(mode=mode)
+    other = run(mode=mode, seed=1)
     assert one.digest() == two.digest() != other.digest()
     np.testing.assert_array_equal(one.losses, two.losses)
     np.testing.assert_array_equal(one.decision_function(toy[0]), two.decision_function(toy[0]))

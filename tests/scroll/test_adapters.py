@@ -60,7 +60,8 @@ class _TwoBranches(nn.Module):
 
     def __init__(self, conv, alpha):
         super().__init__()
-        self.conv, self.alpha = conv, nn.Parameter(alpha)
+        self.conv = conv
+        self.alpha = nn.Parameter(alpha)
 
     def forward(self, x):
         return self.conv(x) + nn.functional.conv2d(x, self.alpha, stride=self.conv.stride)
@@ -68,9 +69,11 @@ class _TwoBranches(nn.Module):
 
 def test_output_and_gradients_are_those_of_two_branches_before_the_batch_norm():
     x = X.double()
-    ours, textbook = tiny_net().double(), tiny_net().double().requires_grad_(False)
+    ours = tiny_net().double()
+    textbook = tiny_net().double().requires_grad_(False)
     fold_batch_norm(ours, x[:1])  # adapters then carry the norm's gain
-    parameters, branches = attach(ours), []
+    parameters = attach(ours)
+    branches = []
     names = [n for n, m in ours.named_modules() if isinstance(m, ParallelAdapter)]
     for p, name in zip(parameters, names):
         p.data = 0.05 * drawn(*p.shape, seed=len(branches)).double()

@@ -14,7 +14,8 @@ from tests.scroll.conftest import make_stream, refused
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 5))
-NUMBERS, NAMES = np.arange(60) % 3, np.array(['ant', 'bee', 'cé'])[np.arange(60) % 3]
+NUMBERS = np.arange(60) % 3
+NAMES = np.array(['ant', 'bee', 'cé'])[np.arange(60) % 3]
 
 
 def swapped(array: np.ndarray) -> np.ndarray:
@@ -56,7 +57,8 @@ def test_a_learner_of_features(tmp_path, kind, labels):
 @pytest.mark.parametrize('strategy', ['herding', 'random'])
 def test_samples_that_were_embedded_elsewhere(tmp_path, strategy):
     """A buffer that has both orders. Features are kept, and written, as int32."""
-    stream, states = make_stream(NUMBERS), []
+    stream = make_stream(NUMBERS)
+    states = []
     for other in (np.asarray, swapped):
         learner = Scroll(buffer_size=9, strategy=strategy, keep_keys=True)
         for at, order in ((slice(0, 30), np.asarray), (slice(30, 60), other)):
@@ -83,7 +85,8 @@ def test_files_hold_one_order_and_facts_as_they_were_given(tmp_path):
 
 
 def test_the_data_of_a_certificate():
-    images, labels = RANDOM.integers(0, 255, (6, 2, 2, 1), np.uint8), np.arange(6)
+    images = RANDOM.integers(0, 255, (6, 2, 2, 1), np.uint8)
+    labels = np.arange(6)
 
     def data(order):
         return types.SimpleNamespace(

@@ -28,7 +28,8 @@ IMAGES = toy_images(6, seed=4)[0]  # 18
 def exactly(row) -> list:
     """2^18 x / |x| in rational arithmetic, rounded to the nearest integer, ties to even."""
     row = [Fraction(value) for value in row.tolist()]
-    squares, out = sum(value * value for value in row), []
+    squares = sum(value * value for value in row)
+    out = []
     for value in row:
         square = value * value * GRID**2 / squares if squares else Fraction(0)
         k = isqrt(int(square))
@@ -42,7 +43,8 @@ def near_ties(draw) -> np.ndarray:
     """float64 (N, d): rows whose first entry ends within a few roundings of half-way between two
     integers.
     """
-    count, dim = draw(st.integers(1, 6)), draw(st.integers(2, 40))
+    count = draw(st.integers(1, 6))
+    dim = draw(st.integers(2, 40))
     random = np.random.default_rng(draw(st.integers(0, 10**6)))
     x = random.normal(size=(count, dim)) * 10.0 ** draw(st.integers(-30, 30))
     share = (random.integers(0, GRID // 2, count) + 0.5) / GRID
@@ -79,7 +81,8 @@ def test_quantise_by_hand_at_ties_and_at_any_scale():
     by_hand = [[157286, 209715], [0, 0], [-GRID, 0]]
     assert quantise([[3, 4], [0, 0], [-1, 0]]).tolist() == by_hand
     for first, even in {1: 0, 3: 2, -3: -2}.items():
-        row, left = [first], 2**38 - first**2
+        row = [first]
+        left = 2**38 - first**2
         while left:
             row.append(isqrt(left))
             left -= row[-1] ** 2
@@ -166,7 +169,8 @@ class TwoReaders(nn.Module):
 
     def __init__(self, mean=0.3):
         super().__init__()
-        self.conv, self.bn = nn.Conv2d(3, 5, 3, bias=False), nn.BatchNorm2d(5)
+        self.conv = nn.Conv2d(3, 5, 3, bias=False)
+        self.bn = nn.BatchNorm2d(5)
         nn.init.constant_(self.conv.weight, 0.1)
         self.bn.running_mean.fill_(mean)
         self.bn.running_var.fill_(4)
@@ -308,8 +312,10 @@ def cached(net, tmp_path):
 
 
 def test_only_what_is_missing_is_computed(cached, embedder, tmp_path):
-    again, more = cached(), 255 - IMAGES[:5]
-    both, seen = np.concatenate([IMAGES, more, more[:2]])[::-1], []
+    again = cached()
+    more = 255 - IMAGES[:5]
+    both = np.concatenate([IMAGES, more, more[:2]])[::-1]
+    seen = []
     features = again.net.features
     again.net.features = lambda x: seen.append(x) or features(x)
     np.testing.assert_array_equal(again(IMAGES[::-1])[0], embedder(IMAGES[::-1])[0])
@@ -334,7 +340,8 @@ def forged(table) -> bytes:
 def test_a_file_that_is_torn_or_forged_is_dropped_and_made_again(cached, embedder, tmp_path, kind):
     """A forged one has the name that goes with its content."""
     (path,) = files_below(tmp_path)
-    content, table = path.read_bytes(), np.load(path)
+    content = path.read_bytes()
+    table = np.load(path)
     path.unlink()
     content = {
         'off the grid': forged(table * 2),
@@ -389,7 +396,8 @@ def test_what_floating_point_features_depend_on_is_in_their_digest(
 def test_instances_share_a_folder_and_one_that_cannot_be_written_is_refused(
     net, cached, embedder, monkeypatch, tmp_path
 ):
-    one, two = cached(), cached()
+    one = cached()
+    two = cached()
     one(255 - IMAGES[:9])
     two(255 - IMAGES[6:])
     one.cache.flush()

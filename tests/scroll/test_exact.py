@@ -24,7 +24,9 @@ from tests.conftest import ROOT
 class Attention(nn.Module):
     def __init__(self, d):
         super().__init__()
-        self.norm, self.qkv, self.out = nn.LayerNorm(d), nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.norm = nn.LayerNorm(d)
+        self.qkv = nn.Linear(d, 3 * d)
+        self.out = nn.Linear(d, d)
 
     def forward(self, x):
         q, k, v = self.qkv(self.norm(x)).reshape(*x.shape[:2], 3, 2, -1).permute(2, 0, 3, 1, 4)
@@ -36,7 +38,9 @@ class SmallTransformer(nn.Module):
         super().__init__()
         self.patches = nn.Conv2d(3, d, 4, 4)
         self.mlp = nn.Sequential(nn.Linear(d, 24), nn.GELU(), nn.Linear(24, d))
-        self.attention, self.norm, self.classifier = Attention(d), nn.LayerNorm(d), nn.Identity()
+        self.attention = Attention(d)
+        self.norm = nn.LayerNorm(d)
+        self.classifier = nn.Identity()
 
     def features(self, x):
         x = self.attention(self.patches(x).flatten(2).transpose(1, 2))
@@ -46,7 +50,8 @@ class SmallTransformer(nn.Module):
 class SmallResidual(nn.Module):
     def __init__(self):
         super().__init__()
-        self.stem, self.bn = nn.Conv2d(3, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8)
+        self.stem = nn.Conv2d(3, 8, 3, 1, 1, bias=False)
+        self.bn = nn.BatchNorm2d(8)
         self.layer1 = nn.Sequential(
             nn.Conv2d(8, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU()
         )
@@ -128,7 +133,8 @@ SINGLE = {  # by torch, by numpy
 def test_one_operation_on_one_or_two_numbers_is_rounded_as_ieee_754_says(name):
     # MKL's square roots, which torch takes, are not: one in 70 differs in the last bit, others on
     # other processors
-    x, y = inputs(300, 200), inputs(200, 300, seed=1).T
+    x = inputs(300, 200)
+    y = inputs(200, 300, seed=1).T
     ours, theirs = SINGLE[name]
     for place in (..., np.s_[:, ::3], (3, 5)):
         with ExactArithmetic():
@@ -140,7 +146,8 @@ def test_one_operation_on_one_or_two_numbers_is_rounded_as_ieee_754_says(name):
 @given(st.integers(0, 2**32), st.integers(2, 300))
 def test_sums_have_no_order(seed, terms):
     """Equal bits, where float64's differ."""
-    one, other = inputs(3, terms, seed=seed), inputs(terms, 4, seed=seed + 1)
+    one = inputs(3, terms, seed=seed)
+    other = inputs(terms, 4, seed=seed + 1)
     order = np.random.default_rng(seed).permutation(terms)
     with ExactArithmetic():
         assert torch.equal(one @ other, one[:, order] @ other[order])
@@ -190,7 +197,8 @@ def fingerprint() -> str:
     whole numbers.
     """
     random = np.random.default_rng(0)
-    images, labels = random.integers(0, 256, (60, 16, 16, 3), np.uint8), np.arange(60) % 4
+    images = random.integers(0, 256, (60, 16, 16, 3), np.uint8)
+    labels = np.arange(60) % 4
     digests = []
     images[:, :, :, 0] //= (1 + labels)[:, None, None].astype(np.uint8)
     for net in (SmallTransformer(), SmallResidual()):
@@ -226,7 +234,8 @@ def test_f_star_and_a_transformer_have_one_digest_under_every_way_to_compute():
 @pytest.mark.parametrize('head', ['ridge', 'qda', 'rff'])
 def test_cross_validation_compares_exact_candidates(head):
     random = np.random.default_rng(1)
-    images, labels = random.integers(0, 256, (60, 16, 16, 3), np.uint8), np.arange(60) % 4
+    images = random.integers(0, 256, (60, 16, 16, 3), np.uint8)
+    labels = np.arange(60) % 4
     how = Adaptation('adapters', iterations=3, minibatch=8, exact=True)
     torch.manual_seed(0)
     embedder = Embedder(SmallResidual(), Preprocessing(16))

@@ -20,7 +20,8 @@ CAPACITY = st.integers(1, 60)
 @quick
 @given(COUNTS, CAPACITY, st.lists(st.integers(0, 12), min_size=8, max_size=8))
 def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity, more):
-    q, counts = quotas(counts, capacity), np.array(counts)
+    q = quotas(counts, capacity)
+    counts = np.array(counts)
     assert q.sum() == min(capacity, counts.sum())
     assert (q >= 0).all()
     assert (q <= counts).all()
@@ -35,7 +36,8 @@ def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity, more
 
 def exact_herding(f, total, count, k) -> list:
     """Greedy herding in Python's integers; of equal distances the first."""
-    f, total = f.astype(object), total.astype(object)
+    f = f.astype(object)
+    total = total.astype(object)
     s = np.zeros(f.shape[1], object)
     chosen = []
     for i in range(min(k, len(f))):
@@ -50,7 +52,8 @@ def exact_herding(f, total, count, k) -> list:
 def test_choices_are_those_of_pythons_integers(n, dim, power, seed):
     """Few values, so that many distances are equal: of those, the first."""
     r = np.random.default_rng(seed)
-    f, count = r.integers(-1, 2, (n, dim)) * (GRID >> 1), (1 << power) + n - 1
+    f = r.integers(-1, 2, (n, dim)) * (GRID >> 1)
+    count = (1 << power) + n - 1
     total = f.sum(axis=0) + r.integers(-1, 2, dim) * ((count - n) * (GRID >> 1))
     assert herding_order(f, total, count, n).tolist() == exact_herding(f, total, count, n)
     distance = ((count * f.astype(object) - total.astype(object)) ** 2).sum(axis=1).tolist()
@@ -170,7 +173,8 @@ def test_hash_keeps_the_lowest_keys_under_every_schedule_and_sharding(stream, da
     content = buffer.content()
     check_content(content, stream)
     assert content.keys.tolist() == expected
-    merged, statistics = ExemplarBuffer(capacity, 'hash'), Statistics(5)
+    merged = ExemplarBuffer(capacity, 'hash')
+    statistics = Statistics(5)
     for at in pieces[::-1]:
         shard = ExemplarBuffer(capacity, 'hash')
         counted = fill(shard, stream, [at])

@@ -65,7 +65,10 @@ def test_bicubic_weights_are_exact_quotients_rounded_also_where_they_are_ties(si
             return ((3 * x - 5) * x * x + 2) / 2
         return (((5 - x) * x - 8) * x + 4) / 2 if x < 2 else Fraction(0)
 
-    scale, half, expected, ties = Fraction(size_in, size_out), Fraction(1, 2), [], 0
+    scale = Fraction(size_in, size_out)
+    half = Fraction(1, 2)
+    expected = []
+    ties = 0
     for place in range(size_out):
         weights = [
             kernel((i + half - (place + half) * scale) / max(scale, 1)) for i in range(size_in)
@@ -83,7 +86,8 @@ def test_bicubic_weights_are_exact_quotients_rounded_also_where_they_are_ties(si
 
 
 def test_lanczos_weights_do_not_depend_on_the_sine_of_the_machine(monkeypatch):
-    usual, sizes = np.sinc, ((32, 84), (84, 56), (500, 224), (7, 64))
+    usual = np.sinc
+    sizes = ((32, 84), (84, 56), (500, 224), (7, 64))
     for name in ('sin', 'sinc'):
         monkeypatch.setattr(np, name, np.ones_like)
     for size_in, size_out in sizes:
@@ -101,7 +105,8 @@ def test_lanczos_weights_do_not_depend_on_the_sine_of_the_machine(monkeypatch):
 
 
 def test_grey_images_are_three_equal_channels():
-    grey, preprocessing = pictures(channels=1), Preprocessing(20)
+    grey = pictures(channels=1)
+    preprocessing = Preprocessing(20)
     expected = preprocessing(torch.from_numpy(grey.repeat(3, axis=3)))
     for given_ in (grey, grey[..., 0]):
         assert torch.equal(preprocessing(torch.from_numpy(given_)), expected)
@@ -146,7 +151,8 @@ def test_crops_and_flips_are_those_of_the_textbook_image_by_image(dtype):
     hold.
     """
     images = (255 * torch.rand(20, 7, 9, 3)).to(dtype).permute(0, 3, 1, 2)
-    ours, theirs = generator(7), generator(7)
+    ours = generator(7)
+    theirs = generator(7)
     before = images.clone()
     cropped = random_crop(images, 2, ours)
     shift = torch.randint(0, 5, (2, len(images), 1), generator=theirs)[..., 0].T.tolist()
@@ -154,7 +160,8 @@ def test_crops_and_flips_are_those_of_the_textbook_image_by_image(dtype):
     expected = [image[:, i : i + height, j : j + width] for image, (i, j) in zip(padded, shift)]
     assert cropped.shape == images.shape
     assert all(map(torch.equal, cropped, expected))
-    flipped, coins = random_flip(cropped, ours), torch.rand(len(images), generator=theirs) < 0.5
+    flipped = random_flip(cropped, ours)
+    coins = torch.rand(len(images), generator=theirs) < 0.5
     for new, old, coin in zip(flipped, expected, coins):
         assert torch.equal(new, old.flip(-1) if coin else old)
     assert torch.equal(ours.get_state(), theirs.get_state())
@@ -178,8 +185,10 @@ def test_colour_jitter_agrees_with_torchvision():
 
 def test_augmentation_is_its_parts_in_order():
     """On the normalised tensor, so that the padding is zero, which is mid-grey."""
-    images, preprocessing = torch.from_numpy(pictures()), Preprocessing(14)
-    one, two = generator(1), generator(1)
+    images = torch.from_numpy(pictures())
+    preprocessing = Preprocessing(14)
+    one = generator(1)
+    two = generator(1)
     expected = colour_jitter(preprocessing.to_unit_range(images), 0.3, one)
     expected = random_flip(random_crop(preprocessing.normalise(expected), 2, one), one)
     assert torch.equal(

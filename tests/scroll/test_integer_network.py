@@ -55,7 +55,8 @@ class Mobile(nn.Module):
             nn.BatchNorm2d(8),
             nn.ReLU6(),
         )
-        self.own, self.last = nn.Conv2d(8, 8, 3, 1, 1), nn.Conv2d(8, 16, 1)
+        self.own = nn.Conv2d(8, 8, 3, 1, 1)
+        self.last = nn.Conv2d(8, 16, 1)
 
     def features(self, x):
         x = self.stem(x)
@@ -214,7 +215,8 @@ def test_one_digest_on_other_kinds_of_machine(made, tmp_path):
 def test_an_algorithm_that_transforms_is_caught(made, monkeypatch, at_least):
     """As Winograd's does, in float32: sums that are right but for their last bits. Also one that a
     library takes for large batches only, when the first of them comes."""
-    network, plain = in_float32(made('resnet18-md')[1]), F.conv2d
+    network = in_float32(made('resnet18-md')[1])
+    plain = F.conv2d
 
     def winograd(x, weight, bias, stride, *rest):
         if weight.shape[2:] != (3, 3) or len(x) < at_least:
@@ -222,7 +224,8 @@ def test_an_algorithm_that_transforms_is_caught(made, monkeypatch, at_least):
         thirds = weight / 3
         return plain(x, thirds, bias, stride, *rest) + plain(x, thirds, None, stride, *rest) * 2
 
-    golden, network.golden = network.check(), 'f' * 64
+    golden = network.check()
+    network.golden = 'f' * 64
     with refused('other features of the built-in images'):
         network.check()
     network.golden = golden
@@ -235,8 +238,10 @@ def test_an_algorithm_that_transforms_is_caught(made, monkeypatch, at_least):
 def conv(weight, bias=0, multiplier=1.0, reads=(0,), low=0, high=255, **options) -> Op:
     """A convolution with these weights (C, C_in, h, w); a bias and a multiplier may be one for
     all."""
-    count, options = len(weight), {**PLACE, **options}
-    bias, multiplier = np.full(count, bias, np.int32), np.full(count, multiplier, np.float32)
+    count = len(weight)
+    options = {**PLACE, **options}
+    bias = np.full(count, bias, np.int32)
+    multiplier = np.full(count, multiplier, np.float32)
     return Op('conv', reads, low, high, options, multiplier, weight.astype(np.int8), bias)
 
 
@@ -254,10 +259,13 @@ def promised(random) -> tuple:
     weights of all signs whose products just fit 16 bits, multipliers of 6 bits, biases that make
     ties."""
     mean = (124, 124, 124) if random.random() < 0.7 else (120, 124, 130)
-    program, channels = [Op('input', low=-max(mean), high=255 - min(mean))], [3]
+    program = [Op('input', low=-max(mean), high=255 - min(mean))]
+    channels = [3]
     for position in range(1, 5):
-        other, size = int(random.integers(position)), int(random.choice([1, 3]))
-        low, ratio = int(random.choice([-128, 0])), float(2.0 ** random.integers(-2, 3))
+        other = int(random.integers(position))
+        size = int(random.choice([1, 3]))
+        low = int(random.choice([-128, 0]))
+        ratio = float(2.0 ** random.integers(-2, 3))
         residual, depthwise = random.random(2) < 0.3
         each, groups = (1, channels[-1]) if depthwise else (channels[-1], 1)
         count = groups if depthwise else int(random.choice([1, 3, 8]))
@@ -313,7 +321,8 @@ def near_a_tie() -> list:
 def large_sums() -> list:
     """100.5 of red 255 and green 254, from a sum that is odd and exceeds 2^24 before 128 is taken
     from each value. It is even for the largest values."""
-    first, weight = conv(red(1040), low=-128, high=127), np.full((8, 1040, 1, 1), 64)
+    first = conv(red(1040), low=-128, high=127)
+    weight = np.full((8, 1040, 1, 1), 64)
     first.weight[0, :2, 0, 0], weight[:, :2] = (0, 1), 63
     return [first, conv(weight, 6586368 - (127 * 66495 + 126 * 63), 2.0**-16, (1,))]
 
@@ -399,7 +408,8 @@ def test_a_program_that_may_not_be_exact_is_refused(broken):
 class Other(nn.Module):
     def __init__(self, last):
         super().__init__()
-        self.conv, self.last = nn.Conv2d(3, 8, 3), last
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.last = last
 
     def features(self, x):
         return self.last(self.conv(x)).mean(dim=(2, 3))
@@ -444,7 +454,8 @@ FORGED = [
 @pytest.mark.parametrize('part, name, value', FORGED)
 def test_a_forged_file_is_refused_and_ends_no_process(tmp_path, part, name, value):
     """A stride of 0 was a division by zero within the kernels: SIGFPE."""
-    path, kind = tmp_path / 'a.npz', 'scroll-integer-2'
+    path = tmp_path / 'a.npz'
+    kind = 'scroll-integer-2'
     IntegerNetwork(plain(), 4, (0, 0, 0)).save(path, {})
     facts, arrays = archive.read(path, kind)
     op = facts['program'][1]

@@ -30,9 +30,11 @@ def content(known: LearnedKeys) -> Counter:
     st.lists(st.tuples(st.sampled_from(['add', 'merge', 'remove', 'drop']), samples), max_size=12)
 )
 def test_it_is_a_multiset(steps):
-    known, expected = LearnedKeys(), Counter()
+    known = LearnedKeys()
+    expected = Counter()
     for step, pairs in steps:
-        before, kept = copy.copy(known), Counter(expected)
+        before = copy.copy(known)
+        kept = Counter(expected)
         wanted = Counter(pairs)
         if step == 'remove' and wanted - expected:
             with refused(str((wanted - expected).total())):
@@ -56,7 +58,8 @@ def test_it_is_a_multiset(steps):
 @quick
 @given(samples, samples)
 def test_what_is_lacking_is_named_by_its_place(held, asked):
-    left, expected = Counter(held), []
+    left = Counter(held)
+    expected = []
     for at, pair in enumerate(asked):
         if left[pair] == 0:
             expected.append(at)

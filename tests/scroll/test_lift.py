@@ -35,7 +35,9 @@ def test_what_a_seed_draws_never_changes(kind, digest):
 
 def test_relu_is_what_its_text_says():
     """Compare with Python's integers, from the stream of bits."""
-    d, M, u = 5, 7, units()
+    d = 5
+    M = 7
+    u = units()
     bits = hashlib.shake_256(b'scroll lift relu 3 5').digest(-(-d * M // 4))
     pairs = [bits[i // 4] >> 2 * (i % 4) & 3 for i in range(d * M)]
     R = np.array([{2: 1, 3: -1}.get(pair, 0) for pair in pairs]).reshape(M, d).T
@@ -86,7 +88,8 @@ print(Statistics(200, Lift('relu7', 200, 600)).add(u, np.arange(5000) % 7).diges
 
 
 def test_fourier_features_have_the_kernel_of_their_bandwidth():
-    u, width = units(10, 6), 1 << 14
+    u = units(10, 6)
+    width = 1 << 14
     for bandwidth in (0.5, 1.0, 2.5):
         h = Lift('fourier', 6, width, 0, bandwidth)(u)[:, 6:] / GRID
         distances = ((u[:, None] - u[None]) / GRID) ** 2
@@ -105,7 +108,8 @@ def test_fourier_features_have_the_kernel_of_their_bandwidth():
 def test_a_lift_stays_on_the_grid_and_begins_with_u_and_with_narrower_ones(
     kind, dim, width, less, seed
 ):
-    u, less = units(4, dim, seed), min(less, width)
+    u = units(4, dim, seed)
+    less = min(less, width)
     lift = Lift(kind, dim, width, seed)
     h = lift(u)
     assert h.shape == (4, dim + width)
@@ -118,7 +122,8 @@ def test_a_lift_stays_on_the_grid_and_begins_with_u_and_with_narrower_ones(
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_sums_of_a_lift_are_those_of_lifted_features_and_hold_those_of_no_lift(tmp_path, kind):
-    u, y = units(50, 6), np.arange(50) % 3
+    u = units(50, 6)
+    y = np.arange(50) % 3
     lift = Lift(kind, 6, 1100)  # wider than a panel of the product
     lifted = Statistics(6, lift).add(u, y)
     both = Statistics(1106).add(lift(u), y)
@@ -134,7 +139,8 @@ def test_sums_of_a_lift_are_those_of_lifted_features_and_hold_those_of_no_lift(t
 
 
 def test_sums_of_other_lifts_do_not_mix():
-    u, y = units(6), np.zeros(6, int)
+    u = units(6)
+    y = np.zeros(6, int)
     lifts = [
         Lift('relu', 5, 4),
         Lift('relu', 5, 4, seed=1),

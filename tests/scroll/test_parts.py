@@ -43,7 +43,8 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-share, place = st.integers(0, 3), st.integers(0, 9)
+share = st.integers(0, 3)
+place = st.integers(0, 9)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))

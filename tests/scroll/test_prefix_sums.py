@@ -40,12 +40,11 @@ def class_orders(draw) -> tuple:
 )
 def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, most, settings):
     labels, schedule = order
-    samples, ranks = samples_of(labels), np.unique(labels, return_inverse=True)[1]
-    points, kept, sums = (
-        curve_points(schedule.cuts, most),
-        Scroll(buffer_size=5, **settings),
-        Scroll(buffer_size=0, **settings),
-    )
+    samples = samples_of(labels)
+    ranks = np.unique(labels, return_inverse=True)[1]
+    points = curve_points(schedule.cuts, most)
+    kept = Scroll(buffer_size=5, **settings)
+    sums = Scroll(buffer_size=0, **settings)
     parts = [
         sums.new_statistics(5).add(samples.features[labels == c], labels[labels == c])
         for c in np.unique(labels)
@@ -94,7 +93,8 @@ def test_predictions_are_the_predictors_own_also_of_a_lift():
     for head in ({'head': 'rp', 'lift_dim': 7}, {'head': 'qda'}):
         learner = Scroll(buffer_size=0, **head)
         learner.learn(samples.samples, samples.features, samples.keys, samples.labels)
-        predictor, lift = learner.predictor(), learner.new_statistics(5).lift
+        predictor = learner.predictor()
+        lift = learner.new_statistics(5).lift
         test = TestSet(samples.features, samples.labels, lift)
         assert np.array_equal(
             test.predictions(predictor), predictor.predict(samples.features[test.order])
@@ -104,8 +104,10 @@ def test_predictions_are_the_predictors_own_also_of_a_lift():
 def test_hits_are_right_answers_by_class_and_none_of_classes_unseen():
     random = np.random.default_rng(1)
     labels = random.integers(0, 4, 80)
-    train, samples = samples_of(labels, 1), samples_of(random.integers(0, 4, 50), 2)
-    test, seen = TestSet(samples.features, samples.labels), np.isin(labels, [1, 3])
+    train = samples_of(labels, 1)
+    samples = samples_of(random.integers(0, 4, 50), 2)
+    test = TestSet(samples.features, samples.labels)
+    seen = np.isin(labels, [1, 3])
     predictor = ridge(Statistics(5).add(train.features[seen], labels[seen]), 0.1)
     right = predictor.predict(samples.features) == samples.labels
     hits = test.class_hits(test.predictions(predictor))

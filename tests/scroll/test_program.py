@@ -125,13 +125,15 @@ def test_what_never_reaches_the_features_is_not_in_the_digest():
     class Renamed(nn.Module):
         def __init__(self, net):
             super().__init__()
-            self.first, self.unused = copy.deepcopy(net.conv), 7
+            self.first = copy.deepcopy(net.conv)
+            self.unused = 7
 
         def features(self, image):
             map_of_sums = self.first(image)
             return map_of_sums.clamp(max=5.0).mean(dim=(2, 3))
 
-    one, other = Clipped(5.0), Clipped(5.0)
+    one = Clipped(5.0)
+    other = Clipped(5.0)
     other.note = np.arange(3)
     assert Embedder(one, PREPROCESSING).digest == Embedder(other, PREPROCESSING).digest
     recorded = {Embedder(net, PREPROCESSING).unidentified for net in (one, other, Renamed(one))}
@@ -372,7 +374,8 @@ def test_a_network_that_leans_on_a_default_of_torch_is_noticed():
 
 
 def switches_of_torch() -> tuple:
-    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    cuda = torch.backends.cuda
+    cudnn = torch.backends.cudnn
     return (
         cuda.flash_sdp_enabled(),
         cuda.mem_efficient_sdp_enabled(),

@@ -39,7 +39,8 @@ def test_cvar_is_the_maximum_of_its_variational_form(values, share):
     """max_c c - E[(c - a)+] / share, whose maximum is at one of the values (Rockafellar and Uryasev
     2000).
     """
-    a, share = np.array(values), max(share, 1 / len(values))
+    a = np.array(values)
+    share = max(share, 1 / len(values))
     best = max(c - np.maximum(c - a, 0).mean() / share for c in a)
     assert cvar(a, share) == pytest.approx(best, abs=1e-6)
 
@@ -79,7 +80,9 @@ def test_average_incremental_accuracy_by_hand():
     """Task 0: classes 0 and 2 (4 and 6 test samples), task 1: class 1 (10). R = [[70]], [[40,
     90]].
     """
-    hits, sizes, tasks = np.array([[3, 0, 4], [2, 9, 2]]), np.array([4, 10, 6]), np.array([0, 1, 0])
+    hits = np.array([[3, 0, 4], [2, 9, 2]])
+    sizes = np.array([4, 10, 6])
+    tasks = np.array([0, 1, 0])
     assert (
         robustness.average_incremental_accuracy(hits, sizes, tasks, np.array([0, 1]))
         == (70 + (40 + 90) / 2) / 2

@@ -83,7 +83,8 @@ def test_a_gaussian_stream_follows_its_bells_to_the_end(sizes, sigma):
     """
     labels = np.repeat(np.arange(len(sizes)), sizes)
     arrived = labels[make_schedule(f'gaussian:sigma={sigma}', labels).order]
-    peaks, width = (np.arange(len(sizes)) + 0.5) / len(sizes), sigma / len(sizes)
+    peaks = (np.arange(len(sizes)) + 0.5) / len(sizes)
+    width = sigma / len(sizes)
     time = np.linspace(-5 * width, 1 + 5 * width, 20001)
     come = norm.cdf(time[:, None], peaks, width) * sizes  # of each class, up to each time
     for start, end in [*((i / 10, (i + 1) / 10) for i in range(10)), (0, 0.01), (0.99, 1)]:

@@ -65,7 +65,8 @@ def test_the_parts_of_a_schedule_by_hand():
 
 
 def test_the_digest_changes_with_order_and_with_cuts_only():
-    order, cuts = np.arange(4), np.array([0, 2, 4])
+    order = np.arange(4)
+    cuts = np.array([0, 2, 4])
     digest = Schedule(order, cuts, cuts, 'a').digest()
     assert digest == Schedule(order.astype(np.int32), cuts, cuts[[0, 2]], 'b').digest()
     assert digest != Schedule(order[::-1], cuts, cuts, 'a').digest()

@@ -42,7 +42,8 @@ def test_the_sums_equal_those_of_python_integers(stream):
 def test_the_digest_depends_on_neither_order_nor_batching_nor_sharding(stream, data):
     expected = of(stream).digest()
     pieces = data.draw(cuttings(len(stream.labels)))
-    one_by_one, shards = Statistics(5), []
+    one_by_one = Statistics(5)
+    shards = []
     for at in pieces:
         one_by_one.add(*stream.part(at)[:2])
         if data.draw(st.booleans()):
@@ -62,7 +63,8 @@ def test_the_digest_depends_on_neither_order_nor_batching_nor_sharding(stream, d
 def test_removed_is_never_seen(stream, data):
     gone, *rest = data.draw(cuttings(len(stream.labels)))
     rest = np.concatenate([*rest, np.zeros(0, np.int64)])
-    s, part = of(stream).remove(*stream.part(gone)[:2]), of(stream.part(gone))
+    s = of(stream).remove(*stream.part(gone)[:2])
+    part = of(stream.part(gone))
     assert s == of(stream.part(rest)) == of(stream).subtract(part)
     assert part == of(stream.part(gone))
     assert s.remove(*stream.part(rest)[:2]) == Statistics(5)
@@ -97,7 +99,8 @@ def test_exact_at_the_extreme_of_2_to_the_17_rows_of_the_largest_values(low):
 @quick
 @given(streams(), st.permutations(['ant', 'bee', 'cat', 'dog', 'eel']), st.booleans())
 def test_relabelled_there_and_back(stream, names, by_class):
-    there, numbered = dict(enumerate(names)), Statistics(5, by_class=by_class).add(*stream[:2])
+    there = dict(enumerate(names))
+    numbered = Statistics(5, by_class=by_class).add(*stream[:2])
     named = numbered.relabel(there)
     expected = Statistics(5, by_class=by_class).add(
         stream.features, [there[c] for c in stream.labels.tolist()]
@@ -193,7 +196,8 @@ def test_the_gram_matrix_at_the_bound_is_exact():
     signs = np.outer([1, -1, 1], [1, -1, 1])
     assert np.array_equal(s.gram, MAX_SAMPLES * GRID**2 * signs)
     assert s.gram[2, 2] == 2**63 - 2**36
-    one, before = Statistics(2).add(np.array([[GRID, -GRID]]), [7]), s.digest()
+    one = Statistics(2).add(np.array([[GRID, -GRID]]), [7])
+    before = s.digest()
     with refused(str(MAX_SAMPLES)):
         s.add(np.array([[GRID, -GRID]]), [7])
     for left, right in ((s, one), (s, s), (one, s)):
@@ -249,7 +253,9 @@ def test_the_least_sum_of_squares_is_that_of_integers(count, total, least):
 
 
 def test_what_threads_add_merge_and_remove_at_once_is_all_counted():
-    stream, s, before = make_stream(np.arange(600) % 4), Statistics(5), sys.getswitchinterval()
+    stream = make_stream(np.arange(600) % 4)
+    s = Statistics(5)
+    before = sys.getswitchinterval()
 
     def work(start: int) -> None:
         for at in range(start, 600, 24):

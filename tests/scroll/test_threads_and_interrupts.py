@@ -93,7 +93,8 @@ def test_a_classifier_fitted_again_and_interrupted_has_the_old_columns_or_the_ne
         )
 
     first = ScrollClassifier().fit(one[:20], y[:20])
-    again, before = copy.deepcopy(first), known(first)
+    again = copy.deepcopy(first)
+    before = known(first)
     with interrupted(1 << 20) as fit:
         again.fit(two, y)
     lines = (1 << 20) - fit.left
@@ -138,7 +139,9 @@ def test_threads_that_read_write_copy_save_and_are_interrupted_leave_the_sums_of
     tmp_path, draw
 ):
     X, y = data(90)
-    parts, path, done = [slice(i, i + 5) for i in range(10, 90, 5)], tmp_path / 'state.npz', []
+    parts = [slice(i, i + 5) for i in range(10, 90, 5)]
+    path = tmp_path / 'state.npz'
+    done = []
     learner = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[:10], y[:10])
 
     def learn(part: slice) -> None:
@@ -207,7 +210,8 @@ def test_small_calls_from_many_threads_count_every_sample_and_threads_that_read_
     make,
 ):
     X, y = data(1000, 20)
-    learner, whole = make(), make().partial_fit(X, y)
+    learner = make()
+    whole = make().partial_fit(X, y)
     expected = whole.predict(X[:50])
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(learner.partial_fit, np.split(X, 100), np.split(y, 100)))
@@ -223,7 +227,9 @@ class Pickled(pickle.Pickler):
     """A pickle of `value`; `meanwhile` is called before its `at`-th object."""
 
     def __init__(self, value, at: int, meanwhile):
-        self.file, self.left, self.meanwhile = io.BytesIO(), at, meanwhile
+        self.file = io.BytesIO()
+        self.left = at
+        self.meanwhile = meanwhile
         super().__init__(self.file)
         self.dump(value)
         self.value = pickle.loads(self.file.getvalue())
@@ -238,7 +244,8 @@ class Copied(dict):
     """A deep copy, likewise: the dict is its memo, which is asked for each object."""
 
     def __init__(self, value, at: int, meanwhile):
-        self.left, self.meanwhile = at, meanwhile
+        self.left = at
+        self.meanwhile = meanwhile
         self.value = copy.deepcopy(value, self)
 
     def get(self, *key):
@@ -258,7 +265,8 @@ class Copied(dict):
 @pytest.mark.parametrize('way', [Pickled, Copied])
 def test_a_pickle_or_copy_that_is_made_while_others_predict_and_learn_is_whole(make, way):
     X, y = data(20)
-    times, grid = (1 << 20) - way(make(X, y), 1 << 20, None).left, quantise(X)
+    times = (1 << 20) - way(make(X, y), 1 << 20, None).left
+    grid = quantise(X)
     for at in range(1, times, max(times // 15, 1)):
         one = make(X, y)
         before = one.digest()
@@ -286,11 +294,14 @@ def test_a_setting_that_changes_while_a_head_is_made_is_not_mixed_with_it():
 @pytest.mark.parametrize('how', SETTINGS)
 def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learned(how):
     X, y = data(30)
-    own, labels, expected = X.copy(), y.copy(), whole(Scroll(**how).partial_fit(X, y))
+    own = X.copy()
+    labels = y.copy()
+    expected = whole(Scroll(**how).partial_fit(X, y))
     learner = Scroll(**how).partial_fit(own, labels)
     own[:], labels[:] = 0, 'z'
     assert whole(learner) == expected
-    held, other = pickle.loads(pickle.dumps(learner.state_dict())), Scroll(**how)
+    held = pickle.loads(pickle.dumps(learner.state_dict()))
+    other = Scroll(**how)
     other.load_state_dict(held)
     for array in held['arrays'].values():
         array[...] = array.dtype.type()
@@ -301,7 +312,8 @@ def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learne
         other.keys_.drop(LABELS)
     assert whole(other) == expected
     assert other.end_part()
-    features, labels = quantise(X), y.copy()
+    features = quantise(X)
+    labels = y.copy()
     s = Statistics(5).add(features, labels)
     features[:], labels[:] = 0, 'z'
     assert s == Statistics(5).add(quantise(X), y)
@@ -311,7 +323,8 @@ def test_a_feature_cache_that_some_read_while_others_fill_and_empty_it_gives_eac
     tmp_path,
 ):
     cache_of = pytest.importorskip('scroll.embedding.cache').FeatureCache
-    cache, features = cache_of(tmp_path, 3), quantise(data(100, 3)[0])
+    cache = cache_of(tmp_path, 3)
+    features = quantise(data(100, 3)[0])
     keys = np.random.default_rng(1).permutation(100).astype(np.uint64)
 
     def fill(start: int) -> None:

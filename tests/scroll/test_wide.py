@@ -26,7 +26,8 @@ def small():
 
 
 def test_the_parts_are_those_of_the_network_and_have_unit_length():
-    net, x = tiny_net().eval(), torch.rand(5, 3, 24, 24)
+    net = tiny_net().eval()
+    x = torch.rand(5, 3, 24, 24)
     with torch.no_grad():
         maps = [
             one.mean(dim=(2, 3)) + other.mean(dim=(2, 3))
@@ -62,7 +63,8 @@ def test_in_integers_they_are_the_same_by_every_kernel_and_batch(small, monkeypa
 
 def test_own_features_alone_are_those_without(small):
     """Of integers: the image's and its mirror image's sums, added before they are rounded."""
-    net, x = weights.embedder('small').net, torch.from_numpy(IMAGES)
+    net = weights.embedder('small').net
+    x = torch.from_numpy(IMAGES)
     sums = net.features(net.prepare(x)).double() + net.features(net.prepare(x).flip(3)).double()
     assert np.array_equal(
         weights.embedder('small', mirror=True)(IMAGES)[0], quantise(quantise(sums.numpy()))
