@@ -162,6 +162,7 @@ def verdict_of(kind: str, model: str, dataset: str, args) -> tuple:
             [sys.executable, '-c', code],
             capture_output=True,
             text=True,
+            check=False,
             timeout=_PATIENCE,
             env=environment,
         )
@@ -181,7 +182,7 @@ def verdict_of(kind: str, model: str, dataset: str, args) -> tuple:
 def verdicts(args) -> None:
     """A row for each model and data set of the checkout."""
     import datasets
-    import models
+    import models  # noqa: F401  registers the folder
 
     path = args.out / 'verdicts.csv'
     done = {(row['kind'], row['name']) for row in read_rows(path, [])}
@@ -249,6 +250,7 @@ def configs(args) -> None:
             capture_output=True,
             input='\n'.join(json.dumps(flag_words(**flags)) for flags in asked),
             text=True,
+            check=False,
             env=dict(os.environ, HF_HUB_OFFLINE='1'),
         )
     theirs = [
@@ -335,6 +337,7 @@ def compare(args) -> None:
                 cwd=root,
                 capture_output=True,
                 text=True,
+                check=False,
             )
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             found = _LAST.findall(run.stdout + run.stderr)

@@ -10,6 +10,7 @@ import copy
 import itertools
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -174,7 +175,7 @@ def sums(dim, rounds, count=20_000):
         yield compared(
             rounds,
             f'statistics and {strategy} buffer, {count:,} features',
-            lambda: run(500, strategy),
+            partial(run, 500, strategy),
             lambda: run(0),
             'statistics alone',
         )

@@ -142,10 +142,10 @@ class ArgumentParser(_Declaring, LineParser):
         }
 
 
-def of_signature(parameter, types: dict = {}) -> dict:
+def of_signature(parameter, types: dict | None = None) -> dict:
     """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`. types:
     annotation -> command-line type, where it is not the annotation itself."""
-    known = {bool: binary_to_boolean_type} | types
+    known = {bool: binary_to_boolean_type} | (types or {})
     kind = parameter.annotation
     default = None if parameter.default is parameter.empty else parameter.default
     choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else None

@@ -36,7 +36,9 @@ quick = settings(max_examples=40, deadline=None, suppress_health_check=list(Heal
 
 @pytest.fixture(scope='session', autouse=True)
 def one_thread():
-    """Tiny networks gain nothing from two threads, and on a busy machine two wait for each other."""
+    """Tiny networks gain nothing from two threads, and on a busy machine two wait for each
+    other.
+    """
     torch.set_num_threads(1)
 
 
@@ -153,7 +155,9 @@ def third_party(tmp_path, monkeypatch):
 
 @pytest.fixture(scope='session')
 def parse(tiny_weights, tmp_path_factory):
-    """Arguments of a run on the digits: parse('sgd', '--lr 0.1', seed=3); flags override keywords."""
+    """Arguments of a run on the digits: parse('sgd', '--lr 0.1', seed=3); flags override
+    keywords.
+    """
     base = tmp_path_factory.mktemp('base')
 
     def arguments(model: str, *flags, dataset: str = 'seq-digits', base_path=base, **more):
@@ -201,5 +205,10 @@ def files_below(folder) -> list:
 
 def python(*words, cwd) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=300
+        [sys.executable, *map(str, words)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )

@@ -1,4 +1,6 @@
-"""The size of the house is a budget, counted in tokens of code: whoever adds takes something out."""
+"""The size of the house is a budget, counted in tokens of code: whoever adds takes something
+out.
+"""
 
 import subprocess
 import tokenize

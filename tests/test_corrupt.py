@@ -601,7 +601,7 @@ def nested(change, name: str):
 
 def test_a_checkpoint_is_resumed_refused_or_dropped_and_never_a_traceback(
     command_line,
-    small_digits,  # noqa: F811 (the fixture)
+    small_digits,
     tmp_path,
     monkeypatch,
 ):
@@ -640,7 +640,7 @@ def test_a_checkpoint_is_resumed_refused_or_dropped_and_never_a_traceback(
 
 def test_a_model_is_evaluated_or_refused_and_never_a_traceback(
     command_line,
-    small_digits,  # noqa: F811 (the fixture)
+    small_digits,
     tmp_path,
 ):
     code, _, err = command_line(

@@ -9,7 +9,7 @@ from bench.run.building import initialize
 from bench.run.training import train
 from scroll.embedding.integer_network import IntegerNetwork
 from tests.conftest import refused
-from tests.test_pretrain import base, learn
+from tests.test_pretrain import base, learn  # noqa: F401 (a fixture)
 
 RUN = ['--buffer_size 20 --iterations 2 --model_config base --embedding_dtype integer']
 

@@ -30,8 +30,8 @@ from models.utils.continual_model import ContinualModel
 from scroll.embedding.integer_network import golden_images
 from scroll.ground.archive import take_lock
 from tests.conftest import ROOT, files_below, refused, save_tiny_integers, words_of
-from tests.datasets.conftest import arguments, foreign
-from tests.models.conftest import small_digits
+from tests.datasets.conftest import arguments, foreign  # noqa: F401 (a fixture)
+from tests.models.conftest import small_digits  # noqa: F401 (a fixture)
 from tests.models.test_contract import OFFLINE, QUICK, known_flags
 
 # columns that differ from run to run
@@ -662,7 +662,10 @@ def test_real_kills_of_real_processes(tiny_weights, tmp_path):
             '--base_path',
             folder,
             '--n_splits 5',
-            '--batch_size 4 --buffer_size 50 --checkpoint_every 0.002 --num_threads 1 --non_verbose 1',
+            (
+                '--batch_size 4 --buffer_size 50 --checkpoint_every 0.002 --num_threads 1 '
+                '--non_verbose 1'
+            ),
             '--lr 0.05 --n_epochs 1',
         ]
         return [sys.executable, ROOT / 'main.py', *words_of(*words)]
@@ -695,7 +698,8 @@ def test_real_kills_of_real_processes(tiny_weights, tmp_path):
             process.send_signal(signal.SIGKILL)
         out, _ = process.communicate(timeout=300)
         assert ('continuing' in out) == bool(before), out
-    assert process.returncode == 0 and before, out
+    assert process.returncode == 0, out
+    assert before, out
     whole, killed = (rows_below(tmp_path / name / 'results') for name in ('whole', 'killed'))
     assert [[row['accuracy_per_task'] for row in rows] for rows in whole] == [
         [row['accuracy_per_task'] for row in rows] for rows in killed

@@ -179,9 +179,9 @@ def data_digest(dataset) -> str:
         dataset.test_images,
         dataset.test_labels,
     ):
-        array = little_endian(array)
-        sha.update(repr((array.shape, array.dtype.str)).encode())
-        sha.update(array)
+        content = little_endian(array)
+        sha.update(repr((content.shape, content.dtype.str)).encode())
+        sha.update(content)
     return sha.hexdigest()
 
 

@@ -55,7 +55,7 @@ class Store:
         try:
             with np.load(self._file(digest), allow_pickle=False) as file:
                 return file['weights'], file['predictions']
-        except Exception:  # damaged archives raise almost anything
+        except Exception:  # noqa: BLE001  damaged archives raise almost anything
             return None
 
     def _file(self, digest: str) -> Path:

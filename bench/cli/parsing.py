@@ -374,8 +374,8 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
                     parser._check_value(action, item)
             except argparse.ArgumentError as error:
                 raise InputError(f'{source}: {name}: {error.message}') from error
-            value = items if many else items[0]
-        parser.set_defaults(**{name: None if value == 'None' else value})
+            default = items if many else items[0]
+        parser.set_defaults(**{name: None if default == 'None' else default})
 
 
 def add_model_args(parser: ArgumentParser, model) -> dict:

@@ -11,7 +11,7 @@ from bench.run.building import initialize
 from bench.run.training import train
 from scroll.ground.grid import GRID
 from tests.conftest import refused
-from tests.models.conftest import small_digits
+from tests.models.conftest import small_digits  # noqa: F401 (a fixture)
 
 SCROLL = {'model_config': 'base', 'adaptation': 'none', 'buffer_size': 40}
 
@@ -90,7 +90,9 @@ def test_looking_changes_nothing(parse, small_digits, model, flags):
     'name, flags', [('scroll', ['--head ncc']), ('sgd', ['--lr 1e-30 --bn frozen'])]
 )
 def test_each_batch_is_predicted_before_it_is_learned(parse, small_digits, name, flags):
-    """By hand: the nearest of the class means before each segment; a network that stays as it is."""
+    """By hand: the nearest of the class means before each segment; a network that stays as it
+    is.
+    """
     model, dataset, row = trained(
         parse, name, '--schedule gaussian,batch=7 --prequential 1 --batch_size 7', *flags
     )

@@ -95,7 +95,8 @@ def test_all_lines_but_the_schedules_are_made_again_from_three_of_them(call, mad
     assert '--embedding_dtype integer' in content['command']
     assert path.stat().st_size < 10_000
     code, lines, said = call('--check', path, '--feature_cache 0 --embed_chunk 7 --channels_last 0')
-    assert code == 0 and list(lines) == list(content['anywhere']), said
+    assert code == 0, said
+    assert list(lines) == list(content['anywhere']), said
     assert f'it says: {content["verdict"]["sentence"]}\n' in said
     assert lines.pop('schedules').startswith('skipped: 3 were learned')
     assert set(lines.values()) == {'the same'}
@@ -161,9 +162,10 @@ def test_floating_point_holds_on_its_kind_of_machine_and_the_check_says_so(call,
         'statistics',
     } < set(content['here'])
     code, lines, said = call('--check', changed(path, 'here', 'statistics'))
-    assert code == 1 and [name for name, what in lines.items() if what.startswith('DIFFERS')] == [
-        'statistics'
-    ], said
+    assert code == 1, said
+    assert [name for name, what in lines.items() if what.startswith('DIFFERS')] == ['statistics'], (
+        said
+    )
     code, lines, _ = call('--check', changed(path, 'here', 'machine', value='an abacus, 2 threads'))
     assert code == 0
     assert lines['data'] == 'the same'
@@ -211,11 +213,9 @@ def test_what_is_no_certificate_ends_in_one_line(call, tmp_path, content, said):
             else json.dumps({'format': 'schedule-certificate-2'} | content)
         )
     code, _, text = call('--check', path)
-    assert (
-        code == 2
-        and len(text.splitlines()) == 1
-        and not [word for word in said if word not in text]
-    ), text
+    assert code == 2, text
+    assert len(text.splitlines()) == 1, text
+    assert not [word for word in said if word not in text], text
 
 
 def test_the_committed_certificate_of_the_digits_holds_here(call):
@@ -223,7 +223,8 @@ def test_the_committed_certificate_of_the_digits_holds_here(call):
     code, lines, said = call(
         '--check', COMMITTED / 'seq-digits.json', '--num_threads 1 --feature_cache 0'
     )
-    assert code == 0 and np.sum([what == 'the same' for what in lines.values()]) >= 20, said
+    assert code == 0, said
+    assert np.sum([what == 'the same' for what in lines.values()]) >= 20, said
 
 
 @pytest.mark.parametrize('path', sorted(COMMITTED.glob('*.json')), ids=lambda path: path.stem)

@@ -58,7 +58,7 @@ def scroll(call, tmp_path_factory):
 
 
 def test_scroll_is_certified_identical(scroll):
-    folder, code, certificate, rows = scroll
+    _, code, certificate, rows = scroll
     verdict = certificate['verdict']
     assert certify.parse_options(['--dataset', 'x', '--model', 'SCROLL'])[0].model == 'scroll'
     assert code == 0

@@ -96,7 +96,7 @@ def test_what_was_made_otherwise_is_kept_and_not_mixed(root, tmp_path, monkeypat
     (tmp_path / 'compare.csv').write_text(
         'model,seed,where,accuracy,flags,seconds\ner,0,here,1,--lr 2,1\n'
     )
-    with pytest.raises(InputError, match='other flags .--lr 2.: give another --out'):
+    with pytest.raises(InputError, match=r'other flags .--lr 2.: give another --out'):
         run(
             monkeypatch,
             root,

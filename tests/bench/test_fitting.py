@@ -11,7 +11,9 @@ from tests.conftest import refused, words_of
 
 @pytest.fixture
 def run(parse, small_digits):
-    """run(*flags): (model, data set, row) of an SGD run on one task of 80 digits, 5 batches a pass."""
+    """run(*flags): (model, data set, row) of an SGD run on one task of 80 digits, 5 batches a
+    pass.
+    """
 
     def start(*flags):
         flags = words_of(*flags)

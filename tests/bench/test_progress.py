@@ -13,7 +13,7 @@ import pytest
 from scroll.__main__ import main as scroll_command
 from scroll.ground import progress
 from scroll.ground.progress import Progress
-from tests.models.conftest import small_digits
+from tests.models.conftest import small_digits  # noqa: F401 (a fixture)
 
 
 @pytest.fixture
@@ -26,7 +26,8 @@ def test_a_line_now_and_then(soon, capsys):
     for _ in Progress('Counting', 30).over(range(30)):
         time.sleep(0.01)
     lines = capsys.readouterr().err.splitlines()
-    assert 2 <= len(lines) <= 6 and all(
+    assert 2 <= len(lines) <= 6, lines
+    assert all(
         re.fullmatch(r'Counting: \d+ of 30, \d s(, about \d s left)?', line) for line in lines
     ), lines
     assert [int(line.split()[1]) for line in lines] == sorted(
@@ -93,7 +94,8 @@ def test_the_stages_of_a_run(
         int(quiet),
     )
     said = {line.partition(': ')[0] for line in err.splitlines()}
-    assert code == 0 and (not said if quiet else 'Fitting, epochs' in said), said
+    assert code == 0, said
+    assert not said if quiet else 'Fitting, epochs' in said, said
 
 
 def test_a_step_of_a_stage_names_it_and_files_are_learned_with_a_line(

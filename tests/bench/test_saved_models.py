@@ -14,8 +14,8 @@ from bench.run.building import initialize
 from bench.run.training import train
 from scroll.sums.statistics import Statistics
 from tests.conftest import files_below, refused, words_of
-from tests.datasets.conftest import foreign
-from tests.models.conftest import small_digits
+from tests.datasets.conftest import foreign  # noqa: F401 (a fixture)
+from tests.models.conftest import small_digits  # noqa: F401 (a fixture)
 from tests.models.test_contract import QUICK, known_flags, predictions
 from tests.test_resume import different, full, rows_below, the_end
 
@@ -55,7 +55,10 @@ def test_the_file_is_mammoths_and_holds_no_code(run, tmp_path, caplog):
     caplog.set_level('DEBUG')
     model, _, row = run(
         'er',
-        '--savecheck last --ckpt_name mine --n_epochs 2 --lr_scheduler multisteplr --lr_milestones 1',
+        (
+            '--savecheck last --ckpt_name mine --n_epochs 2 --lr_scheduler multisteplr '
+            '--lr_milestones 1'
+        ),
     )
     [path] = kept(tmp_path)
     said = [record.getMessage() for record in caplog.records]

@@ -30,7 +30,7 @@ class Twice:
         return 'multisteplr'
 
     @set_default_from_args('lr_milestones')
-    def get_scheduler_name():  # noqa: F811 - Mammoth's data sets do so
+    def get_scheduler_name():
         return [35, 45]
 
 
