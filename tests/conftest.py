@@ -1,4 +1,4 @@
-"""What the tests of the outer rooms share: small weights, runs inside this process, bad input that
+"""Shared by the tests of the outer rooms: small weights, runs inside this process, bad input that
 must end in one line.
 """
 

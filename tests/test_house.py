@@ -4,6 +4,10 @@ import each other in a circle, and docstrings begin with a verb or a noun.
 
 import ast
 import graphlib
+import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -95,3 +99,24 @@ def test_docstrings_begin_with_a_verb_or_a_noun():
                 if text.partition(' ')[0] in CLAUSES:
                     wrong.append(f'{path.relative_to(ROOT)}: {text.splitlines()[0]}')
     assert wrong == []
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun():
+    clause = re.compile(r'(What|Of|As|Those|These|When|Where|Which|With|At|By)\b')
+    found = []
+    for path in [*MODULES.values(), *ROOT.glob('tests/**/*.py')]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                text = ast.get_docstring(node) or ''
+                if clause.match(text):
+                    found.append(f'{path.relative_to(ROOT)}: {text[:60]}')
+    assert found == []
+
+
+def test_the_type_checker_finds_no_more_errors_in_the_library_than_before():
+    """Lower the number whenever there are fewer."""
+    command = [sys.executable, '-m', 'basedpyright', '--outputjson', '--pythonpath', sys.executable]
+    found = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=False).stdout)
+    assert found['summary']['errorCount'] <= 50, [
+        (error['file'], error['message']) for error in found['generalDiagnostics']
+    ]

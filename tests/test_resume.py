@@ -315,7 +315,7 @@ class Bare:
 
 
 class Store:
-    """As the buffers of files written for Mammoth: its state is its attributes."""
+    """A buffer as files written for Mammoth have it: its state is its attributes."""
 
     def __init__(self, owner):
         self.owner = owner

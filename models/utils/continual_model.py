@@ -179,19 +179,19 @@ class ContinualModel(nn.Module):
         raise NotImplementedError(f'{type(self).__name__} has no observe')
 
     def begin_task(self, dataset):
-        """Called before each task."""
+        """Prepare for a task."""
 
     def end_task(self, dataset):
-        """Called after each task, before it is evaluated."""
+        """End a task, before it is evaluated."""
 
     def begin_epoch(self, epoch, dataset):
-        """Called before each epoch."""
+        """Prepare for an epoch."""
 
     def end_epoch(self, epoch, dataset):
-        """Called after each epoch."""
+        """End an epoch."""
 
     def end_eval(self, dataset, accs):
-        """Called after each evaluation with (class-il, task-il) accuracies per task, in percent."""
+        """End an evaluation with (class-il, task-il) accuracies per task, in percent."""
 
     @contextmanager
     def mid_stream(self):

@@ -1,4 +1,4 @@
-"""What tests of the scripts share."""
+"""Shared by tests of the scripts."""
 
 import sys
 from contextlib import contextmanager

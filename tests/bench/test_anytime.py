@@ -40,7 +40,7 @@ def test_it_is_taken_at_the_end_of_the_batch_that_reaches_each_multiple(parse, s
 
 @pytest.mark.parametrize('schedule', ['gaussian', 'split:5'])
 def test_scroll_predicts_at_any_time_as_ridge_on_what_has_come(parse, schedule):
-    """With `split` and `iid` a point may lie inside a segment, of which the buffer has seen nothing
+    """A point of `split` and `iid` may lie inside a segment, of which the buffer has seen nothing
     yet.
     """
     model, dataset, row = trained(
@@ -90,8 +90,8 @@ def test_looking_changes_nothing(parse, small_digits, model, flags):
     'name, flags', [('scroll', ['--head ncc']), ('sgd', ['--lr 1e-30 --bn frozen'])]
 )
 def test_each_batch_is_predicted_before_it_is_learned(parse, small_digits, name, flags):
-    """By hand: the nearest of the class means before each segment; a network that stays as it
-    is.
+    """Compute by hand: the nearest of the class means before each segment; a network that stays as
+    it is.
     """
     model, dataset, row = trained(
         parse, name, '--schedule gaussian,batch=7 --prequential 1 --batch_size 7', *flags

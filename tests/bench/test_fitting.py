@@ -1,4 +1,4 @@
-"""When a task has been learned enough."""
+"""The end of a task's training."""
 
 import pytest
 

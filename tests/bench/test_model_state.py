@@ -73,7 +73,7 @@ def through_a_file(state: dict) -> dict:
 
 
 def seen(value):
-    """What `==` compares of an attribute: numbers, their kinds, and whether gradients reach
+    """Return what `==` compares of an attribute: numbers, their kinds, and whether gradients reach
     them.
     """
     if isinstance(value, nn.Module):

@@ -145,7 +145,7 @@ def test_a_file_of_mammoth(run, tmp_path):
 
 
 def test_without_its_run_a_file_is_loaded_when_earlier_tasks_have_ended(run, tmp_path):
-    """At whose ends iCaRL fills its buffer."""
+    """iCaRL fills its buffer at the ends of tasks."""
     run('icarl', '--savecheck task')
     path = kept(tmp_path)[1]
     later = '--start_from 2 --n_epochs 0'

@@ -1,4 +1,4 @@
-"""What the tests of `scroll/` share: small streams, a tiny seeded network, images it can tell
+"""Shared by the tests of `scroll/`: small streams, a tiny seeded network, images it can tell
 apart.
 """
 
@@ -108,7 +108,7 @@ def make_stream(labels, dim: int = 5, seed: int = 0) -> Stream:
 
 
 def of(stream, *at) -> Statistics:
-    """Of a stream, or of the samples at these positions."""
+    """Digest of a stream, or of the samples at these positions."""
     part = stream.part(np.concatenate([np.asarray(a) for a in at])) if at else stream
     return counted(part.features, part.labels)
 
@@ -134,7 +134,7 @@ def left_out(name, statistics, features, labels, **settings) -> np.ndarray:
 
 
 def digests(learner) -> tuple:
-    """Of statistics, buffer and keys."""
+    """Digests of statistics, buffer and keys."""
     held = (
         learner.buffer_.content() if learner.buffer_ is not None and len(learner.buffer_) else None
     )

@@ -177,7 +177,7 @@ def test_every_kind_starts_as_nothing_learns_and_folds_away(other):
 
 
 def test_low_rank_adapters_carry_the_gain_of_a_folded_norm():
-    """As if they stood before the norm."""
+    """Act as if they stood before the norm."""
     plain = Inverted().eval()
     for norm in (m for m in plain.modules() if isinstance(m, nn.BatchNorm2d)):
         norm.running_var.uniform_(0.3, 3)

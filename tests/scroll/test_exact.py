@@ -193,8 +193,8 @@ def test_a_feature_does_not_depend_on_its_batch_and_agrees_with_float32(rounding
 
 
 def fingerprint() -> str:
-    """Of f*, by adapters and by full tuning, and of a transformer's features: weights are drawn as
-    whole numbers.
+    """Digest f*, by adapters and by full tuning, and of a transformer's features: weights are drawn
+    as whole numbers.
     """
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (60, 16, 16, 3), np.uint8)

@@ -147,7 +147,7 @@ def test_images_may_lie_on_another_device():
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.uint8])
 def test_crops_and_flips_are_those_of_the_textbook_image_by_image(dtype):
-    """Of the same draws, in the same order, and nothing else drawn: results of earlier versions
+    """Make the same draws, in the same order, and nothing else drawn: results of earlier versions
     hold.
     """
     images = (255 * torch.rand(20, 7, 9, 3)).to(dtype).permute(0, 3, 1, 2)

@@ -147,7 +147,7 @@ def reference(network, images) -> np.ndarray:
 
 @pytest.mark.parametrize('name', NETWORKS)
 def test_every_value_is_what_int64_arithmetic_gives(made, name):
-    """By 8-bit kernels, where torch has them, and by float32."""
+    """Run by 8-bit kernels, where torch has them, and by float32."""
     network = copy.deepcopy(made(name)[1])  # another test may have kept it from 8-bit kernels
     expected = reference(network, IMAGES[:2])
     np.testing.assert_array_equal(run(network, IMAGES[:2]), expected)
@@ -213,7 +213,7 @@ def test_one_digest_on_other_kinds_of_machine(made, tmp_path):
 
 @pytest.mark.parametrize('at_least', [1, 9])
 def test_an_algorithm_that_transforms_is_caught(made, monkeypatch, at_least):
-    """As Winograd's does, in float32: sums that are right but for their last bits. Also one that a
+    """Sums as Winograd's, in float32: sums that are right but for their last bits. Also one that a
     library takes for large batches only, when the first of them comes."""
     network = in_float32(made('resnet18-md')[1])
     plain = F.conv2d
@@ -293,7 +293,9 @@ def promised(random) -> tuple:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_program_that_keeps_its_promises_has_one_result(seed):
-    """By 8-bit kernels, by float32 and by int64, in one batch and one by one in another order."""
+    """Run by 8-bit kernels, by float32 and by int64, in one batch and one by one in another
+    order.
+    """
     random = np.random.default_rng(seed)
     program, mean = promised(random)
     network = IntegerNetwork(program, 6, mean)

@@ -203,7 +203,7 @@ def message_of(embedder) -> str:
 
 
 def elsewhere(call, *arguments):
-    """What a call gives in another process, begun by a fork."""
+    """Return what a call gives in another process, begun by a fork."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context('fork')) as pool:
         return pool.submit(call, *arguments).result(timeout=60)
 

@@ -62,7 +62,7 @@ def test_in_integers_they_are_the_same_by_every_kernel_and_batch(small, monkeypa
 
 
 def test_own_features_alone_are_those_without(small):
-    """Of integers: the image's and its mirror image's sums, added before they are rounded."""
+    """Integers: the image's and its mirror image's sums, added before they are rounded."""
     net = weights.embedder('small').net
     x = torch.from_numpy(IMAGES)
     sums = net.features(net.prepare(x)).double() + net.features(net.prepare(x).flip(3)).double()
