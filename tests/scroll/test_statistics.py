@@ -35,6 +35,8 @@ def test_the_sums_equal_those_of_python_integers(stream):
         stream.features, stream.labels.tolist()
     )
     assert s.total == len(stream.labels)
+    by_class = Statistics(5, by_class=True).add(*stream[:2])
+    assert np.array_equal(by_class.gram, s.gram)
 
 
 @quick
