@@ -285,3 +285,13 @@ def test_a_dropped_class_is_gone_and_its_places_stay_free():
     for samples in (held.samples[:, 1:], held.samples.astype(np.int64)):
         with refused('the buffer holds'):
             buffer.check(samples)
+
+
+@pytest.mark.parametrize('other', [None, ExemplarBuffer(3), ExemplarBuffer(4, 'hash')])
+def test_a_merge_with_a_buffer_of_another_kind_is_not_complete(other):
+    buffer = ExemplarBuffer(4)
+    statistics = fill(buffer, make_stream([0] * 8), [np.arange(8)])
+    buffer.merge(ExemplarBuffer(4), statistics)
+    assert buffer.complete
+    buffer.merge(other, statistics)
+    assert not buffer.complete

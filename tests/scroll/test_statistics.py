@@ -35,6 +35,8 @@ def test_the_sums_equal_those_of_python_integers(stream):
         stream.features, stream.labels.tolist()
     )
     assert s.total == len(stream.labels)
+    by_class = Statistics(5, by_class=True).add(*stream[:2])
+    assert np.array_equal(by_class.gram, s.gram)
 
 
 @quick
@@ -156,10 +158,17 @@ def test_an_error_leaves_everything_as_it_was():
         for change in (s.merge, s.subtract):
             with refused():
                 change(other)
+    with refused('instance of Statistics'):
+        s.merge('text')
     for names in ({0: 5, 1: 5}, {0: 1}, {0: 0.5, 1: 1.5}):
         with refused('relabel|y'):
             s.relabel(names)
-    for arguments in (*zip((0, -3, 2.5, '3', None, True)), (5, None, 2), (5, 'relu')):
+    for arguments in (
+        *zip((0, -3, 2.5, '3', None, True)),
+        (5, None, 2),
+        (5, 'relu'),
+        (5, Lift('relu', 4, 3)),
+    ):
         with refused():
             Statistics(*arguments)
     assert s.digest() == before
