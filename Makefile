@@ -37,7 +37,7 @@ mutants: .venv/installed-dev    ## changes single operators, constants, statemen
 	OMP_NUM_THREADS=1 $(RUN) scripts/mutants.py scroll/sums/statistics.py tests/scroll/test_statistics.py
 	OMP_NUM_THREADS=1 $(RUN) scripts/mutants.py scroll/sums/exemplars.py tests/scroll/test_exemplars.py
 	OMP_NUM_THREADS=1 $(RUN) scripts/mutants.py scroll/heads/rounded.py tests/scroll/test_rounded.py
-	OMP_NUM_THREADS=1 $(RUN) scripts/mutants.py scroll/ground/grid.py tests/scroll/test_statistics.py tests/scroll/test_features.py
+	OMP_NUM_THREADS=1 $(RUN) scripts/mutants.py scroll/ground/grid.py tests/scroll/test_statistics.py tests/scroll/test_embedding.py
 
 wheel:                          ## builds and installs the library as its users do, without torch, and learns digits
 	PYTHON=$(PYTHON) scripts/wheel_check.sh

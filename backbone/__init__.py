@@ -1,5 +1,4 @@
-"""Backbones: images -> features -> logits, one architecture per file, chosen by name with
-`--backbone`.
+"""Backbones: images -> features -> logits, one architecture per file, chosen by `--backbone`.
 
 The contract is Mammoth's: `net(x)` gives logits, `net(x, returnt='features')` the pooled features,
 `net.classifier` is a replaceable linear head. A backbone file registers a class or function with
@@ -175,9 +174,7 @@ def feature_tensors(net: nn.Module) -> dict:
 
 
 def kaiming(net: nn.Module) -> None:
-    """Normal weights of variance 2 / (outgoing connections) in all convolutions (He et al.
-    2015).
-    """
+    """Normal weights of variance 2 / (outgoing connections) in convolutions (He et al. 2015)."""
     for module in net.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode='fan_out', nonlinearity='relu')

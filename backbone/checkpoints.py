@@ -30,9 +30,7 @@ from scroll.ground.errors import InputError
 
 
 class Architecture(NamedTuple):
-    """A backbone, the option of its number of channels, and the images its published weights
-    expect.
-    """
+    """A backbone, its option of the number of channels, and the images its weights expect."""
 
     backbone: str
     width: str | None
@@ -170,12 +168,13 @@ _BYOL_LEAVES = {
 
 
 def from_byol(experiment) -> dict:
-    """Read the online network's torso in BYOL's `pretrain_res50x1.pkl`
-    (https://github.com/google-deepmind/deepmind-research, folder byol).
+    """Read the online network's torso in BYOL's `pretrain_res50x1.pkl`.
+
+    https://github.com/google-deepmind/deepmind-research, folder byol.
 
     experiment: (online parameters, target's, online state, target's, optimiser's), the first four
-        {module path: {leaf: array}}; kernels are (height, width, in, out), norms' arrays (1, 1, 1,
-        C)."""
+        {module path: {leaf: array}}; kernels are (height, width, in, out), norms' arrays (1, 1,
+        1, C)."""
     try:
         arrays = {}
         for modules in (experiment[0], experiment[2]):

@@ -1,5 +1,4 @@
-"""EfficientNet-Lite: inverted residuals with ReLU6 and without squeeze-and-excitation, made for
-integers.
+"""EfficientNet-Lite: inverted residuals with ReLU6, no squeeze-and-excitation, made for integers.
 
 A 3x3 stem, seven stages of blocks and a 1x1 convolution to 1,280 features. Windows of stride 2 are
 padded as TensorFlow's 'SAME' does. At 96 px the maps are 48, 48, 24, 12, 6, 6, 3, 3, 3 wide. Tan
@@ -52,8 +51,10 @@ def scaled_stages(variant: int) -> list:
 
 
 def pad_same(x: torch.Tensor, kernel: int, stride: int) -> torch.Tensor:
-    """Zeros around maps (B, C, H, W) so that ceil(side / stride) windows fit, the odd row after the
-    last; before the convolution, whose batch norm follows it directly then, and can be folded."""
+    """Zeros around maps (B, C, H, W) so that ceil(side / stride) windows fit.
+
+    The odd row comes after the last. Padding stands before the convolution, whose batch norm
+    follows it directly then, and can be folded."""
     amounts = []
     for side in (x.shape[3], x.shape[2]):
         total = max((-(-side // stride) - 1) * stride + kernel - side, 0)
@@ -62,8 +63,9 @@ def pad_same(x: torch.Tensor, kernel: int, stride: int) -> torch.Tensor:
 
 
 class InvertedResidual(nn.Module):
-    """1x1 expansion (unless it is 1) - depthwise - 1x1 projection, BN behind each, ReLU6 behind the
-    first two; plus identity where input and output have one shape."""
+    """1x1 expansion (unless it is 1) - depthwise - 1x1 projection, plus identity if shapes agree.
+
+    BN behind each, ReLU6 behind the first two."""
 
     def __init__(self, channels_in: int, channels: int, expansion: int, kernel: int, stride: int):
         super().__init__()
@@ -90,8 +92,10 @@ class InvertedResidual(nn.Module):
 
 @register_backbone('efficientnet-lite')
 class EfficientNetLite(StagedBackbone):
-    """EfficientNet-Lite 0 to 4; 0 has 3,371,008 parameters without head. num_classes: outputs of
-    the linear head. variant: 0 to 4."""
+    """EfficientNet-Lite 0 to 4; 0 has 3,371,008 parameters without head.
+
+    num_classes: outputs of the linear head.
+    variant: 0 to 4."""
 
     def __init__(self, num_classes: int, variant: int = 0):
         super().__init__()
@@ -122,7 +126,8 @@ class EfficientNetLite(StagedBackbone):
 
 
 def from_published(state: dict) -> tuple:
-    """(name here -> tensor, variant) of published weights, without their head; both have one order.
+    """(name here -> tensor, variant) of published weights, without head; both have one order.
+
     InputError: they have the shapes of no variant."""
     for variant in range(len(VARIANTS)):
         with torch.device('meta'):

@@ -1,6 +1,4 @@
-"""Networks over feature vectors, where there are no images: a linear layer, or a hidden layer
-before it.
-"""
+"""Networks over feature vectors, without images: a linear layer, or a hidden layer before it."""
 
 import torch
 import torch.nn.functional as F
@@ -24,9 +22,9 @@ class Linear(Mapless):
 
 @register_backbone('mlp')
 class Mlp(Linear):
-    """(B, num_inputs) -> hidden layer with ReLU -> linear head. hidden_size: its units, hence
-    features.
-    """
+    """(B, num_inputs) -> hidden layer with ReLU -> linear head.
+
+    hidden_size: its units, hence features."""
 
     def __init__(self, num_classes: int, num_inputs: int, hidden_size: int = 512):
         super().__init__(num_classes, hidden_size)

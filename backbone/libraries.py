@@ -1,5 +1,4 @@
-"""Image networks of timm and transformers, optional dependencies that are imported when one is
-built.
+"""Image networks of timm and transformers, optional dependencies, imported when one is built.
 
 As weights, `timm:NAME` and `transformers:NAME` (`scroll.embedding.libraries` says where those come
 from), with options behind commas:
@@ -52,19 +51,19 @@ def network_of(weights: str) -> tuple:
 
     Published weights are assumed to have seen ImageNet, as nearly all have. InputError: the name is
     not as the head of this file says, or the network cannot be had."""
-    library, name, given = with_options(weights)
-    if not set(given) <= set(_OPTIONS[library]):
+    library, name, arguments = with_options(weights)
+    if not set(arguments) <= set(_OPTIONS[library]):
         raise InputError(
             f'--weights {weights}: expected NAME and, behind commas, '
             f'{", ".join(f"{key}=..." for key in _OPTIONS[library])}'
         )
     with prefixed(f'--weights {weights}'):
-        net, preprocessing = NETWORKS[library](name, **given)
+        net, preprocessing = NETWORKS[library](name, **arguments)
     options = {f'{library}_name': name}
-    if 'img_size' in given:
-        options['img_size'] = given['img_size']
-    own = 'random' in given or 'file' in given or Path(name).is_dir()
-    return net, preprocessing, library, options, {} if own else {'saw': 'ImageNet'}
+    if 'img_size' in arguments:
+        options['img_size'] = arguments['img_size']
+    unpublished = 'random' in arguments or 'file' in arguments or Path(name).is_dir()
+    return net, preprocessing, library, options, {} if unpublished else {'saw': 'ImageNet'}
 
 
 @register_backbone('timm')

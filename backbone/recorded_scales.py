@@ -1,5 +1,4 @@
-"""Integer networks of weights that are not in the repository, made at first use from scales that
-are.
+"""Integer networks of weights outside the repository, made at first use from recorded scales.
 
 `backbone/weights/<name>.scales.json` has the scale of each activation, recorded once (`pretrain.py
 quantise`), and for each input size the digests of the network and of its features of built-in

@@ -1,5 +1,4 @@
-"""ResNet12 as used on mini-ImageNet: four blocks of three convolutions, each block halving the
-image.
+"""ResNet12 of mini-ImageNet: four blocks of three convolutions, each halving the image.
 
 At 84 px the maps are 42, 21, 10, 5 wide. Width 64 is the published network (12,424,320 parameters
 without head, 640 features, which may be negative). Images of at least 16 px. Tian et al. 2020,
@@ -15,9 +14,7 @@ from scroll.ground.errors import InputError
 
 
 class Block(nn.Module):
-    """Three conv3x3 - BN with LeakyReLU between, plus a 1x1 projection, LeakyReLU, max-pool of
-    2.
-    """
+    """Three conv3x3 - BN with LeakyReLU between, plus a 1x1 projection, LeakyReLU, max-pool."""
 
     def __init__(self, channels_in: int, channels: int):
         super().__init__()

@@ -1,5 +1,4 @@
-"""`resnet18-md`, the ResNet18 of Meta-Dataset: 5x5 stem of stride 2, no max-pool, four stages of
-two blocks.
+"""`resnet18-md`, the ResNet18 of Meta-Dataset: 5x5 stem of stride 2, four stages, no max-pool.
 
 At 84 px the maps are 41, 41, 21, 11, 6 wide. Width 64 is the published network (11,171,904
 parameters without head, 512 features). Li et al. 2021, "Universal representation learning",

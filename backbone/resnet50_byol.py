@@ -1,5 +1,4 @@
-"""ResNet50 as pre-trained by BYOL: stride-2 windows padded as TensorFlow and JAX do, below and to
-the right.
+"""ResNet50 as pre-trained by BYOL: stride-2 windows padded as TensorFlow and JAX do.
 
 Of an even side, 'SAME' padding adds one row more at the end than at the start: (2, 3) for the 7x7
 stem, (0, 1) for 3x3 windows, where torch adds as many on both sides. So these weights need this
@@ -17,19 +16,19 @@ from backbone.resnet_cifar import ResNet, conv3x3
 
 
 def same(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Apply a convolution or max-pool of stride 2, odd kernel k and padding k // 2 as if padded by
-    'SAME'.
+    """Apply a layer of stride 2, odd kernel k and padding k // 2 as if padded by 'SAME'.
 
     Of an even side, torch's windows start one pixel too early: one row more in front, and its
-    window dropped again, moves them all by one. A residual adapter can stand next to such a plain
-    layer."""
+    window dropped again, moves them all by one. A residual adapter can stand next to such a
+    plain layer."""
     rows, columns = (1 - side % 2 for side in x.shape[2:])
     return layer(F.pad(x, (columns, 0, rows, 0)))[:, :, rows:, columns:]
 
 
 class Bottleneck(nn.Module):
-    """1x1 - 3x3 (of `channels` and `stride`) - 1x1 (four times the channels) convolutions with BN
-    and ReLU between, plus identity or, where that does not fit, a projection, then ReLU."""
+    """1x1 - 3x3 - 1x1 convolutions, plus identity or a projection where that does not fit, ReLU.
+
+    The 3x3 has `channels` and `stride`, the last four times the channels; BN and ReLU between."""
 
     expansion = 4
 
@@ -59,8 +58,10 @@ class Bottleneck(nn.Module):
 
 @register_backbone('resnet50-byol')
 class ResNet50Byol(ResNet):
-    """ResNet50 v1 with 'SAME' padding. num_classes: outputs of the linear head. width: channels of
-    the stem; features are 32 times as many."""
+    """ResNet50 v1 with 'SAME' padding.
+
+    num_classes: outputs of the linear head.
+    width: channels of the stem; features are 32 times as many."""
 
     def __init__(self, num_classes: int, width: int = 64):
         if width < 1:

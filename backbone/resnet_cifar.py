@@ -1,5 +1,4 @@
-"""ResNets for small images, as in Mammoth, with its names of tensors: a 3x3 stem of stride 1 and no
-max-pool.
+"""ResNets for small images, with Mammoth's names of tensors: a 3x3 stem of stride 1, no max-pool.
 
 At 32 px the maps of `resnet18` are 32, 32, 16, 8, 4 wide. It has 11.22 M parameters with a head of
 100 classes and 512 features; `reduced-resnet18`, of 20 filters, 1.11 M and 160. He et al. 2016,
@@ -45,8 +44,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(StagedBackbone):
-    """Stages of residual blocks, each but the first of stride 2 and twice as wide as the one
-    before.
+    """Stages of residual blocks, each but the first of stride 2 and of double width.
 
     block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (default:
         1) out.

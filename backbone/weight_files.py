@@ -39,9 +39,7 @@ PUBLISHED = {
 
 
 class Packaged(NamedTuple):
-    """A checkpoint that a distribution of the package index has: its name there, file and
-    SHA-256.
-    """
+    """A checkpoint in a distribution of the package index: its name there, file and SHA-256."""
 
     distribution: str
     file: str
@@ -85,8 +83,8 @@ def find(name: str) -> Path:
         raise InputError(f'--weights {name}: fetch {source}, and put it at {SHIPPED / fetched}')
     if name in PACKAGED:
         return _of_package(name)
-    known = sorted([*names(), *PACKAGED, *PUBLISHED])
-    hint = did_you_mean(name, known) or f'; known: {", ".join(known)}'
+    every = sorted([*names(), *PACKAGED, *PUBLISHED])
+    hint = did_you_mean(name, every) or f'; known: {", ".join(every)}'
     raise InputError(
         f"--weights {name}: neither weights nor a file{hint} ('none' starts from scratch)"
     )

@@ -1,5 +1,4 @@
-"""Pre-trained weights: files that say all that is needed to use them, read without running code
-from them.
+"""Pre-trained weights: self-describing files, read without running code from them.
 
 A weights file is a safetensors file: every tensor of the feature extractor (no head) in half
 precision, and as metadata one JSON text with the architecture and its options, input size,
@@ -107,8 +106,8 @@ def save(
 
 
 def integer_file(name: str) -> Path:
-    """Find the integer network of weights: next to them; of packaged ones, their recorded
-    scales.
+    """Path of the integer network of weights: next to them; of packaged ones, recorded scales.
+
     InputError: there are no such weights, or they cannot have one."""
     if name == 'none' or is_of_a_library(name):
         raise InputError(
@@ -121,9 +120,9 @@ def integer_file(name: str) -> Path:
 
 
 def has_integers(name: str, input_size: int | None = None) -> bool:
-    """Return whether there is an integer network of these weights, for images of this size (None:
-    their own).
-    """
+    """True if there is an integer network of these weights, for images of this size.
+
+    input_size: None: their own."""
     if name == 'none' or is_of_a_library(name) or not integer_file(name).is_file():
         return False
     trained_at = load(name, tensors=False).input_size
@@ -134,9 +133,9 @@ def has_integers(name: str, input_size: int | None = None) -> bool:
 
 
 def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> IntegerNetwork:
-    """The integer network of these weights: read, or of packaged ones made from recorded scales,
-    and kept in
-    `cache`. InputError: there is none, or it is of other weights, or for images of another size."""
+    """Read the integer network of weights; of packaged ones, make it and keep it in `cache`.
+
+    InputError: there is none, or it is of other weights, or for images of another size."""
     path = integer_file(name)
     if not path.is_file():
         raise InputError(
@@ -155,9 +154,7 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> I
 
 
 def network(name: str, input_size: int | None = None) -> tuple:
-    """(the network of these weights, in eval mode; its `Preprocessing`, for its own size or
-    another).
-    """
+    """(network in eval mode, `Preprocessing` for its own size or another) of these weights."""
     about = load(name)
     with torch.device('cpu'):  # and float32, whatever torch's defaults are
         net = PLUGINS.get(about.backbone)(num_classes=1, **about.options).float()
@@ -172,8 +169,10 @@ def embedder(
     stages: tuple = (),
     mirror: bool = False,
 ) -> Embedder:
-    """An `Embedder` of these weights, in integers where they have an integer network, with a folder
-    for features or None. stages, mirror: as of `Embedder`."""
+    """An `Embedder` of these weights, in integers where they have an integer network.
+
+    cache: folder for features, or None.
+    stages, mirror: as of `Embedder`."""
     net, preprocessing = network(name, input_size)
     integers = None
     if has_integers(name, input_size):
@@ -185,7 +184,8 @@ def embedder(
 
 
 def load(name: str, tensors: bool = True) -> Weights:
-    """Read weights by name or path; `tensors=False` gives only what the file says about itself.
+    """Read weights by name or path; `tensors=False` gives only their description.
+
     InputError: there is no such file, or it is damaged, or in no format known here, or does not fit
     its backbone."""
     name = str(name)
@@ -215,8 +215,9 @@ def _of_a_library(name: str, tensors: bool) -> Weights:
 
 @lru_cache(maxsize=2)  # a run asks several times, and BYOL's file takes seconds
 def _read(path: Path, size: int, modified: int) -> tuple:
-    """(content, digest) of a file, whose tensors are all of its backbone, and finite; size and time
-    of change tell the cache when it is another."""
+    """(content, digest) of a file, whose tensors are all of its backbone, and finite.
+
+    size, modified: of the file; they tell the cache when it is another."""
     content = checkpoints.read(path) if checkpoints.is_checkpoint(path) else _read_safetensors(path)
     try:
         with torch.device('meta'):

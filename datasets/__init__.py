@@ -11,9 +11,7 @@ __getattr__ = names_of(__name__, ContinualDataset='datasets.utils.continual_data
 
 
 def get_dataset_config_names(dataset: str) -> list:
-    """Values of `--dataset_config` for a data set, sorted: its files in
-    `datasets/configs/<dataset>/`.
-    """
+    """Choices of `--dataset_config`: sorted names of the files in `datasets/configs/<dataset>/`."""
     from core.configs import dataset_config_files
 
     return sorted(dataset_config_files(dataset))

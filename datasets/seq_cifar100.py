@@ -1,15 +1,13 @@
-"""Sequential CIFAR-100: 50,000 training and 10,000 test images of 100 classes, 32x32, 10 tasks by
-default.
-"""
+"""Sequential CIFAR-100: 50,000 training and 10,000 test images, 100 classes, 32x32, 10 tasks."""
 
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 
 
 class SequentialCIFAR100(ScheduledDataset):
-    """CIFAR-100 (Krizhevsky 2009); MEAN and STD, for runs from scratch, are those of the training
-    images.
-    """
+    """CIFAR-100 (Krizhevsky 2009).
+
+    MEAN and STD, for runs from scratch, are those of the training images."""
 
     NAME = 'seq-cifar100'
     N_CLASSES = 100

@@ -1,15 +1,11 @@
-"""Sequential digits: scikit-learn's 1,797 real handwritten digits, 8x8, five tasks of two; no
-download.
-"""
+"""Sequential digits: scikit-learn's 1,797 handwritten digits, 8x8, five tasks; no download."""
 
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 
 
 class SequentialDigits(ScheduledDataset):
-    """Optical recognition of digits (UCI; Alpaydin and Kaynak 1998); every fifth of a class
-    tests.
-    """
+    """Optical recognition of digits (UCI; Alpaydin and Kaynak 1998); a fifth of a class tests."""
 
     NAME = 'seq-digits'
     N_CLASSES = 10

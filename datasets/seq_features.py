@@ -1,8 +1,7 @@
-"""Feature vectors from files as a stream: embeddings of anything, from anywhere; five tasks by
-default.
+"""Feature vectors from files as a stream, of anything, from anywhere; five tasks.
 
-    python main.py --model scroll --dataset seq-features --features train.parquet --test_features
-    test.npz
+python main.py --model scroll --dataset seq-features --features train.parquet
+    --test_features test.npz
 """
 
 import inspect

@@ -1,6 +1,4 @@
-"""A user's own images as a stream: `--data_dir` with `{train,test}/<class>/`; five tasks by
-default.
-"""
+"""A user's own images as a stream: `--data_dir` with `{train,test}/<class>/`; five tasks."""
 
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset

@@ -1,6 +1,4 @@
-"""Sequential miniImageNet: 20 classes of 500 training and 100 test images, 84x84, ten tasks by
-default.
-"""
+"""Sequential miniImageNet: 20 classes of 500 training and 100 test images, 84x84, ten tasks."""
 
 from backbone import weights
 from datasets.utils import readers
@@ -9,9 +7,9 @@ from scroll.ground.errors import InputError
 
 
 class SequentialMiniImageNet(ScheduledDataset):
-    """miniImageNet (Vinyals et al. 2016), the meta-test classes; MEAN and STD of Tian et al.
-    2020.
-    """
+    """The meta-test classes of miniImageNet (Vinyals et al. 2016).
+
+    MEAN and STD are those of Tian et al. 2020."""
 
     NAME = 'seq-miniimg'
     N_CLASSES = 20

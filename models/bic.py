@@ -23,8 +23,11 @@ _PENALTY = 1e-6  # of stage 2: moves a beta of -12 by less than .01
 
 
 def corrected(logits: torch.Tensor, newest: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """alpha * o + beta for the newest classes, the others as they are (Wu et al. 2019, equation 4).
-    logits: (B, K). newest: bool (K,). bias: (alpha, beta)."""
+    """alpha * o + beta for the newest classes, o for the others (Wu et al. 2019, equation 4).
+
+    logits: (B, K).
+    newest: bool (K,).
+    bias: (alpha, beta)."""
     return torch.where(newest, bias[0] * logits + bias[1], logits)
 
 
@@ -69,13 +72,13 @@ def some_of_each(labels: torch.Tensor, count: int, generator) -> np.ndarray:
 
 
 class Bic(ReplayModel):
-    """BiC (Wu et al. 2019). Training data of a task: its own and the exemplars, less those held
-    out.
+    """BiC (Wu et al. 2019).
 
-    Stage 1: lambda * distillation over the n old classes + (1 - lambda) * cross-entropy over all n
-    + m seen; lambda = n / (n + m), or see `--distill_weight`. Stage 2, network frozen: the (alpha,
-    beta) that are best for the held-out samples, un-augmented, equally many of each class, new or
-    old. Exemplars are herded, in equal numbers for each class."""
+    Training data of a task: its own and the exemplars, less those held out.
+    Stage 1: lambda * distillation over the n old classes + (1 - lambda) * cross-entropy over all
+    n + m seen; lambda = n / (n + m), or see `--distill_weight`. Stage 2, network frozen: the
+    (alpha, beta) that are best for the held-out samples, un-augmented, equally many of each
+    class, new or old. Exemplars are herded, in equal numbers for each class."""
 
     NAME = 'bic'
     COMPATIBILITY = ['class-il', 'task-il']

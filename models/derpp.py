@@ -12,9 +12,9 @@ from models.der import Der
 
 
 class Derpp(Der):
-    """DER++ (Buzzega et al. 2020, equation 7): CE(f(x), y) + alpha |f(x') - z'|^2 + beta CE(f(x''),
-    y'').
-    """
+    """DER++ (Buzzega et al. 2020, equation 7).
+
+    CE(f(x), y) + alpha |f(x') - z'|^2 + beta CE(f(x''), y'')."""
 
     NAME = 'derpp'
     ROWS = ('examples', 'labels', 'logits')

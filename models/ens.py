@@ -28,15 +28,14 @@ def shares(cosine: torch.Tensor) -> torch.Tensor:
 
 
 class Ens(FrozenModel):
-    """ENS (Shanahan, Kaplanis and Mitrovic 2021, "Encoders and ensembles for task-free continual
-    learning").
+    """ENS (Shanahan, Kaplanis and Mitrovic 2021).
 
-    m classifiers, each with a key that never changes. For a unit feature z the k classifiers of
-    largest cosine s_i to z answer v_i = tau tanh((W_i z + b_i) / tau); the output is sum_i s_i v_i
-    / sum_i s_i. Loss: minus the output of the true class; each weight moves by the rate, in the
-    direction of the sign of its gradient. So a batch changes its true classes' weights in the
-    classifiers it selects, and nothing else. (The authors' decay of 1e-8 a step, of the wrong sign,
-    is left out.)"""
+    "Encoders and ensembles for task-free continual learning": m classifiers, each with a key
+    that never changes. For a unit feature z the k classifiers of largest cosine s_i to z answer
+    v_i = tau tanh((W_i z + b_i) / tau); the output is sum_i s_i v_i / sum_i s_i. Loss: minus the
+    output of the true class; each weight moves by the rate, in the direction of the sign of its
+    gradient. So a batch changes its true classes' weights in the classifiers it selects, and
+    nothing else. (The authors' decay of 1e-8 a step, of the wrong sign, is left out.)"""
 
     NAME = 'ens'
     REFUSED_FLAGS = dict.fromkeys(

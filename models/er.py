@@ -13,9 +13,9 @@ from models.utils.replay_model import ReplayModel
 
 
 class Er(ReplayModel):
-    """ER (Ratcliff 1990; Robins 1995; with a reservoir Riemer et al. 2019): mean cross-entropy over
-    B + b.
-    """
+    """ER (Ratcliff 1990; Robins 1995; with a reservoir Riemer et al. 2019).
+
+    Mean cross-entropy over B + b samples."""
 
     NAME = 'er'
 

@@ -18,16 +18,19 @@ from utils import binary_to_boolean_type
 def asymmetric_cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, seen: torch.Tensor
 ) -> torch.Tensor:
-    """Cross-entropy over the classes of the batch and those never seen. logits: (B, K). labels:
-    int64 (B,).
+    """Cross-entropy over the classes of the batch and those never seen.
+
+    logits: (B, K).
+    labels: int64 (B,).
     seen: bool (K,), classes of earlier batches."""
     return masked_cross_entropy(logits, labels, (~seen).index_fill(0, labels, True))
 
 
 class ErAce(ReplayModel):
-    """ER-ACE (Caccia et al. 2022, equation 3). Incoming and replayed losses have equal weight and
-    forward passes of their own. Which classes were seen is kept as a mask, so labels may come in
-    any order."""
+    """ER-ACE (Caccia et al. 2022, equation 3).
+
+    Incoming and replayed losses have equal weight and forward passes of their own. Classes seen are
+    kept as a mask, so labels may come in any order."""
 
     NAME = 'er_ace'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']

@@ -20,11 +20,12 @@ _BASE_TEMPERATURE = 0.07
 
 
 def contrastive_loss(anchors, positives, negatives, labels, negative_labels, valid, temperature):
-    """SupCon (Khosla et al. 2020) of each anchor against all positives and
-    negatives, those of its class being its like.
+    """SupCon (Khosla et al. 2020): each anchor against all positives and negatives, by class.
 
-    anchors, positives, negatives: unit rows (n, F). labels: int64 (n,), of anchors and positives.
-    negative_labels: int64 (n,). valid: bool (n,), rows that count; without any the loss is 0."""
+    anchors, positives, negatives: unit rows (n, F).
+    labels: int64 (n,), of anchors and positives.
+    negative_labels: int64 (n,).
+    valid: bool (n,), rows that count; without any the loss is 0."""
     contrast = torch.cat([positives, negatives])
     contrast_labels = torch.cat([labels, negative_labels])
     # (n, 2n), (2n,)
@@ -104,8 +105,9 @@ class ErAml(ReplayModel):
         return loss
 
     def incoming_loss(self, inputs, labels, not_aug_inputs) -> torch.Tensor:
-        """Contrast of a batch. Samples that do not count pass the network, too, so that no step
-        waits for the device."""
+        """Contrast of a batch.
+
+        Samples that do not count pass the network, too, so that no step waits for the device."""
         stored, stored_labels = self.buffer.get_all_data()
         pool = torch.cat([labels, stored_labels])
         rivals = labels if self.task_free else self.task_classes

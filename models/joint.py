@@ -27,12 +27,11 @@ from utils.schedulers import get_scheduler
 
 
 class Joint(ContinualModel):
-    """Standard training on the union of all tasks, augmented afresh each epoch; on one task it is
-    `sgd`.
+    """Standard training on the union of all tasks, augmented afresh each epoch.
 
-    Samples come in random order, whatever the schedule; those without a label are left out. Of a
-    stream that is not made from a data set, batches are learned as they came, with the augmentation
-    that they had."""
+    Samples come in random order, whatever the schedule; those without a label are left out. On
+    one task it is `sgd`. Of a stream that is not made from a data set, batches are learned as
+    they came, with the augmentation that they had."""
 
     NAME = 'joint'
     RAW_STREAM = True  # nothing is learned while tasks come

@@ -16,12 +16,12 @@ from utils.evaluate import eval_mode
 
 
 class Lwf(ContinualModel):
-    """LwF (Li and Hoiem 2016): cross-entropy over the classes seen + alpha * distillation over the
-    old ones.
+    """LwF (Li and Hoiem 2016).
 
-    When a task begins, the head's new rows are warmed up by cross-entropy over the new classes, on
-    frozen features; then the logits of all its un-augmented images are recorded, and come along
-    with the batches."""
+    Cross-entropy over the classes seen + alpha * distillation over the old ones. When a task
+    begins, the head's new rows are warmed up by cross-entropy over the new classes, on frozen
+    features; then the logits of all its un-augmented images are recorded, and come along with
+    the batches."""
 
     NAME = 'lwf'
     COMPATIBILITY = ['class-il', 'task-il']

@@ -32,13 +32,12 @@ def interference(net, lr: float, images: torch.Tensor, labels: torch.Tensor) -> 
 
 
 class Mir(ReplayModel):
-    """MIR (Aljundi et al. 2019, section 3.1): of C random candidates the b most interfered with are
-    replayed.
+    """MIR (Aljundi et al. 2019, section 3.1): of C candidates the b most interfered are replayed.
 
     The gradient of the replayed samples is added to that of the batch; then one step. Candidates
     are scored un-augmented; the virtual step knows the learning rate only, no momentum. Equal
-    scores (a rate of zero) leave the order of the draw, and with C = b what is replayed is ER's
-    draw. The current task is not replayed, unless `--task_free 1`."""
+    scores (a rate of zero) leave the order of the draw, and with C = b the replayed samples are
+    ER's draw. The current task is not replayed, unless `--task_free 1`."""
 
     NAME = 'mir'
     ROWS = ('examples', 'labels', 'task_labels')

@@ -18,16 +18,21 @@ _TEMPERATURE = 2.0
 
 
 def separated_cross_entropy(logits, labels, classes) -> torch.Tensor:
-    """Cross-entropy of a softmax over some classes. logits: (B, K). labels: int64 (B,), all among
-    the classes. classes: int64 (n,)."""
+    """Cross-entropy of a softmax over some classes.
+
+    logits: (B, K).
+    labels: int64 (B,), all among the classes.
+    classes: int64 (n,)."""
     none = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device)
     return masked_cross_entropy(logits, labels, none.index_fill(0, classes, True))
 
 
 def task_wise_distillation(teacher, student, tasks) -> torch.Tensor:
-    """KL divergence at T = 2 of a softmax for each task's classes apart, without the factor T^2,
-    mean over samples, summed over tasks. teacher, student: logits (B, K). tasks: list of int64
-    (n_t,), the classes of each task."""
+    """KL divergence at T = 2 of one softmax a task, mean over samples, summed over tasks.
+
+    Without the factor T^2.
+    teacher, student: logits (B, K).
+    tasks: list of int64 (n_t,), the classes of each task."""
     total = 0
     for classes in tasks:
         log_q = F.log_softmax(student[:, classes] / _TEMPERATURE, dim=1)

@@ -1,5 +1,4 @@
-"""Depthwise convolutions whose weights get their gradient from matrix products, for training on
-CPUs.
+"""Depthwise convolutions, for training on CPUs: gradients of weights from matrix products.
 
 For weights of 5 x 5 and small maps oneDNN takes ten times as long for it as for the convolution: a
 fifth of a training step of EfficientNet-Lite. Results differ from its by rounding.
@@ -64,8 +63,9 @@ class _Depthwise(torch.autograd.Function):
 
 
 def _of_weight(x, grad, shape, stride, padding) -> torch.Tensor:
-    """Each pixel of the input times each of the output, summed over images; each weight takes the
-    pairs of pixels that it connects."""
+    """Gradient of the weights: products of input and output pixels, summed over images.
+
+    Each weight takes the pairs of pixels that it connects."""
     count, channels, height, width = x.shape
     rows, columns = grad.shape[2:]
     inputs = x.permute(1, 2, 3, 0).reshape(channels, height * width, count)

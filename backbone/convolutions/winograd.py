@@ -1,5 +1,4 @@
-"""3x3 convolutions with a quarter of the multiplications, or 4/9 for small maps, for training on
-CPUs.
+"""3x3 convolutions of fewer multiplications, for training on CPUs: 1/4, or 4/9 for small maps.
 
 Winograd's algorithm (Lavin and Gray 2016, "Fast algorithms for convolutional neural networks"): a
 tile of `size` x `size` outputs follows from (size + 2)^2 products of sums of inputs and sums of
@@ -53,9 +52,7 @@ def convolve(x: torch.Tensor, weight: torch.Tensor, bias: None) -> torch.Tensor:
 
 
 class _Tiles(torch.autograd.Function):
-    """(B, C, H, W) -> ((size + 2)^2, tiles * C): the inputs of each tile, which overlap by two
-    pixels.
-    """
+    """(B, C, H, W) -> ((size + 2)^2, tiles * C): inputs of each tile, overlapping by two pixels."""
 
     generate_vmap_rule = True
 
@@ -85,9 +82,7 @@ class _Tiles(torch.autograd.Function):
 @cache
 @torch.inference_mode(False)  # the first call may be an evaluation's
 def _transforms(size: int, dtype: torch.dtype) -> tuple:
-    """Matrices (Toom, Cook) that make factors of inputs and of weights, and outputs of their
-    products.
-    """
+    """Matrices (Toom, Cook) that transform inputs and weights to factors, products to outputs."""
     points = np.array([0.0, 1.0, -1.0, 2.0, -2.0][: size + 1])
     others = [np.delete(points, i) for i in range(len(points))]
     inputs = np.zeros((size + 2, size + 2))

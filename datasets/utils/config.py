@@ -1,6 +1,4 @@
-"""Constants of a data set from `datasets/configs/<dataset>/<name>.yaml`, which are set on the
-instance.
-"""
+"""Constants of a data set from `datasets/configs/<dataset>/<name>.yaml`, set on the instance."""
 
 import functools
 import inspect

@@ -1,6 +1,4 @@
-"""Third-party data sets under Mammoth's contract: torch's, with `data` and `targets`, cut into
-tasks.
-"""
+"""Third-party data sets under Mammoth's contract, with `data` and `targets`, cut into tasks."""
 
 import copy
 

@@ -1,6 +1,4 @@
-"""SCROLL's files: what is written after the last task, what a run begins with (flags:
-`scroll_flags`).
-"""
+"""SCROLL's files: written after the last task, or loaded before a run (flags: `scroll_flags`)."""
 
 import copy
 from dataclasses import replace

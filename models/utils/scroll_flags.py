@@ -160,9 +160,7 @@ def _add_file_flags(flag) -> None:
 
 
 def check_args(args) -> None:
-    """InputError, before any work, for flags that do not go together, but for those of a loaded
-    run.
-    """
+    """InputError, before any work, for flags that contradict each other, except of a loaded run."""
     settle_dtype(args)
     if args.keep_keys is None:
         args.keep_keys = bool(args.save_state)
@@ -202,9 +200,7 @@ def online(args) -> dict:
 
 
 def adaptation(args, dataset) -> Adaptation:
-    """How f* is made, as the flags say, else the data set: the size of its shifts, and whether it
-    mirrors.
-    """
+    """`Adaptation` of the flags; shifts and mirroring are the data set's unless flags say."""
     flip = args.adapt_flip
     padding = args.adapt_padding
     if flip is None:

@@ -70,8 +70,7 @@ def test_batches_are_triples_of_the_right_shapes_and_labels_belong_to_images(dig
         raw = (plain * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
         assert [table[name] for name in names(raw)] == labels.tolist()
     inputs, labels = next(iter(test))
-    assert inputs.shape[1:] == (3, 16, 16)
-    assert len(inputs) == len(labels)
+    assert inputs.shape == (len(labels), 3, 16, 16)
 
 
 @pytest.mark.parametrize('splits', [1, 3])
@@ -86,15 +85,11 @@ def test_permuting_renames_classes_and_class_order_undoes_it(digits, splits):
     assert renamed.get_class_names() == [str(label) for label in np.argsort(order)]
     table = dict(zip(names(plain.images.train), plain.train_labels.tolist()))
     train, _ = renamed.get_data_loaders()
-    assert [
-        order[table[name]] for name in names(train.dataset.data)
-    ] == train.dataset.targets.tolist()
-    orders = {
-        digits('--permute_classes 1 --seed', seed).class_order.tobytes() for seed in (0, 0, 1, 2)
-    }
+    targets = [order[table[name]] for name in names(train.dataset.data)]
+    assert targets == train.dataset.targets.tolist()
+    orders = [digits('--permute_classes 1 --seed', seed).class_order.tobytes() for seed in (0, 1)]
     # the seed decides alone, not the number of tasks
-    assert len(orders) == 3
-    assert order.tobytes() in orders
+    assert orders[0] == order.tobytes() != orders[1]
 
 
 def content(dataset) -> list:
@@ -106,11 +101,11 @@ def content(dataset) -> list:
 
 
 @pytest.mark.parametrize(
-    'flags', [['--permute_classes 1'], ['--schedule split:5,order=random,batch=30']]
+    'flags', ['--permute_classes 1', '--schedule split:5,order=random,batch=30']
 )
 def test_a_second_instance_gives_the_same_stream_and_touches_nothing(parse, flags):
     """LUCIR and HAL build the data set again in the middle of a run."""
-    args = parse('sgd', '--lr 1 --batch_size 64', *flags)
+    args = parse('sgd', '--lr 1 --batch_size 64', flags)
     before = dict(vars(args)), torch.get_rng_state(), np.random.get_state()[1].tolist()
     first = get_dataset(args)
     whole = content(first)
@@ -123,7 +118,8 @@ def test_a_second_instance_gives_the_same_stream_and_touches_nothing(parse, flag
     assert torch.equal(torch.get_rng_state(), before[1])
     assert np.random.get_state()[1].tolist() == before[2]
     assert first.images is second.images  # the pixels are not read twice
-    assert content(get_dataset(parse('sgd', '--lr 1 --batch_size 64', *flags, '--seed 9'))) != whole
+    other = get_dataset(parse('sgd', '--lr 1 --batch_size 64 --seed 9', flags))
+    assert content(other) != whole
 
 
 def test_segments_of_the_schedule_bound_the_batches(digits):
@@ -161,9 +157,8 @@ def test_all_data_sets_fulfil_the_contract(parse):
             assert images.train.shape[1:3] == kind.SIZE
             assert len(images.class_names) == kind.N_CLASSES
             for schedule in 'iid', f'split:{kind.N_CLASSES}', 'gaussian':
-                made = get_dataset(
-                    parse('sgd', '--lr 1 --schedule', schedule, dataset=name, base_path='data')
-                )
+                args = parse('sgd', '--lr 1 --schedule', schedule, dataset=name, base_path='data')
+                made = get_dataset(args)
                 assert len(made.train_labels) == len(images.train)
                 assert made.N_CLASSES == kind.N_CLASSES
 
@@ -178,11 +173,8 @@ def test_a_users_folder_is_a_stream_whose_classes_are_known_once_it_is_read(pars
         return get_dataset(parse('sgd', '--lr 1', *flags, dataset='seq-folder'))
 
     dataset = stream('--data_dir', tmp_path)
-    assert (dataset.N_TASKS, dataset.N_CLASSES, dataset.get_class_names()) == (
-        3,
-        3,
-        ['ant', 'bee', 'cat'],
-    )
+    assert dataset.N_TASKS == dataset.N_CLASSES == 3
+    assert dataset.get_class_names() == ['ant', 'bee', 'cat']
     assert stream('--data_dir', tmp_path, '--n_splits 2').N_CLASSES_PER_TASK == [2, 1]
     with refused('--n_splits 4', 'seq-folder has 3 classes'):
         stream('--data_dir', tmp_path, '--n_splits 4')

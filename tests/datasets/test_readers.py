@@ -63,14 +63,11 @@ def test_cifar_files_are_read_in_order_with_colours_last(cifar_home, by_hand, mo
     assert images.train.shape == (count, 32, 32, 3)
     assert images.train.dtype == np.uint8
     ids = np.arange(count + 4)
-    np.testing.assert_array_equal(
-        np.concatenate([images.train_labels, images.test_labels]), ids % 10
-    )
+    labels = np.concatenate([images.train_labels, images.test_labels])
+    np.testing.assert_array_equal(labels, ids % 10)
     row, column, channel = np.ogrid[:32, :32, :3]
-    np.testing.assert_array_equal(
-        np.concatenate([images.train, images.test]),
-        (ids[:, None, None, None] + channel * 7 + row * 3 + column) % 256,
-    )
+    expected = (ids[:, None, None, None] + channel * 7 + row * 3 + column) % 256
+    np.testing.assert_array_equal(np.concatenate([images.train, images.test]), expected)
     assert images.class_names == [f'class {i}' for i in range(10)]
 
 
@@ -115,10 +112,8 @@ def mini_home(tmp_path):
         values[rows[wnid]] = np.arange(len(rows[wnid])) + 10 * i
     home = tmp_path / 'MINIIMAGENET'
     home.mkdir()
-    dump(
-        home / 'mini-imagenet-cache-test.pkl',
-        {'image_data': np.ascontiguousarray(flat(values)), 'class_dict': rows},
-    )
+    content = {'image_data': np.ascontiguousarray(flat(values)), 'class_dict': rows}
+    dump(home / 'mini-imagenet-cache-test.pkl', content)
     return home
 
 
@@ -127,27 +122,23 @@ def test_the_first_hundred_of_a_class_test_and_the_rest_train(mini_home):
     assert images.class_names == ['n01', 'n02', 'n03']
     np.testing.assert_array_equal(images.test_labels, np.repeat([0, 1, 2], 100))
     np.testing.assert_array_equal(images.train_labels, [0, 1, 1, 2, 2, 2])
-    np.testing.assert_array_equal(
-        images.test, flat(np.concatenate([np.arange(100) + base for base in (10, 20, 0)]))
-    )
+    tested = np.concatenate([np.arange(100) + base for base in (10, 20, 0)])
+    np.testing.assert_array_equal(images.test, flat(tested))
     np.testing.assert_array_equal(images.train, flat([110, 120, 121, 100, 101, 102]))
     assert images.train.dtype == np.uint8
 
 
 def test_a_split_is_read_by_its_name_or_named(tmp_path):
-    (tmp_path / 'MINIIMAGENET').mkdir()
-    dump(
-        tmp_path / 'MINIIMAGENET' / 'mini-imagenet-cache-train.pkl',
-        {
-            'image_data': np.ascontiguousarray(flat([5, 1, 6, 2])),
-            'class_dict': {'n02': [0, 2], 'n01': [1, 3]},
-        },
-    )
+    home = tmp_path / 'MINIIMAGENET'
+    home.mkdir()
+    images = np.ascontiguousarray(flat([5, 1, 6, 2]))
+    content = {'image_data': images, 'class_dict': {'n02': [0, 2], 'n01': [1, 3]}}
+    dump(home / 'mini-imagenet-cache-train.pkl', content)
     images, labels, wnids = readers.mini_split(tmp_path, 'train')
     assert wnids == ['n01', 'n02']
     assert labels.tolist() == [0, 0, 1, 1]
     np.testing.assert_array_equal(images, flat([1, 2, 5, 6]))
-    with refused('mini-imagenet-cache-test.pkl', str(tmp_path / 'MINIIMAGENET')):
+    with refused('mini-imagenet-cache-test.pkl', str(home)):
         readers.mini_imagenet(tmp_path)
 
 
@@ -166,9 +157,8 @@ def test_digits():
     assert every.max() == 255
     assert (every == every[..., :1]).all()
     original = np.rint(load_digits().images * 255 / 16).astype(np.uint8)
-    assert sorted(image[..., 0].tobytes() for image in every) == sorted(
-        image.tobytes() for image in original
-    )
+    expected = sorted(image.tobytes() for image in original)
+    assert sorted(image[..., 0].tobytes() for image in every) == expected
 
 
 # -- a user's folder

@@ -43,15 +43,8 @@ def file(tmp_path_factory) -> str:
 @pytest.fixture
 def arguments(tmp_path):
     def parse(model, *words):
-        return parse_args(
-            words_of(
-                '--model',
-                model,
-                '--dataset seq-features --non_verbose 1 --disable_log 1 --base_path',
-                tmp_path,
-                *words,
-            )
-        )
+        quiet = '--dataset seq-features --non_verbose 1 --disable_log 1'
+        return parse_args(words_of('--model', model, quiet, '--base_path', tmp_path, *words))
 
     return parse
 
@@ -107,19 +100,16 @@ def test_scroll_gives_one_digest_the_one_of_the_command_line_and_labels_of_the_f
     assert row['online_digest'] == expected.predictor().digest()
     assert row['buffer_digest'] == expected.buffer_.content().digest()
     assert row['online_accuracy'] == pytest.approx(100 * expected.score(X[TEST], Y[TEST]), abs=1e-3)
-    assert row['adapted_accuracy'] == pytest.approx(
-        100 * (model.learner.adapted_.decision_function(X[TEST]).argmax(1) == Y[TEST]).mean(),
-        abs=1e-3,
-    )
+    adapted = model.learner.adapted_.decision_function(X[TEST]).argmax(1)
+    accuracy = 100 * (adapted == Y[TEST]).mean()
+    assert row['adapted_accuracy'] == pytest.approx(accuracy, abs=1e-3)
     capsys.readouterr()
-    assert (
-        main(['learn', file, '-o', str(tmp_path / 'line.npz')]) == main(['digest', str(state)]) == 0
-    )
+    assert main(['learn', file, '-o', str(tmp_path / 'line.npz')]) == 0
+    assert main(['digest', str(state)]) == 0
     assert capsys.readouterr().out.split() == [Scroll().fit(X[~TEST], labels[~TEST]).digest()] * 2
     assert main(['predict', str(state), file, '-o', str(tmp_path / 'labels.csv')]) == 0
-    again, _ = run(
-        'scroll', '--features', file, '--inference_only 1 --load_state', state, '--adaptation none'
-    )
+    evaluate = '--adaptation none --inference_only 1 --load_state'
+    again, _ = run('scroll', '--features', file, evaluate, state)
     assert again['final_accuracy'] == pytest.approx(row['online_accuracy'])
 
 
@@ -133,9 +123,8 @@ def test_what_is_to_test_depends_on_the_sample_alone(arguments, tmp_path, named)
     ids = np.array([f'patient {i // 3}' for i in range(400)])
     order = np.random.default_rng(0).permutation(400)
     for name, at in {'a': np.arange(400), 'b': order, 'half': order[:200]}.items():
-        np.savez(
-            tmp_path / f'{name}.npz', X=X[at], y=WORDS[Y[at]], **({'id': ids[at]} if named else {})
-        )
+        columns = {'id': ids[at]} if named else {}
+        np.savez(tmp_path / f'{name}.npz', X=X[at], y=WORDS[Y[at]], **columns)
     whole, other, half = (
         read(arguments, '--features', tmp_path / f'{name}.npz', '--test_share .3')
         for name in ('a', 'b', 'half')
@@ -159,14 +148,8 @@ def test_what_is_to_test_depends_on_the_sample_alone(arguments, tmp_path, named)
 def test_samples_to_test_from_files_of_their_own(run, tmp_path):
     np.savez(tmp_path / 'train.npz', X=X[~TEST], y=Y[~TEST])
     np.savez(tmp_path / 'test.npz', X=X[TEST], y=Y[TEST], id=np.arange(100))
-    row, model = run(
-        'scroll',
-        '--features',
-        tmp_path / 'train.npz',
-        '--test_features',
-        tmp_path / 'test.npz',
-        '--buffer_size 0',
-    )
+    files = '--features', tmp_path / 'train.npz', '--test_features', tmp_path / 'test.npz'
+    row, model = run('scroll', '--buffer_size 0', *files)
     assert row['statistics_digest'] == Scroll().fit(X[~TEST], Y[~TEST]).digest()
     assert len(model.dataset.images.test) == 100
 
@@ -212,7 +195,6 @@ def test_a_parquet_file(arguments, tmp_path):
         ),
         ('--features {file} --save_state {file}', 'would be lost'),
         ('--features {file} --test_features {file}', 'named twice'),
-        ('--features {file} {file}', 'named twice'),
         ('--features {file} --save_state {folder}/s --save_statistics {folder}/s', 'would be lost'),
         (
             '--features {file} --test_features {folder}/plain.npz --save_state {folder}/plain.npz',
