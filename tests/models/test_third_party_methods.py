@@ -229,7 +229,8 @@ FIELDS = (
     + '''
 ALWAYS = ('lr batch_size minibatch_size n_epochs buffer_size optim_wd optim_mom optim_nesterov '
           'optimizer debug_mode dataset model backbone seed num_workers nowand label_perc device '
-          'start_from n_iters fitting_mode non_verbose joint permute_classes noise_rate validation').split()
+          'start_from n_iters fitting_mode non_verbose joint permute_classes noise_rate '
+          'validation').split()
 
 class Fields(ContinualModel):
     """Reads arguments without asking whether they are there; needs the true labels. Its parser
