@@ -41,7 +41,10 @@ def fit_bias(logits, labels, newest, seen, iterations: int) -> torch.Tensor:
     labels: int64 (N,).
     newest, seen: bool (K,).
     iterations: largest number of passes over the samples; about ten are needed. 0 leaves (1, 0)."""
-    logits, labels, newest, seen = (t.cpu() for t in (logits.double(), labels, newest, seen))
+    logits = logits.cpu().double()
+    labels = labels.cpu()
+    newest = newest.cpu()
+    seen = seen.cpu()
     bias = identity = torch.tensor([1.0, 0.0], dtype=torch.float64)
 
     def loss(bias):

@@ -30,14 +30,14 @@ def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> li
     restarts (Loshchilov and Hutter 2017): one at a tenth of the highest, then half-waves over
     1, 2, 4, ... passes, as GDumb's authors have it."""
 
-    def rate(phase):
-        return lowest + (highest - lowest) * (1 + math.cos(math.pi * phase)) / 2
+    def rate(epoch, length):
+        return lowest + (highest - lowest) * (1 + math.cos(math.pi * epoch / length)) / 2
 
     if decay == 'cosine':
-        return [rate(e / max(epochs - 1, 1)) for e in range(epochs)]
+        return [rate(e, max(epochs - 1, 1)) for e in range(epochs)]
     rates = [highest / 10]
     for i in range(epochs.bit_length()):
-        rates += [rate(e / 2**i) for e in range(2**i)]
+        rates += [rate(e, 2**i) for e in range(2**i)]
     return rates[:epochs]
 
 
