@@ -65,6 +65,14 @@ AFFECTS = {
     'place': 'which files are written and read, and where',
     'display': 'what is shown, and other words on the run',
 }
+# flag -> its column in results rows, an older name; config files and command lines may have either
+COLUMNS = {
+    'head': 'predictor',
+    'targets': 'ridge_targets',
+    'strategy': 'buffer_strategy',
+    'dtype': 'embed_dtype',
+    'embedding_dtype': 'embed_dtype',
+}
 # what tells runs apart, wherever they go
 KEY = frozenset(('result', 'content', 'stream', 'part', 'run'))
 # what may change when a run goes on, or between processes
@@ -142,16 +150,21 @@ class ArgumentParser(_Declaring, LineParser):
         }
 
 
-def of_signature(parameter, types: dict = {}) -> dict:
+def spellings(column: str) -> list[str]:
+    """The names of the flag that a column of results rows has, the first of them first."""
+    return [f'--{name}' for name, own in [*COLUMNS.items(), (column, column)] if own == column]
+
+
+def of_signature(parameter, types: dict | None = None) -> dict:
     """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`. types:
     annotation -> command-line type, where it is not the annotation itself."""
-    known = {bool: binary_to_boolean_type} | types
+    types = {bool: binary_to_boolean_type} | (types or {})
     kind = parameter.annotation
     default = None if parameter.default is parameter.empty else parameter.default
     choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else None
     if choices or kind not in (int, float, str, bool):
         kind = type(choices[0] if choices else '' if default is None else default)
-    return {'default': default, 'type': known.get(kind, kind), 'choices': choices}
+    return {'default': default, 'type': types.get(kind, kind), 'choices': choices}
 
 
 def binary_to_boolean_type(value) -> bool:

@@ -3,7 +3,6 @@
 `core.arguments`). Nothing here imports torch."""
 
 import argparse
-import os
 
 from core.arguments import (
     argument_group,
@@ -33,6 +32,7 @@ COMMON = {
     'resume',
     'savecheck',
     'loadcheck',
+    'explain',
 }
 OPTIMISERS = ('sgd', 'adam', 'adamw')
 
@@ -74,11 +74,9 @@ def add_selection_args(parser) -> None:
         '--mammoth_defaults',
         affects='run',
         type=binary_to_boolean_type,
-        default=os.environ.get('MAMMOTH_DEFAULTS') or argparse.SUPPRESS,
-        help=(
-            "1: Mammoth's defaults where ours differ, named by a run (default: variable "
-            'MAMMOTH_DEFAULTS)'
-        ),
+        default=argparse.SUPPRESS,
+        help="1: Mammoth's defaults where ours differ, named by a run (default: variable "
+        'MAMMOTH_DEFAULTS)',
     )
     flag(
         '--model_config',
@@ -93,6 +91,13 @@ def add_selection_args(parser) -> None:
         action='store_const',
         const='best',
         help="Mammoth's name of --model_config best",
+    )
+    flag(
+        '--explain',
+        affects='display',
+        action='store_true',
+        default=argparse.SUPPRESS,
+        help='show the value of each flag and where it comes from, and exit',
     )
     flag('--dataset_config', help='name of a file in datasets/configs/<dataset>/')
 

@@ -1,26 +1,28 @@
-"""How a run's arguments are put together.
+"""A run's arguments, from the command line, config files and defaults.
 
-Strongest first: command line, the run whose model `--loadcheck` loads, model config
+Strongest first: command line, the run whose model `--loadcheck` loads, environment, model config
 (`models/config/<model>.yaml`), the model's `get_parser` -> `set_defaults`, data-set config
 (`datasets/configs/<dataset>/<name>.yaml`), the data set's own defaults, the defaults of
-`bench.cli.flags`. Nothing here imports torch before a model or a data set is known: `--help`
-answers at once.
+`bench.cli.flags`. `--explain` prints who says what. Nothing here imports torch before a model or a
+data set is known: `--help` answers at once.
 """
 
 import argparse
 import inspect
 import sys
+from typing import NamedTuple
 
-from bench.cli import flags
+from bench.cli import flags, sources
 from bench.cli.checks import check_flags, check_method, fill_in
-from bench.cli.mammoth_defaults import differences, of_data, of_method, sees_once
+from bench.cli.mammoth_defaults import differences
+from bench.cli.sources import Value, merge
 from bench.results.keys import run_key
-from core.arguments import FREE, ArgumentParser, ShortHelp, of_signature
-from core.configs import dataset_config, model_config
+from core.arguments import ArgumentParser, ShortHelp, of_signature
+from core.configs import Source, dataset_config, model_config
 from core.environment import warn_once
-from core.mammoth import checkout, use_checkout
+from core.mammoth import use_checkout
 from core.plugins import MAMMOTH, ROOT, PluginFolder, is_shipped, keyword_flags, normalise
-from scroll.ground.errors import InputError, did_you_mean
+from scroll.ground.errors import InputError
 from scroll.ground.progress import Progress
 
 HELP = ('-h', '--help', '--help_all')
@@ -29,29 +31,32 @@ HELP = ('-h', '--help', '--help_all')
 def parse_args(cmd=None, return_parser_only: bool = False):
     """The run's arguments, as `Arguments`, or the parser that knows all their flags.
 
-    What is parsed decides which further flags there are: model and data set first, then their own
-    flags and config files, then backbone and weights.
+    The values of some flags decide which further flags there are: model and data set first, which
+    have flags and config files, then backbone and weights.
 
     InputError: anything wrong with the command line or a config file, in one line."""
-    cmd = sys.argv[1:] if cmd is None else list(cmd)
-    chosen = _chosen(cmd)
+    words = sys.argv[1:] if cmd is None else list(cmd)
+    chosen = _chosen(words)
     parser = base_parser()
     parser.set_defaults(model=chosen.model, dataset=chosen.dataset)
-    if set(HELP) & set(cmd) and not (chosen.model and chosen.dataset):
+    if set(HELP) & set(words) and not (chosen.model and chosen.dataset):
         parser.epilog = _names()
         for action in parser._actions:  # a method may have its own --lr
             action.required = action.dest in ('model', 'dataset')
-        _shorten(parser, cmd)
-        parser.parse_args(cmd)  # prints and exits
+        _shorten(parser, words)
+        parser.parse_args(words)  # prints and exits
     model, build, dataset = _plugins(chosen)
-    dataset, usual_weights = _add_flags(parser, cmd, chosen, model, build, dataset)
+    values, dataset, usual_weights = _collect(parser, words, chosen, model, build, dataset)
+    parser.set_defaults(**{flag: value for flag, (value, _) in values.items()})
+    for action in parser._actions:
+        action.required = action.required and parser.get_default(action.dest) is None
     if return_parser_only:
         return parser
-    _shorten(parser, cmd, model.REFUSED_FLAGS)
-    given = given_flags(parser, cmd)
-    args = parser.parse_args(cmd)
-    args.model, args.dataset = normalise(args.model), normalise(args.dataset)
-    args.backbone = normalise(args.backbone)
+    _shorten(parser, words, model.REFUSED_FLAGS)
+    given = given_flags(parser, words)
+    args = parser.parse_args(words)
+    for flag in ('model', 'dataset', 'backbone'):
+        setattr(args, flag, normalise(getattr(args, flag)))
     args.dataset_config = chosen.dataset_config
     fill_in(args)
     check_method(model, dataset, args, given)
@@ -61,29 +66,43 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     args.given = given
     args.differs = differences(args, model, dataset)
     args.key = run_key(args, {flag for flag in given if getattr(args, flag) != usual[flag]})
+    if '--explain' in words:
+        for flag, value in _command_line(parser, words).items():
+            values[flag] = Value(value, 'the command line')
+        sources.explain(parser, args, values)
+        raise SystemExit(0)
     return args
 
 
-def _chosen(cmd):
+def _chosen(words: list) -> argparse.Namespace:
     """Parse what decides which other flags there are, from the flags that every run has."""
-    chosen = _parse_known(base_parser(), cmd)
+    parser = base_parser()
+    asked = merge(parser, [sources.environment()])
+    parser.set_defaults(**{flag: value for flag, (value, _) in asked.items()})
+    chosen = _parse_known(parser, words)
     use_checkout(getattr(chosen, 'mammoth', None))
     chosen.saved = _of_checkpoint(chosen)
     for number, flag in enumerate(('model', 'dataset')):
-        if not set(HELP) & set(cmd) and not getattr(chosen, flag):
+        if not set(HELP) & set(words) and not getattr(chosen, flag):
             raise InputError(f'--{flag} is missing; {_names().splitlines()[number]}')
     return chosen
 
 
-def _parse_known(parser, cmd) -> argparse.Namespace:
+def _parse_known(parser: ArgumentParser, words: list) -> argparse.Namespace:
     """The flags that a parser has; none is required."""
     required = [action for action in parser._actions if action.required]
     for action in required:
         action.required = False
-    known, _ = parser.parse_known_args([word for word in cmd if word not in HELP])
+    args, _ = parser.parse_known_args([word for word in words if word not in HELP])
     for action in required:
         action.required = True
-    return known
+    return args
+
+
+def _command_line(parser: ArgumentParser, words: list) -> dict:
+    """flag -> value, of the flags on the command line that the parser has."""
+    args = vars(_parse_known(parser, words))
+    return {flag: args[flag] for flag in given_flags(parser, words) if flag in args}
 
 
 def _shorten(parser, cmd, refused=()) -> None:
@@ -135,124 +154,115 @@ def _plugins(chosen) -> tuple:
     return model, build, build if isinstance(build, type) else ContinualDataset
 
 
-def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
-    """Add the flags of data set, method and backbone, and set defaults, the weakest source first.
-    Returns (the data set as its config file has it, weights by default); fills in `chosen`."""
+class Selection(NamedTuple):
+    """Backbone and weights of a run.
+
+    options: of the backbone, as the weights say. usual: weights, where the command line names
+    neither."""
+
+    backbone: Value
+    weights: Value
+    options: dict
+    usual: str
+
+
+def _collect(parser, words, chosen, model, build, dataset) -> tuple:
+    """Add the flags of data set, method and backbone to the parser, and collect their values.
+
+    Returns (flag -> `Value` but for the command line, the data set's class as its config file has
+    it, weights by default). Fills in `chosen`."""
     from backbone import get_backbone_class
     from datasets.utils.config import split_config
-    from datasets.utils.defaults import dataset_defaults
 
+    theirs = getattr(chosen, 'mammoth_defaults', False)
     dataset.get_parser(parser)
-    _flags_of(parser, build, 'data set')
-    from_model = add_model_args(parser, model)
-    own = dataset_defaults(dataset)
-    mammoths = getattr(chosen, 'mammoth_defaults', False)
-    if mammoths:
-        from_model |= {k: v for k, v in of_method(model).items() if v is not None}
-        own |= of_data(dataset)
-    said = _said(parser, cmd)
+    _add_signature(parser, build, 'data set')
+    of_method = sources.of_method(chosen.model, model, add_model_args(parser, model), theirs)
+    of_data_set = sources.of_data_set(chosen.dataset, dataset, theirs)
 
-    def from_model_config(defaults: dict, dataset):
-        """(values, source) of the method's config file, for what the run's arguments are so far."""
-        known = {action.dest: parser.get_default(action.dest) for action in parser._actions}
-        known = (
-            {k: None if v is argparse.SUPPRESS else v for k, v in known.items()} | defaults | said
-        )
-        known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
-        known['n_splits'] = dataset.get_n_splits(argparse.Namespace(**known))
-        section = 'base' if mammoths and is_shipped(model) else 'default'
-        return model_config(known['model'], known['model_config'] or section, known), known
+    def run_with(kind, values: dict) -> dict:
+        """flag -> value of a run on this kind of data set, as far as they are known."""
+        run = {action.dest: parser.get_default(action.dest) for action in parser._actions}
+        run |= {flag: value for flag, (value, _) in values.items()}
+        run |= _command_line(parser, words)
+        run = {flag: None if v is argparse.SUPPRESS else v for flag, v in run.items()}
+        run |= {flag: normalise(run[flag]) for flag in ('model', 'dataset', 'backbone')}
+        return run | {'n_splits': kind.get_n_splits(argparse.Namespace(**run))}
 
-    (asked, _), _ = from_model_config(own | from_model, dataset)
-    name = asked.get('dataset_config')  # takes precedence, as in Mammoth
+    def of_config(kind, *weaker) -> list[Source]:
+        """The method's config file, for what is said so far."""
+        run = run_with(kind, merge(parser, weaker))
+        section = 'base' if theirs and is_shipped(model) else 'default'
+        return model_config(run['model_config'] or section, run)
+
+    asked = merge(parser, of_config(dataset, *of_data_set, *of_method))
+    name, _ = asked.get('dataset_config', (None, ''))  # takes precedence, as in Mammoth
     if name and chosen.dataset_config not in (None, name):
         warn_once(
             f'the config file of {chosen.model} wants --dataset_config {name}: '
-            f'{chosen.dataset_config} '
-            'is not taken'
+            f'{chosen.dataset_config} is not taken'
         )
     chosen.dataset_config = name or chosen.dataset_config
-    values, data_file = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
-    constants, from_data = split_config(values)
+    file, values = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
+    constants, values = split_config(values)
     configured = type(dataset.__name__, (dataset,), constants)
-    asked = {k: own[k] for k in own.keys() & {'weights'}} | from_data | from_model
-    asked |= from_model_config(own | asked, configured)[0][0]
-    about, fixed, usual = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
-    fixed |= {'dataset_config': chosen.dataset_config}
-    _flags_of(parser, get_backbone_class(fixed['backbone']), f'backbone {fixed["backbone"]}')
-    flags = {action.dest for action in parser._actions}
-    if 'buffer_size' not in flags and any(
-        word.partition('=')[0] == '--buffer_size' for word in cmd
-    ):
-        warn_once(
-            f'--buffer_size has no effect: {chosen.model} does not declare it (a method '
-            'with a buffer '
-            'is a ReplayModel, or has add_rehearsal_args(parser) in its get_parser)'
-        )
-        parser.add_argument('--buffer_size', type=lambda _: 0, default=0, help=argparse.SUPPRESS)
-    online = {'n_epochs': 1} if sees_once(model, mammoths) else {}
-    passed_on = parser.affects()
-    saved = {
-        flag: value
-        for flag, value in chosen.saved.items()
-        if passed_on.get(flag) not in FREE | {'part', 'run'}
-    }
-
-    def take(values, source, known_flags_only=False):
-        values = {k: v for k, v in values.items() if k in flags} if known_flags_only else values
-        apply_defaults(parser, values | fixed, source)
-
-    take(own, 'defaults of the data set', True)
-    take(about.options if about else {}, f'--weights {chosen.weights}')
-    take(from_data, data_file)
-    take(
-        online | {k: v for k, v in from_model.items() if k in flags}, f'defaults of {chosen.model}'
-    )
-    said = _said(parser, cmd)  # with those of the backbone
-    (values, source), known = from_model_config({}, configured)
-    take(values, source)
-    take(saved, f'--loadcheck {chosen.loadcheck}', True)
-    for action in parser._actions:
-        action.required = action.required and parser.get_default(action.dest) is None
-    if configured.is_task_free(argparse.Namespace(**known)):
-        parser.set_defaults(n_epochs=1)
-    return configured, usual
+    of_file = Source(file, values)
+    config = of_config(configured, *of_data_set, of_file, *of_method)
+    asked = merge(parser, [of_file, *of_method, *config])
+    selected = _select_backbone(chosen, dataset, asked, merge(parser, of_data_set))
+    name = selected.backbone.value
+    _add_signature(parser, get_backbone_class(name), f'backbone {name}')
+    _take_buffer_size(parser, words, chosen.model)
+    options = Source(f'--weights {selected.weights.value}', selected.options)
+    settled = [
+        Source(selected.backbone.source, {'backbone': name}),
+        Source(selected.weights.source, {'weights': selected.weights.value}),
+    ]
+    weaker = [*of_data_set, options, of_file, *of_method]
+    config = of_config(configured, *weaker, *settled)
+    sources.check_known(parser, [options, of_file, *config])
+    saved = sources.of_saved_run(parser, chosen.loadcheck, chosen.saved)
+    values = merge(parser, [*weaker, *config, sources.environment(), saved, *settled])
+    if configured.is_task_free(argparse.Namespace(**run_with(configured, values))):
+        values['n_epochs'] = Value(1, 'a stream without tasks')
+    return values, configured, selected.usual
 
 
-def _said(parser, cmd) -> dict:
-    """Flag -> value, of the flags on the command line that the parser has."""
-    known = vars(_parse_known(parser, cmd))
-    return {flag: known[flag] for flag in given_flags(parser, cmd) if flag in known}
+def _select_backbone(chosen, dataset, asked: dict, defaults: dict) -> Selection:
+    """Fills in `chosen.weights`.
 
-
-def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
-    """(what the weights say about themselves or None, names of backbone and weights, weights by
-    default).
-
-    Fills in `chosen.weights`.
-
-    asked: what config files and the method say. default: the data set's own backbone."""
+    asked: flag -> `Value` of config files and the method. defaults: of the data set."""
     from backbone import PLUGINS, weights
     from models import PLUGINS as METHODS
 
-    def unless_given(backbone):  # one that is asked for by name is made from scratch
-        start = 'none' if backbone else dataset.DEFAULT_WEIGHTS or weights.DEFAULT
-        return str(asked.get('weights') or start)
+    def unless_given(backbone) -> Value:  # one that is asked for by name is made from scratch
+        said = asked.get('weights') or defaults.get('weights')
+        if said:
+            return said
+        if backbone:
+            return Value('none', f'--backbone {backbone}')
+        return Value(dataset.DEFAULT_WEIGHTS or weights.DEFAULT, 'default')
 
-    wanted = chosen.backbone or asked.get('backbone')
-    usual = unless_given(asked.get('backbone'))
-    chosen.weights = str(chosen.weights or unless_given(wanted))
+    configured = asked.get('backbone', Value(None, ''))
+    wanted = Value(chosen.backbone, 'the run') if chosen.backbone else configured
+    usual = str(unless_given(configured.value).value)
+    start = Value(chosen.weights, 'the run') if chosen.weights else unless_given(wanted.value)
+    chosen.weights = str(start.value)
+    start = start._replace(value=chosen.weights)
     if chosen.weights == 'none':
-        name = normalise(wanted or default)
+        backbone = (
+            wanted if wanted.value else defaults.get('backbone', Value('resnet18', 'default'))
+        )
+        name = normalise(backbone.value)
         if (
             not chosen.backbone
             and METHODS.is_theirs(chosen.model)
             and PLUGINS.offers(MAMMOTH + name)
         ):
             name = MAMMOTH + name  # the checkout's methods may reach into its networks
-        return None, {'backbone': name, 'weights': 'none'}, usual
+        return Selection(backbone._replace(value=name), start, {}, usual)
     about = weights.load(chosen.weights, tensors=False)
-    if wanted and normalise(wanted) != about.backbone:
+    if wanted.value and normalise(wanted.value) != about.backbone:
         if chosen.backbone:
             raise InputError(
                 f'--backbone {chosen.backbone}: --weights {chosen.weights} are for '
@@ -260,15 +270,27 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
             )
         warn_once(
             f'--weights {chosen.weights} are for {about.backbone}, which takes precedence over '
-            f'backbone {wanted} of a config file'
+            f'backbone {wanted.value} of a config file'
         )
-    return about, {'backbone': about.backbone, 'weights': chosen.weights}, usual
+    backbone = Value(about.backbone, f'--weights {chosen.weights}')
+    return Selection(backbone, start, about.options, usual)
 
 
-def _flags_of(parser, build, title: str) -> None:
-    """A flag for each keyword parameter of a signature (data set, backbone); one that is there
-    serves it.
-    """
+def _take_buffer_size(parser, words, model: str) -> None:
+    """Let a script give every method a `--buffer_size`."""
+    if any(action.dest == 'buffer_size' for action in parser._actions) or not any(
+        word.partition('=')[0] == '--buffer_size' for word in words
+    ):
+        return
+    warn_once(
+        f'--buffer_size has no effect: {model} does not declare it (a method with a buffer '
+        'is a ReplayModel, or has add_rehearsal_args(parser) in its get_parser)'
+    )
+    parser.add_argument('--buffer_size', type=lambda _: 0, default=0, help=argparse.SUPPRESS)
+
+
+def _add_signature(parser, build, title: str) -> None:
+    """Add a flag for each keyword parameter of a data set or backbone, unless there is one."""
     taken = {action.dest for action in parser._actions}
     new = {name: p for name, p in keyword_flags(build).items() if name not in taken}
     group = parser.add_argument_group(title) if new else None
@@ -325,57 +347,22 @@ def base_parser(**kwargs) -> ArgumentParser:
     return parser
 
 
-def given_flags(parser: ArgumentParser, argv) -> set:
+def given_flags(parser: ArgumentParser, words) -> set:
     """Names (`dest`) of the flags on the command line. InputError where one is given twice, by any
     name.
     """
-    found = {}
-    for item in argv:
-        option = item.split('=')[0] if item.startswith('--') else item[:2]  # -O3
+    options = {}
+    for word in words:
+        option = word.split('=')[0] if word.startswith('--') else word[:2]  # -O3
         action = parser._option_string_actions.get(option)
-        if action is not None and action.dest in found:
-            raise InputError(
-                f'{option} is given 2 times, before as {found[action.dest]}: give it once'
-            )
-        if action is not None:
-            found[action.dest] = option
-    return set(found)
-
-
-def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
-    """Make `values` the defaults of flags that exist, passed through each flag's type.
-
-    InputError: no such flag, except in files of a Mammoth checkout, or a value that its type or
-    choices refuse; `source` is named."""
-    # of several names of a flag, the first is its own
-    actions = {action.dest: action for action in reversed(parser._actions)}
-    for name, value in values.items():
-        if name not in actions and source.startswith(f'{checkout()}/'):
-            warn_once(f'{source}: {name} is not a flag of this run, and has no effect')
+        if action is None:
             continue
-        if name not in actions:
+        if action.dest in options:
             raise InputError(
-                f'{source}: {name} is not a flag of this run{did_you_mean(name, actions)}'
+                f'{option} is given 2 times, before as {options[action.dest]}: give it once'
             )
-        action = actions[name]
-        if value is not None and value != 'None':
-            many = action.nargs not in (None, 0, '?')
-            if isinstance(value, list) != many:
-                raise InputError(
-                    f'{source}: {name}: {value!r}: expected {"a list" if many else "one value"}'
-                )
-            words = [
-                int(word) if isinstance(word, bool) and action.type else word
-                for word in (value if many else [value])
-            ]
-            try:
-                items = [parser._get_value(action, word) for word in words]
-                for item in items:
-                    parser._check_value(action, item)
-            except argparse.ArgumentError as error:
-                raise InputError(f'{source}: {name}: {error.message}') from error
-            value = items if many else items[0]
-        parser.set_defaults(**{name: None if value == 'None' else value})
+        options[action.dest] = option
+    return set(options)
 
 
 def add_model_args(parser: ArgumentParser, model) -> dict:

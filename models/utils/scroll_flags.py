@@ -3,7 +3,14 @@
 import argparse
 import inspect
 
-from core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signature, real, whole
+from core.arguments import (
+    add_rehearsal_args,
+    binary_to_boolean_type,
+    of_signature,
+    real,
+    spellings,
+    whole,
+)
 from models.utils.frozen_features import add_embedding_args, settle_dtype
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
@@ -73,9 +80,8 @@ def add_flags(parser) -> None:
     flag = parser.add_argument_group('SCROLL, online stage').add_argument
     for name, setting in _ONLINE.items():
         about = SETTINGS[setting]
-        aliases = ('--head',) * (setting == 'head')
         how = {'choices': about.choices} if about.choices else {'type': _reader(setting)}
-        flag(f'--{name}', *aliases, default=about.default, help=about.help, **how)
+        flag(*spellings(name), dest=name, default=about.default, help=about.help, **how)
     flag('--lift_seed', type=whole(0), help="of the lift's random matrix (default: --seed)")
     add_embedding_args(parser)
     flag = parser.add_argument_group('SCROLL, adaptation').add_argument
