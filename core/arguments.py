@@ -158,13 +158,13 @@ def spellings(column: str) -> list[str]:
 def of_signature(parameter, types: dict | None = None) -> dict:
     """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`. types:
     annotation -> command-line type, where it is not the annotation itself."""
-    types = {bool: binary_to_boolean_type} | (types or {})
+    known = {bool: binary_to_boolean_type} | (types or {})
     kind = parameter.annotation
     default = None if parameter.default is parameter.empty else parameter.default
     choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else None
     if choices or kind not in (int, float, str, bool):
         kind = type(choices[0] if choices else '' if default is None else default)
-    return {'default': default, 'type': types.get(kind, kind), 'choices': choices}
+    return {'default': default, 'type': known.get(kind, kind), 'choices': choices}
 
 
 def binary_to_boolean_type(value) -> bool:

@@ -69,9 +69,9 @@ def evaluate(
             own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
             found = torch.zeros(2, dtype=torch.int64, device=model.device)
             size = 0
-            for inputs, labels, *_ in _batches(loader, model):
-                inputs = inputs.to(model.device)
-                labels = labels.to(model.device)
+            for batch in _batches(loader, model):
+                inputs = batch[0].to(model.device)
+                labels = batch[1].to(model.device)
                 logits = model(inputs, task) if task_aware else model(inputs)
                 for row, allowed in enumerate((choices, own)):
                     found[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()

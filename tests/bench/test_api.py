@@ -7,7 +7,6 @@ import pytest
 import bench
 from core.rows import read_rows
 from tests.conftest import ROOT, python, refused
-from tests.models.conftest import small_digits
 
 pytestmark = pytest.mark.usefixtures('small_digits')
 FIXED = {'non_verbose': True, 'disable_log': True, 'lr': 0.05, 'n_epochs': 1, 'device': 'cpu'}

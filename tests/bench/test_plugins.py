@@ -91,7 +91,7 @@ def test_an_unknown_name_gets_the_nearest_or_the_whole_list(things):
 def test_a_name_registered_by_two_modules_is_an_error(things):
     made = things.get('made')
     assert things.register('made')(made) is made  # the same module again: a reload
-    with pytest.raises(ValueError, match='made.*plugged.decorated'):
+    with pytest.raises(ValueError, match=r'made.*plugged.decorated'):
         things.register('Made')(type('Other', (), {}))
 
 

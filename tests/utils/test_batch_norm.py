@@ -67,7 +67,7 @@ def test_a_single_value_per_channel_is_normalised_by_the_running_statistics_whic
         net[1].bias.data.fill_(1),
     )
     x = X[:1, :, :3, :3]
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match='more than 1 value per channel'):
         net(x)
     before = statistics(net)
     with allow_single_values(net):
@@ -78,7 +78,7 @@ def test_a_single_value_per_channel_is_normalised_by_the_running_statistics_whic
         with pytest.raises(RuntimeError):
             net[1](torch.zeros(1, 9, 1, 1))  # nine channels
         assert net[1].training
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match='more than 1 value per channel'):
         net(x)
 
 

@@ -247,7 +247,10 @@ def test_rows_are_never_half_written(batch, words):
 
 def test_nothing_to_draw():
     buffer = filled(6, 6, 6, classes=1)
-    per_image = lambda image: torch.zeros(3, 5, 5)
+
+    def per_image(image):
+        return torch.zeros(3, 5, 5)
+
     buffer.task_labels = torch.zeros(6, dtype=torch.int64)
     for empty in (
         buffer.get_data(0, transform=per_image),

@@ -190,7 +190,8 @@ def test_help_imports_nothing_of_it(checkout, tmp_path):
         'sys.modules.items() if "their" in str(m)])'
     )
     result = python('-c', code, checkout, cwd=tmp_path.cwd())
-    assert '--mammoth PATH' in result.stdout and 'theirs: []' in result.stdout, result.stderr
+    assert '--mammoth PATH' in result.stdout, result.stderr
+    assert 'theirs: []' in result.stdout, result.stderr
 
 
 def test_unknown_keys_in_config_files_of_the_checkout_are_warned_of_and_in_ours_refused(
