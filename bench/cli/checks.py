@@ -72,7 +72,7 @@ def check_flags(args, given: set) -> None:
         )
 
 
-def settle_precision(args) -> None:
+def decide_precision(args) -> None:
     """Decide `--precision auto`."""
     exact = getattr(args, 'exact_adaptation', False)
     if args.precision == 'auto':
@@ -96,7 +96,7 @@ def check_method(model, dataset, args, given: set) -> None:
     for owner in (model, dataset):
         if hasattr(owner, 'check_args'):
             owner.check_args(args)
-    settle_precision(args)
+    decide_precision(args)
     if (args.eval_every or args.prequential) and (
         args.n_epochs != 1 or args.fitting_mode != 'epochs'
     ):

@@ -8,24 +8,32 @@ data set is known: `--help` answers at once.
 """
 
 import argparse
-import inspect
 import sys
 from typing import NamedTuple
 
-from bench.cli import flags, sources
+from bench.cli import sources
 from bench.cli.checks import check_flags, check_method, fill_in
 from bench.cli.mammoth_defaults import differences
+from bench.cli.parser import (
+    HELP,
+    accept_buffer_size,
+    add_model_args,
+    add_signature,
+    base_parser,
+    command_line_values,
+    given_flags,
+    parse_known,
+    plugin_names,
+    shorten_help,
+)
 from bench.cli.sources import Value, merge
 from bench.results.keys import run_key
-from core.arguments import ArgumentParser, ShortHelp, of_signature
 from core.configs import Source, dataset_config, model_config
 from core.environment import warn_once
 from core.mammoth import use_checkout
-from core.plugins import MAMMOTH, ROOT, PluginFolder, is_shipped, keyword_flags, normalise
+from core.plugins import MAMMOTH, is_shipped, normalise
 from scroll.ground.errors import InputError
 from scroll.ground.progress import Progress
-
-HELP = ('-h', '--help', '--help_all')
 
 
 def parse_args(cmd=None, return_parser_only: bool = False):
@@ -39,11 +47,12 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     chosen = _chosen(words)
     parser = base_parser()
     parser.set_defaults(model=chosen.model, dataset=chosen.dataset)
-    if set(HELP) & set(words) and not (chosen.model and chosen.dataset):
-        parser.epilog = _names()
+    if HELP.intersection(words) and not (chosen.model and chosen.dataset):
+        parser.epilog = plugin_names()
         for action in parser._actions:  # a method may have its own --lr
             action.required = action.dest in ('model', 'dataset')
-        _shorten(parser, words)
+        if '--help_all' not in words:
+            shorten_help(parser)
         parser.parse_args(words)  # prints and exits
     model, build, dataset = _plugins(chosen)
     values, dataset, usual_weights = _collect(parser, words, chosen, model, build, dataset)
@@ -52,7 +61,8 @@ def parse_args(cmd=None, return_parser_only: bool = False):
         action.required = action.required and parser.get_default(action.dest) is None
     if return_parser_only:
         return parser
-    _shorten(parser, words, model.REFUSED_FLAGS)
+    if HELP.intersection(words) and '--help_all' not in words:
+        shorten_help(parser, model.REFUSED_FLAGS)
     given = given_flags(parser, words)
     args = parser.parse_args(words)
     for flag in ('model', 'dataset', 'backbone'):
@@ -67,7 +77,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     args.differs = differences(args, model, dataset)
     args.key = run_key(args, {flag for flag in given if getattr(args, flag) != usual[flag]})
     if '--explain' in words:
-        for flag, value in _command_line(parser, words).items():
+        for flag, value in command_line_values(parser, words).items():
             values[flag] = Value(value, 'the command line')
         sources.explain(parser, args, values)
         raise SystemExit(0)
@@ -79,45 +89,13 @@ def _chosen(words: list) -> argparse.Namespace:
     parser = base_parser()
     asked = merge(parser, [sources.environment()])
     parser.set_defaults(**{flag: value for flag, (value, _) in asked.items()})
-    chosen = _parse_known(parser, words)
+    chosen = parse_known(parser, words)
     use_checkout(getattr(chosen, 'mammoth', None))
     chosen.saved = _of_checkpoint(chosen)
     for number, flag in enumerate(('model', 'dataset')):
-        if not set(HELP) & set(words) and not getattr(chosen, flag):
-            raise InputError(f'--{flag} is missing; {_names().splitlines()[number]}')
+        if not HELP.intersection(words) and not getattr(chosen, flag):
+            raise InputError(f'--{flag} is missing; {plugin_names().splitlines()[number]}')
     return chosen
-
-
-def _parse_known(parser: ArgumentParser, words: list) -> argparse.Namespace:
-    """The flags that a parser has; none is required."""
-    required = [action for action in parser._actions if action.required]
-    for action in required:
-        action.required = False
-    args, _ = parser.parse_known_args([word for word in words if word not in HELP])
-    for action in required:
-        action.required = True
-    return args
-
-
-def _command_line(parser: ArgumentParser, words: list) -> dict:
-    """flag -> value, of the flags on the command line that the parser has."""
-    args = vars(_parse_known(parser, words))
-    return {flag: args[flag] for flag in given_flags(parser, words) if flag in args}
-
-
-def _shorten(parser, cmd, refused=()) -> None:
-    """Build what `--help` shows: common flags, and those that method, data set and backbone have of
-    their own, a line each. refused: flags that the method refuses. `--help_all` shows all."""
-    if set(HELP) & set(cmd) and '--help_all' not in cmd:
-        rare = {
-            option.lstrip('-') for option in base_parser()._option_string_actions
-        } - flags.COMMON
-        rare = (rare - {option.lstrip('-') for option in HELP}).union(refused)
-        for action in parser._actions:
-            if rare.intersection(option.lstrip('-') for option in action.option_strings):
-                action.help = argparse.SUPPRESS
-        parser.formatter_class = ShortHelp
-        parser.usage = 'main.py --model NAME --dataset NAME [--flag ...]'
 
 
 def _of_checkpoint(chosen) -> dict:
@@ -126,16 +104,14 @@ def _of_checkpoint(chosen) -> dict:
         return {}
     from bench.resume.saved_models import read
 
-    saved = {
-        name: value for name, value in read(chosen.loadcheck)['args'].items() if value is not None
-    }
-    for name in ('model', 'dataset'):
-        given = getattr(chosen, name)
-        if given and normalise(given) != normalise(saved.get(name, given)):
+    saved = {k: v for k, v in read(chosen.loadcheck)['args'].items() if v is not None}
+    for flag in ('model', 'dataset'):
+        name = getattr(chosen, flag)
+        if name and normalise(name) != normalise(saved.get(flag, name)):
             return {}
-    for name in ('model', 'dataset', 'dataset_config', 'weights', 'backbone'):
-        setattr(chosen, name, getattr(chosen, name) or saved.get(name))
-    return {name: value for name, value in saved.items() if name not in ('backbone', 'weights')}
+    for flag in ('model', 'dataset', 'dataset_config', 'weights', 'backbone'):
+        setattr(chosen, flag, getattr(chosen, flag) or saved.get(flag))
+    return saved
 
 
 def _plugins(chosen) -> tuple:
@@ -157,12 +133,12 @@ def _plugins(chosen) -> tuple:
 class Selection(NamedTuple):
     """Backbone and weights of a run.
 
-    options: of the backbone, as the weights say. usual: weights, where the command line names
-    neither."""
+    values: these flags and their sources. options: of the backbone, as the weights say. usual:
+    weights, where the command line names neither."""
 
-    backbone: Value
-    weights: Value
-    options: dict
+    backbone: str
+    values: list[Source]
+    options: Source
     usual: str
 
 
@@ -176,7 +152,7 @@ def _collect(parser, words, chosen, model, build, dataset) -> tuple:
 
     theirs = getattr(chosen, 'mammoth_defaults', False)
     dataset.get_parser(parser)
-    _add_signature(parser, build, 'data set')
+    add_signature(parser, build, 'data set')
     of_method = sources.of_method(chosen.model, model, add_model_args(parser, model), theirs)
     of_data_set = sources.of_data_set(chosen.dataset, dataset, theirs)
 
@@ -184,7 +160,7 @@ def _collect(parser, words, chosen, model, build, dataset) -> tuple:
         """flag -> value of a run on this kind of data set, as far as they are known."""
         run = {action.dest: parser.get_default(action.dest) for action in parser._actions}
         run |= {flag: value for flag, (value, _) in values.items()}
-        run |= _command_line(parser, words)
+        run |= command_line_values(parser, words)
         run = {flag: None if v is argparse.SUPPRESS else v for flag, v in run.items()}
         run |= {flag: normalise(run[flag]) for flag in ('model', 'dataset', 'backbone')}
         return run | {'n_splits': kind.get_n_splits(argparse.Namespace(**run))}
@@ -210,188 +186,60 @@ def _collect(parser, words, chosen, model, build, dataset) -> tuple:
     config = of_config(configured, *of_data_set, of_file, *of_method)
     asked = merge(parser, [of_file, *of_method, *config])
     selected = _select_backbone(chosen, dataset, asked, merge(parser, of_data_set))
-    name = selected.backbone.value
-    _add_signature(parser, get_backbone_class(name), f'backbone {name}')
-    _take_buffer_size(parser, words, chosen.model)
-    options = Source(f'--weights {selected.weights.value}', selected.options)
-    settled = [
-        Source(selected.backbone.source, {'backbone': name}),
-        Source(selected.weights.source, {'weights': selected.weights.value}),
-    ]
-    weaker = [*of_data_set, options, of_file, *of_method]
-    config = of_config(configured, *weaker, *settled)
-    sources.check_known(parser, [options, of_file, *config])
+    add_signature(parser, get_backbone_class(selected.backbone), f'backbone {selected.backbone}')
+    accept_buffer_size(parser, words, chosen.model)
+    weaker = [*of_data_set, selected.options, of_file, *of_method]
+    config = of_config(configured, *weaker, *selected.values)
+    sources.check_known(parser, [selected.options, of_file, *config])
     saved = sources.of_saved_run(parser, chosen.loadcheck, chosen.saved)
-    values = merge(parser, [*weaker, *config, sources.environment(), saved, *settled])
+    values = merge(parser, [*weaker, *config, sources.environment(), saved, *selected.values])
     if configured.is_task_free(argparse.Namespace(**run_with(configured, values))):
         values['n_epochs'] = Value(1, 'a stream without tasks')
     return values, configured, selected.usual
 
 
 def _select_backbone(chosen, dataset, asked: dict, defaults: dict) -> Selection:
-    """Fills in `chosen.weights`.
+    """Backbone and weights, from those that are asked for; fills in `chosen.weights`.
 
     asked: flag -> `Value` of config files and the method. defaults: of the data set."""
     from backbone import PLUGINS, weights
     from models import PLUGINS as METHODS
 
     def unless_given(backbone) -> Value:  # one that is asked for by name is made from scratch
-        said = asked.get('weights') or defaults.get('weights')
-        if said:
-            return said
+        usual = Value(dataset.DEFAULT_WEIGHTS or weights.DEFAULT, 'default')
         if backbone:
-            return Value('none', f'--backbone {backbone}')
-        return Value(dataset.DEFAULT_WEIGHTS or weights.DEFAULT, 'default')
+            usual = Value('none', f'--backbone {backbone}')
+        return asked.get('weights') or defaults.get('weights') or usual
 
-    configured = asked.get('backbone', Value(None, ''))
-    wanted = Value(chosen.backbone, 'the run') if chosen.backbone else configured
-    usual = str(unless_given(configured.value).value)
-    start = Value(chosen.weights, 'the run') if chosen.weights else unless_given(wanted.value)
+    saved = f'--loadcheck {chosen.loadcheck}'
+    wanted, source = asked.get('backbone', (None, 'default'))
+    usual = str(unless_given(wanted).value)
+    if chosen.backbone:
+        wanted, source = chosen.backbone, saved
+    start = Value(chosen.weights, saved) if chosen.weights else unless_given(wanted)
     chosen.weights = str(start.value)
-    start = start._replace(value=chosen.weights)
-    if chosen.weights == 'none':
-        backbone = (
-            wanted if wanted.value else defaults.get('backbone', Value('resnet18', 'default'))
-        )
-        name = normalise(backbone.value)
-        if (
-            not chosen.backbone
-            and METHODS.is_theirs(chosen.model)
-            and PLUGINS.offers(MAMMOTH + name)
-        ):
-            name = MAMMOTH + name  # the checkout's methods may reach into its networks
-        return Selection(backbone._replace(value=name), start, {}, usual)
-    about = weights.load(chosen.weights, tensors=False)
-    if wanted.value and normalise(wanted.value) != about.backbone:
-        if chosen.backbone:
-            raise InputError(
-                f'--backbone {chosen.backbone}: --weights {chosen.weights} are for '
-                f'{about.backbone}; leave --weights out to start from scratch, or give others'
-            )
-        warn_once(
-            f'--weights {chosen.weights} are for {about.backbone}, which takes precedence over '
-            f'backbone {wanted.value} of a config file'
-        )
-    backbone = Value(about.backbone, f'--weights {chosen.weights}')
-    return Selection(backbone, start, about.options, usual)
-
-
-def _take_buffer_size(parser, words, model: str) -> None:
-    """Let a script give every method a `--buffer_size`."""
-    if any(action.dest == 'buffer_size' for action in parser._actions) or not any(
-        word.partition('=')[0] == '--buffer_size' for word in words
-    ):
-        return
-    warn_once(
-        f'--buffer_size has no effect: {model} does not declare it (a method with a buffer '
-        'is a ReplayModel, or has add_rehearsal_args(parser) in its get_parser)'
-    )
-    parser.add_argument('--buffer_size', type=lambda _: 0, default=0, help=argparse.SUPPRESS)
-
-
-def _add_signature(parser, build, title: str) -> None:
-    """Add a flag for each keyword parameter of a data set or backbone, unless there is one."""
-    taken = {action.dest for action in parser._actions}
-    new = {name: p for name, p in keyword_flags(build).items() if name not in taken}
-    group = parser.add_argument_group(title) if new else None
-    for name, parameter in new.items():
-        required = parameter.default is parameter.empty
-        group.add_argument(
-            f'--{name}', **of_signature(parameter), required=required, help=f'of the {title}'
-        )
-
-
-def _names() -> str:
-    """Names that --model, --dataset and --weights accept, read from file names and sources: no
-    import.
-    """
-    folder = ROOT / 'backbone' / 'weights'
-    shipped = sorted(
-        {
-            path.name.split('.')[0]
-            for kind in ('safetensors', 'scales.json')
-            for path in folder.glob(f'*.{kind}')
-        }
-    )
-    lines = [
-        f'{kind}s: {" ".join(PluginFolder(folder, kind).names())}'
-        for folder, kind in (('models', 'model'), ('datasets', 'dataset'), ('backbone', 'backbone'))
-    ]
-    return '\n'.join(
-        [
-            *lines,
-            f'weights: {" ".join(shipped)}',
-            'With --model and --dataset: their flags, as --n_splits, --schedule, --buffer_size.',
-        ]
-    )
-
-
-def base_parser(**kwargs) -> ArgumentParser:
-    """The flags that every run has."""
-    parser = ArgumentParser(
-        prog='main.py', description='Continual learning under any schedule.', **kwargs
-    )
-    if parser.add_help:
-        parser.add_argument(
-            '--help_all', action='help', help='show every flag, and all about it, and exit'
-        )
-    for add in (
-        flags.add_selection_args,
-        flags.add_stream_args,
-        flags.add_experiment_args,
-        flags.add_fitting_args,
-        flags.add_management_args,
-        flags.add_checkpoint_args,
-    ):
-        add(parser)
-    return parser
-
-
-def given_flags(parser: ArgumentParser, words) -> set:
-    """Names (`dest`) of the flags on the command line. InputError where one is given twice, by any
-    name.
-    """
     options = {}
-    for word in words:
-        option = word.split('=')[0] if word.startswith('--') else word[:2]  # -O3
-        action = parser._option_string_actions.get(option)
-        if action is None:
-            continue
-        if action.dest in options:
-            raise InputError(
-                f'{option} is given 2 times, before as {options[action.dest]}: give it once'
+    if chosen.weights == 'none':
+        if not wanted:
+            wanted, source = defaults.get('backbone', ('resnet18', source))
+        name = normalise(wanted)
+        theirs = METHODS.is_theirs(chosen.model) and PLUGINS.offers(MAMMOTH + name)
+        if theirs and not chosen.backbone:
+            name = MAMMOTH + name  # the checkout's methods may reach into its networks
+    else:
+        about = weights.load(chosen.weights, tensors=False)
+        name = about.backbone
+        options = about.options
+        source = f'--weights {chosen.weights}'
+        if wanted and normalise(wanted) != name:
+            if chosen.backbone:
+                raise InputError(
+                    f'--backbone {chosen.backbone}: {source} are for {name}; leave --weights out '
+                    'to start from scratch, or give others'
+                )
+            warn_once(
+                f'{source} are for {name}, which takes precedence over backbone {wanted} of a '
+                'config file'
             )
-        options[action.dest] = option
-    return set(options)
-
-
-def add_model_args(parser: ArgumentParser, model) -> dict:
-    """Let a method add its flags; returns the defaults it sets.
-
-    `get_parser(parser)` adds to what it is given, and may return it, another parser or nothing; in
-    files
-    written for earlier versions of Mammoth `get_parser()` returns a parser of its own. Some of
-    these flags may still be to come."""
-    before = dict(parser._defaults)
-    get_parser = model.get_parser
-    own = any(
-        'get_parser' in vars(kind) for kind in model.__mro__ if kind.__module__ == model.__module__
-    )
-    if not own:  # the oldest files have a function in the place of a method
-        get_parser = getattr(sys.modules.get(model.__module__), 'get_parser', get_parser)
-    try:
-        added = get_parser(parser) if inspect.signature(get_parser).parameters else get_parser()
-    except argparse.ArgumentError as error:
-        raise InputError(
-            f'--model {model.NAME}: its flags clash with those of this run ({error})'
-        ) from error
-    if added is not None and added is not parser:
-        for action in added._actions:
-            if action.option_strings and not set(action.option_strings) & set(
-                parser._option_string_actions
-            ):
-                parser._add_action(action)
-        parser._defaults.update(added._defaults)
-    if hasattr(model, 'add_buffer_flags') and '--buffer_size' not in parser._option_string_actions:
-        model.add_buffer_flags(parser)
-    return {k: v for k, v in parser._defaults.items() if before.get(k, parser) is not v}
+    values = [Source(source, {'backbone': name}), Source(start.source, {'weights': chosen.weights})]
+    return Selection(name, values, Source(f'--weights {chosen.weights}', options), usual)

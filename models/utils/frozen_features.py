@@ -92,7 +92,7 @@ def add_embedding_args(parser) -> None:
     )
 
 
-def settle_dtype(args) -> None:
+def decide_dtype(args) -> None:
     """Decide `--dtype auto`: integers, unless `-O` asks for faster products."""
     if args.embed_dtype == AUTO:
         fits = weights.has_integers(args.weights, getattr(args, 'input_size', None))

@@ -11,7 +11,7 @@ from core.arguments import (
     spellings,
     whole,
 )
-from models.utils.frozen_features import add_embedding_args, settle_dtype
+from models.utils.frozen_features import add_embedding_args, decide_dtype
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
 from scroll.exports.tensors import FORMATS, check_export
@@ -169,7 +169,7 @@ def check_args(args) -> None:
     """InputError, before any work, for flags that do not go together, but for those of a loaded
     run.
     """
-    settle_dtype(args)
+    decide_dtype(args)
     if args.keep_keys is None:
         args.keep_keys = bool(args.save_state)
     for flag, needed in (
