@@ -381,8 +381,45 @@ def test_what_tells_runs_apart_is_in_their_keys(parse, words, same):
     assert (parse('er', flags, words).key == parse('er', flags).key) == same
 
 
-def test_every_method_has_the_same_config_by_default():
-    words = [words_of('--model', name, '--dataset seq-digits') for name in models.get_model_names()]
-    assert {
-        parse_args(of_one, return_parser_only=True).get_default('model_config') for of_one in words
-    } == {None}
+def test_explain_prints_each_value_with_its_source(probe, capsys):
+    with pytest.raises(SystemExit) as end:
+        probe('--model_config=best --explain', config=SECTIONS, data_config='batch_size: 9')
+    lines = capsys.readouterr().out.splitlines()
+    assert not end.value.code
+    file = 'models/config/probe_model.yaml'
+    expected = [
+        'lr 0.5 from the command line',
+        'n_epochs 9 from models/config/probe_model.yaml: probe-data',
+        'batch_size 9 from datasets/configs/probe-data/default.yaml',
+        f'strength 3.0 from {file}: probe-data, 7 samples',
+        f'optim_wd 0.125 from {file}: default',
+        'weights none from the command line',
+        'backbone resnet18-md from data set probe-data',
+        'shade 0.5 from default',
+        'minibatch_size 9 from default: None',
+    ]
+    assert not set(expected) - set(lines)
+    assert lines[-1].endswith('from default')
+    with pytest.raises(SystemExit):
+        probe('--model_config=best --explain', config=RULES, defaults={'optim_mom': 0.25})
+    lines = capsys.readouterr().out.splitlines()
+    assert f'optim_wd 0.5 from {file}: best, dataset probe-data' in lines
+    assert f'strength 3.0 from {file}: best, buffer_size ..100' in lines
+    assert 'optim_mom 0.25 from method probe-model' in lines
+    with refused('--lr', 'fast'):  # an invalid run has no explanation
+        probe('--explain', lr='--lr=fast')
+
+
+def test_flags_have_older_names_which_rows_keep(parse, monkeypatch, tmp_path):
+    new = parse('scroll', '--head qda --targets onehot --strategy hash --dtype float32')
+    older = (
+        '--predictor qda --ridge_targets onehot --buffer_strategy hash --embedding_dtype float32'
+    )
+    old = parse('scroll', older)
+    assert (vars(new), new.key) == (vars(old), old.key)
+    assert (old.predictor, old.ridge_targets, old.embed_dtype) == ('qda', 'onehot', 'float32')
+    monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
+    for head, strategy in (('head', 'buffer_strategy'), ('predictor', 'strategy')):
+        rules = f'best: [{{when: {{{head}: ncc}}, set: {{{strategy}: hash}}}}]'
+        written(tmp_path, {'models/config/scroll.yaml': rules})
+        assert parse('scroll', '--head ncc --model_config best').buffer_strategy == 'hash'
