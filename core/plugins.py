@@ -123,18 +123,12 @@ class PluginFolder:
 
     def register(self, name: str):
         """Decorator: make a class or function available under `name`; a user's takes precedence
-        over ours, and ours over the checkout's. ValueError: two files of the user's, or two of
-        ours, take one name."""
+        over ours, and ours over the checkout's."""
         key = normalise(name)
 
         def add(obj):
-            rank = self._rank(obj)
             previous = self.registered.get(key)
-            before = 3 if previous is None else self._rank(previous)
-            if before == rank < 2 and previous.__module__ != obj.__module__:
-                both = f'{previous.__module__} and {obj.__module__}'
-                raise ValueError(f'{self.kind} {key!r} is registered by both {both}')
-            if rank <= before:
+            if previous is None or self._rank(obj) <= self._rank(previous):
                 self.registered[key] = obj
                 if isinstance(obj, type) and 'NAME' not in obj.__dict__:
                     obj.NAME = key

@@ -14,7 +14,8 @@ def _table(kind: str) -> dict:
 
 
 def of_method(model) -> dict:
-    """flag -> Mammoth's default, of a method's class of ours; of others nothing."""
+    """flag -> Mammoth's default, of a method's class of ours; of others nothing. None: that of the
+    data set."""
     return _table('methods').get(normalise(model.NAME), {}) if is_shipped(model) else {}
 
 
@@ -51,6 +52,6 @@ def differences(args, model, dataset) -> str:
         for flag, value in theirs.items()
         if flag not in args.given and getattr(args, flag) != value
     ]
-    return f"Mammoth's defaults differ: {', '.join(other)}; --mammoth_defaults 1 takes them" * bool(
-        other
-    )
+    if not other:
+        return ''
+    return f"Mammoth's defaults differ: {', '.join(other)}; --mammoth_defaults 1 takes them"

@@ -11,9 +11,8 @@ import argparse
 import sys
 from typing import NamedTuple
 
-from bench.cli import sources
 from bench.cli.checks import check_flags, check_method, fill_in
-from bench.cli.mammoth_defaults import differences
+from bench.cli.mammoth_defaults import differences, of_data, of_method, sees_once
 from bench.cli.parser import (
     HELP,
     accept_buffer_size,
@@ -26,8 +25,9 @@ from bench.cli.parser import (
     plugin_names,
     shorten_help,
 )
-from bench.cli.sources import Value, merge
+from bench.cli.sources import Value, check_known, environment, explain, merge
 from bench.results.keys import run_key
+from core.arguments import FREE
 from core.configs import Source, dataset_config, model_config
 from core.environment import warn_once
 from core.mammoth import use_checkout
@@ -47,11 +47,10 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     chosen = _chosen(words)
     parser = base_parser()
     parser.set_defaults(model=chosen.model, dataset=chosen.dataset)
+    short = HELP.intersection(words) and '--help_all' not in words
     if HELP.intersection(words) and not (chosen.model and chosen.dataset):
         parser.epilog = plugin_names()
-        for action in parser._actions:  # a method may have its own --lr
-            action.required = action.dest in ('model', 'dataset')
-        if '--help_all' not in words:
+        if short:
             shorten_help(parser)
         parser.parse_args(words)  # prints and exits
     model, build, dataset = _plugins(chosen)
@@ -61,7 +60,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
         action.required = action.required and parser.get_default(action.dest) is None
     if return_parser_only:
         return parser
-    if HELP.intersection(words) and '--help_all' not in words:
+    if short:
         shorten_help(parser, model.REFUSED_FLAGS)
     given = given_flags(parser, words)
     args = parser.parse_args(words)
@@ -79,7 +78,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     if '--explain' in words:
         for flag, value in command_line_values(parser, words).items():
             values[flag] = Value(value, 'the command line')
-        sources.explain(parser, args, values)
+        explain(parser, args, values)
         raise SystemExit(0)
     return args
 
@@ -87,7 +86,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
 def _chosen(words: list) -> argparse.Namespace:
     """Parse what decides which other flags there are, from the flags that every run has."""
     parser = base_parser()
-    asked = merge(parser, [sources.environment()])
+    asked = merge(parser, [environment()])
     parser.set_defaults(**{flag: value for flag, (value, _) in asked.items()})
     chosen = parse_known(parser, words)
     use_checkout(getattr(chosen, 'mammoth', None))
@@ -149,12 +148,18 @@ def _collect(parser, words, chosen, model, build, dataset) -> tuple:
     it, weights by default). Fills in `chosen`."""
     from backbone import get_backbone_class
     from datasets.utils.config import split_config
+    from datasets.utils.defaults import dataset_defaults
 
     theirs = getattr(chosen, 'mammoth_defaults', False)
     dataset.get_parser(parser)
     add_signature(parser, build, 'data set')
-    of_method = sources.of_method(chosen.model, model, add_model_args(parser, model), theirs)
-    of_data_set = sources.of_data_set(chosen.dataset, dataset, theirs)
+    once = {'n_epochs': 1} if sees_once(model, theirs) else {}
+    method = [Source(f'method {chosen.model}', once | add_model_args(parser, model))]
+    data_set = [Source(f'data set {chosen.dataset}', dataset_defaults(dataset))]
+    if theirs:
+        other = {k: v for k, v in of_method(model).items() if v is not None}
+        method.append(Source("Mammoth's defaults", other))
+        data_set.append(Source("Mammoth's defaults", of_data(dataset)))
 
     def run_with(kind, values: dict) -> dict:
         """flag -> value of a run on this kind of data set, as far as they are known."""
@@ -171,7 +176,7 @@ def _collect(parser, words, chosen, model, build, dataset) -> tuple:
         section = 'base' if theirs and is_shipped(model) else 'default'
         return model_config(run['model_config'] or section, run)
 
-    asked = merge(parser, of_config(dataset, *of_data_set, *of_method))
+    asked = merge(parser, of_config(dataset, *data_set, *method))
     name, _ = asked.get('dataset_config', (None, ''))  # takes precedence, as in Mammoth
     if name and chosen.dataset_config not in (None, name):
         warn_once(
@@ -183,16 +188,18 @@ def _collect(parser, words, chosen, model, build, dataset) -> tuple:
     constants, values = split_config(values)
     configured = type(dataset.__name__, (dataset,), constants)
     of_file = Source(file, values)
-    config = of_config(configured, *of_data_set, of_file, *of_method)
-    asked = merge(parser, [of_file, *of_method, *config])
-    selected = _select_backbone(chosen, dataset, asked, merge(parser, of_data_set))
+    config = of_config(configured, *data_set, of_file, *method)
+    asked = merge(parser, [of_file, *method, *config])
+    selected = _select_backbone(chosen, dataset, asked, merge(parser, data_set))
     add_signature(parser, get_backbone_class(selected.backbone), f'backbone {selected.backbone}')
     accept_buffer_size(parser, words, chosen.model)
-    weaker = [*of_data_set, selected.options, of_file, *of_method]
+    weaker = [*data_set, selected.options, of_file, *method]
     config = of_config(configured, *weaker, *selected.values)
-    sources.check_known(parser, [selected.options, of_file, *config])
-    saved = sources.of_saved_run(parser, chosen.loadcheck, chosen.saved)
-    values = merge(parser, [*weaker, *config, sources.environment(), saved, *selected.values])
+    check_known(parser, [selected.options, of_file, *config])
+    kinds = parser.affects()
+    lasting = {k: v for k, v in chosen.saved.items() if kinds.get(k) not in FREE | {'part', 'run'}}
+    saved = Source(f'--loadcheck {chosen.loadcheck}', lasting)
+    values = merge(parser, [*weaker, *config, environment(), saved, *selected.values])
     if configured.is_task_free(argparse.Namespace(**run_with(configured, values))):
         values['n_epochs'] = Value(1, 'a stream without tasks')
     return values, configured, selected.usual

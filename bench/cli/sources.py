@@ -1,15 +1,14 @@
 """Sources of a run's values, and which of them prevails.
 
-A `Source` is a name, as messages and `--explain` say it, and flag -> value. `collect` puts them in
-order, the weakest first; `merge` takes the strongest value of each flag.
+A `Source` is a name, as messages and `--explain` say it, and flag -> value. `bench.cli.parsing`
+puts them in order, the weakest first; `merge` takes the strongest value of each flag.
 """
 
 import argparse
 import os
 from typing import NamedTuple
 
-from bench.cli import mammoth_defaults as mammoth
-from core.arguments import COLUMNS, FREE, ArgumentParser
+from core.arguments import COLUMNS, ArgumentParser
 from core.configs import Source
 from core.environment import warn_once
 from core.mammoth import checkout
@@ -29,35 +28,6 @@ def environment() -> Source:
     return Source('variable MAMMOTH_DEFAULTS', {'mammoth_defaults': asked} if asked else {})
 
 
-def of_data_set(name: str, dataset, theirs: bool) -> list[Source]:
-    """The defaults of a data set's class, and, if `theirs`, Mammoth's of it."""
-    from datasets.utils.defaults import dataset_defaults
-
-    other = mammoth.of_data(dataset) if theirs else {}
-    return [
-        Source(f'data set {name}', dataset_defaults(dataset)),
-        Source("Mammoth's defaults", other),
-    ]
-
-
-def of_method(name: str, model, defaults: dict, theirs: bool) -> list[Source]:
-    """The `defaults` that a method's `get_parser` sets, and, if `theirs`, Mammoth's of it."""
-    once = {'n_epochs': 1} if mammoth.sees_once(model, theirs) else {}
-    other = mammoth.of_method(model) if theirs else {}
-    return [
-        Source(f'method {name}', once | defaults),
-        Source("Mammoth's defaults", {k: v for k, v in other.items() if v is not None}),
-    ]
-
-
-def of_saved_run(parser: ArgumentParser, path: str, saved: dict) -> Source:
-    """Values of the run that `--loadcheck` names, which a run with its model continues."""
-    kinds = parser.affects()
-    free = FREE | {'part', 'run'}
-    values = {flag: value for flag, value in saved.items() if kinds.get(flag) not in free}
-    return Source(f'--loadcheck {path}', values)
-
-
 def merge(parser: ArgumentParser, sources) -> dict[str, Value]:
     """flag -> `Value` of the last source that has one, for the flags of the parser.
 
@@ -66,10 +36,9 @@ def merge(parser: ArgumentParser, sources) -> dict[str, Value]:
     values = {}
     for source in sources:
         for name, value in source.values.items():
-            flag = COLUMNS.get(name, name)
-            if flag in actions:
-                read = _typed(parser, actions[flag], value, f'{source.name}: {name}')
-                values[flag] = Value(read, source.name)
+            if action := actions.get(COLUMNS.get(name, name)):
+                read = _typed(parser, action, value, f'{source.name}: {name}')
+                values[action.dest] = Value(read, source.name)
     return values
 
 
@@ -117,12 +86,12 @@ def explain(parser: ArgumentParser, args, values: dict[str, Value]) -> None:
     settled from others (`auto`, None) is followed by what its source says.
 
     values: flag -> `Value`, where a source has one."""
-    lines = []
+    lines = {True: [], False: []}
     for flag, action in _actions(parser).items():
         if flag in args and flag != 'explain':
-            value, source = values.get(flag, (action.default, 'default'))
-            settled = '' if getattr(args, flag) == value else f': {value}'
+            value = getattr(args, flag)
+            said, source = values.get(flag, (action.default, 'default'))
             name = next(o for o in action.option_strings if o.startswith('--'))[2:]
-            lines.append((flag in values, f'{name} {getattr(args, flag)} from {source}{settled}'))
-    for _, line in sorted(lines, key=lambda item: not item[0]):
-        print(line)
+            line = f'{name} {value} from {source}'
+            lines[flag in values].append(line if value == said else f'{line}: {said}')
+    print('\n'.join(lines[True] + lines[False]))
