@@ -35,13 +35,13 @@ class PlainTransform:
         """uint8 (B, H, W, C), or float in [0, 1] (B, C, H, W) or (C, H, W) -> network input."""
         if images.dim() == 3:
             return self(images[None])[0]
-        batch = self.prepare(images.permute(0, 3, 1, 2) if images.dtype == torch.uint8 else images)
-        batch = batch.float().div_(255) if batch.dtype == torch.uint8 else batch
+        of_bytes = images.dtype == torch.uint8
+        batch = self.prepare(images.permute(0, 3, 1, 2) if of_bytes else images)
+        batch = batch.float().div_(255) if of_bytes else batch
         batch = self.preprocessing.resized(batch).clamp(0, 1)
-        grey = batch.shape[1] != 3
-        batch = self.preprocessing.normalise(
-            batch.expand(-1, len(self.mean), -1, -1) if grey else batch
-        )
+        if batch.shape[1] != 3:
+            batch = batch.expand(-1, len(self.mean), -1, -1)
+        batch = self.preprocessing.normalise(batch)
         return batch.contiguous() if self.contiguous else batch
 
     def prepare(self, batch: torch.Tensor) -> torch.Tensor:

@@ -42,11 +42,9 @@ def differences(args, model, dataset) -> str:
         or 'mammoth_defaults' in args
     ):
         return ''
-    theirs = {
-        **of_data(dataset),
-        **of_method(model),
-        **({} if args.lr == 0 else {'lr': 'required'}),
-    }
+    theirs = of_data(dataset) | of_method(model)
+    if args.lr != 0:
+        theirs['lr'] = 'required'
     other = [
         f'{flag} {getattr(args, flag)} ({"of the data set" if value is None else value})'
         for flag, value in theirs.items()
