@@ -150,6 +150,11 @@ class ArgumentParser(_Declaring, LineParser):
         }
 
 
+def column_of(flag: str, columns) -> str:
+    """The name that these columns have of a flag: its own, else an older one."""
+    return flag if flag in columns else COLUMNS.get(flag, flag)
+
+
 def spellings(column: str) -> list[str]:
     """The names of the flag that a column of results rows has, the first of them first."""
     return [f'--{name}' for name, own in [*COLUMNS.items(), (column, column)] if own == column]

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from core.arguments import COLUMNS
+from core.arguments import column_of
 from core.environment import warn_once
 from core.mammoth import checkout
 from core.plugins import FOLDERS, MAMMOTH, ROOT, PluginFolder, normalise
@@ -164,7 +164,7 @@ def _by_size(section: dict, size, name: str) -> list[Source]:
 def _holds(conditions: dict, run: dict) -> bool:
     """Return whether the conditions of a rule hold for a run."""
     for name, condition in conditions.items():
-        value = run.get(COLUMNS.get(name, name))
+        value = run.get(column_of(name, run))
         if not isinstance(condition, dict):
             holds = condition == value
         else:

@@ -44,7 +44,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
 
     InputError: anything wrong with the command line or a config file, in one line."""
     words = sys.argv[1:] if cmd is None else list(cmd)
-    chosen = _chosen(words)
+    chosen = _choose(words)
     parser = base_parser()
     parser.set_defaults(model=chosen.model, dataset=chosen.dataset)
     short = HELP.intersection(words) and '--help_all' not in words
@@ -83,7 +83,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     return args
 
 
-def _chosen(words: list) -> argparse.Namespace:
+def _choose(words: list) -> argparse.Namespace:
     """Parse what decides which other flags there are, from the flags that every run has."""
     parser = base_parser()
     asked = merge(parser, [environment()])
@@ -213,10 +213,12 @@ def _select_backbone(chosen, dataset, asked: dict, defaults: dict) -> Selection:
     from models import PLUGINS as METHODS
 
     def unless_given(backbone) -> Value:  # one that is asked for by name is made from scratch
-        usual = Value(dataset.DEFAULT_WEIGHTS or weights.DEFAULT, 'default')
+        for said in (asked.get('weights'), defaults.get('weights')):
+            if said and said.value:
+                return said
         if backbone:
-            usual = Value('none', f'--backbone {backbone}')
-        return asked.get('weights') or defaults.get('weights') or usual
+            return Value('none', f'--backbone {backbone}')
+        return Value(dataset.DEFAULT_WEIGHTS or weights.DEFAULT, 'default')
 
     saved = f'--loadcheck {chosen.loadcheck}'
     wanted, source = asked.get('backbone', (None, 'default'))

@@ -8,7 +8,7 @@ import argparse
 import os
 from typing import NamedTuple
 
-from core.arguments import COLUMNS, ArgumentParser
+from core.arguments import ArgumentParser, column_of
 from core.configs import Source
 from core.environment import warn_once
 from core.mammoth import checkout
@@ -36,7 +36,7 @@ def merge(parser: ArgumentParser, sources) -> dict[str, Value]:
     values = {}
     for source in sources:
         for name, value in source.values.items():
-            if action := actions.get(COLUMNS.get(name, name)):
+            if action := actions.get(column_of(name, actions)):
                 read = _typed(parser, action, value, f'{source.name}: {name}')
                 values[action.dest] = Value(read, source.name)
     return values
@@ -47,7 +47,7 @@ def check_known(parser: ArgumentParser, sources) -> None:
     actions = _actions(parser)
     for source in sources:
         for name in source.values:
-            if COLUMNS.get(name, name) in actions:
+            if column_of(name, actions) in actions:
                 continue
             message = f'{source.name}: {name} is not a flag of this run'
             if not source.name.startswith(f'{checkout()}/'):

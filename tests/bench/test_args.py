@@ -43,6 +43,7 @@ class ProbeModel(Sgd):
         add_rehearsal_args(parser)
         parser.set_defaults(**ProbeModel.wanted)
         parser.add_argument('--strength', type=real(0), default=0.1, help='how strongly')
+        parser.add_argument('--strategy', default='first')
         return parser
 
 
@@ -384,6 +385,10 @@ def test_explain_prints_each_value_with_its_source(probe, capsys):
     assert 'optim_mom 0.25 from method probe-model' in lines
     with refused('--lr', 'fast'):  # an invalid run has no explanation
         probe('--explain', lr='--lr=fast')
+
+
+def test_a_method_may_have_a_flag_that_is_a_newer_name_of_ours(probe):
+    assert probe(config='default: {strategy: last}').strategy == 'last'
 
 
 def test_flags_have_older_names_which_rows_keep(parse, monkeypatch, tmp_path):
