@@ -176,7 +176,8 @@ def feature_tensors(net: nn.Module) -> dict:
 def kaiming(net: nn.Module) -> None:
     """Normal weights of variance 2 / (outgoing connections) in convolutions (He et al. 2015)."""
     for module in net.modules():
-        if isinstance(module, nn.Conv2d):
+        # a draw on the meta device would import torch's compiler: two seconds
+        if isinstance(module, nn.Conv2d) and not module.weight.is_meta:
             nn.init.kaiming_normal_(module.weight, mode='fan_out', nonlinearity='relu')
 
 

@@ -66,7 +66,7 @@ def check_source(psi: str, net, path: Path, name: str) -> None:
     """InputError unless an integer network, or scales, were made from the weights of `net`."""
     if psi != state_digest(net):
         raise InputError(
-            f'--embedding_dtype integer: {path} was made from other weights than --weights '
+            f'--dtype integer: {path} was made from other weights than --weights '
             f'{name}: python pretrain.py quantise {name}'
         )
 
@@ -82,7 +82,7 @@ def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None
     expected = recorded['networks'].get(str(size))
     if expected is None:
         raise InputError(
-            f'--embedding_dtype integer: --weights {name} has integer networks for images of '
+            f'--dtype integer: --weights {name} has integer networks for images of '
             f'{", ".join(map(str, sizes(path)))} pixels, and none for {size}: give --input_size '
             'one of these'
         )
@@ -96,7 +96,7 @@ def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None
     made = quantise_with_scales(net, preprocessing, recorded['scales'])
     if made.digest() != expected['digest']:
         raise InputError(
-            f'--embedding_dtype integer: --weights {name} give another integer network here '
+            f'--dtype integer: --weights {name} give another integer network here '
             f'than where {path} was recorded: another version of torch may help'
         )
     made.golden = expected['golden']

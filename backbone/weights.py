@@ -112,7 +112,7 @@ def integer_file(name: str) -> Path:
     if name == 'none' or is_of_a_library(name):
         raise InputError(
             f'--weights {name}: no integer network: features hold on one kind of machine '
-            '(--embedding_dtype float32 or bfloat16)'
+            '(--dtype float32 or bfloat16)'
         )
     if name in weight_files.PACKAGED:
         return weight_files.SHIPPED / f'{name}.scales.json'
@@ -139,7 +139,7 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> I
     path = integer_file(name)
     if not path.is_file():
         raise InputError(
-            f'--embedding_dtype integer: {path} is not there: python pretrain.py quantise {name}'
+            f'--dtype integer: {path} is not there: python pretrain.py quantise {name}'
         )
     if name in weight_files.PACKAGED:
         return recorded_scales.network(path, name, net, preprocessing, cache)
@@ -147,7 +147,7 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> I
     recorded_scales.check_source(about.get('psi'), net, path, name)
     if network.input_size != preprocessing.input_size:
         raise InputError(
-            f'--embedding_dtype integer: {path} takes images of {network.input_size} pixels: '
+            f'--dtype integer: {path} takes images of {network.input_size} pixels: '
             f'--input_size {preprocessing.input_size} needs one of its own'
         )
     return network

@@ -70,16 +70,13 @@ def get_avail_args(dataset: str, model: str, **flags) -> tuple:
     required = {}
     optional = {}
     for action in parser._actions:
-        if action.dest not in ('help', 'model', 'dataset'):
-            kind = required if action.required else optional
-            kind.setdefault(
-                action.dest,
-                {
-                    'default': parser.get_default(action.dest),
-                    'choices': action.choices,
-                    'description': action.help,
-                },
-            )
+        if action.dest not in ('help', 'help_all', 'explain', 'model', 'dataset'):
+            about = {
+                'default': parser.get_default(action.dest),
+                'choices': action.choices,
+                'description': action.help,
+            }
+            (required if action.required else optional).setdefault(action.dest, about)
     return required, optional
 
 

@@ -65,6 +65,14 @@ AFFECTS = {
     'place': 'which files are written and read, and where',
     'display': 'what is shown, and other words on the run',
 }
+# flag -> its column in results rows, an older name; config files and command lines may have either
+COLUMNS = {
+    'head': 'predictor',
+    'targets': 'ridge_targets',
+    'strategy': 'buffer_strategy',
+    'dtype': 'embed_dtype',
+    'embedding_dtype': 'embed_dtype',
+}
 # what tells runs apart, wherever they go
 KEY = frozenset(('result', 'content', 'stream', 'part', 'run'))
 # what may change when a run goes on, or between processes
@@ -140,6 +148,16 @@ class ArgumentParser(_Declaring, LineParser):
         return {
             action.dest: getattr(action, 'affects', 'result') for action in reversed(self._actions)
         }
+
+
+def column_of(flag: str, columns) -> str:
+    """The name that these columns have of a flag: its own, else an older one."""
+    return flag if flag in columns else COLUMNS.get(flag, flag)
+
+
+def spellings(column: str) -> list[str]:
+    """The names of the flag that a column of results rows has, the first of them first."""
+    return [f'--{name}' for name, own in [*COLUMNS.items(), (column, column)] if own == column]
 
 
 def of_signature(parameter, types: dict | None = None) -> dict:

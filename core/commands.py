@@ -14,8 +14,7 @@ _NO_MEMORY = re.compile("can't allocate memory|out of memory|calculation overflo
 
 class Interrupted(Exception):
     """A run ended between two steps because a signal asked for it; the text says where, and how to
-    resume.
-    code: of the command, 128 + the signal's number."""
+    resume. code: of the command, 128 + the signal's number."""
 
     def __init__(self, text: str, code: int):
         super().__init__(text)
@@ -25,17 +24,16 @@ class Interrupted(Exception):
 @contextmanager
 def on_stop(handler):
     """Let `handler(number, frame)` take SIGINT and SIGTERM within the block. One that is ignored
-    stays
-    ignored: shells keep Ctrl-C from what they run in the background."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    before = {number: own for number, own in before.items() if own not in (signal.SIG_IGN, None)}
+    stays ignored: shells keep Ctrl-C from what they run in the background."""
+    before = {}
     try:
-        for number in before:
-            signal.signal(number, handler)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                before[number] = signal.signal(number, handler)
         yield
     finally:
-        for number, own in before.items():
-            signal.signal(number, own)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def run_command(main) -> int:
@@ -68,7 +66,7 @@ def _run(main, name: str) -> int:
         print(stop, file=sys.stderr, flush=True)
         return stop.code
     except KeyboardInterrupt:
-        print('interrupted: every file is whole, or as it was', file=sys.stderr)
+        print('interrupted; no file was left half-written', file=sys.stderr)
         return 130
     text = ' '.join(text.split())
     text = text if len(text) <= 1600 else f'{text[:800]} ... {text[-800:]}'

@@ -5,7 +5,9 @@ import copy
 import math
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
+from core.arguments import column_of
 from core.environment import warn_once
 from core.mammoth import checkout
 from core.plugins import FOLDERS, MAMMOTH, ROOT, PluginFolder, normalise
@@ -44,76 +46,78 @@ def _read_yaml(path: Path, modified: int, size: int) -> dict:
     return content
 
 
-def model_config(model: str, which: str, known: dict) -> tuple:
-    """The values of `models/config/<model>.yaml` for a run with these `known` arguments, and the
-    file's name.
+class Source(NamedTuple):
+    """Values of flags from one place; name: the place, as messages say it."""
+
+    name: str
+    values: dict
+
+
+def model_config(which: str, run: dict) -> list[Source]:
+    """The values of `models/config/<model>.yaml` for a run with these arguments, the weakest first.
 
     The section `default:` is taken by every `which` but 'base', which takes nothing. Any other
     `which` names a section: flags, or a list of rules `{when: {...}, set: {...}}`, of which each
-    whose conditions hold is
-    applied, later ones over earlier ones (a condition is a value, or `{min: a, max: b}`). 'best'
-    also takes the section of the run's data set, in Mammoth's form: flags and, under buffer sizes,
-    more special ones.
-    `by`, of the file or of a rule, says how the values were chosen (`chosen_by`).
+    whose conditions hold is applied, later ones over earlier ones (a condition is a value, or
+    `{min: a, max: b}`). 'best' also takes the section of the run's data set, in Mammoth's form:
+    flags and, under buffer sizes, more special ones. `by`, of the file or of a rule, says how the
+    values were chosen (`chosen_by`).
 
     InputError: there is no such section, or the file has another form."""
-    path = _config_file(model)
-    known = known | {'dataset': known['dataset'].removeprefix(MAMMOTH)}
+    path = _config_file(run['model'])
+    dataset = run['dataset'].removeprefix(MAMMOTH)
     if which == 'base' or (path is None and which in ('default', 'best')):
         if which == 'best':
-            warn_once(f'--model_config best: models/config has no file for {model}')
-        return {}, ''
-    source = _shown(path) if path else 'models/config'
-    sections = {
-        name: part or {} for name, part in (read_yaml(path) if path else {}).items() if name != 'by'
-    }
+            warn_once(f'--model_config best: models/config has no file for {run["model"]}')
+        return []
+    file = _shown(path) if path else 'models/config'
+    content = read_yaml(path) if path else {}
+    sections = {name: part or {} for name, part in content.items() if name != 'by'}
     for name, part in sections.items():
         if not isinstance(part, dict if name == 'default' else (dict, list)):
             raise InputError(
-                f'{source}: {name}: {part!r}: expected flags, or rules {{when: ..., set: ...}}; '
+                f'{file}: {name}: {part!r}: expected flags, or rules {{when: ..., set: ...}}; '
                 'values for every run belong under default'
             )
     if which not in ('default', 'best', *sections):
         have = ', '.join(dict.fromkeys(['default', 'best', 'base', *map(str, sections)]))
-        raise InputError(f'--model_config {which}: {source} has no such section; there are: {have}')
-    by_data = {
-        normalise(name): part for name, part in sections.items() if name not in ('default', 'best')
-    }
-    own = by_data.get(known['dataset'])
-    values = sections.get('default', {})
+        raise InputError(f'--model_config {which}: {file} has no such section; there are: {have}')
+    sources = [Source(f'{file}: default', sections.pop('default', {}))]
     if which == 'default':
-        return values, source
+        return sources
+    part = sections.get(which, {})
+    sections.pop('best', None)
+    by_data = {normalise(name): values for name, values in sections.items()}
     try:
-        part = sections.get(which, {})
-        if isinstance(part, list):
-            part = {
-                flag: value
-                for rule in part
-                if _holds(rule, known)
-                for flag, value in rule['set'].items()
-            }
-        if which == 'best' and own is not None:
-            part = part | _of_size(own, known, source)
-        elif which == 'best' and by_data and not part:
-            warn_once(f'{source}: no section for {known["dataset"]} (it has {", ".join(by_data)})')
+        for rule in part if isinstance(part, list) else [{'when': {}, 'set': part}]:
+            if _holds(rule['when'], run | {'dataset': dataset}):
+                place = f'{file}: {", ".join([which, *_words(rule["when"])])}'
+                sources.append(Source(place, dict(rule['set'])))
+        if which == 'best' and dataset in by_data:
+            sources += _by_size(by_data[dataset], run.get('buffer_size'), f'{file}: {dataset}')
+        elif which == 'best' and by_data and not any(source.values for source in sources[1:]):
+            warn_once(f'{file}: no section for {dataset} (it has {", ".join(by_data)})')
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
-            f'{source}: {which} must be flags or a list of {{when: ..., set: ...}}, that of a '
+            f'{file}: {which} must be flags or a list of {{when: ..., set: ...}}, that of a '
             f'data set flags by buffer size ({error})'
         ) from error
-    return values | part, source
+    return sources
 
 
-def chosen_by(known: dict) -> str:
+def chosen_by(run: dict) -> str:
     """How the values of a method's config were chosen, as its file says for a run with these
     arguments: `by` of the last of its rules that hold for it, else of the file; '' where nothing is
     said, or taken."""
-    path = _config_file(known['model'])
-    which = known.get('model_config') or 'default'
+    path = _config_file(run['model'])
+    which = run.get('model_config') or 'default'
     content = read_yaml(path) if path and which != 'base' else {}
-    rules = content.get(which) if isinstance(content.get(which), list) else []
-    said = [rule['by'] for rule in rules if 'by' in rule and _holds(rule, known)]
-    return str(said[-1] if said else content.get('by', ''))
+    reason = content.get('by', '')
+    rules = content.get(which)
+    for rule in rules if isinstance(rules, list) else []:
+        if 'by' in rule and _holds(rule['when'], run):
+            reason = rule['by']
+    return str(reason)
 
 
 def _config_file(model: str):
@@ -141,33 +145,44 @@ def _shown(path: Path) -> str:
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
-def _of_size(section: dict, known: dict, source: str) -> dict:
+def _by_size(section: dict, size, name: str) -> list[Source]:
     """Flags, and under buffer sizes (or `default`, for all of them) more special ones."""
-    sizes = {str(name): part for name, part in section.items() if isinstance(part, dict)}
-    flags = {name: value for name, value in section.items() if not isinstance(value, dict)}
-    if odd := [name for name in sizes if not name.isdecimal() and name != 'default']:
-        raise ValueError(f'{odd[0]} is neither a flag with a value nor a buffer size with flags')
+    sizes = {str(key): part for key, part in section.items() if isinstance(part, dict)}
+    flags = {key: value for key, value in section.items() if not isinstance(value, dict)}
     flags |= sizes.pop('default', {})
-    size = str(known.get('buffer_size'))
-    if sizes and size not in sizes:
+    for key in sizes:
+        if not key.isdecimal():
+            raise ValueError(f'{key} is neither a flag with a value nor a buffer size with flags')
+    if sizes and str(size) not in sizes:
         warn_once(
-            f'{source}: no values for {known["dataset"]} with buffer_size {size} (it has '
-            f'{", ".join(sizes)}); what is there for every size is taken'
+            f'{name}: no values for buffer_size {size} (it has {", ".join(sizes)}); what is there '
+            'for every size is taken'
         )
-    return flags | sizes.get(size, {})
+    return [Source(name, flags), Source(f'{name}, {size} samples', sizes.get(str(size), {}))]
 
 
-def _holds(rule: dict, known: dict) -> bool:
+def _holds(conditions: dict, run: dict) -> bool:
     """Return whether the conditions of a rule hold for a run."""
-
-    def holds(condition, value) -> bool:
+    for name, condition in conditions.items():
+        value = run.get(column_of(name, run))
         if not isinstance(condition, dict):
-            return condition == value
-        least = condition.get('min', -math.inf)
-        most = condition.get('max', math.inf)
-        return value is not None and least <= value <= most
+            holds = condition == value
+        else:
+            least = condition.get('min', -math.inf)
+            holds = value is not None and least <= value <= condition.get('max', math.inf)
+        if not holds:
+            return False
+    return True
 
-    return all(holds(condition, known.get(name)) for name, condition in rule['when'].items())
+
+def _words(conditions: dict) -> list[str]:
+    """Name and value of each condition of a rule; of a range its ends."""
+    ranges = {
+        name: f'{condition.get("min", "")}..{condition.get("max", "")}'
+        for name, condition in conditions.items()
+        if isinstance(condition, dict)
+    }
+    return [f'{name} {value}' for name, value in (conditions | ranges).items()]
 
 
 def dataset_config_files(dataset: str) -> dict:
@@ -182,17 +197,15 @@ def dataset_config_files(dataset: str) -> dict:
     }
 
 
-def dataset_config(dataset: str, which) -> tuple:
-    """(values, file name) of `datasets/configs/<dataset>/<which>.yaml`; None: of `default.yaml`, if
-    any.
-    """
+def dataset_config(dataset: str, which: str | None) -> Source:
+    """`datasets/configs/<dataset>/<which>.yaml`; None: `default.yaml`, if any."""
     files = dataset_config_files(dataset)
     path = files.get(str(which or 'default'))
     if path is not None:
-        return read_yaml(path), _shown(path)
+        return Source(_shown(path), read_yaml(path))
     if which is not None:
         raise InputError(
             f'--dataset_config {which}: {dataset} has no such config; it has: '
             f'{", ".join(sorted(files)) or "none"}'
         )
-    return {}, ''
+    return Source('', {})

@@ -3,11 +3,10 @@ MAMMOTH_PATH.
 
 Its models, data sets, backbones and configurations are found by name (`core.plugins`,
 `core.configs`), and modules that this project does not have, and names that a module of ours lacks,
-are imported from it. What
-this project has takes precedence; the checkout's module of that name is `mammoth_checkout.<name>`;
-but the checkout's methods have the checkout's buffer. Nothing of it is imported before it is asked
-for; of the
-`__init__` files of folders that are here, too, only that of `utils` may run.
+are imported from it. What this project has takes precedence; the checkout's module of that name is
+`mammoth_checkout.<name>`; but the checkout's methods have the checkout's buffer. Nothing of it is
+imported before it is asked for; of the `__init__` files of folders that are here, too, only that of
+`utils` may run.
 """
 
 import ast
@@ -15,6 +14,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 
@@ -30,18 +30,21 @@ class Ours:
     """Finds our own modules, before others do: what they lack comes from the checkout."""
 
     def find_spec(self, name: str, path=None, target=None):
-        ours = name == 'utils' or ('.' in name and name.partition('.')[0] in PACKAGES)
-        spec = PathFinder.find_spec(name, path) if ours else None
+        spec = PathFinder.find_spec(name, path) if _may_be_completed(name) else None
         if spec is None or spec.origin is None:
             return None
-        run = spec.loader.exec_module
+        execute = spec.loader.exec_module
 
-        def run_and_complete(module):
-            run(module)
+        def execute_and_complete(module):
+            execute(module)
             complete(module)
 
-        spec.loader.exec_module = run_and_complete
+        spec.loader.exec_module = execute_and_complete
         return spec
+
+
+def _may_be_completed(name: str) -> bool:
+    return name == 'utils' or ('.' in name and name.partition('.')[0] in PACKAGES)
 
 
 class Checkout:
@@ -57,39 +60,42 @@ class Checkout:
             return None
         place = self.root.joinpath(*below)
         if (file := place.with_suffix('.py')).is_file():
-            loader = _OfMethods(name, str(file)) if below[0] == 'models' else None
+            loader = _MethodLoader(name, str(file)) if below[0] == 'models' else None
             return importlib.util.spec_from_file_location(name, file, loader=loader)
-        if place.is_dir():  # without folders of its own: all below it is asked for here
-            init = place / '__init__.py'
-            if (
-                len(below) > 1
-                and init.is_file()
-                and not (ROOT / place.relative_to(self.root)).is_dir()
-            ):
-                return importlib.util.spec_from_file_location(
-                    name, init, submodule_search_locations=[]
-                )
-            return ModuleSpec(name, None, is_package=True)
-        return None
+        if not place.is_dir():
+            return None
+        init = place / '__init__.py'
+        if len(below) > 1 and init.is_file() and not ROOT.joinpath(*below).is_dir():
+            # no search locations: this finder is asked for all below it
+            return importlib.util.spec_from_file_location(name, init, submodule_search_locations=[])
+        return ModuleSpec(name, None, is_package=True)
 
 
-class _OfMethods(SourceFileLoader):
-    """Compiles a file of the checkout's `models` so that its `utils.buffer` is the checkout's;
-    keeps no bytecode, which Mammoth itself would run."""
+class _MethodLoader(SourceFileLoader):
+    """Imports a method of the checkout; keeps no bytecode, which Mammoth itself would run."""
 
     def get_code(self, fullname: str):
-        tree = ast.parse(self.get_data(self.path), self.path)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module == 'utils.buffer':
-                node.module = f'{THEIRS}.utils.buffer'
-        return compile(tree, self.path, 'exec')
+        return with_their_buffer(self.get_data(self.path), self.path)
+
+
+def with_their_buffer(source: bytes, path: str):
+    """Compile a method of the checkout so that `from utils.buffer import ...` is the checkout's.
+
+    Source is rewritten because one process has one module `utils.buffer`, which is ours: other
+    methods of the same run, and of the user, rely on it, while methods of Mammoth pass it
+    arguments that only theirs knows."""
+    tree = ast.parse(source, path)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == 'utils.buffer':
+            node.module = f'{THEIRS}.utils.buffer'
+    return compile(tree, path, 'exec')
 
 
 def use_checkout(path=None) -> None:
     """Take what we lack from the checkout at `path`, or else at MAMMOTH_PATH; without both nothing
-    changes.
-    InputError: there is no Mammoth."""
-    source, path = ('--mammoth', path) if path else ('MAMMOTH_PATH', os.environ.get('MAMMOTH_PATH'))
+    changes. InputError: there is no Mammoth."""
+    source = '--mammoth' if path else 'MAMMOTH_PATH'
+    path = path or os.environ.get('MAMMOTH_PATH')
     if not path:
         return
     root = Path(os.path.expanduser(path)).resolve()
@@ -106,7 +112,7 @@ def use_checkout(path=None) -> None:
         if not any(isinstance(finder, Ours) for finder in sys.meta_path):
             sys.meta_path.insert(0, Ours())
             for name, module in list(sys.modules.items()):
-                if name == 'utils' or ('.' in name and name.partition('.')[0] in PACKAGES):
+                if _may_be_completed(name):
                     complete(module)
 
 
@@ -120,26 +126,22 @@ def complete(module) -> None:
     `from ... import *` where it does not say what that is."""
     name = module.__name__
     before = getattr(module, '__getattr__', None)
-    theirs_of = name if '.' in name else f'{name}.__init__'
+    place = name if '.' in name else f'{name}.__init__'
 
     def get(attribute: str):
-        root = None if attribute.startswith('__') and attribute != '__all__' else checkout()
         if before is not None:
-            try:
+            with suppress(AttributeError):
                 return before(attribute)
-            except AttributeError:
-                pass
-        is_module = root and (root / name / f'{attribute}.py').is_file()  # for Python to import
-        if (
-            root
-            and not is_module
-            and root.joinpath(*theirs_of.split('.')).with_suffix('.py').is_file()
-        ):
-            theirs = importlib.import_module(f'{THEIRS}.{theirs_of}')
-            if attribute == '__all__':
-                return sorted(n for n in {*vars(module), *vars(theirs)} if not n.startswith('_'))
-            if hasattr(theirs, attribute):
-                return getattr(theirs, attribute)
+        root = checkout()
+        if root and (attribute == '__all__' or not attribute.startswith('__')):
+            is_module = (root / name / f'{attribute}.py').is_file()  # for Python to import
+            if not is_module and root.joinpath(*place.split('.')).with_suffix('.py').is_file():
+                theirs = importlib.import_module(f'{THEIRS}.{place}')
+                if attribute == '__all__':
+                    names = {*vars(module), *vars(theirs)}
+                    return sorted(name for name in names if not name.startswith('_'))
+                if hasattr(theirs, attribute):
+                    return getattr(theirs, attribute)
         raise AttributeError(f'module {name!r} has no attribute {attribute!r}')
 
     module.__getattr__ = get

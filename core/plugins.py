@@ -16,6 +16,7 @@ import ast
 import importlib
 import inspect
 from pathlib import Path
+from typing import NamedTuple
 
 from core.environment import warn_once
 from core.mammoth import THEIRS, checkout, import_hint
@@ -96,6 +97,17 @@ def names_of(package: str, **homes):
     return get
 
 
+class Offer(NamedTuple):
+    """A class or function that a source file declares as a plug-in.
+
+    rank: whose it is: 0 the user's, 1 ours, 2 the checkout's."""
+
+    rank: int
+    module: str
+    attribute: str
+    file: str
+
+
 class PluginFolder:
     """The plug-ins of one top-level package: its name, and the kind, for messages and
     `register_<kind>`.
@@ -105,25 +117,18 @@ class PluginFolder:
         self.package = package
         self.kind = kind
         self.registered = {}  # name -> object, filled by register() when a file is imported
-        # `_theirs`: the checkout that was read, and its files
         self._own = None
-        self._theirs = (None, {})
+        self._theirs = (None, {})  # the checkout that was read, and its files
         FOLDERS[package] = self
 
     def register(self, name: str):
         """Decorator: make a class or function available under `name`; a user's takes precedence
-        over ours, and ours over the checkout's. ValueError: two files of the user's, or two of
-        ours, take one name."""
+        over ours, and ours over the checkout's."""
         key = normalise(name)
 
         def add(obj):
-            rank = self._rank(obj.__module__)
-            known = self.registered.get(key)
-            before = 3 if known is None else self._rank(known.__module__)
-            if before == rank < 2 and known.__module__ != obj.__module__:
-                both = f'{known.__module__} and {obj.__module__}'
-                raise ValueError(f'{self.kind} {key!r} is registered by both {both}')
-            if rank <= before:
+            previous = self.registered.get(key)
+            if previous is None or self._rank(obj) <= self._rank(previous):
                 self.registered[key] = obj
                 if isinstance(obj, type) and 'NAME' not in obj.__dict__:
                     obj.NAME = key
@@ -131,56 +136,58 @@ class PluginFolder:
 
         return add
 
-    def _rank(self, module: str) -> int:
-        """Whose a module is: 0 the user's, 1 ours, 2 the checkout's."""
-        if module.startswith(f'{self.package}.') and _is_shipped(module):
+    def _rank(self, obj) -> int:
+        """Whose a registered class or function is, as `Offer.rank`."""
+        if _is_shipped(obj.__module__):
             return 1
-        return 2 * any(
-            module == offer[0] for offers in self._of_checkout().values() for offer in offers
-        )
+        theirs = {offer.module for offers in self._of_checkout().values() for offer in offers}
+        return 2 if obj.__module__ in theirs else 0
 
-    def files(self) -> dict:
-        """name -> [(module name, attribute), ...] as read from the source files: the user's, ours,
-        those of the checkout."""
+    def files(self) -> dict[str, list[Offer]]:
+        """name -> offers of the source files: the user's, ours, those of the checkout."""
         if self._own is None:
             self._own = self._read(ROOT)
-            for offers in self._own.values():
-                offers.sort(key=lambda offer: self._rank(offer[0]))
         theirs = self._of_checkout()
-        return {name: self._own.get(name, []) + theirs.get(name, []) for name in self._own | theirs}
+        names = self._own | theirs
+        return {name: sorted(self._own.get(name, []) + theirs.get(name, [])) for name in names}
 
     def _of_checkout(self) -> dict:
         root = checkout()
         if self._theirs[0] != root:
-            self._theirs = root, self._read(root) if root else {}
+            self._theirs = (root, self._read(root) if root else {})
         return self._theirs[1]
 
-    def _read(self, root: Path) -> dict:
-        found = {}
+    def _read(self, root: Path) -> dict[str, list[Offer]]:
+        offers = {}
         for path in sorted(filter(Path.is_file, (root / self.package).glob('[!_]*.py'))):
-            both = root != ROOT and (ROOT / self.package / path.name).is_file()
-            module = f'{THEIRS}.' * both + f'{self.package}.{path.stem}'
+            module = f'{self.package}.{path.stem}'
+            rank = int(_is_shipped(module))
+            file = f'{self.package}/{path.name}'
+            if root != ROOT:
+                rank = 2
+                module = f'{THEIRS}.{module}' if (ROOT / file).is_file() else module
+                file = str(path)
             for name, attribute in _offers(path, f'register_{self.kind}'):
-                offers = found.setdefault(normalise(name), [])
-                if (module, attribute) not in offers:
-                    offers.append((module, attribute))
-        return found
+                offer = Offer(rank, module, attribute, file)
+                if offer not in offers.setdefault(normalise(name), []):
+                    offers[normalise(name)].append(offer)
+        return offers
 
-    def offers(self, name: str) -> list:
-        """The files that declare a name, as `files` has them; of `mammoth:<name>` those of the
+    def offers(self, name: str) -> list[Offer]:
+        """The files that declare a name, the strongest first; of `mammoth:<name>` those of the
         checkout.
         """
         key = normalise(name)
-        found = self.files().get(key.removeprefix(MAMMOTH), [])
-        return [o for o in found if self._rank(o[0]) == 2] if key.startswith(MAMMOTH) else found
+        offers = self.files().get(key.removeprefix(MAMMOTH), [])
+        return [offer for offer in offers if offer.rank == 2 or not key.startswith(MAMMOTH)]
 
     def is_ours(self, name: str) -> bool:
         """Return whether what a name stands for comes with this project."""
-        return any(_is_shipped(offer[0]) for offer in self.offers(name)[:1])
+        return any(offer.rank == 1 for offer in self.offers(name)[:1])
 
     def is_theirs(self, name: str) -> bool:
         """Return whether what a name stands for is the checkout's."""
-        return any(self._rank(offer[0]) == 2 for offer in self.offers(name)[:1])
+        return any(offer.rank == 2 for offer in self.offers(name)[:1])
 
     def names(self) -> list:
         """All known names, sorted."""
@@ -188,54 +195,45 @@ class PluginFolder:
 
     def check(self, name: str) -> None:
         """InputError, with the nearest known name, if nothing is called `name`. Imports nothing."""
-        if normalise(name) not in self.registered and not self.offers(name):
-            hint = (
-                did_you_mean(normalise(name), self.names()) or f'; known: {", ".join(self.names())}'
-            )
-            hint += ' (or one of a Mammoth checkout: --mammoth PATH)' * (checkout() is None)
-            raise InputError(f'--{self.kind} {name}: no such {self.kind}{hint}')
+        if normalise(name) in self.registered or self.offers(name):
+            return
+        names = self.names()
+        hint = did_you_mean(normalise(name), names) or f'; known: {", ".join(names)}'
+        if checkout() is None:
+            hint += ' (or one of a Mammoth checkout: --mammoth PATH)'
+        raise InputError(f'--{self.kind} {name}: no such {self.kind}{hint}')
 
     def get(self, name):
         """The class or function of a name, or of a run's arguments, which have the name.
         InputError: the name is unknown, or its file cannot be imported."""
         name = getattr(name, self.kind, name)
         key = normalise(name)
-        found = self.registered.get(key)
+        obj = self.registered.get(key)
         offers = self.offers(name)
-        best = self._rank(offers[0][0]) if offers else 3
-        if found is not None and self._rank(found.__module__) <= best:
-            return found
+        if obj is not None and (not offers or self._rank(obj) <= offers[0].rank):
+            return obj
         self.check(key)
-        first, *others = [offer for offer in offers if self._rank(offer[0]) == best]
-        if others:
+        first, *others = offers
+        if others and others[0].rank == first.rank:
             raise InputError(
-                f'--{self.kind} {name}: declared in both {_file(first)} and {_file(others[-1])}:'
+                f'--{self.kind} {name}: declared in both {first.file} and {others[0].file}:'
                 ' rename one of them'
             )
-        if len(offers) > 1:
-            hint = f'; {MAMMOTH}{key} is theirs' if self._rank(offers[-1][0]) == 2 else ''
+        if others:
+            hint = f'; {MAMMOTH}{key} is theirs' if others[-1].rank == 2 else ''
             warn_once(
-                f'--{self.kind} {key} is that of {_file(first)}, which takes precedence over '
-                f'{" and ".join(map(_file, offers[1:]))}{hint}'
+                f'--{self.kind} {key} is that of {first.file}, which takes precedence over '
+                f'{" and ".join(other.file for other in others)}{hint}'
             )
         try:
-            return getattr(importlib.import_module(first[0]), first[1])
+            return getattr(importlib.import_module(first.module), first.attribute)
         except InputError:
             raise
         except (Exception, SystemExit) as error:  # a file may do anything when it is imported
             raise InputError(
-                f'--{self.kind} {name}: {_file(first)} cannot be imported: '
+                f'--{self.kind} {name}: {first.file} cannot be imported: '
                 f'{type(error).__name__}: {error}{import_hint(error)}'
             ) from error
-
-
-def _file(offer: tuple) -> str:
-    path = f'{offer[0].removeprefix(THEIRS + ".").replace(".", "/")}.py'
-    return (
-        path
-        if (ROOT / path).is_file() and not offer[0].startswith(THEIRS)
-        else f'{checkout()}/{path}'
-    )
 
 
 def _offers(path: Path, decorator: str):

@@ -12,7 +12,6 @@ import csv
 import io
 import re
 import tempfile
-from itertools import zip_longest
 from pathlib import Path
 
 from scroll.ground.archive import atomic_write, open_file, take_lock
@@ -65,14 +64,14 @@ def read_rows(path: Path, of_none: list | None = None) -> list:
     try:
         with open_file(path) as file:
             text = io.TextIOWrapper(file, 'utf-8-sig', newline='')
-            columns, *records = list(csv.reader(text, strict=True)) or [[]]
-        if len(set(columns)) < len(columns) or any(
-            len(record) > len(columns) for record in records
-        ):
+            reader = csv.DictReader(text, restval='', strict=True)
+            rows = list(reader)
+        columns = reader.fieldnames or []
+        if len(set(columns)) < len(columns) or any(None in row for row in rows):
             raise csv.Error('columns of one name, or cells without a column')
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f'{path} is not a results file ({error}): move it away') from error
-    return [dict(zip_longest(columns, record, fillvalue='')) for record in records if record]
+    return rows
 
 
 def column_order(names) -> list:

@@ -16,15 +16,9 @@ IGNORED = {  # why a tensor of a state dict is not needed: its name
     'classifier': re.compile(r'(classifier|_?fc|linear)\..*|.*cls.*'),
 }
 
-_UNNEEDED = (
-    'utils.buffer.Buffer',
-    'numpy.ndarray',
-    'numpy.dtype',
-    'numpy.core.multiarray.scalar',
-    'numpy.core.multiarray._reconstruct',
-    'numpy._core.multiarray.scalar',
-    'numpy._core.multiarray._reconstruct',
-)
+_UNNEEDED = ['utils.buffer.Buffer', 'numpy.ndarray', 'numpy.dtype']
+for _module in ('numpy.core.multiarray', 'numpy._core.multiarray'):
+    _UNNEEDED += [f'{_module}.scalar', f'{_module}._reconstruct']
 
 
 class _Unneeded:
@@ -47,20 +41,14 @@ def load_torch(path):
                     raise ValueError('its content is compressed, which torch does not do')
                 if archive.testzip() is not None:
                     raise ValueError('a checksum is wrong')
-        known = [argparse.Namespace, *((_Unneeded, name) for name in _UNNEEDED)]
-        with torch.serialization.safe_globals(known):
+        safe = [argparse.Namespace, *((_Unneeded, name) for name in _UNNEEDED)]
+        with torch.serialization.safe_globals(safe):
             return torch.load(path, map_location='cpu', weights_only=True)
     except Exception as error:  # damaged files raise almost anything
-        named = (
-            re.search(r'GLOBAL (\S+)', str(error))
-            if isinstance(error, pickle.UnpicklingError)
-            else None
-        )
-        reason = (
-            f'it names {named[1]}, which is not plain data'
-            if named
-            else f'damaged? {type(error).__name__}: {error}'
-        )
+        reason = f'damaged? {type(error).__name__}: {error}'
+        name = re.search(r'GLOBAL (\S+)', str(error))
+        if name and isinstance(error, pickle.UnpicklingError):
+            reason = f'it names {name[1]}, which is not plain data'
         raise InputError(
             f'{path}: not a checkpoint of plain data ({" ".join(reason.split())[:300]})'
         ) from error

@@ -63,7 +63,7 @@ class Ens(FrozenModel):
         parser.set_defaults(lr=1e-4, n_epochs=1, batch_size=60)
         return parser
 
-    check_args = staticmethod(frozen_features.settle_dtype)
+    check_args = staticmethod(frozen_features.decide_dtype)
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)

@@ -8,6 +8,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -21,11 +22,13 @@ from bench.cli.parsing import parse_args
 from core import plugins
 from core.environment import warn_once
 from core.plugins import PluginFolder
+from datasets.utils import readers, scheduled_dataset
 from scroll.embedding.embedder import state_digest
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import golden_images
 from scroll.embedding.quantisation import quantise_network
 from scroll.ground import progress
+from tests.datasets.foreign import FILES as foreign_files
 from tests.scroll.conftest import refused as refused_input
 from tests.scroll.conftest import tiny_net
 
@@ -181,6 +184,69 @@ def parse(tiny_weights, tmp_path_factory):
         return parse_args([*fixed, *flags])
 
     return arguments
+
+
+def first_of_each(whole: readers.Images, train: int, test: int) -> readers.Images:
+    """The first training and test images of each digit."""
+
+    def first(labels, count):
+        return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
+
+    rows = first(whole.train_labels, train)
+    test_rows = first(whole.test_labels, test)
+    return readers.Images(
+        whole.train[rows],
+        whole.train_labels[rows],
+        whole.test[test_rows],
+        whole.test_labels[test_rows],
+        whole.class_names,
+    )
+
+
+@contextmanager
+def digits_are(images: readers.Images):
+    """Inside, these are the images of the digits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            readers, 'digits', lambda: readers.Images(*map(np.copy, images[:4]), images.class_names)
+        )
+        scheduled_dataset._read_once.cache_clear()
+        try:
+            yield images
+        finally:
+            scheduled_dataset._read_once.cache_clear()
+
+
+@pytest.fixture
+def small_digits():
+    """The first 8 training and 4 test images of each digit: enough for what holds of any data."""
+    with digits_are(first_of_each(readers.digits(), 8, 4)):
+        yield
+
+
+@pytest.fixture
+def foreign(third_party):
+    """Adds data-set files of a user to the folder of data sets."""
+    third_party(datasets=foreign_files)
+
+
+@pytest.fixture
+def arguments(parse, foreign):
+    """arguments(dataset, *flags, model=, **more): of a run on a foreign data set; `more` are set as
+    parsed flags would be.
+    """
+
+    def build(dataset, *flags, model='sgd', **more):
+        args = parse(
+            model,
+            '--lr 0.05 --weights none --backbone resnet18-md --width 2 --device cpu',
+            *flags,
+            dataset=dataset,
+        )
+        vars(args).update(more)
+        return args
+
+    return build
 
 
 @pytest.fixture

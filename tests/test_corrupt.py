@@ -38,7 +38,6 @@ from scroll.sums.statistics import Statistics
 from tests.backbone.test_checkpoints import byol_content
 from tests.bench.test_safe_pickle import Calls
 from tests.conftest import files_below, save_tiny, save_tiny_integers
-from tests.models.conftest import small_digits  # noqa: F401 (a fixture)
 
 SECONDS = 10
 fuzz = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))

@@ -7,21 +7,9 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT, files_below, python
+from tests.conftest import ROOT, files_below, python, words_of
 
-QUICK = [
-    '--model',
-    'sgd',
-    '--dataset',
-    'seq-digits',
-    '--lr',
-    '0.1',
-    '--n_epochs',
-    '0',
-    '--non_verbose',
-    '--n_splits',
-    '1',
-]
+QUICK = '--model sgd --dataset seq-digits --lr 0.1 --n_epochs 0 --non_verbose --n_splits 1'
 
 
 @pytest.mark.parametrize('module', ['scroll', 'scroll.__main__', 'main'])
@@ -39,17 +27,8 @@ def test_on_windows_the_last_line_says_what_is_needed(module):
 
 @pytest.mark.slow
 def test_mammoths_path_runs_from_anywhere_and_writes_nothing_if_asked(tiny_weights, tmp_path):
-    result = python(
-        ROOT / 'utils/main.py',
-        *QUICK,
-        '--weights',
-        tiny_weights,
-        '--disable_log',
-        '1',
-        '--device',
-        'cpu',
-        cwd=tmp_path,
-    )
+    words = words_of(QUICK, '--disable_log 1 --device cpu --weights', tiny_weights)
+    result = python(ROOT / 'utils/main.py', *words, cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, ''), result.stderr
     assert 'Accuracy for 1 task(s)' in result.stdout
     assert not files_below(tmp_path)
@@ -67,13 +46,17 @@ def test_mammoths_path_runs_from_anywhere_and_writes_nothing_if_asked(tiny_weigh
             ('torchvision',),
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            '--model scroll --dataset seq-digits --weights WEIGHTS --device cpu --disable_log 1',
+            ('torchvision', 'torch._dynamo'),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_starting_waits_for_no_library_that_is_not_needed(tiny_weights, tmp_path, words, heavy):
-    """torch takes seconds to import, and torchvision one more."""
+    """torch takes seconds to import, torchvision and torch's compiler one more each."""
     code = (
-        'import sys\nfrom bench.cli.command import main\nfrom bench.run.building '
-        'import initialize\n'
+        'import sys\nfrom bench.cli.command import initialize, main\n'
         f'def end():\n    print([name for name in {heavy!r} if name in sys.modules], '
         'file=sys.stderr); raise SystemExit\n'
         'try:\n'
@@ -95,6 +78,7 @@ def test_starting_waits_for_no_library_that_is_not_needed(tiny_weights, tmp_path
     [
         ('core.arguments', True),
         ('main', True),
+        ('bench', True),
         ('models', True),
         ('datasets', True),
         ('models.utils.continual_model', False),

@@ -20,7 +20,6 @@ from scroll import InputError
 from scroll.streams.schedule_forms import FORMS
 from scroll.streams.schedules import make_schedule
 from tests.conftest import files_below, words_of
-from tests.models.conftest import small_digits  # noqa: F401 (a fixture)
 
 LONG = '9' * 30
 fuzz = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -45,6 +44,7 @@ def ends(command_line, tmp_path):
         '--n_epochs': '1',
         '--weights': 'none',
         '--width': '2',
+        '--base_path': tmp_path / 'base',
     }
     append_row(tmp_path / 'base' / 'results' / 'class-il' / 'seq-digits' / 'sgd', {'task1': 1.5})
 
@@ -52,18 +52,16 @@ def ends(command_line, tmp_path):
         return {path: path.read_bytes() for path in files_below(tmp_path)}
 
     def run(*flags):
-        own = {word for word in map(str, flags) if word.startswith('--')}
-        dropped = own | (
-            {'--lr', '--n_epochs'} if {'gdumb', 'ens', 'scroll'} & set(flags) else set()
-        )
-        dropped |= {'--width'} if '--weights' in own else set()
-        given = {
-            flag: value
-            for flag, value in {**fixed, '--base_path': tmp_path / 'base'}.items()
-            if flag not in dropped
-        }
+        needless = set(flags)
+        if needless & {'gdumb', 'ens', 'scroll'}:
+            needless |= {'--lr', '--n_epochs'}
+        if '--weights' in flags:
+            needless.add('--width')
+        words = [
+            word for flag, value in fixed.items() if flag not in needless for word in (flag, value)
+        ]
         before = files()
-        code, out, err = command_line(*(word for item in given.items() for word in item), *flags)
+        code, out, err = command_line(*words, *flags)
         assert (code, len(err.splitlines())) == (2, 1), (code, err)
         assert 'error' not in out, (code, err)
         assert err.startswith('main.py: error: '), (code, err)
@@ -249,7 +247,6 @@ WORDS = st.sampled_from(
         '1e9',
         '[1]',
         '{}',
-        '',
         'None',
         'best',
     ]
@@ -280,15 +277,15 @@ VALUES = st.sampled_from(
         'inf',
         '99999',
         '999999999999999',
-        '10' * 20,
         'label',
         'random',
         '0-1-2',
         '2-1-0',
         '0-0-1',
+        '٣',
         '',
         ' ',
-        '٣',
+        '10' * 20,
     ]
 ) | st.text(string.printable, max_size=6)
 OPTIONS = sorted({name for form in FORMS.values() for name in form.options})
@@ -339,66 +336,61 @@ def test_any_schedule_orders_the_samples_or_is_refused(spec, labels, seed):
 # -- data
 
 
-def labels(change):
-    return lambda few: few._replace(train_labels=change(few.train_labels))
+def with_one(array, value) -> np.ndarray:
+    """A copy with this value among the others."""
+    return np.insert(array[1:], 3, value)
 
 
-def pixels(change):
-    return lambda few: few._replace(train=change(few.train), test=change(few.test))
+def few_images() -> Images:
+    """Eight training and four test images of each of ten classes."""
+    rng = np.random.default_rng(0)
+    train, test = (rng.integers(0, 256, (n, 8, 8, 3), np.uint8) for n in (80, 40))
+    names = [f'digit {c}' for c in range(10)]
+    return Images(train, np.arange(80) % 10, test, np.arange(40) % 10, names)
 
 
-def one(value):
-    def change(array):
-        array[3] = value
-        return array
-
-    return change
-
-
-def first(images, of):
-    """One image of each class, and its label."""
-    at = np.unique(of, return_index=True)[1]
-    return images[at], of[at]
-
-
-DATA = {
-    'a label out of range': (labels(one(99)), '0..9'),
-    'a negative label': (labels(one(-1)), '0..9'),
-    'a test label out of range': (
-        lambda few: few._replace(test_labels=one(77)(few.test_labels)),
-        'test labels',
-    ),
-    'labels with fractions': (labels(lambda a: a + 0.5), 'whole numbers'),
-    'labels as text': (labels(lambda a: a.astype(str)), 'whole numbers'),
-    'labels as a list': (labels(list), 'a list'),
-    'labels in columns': (labels(lambda a: a[:, None]), '(80, 1)'),
-    'fewer labels than images': (labels(lambda a: a[:-3]), '(77,)'),
-    'a class without samples': (
-        lambda few: few._replace(
-            train=few.train[few.train_labels != 3],
-            train_labels=few.train_labels[few.train_labels != 3],
+def damaged() -> dict:
+    """name -> (data that cannot be, a word that the line must have)."""
+    few = few_images()
+    images = few.train
+    labels = few.train_labels
+    of_others = labels != 3
+    without_a_class = few._replace(train=images[of_others], train_labels=labels[of_others])
+    without_tests = few._replace(test=few.test[:0], test_labels=few.test_labels[:0])
+    cases = {
+        'a class without samples': (without_a_class, 'class 3'),
+        'no test images': (without_tests, 'no test images'),
+        'no names': (few._replace(class_names=[]), '0 classes'),
+        'a test label out of range': (
+            few._replace(test_labels=with_one(few.test_labels, 77)),
+            'test labels',
         ),
-        'class 3',
-    ),
-    'no test images': (
-        lambda few: few._replace(test=few.test[:0], test_labels=few.test_labels[:0]),
-        'no test images',
-    ),
-    'no names': (lambda few: few._replace(class_names=[]), '0 classes'),
-    'images of real numbers': (pixels(lambda a: a / 255), 'float64'),
-    'images as a list': (pixels(list), 'a list'),
-    'two channels': (pixels(lambda a: a[..., :2]), '(80, 8, 8, 2)'),
-    'no pixels': (pixels(lambda a: a[:, :0]), '(80, 0, 8, 3)'),
-    'vectors': (pixels(lambda a: a[:, 0, 0]), '(80, 3)'),
-    'nothing': (lambda few: None, 'read'),
-}
+        'nothing': (None, 'read'),
+    }
+    for name, wrong, word in (
+        ('a label out of range', with_one(labels, 99), '0..9'),
+        ('a negative label', with_one(labels, -1), '0..9'),
+        ('labels with fractions', labels + 0.5, 'whole numbers'),
+        ('labels as text', labels.astype(str), 'whole numbers'),
+        ('labels as a list', list(labels), 'a list'),
+        ('labels in columns', labels[:, None], '(80, 1)'),
+        ('fewer labels than images', labels[:-3], '(77,)'),
+    ):
+        cases[name] = (few._replace(train_labels=wrong), word)
+    for name, wrong, word in (
+        ('images of real numbers', images / 255, 'float64'),
+        ('images as a list', list(images), 'a list'),
+        ('two channels', images[..., :2], '(80, 8, 8, 2)'),
+        ('no pixels', images[:, :0], '(80, 0, 8, 3)'),
+        ('vectors', images[:, 0, 0], '(80, 3)'),
+    ):
+        cases[name] = (few._replace(train=wrong), word)
+    return cases
 
 
 @pytest.mark.usefixtures('small_digits')
-@pytest.mark.parametrize('damage', DATA)
-def test_data_that_cannot_be(command_line, tmp_path, monkeypatch, damage):
-    change, word = DATA[damage]
-    content = change(readers.digits())
+@pytest.mark.parametrize('content, word', damaged().values(), ids=damaged())
+def test_data_that_cannot_be(command_line, tmp_path, monkeypatch, content, word):
     monkeypatch.setattr(readers, 'digits', lambda: content)
     code, _, err = command_line('--model sgd', *METHODS['sgd'], *SMALL, '--base_path', tmp_path)
     assert (code, len(err.splitlines())) == (2, 1), err
@@ -407,26 +399,31 @@ def test_data_that_cannot_be(command_line, tmp_path, monkeypatch, damage):
     assert not [path for path in files_below(tmp_path) if path.name == FILE]
 
 
-SMALLEST = {
-    'one pixel': pixels(lambda a: a[:, :1, :1]),
-    'no colours': pixels(lambda a: a[..., 0]),
-    'black': pixels(lambda a: a * 0),
-    'labels of eight bits': labels(lambda a: a.astype(np.uint8)),
-    'test images of another size': lambda few: few._replace(test=few.test[:, :4]),
-    'one image a class': lambda few: Images(
-        *first(few.train, few.train_labels), *first(few.test, few.test_labels), few.class_names
-    ),
-}
+def smallest() -> dict:
+    """name -> data at the edge of what can be learned."""
+    few = few_images()
+    of_one_each = [part[:10] for part in few[:4]]
+    return {
+        'one pixel': few._replace(train=few.train[:, :1, :1], test=few.test[:, :1, :1]),
+        'black': few._replace(train=few.train * 0, test=few.test * 0),
+        'labels of eight bits': few._replace(train_labels=few.train_labels.astype(np.uint8)),
+        'test images of another size': few._replace(test=few.test[:, :4]),
+        'no colours': few._replace(train=few.train[..., 0], test=few.test[..., 0]),
+        'one image a class': Images(*of_one_each, few.class_names),
+    }
 
 
 @pytest.mark.usefixtures('small_digits')
 @pytest.mark.parametrize(
     'kind, method',
-    [*((kind, 'scroll') for kind in SMALLEST), ('no colours', 'sgd'), ('one image a class', 'sgd')],
+    [
+        *((kind, 'scroll') for kind in smallest()),
+        ('no colours', 'sgd'),
+        ('one image a class', 'sgd'),
+    ],
 )
 def test_the_smallest_data_are_learned(command_line, tmp_path, monkeypatch, kind, method):
-    content = SMALLEST[kind](readers.digits())
-    monkeypatch.setattr(readers, 'digits', lambda: content)
+    monkeypatch.setattr(readers, 'digits', lambda: smallest()[kind])
     code, _, err = command_line(
         '--model', method, *METHODS[method], *SMALL, '--base_path', tmp_path
     )

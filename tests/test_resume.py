@@ -30,8 +30,6 @@ from models.utils.continual_model import ContinualModel
 from scroll.embedding.integer_network import golden_images
 from scroll.ground.archive import take_lock
 from tests.conftest import ROOT, files_below, refused, save_tiny_integers, words_of
-from tests.datasets.conftest import arguments, foreign  # noqa: F401 (a fixture)
-from tests.models.conftest import small_digits  # noqa: F401 (a fixture)
 from tests.models.test_contract import OFFLINE, QUICK, known_flags
 
 # columns that differ from run to run

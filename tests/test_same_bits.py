@@ -15,8 +15,6 @@ import torch
 from bench.run.building import initialize
 from bench.run.training import train
 from tests.conftest import ROOT
-from tests.datasets.conftest import arguments, foreign  # noqa: F401 (a fixture)
-from tests.models.conftest import small_digits  # noqa: F401 (a fixture)
 from tests.test_resume import different, the_end
 
 LEARN = """

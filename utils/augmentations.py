@@ -35,13 +35,13 @@ class PlainTransform:
         """uint8 (B, H, W, C), or float in [0, 1] (B, C, H, W) or (C, H, W) -> network input."""
         if images.dim() == 3:
             return self(images[None])[0]
-        batch = self.prepare(images.permute(0, 3, 1, 2) if images.dtype == torch.uint8 else images)
-        batch = batch.float().div_(255) if batch.dtype == torch.uint8 else batch
+        of_bytes = images.dtype == torch.uint8
+        batch = self.prepare(images.permute(0, 3, 1, 2) if of_bytes else images)
+        batch = batch.float().div_(255) if of_bytes else batch
         batch = self.preprocessing.resized(batch).clamp(0, 1)
-        grey = batch.shape[1] != 3
-        batch = self.preprocessing.normalise(
-            batch.expand(-1, len(self.mean), -1, -1) if grey else batch
-        )
+        if batch.shape[1] != 3:
+            batch = batch.expand(-1, len(self.mean), -1, -1)
+        batch = self.preprocessing.normalise(batch)
         return batch.contiguous() if self.contiguous else batch
 
     def prepare(self, batch: torch.Tensor) -> torch.Tensor:
@@ -148,7 +148,7 @@ def cutmix_data(
     alpha: float = 1.0,
     cutmix_prob: float = 0.5,
     force: bool = False,
-    generator: torch.Generator = None,
+    generator: torch.Generator | None = None,
 ) -> tuple:
     """CutMix (Yun et al. 2019): the same box, a share 1 - Beta(alpha, alpha) of the image, of each
     image (B, C, H, W) is replaced by that of another one, with probability `cutmix_prob`, or always
@@ -165,17 +165,12 @@ def cutmix_data(
     random = np.random.default_rng(seed)
     if alpha <= 0 or not (force or random.random() < cutmix_prob):
         return x, y, y, 1.0
-    height, width = x.shape[-2:]
-    side = np.sqrt(1 - random.beta(alpha, alpha))
-    half_h = int(height * side) // 2
-    half_w = int(width * side) // 2
-    row = random.integers(height)
-    column = random.integers(width)
-    top = max(row - half_h, 0)
-    bottom = min(row + half_h, height)
-    left = max(column - half_w, 0)
-    right = min(column + half_w, width)
+    size = np.array(x.shape[-2:])
+    half = (size * np.sqrt(1 - random.beta(alpha, alpha))).astype(int) // 2
+    centre = np.array([random.integers(length) for length in size])
+    top, left = np.maximum(centre - half, 0)
+    bottom, right = np.minimum(centre + half, size)
     order = torch.from_numpy(random.permutation(len(x))).to(x.device)
     mixed = x.clone()
     mixed[:, :, top:bottom, left:right] = x[order, :, top:bottom, left:right]
-    return mixed, y, y[order], 1 - (bottom - top) * (right - left) / (height * width)
+    return mixed, y, y[order], float(1 - (bottom - top) * (right - left) / size.prod())

@@ -6,6 +6,7 @@ Mammoth floats (B, C, H, W) in [0, 1]. Rows and draws come from a random stream 
 SCROLL has another kind of buffer, `scroll.sums.exemplars`.
 """
 
+from collections import defaultdict
 from contextlib import contextmanager
 from functools import partial
 
@@ -114,13 +115,11 @@ class Buffer:
         InputError: other attributes than the rows so far have, or images of another kind."""
         if not self.open:
             return
-        given = dict(zip(ATTRIBUTES, (examples, labels, logits, task_labels, true_labels)))
-        given = {
-            name: torch.as_tensor(value).detach()
-            for name, value in given.items()
-            if value is not None
-        }
-        self._check(given)
+        columns = {}
+        for name, values in zip(ATTRIBUTES, (examples, labels, logits, task_labels, true_labels)):
+            if values is not None:
+                columns[name] = torch.as_tensor(values).detach()
+        self._check(columns)
         rows = self.sample_selection_fn(self, len(examples), labels)
         self.num_seen_examples += len(examples)
         last = {row: i for i, row in enumerate(rows.tolist()) if row >= 0}  # of several it stays
@@ -129,29 +128,28 @@ class Buffer:
         source = torch.tensor(list(last.values()))
         target = torch.tensor(list(last))
         self._filled = max(self._filled, max(last) + 1)
-        for name, values in given.items():
+        for name, values in columns.items():
             store = self._rows(name, values)
             store[target.to(store.device)] = values[source.to(values.device)].to(
                 store.device, store.dtype
             )
 
-    def _check(self, given: dict) -> None:
-        """That rows will be whole, whichever of them are taken."""
-        lengths = {name: len(values) for name, values in given.items()}
+    def _check(self, columns: dict) -> None:
+        """Make sure that rows will be whole, whichever of them are taken."""
+        lengths = {name: len(values) for name, values in columns.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f'a batch for the buffer has columns of different lengths: {lengths}')
         if self.is_empty():
             return
-        if list(given) != self.used_attributes:
-            raise InputError(
-                f"the buffer's samples have {', '.join(self.used_attributes)}, new ones "
-                f'{", ".join(given)}: start with an empty buffer'
-            )
-        if (given['examples'].dtype == torch.uint8) != (self.examples.dtype == torch.uint8):
-            raise InputError(
-                f"the buffer's images are {self.examples.dtype}, new ones "
-                f'{given["examples"].dtype}: start with an empty buffer'
-            )
+        kind = columns['examples'].dtype
+        message = ''
+        if list(columns) != self.used_attributes:
+            names = ', '.join(self.used_attributes)
+            message = f"the buffer's samples have {names}, new ones {', '.join(columns)}"
+        elif (kind == torch.uint8) != (self.examples.dtype == torch.uint8):
+            message = f"the buffer's images are {self.examples.dtype}, new ones {kind}"
+        if message:
+            raise InputError(f'{message}: start with an empty buffer')
 
     def _rows(self, name: str, like: torch.Tensor) -> torch.Tensor:
         """The tensor of an attribute, made or grown where needed."""
@@ -198,23 +196,22 @@ class Buffer:
         """(examples, then the other attributes) of all samples, in row order."""
         return self.get_data_by_index(torch.arange(len(self)), transform, device)
 
-    def append(self, given: dict) -> None:
+    def append(self, columns: dict) -> None:
         """Put samples, attribute -> (B, ...), after the last row, whatever the selection
         strategy.
         """
         start = len(self)
-        self._filled += len(given['examples'])
-        self.num_seen_examples += len(given['examples'])
-        for name, values in given.items():
+        self._filled += len(columns['examples'])
+        self.num_seen_examples += len(columns['examples'])
+        for name, values in columns.items():
             self._rows(name, values)[start : self._filled] = values.to(self.device)
 
     def keep(self, rows) -> None:
         """Keep only these rows, in this order."""
         for name in self.used_attributes:
             store = getattr(self, name)
-            store[: len(rows)] = store[
-                torch.as_tensor(rows, dtype=torch.int64, device=store.device)
-            ]
+            index = torch.as_tensor(rows, dtype=torch.int64, device=store.device)
+            store[: len(rows)] = store[index]
         self._filled = len(rows)
 
     def serialize(self, out_device='cpu') -> dict:
@@ -228,14 +225,12 @@ class Buffer:
     def load(self, content: dict) -> 'Buffer':
         """Become what `serialize` described; returns itself. InputError if that is no buffer."""
         stored = {name: content[name] for name in ATTRIBUTES if name in content}
-        lengths = {
-            len(values) if isinstance(values, torch.Tensor) and values.dim() else None
-            for values in stored.values()
-        }
-        if None in lengths or len(lengths) > 1 or (stored and 'examples' not in stored):
+        columns = all(isinstance(v, torch.Tensor) and v.dim() for v in stored.values())
+        lengths = {len(values) for values in stored.values()} if columns else ()
+        if len(lengths) != bool(stored) or (stored and 'examples' not in stored):
             raise InputError(
-                'what is to be loaded is no buffer: expected examples, and tensors with as '
-                'many rows'
+                'what is to be loaded is no buffer: expected examples, and tensors with the same '
+                'number of rows'
             )
         self.empty()
         if stored:
@@ -288,45 +283,36 @@ def fill_buffer(
     wanted = required_attributes or ['examples', 'labels']
     examples, labels = plain_samples(dataset.train_loader.dataset, buffer.raw)
     labels = labels.cpu().numpy()
-    old = []
     of_class = {int(c): np.flatnonzero(labels == c) for c in dataset.task_classes(t_idx)}
+    groups = defaultdict(list)  # (class, task) -> rows of the buffer
     if len(buffer):
-        tasks = (
-            buffer.task_labels if 'task_labels' in wanted else torch.full_like(buffer.labels, t_idx)
-        )
-        pairs, group = (
-            torch.stack([buffer.labels, tasks])[:, : len(buffer)]
-            .cpu()
-            .unique(dim=1, return_inverse=True)
-        )
-        old = [
-            np.flatnonzero(group == g)
-            for g, (c, t) in enumerate(pairs.T.tolist())
-            if c not in of_class or t != t_idx
-        ]
+        tasks = [t_idx] * len(buffer)
+        if 'task_labels' in wanted:
+            tasks = buffer.task_labels.tolist()
+        for row, group in enumerate(zip(buffer.labels[: len(buffer)].tolist(), tasks)):
+            groups[group].append(row)
+    old = [rows for (c, t), rows in sorted(groups.items()) if c not in of_class or t != t_idx]
     counts = [len(rows) for rows in (*old, *of_class.values())]
-    kept, added = np.split(quotas(counts, buffer.buffer_size), [len(old)])
-    buffer.keep(
-        np.concatenate([np.zeros(0, np.int64), *(rows[:count] for rows, count in zip(old, kept))])
-    )
+    remaining, added = np.split(quotas(counts, buffer.buffer_size), [len(old)])
+    buffer.keep([row for rows, count in zip(old, remaining) for row in rows[:count]])
     transform = dataset.get_normalization_transform()
     # of all classes together: of a thousand, each may be small
     if use_herding and added.any():
         rows = torch.from_numpy(np.concatenate(list(of_class.values())))
-        found = features_of(net, examples[rows], transform, net.device)
-        features = found.split(counts[len(old) :])
+        features = features_of(net, examples[rows], transform, net.device)
+        features = features.split(counts[len(old) :])
     for i, (rows, share) in enumerate(zip(of_class.values(), added)):
         chosen = buffer.generator.permutation(rows)[:share]
         if use_herding and len(chosen):
             chosen = rows[_herd(features[i], share, normalize_features)]
-        given = {
+        columns = {
             'examples': examples[chosen],
             'labels': torch.from_numpy(labels[chosen]),
             'task_labels': torch.full((len(chosen),), t_idx),
         }
         if 'logits' in wanted:
-            given['logits'] = logits_of(net, examples[chosen], transform, net.device)
-        buffer.append({name: value for name, value in given.items() if name in wanted})
+            columns['logits'] = logits_of(net, examples[chosen], transform, net.device)
+        buffer.append({name: values for name, values in columns.items() if name in wanted})
 
 
 def _herd(features: torch.Tensor, count: int, normalise: bool) -> np.ndarray:

@@ -66,23 +66,23 @@ def evaluate(
     quiet = model.args.non_verbose
     with eval_mode(model.net), Progress('Evaluating', total, quiet=quiet) as progress:
         for task, loader in loaders:
-            own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
-            found = torch.zeros(2, dtype=torch.int64, device=model.device)
+            of_task = torch.as_tensor(dataset.task_classes(task)).to(model.device)
+            right = torch.zeros(2, dtype=torch.int64, device=model.device)
             size = 0
             for batch in _batches(loader, model):
                 inputs = batch[0].to(model.device)
                 labels = batch[1].to(model.device)
                 logits = model(inputs, task) if task_aware else model(inputs)
-                for row, allowed in enumerate((choices, own)):
-                    found[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
+                for row, allowed in enumerate((choices, of_task)):
+                    right[row] += _right(logits, labels, allowed)
                 if return_loss:
                     losses += _loss(logits, labels, choices)
                 size += len(labels)
                 progress.update(len(labels))
             count += size
-            right, right_in_task = found.tolist()
-            class_il.append(0.0 if task_aware else 100 * right / max(1, size))
-            task_il.append(100 * right_in_task / max(1, size))
+            among_seen, in_task = (100 * count / max(1, size) for count in right.tolist())
+            class_il.append(0.0 if task_aware else among_seen)
+            task_il.append(in_task)
     return (
         (class_il, task_il, losses.item() / max(1, count)) if return_loss else (class_il, task_il)
     )
@@ -96,7 +96,12 @@ def hits(model, inputs, labels, classes: list) -> int:
     allowed = torch.as_tensor(classes).to(model.device)
     with eval_mode(model.net):
         logits = model(inputs.to(model.device))
-    return (allowed[logits[:, allowed].argmax(1)] == labels.to(model.device)).sum().item()
+    return _right(logits, labels.to(model.device), allowed).item()
+
+
+def _right(logits, labels, allowed) -> torch.Tensor:
+    """Number of samples whose largest logit among the allowed classes is their label's."""
+    return (allowed[logits[:, allowed].argmax(1)] == labels).sum()
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ effect are only warned of."""
 import os
 
 from bench.cli.mammoth_defaults import sees_once
+from core.arguments import spellings
 from core.environment import warn_once
 from scroll.ground.errors import InputError
 
@@ -71,7 +72,7 @@ def check_flags(args, given: set) -> None:
         )
 
 
-def settle_precision(args) -> None:
+def decide_precision(args) -> None:
     """Decide `--precision auto`."""
     exact = getattr(args, 'exact_adaptation', False)
     if args.precision == 'auto':
@@ -87,7 +88,7 @@ def check_method(model, dataset, args, given: set) -> None:
     """
     for kind, owner in (('model', model), ('dataset', dataset)):
         for flag, why in owner.REFUSED_FLAGS.items():
-            message = f'--{flag} has no effect on --{kind} {getattr(args, kind)}: {why}'
+            message = f'{spellings(flag)[0]} has no effect on --{kind} {getattr(args, kind)}: {why}'
             if flag in given - _OF_TRAINING:
                 raise InputError(message)
             if flag in given:
@@ -95,7 +96,7 @@ def check_method(model, dataset, args, given: set) -> None:
     for owner in (model, dataset):
         if hasattr(owner, 'check_args'):
             owner.check_args(args)
-    settle_precision(args)
+    decide_precision(args)
     if (args.eval_every or args.prequential) and (
         args.n_epochs != 1 or args.fitting_mode != 'epochs'
     ):

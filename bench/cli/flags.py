@@ -1,9 +1,8 @@
 """The groups of flags that runs have, each with what it affects where that is not the result
-(`AFFECTS` in
-`core.arguments`). Nothing here imports torch."""
+(`AFFECTS` in `core.arguments`). Nothing here imports torch.
+"""
 
 import argparse
-import os
 
 from core.arguments import (
     argument_group,
@@ -17,6 +16,9 @@ from core.arguments import (
 
 # what `--help` shows of the flags that every run has; `--help_all` shows all
 COMMON = {
+    'h',
+    'help',
+    'help_all',
     'model',
     'dataset',
     'backbone',
@@ -33,7 +35,10 @@ COMMON = {
     'resume',
     'savecheck',
     'loadcheck',
+    'explain',
 }
+OFF = {'type': binary_to_boolean_type, 'default': False}
+BARE = OFF | {'nargs': '?', 'const': True}  # `--flag` alone is on
 OPTIMISERS = ('sgd', 'adam', 'adamw')
 
 
@@ -74,11 +79,9 @@ def add_selection_args(parser) -> None:
         '--mammoth_defaults',
         affects='run',
         type=binary_to_boolean_type,
-        default=os.environ.get('MAMMOTH_DEFAULTS') or argparse.SUPPRESS,
-        help=(
-            "1: Mammoth's defaults where ours differ, named by a run (default: variable "
-            'MAMMOTH_DEFAULTS)'
-        ),
+        default=argparse.SUPPRESS,
+        help="1: Mammoth's defaults where ours differ, named by a run (default: variable "
+        'MAMMOTH_DEFAULTS)',
     )
     flag(
         '--model_config',
@@ -93,6 +96,13 @@ def add_selection_args(parser) -> None:
         action='store_const',
         const='best',
         help="Mammoth's name of --model_config best",
+    )
+    flag(
+        '--explain',
+        affects='display',
+        action='store_true',
+        default=argparse.SUPPRESS,
+        help='show the value of each flag and where it comes from, and exit',
     )
     flag('--dataset_config', help='name of a file in datasets/configs/<dataset>/')
 
@@ -119,14 +129,12 @@ def add_experiment_args(parser) -> None:
     flag('--optim_mom', type=real(0), default=0.0, help='momentum (sgd)')
     flag(
         '--optim_nesterov',
-        type=binary_to_boolean_type,
-        default=False,
+        **OFF,
         help='Nesterov momentum (sgd)',
     )
     flag(
         '--drop_last',
-        type=binary_to_boolean_type,
-        default=False,
+        **OFF,
         help='drop incomplete training batches',
     )
     flag('--lr_scheduler', choices=('multisteplr', 'cosine'), help='of each task')
@@ -226,8 +234,7 @@ def add_stream_args(parser) -> None:
     flag(
         '--disable_noisy_labels_cache',
         affects='speed',
-        type=binary_to_boolean_type,
-        default=False,
+        **OFF,
         help='no effect: wrong labels are drawn from the seed, not kept in files',
     )
     flag('--cache_path_noisy_labels', affects='place', default='noisy_labels', help='no effect')
@@ -274,15 +281,13 @@ def add_fitting_args(parser) -> None:
     flag(
         '--inference_only',
         affects='part',
-        type=binary_to_boolean_type,
-        default=False,
+        **OFF,
         help='train nothing, evaluate',
     )
     flag(
         '--debug_mode',
         affects='part',
-        type=binary_to_boolean_type,
-        default=False,
+        **OFF,
         help='a few batches of each pass and evaluation',
     )
 
@@ -345,8 +350,7 @@ def add_management_args(parser) -> None:
     flag('--seed', type=whole(0, 2**63 - 1), default=0, help='every random stream derives from it')
     flag(
         '--permute_classes',
-        type=binary_to_boolean_type,
-        default=False,
+        **OFF,
         help='rename the classes at random',
     )
     flag('--base_path', affects='place', default='./data/', help='data sets, results and caches')
@@ -369,8 +373,7 @@ def add_management_args(parser) -> None:
     flag(
         '--prequential',
         affects='record',
-        type=binary_to_boolean_type,
-        default=False,
+        **OFF,
         help=(
             'predict each batch before it is learned; costs a forward pass, of scroll also a solve'
         ),
@@ -378,24 +381,19 @@ def add_management_args(parser) -> None:
     flag(
         '--enable_other_metrics',
         affects='record',
-        type=binary_to_boolean_type,
-        default=False,
+        **OFF,
         help='forward and backward transfer, forgetting',
     )
     flag(
         '--non_verbose',
         affects='display',
-        type=binary_to_boolean_type,
-        nargs='?',
-        const=True,
-        default=False,
+        **BARE,
         help='no progress: no bar on a terminal, no lines elsewhere',
     )
     flag(
         '--disable_log',
         affects='place',
-        type=binary_to_boolean_type,
-        default=False,
+        **OFF,
         help='write no results files',
     )
     flag(
@@ -422,6 +420,5 @@ def add_management_args(parser) -> None:
         'and optimisers stay in float32; auto: bfloat16 where the machine has matrix units for it',
     )
     flag('--distributed', affects='speed', choices=('no',), default='no', help='no effect')
-    on_off = {'type': binary_to_boolean_type, 'nargs': '?', 'const': True, 'default': False}
-    flag('--nowand', affects='display', help='no effect: there is no tracker', **on_off)
-    flag('--force_compat', help='let a task-aware method run on a stream without tasks', **on_off)
+    flag('--nowand', affects='display', help='no effect: there is no tracker', **BARE)
+    flag('--force_compat', help='let a task-aware method run on a stream without tasks', **BARE)

@@ -14,7 +14,8 @@ def _table(kind: str) -> dict:
 
 
 def of_method(model) -> dict:
-    """flag -> Mammoth's default, of a method's class of ours; of others nothing."""
+    """flag -> Mammoth's default, of a method's class of ours; of others nothing. None: that of the
+    data set."""
     return _table('methods').get(normalise(model.NAME), {}) if is_shipped(model) else {}
 
 
@@ -41,16 +42,14 @@ def differences(args, model, dataset) -> str:
         or 'mammoth_defaults' in args
     ):
         return ''
-    theirs = {
-        **of_data(dataset),
-        **of_method(model),
-        **({} if args.lr == 0 else {'lr': 'required'}),
-    }
+    theirs = of_data(dataset) | of_method(model)
+    if args.lr != 0:
+        theirs['lr'] = 'required'
     other = [
         f'{flag} {getattr(args, flag)} ({"of the data set" if value is None else value})'
         for flag, value in theirs.items()
         if flag not in args.given and getattr(args, flag) != value
     ]
-    return f"Mammoth's defaults differ: {', '.join(other)}; --mammoth_defaults 1 takes them" * bool(
-        other
-    )
+    if not other:
+        return ''
+    return f"Mammoth's defaults differ: {', '.join(other)}; --mammoth_defaults 1 takes them"

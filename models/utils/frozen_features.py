@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from backbone import weights
-from core.arguments import binary_to_boolean_type, whole
+from core.arguments import binary_to_boolean_type, spellings, whole
 from core.plugins import is_shipped
 from models.utils.continual_model import ContinualModel
 from scroll.embedding.embedder import DTYPES, Embedder
@@ -49,8 +49,7 @@ def add_embedding_args(parser) -> None:
     """How the backbone runs."""
     flag = parser.add_argument_group('frozen backbone').add_argument
     flag(
-        '--embedding_dtype',
-        '--embed_dtype',
+        *spellings('embed_dtype'),
         dest='embed_dtype',
         choices=(AUTO, *DTYPES),
         default=AUTO,
@@ -93,8 +92,8 @@ def add_embedding_args(parser) -> None:
     )
 
 
-def settle_dtype(args) -> None:
-    """Decide `--embedding_dtype auto`: integers, unless `-O` asks for faster products."""
+def decide_dtype(args) -> None:
+    """Decide `--dtype auto`: integers, unless `-O` asks for faster products."""
     if args.embed_dtype == AUTO:
         fits = weights.has_integers(args.weights, getattr(args, 'input_size', None))
         args.embed_dtype = 'integer' if fits and not args.code_optimization else 'float32'

@@ -3,8 +3,15 @@
 import argparse
 import inspect
 
-from core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signature, real, whole
-from models.utils.frozen_features import add_embedding_args, settle_dtype
+from core.arguments import (
+    add_rehearsal_args,
+    binary_to_boolean_type,
+    of_signature,
+    real,
+    spellings,
+    whole,
+)
+from models.utils.frozen_features import add_embedding_args, decide_dtype
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
 from scroll.exports.tensors import FORMATS, check_export
@@ -73,9 +80,8 @@ def add_flags(parser) -> None:
     flag = parser.add_argument_group('SCROLL, online stage').add_argument
     for name, setting in _ONLINE.items():
         about = SETTINGS[setting]
-        aliases = ('--head',) * (setting == 'head')
         how = {'choices': about.choices} if about.choices else {'type': _reader(setting)}
-        flag(f'--{name}', *aliases, default=about.default, help=about.help, **how)
+        flag(*spellings(name), dest=name, default=about.default, help=about.help, **how)
     flag('--lift_seed', type=whole(0), help="of the lift's random matrix (default: --seed)")
     add_embedding_args(parser)
     flag = parser.add_argument_group('SCROLL, adaptation').add_argument
@@ -160,8 +166,10 @@ def _add_file_flags(flag) -> None:
 
 
 def check_args(args) -> None:
-    """InputError, before any work, for flags that contradict each other, except of a loaded run."""
-    settle_dtype(args)
+    """InputError, before any work, for flags that do not go together, but for those of a loaded
+    run.
+    """
+    decide_dtype(args)
     if args.keep_keys is None:
         args.keep_keys = bool(args.save_state)
     for flag, needed in (

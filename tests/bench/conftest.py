@@ -7,7 +7,6 @@ import pytest
 
 from bench.certify import trials
 from core.commands import run_command
-from tests.models.conftest import small_digits  # noqa: F401 (a fixture)
 
 
 @contextmanager

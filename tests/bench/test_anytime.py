@@ -11,7 +11,6 @@ from bench.run.building import initialize
 from bench.run.training import train
 from scroll.ground.grid import GRID
 from tests.conftest import refused
-from tests.models.conftest import small_digits  # noqa: F401 (a fixture)
 
 SCROLL = {'model_config': 'base', 'adaptation': 'none', 'buffer_size': 40}
 

@@ -43,6 +43,7 @@ class ProbeModel(Sgd):
         add_rehearsal_args(parser)
         parser.set_defaults(**ProbeModel.wanted)
         parser.add_argument('--strength', type=real(0), default=0.1, help='how strongly')
+        parser.add_argument('--strategy', default='first')
         return parser
 
 
@@ -103,20 +104,19 @@ def test_where_nothing_is_said(probe):
     the other before.
     """
     args = probe('--shade 0.25 --inverted yes --batch_size 16')
-    assert (args.optimizer, args.seed, args.lr_milestones, args.strength, args.minibatch_size) == (
-        'sgd',
-        0,
-        [],
-        0.1,
-        16,
-    )
-    assert (args.backbone, args.width, args.shade, args.inverted, args.origin) == (
-        'resnet18-md',
-        64,
-        0.25,
-        True,
-        None,
-    )
+    expected = {
+        'optimizer': 'sgd',
+        'seed': 0,
+        'lr_milestones': [],
+        'strength': 0.1,
+        'minibatch_size': 16,
+        'backbone': 'resnet18-md',
+        'width': 64,
+        'shade': 0.25,
+        'inverted': True,
+        'origin': None,
+    }
+    assert vars(args).items() >= expected.items()
     args = probe(defaults={'strength': 0.3, 'minibatch_size': 5})
     assert (args.strength, args.minibatch_size) == (0.3, 5)
 
@@ -149,71 +149,62 @@ def test_of_the_rules_of_best_the_last_that_holds_wins(probe, buffer, strength):
 
 
 @pytest.mark.parametrize(
-    'text, words',
+    'text, word',
     [
-        ('strenth: 1', ['strenth', 'did you mean strength']),
-        ('lr: fast', ['lr', 'fast']),
-        ('lr: .nan', ['lr', 'nan']),
-        ('lr: {a: 1}', ['lr']),
-        ('lr: -1', ['lr', '-1']),
-        ('batch_size: ' + '9' * 5000, ['YAML']),
-        ('lr: [0.1, 0.2]', ['lr', '[0.1, 0.2]']),
-        ('optimizer: sgdd', ['optimizer', 'sgdd', 'adamw']),
-        ('lr_milestones: [5, x]', ['lr_milestones', 'x']),
-        ('lr_milestones: 35', ['lr_milestones', '35']),
-        ('lr: "open', ['YAML']),
+        ('strenth: 1', 'did you mean strength'),
+        ('lr: fast', 'fast'),
+        ('lr: .nan', 'nan'),
+        ('lr: {a: 1}', 'lr'),
+        ('lr: -1', '-1'),
+        ('batch_size: ' + '9' * 5000, 'YAML'),
+        ('lr: [0.1, 0.2]', '[0.1, 0.2]'),
+        ('optimizer: sgdd', 'adamw'),
+        ('lr_milestones: [5, x]', 'x'),
+        ('lr_milestones: 35', '35'),
+        ('lr: "open', 'YAML'),
     ],
-    ids=lambda value: str(value)[:40],
+    ids=lambda value: value[:40],
 )
 @pytest.mark.parametrize('where', ['model', 'data set'])
-def test_nonsense_in_a_config_file_is_refused(probe, where, text, words):
-    with refused(*words):
-        probe(
-            **{'config': f'default: {{{text}}}' if text.count(': ') and '"' not in text else text}
-            if where == 'model'
-            else {'data_config': text}
-        )
+def test_nonsense_in_a_config_file_is_refused(probe, where, text, word):
+    files = {'data_config': text}
+    if where == 'model':
+        files = {'config': f'default:\n  {text}'}
+    with refused(word, text.partition(':')[0] if word != 'YAML' else ''):
+        probe(**files)
 
 
 @pytest.mark.parametrize(
-    'text, words',
+    'text, word',
     [
-        *((text, ['default']) for text in ('default: 3', 'default: [1]', 'lr: 3')),
-        *(
-            (text, ['when'])
-            for text in (
-                'best: 3',
-                'best: [1]',
-                'best: [{set: {strength: 1}}]',
-                'best: [{when: {}, set: 3}]',
-                'best: [{when: {dataset: {min: 1}}, set: {}}]',
-                'best: [{when: {lr: {min: low}}, set: {}}]',
-            )
-        ),
-        *(
-            (text, [])
-            for text in (
-                'probe-data: 3',
-                'probe-data: [1]',
-                'best: {probe-data: {7: 3}}',
-                'probe-data: {7: [1]}',
-            )
-        ),
-        ('probe-data: {small: {lr: 1}}', ['small', 'buffer size']),
-        ('probe-data: {7: {speed: 1}}', ['speed', 'not a flag']),
-        ('a: &a {lr: 1}\nb: *a', ['aliases']),
+        ('default: 3', 'default'),
+        ('default: [1]', 'default'),
+        ('lr: 3', 'default'),
+        ('best: 3', 'when'),
+        ('best: [1]', 'when'),
+        ('best: [{set: {strength: 1}}]', 'when'),
+        ('best: [{when: {}, set: 3}]', 'when'),
+        ('best: [{when: {dataset: {min: 1}}, set: {}}]', 'when'),
+        ('best: [{when: {lr: {min: low}}, set: {}}]', 'when'),
+        ('probe-data: 3', 'flags'),
+        ('probe-data: [1]', 'flags'),
+        ('best: {probe-data: {7: 3}}', 'not a flag'),
+        ('probe-data: {7: [1]}', 'not a flag'),
+        ('probe-data: {small: {lr: 1}}', 'buffer size'),
+        ('probe-data: {7: {speed: 1}}', 'not a flag'),
+        ('a: &a {lr: 1}\nb: *a', 'aliases'),
     ],
-    ids=str,
 )
-def test_a_model_config_of_another_shape_is_refused(probe, text, words):
-    with refused('models/config/probe_model.yaml', *words):
+def test_a_model_config_of_another_shape_is_refused(probe, text, word):
+    with refused('models/config/probe_model.yaml', word):
         probe('--model_config=best', config=text)
 
 
 @pytest.mark.parametrize(
     'text, name, value',
     [
-        *((text, 'lr_scheduler', None) for text in ('lr_scheduler: None', 'lr_scheduler: null')),
+        ('lr_scheduler: None', 'lr_scheduler', None),
+        ('lr_scheduler: null', 'lr_scheduler', None),
         ('lr_scheduler: cosine', 'lr_scheduler', 'cosine'),
         ('optim_nesterov: true', 'optim_nesterov', True),
         ('drop_last: no', 'drop_last', False),
@@ -222,7 +213,6 @@ def test_a_model_config_of_another_shape_is_refused(probe, text, words):
         ('non_verbose: true', 'non_verbose', True),
         ('joint: 1', 'joint', 1),
     ],
-    ids=str,
 )
 def test_values_in_a_config_have_the_types_of_their_flags(probe, text, name, value):
     """Also those of flags that may stand bare or have other names on the command line."""
@@ -287,22 +277,12 @@ none-yet:
 )
 def test_sections_as_mammoth_has_them(probe, dataset, buffer, strength, epochs):
     """Data set and buffer size over data set over default; what is not there is not missed."""
-    args = probe(
-        '--model_config=best', config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}'
-    )
-    assert (args.strength, args.n_epochs, args.optim_wd, args.optim_mom) == (
-        strength,
-        epochs,
-        0.125,
-        0.5 * (epochs == 9),
-    )
-    assert probe(config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}').strength == 1
-    assert (
-        probe(
-            '--load_best_args', config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}'
-        ).strength
-        == strength
-    )
+    run = {'config': SECTIONS, 'dataset': dataset, 'buffer': f'--buffer_size={buffer}'}
+    args = probe('--model_config=best', **run)
+    assert (args.strength, args.n_epochs, args.optim_wd) == (strength, epochs, 0.125)
+    assert args.optim_mom == (0.5 if epochs == 9 else 0)
+    assert probe(**run).strength == 1
+    assert probe('--load_best_args', **run).strength == strength
 
 
 @pytest.mark.parametrize(
@@ -347,18 +327,15 @@ def test_a_flag_that_clashes_is_told(parse, monkeypatch):
 
 @pytest.mark.parametrize('method', ['bic', 'scroll'])
 def test_every_flag_says_what_it_affects(method):
-    affects = parse_args(
-        words_of('--model', method, '--dataset seq-digits --weights none'), return_parser_only=True
-    ).affects()
+    words = words_of('--model', method, '--dataset seq-digits --weights none')
+    affects = parse_args(words, return_parser_only=True).affects()
     assert set(affects.values()) <= set(AFFECTS)
-    for word, endings in {
-        'place': ('_path', '_every'),
-        'speed': ('device', '_threads', '_workers', '_cache'),
-        'display': ('notes', '_verbose'),
+    for word, flags in {
+        'place': 'base_path checkpoint_path results_path checkpoint_every',
+        'speed': 'device num_threads num_workers disable_noisy_labels_cache',
+        'display': 'notes non_verbose',
     }.items():
-        assert {
-            affects[name] for name in affects if name.endswith(endings) and name != 'eval_every'
-        } <= {word}
+        assert {affects[flag] for flag in flags.split()} == {word}
 
 
 @pytest.mark.parametrize(
@@ -381,8 +358,49 @@ def test_what_tells_runs_apart_is_in_their_keys(parse, words, same):
     assert (parse('er', flags, words).key == parse('er', flags).key) == same
 
 
-def test_every_method_has_the_same_config_by_default():
-    words = [words_of('--model', name, '--dataset seq-digits') for name in models.get_model_names()]
-    assert {
-        parse_args(of_one, return_parser_only=True).get_default('model_config') for of_one in words
-    } == {None}
+def test_explain_prints_each_value_with_its_source(probe, capsys):
+    with pytest.raises(SystemExit) as end:
+        probe('--model_config=best --explain', config=SECTIONS, data_config='batch_size: 9')
+    lines = capsys.readouterr().out.splitlines()
+    assert not end.value.code
+    file = 'models/config/probe_model.yaml'
+    expected = [
+        'lr 0.5 from the command line',
+        'n_epochs 9 from models/config/probe_model.yaml: probe-data',
+        'batch_size 9 from datasets/configs/probe-data/default.yaml',
+        f'strength 3.0 from {file}: probe-data, 7 samples',
+        f'optim_wd 0.125 from {file}: default',
+        'weights none from the command line',
+        'backbone resnet18-md from data set probe-data',
+        'shade 0.5 from default',
+        'minibatch_size 9 from default: None',
+    ]
+    assert not set(expected) - set(lines)
+    assert lines[-1].endswith('from default')
+    with pytest.raises(SystemExit):
+        probe('--model_config=best --explain', config=RULES, defaults={'optim_mom': 0.25})
+    lines = capsys.readouterr().out.splitlines()
+    assert f'optim_wd 0.5 from {file}: best, dataset probe-data' in lines
+    assert f'strength 3.0 from {file}: best, buffer_size ..100' in lines
+    assert 'optim_mom 0.25 from method probe-model' in lines
+    with refused('--lr', 'fast'):  # an invalid run has no explanation
+        probe('--explain', lr='--lr=fast')
+
+
+def test_a_method_may_have_a_flag_that_is_a_newer_name_of_ours(probe):
+    assert probe(config='default: {strategy: last}').strategy == 'last'
+
+
+def test_flags_have_older_names_which_rows_keep(parse, monkeypatch, tmp_path):
+    new = parse('scroll', '--head qda --targets onehot --strategy hash --dtype float32')
+    older = (
+        '--predictor qda --ridge_targets onehot --buffer_strategy hash --embedding_dtype float32'
+    )
+    old = parse('scroll', older)
+    assert (vars(new), new.key) == (vars(old), old.key)
+    assert (old.predictor, old.ridge_targets, old.embed_dtype) == ('qda', 'onehot', 'float32')
+    monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
+    for head, strategy in (('head', 'buffer_strategy'), ('predictor', 'strategy')):
+        rules = f'best: [{{when: {{{head}: ncc}}, set: {{{strategy}: hash}}}}]'
+        written(tmp_path, {'models/config/scroll.yaml': rules})
+        assert parse('scroll', '--head ncc --model_config best').buffer_strategy == 'hash'

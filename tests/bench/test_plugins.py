@@ -88,13 +88,6 @@ def test_an_unknown_name_gets_the_nearest_or_the_whole_list(things):
         things.check('zzz')
 
 
-def test_a_name_registered_by_two_modules_is_an_error(things):
-    made = things.get('made')
-    assert things.register('made')(made) is made  # the same module again: a reload
-    with pytest.raises(ValueError, match=r'made.*plugged.decorated'):
-        things.register('Made')(type('Other', (), {}))
-
-
 def test_a_name_that_two_files_declare_is_refused_when_it_is_chosen(things, folder):
     written(folder, {'second.py': 'class Second:\n    NAME = "fine-one"\n'})
     assert things.get('typed').__name__ == 'Typed'

@@ -13,7 +13,6 @@ import pytest
 from scroll.__main__ import main as scroll_command
 from scroll.ground import progress
 from scroll.ground.progress import Progress
-from tests.models.conftest import small_digits  # noqa: F401 (a fixture)
 
 
 @pytest.fixture

@@ -14,8 +14,6 @@ from bench.run.building import initialize
 from bench.run.training import train
 from scroll.sums.statistics import Statistics
 from tests.conftest import files_below, refused, words_of
-from tests.datasets.conftest import foreign  # noqa: F401 (a fixture)
-from tests.models.conftest import small_digits  # noqa: F401 (a fixture)
 from tests.models.test_contract import QUICK, known_flags, predictions
 from tests.test_resume import different, full, rows_below, the_end
 
@@ -29,7 +27,7 @@ def run(parse, tmp_path):
     """
 
     def whole(method, *flags, folder='run'):
-        words = words_of(*QUICK.get(method, []), '--n_splits 3 --batch_size 16', *flags)
+        words = words_of(QUICK.get(method, ''), '--n_splits 3 --batch_size 16', *flags)
         if (
             '--buffer_size' in known_flags(method)
             and '--buffer_size' not in words

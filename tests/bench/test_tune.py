@@ -115,13 +115,16 @@ def test_rules_replace_older_ones_and_trials_are_made_once(
     assert len(asked) == 2
     monkeypatch.setattr('core.configs.ROOT', tmp_path)
     known = {'model': 'er-ace', 'model_config': 'best', **other, 'weights': tiny_weights}
-    assert model_config('er-ace', 'best', known)[0] == {
-        name: getattr(asked[0], name) for name in SPACES['er-ace']
-    }
+
+    def values(run) -> dict:
+        sources = model_config('best', run)
+        return {flag: value for source in sources for flag, value in source.values.items()}
+
+    assert values(known) == {name: getattr(asked[0], name) for name in SPACES['er-ace']}
     assert 'tuned with 2 trials' in chosen_by(known)
     assert '|M| = 100' in chosen_by(known)
     assert chosen_by({**known, 'weights': 'none'}) == 'the paper'
-    assert model_config('er-ace', 'best', {**known, 'weights': 'other'})[0] == {'lr': 0.3}
+    assert values({**known, 'weights': 'other'}) == {'lr': 0.3}
     assert path.read_text().startswith('# Said by hand.\nby: the paper\n')
     assert chosen_by({**known, 'model_config': 'base'}) == ''
 

@@ -174,7 +174,7 @@ def test_a_parquet_file(arguments, tmp_path):
         ('--features {file} --backbone resnet18', 'linear or mlp'),
         ('--features {file} --n_splits 11', '1..10'),
         ('--features {file} --input_size 32', '--input_size'),
-        ('--features {file} --embedding_dtype float32', 'embed_dtype'),
+        ('--features {file} --embedding_dtype float32', '--dtype'),
         ('--features {file} --test_features {folder}/plain.npz --test_share .1', '--test_share'),
         ('--features {file} --test_features nothing.npz', '--test_features nothing.npz'),
         ('--features {file} --test_features {folder}/narrow.npz', '--test_features'),

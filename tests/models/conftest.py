@@ -3,7 +3,6 @@ compare with.
 """
 
 import functools
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -13,46 +12,7 @@ import models
 from bench.cli.parsing import base_parser
 from bench.run.building import initialize
 from bench.run.training import train, training_mode
-from datasets.utils import readers, scheduled_dataset
 from tests.conftest import words_of
-
-
-def first_of_each(whole: readers.Images, train: int, test: int) -> readers.Images:
-    """The first training and test images of each digit."""
-
-    def first(labels, count):
-        return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
-
-    rows = first(whole.train_labels, train)
-    test_rows = first(whole.test_labels, test)
-    return readers.Images(
-        whole.train[rows],
-        whole.train_labels[rows],
-        whole.test[test_rows],
-        whole.test_labels[test_rows],
-        whole.class_names,
-    )
-
-
-@contextmanager
-def digits_are(images: readers.Images):
-    """Inside, these are the images of the digits."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            readers, 'digits', lambda: readers.Images(*map(np.copy, images[:4]), images.class_names)
-        )
-        scheduled_dataset._read_once.cache_clear()
-        try:
-            yield images
-        finally:
-            scheduled_dataset._read_once.cache_clear()
-
-
-@pytest.fixture
-def small_digits():
-    """The first 8 training and 4 test images of each digit: enough for what holds of any data."""
-    with digits_are(first_of_each(readers.digits(), 8, 4)):
-        yield
 
 
 @functools.cache

@@ -15,8 +15,8 @@ from bench.run.training import train
 from core.environment import warn_once
 from datasets.utils import readers
 from tests.bench.test_model_state import through_a_file
-from tests.conftest import refused, words_of
-from tests.models.conftest import digits_are, first_of_each, known_flags
+from tests.conftest import digits_are, first_of_each, refused, words_of
+from tests.models.conftest import known_flags
 
 METHODS = models.get_model_names()
 TASK_FREE = [

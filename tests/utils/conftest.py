@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.models.conftest import seeded, small_digits  # noqa: F401 (a fixture)
+from tests.models.conftest import seeded
 
 MEAN = (0.1, 0.2, 0.3)
 STD = (0.5, 1.0, 2.0)

@@ -59,23 +59,10 @@ def test_each_image_is_a_shifted_copy_filled_with_black_or_its_mirror_image():
     """And not all images shift alike."""
     x = images(40)
     out = (BatchTransform(PLAIN, 2, True, 0)(x) + 1) / 2
-    found = {match(moved(image, 2), result) for image, result in zip(x, out)}
-    assert len(found) > 10
-    assert {i >= 25 for i in found} == {True, False}
+    moves = [match(moved(image, 2), result) for image, result in zip(x, out)]
+    assert len(set(moves)) > 10
+    assert 10 < sum(move >= 25 for move in moves) < 30
     assert len({match(moved(a, 2, mirrored=False), b) for a, b in zip(x, random_crop(x, 2))}) > 10
-
-
-def test_flip_mirrors_about_half_of_the_images_by_the_global_seed():
-    x = images(1000, 4)
-    results = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        results.append(random_flip(x))
-    same = (results[0] == x).all(dim=(1, 2, 3))
-    assert 420 < same.sum() < 580
-    assert torch.equal(results[0][~same], x[~same].flip(-1))
-    assert torch.equal(results[0], results[1])
-    assert not torch.equal(results[0], results[2])
 
 
 class Counting:

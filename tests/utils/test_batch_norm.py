@@ -60,12 +60,10 @@ def test_a_single_value_per_channel_is_normalised_by_the_running_statistics_whic
     net = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, eps=0), nn.Flatten(), nn.BatchNorm1d(4, eps=0)
     )
-    (
-        net[1].running_mean.fill_(3),
-        net[1].running_var.fill_(4),
-        net[1].weight.data.fill_(5),
-        net[1].bias.data.fill_(1),
-    )
+    net[1].running_mean.fill_(3)
+    net[1].running_var.fill_(4)
+    net[1].weight.data.fill_(5)
+    net[1].bias.data.fill_(1)
     x = X[:1, :, :3, :3]
     with pytest.raises(ValueError, match='more than 1 value per channel'):
         net(x)
@@ -89,6 +87,7 @@ def test_more_values_are_normalised_by_their_own_and_remembered(samples):
     with allow_single_values(net):
         assert torch.equal(net(X[:samples]), twin(X[:samples]))
         assert equal(statistics(net), statistics(twin))
-        net.eval(), twin.eval()
+        net.eval()
+        twin.eval()
         assert torch.equal(net(X[:1, :, :3, :3]), twin(X[:1, :, :3, :3]))
         assert not net[1].training

@@ -18,7 +18,8 @@ def numbered(count: int, start: int = 0) -> torch.Tensor:
     """uint8 images (count, 2, 2, 3): the number of each sample in two bytes."""
     numbers = torch.arange(start, start + count)
     images = torch.zeros(count, 2, 2, 3, dtype=torch.uint8)
-    images[:, 0, 0, 0], images[:, 0, 0, 1] = numbers % 256, numbers // 256
+    images[:, 0, 0, 0] = numbers % 256
+    images[:, 0, 0, 1] = numbers // 256
     return images
 
 
@@ -199,18 +200,17 @@ def test_a_larger_size_is_used_and_a_smaller_one_hides_the_last():
     assert len(buffer.get_data(9)[0]) == 3
 
 
-@pytest.mark.parametrize(
-    'change',
-    [lambda buffer: buffer.keep([3, 1]), lambda buffer: setattr(buffer, 'buffer_size', 16)],
-    ids=['rows lost', 'larger'],
-)
+@pytest.mark.parametrize('larger', [False, True])
 @pytest.mark.parametrize('strategy', ['reservoir', 'greedy'])
-def test_free_rows_are_filled_one_after_the_other(strategy, change):
+def test_free_rows_are_filled_one_after_the_other(strategy, larger):
     """Long after the reservoir's counter has passed the size: no row may come to count that nothing
     was written to.
     """
     buffer = filled(10, 100, 9, strategy=strategy)
-    change(buffer)
+    if larger:
+        buffer.buffer_size = 16
+    else:
+        buffer.keep([3, 1])
     for number in range(100, 130):
         offer(buffer, [number % 5], start=number)
         kept = number_of(buffer.examples[: len(buffer)])
@@ -265,10 +265,19 @@ def test_nothing_to_draw():
 class _Task:
     """A data set as `fill_buffer` needs it: six images of class 0, none of class 1."""
 
-    raw = staticmethod(lambda ids: numbered(6)[ids])
     targets = torch.zeros(6, dtype=torch.int64)
-    task_classes = staticmethod(lambda t: [0, 1])
-    get_normalization_transform = staticmethod(lambda: None)
+
+    @staticmethod
+    def raw(ids):
+        return numbered(6)[ids]
+
+    @staticmethod
+    def task_classes(t):
+        return [0, 1]
+
+    @staticmethod
+    def get_normalization_transform():
+        return None
 
 
 def test_a_task_may_lack_a_class():

@@ -33,7 +33,9 @@ class Logits(nn.Module):
 class Batches(list):
     """A loader: batches of (logits, labels)."""
 
-    dataset = property(lambda self: range(sum(len(y) for _, y, *_ in self)))
+    @property
+    def dataset(self):
+        return range(sum(len(y) for _, y, *_ in self))
 
 
 def stream(tasks, c_task, loaders):

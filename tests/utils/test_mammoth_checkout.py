@@ -212,7 +212,7 @@ def test_unknown_keys_in_config_files_of_the_checkout_are_warned_of_and_in_ours_
     warned = capsys.readouterr().err
     assert all(
         f'{name} is not a flag of this run' in warned
-        for name in ('theirs.yaml: odd_m', 'rare.yaml: odd_d')
+        for name in ('theirs.yaml: default: odd_m', 'rare.yaml: odd_d')
     )
     monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
     written(tmp_path, {'datasets/configs/seq-digits/rare.yaml': 'odd_d: 1\n'})

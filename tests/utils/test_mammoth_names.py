@@ -112,8 +112,6 @@ def test_a_backbone_that_is_asked_for_is_mammoths_and_starts_from_scratch(name, 
 
 
 def test_the_pretrained_backbone_is_the_default_where_no_backbone_is_asked_for(tiny_weights):
-    args = arguments('--lr 0.1')
-    assert (args.backbone, args.weights) == ('resnet18-md', 'compact')
     args = arguments('--lr 0.1 --weights none')
     assert (args.backbone, args.weights, args.width) == ('resnet18-md', 'none', 64)
     args = arguments('--lr 0.1 --backbone resnet18_md --weights', tiny_weights)
@@ -144,27 +142,19 @@ def test_weights_may_call_the_network_of_meta_dataset_resnet18(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'flags, dataset, line',
+    'dataset, line',
     [
-        (
-            ['--buffer_size 200 --model_config best'],
-            'seq-cifar100',
-            ['buffer_size 200', '500, 2000'],
-        ),
-        (
-            ['--buffer_size 200 --model_config best'],
-            'seq-digits',
-            ['no section for seq-digits', 'seq-cifar100'],
-        ),
+        ('seq-cifar100', 'buffer_size 200 (it has 500, 2000)'),
+        ('seq-digits', 'no section for seq-digits (it has seq-cifar100'),
     ],
 )
-def test_what_of_a_config_file_cannot_be_used_is_said(config, capsys, flags, dataset, line):
+def test_what_of_a_config_file_cannot_be_used_is_said(config, capsys, dataset, line):
     config('models/config/derpp.yaml', DERPP)
-    args = derpp(*flags, '--lr 0.7', dataset=dataset)
+    args = derpp('--buffer_size 200 --model_config best --lr 0.7', dataset=dataset)
     said = capsys.readouterr().err
     assert said.count('\n') == 1
     assert 'models/config/derpp.yaml' in said
-    assert all(word in said for word in line)
+    assert line in said
     assert (args.lr, args.optim_wd) == (0.7, 0.125)
 
 
