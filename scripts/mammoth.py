@@ -1,6 +1,339 @@
 #!/usr/bin/env python3
-"""Models and data sets of a Mammoth checkout: which run here; our methods next to its own."""
+"""Models of a Mammoth checkout that run here, and our methods compared with its own.
 
-import _root
+    python scripts/mammoth.py verdicts ~/mammoth --images 100
+    python scripts/mammoth.py configs ~/mammoth
+    python scripts/mammoth.py compare ~/mammoth --models er --images 960 -- --n_epochs 1
 
-_root.run('bench.checkout')
+`verdicts` runs every model and reads every data set of the checkout for a few batches of two tasks.
+`configs` compares the effective values of its configurations with those of its own parser.
+`compare` runs methods that both have, here and there in turn. Flags of main.py go behind a `--`,
+those for ours alone behind a second one. Rows go to `--out`: those of `configs` at its end, others
+at once, and the same command resumes; `scripts/documents.py` makes the tables of docs/mammoth.md.
+"""
+
+if __name__ == '__main__':
+    import _root
+
+    _root.run('scripts.mammoth')
+
+import ast
+import inspect
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+
+import bench
+import datasets
+import models
+from bench.certify.store import write_csv
+from bench.cli.parsing import parse_args
+from core.arguments import ArgumentParser, whole
+from core.configs import read_yaml
+from core.mammoth import use_checkout
+from core.plugins import MAMMOTH, ROOT
+from core.rows import read_rows
+from scroll.ground.errors import InputError
+from scroll.ground.progress import Progress
+
+SECONDS = 900  # for one model or data set
+# what an error says -> the verdict; the first that fits
+REASONS = {
+    r'CUDA|NVIDIA': 'needs CUDA',
+    r'ModuleNotFoundError|ImportError|[Pp]lease install': 'needs a package',
+    r'URLError|urlopen|HTTPError|huggingface|LocalEntryNotFound|[Dd]ownload|Connection|Missing keys'
+    r'|No such file|not found|FileNotFound|does not exist|corrupted': 'needs weights or data',
+}
+FEW_BATCHES = {
+    'buffer_size': 100,
+    'minibatch_size': 16,
+    'lr': 0.01,
+    'batch_size': 16,
+    'debug_mode': 1,
+    'non_verbose': 1,
+    'disable_log': 1,
+    'stop_after': 2,
+    'device': 'cpu',
+    'num_threads': 1,
+}
+NOT_COMPARED = {
+    'seed',
+    'base_path',
+    'results_path',
+    'checkpoint_path',
+    'device',
+    'num_workers',
+    'model',
+    'dataset',
+    'validation',
+    'minibatch_size',
+    'notes',
+    'model_config',
+}
+THEIR_PARSER = """
+import json, sys
+sys.path.insert(0, ".")
+from main import parse_args
+for line in sys.stdin:
+    sys.argv = ["main.py", *json.loads(line)]
+    try:
+        found = {name: repr(value) for name, value in vars(parse_args()).items()}
+    except BaseException as error:
+        found = f"{type(error).__name__}: {error}"
+    print("ARGUMENTS " + json.dumps(found), flush=True)
+"""
+THEIR_MAIN = """
+import os, runpy, sys, torch
+fewer_images({})
+torch.set_num_threads(1)
+torch.set_num_threads = lambda count: None
+del sys.argv[0]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
+runpy.run_path(sys.argv[0], run_name='__main__')
+"""
+
+
+def fewer_images(count: int) -> None:
+    """Let torchvision's CIFAR have the first `count` training images of each class; 0: all."""
+    import numpy as np
+    from torchvision.datasets import CIFAR10
+
+    read = CIFAR10.__init__
+
+    def read_few(self, *args, **kwargs):
+        read(self, *args, **kwargs)
+        if self.train and count:
+            labels = np.array(self.targets)
+            first = [np.flatnonzero(labels == label)[:count] for label in set(self.targets)]
+            ids = np.sort(np.concatenate(first))
+            self.data = self.data[ids]
+            self.targets = labels[ids].tolist()
+
+    CIFAR10.__init__ = read_few
+
+
+def try_out(kind: str, model: str, dataset: str, root: str, images: int, words: list) -> None:
+    """Run a model for a few batches, or read the first batch of a data set, with values for
+    whatever is required.
+    """
+    fewer_images(images)
+    flags = {'mammoth': root, 'model': model, 'dataset': dataset}
+    required, optional = bench.get_avail_args(**flags)
+    available = required | optional
+    for name in available:
+        if name.endswith('_epochs') and name != 'eval_epochs':
+            flags[name] = 1
+    flags |= {name: value for name, value in FEW_BATCHES.items() if name in available}
+    if 'true_labels' in inspect.signature(models.get_model_class(model).observe).parameters:
+        # they fill a buffer of purified samples, some of them in every other pass
+        flags |= {'noise_rate': 0.2, 'n_epochs': 3, 'buffer_size': 50}
+    for name, about in required.items():
+        flags.setdefault(name, (about['choices'] or [1])[0])
+    from bench.run.building import initialize
+
+    run = initialize(parse_args([*bench.flag_words(**flags), *words]))
+    if kind == 'model':
+        bench.train(*run)
+    else:
+        next(iter(run[1].get_data_loaders()[0]))
+
+
+def verdict_of(kind: str, model: str, dataset: str, args) -> tuple[str, str]:
+    """(verdict, reason) of a method or data set, from `try_out` in a process of its own."""
+    root = str(args.path)
+    words = [*args.place, *args.flags]
+    code = (
+        f'import sys; sys.path.insert(0, {str(ROOT)!r}); from scripts.mammoth import try_out; '
+        f'try_out{(kind, model, dataset, root, args.images, words)!r}'
+    )
+    try:
+        done = python(
+            ['-c', code], timeout=SECONDS, env={'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
+        )
+    except subprocess.TimeoutExpired:
+        return 'fails', f'not done after {SECONDS} s'
+    if done.returncode == 0:
+        return 'runs', ''
+    lines = list(filter(str.strip, done.stderr.splitlines()))
+    errors = [line for line in lines if re.match(r'[\w.]+(Error|Exception|Exit)\b', line)]
+    reason = [f'exit code {done.returncode}', *lines[-1:], *errors[-1:]][-1]
+    verdicts = [verdict for pattern, verdict in REASONS.items() if re.search(pattern, reason)]
+    return [*verdicts, 'fails'][0], reason.replace(root, 'PATH')[:200]
+
+
+def python(words: list, env: dict | None = None, **options) -> subprocess.CompletedProcess:
+    """A Python process, with what it printed."""
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        env=os.environ | (env or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def add(path: Path, row: dict) -> None:
+    """Add a row to a file."""
+    write_csv(path, row, [*read_rows(path, []), row])
+
+
+def verdicts(args) -> None:
+    """A row for each model and data set of the checkout."""
+    path = args.out / 'verdicts.csv'
+    done = {(row['kind'], row['name']) for row in read_rows(path, [])}
+    jobs = []
+    for kind, plugins in (('model', models.PLUGINS), ('dataset', datasets.PLUGINS)):
+        for name in plugins.names():
+            wanted = not args.models or name in args.models
+            if wanted and plugins.is_theirs(MAMMOTH + name) and (kind, name) not in done:
+                jobs.append((kind, name))
+    for kind, name in Progress('Models and data sets', len(jobs)).over(jobs):
+        pair = (f'{MAMMOTH}sgd', MAMMOTH + name)
+        if kind == 'model':
+            pair = (MAMMOTH + name, args.dataset)
+        verdict, reason = verdict_of(kind, *pair, args)
+        add(path, {'kind': kind, 'name': name, 'verdict': verdict, 'reason': reason})
+
+
+def configurations(root: Path) -> list[dict]:
+    """Flags of each section of the checkout's files of values: of models, by data set and buffer
+    size, and of data sets, with their defaults; a method without settings of its own goes with
+    these."""
+    every = []
+    for path in sorted((root / 'models' / 'config').glob('*.yaml')):
+        for dataset, part in read_yaml(path).items():
+            sizes = [size for size, flags in part.items() if isinstance(flags, dict)]
+            for size in sizes or ['default']:
+                flags = {'model': path.stem, 'dataset': dataset, 'model_config': 'best'}
+                if size != 'default':
+                    flags['buffer_size'] = size
+                if dataset != 'default':
+                    every.append(flags)
+    for name in datasets.PLUGINS.names():
+        if datasets.PLUGINS.is_theirs(MAMMOTH + name):
+            flags = {'model': 'sgd', 'dataset': name, 'lr': 0.1}
+            every.append(flags)
+            for path in sorted((root / 'datasets' / 'configs' / name).glob('*.yaml')):
+                if path.stem != 'default':
+                    every.append(flags | {'dataset_config': path.stem})
+    return every
+
+
+def configs(args) -> None:
+    """A row for each configuration: which effective values differ."""
+    every = configurations(args.path)
+    lines = '\n'.join(json.dumps(bench.flag_words(**flags)) for flags in every)
+    with Progress("The checkout's own parser"):
+        done = python(['-c', THEIR_PARSER], cwd=args.path, input=lines, env={'HF_HUB_OFFLINE': '1'})
+    theirs = [json.loads(text) for text in re.findall('^ARGUMENTS (.*)', done.stdout, re.M)]
+    if len(theirs) != len(every):
+        raise InputError(
+            f'{args.path}: its own parser ended: {done.stderr.strip().splitlines()[-1:]}'
+        )
+    rows = []
+    for flags, their in Progress('Configurations', len(every)).over(zip(every, theirs)):
+        names = {name: MAMMOTH + flags[name] for name in ('model', 'dataset')}
+        words = bench.flag_words(mammoth=args.path, **flags | names)
+        error = f'theirs: {their}' if isinstance(their, str) else ''
+        try:
+            ours = vars(parse_args([*words, *args.place, *args.flags]))
+        except InputError as refusal:
+            error = str(refusal)
+        equal = ''
+        difference = error[:200]
+        if not error:
+            other = [
+                f'{name} {their[name]} / {ours[name]!r}'
+                for name in sorted(their.keys() & ours.keys() - NOT_COMPARED)
+                if not same(their[name], ours[name])
+            ]
+            equal = int(not other)
+            difference = '; '.join(other)
+        columns = ('model', 'dataset', 'buffer_size', 'dataset_config')
+        row = {name: flags.get(name) for name in columns}
+        rows.append(row | {'equal': equal, 'difference': difference})
+    write_csv(args.out / 'configs.csv', rows[0] if rows else [], rows)
+
+
+def same(theirs: str, ours) -> bool:
+    """Return whether a value, as its `repr`, is ours: numbers as numbers, names however they are
+    spelt.
+    """
+    with suppress(SyntaxError, ValueError):
+        theirs = ast.literal_eval(theirs)
+    plain = [str(value).replace('_', '-').removeprefix(MAMMOTH) for value in (theirs, ours)]
+    return theirs == ours or plain[0] == plain[1]
+
+
+def compare(args) -> None:
+    """A row for each run of a method here and there, in turn."""
+    if not args.models:
+        raise InputError('compare: --models says which methods')
+    path = args.out / 'compare.csv'
+    flags = ' '.join([*args.flags, *args.ours])
+    before = [row for row in read_rows(path, []) if row['model'] in args.models]
+    others = {row['flags'] for row in before} - {flags}
+    if others:
+        raise InputError(f'{path} has runs with other flags ({min(others)}): give another --out')
+    done = {(row['model'], row['seed'], row['where']) for row in before}
+    jobs = [
+        (model, seed, where)
+        for seed in range(args.seeds)
+        for model in args.models
+        for where in ('here', 'there')
+        if (model, str(seed), where) not in done
+    ]
+    places = {
+        'here': (ROOT, ['--dataset', args.dataset, '--mammoth', args.path, *args.ours]),
+        'there': (args.path, ['--dataset', args.dataset.removeprefix(MAMMOTH)]),
+    }
+    code = inspect.getsource(fewer_images) + THEIR_MAIN.format(args.images)
+    for model, seed, where in Progress('Runs', len(jobs)).over(jobs):
+        root, more = places[where]
+        words = bench.flag_words(model=model, seed=seed, non_verbose=1)
+        before = processor_time()
+        run = python(
+            ['-c', code, root / 'main.py', *words, *args.place, *args.flags, *more], cwd=root
+        )
+        seconds = processor_time() - before
+        accuracies = re.findall(r'\[Class-IL\]: ([\d.]+) %', run.stdout + run.stderr)
+        if run.returncode or not accuracies:
+            raise InputError(f'{model} {where}: {run.stderr.strip().splitlines()[-1:]}')
+        row = {'model': model, 'seed': seed, 'where': where, 'accuracy': float(accuracies[-1])}
+        add(path, row | {'flags': flags, 'seconds': round(seconds, 1)})
+
+
+def processor_time() -> float:
+    """Seconds of processor time of all processes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def main() -> None:
+    actions = {action.__name__: action for action in (verdicts, configs, compare)}
+    parser = ArgumentParser(prog='mammoth.py', description=__doc__)
+    flag = parser.add_argument
+    flag('action', choices=list(actions))
+    flag('path', type=Path, help='the checkout')
+    flag('--dataset', default=f'{MAMMOTH}seq-cifar10', help='what models are run on')
+    flag('--models', nargs='+', default=[], help='only these; required by `compare`')
+    flag('--seeds', type=whole(1), default=10, help='runs of a method, here and there each')
+    flag('--base_path', type=Path, default=Path('data'), help='where the data is')
+    flag('--images', type=whole(), default=0, help='training images of a class (default: all)')
+    flag('--out', type=Path, default=ROOT / 'results' / 'mammoth', help='folder of the rows')
+    parts = [list(part) for split, part in groupby(sys.argv[1:], '--'.__eq__) if not split]
+    own, args_flags, ours, *_ = [*parts, [], [], []]
+    args = parser.parse_args(own)
+    args.flags = args_flags
+    args.ours = ours
+    args.path = args.path.expanduser().resolve()
+    args.place = ['--base_path', f'{args.base_path.expanduser().resolve()}/']
+    use_checkout(args.path)
+    actions[args.action](args)

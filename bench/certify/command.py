@@ -8,13 +8,11 @@ verdict.
 Schedules: label order, reversed label order, `--specs`, and random class orders in numbers of tasks
 that divide the number of classes. SCROLL's predictor is that of each schedule's own statistics;
 another method is trained from scratch on each, with the same flags of main.py, which go behind the
-script's own. Finished schedules are kept in `--out`, so that the same command continues a killed
-certificate, if the code is the
-same: `certificate-<id>.json`, with a row for each schedule.
+script's own. Finished schedules are kept in `--out`, so the same command resumes a killed
+certificate if the code is the same: `certificate-<id>.json`, with a row for each schedule.
 
 `--keep FILE` writes it without the schedules, to be handed on; `--check FILE` makes SCROLL's lines
-again on
-any machine, under three schedules, with `--all 1` under all (docs/certificates.md).
+again on any machine, under three schedules, with `--all 1` under all (docs/certificates.md).
 
 Exit code 0: identical where the method claims it, or no line differs; 1: not so; 2: nothing could
 be said.
@@ -25,22 +23,31 @@ import json
 import shlex
 import tempfile
 import time
+from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench import flag_words
+from bench.certify import measures
 from bench.certify.store import Store, keep_rows
+from bench.certify.trials import MethodTrials, ScrollTrials
 from bench.cli import parsing as cli
 from bench.resume.checkpoints import project_digest
 from bench.run.building import initialize
 from core.arguments import KEY, ArgumentParser, affects, whole
 from core.plugins import MAMMOTH, normalise
+from datasets.utils.scheduled_dataset import ScheduledDataset
 from models import PLUGINS, get_model_class
+from scroll.embedding.machine import describe_machine
 from scroll.ground.archive import check_apart, check_target
 from scroll.ground.errors import InputError, prefixed
 from scroll.ground.grid import little_endian
 from scroll.ground.progress import Progress
+from scroll.ground.randomness import numpy_stream
+from scroll.streams.schedules import make_schedule
 
 _FORMAT = 'schedule-certificate-1'  # of rows that are kept
 _CLOUD = 'model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome'
@@ -50,13 +57,27 @@ _USED = ('base_path', 'mammoth', 'cache_path_noisy_labels', 'disable_log')
 _OWN = 'model', 'dataset', 'schedules', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
 
 
-def parse_options(words=None) -> tuple:
+class Plan(NamedTuple):
+    """A certificate to be made.
+
+    identity: what its rows depend on besides the schedule. args: of main.py. dataset: a
+    `ScheduledDataset`. specs: of its schedules. trials: `ScrollTrials` or `MethodTrials`.
+    """
+
+    identity: dict
+    args: Namespace
+    dataset: ScheduledDataset
+    specs: list
+    trials: Any
+
+
+def parse_options(words=None) -> tuple[Namespace, list]:
     """(the script's own options, the flags of main.py)."""
     parser = ArgumentParser(prog='certify.py', description=__doc__)
     flag = parser.add_argument
     flag('--dataset')
     flag('--model', default='scroll', help='any method')
-    flag('--schedules', type=whole(0), default=100, help='random class orders')
+    flag('--schedules', type=whole(), default=100, help='random class orders')
     flag(
         '--specs',
         help="further schedules, separated by ';', each sample once "
@@ -64,28 +85,26 @@ def parse_options(words=None) -> tuple:
     )
     flag(
         '--curve_points',
-        type=whole(0),
+        type=whole(),
         default=10,
         help='scroll: points of a curve; 0: one a segment',
     )
     flag(
         '--stream_check',
-        type=whole(0),
+        type=whole(),
         default=3,
         help='scroll: class orders that are streamed as well',
     )
     flag(
         '--buffers',
-        type=whole(0),
+        type=whole(),
         default=20,
         help='scroll: first schedules whose buffer is filled; streamed, too',
     )
     flag(
         '--adapt', type=whole(0, 1), default=0, help='1: scroll: make f* where the buffer is filled'
     )
-    flag(
-        '--check', type=Path, metavar='FILE', help='a certificate whose lines are to be made again'
-    )
+    flag('--check', type=Path, metavar='FILE', help='a certificate whose lines are made again')
     flag('--all', type=whole(0, 1), default=0, help='1, with --check: under all schedules')
     flag('--out', type=Path, help='folder of the certificate')
     flag(
@@ -108,15 +127,14 @@ def parse_options(words=None) -> tuple:
     if options.keep:
         check_target(options.keep, '--keep')
         check_apart(options.keep, [*flags, *(word.partition('=')[2] for word in flags)], '--keep')
-    for name in (
-        sorted({*_OWN, 'out', 'keep', 'clouds'} - {'dataset', 'adapt'})
-        if options.check
-        else ['all']
-    ):
+    unused = ['all']
+    where = 'without'
+    if options.check:
+        unused = sorted({*_OWN, 'out', 'keep', 'clouds'} - {'dataset', 'adapt'})
+        where = 'with'
+    for name in unused:
         if getattr(options, name) != parser.get_default(name):
-            raise InputError(
-                f'--{name} has no effect {"with" if options.check else "without"} --check'
-            )
+            raise InputError(f'--{name} has no effect {where} --check')
     return options, flags
 
 
@@ -129,36 +147,28 @@ def plan_specs(options, dataset, seed: int) -> list:
     """Specs of all schedules, each once: label order, reversed, `--specs`, then random class
     orders.
     """
-    from scroll.ground.randomness import numpy_stream
-
     classes = np.unique(dataset.train_labels)
     splits = [n for n in range(2, len(classes) + 1) if len(classes) % n == 0] or [1]
-    by_default = 'iid;gaussian;blurry' if options.model == 'scroll' else ''
-    named = (by_default if options.specs is None else options.specs).split(';')
     tasks = dataset.N_TASKS
-    generator = numpy_stream(seed, 'certificate')
+    named = options.specs
+    if named is None:
+        named = 'iid;gaussian;blurry' if options.model == 'scroll' else ''
 
     def in_order(tasks, classes):
         return f'split:{tasks},order={"-".join(map(str, classes.tolist()))}'
 
-    specs = [
-        f'split:{tasks}',
-        in_order(tasks, classes[::-1]),
-        *(s.strip() for s in named if s.strip()),
-    ]
-    for spec in specs[2:]:
+    specs = [f'split:{tasks}', in_order(tasks, classes[::-1])]
+    for spec in filter(None, map(str.strip, named.split(';'))):
         schedule_of(spec, dataset, seed)
-    specs += [
-        in_order(generator.choice(splits), generator.permutation(classes))
-        for _ in range(options.schedules)
-    ]
+        specs.append(spec)
+    generator = numpy_stream(seed, 'certificate')
+    for _ in range(options.schedules):
+        specs.append(in_order(generator.choice(splits), generator.permutation(classes)))
     return list(dict.fromkeys(specs))
 
 
 def schedule_of(spec: str, dataset, seed: int):
     """The schedule; InputError if it does not bring each sample once."""
-    from scroll.streams.schedules import make_schedule
-
     with prefixed('--specs'):
         schedule = make_schedule(spec, dataset.train_labels, seed)
     if schedule.covers != 'all':
@@ -189,14 +199,10 @@ def digest_of(content) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def prepare(options, words: list) -> tuple:
-    """(identity, arguments, data set, specs, what runs a schedule)."""
+def prepare(options, words: list) -> Plan:
+    """Read the data, build the method and plan its schedules. words: for main.py."""
     words = [*words, '--non_verbose', str(options.non_verbose)]
     with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
-        from bench.certify.trials import MethodTrials, ScrollTrials
-        from datasets.utils.scheduled_dataset import ScheduledDataset
-        from scroll.embedding.machine import describe_machine
-
         args = cli.parse_args(words)
         for flag in sorted(args.given):
             if affects(args, flag) in _SCHEDULED:
@@ -208,12 +214,10 @@ def prepare(options, words: list) -> tuple:
                 raise InputError(
                     f'--{flag} has no effect: no run of main.py certifies SCROLL; leave it out'
                 )
-        identity = {
-            'arguments': {
-                k: v
-                for k, v in vars(args).items()
-                if affects(args, k) not in {*_SCHEDULED, 'place', 'display'}
-            }
+        arguments = {
+            flag: value
+            for flag, value in vars(args).items()
+            if affects(args, flag) not in {*_SCHEDULED, 'place', 'display'}
         }
         model, dataset, args = initialize(args)
         if not isinstance(dataset, ScheduledDataset):
@@ -221,9 +225,9 @@ def prepare(options, words: list) -> tuple:
                 f'--dataset {options.dataset}: only data sets that any schedule can cut can be '
                 'certified'
             )
-        theirs = PLUGINS.is_theirs(args.model)
-        identity |= {
-            'model': f'{MAMMOTH * theirs}{model.NAME}',
+        identity = {
+            'arguments': arguments,
+            'model': f'{MAMMOTH if PLUGINS.is_theirs(args.model) else ""}{model.NAME}',
             'dataset': dataset.NAME,
             'seed': args.seed,
             'data_digest': data_digest(dataset),
@@ -233,47 +237,53 @@ def prepare(options, words: list) -> tuple:
         if dataset.decoded_by:
             identity['decoded_by'] = dataset.decoded_by
         specs = plan_specs(options, dataset, args.seed)
-        trials = (
-            ScrollTrials(options, model, dataset, specs)
-            if model.NAME == 'scroll'
-            else MethodTrials(words, model, dataset, specs)
-        )
-        return identity, args, dataset, specs, trials
+        if model.NAME == 'scroll':
+            trials = ScrollTrials(options, model, dataset, len(specs))
+        else:
+            trials = MethodTrials(words, model, specs)
+        return Plan(identity, args, dataset, specs, trials)
 
 
-def run_all(trials, specs, dataset, args, identity: dict, store: Store, quiet: bool) -> tuple:
-    """(rows of all schedules in the order of `specs`, how many of them had been run before)."""
+def run_all(plan: Plan, store: Store, quiet: bool) -> tuple[list, int]:
+    """(rows of all schedules in the order of the plan, how many of them had been run before)."""
     rows = {}
-    known = 0
+    before = 0
     code = project_digest()
-    for number, spec in enumerate(Progress('Schedules', len(specs), quiet=quiet).over(specs)):
-        schedule = schedule_of(spec, dataset, args.seed)
-        about = {
-            'spec': spec,
-            'schedule_digest': schedule.digest(),
-            'segments': len(schedule.cuts) - 1,
-        }
-        key = digest_of([_FORMAT, code, identity, about['schedule_digest'], trials.asks(number)])
+    progress = Progress('Schedules', len(plan.specs), quiet=quiet)
+    for number, spec in enumerate(progress.over(plan.specs)):
+        schedule = schedule_of(spec, plan.dataset, plan.args.seed)
+        digest = schedule.digest()
+        key = digest_of([_FORMAT, code, plan.identity, digest, plan.trials.asks(number)])
         row = store.find(key)
-        began = time.perf_counter()
-        known += row is not None
         if row is None:
-            row, weights, predictions = trials.run(number, spec, schedule)
-            took = {'seconds': round(time.perf_counter() - began, 3)}
-            row = store.add(key, about | row | took, weights, predictions)
-        rows[about['schedule_digest']] = row
-    return list(rows.values()), known
+            began = time.perf_counter()
+            trial = plan.trials.run(number, spec, schedule)
+            row = {
+                'spec': spec,
+                'schedule_digest': digest,
+                'segments': len(schedule.cuts) - 1,
+                **trial.row,
+                'seconds': round(time.perf_counter() - began, 3),
+            }
+            row = store.add(key, row, trial.weights, trial.predictions)
+        else:
+            before += 1
+        rows[digest] = row
+    return list(rows.values()), before
 
 
-def lines_of(identity: dict, rows: list, trials) -> dict:
+def lines_of(plan: Plan, rows: list) -> dict:
     """The parts `anywhere` and `here` of a certificate, from the rows of its schedules."""
     anywhere = {
-        'data': identity['data_digest'],
-        'backbone': identity['psi_digest'],
+        'data': plan.identity['data_digest'],
+        'backbone': plan.identity['psi_digest'],
         'schedules': f'{digest_of([row["schedule_digest"] for row in rows])} ({len(rows)})',
     }
-    travelling, bound = trials.lines(rows)
-    return {'anywhere': anywhere | travelling, 'here': {'machine': identity['machine']} | bound}
+    travelling, bound = plan.trials.lines(rows)
+    return {
+        'anywhere': anywhere | travelling,
+        'here': {'machine': plan.identity['machine']} | bound,
+    }
 
 
 def certify(options, flags) -> int:
@@ -282,98 +292,66 @@ def certify(options, flags) -> int:
     words = of_main(options.model, options.dataset, flags)
     if options.model == 'scroll' and not any(word.startswith('--adapt_select') for word in flags):
         words += ['--adapt_select', 'none']  # its f* is what the updates end in
-    identity, args, dataset, specs, trials = prepare(options, words)
-    from bench.certify import measures
-
-    store = Store(
-        options.out or Path(args.base_path) / 'certificates' / dataset.NAME / identity['model']
+    plan = prepare(options, words)
+    identity, args, dataset, _, trials = plan
+    model = identity['model']
+    store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / model)
+    rows, before = run_all(plan, store, options.non_verbose)
+    verdict = measures.judge(
+        *trials.claims(rows),
+        {
+            digest: (sum(row['outcome'] == digest for row in rows), *store.outcome(digest))
+            for digest in {row['outcome'] for row in rows}
+        },
+        [row['final_accuracy'] for row in rows],
+        [row['average_incremental_accuracy'] for row in rows],
     )
-    rows, known = run_all(trials, specs, dataset, args, identity, store, options.non_verbose)
-    digests, claimed = trials.claims(rows)
-    outcomes = {
-        d: (sum(row['outcome'] == d for row in rows), *store.outcome(d))
-        for d in {row['outcome'] for row in rows}
-    }
-    accuracies = (
-        [row[name] for row in rows] for name in ('final_accuracy', 'average_incremental_accuracy')
-    )
-    verdict = measures.judge(digests, claimed, outcomes, *accuracies)
     judged = asdict(verdict)
     if not np.isfinite(verdict.weight_difference):
         judged['weight_difference'] = None
-    remarks = (
-        [
-            (
-                f'images decoded by {dataset.decoded_by}: with other versions, pixels and all '
-                'digests may '
-                'differ'
-            )
-        ]
-        if dataset.decoded_by
-        else []
-    )
-    own = {k: getattr(options, k) for k in _OWN}
+    remarks = []
+    if dataset.decoded_by:
+        remarks.append(
+            f'images decoded by {dataset.decoded_by}: with other versions, pixels and all digests '
+            'may differ'
+        )
+    own = {name: getattr(options, name) for name in _OWN}
     settings = settings_of(args, dataset)
-    certificate = dict(
-        format=measures.FORMAT,
-        id=digest_of([identity, [row['schedule_digest'] for row in rows]]),
-        model=identity['model'],
-        dataset=dataset.NAME,
-        command=shlex.join(['python', 'scripts/certify.py', *words_of(own), *flags]),
-        **lines_of(identity, rows, trials),
-        options=own,
-        flags=words_of(
-            {
-                flag: getattr(args, flag)
-                for flag in sorted(args.given)
-                if affects(args, flag) in KEY and flag not in {*settings, 'model', 'dataset'}
-            }
-        ),
-        settings=settings,
-        verdict={'sentence': verdict.sentence()} | judged,
-        remarks=remarks,
-        finished=time.strftime('%Y-%m-%d %H:%M:%S'),
-    )
+    more = {
+        flag: getattr(args, flag)
+        for flag in sorted(args.given)
+        if affects(args, flag) in KEY and flag not in {*settings, 'model', 'dataset'}
+    }
+    certificate = {
+        'format': measures.FORMAT,
+        'id': digest_of([identity, [row['schedule_digest'] for row in rows]]),
+        'model': model,
+        'dataset': dataset.NAME,
+        'command': shlex.join(['python', 'scripts/certify.py', *flag_words(**own), *flags]),
+        **lines_of(plan, rows),
+        'options': own,
+        'flags': flag_words(**more),
+        'settings': settings,
+        'verdict': {'sentence': verdict.sentence()} | judged,
+        'remarks': remarks,
+        'finished': time.strftime('%Y-%m-%d %H:%M:%S'),
+    }
     path = store.folder / f'certificate-{certificate["id"][:12]}.json'
-    title = f'{identity["model"]} on {dataset.NAME}'
     measures.write(path, certificate | {'inputs': identity, 'schedules': rows})
     if options.clouds:
-        keep_rows(
-            options.clouds / f'{dataset.NAME}.csv',
-            _CLOUD,
-            identity['model'],
-            [row | {'schedule': row['spec']} for row in rows],
-        )
+        cloud = [row | {'schedule': row['spec']} for row in rows]
+        keep_rows(options.clouds / f'{dataset.NAME}.csv', _CLOUD, model, cloud)
     if options.keep:
         measures.write(options.keep, certificate | {'numpy': np.__version__})
-    distinct = ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count)
-    print(f'{title}: {verdict.sentence()}\n  digests: {distinct}')
-    for name, found in ('final', verdict.final), ('average incremental', verdict.incremental):
-        print(
-            f'  {name} accuracy {found.mean:.2f} +- {found.deviation:.2f} %, worst '
-            f'{found.worst:.2f}, '
-            f'CVaR 10 % {found.cvar10:.2f}'
-        )
     print(
-        f'  largest weight difference {verdict.weight_difference:.3g}, disagreement '
-        f'{verdict.disagreement:.2f} %',
+        f'{model} on {dataset.NAME}: {verdict.report()}',
         *remarks,
-        f'{time.perf_counter() - began:.1f} s, {known} schedules had been run before',
+        f'{time.perf_counter() - began:.1f} s, {before} schedules had been run before',
         f'certificate: {path}',
         sep='\n  ',
         flush=True,
     )
     return 0 if verdict.identical else 1
-
-
-def words_of(values: dict) -> list:
-    """Flags with these values, but for None."""
-    return [
-        word
-        for name, value in values.items()
-        if value is not None
-        for word in (f'--{name}', str(value))
-    ]
 
 
 def settings_of(args, dataset) -> dict:
@@ -392,43 +370,42 @@ def settings_of(args, dataset) -> dict:
 
 def check(options, flags) -> int:
     """Make the lines of a certificate again; 0 if none differs."""
-    from bench.certify import measures
-
     certificate = measures.read(options.check)
     if certificate['model'] != 'scroll':
         raise InputError(
             f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on "
             'other machines'
         )
-    asked, _ = parse_options(
-        words_of({name: value for name, value in certificate['options'].items() if name in _OWN})
-    )
+    own = {name: value for name, value in certificate['options'].items() if name in _OWN}
+    asked, _ = parse_options(flag_words(**own))
     words = of_main(certificate['model'], certificate['dataset'], flags)
     given = {word.partition('=')[0] for word in flags}
-    more = [*certificate['flags'], *words_of(certificate['settings'])]
+    more = [*certificate['flags'], *flag_words(**certificate['settings'])]
     for flag, value in zip(more[::2], more[1::2]):
         if flag not in given:
             words += [flag, value]
-    adapt = int(options.adapt or 'f*' in certificate['anywhere'])
-    vars(asked).update(adapt=adapt, non_verbose=options.non_verbose)
-    unasked = {} if adapt else {'f*': '--adapt 1 makes it'}
+    unasked = {}
+    asked.adapt = int(options.adapt or 'f*' in certificate['anywhere'])
+    asked.non_verbose = options.non_verbose
+    if not asked.adapt:
+        unasked['f*'] = '--adapt 1 makes it'
     if not options.all:
         vars(asked).update(schedules=0, specs='iid', curve_points=1, stream_check=0, buffers=1)
-    identity, args, dataset, specs, trials = prepare(asked, words)
+    plan = prepare(asked, words)
     with tempfile.TemporaryDirectory() as folder:
-        rows, _ = run_all(
-            trials, specs, dataset, args, identity, Store(Path(folder)), asked.non_verbose
-        )
+        rows, _ = run_all(plan, Store(Path(folder)), asked.non_verbose)
     if not options.all:
         unasked['schedules'] = f'{len(rows)} were learned; --all 1 learns all'
-    found = lines_of(identity, rows, trials)
-    lines, same = measures.compare(certificate, found, unasked)
+    lines, same = measures.compare(certificate, lines_of(plan, rows), unasked)
     print(
-        f'{options.check}: scroll on {dataset.NAME}\n  it says: '
-        f'{certificate["verdict"]["sentence"]}\n'
-        f'  made by: {certificate["command"]}'
+        f'{options.check}: scroll on {plan.dataset.NAME}',
+        f'it says: {certificate["verdict"]["sentence"]}',
+        f'made by: {certificate["command"]}',
+        f'checked on: {plan.identity["machine"]}',
+        *lines,
+        sep='\n  ',
+        flush=True,
     )
-    print(f'  checked on: {found["here"]["machine"]}', *lines, sep='\n  ', flush=True)
     return 0 if same else 1
 
 

@@ -17,7 +17,7 @@ from functools import reduce
 
 import numpy as np
 
-from scroll.ground.archive import atomic_write, read_json, write_errors
+from scroll.ground.archive import atomic_write, read_errors, read_json, write_errors
 from scroll.ground.errors import InputError
 from scroll.heads.predictors import LinearPredictor
 from scroll.learners.learner import Scroll
@@ -48,69 +48,61 @@ def read(path) -> dict:
     """Read what `write` wrote. InputError: there is no such file, or it is no certificate of this
     format.
     """
-    try:
-        found = read_json(path)
-    except OSError as error:
-        raise InputError(f'{path}: {error.strerror}') from error
-    except ValueError as error:
-        raise InputError(
-            f'{path}: no certificate ({" ".join(str(error).split())[:200]})'
-        ) from error
-    what = found.get('format') if isinstance(found, dict) else None
-    if what != FORMAT:
-        raise InputError(
-            f'{path}: expected a certificate of the format {FORMAT}'
-            + (f', this is {what}: run its command again' if isinstance(what, str) else '')
-        )
-    sound = all(isinstance(found.get(name), kind) for name, kind in _PARTS.items())
-    if not (
-        sound
-        and 'sentence' in found['verdict']
-        and {'data', 'backbone'} <= found['anywhere'].keys()
-    ):
-        raise InputError(f'{path}: the certificate is damaged: it is not what certify.py writes')
+    with read_errors(path):
+        content = read_json(path)
+        form = content['format']
+        if form != FORMAT:
+            raise InputError(
+                f'expected a certificate of the format {FORMAT}, this is {form}: run its command '
+                'again'
+            )
+        if not (
+            all(isinstance(content[name], kind) for name, kind in _PARTS.items())
+            and 'sentence' in content['verdict']
+            and {'data', 'backbone'} <= content['anywhere'].keys()
+        ):
+            raise ValueError('a part of the certificate is missing')
     # f* is what the updates end in, where it does not say more
-    if 'adaptation' in found['settings']:
-        found['settings'].setdefault('adapt_select', 'none')
-    return found
+    if 'adaptation' in content['settings']:
+        content['settings'].setdefault('adapt_select', 'none')
+    return content
 
 
-def compare(certificate: dict, found: dict, unasked: dict) -> tuple:
-    """(lines of text, whether all that could be compared agree) of a certificate and what was found
+def compare(certificate: dict, made: dict, unasked: dict) -> tuple[list[str], bool]:
+    """(lines of text, whether all that could be compared agree) of a certificate and what was made
     here (its parts `anywhere` and `here`). unasked: name -> why it was not computed."""
     there = certificate['here'].get('machine')
-    here = found['here']['machine']
-    values = found['anywhere'] | found['here']
-    verdicts = {}
+    here = made['here']['machine']
+    values = made['anywhere'] | made['here']
+    texts = certificate['anywhere'] | certificate['here']
+    texts.pop('machine', None)
+    width = max(map(len, texts), default=0)
+    lines = []
     differing = []
-    said = {
-        name: str(text)
-        for name, text in (certificate['anywhere'] | certificate['here']).items()
-        if name != 'machine'
-    }
-    for name, text in said.items():
+    skipped = 0
+    for name, text in texts.items():
+        value = values.get(name, 'nothing')
         if there != here and name in certificate['here']:
-            verdicts[name] = f'skipped: holds on {there}; this is {here}'
+            verdict = f'skipped: holds on {there}; this is {here}'
+            skipped += 1
         elif name in unasked:
-            verdicts[name] = f'skipped: {unasked[name]}'
-        elif values.get(name) == text:
-            verdicts[name] = 'the same'
+            verdict = f'skipped: {unasked[name]}'
+            skipped += 1
+        elif value == text:
+            verdict = 'the same'
         else:
-            verdicts[name] = f'DIFFERS: {values.get(name, "nothing"):.16} here'
+            verdict = f'DIFFERS: {value:.16} here'
             differing.append(name)
-    width = max(map(len, said), default=0)
-    lines = [
-        f'{name:{width}}  {said[name][:16]:16}  {verdict}' for name, verdict in verdicts.items()
-    ]
+        lines.append(f'{name:{width}}  {str(text)[:16]:16}  {verdict}')
     if differing:
-        follow = f', and what follows from it: {", ".join(differing[1:])}' if differing[1:] else ''
-        return [*lines, f'not the same: {differing[0]}{follow}'], False
-    same = list(verdicts.values()).count('the same')
-    more = f'; {len(said) - same} skipped' if same < len(said) else ''
-    return [*lines, f'the same: {same} lines{more}'], True
+        following = ', '.join(differing[1:])
+        following = f', and what follows from it: {following}' if following else ''
+        return [*lines, f'not the same: {differing[0]}{following}'], False
+    more = f'; {skipped} skipped' if skipped else ''
+    return [*lines, f'the same: {len(lines) - skipped} lines{more}'], True
 
 
-def class_segments(schedule, ranks: np.ndarray) -> tuple:
+def class_segments(schedule, ranks: np.ndarray) -> tuple[np.ndarray, bool]:
     """(segment in which each class is first seen, int64 (K,); whether each comes in one alone).
     ranks: int64 (N,), place of each sample's class among the sorted classes."""
     segment = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts))
@@ -138,8 +130,8 @@ def summed_stream(learner: Scroll, parts: list, segments: np.ndarray, points: np
     learner.forget()
     before = -1
     for point in points:
-        for k in np.flatnonzero((segments > before) & (segments <= point)):
-            learner.add_statistics(parts[k])
+        for rank in np.flatnonzero((segments > before) & (segments <= point)):
+            learner.add_statistics(parts[rank])
         before = point
         yield learner
 
@@ -147,12 +139,12 @@ def summed_stream(learner: Scroll, parts: list, segments: np.ndarray, points: np
 def learn_stream(learner: Scroll, samples: Exemplars, schedule, points: np.ndarray):
     """Learn segment by segment; yield the learner, one and the same, after each of `points`."""
     learner.forget()
-    wanted = set(points.tolist())
+    ends = set(points.tolist())
     for t, ids in enumerate(schedule.segments()):
         learner.learn(
             samples.samples[ids], samples.features[ids], samples.keys[ids], samples.labels[ids]
         )
-        if t in wanted:
+        if t in ends:
             yield learner
 
 
@@ -270,16 +262,14 @@ def largest_weight_difference(weights: list) -> float:
     return gap if np.isfinite(gap) else float('inf')
 
 
-def variance_shares(accuracies) -> tuple:
+def variance_shares(accuracies) -> tuple[float, float, float]:
     """(schedule, seed, rest), percent of the sum of squares of accuracies (R, S), of R schedules
     and S seeds: Fisher's two-way layout without replication; zeros where nothing varies."""
     a = np.asarray(accuracies, np.float64)
-    rows = a.mean(axis=1) - a.mean()
+    rows = a.mean(axis=1, keepdims=True) - a.mean()
     columns = a.mean(axis=0) - a.mean()
-    rest = a - a.mean() - rows[:, None] - columns
-    squares = np.array(
-        [a.shape[1] * (rows**2).sum(), a.shape[0] * (columns**2).sum(), (rest**2).sum()]
-    )
+    effects = np.broadcast_arrays(rows, columns, a - a.mean() - rows - columns)
+    squares = np.array([(effect**2).sum() for effect in effects])
     squares[squares < 1e-18 * max(1.0, (a**2).sum())] = 0  # rounding errors
     return tuple((100 * squares / max(squares.sum(), 1e-300)).tolist())
 
@@ -297,6 +287,21 @@ class Verdict:
     disagreement: float
     final: Summary
     incremental: Summary
+
+    def report(self) -> str:
+        """The verdict in lines."""
+        distinct = [f'{count} of {name}' for name, count in self.distinct.items() if count]
+        lines = [self.sentence(), f'digests: {", ".join(distinct)}']
+        for name, values in ('final', self.final), ('average incremental', self.incremental):
+            lines.append(
+                f'{name} accuracy {values.mean:.2f} +- {values.deviation:.2f} %, '
+                f'worst {values.worst:.2f}, CVaR 10 % {values.cvar10:.2f}'
+            )
+        lines.append(
+            f'largest weight difference {self.weight_difference:.3g}, '
+            f'disagreement {self.disagreement:.2f} %'
+        )
+        return '\n  '.join(lines)
 
     def sentence(self) -> str:
         """The verdict in a line."""

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +33,14 @@ _SOLVES = 3
 _KEPT = 64
 
 
+class Trial(NamedTuple):
+    """A schedule's outcome: the row of a certificate, weights (P,) and predictions (N,)."""
+
+    row: dict
+    weights: np.ndarray
+    predictions: np.ndarray
+
+
 class ScrollTrials:
     """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed
     once.
@@ -39,42 +48,39 @@ class ScrollTrials:
 
     SIZES = 200, 500, 2000  # |M| of the buffers whose digests stand in a certificate
 
-    def __init__(self, options, model, dataset, specs):
+    def __init__(self, options, model, dataset, schedules: int):
         self.options = options
         self.learner = model.learner
         self.embedder = model.embedder
         images = dataset.images.train[dataset.train_ids]
         test_images = dataset.test_images
-        with Progress(
-            'Embedding', len(images) + len(test_images), quiet=options.non_verbose
-        ) as progress:
+        count = len(images) + len(test_images)
+        with Progress('Embedding', count, quiet=options.non_verbose) as progress:
             features, keys = model.embedder(images, progress.update)
             test_features, _ = model.embedder(test_images, progress.update)
-        kept = features if self.learner.embedder is None else images
-        self.samples = Exemplars(model.to_file[dataset.train_labels], keys, features, kept)
-        lift = self.learner.new_statistics(features.shape[1]).lift
-        self.test = TestSet(test_features, model.to_file[dataset.test_labels], lift)
+        samples = features if self.learner.embedder is None else images
+        labels = model.to_file[dataset.train_labels]
+        self.samples = Exemplars(labels, keys, features, samples)
+        empty = self.learner.new_statistics(features.shape[1])
+        self.lifted = empty.lift is not None
+        self.test = TestSet(test_features, model.to_file[dataset.test_labels], empty.lift)
         if model.embedder.cache is not None:
             model.embedder.cache.flush()
-        classes, self.ranks = np.unique(self.samples.labels, return_inverse=True)
+        classes, self.ranks = np.unique(labels, return_inverse=True)
         if not np.array_equal(classes, self.test.classes):
             raise InputError(
                 f'--dataset {dataset.NAME}: training and test samples are not of the same classes'
             )
         check_memory('class sums', 8 * len(classes) * (self.test.size + 1) ** 2)
-        self.lifted = lift is not None
         self.parts = []
-        self.solved = {}
-        for rank in range(len(classes)):
-            of_class = self.ranks == rank
-            self.parts.append(
-                self.learner.new_statistics(features.shape[1]).add(
-                    features[of_class], self.samples.labels[of_class]
-                )
-            )
+        for label in classes:
+            of_class = labels == label
+            sums = self.learner.new_statistics(features.shape[1])
+            self.parts.append(sums.add(features[of_class], labels[of_class]))
         self.test_images = test_images[self.test.order]
-        checks = min(options.stream_check, len(specs))
-        self.checked = set(np.linspace(len(specs) - 1, 0, checks, dtype=int).tolist())
+        self.solved = {}
+        checks = min(options.stream_check, schedules)
+        self.checked = set(np.linspace(schedules - 1, 0, checks, dtype=int).tolist())
 
     def asks(self, number: int) -> dict:
         """Optional checks to run for the schedule of this number."""
@@ -86,36 +92,34 @@ class ScrollTrials:
             'stream': buffer or number in self.checked,
         }
 
-    def run(self, number: int, spec: str, schedule) -> tuple:
-        """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
-        asked, (segments, whole) = (
-            self.asks(number),
-            measures.class_segments(schedule, self.ranks),
-        )
+    def run(self, number: int, spec: str, schedule) -> Trial:
+        """f_T after the whole stream; weights: float64."""
+        asked = self.asks(number)
+        segments, whole = measures.class_segments(schedule, self.ranks)
         points = measures.curve_points(schedule.cuts, self.options.curve_points)
         streamed = None
-        found = []
         if asked['stream'] or not whole:
             size = self.learner.buffer_size if asked['buffer'] else 0
-            streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
+            streamed = self._learner(buffer_size=size)
             visits = measures.learn_stream(streamed, self.samples, schedule, points)
+        learner = streamed
         if whole:
-            summed = measures.summed_stream(self._without_memory(), self.parts, segments, points)
-        for learner in summed if whole else visits:
-            found.append(self._solve(number, learner))
-        f_T, predictions = found[-1]
-        row = dict(
-            whole_classes=whole,
-            statistics_digest=learner.digest(),
-            net_digest=f_T.digest(),
-            streamed_digest=None,
-            buffer_digest=None,
-            adapted_digest=None,
-            adapted_accuracy=None,
-            **self._measured([said for _, said in found], segments, whole, points, schedule),
-        )
+            learner = self._learner(buffer_size=0, keep_keys=False)
+            summed = measures.summed_stream(learner, self.parts, segments, points)
+        solved = [self._solve(number, each) for each in (summed if whole else visits)]
+        f_T, predictions = solved[-1]
+        row = {
+            'whole_classes': whole,
+            'statistics_digest': learner.digest(),
+            'net_digest': f_T.digest(),
+            'streamed_digest': None,
+            'buffer_digest': None,
+            'adapted_digest': None,
+            'adapted_accuracy': None,
+            **self._accuracies([each for _, each in solved], segments, whole, points, schedule),
+        }
         if streamed is not None:
-            for _ in visits:
+            for _ in visits:  # learns what is left
                 pass
             row['streamed_digest'] = streamed.digest()
         if asked['buffer']:
@@ -126,17 +130,13 @@ class ScrollTrials:
                 streamed.adapt(lambda loss: progress.update())
         if streamed is not None and streamed.adapted_ is not None:
             right = streamed.predict(self.test_images) == self.test.labels
-            row |= {
-                'adapted_digest': streamed.adapted_.digest(),
-                'adapted_accuracy': round(100 * float(right.mean()), 4),
-            }
-        return row, f_T.parameters(), predictions
+            row['adapted_digest'] = streamed.adapted_.digest()
+            row['adapted_accuracy'] = round(100 * float(right.mean()), 4)
+        return Trial(row, f_T.parameters(), predictions)
 
-    def _without_memory(self, **settings) -> Scroll:
-        """A learner with these settings that keeps sums alone."""
-        return Scroll(
-            **{**self.learner.get_params(), 'buffer_size': 0, 'keep_keys': False, **settings}
-        )
+    def _learner(self, **settings) -> Scroll:
+        """An empty learner with these settings, else those of the run."""
+        return Scroll(**self.learner.get_params() | settings)
 
     def _solve(self, number: int, learner):
         """(the predictor of a learner's sums, its predictions), for equal sums once, but for
@@ -150,10 +150,10 @@ class ScrollTrials:
             self.solved[digest] = predictor, self.test.predictions(predictor)
         return self.solved[digest]
 
-    def _measured(self, predictions, segments, whole: bool, points, schedule) -> dict:
+    def _accuracies(self, predictions, segments, whole: bool, points, schedule) -> dict:
         """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not,
         the average incremental accuracy is that of the curve."""
-        hits = np.stack([self.test.class_hits(said) for said in predictions])
+        hits = np.stack([self.test.class_hits(labels) for labels in predictions])
         samples = schedule.cuts[points + 1]
         sizes = self.test.sizes
         anytime = anytime_accuracy(hits, sizes, segments <= points[:, None])
@@ -167,7 +167,7 @@ class ScrollTrials:
             'curve': [[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)],
         }
 
-    def claims(self, rows: list) -> tuple:
+    def claims(self, rows: list) -> tuple[dict, dict]:
         """(name -> digests, name -> those that are claimed to be equal)."""
         digests = {
             'statistics': [
@@ -178,67 +178,64 @@ class ScrollTrials:
         }
         claimed = dict(digests)
         strategy = self.learner.strategy
-        sure = [
-            row
-            for row in rows
-            if strategy == 'hash' or (strategy != 'random' and row['whole_classes'])
-        ]
         for name, column in ('buffer', 'buffer_digest'), ('f*', 'adapted_digest'):
-            digests[name], claimed[name] = ([row[column] for row in some] for some in (rows, sure))
+            digests[name] = [row[column] for row in rows]
+            claimed[name] = [
+                row[column]
+                for row in rows
+                if strategy == 'hash' or (strategy != 'random' and row['whole_classes'])
+            ]
         return digests, claimed
 
-    def lines(self, rows: list) -> tuple:
+    def lines(self, rows: list) -> tuple[dict, dict]:
         """(name -> digest of what holds anywhere, the same of what holds on this kind of
         machine).
         """
-        (digests, claimed), lines = self.claims(rows), {}
-        integer = self.embedder.dtype == 'integer'
-        backbone = self.learner.embedder
-        anywhere = self.embedder.dtype in MACHINE_INDEPENDENT
-        settings = self.learner.adaptation
-        if backbone is not None:
+        digests, claimed = self.claims(rows)
+        anywhere = {}
+        here = {}
+        lines = anywhere if self.embedder.dtype in MACHINE_INDEPENDENT else here
+        if self.learner.embedder is not None:
+            integer = self.embedder.dtype == 'integer'
             lines['integer network' if integer else 'network'] = self.embedder.digest
             if integer:
                 lines['features of built-in images'] = self.embedder.net.golden
         lines['statistics'] = single(digests['statistics'])
         lines |= self._heads(rows) | self._buffers()
-        kept = claimed['buffer']
-        adapted = claimed['f*']
-        if any(kept):
-            lines[f'buffer of these schedules, |M| = {self.learner.buffer_size}'] = single(kept)
-        bound = {'f*': single(adapted)} if any(adapted) else {}
-        if anywhere and settings is not None and settings.exact:
-            lines = lines | bound
-            bound = {}
-        return (lines, bound) if anywhere else ({}, lines | bound)
+        if any(claimed['buffer']):
+            name = f'buffer of these schedules, |M| = {self.learner.buffer_size}'
+            lines[name] = single(claimed['buffer'])
+        if any(claimed['f*']):
+            exact = self.learner.adaptation is not None and self.learner.adaptation.exact
+            (lines if exact else here)['f*'] = single(claimed['f*'])
+        return anywhere, here
 
     def _heads(self, rows: list) -> dict:
         """Digests of predictors and of their predictions on the test samples, and how many are
         right.
         """
         params = self.learner.get_params()
+        ridge_lambda = params['ridge_lambda']
+        own = params['head'], ridge_lambda
+        heads = [own]
+        if not self.lifted:  # other heads' sums would be a part of a lift's
+            heads += [('ridge', ridge_lambda), ('ridge', AUTO), ('ncc', ridge_lambda)]
+        heads = list(dict.fromkeys(heads))
         lines = {}
-        own = params['head'], params['ridge_lambda']
-        others = [
-            ('ridge', params['ridge_lambda']),
-            ('ridge', AUTO),
-            ('ncc', params['ridge_lambda']),
-        ]
-        if self.lifted:  # of whose sums theirs are a part
-            others = []
-        heads = list(dict.fromkeys([own, *others]))
-        for head in Progress('Predictors', len(heads), quiet=self.options.non_verbose).over(heads):
-            name = {'ridge': f'ridge, lambda {head[1]}', 'ncc': 'nearest centroid'}.get(
-                head[0], head[0]
+        progress = Progress('Predictors', len(heads), quiet=self.options.non_verbose)
+        for head, strength in progress.over(heads):
+            name = {'ridge': f'ridge, lambda {strength}', 'ncc': 'nearest centroid'}.get(head, head)
+            learner = self._learner(
+                buffer_size=0, keep_keys=False, head=head, ridge_lambda=strength
             )
-            whole = self._without_memory(head=head[0], ridge_lambda=head[1])
-            predictor = self._learn(whole, slice(None)).predictor()
-            said = self.test.predictions(predictor)
-            lines[f'f_T, {name}'] = single(
-                [predictor.digest(), *(row['net_digest'] for row in rows if head == own)]
-            )
-            lines[f'predictions, {name}'] = hashlib.sha256(said.astype('<i8').tobytes()).hexdigest()
-            lines[f'right, {name}'] = f'{int(self.test.class_hits(said).sum())} of {len(said)}'
+            predictor = self._learn(learner, slice(None)).predictor()
+            predictions = self.test.predictions(predictor)
+            streamed = [row['net_digest'] for row in rows if (head, strength) == own]
+            right = int(self.test.class_hits(predictions).sum())
+            sha = hashlib.sha256(predictions.astype('<i8').tobytes())
+            lines[f'f_T, {name}'] = single([predictor.digest(), *streamed])
+            lines[f'predictions, {name}'] = sha.hexdigest()
+            lines[f'right, {name}'] = f'{right} of {len(predictions)}'
         return lines
 
     def _learn(self, learner: Scroll, ids) -> Scroll:
@@ -249,16 +246,12 @@ class ScrollTrials:
     def _buffers(self) -> dict:
         """Digests of buffers after a stream of whole classes."""
         lines = {}
-        order = np.argsort(self.ranks, kind='stable')
         kinds = list(itertools.product(('herding', 'hash'), self.SIZES))
-        for strategy, size in Progress('Buffers', len(kinds), quiet=self.options.non_verbose).over(
-            kinds
-        ):
-            learner = Scroll(
-                **{**self.learner.get_params(), 'buffer_size': size, 'strategy': strategy}
-            )
-            for ids in np.split(order, np.cumsum(np.bincount(self.ranks))[:-1]):
-                self._learn(learner, ids)
+        progress = Progress('Buffers', len(kinds), quiet=self.options.non_verbose)
+        for strategy, size in progress.over(kinds):
+            learner = self._learner(buffer_size=size, strategy=strategy)
+            for rank in range(len(self.parts)):
+                self._learn(learner, self.ranks == rank)
             lines[f'buffer, {strategy}, |M| = {size}'] = learner.buffer_.content().digest()
         return lines
 
@@ -266,7 +259,7 @@ class ScrollTrials:
 class MethodTrials:
     """Any method, trained from scratch on each schedule."""
 
-    def __init__(self, words, model, dataset, specs):
+    def __init__(self, words: list, model, specs: list):
         if is_task_aware(model):
             raise InputError(
                 f'--model {model.NAME} is task-aware (it needs the task of a sample): '
@@ -281,11 +274,11 @@ class MethodTrials:
         """Nothing that depends on the number of the schedule."""
         return {}
 
-    def run(self, number: int, spec: str, schedule) -> tuple:
-        """(row, weights float32 (P,), predictions (N,)) after training on the whole stream."""
+    def run(self, number: int, spec: str, schedule) -> Trial:
+        """The network after training on the whole stream."""
         return run_method([*self.words, '--schedule', spec])
 
-    def claims(self, rows: list) -> tuple:
+    def claims(self, rows: list) -> tuple[dict, dict]:
         """(name -> digests, name -> those that are claimed to be equal)."""
         digests = {
             'net': [row['net_digest'] for row in rows],
@@ -293,13 +286,13 @@ class MethodTrials:
         }
         return digests, digests
 
-    def lines(self, rows: list) -> tuple:
+    def lines(self, rows: list) -> tuple[dict, dict]:
         """Nothing that holds anywhere; the digest of the network, on this kind of machine."""
         return {}, {'net': single(row['net_digest'] for row in rows)}
 
 
-def run_method(words: list) -> tuple:
-    """One run of main.py with these words: (row, weights float32 (P,), predictions (N,))."""
+def run_method(words: list) -> Trial:
+    """One run of main.py with these words; weights: float32."""
     curve = {}
     with contextlib.redirect_stdout(io.StringIO()):
         model, dataset, args = initialize(cli.parse_args(words))
@@ -315,15 +308,12 @@ def run_method(words: list) -> tuple:
         measured = train(model, dataset, args)
     labels, predictions = test_predictions(model, dataset)
     points = [list(point) for point in curve.items()]
-    tensors = [
-        tensor
-        for network in networks_of(model.net)
-        for _, tensor in sorted(network.state_dict().items())
-        if tensor.is_floating_point()
-    ]
-    weights = np.concatenate(
-        [np.zeros(0, np.float32), *(tensor.float().cpu().numpy().ravel() for tensor in tensors)]
-    )
+    weights = [np.zeros(0, np.float32)]
+    for network in networks_of(model.net):
+        for _, tensor in sorted(network.state_dict().items()):
+            if tensor.is_floating_point():
+                weights.append(tensor.float().cpu().numpy().ravel())
+    weights = np.concatenate(weights)
     row = {
         'whole_classes': measures.class_segments(dataset.schedule, dataset.train_labels)[1],
         'net_digest': hashlib.sha256(little_endian(weights)).hexdigest(),
@@ -332,24 +322,25 @@ def run_method(words: list) -> tuple:
         'anytime_area': round(measures.anytime_area(*np.array(points).T), 4),
         'curve': points,
     }
-    return row, weights, predictions
+    return Trial(row, weights, predictions)
 
 
 @torch.no_grad()
-def test_predictions(model, dataset) -> tuple:
+def test_predictions(model, dataset) -> tuple[np.ndarray, np.ndarray]:
     """Labels, as of the files, and predictions, int64 (N,), of all test samples, by class, then as
     there.
     """
     seen = torch.as_tensor(dataset.seen_classes()).to(model.device)
-    pairs = []
+    labels = []
+    predictions = []
     with eval_mode(model.net):
         for loader in dataset.test_loaders:
             serve(loader, model)
-            for inputs, labels, *_ in loader:
-                pairs.append(
-                    (labels.cpu(), seen[model(inputs.to(model.device))[:, seen].argmax(1)].cpu())
-                )
+            for inputs, targets, *_ in loader:
+                labels.append(targets.cpu())
+                predictions.append(seen[model(inputs.to(model.device))[:, seen].argmax(1)].cpu())
     of_files = np.argsort(dataset.class_order)
-    labels, predictions = (of_files[torch.cat(part).numpy()] for part in zip(*pairs))
+    labels = of_files[torch.cat(labels).numpy()]
+    predictions = of_files[torch.cat(predictions).numpy()]
     order = np.argsort(labels, kind='stable')
     return labels[order], predictions[order]

@@ -195,13 +195,13 @@ EMPTY = {
 @pytest.mark.parametrize(
     'content, said',
     [
-        (None, ['No such file']),
-        ('{', ['no certificate']),
-        ('{"format": "schedule-certificate-1"}', ['this is schedule-certificate-1']),
-        ({'anywhere': {}}, ['damaged']),
-        (EMPTY | {'anywhere': {}}, ['damaged']),
-        (EMPTY | {'model': 'er'}, ['a certificate of er']),
-        (EMPTY | {'options': {'dataset': 'seq-digits', 'schedules': -1}}, ['--schedules']),
+        (None, 'no such file'),
+        ('{', 'damaged'),
+        ('{"format": "schedule-certificate-1"}', 'this is schedule-certificate-1'),
+        ({'anywhere': {}}, 'damaged'),
+        (EMPTY | {'anywhere': {}}, 'damaged'),
+        (EMPTY | {'model': 'er'}, 'a certificate of er'),
+        (EMPTY | {'options': {'dataset': 'seq-digits', 'schedules': -1}}, '--schedules'),
     ],
 )
 def test_what_is_no_certificate_ends_in_one_line(call, tmp_path, content, said):
@@ -215,7 +215,7 @@ def test_what_is_no_certificate_ends_in_one_line(call, tmp_path, content, said):
     code, _, text = call('--check', path)
     assert code == 2, text
     assert len(text.splitlines()) == 1, text
-    assert not [word for word in said if word not in text], text
+    assert said in text
 
 
 def test_the_committed_certificate_of_the_digits_holds_here(call):

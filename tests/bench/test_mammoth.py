@@ -5,13 +5,12 @@ from argparse import Namespace
 
 import pytest
 
-from bench import checkout
 from bench.resume import checkpoints
 from core.mammoth import use_checkout
 from core.rows import read_rows
 from models import get_model
-from scroll.ground.errors import InputError
-from tests.conftest import written
+from scripts import mammoth
+from tests.conftest import refused, words_of, written
 
 MAIN = """
 import argparse, sys
@@ -44,6 +43,18 @@ class Plain:
     def to(self, device):
         return self
 """
+FINE = """
+from models.utils.continual_model import ContinualModel
+class Fine(ContinualModel):
+    NAME = 'fine'
+    COMPATIBILITY = ['class-il']
+    @staticmethod
+    def get_parser(parser):
+        parser.add_argument('--alpha', type=float, required=True)
+        return parser
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        return 0
+"""
 FILES = {
     'main.py': MAIN,
     'models/odd.py': MODEL,
@@ -51,6 +62,7 @@ FILES = {
     'utils/__init__.py': '',
     'datasets/__init__.py': '',
     'models/sgd.py': MODEL.replace('import no_such_package', '').replace("'odd'", "'sgd'"),
+    'models/fine.py': FINE,
     'models/plain.py': PLAIN,
     'backbone/ResNetBlock.py': 'class ResNet:\n    whose = "theirs"\n',
     'backbone/wide.py': (
@@ -70,53 +82,47 @@ def root(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-def run(monkeypatch, root, *words):
-    monkeypatch.setattr(sys, 'argv', ['mammoth.py', *map(str, words)])
-    checkout.main()
+@pytest.fixture
+def call(root, monkeypatch, tmp_path):
+    """call(action, *words): run the script on the checkout; rows go to `tmp_path`."""
+
+    def run(action, *words):
+        words = words_of('mammoth.py', action, root, '--out', tmp_path, *words)
+        monkeypatch.setattr(sys, 'argv', words)
+        mammoth.main()
+
+    return run
 
 
-def test_a_model_that_lacks_a_package_is_a_row_and_is_not_run_twice(root, tmp_path, monkeypatch):
-    words = 'verdicts', root, '--dataset', 'seq-digits', '--models', 'odd', '--out', tmp_path
-    run(monkeypatch, root, *words)
-    (row,) = read_rows(tmp_path / 'verdicts.csv')
-    assert (row['kind'], row['name'], row['verdict']) == (
-        'model',
-        'odd',
-        'needs a package',
-    )
-    assert 'no_such_package' in row['reason']
-    monkeypatch.setattr(checkout, 'verdict_of', None)
-    run(monkeypatch, root, *words)
+def test_models_run_or_lack_a_package_and_are_not_run_twice(call, tmp_path, monkeypatch):
+    words = '--dataset seq-digits --models odd fine -- --weights none --backbone reduced-resnet18'
+    call('verdicts', words)
+    fine, odd = read_rows(tmp_path / 'verdicts.csv')
+    assert fine == {'kind': 'model', 'name': 'fine', 'verdict': 'runs', 'reason': ''}
+    assert (odd['name'], odd['verdict']) == ('odd', 'needs a package')
+    assert 'no_such_package' in odd['reason']
+    monkeypatch.setattr(mammoth, 'verdict_of', None)
+    call('verdicts', words)
 
 
-def test_what_was_made_otherwise_is_kept_and_not_mixed(root, tmp_path, monkeypatch):
-    """Runs with other flags; configurations, where the checkout's parser ends; code of the checkout
-    is part of what a run is.
-    """
+def test_what_was_made_otherwise_is_kept_and_not_mixed(call, root, tmp_path):
+    """Runs with other flags; configurations, where the checkout's parser ends."""
     (tmp_path / 'compare.csv').write_text(
         'model,seed,where,accuracy,flags,seconds\ner,0,here,1,--lr 2,1\n'
     )
-    with pytest.raises(InputError, match=r'other flags .--lr 2.: give another --out'):
-        run(
-            monkeypatch,
-            root,
-            'compare',
-            root,
-            '--models',
-            'er',
-            '--seeds',
-            1,
-            '--out',
-            tmp_path,
-            '--',
-            '--lr',
-            '1',
-        )
+    with refused('other flags (--lr 2): give another --out'):
+        call('compare', '--models er --seeds 1 -- --lr 1')
+    with refused('--models'):
+        call('compare')
     (root / 'main.py').write_text('raise SystemExit')
     (tmp_path / 'configs.csv').write_text('as it was')
-    with pytest.raises(InputError, match='parser ended'):
-        run(monkeypatch, root, 'configs', root, '--out', tmp_path)
+    with refused('parser ended'):
+        call('configs')
     assert (tmp_path / 'configs.csv').read_text() == 'as it was'
+
+
+def test_code_of_the_checkout_is_part_of_what_a_run_is(root):
+    use_checkout(root)
     get_model(
         Namespace(model='mammoth:plain', dataset='mammoth:seq-cifar10', n_epochs=5),
         None,
@@ -134,33 +140,16 @@ def test_what_was_made_otherwise_is_kept_and_not_mixed(root, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_runs_here_and_there_are_rows_with_the_flags_that_each_takes(root, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkout, 'ROOT', root)
-    run(
-        monkeypatch,
-        root,
-        'compare',
-        root,
-        '--models',
-        'er',
-        '--seeds',
-        1,
-        '--out',
-        tmp_path,
-        '--',
-        '--lr',
-        '1',
-        '--',
-        '--ours',
-        '2',
-    )
+def test_runs_here_and_there_are_rows_with_the_flags_that_each_takes(
+    call, root, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(mammoth, 'ROOT', root)
+    call('compare', '--models er --seeds 1 -- --lr 1 -- --ours 2')
     rows = read_rows(tmp_path / 'compare.csv')
     assert [(row['seed'], row['where'], row['accuracy']) for row in rows] == [
         ('0', where, '12.5') for where in ('here', 'there')
     ]
     assert all(row['flags'] == '--lr 1 --ours 2' for row in rows)
-    with pytest.raises(InputError, match='--models'):
-        run(monkeypatch, root, 'compare', root)
 
 
 def test_a_method_of_the_checkout_sees_plain_names_and_has_networks_of_the_checkout(root):
