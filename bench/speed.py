@@ -3,7 +3,7 @@
 Random images of CIFAR's size stand in for data. A time is the least of several rounds; with one
 thread (`OMP_NUM_THREADS=1`) it is processor time, so that other work on the machine counts for
 little. `ratio` is ours divided by the alternative: smaller is better. `target` is the largest
-wanted ratio.
+wanted ratio. Rows in bfloat16 are left out where the processor has no matrix units for it.
 """
 
 import copy
@@ -12,6 +12,8 @@ import os
 import time
 from functools import partial
 from pathlib import Path
+from timeit import timeit
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,19 +36,31 @@ from utils.evaluate import serve
 
 BATCH = 32
 CLASSES = 100
-_PARTS = 'embedding', 'exact', 'sums', 'prediction', 'adaptation', 'er'
+SAMPLES = 20_000
 
 
-def line(stage: str, ours: float, other: float, against: str, target: float | None = None) -> str:
-    """A row of the Markdown table. ours, other: seconds. target: the largest wanted ratio."""
-    ratio = ours / other
-    wanted = ' | '
-    if target:
-        wanted = f'{target:.2f} | {"yes" if ratio <= target else "no"}'
-    ours, other = (
-        f'{value:.2f} s' if value >= 1 else f'{1e3 * value:.3g} ms' for value in (ours, other)
-    )
-    return f'| {stage} | {ours} | {against} | {other} | {ratio:.2f} | {wanted} |'
+class Row(NamedTuple):
+    """A row of the table. ours, other: seconds. target: the largest wanted ratio."""
+
+    stage: str
+    ours: float
+    other: float
+    against: str
+    target: float | None = None
+
+    def markdown(self) -> str:
+        """The row in Markdown."""
+        ratio = self.ours / self.other
+        wanted = ' | '
+        if self.target:
+            wanted = f'{self.target:.2f} | {"yes" if ratio <= self.target else "no"}'
+        ours = _duration(self.ours)
+        other = _duration(self.other)
+        return f'| {self.stage} | {ours} | {self.against} | {other} | {ratio:.2f} | {wanted} |'
+
+
+def _duration(seconds: float) -> str:
+    return f'{seconds:.2f} s' if seconds >= 1 else f'{1e3 * seconds:.3g} ms'
 
 
 def clock() -> float:
@@ -58,23 +72,13 @@ def fastest(*functions, rounds: int, seconds=clock) -> list:
     """Seconds of each function: the least of `rounds` calls, in turn, after one each that is not
     timed.
     """
-    times = [[] for _ in functions]
+    times = []
     for _ in Progress('Rounds', rounds + 1).over(range(rounds + 1)):
-        for row, function in zip(times, functions):
-            began = seconds()
-            function()
-            row.append(seconds() - began)
-    return [min(row[1:]) for row in times]
+        times.append([timeit(function, timer=seconds, number=1) for function in functions])
+    return np.min(times[1:], axis=0).tolist()
 
 
-def compared(
-    rounds: int, stage: str, ours, other, against: str, target: float | None = None
-) -> str:
-    """A row of the table, of two functions."""
-    return line(stage, *fastest(ours, other, rounds=rounds), against, target)
-
-
-def embedding(backbone, integers, images, rounds):
+def embedding(measure, backbone, integers, images):
     """The online stage, and the integer network, compared with a forward pass. integers: the
     integer network, or None."""
     net, preprocessing = backbone
@@ -95,35 +99,26 @@ def embedding(backbone, integers, images, rounds):
         for part in np.array_split(np.argsort(labels, kind='stable'), 2):
             learner.partial_fit(images[part], labels[part])
 
-    yield compared(rounds, 'online stage', online, forward, 'bare forward pass')
+    yield Row('online stage', *measure(online, forward), 'bare forward pass')
     if integers is not None:
-        floats = Embedder(*backbone)
-        exact = Embedder(*backbone, 'integer', integers=integers)
         depthwise = any(getattr(layer, 'groups', 1) > 1 for layer in net.modules())
-        wanted = 0.8 if depthwise else 0.35 if _has_vnni() else 0.6
-        yield compared(
-            rounds,
-            'embedding in integers',
-            lambda: exact.features(images),
-            lambda: floats.features(images),
-            'the same network in float32',
-            wanted,
+        target = 0.8 if depthwise else 0.35 if _has_vnni() else 0.6
+        exact = Embedder(*backbone, 'integer', integers=integers)
+        yield _compared_with_floats(
+            'embedding in integers', measure, backbone, exact, images, target
         )
 
 
-def exact_embedding(backbone, images, rounds):
+def exact_embedding(measure, backbone, images):
     """The network in `scroll.embedding.exact`."""
-    floats, exact = (
-        Embedder(*backbone, dtype, chunk=len(images)) for dtype in ('float32', 'exact')
-    )
-    yield compared(
-        rounds,
-        'embedding, exact',
-        lambda: exact.features(images),
-        lambda: floats.features(images),
-        'the same network in float32',
-        4,
-    )
+    exact = Embedder(*backbone, 'exact', chunk=len(images))
+    yield _compared_with_floats('embedding, exact', measure, backbone, exact, images, 4)
+
+
+def _compared_with_floats(stage, measure, backbone, embedder, images, target) -> Row:
+    floats = Embedder(*backbone, chunk=embedder.chunk)
+    times = measure(partial(embedder.features, images), partial(floats.features, images))
+    return Row(stage, *times, 'the same network in float32', target)
 
 
 def _has_vnni() -> bool:
@@ -134,102 +129,79 @@ def _has_vnni() -> bool:
     return 'ONEDNN_MAX_CPU_ISA' not in os.environ and about.exists() and 'vnni' in about.read_text()
 
 
-def sums(dim, rounds, count=20_000):
+def sums(measure, dim):
     """Exact statistics, compared with X'X in float64, those of a lift, in float32, and the buffer
     of 500 on top of them."""
-    features = quantise(np.random.default_rng(0).normal(size=(count, dim)))
-    x = np.concatenate([features / 2.0**18, np.ones((count, 1))], axis=1)
-    labels = np.repeat(np.arange(CLASSES), count // CLASSES)
-    yield compared(
-        3 * rounds,
-        f'exact statistics of {count:,} features',
-        lambda: Statistics(dim).add(features, labels).gram,
-        lambda: x.T @ x,
-        "float64 X'X",
-    )
+    features = quantise(np.random.default_rng(0).normal(size=(SAMPLES, dim)))
+    x = np.concatenate([features / 2.0**GRID_BITS, np.ones((SAMPLES, 1))], axis=1)
+    labels = np.repeat(np.arange(CLASSES), SAMPLES // CLASSES)
+
+    def exact(count=SAMPLES, lift=None):
+        return Statistics(dim, lift).add(features[:count], labels[:count]).gram
+
+    times = measure(exact, lambda: x.T @ x)
+    yield Row(f'exact statistics of {SAMPLES:,} features', *times, "float64 X'X")
+    half = SAMPLES // 2
     lift = Lift('relu7', dim, 2000)
-    few = features[: count // 2]
-    some = labels[: count // 2]
 
     def plain_lift():
-        u = few.astype(np.float32)
+        u = features[:half].astype(np.float32)
         h = np.hstack([u, np.maximum(u @ lift.matrix, 0)])
         return h.T @ h
 
-    yield compared(
-        rounds,
-        f'the same of {len(few):,}, {lift.width:,} random ones more',
-        lambda: Statistics(dim, lift).add(few, some).gram,
-        plain_lift,
-        "float32 lift and X'X",
-        1.3,
-    )
+    times = measure(partial(exact, half, lift), plain_lift)
+    stage = f'the same of {half:,}, {lift.width:,} random ones more'
+    yield Row(stage, *times, "float32 lift and X'X", 1.3)
 
-    def run(size, strategy='herding'):
+    def learn(size, strategy='herding'):
         learner = Scroll(buffer_size=size, strategy=strategy)
-        for part in np.array_split(np.arange(count), 50):
+        for part in np.array_split(np.arange(SAMPLES), 50):
             learner.learn(features[part], features[part], part.astype(np.uint64), labels[part])
         return learner.statistics_.gram
 
     for strategy in ('herding', 'hash'):
-        yield compared(
-            rounds,
-            f'statistics and {strategy} buffer, {count:,} features',
-            partial(run, 500, strategy),
-            lambda: run(0),
-            'statistics alone',
-        )
+        times = measure(partial(learn, 500, strategy), partial(learn, 0))
+        stage = f'statistics and {strategy} buffer, {SAMPLES:,} features'
+        yield Row(stage, *times, 'statistics alone')
 
 
-def prediction(dim, rounds, count=20_000, classes=1000):
+def prediction(measure, dim, classes=1000):
     """Labels of features, compared with logits in float64."""
-    features = quantise(np.random.default_rng(0).normal(size=(count, dim)))
-    head = ncc(Statistics(dim).add(features, np.arange(count) % classes))
+    features = quantise(np.random.default_rng(0).normal(size=(SAMPLES, dim)))
+    head = ncc(Statistics(dim).add(features, np.arange(SAMPLES) % classes))
     weight, bias = head.linear
 
     def plain():
         for part in np.array_split(features, 50):
             (np.ldexp(part.astype(float), -GRID_BITS) @ weight.T + bias).argmax(axis=1)
 
-    yield compared(
-        rounds,
-        f'prediction, {count:,} features, {classes:,} classes',
-        lambda: head.predict(features),
-        plain,
-        'float64 logits',
-        1.1,
-    )
+    times = measure(partial(head.predict, features), plain)
+    stage = f'prediction, {SAMPLES:,} features, {classes:,} classes'
+    yield Row(stage, *times, 'float64 logits', 1.1)
 
 
-def adaptation(backbone, images, rounds, updates=5):
-    """An update of the adapters, compared with one of the whole network; the fastest of all."""
+def adaptation(backbone, images, updates: int):
+    """An update of the adapters, compared with one of the whole network; the fastest of
+    `updates`.
+    """
     embedder = Embedder(*backbone)
     learner = Scroll(embedder, buffer_size=500).partial_fit(images[:500], np.arange(500) % CLASSES)
-    given = embedder, learner.predictor(), learner.buffer_.content()
+    begin = embedder, learner.predictor(), learner.buffer_.content()
 
     def update(mode, **settings):
         ends = []
         how = Adaptation(mode=mode, iterations=updates, **settings)
-        for _ in range(rounds):
-            ends.append([])
-            adapt(*given, how, progress=lambda loss: ends[-1].append(clock()))
+        adapt(*begin, how, progress=lambda loss: ends.append(clock()))
         return float(np.diff(ends).min())
 
     small = update('adapters')
     full = update('full')
-    yield line('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)
-    yield line('the same, exact', update('adapters', exact=True), small, 'in float32', 5)
-    yield line('full tuning, exact', update('full', exact=True), full, 'in float32', 5)
-    if not _has_matrix_units():
-        yield '| adaptation in bfloat16 | no matrix units for it here |' + 5 * ' |'
-        return
-    yield line(
-        'adaptation in bfloat16',
-        update('adapters', precision='bfloat16'),
-        small,
-        'in float32',
-        0.75,
-    )
+    yield Row('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)
+    yield Row('the same, exact', update('adapters', exact=True), small, 'in float32', 5)
+    yield Row('full tuning, exact', update('full', exact=True), full, 'in float32', 5)
+    if _has_matrix_units():
+        coarse = update('adapters', precision='bfloat16')
+        yield Row('adaptation in bfloat16', coarse, small, 'in float32', 0.75)
 
 
 def _has_matrix_units() -> bool:
@@ -260,18 +232,18 @@ def er_step(name: str, input_size: int | None = None, precision: str = 'float32'
     serve(loader, method)
     method.meta_begin_task(dataset)
     method.net.train()
-    coming = itertools.cycle(loader)
-    return method, lambda: method.meta_observe(*next(coming), epoch=0)
+    batches = itertools.cycle(loader)
+    return method, lambda: method.meta_observe(*next(batches), epoch=0)
 
 
-def bare_step(method, size, count):
-    """A function that passes this number of ready inputs through the method's network, and updates
-    it.
+def bare_step(method, size: int):
+    """A function that passes as many ready inputs through the method's network as a step of ER, and
+    updates it.
     """
     net = copy.deepcopy(method.net)
     opt = torch.optim.SGD(net.parameters(), lr=1e-4)
-    labels = torch.arange(count) % method.N_CLASSES
-    inputs = torch.randn(count, 3, size, size)
+    labels = torch.arange(2 * BATCH) % method.N_CLASSES
+    inputs = torch.randn(2 * BATCH, 3, size, size)
 
     def step():
         opt.zero_grad()
@@ -281,39 +253,32 @@ def bare_step(method, size, count):
     return step
 
 
-def steps(name, input_size, rounds):
+def steps(measure, name: str, input_size: int):
     """A step of ER, compared with the work of its network alone."""
     method, step = er_step(name, input_size)
     step()  # without memory
-    yield compared(
-        rounds,
-        'a step of `er`',
-        step,
-        bare_step(method, input_size, 2 * BATCH),
-        'forward, backward, update',
-    )
-    if not _has_matrix_units():
-        yield '| a step of `er` in bfloat16 | no matrix units for it here |' + 5 * ' |'
-        return
-    coarse = er_step(name, input_size, 'bfloat16')[1]
-    coarse()
-    yield compared(rounds, 'a step of `er` in bfloat16', coarse, step, 'in float32', 0.75)
+    times = measure(step, bare_step(method, input_size))
+    yield Row('a step of `er`', *times, 'forward, backward, update')
+    if _has_matrix_units():
+        _, coarse = er_step(name, input_size, 'bfloat16')
+        coarse()
+        yield Row('a step of `er` in bfloat16', *measure(coarse, step), 'in float32', 0.75)
 
 
 def main():
+    parts = ('embedding', 'exact', 'sums', 'prediction', 'adaptation', 'er')
     parser = ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--weights', default=weights.DEFAULT)
-    parser.add_argument(
-        '--input_size', type=whole(1), help='pixels (default: what the weights say)'
-    )
-    parser.add_argument('--only', choices=_PARTS, help='one part of the table')
-    parser.add_argument('--rounds', type=whole(1), default=5, help='of which the fastest counts')
+    flag = parser.add_argument
+    flag('--weights', default=weights.DEFAULT)
+    flag('--input_size', type=whole(1), help='pixels (default: what the weights say)')
+    flag('--only', choices=parts, help='one part of the table')
+    flag('--rounds', type=whole(1), default=5, help='of which the fastest counts')
     options = parser.parse_args()
     reuse_memory()
     backbone = weights.network(options.weights, options.input_size)
-    rounds = options.rounds
-    has_integers = weights.has_integers(options.weights)
-    integers = weights.integers_of(options.weights, *backbone) if has_integers else None
+    integers = None
+    if weights.has_integers(options.weights):
+        integers = weights.integers_of(options.weights, *backbone)
     images = np.random.default_rng(0).integers(0, 256, (512, 32, 32, 3), dtype=np.uint8)
     print(
         f'torch {torch.__version__}, threads {torch.get_num_threads()}, cores {os.cpu_count()}, '
@@ -321,15 +286,16 @@ def main():
         '| stage | ours | alternative | takes | ratio | target | met |\n|' + 7 * '---|'
     )
     dim = backbone[0].feature_dim
-    parts = (
-        embedding(backbone, integers, images, rounds),
-        exact_embedding(backbone, images[:16], rounds),
-        sums(dim, rounds),
-        prediction(dim, rounds),
-        adaptation(backbone, images, rounds),
-        steps(options.weights, backbone[1].input_size, rounds),
+    measure = partial(fastest, rounds=options.rounds)
+    tables = (
+        embedding(measure, backbone, integers, images),
+        exact_embedding(measure, backbone, images[:16]),
+        sums(measure, dim),
+        prediction(measure, dim),
+        adaptation(backbone, images, 5 * options.rounds),
+        steps(measure, options.weights, backbone[1].input_size),
     )
-    for name, lines in zip(_PARTS, parts):
-        if options.only in (None, name):
-            for row in lines:
-                print(row, flush=True)
+    for part, rows in zip(parts, tables):
+        if options.only in (None, part):
+            for row in rows:
+                print(row.markdown(), flush=True)
