@@ -56,8 +56,9 @@ class MammothBackbone(nn.Module):
 
         features: (B, F). both: (logits, features). full, all: (logits, list of maps)."""
         if returnt in ('full', 'all'):
-            maps = [m.float().contiguous() for m in self.maps(x)]  # methods view them as vectors
-            return self.classifier(maps[-1].mean(dim=(2, 3))), maps
+            maps = self.maps(x)
+            logits = self.classifier(maps[-1].mean(dim=(2, 3)))
+            return logits, [m.float().contiguous() for m in maps]  # methods view them as vectors
         if returnt not in ('out', 'features', 'both'):
             raise ValueError(f"returnt={returnt!r}: expected 'out', 'features', 'both' or 'full'")
         features = self.features(x)

@@ -27,7 +27,7 @@ class Agem(ReplayModel):
     NAME = 'agem'
     ROWS = ('examples', 'labels', 'task_labels')
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         loss = self.backward(self.loss(self.net(inputs), labels))
         replayed, replayed_labels = self.past_samples(self.args.minibatch_size)
         if len(replayed):

@@ -180,7 +180,7 @@ class Bic(ReplayModel):
         train.data = train.data[~held]
         train.targets = train.targets[~held]
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         logits = self.net(inputs)
         loss = masked_cross_entropy(logits, labels, self.seen)
         if self.teacher is not None:

@@ -29,7 +29,7 @@ class Der(ReplayModel):
         )
         return parser
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         logits = self.net(inputs)
         loss = self.loss(logits, labels)
         if not self.buffer.is_empty():

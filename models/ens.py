@@ -90,7 +90,7 @@ class Ens(FrozenModel):
         return (z @ self.keys.T).topk(self.args.top_k)
 
     @torch.no_grad()
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         z = self._unit(self.embedder(as_images(not_aug_inputs))[0])
         if not self.fitted_keys:
             self._fit_keys(z)

@@ -19,7 +19,7 @@ class Er(ReplayModel):
 
     NAME = 'er'
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         targets = labels
         if not self.buffer.is_empty():
             replayed, replayed_labels = self.replay()

@@ -52,7 +52,7 @@ class ErAce(ReplayModel):
             backbone.classifier.out_features, dtype=torch.bool, device=self.device
         )
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         begun = not self.buffer.is_empty() and (self.task_free or self.current_task > 0)
         seen = self.seen if begun else torch.zeros_like(self.seen)
         loss = asymmetric_cross_entropy(self.net(inputs), labels, seen)

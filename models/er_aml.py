@@ -93,7 +93,7 @@ class ErAml(ReplayModel):
     def begin_task(self, dataset):
         self.task_classes = self.new_classes(dataset)
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         if self.buffer.is_empty() or not (self.task_free or self.current_task > 0):
             loss = self.loss(self.net(inputs), labels)
         else:

@@ -57,7 +57,7 @@ class EwcOn(ContinualModel):
         self.fisher = None  # (P,), in the order of `net.parameters()`
         self.anchor = None
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         self.opt.zero_grad()
         if self.fisher is not None:
             with torch.no_grad():

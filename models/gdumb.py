@@ -107,7 +107,7 @@ class Gdumb(ReplayModel):
         super().__init__(backbone, loss, args, transform, dataset)
         self.pristine = {name: t.clone() for name, t in self.net.state_dict().items()}
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         self.store(not_aug_inputs, labels)
         return 0.0
 

@@ -79,7 +79,7 @@ class Gem(ReplayModel):
     def end_task(self, dataset):
         fill_buffer(self.buffer, dataset, self.current_task, required_attributes=self.ROWS)
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         memories = None if self.buffer.is_empty() else self.memory_gradients()
         loss = self.backward(self.loss(self.net(inputs), labels))
         if memories is not None:

@@ -49,7 +49,7 @@ class Icarl(ReplayModel):
         self.seen[self.new_classes(dataset)] = True
         icarl_replay(self, dataset)
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         self.class_means = None
         targets = F.one_hot(labels, len(self.old)).float()  # what each sigmoid should give
         if self.old_net is not None:

@@ -69,7 +69,7 @@ class Joint(ContinualModel):
             self.collected.append(train)
             self.loader = copy.deepcopy(dataset.train_loader, {id(train): train})
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         if self.loader is None:
             self.batches.append((inputs.cpu(), labels.cpu()))
         return 0.0

@@ -74,7 +74,7 @@ class Lwf(ContinualModel):
                     masked_cross_entropy(head(features), targets, new).backward()
                     opt.step()
 
-    def observe(self, inputs, labels, not_aug_inputs, logits=None):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None, logits=None):
         out = self.net(inputs)
         loss = masked_cross_entropy(out, labels, self.seen)
         if logits is not None:

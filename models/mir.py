@@ -50,7 +50,7 @@ class Mir(ReplayModel):
         parser.add_argument('--subsample', type=whole(1), default=50, help='candidates for replay')
         return parser
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         loss = self.backward(self.loss(self.net(inputs), labels))
         candidates, candidate_labels = self.past_samples(self.args.subsample)
         if len(candidates):

@@ -97,7 +97,7 @@ class ScrollModel(FrozenModel):
         self._ends = set() if ends is None else set(np.asarray(ends).tolist())
         self._arrived = 0
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         images = as_images(not_aug_inputs)
         labels = labels.cpu().numpy()
         learned = labels >= 0

@@ -14,5 +14,5 @@ class Sgd(ContinualModel):
 
     NAME = 'sgd'
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         return self.descend(self.loss(self.net(inputs), labels))

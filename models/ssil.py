@@ -72,7 +72,7 @@ class Ssil(ReplayModel):
         if self.current_task > 0:
             self.teacher = frozen_copy(self.net)
 
-    def observe(self, inputs, labels, not_aug_inputs):
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         loss = separated_cross_entropy(self.net(inputs), labels, self.tasks[-1])
         if self.current_task > 0:
             replayed, replayed_labels = self.past_samples(self.args.minibatch_size)

@@ -103,7 +103,7 @@ def start(parse, small_digits, monkeypatch):
     )
 
     def build(folder, method, *flags):
-        words = words_of(*QUICK.get(method, []), *flags)
+        words = words_of(QUICK.get(method, ''), *flags)
         given = {
             '--n_splits': '2',
             '--batch_size': '12',
