@@ -36,7 +36,7 @@ def says(action, error) -> str:
 def main() -> None:
     assert importlib.util.find_spec('torch') is None, 'this environment has torch: it shows nothing'
     names = {str(path).split('/')[0] for path in importlib.metadata.files('scroll-cl')}
-    assert names == {'scroll', f'scroll_cl-{scroll.__version__}.dist-info'}, names
+    assert names == {'scroll', 'exact_torch', f'scroll_cl-{scroll.__version__}.dist-info'}, names
 
     X, y = load_digits(return_X_y=True)
     X, y, X_test, y_test = X[::2], y[::2], X[1::2], y[1::2]
