@@ -14,7 +14,8 @@ labels of the files, so that renaming classes (`--permute_classes`) changes no d
 
 import copy
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,7 +23,6 @@ import torch
 from models.utils import learned_files, scroll_flags
 from models.utils.frozen_features import FrozenModel, as_images
 from scroll.adaptation.adapters import kind_for
-from scroll.adaptation.selection import chosen
 from scroll.files.shards import in_shard
 from scroll.ground.errors import InputError
 from scroll.ground.progress import Progress
@@ -38,8 +38,8 @@ class ScrollModel(FrozenModel):
 
     NAME = 'scroll'
     COMPATIBILITY = [*FrozenModel.COMPATIBILITY, 'cssl']
-    # '_unfinished', '_glanced' follow from the unfinished segment
-    TRANSIENT = (*FrozenModel.TRANSIENT, '_unfinished', '_glanced')
+    # '_unfinished', '_glanced' follow from the unfinished segment; the run gives 'abandonable'
+    TRANSIENT = (*FrozenModel.TRANSIENT, '_unfinished', '_glanced', 'abandonable')
     REFUSED_FLAGS = {
         **dict.fromkeys(
             (
@@ -74,6 +74,9 @@ class ScrollModel(FrozenModel):
         super().__init__(backbone, loss, args, transform, dataset)
         learned_files.check_writable(args)
         adaptation = scroll_flags.adaptation(args, dataset)
+        if args.debug_mode:
+            updates = min(adaptation.updates(args.buffer_size), self.get_debug_iters())
+            adaptation = replace(adaptation, iterations=updates)
         # features are learned as they are
         images = None if hasattr(dataset, 'num_inputs') else self.embedder
         if images and args.buffer_size and adaptation.mode_for(args.buffer_size) == 'adapters':
@@ -89,6 +92,9 @@ class ScrollModel(FrozenModel):
         self._waiting = []
         self._unfinished = None
         self._glanced = 0
+        self.abandonable = (
+            nullcontext  # of a run that may be stopped: its `Checkpoints.abandonable`
+        )
         if args.load_state:
             learned_files.load(self, args.load_state)
 
@@ -182,7 +188,8 @@ class ScrollModel(FrozenModel):
     def _adapt(self) -> None:
         began = time.perf_counter()
         updates = self.learner.adaptation.updates(len(self.learner.buffer_ or ()))
-        with Progress('Adapting', updates, quiet=self.args.non_verbose) as progress:
+        progress = Progress('Adapting', updates, quiet=self.args.non_verbose)
+        with progress, self.abandonable():
             self.learner.adapt(lambda loss: progress.update())
         self.seconds['adaptation'] += time.perf_counter() - began
 
@@ -243,20 +250,7 @@ class ScrollModel(FrozenModel):
             if final < online:
                 lines.append(
                     'warning: f* does worse than f_T here: fewer --iterations or smaller steps '
-                    '(--adapt_lr, --classifier_lr) may help, or --adapt_select folds, which '
-                    'asks first'
-                )
-        if learner.selection_:
-            first = learner.selection_[0]
-            best = chosen(learner.selection_)
-            if best is first:
-                lines.append(
-                    'f* is f_T: no candidate was surely better on held-out samples of the buffer'
-                )
-            else:
-                lines.append(
-                    f'chosen on held-out samples of the buffer: {best.updates} updates, '
-                    f'{best.share:g} of the way; cross-entropy {first.loss:.3f} -> {best.loss:.3f}'
+                    '(--adapt_lr, --classifier_lr) may help'
                 )
         seconds = ', '.join(f'{stage} {s:.1f} s' for stage, s in self.seconds.items())
         return [*lines, f'online stage: {seconds}']
@@ -265,11 +259,10 @@ class ScrollModel(FrozenModel):
         learner = self.learner
         adapted = self.learner.adapted_
         online, final = (round(a, 4) for a in self.accuracies)
-        chosen_f_T = adapted is None and learner.selection_ is not None
         row = {
             'processes': 1,
             'online_accuracy': online,
-            'adapted_accuracy': final if adapted or chosen_f_T else None,
+            'adapted_accuracy': final if adapted else None,
             'statistics_digest': learner.digest(),
             'online_digest': learner.predictor().digest(),
             'embedding_digest': self.embedder.digest,
@@ -277,7 +270,7 @@ class ScrollModel(FrozenModel):
             'buffer_digest': learner.buffer_.content().digest() if self.buffered else None,
             'adapted_digest': adapted and adapted.digest(),
             'adapted_on': adapted and adapted.made_on,
-            'adapted_mode': adapted.mode if adapted else 'f_T' if chosen_f_T else None,
+            'adapted_mode': adapted and adapted.mode,
             'initial_scale': adapted and adapted.initial_scale,
             'final_scale': adapted and adapted.scale,
             'ridge_lambda_used': learner.ridge_lambda_,

@@ -71,7 +71,7 @@ def test_a_whole_run_from_another_folder_twice(tiny_weights, tmp_path):
     for _ in range(2):
         result = python(
             ROOT / 'main.py',
-            *words_of('--model scroll --dataset seq_digits --n_splits 3 --adapt_select none'),
+            *words_of('--model scroll --dataset seq_digits --n_splits 3'),
             *words_of('--base_path here --num_threads 1 --non_verbose 1', FEW, '--weights'),
             tiny_weights,
             '--notes',

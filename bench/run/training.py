@@ -74,6 +74,8 @@ def train(model, dataset, args, test: bool = True) -> dict:
     anytime = Anytime(model, dataset, output.eval_every, output.prequential)
     state = RunState(model, dataset, args, record=record, anytime=anytime)
     checkpoints = Checkpoints(state, args, arguments)
+    if hasattr(model, 'abandonable'):
+        model.abandonable = checkpoints.abandonable
     run = Run(model, dataset, args, arguments, stream, output, record, anytime, state, checkpoints)
     with checkpoints:
         tasks = _run_tasks(run, first, tasks)
@@ -114,10 +116,12 @@ def _run_tasks(run: Run, first: int, tasks: int) -> int:
         if not (task == start.task and start.begun):
             _begin_task(run)
         with allow_single_values(run.model.net):
+            passes = 0
             if task >= first and not run.stream.inference_only:
-                _learn_task(run)
+                passes = _learn_task(run)
             watch = Stopwatch(record.seconds, 'stream')
-            with watch, Progress(f'End of task {task + 1}', quiet=run.output.non_verbose):
+            progress = Progress(f'End of task {task + 1}', quiet=run.output.non_verbose)
+            with checkpoints.step(Position(task, passes, begun=True)), watch, progress:
                 run.model.meta_end_task(run.dataset)
         if task + 1 == first:
             saved_models.load_weights(run.model, run.dataset, run.args)
@@ -146,8 +150,9 @@ def _begin_task(run: Run) -> None:
             row.extend(accuracies)
 
 
-def _learn_task(run: Run) -> None:
-    """Learn the task's epochs and batches, from where the run was interrupted."""
+def _learn_task(run: Run) -> int:
+    """Learn the task's epochs and batches, from where the run was interrupted. Returns the number
+    of passes."""
     model = run.model
     dataset = run.dataset
     state = run.state
@@ -170,6 +175,7 @@ def _learn_task(run: Run) -> None:
         if checkpoints.due():
             checkpoints.save(Position(task, epoch, begun=True))
     fitting.finish()
+    return epoch
 
 
 def _learn_epoch(run: Run, training: Training, scheduler, fitting: Fitting, at: Position) -> None:

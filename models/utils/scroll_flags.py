@@ -35,21 +35,13 @@ _ONLINE = {
 _ADAPTATION = {  # flag: attribute of `Adaptation`, which has its default and its choices; help
     'adaptation': ('mode', 'auto: adapters up to the threshold, full tuning above'),
     'adaptation_threshold': ('threshold', 'largest buffer for adapters'),
-    'iterations': ('iterations', 'updates'),
     'adapt_lr': ('lr', 'AdaDelta: adapters or network'),
     'classifier_lr': ('classifier_lr', 'AdaDelta: classifier'),
     'scale_lr': ('scale_lr', 'AdaDelta: logit scale, where it is learned'),
     'scale': ('scale', 'initial logit scale, where it is not calibrated'),
     'calibrate_scale': ('calibrate', 'set the scale by cross-entropy first, if f_T beats guessing'),
-    'adapt_select': (
-        'select',
-        'folds: cross-validation within the buffer chooses updates and mixture, or f_T',
-    ),
-    'adapt_select_folds': ('folds', 'folds of the buffer'),
-    'adapt_select_held_out': (
-        'held_out',
-        'samples to hold out at least; further folds are not asked',
-    ),
+    'adapt_teacher': ('teacher', 'exemplars that f_T counts for in the targets; 0: labels alone'),
+    'adapt_averaging': ('averaging', 'f* has a running mean of the parameters'),
     'exact_adaptation': (
         'exact',
         'f* is the same on every machine, and takes three to five times as long',
@@ -89,6 +81,7 @@ def add_flags(parser) -> None:
     for name, (attribute, text) in _ADAPTATION.items():
         numbers = {int: whole(0), float: real(0, positive=attribute == 'scale')}
         flag(f'--{name}', help=text, **of_signature(parameters[attribute], numbers))
+    flag('--iterations', type=whole(0), help='updates (default: 30 passes over the buffer)')
     flag('--learn_scale', choices=tuple(_LEARN), default='auto', help='auto: with adapters only')
     flag(
         '--adapt_every_task',
@@ -218,6 +211,7 @@ def adaptation(args, dataset) -> Adaptation:
     given = {attribute: getattr(args, flag) for flag, (attribute, _) in _ADAPTATION.items()}
     return Adaptation(
         **given,
+        iterations=args.iterations,
         learn_scale=_LEARN[args.learn_scale],
         minibatch=args.minibatch_size,
         augmentation=Augmentation(padding, flip, args.adapt_jitter),

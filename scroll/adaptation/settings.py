@@ -2,8 +2,8 @@
 torch.
 """
 
-import math
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal, get_args
 
 from scroll.embedding.images import Augmentation
@@ -11,10 +11,12 @@ from scroll.ground.arguments import instance, number, on_off, one_of, whole
 from scroll.ground.errors import InputError
 
 Mode = Literal['auto', 'adapters', 'full', 'none']
-Selection = Literal['none', 'folds']
 Precision = Literal['float32', 'bfloat16', 'auto']
 MODES = get_args(Mode)
 _AUGMENTATION = Augmentation()
+_PASSES = 30
+_MOST_UPDATES = 1000
+_GONE = ('select', 'folds', 'held_out')
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Adaptation:
         mode: `adapters`, `full`, `none` (f* is f_T), or `auto`: adapters up to `threshold` samples,
             full tuning above.
         threshold: the paper's m, in samples.
-        iterations: updates by AdaDelta.
+        iterations: updates by AdaDelta; None: 30 passes over the buffer, at most 1,000 updates.
         lr: AdaDelta's rate, of adapters or network.
         classifier_lr, scale_lr: AdaDelta's rates of classifier and learned scale.
         scale: initial logit scale, above 0.
@@ -36,11 +38,10 @@ class Adaptation:
         minibatch: samples an update, drawn without replacement until the buffer is used up.
         augmentation: changes of the images.
         adapter_scale: adapters start as this times the identity.
-        select: 'folds': cross-validation within the buffer chooses f_T, f* or a mixture
-            (`scroll.adaptation.selection`); 'none', as in the paper: f* is the end of the
-            iterations.
-        folds: parts that the buffer is cut into for that, each with its share of every class.
-        held_out: samples to predict at least; no further fold is held out after these.
+        teacher: exemplars that f_T counts for in the targets, which are mixtures of labels and of
+            f_T's leave-one-out probabilities: the share of the latter is teacher / (teacher + |M|).
+            0, as in the paper: the targets are the labels.
+        averaging: f* has a running mean of the trained parameters, not their last values.
         exact: f* has the same bits on every machine (`exact_torch`).
         precision: of the network's products while it is trained and afterwards, 'float32' or
             'bfloat16' (autocast; norms, classifier, loss and optimiser stay in float32), or 'auto':
@@ -50,7 +51,7 @@ class Adaptation:
 
     mode: Mode = 'auto'
     threshold: int = 500
-    iterations: int = 300
+    iterations: int | None = None
     lr: float = 0.02
     classifier_lr: float = 0.01
     scale_lr: float = 1.0
@@ -60,36 +61,45 @@ class Adaptation:
     minibatch: int = 50
     augmentation: Augmentation = _AUGMENTATION
     adapter_scale: float = 1e-4
-    select: Selection = 'folds'
-    folds: int = 4
-    held_out: int = 250
+    teacher: float = 200.0
+    averaging: bool = True
     exact: bool = False
     precision: Precision = 'float32'
 
     def __post_init__(self):
         one_of('adaptation mode', self.mode, MODES)
-        one_of('adaptation select', self.select, get_args(Selection))
         one_of('adaptation precision', self.precision, get_args(Precision))
         if self.exact and self.precision == 'bfloat16':
             raise InputError(
                 'adaptation precision bfloat16: exact adaptation has a precision of its own'
             )
-        least = {'iterations': 0, 'threshold': 0, 'minibatch': 1, 'folds': 2, 'held_out': 1}
-        for name, minimum in least.items():
-            whole(f'adaptation {name}', getattr(self, name), minimum)
-        for name in ('lr', 'classifier_lr', 'scale_lr', 'adapter_scale'):
+        if self.iterations is not None:
+            whole('adaptation iterations', self.iterations)
+        whole('adaptation threshold', self.threshold)
+        whole('adaptation minibatch', self.minibatch, 1)
+        for name in ('lr', 'classifier_lr', 'scale_lr', 'adapter_scale', 'teacher'):
             number(f'adaptation {name}', getattr(self, name))
         number('logit scale', self.scale, positive=True)
         on_off('adaptation calibrate', self.calibrate)
+        on_off('adaptation averaging', self.averaging)
         on_off('adaptation exact', self.exact)
         if self.learn_scale is not None:
             on_off('adaptation learn_scale', self.learn_scale)
         instance('adaptation augmentation', self.augmentation, Augmentation)
 
+    @classmethod
+    def of(cls, values: dict) -> 'Adaptation':
+        """Read settings from a file, as of `dataclasses.asdict`. Those of before 0.4 name neither
+        teacher nor averaging, but cross-validation, which is gone."""
+        kept = {name: values[name] for name in values if name not in _GONE}
+        old = {'teacher': 0.0, 'averaging': False} if len(kept) < len(values) else {}
+        return cls(**old | kept | {'augmentation': Augmentation(**values['augmentation'])})
+
     def updates(self, buffered: int) -> int:
-        """Updates for f* and its selection with this many samples, at most."""
-        held_out = min(self.folds, math.ceil(self.held_out * self.folds / max(buffered, 1)))
-        return self.iterations * (1 + held_out * (self.select == 'folds'))
+        """Updates with this many samples."""
+        if self.iterations is not None:
+            return self.iterations
+        return min(_MOST_UPDATES, ceil(_PASSES * buffered / min(self.minibatch, buffered or 1)))
 
     def mode_for(self, buffered: int) -> str:
         """The mode that `auto` stands for with this many samples."""

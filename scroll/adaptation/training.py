@@ -11,15 +11,24 @@ buffer alone trains, with AdaDelta,
 
 logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|. The scale begins at the one of
 least cross-entropy on the buffer, of leave-one-out logits, since f_T has learned from these
-samples. The buffer comes in canonical order and the random stream is this stage's own: the same f_T
-and M_T give the same f*.
+samples.
+
+Beyond the paper: the buffer is a hundredth of the stream, and a network that fits its labels alone
+forgets what f_T knows of the rest. So a part of each target is what f_T would say of the exemplar,
+had it not learned from it: its leave-one-out probabilities (distillation, Hinton et al. 2015, from
+a teacher that has not seen the sample), the less of it the more exemplars there are. And f* has a
+running mean of the parameters (Polyak, Juditsky 1992).
+
+The buffer comes in canonical order and the random stream is this stage's own: the same f_T and M_T
+give the same f*.
 """
 
 import contextlib
 import copy
 import hashlib
+import itertools
 from functools import partial
-from math import pi
+from math import fsum, log2, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -38,11 +47,13 @@ from scroll.ground.errors import InputError
 from scroll.ground.grid import GRID, GRID_BITS, little_endian
 from scroll.ground.randomness import stream_seed, torch_stream
 from scroll.heads.predictors import LinearPredictor
-from scroll.heads.scaling import better_than_guessing, fit_scale
+from scroll.heads.scaling import better_than_guessing, fit_scale, probabilities
 from scroll.sums.exemplars import Exemplars
 from scroll.sums.lift import Lift, cosine_table
 
 _EVERYWHERE = 'every machine'
+_LENGTH = 4.0  # of ridge's weights on unit features
+_RECENT = 4  # weight of the last parameters in their mean, times the updates (Shamir, Zhang 2013)
 
 
 class AdaptedPredictor:
@@ -61,11 +72,11 @@ class AdaptedPredictor:
         exact: whether that is every machine."""
 
     def __init__(
-        self, predictor, weight, bias, scale, embedder, initial_scale, losses, mode, made_on
+        self, predictor, weight, bias, forms, scale, embedder, initial_scale, losses, mode, made_on
     ):
         self.classes = predictor.classes
         self.lift = predictor.lift
-        self.forms = predictor.quadratic
+        self.forms = forms
         self.weight = weight
         self.bias = bias
         self.scale = float(scale)
@@ -123,19 +134,8 @@ def adapt(
         exemplars: M_T, in canonical order; samples uint8 images (or features).
         seed: of the run; this stage draws from a stream of its own.
         progress: called after each update with its loss tensor.
-        left_out: float (m, K), f_T's leave-one-out logits on the exemplars, to calibrate the scale
-            on; default: its logits as they are."""
-    stops = [settings.iterations]
-    return next(
-        adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress, left_out)
-    )
-
-
-def adaptation_path(
-    embedder, predictor, exemplars, settings, seed, stops, progress=None, left_out=None
-):
-    """Yield f* after each of the numbers of updates in `stops` (increasing); arguments as `adapt`.
-    There is no schedule of rates, so f* after n updates on the way is f* of `iterations=n`."""
+        left_out: float (m, K), f_T's leave-one-out logits on the exemplars, of which the scale and
+            the targets are made; default: its logits as they are."""
     if settings.mode == 'none':
         raise InputError('adaptation mode none: there is no f*, use f_T')
     mode = settings.mode_for(len(exemplars)) if embedder is not None else 'classifier'
@@ -145,41 +145,59 @@ def adaptation_path(
             'norms: use adapters'
         )
     columns = np.searchsorted(predictor.classes, exemplars.labels)
-    scale = _initial_scale(predictor, exemplars, columns, settings, left_out)
+    if left_out is None:
+        left_out = predictor.decision_function(exemplars.features)
+    informed = better_than_guessing(left_out, columns)
+    scale = settings.scale
+    unit = 1.0
+    if informed and settings.calibrate:
+        unit = _unit(predictor)
+        scale = fit_scale(left_out, columns) / unit
     device = torch.device('cpu') if embedder is None else embedder.device
-    trained = _Trainee(embedder, predictor, mode, scale, settings, device, seed)
-    samples, targets = (
-        torch.from_numpy(array).to(device) for array in (exemplars.samples, columns)
-    )
+    trained = Trainee(embedder, predictor, mode, scale, unit, settings, device, seed)
+    share = settings.teacher / (settings.teacher + len(columns)) if informed else 0.0
+    targets = torch.from_numpy(_targets(left_out, columns, share)).to(device, trained.dtype)
+    samples = torch.from_numpy(exemplars.samples).to(device)
     random = torch_stream(seed, 'adaptation')
-    losses = []
     minibatches = _minibatches(len(exemplars), settings.minibatch, random)
-    for stop in stops:
-        while len(losses) < stop:
-            rows = next(minibatches)
-            x = samples[rows.to(device)]
-            if embedder is not None:
-                x = settings.augmentation(x, embedder.preprocessing, random)
-            with _drawing(stream_seed(seed, f'adaptation, update {len(losses)}'), device):
-                losses.append(trained.update(x, targets[rows.to(device)]))
-            if progress:
-                progress(losses[-1])
-        values = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
-        f_star = trained.result(predictor, embedder, scale, values, mode)
-        first = exemplars.features[:1] if embedder is None else exemplars.samples[:1]
-        if not (np.isfinite(values).all() and np.isfinite(f_star.decision_function(first)).all()):
-            raise InputError(f'adaptation diverged within {stop} updates: lower the learning rates')
-        yield f_star
+    losses = []
+    for rows in itertools.islice(minibatches, settings.updates(len(exemplars))):
+        x = samples[rows.to(device)]
+        if embedder is not None:
+            x = settings.augmentation(x, embedder.preprocessing, random)
+        with _drawing(stream_seed(seed, f'adaptation, update {len(losses)}'), device):
+            losses.append(trained.update(x, targets[rows.to(device)]))
+        if progress:
+            progress(losses[-1])
+    values = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
+    f_star = trained.result(predictor, embedder, scale, values, mode)
+    first = exemplars.features[:1] if embedder is None else exemplars.samples[:1]
+    if not (np.isfinite(values).all() and np.isfinite(f_star.decision_function(first)).all()):
+        raise InputError(
+            f'adaptation diverged within {len(losses)} updates: lower the learning rates'
+        )
+    return f_star
 
 
-def _initial_scale(predictor, exemplars, columns: np.ndarray, settings, left_out) -> float:
-    """The logit scale that the first update meets."""
-    if settings.calibrate:
-        if left_out is None:
-            left_out = predictor.decision_function(exemplars.features)
-        if better_than_guessing(left_out, columns):
-            return fit_scale(left_out, columns)
-    return settings.scale
+def _unit(predictor) -> float:
+    """The power of two that brings the weights of a predictor's classes, less their mean, to about
+    `_LENGTH`: heads differ in it by factors of a thousand, and steps of AdaDelta do not."""
+    weight = predictor.linear[0]
+    moved = weight - np.add.accumulate(weight, axis=0)[-1] / len(weight)
+    length = sqrt(fsum((moved * moved).ravel()) / len(weight))
+    return 2.0 ** round(log2(_LENGTH / length)) if length else 1.0
+
+
+def _targets(left_out: np.ndarray, columns: np.ndarray, share: float) -> np.ndarray:
+    """Probabilities float64 (m, K) to be learned: `share` of f_T's leave-one-out ones, with the
+    scale that suits them best, the rest of the label. All of the label where f_T does not know the
+    class without the sample."""
+    labels = np.eye(left_out.shape[1])[columns]
+    if not share:
+        return labels
+    told = probabilities(left_out, fit_scale(left_out, columns))
+    known = np.isfinite(left_out[np.arange(len(columns)), columns])
+    return np.where(known[:, None], (1 - share) * labels + share * told, labels)
 
 
 @contextlib.contextmanager
@@ -204,10 +222,10 @@ def _minibatches(count: int, size: int, random: torch.Generator):
         yield rows
 
 
-class _Trainee:
+class Trainee:
     """A copy of the backbone with f_T on top, and the optimiser over the parameters to train."""
 
-    def __init__(self, embedder, predictor, mode, scale, settings, device, seed):
+    def __init__(self, embedder, predictor, mode, scale, unit, settings, device, seed):
         self.exact = settings.exact
         self.dtype = torch.float64 if self.exact else torch.float32
         self.arithmetic = (
@@ -217,11 +235,10 @@ class _Trainee:
         def tensor(value) -> torch.Tensor:
             return torch.tensor(value, dtype=self.dtype, device=device)
 
-        self.weight, self.bias = (nn.Parameter(tensor(part)) for part in predictor.linear)
+        self.weight, self.bias = (nn.Parameter(tensor(unit * part)) for part in predictor.linear)
         self.lift = predictor.lift
-        self.forms = predictor.quadratic
-        if self.forms is not None:
-            self.forms = tensor(self.forms)
+        self.quadratic = None if predictor.quadratic is None else unit * predictor.quadratic
+        self.forms = None if self.quadratic is None else tensor(self.quadratic)
         self.scale = nn.Parameter(tensor(float(scale)))
         groups = [{'params': [self.weight, self.bias], 'lr': settings.classifier_lr}]
         self.net: Any = None  # a module with `features`
@@ -236,6 +253,13 @@ class _Trainee:
         self.optimiser = torch.optim.Adadelta(
             groups, rho=0.9, eps=1e-6, foreach=False if self.exact else None
         )
+        # running statistics of batch norms are averaged, too: they belong to the weights
+        statistics = self.net.buffers() if mode == 'full' and self.net is not None else ()
+        self.averaged = [p for group in groups for p in group['params']]
+        self.averaged += [buffer for buffer in statistics if buffer.is_floating_point()]
+        self.averaging = settings.averaging
+        self.means = [values.detach().clone() for values in self.averaged]
+        self.updates = 0
 
     def _copy_network(self, embedder: Embedder, mode: str, settings: Adaptation) -> None:
         """Copy the backbone, in the precision that it is trained in and embeds with afterwards."""
@@ -264,10 +288,9 @@ class _Trainee:
         named = self.net.named_parameters()
         return [p.requires_grad_(True) for name, p in named if not name.startswith('classifier.')]
 
-    def update(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """One step on network inputs (B, 3, S, S), or quantised features (B, d), and target columns
-        (B,).
-        """
+    def update(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """One step on network inputs (B, 3, S, S), or quantised features (B, d), and target
+        probabilities (B, K); its loss."""
         with self.arithmetic():
             if self.net is None:
                 features = x.to(self.dtype) / GRID
@@ -278,21 +301,32 @@ class _Trainee:
                     features = self.net.features(x).to(self.dtype)
             unit = F.normalize(features)
             logits = self.scale * logits_of(unit, self.weight, self.bias, self.lift, self.forms)
-            loss = F.cross_entropy(logits, y)
+            loss = -(targets * F.log_softmax(logits, dim=1)).sum(dim=1).mean()
             self.optimiser.zero_grad()
             loss.backward()
             self.optimiser.step()
+            self._average()
         return loss.detach()
 
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Take the parameters into their means, most of which is the last quarter."""
+        self.updates += 1
+        weight = _RECENT / (self.updates + _RECENT - 1) if self.averaging else 1
+        for mean, values in zip(self.means, self.averaged):
+            mean.copy_(mean + weight * (values - mean))
+
     def result(self, predictor, embedder, initial_scale, losses, mode) -> AdaptedPredictor:
-        """f* as it is now: copies, with adapters folded into their layers."""
-        weight, bias = (p.detach().cpu().numpy().copy() for p in (self.weight, self.bias))
+        """f* of the averaged parameters, with adapters folded into their layers."""
+        with torch.no_grad():
+            for values, mean in zip(self.averaged, self.means):
+                values.copy_(mean)
+        weight, bias = (p.detach().cpu().numpy() for p in (self.weight, self.bias))
         adapted = None
         if self.net is not None:
-            net = copy.deepcopy(self.net)
             with self.arithmetic():
-                adapters.fold(net)
-            adapted = embedder.with_net(net, self.embed_dtype)
+                adapters.fold(self.net)
+            adapted = embedder.with_net(self.net, self.embed_dtype)
         made_on = _EVERYWHERE if self.exact else describe_machine(self.weight.device)
         if adapted is not None and adapted.dtype == 'bfloat16':
             made_on += ', bfloat16'
@@ -300,6 +334,7 @@ class _Trainee:
             predictor,
             weight,
             bias,
+            self.quadratic,
             self.scale.item(),
             adapted,
             initial_scale,

@@ -62,6 +62,12 @@ def cross_entropies(
     return out
 
 
+def probabilities(logits: np.ndarray, scale: float) -> np.ndarray:
+    """softmax(scale * logits), float64 (N, K)."""
+    powers = _exp(scale * (logits - logits.max(axis=1, keepdims=True)))
+    return powers / row_sums(powers)[:, None]
+
+
 def better_than_guessing(logits: np.ndarray, targets: np.ndarray) -> bool:
     """True if softmax(s * logits) has a smaller mean cross-entropy for some s > 0 than for s = 0.
     The cross-entropy is convex in s, so its slope at 0 decides: the mean over samples of the

@@ -1,6 +1,5 @@
 """Fit f_T to the sums of a state, with settings chosen for it; adapt it to f* on the buffer."""
 
-import copy
 import importlib.util
 import warnings
 from dataclasses import dataclass, fields, replace
@@ -20,7 +19,6 @@ from scroll.sums.exemplars import Exemplars
 from scroll.sums.statistics import Statistics
 
 if TYPE_CHECKING:
-    from scroll.adaptation.selection import Trial
     from scroll.adaptation.training import AdaptedPredictor
     from scroll.embedding.embedder import Embedder
 
@@ -52,18 +50,6 @@ class FittedHead:
         return HEADS[self.head].left_out(
             self.online, self.statistics, self.settings, features, labels
         )
-
-    def without_held_out(
-        self, exemplars: Exemplars, held_out: np.ndarray
-    ) -> tuple[Predictor, np.ndarray]:
-        """Return f_T without the exemplars at these positions, and its leave-one-out logits
-        float64 (m, K) on the others."""
-        out = exemplars.at(held_out)
-        rest = exemplars.at(np.setdiff1d(np.arange(len(exemplars)), held_out))
-        statistics = copy.copy(self.statistics).remove(out.features, out.labels)
-        online = HEADS[self.head].make(statistics, self.settings)
-        fitted = replace(self, online=online, statistics=statistics)
-        return online, fitted.left_out(rest.features, rest.labels)
 
 
 def fit_head(values: dict, state: State) -> FittedHead:
@@ -123,28 +109,17 @@ def adapt_head(
     embedder: 'Embedder | None',
     settings: Adaptation,
     seed: int,
-    strategy: str,
     progress=None,
-) -> 'tuple[AdaptedPredictor | None, list[Trial] | None]':
-    """Make f* of f_T and the buffer; return it, or None where f_T is as good, and the trials of
-    cross-validation, or None without. InputError: there is no buffer, or no torch."""
+) -> 'AdaptedPredictor':
+    """Make f* of f_T and the buffer. InputError: there is no buffer, or no torch."""
     exemplars = exemplars_of(state, 'adaptation')
     if importlib.util.find_spec('torch') is None:
         raise not_installed('adaptation', 'torch', 'images')
     import torch
 
-    from scroll.adaptation import selection, training
+    from scroll.adaptation.training import adapt
 
-    arguments = embedder, fitted.online, exemplars, settings, seed
     left_out = fitted.left_out(exemplars.features, exemplars.labels)
     # whatever the caller has switched off
     with torch.inference_mode(False), torch.enable_grad():
-        if settings.select != 'folds' or not settings.iterations:
-            return training.adapt(*arguments, progress, left_out), None
-        return selection.adapt_selected(
-            *arguments,
-            lambda held_out: fitted.without_held_out(exemplars, held_out),
-            strategy == 'herding',
-            progress,
-            left_out,
-        )
+        return adapt(embedder, fitted.online, exemplars, settings, seed, progress, left_out)

@@ -113,7 +113,6 @@ class Scroll:
         n_features_in_: d.
         feature_names_in_: (d,) names of the columns of a data frame, as text.
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
-        selection_: trials of `Adaptation(select='folds')`, of each candidate on held-out samples.
         head_: the head in use, for 'auto' the one chosen.
         ridge_lambda_: lambda in use, or None.
         pooling_: pooling in use, or None.
@@ -432,21 +431,16 @@ class Scroll:
     def adapt(self, progress=None) -> 'Scroll':
         """Make f* from f_T and the buffer; kept as `adapted_`.
 
-        Mode `none` leaves f_T in use, and so does `select='folds'`, the default, where f* is not
-        surely better on held-out exemplars (`selection_`). `progress` is called with the loss after
-        each update."""
+        Mode `none` leaves f_T in use. `progress` is called with the loss after each update."""
         self._check_params()
         with self._lock:
             state = self._require_state()
             settings = self.adaptation or Adaptation()
             fitted = self._fitted(state)
             f_star = None
-            trials = None
             if settings.mode != 'none':
-                f_star, trials = adapt_head(
-                    fitted, state, self.embedder, settings, self.seed, self.strategy, progress
-                )
-            self._state = replace(state, adapted=f_star, selection=trials)
+                f_star = adapt_head(fitted, state, self.embedder, settings, self.seed, progress)
+            self._state = replace(state, adapted=f_star)
         return self
 
     def decision_function(self, X) -> np.ndarray:
@@ -527,10 +521,6 @@ class Scroll:
     @property
     def adapted_(self) -> 'AdaptedPredictor | None':
         return self._require_state().adapted
-
-    @property
-    def selection_(self) -> list | None:
-        return self._require_state().selection
 
     @property
     def n_features_in_(self) -> int:

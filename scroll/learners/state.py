@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scroll.adaptation.settings import Adaptation
-from scroll.embedding.images import Augmentation, check_images
+from scroll.embedding.images import check_images
 from scroll.ground import archive
 from scroll.ground.arguments import shown
 from scroll.ground.errors import InputError, prefixed
@@ -50,7 +50,6 @@ class State:
         boolean: all labels that were learned are True or False, which `statistics` counts as 1
             and 0.
         adapted: f* that was made of exactly this; None after any edit.
-        selection: the trials of cross-validation on the way to it.
     """
 
     params: dict | None
@@ -63,7 +62,6 @@ class State:
     names: tuple | None = None
     boolean: bool = False
     adapted: 'AdaptedPredictor | None' = field(default=None, repr=False)
-    selection: list | None = field(default=None, repr=False)
 
     @property
     def classes(self) -> np.ndarray:
@@ -74,7 +72,7 @@ class State:
     def _copy(self, **changes) -> 'State':
         """Return a state to edit: statistics, buffer and keys share their arrays with these."""
         copies = {name: copy.copy(getattr(self, name)) for name in ('statistics', 'buffer', 'keys')}
-        return replace(self, adapted=None, selection=None, **copies | changes)
+        return replace(self, adapted=None, **copies | changes)
 
     def with_samples(self, samples, features, keys, labels) -> 'State':
         """Return a state that has also learned these samples.
@@ -322,8 +320,7 @@ class State:
         params = dict(facts['params'])
         adaptation = params.get('adaptation')
         if adaptation is not None:
-            augmentation = Augmentation(**adaptation['augmentation'])
-            params['adaptation'] = Adaptation(**adaptation | {'augmentation': augmentation})
+            params['adaptation'] = Adaptation.of(adaptation)
         check_settings(params)
         groups: dict = {'statistics': {}, 'buffer': {}, 'keys': {}}
         for name, array in arrays.items():

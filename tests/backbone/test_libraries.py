@@ -77,7 +77,7 @@ def run(command_line, pictures, tmp_path):
 def test_scroll_on_a_network_of_timm_with_one_flag(run):
     pytest.importorskip('peft')
     name = 'timm:test_vit,random=0,img_size=32'
-    code, out, err, row = run('--weights', name, '--adapt_select none --adaptation adapters')
+    code, out, err, row = run('--weights', name, '--adaptation adapters')
     assert code == 0, err
     out = ' '.join(out.split())
     assert row['decoded_by'] == decoders()

@@ -37,7 +37,6 @@ CODE = {
     'adaptation': 'auto',
     'adaptation_threshold': 500,
     'learn_scale': 'auto',
-    'adapt_select': 'none',
     'adapt_jitter': 0,
     'ridge_targets': 'pm1',
 }

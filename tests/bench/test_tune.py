@@ -317,7 +317,7 @@ def test_a_plan_begins_with_the_first_values_and_has_each_rate_that_suits_the_no
 
 def test_what_is_given_is_not_tuned_and_goes_into_the_rule(call, trials, tmp_path):
     trials(lambda args: 50.0)
-    given = '--models scroll --iterations 1 --adapt_select none --finalists 1'
+    given = '--models scroll --iterations 1 --finalists 1'
     call(f'{given} --trials 3 --input_size 20')
     call(f'{given} --trials 2')
     rules = rules_of(tmp_path, 'scroll')

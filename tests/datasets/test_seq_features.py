@@ -91,7 +91,7 @@ def test_scroll_gives_one_digest_the_one_of_the_command_line_and_labels_of_the_f
     np.savez(file, X=X, y=labels, split=np.where(TEST, 'test', 'train'))
     row, model = run(
         'scroll',
-        '--buffer_size 30 --buffer_strategy hash --iterations 3 --adapt_select none',
+        '--buffer_size 30 --buffer_strategy hash --iterations 3',
         '--keep_keys 1 --eval_every 100',
         *('--features', file, '--schedule', schedule, '--save_state', state),
     )

@@ -25,7 +25,7 @@ TASK_FREE = [
 OFFLINE = [name for name in METHODS if not models.get_model_class(name).ONLINE]
 BUFFER = 25
 QUICK = {
-    'scroll': '--iterations 2 --adapt_select none --model_config base',
+    'scroll': '--iterations 2 --model_config base',
     'gdumb': '--fitting_epochs 2',
     'bic': '--bic_epochs 5',
     'ens': '--n_classifiers 8 --top_k 2',

@@ -21,7 +21,6 @@ from scroll.heads.predictors import exact_lambda
 DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
 SHORT = {
     'model_config': 'base',
-    'adapt_select': 'none',
     'iterations': 3,
     'minibatch_size': 20,
     'buffer_size': 40,

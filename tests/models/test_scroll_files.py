@@ -28,7 +28,6 @@ SAME = (
 )
 SHORT = {
     'model_config': 'base',
-    'adapt_select': 'none',
     'iterations': 2,
     'minibatch_size': 10,
     'buffer_size': 12,

@@ -3,6 +3,7 @@ that bits repeat.
 """
 
 import copy
+from math import log2
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from scipy.special import log_softmax
 from torch import nn
 
 from scroll.adaptation.settings import Adaptation
-from scroll.adaptation.training import adapt, adaptation_path
+from scroll.adaptation.training import adapt
 from scroll.embedding import precision
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Augmentation
@@ -92,7 +93,10 @@ def test_a_start_that_says_nothing_of_the_labels_keeps_its_scale(f_T, run, embed
     logits = f_T.decision_function(embedder(toy[0])[0])
     best = fit_scale(logits, toy[1])
     assert run(iterations=0, scale=2, left_out=-logits).initial_scale == 2 < best
-    assert run(iterations=0, scale=2, left_out=logits).initial_scale == pytest.approx(best)
+    calibrated = run(iterations=0, scale=2, left_out=logits)
+    unit = calibrated.weight[0, 0] / f_T.weight[0, 0]  # of weights as long as those of ridge
+    assert calibrated.initial_scale == pytest.approx(best / unit)
+    assert log2(unit) == round(log2(unit))
 
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
@@ -134,7 +138,7 @@ def flat():
 def test_the_first_update_of_a_classifier_of_features_by_hand(flat, learn_scale, minibatch):
     f_T, buffer = flat
     rates = {'scale': 2.0, 'classifier_lr': 0.5, 'scale_lr': 3.0, 'learn_scale': learn_scale}
-    how = Adaptation(iterations=1, minibatch=minibatch, calibrate=False, **rates)
+    how = Adaptation(iterations=1, minibatch=minibatch, calibrate=False, teacher=0.0, **rates)
     f_star = adapt(None, f_T, buffer, how)
     weight, bias, scale = by_hand(f_T, buffer, 2.0)
     np.testing.assert_allclose(f_star.weight, f_T.weight - first_step(weight, 0.5), atol=1e-6)
@@ -198,12 +202,35 @@ def test_equal_input_gives_equal_bits_and_another_seed_other_ones(run, toy, mode
     np.testing.assert_array_equal(one.decision_function(toy[0]), two.decision_function(toy[0]))
 
 
-@pytest.mark.parametrize('mode', ['adapters', 'full'])
-def test_f_star_on_the_way_is_f_star_of_fewer_updates(run, embedder, f_T, buffer, mode):
-    path = adaptation_path(embedder, f_T, buffer, Adaptation(mode=mode, minibatch=6), 0, [0, 2])
-    assert [f_star.digest() for f_star in path] == [
-        run(mode=mode, iterations=n).digest() for n in (0, 2)
-    ]
+def test_f_star_has_the_running_mean_of_the_parameters(flat):
+    """Weight 4 / (t + 3) for the t-th: 1, 4/5, 4/6."""
+
+    def weights(**how):
+        settings = Adaptation(minibatch=12, classifier_lr=5.0, teacher=0.0, **how)
+        return adapt(None, *flat, settings).weight
+
+    one, two, three = (weights(iterations=n, averaging=False) for n in (1, 2, 3))
+    mean = (4 * three + 2 * (4 * two + one) / 5) / 6
+    np.testing.assert_allclose(weights(iterations=3), mean, rtol=1e-5)
+    assert np.abs(mean - three).max() > 1e-3
+
+
+@pytest.mark.parametrize('teacher', [0.0, 12.0, 1e9])
+def test_targets_are_labels_and_leave_one_out_probabilities(flat, teacher):
+    """The loss before the first step; the only sample of a class has its label alone."""
+    f_T, buffer = flat
+    left_out = np.random.default_rng(0).normal(size=(12, 3)) + 2 * np.eye(3)[buffer.labels]
+    left_out[0, buffer.labels[0]] = -np.inf
+    how = Adaptation(iterations=1, minibatch=12, teacher=teacher)
+    share = teacher / (teacher + 12)
+    f_star = adapt(None, f_T, buffer, how, left_out=left_out)
+    scale = fit_scale(left_out, buffer.labels)
+    targets = np.eye(3)[buffer.labels]
+    told = np.exp(log_softmax(scale * left_out[1:], axis=1))
+    targets[1:] = (1 - share) * targets[1:] + share * told
+    logits = scale * (buffer.features / GRID @ f_T.weight.T + f_T.bias)
+    loss = -(targets * log_softmax(logits, axis=1)).sum(axis=1).mean()
+    assert f_star.losses == pytest.approx([loss], rel=1e-5)
 
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
@@ -256,7 +283,7 @@ class Depthwise(nn.Module):
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_depthwise_networks_are_adapted_in_bfloat16(toy, mode):
-    how = Adaptation(mode, iterations=2, select='none', precision='bfloat16')
+    how = Adaptation(mode, iterations=2, precision='bfloat16')
     learner = Scroll(Embedder(Depthwise(), PREPROCESSING), adaptation=how)
     f_star = learner.partial_fit(*toy).adapt().adapted_
     assert f_star.embedder.dtype == 'bfloat16'

@@ -320,7 +320,7 @@ def test_true_and_false_are_predicted_as_such(make):
 
 
 def test_true_and_false_stay_so_in_what_is_made_of_a_learner(tmp_path):
-    learner = Scroll(adaptation=Adaptation(iterations=1, select='none')).partial_fit(X, Y > 0)
+    learner = Scroll(adaptation=Adaptation(iterations=1)).partial_fit(X, Y > 0)
     numbers = Scroll().partial_fit(X, Y)
     learner.save(tmp_path / 's.npz')
     for other, kind in (

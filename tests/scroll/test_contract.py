@@ -54,7 +54,7 @@ def new(head, strategy):
         strategy=strategy,
         buffer_size=8,
         lift_dim=6,
-        adaptation=Adaptation(iterations=2, select='none'),
+        adaptation=Adaptation(iterations=2),
     )
 
 
@@ -305,7 +305,7 @@ def test_any_finite_data_is_learned(case, count, dim, data):
         strategy=case[1],
         buffer_size=5,
         lift_dim=6,
-        adaptation=Adaptation(iterations=1, select='none'),
+        adaptation=Adaptation(iterations=1),
     ).fit(x, y)
     assert len(estimator.buffer_) == min(5, count)
     for _ in range(2):  # f_T, then f*

@@ -209,7 +209,7 @@ def fingerprint() -> str:
         embedder = Embedder(net, Preprocessing(16), 'exact')
         digests += [embedder.digest, embedder(images)[0].sum(0).tolist()]
     for mode in ('adapters', 'full'):
-        how = Adaptation(mode, iterations=4, minibatch=8, select='none', exact=True)
+        how = Adaptation(mode, iterations=4, minibatch=8, exact=True)
         learner = Scroll(embedder, buffer_size=24, adaptation=how)
         learner.partial_fit(images, labels).adapt()
         digests += [

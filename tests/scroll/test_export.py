@@ -36,7 +36,7 @@ U = quantise(X[TEST])
 
 
 def of_features(**settings) -> Scroll:
-    settings = {'buffer_size': 60, 'adaptation': Adaptation(select='none', iterations=5)} | settings
+    settings = {'buffer_size': 60, 'adaptation': Adaptation(iterations=5)} | settings
     return Scroll(**settings).fit(X[TRAIN], WORDS[Y[TRAIN]])
 
 
@@ -262,7 +262,7 @@ def of_images(kind: str, **settings) -> Scroll:
     integers = quantise_network(net, PREPROCESSING, golden_images()) if kind == 'integer' else None
     learner = Scroll(
         Embedder(net, PREPROCESSING, kind, chunk=8, integers=integers),
-        adaptation=Adaptation(select='none', iterations=3, minibatch=10),
+        adaptation=Adaptation(iterations=3, minibatch=10),
         **settings,
     )
     return learner.fit(IMAGES[::2], LABELS[::2])

@@ -17,7 +17,6 @@ from sklearn.metrics import log_loss
 
 from scroll import Adaptation, InputError, Scroll, ScrollClassifier, Statistics
 from scroll.__main__ import main
-from scroll.adaptation.selection import folds
 from scroll.ground.grid import GRID, quantise
 from scroll.ground.settings import HEAD_CHOICES, NCC_BIASES, PUBLISHED, SETTINGS, TARGETS
 from scroll.heads.discriminants import qda
@@ -318,87 +317,46 @@ def test_the_head_in_use_is_known_once_something_was_learned():
 def test_f_star_starts_from_any_head(name):
     y = np.arange(60) % 3
     x = np.random.default_rng(0).normal(size=(60, 4)) + 3 * np.eye(4)[y]
-    how = Adaptation(select='none', iterations=0, calibrate=False)
+    how = Adaptation(iterations=0, calibrate=False)
     learner = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=how).fit(x, y)
     f_T = learner.decision_function(x)
     f_star = learner.adapt().decision_function(x)
     np.testing.assert_allclose(f_star, f_T, rtol=1e-3, atol=2e-3 * np.abs(f_T).max())
 
 
-def by_folds(head, x, y, rate, size):
-    """Accuracies of f_T and of the f* chosen by folds on what was not learned, a third or more; the
-    learner."""
-    how = Adaptation(select='folds', iterations=30, lr=rate, classifier_lr=rate, scale_lr=0.0)
+def learned_and_adapted(head, x, y, size, how=None):
+    """Accuracies of f_T and of f* on what was not learned, a third or more."""
     learner = Scroll(head=head, buffer_size=size, strategy='hash', adaptation=how)
     count = len(x) * 2 // 3
     before = learner.fit(x[:count], y[:count]).score(x[count:], y[count:])
-    return before, learner.adapt().score(x[count:], y[count:]), learner
+    return before, learner.adapt().score(x[count:], y[count:])
 
 
-@pytest.mark.parametrize('rate', [0.0, 3.0])
-def test_f_star_is_f_T_where_nothing_is_gained(rate):
-    """LDA of many samples is the best there is for such clouds; 40 samples would only spoil it. No
-    step gains nothing."""
+@pytest.mark.parametrize('seed', range(3))
+def test_f_star_keeps_what_f_T_knows_of_samples_that_left(seed):
+    """LDA of many samples is the best there is for such clouds; labels of 40 would spoil it."""
     y = np.arange(3000) % 2
-    x = np.random.default_rng(0).normal(size=(3000, 12)) + 0.35 * np.eye(12)[y]
-    before, after, learner = by_folds('lda', x, y, rate, 40)
-    assert after == before
-    assert learner.adapted_ is None
-    assert learner.selection_[0].updates == 0
-    assert len(learner.selection_) == 5
+    x = np.random.default_rng(seed).normal(size=(3000, 12)) + 0.35 * np.eye(12)[y]
+    before, after = learned_and_adapted('lda', x, y, 40)
+    assert after >= before - 0.01
 
 
-@pytest.mark.parametrize('buffered, asked', [(100, 4), (251, 4), (334, 3), (1000, 1)])
-def test_folds_are_asked_until_enough_samples_have_been(buffered, asked):
-    x = np.random.default_rng(0).normal(size=(buffered, 3))
-    how = Adaptation(select='folds', iterations=2)
-    learner = Scroll(head='ncc', buffer_size=buffered, strategy='hash', adaptation=how)
-    updates = []
-    learner.fit(x, np.arange(buffered) % 2).adapt(updates.append)
-    # f* itself, if it is chosen
-    assert 2 * asked <= len(updates) <= how.updates(buffered) == 2 * (1 + asked)
-
-
-def test_folds_are_a_partition_and_leave_a_herded_class_its_mean():
-    x = np.random.default_rng(0).normal(size=(900, 12)) + 2
-    held = Scroll(head='ncc', buffer_size=121).fit(x, np.arange(900) % 3).buffer_.content()
-    distances = {}
-    for herded in (True, False):
-        cut = folds(held, 4, 10**9, herded)
-        assert np.array_equal(np.sort(np.concatenate(cut)), np.arange(121))
-        assert [len(at) for at in cut] == [31, 30, 30, 30]
-        moves = []
-        for at in cut:
-            for label in range(3):
-                in_class = held.labels == label
-                rest = in_class & ~np.isin(np.arange(121), at)
-                moves.append(
-                    held.features[rest].mean(axis=0) - held.features[in_class].mean(axis=0)
-                )
-        distances[herded] = np.linalg.norm(moves, axis=1).mean()
-        for at, expected in zip(folds(held, 4, 32, herded), cut[:2], strict=True):
-            assert np.array_equal(at, expected)
-    assert distances[True] < 0.6 * distances[False]
-
-
-def test_f_star_is_kept_where_it_gains():
+def test_f_star_gains_where_f_T_cannot_see():
     """Nearest means know nothing of a direction in which samples vary much and classes do not."""
     r = np.random.default_rng(0)
     y = np.arange(400) % 2
     x = np.stack([r.normal(size=400) * 5, y + 0.1 * r.normal(size=400), np.ones(400)], axis=1)
-    before, after, learner = by_folds('ncc', x, y, 0.5, 200)
-    assert learner.adapted_ is not None
+    how = Adaptation(iterations=100, classifier_lr=5.0)
+    before, after = learned_and_adapted('ncc', x, y, 200, how)
     assert after > before
 
 
 @pytest.mark.parametrize('labels', [[0], [0, 1, 2], [0, 0, 1], [0] * 8])
-def test_a_buffer_too_small_for_folds_leaves_f_T_in_use(labels):
-    """f* is chosen by folds, and without held-out samples it is f_T."""
+def test_f_star_of_very_few_samples_has_finite_logits(labels):
+    """Leave-one-out logits of a class's only sample do not exist."""
     x = np.random.default_rng(0).normal(size=(len(labels), 3))
-    learner = Scroll(buffer_size=9, adaptation=Adaptation(iterations=4)).fit(x, labels)
-    before = learner.decision_function(x)
-    assert Adaptation().select == 'folds'
-    assert np.array_equal(learner.adapt().decision_function(x), before)
+    learner = Scroll(buffer_size=9, adaptation=Adaptation(iterations=4)).fit(x, labels).adapt()
+    assert np.isfinite(learner.decision_function(x)).all()
 
 
 @pytest.mark.parametrize('name', PUBLISHED)

@@ -481,9 +481,7 @@ def test_an_embedder_in_integers_promises_no_kind_of_machine(made, tmp_path):
     np.testing.assert_array_equal(embedder(IMAGES)[0], u)  # from the cache
     ready = PREPROCESSING(torch.from_numpy(IMAGES))
     np.testing.assert_array_equal(embedder.features(ready), run(network))
-    learner = Scroll(
-        embedder, buffer_size=6, adaptation=Adaptation(select='none', iterations=2, minibatch=6)
-    )
+    learner = Scroll(embedder, buffer_size=6, adaptation=Adaptation(iterations=2, minibatch=6))
     learner.partial_fit(IMAGES, np.arange(len(IMAGES)) % 3).adapt()
     assert learner.predict(IMAGES).shape == (len(IMAGES),)
     for other in (

@@ -43,7 +43,7 @@ for width in (4, 7):
     arrange(model)
     steps(net, x)
     for mode in ('adapters', 'full')[width % 2:]:  # as f_T is adapted
-        how = Adaptation(mode, iterations=2, minibatch=8, calibrate=False, select='none')
+        how = Adaptation(mode, iterations=2, minibatch=8, calibrate=False)
         embedder = Embedder(tiny_net(width=width), Preprocessing(42))
         learner = Scroll(embedder, buffer_size=9, adaptation=how)
         learner.partial_fit(images, labels).adapt()

@@ -23,7 +23,7 @@ from tests.scroll.conftest import (
 )
 
 # with a calibrated scale the toy's loss starts at zero
-SHORT = Adaptation(iterations=2, minibatch=4, calibrate=False, select='none')
+SHORT = Adaptation(iterations=2, minibatch=4, calibrate=False)
 
 
 def blobs(per_class=10, seed=0) -> tuple:
@@ -139,7 +139,7 @@ def test_adapt_uses_the_settings_and_the_seed(embedder, toy):
 
 
 def test_features_are_adapted_to_by_the_classifier_alone():
-    learner = Scroll(adaptation=Adaptation(iterations=30, select='none')).fit(X, Y).adapt()
+    learner = Scroll(adaptation=Adaptation(iterations=30)).fit(X, Y).adapt()
     assert learner.adapted_.mode == 'classifier'
     assert learner.score(*blobs(seed=1)) > 0.9
     np.testing.assert_allclose(learner.predict_proba(X).sum(axis=1), 1)
@@ -217,9 +217,9 @@ def test_the_scale_is_calibrated_on_what_f_t_has_not_seen():
     random = np.random.default_rng(0)
     X = random.normal(size=(20, 30))
     y = np.arange(20) % 2
-    learner = Scroll(
-        buffer_size=20, ridge_lambda=1e-6, adaptation=Adaptation(iterations=0, select='none')
-    ).fit(X, y)
+    learner = Scroll(buffer_size=20, ridge_lambda=1e-6, adaptation=Adaptation(iterations=0)).fit(
+        X, y
+    )
     content = learner.buffer_.content()
     own = fit_scale(learner.predictor().decision_function(content.features), content.labels)
     assert own > 5 * learner.adapt().adapted_.initial_scale

@@ -30,7 +30,6 @@ def fit(at=slice(None), **params) -> Scroll:
 
 def test_settings_are_kept_and_f_star_is_made_again(embedder, toy, tmp_path):
     adaptation = Adaptation(
-        select='none',
         iterations=2,
         minibatch=4,
         calibrate=False,

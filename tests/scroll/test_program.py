@@ -316,7 +316,7 @@ def test_no_switch_of_torch_changes_features_that_hold_everywhere(embedders, nam
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_no_switch_of_torch_changes_an_exact_f_star(mode):
-    how = Adaptation(mode, iterations=2, minibatch=8, select='none', exact=True)
+    how = Adaptation(mode, iterations=2, minibatch=8, exact=True)
     embedder = Embedder(Convolving(), PREPROCESSING)
     learner = Scroll(embedder, buffer_size=12, strategy='hash', adaptation=how).partial_fit(
         IMAGES, LABELS
@@ -394,7 +394,7 @@ def test_threads_that_embed_and_adapt_at_once_leave_every_switch_as_it_was(embed
         def features(self, x):
             return nn.functional.dropout(super().features(x), 0.5, self.training)
 
-    how = Adaptation('full', iterations=3, minibatch=8, select='none')
+    how = Adaptation('full', iterations=3, minibatch=8)
     learners = [
         Scroll(Embedder(Dropping(), PREPROCESSING), buffer_size=12, adaptation=how).partial_fit(
             IMAGES, LABELS

@@ -74,7 +74,7 @@ def test_own_features_alone_are_those_without(small):
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_they_are_adapted(mode):
     embedder = Embedder(tiny_net(), PREPROCESSING, stages=(2,), mirror=True)
-    how = Adaptation(mode=mode, iterations=3, select='none')
+    how = Adaptation(mode=mode, iterations=3)
     learner = Scroll(embedder, buffer_size=12, adaptation=how).fit(IMAGES, LABELS).adapt()
     assert len(learner.adapted_.losses) == 3
     assert learner.adapted_.decision_function(IMAGES).shape == (len(IMAGES), len(np.unique(LABELS)))
