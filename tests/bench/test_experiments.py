@@ -76,7 +76,7 @@ def test_every_value_is_that_of_the_paper_and_cells_run_what_their_headings_say(
     experiment = get(name)
     papers = latex_values(experiment.source)
     ours = {
-        row.lower(): [experiment.cell(row, column).paper for column in experiment.columns]
+        row.lower(): [experiment.cells[row, column].paper for column in experiment.columns]
         for row in experiment.rows
         if row not in ONLY_OURS
     }
@@ -91,7 +91,7 @@ def test_every_value_is_that_of_the_paper_and_cells_run_what_their_headings_say(
         'CIFAR-100': 'seq-cifar100',
         'miniImageNet': 'seq-miniimg',
     }
-    for cell in experiment.cells:
+    for cell in experiment.cells.values():
         assert cell.flags['dataset'] == datasets[re.split('[ ,]', cell.column)[0]]
         assert cell.row not in ONLY_OURS or cell.paper is None
         if cell.flags['model'] == 'joint':
@@ -120,7 +120,7 @@ def test_every_kind_of_command_is_one_that_main_takes(tiny_weights):
     cells = {
         (cell.flags['model'], *sorted(cell.flags)): cell
         for name in NAMES
-        for cell in get(name).cells
+        for cell in get(name).cells.values()
     }
     assert len(cells) > 20  # one for each method and set of flags
     for cell in cells.values():
@@ -161,14 +161,19 @@ def written(tmp_path, text: str) -> Path:
 
 def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
     experiment = load(written(tmp_path, MINIMAL))
-    assert [cell.flags for cell in experiment.cells] == [
+    assert [cell.flags for cell in experiment.cells.values()] == [
         {'model': 'er', 'dataset': 'seq-digits', 'lr': 0.1, 'buffer_size': 1},
         {'model': 'er', 'dataset': 'seq-digits', 'lr': 0.2, 'buffer_size': 2},
         {'model': 'sgd', 'dataset': 'seq-digits', 'lr': 0.3},
         {'model': 'sgd', 'dataset': 'seq-digits', 'lr': 0.4, 'bn': 'frozen'},
     ]
-    assert [cell.paper for cell in experiment.cells] == [(50, 1), None, (7, None), (7, None)]
-    assert [cell.metric for cell in experiment.cells] == ['final_accuracy'] * 2 + [
+    assert [cell.paper for cell in experiment.cells.values()] == [
+        (50, 1),
+        None,
+        (7, None),
+        (7, None),
+    ]
+    assert [cell.metric for cell in experiment.cells.values()] == ['final_accuracy'] * 2 + [
         'anytime_accuracy'
     ] * 2
     assert experiment.groups == {'one': '', 'two': 'g'}

@@ -156,7 +156,7 @@ def test_every_method_stream_and_backbone_of_the_papers_tables_is_among_them():
         'table_5_two_class_splits',
         'table_6_ensemble',
     ):
-        for cell in load(ROOT / 'experiments' / f'{table}.yaml').cells:
+        for cell in load(ROOT / 'experiments' / f'{table}.yaml').cells.values():
             run = tuple(cell.flags.get(name) for name in ('model', 'dataset', 'n_splits'))
             # the ResNet18 is table 1's
             of_byol = table == 'table_6_ensemble' and cell.flags.get('weights') != BYOL

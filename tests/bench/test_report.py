@@ -76,7 +76,7 @@ def collect(make, tmp_path):
 
     def run(experiment, values, *words):
         for (row, column), accuracies in values.items():
-            cell = experiment.cell(row, column)
+            cell = experiment.cells[row, column]
             for seed, accuracy in enumerate(accuracies):
                 if accuracy is not None:
                     write_run(tmp_path / 'data', cell, seed, accuracy)
@@ -200,7 +200,7 @@ def test_newer_runs_replace_and_those_of_other_arguments_stay_until_there_are_so
     experiment, collect, make, tmp_path
 ):
     collect(experiment, {('ER', TWO): [50, 60]})
-    cell = experiment.cell('ER', TWO)
+    cell = experiment.cells['ER', TWO]
     path = tmp_path / 'out' / 'rows' / 'some.csv'
 
     def after(seed, accuracy, **flags):
