@@ -237,24 +237,22 @@ def configs(args) -> None:
     for flags, their in Progress('Configurations', len(every)).over(zip(every, theirs)):
         names = {name: MAMMOTH + flags[name] for name in ('model', 'dataset')}
         words = bench.flag_words(mammoth=args.path, **flags | names)
-        error = f'theirs: {their}' if isinstance(their, str) else ''
+        row = {
+            name: flags.get(name) for name in ('model', 'dataset', 'buffer_size', 'dataset_config')
+        }
         try:
             ours = vars(parse_args([*words, *args.place, *args.flags]))
-        except InputError as refusal:
-            error = str(refusal)
-        equal = ''
-        difference = error[:200]
-        if not error:
+            if isinstance(their, str):
+                raise InputError(f'theirs: {their}')
             other = [
                 f'{name} {their[name]} / {ours[name]!r}'
                 for name in sorted(their.keys() & ours.keys() - NOT_COMPARED)
                 if not same(their[name], ours[name])
             ]
-            equal = int(not other)
-            difference = '; '.join(other)
-        columns = ('model', 'dataset', 'buffer_size', 'dataset_config')
-        row = {name: flags.get(name) for name in columns}
-        rows.append(row | {'equal': equal, 'difference': difference})
+            row |= {'equal': int(not other), 'difference': '; '.join(other)}
+        except InputError as refusal:
+            row |= {'equal': '', 'difference': str(refusal)[:200]}
+        rows.append(row)
     write_csv(args.out / 'configs.csv', rows[0] if rows else [], rows)
 
 

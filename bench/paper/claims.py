@@ -93,8 +93,6 @@ def _matched(claim: dict, sides: list, experiments: tuple, axis: str) -> list:
     )
     if sides_with and axis == 'rows':
         return list(itertools.product(first, second))
-    if len(first) == 1:
-        first = first * len(second)
     if len(first) != len(second):
         raise InputError(f'claim {claim["says"]!r}: {len(first)} {axis} against {len(second)}')
     return list(zip(first, second))

@@ -9,9 +9,9 @@ row's `paper` holds what the paper reports for it, percent, in the order of the 
     flags: {model_config: best}
     columns:                    # 'upper heading, lower heading'
       'CIFAR-10, |M| = 200': {dataset: seq-cifar10, buffer_size: 200}
-    rows:                       # paper: a list, null for no value; or one for all below a heading
+    rows:                       # paper: a value for each column, null for none
       ER: {group: offline, model: er, paper: [67.9 ± 1.1]}
-      joint: {model: joint, buffer_size: null, paper: {CIFAR-10: 94.2 ± 1.6}}
+      joint: {model: joint, buffer_size: null, paper: [94.2 ± 1.6]}
     cells:                      # flags of single cells
       ER: {'CIFAR-10, |M| = 200': {lr: 0.1}}
     claims: [...]               # what the paper's text says: bench/paper/claims.py
@@ -161,10 +161,6 @@ def _flags(merged: dict, row: str) -> dict:
 
 def _paper(values, columns: list, row: str) -> dict:
     """column -> (mean, standard deviation or None), or None."""
-    if isinstance(values, dict):
-        if not set(values) <= set(map(upper, columns)):
-            raise InputError(f'{row!r}: paper: {values}: no such heading')
-        values = [values.get(upper(column)) for column in columns]
     paper = dict.fromkeys(columns)
     for column, text in zip(columns, values or [], strict=bool(values)):
         match = _VALUE.fullmatch(str(text))

@@ -216,7 +216,7 @@ class Tuning:
             'seconds': round(time.process_time() - began, 1),
         }
         append_row(self.path.parent, row, self.path.name)  # each trial as soon as it is known
-        self.rows.append({name: str(value) for name, value in row.items()})
+        self.rows = read_rows(self.path)
         tried = ', '.join(f'{name} {value}' for name, value in values.items())
         void = ', void' if trial.is_void else ''
         place = f'{self.model}, {tasks} tasks, order {order}'
@@ -232,27 +232,25 @@ class Tuning:
 
     def search(self) -> tuple[list, int]:
         """(all trials, how many of the last are beyond an edge)."""
-        trials = []
-        further = 0
         options = self.options
-        planned = plan(self.model, 2 * options.trials, self.space)
-        while True:
-            ranked = _ranked(trials)
-            if planned and len(ranked) < options.trials:
-                values = planned.pop(0)
-            elif further < _BEYOND and (values := self.next_beyond(trials, ranked)):
-                further += 1
-            else:
-                return trials, further
+        trials = []
+        for values in plan(self.model, 2 * options.trials, self.space):
+            if len(_ranked(trials)) < options.trials:
+                trials.append(self.run(values, options.tasks))
+        planned = len(trials)
+        while len(trials) < planned + _BEYOND and (values := self.next_beyond(trials)):
             trials.append(self.run(values, options.tasks))
+        return trials, len(trials) - planned
 
-    def next_beyond(self, trials: list, ranked: list) -> dict | None:
+    def next_beyond(self, trials: list) -> dict | None:
         """The best trial's values with one beyond its edge that main.py takes, or None."""
-        best = ranked[0].values if ranked else {}
-        for name, value in beyond(self.space, best, [trial.values for trial in trials]).items():
+        best = next(iter(_ranked(trials)), None)
+        further = beyond(self.space, best.values, trials) if best else {}
+        for name, value in further.items():
+            values = best.values | {name: value}
             with contextlib.suppress(InputError):
-                cli.parse_args(flag_words(**self.words(best | {name: value}, self.options.tasks)))
-                return best | {name: value}
+                cli.parse_args(flag_words(**self.words(values, self.options.tasks)))
+                return values
         return None
 
     def tune(self) -> dict | None:
@@ -285,7 +283,7 @@ class Tuning:
                 f'; the best of {len(finalists)} finalists on {options.final_tasks} tasks in '
                 f'{len(_ORDERS)} orders of classes: {max(means):.1f} %'
             )
-        edges = beyond(self.space, chosen.values, [trial.values for trial in trials])
+        edges = beyond(self.space, chosen.values, trials)
         if edges:
             by += f'; at an edge of what was tried: {", ".join(edges)}'
         return {'when': self.condition(), 'set': chosen.values, 'by': by}
