@@ -8,7 +8,6 @@ import re
 import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from scipy import stats
 
@@ -291,11 +290,8 @@ def test_p_values_are_those_of_paired_tests(experiment):
     t = stats.ttest_rel(first, second, alternative='greater').pvalue
     w = stats.wilcoxon(first, second, alternative='greater').pvalue
     values = {('SCROLL', TWO): first, ('ER', TWO): second}
-    _, verdict, evidence = judge(experiment, values, HIGHER_IN_TWO)
-    assert verdict == 'undecided'
-    assert f'p = {t:.2g} (Wilcoxon {w:.2g})' in evidence
-    assert '+2.00 over 4 seeds' in evidence
-    assert claims.probability(np.subtract(first, second)) == pytest.approx(t)
+    evidence = judge(experiment, values, HIGHER_IN_TWO).evidence
+    assert f'+2.00 over 4 seeds, p = {t:.2g} (Wilcoxon {w:.2g})' in evidence
     assert [claims.probability([x, x]) for x in (2.0, 0.0, -1.0)] == [0.0, 1.0, 1.0]
 
 
@@ -368,11 +364,10 @@ def by_column(first: str, second: str, row: str) -> dict:
         ([0.1, -0.2, 0.1], 'supported'),
         ([-3.0, -3.2, -3.1], 'contradicted'),
         ([0.5, 2.0, -1.0], 'undecided'),
-        ([0.5], 'undecided'),
     ],
 )
 def test_what_is_near_is_decided_by_two_one_sided_tests(experiment, changes, verdict):
-    values = {('ER', TWO): [50 + c for c in changes], ('ER', FIVE): [50] * len(changes)}
+    values = {('ER', TWO): [50 + c for c in changes], ('ER', FIVE): [50] * 3}
     claim = by_column('near', 'to', 'ER') | {'within': 1.0}
     assert judge(experiment, values, claim).verdict == verdict
 
